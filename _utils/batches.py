@@ -1,0 +1,66 @@
+"""Batches for pretraining: hugdatafast's HF_Datasets with a loader that fetches whole batches from Arrow at once."""
+import itertools
+
+import numpy as np
+import torch
+from fastai.data.core import TfmdDL
+
+from _utils.hugdatafast_compat import HF_Datasets
+
+
+class EndlessPermutations:
+    """Iterates over `n` indices out of range(size): permutations of it one after another, each drawn from seed and epoch."""
+
+    def __init__(self, size, n, seed):
+        self.size, self.n, self.seed = size, n, seed
+
+    def __len__(self):
+        return self.n
+
+    def __iter__(self):
+        epochs = (np.random.default_rng((self.seed, epoch)).permutation(self.size) for epoch in itertools.count())
+        return itertools.islice(itertools.chain.from_iterable(map(np.ndarray.tolist, epochs)), self.n)
+
+
+class ArrowBatchDL(TfmdDL):
+    """Loader of batches (input_ids (bs, max_length) padded, sentA_length (bs,)), each fetched from Arrow in one call.
+
+    n: examples to give in all; with shuffle=True they may be more than the dataset has, which is then gone through again in
+    another order. Every batch has the same shape, so nothing on the device is compiled or allocated twice.
+    """
+
+    def __init__(self, dataset, bs=64, shuffle=False, max_length=128, seed=0, **kwargs):
+        super().__init__(dataset, bs=bs, shuffle=shuffle, **kwargs)
+        self.max_length, self.seed = max_length, seed
+        self.rows = dataset.hf_dset.with_format("arrow")
+
+    def get_idxs(self):
+        return EndlessPermutations(len(self.dataset), self.n, self.seed) if self.shuffle else range(self.n)
+
+    def create_batches(self, samps):
+        while idxs := list(itertools.islice(samps, self.bs)):
+            yield self.fetch(idxs)
+
+    def fetch(self, idxs):
+        """The batch of these examples."""
+        table = self.rows[idxs]
+        ids = table["input_ids"].combine_chunks()
+        batch = np.full((len(idxs), self.max_length), self.dataset.pad_idx, dtype=np.int64)
+        lengths = np.diff(ids.offsets.to_numpy())
+        batch[np.arange(self.max_length) < lengths[:, None]] = ids.flatten().to_numpy()
+        return torch.from_numpy(batch), torch.from_numpy(table["sentA_length"].to_numpy().astype(np.int64))
+
+    def new(self, dataset=None, cls=None, **kwargs):
+        return super().new(dataset, cls, **{"max_length": self.max_length, "seed": self.seed, **kwargs})
+
+
+class PretrainingDatasets(HF_Datasets):
+    """HF_Datasets whose loaders are ArrowBatchDL."""
+    _dl_type = ArrowBatchDL
+
+
+def pretraining_dataloaders(train, held_out, hf_tokenizer, bs, steps, max_length, seed, num_workers=0):
+    """DataLoaders of `steps` shuffled batches and of the held-out examples in order (none if there are none), on the CPU."""
+    splits = {"train": train, **({"held_out": held_out} if len(held_out) else {})}
+    data = PretrainingDatasets(splits, cols=["input_ids", "sentA_length"], hf_toker=hf_tokenizer, n_inp=2)
+    return data.dataloaders(bs=bs, n=bs * steps, max_length=max_length, seed=seed, num_workers=num_workers, device="cpu")

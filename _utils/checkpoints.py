@@ -1,0 +1,80 @@
+"""Checkpoint files: plain dictionaries of tensors, numbers and strings, written whole or not at all."""
+import importlib.metadata
+import os
+import pickle
+import platform
+from pathlib import Path
+
+import torch
+
+from _utils.errors import PlainError
+
+MILESTONES = (6.25, 12.5, 25., 50., 100.)  # percent of the steps at which pretraining is saved
+
+
+def milestone_steps(steps):
+    """{step: percents}: where pretraining is saved; with few steps several percents may fall on one."""
+    found = {}
+    for percent in MILESTONES:
+        found.setdefault(max(1, round(steps * percent / 100)), []).append(percent)
+    return found
+
+
+def checkpoint_path(run_name, percent, folder="checkpoints/pretrain"):
+    """Path of a milestone, e.g. checkpoints/pretrain/vanilla_11081_100.0%.pth."""
+    return Path(folder) / f"{run_name}_{percent}%.pth"
+
+
+def save_checkpoint(content, path):
+    """Write a dictionary of tensors and plain values under `path`, which never shows a half-written file."""
+    write_atomically(path, lambda file: torch.save(content, file))
+
+
+def save_pretrained(path, model, config, hf_tokenizer, step):
+    """Write a pretraining checkpoint: weights of both networks, their configurations, the vocabulary and what made them."""
+    words = sorted(hf_tokenizer.get_vocab(), key=hf_tokenizer.get_vocab().get)
+    save_checkpoint({
+        "model": model.state_dict(),
+        "generator_config": model.generator.config.to_dict(),
+        "discriminator_config": model.discriminator.config.to_dict(),
+        "vocabulary": words,
+        "config": dict(config),
+        "step": step,
+        "versions": versions(),
+    }, path)
+
+
+def write_atomically(path, write):
+    """Let `write` fill a binary file; it appears under `path` only when complete and on the disk."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_name(f"{path.name}.unfinished")
+    try:
+        with open(unfinished, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def load_checkpoint(path):
+    """The dictionary of a checkpoint, on the CPU. It is data from strangers: nothing in it is run.
+
+    Raises PlainError for a file that is missing, damaged or holds more than data.
+    """
+    if not os.path.isfile(path):
+        raise PlainError(f"there is no checkpoint {str(path)!r}: see the names in {str(Path(path).parent)!r}, or make one with "
+                         "python pretrain.py.")
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, pickle.UnpicklingError, EOFError, OSError, ValueError, KeyError) as error:
+        raise PlainError(f"the checkpoint {str(path)!r} cannot be read ({str(error).splitlines()[0][:120]}): it is damaged or not one "
+                         "of this project's; use another.") from error
+
+
+def versions():
+    """Versions of what a run depends on, as plain text by name."""
+    names = ("torch", "fastai", "transformers", "datasets", "hugdatafast", "tokenizers", "numpy")
+    return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in names}}

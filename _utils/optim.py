@@ -1,0 +1,109 @@
+"""ELECTRA's optimizer, gradient clipping and learning rate schedules."""
+from functools import partial
+
+import torch
+from fastai.callback.schedule import combined_cos
+
+
+class AdamNoBiasCorrection(torch.optim.Optimizer):
+    """Adam as Google's model/optimization.py:AdamWeightDecayOptimizer has it (F33).
+
+    m = .9 m + .1 g;  v = .999 v + .001 g^2;  p -= lr * (m / (sqrt(v) + eps) + weight_decay * p)
+
+    No bias correction, so the first updates are large and warmup matters; eps stands outside the root; the decay uses the old
+    p and is scaled by lr. Parameter groups may have their own lr, betas, eps and weight_decay.
+    """
+
+    def __init__(self, params, lr, betas=(.9, .999), eps=1e-6, weight_decay=.01):
+        super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        """One update of every parameter that has a gradient. Returns the closure's loss, if one was given."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            params = [p for p in group["params"] if p.grad is not None]
+            if params:
+                self._update(params, group["lr"], *group["betas"], group["eps"], group["weight_decay"])
+        return loss
+
+    def _update(self, params, lr, beta1, beta2, eps, weight_decay):
+        grads = [p.grad for p in params]
+        for p in params:
+            if not self.state[p]:
+                self.state[p] = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+        m = [self.state[p]["exp_avg"] for p in params]
+        v = [self.state[p]["exp_avg_sq"] for p in params]
+        torch._foreach_lerp_(m, grads, 1 - beta1)
+        torch._foreach_mul_(v, beta2)
+        torch._foreach_addcmul_(v, grads, grads, 1 - beta2)
+        update = torch._foreach_sqrt(v)
+        torch._foreach_add_(update, eps)
+        update = torch._foreach_div(m, update)
+        if weight_decay:
+            torch._foreach_add_(update, params, alpha=weight_decay)
+        torch._foreach_add_(params, update, alpha=-lr)
+
+
+def decay_groups(model, weight_decay=.01):
+    """Parameter groups of a model: all are decayed but biases and LayerNorms, by name (F34). A tied parameter counts once."""
+    decayed, plain = [], []
+    for name, parameter in model.named_parameters():
+        exempt = any(word in name for word in ("LayerNorm", "layer_norm", "bias"))
+        (plain if exempt else decayed).append(parameter)
+    return [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.}]
+
+
+@torch.no_grad()
+def clip_by_global_norm(parameters, max_norm=1.):
+    """Scale all gradients in place by max_norm / max(norm, max_norm), as tf.clip_by_global_norm (F35). Returns the norm, ()."""
+    grads = [p.grad for p in parameters if p.grad is not None]
+    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
+    torch._foreach_mul_(grads, max_norm / norm.clamp(min=max_norm))
+    return norm
+
+
+def linear_warmup_and_decay(pct, lr_max, total_steps, warmup_steps=None, warmup_pct=None, end_lr=0.0, decay_power=1):
+    """ELECTRA's own schedule: warmup and decay multiply, so the peak stays a little below lr_max (F31).
+
+    pct: share of the training that is done, in [0, 1]; the step is round(pct * total_steps).
+    The decay runs over all steps, from lr_max to end_lr; the warmup is given in steps or as a share of them.
+    """
+    step = round(pct * total_steps)
+    decayed = (lr_max - end_lr) * (1 - step / total_steps) ** decay_power + end_lr
+    return decayed * _warmup(step, _warmup_steps(total_steps, warmup_steps, warmup_pct))
+
+
+def linear_warmup_and_then_decay(pct, lr_max, total_steps, warmup_steps=None, warmup_pct=None, end_lr=0.0, decay_power=1):
+    """Warmup to lr_max first, then decay over the steps that are left. Arguments as in `linear_warmup_and_decay`."""
+    step = round(pct * total_steps)
+    warmup = _warmup_steps(total_steps, warmup_steps, warmup_pct)
+    if step < warmup:
+        return lr_max * _warmup(step, warmup)
+    rest = total_steps - warmup
+    done = (step - warmup) / rest if rest else 1.
+    return (lr_max - end_lr) * (1 - done) ** decay_power + end_lr
+
+
+def _warmup_steps(total_steps, warmup_steps, warmup_pct):
+    return int(total_steps * (warmup_pct or 0)) if warmup_steps is None else warmup_steps
+
+
+def _warmup(step, warmup_steps):
+    return min(1., step / warmup_steps) if warmup_steps else 1.
+
+
+def schedules(name, lr, steps, warmup_steps):
+    """Schedules of a training by hyperparameter, {'lr': pct -> lr} and 'mom' where momentum moves too (D17).
+
+    original_linear: linear_warmup_and_decay;  separate_linear: linear_warmup_and_then_decay;
+    one_cycle: fastai's over all steps;  adjusted_one_cycle: the same with the warmup's length and a start near 0.
+    """
+    if name in ("original_linear", "separate_linear"):
+        function = linear_warmup_and_decay if name == "original_linear" else linear_warmup_and_then_decay
+        return {"lr": partial(function, lr_max=lr, total_steps=steps, warmup_steps=warmup_steps)}
+    rise, div = (.25, 25.) if name == "one_cycle" else (warmup_steps / steps, 1e5)
+    return {"lr": combined_cos(rise, lr / div, lr, lr / 1e5), "mom": combined_cos(rise, .95, .85, .95)}

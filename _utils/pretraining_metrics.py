@@ -1,0 +1,57 @@
+"""What is measured while pretraining, gathered on the device and read only when it is shown."""
+import torch
+
+_BINS = 4096
+_LOGIT_RANGE = 16.  # logits beyond +-16 fall into the outermost bins
+
+
+class PretrainingMetrics:
+    """Sums over batches of both losses, the generator's accuracy, and the discriminator's confusion and AUC.
+
+    "Positive" means replaced. Accuracy alone says nothing there: about 90 % of the tokens are originals.
+    """
+
+    def __init__(self, device="cpu"):
+        self.sums = torch.zeros(8, device=device, dtype=torch.float64)
+        self.histogram = torch.zeros(2, _BINS, device=device, dtype=torch.float64)
+
+    @torch.no_grad()
+    def update(self, pred, labels, parts, totals):
+        """Add a batch or a part of one.
+
+        pred: the output of ELECTRAModel.   labels: of masked tokens, (B, L).   parts: both losses, as shares of the means
+        over the whole batch.   totals: masked positions and tokens of the whole batch.
+        """
+        slot_labels, slot_weights = pred.slots(labels)
+        correct = (pred.mlm_gen_logits.argmax(-1) == slot_labels) * slot_weights
+        tokens, replaced = pred.attention_mask.bool(), pred.is_replaced.bool()
+        flagged = pred.disc_logits > 0
+        counts = [slot_weights.sum(), parts[0] * totals[0], correct.sum(), tokens.sum(), parts[1] * totals[1],
+                  (flagged & replaced & tokens).sum(), (flagged & ~replaced & tokens).sum(), (~flagged & replaced & tokens).sum()]
+        self.sums += torch.stack([count.double() for count in counts])
+        bins = ((pred.disc_logits.float() / _LOGIT_RANGE + 1) / 2 * _BINS).long().clamp(0, _BINS - 1)
+        self.histogram.view(-1).scatter_add_(0, (bins + _BINS * replaced).flatten(), tokens.double().flatten())
+
+    def compute(self):
+        """{name: number}; None where there was nothing to measure. Waits for the device."""
+        n_slots, gen_loss, correct, n_tokens, disc_loss, hits, false_alarms, missed = self.sums.tolist()
+        return {
+            "gen_loss": _ratio(gen_loss, n_slots),
+            "gen_accuracy": _ratio(correct, n_slots),
+            "disc_loss": _ratio(disc_loss, n_tokens),
+            "disc_auc": self._auc(),
+            "disc_precision": _ratio(hits, hits + false_alarms),
+            "disc_recall": _ratio(hits, hits + missed),
+            "disc_accuracy": _ratio(n_tokens - false_alarms - missed, n_tokens),
+            "replaced_share": _ratio(hits + missed, n_tokens),
+        }
+
+    def _auc(self):
+        """Chance that a replaced token gets a higher logit than an original one; ties within a bin count half."""
+        originals, replaced = self.histogram
+        below = originals.cumsum(0) - originals
+        return _ratio(((below + originals / 2) * replaced).sum().item(), (originals.sum() * replaced.sum()).item())
+
+
+def _ratio(part, whole):
+    return part / whole if whole else None

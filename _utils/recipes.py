@@ -1,0 +1,52 @@
+"""The recipes: one row per system, with its two architectures and the settings it is trained with.
+
+Sources: the paper's appendix and Google's configure_pretraining.py (F24-F31); small++ is Google's released model.
+Nothing is fetched to build a model: `electra_configs` makes both configurations from the row.
+"""
+from dataclasses import dataclass
+
+from transformers import ElectraConfig
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Widths and depths in units, lengths in wordpieces, `bs` in examples, `lr` the peak of the schedule."""
+    layers: int           # of discriminator and generator alike
+    hidden: int           # of the discriminator
+    heads: int
+    intermediate: int
+    embedding: int        # shared by both networks; projected where a network's hidden size differs (F25)
+    generator_size: float  # the generator's width as a share of the discriminator's
+    max_length: int
+    mask_prob: float
+    bs: int
+    steps: int
+    warmup_steps: int
+    lr: float
+
+
+RECIPES = {
+    #                 layers hidden heads interm. embed. gen.  length mask  bs    steps     warmup  lr
+    "small":   Recipe(12,    256,   4,    1024,   128,   1/4,  128,   .15,  128,  1_000_000, 10_000, 5e-4),
+    "base":    Recipe(12,    768,   12,   3072,   768,   1/3,  512,   .15,  256,    766_000, 10_000, 2e-4),
+    "large":   Recipe(24,    1024,  16,   4096,   1024,  1/4,  512,   .25,  2048,   400_000, 10_000, 2e-4),
+    "small++": Recipe(12,    256,   4,    1024,   128,   1.0,  512,   .15,  128,  4_000_000, 10_000, 5e-4),
+    # Ours, for the quickstart: minutes on two CPU cores.
+    "tiny":    Recipe(4,     128,   2,    512,    128,   1/2,  64,    .15,  64,       2_000,    200, 1e-3),
+}
+
+
+def electra_configs(recipe, vocab_size, pad_token_id=0):
+    """Configurations of the generator and the discriminator of a recipe (F24-F29), as transformers.ElectraConfig.
+
+    The generator's width is a share of the discriminator's, its feed-forward layer four times as wide as that,
+    its heads 64 wide each (run_pretraining.py:get_generator_config, F26). LayerNorm eps is 1e-12 throughout (F29).
+    """
+    width = round(recipe.hidden * recipe.generator_size)
+    shared = dict(vocab_size=vocab_size, pad_token_id=pad_token_id, embedding_size=recipe.embedding,
+                  num_hidden_layers=recipe.layers, max_position_embeddings=512, type_vocab_size=2, layer_norm_eps=1e-12,
+                  hidden_dropout_prob=.1, attention_probs_dropout_prob=.1, hidden_act="gelu", initializer_range=.02)
+    generator = ElectraConfig(hidden_size=width, num_attention_heads=max(1, width // 64), intermediate_size=4 * width, **shared)
+    discriminator = ElectraConfig(hidden_size=recipe.hidden, num_attention_heads=recipe.heads,
+                                  intermediate_size=recipe.intermediate, **shared)
+    return generator, discriminator

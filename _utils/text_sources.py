@@ -1,0 +1,224 @@
+"""Where the text comes from: hub corpora by name, files of several kinds by path, and the text embedded in every installation.
+
+`load_documents` turns any of them into a memory-mapped `datasets.Dataset` with the one column `text`, one document a row.
+"""
+import bz2
+import glob
+import gzip
+import io
+import json
+import lzma
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import datasets
+import pyarrow
+import pyarrow.parquet
+import xxhash
+from datasets.arrow_writer import ArrowWriter
+from tqdm.auto import tqdm
+
+from _utils import embedded_text
+from _utils.errors import PlainError
+
+# The corpora of the paper and of electra_pytorch under their present hub names (FACTS 13); arguments of datasets.load_dataset.
+HUB_CORPORA = {
+    "openwebtext": dict(path="Skylion007/openwebtext"),
+    "wikipedia": dict(path="wikimedia/wikipedia", name="20231101.en"),
+    "bookcorpus": dict(path="bookcorpus/bookcorpus", revision="refs/convert/parquet"),
+}
+KINDS = (".txt", ".jsonl", ".parquet", "wiki_NN of WikiExtractor")
+_OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+_READING_VERSION = 1  # raise it whenever the readers below give other documents for the same files
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """`documents`: Dataset with the column `text`; `key`: hash of its content; `name`: as the user wrote it."""
+    name: str
+    key: str
+    documents: datasets.Dataset
+
+
+def load_documents(source, cache_dir, encoding="utf-8", one_document_per_file=False, num_workers=None):
+    """The documents of one entry of `datas` (a name or a path), from the cache if the same content was read before.
+
+    Raises PlainError for a path that does not exist or holds no text, a file that cannot be read as what it claims to be,
+    or a hub that cannot be reached. Nothing half written is left behind.
+    """
+    if source in HUB_CORPORA:
+        return _from_hub(source)
+    if source == "docs":
+        files, key = [], _hash(embedded_text.content_key())
+        read = lambda: embedded_text.documents(num_workers)
+    else:
+        files = find_files(source)
+        key = _hash(repr((_READING_VERSION, encoding, one_document_per_file)), *files)
+        read = lambda: (document for file in files for document in read_file(file, encoding, one_document_per_file))
+    target = Path(cache_dir) / f"documents_{key}.arrow"
+    if not target.exists():
+        _write_documents(read(), target, source)
+    return Corpus(source, key, datasets.Dataset.from_file(str(target)))
+
+
+def _from_hub(name):
+    arguments = HUB_CORPORA[name]
+    try:
+        documents = datasets.load_dataset(**arguments, split="train")
+    except Exception as error:  # the hub's libraries raise a dozen kinds; whatever it was, the way out is the same
+        reason = str(error).strip().split("\n")[0][:160]
+        raise PlainError(
+            f"the corpus {name!r} could not be loaded from the hub dataset {arguments['path']} ({type(error).__name__}: {reason}); "
+            "check the connection, give datas=PATH to read text of your own, or try without a download: "
+            "python pretrain.py quickstart=True") from error
+    return Corpus(name, documents._fingerprint, documents.select_columns("text"))
+
+
+def find_files(pattern):
+    """Files meant by a path, a folder (searched to its depth) or a glob, sorted; hidden files are left out. PlainError if none."""
+    if os.path.isdir(pattern):
+        found = (path for path in Path(pattern).rglob("*") if not any(
+            part.startswith(".") for part in path.relative_to(pattern).parts))
+    else:
+        found = map(Path, glob.glob(str(pattern), recursive=True))
+    existing = sorted(path for path in found if path.is_file())
+    files = [path for path in existing if _kind(path)]
+    if not files:
+        seen = f"holds no file of the kinds {', '.join(KINDS)} (also .gz, .bz2, .xz, .zst)" if existing else (
+            "is an empty folder" if os.path.isdir(pattern) else "is neither a file, a folder or a glob that matches one, "
+            f"nor one of the corpora {', '.join([*HUB_CORPORA, 'docs'])}")
+        raise PlainError(f"datas: {str(pattern)!r} {seen}.")
+    return files
+
+
+def _kind(path):
+    """'.txt', '.jsonl', '.parquet' or 'wiki' (by WikiExtractor's file names); None for anything else."""
+    name = Path(path).name
+    stem, suffix = os.path.splitext(name)
+    if suffix in (*_OPENERS, ".zst"):
+        name, suffix = stem, os.path.splitext(stem)[1]
+    if suffix in (".txt", ".jsonl", ".parquet"):
+        return suffix
+    return "wiki" if re.fullmatch(r"wiki_\d+", name) else None
+
+
+def read_file(path, encoding="utf-8", one_document_per_file=False):
+    """The documents of one file as strings, read as a stream. Raises PlainError naming file and line for what cannot be read."""
+    kind = _kind(path)
+    try:
+        if kind == ".parquet":
+            yield from _read_parquet(path)
+            return
+        with _open(path, encoding) as lines:
+            if kind == ".jsonl":
+                yield from _read_json_lines(lines, path)
+            elif kind == "wiki":
+                yield from _read_wikiextractor(lines, path)
+            elif one_document_per_file:
+                yield lines.read()
+            else:
+                yield from _read_paragraph_blocks(lines)
+    except UnicodeError as error:
+        raise PlainError(f"{path} is not {encoding} text ({error.reason} at byte {error.start} of a block): "
+                         "convert it, or name its encoding (for example encoding=latin-1).") from error
+    except (OSError, EOFError, lzma.LZMAError, pyarrow.ArrowException) as error:
+        raise PlainError(f"{path} cannot be read ({str(error).splitlines()[0]}): replace it or leave it out of datas.") from error
+
+
+def _open(path, encoding):
+    """A text stream of a plain or compressed file."""
+    suffix = Path(path).suffix
+    try:
+        if suffix == ".zst":
+            return io.TextIOWrapper(pyarrow.input_stream(str(path), compression="zstd"), encoding=encoding)
+        return _OPENERS.get(suffix, open)(path, "rt", encoding=encoding)
+    except LookupError:
+        raise PlainError(f"encoding={encoding!r} is not one that Python knows: try utf-8, latin-1 or utf-16.") from None
+
+
+def _read_paragraph_blocks(lines):
+    """Documents divided by blank lines."""
+    document = []
+    for line in lines:
+        if line.strip():
+            document.append(line.rstrip("\n"))
+        elif document:
+            yield "\n".join(document)
+            document = []
+    if document:
+        yield "\n".join(document)
+
+
+def _text_of(line, path, number):
+    try:
+        return json.loads(line)["text"]
+    except (ValueError, KeyError, TypeError):
+        raise PlainError(f"{path}, line {number} is not a JSON object with a key \"text\": mend or remove that line.") from None
+
+
+def _read_json_lines(lines, path):
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield _text_of(line, path, number)
+
+
+def _read_wikiextractor(lines, path):
+    """Articles between <doc ...> and </doc>, or WikiExtractor's --json lines. The first line, the title, is left out."""
+    article = None
+    for number, line in enumerate(lines, 1):
+        if article is None and line.startswith("{"):
+            yield _text_of(line, path, number)
+        elif line.startswith("<doc "):
+            article = []
+        elif line.startswith("</doc>") and article is not None:
+            yield "\n".join(article[1:])
+            article = None
+        elif article is not None and line.strip():
+            article.append(line.strip())
+        elif line.strip():
+            raise PlainError(f"{path}, line {number} stands outside <doc> ... </doc>: "
+                             "is this WikiExtractor's output? Name other files .txt or .jsonl.")
+
+
+def _read_parquet(path):
+    file = pyarrow.parquet.ParquetFile(path)
+    if "text" not in file.schema_arrow.names:
+        raise PlainError(f"{path} has no column \"text\" (its columns: {', '.join(file.schema_arrow.names)}): rename one of them.")
+    for batch in file.iter_batches(batch_size=1000, columns=["text"]):
+        yield from (text for text in batch.column(0).to_pylist() if text is not None)
+
+
+def _hash(text, *files):
+    """xxh3-128 of a text and the contents of files, streamed."""
+    digest = xxhash.xxh3_128(text.encode())
+    for file in files:
+        digest.update(_kind(file).encode())
+        try:
+            with open(file, "rb") as stream:
+                while block := stream.read(1 << 22):
+                    digest.update(block)
+        except OSError as error:
+            raise PlainError(f"{file} cannot be read ({error.strerror}): replace it or leave it out of datas.") from error
+    return digest.hexdigest()
+
+
+def _write_documents(documents, target, source):
+    """Stream documents to an Arrow file that appears under its name only when complete."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = target.with_name(f"{target.name}.unfinished")
+    features = datasets.Features({"text": datasets.Value("large_string")})
+    try:
+        with ArrowWriter(path=str(unfinished), features=features, writer_batch_size=100) as writer:
+            for document in tqdm(documents, desc=f"Reading {source}", unit=" documents", unit_scale=True):
+                if not isinstance(document, str):
+                    raise PlainError(f"{source}: document {writer._num_examples} is no text but {document!r:.60}: its \"text\" must be a string.")
+                if document.strip():
+                    writer.write({"text": document})
+            count, _ = writer.finalize()
+        if not count:
+            raise PlainError(f"datas: {source!r} holds files, but no text in them.")
+        os.replace(unfinished, target)
+    finally:
+        unfinished.unlink(missing_ok=True)

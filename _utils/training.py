@@ -1,0 +1,199 @@
+"""The training step and the callbacks of pretraining that a reader of the paper would skip."""
+import math
+import sys
+import time
+
+import torch
+from fastai.callback.core import Callback, TrainEvalCallback
+from fastai.learner import CancelBackwardException, CancelStepException, Learner
+from fastai.optimizer import OptimWrapper
+from sklearn.metrics import roc_auc_score
+from tqdm import tqdm
+
+from _utils.checkpoints import milestone_steps
+from _utils.errors import PlainError
+from _utils.optim import clip_by_global_norm
+from _utils.pretraining_metrics import PretrainingMetrics
+
+DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def choose_device(device=None):
+    """The torch.device of the configuration: by default the first GPU, else the CPU. PlainError for one that is not there."""
+    if device is None:
+        return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+    index = int(device.partition(":")[2] or 0)
+    if device != "cpu" and torch.cuda.device_count() <= index:
+        raise PlainError(f"device={device!r} is not there ({torch.cuda.device_count()} GPUs are): leave it out or say device=cpu.")
+    return torch.device(device)
+
+
+def choose_precision(precision, device):
+    """'bf16', 'fp16' or 'fp32'; by default bf16 on a GPU and fp32 on the CPU."""
+    return precision or ("bf16" if device.type == "cuda" else "fp32")
+
+
+class PretrainingLearner(Learner):
+    """fastai's Learner with ELECTRA's step: mixed precision, gradient accumulation, clipping at global norm 1 (F35).
+
+    optimizer: a torch.optim.Optimizer over the model's parameters.   precision: 'fp32', 'bf16' or 'fp16'.
+    micro_batch: examples that go through the networks at once. Loss and gradients stay those of the full batch, because
+    each part is divided by the masks and tokens of the whole.
+    """
+
+    def __init__(self, dls, model, loss_func, optimizer, precision="fp32", micro_batch=None, cbs=()):
+        super().__init__(dls, model, loss_func=loss_func, default_cbs=False, cbs=[TrainEvalCallback(), *cbs])
+        self.opt = OptimWrapper(opt=optimizer)
+        self.precision, self.micro_batch = precision, micro_batch
+        self.device = dls.device
+        self.scaler = torch.amp.GradScaler(self.device.type, init_scale=2. ** 11, enabled=precision == "fp16")
+
+    def autocast(self):
+        dtype = DTYPES[self.precision]
+        return torch.autocast(self.device.type, dtype, enabled=dtype is not None)
+
+    def _do_one_batch(self):
+        """Loss and gradients of one batch, part by part, and the update."""
+        full_x, full_y = self.xb, self.yb
+        self.totals = self.model.totals(*full_x)
+        size = self.micro_batch or len(full_x[0])
+        for *xb, labels in zip(*(tensor.split(size) for tensor in (*full_x, *full_y))):
+            self.xb, self.yb = tuple(xb), (labels,)
+            with self.autocast():
+                self.pred = self.model(*xb)
+                self.parts = self.loss_func.parts(self.pred, labels, self.totals)
+            self.loss_grad = self.loss_func.weigh(self.parts)
+            self("after_loss")
+            if self.training:
+                self._with_events(self._backward, "backward", CancelBackwardException)
+        self.xb, self.yb = full_x, full_y
+        if self.training:
+            self._with_events(self._step, "step", CancelStepException)
+            self.opt.zero_grad()
+
+    def _backward(self):
+        self.scaler.scale(self.loss_grad).backward()
+
+    def _step(self):
+        self.scaler.unscale_(self.opt.opt)
+        clip_by_global_norm(self.model.parameters(), 1.)
+        self.scaler.step(self.opt.opt)
+        self.scaler.update()
+
+    def _do_epoch_validate(self, ds_idx=1, dl=None):
+        """Held-out text is measured at the milestones; an epoch here is the whole training and has no end of its own."""
+
+    @torch.no_grad()
+    def measure_held_out(self, masked_lm, seed):
+        """Measures of the held-out examples, dropout off; {} if there are none.
+
+        Masks and samples are drawn from `seed`, the same every time, without disturbing the training's random numbers.
+        masked_lm: the MaskedLMCallback whose masking is applied.
+        """
+        if len(self.dls.loaders) < 2:
+            return {}
+        metrics, logits, replaced = PretrainingMetrics(self.device), [], []
+        self.model.eval()
+        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+            torch.manual_seed(seed)
+            for input_ids, sentA_lenths in self.dls.valid:
+                masked, labels, is_mlm_applied = masked_lm.mask_tokens(input_ids)
+                x = (masked, sentA_lenths, is_mlm_applied, labels)
+                with self.autocast():
+                    pred = self.model(*x)
+                    totals = self.model.totals(*x)
+                    parts = self.loss_func.parts(pred, labels, totals)
+                metrics.update(pred, labels, parts, totals)
+                tokens = pred.attention_mask.bool()
+                logits.append(pred.disc_logits[tokens].float().cpu())
+                replaced.append(pred.is_replaced[tokens].cpu())
+        self.model.train()
+        measured, replaced = metrics.compute(), torch.cat(replaced).numpy()
+        if 0 < replaced.sum() < len(replaced):
+            measured["disc_auc"] = float(roc_auc_score(replaced, torch.cat(logits).numpy()))
+        return measured
+
+
+class Schedule(Callback):
+    """Sets hyperparameters before each step from functions of the share of steps done, {'lr': pct -> lr, ...}."""
+    order = 0
+
+    def __init__(self, functions, steps):
+        self.functions, self.steps = functions, steps
+
+    def before_batch(self):
+        for name, function in self.functions.items():
+            self.opt.set_hyper(name, function(self.learn.train_iter / self.steps))
+
+
+class Progress(Callback):
+    """Measures the training, shows it in a bar with the time left, and logs it every `every` steps."""
+    order = 10
+
+    def __init__(self, log, steps, tokens_per_step, every=None):
+        self.log, self.steps, self.tokens_per_step = log, steps, tokens_per_step
+        self.every = every or max(1, min(100, steps // 200))
+
+    def before_fit(self):
+        quiet = not sys.stderr.isatty()
+        self.bar = tqdm(total=self.steps, unit="step", mininterval=10 if quiet else .5, desc="Pretraining")
+        self.restart()
+
+    def restart(self):
+        """Begin a new interval of measuring."""
+        self.gathered, self.since, self.started = PretrainingMetrics(self.learn.device), 0, time.perf_counter()
+
+    def after_loss(self):
+        self.gathered.update(self.learn.pred, self.learn.yb[0], self.learn.parts, self.learn.totals)
+
+    def after_batch(self):
+        step = self.learn.train_iter
+        self.since += 1
+        if step % self.every == 0 or step == self.steps:
+            self._report(step)
+            self.restart()
+        self.bar.update()
+
+    def _report(self, step):
+        measured = self.gathered.compute()  # waits for the device, so the time is that of finished work
+        speed = self.since * self.tokens_per_step / (time.perf_counter() - self.started)
+        loss = self.learn.loss_func.weigh((measured["gen_loss"] or 0., measured["disc_loss"]))
+        if not math.isfinite(loss):
+            raise PlainError(f"the loss became {loss} between steps {step - self.since + 1} and {step}: lower lr, warm up longer or "
+                             "say precision=fp32; the milestones saved before it are still good.")
+        self.log.log("train", step, {"loss": loss, **measured, "lr": self.opt.hypers[0]["lr"], "tokens_per_second": speed})
+        self.bar.set_postfix_str(describe(measured) + f", {speed:,.0f} tokens/s", refresh=False)
+
+    def after_fit(self):
+        self.bar.close()
+
+
+def describe(measured):
+    """The measures of generator and discriminator in one line."""
+    names = {"gen_loss": "gen loss", "gen_accuracy": "acc", "disc_loss": "disc loss", "disc_auc": "AUC",
+             "disc_precision": "prec", "disc_recall": "rec"}
+    return ", ".join(f"{word} -" if measured.get(name) is None else f"{word} {measured[name]:.3g}" for name, word in names.items())
+
+
+class Milestones(Callback):
+    """Measures the held-out text and saves a checkpoint at 6.25, 12.5, 25, 50 and 100 % of the steps.
+
+    save(percent): writes the checkpoint.   masked_lm: the MaskedLMCallback.   seed: of the held-out masks.
+    """
+    order = 20  # after Progress, so that its time is not counted as training
+
+    def __init__(self, log, steps, save, masked_lm, seed):
+        self.log, self.save_at, self.masked_lm, self.seed = log, save, masked_lm, seed
+        self.percents = milestone_steps(steps)
+
+    def after_batch(self):
+        step = self.learn.train_iter
+        if step not in self.percents:
+            return
+        measured = self.learn.measure_held_out(self.masked_lm, self.seed)
+        if measured:
+            self.log.log("held_out", step, measured)
+            tqdm.write(f"step {step:,}, held out: {describe(measured)}", file=sys.stderr)
+        for percent in self.percents[step]:
+            self.save_at(percent)
+        self.learn.progress.restart()

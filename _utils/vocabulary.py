@@ -1,0 +1,110 @@
+"""The WordPiece vocabulary: from the hub, from a vocab.txt or a tokenizer's folder, or trained on the text itself."""
+import os
+from collections import Counter
+from pathlib import Path
+
+import tokenizers
+from transformers import AutoTokenizer, BertTokenizer
+
+from _utils.errors import PlainError
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+# A vocabulary is trained on at most this many characters, taken evenly from the whole text: more does not change it much.
+TRAINING_CHARACTERS = 100_000_000
+
+
+def load_tokenizer(vocab, corpora=(), cache_dir="datasets"):
+    """The tokenizer that `vocab` means: a path (vocab.txt or folder), a number of words to train on `corpora`, or a hub id.
+
+    Raises PlainError for a file that is no vocabulary, one without a special token, or a hub that cannot be reached.
+    """
+    if isinstance(vocab, int):
+        tokenizer = from_vocab_file(_trained_vocab_file(vocab, corpora, Path(cache_dir)))
+    elif os.path.isfile(vocab):
+        tokenizer = from_vocab_file(vocab)
+    else:
+        tokenizer = _from_pretrained(vocab)
+    missing = [token for token in SPECIAL_TOKENS if token not in tokenizer.get_vocab()]
+    if missing:
+        raise PlainError(f"the vocabulary {vocab!r} lacks {', '.join(missing)}: ELECTRA needs {' '.join(SPECIAL_TOKENS)}, "
+                         "so add a line for each, or train one with vocab=30522.")
+    return tokenizer
+
+
+def from_vocab_file(path):
+    """A BERT tokenizer of a vocab.txt, one word a line; it lower-cases unless the vocabulary has capital letters."""
+    try:
+        words = Path(path).read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise PlainError(f"the vocabulary {path} is not UTF-8 text (byte {error.start}): give a vocab.txt with one word a line.") from None
+    return tokenizer_of_words(words, path)
+
+
+def tokenizer_of_words(words, name="vocabulary"):
+    """A BERT tokenizer whose ids are the positions in `words`. PlainError for repeated or missing words."""
+    ids = {word: i for i, word in enumerate(words)}
+    if len(ids) < len(words):
+        twice = next(word for i, word in enumerate(words) if ids[word] != i)
+        raise PlainError(f"the vocabulary {name} has the line {twice!r} twice: every word may stand in it only once.")
+    missing = [token for token in SPECIAL_TOKENS if token not in ids]
+    if missing:
+        raise PlainError(f"the vocabulary {name} lacks {', '.join(missing)}: ELECTRA needs {' '.join(SPECIAL_TOKENS)}, "
+                         "so add a line for each, or train one with vocab=30522.")
+    cased = any(word != word.lower() for word in words if word not in SPECIAL_TOKENS)
+    return BertTokenizer(vocab=ids, do_lower_case=not cased)
+
+
+def _from_pretrained(name):
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name)
+    except Exception as error:  # a dozen kinds, from the hub and from the files; the way out is the same
+        reason = str(error).strip().split("\n")[0][:160]
+        raise PlainError(f"the tokenizer {name!r} is no file or folder here and could not be loaded from the hub "
+                         f"({type(error).__name__}: {reason}); check the connection, give vocab=PATH/vocab.txt, train one with "
+                         "vocab=30522, or try without a download: python pretrain.py quickstart=True") from error
+    if not tokenizer.is_fast:
+        raise PlainError(f"the tokenizer {name!r} has no fast version: choose a WordPiece tokenizer such as google-bert/bert-base-uncased.")
+    return tokenizer
+
+
+def _trained_vocab_file(size, corpora, cache_dir):
+    """Path of a vocabulary of `size` words trained on the corpora, from the cache if it was trained before."""
+    target = cache_dir / f"vocab_{size}_{'_'.join(corpus.key[:16] for corpus in corpora)}.txt"
+    if not target.exists():
+        print(f"Training a vocabulary of {size:,} words on {', '.join(corpus.name for corpus in corpora)}")
+        words = train_words(size, lambda: _sample(corpora))
+        unfinished = target.with_suffix(".unfinished")
+        unfinished.write_text("\n".join(words) + "\n", encoding="utf-8")
+        os.replace(unfinished, target)
+    return target
+
+
+def train_words(size, texts):
+    """A WordPiece vocabulary of `size` words for the texts that `texts()` yields; the same texts give the same words.
+
+    The library's trainer numbers the continuations (##a) in random order and breaks ties by number; so they are given to it
+    in a fixed order, as if they were special tokens.
+    """
+    trained = tokenizers.BertWordPieceTokenizer(lowercase=True)
+    counts = Counter()
+    for text in texts():
+        counts.update(trained.normalizer.normalize_str(text))
+    rare = max(2, sum(counts.values()) // 1_000_000)
+    common = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:size // 4]
+    alphabet = sorted(char for char, count in common if count >= rare and not char.isspace())
+    # Punctuation and ideographs always stand alone, so they need no continuation.
+    continuations = ["##" + char for char in alphabet if char.isalnum() and not "\u2e80" <= char <= "\ud7ff"]
+    trained.train_from_iterator(texts(), vocab_size=size, min_frequency=2, initial_alphabet=alphabet, limit_alphabet=len(alphabet),
+                                special_tokens=[*SPECIAL_TOKENS, *continuations], show_progress=False)
+    return [*SPECIAL_TOKENS, *sorted(set(trained.get_vocab()) - set(SPECIAL_TOKENS))]
+
+
+def _sample(corpora):
+    """Documents for the training of a vocabulary: all of them, or every k-th, up to TRAINING_CHARACTERS."""
+    for corpus in corpora:
+        documents = corpus.documents
+        first = documents[:1000]["text"]
+        expected = sum(map(len, first)) / len(first) * len(documents)
+        step = max(1, round(expected * len(corpora) / TRAINING_CHARACTERS))
+        for i in range(0, len(documents), step):
+            yield documents[i]["text"]

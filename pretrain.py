@@ -1,0 +1,435 @@
+# %% [markdown]
+# # Pretraining ELECTRA
+#
+# [ELECTRA](https://arxiv.org/abs/2003.10555) trains a text encoder to find the words that another, smaller network has
+# replaced. This notebook does what the paper does, step by step, on real data: configuration, data, the objective, the
+# model, optimisation, the run, and a look at the result. `pretrain.py` is exported from it and is what one runs for long
+# trainings; cells that only explore are left out there.
+#
+# Marks like *F12* number the details of Google's original code that were measured by running it; *D3* are those in which
+# electra_pytorch, the replication this one succeeds, differs from it. Shapes at the end of a line: B batch, L length,
+# V vocabulary, M masked positions, H hidden.
+
+# %% [markdown]
+# ## 1. Configuration
+
+# %%
+import random
+import sys
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from datasets import concatenate_datasets
+from fastai.callback.core import Callback
+from torch import nn
+from transformers import ElectraForMaskedLM, ElectraForPreTraining
+
+from _utils.batches import pretraining_dataloaders
+from _utils.checkpoints import checkpoint_path, save_pretrained
+from _utils.config import MyConfig, complete
+from _utils.errors import print_plain_errors
+from _utils.optim import AdamNoBiasCorrection, decay_groups, schedules
+from _utils.pretraining_data import prepare_examples, split_held_out
+from _utils.recipes import RECIPES, electra_configs
+from _utils.run_logging import RunLog
+from _utils.text_sources import load_documents
+from _utils.training import Milestones, PretrainingLearner, Progress, Schedule, choose_device, choose_precision
+from _utils.vocabulary import load_tokenizer
+
+# %%
+# Every key can be changed here, or on the command line: python pretrain.py size=base datas=wikipedia,openwebtext
+c = MyConfig({
+    # True: a tiny model on text that is already on this machine, minutes on two cores. It replaces size, datas, vocab and
+    # base_run_name, unless they are given on the command line.
+    "quickstart": False,
+
+    # 'cpu', 'cuda', 'cuda:1' ...; None: the first GPU, else the CPU.
+    "device": None,
+    # A run is named <base_run_name>_<seed>; so are its checkpoints.
+    "base_run_name": "vanilla",
+    # Of data order, masks, samples, dropout and initial weights; None: a new one is drawn and printed.
+    "seed": 11081,
+
+    # False: Adam without bias correction, as the original. True: with it.
+    "adam_bias_correction": False,
+    # 'original_linear': warmup and decay at the same time, as the original. 'separate_linear': one after the other.
+    # 'one_cycle': fastai's. 'adjusted_one_cycle': fastai's with the warmup of the recipe.
+    "schedule": "original_linear",
+    # How the generator's words are drawn: 'fp32_gumbel' as the original, 'fp16_gumbel' or 'multinomial'.
+    "sampling": "fp32_gumbel",
+    # Divides the generator's logits before drawing: below 1 likelier words, above 1 stranger ones.
+    "temperature": 1.0,
+    # True: 85 % of the chosen tokens show [MASK], the others stay. False: BERT's 80 % [MASK], 10 % random, 10 % stay.
+    "electra_mask_style": True,
+    # Label smoothing of each loss; True means .1. The discriminator's lifts only the labels of originals, from 0 (D17).
+    "gen_smooth_label": False,
+    "disc_smooth_label": False,
+
+    # A recipe: 'small', 'base' and 'large' of the paper, 'small++' as Google released it, 'tiny' for trying things.
+    "size": "small",
+    # Names ('openwebtext', 'wikipedia', 'bookcorpus', 'docs': the documentation inside this Python installation) or paths:
+    # folders, files or globs of .txt (blank line between documents), .jsonl, .parquet or WikiExtractor's output, also .gz,
+    # .bz2, .xz, .zst. Several are mixed. The paper's small model read openwebtext.
+    "datas": ["openwebtext"],
+    # Of .txt, .jsonl and WikiExtractor's files.
+    "encoding": "utf-8",
+    # True: each .txt file is one document, whatever its blank lines.
+    "one_document_per_file": False,
+    # Drop lines under 80 characters and every "()"? None: as electra_pytorch, for its corpora (D5); own text stays as it is.
+    "clean": None,
+    # A tokenizer on the hub, a vocab.txt, a tokenizer's folder, or a number: train that many words on the text.
+    "vocab": "google/electra-small-discriminator",
+
+    # 'bf16', 'fp16' (with loss scaling) or 'fp32'; None: bf16 on a GPU, fp32 on the CPU.
+    "precision": None,
+    # Examples that go through the networks at once, to save memory; loss and gradients stay those of the full batch.
+    "micro_batch": None,
+    # 'tensorboard', 'neptune' (its offline store), 'wandb' or None. metrics.jsonl is always written.
+    "logger": "tensorboard",
+    # Processes that prepare data.
+    "num_workers": 3,
+
+    # None: the recipe's value. Batch size, peak learning rate, steps, warmup, tokens of an example, share of masked tokens.
+    # With steps changed and warmup_steps not, warmup keeps its share of the steps.
+    "bs": None,
+    "lr": None,
+    "steps": None,
+    "warmup_steps": None,
+    "max_length": None,
+    "mask_prob": None,
+})
+
+# %% tags=["active-ipynb"]
+# # In a notebook the command line stands here. Without this cell it is the paper's run: a million steps of 128 examples.
+# sys.argv = ["pretrain.py", "quickstart=True"]
+
+# %%
+if __name__ == "__main__":
+    print_plain_errors()
+    c = complete(c.override(sys.argv[1:]))
+    print(f"ELECTRA-{c.size}: {c.steps:,} steps of {c.bs} x {c.max_length} tokens on {', '.join(c.datas)}")
+
+# %% [markdown]
+# ## 2. Data
+#
+# A corpus is a list of documents, a document a list of lines. Lines are gathered until they fill an example, and divided
+# into two segments: `[CLS] A [SEP] B [SEP]`. As in the original (F2-F4) a tenth of the examples has only one segment, one in
+# twenty a random shorter length, and what a line has too much is thrown away. Unlike BERT, B always follows A: there is no
+# next sentence prediction.
+
+
+# %%
+def load_data(c):
+    """(hf_tokenizer, dls) of a configuration: the vocabulary, and fastai DataLoaders of training and held-out examples.
+
+    A batch is (input_ids (B, L), sentA_length (B,)); sentA_length counts the tokens of [CLS] A [SEP].
+    """
+    corpora = [load_documents(source, "datasets", c.encoding, c.one_document_per_file, c.num_workers) for source in c.datas]
+    hf_tokenizer = load_tokenizer(c.vocab, corpora, "datasets")
+    parts = [split_held_out(prepare_examples(corpus, hf_tokenizer, c.max_length, c.seed, "datasets", c.clean, c.num_workers))
+             for corpus in corpora]
+    train, held_out = (concatenate_datasets(part) for part in zip(*parts))
+    return hf_tokenizer, pretraining_dataloaders(train, held_out, hf_tokenizer, c.bs, c.steps, c.max_length, c.seed, c.num_workers)
+
+
+# %% [markdown]
+# ## 3. The objective: masking
+#
+# 15 % of the tokens are chosen; the generator sees `[MASK]` in the place of most of them and has to guess them all. The
+# paper's text follows BERT here (80 % masked, 10 % random, 10 % kept), its code does not: 85 % show `[MASK]`, 15 % stay as
+# they are, none is replaced by a random token (F10). Here each token is chosen by a coin of its own, as in electra_pytorch
+# (D1), and special tokens never are (F9; D2: [UNK] neither).
+
+
+# %%
+def mask_tokens(inputs, mask_token_index, vocab_size, special_token_indices, mlm_probability=.15, replace_prob=.1,
+                orginal_prob=.1, ignore_index=-100):
+    """Choose tokens for masked language modelling.
+
+    inputs: ids, (B, L).   special_token_indices: ids that are never chosen.   mlm_probability: chance of a token to be chosen;
+    of those, replace_prob become a random token, orginal_prob stay, the others become [MASK].
+    Returns (masked inputs, labels: the original ids of chosen tokens and ignore_index elsewhere, is_mlm_applied: bool),
+    each (B, L); `inputs` is not changed. Paper, section 3.1; the shares of ELECTRA's code are replace_prob=0, orginal_prob=.15.
+    """
+    special = torch.tensor(list(special_token_indices), device=inputs.device)
+    maskable = ~torch.isin(inputs, special)
+    is_mlm_applied = (torch.rand(inputs.shape, device=inputs.device) < mlm_probability) & maskable  # (B, L)
+    labels = inputs.masked_fill(~is_mlm_applied, ignore_index)
+
+    fate = torch.rand(inputs.shape, device=inputs.device)
+    shows_random = is_mlm_applied & (fate < replace_prob)
+    shows_mask = is_mlm_applied & (fate >= replace_prob + orginal_prob)
+    masked_inputs = inputs.masked_fill(shows_mask, mask_token_index)
+    if replace_prob:
+        random_tokens = torch.randint(vocab_size, inputs.shape, device=inputs.device)
+        masked_inputs = torch.where(shows_random, random_tokens, masked_inputs)
+    return masked_inputs, labels, is_mlm_applied
+
+
+# %%
+class MaskedLMCallback(Callback):
+    """Masks each batch anew, on its device, before it goes into the model.
+
+    for_electra: the model also gets what was masked, and the labels, x = (masked_inputs, sentA_lenths, is_mlm_applied,
+    labels); otherwise x = (masked_inputs, sentA_lenths). y = (labels,).   Other arguments as in `mask_tokens`.
+    """
+
+    def __init__(self, mask_tok_id, special_tok_ids, vocab_size, ignore_index=-100, for_electra=False, **kwargs):
+        self.ignore_index, self.for_electra = ignore_index, for_electra
+        self.mask_tokens = partial(mask_tokens, mask_token_index=mask_tok_id, special_token_indices=special_tok_ids,
+                                   vocab_size=vocab_size, ignore_index=ignore_index, **kwargs)
+
+    def before_batch(self):
+        input_ids, sentA_lenths = self.xb
+        masked_inputs, labels, is_mlm_applied = self.mask_tokens(input_ids)
+        x = (masked_inputs, sentA_lenths)
+        self.learn.xb = (*x, is_mlm_applied, labels) if self.for_electra else x
+        self.learn.yb = (labels,)
+
+
+# %% [markdown]
+# ## 4. The model
+#
+# ### Generator and sampling
+#
+# The generator is a small masked language model. What the discriminator gets to see is not its best guess but a word
+# *drawn* from its distribution, by the Gumbel trick: the largest of logits plus Gumbel noise is a draw from their softmax
+# (F15). No gradient flows back through the draw (F18).
+
+
+# %%
+def sample(logits, sampling="fp32_gumbel", temperature=1.):
+    """Draw one token id per row from softmax(logits / temperature); logits (M, V) of any dtype, result (M,)."""
+    logits = logits.float() / temperature
+    if sampling == "multinomial":
+        return torch.multinomial(logits.softmax(-1), 1).squeeze(-1)
+    if sampling == "fp16_gumbel":
+        smallest = torch.finfo(torch.float16).tiny  # of the uniform numbers, so that neither logarithm is infinite
+        uniform = torch.rand_like(logits, dtype=torch.float16).clamp(smallest, 1 - 2 ** -11)
+        return (logits.half() - torch.log(-torch.log(uniform))).argmax(-1)
+    uniform = torch.rand_like(logits)
+    return (logits - torch.log(-torch.log(uniform + 1e-9) + 1e-9)).argmax(-1)  # 1e-9 twice: F15
+
+
+# %% [markdown]
+# Vocabulary logits cost as much as two layers of the small model. So the generator's head runs on the masked positions
+# alone, gathered into M slots (D16). Their number differs from batch to batch; on a GPU, where every new shape and every
+# look at a number on the device costs time, M is fixed with room to spare and unused slots get weight 0.
+
+
+# %%
+def masked_slots(is_mlm_applied, n_slots):
+    """Gather masked positions into slots: (positions in the flattened batch (M,), weights (M,): 1 for a used slot, else 0).
+
+    is_mlm_applied: bool, (B, L).   n_slots: M. Masked positions beyond the M-th get no slot.
+    """
+    masked = is_mlm_applied.flatten()
+    slot = (masked.cumsum(0) - 1).clamp(max=n_slots)
+    slot = torch.where(masked, slot, n_slots)  # those without a slot share a last one, which is cut off
+    positions = torch.zeros(n_slots + 1, dtype=torch.long, device=masked.device)
+    positions.scatter_(0, slot, torch.arange(len(masked), device=masked.device))
+    weights = (torch.arange(n_slots, device=masked.device) < masked.sum()).float()
+    return positions[:n_slots], weights
+
+
+def fill_slots(tokens, positions, weights, drawn):
+    """`tokens` (B, L) with the ids `drawn` (M,) at their positions; unused slots change nothing."""
+    spare = tokens.numel()  # they all write to one cell more, which is cut off
+    positions = torch.where(weights.bool(), positions, spare)
+    return F.pad(tokens.flatten(), (0, 1)).scatter(0, positions, drawn)[:-1].view_as(tokens)
+
+
+def slot_capacity(n_tokens, mlm_probability):
+    """Slots for a batch of n_tokens: the mean number of masks and 8 standard deviations."""
+    mean = n_tokens * mlm_probability
+    return min(n_tokens, int(mean + 8 * (mean * (1 - mlm_probability)) ** .5))
+
+
+# %% [markdown]
+# ### The two networks together
+#
+# Both networks use the same embeddings (words, positions, token types and their LayerNorm), and the generator's output
+# layer is the table of word embeddings once more (F24). Everything else is their own.
+
+
+# %%
+class ELECTRAOutput(NamedTuple):
+    """What one forward pass of ELECTRAModel gives."""
+    mlm_gen_logits: torch.Tensor  # (M, V): of the masked positions, in the order of the batch
+    generated: torch.Tensor       # (B, L): the input of the discriminator
+    disc_logits: torch.Tensor     # (B, L): above 0 for "replaced"
+    is_replaced: torch.Tensor     # (B, L), bool
+    attention_mask: torch.Tensor  # (B, L), bool: True for tokens, False for padding
+    is_mlm_applied: torch.Tensor  # (B, L), bool
+
+    def slots(self, labels):
+        """(labels (M,), weights (M,)) of the slots whose logits are here, from labels (B, L)."""
+        positions, weights = masked_slots(self.is_mlm_applied, len(self.mlm_gen_logits))
+        return labels.flatten()[positions], weights
+
+
+# %%
+class ELECTRAModel(nn.Module):
+    """Generator and discriminator with tied embeddings; one forward pass of replaced token detection.
+
+    generator: ElectraForMaskedLM.   discriminator: ElectraForPreTraining, of the same vocabulary and embedding size.
+    sampling, temperature: as in `sample`.   mlm_probability: that of the masking, to fix the number of slots in advance;
+    None: as many slots as there are masks in a batch.
+    """
+
+    def __init__(self, generator, discriminator, hf_tokenizer, sampling="fp32_gumbel", temperature=1., mlm_probability=None):
+        super().__init__()
+        self.generator, self.discriminator = generator, discriminator
+        self.pad_token_id = hf_tokenizer.pad_token_id
+        self.sampling, self.temperature, self.mlm_probability = sampling, temperature, mlm_probability
+        self.tie_embeddings()
+
+    def tie_embeddings(self):
+        """One embeddings module for both networks, its word table the generator's output matrix too (F24)."""
+        self.discriminator.electra.embeddings = self.generator.electra.embeddings
+        self.generator.generator_lm_head.weight = self.generator.electra.embeddings.word_embeddings.weight
+
+    def totals(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
+        """(masked positions, tokens) of a batch, each (): what the two mean losses are divided by."""
+        return is_mlm_applied.sum(), (masked_inputs != self.pad_token_id).sum()
+
+    def forward(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
+        """masked_inputs (B, L), sentA_lenths (B,), is_mlm_applied (B, L), labels (B, L) -> ELECTRAOutput."""
+        attention_mask = masked_inputs != self.pad_token_id  # (B, L)
+        # Segment B is 1; [CLS] A [SEP] and padding are 0 (F4).
+        position = torch.arange(masked_inputs.shape[1], device=masked_inputs.device)
+        token_type_ids = ((position >= sentA_lenths[:, None]) & attention_mask).long()  # (B, L)
+
+        n_slots = int(is_mlm_applied.sum()) if self.mlm_probability is None else slot_capacity(
+            masked_inputs.numel(), self.mlm_probability)
+        positions, weights = masked_slots(is_mlm_applied, n_slots)  # (M,), (M,)
+        mlm_gen_logits = self.generator_logits(masked_inputs, attention_mask, token_type_ids, positions)  # (M, V)
+
+        with torch.no_grad():
+            # [MASK] never reaches the discriminator: originals everywhere but where a word was drawn (F14).
+            originals = torch.where(is_mlm_applied, labels, masked_inputs)  # (B, L)
+            drawn = sample(mlm_gen_logits, self.sampling, self.temperature)  # (M,)
+            generated = fill_slots(originals, positions, weights, drawn)  # (B, L)
+            # A word that was guessed right is an original (F17).
+            is_replaced = generated != originals
+
+        disc_logits = self.discriminator(generated, attention_mask, token_type_ids).logits  # (B, L)
+        return ELECTRAOutput(mlm_gen_logits, generated, disc_logits, is_replaced, attention_mask, is_mlm_applied)
+
+    def generator_logits(self, masked_inputs, attention_mask, token_type_ids, positions):
+        """The generator's vocabulary logits at `positions` (M,) of the flattened batch, (M, V)."""
+        hidden = self.generator.electra(masked_inputs, attention_mask, token_type_ids).last_hidden_state  # (B, L, H)
+        hidden = self.generator.generator_predictions(hidden.flatten(0, 1)[positions])  # (M, E)
+        return self.generator.generator_lm_head(hidden)
+
+
+# %% [markdown]
+# ### The loss
+#
+# The generator's is the mean cross-entropy over the masked tokens, those included that stayed visible (F21); the
+# discriminator's the mean binary cross-entropy over all tokens, [CLS] and [SEP] included (F22), times 50 (F20).
+
+
+# %%
+class ELECTRALoss(nn.Module):
+    """loss_weights[0] * generator's loss + loss_weights[1] * discriminator's (run_pretraining.py, F20-F22).
+
+    gen_label_smooth, disc_label_smooth: False, a number, or True for .1. The first spreads that share over the vocabulary;
+    the second lifts the labels of original tokens from 0 to it and leaves those of replaced ones at 1 (D17).
+    """
+
+    def __init__(self, loss_weights=(1., 50.), gen_label_smooth=False, disc_label_smooth=False):
+        super().__init__()
+        self.loss_weights = loss_weights
+        self.gen_smooth, self.disc_smooth = (.1 if smooth is True else float(smooth)
+                                             for smooth in (gen_label_smooth, disc_label_smooth))
+
+    def forward(self, pred, targ_ids):
+        """pred: ELECTRAOutput or its six fields; targ_ids: original ids of the masked tokens, (B, L). Returns the loss, ()."""
+        pred = ELECTRAOutput(*pred)
+        return self.weigh(self.parts(pred, targ_ids, (pred.is_mlm_applied.sum(), pred.attention_mask.sum())))
+
+    def weigh(self, parts):
+        """The total of (generator's loss, discriminator's loss)."""
+        return self.loss_weights[0] * parts[0] + self.loss_weights[1] * parts[1]
+
+    def parts(self, pred, targ_ids, totals):
+        """Both losses of a batch, or of a part of one, divided by the masked positions and tokens in `totals`."""
+        slot_labels, slot_weights = pred.slots(targ_ids)
+        slot_labels = torch.where(slot_weights.bool(), slot_labels, 0)
+        gen_nll = F.cross_entropy(pred.mlm_gen_logits.float(), slot_labels, reduction="none", label_smoothing=self.gen_smooth)
+        tokens = pred.attention_mask.float()
+        disc_labels = pred.is_replaced.float().clamp(min=self.disc_smooth)
+        disc_bce = F.binary_cross_entropy_with_logits(pred.disc_logits.float(), disc_labels, reduction="none")
+        return (gen_nll * slot_weights).sum() / (totals[0] + 1e-6), (disc_bce * tokens).sum() / (totals[1] + 1e-6)
+
+
+# %% [markdown]
+# ## 5. Optimisation
+#
+# Adam without bias correction (F33), weight decay on all but biases and LayerNorms (F34), gradients clipped at global norm 1
+# (F35), and a learning rate that warms up and decays *at the same time* (F31).
+
+
+# %%
+def build_model(c, hf_tokenizer, fixed_slots=False):
+    """ELECTRAModel of a configuration, freshly initialised as Hugging Face does, normal with std .02 (D3)."""
+    recipe = RECIPES[c.size]
+    generator_config, discriminator_config = electra_configs(recipe, len(hf_tokenizer), hf_tokenizer.pad_token_id)
+    return ELECTRAModel(ElectraForMaskedLM(generator_config), ElectraForPreTraining(discriminator_config), hf_tokenizer,
+                        c.sampling, c.temperature, c.mask_prob if fixed_slots else None)
+
+
+def build_optimizer(model, lr, bias_correction=False):
+    """Adam over the model's parameters with ELECTRA's settings; the schedule sets lr before each step."""
+    adam = torch.optim.AdamW if bias_correction else AdamNoBiasCorrection
+    return adam(decay_groups(model, weight_decay=.01), lr=lr, betas=(.9, .999), eps=1e-6)
+
+
+# %% [markdown]
+# ## 6. Run
+
+
+# %%
+def pretrain(c):
+    """Pretrain as a completed configuration says. Returns the learner; checkpoints, metrics and logs lie in checkpoints/pretrain."""
+    device = choose_device(c.device)
+    seed = random.randrange(2 ** 32) if c.seed is None else c.seed
+    c = c.copy_with({"seed": seed})
+    run_name = f"{c.base_run_name}_{seed}"
+    folder = Path("checkpoints/pretrain")
+
+    hf_tokenizer, dls = load_data(c)
+    set_seed(seed)
+    model = build_model(c, hf_tokenizer, fixed_slots=device.type == "cuda")
+    masking = dict(replace_prob=0., orginal_prob=.15) if c.electra_mask_style else dict(replace_prob=.1, orginal_prob=.1)
+    masked_lm = MaskedLMCallback(hf_tokenizer.mask_token_id, hf_tokenizer.all_special_ids, len(hf_tokenizer), for_electra=True,
+                                 mlm_probability=c.mask_prob, **masking)
+    dls.to(device)
+    model.to(device)
+    log = RunLog(run_name, folder / run_name, c)
+    save = lambda percent: save_pretrained(checkpoint_path(run_name, percent, folder), model, c, hf_tokenizer, learn.train_iter)
+    learn = PretrainingLearner(
+        dls, model, ELECTRALoss(gen_label_smooth=c.gen_smooth_label, disc_label_smooth=c.disc_smooth_label),
+        build_optimizer(model, c.lr, c.adam_bias_correction), choose_precision(c.precision, device), c.micro_batch,
+        cbs=[masked_lm, Schedule(schedules(c.schedule, c.lr, c.steps, c.warmup_steps), c.steps),
+             Progress(log, c.steps, c.bs * c.max_length), Milestones(log, c.steps, save, masked_lm, seed)])
+    learn.fit(1)
+    log.close()
+    return learn
+
+
+def set_seed(seed):
+    """Seed every source of random numbers."""
+    random.seed(seed)
+    np.random.seed(seed % 2 ** 32)
+    torch.manual_seed(seed)
+
+
+# %%
+if __name__ == "__main__":
+    learn = pretrain(c)

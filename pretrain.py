@@ -24,18 +24,21 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from datasets import concatenate_datasets
-from fastai.callback.core import Callback
 from torch import nn
 from transformers import ElectraForMaskedLM, ElectraForPreTraining
+
+import _utils  # noqa: F401, I001  before fastai: it silences a warning of fastai's
+from fastai.callback.core import Callback
 
 from _utils.batches import pretraining_dataloaders
 from _utils.checkpoints import checkpoint_path, save_pretrained
 from _utils.config import MyConfig, complete
 from _utils.errors import print_plain_errors
 from _utils.optim import AdamNoBiasCorrection, decay_groups, schedules
+from _utils.pictures import plot_training, save_picture
 from _utils.pretraining_data import prepare_examples, split_held_out
 from _utils.recipes import RECIPES, electra_configs
-from _utils.run_logging import RunLog
+from _utils.run_logging import RunLog, set_aside
 from _utils.text_sources import load_documents
 from _utils.training import Milestones, PretrainingLearner, Progress, Schedule, choose_device, choose_precision
 from _utils.vocabulary import load_tokenizer
@@ -106,12 +109,17 @@ c = MyConfig({
 # %% tags=["active-ipynb"]
 # # In a notebook the command line stands here. Without this cell it is the paper's run: a million steps of 128 examples.
 # sys.argv = ["pretrain.py", "quickstart=True"]
+#
+# import matplotlib.pyplot as plt  # from here on: for the pictures, which the script leaves out
+# from IPython.display import display
+# from _utils.pictures import BLUE, plot_schedules, show_discriminator, show_masks, show_segments
 
 # %%
 if __name__ == "__main__":
     print_plain_errors()
     c = complete(c.override(sys.argv[1:]))
     print(f"ELECTRA-{c.size}: {c.steps:,} steps of {c.bs} x {c.max_length} tokens on {', '.join(c.datas)}")
+
 
 # %% [markdown]
 # ## 2. Data
@@ -120,7 +128,6 @@ if __name__ == "__main__":
 # into two segments: `[CLS] A [SEP] B [SEP]`. As in the original (F2-F4) a tenth of the examples has only one segment, one in
 # twenty a random shorter length, and what a line has too much is thrown away. Unlike BERT, B always follows A: there is no
 # next sentence prediction.
-
 
 # %%
 def load_data(c):
@@ -133,8 +140,42 @@ def load_data(c):
     parts = [split_held_out(prepare_examples(corpus, hf_tokenizer, c.max_length, c.seed, "datasets", c.clean, c.num_workers))
              for corpus in corpora]
     train, held_out = (concatenate_datasets(part) for part in zip(*parts))
-    return hf_tokenizer, pretraining_dataloaders(train, held_out, hf_tokenizer, c.bs, c.steps, c.max_length, c.seed, c.num_workers)
+    dls = pretraining_dataloaders(train, held_out, hf_tokenizer, c.bs, c.steps, c.max_length, c.seed, c.num_workers)
+    return hf_tokenizer, dls
 
+
+# %% [markdown]
+# The first lines of one document:
+
+# %% tags=["active-ipynb"]
+# corpus = load_documents(c.datas[0], "datasets", num_workers=c.num_workers)
+# print(f"{len(corpus.documents):,} documents")
+# for line in corpus.documents[1000]["text"].split("\n")[:4]:
+#     print("-", line[:150])
+
+# %% [markdown]
+# Examples and their lengths. Most fill the length of the model; the short ones are ends of documents and the one in twenty.
+
+# %% tags=["active-ipynb"]
+# hf_tokenizer, dls = load_data(c)
+# print(f"{len(dls.train_ds):,} examples for training, {len(dls.valid_ds):,} held out, {len(hf_tokenizer):,} words")
+# lengths = [len(row) for row in dls.train_ds.hf_dset[:20_000]["input_ids"]]
+# plt.figure(figsize=(6, 2))
+# plt.hist(lengths, bins=c.max_length, color=BLUE)
+# plt.yscale("log")
+# plt.xlabel("wordpieces of an example");
+
+# %% [markdown]
+# A batch, with segment A in blue and segment B in orange. Whole batches are fetched from the Arrow file at once and padded
+# to one length.
+
+# %% tags=["active-ipynb"]
+# input_ids, sentA_lenths = dls.one_batch()
+# print("input_ids", tuple(input_ids.shape), " sentA_length", tuple(sentA_lenths.shape))
+# for i in range(4):
+#     display(show_segments(input_ids[i], sentA_lenths[i], hf_tokenizer))
+# assert (input_ids[:, 0] == hf_tokenizer.cls_token_id).all()
+# assert (input_ids[torch.arange(c.bs), sentA_lenths - 1] == hf_tokenizer.sep_token_id).all()
 
 # %% [markdown]
 # ## 3. The objective: masking
@@ -143,7 +184,6 @@ def load_data(c):
 # paper's text follows BERT here (80 % masked, 10 % random, 10 % kept), its code does not: 85 % show `[MASK]`, 15 % stay as
 # they are, none is replaced by a random token (F10). Here each token is chosen by a coin of its own, as in electra_pytorch
 # (D1), and special tokens never are (F9; D2: [UNK] neither).
-
 
 # %%
 def mask_tokens(inputs, mask_token_index, vocab_size, special_token_indices, mlm_probability=.15, replace_prob=.1,
@@ -169,6 +209,20 @@ def mask_tokens(inputs, mask_token_index, vocab_size, special_token_indices, mlm
         masked_inputs = torch.where(shows_random, random_tokens, masked_inputs)
     return masked_inputs, labels, is_mlm_applied
 
+
+# %% [markdown]
+# Orange tokens were chosen; the original stands below where `[MASK]` hides it.
+
+# %% tags=["active-ipynb"]
+# special_ids = hf_tokenizer.all_special_ids
+# masked_inputs, labels, is_mlm_applied = mask_tokens(input_ids, hf_tokenizer.mask_token_id, len(hf_tokenizer), special_ids,
+#                                                     replace_prob=0., orginal_prob=.15)
+# for i in range(3):
+#     display(show_masks(input_ids[i], masked_inputs[i], is_mlm_applied[i], hf_tokenizer))
+# maskable = ~torch.isin(input_ids, torch.tensor(special_ids))
+# hidden = masked_inputs[is_mlm_applied] == hf_tokenizer.mask_token_id
+# print(f"{is_mlm_applied.sum() / maskable.sum():.1%} of the tokens chosen, {hidden.float().mean():.0%} of them hidden")
+# assert not is_mlm_applied[~maskable].any() and (masked_inputs[~is_mlm_applied] == input_ids[~is_mlm_applied]).all()
 
 # %%
 class MaskedLMCallback(Callback):
@@ -200,7 +254,6 @@ class MaskedLMCallback(Callback):
 # *drawn* from its distribution, by the Gumbel trick: the largest of logits plus Gumbel noise is a draw from their softmax
 # (F15). No gradient flows back through the draw (F18).
 
-
 # %%
 def sample(logits, sampling="fp32_gumbel", temperature=1.):
     """Draw one token id per row from softmax(logits / temperature); logits (M, V) of any dtype, result (M,)."""
@@ -216,10 +269,21 @@ def sample(logits, sampling="fp32_gumbel", temperature=1.):
 
 
 # %% [markdown]
+# Does it draw from the softmax? Frequencies of 100,000 draws against it:
+
+# %% tags=["active-ipynb"]
+# logits = torch.linspace(3, -3, 10)
+# for sampling in ("fp32_gumbel", "fp16_gumbel", "multinomial"):
+#     drawn = sample(logits.expand(100_000, -1), sampling)
+#     frequency = drawn.bincount(minlength=10) / len(drawn)
+#     print(f"{sampling:12}", *(f"{share:.4f}" for share in frequency))
+#     assert (frequency - logits.softmax(-1)).abs().max() < .01
+# print(f"{'softmax':12}", *(f"{share:.4f}" for share in logits.softmax(-1)))
+
+# %% [markdown]
 # Vocabulary logits cost as much as two layers of the small model. So the generator's head runs on the masked positions
 # alone, gathered into M slots (D16). Their number differs from batch to batch; on a GPU, where every new shape and every
 # look at a number on the device costs time, M is fixed with room to spare and unused slots get weight 0.
-
 
 # %%
 def masked_slots(is_mlm_applied, n_slots):
@@ -254,7 +318,6 @@ def slot_capacity(n_tokens, mlm_probability):
 #
 # Both networks use the same embeddings (words, positions, token types and their LayerNorm), and the generator's output
 # layer is the table of word embeddings once more (F24). Everything else is their own.
-
 
 # %%
 class ELECTRAOutput(NamedTuple):
@@ -328,11 +391,36 @@ class ELECTRAModel(nn.Module):
 
 
 # %% [markdown]
+# The networks of a recipe, with fresh weights. ELECTRA-Small with a vocabulary of 30,522 words has the 14,196,219 parameters
+# of the original (F27).
+
+# %%
+def build_model(c, hf_tokenizer, fixed_slots=False):
+    """ELECTRAModel of a configuration, freshly initialised as Hugging Face does, normal with std .02 (D3).
+
+    fixed_slots: the number of masked positions is fixed in advance, so that every batch has the same shapes.
+    """
+    generator_config, discriminator_config = electra_configs(RECIPES[c.size], len(hf_tokenizer), hf_tokenizer.pad_token_id)
+    return ELECTRAModel(ElectraForMaskedLM(generator_config), ElectraForPreTraining(discriminator_config), hf_tokenizer,
+                        c.sampling, c.temperature, c.mask_prob if fixed_slots else None)
+
+
+# %% tags=["active-ipynb"]
+# torch.manual_seed(c.seed)
+# model = build_model(c, hf_tokenizer)
+# count = lambda module: f"{sum(p.numel() for p in module.parameters()):,}"
+# print("parameters: generator", count(model.generator), " discriminator", count(model.discriminator), " together", count(model))
+# assert model.discriminator.electra.embeddings is model.generator.electra.embeddings
+# pred = model(masked_inputs, sentA_lenths, is_mlm_applied, labels)
+# for name, value in pred._asdict().items():
+#     print(f"{name:15} {tuple(value.shape)}")
+# assert not (pred.generated == hf_tokenizer.mask_token_id)[~pred.is_replaced].any()
+
+# %% [markdown]
 # ### The loss
 #
 # The generator's is the mean cross-entropy over the masked tokens, those included that stayed visible (F21); the
 # discriminator's the mean binary cross-entropy over all tokens, [CLS] and [SEP] included (F22), times 50 (F20).
-
 
 # %%
 class ELECTRALoss(nn.Module):
@@ -369,21 +457,24 @@ class ELECTRALoss(nn.Module):
 
 
 # %% [markdown]
+# Before it has learnt anything, the generator finds all words alike, which costs ln V; the discriminator, in two minds about
+# every token, pays 50 ln 2.
+
+# %% tags=["active-ipynb"]
+# loss_func = ELECTRALoss()
+# totals = model.totals(masked_inputs, sentA_lenths, is_mlm_applied, labels)
+# gen_loss, disc_loss = (float(part) for part in loss_func.parts(pred, labels, totals))
+# print(f"generator {gen_loss:.2f} (ln V = {np.log(len(hf_tokenizer)):.2f}), "
+#       f"discriminator {50 * disc_loss:.2f} (50 ln 2 = {50 * np.log(2):.2f}), loss {float(loss_func(pred, labels)):.2f}")
+# assert abs(gen_loss - np.log(len(hf_tokenizer))) < .3 and abs(50 * disc_loss - 50 * np.log(2)) < 3
+
+# %% [markdown]
 # ## 5. Optimisation
 #
 # Adam without bias correction (F33), weight decay on all but biases and LayerNorms (F34), gradients clipped at global norm 1
 # (F35), and a learning rate that warms up and decays *at the same time* (F31).
 
-
 # %%
-def build_model(c, hf_tokenizer, fixed_slots=False):
-    """ELECTRAModel of a configuration, freshly initialised as Hugging Face does, normal with std .02 (D3)."""
-    recipe = RECIPES[c.size]
-    generator_config, discriminator_config = electra_configs(recipe, len(hf_tokenizer), hf_tokenizer.pad_token_id)
-    return ELECTRAModel(ElectraForMaskedLM(generator_config), ElectraForPreTraining(discriminator_config), hf_tokenizer,
-                        c.sampling, c.temperature, c.mask_prob if fixed_slots else None)
-
-
 def build_optimizer(model, lr, bias_correction=False):
     """Adam over the model's parameters with ELECTRA's settings; the schedule sets lr before each step."""
     adam = torch.optim.AdamW if bias_correction else AdamNoBiasCorrection
@@ -391,38 +482,16 @@ def build_optimizer(model, lr, bias_correction=False):
 
 
 # %% [markdown]
+# The four schedules. The original's is the product of warmup and decay, so its peak stays a little below the learning rate.
+
+# %% tags=["active-ipynb"]
+# names = ("original_linear", "separate_linear", "one_cycle", "adjusted_one_cycle")
+# plot_schedules({name: schedules(name, c.lr, c.steps, c.warmup_steps)["lr"] for name in names}, c.steps);
+
+# %% [markdown]
 # ## 6. Run
 
-
 # %%
-def pretrain(c):
-    """Pretrain as a completed configuration says. Returns the learner; checkpoints, metrics and logs lie in checkpoints/pretrain."""
-    device = choose_device(c.device)
-    seed = random.randrange(2 ** 32) if c.seed is None else c.seed
-    c = c.copy_with({"seed": seed})
-    run_name = f"{c.base_run_name}_{seed}"
-    folder = Path("checkpoints/pretrain")
-
-    hf_tokenizer, dls = load_data(c)
-    set_seed(seed)
-    model = build_model(c, hf_tokenizer, fixed_slots=device.type == "cuda")
-    masking = dict(replace_prob=0., orginal_prob=.15) if c.electra_mask_style else dict(replace_prob=.1, orginal_prob=.1)
-    masked_lm = MaskedLMCallback(hf_tokenizer.mask_token_id, hf_tokenizer.all_special_ids, len(hf_tokenizer), for_electra=True,
-                                 mlm_probability=c.mask_prob, **masking)
-    dls.to(device)
-    model.to(device)
-    log = RunLog(run_name, folder / run_name, c)
-    save = lambda percent: save_pretrained(checkpoint_path(run_name, percent, folder), model, c, hf_tokenizer, learn.train_iter)
-    learn = PretrainingLearner(
-        dls, model, ELECTRALoss(gen_label_smooth=c.gen_smooth_label, disc_label_smooth=c.disc_smooth_label),
-        build_optimizer(model, c.lr, c.adam_bias_correction), choose_precision(c.precision, device), c.micro_batch,
-        cbs=[masked_lm, Schedule(schedules(c.schedule, c.lr, c.steps, c.warmup_steps), c.steps),
-             Progress(log, c.steps, c.bs * c.max_length), Milestones(log, c.steps, save, masked_lm, seed)])
-    learn.fit(1)
-    log.close()
-    return learn
-
-
 def set_seed(seed):
     """Seed every source of random numbers."""
     random.seed(seed)
@@ -430,6 +499,63 @@ def set_seed(seed):
     torch.manual_seed(seed)
 
 
+def pretrain(c):
+    """Pretrain as a completed configuration says, and return the learner.
+
+    Writes checkpoints/pretrain/<run>_<percent>%.pth at 6.25, 12.5, 25, 50 and 100 % of the steps, and beside them in
+    checkpoints/pretrain/<run>/ the configuration, metrics.jsonl, the curves and what the logger writes.
+    """
+    device = choose_device(c.device)
+    run_name, folder = f"{c.base_run_name}_{c.seed}", Path("checkpoints/pretrain")
+
+    hf_tokenizer, dls = load_data(c)
+    set_seed(c.seed)
+    model = build_model(c, hf_tokenizer, fixed_slots=device.type == "cuda").to(device)
+    masking = dict(replace_prob=0., orginal_prob=.15) if c.electra_mask_style else dict(replace_prob=.1, orginal_prob=.1)
+    masked_lm = MaskedLMCallback(hf_tokenizer.mask_token_id, hf_tokenizer.all_special_ids, len(hf_tokenizer), for_electra=True,
+                                 mlm_probability=c.mask_prob, **masking)
+
+    set_aside(run_name, folder)
+    log = RunLog(run_name, folder / run_name, c)
+    save = lambda percent: save_pretrained(checkpoint_path(run_name, percent, folder), model, c, hf_tokenizer, learn.train_iter)
+    learn = PretrainingLearner(
+        dls.to(device), model, ELECTRALoss(gen_label_smooth=c.gen_smooth_label, disc_label_smooth=c.disc_smooth_label),
+        build_optimizer(model, c.lr, c.adam_bias_correction), choose_precision(c.precision, device), c.micro_batch,
+        cbs=[masked_lm, Schedule(schedules(c.schedule, c.lr, c.steps, c.warmup_steps), c.steps),
+             Progress(log, c.steps, c.bs * c.max_length), Milestones(log, c.steps, save, masked_lm, c.seed)])
+    learn.fit(1)
+    log.close()
+    save_picture(plot_training(log.path), log.path.with_name("training.png"))
+    return learn
+
+
 # %%
 if __name__ == "__main__":
     learn = pretrain(c)
+
+# %% [markdown]
+# ## 7. A look at the result
+#
+# Losses and the discriminator's AUC, the chance that it gives a replaced token a higher logit than an original one: .5 is
+# guessing. The dots are held-out text.
+
+# %%
+if __name__ == "__main__":
+    run_folder = Path("checkpoints/pretrain", f"{c.base_run_name}_{c.seed}")
+    print(f"Checkpoints: {run_folder}_*.pth, metrics and curves: {run_folder}/")
+
+# %% tags=["active-ipynb"]
+# plot_training(run_folder / "metrics.jsonl");
+
+# %% [markdown]
+# Held-out sentences as the discriminator sees them: `original→word` is what the generator put in, a tick a word that it
+# guessed right, the percentage and the shade how sure the discriminator is that a token is replaced.
+
+# %% tags=["active-ipynb"]
+# input_ids, sentA_lenths = (tensor.to(learn.device) for tensor in dls.valid.one_batch())
+# masked_inputs, labels, is_mlm_applied = learn.masked_lm.mask_tokens(input_ids)
+# learn.model.eval()
+# with torch.no_grad():
+#     pred = learn.model(masked_inputs, sentA_lenths, is_mlm_applied, labels)
+# for i in range(4):
+#     display(show_discriminator(input_ids[i], pred.generated[i], is_mlm_applied[i], pred.disc_logits[i].sigmoid(), hf_tokenizer))

@@ -5,6 +5,7 @@ What a key means stands beside it in the notebook; here stands which values it t
 import ast
 import difflib
 import importlib.util
+import random
 from dataclasses import dataclass
 from typing import Callable
 
@@ -173,7 +174,7 @@ QUICKSTART = {"size": "tiny", "datas": ["docs"], "vocab": 8192, "base_run_name":
 
 
 def complete(config):
-    """Fill in what depends on other keys: the quickstart's values, then steps, lengths and rates from the recipe.
+    """Fill in what depends on other keys: the quickstart's values, a fresh seed for None, the recipe's steps, lengths and rates.
 
     An explicit value of a derived key wins. Overridden `steps` without `warmup_steps` keep the recipe's share of warmup.
     Raises PlainError for values that contradict each other.
@@ -185,6 +186,8 @@ def complete(config):
     steps = derived.get("steps", config.steps)
     if config.warmup_steps is None:
         derived["warmup_steps"] = round(steps * recipe.warmup_steps / recipe.steps)
+    if config.seed is None:
+        derived["seed"] = random.SystemRandom().randrange(2 ** 32)
     config = config.copy_with(derived)
     if config.warmup_steps > config.steps:
         raise PlainError(f"warmup_steps={config.warmup_steps} is more than steps={config.steps}: lower it or leave it out.")

@@ -105,5 +105,5 @@ def schedules(name, lr, steps, warmup_steps):
     if name in ("original_linear", "separate_linear"):
         function = linear_warmup_and_decay if name == "original_linear" else linear_warmup_and_then_decay
         return {"lr": partial(function, lr_max=lr, total_steps=steps, warmup_steps=warmup_steps)}
-    rise, div = (.25, 25.) if name == "one_cycle" else (warmup_steps / steps, 1e5)
+    rise, div = (.25, 25.) if name == "one_cycle" else (min(warmup_steps, steps - 1) / steps, 1e5)
     return {"lr": combined_cos(rise, lr / div, lr, lr / 1e5), "mom": combined_cos(rise, .95, .85, .95)}

@@ -142,9 +142,12 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
     processor = ELECTRADataProcessor(corpus.documents, hf_tokenizer, max_length, seed=seed, **cleaning)
     vocabulary = hf_tokenizer.backend_tokenizer.to_str()
     key = xxhash.xxh3_128(repr((_BUILDING_VERSION, corpus.key, vocabulary, max_length, cleaning, seed)).encode()).hexdigest()
-    check_first_block(corpus, processor, hf_tokenizer.unk_token_id)
     target = Path(cache_dir) / f"examples_{key}.arrow"
-    return _finished(target) or processor.map(target, num_proc)
+    finished = _finished(target)
+    if finished is None:
+        check_first_block(corpus, processor, hf_tokenizer.unk_token_id)
+        finished = processor.map(target, num_proc)
+    return finished
 
 
 def _finished(target):

@@ -1,7 +1,11 @@
 """Where the measures of a run go: always metrics.jsonl, and a logger of the user's choice."""
+import glob
+import itertools
 import json
 import math
 from pathlib import Path
+
+from _utils.checkpoints import versions
 
 
 class NoLogger:
@@ -68,12 +72,14 @@ LOGGERS = {None: NoLogger, "tensorboard": TensorBoardLogger, "neptune": NeptuneL
 
 
 class RunLog:
-    """metrics.jsonl in the run's folder, one line per measurement, and the chosen logger beside it."""
+    """What made a run and what it measured, in a new folder: config.json, metrics.jsonl, and the chosen logger's files."""
 
     def __init__(self, run_name, folder, config):
-        self.path = Path(folder) / "metrics.jsonl"
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        self.path.write_text("")
+        folder = Path(folder)
+        folder.mkdir(parents=True)
+        made_by = {"config": dict(config), "versions": versions()}
+        (folder / "config.json").write_text(json.dumps(made_by, indent=1) + "\n")
+        self.path = folder / "metrics.jsonl"
         self.logger = LOGGERS[config["logger"]](run_name, folder, config)
 
     def log(self, split, step, metrics):
@@ -85,6 +91,19 @@ class RunLog:
 
     def close(self):
         self.logger.close()
+
+
+def set_aside(run_name, folder):
+    """Move what an earlier run of this name left in `folder` to aside/<run_name>_<number>, so that nothing is overwritten."""
+    folder = Path(folder)
+    left = [path for path in folder.glob(f"{glob.escape(run_name)}*") if path.name == run_name or path.suffix == ".pth"
+            and path.name.startswith(f"{run_name}_")]
+    if left:
+        aside = next(path for n in itertools.count(1) if not (path := folder / "aside" / f"{run_name}_{n}").exists())
+        aside.mkdir(parents=True)
+        for path in left:
+            path.rename(aside / path.name)
+        print(f"The earlier run of the name {run_name} is kept in {aside}")
 
 
 def read_metrics(path, split):

@@ -108,9 +108,9 @@ class PretrainingLearner(Learner):
                 logits.append(pred.disc_logits[tokens].float().cpu())
                 replaced.append(pred.is_replaced[tokens].cpu())
         self.model.train()
-        measured, replaced = metrics.compute(), torch.cat(replaced).numpy()
-        if 0 < replaced.sum() < len(replaced):
-            measured["disc_auc"] = float(roc_auc_score(replaced, torch.cat(logits).numpy()))
+        measured, replaced, logits = metrics.compute(), torch.cat(replaced).numpy(), torch.cat(logits)
+        if 0 < replaced.sum() < len(replaced) and logits.isfinite().all():
+            measured["disc_auc"] = float(roc_auc_score(replaced, logits.numpy()))
         return measured
 
 
@@ -157,15 +157,21 @@ class Progress(Callback):
     def _report(self, step):
         measured = self.gathered.compute()  # waits for the device, so the time is that of finished work
         speed = self.since * self.tokens_per_step / (time.perf_counter() - self.started)
-        loss = self.learn.loss_func.weigh((measured["gen_loss"] or 0., measured["disc_loss"]))
-        if not math.isfinite(loss):
-            raise PlainError(f"the loss became {loss} between steps {step - self.since + 1} and {step}: lower lr, warm up longer or "
-                             "say precision=fp32; the milestones saved before it are still good.")
+        loss = total_loss(self.learn, measured)
         self.log.log("train", step, {"loss": loss, **measured, "lr": self.opt.hypers[0]["lr"], "tokens_per_second": speed})
         self.bar.set_postfix_str(describe(measured) + f", {speed:,.0f} tokens/s", refresh=False)
 
     def after_fit(self):
         self.bar.close()
+
+
+def total_loss(learn, measured):
+    """The weighted loss of some measures; PlainError if it is not finite."""
+    loss = learn.loss_func.weigh((measured["gen_loss"] or 0., measured["disc_loss"]))
+    if not math.isfinite(loss):
+        raise PlainError(f"the loss has become {loss} at step {learn.train_iter:,}: lower lr, warm up longer or say precision=fp32; "
+                         "the milestones saved before are still good.")
+    return loss
 
 
 def describe(measured):
@@ -192,7 +198,7 @@ class Milestones(Callback):
             return
         measured = self.learn.measure_held_out(self.masked_lm, self.seed)
         if measured:
-            self.log.log("held_out", step, measured)
+            self.log.log("held_out", step, {"loss": total_loss(self.learn, measured), **measured})
             tqdm.write(f"step {step:,}, held out: {describe(measured)}", file=sys.stderr)
         for percent in self.percents[step]:
             self.save_at(percent)

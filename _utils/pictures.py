@@ -1,0 +1,96 @@
+"""Pictures for the notebooks and beside the checkpoints: sentences in colour, training curves, schedules."""
+import html
+
+import matplotlib.pyplot as plt
+from IPython.display import HTML
+from matplotlib.colors import to_hex
+
+from _utils.run_logging import read_metrics
+
+# One meaning, one colour, in every picture.
+BLUE, ORANGE, GREEN, GREY = "#4477aa", "#ee7733", "#228833", "#999999"
+
+
+def tokens_in_color(tokens, colors, below=None):
+    """Tokens in a line that wraps, each on its colour (None: plain), with a small text of its own below; as IPython HTML."""
+    cells = []
+    for i, (token, color) in enumerate(zip(tokens, colors)):
+        note = f"<div style='font-size:70%;color:#666'>{html.escape(below[i]) or '&nbsp;'}</div>" if below else ""
+        paint = f"background:{color};" if color else ""
+        cells.append(f"<div style='display:inline-block;margin:1px;text-align:center'>"
+                     f"<span style='{paint}border-radius:3px;padding:0 3px;color:black'>{html.escape(token)}</span>{note}</div>")
+    return HTML(f"<div style='font-family:monospace;line-height:1.5;background:white;padding:4px'>{''.join(cells)}</div>")
+
+
+def show_segments(input_ids, sentA_length, hf_tokenizer):
+    """One example, input_ids (L,): segment A in blue, segment B in orange, padding left out."""
+    tokens = hf_tokenizer.convert_ids_to_tokens(input_ids[input_ids != hf_tokenizer.pad_token_id].tolist())
+    return tokens_in_color(tokens, ["#cfe0f2" if i < sentA_length else "#fde0c8" for i in range(len(tokens))])
+
+
+def show_masks(input_ids, masked_inputs, is_mlm_applied, hf_tokenizer):
+    """One masked example, each argument (L,): chosen tokens in orange with the original below where it no longer shows."""
+    real = input_ids != hf_tokenizer.pad_token_id
+    shown = hf_tokenizer.convert_ids_to_tokens(masked_inputs[real].tolist())
+    original = hf_tokenizer.convert_ids_to_tokens(input_ids[real].tolist())
+    chosen = is_mlm_applied[real].tolist()
+    return tokens_in_color(shown, [ORANGE + "88" if mark else None for mark in chosen],
+                           [was if was != now else "(kept)" * mark for was, now, mark in zip(original, shown, chosen)])
+
+
+def show_discriminator(input_ids, generated, is_mlm_applied, probabilities, hf_tokenizer):
+    """What the generator put in and what the discriminator thinks of each token; each argument (L,).
+
+    The redder a token, the surer the discriminator that it is replaced (the percentage below). Replaced tokens are written
+    original→word; a word that was masked and guessed right has a tick.
+    """
+    real = input_ids != hf_tokenizer.pad_token_id
+    original = hf_tokenizer.convert_ids_to_tokens(input_ids[real].tolist())
+    now = hf_tokenizer.convert_ids_to_tokens(generated[real].tolist())
+    masked, chance = is_mlm_applied[real].tolist(), probabilities[real].tolist()
+    words = [f"{was}→{word}" if was != word else word + " ✓" * mark for was, word, mark in zip(original, now, masked)]
+    reds = plt.get_cmap("Reds")
+    return tokens_in_color(words, [to_hex(reds(.75 * p)) for p in chance], [f"{p:.0%}" for p in chance])
+
+
+def plot_schedules(by_name, steps):
+    """Learning rate by step for several schedules, {name: pct -> lr}."""
+    figure, axis = plt.subplots(figsize=(7, 2.8))
+    points = range(0, steps + 1, max(1, steps // 500))
+    for name, schedule in by_name.items():
+        axis.plot(points, [schedule(step / steps) for step in points], label=name)
+    axis.set(xlabel="step", ylabel="learning rate")
+    axis.legend(frameon=False)
+    return figure
+
+
+def plot_training(metrics_file):
+    """Losses, accuracy and AUC of a pretraining by step, from its metrics.jsonl: lines for training, dots for held-out text."""
+    train, held_out = read_metrics(metrics_file, "train"), read_metrics(metrics_file, "held_out")
+    figure, axes = plt.subplots(1, 4, figsize=(14, 2.8), layout="constrained")
+    titles = {"gen_loss": "generator: loss", "gen_accuracy": "generator: accuracy", "disc_loss": "discriminator: loss",
+              "disc_auc": "discriminator: AUC"}
+    for axis, (name, title) in zip(axes, titles.items()):
+        color = BLUE if name.startswith("gen") else ORANGE
+        steps, values = _smooth(train, name)
+        axis.plot(steps, values, color=color, label="training")
+        if held_out:
+            axis.plot([row["step"] for row in held_out], [row[name] for row in held_out], "o", color=GREEN, ms=4, label="held out")
+        axis.set(title=title, xlabel="step")
+    axes[-1].axhline(.5, color=GREY, lw=.8, ls=":")
+    axes[0].legend(frameon=False)
+    return figure
+
+
+def save_picture(figure, path):
+    """Write a figure to a file and forget it."""
+    figure.savefig(path, dpi=100)
+    plt.close(figure)
+
+
+def _smooth(rows, name, points=100):
+    """Means of neighbouring rows, at most `points` of them: (steps, values)."""
+    rows = [row for row in rows if row[name] is not None]
+    size = max(1, len(rows) // points)
+    groups = [rows[i:i + size] for i in range(0, len(rows), size)]
+    return [group[-1]["step"] for group in groups], [sum(row[name] for row in group) / len(group) for group in groups]

@@ -1,0 +1,40 @@
+"""Fixtures that several test files share."""
+from pathlib import Path
+
+import pytest
+
+from _utils.vocabulary import tokenizer_of_words, train_words
+
+SENTENCES = [
+    "The generator replaces some words of the text, and the discriminator finds every replaced word.",
+    "A small network makes good guesses; training it takes time and patience, as in every other year.",
+    "In 1843 the first paper on this method was read aloud: nobody in the room understood its argument.",
+    "Each sentence has been written for this purpose, with common and uncommon letters, quickly, lazily, jovially, oxidised.",
+]
+
+
+@pytest.fixture(scope="session")
+def repo():
+    """The repository's root."""
+    return Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def golden(repo):
+    """Recorded values of the originals that are kept here."""
+    return repo / "tests/golden"
+
+
+@pytest.fixture(scope="session")
+def shared(repo):
+    """Texts, tables and recorded values that are not part of the repository."""
+    folder = repo.parent / "shared"
+    if not folder.is_dir():
+        pytest.skip("needs the folder ../shared with recorded texts and data, which is not here")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def small_tokenizer():
+    """A tokenizer of some 300 words trained on a few sentences."""
+    return tokenizer_of_words(train_words(300, lambda: iter(SENTENCES * 5)))

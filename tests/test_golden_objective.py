@@ -1,0 +1,55 @@
+"""Masking, sampling and loss against the recorded values of both originals (F15, F20-F22, D1, D17)."""
+import ast
+import json
+
+import numpy as np
+import pytest
+import torch
+
+from pretrain import ELECTRALoss, ELECTRAOutput, mask_tokens, sample
+
+
+@pytest.mark.parametrize("setting", ["mlm_probability=0.15,replace_prob=0.0,orginal_prob=0.15",
+                                     "mlm_probability=0.25,replace_prob=0.0,orginal_prob=0.15",
+                                     "mlm_probability=0.15,replace_prob=1.0,orginal_prob=0.0"])
+def test_shares_of_masked_kept_and_random_tokens_are_those_of_electra_pytorch(golden, setting):
+    recorded = json.loads((golden / "electra_pytorch/mask_tokens_stats.json").read_text())[setting]
+    torch.manual_seed(0)
+    inputs = torch.randint(5, 2000, (400, 128))
+    arguments = {name: float(value) for name, value in (part.split("=") for part in setting.split(","))}
+    masked, labels, chosen = mask_tokens(inputs, 4, 2000, [0, 1, 2, 3, 4], **arguments)
+    # Both are samples: 5 standard deviations of the recorded one, which is the smaller.
+    close = lambda of, n: pytest.approx(of, abs=5 * max(of * (1 - of) / n, 1 / n ** 2) ** .5)
+    assert float(chosen.float().mean()) == close(recorded["selected_frac"], recorded["tokens"])
+    shown, original = masked[chosen], inputs[chosen]
+    for name, share in [("mask_frac_of_selected", shown == 4), ("kept_frac_of_selected", shown == original),
+                        ("random_frac_of_selected", (shown != 4) & (shown != original))]:
+        assert float(share.float().mean()) == close(recorded[name], recorded["selected"]), name
+
+
+def test_frequencies_are_the_softmax_at_every_recorded_temperature(golden):
+    recorded = json.loads((golden / "official/sampling.json").read_text())
+    logits = torch.tensor(recorded["logits"])
+    torch.manual_seed(0)
+    for temperature in (.5, 1., 2.):
+        target = recorded[f"T{temperature:g}"]
+        for sampling in ("fp32_gumbel", "fp16_gumbel", "multinomial"):
+            drawn = sample(logits.expand(200_000, -1), sampling, temperature)
+            frequency = (drawn.bincount(minlength=len(logits)) / len(drawn)).numpy()
+            # Largest difference of two samples of 200,000; half floats have noise of few values.
+            np.testing.assert_allclose(frequency, target["freq"], atol=.01 if sampling == "fp16_gumbel" else .005)
+            np.testing.assert_allclose(frequency, target["softmax"], atol=.01 if sampling == "fp16_gumbel" else .004)
+
+
+def test_loss_on_fixed_logits_is_that_of_electra_pytorch(golden):
+    inputs = {name: torch.tensor(value) for name, value in np.load(golden / "electra_pytorch/loss_inputs.npz").items()}
+    pred = ELECTRAOutput(inputs["mlm_gen_logits"], inputs["generated"], inputs["disc_logits"], inputs["is_replaced"],
+                         inputs["non_pad"], inputs["is_mlm_applied"])
+    for setting, value in json.loads((golden / "electra_pytorch/loss_values.json").read_text()).items():
+        assert float(ELECTRALoss(**_arguments(setting))(tuple(pred), inputs["labels"])) == pytest.approx(value, rel=1e-6), setting
+
+
+def _arguments(setting):
+    """Keyword arguments from 'a=(1.0, 50.0),b=False'."""
+    call = ast.parse(f"f({setting})", mode="eval").body
+    return {keyword.arg: ast.literal_eval(keyword.value) for keyword in call.keywords}

@@ -1,0 +1,135 @@
+"""Optimizer, weight decay, clipping and schedules against the recorded values of both originals (F31-F35)."""
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from _utils.optim import (
+    AdamNoBiasCorrection,
+    clip_by_global_norm,
+    decay_groups,
+    linear_warmup_and_decay,
+    linear_warmup_and_then_decay,
+    schedules,
+)
+
+
+class Recorded(nn.Module):
+    """Parameters under the names of the original's variables."""
+
+    def __init__(self, values):
+        super().__init__()
+        for name, value in values.items():
+            self.register_parameter(name, nn.Parameter(torch.tensor(value)))
+
+
+@pytest.fixture(scope="module")
+def trajectory(golden):
+    return np.load(golden / "official/adam_trajectory.npz")
+
+
+@pytest.mark.parametrize("run, clip", [("direct_lr1e-2_wd.01_noclip", False), ("create_optimizer_lr1e-2_N100_warm5_wd.01_clip1", True)])
+def test_twenty_updates_are_googles(golden, trajectory, run, clip):
+    names = json.loads((golden / "official/adam_rule.json").read_text())["names"]
+    keys = [name.replace("/", "|") for name in names]
+    model = Recorded({key: trajectory[f"{run}/param/{key}"][0] for key in keys})
+    optimizer = AdamNoBiasCorrection(decay_groups(model), lr=1e-2)
+    for step in range(20):
+        for key in keys:
+            model.get_parameter(key).grad = torch.tensor(trajectory[f"grads/{key}"][step])
+        if clip:  # this run has schedule and clipping too; the rate it used is that of the next step (F32)
+            clip_by_global_norm(model.parameters())
+            for group in optimizer.param_groups:
+                group["lr"] = linear_warmup_and_decay((step + 1) / 100, 1e-2, 100, warmup_steps=5)
+        optimizer.step()
+        for key in keys:
+            np.testing.assert_allclose(model.get_parameter(key).detach(), trajectory[f"{run}/param/{key}"][step + 1], atol=1e-6)
+            np.testing.assert_allclose(optimizer.state[model.get_parameter(key)]["exp_avg_sq"],
+                                       trajectory[f"{run}/v/{key}"][step], rtol=1e-4, atol=1e-9)
+
+
+def test_twenty_updates_are_those_of_electra_pytorch(golden):
+    recorded = json.loads((golden / "electra_pytorch/adam_no_bias_correction.json").read_text())
+    parameters = [nn.Parameter(torch.tensor(value)) for value in recorded["init"]]
+    plain = recorded["no_wd_params"]
+    optimizer = AdamNoBiasCorrection([{"params": [p], "weight_decay": 0. if i in plain else recorded["wd"]}
+                                      for i, p in enumerate(parameters)], lr=recorded["lr"], eps=recorded["eps"])
+    for grads, after in zip(recorded["grads"], recorded["params_after_step"]):
+        for parameter, grad in zip(parameters, grads):
+            parameter.grad = torch.tensor(grad)
+        optimizer.step()
+        for parameter, value in zip(parameters, after):
+            np.testing.assert_allclose(parameter.detach(), value, atol=2e-6)
+
+
+def test_bias_correction_and_the_place_of_eps_would_be_seen(golden):
+    """The comparison above is sharp enough to fail for torch's own Adam."""
+    recorded = json.loads((golden / "electra_pytorch/adam_no_bias_correction.json").read_text())
+    parameter = nn.Parameter(torch.tensor(recorded["init"][0]))
+    optimizer = torch.optim.AdamW([parameter], lr=recorded["lr"], eps=recorded["eps"], weight_decay=recorded["wd"])
+    parameter.grad = torch.tensor(recorded["grads"][0][0])
+    optimizer.step()
+    assert np.abs(parameter.detach().numpy() - recorded["params_after_step"][0][0]).max() > 1e-3
+
+
+def test_optimizer_skips_parameters_without_gradient_and_restores_its_state():
+    used, unused = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
+    optimizer = AdamNoBiasCorrection([used, unused], lr=.1)
+    used.grad = torch.ones(2)
+    optimizer.step()
+    assert unused.equal(torch.ones(2)) and not used.equal(torch.ones(2))
+    again = AdamNoBiasCorrection([used, unused], lr=.2)
+    again.load_state_dict(optimizer.state_dict())
+    assert again.state[used]["exp_avg"].equal(optimizer.state[used]["exp_avg"]) and again.param_groups[0]["lr"] == .1
+
+
+def test_clipping_leaves_small_gradients_and_scales_large_ones_to_norm_one():
+    parameters = [nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))]
+    parameters[0].grad, parameters[1].grad = torch.tensor([.3, 0.]), torch.tensor([.4])
+    assert clip_by_global_norm(parameters).item() == pytest.approx(.5)
+    assert parameters[0].grad.tolist() == pytest.approx([.3, 0])
+    parameters[0].grad *= 10
+    parameters[1].grad *= 10
+    assert clip_by_global_norm(parameters).item() == pytest.approx(5)
+    assert parameters[0].grad.tolist() == pytest.approx([.6, 0]) and parameters[1].grad.tolist() == pytest.approx([.8])
+
+
+@pytest.mark.parametrize("run", ["pretrain", "finetune_600", "finetune_345", "finetune_1150"])
+def test_learning_rates_are_googles(golden, run):
+    recorded = json.loads((golden / "official/lr_schedule.json").read_text())[run]
+    arguments = recorded["args"]
+    steps = arguments["num_train_steps"]
+    warmup = arguments.get("warmup_steps", steps * arguments.get("warmup_proportion", 0))
+    for step, lr in zip(recorded["global_step"], recorded["lr"]):
+        ours = linear_warmup_and_decay(min(1, step / steps), arguments["learning_rate"], steps, warmup_steps=warmup)
+        assert ours == pytest.approx(lr, rel=1e-4, abs=1e-10)  # theirs is float32
+
+
+@pytest.mark.parametrize("function", [linear_warmup_and_decay, linear_warmup_and_then_decay])
+def test_learning_rates_are_those_of_electra_pytorch(golden, function):
+    recorded = json.loads((golden / "electra_pytorch/schedules.json").read_text())
+    runs = {key: points for key, points in recorded.items() if key.split("|")[0] == function.__name__}
+    assert len(runs) == 3
+    for key, points in runs.items():
+        settings = {name: float(value) for name, value in (part.split("=") for part in key.split("|")[1].split(","))}
+        steps, lr = int(settings.pop("total")), settings.pop("lr")
+        for step, value in points:
+            assert function(step / steps, lr, steps, **settings) == pytest.approx(value, rel=1e-9, abs=1e-15)
+
+
+@pytest.mark.parametrize("name", ["original_linear", "separate_linear", "one_cycle", "adjusted_one_cycle"])
+@pytest.mark.parametrize("steps, warmup", [(1, 0), (5, 0), (5, 5), (1000, 100)])
+def test_every_schedule_works_for_few_steps_too(name, steps, warmup):
+    lr = schedules(name, 1e-3, steps, warmup)["lr"]
+    values = [lr(step / steps) for step in range(steps + 1)]
+    assert all(0 <= value <= 1e-3 + 1e-12 for value in values)
+    assert steps < 1000 or (values[0] < 1e-4 and max(values) > 8.9e-4 and values[-1] < 1e-7)
+
+
+def test_one_cycle_is_fastais():
+    lr, momentum = (schedules("one_cycle", 1e-3, 1000, 100)[name] for name in ("lr", "mom"))
+    assert lr(0) == pytest.approx(1e-3 / 25) and lr(.25) == pytest.approx(1e-3) and lr(1) == pytest.approx(1e-8)
+    assert momentum(0) == .95 and momentum(.25) == pytest.approx(.85) and momentum(1) == pytest.approx(.95)
+    assert schedules("adjusted_one_cycle", 1e-3, 1000, 100)["lr"](.1) == pytest.approx(1e-3)

@@ -1,0 +1,137 @@
+"""The networks: sizes and names of the original, tying, and what one forward pass promises."""
+import copy
+import json
+
+import pytest
+import torch
+from transformers import ElectraForMaskedLM, ElectraForPreTraining
+
+from _utils.optim import decay_groups
+from _utils.recipes import RECIPES, electra_configs
+from pretrain import ELECTRALoss, ELECTRAModel, mask_tokens
+
+
+class Vocabulary:
+    pad_token_id = 0
+
+
+def build(size, vocab_size=30522, **kwargs):
+    generator, discriminator = electra_configs(RECIPES[size], vocab_size)
+    return ELECTRAModel(ElectraForMaskedLM(generator), ElectraForPreTraining(discriminator), Vocabulary(), **kwargs)
+
+
+@pytest.mark.parametrize("size", ["small", "base", "large"])
+def test_golden_parameter_counts(golden, size):
+    recorded = json.loads((golden / "electra_pytorch/param_counts.json").read_text())[size]
+    with torch.device("meta"):
+        model = build(size)
+    count = lambda module: sum(p.numel() for p in module.parameters())
+    assert (count(model.generator), count(model.discriminator), count(model)) == (
+        recorded["generator"], recorded["discriminator"], recorded["tied_total"])
+    config = model.generator.config
+    assert recorded["gen_config"] == {"hidden": config.hidden_size, "heads": config.num_attention_heads,
+                                      "intermediate": config.intermediate_size, "layers": config.num_hidden_layers,
+                                      "embedding": config.embedding_size}
+
+
+def test_golden_names_and_weight_decay_of_the_small_model(golden):
+    recorded = json.loads((golden / "electra_pytorch/param_counts.json").read_text())["small"]
+    with torch.device("meta"):
+        model = build("small")
+    assert sum(p.numel() for p in model.parameters()) == 14_196_219  # F27
+    names = {id(p): name for name, p in model.named_parameters()}
+    decayed, plain = ({names[id(p)] for p in group["params"]} for group in decay_groups(model))
+    assert decayed == set(recorded["weight_decay_names"]) and plain == set(recorded["no_weight_decay_names"])
+
+
+def test_layernorm_eps_is_that_of_the_original_everywhere():
+    with torch.device("meta"):
+        model = build("small")
+    norms = [module for module in model.modules() if isinstance(module, torch.nn.LayerNorm)]
+    assert len(norms) == 50 and {norm.eps for norm in norms} == {1e-12}  # F29
+
+
+def assert_tied(model):
+    assert model.discriminator.electra.embeddings is model.generator.electra.embeddings
+    words = model.generator.electra.embeddings.word_embeddings.weight
+    assert model.generator.generator_lm_head.weight is words
+
+
+def test_tying_survives_construction_loading_moving_and_copying():
+    model = build("tiny", 100)
+    assert_tied(model)
+    other = build("tiny", 100)
+    other.load_state_dict(model.state_dict())
+    assert_tied(other)
+    assert_tied(other.to(torch.float64))
+    assert_tied(copy.deepcopy(other))
+
+
+@pytest.fixture
+def batch():
+    torch.manual_seed(0)
+    inputs = torch.randint(5, 100, (6, 40))
+    inputs[:, 0], inputs[:, 19], inputs[:, 29], inputs[:, 30:] = 2, 3, 3, 0
+    masked, labels, chosen = mask_tokens(inputs, 4, 100, [0, 1, 2, 3, 4], replace_prob=0., orginal_prob=.15)
+    return inputs, (masked, torch.full((6,), 20), chosen, labels)
+
+
+def test_forward_replaces_only_masked_tokens_and_labels_only_changed_ones(batch):
+    inputs, x = batch
+    model = build("tiny", 100)
+    pred = model(*x)
+    assert pred.generated[~x[2]].equal(inputs[~x[2]])
+    assert pred.is_replaced.equal(pred.generated != inputs)
+    assert pred.attention_mask.equal(inputs != 0)
+    assert pred.mlm_gen_logits.shape == (int(x[2].sum()), 100) and pred.disc_logits.shape == inputs.shape
+
+
+def test_a_word_guessed_right_counts_as_original(batch):
+    inputs, x = batch
+    model = build("tiny", 100, temperature=1e-4)
+    _, _, chosen, labels = x
+    guess = torch.nn.functional.one_hot(labels[chosen], 100).float()
+    model.generator_logits = lambda *_: guess
+    assert not model(*x).is_replaced.any()
+
+
+def test_logits_at_masked_positions_are_those_of_the_whole_generator(batch):
+    """The gathered head gives the numbers that transformers' model gives at all positions (D16)."""
+    _, x = batch
+    model = build("tiny", 100).eval()
+    masked, lengths, chosen, labels = x
+    types = ((torch.arange(40) >= 20) & (masked != 0)).long()
+    everywhere = model.generator(masked, (masked != 0), types).logits
+    torch.testing.assert_close(model(*x).mlm_gen_logits, everywhere[chosen], atol=1e-5, rtol=1e-5)
+
+
+def test_fixed_slots_give_the_same_losses_and_gradients(batch):
+    _, x = batch
+    exact = build("tiny", 100, temperature=1e-4).eval()
+    fixed = copy.deepcopy(exact)
+    fixed.mlm_probability = .15
+    losses = []
+    for model in (exact, fixed):
+        loss = ELECTRALoss()(model(*x), x[3])
+        loss.backward()
+        losses.append(loss)
+    torch.testing.assert_close(*losses)
+    for a, b in zip(exact.parameters(), fixed.parameters()):
+        torch.testing.assert_close(a.grad, b.grad, atol=1e-5, rtol=1e-4)
+
+
+def test_no_gradient_reaches_the_generators_encoder_from_the_discriminator(batch):
+    _, x = batch
+    model = build("tiny", 100)
+    ELECTRALoss(loss_weights=(0., 50.))(model(*x), x[3]).backward()
+    encoder = [p.grad for p in model.generator.electra.encoder.parameters()]
+    assert all(grad is None or not grad.any() for grad in encoder)  # F18
+    assert model.generator.electra.embeddings.word_embeddings.weight.grad.any()
+
+
+def test_padding_does_not_change_the_logits_of_tokens(batch):
+    _, (masked, lengths, chosen, labels) = batch
+    model = build("tiny", 100, temperature=1e-4).eval()
+    long = model(masked, lengths, chosen, labels).disc_logits[:, :30]
+    short = model(masked[:, :30], lengths, chosen[:, :30], labels[:, :30]).disc_logits
+    torch.testing.assert_close(long, short, atol=1e-5, rtol=1e-4)

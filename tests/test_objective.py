@@ -1,0 +1,114 @@
+"""Masking, slots, sampling and loss: what a user would notice."""
+import pytest
+import torch
+import torch.nn.functional as F
+
+from pretrain import ELECTRALoss, ELECTRAOutput, fill_slots, mask_tokens, masked_slots, sample, slot_capacity
+
+SPECIAL = [0, 1, 2, 3, 4]
+
+
+def batch(rows=64, length=128, vocab_size=500, seed=0):
+    torch.manual_seed(seed)
+    inputs = torch.randint(5, vocab_size, (rows, length))
+    inputs[:, 0], inputs[:, length // 2], inputs[:, length - 20:] = 2, 3, 0
+    inputs[:, 10] = 1  # [UNK]
+    return inputs
+
+
+def test_masking_leaves_its_input_and_special_tokens_alone():
+    inputs = batch()
+    before = inputs.clone()
+    masked, labels, chosen = mask_tokens(inputs, 4, 500, SPECIAL)
+    assert inputs.equal(before)
+    special = torch.isin(inputs, torch.tensor(SPECIAL))
+    assert not chosen[special].any() and masked[~chosen].equal(inputs[~chosen])
+    assert labels[chosen].equal(inputs[chosen]) and (labels[~chosen] == -100).all()
+
+
+def test_bert_style_masks_eighty_replaces_ten_and_keeps_ten_percent():
+    inputs = batch(rows=600)
+    masked, _, chosen = mask_tokens(inputs, 4, 500, SPECIAL, replace_prob=.1, orginal_prob=.1)
+    shown, original = masked[chosen], inputs[chosen]
+    hidden, kept = (shown == 4).float().mean(), (shown == original).float().mean()
+    assert hidden == pytest.approx(.8, abs=.02) and kept == pytest.approx(.1, abs=.015)
+    assert 1 - hidden - kept == pytest.approx(.1, abs=.015)  # the random tenth really happens
+    assert len(shown[(shown != 4) & (shown != original)].unique()) > 350  # and comes from the whole vocabulary
+
+
+def test_electra_style_never_shows_a_random_token():
+    inputs = batch(rows=200)
+    masked, _, chosen = mask_tokens(inputs, 4, 500, SPECIAL, replace_prob=0., orginal_prob=.15)
+    assert ((masked[chosen] == 4) | (masked[chosen] == inputs[chosen])).all()
+    assert (masked[chosen] == 4).float().mean() == pytest.approx(.85, abs=.02)
+
+
+@pytest.mark.parametrize("n_slots", [0, 3, 7, 20])
+def test_slots_hold_the_masked_positions_in_order(n_slots):
+    masked = torch.zeros(4, 10, dtype=torch.bool)
+    where = [1, 5, 9, 12, 30, 38, 39]
+    masked.view(-1)[where] = True
+    positions, weights = masked_slots(masked, n_slots)
+    used = min(n_slots, len(where))
+    assert positions[:used].tolist() == where[:used] and weights.tolist() == [1.] * used + [0.] * (n_slots - used)
+    tokens = torch.arange(40).view(4, 10)
+    filled = fill_slots(tokens, positions, weights, torch.full((n_slots,), 99))
+    assert (filled == 99).sum() == used and (filled.view(-1)[where[:used]] == 99).all()
+
+
+def test_capacity_is_never_too_small_in_practice():
+    torch.manual_seed(0)
+    for n, p in [(64, .15), (4096, .15), (16384, .25)]:
+        counts = torch.distributions.Binomial(n, torch.tensor(p)).sample((10_000,))
+        assert counts.max() <= slot_capacity(n, p) <= n
+
+
+@pytest.mark.parametrize("sampling", ["fp32_gumbel", "fp16_gumbel", "multinomial"])
+def test_sampling_takes_half_precision_logits_and_never_draws_the_impossible(sampling):
+    torch.manual_seed(0)
+    logits = torch.zeros(1000, 50, dtype=torch.bfloat16)
+    logits[:, 25:] = -60000
+    drawn = sample(logits, sampling)
+    assert drawn.shape == (1000,) and drawn.max() < 25
+    assert sample(torch.tensor([[0., 1., 0.]]).expand(50, -1), sampling, temperature=1e-3).eq(1).all()
+
+
+def prediction(seed=0, capacity=None):
+    """A random ELECTRAOutput and labels; with `capacity`, as many slots, of which the last are unused."""
+    torch.manual_seed(seed)
+    inputs = batch(8, 32, 50, seed)
+    _, labels, chosen = mask_tokens(inputs, 4, 50, SPECIAL)
+    n = int(chosen.sum())
+    logits = torch.randn(capacity or n, 50)
+    logits[:n] = torch.randn(n, 50, generator=torch.Generator().manual_seed(seed))
+    disc_logits = torch.randn(8, 32, generator=torch.Generator().manual_seed(seed))
+    return ELECTRAOutput(logits, inputs, disc_logits, chosen & (disc_logits > .5), inputs != 0, chosen), labels
+
+
+def test_loss_is_mean_over_masks_plus_fifty_times_mean_over_tokens():
+    pred, labels = prediction()
+    gen = F.cross_entropy(pred.mlm_gen_logits, labels[pred.is_mlm_applied])
+    tokens = pred.attention_mask
+    disc = F.binary_cross_entropy_with_logits(pred.disc_logits[tokens], pred.is_replaced[tokens].float())
+    assert float(ELECTRALoss()(pred, labels)) == pytest.approx(float(gen + 50 * disc), rel=1e-5)
+
+
+def test_unused_slots_change_nothing():
+    exact, labels = prediction()
+    roomy, _ = prediction(capacity=100)
+    assert float(ELECTRALoss()(roomy, labels)) == pytest.approx(float(ELECTRALoss()(exact, labels)), rel=1e-6)
+
+
+def test_smoothing_true_means_a_tenth_and_lifts_only_originals():
+    pred, labels = prediction()
+    loss = lambda **smoothing: float(ELECTRALoss(**smoothing)(pred, labels))
+    assert loss(gen_label_smooth=True) == loss(gen_label_smooth=.1) != loss()
+    assert loss(disc_label_smooth=True) == loss(disc_label_smooth=.1) != loss()
+    all_replaced = pred._replace(is_replaced=torch.ones_like(pred.is_replaced))
+    assert ELECTRALoss(disc_label_smooth=True)(all_replaced, labels) == ELECTRALoss()(all_replaced, labels)
+
+
+def test_a_batch_without_masks_has_a_finite_loss():
+    pred, labels = prediction()
+    none = pred._replace(mlm_gen_logits=pred.mlm_gen_logits[:0], is_mlm_applied=torch.zeros_like(pred.is_mlm_applied))
+    assert torch.isfinite(ELECTRALoss()(none, labels))

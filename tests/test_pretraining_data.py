@@ -1,0 +1,114 @@
+"""Examples, their cache, the held-out part and the batches."""
+import itertools
+import random
+
+import datasets
+import numpy as np
+import pytest
+
+from _utils import pretraining_data
+from _utils.batches import pretraining_dataloaders
+from _utils.pretraining_data import ELECTRADataProcessor, prepare_examples, split_held_out
+from _utils.text_sources import Corpus
+
+
+def make_corpus(n_documents=60, name="own text", seed=0):
+    rng = random.Random(seed)
+    words = "the generator replaces some words and the discriminator finds them in every sentence of the text".split()
+    line = lambda: " ".join(rng.choices(words, k=rng.randint(3, 25)))
+    texts = ["\n".join(line() for _ in range(rng.randint(1, 12))) for _ in range(n_documents)]
+    return Corpus(name, f"key-{n_documents}-{seed}", datasets.Dataset.from_dict({"text": texts}))
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(pretraining_data, "BLOCK", 10)
+
+
+def test_examples_do_not_depend_on_the_number_of_processes(tmp_path, small_tokenizer, small_blocks):
+    corpus = make_corpus()
+    one, two, four = (prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path / str(n), num_proc=n) for n in (None, 2, 4))
+    assert one.to_dict() == two.to_dict() == four.to_dict()
+    assert len(one) > 50 and one._fingerprint  # many blocks, each with random numbers of its own
+    other_seed = prepare_examples(corpus, small_tokenizer, 32, 8, tmp_path / "seed")
+    assert other_seed.to_dict() != one.to_dict()
+
+
+def test_prepared_examples_are_found_again_whatever_the_number_of_processes(tmp_path, small_tokenizer, small_blocks, monkeypatch):
+    corpus = make_corpus()
+    first = prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path, num_proc=2)
+    monkeypatch.setattr(ELECTRADataProcessor, "map", lambda *_: pytest.fail("built again"))
+    for num_proc in (None, 1, 3):
+        assert prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path, num_proc=num_proc).to_dict() == first.to_dict()
+
+
+@pytest.mark.parametrize("change", [dict(max_length=24), dict(seed=8), dict(clean=True), dict(corpus=make_corpus(seed=1))])
+def test_a_change_of_text_length_cleaning_or_seed_makes_new_examples(tmp_path, small_tokenizer, change):
+    setting = dict(corpus=make_corpus(), hf_tokenizer=small_tokenizer, max_length=32, seed=7, cache_dir=tmp_path)
+    before = prepare_examples(**setting).to_dict()
+    assert prepare_examples(**{**setting, **change}).to_dict() != before
+    assert prepare_examples(**setting).to_dict() == before
+
+
+def test_incomplete_shards_of_a_killed_run_are_not_taken_for_the_whole(tmp_path, small_tokenizer, small_blocks):
+    corpus = make_corpus()
+    whole = prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path, num_proc=2).to_dict()
+    next(tmp_path.glob("*_00001_of_00002.arrow")).unlink()
+    assert prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path, num_proc=3).to_dict() == whole
+
+
+def test_wikipedia_is_cleaned_and_own_text_left_alone(tmp_path, small_tokenizer):
+    texts = ["short line of a table\n" + "the generator replaces words " * 5 + "()"] * 20
+    dataset = datasets.Dataset.from_dict({"text": texts})
+    pieces = {}
+    for name in ("wikipedia", "openwebtext", "own text"):
+        examples = prepare_examples(Corpus(name, name, dataset), small_tokenizer, 64, 7, tmp_path)
+        pieces[name] = " ".join(small_tokenizer.batch_decode(examples["input_ids"][:]))
+    kept = {name: ("table" in text, "[UNK]" in text) for name, text in pieces.items()}  # brackets are not in this vocabulary
+    assert kept == {"wikipedia": (False, False), "openwebtext": (True, False), "own text": (True, True)}
+
+
+def test_special_tokens_in_the_text_are_text(small_tokenizer):
+    processor = ELECTRADataProcessor(None, small_tokenizer, 32, apply_cleaning=False)
+    example = processor(["the [MASK] and [SEP] of the text"])["input_ids"][0]
+    assert small_tokenizer.mask_token_id not in example and example.count(small_tokenizer.sep_token_id) == 1
+
+
+@pytest.mark.parametrize("n, held", [(0, 0), (10, 0), (20, 1), (1000, 50), (100_000, 1024)])
+def test_held_out_examples_are_runs_of_neighbours_and_never_trained_on(n, held):
+    examples = datasets.Dataset.from_dict({"id": list(range(n))})
+    train, held_out = split_held_out(examples)
+    assert len(held_out) == held and sorted(train["id"][:] + held_out["id"][:]) == list(range(n))
+    assert len(np.flatnonzero(np.diff(held_out["id"][:]) != 1)) <= 15
+
+
+def dataloaders(tokenizer, n=100, bs=8, steps=30, num_workers=0, seed=3):
+    rng = random.Random(1)
+    rows = [[2, *(rng.randrange(5, 200) for _ in range(rng.randint(1, 28))), 3] for _ in range(n)]
+    examples = datasets.Dataset.from_dict({"input_ids": rows, "sentA_length": [len(row) for row in rows]})
+    train, held_out = split_held_out(examples)
+    return pretraining_dataloaders(train, held_out, tokenizer, bs, steps, 32, seed, num_workers), train, held_out
+
+
+def test_batches_are_padded_rows_of_one_shape_and_every_example_comes_once_an_epoch(small_tokenizer):
+    dls, train, _ = dataloaders(small_tokenizer)
+    batches = list(dls.train)
+    assert len(batches) == len(dls.train) == 30
+    assert all(ids.shape == (8, 32) and lengths.shape == (8,) for ids, lengths in batches)
+    rows = [tuple(row[row != 0].tolist()) for ids, _ in batches for row in ids]
+    known = sorted(map(tuple, train["input_ids"][:]))
+    first, second = rows[:len(train)], rows[len(train):2 * len(train)]
+    assert sorted(first) == sorted(second) == known and first != second
+    assert all(int(length) == int((row != 0).sum()) for ids, lengths in batches for row, length in zip(ids, lengths))
+
+
+def test_order_depends_on_the_seed_and_not_on_the_workers(small_tokenizer):
+    first_batch = lambda **kwargs: [ids.tolist() for ids, _ in itertools.islice(dataloaders(small_tokenizer, **kwargs)[0].train, 5)]
+    assert first_batch() == first_batch() == first_batch(num_workers=2)
+    assert first_batch() != first_batch(seed=4)
+
+
+def test_held_out_examples_come_in_order_and_all(small_tokenizer):
+    dls, _, held_out = dataloaders(small_tokenizer, n=200)
+    rows = [row[row != 0].tolist() for ids, _ in dls.valid for row in ids]
+    assert rows == held_out.with_format(None)["input_ids"][:]

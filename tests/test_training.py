@@ -1,0 +1,264 @@
+"""A whole pretraining in miniature: what it writes, what it measures, and the options of the training step."""
+import json
+import math
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import accuracy_score, precision_score, recall_score, roc_auc_score
+
+import pretrain
+from _utils.checkpoints import load_checkpoint, milestone_steps, write_atomically
+from _utils.config import complete
+from _utils.errors import PlainError
+from _utils.pretraining_metrics import PretrainingMetrics
+from _utils.run_logging import read_metrics
+from _utils.training import choose_device
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch, small_tokenizer):
+    """An empty working directory with a text and a vocabulary."""
+    monkeypatch.chdir(tmp_path)
+    rng = random.Random(0)
+    sentences = ["the generator replaces some words of the text , and the discriminator finds every replaced word in each sentence .",
+                 "the discriminator finds every replaced word .", "a small network makes good guesses .",
+                 "training a network with patience takes time , as in every other year , and nobody in the room understood why ."]
+    documents = ["\n".join(rng.choices(sentences, k=12)) for _ in range(150)]
+    Path("text.txt").write_text("\n\n".join(documents))
+    words = small_tokenizer.get_vocab()
+    Path("vocab.txt").write_text("\n".join(sorted(words, key=words.get)))
+    return tmp_path
+
+
+def run(*overrides):
+    base = ["size=tiny", "datas=text.txt", "vocab=vocab.txt", "base_run_name=mini", "seed=5", "steps=16", "bs=8", "max_length=32",
+            "num_workers=0", "logger=None", "device=cpu"]
+    return pretrain.pretrain(complete(pretrain.c.override([*base, *overrides])))
+
+
+def metrics(split="train", name="mini_5"):
+    return read_metrics(f"checkpoints/pretrain/{name}/metrics.jsonl", split)
+
+
+def test_a_run_leaves_milestones_configuration_metrics_and_curves(workplace):
+    learn = run()
+    folder = Path("checkpoints/pretrain")
+    names = {f"mini_5_{percent}%.pth" for percent in ("6.25", "12.5", "25.0", "50.0", "100.0")}
+    assert {path.name for path in folder.glob("*.pth")} == names
+    assert {path.name for path in (folder / "mini_5").iterdir()} == {"config.json", "metrics.jsonl", "training.png"}
+
+    made_by = json.loads((folder / "mini_5/config.json").read_text())
+    assert made_by["config"]["lr"] == 1e-3 and made_by["config"]["warmup_steps"] == learn.schedule.functions["lr"].keywords["warmup_steps"]
+    assert {"torch", "transformers", "fastai", "datasets"} <= set(made_by["versions"])
+
+    train, held_out = metrics(), metrics("held_out")
+    assert [row["step"] for row in train] == list(range(1, 17)) and [row["step"] for row in held_out] == [1, 2, 4, 8, 16]
+    for row in train + held_out:
+        assert math.isfinite(row["gen_loss"]) and math.isfinite(row["disc_loss"]) and 0 <= row["disc_auc"] <= 1
+    assert train[-1]["gen_loss"] < train[0]["gen_loss"] and train[0]["lr"] == 0 and train[-1]["tokens_per_second"] > 0
+
+
+def test_a_checkpoint_is_plain_data_and_holds_all_that_made_it(workplace):
+    learn = run()
+    checkpoint = load_checkpoint("checkpoints/pretrain/mini_5_100.0%.pth")
+    assert checkpoint["step"] == 16 and checkpoint["config"]["size"] == "tiny"
+    assert checkpoint["vocabulary"] == Path("vocab.txt").read_text().split("\n")
+    assert checkpoint["discriminator_config"]["hidden_size"] == 128
+    for name, value in learn.model.state_dict().items():
+        assert checkpoint["model"][name].equal(value), name
+    at_start = load_checkpoint("checkpoints/pretrain/mini_5_6.25%.pth")
+    assert at_start["step"] == 1
+    name = "discriminator.electra.encoder.layer.0.output.dense.weight"
+    assert not at_start["model"][name].equal(checkpoint["model"][name])
+
+
+def test_the_same_command_gives_the_same_weights_and_keeps_the_earlier_run(workplace, capsys):
+    weights = [run("steps=4").model.state_dict() for _ in range(2)]
+    assert all(a.equal(b) for a, b in zip(*(state.values() for state in weights)))
+    [aside] = Path("checkpoints/pretrain/aside").iterdir()
+    assert str(aside) in capsys.readouterr().out
+    assert (aside / "mini_5_100.0%.pth").exists() and (aside / "mini_5/metrics.jsonl").exists()
+    others = run("steps=4", "seed=6").model.state_dict()
+    assert not all(a.equal(b) for a, b in zip(weights[0].values(), others.values()))
+
+
+def first_gradients(*overrides):
+    """Loss and gradients of the first batch, dropout off and the likeliest words drawn."""
+    found = {}
+
+    class Stop(Exception):
+        pass
+
+    def keep(parameters, max_norm):
+        found["gradients"] = [p.grad.clone() for p in parameters]
+        raise Stop
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("_utils.training.clip_by_global_norm", keep)
+        patch.setattr(torch.nn.functional, "dropout", lambda x, *_, **__: x)
+        patch.setattr("torch.nn.modules.dropout.F.dropout", lambda x, *_, **__: x)
+        patch.setattr("pretrain.build_model", without_dropout(pretrain.build_model))
+        with pytest.raises(Stop):
+            run("temperature=1e-6", *overrides)
+    return found["gradients"]
+
+
+def without_dropout(build_model):
+    def build(*args, **kwargs):
+        model = build_model(*args, **kwargs)
+        for module in model.modules():
+            for name in ("p", "dropout_prob", "attention_dropout"):
+                if isinstance(getattr(module, name, None), float):
+                    setattr(module, name, 0.)
+            if hasattr(module, "dropout") and isinstance(module.dropout, float):
+                module.dropout = 0.
+        return model
+    return build
+
+
+@pytest.mark.parametrize("micro_batch", [1, 2, 4])
+def test_micro_batches_have_the_gradients_of_the_full_batch(workplace, micro_batch):
+    full, parts = first_gradients(), first_gradients(f"micro_batch={micro_batch}")
+    for a, b in zip(full, parts):
+        torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-3)
+
+
+@pytest.mark.parametrize("overrides", [
+    ["precision=bf16"], ["precision=fp16"], ["schedule=one_cycle"], ["schedule=adjusted_one_cycle"], ["schedule=separate_linear"],
+    ["sampling=fp16_gumbel"], ["sampling=multinomial", "temperature=2"], ["electra_mask_style=False"], ["adam_bias_correction=True"],
+    ["gen_smooth_label=True", "disc_smooth_label=.05"], ["micro_batch=4"], ["mask_prob=.3", "lr=1e-4", "warmup_steps=2"],
+    ["num_workers=2"], ["size=tiny", "vocab=300"],
+], ids=" ".join)
+def test_every_option_trains(workplace, overrides):
+    run("steps=8", *overrides)
+    rows = metrics()
+    assert len(rows) == 8 and all(math.isfinite(row["loss"]) for row in rows)
+    assert rows[-1]["gen_loss"] < rows[0]["gen_loss"]
+
+
+def test_options_change_the_numbers(workplace):
+    """An option that does nothing would give the same losses."""
+    def last_loss(*overrides):
+        run("steps=4", "warmup_steps=2", *overrides)
+        return metrics()[-1]["loss"]
+    losses = [last_loss(*overrides) for overrides in (
+        [], ["electra_mask_style=False"], ["sampling=multinomial"], ["sampling=fp16_gumbel"], ["temperature=.5"],
+        ["adam_bias_correction=True"], ["schedule=one_cycle"], ["schedule=separate_linear"], ["gen_smooth_label=True"],
+        ["disc_smooth_label=True"], ["precision=bf16"], ["mask_prob=.3"], ["warmup_steps=3"], ["clean=True"])]
+    assert len(set(losses)) == len(losses)
+
+
+def test_momentum_follows_the_one_cycle_schedule(workplace):
+    learn = run("steps=4", "schedule=one_cycle")
+    assert learn.opt.opt.param_groups[0]["betas"][0] == pytest.approx(learn.schedule.functions["mom"](.75))
+
+
+@pytest.mark.parametrize("logger, files", [("tensorboard", "checkpoints/pretrain/mini_5/tensorboard/events*"),
+                                           ("neptune", ".neptune/offline/*/*")])
+def test_loggers_write_where_they_say(workplace, logger, files):
+    run("steps=2", f"logger={logger}")
+    assert list(Path().glob(files)) and len(metrics()) == 2
+
+
+def test_tensorboard_shows_the_measures_of_both_splits(workplace):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    run("steps=4", "logger=tensorboard")
+    events = EventAccumulator("checkpoints/pretrain/mini_5/tensorboard").Reload()
+    assert {"train/gen_loss", "train/disc_auc", "train/tokens_per_second", "held_out/disc_auc"} <= set(events.Tags()["scalars"])
+    assert [event.step for event in events.Scalars("train/loss")] == [1, 2, 3, 4]
+
+
+def test_wandb_logs_offline(workplace, monkeypatch):
+    pytest.importorskip("wandb", reason="wandb is optional and not installed")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    run("steps=2", "logger=wandb")
+    assert list(Path().rglob("offline-run-*"))
+
+
+def test_wandb_that_is_not_installed_is_said_at_once(workplace, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(PlainError, match="pip install wandb"):
+        run("logger=wandb")
+    assert not Path("datasets").exists()
+
+
+def test_measuring_held_out_text_does_not_disturb_the_training(workplace, monkeypatch):
+    with_measures = run("steps=4").model.state_dict()
+    monkeypatch.setattr(pretrain.PretrainingLearner, "measure_held_out", lambda *_: {})
+    without = run("steps=4").model.state_dict()
+    assert all(a.equal(b) for a, b in zip(with_measures.values(), without.values()))
+
+
+def test_a_loss_that_is_not_finite_stops_the_run_in_one_sentence(workplace):
+    with pytest.raises(PlainError, match="the loss has become nan at step 2") as error:
+        run("lr=1e30", "warmup_steps=1")
+    assert "\n" not in str(error.value)
+    assert Path("checkpoints/pretrain/mini_5_6.25%.pth").exists()
+
+
+def test_a_gpu_that_is_not_there_is_named():
+    with pytest.raises(PlainError, match="device='cuda:99'"):
+        choose_device("cuda:99")
+
+
+@pytest.mark.parametrize("steps, expected", [(1_000_000, [62_500, 125_000, 250_000, 500_000, 1_000_000]), (16, [1, 2, 4, 8, 16]),
+                                             (3, [1, 2, 3]), (1, [1])])
+def test_milestones_at_any_number_of_steps(steps, expected):
+    found = milestone_steps(steps)
+    assert list(found) == expected and sorted(sum(found.values(), [])) == [6.25, 12.5, 25., 50., 100.]
+
+
+def test_a_write_that_fails_leaves_the_file_before_it(tmp_path):
+    path = tmp_path / "checkpoint.pth"
+    write_atomically(path, lambda file: file.write(b"good"))
+
+    def fail(file):
+        file.write(b"half")
+        raise OSError("disk full")
+    with pytest.raises(OSError):
+        write_atomically(path, fail)
+    assert path.read_bytes() == b"good" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_checkpoint_that_is_missing_damaged_or_more_than_data_is_refused(tmp_path):
+    with pytest.raises(PlainError, match="there is no checkpoint"):
+        load_checkpoint(tmp_path / "none.pth")
+    (tmp_path / "damaged.pth").write_bytes(b"PK\x03\x04 not a checkpoint")
+    torch.save({"model": Path("/")}, tmp_path / "code.pth")
+    for name in ("damaged.pth", "code.pth"):
+        with pytest.raises(PlainError, match=name):
+            load_checkpoint(tmp_path / name)
+
+
+def test_measures_are_those_of_scikit_learn():
+    torch.manual_seed(0)
+    gathered, logits, replaced, tokens = PretrainingMetrics(), [], [], []
+    for _ in range(5):
+        is_replaced = torch.rand(8, 64) < .15
+        mask = torch.rand(8, 64) < .9
+        disc_logits = torch.randn(8, 64) * 2 + is_replaced * 1.5 - 2
+        chosen = torch.zeros(8, 64, dtype=torch.bool)
+        chosen[:, :3] = True
+        pred = pretrain.ELECTRAOutput(torch.randn(24, 10), None, disc_logits, is_replaced, mask, chosen)
+        gathered.update(pred, torch.randint(10, (8, 64)), (torch.tensor(2.), torch.tensor(.5)), (chosen.sum(), mask.sum()))
+        logits.append(disc_logits[mask]), replaced.append(is_replaced[mask])
+    measured = gathered.compute()
+    truth, scores = torch.cat(replaced).numpy(), torch.cat(logits).numpy()
+    assert measured["disc_auc"] == pytest.approx(roc_auc_score(truth, scores), abs=1e-3)
+    assert measured["disc_precision"] == pytest.approx(precision_score(truth, scores > 0))
+    assert measured["disc_recall"] == pytest.approx(recall_score(truth, scores > 0))
+    assert measured["disc_accuracy"] == pytest.approx(accuracy_score(truth, scores > 0))
+    assert measured["replaced_share"] == pytest.approx(np.mean(truth))
+    assert measured["gen_loss"] == pytest.approx(2) and measured["disc_loss"] == pytest.approx(.5)
+
+
+def test_measures_that_cannot_be_taken_are_none():
+    pred = pretrain.ELECTRAOutput(torch.zeros(0, 10), None, torch.zeros(1, 4) - 1, torch.zeros(1, 4, dtype=torch.bool),
+                                  torch.ones(1, 4, dtype=torch.bool), torch.zeros(1, 4, dtype=torch.bool))
+    gathered = PretrainingMetrics()
+    gathered.update(pred, torch.zeros(1, 4, dtype=torch.long), (torch.tensor(0.), torch.tensor(.7)), (torch.tensor(0), torch.tensor(4)))
+    measured = gathered.compute()
+    assert [measured[name] for name in ("gen_loss", "gen_accuracy", "disc_auc", "disc_precision", "disc_recall")] == [None] * 5

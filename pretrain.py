@@ -27,7 +27,7 @@ from datasets import concatenate_datasets
 from torch import nn
 from transformers import ElectraForMaskedLM, ElectraForPreTraining
 
-import _utils  # noqa: F401, I001  before fastai: it silences a warning of fastai's
+import _utils  # noqa: F401  before fastai, because it silences a warning of fastai's
 from fastai.callback.core import Callback
 
 from _utils.batches import pretraining_dataloaders
@@ -396,7 +396,7 @@ class ELECTRAModel(nn.Module):
 
 # %%
 def build_model(c, hf_tokenizer, fixed_slots=False):
-    """ELECTRAModel of a configuration, freshly initialised as Hugging Face does, normal with std .02 (D3).
+    """ELECTRAModel of a configuration, freshly initialised as Hugging Face does, normal with std .02 (D3; tiny .05).
 
     fixed_slots: the number of masked positions is fixed in advance, so that every batch has the same shapes.
     """

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from _utils.errors import PlainError
+from _utils.errors import PlainError, first_line
 
 MILESTONES = (6.25, 12.5, 25., 50., 100.)  # percent of the steps at which pretraining is saved
 
@@ -70,8 +70,8 @@ def load_checkpoint(path):
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, pickle.UnpicklingError, EOFError, OSError, ValueError, KeyError) as error:
-        raise PlainError(f"the checkpoint {str(path)!r} cannot be read ({str(error).splitlines()[0][:120]}): it is damaged or not one "
-                         "of this project's; use another.") from error
+        raise PlainError(f"the checkpoint {str(path)!r} cannot be read ({first_line(error)}): it is damaged or not one of "
+                         "this project's; use another.") from error
 
 
 def versions():

@@ -6,8 +6,8 @@ import ast
 import difflib
 import importlib.util
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Callable
 
 from _utils.errors import PlainError
 from _utils.recipes import RECIPES
@@ -39,7 +39,8 @@ class Rule:
             value = int(value)  # steps=1e6
         if float in self.types and type(value) is int:
             value = float(value)
-        ok = value in self.choices if self.choices else type(value) in self.types
+        kinds = map(type, self.choices) if self.choices else self.types  # 1 is no True
+        ok = type(value) in kinds and (not self.choices or value in self.choices)
         if not ok or (self.test and not self.test(value)):
             raise ValueError
         return value
@@ -74,7 +75,7 @@ PRETRAIN_RULES = {
     "adam_bias_correction": Rule((bool,)),
     "schedule": _choice("original_linear", "separate_linear", "one_cycle", "adjusted_one_cycle"),
     "sampling": _choice("fp32_gumbel", "fp16_gumbel", "multinomial"),
-    "temperature": Rule((float,), test=lambda v: v > 0, says="a number above 0"),
+    "temperature": Rule((float,), test=lambda v: 0 < v < float("inf"), says="a number above 0"),
     "electra_mask_style": Rule((bool,)),
     "gen_smooth_label": _smoothing(),
     "disc_smooth_label": _smoothing(),
@@ -92,7 +93,7 @@ PRETRAIN_RULES = {
     "num_workers": _count(0),
     "steps": _count(1, optional=True),
     "bs": _count(1, optional=True),
-    "lr": Rule((float,), optional=True, test=lambda v: v > 0, says="a number above 0"),
+    "lr": Rule((float,), optional=True, test=lambda v: 0 < v < float("inf"), says="a number above 0"),
     "warmup_steps": _count(0, optional=True),
     "max_length": Rule((int,), optional=True, test=lambda n: 8 <= n <= 512, says="a whole number from 8 to 512"),
     "mask_prob": Rule((float,), optional=True, test=lambda v: 0 < v < 1, says="a number between 0 and 1"),
@@ -128,6 +129,10 @@ class MyConfig(dict):
             raise PlainError(f"{key}={value!r} cannot be: {key} takes {rule.describe()}.") from None
         super().__setitem__(key, value)
 
+    def update(self, *args, **kwargs):
+        for key, value in dict(*args, **kwargs).items():
+            self[key] = value
+
     def __getattr__(self, key):
         try:
             return self[key]
@@ -159,14 +164,20 @@ class MyConfig(dict):
 
 
 def _parse(text, rule):
-    """The Python value of the right side of `key=value`."""
+    """The value of the right side of `key=value`: the Python literal where the key takes it, else the text as it stands.
+
+    So a run may be called 7, and a folder 2014.
+    """
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return text
-    # A run named 7 or a folder named 2014 is a string: a key that takes no numbers gets the text as it stands.
-    takes_text = rule and set(rule.types) & {str, list} and type(value) not in rule.types
-    return text if takes_text and isinstance(value, (int, float, complex, set, dict, bytes)) else value
+    for candidate in (value, text):
+        try:
+            return rule.convert(candidate)
+        except (ValueError, AttributeError):  # not of this key, or no such key: the error comes where it is set
+            continue
+    return value
 
 
 # What quickstart=True puts in the place of the vanilla run, unless overridden by hand. Its size `tiny` stands in the recipes.

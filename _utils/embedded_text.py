@@ -4,6 +4,7 @@ It is the documentation inside the Python standard library and the installed pac
 of every module, one document per source file, one paragraph per line. Nothing is imported or run to get it.
 """
 import ast
+import gc
 import hashlib
 import importlib.metadata
 import inspect
@@ -74,7 +75,8 @@ def documents(num_workers=None):
     """
     import pydoc_data.topics
     topics = [paragraph for topic in pydoc_data.topics.topics.values() for paragraph in paragraphs(topic)]
-    with multiprocessing.Pool(num_workers or None) as pool:
+    # Syntax trees have no cycles, and looking for some takes longer than the parsing when torch is loaded.
+    with multiprocessing.Pool(num_workers or None, initializer=gc.disable) as pool:
         yield from _without_repeats([topics], pool.imap(_prose, source_files(), chunksize=64))
 
 

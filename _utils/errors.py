@@ -13,6 +13,11 @@ class PlainError(Exception):
         return self.message  # fastai rewrites `args` of what is raised inside a callback
 
 
+def first_line(error):
+    """Kind and first line of somebody else's error, to be quoted in a sentence."""
+    return f"{type(error).__name__}: {str(error).strip()}".split("\n")[0][:160]
+
+
 def print_plain_errors():
     """Let a script end with the sentence of a `PlainError` alone (exit status 1); other errors keep their traceback."""
     def hook(kind, error, traceback):

@@ -1,12 +1,15 @@
 """Exports the notebooks to the scripts that people run: `python -m _utils.export_notebooks`.
 
-`python -m _utils.export_notebooks --check` changes nothing and fails where a script is not what its notebook exports to.
-Cells tagged active-ipynb explore: the script has them as comments.
+With --check it changes nothing and fails where a script is not what its notebook exports to. With --execute it first runs the
+notebooks from top to bottom and keeps their outputs, as they are committed.
+Cells tagged active-ipynb explore: the scripts have them as comments.
 """
 import sys
 from pathlib import Path
 
 import jupytext
+import nbformat
+from nbclient import NotebookClient
 
 from _utils.errors import PlainError, print_plain_errors
 
@@ -20,8 +23,17 @@ def export(notebook_path):
     return jupytext.writes(notebook, fmt="py:percent")
 
 
-def main(check):
+def execute(notebook_path):
+    """Run a notebook in place. Its outputs stay, without times and with a progress bar's last state only."""
+    notebook = nbformat.read(notebook_path, as_version=4)
+    NotebookClient(notebook, timeout=None, coalesce_streams=True, record_timing=False).execute()
+    nbformat.write(notebook, notebook_path)
+
+
+def main(check, run):
     for notebook, script in SCRIPTS.items():
+        if run:
+            execute(notebook)
         text = export(notebook)
         if not check:
             Path(script).write_text(text, encoding="utf-8")
@@ -31,4 +43,4 @@ def main(check):
 
 if __name__ == "__main__":
     print_plain_errors()
-    main(check="--check" in sys.argv[1:])
+    main(check="--check" in sys.argv[1:], run="--execute" in sys.argv[1:])

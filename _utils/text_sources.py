@@ -10,6 +10,7 @@ import json
 import lzma
 import os
 import re
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from datasets.arrow_writer import ArrowWriter
 from tqdm.auto import tqdm
 
 from _utils import embedded_text
-from _utils.errors import PlainError
+from _utils.errors import PlainError, first_line
 
 # The corpora of the paper and of electra_pytorch under their present hub names (FACTS 13); arguments of datasets.load_dataset.
 HUB_CORPORA = {
@@ -68,19 +69,19 @@ def _from_hub(name):
     try:
         documents = datasets.load_dataset(**arguments, split="train")
     except Exception as error:  # the hub's libraries raise a dozen kinds; whatever it was, the way out is the same
-        reason = str(error).strip().split("\n")[0][:160]
-        raise PlainError(
-            f"the corpus {name!r} could not be loaded from the hub dataset {arguments['path']} ({type(error).__name__}: {reason}); "
-            "check the connection, give datas=PATH to read text of your own, or try without a download: "
-            "python pretrain.py quickstart=True") from error
+        raise PlainError(f"the corpus {name!r} could not be loaded from the hub dataset {arguments['path']} ({first_line(error)}); "
+                         "check the connection, give datas=PATH to read text of your own, or try without a download: "
+                         "python pretrain.py quickstart=True") from error
     return Corpus(name, documents._fingerprint, documents.select_columns("text"))
 
 
 def find_files(pattern):
-    """Files meant by a path, a folder (searched to its depth) or a glob, sorted; hidden files are left out. PlainError if none."""
+    """Files meant by a path, a folder (searched to its depth, hidden files left out) or a glob, sorted. PlainError if none."""
     if os.path.isdir(pattern):
         found = (path for path in Path(pattern).rglob("*") if not any(
             part.startswith(".") for part in path.relative_to(pattern).parts))
+    elif os.path.isfile(pattern):  # its name may hold the signs of a glob
+        found = [Path(pattern)]
     else:
         found = map(Path, glob.glob(str(pattern), recursive=True))
     existing = sorted(path for path in found if path.is_file())
@@ -121,10 +122,10 @@ def read_file(path, encoding="utf-8", one_document_per_file=False):
             else:
                 yield from _read_paragraph_blocks(lines)
     except UnicodeError as error:
-        raise PlainError(f"{path} is not {encoding} text ({error.reason} at byte {error.start} of a block): "
+        raise PlainError(f"{path} is not {encoding} text ({getattr(error, 'reason', error)}): "
                          "convert it, or name its encoding (for example encoding=latin-1).") from error
-    except (OSError, EOFError, lzma.LZMAError, pyarrow.ArrowException) as error:
-        raise PlainError(f"{path} cannot be read ({str(error).splitlines()[0]}): replace it or leave it out of datas.") from error
+    except (OSError, EOFError, zlib.error, lzma.LZMAError, pyarrow.ArrowException) as error:
+        raise PlainError(f"{path} cannot be read ({first_line(error)}): replace it or leave it out of datas.") from error
 
 
 def _open(path, encoding):
@@ -153,9 +154,12 @@ def _read_paragraph_blocks(lines):
 
 def _text_of(line, path, number):
     try:
-        return json.loads(line)["text"]
-    except (ValueError, KeyError, TypeError):
-        raise PlainError(f"{path}, line {number} is not a JSON object with a key \"text\": mend or remove that line.") from None
+        text = json.loads(line)["text"]
+        text.encode()  # ValueError for half of a surrogate pair, which no file can hold
+        return text
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise PlainError(f"{path}, line {number} is not a JSON object whose \"text\" is a string: "
+                         "mend or remove that line.") from None
 
 
 def _read_json_lines(lines, path):
@@ -180,22 +184,28 @@ def _read_wikiextractor(lines, path):
         elif line.strip():
             raise PlainError(f"{path}, line {number} stands outside <doc> ... </doc>: "
                              "is this WikiExtractor's output? Name other files .txt or .jsonl.")
+    if article is not None:
+        raise PlainError(f"{path} ends before the </doc> of its last article: it seems to be cut off, so replace it.")
 
 
 def _read_parquet(path):
     file = pyarrow.parquet.ParquetFile(path)
     if "text" not in file.schema_arrow.names:
-        raise PlainError(f"{path} has no column \"text\" (its columns: {', '.join(file.schema_arrow.names)}): rename one of them.")
+        columns = ", ".join(file.schema_arrow.names)
+        raise PlainError(f"{path} has no column \"text\" (its columns: {columns}): rename one of them.")
     for batch in file.iter_batches(batch_size=1000, columns=["text"]):
-        yield from (text for text in batch.column(0).to_pylist() if text is not None)
+        for text in batch.column(0).to_pylist():
+            if not isinstance(text, str | None):
+                raise PlainError(f"{path}: the column \"text\" holds {text!r:.60} where a string should be.")
+            yield text or ""
 
 
 def _hash(text, *files):
     """xxh3-128 of a text and the contents of files, streamed."""
     digest = xxhash.xxh3_128(text.encode())
     for file in files:
-        digest.update(_kind(file).encode())
         try:
+            digest.update(f"{_kind(file)} {os.path.getsize(file)} ".encode())
             with open(file, "rb") as stream:
                 while block := stream.read(1 << 22):
                     digest.update(block)
@@ -209,14 +219,17 @@ def _write_documents(documents, target, source):
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = target.with_name(f"{target.name}.unfinished")
     features = datasets.Features({"text": datasets.Value("large_string")})
+    empty = 0
     try:
         with ArrowWriter(path=str(unfinished), features=features, writer_batch_size=100) as writer:
             for document in tqdm(documents, desc=f"Reading {source}", unit=" documents", unit_scale=True):
-                if not isinstance(document, str):
-                    raise PlainError(f"{source}: document {writer._num_examples} is no text but {document!r:.60}: its \"text\" must be a string.")
                 if document.strip():
                     writer.write({"text": document})
+                else:
+                    empty += 1
             count, _ = writer.finalize()
+        if empty:
+            print(f"{source}: {empty:,} empty documents are left out")
         if not count:
             raise PlainError(f"datas: {source!r} holds files, but no text in them.")
         os.replace(unfinished, target)

@@ -1,4 +1,5 @@
 """The training step and the callbacks of pretraining that a reader of the paper would skip."""
+import itertools
 import math
 import sys
 import time
@@ -84,8 +85,8 @@ class PretrainingLearner(Learner):
         """Held-out text is measured at the milestones; an epoch here is the whole training and has no end of its own."""
 
     @torch.no_grad()
-    def measure_held_out(self, masked_lm, seed):
-        """Measures of the held-out examples, dropout off; {} if there are none.
+    def measure_held_out(self, masked_lm, seed, max_batches=None):
+        """Measures of the held-out examples, or of their first `max_batches` batches, dropout off; {} if there are none.
 
         Masks and samples are drawn from `seed`, the same every time, without disturbing the training's random numbers.
         masked_lm: the MaskedLMCallback whose masking is applied.
@@ -96,7 +97,7 @@ class PretrainingLearner(Learner):
         self.model.eval()
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(seed)
-            for input_ids, sentA_lenths in self.dls.valid:
+            for input_ids, sentA_lenths in itertools.islice(self.dls.valid, max_batches):
                 masked, labels, is_mlm_applied = masked_lm.mask_tokens(input_ids)
                 x = (masked, sentA_lenths, is_mlm_applied, labels)
                 with self.autocast():
@@ -191,12 +192,13 @@ class Milestones(Callback):
     def __init__(self, log, steps, save, masked_lm, seed):
         self.log, self.save_at, self.masked_lm, self.seed = log, save, masked_lm, seed
         self.percents = milestone_steps(steps)
+        self.max_batches = max(4, steps // 20)  # all of them, unless the training itself is short
 
     def after_batch(self):
         step = self.learn.train_iter
         if step not in self.percents:
             return
-        measured = self.learn.measure_held_out(self.masked_lm, self.seed)
+        measured = self.learn.measure_held_out(self.masked_lm, self.seed, self.max_batches)
         if measured:
             self.log.log("held_out", step, {"loss": total_loss(self.learn, measured), **measured})
             tqdm.write(f"step {step:,}, held out: {describe(measured)}", file=sys.stderr)

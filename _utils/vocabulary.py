@@ -4,13 +4,15 @@ from collections import Counter
 from pathlib import Path
 
 import tokenizers
+import xxhash
 from transformers import AutoTokenizer, BertTokenizer
 
-from _utils.errors import PlainError
+from _utils.errors import PlainError, first_line
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 # A vocabulary is trained on at most this many characters, taken evenly from the whole text: more does not change it much.
 TRAINING_CHARACTERS = 100_000_000
+_TRAINING_VERSION = 1  # raise it whenever the same text would give other words
 
 
 def load_tokenizer(vocab, corpora=(), cache_dir="datasets"):
@@ -34,9 +36,10 @@ def load_tokenizer(vocab, corpora=(), cache_dir="datasets"):
 def from_vocab_file(path):
     """A BERT tokenizer of a vocab.txt, one word a line; it lower-cases unless the vocabulary has capital letters."""
     try:
-        words = Path(path).read_text(encoding="utf-8").splitlines()
+        words = Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")  # splitlines would cut at U+2028 too
     except UnicodeDecodeError as error:
-        raise PlainError(f"the vocabulary {path} is not UTF-8 text (byte {error.start}): give a vocab.txt with one word a line.") from None
+        raise PlainError(f"the vocabulary {path} is not UTF-8 text (byte {error.start}): "
+                         "give a vocab.txt with one word a line.") from None
     return tokenizer_of_words(words, path)
 
 
@@ -58,21 +61,25 @@ def _from_pretrained(name):
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
     except Exception as error:  # a dozen kinds, from the hub and from the files; the way out is the same
-        reason = str(error).strip().split("\n")[0][:160]
-        raise PlainError(f"the tokenizer {name!r} is no file or folder here and could not be loaded from the hub "
-                         f"({type(error).__name__}: {reason}); check the connection, give vocab=PATH/vocab.txt, train one with "
-                         "vocab=30522, or try without a download: python pretrain.py quickstart=True") from error
+        place = "folder" if os.path.isdir(name) else "hub"
+        raise PlainError(f"the tokenizer {name!r} could not be loaded from the {place} ({first_line(error)}); give vocab=PATH/vocab.txt, "
+                         "train one with vocab=30522, or try without a download: python pretrain.py quickstart=True") from error
     if not tokenizer.is_fast:
-        raise PlainError(f"the tokenizer {name!r} has no fast version: choose a WordPiece tokenizer such as google-bert/bert-base-uncased.")
+        raise PlainError(f"the tokenizer {name!r} has no fast version: choose a WordPiece tokenizer such as "
+                         "google-bert/bert-base-uncased.")
     return tokenizer
 
 
 def _trained_vocab_file(size, corpora, cache_dir):
     """Path of a vocabulary of `size` words trained on the corpora, from the cache if it was trained before."""
-    target = cache_dir / f"vocab_{size}_{'_'.join(corpus.key[:16] for corpus in corpora)}.txt"
+    key = xxhash.xxh3_128(repr((_TRAINING_VERSION, [corpus.key for corpus in corpora])).encode()).hexdigest()
+    target = cache_dir / f"vocab_{size}_{key}.txt"
     if not target.exists():
         print(f"Training a vocabulary of {size:,} words on {', '.join(corpus.name for corpus in corpora)}")
         words = train_words(size, lambda: _sample(corpora))
+        if len(words) < size:
+            print(f"The text has only {len(words):,} words and parts of words that come twice")
+        cache_dir.mkdir(parents=True, exist_ok=True)
         unfinished = target.with_suffix(".unfinished")
         unfinished.write_text("\n".join(words) + "\n", encoding="utf-8")
         os.replace(unfinished, target)

@@ -182,7 +182,8 @@ def test_the_embedded_text_is_megabytes_of_english_prose(embedded):
     text = "\n".join(texts)
     assert len(text) > 5_000_000 and len(texts) > 1000
     words = Counter(re.findall(r"[a-z]+", text.lower()))
-    assert sum(words[word] for word in ("the", "of", "to", "a", "and", "is", "in")) > .15 * words.total()  # as in any English prose
+    commonest = ("the", "of", "to", "a", "and", "is", "in")
+    assert sum(words[word] for word in commonest) > .15 * words.total()  # as in any English prose
     paragraphs = text.split("\n")
     assert len({paragraph.lower() for paragraph in paragraphs}) == len(paragraphs)
     assert sum(">>>" in paragraph or "{" in paragraph for paragraph in paragraphs) < .05 * len(paragraphs)

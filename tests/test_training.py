@@ -51,7 +51,7 @@ def test_a_run_leaves_milestones_configuration_metrics_and_curves(workplace):
     assert {path.name for path in (folder / "mini_5").iterdir()} == {"config.json", "metrics.jsonl", "training.png"}
 
     made_by = json.loads((folder / "mini_5/config.json").read_text())
-    assert made_by["config"]["lr"] == 1e-3 and made_by["config"]["warmup_steps"] == learn.schedule.functions["lr"].keywords["warmup_steps"]
+    assert made_by["config"]["lr"] == 3e-4 and made_by["config"]["warmup_steps"] == learn.schedule.functions["lr"].keywords["warmup_steps"]
     assert {"torch", "transformers", "fastai", "datasets"} <= set(made_by["versions"])
 
     train, held_out = metrics(), metrics("held_out")
@@ -73,6 +73,15 @@ def test_a_checkpoint_is_plain_data_and_holds_all_that_made_it(workplace):
     assert at_start["step"] == 1
     name = "discriminator.electra.encoder.layer.0.output.dense.weight"
     assert not at_start["model"][name].equal(checkpoint["model"][name])
+
+
+def test_several_sources_are_mixed(workplace):
+    Path("other.jsonl").write_text("\n".join(json.dumps({"text": "a small network of another source .\n" * 9}) for _ in range(60)))
+    size = lambda datas: len(pretrain.load_data(complete(pretrain.c.override(
+        [f"datas={datas}", "vocab=vocab.txt", "max_length=32", "bs=8", "steps=4", "num_workers=0"])))[1].train_ds)
+    assert size("text.txt,other.jsonl") == size("text.txt") + size("other.jsonl")
+    run("datas=text.txt,other.jsonl", "steps=2")
+    assert len(metrics()) == 2
 
 
 def test_the_same_command_gives_the_same_weights_and_keeps_the_earlier_run(workplace, capsys):
@@ -235,7 +244,7 @@ def test_a_checkpoint_that_is_missing_damaged_or_more_than_data_is_refused(tmp_p
 
 def test_measures_are_those_of_scikit_learn():
     torch.manual_seed(0)
-    gathered, logits, replaced, tokens = PretrainingMetrics(), [], [], []
+    gathered, logits, replaced = PretrainingMetrics(), [], []
     for _ in range(5):
         is_replaced = torch.rand(8, 64) < .15
         mask = torch.rand(8, 64) < .9

@@ -411,7 +411,8 @@ def build_model(c, hf_tokenizer, fixed_slots=False):
 # count = lambda module: f"{sum(p.numel() for p in module.parameters()):,}"
 # print("parameters: generator", count(model.generator), " discriminator", count(model.discriminator), " together", count(model))
 # assert model.discriminator.electra.embeddings is model.generator.electra.embeddings
-# pred = model(masked_inputs, sentA_lenths, is_mlm_applied, labels)
+# with torch.no_grad():
+#     pred = model(masked_inputs, sentA_lenths, is_mlm_applied, labels)
 # for name, value in pred._asdict().items():
 #     print(f"{name:15} {tuple(value.shape)}")
 # assert not (pred.generated == hf_tokenizer.mask_token_id)[~pred.is_replaced].any()

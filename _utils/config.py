@@ -164,20 +164,18 @@ class MyConfig(dict):
 
 
 def _parse(text, rule):
-    """The value of the right side of `key=value`: the Python literal where the key takes it, else the text as it stands.
+    """The value of the right side of `key=value`: a Python literal, or the text as it stands where it is none.
 
-    So a run may be called 7, and a folder 2014.
+    A number that the key does not take is text too: a run may be called 7, and folders 2014,2015.
     """
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return text
-    for candidate in (value, text):
-        try:
-            return rule.convert(candidate)
-        except (ValueError, AttributeError):  # not of this key, or no such key: the error comes where it is set
-            continue
-    return value
+    if rule is None or isinstance(value, (bool, str, list, type(None))):
+        return value
+    takes_numbers = {int, float} & set(rule.types)
+    return value if takes_numbers or rule.choices else text
 
 
 # What quickstart=True puts in the place of the vanilla run, unless overridden by hand. Its size `tiny` stands in the recipes.

@@ -27,7 +27,17 @@ def execute(notebook_path):
     """Run a notebook in place. Its outputs stay, without times and with a progress bar's last state only."""
     notebook = nbformat.read(notebook_path, as_version=4)
     NotebookClient(notebook, timeout=None, coalesce_streams=True, record_timing=False).execute()
-    nbformat.write(notebook, notebook_path)
+    nbformat.write(without_widgets(notebook), notebook_path)
+
+
+def without_widgets(notebook):
+    """The notebook without progress bars that only a running kernel could show."""
+    notebook.metadata.pop("widgets", None)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [output for output in cell.outputs
+                            if "application/vnd.jupyter.widget-view+json" not in output.get("data", {})]
+    return notebook
 
 
 def main(check, run):

@@ -19,7 +19,7 @@ import pyarrow
 import pyarrow.parquet
 import xxhash
 from datasets.arrow_writer import ArrowWriter
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from _utils import embedded_text
 from _utils.errors import PlainError, first_line

@@ -119,7 +119,7 @@ def test_the_defaults_are_the_vanilla_run_of_electra_small():
     ("base", 256, 2e-4, 512, .15, 766_000, 10_000),
     ("large", 2048, 2e-4, 512, .25, 400_000, 10_000),
     ("small++", 128, 5e-4, 512, .15, 4_000_000, 10_000),
-    ("tiny", 64, 1e-3, 64, .15, 2_000, 200),
+    ("tiny", 64, 3e-4, 32, .15, 3_000, 300),
 ])
 def test_size_alone_gives_the_settings_of_its_recipe(size, bs, lr, max_length, mask_prob, steps, warmup_steps):
     config = completed(f"size={size}")
@@ -148,7 +148,7 @@ def test_warmup_keeps_its_share_of_the_steps_unless_given(arguments, warmup_step
 def test_quickstart_replaces_its_keys_and_nothing_else():
     config = completed("quickstart=True")
     assert (config.size, config.datas, config.vocab, config.base_run_name) == ("tiny", ["docs"], 8192, "quickstart")
-    assert config.steps == 2000 and config.schedule == c.schedule and config.seed == c.seed
+    assert config.steps == 3000 and config.schedule == c.schedule and config.seed == c.seed
 
 
 # size=small is the default, but here it was asked for
@@ -171,7 +171,7 @@ def test_a_seed_is_drawn_for_none_and_kept_otherwise():
     (["micro_batch=3"], ["micro_batch=3", "bs=128"]),
     (["micro_batch=32", "bs=16"], ["micro_batch=32", "bs=16"]),
     (["warmup_steps=2000", "steps=1000"], ["warmup_steps=2000", "steps=1000"]),
-    (["size=tiny", "warmup_steps=2001"], ["warmup_steps=2001", "steps=2000"]),
+    (["size=tiny", "warmup_steps=3001"], ["warmup_steps=3001", "steps=3000"]),
 ])
 def test_values_that_contradict_each_other_are_both_named(arguments, named):
     with pytest.raises(PlainError) as error:

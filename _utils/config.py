@@ -172,10 +172,10 @@ def _parse(text, rule):
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return text
-    if rule is None or isinstance(value, (bool, str, list, type(None))):
-        return value
-    takes_numbers = {int, float} & set(rule.types)
-    return value if takes_numbers or rule.choices else text
+    takes_only_text = rule and {str, list} & set(rule.types) and not {int, float} & set(rule.types)
+    parts = value if isinstance(value, tuple) else (value,)
+    is_number = any(isinstance(part, (int, float, complex)) and not isinstance(part, bool) for part in parts)
+    return text if takes_only_text and is_number else value
 
 
 # What quickstart=True puts in the place of the vanilla run, unless overridden by hand. Its size `tiny` stands in the recipes.

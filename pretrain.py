@@ -180,10 +180,10 @@ def load_data(c):
 # %% [markdown]
 # ## 3. The objective: masking
 #
-# 15 % of the tokens are chosen; the generator sees `[MASK]` in the place of most of them and has to guess them all. The
-# paper's text follows BERT here (80 % masked, 10 % random, 10 % kept), its code does not: 85 % show `[MASK]`, 15 % stay as
-# they are, none is replaced by a random token (F10). Here each token is chosen by a coin of its own, as in electra_pytorch
-# (D1), and special tokens never are (F9; D2: [UNK] neither).
+# 15 % of the tokens are chosen, and the generator has to guess them. The paper writes that all of them are replaced with
+# `[MASK]`; BERT masks 80 %, puts a random token in the place of 10 % and keeps 10 %; the original's code masks 85 % and keeps
+# 15 % as they are, with no random token (F10), and so does this notebook. Here each token is chosen by a coin of its own, as in
+# electra_pytorch (D1), and special tokens never are (F9; D2: [UNK] neither).
 
 # %%
 def mask_tokens(inputs, mask_token_index, vocab_size, special_token_indices, mlm_probability=.15, replace_prob=.1,

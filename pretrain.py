@@ -76,7 +76,7 @@ c = MyConfig({
     "size": "small",
     # Names ('openwebtext', 'wikipedia', 'bookcorpus', 'docs': the documentation inside this Python installation) or paths:
     # folders, files or globs of .txt (blank line between documents), .jsonl, .parquet or WikiExtractor's output, also .gz,
-    # .bz2, .xz, .zst. Several are mixed. The paper's small model read openwebtext.
+    # .bz2, .xz, .zst. Several are mixed. Google's ELECTRA-Small-OWT read openwebtext.
     "datas": ["openwebtext"],
     # Of .txt, .jsonl and WikiExtractor's files.
     "encoding": "utf-8",
@@ -96,13 +96,18 @@ c = MyConfig({
     # Processes that prepare data.
     "num_workers": 3,
 
-    # None: the recipe's value. Batch size, peak learning rate, steps, warmup, tokens of an example, share of masked tokens.
-    # With steps changed and warmup_steps not, warmup keeps its share of the steps.
+    # The recipe's values stand in _utils/recipes.py; None keeps them.
+    # Examples of a batch.
     "bs": None,
+    # The learning rate that the schedule rises to.
     "lr": None,
+    # Batches of the whole training.
     "steps": None,
+    # Steps of rising learning rate; None with steps changed: the recipe's share of them.
     "warmup_steps": None,
+    # Wordpieces of an example.
     "max_length": None,
+    # Share of the tokens that are masked.
     "mask_prob": None,
 })
 
@@ -118,7 +123,7 @@ c = MyConfig({
 if __name__ == "__main__":
     print_plain_errors()
     c = complete(c.override(sys.argv[1:]))
-    print(f"ELECTRA-{c.size}: {c.steps:,} steps of {c.bs} x {c.max_length} tokens on {', '.join(c.datas)}")
+    print(f"ELECTRA-{c.size}: {c.steps:,} steps of {c.bs} x {c.max_length} tokens on {', '.join(c.datas)}, seed {c.seed}")
 
 
 # %% [markdown]

@@ -12,7 +12,7 @@ class PretrainingMetrics:
     """
 
     def __init__(self, device="cpu"):
-        self.sums = torch.zeros(8, device=device, dtype=torch.float64)
+        self.sums = torch.zeros(9, device=device, dtype=torch.float64)
         self.histogram = torch.zeros(2, _BINS, device=device, dtype=torch.float64)
 
     @torch.no_grad()
@@ -27,14 +27,15 @@ class PretrainingMetrics:
         tokens, replaced = pred.attention_mask.bool(), pred.is_replaced.bool()
         flagged = pred.disc_logits > 0
         counts = [slot_weights.sum(), parts[0] * totals[0], correct.sum(), tokens.sum(), parts[1] * totals[1],
-                  (flagged & replaced & tokens).sum(), (flagged & ~replaced & tokens).sum(), (~flagged & replaced & tokens).sum()]
+                  (flagged & replaced & tokens).sum(), (flagged & ~replaced & tokens).sum(), (~flagged & replaced & tokens).sum(),
+                  pred.is_mlm_applied.sum() - slot_weights.sum()]
         self.sums += torch.stack([count.double() for count in counts])
         bins = ((pred.disc_logits.float() / _LOGIT_RANGE + 1) / 2 * _BINS).long().clamp(0, _BINS - 1)
         self.histogram.view(-1).scatter_add_(0, (bins + _BINS * replaced).flatten(), tokens.double().flatten())
 
     def compute(self):
         """{name: number}; None where there was nothing to measure. Waits for the device."""
-        n_slots, gen_loss, correct, n_tokens, disc_loss, hits, false_alarms, missed = self.sums.tolist()
+        n_slots, gen_loss, correct, n_tokens, disc_loss, hits, false_alarms, missed, overflow = self.sums.tolist()
         return {
             "gen_loss": _ratio(gen_loss, n_slots),
             "gen_accuracy": _ratio(correct, n_slots),
@@ -44,6 +45,7 @@ class PretrainingMetrics:
             "disc_recall": _ratio(hits, hits + missed),
             "disc_accuracy": _ratio(n_tokens - false_alarms - missed, n_tokens),
             "replaced_share": _ratio(hits + missed, n_tokens),
+            "masks_without_slot": overflow,  # where the number of slots is fixed: practically never above 0
         }
 
     def _auc(self):

@@ -262,6 +262,15 @@ def test_measures_are_those_of_scikit_learn():
     assert measured["disc_accuracy"] == pytest.approx(accuracy_score(truth, scores > 0))
     assert measured["replaced_share"] == pytest.approx(np.mean(truth))
     assert measured["gen_loss"] == pytest.approx(2) and measured["disc_loss"] == pytest.approx(.5)
+    assert measured["masks_without_slot"] == 0
+
+
+def test_masks_without_a_slot_are_counted():
+    chosen = torch.ones(2, 4, dtype=torch.bool)
+    pred = pretrain.ELECTRAOutput(torch.zeros(5, 10), None, torch.zeros(2, 4), chosen, chosen, chosen)
+    gathered = PretrainingMetrics()
+    gathered.update(pred, torch.zeros(2, 4, dtype=torch.long), (torch.tensor(1.), torch.tensor(1.)), (torch.tensor(8), torch.tensor(8)))
+    assert gathered.compute()["masks_without_slot"] == 3
 
 
 def test_measures_that_cannot_be_taken_are_none():

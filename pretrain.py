@@ -7,7 +7,8 @@
 # trainings; cells that only explore are left out there.
 #
 # Marks like *F12* number the details of Google's original code that were measured by running it; *D3* are those in which
-# electra_pytorch, the replication this one succeeds, differs from it. Shapes at the end of a line: B batch, L length,
+# electra_pytorch, the replication this one succeeds, differs from it;
+# `tests/golden/README.md` lists them. Shapes at the end of a line: B batch, L length,
 # V vocabulary, M masked positions, H hidden.
 
 # %% [markdown]
@@ -521,12 +522,16 @@ def pretrain(c):
     masked_lm = MaskedLMCallback(hf_tokenizer.mask_token_id, hf_tokenizer.all_special_ids, len(hf_tokenizer), for_electra=True,
                                  mlm_probability=c.mask_prob, **masking)
 
+    precision = choose_precision(c.precision, device)
+    print(f"{len(dls.train_ds):,} examples for training ({c.steps * c.bs / len(dls.train_ds):.3g} epochs), "
+          f"{len(dls.valid_ds) if len(dls.loaders) > 1 else 0:,} held out; "
+          f"{sum(p.numel() for p in model.parameters()):,} parameters; {device}, {precision}")
     set_aside(run_name, folder)
     log = RunLog(run_name, folder / run_name, c)
     save = lambda percent: save_pretrained(checkpoint_path(run_name, percent, folder), model, c, hf_tokenizer, learn.train_iter)
     learn = PretrainingLearner(
         dls.to(device), model, ELECTRALoss(gen_label_smooth=c.gen_smooth_label, disc_label_smooth=c.disc_smooth_label),
-        build_optimizer(model, c.lr, c.adam_bias_correction), choose_precision(c.precision, device), c.micro_batch,
+        build_optimizer(model, c.lr, c.adam_bias_correction), precision, c.micro_batch,
         cbs=[masked_lm, Schedule(schedules(c.schedule, c.lr, c.steps, c.warmup_steps), c.steps),
              Progress(log, c.steps, c.bs * c.max_length), Milestones(log, c.steps, save, masked_lm, c.seed)])
     learn.fit(1)

@@ -31,13 +31,12 @@ def save_checkpoint(content, path):
 
 
 def save_pretrained(path, model, config, hf_tokenizer, step):
-    """Write a pretraining checkpoint: weights of both networks, their configurations, the vocabulary and what made them."""
-    words = sorted(hf_tokenizer.get_vocab(), key=hf_tokenizer.get_vocab().get)
+    """Write a pretraining checkpoint: weights of both networks, their configurations, the tokenizer and what made them."""
     save_checkpoint({
         "model": model.state_dict(),
         "generator_config": model.generator.config.to_dict(),
         "discriminator_config": model.discriminator.config.to_dict(),
-        "vocabulary": words,
+        "tokenizer": hf_tokenizer.backend_tokenizer.to_str(),  # vocabulary and settings, as tokenizers.Tokenizer.from_str reads it
         "config": dict(config),
         "step": step,
         "versions": versions(),

@@ -5,6 +5,7 @@ What a key means stands beside it in the notebook; here stands which values it t
 import ast
 import difflib
 import importlib.util
+import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -202,6 +203,8 @@ def complete(config):
         raise PlainError(f"warmup_steps={config.warmup_steps} is more than steps={config.steps}: lower it or leave it out.")
     if config.micro_batch is not None and config.bs % config.micro_batch:
         raise PlainError(f"micro_batch={config.micro_batch} does not divide bs={config.bs}: choose a divisor of it.")
+    if isinstance(config.vocab, str) and config.vocab.endswith(".txt") and not os.path.isfile(config.vocab):
+        raise PlainError(f"vocab={config.vocab!r}: there is no such file.")
     if config.logger == "wandb" and importlib.util.find_spec("wandb") is None:
         raise PlainError("logger='wandb' needs a package that is not installed here: pip install wandb, "
                          "or choose logger=tensorboard.")

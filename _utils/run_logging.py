@@ -1,11 +1,10 @@
 """Where the measures of a run go: always metrics.jsonl, and a logger of the user's choice."""
-import glob
 import itertools
 import json
 import math
 from pathlib import Path
 
-from _utils.checkpoints import versions
+from _utils.checkpoints import MILESTONES, checkpoint_path, versions
 
 
 class NoLogger:
@@ -95,9 +94,9 @@ class RunLog:
 
 def set_aside(run_name, folder):
     """Move what an earlier run of this name left in `folder` to aside/<run_name>_<number>, so that nothing is overwritten."""
+    milestones = [checkpoint_path(run_name, percent, folder) for percent in MILESTONES]
     folder = Path(folder)
-    left = [path for path in folder.glob(f"{glob.escape(run_name)}*") if path.name == run_name or path.suffix == ".pth"
-            and path.name.startswith(f"{run_name}_")]
+    left = [path for path in (folder / run_name, *milestones) if path.exists()]
     if left:
         aside = next(path for n in itertools.count(1) if not (path := folder / "aside" / f"{run_name}_{n}").exists())
         aside.mkdir(parents=True)

@@ -222,7 +222,7 @@ def _write_documents(documents, target, source):
     empty = 0
     try:
         with ArrowWriter(path=str(unfinished), features=features, writer_batch_size=100) as writer:
-            for document in tqdm(documents, desc=f"Reading {source}", unit=" documents", unit_scale=True):
+            for document in tqdm(documents, desc=f"Reading {source}", unit=" documents", unit_scale=True, mininterval=1):
                 if document.strip():
                     writer.write({"text": document})
                 else:

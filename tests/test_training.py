@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import accuracy_score, precision_score, recall_score, roc_auc_score
+from tokenizers import Tokenizer
 
 import pretrain
 from _utils.checkpoints import load_checkpoint, milestone_steps, write_atomically
@@ -65,7 +66,8 @@ def test_a_checkpoint_is_plain_data_and_holds_all_that_made_it(workplace):
     learn = run()
     checkpoint = load_checkpoint("checkpoints/pretrain/mini_5_100.0%.pth")
     assert checkpoint["step"] == 16 and checkpoint["config"]["size"] == "tiny"
-    assert checkpoint["vocabulary"] == Path("vocab.txt").read_text().split("\n")
+    words = Tokenizer.from_str(checkpoint["tokenizer"]).get_vocab()
+    assert sorted(words, key=words.get) == Path("vocab.txt").read_text().split("\n")
     assert checkpoint["discriminator_config"]["hidden_size"] == 128
     for name, value in learn.model.state_dict().items():
         assert checkpoint["model"][name].equal(value), name
@@ -92,6 +94,13 @@ def test_the_same_command_gives_the_same_weights_and_keeps_the_earlier_run(workp
     assert (aside / "mini_5_100.0%.pth").exists() and (aside / "mini_5/metrics.jsonl").exists()
     others = run("steps=4", "seed=6").model.state_dict()
     assert not all(a.equal(b) for a, b in zip(weights[0].values(), others.values()))
+
+
+def test_a_run_whose_name_begins_like_another_is_left_alone(workplace):
+    run("steps=2", "base_run_name=mini_5")
+    run("steps=2")
+    run("steps=2")
+    assert len(list(Path("checkpoints/pretrain").glob("mini_5_5_*.pth"))) == 5
 
 
 def first_gradients(*overrides):

@@ -1,4 +1,4 @@
-"""MyConfig: the configuration that stands in the first cell of both notebooks, and its `key=value` overrides.
+"""MyConfig: the configuration that stands in the first cell of the notebook, and its `key=value` overrides.
 
 What a key means stands beside it in the notebook; here stands which values it takes.
 """

@@ -2,6 +2,7 @@
 import json
 import math
 import random
+import re
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,16 @@ def test_several_sources_are_mixed(workplace):
     assert size("text.txt,other.jsonl") == size("text.txt") + size("other.jsonl")
     run("datas=text.txt,other.jsonl", "steps=2")
     assert len(metrics()) == 2
+
+
+def test_the_readmes_lines_load_a_checkpoint(workplace, repo):
+    learn = run("base_run_name=quickstart", "seed=11081", "steps=1")
+    [lines] = re.findall(r"```python\n(.*?)```", (repo / "README.md").read_text(), re.S)
+    found = {}
+    exec(lines, found)
+    weight = lambda electra: electra.encoder.layer[0].output.dense.weight
+    assert weight(found["encoder"]).equal(weight(learn.model.discriminator.electra))
+    assert found["tokenizer"].encode("the text").tokens == ["[CLS]", "the", "text", "[SEP]"]
 
 
 def test_the_same_command_gives_the_same_weights_and_keeps_the_earlier_run(workplace, capsys):

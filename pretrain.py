@@ -534,8 +534,11 @@ def pretrain(c):
         build_optimizer(model, c.lr, c.adam_bias_correction), precision, c.micro_batch,
         cbs=[masked_lm, Schedule(schedules(c.schedule, c.lr, c.steps, c.warmup_steps), c.steps),
              Progress(log, c.steps, c.bs * c.max_length), Milestones(log, c.steps, save, masked_lm, c.seed)])
-    learn.fit(1)
-    log.close()
+    try:
+        learn.fit(1)
+    finally:
+        learn.progress.close()
+        log.close()
     save_picture(plot_training(log.path), log.path.with_name("training.png"))
     return learn
 

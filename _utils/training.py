@@ -162,7 +162,8 @@ class Progress(Callback):
         self.log.log("train", step, {"loss": loss, **measured, "lr": self.opt.hypers[0]["lr"], "tokens_per_second": speed})
         self.bar.set_postfix_str(describe(measured) + f", {speed:,.0f} tokens/s", refresh=False)
 
-    def after_fit(self):
+    def close(self):
+        """End the bar, also where the training ended in an error."""
         self.bar.close()
 
 

@@ -26,11 +26,15 @@ def load_tokenizer(vocab, corpora=(), cache_dir="datasets"):
         tokenizer = from_vocab_file(vocab)
     else:
         tokenizer = _from_pretrained(vocab)
-    missing = [token for token in SPECIAL_TOKENS if token not in tokenizer.get_vocab()]
-    if missing:
-        raise PlainError(f"the vocabulary {vocab!r} lacks {', '.join(missing)}: ELECTRA needs {' '.join(SPECIAL_TOKENS)}, "
-                         "so add a line for each, or train one with vocab=30522.")
+    _check_special_tokens(tokenizer.get_vocab(), vocab)
     return tokenizer
+
+
+def _check_special_tokens(words, name):
+    missing = [token for token in SPECIAL_TOKENS if token not in words]
+    if missing:
+        raise PlainError(f"the vocabulary {name} lacks {', '.join(missing)}: ELECTRA needs {' '.join(SPECIAL_TOKENS)}, "
+                         "so add a line for each, or train one with vocab=30522.")
 
 
 def from_vocab_file(path):
@@ -49,10 +53,7 @@ def tokenizer_of_words(words, name="vocabulary"):
     if len(ids) < len(words):
         twice = next(word for i, word in enumerate(words) if ids[word] != i)
         raise PlainError(f"the vocabulary {name} has the line {twice!r} twice: every word may stand in it only once.")
-    missing = [token for token in SPECIAL_TOKENS if token not in ids]
-    if missing:
-        raise PlainError(f"the vocabulary {name} lacks {', '.join(missing)}: ELECTRA needs {' '.join(SPECIAL_TOKENS)}, "
-                         "so add a line for each, or train one with vocab=30522.")
+    _check_special_tokens(ids, name)
     cased = any(word != word.lower() for word in words if word not in SPECIAL_TOKENS)
     return BertTokenizer(vocab=ids, do_lower_case=not cased)
 

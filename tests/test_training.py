@@ -127,8 +127,6 @@ def first_gradients(*overrides):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("_utils.training.clip_by_global_norm", keep)
-        patch.setattr(torch.nn.functional, "dropout", lambda x, *_, **__: x)
-        patch.setattr("torch.nn.modules.dropout.F.dropout", lambda x, *_, **__: x)
         patch.setattr("pretrain.build_model", without_dropout(pretrain.build_model))
         with pytest.raises(Stop):
             run("temperature=1e-6", *overrides)

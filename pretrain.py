@@ -485,7 +485,7 @@ class ELECTRALoss(nn.Module):
 def build_optimizer(model, lr, bias_correction=False):
     """Adam over the model's parameters with ELECTRA's settings; the schedule sets lr before each step."""
     adam = torch.optim.AdamW if bias_correction else AdamNoBiasCorrection
-    return adam(decay_groups(model, weight_decay=.01), lr=lr, betas=(.9, .999), eps=1e-6)
+    return adam(decay_groups(model.named_parameters(), weight_decay=.01), lr=lr, betas=(.9, .999), eps=1e-6)
 
 
 # %% [markdown]

@@ -9,19 +9,25 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from _utils.errors import PlainError
+from _utils.glue_tasks import FINETUNED_TASKS
 from _utils.recipes import RECIPES
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What one key takes: Python types, a list of choices or a test of one's own, None where `optional`."""
+    """What one key takes: Python types, a list of choices or a test of one's own, None where `optional`.
+
+    items: the type of a list's items.
+    """
     types: tuple = ()
     choices: tuple = ()
     optional: bool = False
     test: Callable = None
     says: str = ""
+    items: type = str
 
     def describe(self):
         if self.choices:
@@ -36,12 +42,16 @@ class Rule:
             return None
         if list in self.types and isinstance(value, (str, tuple)):
             value = [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
+        if list in self.types and self.items not in self.types and isinstance(value, self.items):
+            value = [value]  # seeds=7
         if int in self.types and isinstance(value, float) and value.is_integer() and float not in self.types:
             value = int(value)  # steps=1e6
         if float in self.types and type(value) is int:
             value = float(value)
         kinds = map(type, self.choices) if self.choices else self.types  # 1 is no True
         ok = type(value) in kinds and (not self.choices or value in self.choices)
+        if isinstance(value, list):
+            ok = ok and all(type(item) is self.items for item in value)
         if not ok or (self.test and not self.test(value)):
             raise ValueError
         return value
@@ -66,17 +76,49 @@ def _is_device(value):
     return value == "cpu" or value == "cuda" or (value.startswith("cuda:") and value[5:].isdigit())
 
 
+def _is_count(value, minimum=0):
+    return type(value) is int and value >= minimum
+
+
+def _are_runs(value):
+    """Whether this names finished runs: a number, or a list of them for an ensemble."""
+    return _is_count(value) or (isinstance(value, list) and bool(value) and all(map(_is_count, value)))
+
+
+def _are_overrides(value):
+    """Whether this is {task: {"lr": number, "epochs": number, "bs": count, "rows": count}}, each of the four where given."""
+    tests = {"lr": _is_positive, "epochs": _is_positive, "bs": partial(_is_count, minimum=1), "rows": partial(_is_count, minimum=1)}
+    return set(value) <= set(FINETUNED_TASKS) and all(
+        isinstance(given, dict) and set(given) <= set(tests) and all(tests[key](given[key]) for key in given)
+        for given in value.values())
+
+
+def _is_positive(value):
+    return type(value) in (int, float) and 0 < value < float("inf")
+
+
+_DEVICE = Rule((str,), optional=True, test=_is_device, says="'cpu', 'cuda' or 'cuda:N'")
+_SCHEDULE = _choice("original_linear", "separate_linear", "one_cycle", "adjusted_one_cycle")
+_LOGGER = _choice("tensorboard", "neptune", "wandb", None)
+_PRECISION = _choice(None, "bf16", "fp16", "fp32")
+_LENGTH = Rule((int,), optional=True, test=lambda n: 8 <= n <= 512, says="a whole number from 8 to 512")
+
+
+def _name(optional=False):
+    return Rule((str,), optional=optional, test=lambda v: bool(v) and not set(v) & set('/\\:*?"<>|') and not v.startswith("."),
+                says="a name without / \\ : * ? \" < > | that does not start with a dot")
+
+
 # Keys and rules of Pretrain.ipynb, in the order of its first cell.
 PRETRAIN_RULES = {
     "quickstart": Rule((bool,)),
-    "device": Rule((str,), optional=True, test=_is_device, says="'cpu', 'cuda' or 'cuda:N'"),
-    "base_run_name": Rule((str,), test=lambda v: bool(v) and not set(v) & set('/\\:*?"<>|') and not v.startswith("."),
-                          says="a name without / \\ : * ? \" < > | that does not start with a dot"),
+    "device": _DEVICE,
+    "base_run_name": _name(),
     "seed": _count(0, optional=True),
     "adam_bias_correction": Rule((bool,)),
-    "schedule": _choice("original_linear", "separate_linear", "one_cycle", "adjusted_one_cycle"),
+    "schedule": _SCHEDULE,
     "sampling": _choice("fp32_gumbel", "fp16_gumbel", "multinomial"),
-    "temperature": Rule((float,), test=lambda v: 0 < v < float("inf"), says="a number above 0"),
+    "temperature": Rule((float,), test=_is_positive, says="a number above 0"),
     "electra_mask_style": Rule((bool,)),
     "gen_smooth_label": _smoothing(),
     "disc_smooth_label": _smoothing(),
@@ -88,16 +130,54 @@ PRETRAIN_RULES = {
     "clean": _choice(None, True, False),
     "vocab": Rule((str, int), test=lambda v: bool(v) if isinstance(v, str) else v >= 200,
                   says="a hub tokenizer, the path of a vocab.txt, or a number of words of at least 200"),
-    "precision": _choice(None, "bf16", "fp16", "fp32"),
+    "precision": _PRECISION,
     "micro_batch": _count(1, optional=True),
-    "logger": _choice("tensorboard", "neptune", "wandb", None),
+    "logger": _LOGGER,
     "num_workers": _count(0),
     "steps": _count(1, optional=True),
     "bs": _count(1, optional=True),
-    "lr": Rule((float,), optional=True, test=lambda v: 0 < v < float("inf"), says="a number above 0"),
+    "lr": Rule((float,), optional=True, test=_is_positive, says="a number above 0"),
     "warmup_steps": _count(0, optional=True),
-    "max_length": Rule((int,), optional=True, test=lambda n: 8 <= n <= 512, says="a whole number from 8 to 512"),
+    "max_length": _LENGTH,
     "mask_prob": Rule((float,), optional=True, test=lambda v: 0 < v < 1, says="a number between 0 and 1"),
+}
+
+# Keys and rules of Finetune_GLUE.ipynb, in the order of its first cell.
+FINETUNE_RULES = {
+    "quickstart": Rule((bool,)),
+    "device": _DEVICE,
+    "start": _count(0),
+    "end": _count(1),
+    "tasks": Rule((list,), test=lambda v: bool(v) and len(set(v)) == len(v) and set(v) <= set(FINETUNED_TASKS),
+                  says=f"a list of different tasks out of {', '.join(FINETUNED_TASKS)}"),
+    "pretrained_checkpoint": Rule((str,), optional=True, test=bool,
+                                  says="the name of a checkpoint of pretrain.py, a path, or a model on the hub"),
+    "seeds": Rule((list,), items=int, optional=True, test=lambda v: bool(v) and all(map(_is_count, v)),
+                  says="a list of whole numbers, one for each run"),
+    "weight_decay": Rule((float,), test=lambda v: 0 <= v < 1, says="a number in [0, 1)"),
+    "adam_bias_correction": Rule((bool,)),
+    "xavier_reinited_outlayer": Rule((bool,)),
+    "schedule": _SCHEDULE,
+    "original_lr_layer_decays": Rule((bool,)),
+    "double_unordered": Rule((bool,)),
+    "start_from_mnli": Rule((bool,)),
+    "task_overrides": Rule((dict,), test=_are_overrides, says="{task: {'lr': number, 'epochs': number, 'bs': count, 'rows': count}}, "
+                           f"each of the four where wanted, for tasks out of {', '.join(FINETUNED_TASKS)}"),
+    "do_finetune": Rule((bool,)),
+    "th_run": Rule((dict, list, int), items=int, optional=True,
+                   test=lambda v: _are_runs(v) or (isinstance(v, dict) and set(v) <= set(FINETUNED_TASKS)
+                                                   and all(map(_are_runs, v.values()))),
+                   says="a run, a list of runs, or {task: a run or a list of runs}"),
+    "majority_for_missing": Rule((bool,)),
+    "size": _choice(*RECIPES),
+    "max_length": _LENGTH,
+    "wsc_trick": Rule((bool,)),
+    "glue_dir": Rule((str,), optional=True, test=bool, says="the folder of a GLUE download"),
+    "wsc_dir": Rule((str,), optional=True, test=bool, says="the folder with train.jsonl and val.jsonl of WSC"),
+    "precision": _PRECISION,
+    "num_workers": _count(0),
+    "logger": _LOGGER,
+    "group_name": _name(optional=True),
 }
 
 
@@ -173,7 +253,7 @@ def _parse(text, rule):
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return text
-    takes_only_text = rule and {str, list} & set(rule.types) and not {int, float} & set(rule.types)
+    takes_only_text = rule and {str, list} & set(rule.types) and not {int, float} & {*rule.types, rule.items}
     parts = value if isinstance(value, tuple) else (value,)
     is_number = any(isinstance(part, (int, float, complex)) and not isinstance(part, bool) for part in parts)
     return text if takes_only_text and is_number else value
@@ -181,6 +261,8 @@ def _parse(text, rule):
 
 # What quickstart=True puts in the place of the vanilla run, unless overridden by hand. Its size `tiny` stands in the recipes.
 QUICKSTART = {"size": "tiny", "datas": ["docs"], "vocab": 8192, "base_run_name": "quickstart"}
+QUICKSTART_GLUE = {"size": "tiny", "pretrained_checkpoint": "quickstart_11081_100.0%.pth", "end": 2, "group_name": "quickstart",
+                   "glue_dir": "datasets/quickstart_glue"}
 
 
 def complete(config):
@@ -189,8 +271,7 @@ def complete(config):
     An explicit value of a derived key wins. Overridden `steps` without `warmup_steps` keep the recipe's share of warmup.
     Raises PlainError for values that contradict each other.
     """
-    if config.quickstart:
-        config = config.copy_with({key: value for key, value in QUICKSTART.items() if key not in config.overridden})
+    config = _with_quickstart(config, QUICKSTART)
     recipe = RECIPES[config.size]
     derived = {key: getattr(recipe, key) for key in ("bs", "lr", "max_length", "mask_prob", "steps") if config[key] is None}
     steps = derived.get("steps", config.steps)
@@ -205,7 +286,46 @@ def complete(config):
         raise PlainError(f"micro_batch={config.micro_batch} does not divide bs={config.bs}: choose a divisor of it.")
     if isinstance(config.vocab, str) and config.vocab.endswith(".txt") and not os.path.isfile(config.vocab):
         raise PlainError(f"vocab={config.vocab!r}: there is no such file.")
+    _check_logger(config)
+    return config
+
+
+def complete_finetuning(config):
+    """The same for finetuning: the quickstart's values, the recipe's length, the name of the group.
+
+    A model from elsewhere, which pretrained_checkpoint=None is too, has been trained on longer texts than ELECTRA-Small: its
+    length is 512. Raises PlainError for values that contradict each other.
+    """
+    config = _with_quickstart(config, QUICKSTART_GLUE)
+    ours = (config.pretrained_checkpoint or "").endswith(".pth")
+    derived = {}
+    if config.max_length is None:
+        derived["max_length"] = RECIPES[config.size].glue_length if ours else 512
+    if config.group_name is None:
+        name = config.pretrained_checkpoint or f"electra_{config.size}_google"
+        derived["group_name"] = os.path.basename(name.rstrip("/\\")).removesuffix(".pth") or "finetuned"
+    if config.wsc_trick and config.wsc_dir is None and config.glue_dir is not None:
+        folder = os.path.join(config.glue_dir, "WSC")
+        derived["wsc_dir"] = folder if os.path.isdir(folder) or config.quickstart else None
+    config = config.copy_with(derived)
+    if config.end <= config.start:
+        raise PlainError(f"start={config.start} and end={config.end} leave no run: the runs are start, start + 1, ..., end - 1.")
+    if config.seeds is not None and len(config.seeds) < config.end:
+        raise PlainError(f"seeds has {len(config.seeds)} entries for the runs up to {config.end - 1}: run i takes the i-th, "
+                         "so give more or say seeds=None.")
+    if config.wsc_dir is not None and not config.wsc_trick:
+        raise PlainError(f"wsc_dir={config.wsc_dir!r} is only read with wsc_trick=True: add that, or leave it out.")
+    _check_logger(config)
+    return config
+
+
+def _with_quickstart(config, values):
+    if not config.quickstart:
+        return config
+    return config.copy_with({key: value for key, value in values.items() if key not in config.overridden})
+
+
+def _check_logger(config):
     if config.logger == "wandb" and importlib.util.find_spec("wandb") is None:
         raise PlainError("logger='wandb' needs a package that is not installed here: pip install wandb, "
                          "or choose logger=tensorboard.")
-    return config

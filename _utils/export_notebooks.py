@@ -13,7 +13,7 @@ from nbclient import NotebookClient
 
 from _utils.errors import PlainError, print_plain_errors
 
-SCRIPTS = {"Pretrain.ipynb": "pretrain.py"}
+SCRIPTS = {"Pretrain.ipynb": "pretrain.py", "Finetune_GLUE.ipynb": "finetune.py"}
 
 
 def export(notebook_path):

@@ -48,10 +48,10 @@ class AdamNoBiasCorrection(torch.optim.Optimizer):
         torch._foreach_add_(params, update, alpha=-lr)
 
 
-def decay_groups(model, weight_decay=.01):
-    """Parameter groups of a model: all are decayed but biases and LayerNorms, by name (F34). A tied parameter counts once."""
+def decay_groups(named_parameters, weight_decay=.01):
+    """Two parameter groups out of (name, parameter) pairs: all are decayed but biases and LayerNorms, by name (F34)."""
     decayed, plain = [], []
-    for name, parameter in model.named_parameters():
+    for name, parameter in named_parameters:
         exempt = any(word in name for word in ("LayerNorm", "layer_norm", "bias"))
         (plain if exempt else decayed).append(parameter)
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.}]
@@ -107,3 +107,9 @@ def schedules(name, lr, steps, warmup_steps):
         return {"lr": partial(function, lr_max=lr, total_steps=steps, warmup_steps=warmup_steps)}
     rise, div = (.25, 25.) if name == "one_cycle" else (min(warmup_steps, steps - 1) / steps, 1e5)
     return {"lr": combined_cos(rise, lr / div, lr, lr / 1e5), "mom": combined_cos(rise, .95, .85, .95)}
+
+
+def group_schedules(name, lrs, steps, warmup_steps):
+    """The same for parameter groups with rates of their own: 'lr' gives a list, one rate for each of `lrs`."""
+    shape = schedules(name, 1., steps, warmup_steps)
+    return {**shape, "lr": lambda pct: [lr * shape["lr"](pct) for lr in lrs]}

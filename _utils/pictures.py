@@ -1,4 +1,4 @@
-"""Pictures for the notebooks and beside the checkpoints: sentences in colour, training curves, schedules."""
+"""Pictures for the notebooks and beside the checkpoints: sentences in colour, curves, schedules, scores."""
 import html
 
 import matplotlib.pyplot as plt
@@ -79,6 +79,44 @@ def plot_training(metrics_file):
         axis.set(title=title, xlabel="step")
     axes[-1].axhline(.5, color=GREY, lw=.8, ls=":")
     axes[0].legend(frameon=False)
+    return figure
+
+
+def plot_lengths(lengths_by_name, max_length):
+    """A histogram for each {name: lengths in wordpieces}; the last bar holds what is cut at max_length."""
+    figure, axes = plt.subplots(2, -(-len(lengths_by_name) // 2), figsize=(14, 4), layout="constrained", sharex=True)
+    for axis, (name, lengths) in zip(axes.flat, lengths_by_name.items()):
+        axis.hist(lengths, bins=40, range=(0, max_length), color=BLUE)
+        axis.set(title=name, yticks=[])
+    for axis in axes.flat[len(lengths_by_name):]:
+        axis.axis("off")
+    figure.supxlabel("wordpieces of a sentence or pair", fontsize=9)
+    return figure
+
+
+def plot_layer_lrs(lrs_by_name):
+    """Learning rate by layer, {name: [embeddings, layer 0, ..., head]}."""
+    figure, axis = plt.subplots(figsize=(7, 2.8), layout="constrained")
+    for name, lrs in lrs_by_name.items():
+        axis.plot(lrs, "o-", ms=4, label=name)
+    axis.set_xticks(range(len(lrs)), ["embeddings", *range(1, len(lrs) - 1), "head"])
+    axis.set(xlabel="layer", ylabel="learning rate", yscale="log")
+    axis.legend(frameon=False)
+    return figure
+
+
+def plot_scores(scores_by_task, published):
+    """Dev scores of every run by task, {task: percents}, a bar at their mean; {task: percent} of the published row as crosses."""
+    figure, axis = plt.subplots(figsize=(9, 3.5), layout="constrained")
+    for x, scores in enumerate(scores_by_task.values()):
+        spread = [x + .3 * ((i + .5) / len(scores) - .5) for i in range(len(scores))]
+        axis.plot(spread, scores, "o", color=BLUE, ms=5, alpha=.7, label="runs" if x == 0 else None)
+        axis.hlines(sum(scores) / len(scores), x - .25, x + .25, color=BLUE, label="their mean" if x == 0 else None)
+    there = [x for x, task in enumerate(scores_by_task) if task in published]
+    axis.plot(there, [published[list(scores_by_task)[x]] for x in there], "x", color=ORANGE, label="ELECTRA-Small-OWT, Google")
+    axis.set_xticks(range(len(scores_by_task)), scores_by_task)
+    axis.set(ylabel="dev score, %")
+    axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1, .5))
     return figure
 
 

@@ -1,6 +1,7 @@
 """The recipes: one row per system, with its two architectures and the settings it is trained with.
 
-Sources: the paper's appendix and Google's configure_pretraining.py (F24-F31); small++ is Google's released model.
+Sources: the paper's appendix and Google's configure_pretraining.py (F24-F31); small++ is Google's released model. The learning
+rates of finetuning are the paper's; Google's code has 1e-4 for small too unless told otherwise (F40).
 Nothing is fetched to build a model: `electra_configs` makes both configurations from the row.
 """
 from dataclasses import dataclass
@@ -23,18 +24,21 @@ class Recipe:
     steps: int
     warmup_steps: int
     lr: float
+    glue_lr: float        # of finetuning: the peak of its schedule, at the new output layer
+    layer_decay: float    # of finetuning: from each layer to the one below (F37)
+    glue_length: int      # of finetuning: wordpieces of a sentence or a pair
     initializer_range: float = .02  # standard deviation of fresh weights
 
 
 RECIPES = {
-    #                 layers hidden heads interm. embed. gen.  length mask  bs    steps     warmup  lr
-    "small":   Recipe(12,    256,   4,    1024,   128,   1/4,  128,   .15,  128,  1_000_000, 10_000, 5e-4),
-    "base":    Recipe(12,    768,   12,   3072,   768,   1/3,  512,   .15,  256,    766_000, 10_000, 2e-4),
-    "large":   Recipe(24,    1024,  16,   4096,   1024,  1/4,  512,   .25,  2048,   400_000, 10_000, 2e-4),
-    "small++": Recipe(12,    256,   4,    1024,   128,   1.0,  512,   .15,  128,  4_000_000, 10_000, 5e-4),
+    #                 layers hidden heads interm. embed. gen.  length mask  bs    steps     warmup  lr    GLUE: lr decay length
+    "small":   Recipe(12,    256,   4,    1024,   128,   1/4,  128,   .15,  128,  1_000_000, 10_000, 5e-4, 3e-4, .8, 128),
+    "base":    Recipe(12,    768,   12,   3072,   768,   1/3,  512,   .15,  256,    766_000, 10_000, 2e-4, 1e-4, .8, 512),
+    "large":   Recipe(24,    1024,  16,   4096,   1024,  1/4,  512,   .25,  2048,   400_000, 10_000, 2e-4, 5e-5, .9, 512),
+    "small++": Recipe(12,    256,   4,    1024,   128,   1.0,  512,   .15,  128,  4_000_000, 10_000, 5e-4, 3e-4, .8, 512),
     # Ours, for the quickstart: minutes on two CPU cores. In so few steps the discriminator leaves chance only with short examples,
     # a low learning rate, and weights that are larger because it is narrow: .02 * sqrt(768 / 128), as BERT-Base's to its width.
-    "tiny":    Recipe(2,     128,   2,    512,    128,   1/4,  32,    .15,  64,       3_000,    300, 3e-4, .05),
+    "tiny":    Recipe(2,     128,   2,    512,    128,   1/4,  32,    .15,  64,       3_000,    300, 3e-4, 1e-3, .8, 128, .05),
 }
 
 

@@ -1,4 +1,4 @@
-"""The training step and the callbacks of pretraining that a reader of the paper would skip."""
+"""The training steps of pretraining and finetuning, and the callbacks that a reader of the paper would skip."""
 import itertools
 import math
 import sys
@@ -34,24 +34,74 @@ def choose_precision(precision, device):
     return precision or ("bf16" if device.type == "cuda" else "fp32")
 
 
-class PretrainingLearner(Learner):
-    """fastai's Learner with ELECTRA's step: mixed precision, gradient accumulation, clipping at global norm 1 (F35).
+class ClippingLearner(Learner):
+    """fastai's Learner with ELECTRA's step: mixed precision, gradients clipped at global norm 1 (F35).
 
     optimizer: a torch.optim.Optimizer over the model's parameters.   precision: 'fp32', 'bf16' or 'fp16'.
+    init_scale: of the loss, for fp16 (electra_pytorch's: 2 ** 11 for pretraining, 2 ** 14 for finetuning).
+    Nothing is measured at the end of an epoch: pretraining has milestones, and of finetuning the last step counts (F47).
+    """
+
+    def __init__(self, dls, model, loss_func, optimizer, precision="fp32", init_scale=2. ** 14, cbs=()):
+        super().__init__(dls, model, loss_func=loss_func, default_cbs=False, cbs=[TrainEvalCallback(), *cbs])
+        self.opt = OptimWrapper(opt=optimizer)
+        self.precision = precision
+        self.device = dls.device
+        self.scaler = torch.amp.GradScaler(self.device.type, init_scale=init_scale, enabled=precision == "fp16")
+
+    def autocast(self):
+        dtype = DTYPES[self.precision]
+        return torch.autocast(self.device.type, dtype, enabled=dtype is not None)
+
+    def _backward(self):
+        self.scaler.scale(self.loss_grad).backward()
+
+    def _step(self):
+        self.scaler.unscale_(self.opt.opt)
+        clip_by_global_norm(self.model.parameters(), 1.)
+        self.scaler.step(self.opt.opt)
+        self.scaler.update()
+
+    def _do_epoch_validate(self, ds_idx=1, dl=None):
+        pass
+
+
+class FinetuningLearner(ClippingLearner):
+    """One forward pass, loss and update per batch; `logits` predicts a loader's rows."""
+
+    def _do_one_batch(self):
+        with self.autocast():
+            self.pred = self.model(*self.xb)
+        self.loss_grad = self.loss_func(self.pred.float(), *self.yb)
+        self("after_loss")
+        self._with_events(self._backward, "backward", CancelBackwardException)
+        self._with_events(self._step, "step", CancelStepException)
+        self.opt.zero_grad()
+
+    @torch.no_grad()
+    def logits(self, dl):
+        """The model's output for the rows of an unshuffled PaddedBatchDL, in the order of the rows, dropout off; on the CPU."""
+        self.model.to(self.device).eval()
+        found = []
+        for *xb, _ in dl:
+            with self.autocast():
+                found.append(self.model(*xb).float().cpu())
+        found = torch.cat(found)
+        in_order = torch.empty_like(found)
+        in_order[torch.as_tensor(dl.order)] = found
+        return in_order
+
+
+class PretrainingLearner(ClippingLearner):
+    """ClippingLearner with gradient accumulation and measures of held-out text.
+
     micro_batch: examples that go through the networks at once. Loss and gradients stay those of the full batch, because
     each part is divided by the masks and tokens of the whole.
     """
 
     def __init__(self, dls, model, loss_func, optimizer, precision="fp32", micro_batch=None, cbs=()):
-        super().__init__(dls, model, loss_func=loss_func, default_cbs=False, cbs=[TrainEvalCallback(), *cbs])
-        self.opt = OptimWrapper(opt=optimizer)
-        self.precision, self.micro_batch = precision, micro_batch
-        self.device = dls.device
-        self.scaler = torch.amp.GradScaler(self.device.type, init_scale=2. ** 11, enabled=precision == "fp16")
-
-    def autocast(self):
-        dtype = DTYPES[self.precision]
-        return torch.autocast(self.device.type, dtype, enabled=dtype is not None)
+        super().__init__(dls, model, loss_func, optimizer, precision, 2. ** 11, cbs)
+        self.micro_batch = micro_batch
 
     def _do_one_batch(self):
         """Loss and gradients of one batch, part by part, and the update."""
@@ -71,18 +121,6 @@ class PretrainingLearner(Learner):
         if self.training:
             self._with_events(self._step, "step", CancelStepException)
             self.opt.zero_grad()
-
-    def _backward(self):
-        self.scaler.scale(self.loss_grad).backward()
-
-    def _step(self):
-        self.scaler.unscale_(self.opt.opt)
-        clip_by_global_norm(self.model.parameters(), 1.)
-        self.scaler.step(self.opt.opt)
-        self.scaler.update()
-
-    def _do_epoch_validate(self, ds_idx=1, dl=None):
-        """Held-out text is measured at the milestones; an epoch here is the whole training and has no end of its own."""
 
     @torch.no_grad()
     def measure_held_out(self, masked_lm, seed, max_batches=None):
@@ -206,3 +244,36 @@ class Milestones(Callback):
         for percent in self.percents[step]:
             self.save_at(percent)
         self.learn.progress.restart()
+
+
+class LossProgress(Callback):
+    """Shows the loss of a finetuning in a bar, and logs its mean and the head's learning rate every `every` steps."""
+    order = 10
+
+    def __init__(self, log, steps, title, every=None):
+        self.log, self.steps, self.title = log, steps, title
+        self.every = every or max(1, min(50, steps // 20))
+
+    def before_fit(self):
+        quiet = not sys.stderr.isatty()
+        self.bar = tqdm(total=self.steps, unit="step", mininterval=10 if quiet else .5, desc=self.title, leave=False, disable=quiet)
+        self.losses = []
+
+    def after_loss(self):
+        self.losses.append(self.learn.loss_grad.detach())
+
+    def after_batch(self):
+        step = self.learn.train_iter
+        if step % self.every == 0 or step == self.steps:
+            loss = float(torch.stack(self.losses).mean())
+            if not math.isfinite(loss):
+                raise PlainError(f"{self.title}: the loss has become {loss} at step {step:,}: lower its lr with task_overrides, or say "
+                                 "precision=fp32.")
+            self.log.log("train", step, {"loss": loss, "lr": self.opt.hypers[-1]["lr"]})
+            self.bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
+            self.losses = []
+        self.bar.update()
+
+    def close(self):
+        """End the bar, also where the training ended in an error."""
+        self.bar.close()

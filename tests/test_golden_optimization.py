@@ -35,7 +35,7 @@ def test_twenty_updates_are_googles(golden, trajectory, run, clip):
     names = json.loads((golden / "official/adam_rule.json").read_text())["names"]
     keys = [name.replace("/", "|") for name in names]
     model = Recorded({key: trajectory[f"{run}/param/{key}"][0] for key in keys})
-    optimizer = AdamNoBiasCorrection(decay_groups(model), lr=1e-2)
+    optimizer = AdamNoBiasCorrection(decay_groups(model.named_parameters()), lr=1e-2)
     for step in range(20):
         for key in keys:
             model.get_parameter(key).grad = torch.tensor(trajectory[f"grads/{key}"][step])

@@ -40,7 +40,7 @@ def test_golden_names_and_weight_decay_of_the_small_model(golden):
         model = build("small")
     assert sum(p.numel() for p in model.parameters()) == 14_196_219  # F27
     names = {id(p): name for name, p in model.named_parameters()}
-    decayed, plain = ({names[id(p)] for p in group["params"]} for group in decay_groups(model))
+    decayed, plain = ({names[id(p)] for p in group["params"]} for group in decay_groups(model.named_parameters()))
     assert decayed == set(recorded["weight_decay_names"]) and plain == set(recorded["no_weight_decay_names"])
 
 

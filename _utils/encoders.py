@@ -1,0 +1,161 @@
+"""Pretrained encoders for finetuning: a checkpoint of pretrain.py, or any transformers encoder by hub id or folder."""
+import copy
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import tokenizers
+import xxhash
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoTokenizer,
+    ElectraConfig,
+    ElectraForPreTraining,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
+
+from _utils.checkpoints import load_checkpoint
+from _utils.errors import PlainError, first_line
+from _utils.recipes import RECIPES
+
+# What pretrained_checkpoint=None means: Google's released models, of which the small one is ELECTRA-Small++.
+GOOGLE_MODELS = {"small": "google/electra-small-discriminator", "small++": "google/electra-small-discriminator",
+                 "base": "google/electra-base-discriminator", "large": "google/electra-large-discriminator"}
+
+
+class Pretrained(NamedTuple):
+    """What finetuning starts from. `model`: the encoder, or ELECTRA's whole discriminator, whose head the WSC trick needs."""
+    name: str
+    model: nn.Module
+    hf_tokenizer: PreTrainedTokenizerBase
+    digest: str  # of the weights: another model under the same name has another one
+
+    def encoder(self):
+        """A copy of the encoder, for one run."""
+        return copy.deepcopy(self.model.electra if isinstance(self.model, ElectraForPreTraining) else self.model)
+
+    def discriminator(self):
+        """A copy of ELECTRA's discriminator; PlainError where there is none."""
+        if not isinstance(self.model, ElectraForPreTraining):
+            raise PlainError(f"wsc_trick=True needs ELECTRA's discriminator, and {self.name!r} is a {self.model.config.model_type} model: "
+                             "leave it out, or choose another pretrained_checkpoint.")
+        return copy.deepcopy(self.model)
+
+
+def load_pretrained(name, size, max_length, folder="checkpoints/pretrain"):
+    """Pretrained of a checkpoint in `folder`, a path, a transformers folder or a hub id; None: Google's model of that size.
+
+    Raises PlainError for one that is not there, is no encoder, is of another size, or takes fewer than max_length tokens.
+    """
+    if name is None and size not in GOOGLE_MODELS:
+        raise PlainError(f"pretrained_checkpoint=None means Google's model, and there is none of size={size}: "
+                         f"choose one of {', '.join(GOOGLE_MODELS)}, or give a checkpoint.")
+    if name is not None and name.endswith(".pth"):
+        model, hf_tokenizer = _from_checkpoint(_checkpoint_file(name, folder), size)
+    else:
+        model, hf_tokenizer = _from_transformers(name or GOOGLE_MODELS[size])
+        _check_size(name or GOOGLE_MODELS[size], model.config, size)
+    positions = getattr(model.config, "max_position_embeddings", max_length)
+    if max_length > positions:
+        raise PlainError(f"max_length={max_length} is more than the {positions} positions of {name!r}: lower it.")
+    return Pretrained(name or GOOGLE_MODELS[size], model, hf_tokenizer, _digest(model))
+
+
+def _checkpoint_file(name, folder):
+    for path in (Path(folder) / name, Path(name)):
+        if path.is_file():
+            return path
+    there = sorted(path.name for path in Path(folder).glob("*.pth"))
+    way_out = f"there are {', '.join(there[:8])}" if there else "none is there yet"
+    command = "python pretrain.py quickstart=True" if name.startswith("quickstart") else "python pretrain.py"
+    raise PlainError(f"there is no checkpoint {name!r} in {str(folder)!r} ({way_out}): make it with {command}, "
+                     "or give pretrained_checkpoint=NAME.")
+
+
+def _from_checkpoint(path, size):
+    checkpoint = load_checkpoint(path)
+    if not isinstance(checkpoint, dict) or not {"discriminator_config", "model", "tokenizer", "config"} <= set(checkpoint):
+        raise PlainError(f"{str(path)!r} is no checkpoint that pretrain.py wrote: finetuning starts from one of those in "
+                         "checkpoints/pretrain/, a transformers folder or a hub id.")
+    made_with = checkpoint["config"].get("size")
+    if made_with != size:
+        raise PlainError(f"{str(path)!r} was pretrained with size={made_with}, not {size}: say size={made_with}.")
+    model = ElectraForPreTraining(ElectraConfig.from_dict(checkpoint["discriminator_config"]))
+    weights = {key.removeprefix("discriminator."): value for key, value in checkpoint["model"].items() if key.startswith("discriminator.")}
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise PlainError(f"the weights in {str(path)!r} do not fit its own configuration ({first_line(error)}): "
+                         "use another checkpoint.") from None
+    return model, tokenizer_from_json(checkpoint["tokenizer"])
+
+
+def tokenizer_from_json(text, pad_token="[PAD]"):
+    """The tokenizer in a checkpoint: what tokenizers.Tokenizer.to_str wrote, with its padding token."""
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizers.Tokenizer.from_str(text), pad_token=pad_token)
+
+
+def _from_transformers(name):
+    place = "folder" if os.path.isdir(name) else "hub"
+    try:
+        config = AutoConfig.from_pretrained(name)
+    except Exception as error:  # a dozen kinds, from the hub and from the files; the way out is the same
+        raise PlainError(f"the model {name!r} could not be loaded from the {place} ({first_line(error)}): give a hub id, a transformers "
+                         "folder or a checkpoint in checkpoints/pretrain/, or try python finetune.py quickstart=True.") from error
+    if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or config.is_encoder_decoder:
+        raise PlainError(f"{name!r} is a {config.model_type} model, which is no encoder: choose an ELECTRA, BERT, ALBERT, RoBERTa or "
+                         "similar one.")
+    kind = ElectraForPreTraining if config.model_type == "electra" else AutoModel
+    try:
+        model, hf_tokenizer = kind.from_pretrained(name), AutoTokenizer.from_pretrained(name)
+    except Exception as error:
+        raise PlainError(f"the model {name!r} could not be loaded from the {place} ({first_line(error)}): it lacks weights or a "
+                         "tokenizer, so fetch it again or choose another.") from error
+    if not hf_tokenizer.is_fast or hf_tokenizer.pad_token is None:
+        raise PlainError(f"the tokenizer of {name!r} has no fast version or no padding token: choose another model.")
+    return model, hf_tokenizer
+
+
+def _check_size(name, config, size):
+    """PlainError for an ELECTRA of another recipe, whose learning rates would be wrong."""
+    shape = (config.num_hidden_layers, config.hidden_size)
+    fitting = [other for other, recipe in RECIPES.items() if (recipe.layers, recipe.hidden) == shape]
+    if config.model_type == "electra" and fitting and size not in fitting:
+        raise PlainError(f"{name!r} is an ELECTRA of {shape[0]} layers x {shape[1]}, not of size={size}: say size={fitting[0]}.")
+
+
+def _digest(model):
+    digest = xxhash.xxh3_128()
+    for name, tensor in model.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().float().contiguous().numpy())
+    return digest.hexdigest()
+
+
+def count_layers(config):
+    """Layers for the learning rates: ALBERT's layers share their weights by groups, so each group counts once."""
+    return getattr(config, "num_hidden_groups", config.num_hidden_layers)
+
+
+def layer_groups(model):
+    """(name, parameter) pairs of an encoder, [embeddings with their projection, layer 0, ..., last layer], each a list.
+
+    What stands before the layers counts as embeddings, and what stands behind them, as a last LayerNorm, to the last layer.
+    Raises PlainError for an architecture whose layers cannot be told apart.
+    """
+    n_layers = count_layers(model.config)
+    groups, reached = [[] for _ in range(n_layers + 1)], 0
+    numbered = re.compile(r"(?:^|\.)(?:layers?|albert_layer_groups|h|blocks?)\.(\d+)\.")
+    for name, parameter in sorted(model.named_parameters(), key=lambda item: "embedding" not in item[0]):
+        if found := numbered.search(name):
+            reached = int(found[1]) + 1
+        groups[0 if "embedding" in name else reached].append((name, parameter))
+    if not all(groups):
+        raise PlainError(f"the layers of a {model.config.model_type} model cannot be told apart by name, so they cannot get learning rates "
+                         "of their own: choose an ELECTRA, BERT, ALBERT, RoBERTa or similar model.")
+    return groups

@@ -1,0 +1,68 @@
+"""Batches for finetuning: rows of similar length together, padded to the longest of the batch, whole batches made at once."""
+import itertools
+
+import numpy as np
+import torch
+from fastai.data.core import DataLoaders
+from fastai.text.data import SortedDL
+
+
+class EncodedRows:
+    """Encoded sentences or pairs in flat arrays, with their labels.
+
+    encoded: dictionaries with inp_ids and token_type_ids.   labels: numbers, one for each.   pad_idx: id of [PAD].
+    """
+
+    def __init__(self, encoded, labels, pad_idx=0):
+        self.lengths = np.array([len(row["inp_ids"]) for row in encoded], dtype=np.int64)
+        self.starts = np.cumsum(self.lengths) - self.lengths
+        flat = lambda name: np.fromiter(itertools.chain.from_iterable(row[name] for row in encoded), np.int32, self.lengths.sum())
+        self.ids, self.types = flat("inp_ids"), flat("token_type_ids")
+        labels = np.asarray(labels)
+        self.labels = torch.from_numpy(labels.astype(np.float32 if labels.dtype.kind == "f" else np.int64))
+        self.pad_idx = pad_idx
+
+    def __len__(self):
+        return len(self.lengths)
+
+    def __getitem__(self, i):
+        """One row as a batch of its own would have it, without the first dimension."""
+        return tuple(part[0] for part in self.batch([i]))
+
+    def batch(self, rows):
+        """(inp_ids, attn_mask, token_type_ids, labels) of these rows: (B, L) three times, with L the longest, and (B,)."""
+        rows = np.asarray(rows)
+        lengths = self.lengths[rows]
+        is_token = np.arange(lengths.max()) < lengths[:, None]  # (B, L)
+        where = np.concatenate([np.arange(start, start + n) for start, n in zip(self.starts[rows], lengths)])
+        ids, types = np.full(is_token.shape, self.pad_idx, np.int64), np.zeros(is_token.shape, np.int64)
+        ids[is_token], types[is_token] = self.ids[where], self.types[where]
+        return torch.from_numpy(ids), torch.from_numpy(is_token.astype(np.int64)), torch.from_numpy(types), self.labels[rows]
+
+
+class PaddedBatchDL(SortedDL):
+    """Loader over EncodedRows; fastai's SortedDL gives the order.
+
+    Shuffled: a random order, sorted by length within pieces of 50 batches, whose batches then come in random order, that with
+    the longest row first (D11; Google pads all rows to 128). Not shuffled: longest first, `order` says which row is where.
+    """
+
+    def __init__(self, dataset, **kwargs):
+        super().__init__(dataset, res=dataset.lengths, **kwargs)
+        self._n_inp = 3
+
+    @property
+    def order(self):
+        """Row numbers in the order in which an unshuffled loader gives them."""
+        return self.get_idxs()
+
+    def create_batches(self, samps):
+        samps = iter(samps)
+        while rows := list(itertools.islice(samps, self.bs)):
+            yield self.dataset.batch(rows)
+
+
+def finetuning_dataloaders(train, others, bs, num_workers, device):
+    """fastai DataLoaders: `train` shuffled in batches of bs, then each of `others` in order of length, in larger batches."""
+    make = lambda rows, **kwargs: PaddedBatchDL(rows, num_workers=num_workers, device=device, **kwargs)
+    return DataLoaders(make(train, bs=bs, shuffle=True), *(make(rows, bs=4 * bs) for rows in others), device=device)

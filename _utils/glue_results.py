@@ -1,0 +1,162 @@
+"""The table of finetuning runs, and its summaries: `python -m _utils.glue_results [GROUP ...]` prints them.
+
+checkpoints/glue/scores.jsonl holds one line for each finished run of every group.
+"""
+import json
+import os
+import sys
+from pathlib import Path
+
+import pandas
+
+from _utils.errors import PlainError, print_plain_errors
+from _utils.glue_tasks import AVERAGED_TASKS, FINETUNED_TASKS, PUBLISHED, PUBLISHED_SEEDS, TASKS
+
+SCORES = Path("checkpoints/glue/scores.jsonl")
+_FIELDS = {"group", "task", "run", "seed", "scores", "settings", "train_rows", "made_up"}
+
+
+def read_scores(path=SCORES):
+    """Rows of the table, of each run the latest; [] if there is no table. PlainError for a line that is none of its rows.
+
+    A last line without an end is what a killed run leaves and is passed over: the run is not finished.
+    """
+    if not os.path.exists(path):
+        return []
+    lines, latest = Path(path).read_text(encoding="utf-8").split("\n"), {}
+    for number, line in enumerate(lines[:-1], 1):
+        try:
+            row = json.loads(line) if line else None
+        except ValueError:
+            row = {}
+        if row is None:
+            continue
+        if not isinstance(row, dict) or not _FIELDS <= set(row) or row["task"] not in TASKS:
+            raise PlainError(f"{path}, line {number} is no row of the table of runs: delete that line.")
+        latest[row["group"], row["task"], row["run"]] = row
+    return list(latest.values())
+
+
+def append_score(row, path=SCORES):
+    """Add a finished run to the table; it is on the disk when this returns."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "ab+") as file:
+        file.seek(0, os.SEEK_END)
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) != b"\n":
+                file.write(b"\n")  # ends what a killed run left
+        file.write(json.dumps(row).encode() + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def score(row):
+    """The number that runs of a task are compared by, in percent: of the first dev set the first metric."""
+    [first, *_] = row["scores"].values()
+    return 100 * next(iter(first.values()))
+
+
+def find_run(rows, group, task, run):
+    """The row of a finished run, or None."""
+    return next((row for row in rows if (row["group"], row["task"], row["run"]) == (group, task, run)), None)
+
+
+def runs_of(rows, group, task):
+    """The finished runs of a task, by number."""
+    return sorted((row for row in rows if (row["group"], row["task"]) == (group, task)), key=lambda row: row["run"])
+
+
+def summarize(rows, group):
+    """Table of a group in percent, a line for each task: training rows, runs, mean, standard deviation, median, best, best run.
+
+    Training rows are as they were trained on: those of MRPC and STS-B count in both orders. MNLI's second dev set has a line of its own. Standard deviations are those of a sample, so one run has none.
+    """
+    lines = {}
+    for task in FINETUNED_TASKS:
+        runs = runs_of(rows, group, task)
+        if runs:
+            lines[TASKS[task].title] = _line(runs, [score(row) for row in runs])
+        mismatched = [100 * row["scores"]["validation_mismatched"]["accuracy"] for row in runs
+                      if "validation_mismatched" in row["scores"]]
+        if mismatched:
+            lines["MNLI-mm"] = _line(runs, mismatched)
+    return pandas.DataFrame.from_dict(lines, orient="index",
+                                      columns=["training rows", "runs", "mean", "std", "median", "best", "best run"])
+
+
+def _line(runs, scores):
+    scores = pandas.Series(scores, index=[row["run"] for row in runs])
+    rows = " or ".join(dict.fromkeys(f"{row['train_rows']:,}" for row in runs))
+    return [rows, len(scores), scores.mean(), scores.std(), scores.median(), scores.max(), scores.idxmax()]
+
+
+def compare_with_published(rows, group):
+    """Our mean, standard deviation, median and best by task beside the published rows, in percent.
+
+    The last column is the mean over the tasks that the group has, WNLI left out; of the published rows over the same tasks.
+    """
+    summary = summarize(rows, group)
+    tasks = [task for task in AVERAGED_TASKS if TASKS[task].title in summary.index]
+    ours = {f"ours, {name}": {task: summary.loc[TASKS[task].title, name] for task in tasks}
+            for name in ("mean", "std", "median", "best")}
+    table = pandas.DataFrame.from_dict({**ours, **PUBLISHED}, orient="index")[tasks]
+    mean = table.mean(axis=1).where(~table.index.str.contains("std|standard"))
+    table.columns = [TASKS[task].title for task in tasks]
+    return table.assign(**{f"mean of {len(tasks)}": mean})
+
+
+def compare_checkpoints(rows, groups):
+    """The average of each group's best runs over the tasks that all of the groups have, a Series in percent; its name says them.
+
+    With groups that differ in the seed of their pretraining alone it is electra_pytorch's table of 14 models (FACTS 12).
+    """
+    best = {group: {task: max(map(score, runs)) for task in AVERAGED_TASKS if (runs := runs_of(rows, group, task))}
+            for group in groups}
+    common = [task for task in AVERAGED_TASKS if all(task in of_group for of_group in best.values())]
+    if not common:
+        raise PlainError(f"the groups {', '.join(groups)} have no task in common whose runs could be averaged: finetune one for all.")
+    return pandas.Series({group: sum(of_group[task] for task in common) / len(common) for group, of_group in best.items()},
+                         name=f"best runs, mean of {', '.join(TASKS[task].title for task in common)}")
+
+
+def as_text(table):
+    """A table for people, numbers with two decimals and nothing where there is none."""
+    return table.to_string(float_format=lambda x: f"{x:.2f}", na_rep="-")
+
+
+def report(rows, group):
+    """The tables of a group as text; what was published stands beside it unless its tables were made up."""
+    parts = [f"Dev scores of {group}, in percent (Matthews for CoLA, Spearman for STS-B, accuracy elsewhere)",
+             as_text(summarize(rows, group))]
+    if any(row["made_up"] for row in rows if row["group"] == group):
+        parts += ["", "These tables were made up for the quickstart: the scores say nothing about GLUE."]
+    elif any(runs_of(rows, group, task) for task in AVERAGED_TASKS):
+        parts += ["", "Beside what was published", as_text(compare_with_published(rows, group))]
+    return "\n".join(parts)
+
+
+def main(groups):
+    rows = read_scores()
+    if not rows:
+        raise PlainError(f"there is no finished run in {SCORES}: make some with python finetune.py.")
+    known = list(dict.fromkeys(row["group"] for row in rows))
+    for group in groups:
+        if group not in known:
+            raise PlainError(f"there is no group {group!r} in {SCORES}: there are {', '.join(known)}.")
+    groups = groups or known
+    for group in groups:
+        print(report(rows, group), end="\n\n")
+    if len(groups) > 1:
+        averages = compare_checkpoints(rows, groups)
+        print(averages.name)
+        print(averages.to_string(float_format=lambda x: f"{x:.2f}"))
+        found = {name: getattr(averages, name)() for name in PUBLISHED_SEEDS}
+        print(f"over {len(groups)} pretrained checkpoints: " + ", ".join(f"{name} {value:.2f}" for name, value in found.items()))
+        print("electra_pytorch, 14 checkpoints, 8 tasks: " + ", ".join(f"{name} {value:.2f}" for name, value in PUBLISHED_SEEDS.items()))
+
+
+if __name__ == "__main__":
+    print_plain_errors()
+    main(sys.argv[1:])

@@ -1,0 +1,143 @@
+"""The files of a submission to the GLUE server: writing, checking, zipping.
+
+`python -m _utils.glue_submission ZIP_OR_FOLDER [GLUE_DIR]` checks one, against the official numbers of rows or those of a folder.
+"""
+import math
+import os
+import sys
+import zipfile
+from pathlib import Path
+
+from _utils.checkpoints import write_atomically
+from _utils.errors import PlainError, print_plain_errors
+from _utils.glue_data import load_task
+from _utils.glue_tasks import TASKS
+
+SUBMISSION = {test.tsv: (task, test) for task in TASKS.values() for test in task.tests}  # name of a file -> whose it is
+OFFICIAL_ROWS = {name: test.rows for name, (_, test) in SUBMISSION.items()}
+_HEADER = "index\tprediction"
+
+
+def format_predictions(task, predictions):
+    """Predictions as the server wants them: label strings from label numbers, or scores within [0, 5] with 3 decimals."""
+    if task.is_regression:
+        return [f"{min(5., max(0., float(score))):.3f}" for score in predictions]
+    return [task.written[int(label)] for label in predictions]
+
+
+def write_tsv(path, indices, predictions):
+    """Write one file: a header, and `index TAB prediction` in the order of the indices. It appears whole or not at all."""
+    rows = sorted(zip(indices, predictions))
+    text = "\n".join([_HEADER, *(f"{index}\t{prediction}" for index, prediction in rows)]) + "\n"
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def check_tsv(name, content, rows):
+    """Check one file of a submission, given as bytes; `rows`: the number it must have. PlainError names file and line."""
+    task, _ = SUBMISSION[name]
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise PlainError(f"{name} is not UTF-8 text: write it again.") from None
+    lines = text.removesuffix("\n").split("\n")
+    if lines[0] != _HEADER:
+        raise PlainError(f"{name}, line 1: the header must be 'index<TAB>prediction' and nothing else, not {lines[0][:60]!r}.")
+    for number, line in enumerate(lines[1:], 2):
+        cells = line.split("\t")
+        if len(cells) != 2:
+            raise PlainError(f"{name}, line {number}: {len(cells)} columns instead of 2 (index, prediction).")
+        if cells[0] != str(number - 2):
+            raise PlainError(f"{name}, line {number}: the index must be {number - 2}, not {cells[0][:20]!r}; "
+                             "rows stand in the order of the test set.")
+        _check_prediction(name, number, cells[1], task)
+    if len(lines) != rows + 1:
+        raise PlainError(f"{name} has {len(lines):,} lines instead of {rows + 1:,} (a header and {rows:,} predictions).")
+
+
+def _check_prediction(name, number, prediction, task):
+    if not task.is_regression:
+        if prediction not in task.written:
+            raise PlainError(f"{name}, line {number}: {prediction[:40]!r} is none of the labels {', '.join(task.written)}.")
+        return
+    try:
+        score = float(prediction)
+    except ValueError:
+        score = math.nan
+    if not 0 <= score <= 5:
+        raise PlainError(f"{name}, line {number}: {prediction[:40]!r} is no number from 0 to 5.")
+
+
+def check_submission(path, rows=None):
+    """Check a zip, or a folder, with all eleven files and nothing else. rows: {file: rows}; None: the official numbers.
+
+    Raises PlainError naming what is wrong; returns the number of lines by file, headers included.
+    """
+    content, rows = _read(Path(path)), rows or OFFICIAL_ROWS
+    strange = sorted(set(content) - set(SUBMISSION))
+    if strange:
+        raise PlainError(f"{path} holds {strange[0]!r}, which is none of {', '.join(sorted(SUBMISSION))}: leave it out "
+                         "(the zip must be flat, without folders).")
+    lacking = sorted(set(SUBMISSION) - set(content))
+    if lacking:
+        raise PlainError(f"{path} lacks {', '.join(lacking)}: the server wants all eleven files.")
+    for name in sorted(content):
+        check_tsv(name, content[name], rows[name])
+    return {name: content[name].count(b"\n") for name in sorted(content)}
+
+
+def _read(path):
+    if path.is_dir():
+        return {file.name: file.read_bytes() if file.is_file() else b"" for file in path.iterdir()}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            if len(set(names)) < len(names):
+                raise PlainError(f"{path} holds a file twice: make it again.")
+            unknown = [name for name in names if name not in SUBMISSION]
+            return dict.fromkeys(unknown, b"") or {name: archive.read(name) for name in names}
+    except FileNotFoundError:
+        raise PlainError(f"there is no {path}: give a zip or a folder below test_outputs/.") from None
+    except (zipfile.BadZipFile, OSError) as error:
+        raise PlainError(f"{path} is no zip that can be read ({error}): make it again.") from None
+
+
+def make_zip(folder, rows=None):
+    """Put the files of a folder into <folder>.zip and check it as `check_submission`. Returns the path.
+
+    Raises PlainError, and leaves no zip, where the folder is not a valid submission.
+    """
+    folder = Path(folder)
+    target = folder.with_name(folder.name + ".zip")
+    target.unlink(missing_ok=True)  # an older one would be taken for this one
+    check_submission(folder, rows)
+
+    def write(file):
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name in sorted(SUBMISSION):
+                archive.write(folder / name, name)
+    write_atomically(target, write)
+    check_submission(target, rows)
+    return target
+
+
+def rows_of(glue_dir):
+    """{file of a submission: rows of its test set in this folder}; files that are not there keep the official number."""
+    rows = dict(OFFICIAL_ROWS)
+    for name in TASKS:
+        splits = load_task(name, glue_dir).splits
+        rows |= {test.tsv: len(splits[test.split]) for test in TASKS[name].tests if test.split in splits}
+    return rows
+
+
+def main(arguments):
+    if not 1 <= len(arguments) <= 2:
+        raise PlainError("give one zip or folder: python -m _utils.glue_submission ZIP_OR_FOLDER [GLUE_DIR]")
+    lines = check_submission(arguments[0], rows_of(arguments[1]) if len(arguments) == 2 else None)
+    for name, count in lines.items():
+        print(f"{name:12} {count:7,} lines")
+    print(f"{os.path.basename(arguments[0])} is a valid submission")
+
+
+if __name__ == "__main__":
+    print_plain_errors()
+    main(sys.argv[1:])

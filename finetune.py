@@ -1,0 +1,692 @@
+# %% [markdown]
+# # Finetuning on GLUE
+#
+# [GLUE](https://gluebenchmark.com) is nine tasks of understanding English: is a sentence acceptable, do two mean the same, does
+# one follow from the other. This notebook puts a new output layer on a pretrained ELECTRA, trains both on each task, several
+# times with different seeds, reports the scores as the papers do, and writes the files that the GLUE server takes.
+# `finetune.py` is exported from it; cells that only explore are left out there.
+#
+# Marks like *F41* number the details of Google's original code that were measured by running it; *D12* are those in which
+# electra_pytorch, the replication this one succeeds, differs from it; `tests/golden/README.md` lists them. Shapes at the end
+# of a line: B batch, L length, H hidden, C classes.
+
+# %% [markdown]
+# ## 1. Configuration
+
+# %%
+import json
+import random
+import shutil
+import sys
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModel, ElectraForPreTraining
+
+import _utils  # noqa: F401  before fastai, because it silences a warning of fastai's
+from _utils.checkpoints import load_checkpoint, save_checkpoint, versions, write_atomically
+from _utils.config import FINETUNE_RULES, MyConfig, complete_finetuning
+from _utils.encoders import layer_groups, load_pretrained, tokenizer_from_json
+from _utils.errors import PlainError, print_plain_errors
+from _utils.glue_batches import EncodedRows, finetuning_dataloaders
+from _utils.glue_data import describe, load_task, table_key
+from _utils.glue_metrics import glue_metrics
+from _utils.glue_results import append_score, find_run, read_scores, report, runs_of, score
+from _utils.glue_submission import SUBMISSION, format_predictions, make_zip, rows_of, write_tsv
+from _utils.glue_tasks import FINETUNED_TASKS, PUBLISHED, TASKS
+from _utils.made_up_glue import write_made_up_glue
+from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
+from _utils.pictures import plot_scores, save_picture
+from _utils.recipes import RECIPES
+from _utils.run_logging import RunLog
+from _utils.training import FinetuningLearner, LossProgress, Schedule, choose_device, choose_precision
+from _utils.wsc_trick import SchemaPredictor, SchemaRows, load_spacy, load_wsc, wnli_schemas
+
+# %%
+# Every key can be changed here, or on the command line: python finetune.py tasks=cola,rte end=3 glue_dir=PATH
+c = MyConfig({
+    # True: the tiny model of `python pretrain.py quickstart=True` on made-up tables, two runs of each task, minutes on two cores.
+    # It replaces size, pretrained_checkpoint, end, glue_dir and group_name, unless they are given on the command line.
+    "quickstart": False,
+
+    # 'cpu', 'cuda', 'cuda:1' ...; None: the first GPU, else the CPU.
+    "device": None,
+    # The runs start, start + 1, ..., end - 1 of each task. A run that is finished is not repeated.
+    "start": 0,
+    "end": 10,
+    # Any of cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli. The diagnostic set AX is predicted with MNLI's model.
+    "tasks": ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"],
+    # A checkpoint in checkpoints/pretrain/ or its path (.pth), the folder of a transformers model, or a hub id of any encoder.
+    # None: Google's model of that size (of small: ELECTRA-Small++).
+    "pretrained_checkpoint": "vanilla_11081_100.0%.pth",
+    # One for each run: run i takes the i-th. None: run i has the seed i.
+    "seeds": None,
+
+    # 0, as the paper; Google's code has .01 (D10).
+    "weight_decay": 0.0,
+    # False: Adam without bias correction, as the original. True: with it.
+    "adam_bias_correction": False,
+    # True: the new output layer starts as Xavier's uniform with bias 0 (F43). False: as PyTorch's.
+    "xavier_reinited_outlayer": True,
+    # 'original_linear': warmup and decay at the same time, as the original. 'separate_linear': one after the other.
+    # 'one_cycle': fastai's. 'adjusted_one_cycle': fastai's with the warmup's length.
+    "schedule": "original_linear",
+    # True: the last layer has decay ** 2 of the learning rate, as the original's code. False: decay ** 1, as intended (F37).
+    "original_lr_layer_decays": True,
+    # Train MRPC and STS-B, whose pairs have no order, on both orders (F42).
+    "double_unordered": True,
+    # Start RTE, STS-B and MRPC from the group's best MNLI run, as the paper does for its test results.
+    "start_from_mnli": False,
+    # By task, what differs from the recipe: {'rte': {'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 1000}}; rows: only the first ones.
+    "task_overrides": {},
+
+    # False: no training, only the test files, of runs that are finished.
+    "do_finetune": True,
+    # The runs that predict the test sets. None: the best of each task on its dev set. 3, or [0, 3, 4] (an ensemble: the mean of
+    # their probabilities), for all tasks; {'cola': 3, 'rte': [0, 3]} for some, the best for the others.
+    "th_run": None,
+    # True: files of the submission that no model made get the most frequent label of the training set (STS-B: the mean).
+    "majority_for_missing": False,
+
+    # The recipe: learning rate, layer decay and length. It has to be that of the checkpoint.
+    "size": "small",
+    # Wordpieces of a sentence or a pair; what is longer is cut. None: the recipe's for a checkpoint of ours, 512 for others.
+    "max_length": None,
+    # True: learn WNLI from the WSC of SuperGLUE, with the discriminator's own head (_utils/wsc_trick.py).
+    "wsc_trick": False,
+    # A folder in the layout of the GLUE download (CoLA/train.tsv ...). None: nyu-mll/glue on the hub.
+    "glue_dir": None,
+    # The folder of WSC's train.jsonl and val.jsonl. None: WSC/ in glue_dir if it is there, else aps/super_glue on the hub.
+    "wsc_dir": None,
+
+    # 'bf16', 'fp16' (with loss scaling) or 'fp32'; None: bf16 on a GPU, fp32 on the CPU.
+    "precision": None,
+    # Processes that prepare batches; 0: the training's own, which is the fastest unless the GPU waits for it.
+    "num_workers": 0,
+    # 'tensorboard', 'neptune' (its offline store), 'wandb' or None. metrics.jsonl is always written.
+    "logger": "tensorboard",
+    # Name of these runs in the table of runs and of their files. None: that of the checkpoint.
+    "group_name": None,
+}, FINETUNE_RULES)
+
+# %% tags=["active-ipynb"]
+# In a notebook the command line stands here. Without this cell it is ten runs of all tasks, with downloads from the hub.
+# sys.argv = ["finetune.py", "quickstart=True"]
+#
+# from functools import partial  # from here on: what only the exploring cells need
+#
+# import pandas as pd
+# from IPython.display import display
+# from _utils.encoders import count_layers
+# from _utils.glue_results import compare_with_published, summarize
+# from _utils.pictures import plot_layer_lrs, plot_lengths
+
+# %%
+if __name__ == "__main__":
+    print_plain_errors()
+    c = complete_finetuning(c.override(sys.argv[1:]))
+    if c.quickstart and "glue_dir" not in c.overridden:
+        write_made_up_glue(c.glue_dir)
+    pretrained = load_pretrained(c.pretrained_checkpoint, c.size, c.max_length)
+    print(f"{c.group_name}: runs {c.start} to {c.end - 1} of {', '.join(c.tasks)}, from {pretrained.name}")
+
+
+# %% [markdown]
+# ## 2. Tasks and data
+#
+# Which columns, labels and metrics a task has stands in `_utils/glue_tasks.py`. Tables come from the hub or from the files of
+# the GLUE download; both give the same rows. A task whose files are not all there says what it lacks, and the others go on.
+
+# %%
+def load_tables(c):
+    """{task: TaskData} of the configured tasks, and of AX with MNLI; tells how many rows there are and what is lacking."""
+    names = [*c.tasks, *["ax"] * ("mnli" in c.tasks)]
+    tables = {name: load_task(name, c.glue_dir) for name in names}
+    for name, data in tables.items():
+        print(f"{TASKS[name].title:6}", *(f"{split} {rows}," for split, rows in describe(TASKS[name], data, official=not c.quickstart).items()))
+        for notice in [*data.lacking.values(), *data.notices]:
+            print("      ", notice)
+    return tables
+
+
+# %% tags=["active-ipynb"]
+# tables = load_tables(c)
+
+# %% [markdown]
+# The first rows of each:
+
+# %% tags=["active-ipynb"]
+# pd.set_option("display.max_colwidth", 70)
+# for name, data in tables.items():
+#     task, rows = TASKS[name], next(iter(data.splits.values()))
+#     named = pd.DataFrame(rows[:3])
+#     if task.labels and name != "ax":
+#         named["label"] = [f"{label}: {task.labels[label]}" for label in named["label"]]
+#     print(f"{task.title}, measured by {' and '.join(task.metrics)}" if task.devs else f"{task.title}, only predicted")
+#     display(named.set_index("index"))
+
+# %% [markdown]
+# ### Encoding
+#
+# `[CLS] A [SEP]`, or `[CLS] A [SEP] B [SEP]` with segments 0 and 1. Of a pair that is too long the longer text loses a wordpiece
+# at its end until it fits, of two equally long ones the second (F41). Where the original swaps the texts of MRPC and STS-B
+# before it cuts them, electra_pytorch does after (D12), and so does this.
+
+# %%
+def truncated_lengths(a, b, room):
+    """How many wordpieces two texts of a and b keep when they share `room` (finetune/classification: _truncate_seq_pair, F41)."""
+    while a + b > room:
+        if a > b:
+            a -= 1
+        else:
+            b -= 1
+    return a, b
+
+
+def tokenize_sents_max_len(example, cols, max_len, swap=False, *, hf_tokenizer):
+    """`example` with inp_ids, attn_mask and token_type_ids, lists of at most max_len, for the text in cols[0] or the pair in cols.
+
+    swap: the second text stands first.   Special tokens and segments are those of the tokenizer's own template, so it works for
+    other families than BERT's too. An empty second text makes a single sentence (F41).
+    """
+    tokenizer = hf_tokenizer.backend_tokenizer
+    texts = [tokenizer.encode(example[col], add_special_tokens=False) for col in cols]
+    if len(texts) == 2 and not len(texts[1]):
+        texts.pop()
+    room = max_len - tokenizer.num_special_tokens_to_add(len(texts) == 2)
+    lengths = truncated_lengths(*map(len, texts), room) if len(texts) == 2 else [min(len(texts[0]), room)]
+    for text, length in zip(texts, lengths):
+        text.truncate(length)
+    encoded = tokenizer.post_process(*(reversed(texts) if swap else texts))
+    return {**example, "inp_ids": encoded.ids, "attn_mask": encoded.attention_mask, "token_type_ids": encoded.type_ids}
+
+
+def encode(rows, task, max_len, hf_tokenizer, double=False):
+    """EncodedRows of a Dataset of one task; double: the swapped pairs come after the others (F42)."""
+    orders = (False, True) if double else (False,)
+    encoded = [tokenize_sents_max_len(row, task.texts, max_len, swap, hf_tokenizer=hf_tokenizer) for swap in orders for row in rows]
+    return EncodedRows(encoded, [row["label"] for row in encoded], hf_tokenizer.pad_token_id)
+
+
+# %% tags=["active-ipynb"]
+# encode_row = partial(tokenize_sents_max_len, max_len=c.max_length, hf_tokenizer=pretrained.hf_tokenizer)
+# for name, data in tables.items():
+#     row = encode_row(next(iter(data.splits.values()))[0], TASKS[name].texts)
+#     print(f"{TASKS[name].title:6}", " ".join(pretrained.hf_tokenizer.convert_ids_to_tokens(row["inp_ids"])))
+#     assert len(row["inp_ids"]) == len(row["attn_mask"]) == len(row["token_type_ids"]) <= c.max_length
+# for swap in (False, True):
+#     row = encode_row(tables["mrpc"].splits["train"][0], TASKS["mrpc"].texts, max_len=14, swap=swap)
+#     print(f"cut to 14, swap={swap}:", " ".join(pretrained.hf_tokenizer.convert_ids_to_tokens(row["inp_ids"])), row["token_type_ids"])
+
+# %% [markdown]
+# Lengths of the training sets. Batches hold rows of similar length and are padded to their longest, not to the longest of all
+# (D11); Google's code pads every row to 128.
+
+# %% tags=["active-ipynb"]
+# encoded = {name: encode(data.splits["train"].select(range(min(2000, len(data.splits["train"])))), TASKS[name], c.max_length,
+#                         pretrained.hf_tokenizer) for name, data in tables.items() if "train" in data.splits}
+# plot_lengths({TASKS[name].title: rows.lengths for name, rows in encoded.items()}, max_length=40 if c.quickstart else c.max_length);
+
+# %% tags=["active-ipynb"]
+# dls = finetuning_dataloaders(encoded["mrpc"], [encoded["mrpc"]], bs=32, num_workers=0, device="cpu")
+# inp_ids, attn_mask, token_type_ids, labels = dls.one_batch()
+# print("inp_ids", tuple(inp_ids.shape), " labels", tuple(labels.shape), f" {attn_mask.float().mean():.0%} of the batch are tokens")
+# assert inp_ids.shape[1] == encoded["mrpc"].lengths.max()  # the first batch has the longest row
+
+# %% [markdown]
+# ## 3. The head
+#
+# The last layer's vector of `[CLS]`, dropout, one linear layer (F43). There is no hidden layer and no tanh: it is not the
+# `ElectraForSequenceClassification` of transformers.
+
+# %%
+class SentencePredictor(nn.Module):
+    """An encoder with a new output layer; num_class=1 predicts a score.
+
+    model: a transformers encoder.   xavier_reinited_outlayer: Glorot uniform weights and bias 0 as the original (F30), else
+    PyTorch's own.
+    """
+
+    def __init__(self, model, hidden_size, num_class, xavier_reinited_outlayer=True):
+        super().__init__()
+        self.base_model = model
+        self.dropout = nn.Dropout(.1)
+        self.classifier = nn.Linear(hidden_size, num_class)
+        if xavier_reinited_outlayer:
+            nn.init.xavier_uniform_(self.classifier.weight)
+            nn.init.zeros_(self.classifier.bias)
+
+    def forward(self, inp_ids, attn_mask, token_type_ids):
+        """inp_ids, attn_mask, token_type_ids (B, L) -> logits (B, C), or scores (B,)."""
+        # Some families (DistilBERT) have no segments.
+        segments = {"token_type_ids": token_type_ids} if getattr(self.base_model.config, "type_vocab_size", 0) else {}
+        hidden = self.base_model(inp_ids, attention_mask=attn_mask, **segments).last_hidden_state[:, 0]  # (B, H)
+        return self.classifier(self.dropout(hidden)).squeeze(-1)
+
+
+def build_predictor(task, pretrained, c):
+    """The model of a task on pretrained weights: SentencePredictor, or with the WSC trick for WNLI SchemaPredictor."""
+    if c.wsc_trick and task.name == "wnli":
+        return SchemaPredictor(pretrained.discriminator())
+    encoder = pretrained.encoder()
+    return SentencePredictor(encoder, encoder.config.hidden_size, len(task.labels) or 1, c.xavier_reinited_outlayer)
+
+
+# %% tags=["active-ipynb"]
+# model = build_predictor(TASKS["mrpc"], pretrained, c)
+# print("logits", tuple(model(inp_ids, attn_mask, token_type_ids).shape), " output layer", tuple(model.classifier.weight.shape))
+# assert model(inp_ids, attn_mask, token_type_ids).shape == (32, 2)
+
+# %% [markdown]
+# ## 4. Learning rates by layer
+#
+# The output layer learns fastest, each layer below slower by a constant factor. The original's code counts one layer too many
+# between the head and the last layer, which so gets the factor squared (F37); the published results were made that way.
+
+# %%
+def get_layer_lrs(lr, decay_rate, num_hidden_layers, original_lr_layer_decays=True):
+    """Learning rates, [embeddings, layer 0, ..., last layer, head], num_hidden_layers + 2 numbers.
+
+    lr: of the head.   optimization.py:_get_layer_lrs (F37); original_lr_layer_decays=False leaves out its extra step.
+    """
+    extra = 1 if original_lr_layer_decays else 0
+    return [lr * decay_rate ** (depth + extra) for depth in range(num_hidden_layers + 1, 0, -1)] + [lr]
+
+
+def parameter_groups(model):
+    """(name, parameter) pairs of a predictor in the order of `get_layer_lrs`; its embeddings' projection goes with them."""
+    discriminator = getattr(model, "discriminator", None)
+    groups = layer_groups(discriminator.electra if discriminator else model.base_model)
+    below = {id(parameter) for group in groups for _, parameter in group}
+    return [*groups, [(name, parameter) for name, parameter in model.named_parameters() if id(parameter) not in below]]
+
+
+# %% tags=["active-ipynb"]
+# recipe = RECIPES[c.size]
+# rates = partial(get_layer_lrs, recipe.glue_lr, recipe.layer_decay, count_layers(model.base_model.config))
+# plot_layer_lrs({"as the original's code": rates(), "without the extra step": rates(original_lr_layer_decays=False)});
+
+# %% tags=["active-ipynb"]
+# for lr, group in zip(rates(), parameter_groups(model)):
+#     print(f"{lr:.2e}  {len(group):3} tensors, from {group[0][0]}")
+# assert sum(len(group) for group in parameter_groups(model)) == len(list(model.parameters()))
+
+# %% [markdown]
+# ## 5. Learner
+#
+# Three epochs of batches of 32, ten for RTE and STS-B (F40). The loss is the batch's mean (D9; Google sums it, and clips the sum's
+# gradient, F44), of STS-B the squared error of the score from 0 to 5 (Google: from 0 to 1, F45).
+
+# %%
+class EncodedTask(NamedTuple):
+    """Rows of one task for training and measuring: train, and {split: rows} of the dev sets."""
+    train: EncodedRows | SchemaRows
+    devs: dict
+
+
+def settings_of(task, data, c, pretrained):
+    """What a run depends on besides its seed, {name: value}; kept with its score, so that other settings are noticed."""
+    recipe, given = RECIPES[c.size], c.task_overrides.get(task.name, {})
+    epochs = 10 if c.wsc_trick and task.name == "wnli" else task.epochs
+    settings = {"lr": recipe.glue_lr, "epochs": epochs, "bs": 32, "rows": None, **given, "layer_decay": recipe.layer_decay}
+    settings |= {key: c[key] for key in ("size", "max_length", "weight_decay", "adam_bias_correction", "xavier_reinited_outlayer",
+                                         "schedule", "original_lr_layer_decays")}
+    settings["double_unordered"] = c.double_unordered and task.unordered
+    settings["wsc_trick"] = c.wsc_trick and task.name == "wnli"
+    settings["start_from_mnli"] = c.start_from_mnli and task.name in ("rte", "stsb", "mrpc")
+    settings["training_table"] = table_key(data.splits["train"]) if "train" in data.splits else None
+    return {**settings, "pretrained_weights": pretrained.digest}
+
+
+def encode_task(task, data, settings, c, hf_tokenizer, nlp=None):
+    """EncodedTask of a task's tables, or with the WSC trick of WSC's."""
+    if settings["wsc_trick"]:
+        train, dev = (SchemaRows(load_wsc(split, c.wsc_dir, nlp), hf_tokenizer, c.max_length) for split in ("train", "validation"))
+        return EncodedTask(train, {"wsc_validation": dev})
+    rows = data.splits["train"]
+    rows = rows.select(range(min(len(rows), settings["rows"] or len(rows))))
+    train = encode(rows, task, c.max_length, hf_tokenizer, settings["double_unordered"])
+    return EncodedTask(train, {split: encode(data.splits[split], task, c.max_length, hf_tokenizer) for split, _ in task.devs})
+
+
+def get_glue_learner(task, run_name=None, inference=False, *, model, data, settings, device, precision, num_workers=0, log=None):
+    """FinetuningLearner of a task (a name or a Task): fastai's, ready for `fit(settings["epochs"])`.
+
+    model: from `build_predictor`.   data: EncodedTask.   settings: as from `settings_of`.   run_name: of the progress bar.
+    log: RunLog that takes the losses.   inference: the model only predicts, so it gets no optimizer state and no schedule.
+    """
+    task = TASKS[task] if isinstance(task, str) else task
+    model = model.to(device)
+    dls = finetuning_dataloaders(data.train, data.devs.values(), settings["bs"], num_workers, device)
+    loss_func = nn.MSELoss() if task.is_regression else nn.CrossEntropyLoss()
+    groups = parameter_groups(model)
+    lrs = get_layer_lrs(settings["lr"], settings["layer_decay"], len(groups) - 2, settings["original_lr_layer_decays"])
+    pairs = [(lr, group) for lr, members in zip(lrs, groups)
+             for group in decay_groups(members, settings["weight_decay"]) if group["params"]]
+    adam = torch.optim.AdamW if settings["adam_bias_correction"] else AdamNoBiasCorrection
+    optimizer = adam([{**group, "lr": lr} for lr, group in pairs], lr=settings["lr"], betas=(.9, .999), eps=1e-6)
+    steps = len(dls.train) * settings["epochs"]
+    schedule = Schedule(group_schedules(settings["schedule"], [lr for lr, _ in pairs], steps, int(.1 * steps)), steps)  # D11
+    cbs = [] if inference else [schedule, LossProgress(log, steps, run_name or task.title)]
+    return FinetuningLearner(dls, model, loss_func, optimizer, precision, cbs=cbs)
+
+
+def predict_rows(task, model, rows, settings, device=None, precision=None):
+    """Probabilities (N, C) of encoded rows by a finetuned model, or scores (N,), on the CPU."""
+    device = choose_device(device)
+    learn = get_glue_learner(task, inference=True, model=model, data=EncodedTask(rows, {"test": rows}), settings=settings,
+                             device=device, precision=choose_precision(precision, device))
+    logits = learn.logits(learn.dls.loaders[1])
+    return logits if task.is_regression else logits.softmax(-1)
+
+
+def measure(learn, task, data):
+    """{split: {metric: number}} of a learner on the dev sets; MNLI has two."""
+    return {split: glue_metrics(task, learn.logits(dl), rows.labels)
+            for (split, rows), dl in zip(data.devs.items(), learn.dls.loaders[1:])}
+
+
+# %% [markdown]
+# ## 6. Runs
+#
+# Each finished run leaves a line in `checkpoints/glue/scores.jsonl`. The same command again goes on with the runs that are not in
+# it; a run that was stopped in its middle starts anew.
+
+# %%
+GLUE_FOLDER = Path("checkpoints/glue")
+
+
+def set_seed(seed):
+    """Seed every source of random numbers."""
+    random.seed(seed)
+    np.random.seed(seed % 2 ** 32)
+    torch.manual_seed(seed)
+
+
+def run_path(group, task, run):
+    """The checkpoint of a run, e.g. checkpoints/glue/vanilla_11081_100.0%_cola_3.pth."""
+    return GLUE_FOLDER / f"{group}_{task}_{run}.pth"
+
+
+def finished_run(rows, group, task, run, seed, settings):
+    """The row of a run that is finished, or None; PlainError if it was made with other settings, naming one."""
+    row = find_run(rows, group, task, run)
+    wanted = {**settings, "seed": seed}
+    found = row and {**row["settings"], "seed": row["seed"]}
+    differing = [key for key in wanted if row and found.get(key) != wanted[key]]
+    if differing:
+        key = differing[0]
+        raise PlainError(f"run {run} of {task} in the group {group!r} was made with {key}={found.get(key)!r}, not {wanted[key]!r}: "
+                         "give these runs a group_name of their own.")
+    return row
+
+
+def finetune_run(task, run, seed, data, settings, pretrained, c):
+    """Finetune one run, write its checkpoint and then its row in the table; returns the row."""
+    run_name, started = f"{c.group_name}_{task.name}_{run}", time.perf_counter()
+    device = choose_device(c.device)
+    set_seed(seed)
+    model = build_predictor(task, pretrained, c)
+    from_mnli = None
+    if settings["start_from_mnli"]:
+        from_mnli = best_runs(read_scores(), c.group_name, "mnli")[0]
+        load_encoder(model, run_path(c.group_name, "mnli", from_mnli))
+    shutil.rmtree(GLUE_FOLDER / run_name, ignore_errors=True)  # of a run that did not finish
+    log = RunLog(run_name, GLUE_FOLDER / run_name, {**c, **settings, "seed": seed})
+    learn = get_glue_learner(task, f"{task.title}, run {run}", model=model, data=data, settings=settings, device=device,
+                             precision=choose_precision(c.precision, device), num_workers=c.num_workers, log=log)
+    try:
+        learn.fit(settings["epochs"])
+        scores = measure(learn, task, data)
+        for split, measured in scores.items():
+            log.log(split, learn.loss_progress.steps, measured)
+    finally:
+        learn.loss_progress.close()
+        log.close()
+    row = {"group": c.group_name, "task": task.name, "run": run, "seed": seed, "scores": scores, "settings": settings,
+           "pretrained_checkpoint": pretrained.name, "made_up": c.quickstart, "mnli_run": from_mnli, "train_rows": len(data.train),
+           "seconds": round(time.perf_counter() - started, 1), "device": str(device)}
+    save_finetuned(run_path(c.group_name, task.name, run), learn.model.cpu(), pretrained.hf_tokenizer, row)
+    append_score(row)
+    return row
+
+
+def save_finetuned(path, model, hf_tokenizer, row):
+    """Write a finetuned checkpoint: weights, the encoder's configuration, the tokenizer, and the row of the table."""
+    encoder = model.discriminator if isinstance(model, SchemaPredictor) else model.base_model
+    save_checkpoint({
+        "model": model.state_dict(), "encoder_config": encoder.config.to_dict(), "tokenizer": hf_tokenizer.backend_tokenizer.to_str(),
+        "pad_token": hf_tokenizer.pad_token, "run": row, "versions": versions(),
+    }, path)
+
+
+def load_finetuned(path):
+    """(model, hf_tokenizer, row of the table) of a finetuned checkpoint. PlainError if it is none."""
+    checkpoint = load_checkpoint(path)
+    if not isinstance(checkpoint, dict) or not {"encoder_config", "run", "tokenizer"} <= set(checkpoint):
+        raise PlainError(f"{str(path)!r} is no checkpoint that finetune.py wrote: see checkpoints/glue/.")
+    row, config = checkpoint["run"], AutoConfig.for_model(**checkpoint["encoder_config"])
+    if row["settings"]["wsc_trick"]:
+        model = SchemaPredictor(ElectraForPreTraining(config))
+    else:
+        model = SentencePredictor(AutoModel.from_config(config), config.hidden_size, len(TASKS[row["task"]].labels) or 1)
+    model.load_state_dict(checkpoint["model"])
+    return model.eval(), tokenizer_from_json(checkpoint["tokenizer"], checkpoint["pad_token"]), row
+
+
+def load_encoder(model, path):
+    """Give a predictor the encoder of a finetuned checkpoint; its head stays fresh."""
+    weights = load_checkpoint(path)["model"]
+    model.base_model.load_state_dict({name.removeprefix("base_model."): value for name, value in weights.items()
+                                      if name.startswith("base_model.")})
+
+
+def best_runs(rows, group, task):
+    """[the number of the best run by its dev score among those whose checkpoint is there], or [] if there is none."""
+    there = [row for row in runs_of(rows, group, task) if run_path(group, task, row["run"]).exists()]
+    return [max(there, key=score)["run"]] if there else []
+
+
+# %%
+def finetune(c, pretrained, tables):
+    """Finetune the runs start..end - 1 of each task that has training and dev sets, but for those that are finished."""
+    nlp = load_spacy() if c.wsc_trick else None
+    if c.wsc_trick and "wnli" in c.tasks:
+        print("WSC: the given candidate competes", f"with the noun chunks of spaCy's {nlp.meta['name']}" if nlp else
+              "with a learnt threshold alone, because no English model of spaCy is installed")
+    # With start_from_mnli MNLI comes before those that need it.
+    for name in sorted(c.tasks, key=lambda name: c.start_from_mnli and name != "mnli"):
+        task, settings = TASKS[name], settings_of(TASKS[name], tables[name], c, pretrained)
+        lacking = [] if settings["wsc_trick"] else tables[name].missing(["train", *(split for split, _ in task.devs)])
+        if lacking:
+            print(f"{task.title} is left out: {'; '.join(lacking)}")
+            continue
+        data = None
+        for run in range(c.start, c.end):
+            seed = c.seeds[run] if c.seeds else run
+            row = finished_run(read_scores(), c.group_name, name, run, seed, settings)
+            state = "was finished before"
+            if row is None:
+                data = data or encode_task(task, tables[name], settings, c, pretrained.hf_tokenizer, nlp)
+                row = finetune_run(task, run, seed, data, settings, pretrained, c)
+                state = f"{row['seconds']:.0f} s"
+            print(f"{task.title}, run {run}, seed {seed}:", describe_scores(row), f"({state})", flush=True)
+
+
+def describe_scores(row):
+    """The dev scores of a row in percent, in one line."""
+    several = len(row["scores"]) > 1
+    return ", ".join(f"{split + ' ' if several else ''}{name} {100 * value:.2f}"
+                     for split, measured in row["scores"].items() for name, value in measured.items())
+
+
+def check_plan(c, pretrained, tables):
+    """Find out before the long work whether finished runs and this configuration go together. PlainError if they do not."""
+    rows = read_scores()
+    for name in c.tasks:
+        settings = settings_of(TASKS[name], tables[name], c, pretrained)
+        for run in range(c.start, c.end) if c.do_finetune else ():
+            finished_run(rows, c.group_name, name, run, c.seeds[run] if c.seeds else run, settings)
+    has_mnli = best_runs(rows, c.group_name, "mnli") or ("mnli" in c.tasks and not tables["mnli"].missing(["train", "validation_matched"]))
+    if c.do_finetune and c.start_from_mnli and not has_mnli:
+        raise PlainError(f"start_from_mnli=True needs an MNLI run in the group {c.group_name!r}, and there is none: add mnli to tasks.")
+    if c.wsc_trick and "wnli" in c.tasks:
+        pretrained.discriminator()
+    chosen_runs(c, rows, strict=not c.do_finetune)
+
+
+# %% [markdown]
+# ## 7. Test files
+#
+# The best run of each task by its dev score predicts the test set, or those that `th_run` names; several make an ensemble. The
+# files are checked before they are zipped: the server says little about what it does not like. An extra column, as
+# electra_pytorch wrote it, is one of those things.
+
+# %%
+def chosen_runs(c, rows, strict=True):
+    """{task: runs that predict its test set}, empty where there is no finished run.
+
+    Raises PlainError for a run in th_run that is not finished or whose checkpoint is gone; strict: also if there is no run at all.
+    """
+    chosen = {}
+    for name in c.tasks:
+        given = c.th_run.get(name) if isinstance(c.th_run, dict) else c.th_run
+        chosen[name] = best_runs(rows, c.group_name, name) if given is None else [given] if isinstance(given, int) else given
+        for run in chosen[name] if strict else ():
+            path = run_path(c.group_name, name, run)
+            if not find_run(rows, c.group_name, name, run) or not path.exists():
+                raise PlainError(f"th_run names run {run} of {name}, but in the group {c.group_name!r} it is not finished or {str(path)!r} "
+                                 "is gone: name another, or finetune it.")
+    if strict and not any(chosen.values()):
+        raise PlainError(f"the group {c.group_name!r} has no finished run of {', '.join(c.tasks)} whose checkpoint is there: "
+                         "finetune first, with do_finetune=True, or say which group_name.")
+    return chosen
+
+
+def predict_test(task, checkpoint, dl_idx=0, *, data, device=None, precision=None):
+    """Predictions for the dl_idx-th test set of a task (a name): label numbers or scores (N,), in the order of its rows.
+
+    checkpoint: path of a finetuned one, or a list of them, whose probabilities (scores) are averaged.   data: TaskData.
+    """
+    checkpoints = checkpoint if isinstance(checkpoint, (list, tuple)) else [checkpoint]
+    task, total = TASKS[task], 0.
+    rows = data.splits[task.tests[dl_idx].split]
+    for path in checkpoints:
+        model, hf_tokenizer, run = load_finetuned(path)
+        if run["settings"]["wsc_trick"]:
+            total = total + predict_schemas(model, hf_tokenizer, rows, run["settings"], device, precision)
+        else:
+            encoded = encode(rows, task, run["settings"]["max_length"], hf_tokenizer)
+            total = total + predict_rows(task, model, encoded, run["settings"], device, precision)
+    return total / len(checkpoints) if task.is_regression else total.argmax(-1)
+
+
+def predict_schemas(model, hf_tokenizer, rows, settings, device=None, precision=None):
+    """Probabilities (N, 2) of WNLI's rows by the WSC trick; where no pronoun is found it is "not entailment", which is more frequent."""
+    schemas = wnli_schemas(rows, load_spacy())
+    found = [i for i, schema in enumerate(schemas) if schema]
+    print(f"WNLI: the pronoun was found in {len(found)} of {len(schemas)} rows")
+    probabilities = torch.tensor([[1., 0.]]).repeat(len(schemas), 1)
+    if found:
+        encoded = SchemaRows([schemas[i] for i in found], hf_tokenizer, settings["max_length"])
+        probabilities[found] = predict_rows(TASKS["wnli"], model, encoded, settings, device, precision)
+    return probabilities
+
+
+def write_test_files(c, tables):
+    """Write test_outputs/<group_name>/*.tsv, and the zip if all eleven are there; test_outputs/<group_name>.json says what made each."""
+    folder, rows = Path("test_outputs") / c.group_name, read_scores()
+    record = folder.with_name(folder.name + ".json")
+    made_by = json.loads(record.read_text()) if record.exists() else {}
+    chosen = chosen_runs(c, rows)
+    for name, data in tables.items():
+        task, source = TASKS[name], "mnli" if name == "ax" else name
+        for dl_idx, test in enumerate(task.tests):
+            if not chosen[source] or test.split in data.lacking:
+                print(f"{test.tsv} is not written: {data.lacking.get(test.split, f'{TASKS[source].title} has no finished run')}")
+                continue
+            paths = [run_path(c.group_name, source, run) for run in chosen[source]]
+            predictions = predict_test(name, paths, dl_idx, data=data, device=c.device, precision=c.precision)
+            write_tsv(folder / test.tsv, data.splits[test.split]["index"], format_predictions(task, predictions))
+            made_by[test.tsv] = ", ".join(f"{source} run {run} (dev {score(find_run(rows, c.group_name, source, run)):.2f})"
+                                          for run in chosen[source])
+            print(f"{test.tsv:12} by {made_by[test.tsv]}")
+    counts = rows_of(c.glue_dir) if c.quickstart else None
+    if c.majority_for_missing:
+        made_by |= write_majorities(folder, counts)
+    write_atomically(record, lambda file: file.write(json.dumps(made_by, indent=1).encode() + b"\n"))
+    missing = [name for name in SUBMISSION if not (folder / name).exists()]
+    if missing:
+        print(f"No zip is made, because {', '.join(missing)} are missing: finetune those tasks in this group, or say "
+              "majority_for_missing=True")
+    else:
+        print(f"{make_zip(folder, counts)} is complete and valid")
+
+
+def write_majorities(folder, counts=None):
+    """Write every file that is not in the folder with one label for all rows; returns {file: what it is}. counts: as check_submission's."""
+    made_by = {}
+    for name, (task, test) in SUBMISSION.items():
+        if not (folder / name).exists():
+            n = (counts or {}).get(name, test.rows)
+            [prediction] = format_predictions(task, [task.majority])
+            write_tsv(folder / name, range(n), [prediction] * n)
+            made_by[name] = f"no model: {prediction} in every row"
+            print(f"{name:12} by no model: {prediction} in every row")
+    return made_by
+
+
+# %%
+if __name__ == "__main__":
+    tables = load_tables(c)
+    check_plan(c, pretrained, tables)
+    if c.do_finetune:
+        finetune(c, pretrained, tables)
+
+# %% [markdown]
+# The test files of these runs:
+
+# %%
+if __name__ == "__main__":
+    write_test_files(c, tables)
+
+# %% [markdown]
+# ## 8. A look at the result
+#
+# Scores on the dev sets. Google's rows are medians over many seeds, electra_pytorch's means of ten runs; compare like with like.
+
+# %%
+if __name__ == "__main__":
+    rows = read_scores()
+    print(report(rows, c.group_name))
+    scores_by_task = {TASKS[name].title: [score(row) for row in runs]
+                      for name in FINETUNED_TASKS if (runs := runs_of(rows, c.group_name, name))}
+    published = {TASKS[name].title: value for name, value in PUBLISHED["ELECTRA-Small-OWT (Google, median)"].items()}
+    save_picture(plot_scores(scores_by_task, published), GLUE_FOLDER / f"{c.group_name}.png")
+
+# %% tags=["active-ipynb"]
+# plot_scores(scores_by_task, {} if c.quickstart else published);
+
+# %% [markdown]
+# The same as tables, to be sorted and filtered. The quickstart's tables are made up: its numbers say that everything works, and
+# nothing about GLUE.
+
+# %% tags=["active-ipynb"]
+# display(summarize(rows, c.group_name).round(2))
+# display(compare_with_published(rows, c.group_name).round(2))
+
+# %% [markdown]
+# One prediction of each kind, by the best run:
+
+# %% tags=["active-ipynb"]
+# for name in ("cola", "mrpc", "stsb", "mnli"):
+#     task, data = TASKS[name], tables[name]
+#     [run] = best_runs(rows, c.group_name, name)
+#     [prediction, *_] = predict_test(name, run_path(c.group_name, name, run), data=data)
+#     row = data.splits[task.tests[0].split][0]
+#     print(f"{task.title:6}", " | ".join(row[text] for text in task.texts), "->",
+#           f"{float(prediction):.2f}" if task.is_regression else task.labels[int(prediction)])

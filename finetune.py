@@ -147,7 +147,8 @@ def load_tables(c):
     names = [*c.tasks, *["ax"] * ("mnli" in c.tasks)]
     tables = {name: load_task(name, c.glue_dir) for name in names}
     for name, data in tables.items():
-        print(f"{TASKS[name].title:6}", *(f"{split} {rows}," for split, rows in describe(TASKS[name], data, official=not c.quickstart).items()))
+        counts = describe(TASKS[name], data, official=not c.quickstart)
+        print(f"{TASKS[name].title:6}", ", ".join(f"{split} {rows}" for split, rows in counts.items()))
         for notice in [*data.lacking.values(), *data.notices]:
             print("      ", notice)
     return tables

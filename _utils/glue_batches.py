@@ -49,7 +49,7 @@ class PaddedBatchDL(SortedDL):
 
     def __init__(self, dataset, **kwargs):
         super().__init__(dataset, res=dataset.lengths, **kwargs)
-        self._n_inp = 3
+        self._n_inp = len(dataset[0]) - 1  # the labels come last
 
     @property
     def order(self):

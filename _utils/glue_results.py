@@ -71,7 +71,8 @@ def runs_of(rows, group, task):
 def summarize(rows, group):
     """Table of a group in percent, a line for each task: training rows, runs, mean, standard deviation, median, best, best run.
 
-    Training rows are as they were trained on: those of MRPC and STS-B count in both orders. MNLI's second dev set has a line of its own. Standard deviations are those of a sample, so one run has none.
+    Training rows are as they were trained on: those of MRPC and STS-B count in both orders. MNLI's second
+    dev set has a line of its own. Standard deviations are those of a sample, so one run has none.
     """
     lines = {}
     for task in FINETUNED_TASKS:

@@ -175,6 +175,7 @@ class SchemaRows:
         return len(self.texts)
 
     def __getitem__(self, i):
+        """One row as a batch of its own."""
         return self.batch([i])
 
     def batch(self, rows):

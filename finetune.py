@@ -192,17 +192,18 @@ def tokenize_sents_max_len(example, cols, max_len, swap=False, *, hf_tokenizer):
     """`example` with inp_ids, attn_mask and token_type_ids, lists of at most max_len, for the text in cols[0] or the pair in cols.
 
     swap: the second text stands first.   Special tokens and segments are those of the tokenizer's own template, so it works for
-    other families than BERT's too. An empty second text makes a single sentence (F41).
+    other families than BERT's too; "[MASK]" and the like in a text are text (F1). Where the second text is empty there is no
+    second [SEP], but one wordpiece less room (in Google's code not, F41).
     """
     tokenizer = hf_tokenizer.backend_tokenizer
+    tokenizer.encode_special_tokens = True
     texts = [tokenizer.encode(example[col], add_special_tokens=False) for col in cols]
-    if len(texts) == 2 and not len(texts[1]):
-        texts.pop()
     room = max_len - tokenizer.num_special_tokens_to_add(len(texts) == 2)
     lengths = truncated_lengths(*map(len, texts), room) if len(texts) == 2 else [min(len(texts[0]), room)]
     for text, length in zip(texts, lengths):
         text.truncate(length)
-    encoded = tokenizer.post_process(*(reversed(texts) if swap else texts))
+    first, *second = reversed(texts) if swap else texts
+    encoded = tokenizer.post_process(first, *(text for text in second if len(text)))
     return {**example, "inp_ids": encoded.ids, "attn_mask": encoded.attention_mask, "token_type_ids": encoded.type_ids}
 
 

@@ -41,12 +41,10 @@ def append_score(row, path=SCORES):
     """Add a finished run to the table; it is on the disk when this returns."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "ab+") as file:
-        file.seek(0, os.SEEK_END)
-        if file.tell():
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                file.write(b"\n")  # ends what a killed run left
+    unfinished = path.read_bytes().rpartition(b"\n")[2] if path.exists() else b""
+    with open(path, "ab") as file:
+        if unfinished:  # what a killed run left
+            file.truncate(file.tell() - len(unfinished))
         file.write(json.dumps(row).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())

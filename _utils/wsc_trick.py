@@ -7,6 +7,7 @@ by comparing the two sentences. The idea is RoBERTa's, carried over to ELECTRA b
 import importlib.util
 import itertools
 import json
+import math
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -122,7 +123,7 @@ def find_pronoun(text, hypothesis):
     words, said = ([(m[0], m.start(), m.end()) for m in _WORD.finditer(string)] for string in (text, hypothesis))
     there, here = ([word.lower() for word, _, _ in part] for part in (words, said))
     mentioned = " ".join(there)
-    best = (0, None)
+    best = (-math.inf, None)
     for p, (pronoun, start, _) in enumerate(words):
         base = re.split("['’]", pronoun)[0]
         if base.lower() not in PRONOUNS:

@@ -3,6 +3,9 @@ from pathlib import Path
 
 import pytest
 
+import pretrain
+from _utils.checkpoints import save_pretrained
+from _utils.config import complete
 from _utils.vocabulary import tokenizer_of_words, train_words
 
 SENTENCES = [
@@ -38,3 +41,13 @@ def shared(repo):
 def small_tokenizer():
     """A tokenizer of some 300 words trained on a few sentences."""
     return tokenizer_of_words(train_words(300, lambda: iter(SENTENCES * 5)))
+
+
+@pytest.fixture(scope="session")
+def fresh_checkpoint(small_tokenizer, tmp_path_factory):
+    """A pretraining checkpoint of the recipe `tiny` with the small tokenizer and fresh weights."""
+    c = complete(pretrain.c.override(["quickstart=True"]))
+    pretrain.set_seed(0)
+    path = tmp_path_factory.mktemp("pretrained") / "fresh_0_100.0%.pth"
+    save_pretrained(path, pretrain.build_model(c, small_tokenizer), c, small_tokenizer, step=0)
+    return path

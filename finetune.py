@@ -114,7 +114,7 @@ c = MyConfig({
 }, FINETUNE_RULES)
 
 # %% tags=["active-ipynb"]
-# In a notebook the command line stands here. Without this cell it is ten runs of all tasks, with downloads from the hub.
+# # In a notebook the command line stands here. Without this cell it is ten runs of all tasks, with downloads from the hub.
 # sys.argv = ["finetune.py", "quickstart=True"]
 #
 # from functools import partial  # from here on: what only the exploring cells need

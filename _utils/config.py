@@ -86,8 +86,8 @@ def _are_runs(value):
 
 
 def _are_overrides(value):
-    """Whether this is {task: {"lr": number, "epochs": number, "bs": count, "rows": count}}, each of the four where given."""
-    tests = {"lr": _is_positive, "epochs": _is_positive, "bs": partial(_is_count, minimum=1), "rows": partial(_is_count, minimum=1)}
+    """Whether this is {task: {"lr": number, "epochs": count, "bs": count, "rows": count}}, each of the four where given."""
+    tests = {"lr": _is_positive, **dict.fromkeys(("epochs", "bs", "rows"), partial(_is_count, minimum=1))}
     return set(value) <= set(FINETUNED_TASKS) and all(
         isinstance(given, dict) and set(given) <= set(tests) and all(tests[key](given[key]) for key in given)
         for given in value.values())
@@ -161,7 +161,7 @@ FINETUNE_RULES = {
     "original_lr_layer_decays": Rule((bool,)),
     "double_unordered": Rule((bool,)),
     "start_from_mnli": Rule((bool,)),
-    "task_overrides": Rule((dict,), test=_are_overrides, says="{task: {'lr': number, 'epochs': number, 'bs': count, 'rows': count}}, "
+    "task_overrides": Rule((dict,), test=_are_overrides, says="{task: {'lr': number, 'epochs': count, 'bs': count, 'rows': count}}, "
                            f"each of the four where wanted, for tasks out of {', '.join(FINETUNED_TASKS)}"),
     "do_finetune": Rule((bool,)),
     "th_run": Rule((dict, list, int), items=int, optional=True,

@@ -3,8 +3,10 @@ import importlib.util
 
 import pytest
 
-from _utils.config import MyConfig, complete
+import finetune
+from _utils.config import MyConfig, complete, complete_finetuning
 from _utils.errors import PlainError
+from _utils.glue_tasks import TASKS
 from _utils.recipes import RECIPES
 from pretrain import c
 
@@ -187,3 +189,99 @@ def test_a_logger_that_is_not_installed_is_noticed_at_once(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(PlainError, match="logger='wandb'.*pip install wandb"):
         completed("logger=wandb")
+
+
+@pytest.mark.parametrize("argument, value", [
+    ("tasks=cola", ["cola"]),
+    ("tasks=cola,rte", ["cola", "rte"]),
+    ("tasks=['stsb']", ["stsb"]),
+    ("seeds=1,2", [1, 2]),
+    ("seeds=7", [7]),
+    ("seeds=[3]", [3]),
+    ("seeds=None", None),
+    ("pretrained_checkpoint=None", None),
+    ("pretrained_checkpoint=google/electra-small-discriminator", "google/electra-small-discriminator"),
+    ("th_run=3", 3),
+    ("th_run=[0,2]", [0, 2]),
+    ("th_run={'rte': [0, 2], 'cola': 1}", {"rte": [0, 2], "cola": 1}),
+    ("task_overrides={'rte': {'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 100}}", {"rte": {"lr": 2e-5, "epochs": 5, "bs": 16, "rows": 100}}),
+    ("weight_decay=0", 0.),
+    ("group_name=2026", "2026"),
+    ("glue_dir=my/glue", "my/glue"),
+])
+def test_overrides_of_finetuning(argument, value):
+    key = argument.partition("=")[0]
+    config = finetune.c.override([argument])
+    assert config[key] == value and type(config[key]) is type(value)
+    assert all(config[other] == finetune.c[other] for other in finetune.c if other != key)
+
+
+@pytest.mark.parametrize("argument, named", [
+    ("steps=5", ["'steps'", "quickstart, device, start, end"]),
+    ("tasks=cola,sst", ["tasks='cola,sst'", "cola, sst2, mrpc"]),
+    ("tasks=cola,cola", ["tasks=", "different tasks"]),
+    ("tasks=ax", ["tasks='ax'"]),
+    ("tasks=[]", ["tasks=[]"]),
+    ("tasks=[['cola']]", ["tasks=[['cola']]"]),
+    ("tasks=3", ["tasks="]),
+    ("seeds=a,b", ["seeds=", "whole numbers"]),
+    ("seeds=[1.5]", ["seeds=[1.5]"]),
+    ("seeds=True", ["seeds=True"]),
+    ("seeds=[-1]", ["seeds=[-1]"]),
+    ("end=0", ["end=0", "at least 1"]),
+    ("start=-1", ["start=-1"]),
+    ("th_run=best", ["th_run='best'", "a run, a list of runs"]),
+    ("th_run=[]", ["th_run=[]"]),
+    ("th_run={'sst': 1}", ["th_run={'sst': 1}"]),
+    ("th_run={'rte': 'a'}", ["th_run="]),
+    ("task_overrides={'rte': 3}", ["task_overrides=", "'epochs': count"]),
+    ("task_overrides={'rte': {'size': 3}}", ["task_overrides="]),
+    ("task_overrides={'rte': {'epochs': 0}}", ["task_overrides="]),
+    ("task_overrides={'rte': {'epochs': 2.5}}", ["task_overrides="]),
+    ("task_overrides={'rte': {'lr': -1}}", ["task_overrides="]),
+    ("task_overrides=[1]", ["task_overrides="]),
+    ("group_name=a/b", ["group_name='a/b'"]),
+    ("weight_decay=1", ["weight_decay=1"]),
+    ("size=medium", ["size='medium'", "'small'"]),
+])
+def test_a_wrong_override_of_finetuning_names_key_value_and_choices(argument, named):
+    with pytest.raises(PlainError) as error:
+        finetune.c.override([argument])
+    assert not [words for words in named if words not in str(error.value)], error.value
+    assert "\n" not in str(error.value)
+
+
+def finetuning(*arguments):
+    return complete_finetuning(finetune.c.override(arguments))
+
+
+def test_what_finetuning_derives():
+    assert finetuning().max_length == 128 and finetuning("size=base").max_length == 512
+    assert finetuning("pretrained_checkpoint=None").max_length == finetuning("pretrained_checkpoint=some/model").max_length == 512
+    assert finetuning("pretrained_checkpoint=None", "max_length=64").max_length == 64
+    assert finetuning().group_name == "vanilla_11081_100.0%"
+    assert finetuning("pretrained_checkpoint=a/b/").group_name == "b"
+    assert finetuning("pretrained_checkpoint=None", "size=base").group_name == "electra_base_google"
+    quick = finetuning("quickstart=True", "end=1")
+    assert (quick.size, quick.end, quick.group_name, quick.glue_dir) == ("tiny", 1, "quickstart", "datasets/quickstart_glue")
+    assert quick.pretrained_checkpoint == "quickstart_11081_100.0%.pth"
+    assert finetuning("quickstart=True", "wsc_trick=True").wsc_dir == "datasets/quickstart_glue/WSC"
+
+
+@pytest.mark.parametrize("arguments, named", [
+    (["start=3", "end=3"], "start=3 and end=3 leave no run"),
+    (["seeds=1,2", "end=3"], "seeds has 2 entries for the runs up to 2"),
+    (["wsc_dir=x"], "wsc_dir='x' is only read with wsc_trick=True"),
+])
+def test_values_of_finetuning_that_contradict_each_other(arguments, named):
+    with pytest.raises(PlainError, match=named):
+        finetuning(*arguments)
+
+
+def test_the_defaults_of_finetuning_are_the_papers():
+    c = finetuning()
+    assert (c.start, c.end, c.weight_decay, c.double_unordered, c.original_lr_layer_decays) == (0, 10, 0., True, True)
+    rates = {size: (recipe.glue_lr, recipe.layer_decay, recipe.glue_length) for size, recipe in RECIPES.items()}
+    assert rates["small"] == (3e-4, .8, 128) and rates["base"] == (1e-4, .8, 512) and rates["large"] == (5e-5, .9, 512)
+    assert {name: task.epochs for name, task in TASKS.items() if task.epochs != 3} == {"rte": 10, "stsb": 10}
+    assert {name for name, task in TASKS.items() if task.unordered} == {"mrpc", "stsb"}

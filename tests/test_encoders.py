@@ -86,7 +86,8 @@ def test_an_electra_folder_keeps_its_discriminators_head(small_tokenizer, tmp_pa
 
 
 @pytest.mark.parametrize("name, size, said", [
-    ("vanilla_11081_100.0%.pth", "small", r"there is no checkpoint 'vanilla_11081_100.0%.pth' in .*fresh_0_100.0%.pth.*python pretrain.py,"),
+    ("vanilla_11081_100.0%.pth", "small",
+     "there is no checkpoint 'vanilla_11081_100.0%.pth' in .*fresh_0_100.0%.pth.*python pretrain.py,"),
     ("quickstart_11081_100.0%.pth", "tiny", "make it with python pretrain.py quickstart=True"),
     ("fresh_0_100.0%.pth", "base", "was pretrained with size=tiny, not base: say size=tiny"),
     (None, "tiny", "None means Google's model, and there is none of size=tiny"),

@@ -1,0 +1,353 @@
+"""Finetuning from checkpoint to submission, in small: runs, the table, test files, predictions on one's own sentences."""
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import finetune
+from _utils import predict, wsc_trick
+from _utils.config import complete_finetuning
+from _utils.encoders import load_pretrained
+from _utils.errors import PlainError
+from _utils.glue_results import read_scores, score
+from _utils.glue_submission import SUBMISSION
+from _utils.glue_tasks import TASKS
+from _utils.made_up_glue import write_made_up_glue
+from finetune import run_path
+
+SMALL = {name: {"rows": 64, "epochs": 1} for name in TASKS if name != "ax"}
+
+
+@pytest.fixture(scope="module")
+def glue(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("glue")
+    write_made_up_glue(folder)
+    return folder
+
+
+@pytest.fixture
+def start(glue, fresh_checkpoint, tmp_path, monkeypatch):
+    """`start("key=value", ...)` does what the script does, in an empty working directory, and returns the configuration."""
+    monkeypatch.chdir(tmp_path)
+
+    def start(*overrides):
+        c = finetune.c.override([f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", f"glue_dir={glue}", "end=1", "logger=None",
+                                 "group_name=g", f"task_overrides={SMALL}", *overrides])
+        c = complete_finetuning(c)
+        pretrained = load_pretrained(c.pretrained_checkpoint, c.size, c.max_length)
+        tables = finetune.load_tables(c)
+        finetune.check_plan(c, pretrained, tables)
+        if c.do_finetune:
+            finetune.finetune(c, pretrained, tables)
+        finetune.write_test_files(c, tables)
+        return c
+    return start
+
+
+def test_a_run_leaves_a_row_a_checkpoint_and_its_measures(start):
+    start("tasks=cola,mnli", "end=2", "logger=tensorboard")
+    rows = read_scores()
+    assert [(row["task"], row["run"], row["seed"]) for row in rows] == [("cola", 0, 0), ("cola", 1, 1), ("mnli", 0, 0), ("mnli", 1, 1)]
+    assert list(rows[0]["scores"]["validation"]) == ["matthews"]
+    assert list(rows[2]["scores"]) == ["validation_matched", "validation_mismatched"]
+    assert run_path("g", "mnli", 1).exists()
+    folder = Path("checkpoints/glue/g_cola_1")
+    measures = [json.loads(line) for line in (folder / "metrics.jsonl").open()]
+    assert measures[0]["split"] == "train" and measures[0]["loss"] > 0
+    assert measures[-1] == {"step": 2, "split": "validation", **rows[1]["scores"]["validation"]}
+    assert json.loads((folder / "config.json").read_text())["config"]["seed"] == 1 and any((folder / "tensorboard").iterdir())
+    assert {path.name for path in Path("test_outputs/g").iterdir()} == {"CoLA.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"}
+    assert len(Path("test_outputs/g/AX.tsv").read_text().splitlines()) == 201
+
+
+def test_finished_runs_are_not_repeated_and_others_are_added(start, capsys):
+    start("tasks=rte")
+    before = Path("checkpoints/glue/scores.jsonl").read_text()
+    start("tasks=rte", "end=2")
+    assert Path("checkpoints/glue/scores.jsonl").read_text().startswith(before)
+    assert [row["run"] for row in read_scores()] == [0, 1]
+    assert "RTE, run 0, seed 0: accuracy" in capsys.readouterr().out
+
+
+def test_a_run_that_was_killed_before_its_row_starts_anew(start):
+    start("tasks=rte")
+    scores = Path("checkpoints/glue/scores.jsonl")
+    first = scores.read_text()
+    scores.write_text(first[:40])  # killed while it wrote its row
+    start("tasks=rte")
+    [row] = read_scores()
+    assert {**row, "seconds": 0} == {**json.loads(first), "seconds": 0}
+
+
+def test_the_seed_decides_the_run(start):
+    start("tasks=stsb", "seeds=5,6")
+    start("tasks=stsb", "seeds=5,6", "end=2", "group_name=again")
+    start("tasks=stsb", "start=1", "end=2", "seeds=5,5", "group_name=same")
+    by_group = {(row["group"], row["run"]): row["scores"] for row in read_scores()}
+    assert by_group["g", 0] == by_group["again", 0] == by_group["same", 1] != by_group["again", 1]
+
+
+@pytest.mark.parametrize("override, named", [
+    ("schedule=separate_linear", "schedule='original_linear', not 'separate_linear'"),
+    ("max_length=64", "max_length=128, not 64"),
+    ("seeds=[7]", "seed=0, not 7"),
+    ("task_overrides={'rte': {'rows': 32}}", "epochs=1, not 10"),
+])
+def test_runs_of_one_group_have_the_same_settings(start, override, named):
+    start("tasks=rte")
+    with pytest.raises(PlainError, match=f"run 0 of rte in the group 'g' was made with {named}: give these runs a group_name"):
+        start("tasks=rte", override)
+
+
+def test_other_tables_under_the_same_group_are_noticed(start, tmp_path):
+    start("tasks=rte")
+    write_made_up_glue(tmp_path / "other", seed=1)
+    with pytest.raises(PlainError, match="was made with training_table='2,000 rows, "):
+        start("tasks=rte", f"glue_dir={tmp_path / 'other'}")
+
+
+def test_the_best_run_predicts_unless_others_are_named(start):
+    start("tasks=stsb", "end=3")
+    rows = read_scores()
+    made_by = lambda: json.loads(Path("test_outputs/g.json").read_text())["STS-B.tsv"]
+    best = max(rows, key=score)
+    assert made_by() == f"stsb run {best['run']} (dev {score(best):.2f})"
+    start("tasks=stsb", "do_finetune=False", "th_run={'stsb': 1}")
+    assert made_by().startswith("stsb run 1 ")
+    run_path("g", "stsb", best["run"]).unlink()
+    start("tasks=stsb", "do_finetune=False")
+    second = sorted(rows, key=score)[-2]
+    assert made_by().startswith(f"stsb run {second['run']} ")
+    with pytest.raises(PlainError, match=f"th_run names run {best['run']} of stsb.*is gone"):
+        start("tasks=stsb", "do_finetune=False", f"th_run={best['run']}")
+
+
+def test_an_ensemble_averages_its_members(start, glue):
+    start("tasks=stsb,qnli", "end=2", "th_run=[0, 1]")
+    assert json.loads(Path("test_outputs/g.json").read_text())["STS-B.tsv"].count("stsb run") == 2
+    data = finetune.load_task("stsb", glue)
+    paths = [run_path("g", "stsb", run) for run in (0, 1)]
+    alone = [finetune.predict_test("stsb", path, data=data) for path in paths]
+    torch.testing.assert_close(finetune.predict_test("stsb", paths, data=data), (alone[0] + alone[1]) / 2)
+    written = [float(line.split("\t")[1]) for line in Path("test_outputs/g/STS-B.tsv").read_text().splitlines()[1:]]
+    assert written == pytest.approx(((alone[0] + alone[1]) / 2).clamp(0, 5).tolist(), abs=6e-4)
+
+
+@pytest.mark.parametrize("overrides, said", [
+    (["tasks=rte", "do_finetune=False"], "the group 'g' has no finished run of rte whose checkpoint is there: finetune first"),
+    (["tasks=rte", "do_finetune=False", "th_run=4"], "th_run names run 4 of rte, but in the group 'g' it is not finished"),
+    (["tasks=rte", "start_from_mnli=True"], "start_from_mnli=True needs an MNLI run in the group 'g'.*add mnli to tasks"),
+])
+def test_what_is_missing_is_said_before_the_work(start, overrides, said):
+    with pytest.raises(PlainError, match=said):
+        start(*overrides)
+    assert not Path("checkpoints").exists() and not Path("test_outputs").exists()
+
+
+def test_files_of_no_model_are_only_written_when_asked_for(start, capsys):
+    start("tasks=wnli")
+    assert "No zip is made, because CoLA.tsv, SST-2.tsv" in capsys.readouterr().out and not Path("test_outputs/g.zip").exists()
+    start("tasks=wnli", "do_finetune=False", "majority_for_missing=True")
+    printed = capsys.readouterr().out
+    assert "CoLA.tsv     by no model: 1 in every row" in printed and "complete and valid" in printed
+    made_by = json.loads(Path("test_outputs/g.json").read_text())
+    assert set(made_by) == set(SUBMISSION) and made_by["WNLI.tsv"].startswith("wnli run 0")
+    assert Path("test_outputs/g.zip").exists()
+
+
+def test_a_task_whose_files_are_not_all_there_says_so_and_the_others_go_on(start, glue, tmp_path, capsys):
+    partial = tmp_path / "partial"
+    shutil.copytree(glue, partial)
+    (partial / "QNLI/dev.tsv").unlink()
+    (partial / "RTE/test.tsv").unlink()
+    start("tasks=qnli,rte", f"glue_dir={partial}")
+    printed = capsys.readouterr().out
+    assert f"QNLI is left out: QNLI: there is no dev.tsv in {partial / 'QNLI'}" in printed
+    assert f"RTE.tsv is not written: RTE: there is no test.tsv in {partial / 'RTE'}" in printed
+    assert [row["task"] for row in read_scores()] == ["rte"]
+
+
+def test_rte_starts_from_the_best_mnli_run(start, monkeypatch):
+    started_from = []
+    load_encoder = finetune.load_encoder
+    monkeypatch.setattr(finetune, "load_encoder", lambda model, path: (started_from.append(path.name), load_encoder(model, path)))
+    start("tasks=rte,cola,mnli", "end=2", "start_from_mnli=True")
+    rows = read_scores()
+    best = max((row for row in rows if row["task"] == "mnli"), key=score)["run"]
+    assert started_from == [f"g_mnli_{best}.pth"] * 2
+    assert {row["task"]: row["mnli_run"] for row in rows} == {"mnli": None, "rte": best, "cola": None}
+
+
+def test_the_mnli_encoder_is_taken_without_its_head(start, fresh_checkpoint):
+    start("tasks=mnli")
+    source, _, _ = finetune.load_finetuned(run_path("g", "mnli", 0))
+    pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 128)
+    model = finetune.SentencePredictor(pretrained.encoder(), 128, 2)
+    head = model.classifier.weight.clone()
+    finetune.load_encoder(model, run_path("g", "mnli", 0))
+    assert all(a.equal(b) for a, b in zip(model.base_model.state_dict().values(), source.base_model.state_dict().values()))
+    assert model.classifier.weight.equal(head)
+
+
+def test_wnli_by_the_wsc_trick(start, capsys, monkeypatch):
+    small = wsc_trick.load_wsc
+    monkeypatch.setattr(finetune, "load_wsc", lambda *args: small(*args)[:40])
+    start("tasks=wnli", "wsc_trick=True", "task_overrides={'wnli': {'epochs': 1}}")
+    printed = capsys.readouterr().out
+    assert "learnt threshold alone, because no English model of spaCy is installed" in printed
+    assert "the pronoun was found in 146 of 146 rows" in printed
+    [row] = read_scores()
+    assert list(row["scores"]) == ["wsc_validation"] and len(Path("test_outputs/g/WNLI.tsv").read_text().splitlines()) == 147
+    with pytest.raises(PlainError, match="was trained with the WSC trick"):
+        predict.main([str(run_path("g", "wnli", 0)), "x.txt"])
+
+
+def test_predictions_on_ones_own_sentences(start, capsys, glue):
+    start("tasks=mnli,stsb,sst2")
+    write = lambda text: Path("x.txt").write_text(text)
+    capsys.readouterr()
+    write("a good server\nthis tool is broken\n")
+    predict.main([str(run_path("g", "sst2", 0)), "x.txt"])
+    header, *lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert header == ["label", "P(negative)", "P(positive)", "sentence"]
+    assert [line[-1] for line in lines] == ["a good server", "this tool is broken"]
+    for label, negative, positive, _ in lines:
+        assert float(negative) + float(positive) == pytest.approx(1, abs=2e-4)
+        assert label == ("positive" if float(positive) > float(negative) else "negative")
+
+    data = finetune.load_task("mnli", glue)
+    rows = [data.splits["test_matched"][i] for i in range(5)]
+    write("\n".join(f"{row['premise']}\t{row['hypothesis']}" for row in rows))
+    predict.main([str(run_path("g", "mnli", 0)), "x.txt"])
+    labels = [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()[1:]]
+    expected = finetune.predict_test("mnli", run_path("g", "mnli", 0), data=data)[:5]
+    assert labels == [TASKS["mnli"].labels[label] for label in expected]
+
+    write("one\ttwo\nthree\tfour\n")
+    predict.main([str(run_path("g", "stsb", 0)), "x.txt"])
+    scores = [float(line.split("\t")[0]) for line in capsys.readouterr().out.splitlines()[1:]]
+    assert len(scores) == 2 and all(0 <= value <= 5 for value in scores)
+
+    for text, said in (("only one\n", "x.txt, line 1: MNLI wants two texts with a tab between them"), ("a\tb\n\nc\td\n", "x.txt, line 2"),
+                       ("a\tb\tc\n", "x.txt, line 1")):
+        write(text)
+        with pytest.raises(PlainError, match=said):
+            predict.main([str(run_path("g", "mnli", 0)), "x.txt"])
+    with pytest.raises(PlainError, match="there is no file 'none.txt'"):
+        predict.main([str(run_path("g", "mnli", 0)), "none.txt"])
+    with pytest.raises(PlainError, match="give a checkpoint and a file"):
+        predict.main([])
+
+
+def test_a_checkpoint_of_pretraining_is_no_finetuned_one(fresh_checkpoint):
+    with pytest.raises(PlainError, match="is no checkpoint that finetune.py wrote"):
+        finetune.load_finetuned(fresh_checkpoint)
+
+
+def test_a_loss_that_is_not_finite_stops_in_one_sentence(start):
+    with pytest.raises(PlainError, match="RTE, run 0: the loss has become nan.*lower its lr with task_overrides"):
+        start("tasks=rte", "task_overrides={'rte': {'lr': 1e30, 'epochs': 1}}")
+    assert not read_scores() and not run_path("g", "rte", 0).exists()
+
+
+def test_bf16_and_the_other_options_take_effect(start):
+    start("tasks=rte", "precision=bf16", "schedule=adjusted_one_cycle", "adam_bias_correction=True", "weight_decay=.01", "num_workers=1",
+          "xavier_reinited_outlayer=False", "original_lr_layer_decays=False", "logger=neptune")
+    [row] = read_scores()
+    assert row["settings"]["weight_decay"] == .01 and Path(".neptune").exists()
+
+
+@pytest.fixture
+def parts(glue, fresh_checkpoint):
+    """(c, pretrained, MRPC's tables, a function that makes its learner) for checks of a single step."""
+    def make(*overrides):
+        c = complete_finetuning(finetune.c.override([f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", f"glue_dir={glue}",
+                                                     "task_overrides={'mrpc': {'rows': 96, 'epochs': 2}}", *overrides]))
+        pretrained, task, tables = load_pretrained(c.pretrained_checkpoint, "tiny", 128), TASKS["mrpc"], finetune.load_task("mrpc", glue)
+        settings = finetune.settings_of(task, tables, c, pretrained)
+        data = finetune.encode_task(task, tables, settings, c, pretrained.hf_tokenizer)
+        learn = finetune.get_glue_learner("mrpc", model=finetune.build_predictor(task, pretrained, c), data=data, settings=settings,
+                                          device=torch.device("cpu"), precision="fp32")
+        return learn, data, settings
+    return make
+
+
+def test_every_step_has_the_schedules_rate_times_the_layers(parts):
+    learn, _, settings = parts()
+    learn.remove_cb(learn.loss_progress)
+    seen = []
+    learn.opt.opt.register_step_pre_hook(lambda *_: seen.append([group["lr"] for group in learn.opt.opt.param_groups]))
+    learn.fit(settings["epochs"])
+    steps, warmup = 12, 1  # 192 rows in batches of 32, twice; int(.1 * 12)
+    layers = finetune.get_layer_lrs(1e-3, .8, 2)
+    assert len(seen) == steps
+    for step, rates in enumerate(seen):
+        share = (1 - step / steps) * min(1, step / warmup)
+        assert rates == pytest.approx([lr * share for lr in layers for _ in range(2)])
+
+
+@pytest.mark.parametrize("decay", [0., .01])
+def test_weight_decay_spares_biases_and_layernorms(parts, decay):
+    learn, _, _ = parts(f"weight_decay={decay}")
+    names = {id(p): name for name, p in learn.model.named_parameters()}
+    for group in learn.opt.opt.param_groups:
+        for parameter in group["params"]:
+            spared = "bias" in names[id(parameter)] or "LayerNorm" in names[id(parameter)]
+            assert group["weight_decay"] == (0. if spared else decay)
+
+
+def test_pairs_without_order_are_trained_in_both(parts):
+    _, both, _ = parts()
+    _, one, _ = parts("double_unordered=False")
+    assert len(both.train) == 2 * len(one.train) == 192 and len(both.devs["validation"]) == len(one.devs["validation"])
+    ids = lambda row: row[0].tolist()
+    first, swapped = ids(both.train[0]), ids(both.train[96])
+    border = first.index(3)  # [SEP] of the small vocabulary
+    assert swapped == [first[0], *first[border + 1:], *first[1:border + 1]] and both.train[0][3] == both.train[96][3]
+
+
+def test_the_loss_is_the_batchs_mean_and_of_scores_the_squared_error(parts):
+    learn, _, settings = parts()
+    assert isinstance(learn.loss_func, torch.nn.CrossEntropyLoss) and learn.loss_func.reduction == "mean"
+    rows = finetune.EncodedRows([{"inp_ids": [2, 5, 3], "token_type_ids": [0, 0, 0]}] * 2, [1.5, 4.], 0)
+    stsb = finetune.get_glue_learner("stsb", model=finetune.SentencePredictor(learn.model.base_model, 128, 1), settings=settings,
+                                     data=finetune.EncodedTask(rows, {}), device=torch.device("cpu"), precision="fp32")
+    *xb, targets = stsb.dls.one_batch()
+    pred = stsb.model.eval()(*xb).detach()
+    assert pred.shape == (2,) and float(stsb.loss_func(pred, targets)) == pytest.approx(float(((pred - targets) ** 2).mean()))
+
+
+def test_predictions_come_back_in_the_order_of_the_rows(parts):
+    learn, data, _ = parts()
+    rows = data.devs["validation"]
+    assert len(set(rows.lengths)) > 3
+    together = learn.logits(learn.dls.loaders[1])
+    with torch.no_grad():
+        alone = torch.cat([learn.model(*rows.batch([i])[:3]) for i in range(20)])
+    torch.testing.assert_close(together[:20], alone, atol=1e-5, rtol=1e-4)
+
+
+def test_training_batches_hold_every_row_once_and_rows_of_like_length_together(parts):
+    learn, data, _ = parts("task_overrides={'mrpc': {'rows': 3000}}")
+    finetune.set_seed(1)
+    batches = [tuple(part.clone() for part in batch) for batch in learn.dls.train]
+    assert sum(len(batch[0]) for batch in batches) == len(data.train) == 6000
+    assert batches[0][0].shape[1] == data.train.lengths.max()
+    tokens, cells = (sum(int(part) for part in parts) for parts in zip(*((b[1].sum(), b[1].numel()) for b in batches)))
+    in_file_order = sum(32 * max(data.train.lengths[i:i + 32]) for i in range(0, 6000, 32))
+    assert cells - tokens < .5 * (in_file_order - tokens)
+    finetune.set_seed(2)
+    assert not torch.equal(next(iter(learn.dls.train))[3], batches[0][3])
+
+
+def test_the_script_makes_a_valid_submission_from_a_checkpoint(repo, fresh_checkpoint, glue, tmp_path):
+    command = [sys.executable, repo / "finetune.py", "quickstart=True", f"pretrained_checkpoint={fresh_checkpoint}", "end=1",
+               f"task_overrides={SMALL}", "tasks=cola,mrpc,mnli", "majority_for_missing=True", "device=cpu"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "test_outputs/quickstart.zip is complete and valid" in done.stdout and "tables were made up" in done.stdout
+    assert (tmp_path / "checkpoints/glue/quickstart.png").stat().st_size > 5000

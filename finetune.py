@@ -527,18 +527,19 @@ def describe_scores(row):
 
 
 def check_plan(c, pretrained, tables):
-    """Find out before the long work whether finished runs and this configuration go together. PlainError if they do not."""
-    rows = read_scores()
+    """Find out before the long work whether device, finished runs and this configuration go together. PlainError if they do not."""
+    choose_device(c.device)
+    rows, planned = read_scores(), range(c.start, c.end) if c.do_finetune else range(0)
     for name in c.tasks:
         settings = settings_of(TASKS[name], tables[name], c, pretrained)
-        for run in range(c.start, c.end) if c.do_finetune else ():
+        for run in planned:
             finished_run(rows, c.group_name, name, run, c.seeds[run] if c.seeds else run, settings)
     has_mnli = best_runs(rows, c.group_name, "mnli") or ("mnli" in c.tasks and not tables["mnli"].missing(["train", "validation_matched"]))
-    if c.do_finetune and c.start_from_mnli and not has_mnli:
+    if planned and c.start_from_mnli and not has_mnli:
         raise PlainError(f"start_from_mnli=True needs an MNLI run in the group {c.group_name!r}, and there is none: add mnli to tasks.")
     if c.wsc_trick and "wnli" in c.tasks:
         pretrained.discriminator()
-    chosen_runs(c, rows, strict=not c.do_finetune)
+    chosen_runs(c, rows, planned)
 
 
 # %% [markdown]
@@ -549,21 +550,22 @@ def check_plan(c, pretrained, tables):
 # electra_pytorch wrote it, is one of those things.
 
 # %%
-def chosen_runs(c, rows, strict=True):
+def chosen_runs(c, rows, planned=()):
     """{task: runs that predict its test set}, empty where there is no finished run.
 
-    Raises PlainError for a run in th_run that is not finished or whose checkpoint is gone; strict: also if there is no run at all.
+    planned: numbers of runs that will be finished by then.   Raises PlainError for a run in th_run that is neither finished, with its
+    checkpoint there, nor planned, and where there is no run at all.
     """
     chosen = {}
     for name in c.tasks:
         given = c.th_run.get(name) if isinstance(c.th_run, dict) else c.th_run
         chosen[name] = best_runs(rows, c.group_name, name) if given is None else [given] if isinstance(given, int) else given
-        for run in chosen[name] if strict else ():
+        for run in chosen[name]:
             path = run_path(c.group_name, name, run)
-            if not find_run(rows, c.group_name, name, run) or not path.exists():
+            if run not in planned and not (find_run(rows, c.group_name, name, run) and path.exists()):
                 raise PlainError(f"th_run names run {run} of {name}, but in the group {c.group_name!r} it is not finished or {str(path)!r} "
                                  "is gone: name another, or finetune it.")
-    if strict and not any(chosen.values()):
+    if not planned and not any(chosen.values()):
         raise PlainError(f"the group {c.group_name!r} has no finished run of {', '.join(c.tasks)} whose checkpoint is there: "
                          "finetune first, with do_finetune=True, or say which group_name.")
     return chosen

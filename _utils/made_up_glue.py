@@ -135,8 +135,8 @@ def _wnli(rng):
 
 # Makers of one row, and rows of training, dev and test sets.
 _MAKERS = {"cola": (_cola, 3000, 300, 200), "sst2": (_sst2, 2000, 300, 200), "mrpc": (_mrpc, 3000, 300, 200),
-           "stsb": (_stsb, 2000, 300, 200), "qqp": (_qqp, 6000, 300, 200), "mnli": (_mnli, 3000, 300, 200),
-           "qnli": (_qnli, 3000, 300, 200), "rte": (_rte, 2000, 300, 200), "wnli": (_wnli, 300, 71, 146), "ax": (_mnli, 0, 0, 200)}
+           "stsb": (_stsb, 2000, 300, 200), "qqp": (_qqp, 6000, 300, 200), "mnli": (_mnli, 5000, 300, 200),
+           "qnli": (_qnli, 5000, 300, 200), "rte": (_rte, 2000, 300, 200), "wnli": (_wnli, 300, 71, 146), "ax": (_mnli, 0, 0, 200)}
 
 
 def write_made_up_glue(folder, seed=0):

@@ -140,6 +140,8 @@ def test_an_ensemble_averages_its_members(start, glue):
 @pytest.mark.parametrize("overrides, said", [
     (["tasks=rte", "do_finetune=False"], "the group 'g' has no finished run of rte whose checkpoint is there: finetune first"),
     (["tasks=rte", "do_finetune=False", "th_run=4"], "th_run names run 4 of rte, but in the group 'g' it is not finished"),
+    (["tasks=rte", "th_run={'rte': [0, 4]}"], "th_run names run 4 of rte"),
+    (["tasks=rte", "device=cuda:99"], "device='cuda:99' is not there"),
     (["tasks=rte", "start_from_mnli=True"], "start_from_mnli=True needs an MNLI run in the group 'g'.*add mnli to tasks"),
 ])
 def test_what_is_missing_is_said_before_the_work(start, overrides, said):

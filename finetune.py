@@ -15,14 +15,12 @@
 
 # %%
 import json
-import random
 import shutil
 import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import nn
 from transformers import AutoConfig, AutoModel, ElectraForPreTraining
@@ -43,7 +41,7 @@ from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
 from _utils.pictures import plot_scores, save_picture
 from _utils.recipes import RECIPES
 from _utils.run_logging import RunLog
-from _utils.training import FinetuningLearner, LossProgress, Schedule, choose_device, choose_precision
+from _utils.training import FinetuningLearner, LossProgress, Schedule, choose_device, choose_precision, set_seed
 from _utils.wsc_trick import SchemaPredictor, SchemaRows, load_spacy, load_wsc, wnli_schemas
 
 # %%
@@ -400,13 +398,6 @@ def measure(learn, task, data):
 
 # %%
 GLUE_FOLDER = Path("checkpoints/glue")
-
-
-def set_seed(seed):
-    """Seed every source of random numbers."""
-    random.seed(seed)
-    np.random.seed(seed % 2 ** 32)
-    torch.manual_seed(seed)
 
 
 def run_path(group, task, run):

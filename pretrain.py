@@ -15,13 +15,11 @@
 # ## 1. Configuration
 
 # %%
-import random
 import sys
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from datasets import concatenate_datasets
@@ -41,7 +39,7 @@ from _utils.pretraining_data import prepare_examples, split_held_out
 from _utils.recipes import RECIPES, electra_configs
 from _utils.run_logging import RunLog, set_aside
 from _utils.text_sources import load_documents
-from _utils.training import Milestones, PretrainingLearner, Progress, Schedule, choose_device, choose_precision
+from _utils.training import Milestones, PretrainingLearner, Progress, Schedule, choose_device, choose_precision, set_seed
 from _utils.vocabulary import load_tokenizer
 
 # %%
@@ -117,6 +115,7 @@ c = MyConfig({
 # sys.argv = ["pretrain.py", "quickstart=True"]
 #
 # import matplotlib.pyplot as plt  # from here on: for the pictures, which the script leaves out
+# import numpy as np
 # from IPython.display import display
 # from _utils.pictures import BLUE, plot_schedules, show_discriminator, show_masks, show_segments
 
@@ -499,13 +498,6 @@ def build_optimizer(model, lr, bias_correction=False):
 # ## 6. Run
 
 # %%
-def set_seed(seed):
-    """Seed every source of random numbers."""
-    random.seed(seed)
-    np.random.seed(seed % 2 ** 32)
-    torch.manual_seed(seed)
-
-
 def pretrain(c):
     """Pretrain as a completed configuration says, and return the learner.
 

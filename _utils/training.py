@@ -1,9 +1,11 @@
 """The training steps of pretraining and finetuning, and the callbacks that a reader of the paper would skip."""
 import itertools
 import math
+import random
 import sys
 import time
 
+import numpy as np
 import torch
 from fastai.callback.core import Callback, TrainEvalCallback
 from fastai.learner import CancelBackwardException, CancelStepException, Learner
@@ -32,6 +34,13 @@ def choose_device(device=None):
 def choose_precision(precision, device):
     """'bf16', 'fp16' or 'fp32'; by default bf16 on a GPU and fp32 on the CPU."""
     return precision or ("bf16" if device.type == "cuda" else "fp32")
+
+
+def set_seed(seed):
+    """Seed every source of random numbers."""
+    random.seed(seed)
+    np.random.seed(seed % 2 ** 32)
+    torch.manual_seed(seed)
 
 
 class ClippingLearner(Learner):

@@ -86,14 +86,10 @@ def _file_rows(path):
 def _schema(row, place, nlp):
     try:
         text, target, label = row["text"], row["target"], int(row["label"])
-        words, index, pronoun = text.split(" "), target["span2_index"], target["span2_text"]
-        start = len(" ".join(words[:index])) + (index > 0)
-        if words[index].strip(".,;:!?\"'()").lower() != pronoun.split(" ")[0].strip(".,;:!?\"'()").lower():
-            start = text.index(pronoun, max(0, start - len(pronoun)))
-        elif not text.startswith(pronoun, start):
-            start = text.index(pronoun, start)
-        candidate = target["span1_text"]
-    except (KeyError, TypeError, ValueError, IndexError) as error:
+        candidate, pronoun, index = target["span1_text"], target["span2_text"], target["span2_index"]
+        before = " ".join(text.split(" ")[:index])
+        start = text.index(pronoun, len(before))  # behind an opening quote, if there is one
+    except (KeyError, TypeError, ValueError) as error:
         raise PlainError(f"{place} is no row of WSC ({first_line(error)}): it needs text, label and target with span1_text, span2_text and "
                          "span2_index.") from None
     return make_schema(text, start, start + len(pronoun), candidate, label, nlp)
@@ -212,6 +208,6 @@ class SchemaPredictor(nn.Module):
         others = torch.full((n_rows, len(row)), -torch.inf, device=score.device)  # (B, N)
         others[row[~is_first], (~is_first).nonzero().squeeze(1)] = score[~is_first]
         alone = torch.ones(n_rows, dtype=torch.bool, device=score.device).index_fill(0, row[~is_first], False)
-        bar = torch.where(alone[:, None], self.threshold, others).logsumexp(1) - alone * torch.full_like(score[:1], len(row)).log()
+        bar = torch.where(alone, self.threshold, others.masked_fill(alone[:, None], 0.).logsumexp(1))  # (B,)
         margin = score[is_first] - bar  # (B,)
         return torch.stack([torch.zeros_like(margin), margin], dim=1)

@@ -108,11 +108,9 @@ def _rte(rng):
 
 
 def _qnli(rng):
-    label, asks_place = int(rng.random() < .5), rng.random() < .5
-    says_place = asks_place == (label == 0)
-    fact = _Fact(rng, place=rng.choice(_PLACES if says_place else _TIMES))
-    question = f"{'Where' if asks_place else 'When'} does the {fact.doer} {_BASE[fact.verb]} the {fact.thing}?"
-    return {"question": question, "sentence": fact.text()}, label
+    label = int(rng.random() < .5)
+    fact = _Fact(rng, place=rng.choice(_TIMES if label else _PLACES))
+    return {"question": f"Where does the {fact.doer} {_BASE[fact.verb]} the {fact.thing}?", "sentence": fact.text()}, label
 
 
 def _schema(rng):
@@ -135,8 +133,8 @@ def _wnli(rng):
 
 # Makers of one row, and rows of training, dev and test sets.
 _MAKERS = {"cola": (_cola, 3000, 300, 200), "sst2": (_sst2, 2000, 300, 200), "mrpc": (_mrpc, 3000, 300, 200),
-           "stsb": (_stsb, 2000, 300, 200), "qqp": (_qqp, 6000, 300, 200), "mnli": (_mnli, 5000, 300, 200),
-           "qnli": (_qnli, 5000, 300, 200), "rte": (_rte, 2000, 300, 200), "wnli": (_wnli, 300, 71, 146), "ax": (_mnli, 0, 0, 200)}
+           "stsb": (_stsb, 2000, 300, 200), "qqp": (_qqp, 6000, 300, 200), "mnli": (_mnli, 4000, 300, 200),
+           "qnli": (_qnli, 3000, 300, 200), "rte": (_rte, 2000, 300, 200), "wnli": (_wnli, 300, 71, 146), "ax": (_mnli, 0, 0, 200)}
 
 
 def write_made_up_glue(folder, seed=0):

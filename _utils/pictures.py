@@ -112,8 +112,9 @@ def plot_scores(scores_by_task, published):
         spread = [x + .3 * ((i + .5) / len(scores) - .5) for i in range(len(scores))]
         axis.plot(spread, scores, "o", color=BLUE, ms=5, alpha=.7, label="runs" if x == 0 else None)
         axis.hlines(sum(scores) / len(scores), x - .25, x + .25, color=BLUE, label="their mean" if x == 0 else None)
-    there = [x for x, task in enumerate(scores_by_task) if task in published]
-    axis.plot(there, [published[list(scores_by_task)[x]] for x in there], "x", color=ORANGE, label="ELECTRA-Small-OWT, Google")
+    there = {x: published[task] for x, task in enumerate(scores_by_task) if task in published}
+    if there:
+        axis.plot([*there], [*there.values()], "x", color=ORANGE, label="ELECTRA-Small-OWT, Google")
     axis.set_xticks(range(len(scores_by_task)), scores_by_task)
     axis.set(ylabel="dev score, %")
     axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1, .5))

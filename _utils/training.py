@@ -265,7 +265,7 @@ class LossProgress(Callback):
 
     def before_fit(self):
         quiet = not sys.stderr.isatty()
-        self.bar = tqdm(total=self.steps, unit="step", mininterval=10 if quiet else .5, desc=self.title, leave=False, disable=quiet)
+        self.bar = tqdm(total=self.steps, unit="step", desc=self.title, leave=False, **(dict(mininterval=60, delay=60) if quiet else {}))
         self.losses = []
 
     def after_loss(self):

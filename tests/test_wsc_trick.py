@@ -4,13 +4,15 @@ import re
 from collections import Counter
 from types import SimpleNamespace
 
+import datasets
 import pytest
 import torch
 
+from _utils import wsc_trick
 from _utils.encoders import load_pretrained
 from _utils.errors import PlainError
 from _utils.glue_data import load_task
-from _utils.wsc_trick import SchemaPredictor, SchemaRows, find_pronoun, load_wsc, make_schema, wnli_schemas
+from _utils.wsc_trick import SchemaPredictor, SchemaRows, find_pronoun, load_spacy, load_wsc, make_schema, wnli_schemas
 
 TEXT = "The trophy does not fit in the suitcase because it is too big."
 START = TEXT.index(" it ") + 1
@@ -122,3 +124,24 @@ def test_texts_that_are_too_long_keep_the_candidate(fresh_checkpoint):
     rows = SchemaRows([schema], pretrained.hf_tokenizer, 32)
     ids, _, inside, _, _ = rows.batch([0])
     assert ids.shape == (1, 32) and pretrained.hf_tokenizer.decode(ids[0][inside[0]]).replace(" ", "").replace("##", "") == "thetrophy"
+
+
+def test_the_hubs_rows_are_those_of_the_files(shared, monkeypatch, tmp_path):
+    rows = [json.loads(line) for line in (shared / "data/wsc/val.jsonl").read_text().strip().split("\n")]
+    flat = [{"text": row["text"], **row["target"], "idx": row["idx"], "label": int(row["label"])} for row in rows]
+    datasets.Dataset.from_list(flat).to_parquet(tmp_path / "validation.parquet")
+
+    def load_dataset(path, name, split):
+        assert (path, name) == ("aps/super_glue", "wsc")
+        return datasets.Dataset.from_parquet(str(tmp_path / f"{split}.parquet"), cache_dir=str(tmp_path / "cache"))
+    monkeypatch.setattr(wsc_trick.datasets, "load_dataset", load_dataset)
+    assert load_wsc("validation") == load_wsc("validation", shared / "data/wsc")
+
+
+def test_the_largest_installed_model_of_spacy_is_taken(monkeypatch):
+    spacy = pytest.importorskip("spacy")
+    monkeypatch.setattr(wsc_trick.importlib.util, "find_spec", lambda name: name in ("en_core_web_md", "en_core_web_sm") or None)
+    monkeypatch.setattr(spacy, "load", lambda name: f"model {name}")
+    assert load_spacy() == "model en_core_web_md"
+    monkeypatch.setattr(wsc_trick.importlib.util, "find_spec", lambda name: None)
+    assert load_spacy() is None

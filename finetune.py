@@ -14,6 +14,7 @@
 # ## 1. Configuration
 
 # %%
+import gc
 import json
 import shutil
 import sys
@@ -42,7 +43,7 @@ from _utils.pictures import plot_scores, save_picture
 from _utils.recipes import RECIPES
 from _utils.run_logging import RunLog
 from _utils.training import FinetuningLearner, LossProgress, Schedule, choose_device, choose_precision, set_seed
-from _utils.wsc_trick import SchemaPredictor, SchemaRows, load_spacy, load_wsc, wnli_schemas
+from _utils.wsc_trick import SchemaPredictor, SchemaRows, find_spacy, load_spacy, load_wsc, wnli_schemas
 
 # %%
 # Every key can be changed here, or on the command line: python finetune.py tasks=cola,rte end=3 glue_dir=PATH
@@ -77,7 +78,8 @@ c = MyConfig({
     "original_lr_layer_decays": True,
     # Train MRPC and STS-B, whose pairs have no order, on both orders (F42).
     "double_unordered": True,
-    # Start RTE, STS-B and MRPC from the group's best MNLI run, as the paper does for its test results.
+    # Start RTE, STS-B and MRPC from the best MNLI run, as the paper does for its test results. True: of this group; or the name of
+    # another group that has MNLI runs.
     "start_from_mnli": False,
     # By task, what differs from the recipe: {'rte': {'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 1000}}; rows: only the first ones.
     "task_overrides": {},
@@ -129,8 +131,9 @@ if __name__ == "__main__":
     c = complete_finetuning(c.override(sys.argv[1:]))
     if c.glue_dir == QUICKSTART_GLUE["glue_dir"]:
         write_made_up_glue(c.glue_dir)
-    pretrained = load_pretrained(c.pretrained_checkpoint, c.size, c.max_length)
-    print(f"{c.group_name}: runs {c.start} to {c.end - 1} of {', '.join(c.tasks)}, from {pretrained.name}")
+    if c.do_finetune:
+        pretrained = load_pretrained(c.pretrained_checkpoint, c.size, c.max_length)
+        print(f"{c.group_name}: runs {c.start} to {c.end - 1} of {', '.join(c.tasks)}, from {pretrained.name}")
 
 
 # %% [markdown]
@@ -149,6 +152,12 @@ def load_tables(c):
     """{task: TaskData} of the configured tasks, and of AX with MNLI; tells how many rows there are and what is lacking."""
     names = [*c.tasks, *["ax"] * ("mnli" in c.tasks)]
     tables = {name: load_task(name, c.glue_dir) for name in names}
+    if c.wsc_trick and c.do_finetune and "wnli" in tables:
+        spacy_model = find_spacy()
+        print("WSC: the given candidate competes", f"with the noun chunks of spaCy's {spacy_model}" if spacy_model else
+              "with a learnt threshold alone, because no English model of spaCy is installed")
+        for split in ("train", "validation"):
+            tables["wnli"].splits[f"wsc_{split}"] = load_wsc(split, c.wsc_dir, load_spacy(spacy_model))
     for name, data in tables.items():
         counts = describe(TASKS[name], data, official=not is_made_up(c))
         print(f"{TASKS[name].title:6}", ", ".join(f"{split} {rows}" for split, rows in counts.items()))
@@ -270,7 +279,8 @@ class SentencePredictor(nn.Module):
         # Some families (DistilBERT) have no segments.
         segments = {"token_type_ids": token_type_ids} if getattr(self.base_model.config, "type_vocab_size", 0) else {}
         hidden = self.base_model(inp_ids, attention_mask=attn_mask, **segments).last_hidden_state[:, 0]  # (B, H)
-        return self.classifier(self.dropout(hidden)).squeeze(-1)
+        with torch.autocast(hidden.device.type, enabled=False):  # scores are given with three decimals, more than bf16 has
+            return self.classifier(self.dropout(hidden.float())).squeeze(-1)
 
 
 def build_predictor(task, pretrained, c):
@@ -334,24 +344,31 @@ class EncodedTask(NamedTuple):
 
 
 def settings_of(task, data, c, pretrained):
-    """What a run depends on besides its seed, {name: value}; kept with its score, so that other settings are noticed."""
+    """What a run depends on besides its seed, {name: value}; kept with its score, so that other settings are noticed.
+
+    None if the task's tables are not all there.
+    """
+    wsc_trick = c.wsc_trick and task.name == "wnli"
+    if not wsc_trick and data.missing(["train", *(split for split, _ in task.devs)]):
+        return None
     recipe, given = RECIPES[c.size], c.task_overrides.get(task.name, {})
-    epochs = 10 if c.wsc_trick and task.name == "wnli" else task.epochs
-    settings = {"lr": recipe.glue_lr, "epochs": epochs, "bs": 32, "rows": None, **given, "layer_decay": recipe.layer_decay}
+    settings = {"lr": recipe.glue_lr, "epochs": 10 if wsc_trick else task.epochs, "bs": 32, "rows": None, **given}
     settings |= {key: c[key] for key in ("size", "max_length", "weight_decay", "adam_bias_correction", "xavier_reinited_outlayer",
                                          "schedule", "original_lr_layer_decays")}
-    settings["double_unordered"] = c.double_unordered and task.unordered
-    settings["wsc_trick"] = c.wsc_trick and task.name == "wnli"
-    settings["start_from_mnli"] = c.start_from_mnli and task.name in ("rte", "stsb", "mrpc")
-    settings["training_table"] = table_key(data.splits["train"]) if "train" in data.splits else None
-    return {**settings, "pretrained_weights": pretrained.digest}
+    from_mnli = task.name in ("rte", "stsb", "mrpc") and c.start_from_mnli
+    return {**settings, "layer_decay": recipe.layer_decay, "precision": choose_precision(c.precision, choose_device(c.device)),
+            "double_unordered": c.double_unordered and task.unordered,
+            "wsc_trick": wsc_trick, "spacy_model": find_spacy() if wsc_trick else None,
+            "start_from_mnli": c.group_name if from_mnli is True else from_mnli,
+            "training_table": table_key(data.splits["wsc_train" if wsc_trick else "train"]),
+            "pretrained_weights": pretrained.digest}
 
 
-def encode_task(task, data, settings, c, hf_tokenizer, nlp=None):
+def encode_task(task, data, settings, c, hf_tokenizer):
     """EncodedTask of a task's tables, or with the WSC trick of WSC's."""
     if settings["wsc_trick"]:
-        train, dev = (SchemaRows(load_wsc(split, c.wsc_dir, nlp), hf_tokenizer, c.max_length) for split in ("train", "validation"))
-        return EncodedTask(train, {"wsc_validation": dev})
+        train, dev = data.splits["wsc_train"][:settings["rows"]], data.splits["wsc_validation"]
+        return EncodedTask(SchemaRows(train, hf_tokenizer, c.max_length), {"wsc_validation": SchemaRows(dev, hf_tokenizer, c.max_length)})
     rows = data.splits["train"]
     rows = rows.select(range(min(len(rows), settings["rows"] or len(rows))))
     train = encode(rows, task, c.max_length, hf_tokenizer, settings["double_unordered"])
@@ -386,6 +403,8 @@ def predict_rows(task, model, rows, settings, device=None, precision=None):
     learn = get_glue_learner(task, inference=True, model=model, data=EncodedTask(rows, {"test": rows}), settings=settings,
                              device=device, precision=choose_precision(precision, device))
     logits = learn.logits(learn.dls.loaders[1])
+    del learn
+    gc.collect()  # learners refer to themselves, and would keep their memory on the device
     return logits if task.is_regression else logits.softmax(-1)
 
 
@@ -431,8 +450,8 @@ def finetune_run(task, run, seed, data, settings, pretrained, c):
     model = build_predictor(task, pretrained, c)
     from_mnli = None
     if settings["start_from_mnli"]:
-        from_mnli = best_runs(read_scores(), c.group_name, "mnli")[0]
-        load_encoder(model, run_path(c.group_name, "mnli", from_mnli))
+        from_mnli = mnli_run(read_scores(), settings["start_from_mnli"], pretrained)
+        load_encoder(model, run_path(settings["start_from_mnli"], "mnli", from_mnli))
     shutil.rmtree(GLUE_FOLDER / run_name, ignore_errors=True)  # of a run that did not finish
     log = RunLog(run_name, GLUE_FOLDER / run_name, {**c, **settings, "seed": seed})
     learn = get_glue_learner(task, f"{task.title}, run {run}", model=model, data=data, settings=settings, device=device,
@@ -450,6 +469,8 @@ def finetune_run(task, run, seed, data, settings, pretrained, c):
            "seconds": round(time.perf_counter() - started, 1), "device": str(device)}
     save_finetuned(run_path(c.group_name, task.name, run), learn.model.cpu(), pretrained.hf_tokenizer, row)
     append_score(row)
+    del learn
+    gc.collect()  # as in predict_rows
     return row
 
 
@@ -489,27 +510,53 @@ def best_runs(rows, group, task):
     return [max(there, key=score)["run"]] if there else []
 
 
+def mnli_run(rows, group, pretrained):
+    """The number of a group's best MNLI run from the same pretrained weights; PlainError if there is none."""
+    same = [row for row in rows if row["settings"]["pretrained_weights"] == pretrained.digest]
+    best = best_runs(same, group, "mnli")
+    if not best:
+        raise PlainError(f"start_from_mnli needs an MNLI run in the group {group!r} from the same pretrained weights, and there is none: "
+                         "add mnli to tasks, or say start_from_mnli=GROUP.")
+    return best[0]
+
+
 # %%
-def finetune(c, pretrained, tables):
-    """Finetune the runs start..end - 1 of each task that has training and dev sets, but for those that are finished."""
-    nlp = load_spacy() if c.wsc_trick else None
-    if c.wsc_trick and "wnli" in c.tasks:
-        print("WSC: the given candidate competes", f"with the noun chunks of spaCy's {nlp.meta['name']}" if nlp else
-              "with a learnt threshold alone, because no English model of spaCy is installed")
-    # With start_from_mnli MNLI comes before those that need it.
-    for name in sorted(c.tasks, key=lambda name: c.start_from_mnli and name != "mnli"):
-        task, settings = TASKS[name], settings_of(TASKS[name], tables[name], c, pretrained)
-        lacking = [] if settings["wsc_trick"] else tables[name].missing(["train", *(split for split, _ in task.devs)])
-        if lacking:
-            print(f"{task.title} is left out: {'; '.join(lacking)}")
-            continue
-        data = None
+def plan_runs(c, pretrained, tables):
+    """{task: settings} of the tasks that can be finetuned, in the order of their turn; tells which are left out.
+
+    Finds out before the long work what would end it: raises PlainError for a device that is not there, finished runs of other settings,
+    MNLI runs and a discriminator that are needed and not there, and for runs in th_run that will not exist.
+    """
+    rows, settings = read_scores(), {name: settings_of(TASKS[name], tables[name], c, pretrained) for name in c.tasks}
+    for name in c.tasks:
+        if settings[name] is None:
+            task = TASKS[name]
+            print(f"{task.title} is left out: {'; '.join(tables[name].missing(['train', *(split for split, _ in task.devs)]))}")
+    # MNLI comes first where others start from it.
+    plan = {name: settings[name] for name in sorted(c.tasks, key=lambda name: bool(c.start_from_mnli) and name != "mnli") if settings[name]}
+    if not plan:
+        raise PlainError(f"none of the tasks {', '.join(c.tasks)} has all of its tables: give glue_dir=PATH with the whole download.")
+    for name, its_settings in plan.items():
+        for run in range(c.start, c.end):
+            finished_run(rows, c.group_name, name, run, c.seeds[run] if c.seeds else run, its_settings)
+        if its_settings["start_from_mnli"] and not (its_settings["start_from_mnli"] == c.group_name and "mnli" in plan):
+            mnli_run(rows, its_settings["start_from_mnli"], pretrained)
+        if its_settings["wsc_trick"]:
+            pretrained.discriminator()
+    chosen_runs(c, rows, plan)
+    return plan
+
+
+def finetune(c, pretrained, tables, plan):
+    """Finetune the runs start..end - 1 of each planned task, but for those that are finished. plan: from `plan_runs`."""
+    for name, settings in plan.items():
+        task, data = TASKS[name], None
         for run in range(c.start, c.end):
             seed = c.seeds[run] if c.seeds else run
             row = finished_run(read_scores(), c.group_name, name, run, seed, settings)
             state = "was finished before"
             if row is None:
-                data = data or encode_task(task, tables[name], settings, c, pretrained.hf_tokenizer, nlp)
+                data = data or encode_task(task, tables[name], settings, c, pretrained.hf_tokenizer)
                 row = finetune_run(task, run, seed, data, settings, pretrained, c)
                 state = f"{row['seconds']:.0f} s"
             print(f"{task.title}, run {run}, seed {seed}:", describe_scores(row), f"({state})", flush=True)
@@ -522,22 +569,6 @@ def describe_scores(row):
                      for split, measured in row["scores"].items() for name, value in measured.items())
 
 
-def check_plan(c, pretrained, tables):
-    """Find out before the long work whether device, finished runs and this configuration go together. PlainError if they do not."""
-    choose_device(c.device)
-    rows, planned = read_scores(), range(c.start, c.end) if c.do_finetune else range(0)
-    for name in c.tasks:
-        settings = settings_of(TASKS[name], tables[name], c, pretrained)
-        for run in planned:
-            finished_run(rows, c.group_name, name, run, c.seeds[run] if c.seeds else run, settings)
-    has_mnli = best_runs(rows, c.group_name, "mnli") or ("mnli" in c.tasks and not tables["mnli"].missing(["train", "validation_matched"]))
-    if planned and c.start_from_mnli and not has_mnli:
-        raise PlainError(f"start_from_mnli=True needs an MNLI run in the group {c.group_name!r}, and there is none: add mnli to tasks.")
-    if c.wsc_trick and "wnli" in c.tasks:
-        pretrained.discriminator()
-    chosen_runs(c, rows, planned)
-
-
 # %% [markdown]
 # ## 7. Test files
 #
@@ -546,22 +577,27 @@ def check_plan(c, pretrained, tables):
 # electra_pytorch wrote it, is one of those things.
 
 # %%
-def chosen_runs(c, rows, planned=()):
+NO_MODEL = "no model"  # what made a file that is filled with the most frequent label
+
+
+def chosen_runs(c, rows, plan=()):
     """{task: runs that predict its test set}, empty where there is no finished run.
 
-    planned: numbers of runs that will be finished by then.   Raises PlainError for a run in th_run that is neither finished, with its
-    checkpoint there, nor planned, and where there is no run at all.
+    plan: tasks whose runs start..end - 1 will be finished by then; without a plan they are those of the table.   Raises PlainError for
+    a run in th_run that is neither finished, with its checkpoint there, nor planned, and where there is no run at all.
     """
     chosen = {}
     for name in c.tasks:
-        given = c.th_run.get(name) if isinstance(c.th_run, dict) else c.th_run
+        has_runs = name in plan or runs_of(rows, c.group_name, name)
+        given = c.th_run.get(name) if isinstance(c.th_run, dict) else c.th_run if has_runs else None
         chosen[name] = best_runs(rows, c.group_name, name) if given is None else [given] if isinstance(given, int) else given
         for run in chosen[name]:
             path = run_path(c.group_name, name, run)
-            if run not in planned and not (find_run(rows, c.group_name, name, run) and path.exists()):
+            is_planned = name in plan and c.start <= run < c.end
+            if not is_planned and not (find_run(rows, c.group_name, name, run) and path.exists()):
                 raise PlainError(f"th_run names run {run} of {name}, but in the group {c.group_name!r} it is not finished or {str(path)!r} "
                                  "is gone: name another, or finetune it.")
-    if not planned and not any(chosen.values()):
+    if not plan and not any(chosen.values()):
         raise PlainError(f"the group {c.group_name!r} has no finished run of {', '.join(c.tasks)} whose checkpoint is there: "
                          "finetune first, with do_finetune=True, or say which group_name.")
     return chosen
@@ -587,7 +623,7 @@ def predict_test(task, checkpoint, dl_idx=0, *, data, device=None, precision=Non
 
 def predict_schemas(model, hf_tokenizer, rows, settings, device=None, precision=None):
     """Probabilities (N, 2) of WNLI's rows by the WSC trick; where no pronoun is found it is "not entailment", which is more frequent."""
-    schemas = wnli_schemas(rows, load_spacy())
+    schemas = wnli_schemas(rows, load_spacy(settings["spacy_model"]))
     found = [i for i, schema in enumerate(schemas) if schema]
     print(f"WNLI: the pronoun was found in {len(found)} of {len(schemas)} rows")
     probabilities = torch.tensor([[1., 0.]]).repeat(len(schemas), 1)
@@ -598,11 +634,13 @@ def predict_schemas(model, hf_tokenizer, rows, settings, device=None, precision=
 
 
 def write_test_files(c, tables):
-    """Write test_outputs/<group_name>/*.tsv, and the zip if all eleven are there; test_outputs/<group_name>.json says what made each."""
+    """Write test_outputs/<group_name>/*.tsv, and the zip if all eleven are there; test_outputs/<group_name>.json says what made each.
+
+    Files that an earlier start filled with the most frequent label are not kept.
+    """
     folder, rows = Path("test_outputs") / c.group_name, read_scores()
-    record = folder.with_name(folder.name + ".json")
-    made_by = json.loads(record.read_text()) if record.exists() else {}
     chosen = chosen_runs(c, rows)
+    made_by = {}
     for name, data in tables.items():
         task, source = TASKS[name], "mnli" if name == "ax" else name
         for dl_idx, test in enumerate(task.tests):
@@ -615,37 +653,53 @@ def write_test_files(c, tables):
             made_by[test.tsv] = ", ".join(f"{source} run {run} (dev {score(find_run(rows, c.group_name, source, run)):.2f})"
                                           for run in chosen[source])
             print(f"{test.tsv:12} by {made_by[test.tsv]}")
-    counts = rows_of(c.glue_dir) if is_made_up(c) else None
-    if c.majority_for_missing:
-        made_by |= write_majorities(folder, counts)
+    complete_submission(folder, made_by, c.majority_for_missing, rows_of(c.glue_dir) if is_made_up(c) else None)
+
+
+def complete_submission(folder, made_by, majority_for_missing=False, rows=None):
+    """Fill what is missing if asked to, record what made each file in <folder>.json, and zip the folder if it is complete.
+
+    made_by: {file: words} of those just written.   rows: as in `check_submission`.
+    """
+    record, archive = (folder.with_name(folder.name + kind) for kind in (".json", ".zip"))
+    archive.unlink(missing_ok=True)  # of an earlier state of the folder
+    earlier = json.loads(record.read_text()) if record.exists() else {}
+    by_no_model = [name for name, words in earlier.items() if words.startswith(NO_MODEL) and name not in made_by]
+    for name in by_no_model:
+        (folder / name).unlink(missing_ok=True)
+    made_by = {**{name: words for name, words in earlier.items() if name not in by_no_model}, **made_by}
+    if majority_for_missing:
+        made_by |= write_majorities(folder, rows)
     write_atomically(record, lambda file: file.write(json.dumps(made_by, indent=1).encode() + b"\n"))
     missing = [name for name in SUBMISSION if not (folder / name).exists()]
     if missing:
         print(f"No zip is made, because {', '.join(missing)} are missing: finetune those tasks in this group, or say "
               "majority_for_missing=True")
-    else:
-        print(f"{make_zip(folder, counts)} is complete and valid")
+        return
+    try:
+        print(f"{make_zip(folder, rows)} is complete and valid")
+    except PlainError as error:  # the scores are worth showing all the same
+        print(f"No zip is made: {error}")
 
 
-def write_majorities(folder, counts=None):
-    """Write every file that is not in the folder with one label for all rows; returns {file: what it is}. counts: as check_submission's."""
+def write_majorities(folder, rows=None):
+    """Write every file that is not in the folder with one label for all rows; returns {file: words}. rows: as in `check_submission`."""
     made_by = {}
     for name, (task, test) in SUBMISSION.items():
         if not (folder / name).exists():
-            n = (counts or {}).get(name, test.rows)
+            n = (rows or {}).get(name, test.rows)
             [prediction] = format_predictions(task, [task.majority])
             write_tsv(folder / name, range(n), [prediction] * n)
-            made_by[name] = f"no model: {prediction} in every row"
-            print(f"{name:12} by no model: {prediction} in every row")
+            made_by[name] = f"{NO_MODEL}: {prediction} in every row"
+            print(f"{name:12} by {made_by[name]}")
     return made_by
 
 
 # %%
 if __name__ == "__main__":
     tables = load_tables(c)
-    check_plan(c, pretrained, tables)
     if c.do_finetune:
-        finetune(c, pretrained, tables)
+        finetune(c, pretrained, tables, plan_runs(c, pretrained, tables))
 
 # %% [markdown]
 # The test files of these runs:

@@ -47,7 +47,7 @@ def write_atomically(path, write):
     """Let `write` fill a binary file; it appears under `path` only when complete and on the disk."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f"{path.name}.unfinished")
+    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")  # several processes may write it at once
     try:
         with open(unfinished, "wb") as file:
             write(file)

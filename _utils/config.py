@@ -160,7 +160,7 @@ FINETUNE_RULES = {
     "schedule": _SCHEDULE,
     "original_lr_layer_decays": Rule((bool,)),
     "double_unordered": Rule((bool,)),
-    "start_from_mnli": Rule((bool,)),
+    "start_from_mnli": Rule((bool, str), test=lambda v: v != "", says="True, False or the name of a group"),
     "task_overrides": Rule((dict,), test=_are_overrides, says="{task: {'lr': number, 'epochs': count, 'bs': count, 'rows': count}}, "
                            f"each of the four where wanted, for tasks out of {', '.join(FINETUNED_TASKS)}"),
     "do_finetune": Rule((bool,)),

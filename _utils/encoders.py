@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import tokenizers
+import torch
 import xxhash
 from torch import nn
 from transformers import (
@@ -112,21 +113,25 @@ def _from_transformers(name):
                          "similar one.")
     kind = ElectraForPreTraining if config.model_type == "electra" else AutoModel
     try:
-        model, hf_tokenizer = kind.from_pretrained(name), AutoTokenizer.from_pretrained(name)
+        # Weights may be stored in half precision; Adam's small steps would be lost in it.
+        model, hf_tokenizer = kind.from_pretrained(name, dtype=torch.float32), AutoTokenizer.from_pretrained(name)
     except Exception as error:
         raise PlainError(f"the model {name!r} could not be loaded from the {place} ({first_line(error)}): it lacks weights or a "
                          "tokenizer, so fetch it again or choose another.") from error
     if not hf_tokenizer.is_fast or hf_tokenizer.pad_token is None:
         raise PlainError(f"the tokenizer of {name!r} has no fast version or no padding token: choose another model.")
+    hf_tokenizer.backend_tokenizer.no_padding()  # a saved tokenizer may bring both
+    hf_tokenizer.backend_tokenizer.no_truncation()
     return model, hf_tokenizer
 
 
 def _check_size(name, config, size):
-    """PlainError for an ELECTRA of another recipe, whose learning rates would be wrong."""
+    """PlainError for a model of the shape of another recipe, whose learning rates would be wrong."""
     shape = (config.num_hidden_layers, config.hidden_size)
     fitting = [other for other, recipe in RECIPES.items() if (recipe.layers, recipe.hidden) == shape]
-    if config.model_type == "electra" and fitting and size not in fitting:
-        raise PlainError(f"{name!r} is an ELECTRA of {shape[0]} layers x {shape[1]}, not of size={size}: say size={fitting[0]}.")
+    if fitting and size not in fitting:
+        raise PlainError(f"{name!r} has {shape[0]} layers x {shape[1]}, so its settings are those of size={fitting[0]}, not {size}: "
+                         f"say size={fitting[0]}.")
 
 
 def _digest(model):

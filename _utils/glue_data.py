@@ -192,16 +192,14 @@ def _hub_split(task, split):
 
 
 def table_key(rows):
-    """What tells a table from others: its number of rows and a hash of its content."""
-    digest = xxhash.xxh3_64()
-    for name in sorted(rows.column_names):
-        digest.update(repr(rows[name][:]).encode())
-    return f"{len(rows):,} rows, {digest.hexdigest()[:8]}"
+    """What tells a table (a Dataset or a list) from others: its number of rows and a hash of its content."""
+    columns = [rows[name][:] for name in sorted(rows.column_names)] if isinstance(rows, datasets.Dataset) else rows
+    return f"{len(rows):,} rows, {xxhash.xxh3_64(repr(columns).encode()).hexdigest()[:8]}"
 
 
 def describe(task, data, official=True):
     """{split: 'rows'}, or 'rows of so many' where an official table is not whole."""
     whole = dict(zip(("train", "validation"), task.rows)) | {"validation_matched": 9815, "validation_mismatched": 9832}
     whole |= {test.split: test.rows for test in task.tests}
-    return {split: f"{len(rows):,}" + f" of {whole[split]:,}" * (official and len(rows) < whole[split])
+    return {split: f"{len(rows):,}" + f" of {whole.get(split, 0):,}" * (official and len(rows) < whole.get(split, 0))
             for split, rows in data.splits.items()}

@@ -19,17 +19,17 @@ _FIELDS = {"group", "task", "run", "seed", "scores", "settings", "train_rows", "
 def read_scores(path=SCORES):
     """Rows of the table, of each run the latest; [] if there is no table. PlainError for a line that is none of its rows.
 
-    A last line without an end is what a killed run leaves and is passed over: the run is not finished.
+    The beginning of a row is what a killed run leaves and is passed over: the run is not finished.
     """
     if not os.path.exists(path):
         return []
-    lines, latest = Path(path).read_text(encoding="utf-8").split("\n"), {}
-    for number, line in enumerate(lines[:-1], 1):
+    latest = {}
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), 1):
         try:
-            row = json.loads(line) if line else None
+            row = json.loads(line)
         except ValueError:
-            row = {}
-        if row is None:
+            if line and not line.startswith("{"):
+                raise PlainError(f"{path}, line {number} is no row of the table of runs: delete that line.") from None
             continue
         if not isinstance(row, dict) or not _FIELDS <= set(row) or row["task"] not in TASKS:
             raise PlainError(f"{path}, line {number} is no row of the table of runs: delete that line.")
@@ -38,14 +38,13 @@ def read_scores(path=SCORES):
 
 
 def append_score(row, path=SCORES):
-    """Add a finished run to the table; it is on the disk when this returns."""
+    """Add a finished run to the table; it is on the disk when this returns. Several processes may do so at once."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.read_bytes().rpartition(b"\n")[2] if path.exists() else b""
-    with open(path, "ab") as file:
-        if unfinished:  # what a killed run left
-            file.truncate(file.tell() - len(unfinished))
-        file.write(json.dumps(row).encode() + b"\n")
+    with open(path, "ab+") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+        after_half_a_row = file.read(1) not in (b"", b"\n")
+        file.write(b"\n" * after_half_a_row + json.dumps(row).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
 
@@ -76,7 +75,8 @@ def summarize(rows, group):
     for task in FINETUNED_TASKS:
         runs = runs_of(rows, group, task)
         if runs:
-            lines[TASKS[task].title] = _line(runs, [score(row) for row in runs])
+            by_wsc = "wsc_validation" in runs[0]["scores"]
+            lines[TASKS[task].title + " (on WSC)" * by_wsc] = _line(runs, [score(row) for row in runs])
         mismatched = [100 * row["scores"]["validation_mismatched"]["accuracy"] for row in runs
                       if "validation_mismatched" in row["scores"]]
         if mismatched:
@@ -144,9 +144,10 @@ def main(groups):
     for group in groups:
         if group not in known:
             raise PlainError(f"there is no group {group!r} in {SCORES}: there are {', '.join(known)}.")
-    groups = groups or known
-    for group in groups:
+    for group in groups or known:
         print(report(rows, group), end="\n\n")
+    made_up = {row["group"] for row in rows if row["made_up"]}
+    groups = [group for group in groups or known if group not in made_up]
     if len(groups) > 1:
         averages = compare_checkpoints(rows, groups)
         print(averages.name)

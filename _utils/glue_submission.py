@@ -1,9 +1,9 @@
 """The files of a submission to the GLUE server: writing, checking, zipping.
 
-`python -m _utils.glue_submission ZIP_OR_FOLDER [GLUE_DIR]` checks one, against the official numbers of rows or those of a folder.
+`python -m _utils.glue_submission ZIP_OR_FOLDER [GLUE_DIR]` checks a zip, or checks a folder and zips it; against the official numbers
+of rows, or those of the test sets in a GLUE folder.
 """
 import math
-import os
 import sys
 import zipfile
 from pathlib import Path
@@ -132,10 +132,12 @@ def rows_of(glue_dir):
 def main(arguments):
     if not 1 <= len(arguments) <= 2:
         raise PlainError("give one zip or folder: python -m _utils.glue_submission ZIP_OR_FOLDER [GLUE_DIR]")
-    lines = check_submission(arguments[0], rows_of(arguments[1]) if len(arguments) == 2 else None)
-    for name, count in lines.items():
+    path, rows = Path(arguments[0]), rows_of(arguments[1]) if len(arguments) == 2 else None
+    if path.is_dir():
+        path = make_zip(path, rows)
+    for name, count in check_submission(path, rows).items():
         print(f"{name:12} {count:7,} lines")
-    print(f"{os.path.basename(arguments[0])} is a valid submission")
+    print(f"{path} is a valid submission")
 
 
 if __name__ == "__main__":

@@ -40,13 +40,20 @@ class Schema(NamedTuple):
             yield self.before + candidate + self.after, len(self.before), len(self.before) + len(candidate)
 
 
-def load_spacy():
-    """The first spaCy model of English that is installed, or None."""
-    found = next((name for name in SPACY_MODELS if importlib.util.find_spec(name)), None)
-    if found is None:
+def find_spacy():
+    """The name of the largest spaCy model of English that is installed, or None."""
+    return next((name for name in SPACY_MODELS if importlib.util.find_spec(name)), None)
+
+
+def load_spacy(name):
+    """A spaCy model; None for None. PlainError if it is not installed."""
+    if name is None:
         return None
+    if importlib.util.find_spec(name) is None:
+        raise PlainError(f"these WNLI runs were trained with candidates of spaCy's {name}, which is not installed here: "
+                         f"python -m spacy download {name}")
     import spacy
-    return spacy.load(found)
+    return spacy.load(name)
 
 
 def load_wsc(split, wsc_dir=None, nlp=None):

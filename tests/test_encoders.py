@@ -1,4 +1,6 @@
 """Encoders to finetune: checkpoints of ours, folders of several families, and those that cannot be finetuned."""
+import copy
+
 import pytest
 import torch
 from transformers import (
@@ -116,8 +118,33 @@ def test_googles_models_are_named_by_size(monkeypatch):
 def test_an_electra_folder_of_another_size_is_named(small_tokenizer, tmp_path):
     config = ElectraConfig(vocab_size=400, embedding_size=128, hidden_size=256, num_hidden_layers=12, num_attention_heads=4,
                            intermediate_size=8)
-    with pytest.raises(PlainError, match="is an ELECTRA of 12 layers x 256, not of size=base: say size=small"):
+    with pytest.raises(PlainError, match="has 12 layers x 256, so its settings are those of size=small, not base"):
         load_pretrained(save(tmp_path, config, small_tokenizer), "base", 32)
+
+
+def test_a_model_of_another_family_needs_the_settings_of_its_size_too(small_tokenizer, tmp_path):
+    config = BertConfig(vocab_size=400, hidden_size=256, num_hidden_layers=12, num_attention_heads=4, intermediate_size=8)
+    folder = save(tmp_path, config, small_tokenizer)
+    assert load_pretrained(folder, "small", 32)
+    with pytest.raises(PlainError, match="say size=small"):
+        load_pretrained(folder, "large", 32)
+
+
+def test_padding_and_truncation_that_a_tokenizer_brings_are_not_applied(small_tokenizer, tmp_path):
+    tokenizer = copy.deepcopy(small_tokenizer)
+    tokenizer("some text", padding="max_length", truncation=True, max_length=8)
+    pretrained = load_pretrained(save(tmp_path, FAMILIES["bert"], tokenizer), "small", 32)
+    assert '"padding":null' not in (tmp_path / "tokenizer.json").read_text().replace(" ", "")  # it does bring them
+    text = {"a": "The first text is not long.", "b": "The second."}
+    row, expected = (tokenize_sents_max_len(text, ["a", "b"], 32, hf_tokenizer=of) for of in (pretrained.hf_tokenizer, small_tokenizer))
+    assert row == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_that_are_stored_in_half_precision_become_float32(small_tokenizer, tmp_path, dtype):
+    AutoModel.from_config(FAMILIES["bert"]).to(dtype).save_pretrained(tmp_path)
+    small_tokenizer.save_pretrained(tmp_path)
+    assert {p.dtype for p in load_pretrained(str(tmp_path), "small", 32).encoder().parameters()} == {torch.float32}
 
 
 @pytest.mark.parametrize("config, said", [

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 import finetune
-from _utils import predict, wsc_trick
+from _utils import predict
 from _utils.config import complete_finetuning
 from _utils.encoders import load_pretrained
 from _utils.errors import PlainError
-from _utils.glue_results import read_scores, score
+from _utils.glue_results import read_scores, report, score
 from _utils.glue_submission import SUBMISSION
 from _utils.glue_tasks import TASKS
 from _utils.made_up_glue import write_made_up_glue
@@ -38,11 +38,10 @@ def start(glue, fresh_checkpoint, tmp_path, monkeypatch):
         c = finetune.c.override([f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", f"glue_dir={glue}", "end=1", "logger=None",
                                  "group_name=g", f"task_overrides={SMALL}", *overrides])
         c = complete_finetuning(c)
-        pretrained = load_pretrained(c.pretrained_checkpoint, c.size, c.max_length)
+        pretrained = load_pretrained(c.pretrained_checkpoint, c.size, c.max_length) if c.do_finetune else None
         tables = finetune.load_tables(c)
-        finetune.check_plan(c, pretrained, tables)
         if c.do_finetune:
-            finetune.finetune(c, pretrained, tables)
+            finetune.finetune(c, pretrained, tables, finetune.plan_runs(c, pretrained, tables))
         finetune.write_test_files(c, tables)
         return c
     return start
@@ -139,15 +138,51 @@ def test_an_ensemble_averages_its_members(start, glue):
 
 @pytest.mark.parametrize("overrides, said", [
     (["tasks=rte", "do_finetune=False"], "the group 'g' has no finished run of rte whose checkpoint is there: finetune first"),
-    (["tasks=rte", "do_finetune=False", "th_run=4"], "th_run names run 4 of rte, but in the group 'g' it is not finished"),
+    (["tasks=rte", "do_finetune=False", "th_run={'rte': 4}"], "th_run names run 4 of rte, but in the group 'g' it is not finished"),
     (["tasks=rte", "th_run={'rte': [0, 4]}"], "th_run names run 4 of rte"),
     (["tasks=rte", "device=cuda:99"], "device='cuda:99' is not there"),
-    (["tasks=rte", "start_from_mnli=True"], "start_from_mnli=True needs an MNLI run in the group 'g'.*add mnli to tasks"),
+    (["tasks=rte", "start_from_mnli=True"], "start_from_mnli needs an MNLI run in the group 'g' from the same.*add mnli to tasks"),
+    (["tasks=rte,wnli", "wsc_trick=True", "wsc_dir=nowhere"], "wsc_trick=True needs nowhere/train.jsonl, which is not there"),
 ])
 def test_what_is_missing_is_said_before_the_work(start, overrides, said):
     with pytest.raises(PlainError, match=said):
         start(*overrides)
     assert not Path("checkpoints").exists() and not Path("test_outputs").exists()
+
+
+def test_a_run_that_th_run_names_for_a_task_without_tables_does_not_stop_the_others(start, glue, tmp_path, capsys):
+    partial = tmp_path / "partial"
+    shutil.copytree(glue, partial)
+    (partial / "RTE/dev.tsv").unlink()
+    start("tasks=rte,cola", "th_run=0", f"glue_dir={partial}")
+    printed = capsys.readouterr().out
+    assert "CoLA.tsv     by cola run 0" in printed and "RTE.tsv is not written: RTE has no finished run" in printed
+    with pytest.raises(PlainError, match="none of the tasks rte has all of its tables"):
+        start("tasks=rte", f"glue_dir={partial}")
+
+
+def test_mnli_runs_of_another_group_are_started_from_if_they_have_the_same_origin(start, fresh_checkpoint, tmp_path):
+    start("tasks=mnli")
+    start("tasks=rte", "group_name=h", "start_from_mnli=g")
+    [row] = [row for row in read_scores() if row["task"] == "rte"]
+    assert row["mnli_run"] == 0 and row["settings"]["start_from_mnli"] == "g"
+    other = torch.load(fresh_checkpoint, weights_only=True)
+    other["model"]["discriminator.electra.embeddings.word_embeddings.weight"] += 1
+    torch.save(other, tmp_path / "other.pth")
+    with pytest.raises(PlainError, match="needs an MNLI run in the group 'g' from the same pretrained weights"):
+        start("tasks=rte", "group_name=i", "start_from_mnli=g", f"pretrained_checkpoint={tmp_path / 'other.pth'}")
+
+
+def test_test_files_need_no_pretrained_checkpoint(start):
+    start("tasks=rte")
+    shutil.rmtree("test_outputs")
+    start("tasks=rte", "do_finetune=False", "pretrained_checkpoint=gone.pth")
+    assert Path("test_outputs/g/RTE.tsv").exists()
+
+
+def test_an_invalid_submission_is_told_and_the_rest_goes_on(start, capsys):
+    start("tasks=rte", "majority_for_missing=True")
+    assert "No zip is made: RTE.tsv has 201 lines instead of 3,001" in capsys.readouterr().out and not Path("test_outputs/g.zip").exists()
 
 
 def test_files_of_no_model_are_only_written_when_asked_for(start, capsys):
@@ -159,6 +194,10 @@ def test_files_of_no_model_are_only_written_when_asked_for(start, capsys):
     made_by = json.loads(Path("test_outputs/g.json").read_text())
     assert set(made_by) == set(SUBMISSION) and made_by["WNLI.tsv"].startswith("wnli run 0")
     assert Path("test_outputs/g.zip").exists()
+    start("tasks=wnli", "do_finetune=False")
+    assert "No zip is made, because CoLA.tsv" in capsys.readouterr().out and not Path("test_outputs/g.zip").exists()
+    assert [path.name for path in Path("test_outputs/g").iterdir()] == ["WNLI.tsv"]
+    assert list(json.loads(Path("test_outputs/g.json").read_text())) == ["WNLI.tsv"]
 
 
 def test_a_task_whose_files_are_not_all_there_says_so_and_the_others_go_on(start, glue, tmp_path, capsys):
@@ -195,17 +234,22 @@ def test_the_mnli_encoder_is_taken_without_its_head(start, fresh_checkpoint):
     assert model.classifier.weight.equal(head)
 
 
-def test_wnli_by_the_wsc_trick(start, capsys, monkeypatch):
-    small = wsc_trick.load_wsc
-    monkeypatch.setattr(finetune, "load_wsc", lambda *args: small(*args)[:40])
-    start("tasks=wnli", "wsc_trick=True", "task_overrides={'wnli': {'epochs': 1}}")
+def test_wnli_by_the_wsc_trick(start, capsys, monkeypatch, tmp_path, glue):
+    monkeypatch.setattr(finetune, "find_spacy", lambda: None)
+    start("tasks=wnli", "wsc_trick=True", "task_overrides={'wnli': {'epochs': 1, 'rows': 40}}")
     printed = capsys.readouterr().out
     assert "learnt threshold alone, because no English model of spaCy is installed" in printed
     assert "the pronoun was found in 146 of 146 rows" in printed
     [row] = read_scores()
     assert list(row["scores"]) == ["wsc_validation"] and len(Path("test_outputs/g/WNLI.tsv").read_text().splitlines()) == 147
+    assert row["train_rows"] == 40 and row["settings"]["spacy_model"] is None and "wsc_validation accuracy" in printed
+    assert "WNLI (on WSC)" in report([row], "g")
     with pytest.raises(PlainError, match="was trained with the WSC trick"):
         predict.main([str(run_path("g", "wnli", 0)), "x.txt"])
+    shutil.copytree(glue / "WSC", tmp_path / "wsc")
+    (tmp_path / "wsc/train.jsonl").write_text((glue / "WSC/val.jsonl").read_text())
+    with pytest.raises(PlainError, match="was made with training_table='300 rows"):
+        start("tasks=wnli", "wsc_trick=True", "task_overrides={'wnli': {'epochs': 1, 'rows': 40}}", f"wsc_dir={tmp_path / 'wsc'}")
 
 
 def test_predictions_on_ones_own_sentences(start, capsys, glue):
@@ -256,11 +300,11 @@ def test_a_loss_that_is_not_finite_stops_in_one_sentence(start):
     assert not read_scores() and not run_path("g", "rte", 0).exists()
 
 
-def test_bf16_and_the_other_options_take_effect(start):
+def test_a_run_with_every_option(start):
     start("tasks=rte", "precision=bf16", "schedule=adjusted_one_cycle", "adam_bias_correction=True", "weight_decay=.01", "num_workers=1",
           "xavier_reinited_outlayer=False", "original_lr_layer_decays=False", "logger=neptune")
     [row] = read_scores()
-    assert row["settings"]["weight_decay"] == .01 and Path(".neptune").exists()
+    assert row["settings"]["precision"] == "bf16" and Path(".neptune").exists()
 
 
 @pytest.fixture
@@ -273,9 +317,37 @@ def parts(glue, fresh_checkpoint):
         settings = finetune.settings_of(task, tables, c, pretrained)
         data = finetune.encode_task(task, tables, settings, c, pretrained.hf_tokenizer)
         learn = finetune.get_glue_learner("mrpc", model=finetune.build_predictor(task, pretrained, c), data=data, settings=settings,
-                                          device=torch.device("cpu"), precision="fp32")
+                                          device=torch.device("cpu"), precision=settings["precision"])
         return learn, data, settings
     return make
+
+
+def test_the_head_is_dropout_and_one_layer_on_the_first_token(parts):
+    learn, data, _ = parts()
+    model = learn.model.eval()
+    assert model.dropout.p == .1
+    bound = (6 / (128 + 2)) ** .5  # Glorot's
+    assert .8 * bound < float(model.classifier.weight.detach().abs().max()) <= bound and not model.classifier.bias.any()
+    ids, mask, segments, _ = data.train.batch([0, 1, 2])
+    hidden = model.base_model(ids, attention_mask=mask, token_type_ids=segments).last_hidden_state
+    torch.testing.assert_close(model(ids, mask, segments), model.classifier(hidden[:, 0]))
+    with_dropout = learn.model.train()
+    assert not torch.equal(with_dropout(ids, mask, segments), with_dropout(ids, mask, segments))
+
+
+def test_options_of_the_learner_take_effect(parts):
+    learn, _, _ = parts("adam_bias_correction=True", "original_lr_layer_decays=False", "xavier_reinited_outlayer=False", "precision=bf16")
+    assert isinstance(learn.opt.opt, torch.optim.AdamW) and isinstance(parts()[0].opt.opt, finetune.AdamNoBiasCorrection)
+    rates = [group["lr"] for group in learn.opt.opt.param_groups]
+    assert rates == pytest.approx([1e-3 * .8 ** depth for depth in (3, 2, 1, 0) for _ in range(2)])
+    bound = 1 / 128 ** .5  # PyTorch's own
+    assert .9 * bound < float(learn.model.classifier.weight.detach().abs().max()) <= bound and learn.model.classifier.bias.any()
+    learn.remove_cb(learn.loss_progress)
+    dtypes = []
+    for layer in (learn.model.base_model.encoder.layer[0].intermediate.dense, learn.model.classifier):
+        layer.register_forward_hook(lambda _, __, out: dtypes.append(out.dtype))
+    learn.fit(1)
+    assert dtypes[0::2] == [torch.bfloat16] * 6 and dtypes[1::2] == [torch.float32] * 6
 
 
 def test_every_step_has_the_schedules_rate_times_the_layers(parts):

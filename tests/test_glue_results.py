@@ -1,5 +1,6 @@
 """The table of runs and its summaries."""
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ def test_rows_survive_and_the_latest_of_a_run_counts(tmp_path):
     assert [(r["run"], score(r)) for r in read_scores(path)] == [(0, 60.), (1, pytest.approx(55.))]
 
 
-def test_a_line_that_a_killed_run_left_half_is_passed_over_and_removed(tmp_path):
+def test_a_line_that_a_killed_run_left_half_is_passed_over(tmp_path):
     path = tmp_path / "scores.jsonl"
     append_score(row("cola", 0, 50.), path)
     with path.open("a") as file:
@@ -50,6 +51,14 @@ def test_a_line_that_a_killed_run_left_half_is_passed_over_and_removed(tmp_path)
     assert len(read_scores(path)) == 1
     append_score(row("cola", 1, 60.), path)
     assert [(r["run"], score(r)) for r in read_scores(path)] == [(0, 50.), (1, 60.)]
+
+
+def test_several_processes_may_add_rows_at_once(tmp_path):
+    path = tmp_path / "scores.jsonl"
+    path.write_text('{"group": "g", "ta')  # of a run that was killed
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda i: append_score(row("cola", i, 50.), path), range(100)))
+    assert sorted(r["run"] for r in read_scores(path)) == list(range(100))
 
 
 @pytest.mark.parametrize("line", ["[1]", '{"group": "g"}', "no JSON", json.dumps(row("cola", 0, 1.) | {"task": "squad"})])
@@ -107,6 +116,7 @@ def test_the_command_prints_every_group_and_the_comparison(tmp_path, monkeypatch
         main([])
     for group, value in (("seed_1", 50.), ("seed_2", 60.)):
         append_score(row("cola", 0, value, group))
+    append_score(row("cola", 0, 100., "quickstart") | {"made_up": True})
     main([])
     printed = capsys.readouterr().out
     assert "over 2 pretrained checkpoints: mean 55.00, std 7.07, max 60.00, min 50.00" in printed

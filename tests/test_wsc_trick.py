@@ -12,7 +12,7 @@ from _utils import wsc_trick
 from _utils.encoders import load_pretrained
 from _utils.errors import PlainError
 from _utils.glue_data import load_task
-from _utils.wsc_trick import SchemaPredictor, SchemaRows, find_pronoun, load_spacy, load_wsc, make_schema, wnli_schemas
+from _utils.wsc_trick import SchemaPredictor, SchemaRows, find_pronoun, find_spacy, load_spacy, load_wsc, make_schema, wnli_schemas
 
 TEXT = "The trophy does not fit in the suitcase because it is too big."
 START = TEXT.index(" it ") + 1
@@ -142,6 +142,8 @@ def test_the_largest_installed_model_of_spacy_is_taken(monkeypatch):
     spacy = pytest.importorskip("spacy")
     monkeypatch.setattr(wsc_trick.importlib.util, "find_spec", lambda name: name in ("en_core_web_md", "en_core_web_sm") or None)
     monkeypatch.setattr(spacy, "load", lambda name: f"model {name}")
-    assert load_spacy() == "model en_core_web_md"
+    assert find_spacy() == "en_core_web_md" and load_spacy(find_spacy()) == "model en_core_web_md"
     monkeypatch.setattr(wsc_trick.importlib.util, "find_spec", lambda name: None)
-    assert load_spacy() is None
+    assert find_spacy() is None and load_spacy(None) is None
+    with pytest.raises(PlainError, match="python -m spacy download en_core_web_md"):
+        load_spacy("en_core_web_md")

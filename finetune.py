@@ -436,9 +436,8 @@ def finished_run(rows, group, task, run, seed, settings):
     found = row and {**row["settings"], "seed": row["seed"]}
     differing = [key for key in wanted if row and found.get(key) != wanted[key]]
     if differing:
-        key = differing[0]
-        raise PlainError(f"run {run} of {task} in the group {group!r} was made with {key}={found.get(key)!r}, not {wanted[key]!r}: "
-                         "give these runs a group_name of their own.")
+        told = ", ".join(f"{key}={found.get(key)!r}, not {wanted[key]!r}" for key in differing)
+        raise PlainError(f"run {run} of {task} in the group {group!r} was made with {told}: give these runs a group_name of their own.")
     return row
 
 
@@ -485,6 +484,9 @@ def save_finetuned(path, model, hf_tokenizer, row):
 
 def load_finetuned(path):
     """(model, hf_tokenizer, row of the table) of a finetuned checkpoint. PlainError if it is none."""
+    if not Path(path).is_file():
+        raise PlainError(f"there is no finetuned checkpoint {str(path)!r}: give one of {GLUE_FOLDER}/*.pth, or make it with "
+                         "python finetune.py.")
     checkpoint = load_checkpoint(path)
     if not isinstance(checkpoint, dict) or not {"encoder_config", "run", "tokenizer"} <= set(checkpoint):
         raise PlainError(f"{str(path)!r} is no checkpoint that finetune.py wrote: see checkpoints/glue/.")
@@ -532,6 +534,10 @@ def plan_runs(c, pretrained, tables):
         if settings[name] is None:
             task = TASKS[name]
             print(f"{task.title} is left out: {'; '.join(tables[name].missing(['train', *(split for split, _ in task.devs)]))}")
+    for name in sorted(set(c.task_overrides) - set(c.tasks)):
+        print(f"task_overrides of {name} are not used, because tasks leaves it out")
+    if c.wsc_trick and "wnli" not in c.tasks:
+        print("wsc_trick is not used, because tasks leaves out wnli")
     # MNLI comes first where others start from it.
     plan = {name: settings[name] for name in sorted(c.tasks, key=lambda name: bool(c.start_from_mnli) and name != "mnli") if settings[name]}
     if not plan:
@@ -650,7 +656,8 @@ def write_test_files(c, tables):
             paths = [run_path(c.group_name, source, run) for run in chosen[source]]
             predictions = predict_test(name, paths, dl_idx, data=data, device=c.device, precision=c.precision)
             write_tsv(folder / test.tsv, data.splits[test.split]["index"], format_predictions(task, predictions))
-            made_by[test.tsv] = ", ".join(f"{source} run {run} (dev {score(find_run(rows, c.group_name, source, run)):.2f})"
+            dev = "MNLI-m dev" if source == "mnli" else "dev"
+            made_by[test.tsv] = ", ".join(f"{source} run {run} ({dev} {score(find_run(rows, c.group_name, source, run)):.2f})"
                                           for run in chosen[source])
             print(f"{test.tsv:12} by {made_by[test.tsv]}")
     complete_submission(folder, made_by, c.majority_for_missing, rows_of(c.glue_dir) if is_made_up(c) else None)
@@ -659,7 +666,7 @@ def write_test_files(c, tables):
 def complete_submission(folder, made_by, majority_for_missing=False, rows=None):
     """Fill what is missing if asked to, record what made each file in <folder>.json, and zip the folder if it is complete.
 
-    made_by: {file: words} of those just written.   rows: as in `check_submission`.
+    made_by: {file: words} of those just written.   rows: as in `check_submission`, for tables that are not the official ones.
     """
     record, archive = (folder.with_name(folder.name + kind) for kind in (".json", ".zip"))
     archive.unlink(missing_ok=True)  # of an earlier state of the folder
@@ -667,17 +674,22 @@ def complete_submission(folder, made_by, majority_for_missing=False, rows=None):
     by_no_model = [name for name, words in earlier.items() if words.startswith(NO_MODEL) and name not in made_by]
     for name in by_no_model:
         (folder / name).unlink(missing_ok=True)
-    made_by = {**{name: words for name, words in earlier.items() if name not in by_no_model}, **made_by}
+    if by_no_model and not majority_for_missing:
+        print(f"Removed, because no model made them and majority_for_missing is False: {', '.join(by_no_model)}")
+    there = {path.name: "not made by finetune.py" for path in folder.glob("*.tsv")}
+    made_by = {**there, **{name: words for name, words in earlier.items() if name in there}, **made_by}
     if majority_for_missing:
         made_by |= write_majorities(folder, rows)
     write_atomically(record, lambda file: file.write(json.dumps(made_by, indent=1).encode() + b"\n"))
     missing = [name for name in SUBMISSION if not (folder / name).exists()]
     if missing:
-        print(f"No zip is made, because {', '.join(missing)} are missing: finetune those tasks in this group, or say "
-              "majority_for_missing=True")
+        print(f"No zip is made, because {', '.join(missing)} are missing: finetune those tasks in this group, with their test files at "
+              "hand, or say majority_for_missing=True")
         return
+    by_no_model = sum(words.startswith(NO_MODEL) for words in made_by.values())
     try:
-        print(f"{make_zip(folder, rows)} is complete and valid")
+        print(f"{make_zip(folder, rows)} is complete and valid", "for these tables, which are not the server's" if rows else "",
+              f"({by_no_model} of its files were made by no model)" if by_no_model else "")
     except PlainError as error:  # the scores are worth showing all the same
         print(f"No zip is made: {error}")
 
@@ -697,6 +709,8 @@ def write_majorities(folder, rows=None):
 
 # %%
 if __name__ == "__main__":
+    if not c.do_finetune:
+        chosen_runs(c, read_scores())  # before the tables are loaded
     tables = load_tables(c)
     if c.do_finetune:
         finetune(c, pretrained, tables, plan_runs(c, pretrained, tables))

@@ -239,7 +239,8 @@ class MyConfig(dict):
         for argument in arguments:
             key, equals, text = argument.partition("=")
             if not equals:
-                raise PlainError(f"{argument!r} is not of the form key=value: the keys are {', '.join(self._rules)}.")
+                raise PlainError(f"{argument!r} is not of the form key=value: the keys are {', '.join(self._rules)}; each is explained in "
+                                 "the first cell of the notebook and the script.")
             values[key] = _parse(text, self._rules.get(key))
         return self.copy_with(values, overridden=values)
 

@@ -117,7 +117,11 @@ def compare_checkpoints(rows, groups):
     if not common:
         raise PlainError(f"the groups {', '.join(groups)} have no task in common whose runs could be averaged: finetune one for all.")
     return pandas.Series({group: sum(of_group[task] for task in common) / len(common) for group, of_group in best.items()},
-                         name=f"best runs, mean of {', '.join(TASKS[task].title for task in common)}")
+                         name=f"best runs, mean of {_titles(common)}")
+
+
+def _titles(tasks):
+    return ", ".join(TASKS[task].title for task in tasks)
 
 
 def as_text(table):
@@ -134,6 +138,10 @@ def report(rows, group):
     elif any(runs_of(rows, group, task) for task in AVERAGED_TASKS):
         parts += ["", "Beside what was published", as_text(compare_with_published(rows, group))]
     return "\n".join(parts)
+
+
+def _in_words(numbers):
+    return ", ".join(f"{name} {value:.2f}" for name, value in numbers.items())
 
 
 def main(groups):
@@ -153,8 +161,10 @@ def main(groups):
         print(averages.name)
         print(averages.to_string(float_format=lambda x: f"{x:.2f}"))
         found = {name: getattr(averages, name)() for name in PUBLISHED_SEEDS}
-        print(f"over {len(groups)} pretrained checkpoints: " + ", ".join(f"{name} {value:.2f}" for name, value in found.items()))
-        print("electra_pytorch, 14 checkpoints, 8 tasks: " + ", ".join(f"{name} {value:.2f}" for name, value in PUBLISHED_SEEDS.items()))
+        weights = {row["settings"].get("pretrained_weights") for row in rows if row["group"] in groups}
+        print(f"over {len(groups)} groups from {len(weights)} pretrained checkpoints: " + _in_words(found))
+        if averages.name.endswith(_titles(AVERAGED_TASKS)):
+            print("electra_pytorch, 14 checkpoints: " + _in_words(PUBLISHED_SEEDS))
 
 
 if __name__ == "__main__":

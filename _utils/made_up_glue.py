@@ -3,6 +3,7 @@
 Sentences come from a small grammar with the words of technical documentation, labels from how a sentence or a pair was made. Nothing
 about scores on it carries over to GLUE. As in the original, little is to be had from WNLI.
 """
+import itertools
 import json
 import random
 from pathlib import Path
@@ -57,10 +58,8 @@ class _Fact:
 def _cola(rng):
     words, label = _Fact(rng).text()[:-1].split(), rng.random() < .6
     if not label:
-        i, j = sorted(rng.sample(range(len(words)), 2))
+        i, j = rng.choice([pair for pair in itertools.combinations(range(len(words)), 2) if len({words[i].lower() for i in pair}) == 2])
         words[i], words[j] = words[j], words[i]
-        if words == sorted(words, key=words.index):  # twice the same word
-            words.append(words[0])
     return {"sentence": " ".join(words) + "."}, int(label)
 
 
@@ -114,15 +113,11 @@ def _qnli(rng):
 
 
 def _schema(rng):
-    """(text, pronoun's clause with a candidate, candidate, label): a Winograd schema that only word order gives away."""
+    """(text, candidate, label): a Winograd schema that only the order of the words gives away."""
     one, other = rng.sample(_DOERS, 2)
-    good, bad = rng.choice(_GOOD), rng.choice(_BAD)
-    verb = _BASE[rng.choice(_VERBS)]
-    label = int(rng.random() < .5)
-    candidate = one if label else other
-    text = f"The {one} does not {verb} the {other} because it is {bad}. " if rng.random() < .5 else \
-        f"The {one} can {verb} the {other} because it is {good}. "
-    return text.strip(), candidate, label
+    verb, label = _BASE[rng.choice(_VERBS)], int(rng.random() < .5)
+    can, quality = rng.choice([("can", rng.choice(_GOOD)), ("does not", rng.choice(_BAD))])
+    return f"The {one} {can} {verb} the {other} because it is {quality}.", one if label else other, label
 
 
 def _wnli(rng):

@@ -15,7 +15,7 @@ from _utils.glue_tasks import TASKS
 def read_texts(path, task):
     """Dataset with the task's texts from a file. PlainError naming file and line for one that has not as many texts."""
     try:
-        lines = Path(path).read_bytes().decode("utf-8-sig").removesuffix("\n").split("\n")
+        lines = Path(path).read_bytes().decode("utf-8-sig").rstrip("\r\n").split("\n")
     except FileNotFoundError:
         raise PlainError(f"there is no file {path!r}: give one with a sentence (or two with a tab between them) on each line.") from None
     except (UnicodeDecodeError, IsADirectoryError) as error:

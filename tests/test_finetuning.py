@@ -94,7 +94,7 @@ def test_the_seed_decides_the_run(start):
     ("schedule=separate_linear", "schedule='original_linear', not 'separate_linear'"),
     ("max_length=64", "max_length=128, not 64"),
     ("seeds=[7]", "seed=0, not 7"),
-    ("task_overrides={'rte': {'rows': 32}}", "epochs=1, not 10"),
+    ("task_overrides={'rte': {'rows': 32}}", "epochs=1, not 10, rows=64, not 32"),
 ])
 def test_runs_of_one_group_have_the_same_settings(start, override, named):
     start("tasks=rte")
@@ -190,14 +190,20 @@ def test_files_of_no_model_are_only_written_when_asked_for(start, capsys):
     assert "No zip is made, because CoLA.tsv, SST-2.tsv" in capsys.readouterr().out and not Path("test_outputs/g.zip").exists()
     start("tasks=wnli", "do_finetune=False", "majority_for_missing=True")
     printed = capsys.readouterr().out
-    assert "CoLA.tsv     by no model: 1 in every row" in printed and "complete and valid" in printed
+    assert "CoLA.tsv     by no model: 1 in every row" in printed
+    assert "complete and valid  (10 of its files were made by no model)" in printed
     made_by = json.loads(Path("test_outputs/g.json").read_text())
     assert set(made_by) == set(SUBMISSION) and made_by["WNLI.tsv"].startswith("wnli run 0")
     assert Path("test_outputs/g.zip").exists()
     start("tasks=wnli", "do_finetune=False")
-    assert "No zip is made, because CoLA.tsv" in capsys.readouterr().out and not Path("test_outputs/g.zip").exists()
+    printed = capsys.readouterr().out
+    assert "Removed, because no model made them" in printed and "No zip is made, because CoLA.tsv" in printed
+    assert not Path("test_outputs/g.zip").exists()
     assert [path.name for path in Path("test_outputs/g").iterdir()] == ["WNLI.tsv"]
     assert list(json.loads(Path("test_outputs/g.json").read_text())) == ["WNLI.tsv"]
+    Path("test_outputs/g/QQP.tsv").write_text("of another group")
+    start("tasks=wnli", "do_finetune=False")
+    assert json.loads(Path("test_outputs/g.json").read_text())["QQP.tsv"] == "not made by finetune.py"
 
 
 def test_a_task_whose_files_are_not_all_there_says_so_and_the_others_go_on(start, glue, tmp_path, capsys):
@@ -256,7 +262,7 @@ def test_predictions_on_ones_own_sentences(start, capsys, glue):
     start("tasks=mnli,stsb,sst2")
     write = lambda text: Path("x.txt").write_text(text)
     capsys.readouterr()
-    write("a good server\nthis tool is broken\n")
+    write("a good server\nthis tool is broken\n\n")
     predict.main([str(run_path("g", "sst2", 0)), "x.txt"])
     header, *lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert header == ["label", "P(negative)", "P(positive)", "sentence"]
@@ -292,6 +298,8 @@ def test_predictions_on_ones_own_sentences(start, capsys, glue):
 def test_a_checkpoint_of_pretraining_is_no_finetuned_one(fresh_checkpoint):
     with pytest.raises(PlainError, match="is no checkpoint that finetune.py wrote"):
         finetune.load_finetuned(fresh_checkpoint)
+    with pytest.raises(PlainError, match="there is no finetuned checkpoint 'x.pth': give one of checkpoints/glue"):
+        finetune.load_finetuned("x.pth")
 
 
 def test_a_loss_that_is_not_finite_stops_in_one_sentence(start):

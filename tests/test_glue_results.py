@@ -115,11 +115,12 @@ def test_the_command_prints_every_group_and_the_comparison(tmp_path, monkeypatch
     with pytest.raises(PlainError, match="there is no finished run"):
         main([])
     for group, value in (("seed_1", 50.), ("seed_2", 60.)):
-        append_score(row("cola", 0, value, group))
+        for task in AVERAGED_TASKS:
+            append_score(row(task, 0, value, group) | {"settings": {"pretrained_weights": group}})
     append_score(row("cola", 0, 100., "quickstart") | {"made_up": True})
     main([])
     printed = capsys.readouterr().out
-    assert "over 2 pretrained checkpoints: mean 55.00, std 7.07, max 60.00, min 50.00" in printed
-    assert "electra_pytorch, 14 checkpoints, 8 tasks: mean 81.38, std 0.57, max 82.23, min 80.42" in printed
+    assert "over 2 groups from 2 pretrained checkpoints: mean 55.00, std 7.07, max 60.00, min 50.00" in printed
+    assert "electra_pytorch, 14 checkpoints: mean 81.38, std 0.57, max 82.23, min 80.42" in printed
     with pytest.raises(PlainError, match="no group 'seed_3'.*seed_1, seed_2"):
         main(["seed_3"])

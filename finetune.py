@@ -688,8 +688,8 @@ def complete_submission(folder, made_by, majority_for_missing=False, rows=None):
         return
     by_no_model = sum(words.startswith(NO_MODEL) for words in made_by.values())
     try:
-        print(f"{make_zip(folder, rows)} is complete and valid", "for these tables, which are not the server's" if rows else "",
-              f"({by_no_model} of its files were made by no model)" if by_no_model else "")
+        print(f"{make_zip(folder, rows)} is complete and valid", *["for these tables, which are not the server's"] * bool(rows),
+              *[f"({by_no_model} of its files were made by no model)"] * bool(by_no_model))
     except PlainError as error:  # the scores are worth showing all the same
         print(f"No zip is made: {error}")
 

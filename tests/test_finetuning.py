@@ -191,7 +191,7 @@ def test_files_of_no_model_are_only_written_when_asked_for(start, capsys):
     start("tasks=wnli", "do_finetune=False", "majority_for_missing=True")
     printed = capsys.readouterr().out
     assert "CoLA.tsv     by no model: 1 in every row" in printed
-    assert "complete and valid  (10 of its files were made by no model)" in printed
+    assert "complete and valid (10 of its files were made by no model)" in printed
     made_by = json.loads(Path("test_outputs/g.json").read_text())
     assert set(made_by) == set(SUBMISSION) and made_by["WNLI.tsv"].startswith("wnli run 0")
     assert Path("test_outputs/g.zip").exists()

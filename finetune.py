@@ -129,8 +129,6 @@ c = MyConfig({
 if __name__ == "__main__":
     print_plain_errors()
     c = complete_finetuning(c.override(sys.argv[1:]))
-    if c.glue_dir == QUICKSTART_GLUE["glue_dir"]:
-        write_made_up_glue(c.glue_dir)
     if c.do_finetune:
         pretrained = load_pretrained(c.pretrained_checkpoint, c.size, c.max_length)
         print(f"{c.group_name}: runs {c.start} to {c.end - 1} of {', '.join(c.tasks)}, from {pretrained.name}")
@@ -150,6 +148,8 @@ def is_made_up(c):
 
 def load_tables(c):
     """{task: TaskData} of the configured tasks, and of AX with MNLI; tells how many rows there are and what is lacking."""
+    if is_made_up(c):
+        write_made_up_glue(c.glue_dir)
     names = [*c.tasks, *["ax"] * ("mnli" in c.tasks)]
     tables = {name: load_task(name, c.glue_dir) for name in names}
     if c.wsc_trick and c.do_finetune and "wnli" in tables:

@@ -56,15 +56,16 @@ def load_pretrained(name, size, max_length, folder="checkpoints/pretrain"):
     if name is None and size not in GOOGLE_MODELS:
         raise PlainError(f"pretrained_checkpoint=None means Google's model, and there is none of size={size}: "
                          f"choose one of {', '.join(GOOGLE_MODELS)}, or give a checkpoint.")
-    if name is not None and name.endswith(".pth"):
+    name = name or GOOGLE_MODELS[size]
+    if name.endswith(".pth"):
         model, hf_tokenizer = _from_checkpoint(_checkpoint_file(name, folder), size)
     else:
-        model, hf_tokenizer = _from_transformers(name or GOOGLE_MODELS[size])
-        _check_size(name or GOOGLE_MODELS[size], model.config, size)
+        model, hf_tokenizer = _from_transformers(name)
+        _check_size(name, model.config, size)
     positions = getattr(model.config, "max_position_embeddings", max_length)
     if max_length > positions:
         raise PlainError(f"max_length={max_length} is more than the {positions} positions of {name!r}: lower it.")
-    return Pretrained(name or GOOGLE_MODELS[size], model, hf_tokenizer, _digest(model))
+    return Pretrained(name, model, hf_tokenizer, _digest(model))
 
 
 def _checkpoint_file(name, folder):

@@ -66,7 +66,7 @@ def read_split(path, task, is_test, notices):
     made, bad = [], []
     for number, cells in rows:
         try:
-            made.append(_row(dict(zip(names, cells)), texts, None if is_test else label, task, len(cells), len(names), len(made)))
+            made.append(_row(names, cells, task, is_test, len(made)))
         except ValueError as error:
             bad.append(f"{path}, line {number}: {error}")
     if is_test and bad:
@@ -96,18 +96,18 @@ def _check_columns(path, names, wanted):
                          "is this the file of the official download?")
 
 
-def _row(cells, texts, label, task, n_cells, n_names, position):
-    """One row as the hub has it; ValueError says what is wrong with it."""
-    if n_cells != n_names:
-        raise ValueError(f"{n_cells} columns instead of {n_names}")
-    index = cells.get("index", cells.get("id")) if label is None else None  # only the test sets' counts: the server asks for it
-    row = {"index": position if index is None else _number(index, int, "index"), "label": -1}
-    for column, name in zip(task.texts, texts):
-        row[column] = cells[name]
-    if label is not None:
-        _check_texts(row, task)
-        row["label"] = _score(cells[label]) if task.is_regression else _label(cells[label], task)
-    return row
+def _row(names, cells, task, is_test, position):
+    """One row as the hub has it, from the cells of a line; ValueError says what is wrong with it."""
+    if len(cells) != len(names):
+        raise ValueError(f"{len(cells)} columns instead of {len(names)}")
+    cells = dict(zip(names, cells))
+    *texts, label = task.columns_in_files
+    row = {"index": position, "label": -1, **{column: cells[name] for column, name in zip(task.texts, texts)}}
+    if is_test:
+        index = cells.get("index", cells.get("id"))  # only the test sets' counts: the server asks for it
+        return row if index is None else {**row, "index": _number(index, int, "index")}
+    _check_texts(row, task)
+    return {**row, "label": _score(cells[label]) if task.is_regression else _label(cells[label], task)}
 
 
 def _check_texts(row, task):
@@ -199,7 +199,6 @@ def table_key(rows):
 
 def describe(task, data, official=True):
     """{split: 'rows'}, or 'rows of so many' where an official table is not whole."""
-    whole = dict(zip(("train", "validation"), task.rows)) | {"validation_matched": 9815, "validation_mismatched": 9832}
-    whole |= {test.split: test.rows for test in task.tests}
+    whole = dict(zip(("train", *(split for split, _ in task.devs)), task.rows)) | {test.split: test.rows for test in task.tests}
     return {split: f"{len(rows):,}" + f" of {whole.get(split, 0):,}" * (official and len(rows) < whole.get(split, 0))
             for split, rows in data.splits.items()}

@@ -18,7 +18,7 @@ class Task:
     name: on the hub.   title: the folder of the official download.   texts: columns of its one or two texts, as on the hub.
     labels: their names on the hub, by number; () where the label is a score from 0 to 5.   written: the same in the files.
     file_columns: names of (texts, label) in the header of the files, where they differ from the hub's.
-    headerless: columns of training and dev files without a header.   rows: of the official training and dev sets.
+    headerless: columns of training and dev files without a header.   rows: of the official training set and dev sets.
     metrics: measured on the dev sets, the one to compare runs by first.   majority: label of the most training rows (score: mean).
     """
     name: str
@@ -65,7 +65,7 @@ TASKS = {task.name: task for task in (
          (363846, 40430), 0, metrics=("accuracy", "f1"), file_columns=("question1", "question2", "is_duplicate")),
     Task("mnli", "MNLI", ("premise", "hypothesis"), _MNLI_LABELS, _MNLI_LABELS,
          (TestSet("test_matched", "test_matched.tsv", "MNLI-m.tsv", 9796),
-          TestSet("test_mismatched", "test_mismatched.tsv", "MNLI-mm.tsv", 9847)), (392702, 9815), 0,
+          TestSet("test_mismatched", "test_mismatched.tsv", "MNLI-mm.tsv", 9847)), (392702, 9815, 9832), 0,
          devs=(("validation_matched", "dev_matched.tsv"), ("validation_mismatched", "dev_mismatched.tsv")),
          file_columns=("sentence1", "sentence2", "gold_label")),
     Task("qnli", "QNLI", ("question", "sentence"), _ENTAILMENT, _ENTAILMENT, _tests("QNLI.tsv", 5463), (104743, 5463), 0),
@@ -74,7 +74,7 @@ TASKS = {task.name: task for task in (
          (635, 71), 0),
     # Only a test set, predicted with the model of MNLI (F38).
     Task("ax", "AX", ("premise", "hypothesis"), _MNLI_LABELS, _MNLI_LABELS, (TestSet("test", "diagnostic.tsv", "AX.tsv", 1104),),
-         (0, 0), 0, devs=(), file_columns=("sentence1", "sentence2", "label")),
+         (), 0, devs=(), file_columns=("sentence1", "sentence2", "label")),
 )}
 FINETUNED_TASKS = tuple(name for name in TASKS if name != "ax")
 # The papers' mean is over eight tasks: WNLI's dev set contradicts its training set.

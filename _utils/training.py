@@ -256,12 +256,12 @@ class Milestones(Callback):
 
 
 class LossProgress(Callback):
-    """Shows the loss of a finetuning in a bar, and logs its mean and the head's learning rate every `every` steps."""
+    """Shows the loss of a finetuning in a bar, and logs its mean and the head's learning rate some 20 times or every 50 steps."""
     order = 10
 
-    def __init__(self, log, steps, title, every=None):
+    def __init__(self, log, steps, title):
         self.log, self.steps, self.title = log, steps, title
-        self.every = every or max(1, min(50, steps // 20))
+        self.every = max(1, min(50, steps // 20))
 
     def before_fit(self):
         quiet = not sys.stderr.isatty()

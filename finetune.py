@@ -29,7 +29,7 @@ from transformers import AutoConfig, AutoModel, ElectraForPreTraining
 import _utils  # noqa: F401  before fastai, because it silences a warning of fastai's
 from _utils.checkpoints import load_checkpoint, save_checkpoint, versions, write_atomically
 from _utils.config import FINETUNE_RULES, QUICKSTART_GLUE, MyConfig, complete_finetuning
-from _utils.encoders import layer_groups, load_pretrained, tokenizer_from_json
+from _utils.encoders import layer_groups, load_pretrained
 from _utils.errors import PlainError, print_plain_errors
 from _utils.glue_batches import EncodedRows, finetuning_dataloaders
 from _utils.glue_data import describe, load_task, table_key
@@ -43,6 +43,7 @@ from _utils.pictures import plot_scores, save_picture
 from _utils.recipes import RECIPES
 from _utils.run_logging import RunLog
 from _utils.training import FinetuningLearner, LossProgress, Schedule, choose_device, choose_precision, set_seed
+from _utils.vocabulary import tokenizer_from_json
 from _utils.wsc_trick import SchemaPredictor, SchemaRows, find_spacy, load_spacy, load_wsc, wnli_schemas
 
 # %%

@@ -31,7 +31,8 @@ from fastai.callback.core import Callback
 
 from _utils.batches import pretraining_dataloaders
 from _utils.checkpoints import checkpoint_path, save_pretrained
-from _utils.config import MyConfig, complete
+from _utils.config import MyConfig, complete, is_pair
+from _utils.encoders import load_pair
 from _utils.errors import print_plain_errors
 from _utils.optim import AdamNoBiasCorrection, decay_groups, schedules
 from _utils.pictures import plot_training, save_picture
@@ -65,6 +66,11 @@ c = MyConfig({
     "sampling": "fp32_gumbel",
     # Divides the generator's logits before drawing: below 1 likelier words, above 1 stranger ones.
     "temperature": 1.0,
+    # True: the generator never puts in the original word, so that every drawn word counts as replaced (F15).
+    "disallow_correct": False,
+    # 'bernoulli': a coin for each token, as electra_pytorch (D1). 'official': Google's fixed number of masks per example, drawn
+    # with replacement, [UNK] among them; where two words are drawn for one position, their ids are averaged (F7-F12, F19).
+    "masking": "bernoulli",
     # True: 85 % of the chosen tokens show [MASK], the others stay. False: BERT's 80 % [MASK], 10 % random, 10 % stay.
     "electra_mask_style": True,
     # Label smoothing of each loss; True means .1. The discriminator's lifts only the labels of originals, from 0 (D17).
@@ -73,6 +79,10 @@ c = MyConfig({
 
     # A recipe: 'small', 'base' and 'large' of the paper, 'small++' as Google released it, 'tiny' for trying things.
     "size": "small",
+    # 'huggingface': normal, std .02, as electra_pytorch (D3). 'official': Google's, truncated normal and Glorot uniform (F30).
+    # Or a trained pair to go on from: a checkpoint of this script (.pth), a folder with generator/ and discriminator/, or
+    # 'google/electra-small-discriminator' (base, large). It brings its vocabulary; lr, steps and warmup_steps must be given.
+    "initial_weights": "huggingface",
     # Names ('openwebtext', 'wikipedia', 'bookcorpus', 'docs': the documentation inside this Python installation) or paths:
     # folders, files or globs of .txt (blank line between documents), .jsonl, .parquet or WikiExtractor's output, also .gz,
     # .bz2, .xz, .zst. Several are mixed. Google's ELECTRA-Small-OWT read openwebtext.
@@ -83,7 +93,7 @@ c = MyConfig({
     "one_document_per_file": False,
     # Drop lines under 80 characters and every "()"? None: as electra_pytorch, for its corpora (D5); own text stays as it is.
     "clean": None,
-    # A tokenizer on the hub, a vocab.txt, a tokenizer's folder, or a number: train that many words on the text.
+    # A tokenizer on the hub, a vocab.txt, a tokenizer's folder, a checkpoint that has one, or a number: train that many words.
     "vocab": "google/electra-small-discriminator",
 
     # 'bf16', 'fp16' (with loss scaling) or 'fp32'; None: bf16 on a GPU, fp32 on the CPU.
@@ -187,8 +197,8 @@ def load_data(c):
 #
 # 15 % of the tokens are chosen, and the generator has to guess them. The paper writes that all of them are replaced with
 # `[MASK]`; BERT masks 80 %, puts a random token in the place of 10 % and keeps 10 %; the original's code masks 85 % and keeps
-# 15 % as they are, with no random token (F10), and so does this notebook. Here each token is chosen by a coin of its own, as in
-# electra_pytorch (D1), and special tokens never are (F9; D2: [UNK] neither).
+# 15 % as they are, with no random token (F10), and so does this notebook. Unless `masking='official'` each token is chosen by a coin
+# of its own, as in electra_pytorch (D1), and special tokens never are (F9; D2: [UNK] neither).
 
 # %%
 def mask_tokens(inputs, mask_token_index, vocab_size, special_token_indices, mlm_probability=.15, replace_prob=.1,
@@ -200,19 +210,25 @@ def mask_tokens(inputs, mask_token_index, vocab_size, special_token_indices, mlm
     Returns (masked inputs, labels: the original ids of chosen tokens and ignore_index elsewhere, is_mlm_applied: bool),
     each (B, L); `inputs` is not changed. Paper, section 3.1; the shares of ELECTRA's code are replace_prob=0, orginal_prob=.15.
     """
-    special = torch.tensor(list(special_token_indices), device=inputs.device)
-    maskable = ~torch.isin(inputs, special)
+    maskable = ~is_one_of(inputs, special_token_indices)
     is_mlm_applied = (torch.rand(inputs.shape, device=inputs.device) < mlm_probability) & maskable  # (B, L)
-    labels = inputs.masked_fill(~is_mlm_applied, ignore_index)
-
     fate = torch.rand(inputs.shape, device=inputs.device)
-    shows_random = is_mlm_applied & (fate < replace_prob)
+    shows_random = is_mlm_applied & (fate < replace_prob) if replace_prob else None
     shows_mask = is_mlm_applied & (fate >= replace_prob + orginal_prob)
-    masked_inputs = inputs.masked_fill(shows_mask, mask_token_index)
-    if replace_prob:
-        random_tokens = torch.randint(vocab_size, inputs.shape, device=inputs.device)
-        masked_inputs = torch.where(shows_random, random_tokens, masked_inputs)
-    return masked_inputs, labels, is_mlm_applied
+    masked_inputs = hide(inputs, shows_mask, shows_random, mask_token_index, vocab_size)
+    return masked_inputs, inputs.masked_fill(~is_mlm_applied, ignore_index), is_mlm_applied
+
+
+def is_one_of(inputs, ids):
+    """Which of `inputs` (B, L) are in the list `ids`; bool, (B, L)."""
+    return torch.isin(inputs, torch.tensor(list(ids), device=inputs.device))
+
+
+def hide(inputs, shows_mask, shows_random, mask_token_index, vocab_size):
+    """`inputs` with [MASK] or random tokens at the positions of the two bool masks, each (B, L); shows_random may be None."""
+    if shows_random is not None:
+        inputs = torch.where(shows_random, torch.randint(vocab_size, inputs.shape, device=inputs.device), inputs)
+    return inputs.masked_fill(shows_mask, mask_token_index)
 
 
 # %% [markdown]
@@ -229,17 +245,64 @@ def mask_tokens(inputs, mask_token_index, vocab_size, special_token_indices, mlm
 # print(f"{is_mlm_applied.sum() / maskable.sum():.1%} of the tokens chosen, {hidden.float().mean():.0%} of them hidden")
 # assert not is_mlm_applied[~maskable].any() and (masked_inputs[~is_mlm_applied] == input_ids[~is_mlm_applied]).all()
 
+# %% [markdown]
+# With `masking='official'` it is Google's: each example has as many *slots* as 15 % of its tokens, [CLS] and [SEP] counted, and the
+# position of each is drawn anew from all of them. So a position may be drawn twice, and in three of four full examples one is (F8).
+# It counts twice in the generator's loss, and gets two words of it.
+
+# %%
+def mask_official_slots(inputs, mask_token_index, vocab_size, special_token_indices, mlm_probability=.15, replace_prob=0.,
+                        orginal_prob=.15, ignore_index=-100, pad_token_index=0):
+    """Choose tokens as Google's pretrain_helpers.py:mask does (F7-F11); arguments and results as in `mask_tokens`, but
+
+    is_mlm_applied counts how often a position was drawn. special_token_indices: Google's are [PAD], [CLS], [SEP] and [MASK], not
+    [UNK]. Each slot has a fate of its own; of a position drawn twice one that shows [MASK] wins.
+    """
+    n_slots = official_slots(inputs.shape[1], mlm_probability)
+    candidates = ~is_one_of(inputs, special_token_indices)  # (B, L)
+    n_candidates = candidates.sum(1, keepdim=True)  # (B, 1)
+    n_tokens = (inputs != pad_token_index).sum(1, keepdim=True)
+    wanted = (n_tokens * mlm_probability).round().clamp(1, n_slots)  # half to even, as in the original
+    is_used = (torch.arange(n_slots, device=inputs.device) < wanted) & (n_candidates > 0)  # (B, N)
+
+    shape = (len(inputs), n_slots)
+    nth = (torch.rand(shape, device=inputs.device) * n_candidates).long()  # the position is that of the nth candidate
+    positions = torch.searchsorted(candidates.cumsum(1), nth, right=True).clamp(max=inputs.shape[1] - 1)  # (B, N)
+    count = lambda slots: torch.zeros_like(inputs).scatter_add(1, positions, slots.long())  # (B, N) -> (B, L)
+    fate = torch.rand(shape, device=inputs.device)
+    shows_random = count(is_used & (fate < replace_prob)) > 0 if replace_prob else None
+    shows_mask = count(is_used & (fate >= replace_prob + orginal_prob)) > 0
+    is_mlm_applied = count(is_used)
+    masked_inputs = hide(inputs, shows_mask, shows_random, mask_token_index, vocab_size)
+    return masked_inputs, inputs.masked_fill(is_mlm_applied == 0, ignore_index), is_mlm_applied
+
+
+def official_slots(length, mlm_probability):
+    """The largest number of masks in an example of `length` wordpieces (configure_pretraining.py:max_predictions_per_seq, F7)."""
+    return int((mlm_probability + .005) * length)
+
+
+# %% tags=["active-ipynb"]
+# without_unk = [i for i in special_ids if i != hf_tokenizer.unk_token_id]
+# _, _, times_drawn = mask_official_slots(input_ids, hf_tokenizer.mask_token_id, len(hf_tokenizer), without_unk)
+# n_tokens = (input_ids != hf_tokenizer.pad_token_id).sum(1)
+# assert (times_drawn.sum(1) == (n_tokens * .15).round()).all()  # 15 % of every example, no more and no less
+# print(f"official slots: {times_drawn.sum()} in {len(input_ids)} examples, {(times_drawn > 0).sum()} positions, "
+#       f"{(times_drawn > 1).sum()} of them drawn more than once")
+
 # %%
 class MaskedLMCallback(Callback):
     """Masks each batch anew, on its device, before it goes into the model.
 
     for_electra: the model also gets what was masked, and the labels, x = (masked_inputs, sentA_lenths, is_mlm_applied,
-    labels); otherwise x = (masked_inputs, sentA_lenths). y = (labels,).   Other arguments as in `mask_tokens`.
+    labels); otherwise x = (masked_inputs, sentA_lenths). y = (labels,).   masking: `mask_tokens` or `mask_official_slots`;
+    the other arguments are its own.
     """
 
-    def __init__(self, mask_tok_id, special_tok_ids, vocab_size, ignore_index=-100, for_electra=False, **kwargs):
+    def __init__(self, mask_tok_id, special_tok_ids, vocab_size, ignore_index=-100, for_electra=False, masking=mask_tokens,
+                 **kwargs):
         self.ignore_index, self.for_electra = ignore_index, for_electra
-        self.mask_tokens = partial(mask_tokens, mask_token_index=mask_tok_id, special_token_indices=special_tok_ids,
+        self.mask_tokens = partial(masking, mask_token_index=mask_tok_id, special_token_indices=special_tok_ids,
                                    vocab_size=vocab_size, ignore_index=ignore_index, **kwargs)
 
     def before_batch(self):
@@ -260,9 +323,14 @@ class MaskedLMCallback(Callback):
 # (F15). No gradient flows back through the draw (F18).
 
 # %%
-def sample(logits, sampling="fp32_gumbel", temperature=1.):
-    """Draw one token id per row from softmax(logits / temperature); logits (M, V) of any dtype, result (M,)."""
+def sample(logits, sampling="fp32_gumbel", temperature=1., disallowed=None):
+    """Draw one token id per row from softmax(logits / temperature); logits (M, V) of any dtype, result (M,).
+
+    disallowed: an id for each row that must not be drawn, (M,) (pretrain_helpers.py:sample_from_softmax).
+    """
     logits = logits.float() / temperature
+    if disallowed is not None:
+        logits = logits.scatter_add(1, disallowed[:, None], torch.full_like(logits[:, :1], -1000.))
     if sampling == "multinomial":
         return torch.multinomial(logits.softmax(-1), 1).squeeze(-1)
     if sampling == "fp16_gumbel":
@@ -288,32 +356,39 @@ def sample(logits, sampling="fp32_gumbel", temperature=1.):
 # %% [markdown]
 # Vocabulary logits cost as much as two layers of the small model. So the generator's head runs on the masked positions
 # alone, gathered into M slots (D16). Their number differs from batch to batch; on a GPU, where every new shape and every
-# look at a number on the device costs time, M is fixed with room to spare and unused slots get weight 0.
+# look at a number on the device costs time, M is fixed with room to spare and unused slots get weight 0. A position that was drawn
+# twice has two slots; if the words drawn for them differ, the original puts in neither but the word whose id is the floor of
+# their mean, some unrelated one (F12, F19).
 
 # %%
 def masked_slots(is_mlm_applied, n_slots):
     """Gather masked positions into slots: (positions in the flattened batch (M,), weights (M,): 1 for a used slot, else 0).
 
-    is_mlm_applied: bool, (B, L).   n_slots: M. Masked positions beyond the M-th get no slot.
+    is_mlm_applied: (B, L), bool, or how many slots a position has.   n_slots: M. What is beyond the M-th gets no slot.
     """
-    masked = is_mlm_applied.flatten()
-    slot = (masked.cumsum(0) - 1).clamp(max=n_slots)
-    slot = torch.where(masked, slot, n_slots)  # those without a slot share a last one, which is cut off
-    positions = torch.zeros(n_slots + 1, dtype=torch.long, device=masked.device)
-    positions.scatter_(0, slot, torch.arange(len(masked), device=masked.device))
-    weights = (torch.arange(n_slots, device=masked.device) < masked.sum()).float()
-    return positions[:n_slots], weights
+    filled = is_mlm_applied.flatten().cumsum(0)  # slots up to each position
+    slot = torch.arange(n_slots, device=filled.device)
+    is_used = slot < filled[-1]
+    positions = torch.searchsorted(filled, slot, right=True) * is_used
+    return positions, is_used.float()
 
 
 def fill_slots(tokens, positions, weights, drawn):
-    """`tokens` (B, L) with the ids `drawn` (M,) at their positions; unused slots change nothing."""
-    spare = tokens.numel()  # they all write to one cell more, which is cut off
-    positions = torch.where(weights.bool(), positions, spare)
-    return F.pad(tokens.flatten(), (0, 1)).scatter(0, positions, drawn)[:-1].view_as(tokens)
+    """`tokens` (B, L) with the ids `drawn` (M,) at their positions, several of one position averaged to the floor of their mean.
+
+    Unused slots change nothing (pretrain_helpers.py:scatter_update, F12).
+    """
+    tokens, shape, is_used = tokens.flatten(), tokens.shape, weights.long()
+    times = torch.zeros_like(tokens).scatter_add(0, positions, is_used)
+    total = torch.zeros_like(tokens).scatter_add(0, positions, drawn * is_used)
+    return torch.where(times > 0, total // times.clamp(min=1), tokens).view(shape)
 
 
-def slot_capacity(n_tokens, mlm_probability):
-    """Slots for a batch of n_tokens: the mean number of masks and 8 standard deviations."""
+def slot_capacity(shape, mlm_probability, masking="bernoulli"):
+    """Slots that a batch of `shape` (B, L) is given: Google's fixed ones, or the mean number of masks and 8 standard deviations."""
+    if masking == "official":
+        return shape[0] * official_slots(shape[1], mlm_probability)
+    n_tokens = shape[0] * shape[1]
     mean = n_tokens * mlm_probability
     return min(n_tokens, int(mean + 8 * (mean * (1 - mlm_probability)) ** .5))
 
@@ -332,7 +407,7 @@ class ELECTRAOutput(NamedTuple):
     disc_logits: torch.Tensor     # (B, L): above 0 for "replaced"
     is_replaced: torch.Tensor     # (B, L), bool
     attention_mask: torch.Tensor  # (B, L), bool: True for tokens, False for padding
-    is_mlm_applied: torch.Tensor  # (B, L), bool
+    is_mlm_applied: torch.Tensor  # (B, L), bool, or how many slots a position has
 
     def slots(self, labels):
         """(labels (M,), weights (M,)) of the slots whose logits are here, from labels (B, L)."""
@@ -345,15 +420,17 @@ class ELECTRAModel(nn.Module):
     """Generator and discriminator with tied embeddings; one forward pass of replaced token detection.
 
     generator: ElectraForMaskedLM.   discriminator: ElectraForPreTraining, of the same vocabulary and embedding size.
-    sampling, temperature: as in `sample`.   mlm_probability: that of the masking, to fix the number of slots in advance;
-    None: as many slots as there are masks in a batch.
+    sampling, temperature: as in `sample`.   disallow_correct: never draw the original word.
+    n_slots: function of a batch's shape (B, L), which fixes the number of slots in advance; None: as many as there are masks.
     """
 
-    def __init__(self, generator, discriminator, hf_tokenizer, sampling="fp32_gumbel", temperature=1., mlm_probability=None):
+    def __init__(self, generator, discriminator, hf_tokenizer, sampling="fp32_gumbel", temperature=1., disallow_correct=False,
+                 n_slots=None):
         super().__init__()
         self.generator, self.discriminator = generator, discriminator
         self.pad_token_id = hf_tokenizer.pad_token_id
-        self.sampling, self.temperature, self.mlm_probability = sampling, temperature, mlm_probability
+        self.sampling, self.temperature, self.disallow_correct = sampling, temperature, disallow_correct
+        self.n_slots = n_slots
         self.tie_embeddings()
 
     def tie_embeddings(self):
@@ -372,15 +449,15 @@ class ELECTRAModel(nn.Module):
         position = torch.arange(masked_inputs.shape[1], device=masked_inputs.device)
         token_type_ids = ((position >= sentA_lenths[:, None]) & attention_mask).long()  # (B, L)
 
-        n_slots = int(is_mlm_applied.sum()) if self.mlm_probability is None else slot_capacity(
-            masked_inputs.numel(), self.mlm_probability)
+        n_slots = self.n_slots(masked_inputs.shape) if self.n_slots else int(is_mlm_applied.sum())
         positions, weights = masked_slots(is_mlm_applied, n_slots)  # (M,), (M,)
         mlm_gen_logits = self.generator_logits(masked_inputs, attention_mask, token_type_ids, positions)  # (M, V)
 
         with torch.no_grad():
             # [MASK] never reaches the discriminator: originals everywhere but where a word was drawn (F14).
-            originals = torch.where(is_mlm_applied, labels, masked_inputs)  # (B, L)
-            drawn = sample(mlm_gen_logits, self.sampling, self.temperature)  # (M,)
+            originals = torch.where(is_mlm_applied > 0, labels, masked_inputs)  # (B, L)
+            disallowed = originals.flatten()[positions] if self.disallow_correct else None
+            drawn = sample(mlm_gen_logits, self.sampling, self.temperature, disallowed)  # (M,)
             generated = fill_slots(originals, positions, weights, drawn)  # (B, L)
             # A word that was guessed right is an original (F17).
             is_replaced = generated != originals
@@ -396,18 +473,43 @@ class ELECTRAModel(nn.Module):
 
 
 # %% [markdown]
-# The networks of a recipe, with fresh weights. ELECTRA-Small with a vocabulary of 30,522 words has the 14,196,219 parameters
-# of the original (F27).
+# The networks of a recipe, with fresh weights, or a trained pair to go on from. ELECTRA-Small with a vocabulary of 30,522 words
+# has the 14,196,219 parameters of the original (F27).
 
 # %%
-def build_model(c, hf_tokenizer, fixed_slots=False):
-    """ELECTRAModel of a configuration, freshly initialised as Hugging Face does, normal with std .02 (D3; tiny .05).
+def build_model(c, hf_tokenizer, fixed_slots=False, pair=None):
+    """ELECTRAModel of a configuration.
 
     fixed_slots: the number of masked positions is fixed in advance, so that every batch has the same shapes.
+    pair: trained (generator, discriminator) to go on from; None: fresh ones, Hugging Face's normal(0, .02) (D3; tiny .05) or Google's.
     """
-    generator_config, discriminator_config = electra_configs(RECIPES[c.size], len(hf_tokenizer), hf_tokenizer.pad_token_id)
-    return ELECTRAModel(ElectraForMaskedLM(generator_config), ElectraForPreTraining(discriminator_config), hf_tokenizer,
-                        c.sampling, c.temperature, c.mask_prob if fixed_slots else None)
+    generator, discriminator = pair or fresh_pair(c.size, hf_tokenizer)
+    n_slots = partial(slot_capacity, mlm_probability=c.mask_prob, masking=c.masking) if fixed_slots else None
+    model = ELECTRAModel(generator, discriminator, hf_tokenizer, c.sampling, c.temperature, c.disallow_correct, n_slots)
+    if pair is None and c.initial_weights == "official":
+        initialize_officially(model, discriminator.config.initializer_range)
+    return model
+
+
+def fresh_pair(size, hf_tokenizer):
+    """(generator, discriminator) of a recipe, initialised by transformers."""
+    configs = electra_configs(RECIPES[size], len(hf_tokenizer), hf_tokenizer.pad_token_id)
+    return ElectraForMaskedLM(configs[0]), ElectraForPreTraining(configs[1])
+
+
+@torch.no_grad()
+def initialize_officially(model, std=.02):
+    """Fresh weights as Google's create_initializer gives them: a normal distribution cut at two standard deviations (F30).
+
+    Glorot uniform, which is tf.layers.dense's default, for the projections of the embeddings and the discriminator's last layer.
+    """
+    for name, parameter in model.named_parameters():
+        if parameter.dim() == 1:
+            parameter.fill_(1. if name.endswith("LayerNorm.weight") else 0.)
+        elif "embeddings_project" in name or "dense_prediction" in name:
+            nn.init.xavier_uniform_(parameter)
+        else:
+            nn.init.trunc_normal_(parameter, std=std, a=-2 * std, b=2 * std)
 
 
 # %% tags=["active-ipynb"]
@@ -498,6 +600,18 @@ def build_optimizer(model, lr, bias_correction=False):
 # ## 6. Run
 
 # %%
+def build_masking(c, hf_tokenizer):
+    """MaskedLMCallback of a configuration."""
+    special_ids, kwargs = hf_tokenizer.all_special_ids, dict(masking=mask_tokens)
+    if c.masking == "official":  # [UNK] may be masked (F9, D2)
+        special_ids = [i for i in special_ids if i != hf_tokenizer.unk_token_id]
+        kwargs = dict(masking=mask_official_slots, pad_token_index=hf_tokenizer.pad_token_id)
+    shares = dict(replace_prob=0., orginal_prob=.15) if c.electra_mask_style else dict(replace_prob=.1, orginal_prob=.1)
+    return MaskedLMCallback(hf_tokenizer.mask_token_id, special_ids, len(hf_tokenizer), for_electra=True,
+                            mlm_probability=c.mask_prob, **shares, **kwargs)
+
+
+# %%
 def pretrain(c):
     """Pretrain as a completed configuration says, and return the learner.
 
@@ -507,13 +621,11 @@ def pretrain(c):
     device = choose_device(c.device)
     run_name, folder = f"{c.base_run_name}_{c.seed}", Path("checkpoints/pretrain")
 
+    pair = load_pair(c.initial_weights, c.size, c.max_length) if is_pair(c.initial_weights) else None
     hf_tokenizer, dls = load_data(c)
     set_seed(c.seed)
-    model = build_model(c, hf_tokenizer, fixed_slots=device.type == "cuda").to(device)
-    masking = dict(replace_prob=0., orginal_prob=.15) if c.electra_mask_style else dict(replace_prob=.1, orginal_prob=.1)
-    masked_lm = MaskedLMCallback(hf_tokenizer.mask_token_id, hf_tokenizer.all_special_ids, len(hf_tokenizer), for_electra=True,
-                                 mlm_probability=c.mask_prob, **masking)
-
+    model = build_model(c, hf_tokenizer, fixed_slots=device.type == "cuda", pair=pair).to(device)
+    masked_lm = build_masking(c, hf_tokenizer)
     precision = choose_precision(c.precision, device)
     print(f"{len(dls.train_ds):,} examples for training ({c.steps * c.bs / len(dls.train_ds):.3g} epochs), "
           f"{len(dls.valid_ds) if len(dls.loaders) > 1 else 0:,} held out; "

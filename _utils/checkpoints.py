@@ -10,6 +10,7 @@ import torch
 from _utils.errors import PlainError, first_line
 
 MILESTONES = (6.25, 12.5, 25., 50., 100.)  # percent of the steps at which pretraining is saved
+PRETRAINING_KEYS = {"model", "generator_config", "discriminator_config", "tokenizer", "config"}
 
 
 def milestone_steps(steps):
@@ -58,6 +59,30 @@ def write_atomically(path, write):
         unfinished.unlink(missing_ok=True)
 
 
+class _Inert:
+    """Takes the place of fastcore's list in the optimizer that electra_pytorch saved beside its weights: read, and never used."""
+
+
+def find_checkpoint(name, folder="checkpoints/pretrain"):
+    """Path of the checkpoint `name`, in `folder` or as it stands. PlainError if there is none."""
+    for path in (Path(folder) / name, Path(name)):
+        if path.is_file():
+            return path
+    there = sorted(path.name for path in Path(folder).glob("*.pth"))
+    way_out = f"there are {', '.join(there[:8])}" if there else "none is there yet"
+    command = "python pretrain.py quickstart=True" if name.startswith("quickstart") else "python pretrain.py"
+    raise PlainError(f"there is no checkpoint {name!r} in {str(folder)!r} ({way_out}): make it with {command}, or give another.")
+
+
+def load_pretraining_checkpoint(path):
+    """The same for a checkpoint that pretrain.py wrote. PlainError for one of another kind."""
+    checkpoint = load_checkpoint(path)
+    if not isinstance(checkpoint, dict) or not PRETRAINING_KEYS <= set(checkpoint):
+        raise PlainError(f"{str(path)!r} is no checkpoint that pretrain.py wrote: take one of those in checkpoints/pretrain/, or make a "
+                         "transformers folder of it with python -m _utils.export_hf or python -m _utils.convert_tf.")
+    return checkpoint
+
+
 def load_checkpoint(path):
     """The dictionary of a checkpoint, on the CPU. It is data from strangers: nothing in it is run.
 
@@ -67,7 +92,8 @@ def load_checkpoint(path):
         raise PlainError(f"there is no checkpoint {str(path)!r}: see the names in {str(Path(path).parent)!r}, or make one with "
                          "python pretrain.py.")
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with torch.serialization.safe_globals([(_Inert, "fastcore.foundation.L")]):
+            return torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, pickle.UnpicklingError, EOFError, OSError, ValueError, KeyError) as error:
         raise PlainError(f"the checkpoint {str(path)!r} cannot be read ({first_line(error)}): it is damaged or not one of "
                          "this project's; use another.") from error

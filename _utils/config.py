@@ -109,6 +109,15 @@ def _name(optional=False):
                 says="a name without / \\ : * ? \" < > | that does not start with a dot")
 
 
+FRESH_WEIGHTS = ("huggingface", "official")
+
+
+def is_pair(initial_weights):
+    """Whether this names a trained pair: a checkpoint, a folder of two, or the hub id of a discriminator; else the weights are fresh."""
+    looks_like_one = initial_weights.endswith(".pth") or os.path.isdir(initial_weights) or "discriminator" in initial_weights
+    return looks_like_one and initial_weights not in FRESH_WEIGHTS
+
+
 # Keys and rules of Pretrain.ipynb, in the order of its first cell.
 PRETRAIN_RULES = {
     "quickstart": Rule((bool,)),
@@ -119,10 +128,14 @@ PRETRAIN_RULES = {
     "schedule": _SCHEDULE,
     "sampling": _choice("fp32_gumbel", "fp16_gumbel", "multinomial"),
     "temperature": Rule((float,), test=_is_positive, says="a number above 0"),
+    "disallow_correct": Rule((bool,)),
+    "masking": _choice("bernoulli", "official"),
     "electra_mask_style": Rule((bool,)),
     "gen_smooth_label": _smoothing(),
     "disc_smooth_label": _smoothing(),
     "size": _choice(*RECIPES),
+    "initial_weights": Rule((str,), test=lambda v: v in FRESH_WEIGHTS or is_pair(v), says="'huggingface', 'official', a checkpoint (.pth), "
+                            "a folder with generator/ and discriminator/, or the hub id of a discriminator"),
     "datas": Rule((list,), test=lambda v: bool(v) and all(isinstance(x, str) and x for x in v),
                   says="a list of corpus names or paths"),
     "encoding": Rule((str,)),
@@ -272,7 +285,7 @@ def complete(config):
     An explicit value of a derived key wins. Overridden `steps` without `warmup_steps` keep the recipe's share of warmup.
     Raises PlainError for values that contradict each other.
     """
-    config = _with_quickstart(config, QUICKSTART)
+    config = _with_pair(_with_quickstart(config, QUICKSTART))
     recipe = RECIPES[config.size]
     derived = {key: getattr(recipe, key) for key in ("bs", "lr", "max_length", "mask_prob", "steps") if config[key] is None}
     steps = derived.get("steps", config.steps)
@@ -324,6 +337,19 @@ def _with_quickstart(config, values):
     if not config.quickstart:
         return config
     return config.copy_with({key: value for key, value in values.items() if key not in config.overridden})
+
+
+def _with_pair(config):
+    """A pair to go on from brings its vocabulary; its schedule has to be said, since the recipe's is that of a whole training."""
+    if not is_pair(config.initial_weights):
+        return config
+    if "vocab" in config.overridden:
+        raise PlainError(f"initial_weights={config.initial_weights!r} brings its own vocabulary: leave vocab={config.vocab!r} out.")
+    missing = [key for key in ("lr", "steps", "warmup_steps") if config[key] is None]
+    if missing:
+        raise PlainError(f"initial_weights={config.initial_weights!r} goes on with a schedule of its own, which the recipe does not know: "
+                         f"give {', '.join(missing)} too.")
+    return config.copy_with({"vocab": config.initial_weights})
 
 
 def _check_logger(config):

@@ -2,10 +2,8 @@
 import copy
 import os
 import re
-from pathlib import Path
 from typing import NamedTuple
 
-import tokenizers
 import torch
 import xxhash
 from torch import nn
@@ -14,19 +12,23 @@ from transformers import (
     AutoModel,
     AutoTokenizer,
     ElectraConfig,
+    ElectraForMaskedLM,
     ElectraForPreTraining,
     PreTrainedTokenizerBase,
-    PreTrainedTokenizerFast,
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
-from _utils.checkpoints import load_checkpoint
+from _utils.checkpoints import find_checkpoint, load_pretraining_checkpoint
 from _utils.errors import PlainError, first_line
 from _utils.recipes import RECIPES
+from _utils.vocabulary import load_tokenizer, tokenizer_from_json
 
 # What pretrained_checkpoint=None means: Google's released models, of which the small one is ELECTRA-Small++.
 GOOGLE_MODELS = {"small": "google/electra-small-discriminator", "small++": "google/electra-small-discriminator",
                  "base": "google/electra-base-discriminator", "large": "google/electra-large-discriminator"}
+
+
+NETWORKS = {"generator": ElectraForMaskedLM, "discriminator": ElectraForPreTraining}
 
 
 class Pretrained(NamedTuple):
@@ -58,48 +60,35 @@ def load_pretrained(name, size, max_length, folder="checkpoints/pretrain"):
                          f"choose one of {', '.join(GOOGLE_MODELS)}, or give a checkpoint.")
     name = name or GOOGLE_MODELS[size]
     if name.endswith(".pth"):
-        model, hf_tokenizer = _from_checkpoint(_checkpoint_file(name, folder), size)
+        model, hf_tokenizer = _from_checkpoint(find_checkpoint(name, folder), size)
     else:
         model, hf_tokenizer = _from_transformers(name)
         _check_size(name, model.config, size)
-    positions = getattr(model.config, "max_position_embeddings", max_length)
-    if max_length > positions:
-        raise PlainError(f"max_length={max_length} is more than the {positions} positions of {name!r}: lower it.")
+    _check_length(name, model.config, max_length)
     return Pretrained(name, model, hf_tokenizer, _digest(model))
 
 
-def _checkpoint_file(name, folder):
-    for path in (Path(folder) / name, Path(name)):
-        if path.is_file():
-            return path
-    there = sorted(path.name for path in Path(folder).glob("*.pth"))
-    way_out = f"there are {', '.join(there[:8])}" if there else "none is there yet"
-    command = "python pretrain.py quickstart=True" if name.startswith("quickstart") else "python pretrain.py"
-    raise PlainError(f"there is no checkpoint {name!r} in {str(folder)!r} ({way_out}): make it with {command}, "
-                     "or give pretrained_checkpoint=NAME.")
-
-
 def _from_checkpoint(path, size):
-    checkpoint = load_checkpoint(path)
-    if not isinstance(checkpoint, dict) or not {"discriminator_config", "model", "tokenizer", "config"} <= set(checkpoint):
-        raise PlainError(f"{str(path)!r} is no checkpoint that pretrain.py wrote: finetuning starts from one of those in "
-                         "checkpoints/pretrain/, a transformers folder or a hub id.")
+    checkpoint = load_pretraining_checkpoint(path)
     made_with = checkpoint["config"].get("size")
     if made_with != size:
         raise PlainError(f"{str(path)!r} was pretrained with size={made_with}, not {size}: say size={made_with}.")
-    model = ElectraForPreTraining(ElectraConfig.from_dict(checkpoint["discriminator_config"]))
-    weights = {key.removeprefix("discriminator."): value for key, value in checkpoint["model"].items() if key.startswith("discriminator.")}
+    return network_of(checkpoint, "discriminator", path), tokenizer_from_json(checkpoint["tokenizer"])
+
+
+def network_of(checkpoint, part, path):
+    """'generator' (ElectraForMaskedLM) or 'discriminator' (ElectraForPreTraining) of a pretraining checkpoint.
+
+    path: for the PlainError about weights that do not fit.
+    """
+    network = NETWORKS[part](ElectraConfig.from_dict(checkpoint[f"{part}_config"]))
+    weights = {key.removeprefix(f"{part}."): value for key, value in checkpoint["model"].items() if key.startswith(f"{part}.")}
     try:
-        model.load_state_dict(weights)
+        network.load_state_dict(weights)
     except RuntimeError as error:
         raise PlainError(f"the weights in {str(path)!r} do not fit its own configuration ({first_line(error)}): "
                          "use another checkpoint.") from None
-    return model, tokenizer_from_json(checkpoint["tokenizer"])
-
-
-def tokenizer_from_json(text, pad_token="[PAD]"):
-    """The tokenizer in a checkpoint: what tokenizers.Tokenizer.to_str wrote, with its padding token."""
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizers.Tokenizer.from_str(text), pad_token=pad_token)
+    return network
 
 
 def _from_transformers(name):
@@ -124,6 +113,51 @@ def _from_transformers(name):
     hf_tokenizer.backend_tokenizer.no_padding()  # a saved tokenizer may bring both
     hf_tokenizer.backend_tokenizer.no_truncation()
     return model, hf_tokenizer
+
+
+def load_pair(name, size, max_length):
+    """(generator, discriminator) that were trained together: a checkpoint, a folder with both, or the hub id of the discriminator.
+
+    Raises PlainError for one that is not there, is of another size, takes fewer than max_length tokens, or is no pair.
+    """
+    if name.endswith(".pth"):
+        path = find_checkpoint(name)
+        checkpoint = load_pretraining_checkpoint(path)
+        pair = tuple(network_of(checkpoint, part, path) for part in NETWORKS)
+    else:
+        pair = tuple(_part_of_pair(name, part) for part in NETWORKS)
+    _check_pair(name, *pair, n_words=len(load_tokenizer(name)))
+    _check_size(name, pair[1].config, size)
+    _check_length(name, pair[1].config, max_length)
+    return pair
+
+
+def _part_of_pair(name, part):
+    """One network of a folder or of the hub."""
+    place = os.path.join(name, part) if os.path.isdir(name) else name.replace("discriminator", part)
+    try:
+        return NETWORKS[part].from_pretrained(place, dtype=torch.float32)
+    except Exception as error:  # a dozen kinds, from the hub and from the files; the way out is the same
+        raise PlainError(f"the {part} {place!r} could not be loaded ({first_line(error)}): give as initial_weights a checkpoint, a folder "
+                         "with generator/ and discriminator/, or a hub id such as google/electra-small-discriminator.") from error
+
+
+def _check_pair(name, generator, discriminator, n_words):
+    """PlainError unless both have the same embeddings, as networks that were trained together do (F24), with a row for every word."""
+    ours, theirs = (network.electra.embeddings.state_dict() for network in (generator, discriminator))
+    differing = next((key for key in ours if key not in theirs or not torch.equal(ours[key], theirs[key])), None)
+    if differing:
+        raise PlainError(f"the networks of {name!r} were not trained together: their {differing} differ; give a generator and a "
+                         "discriminator of one training.")
+    if n_words > generator.config.vocab_size:
+        raise PlainError(f"the tokenizer of {name!r} has {n_words} words, and its networks {generator.config.vocab_size}: "
+                         "give it the tokenizer that it was trained with.")
+
+
+def _check_length(name, config, max_length):
+    positions = getattr(config, "max_position_embeddings", max_length)
+    if max_length > positions:
+        raise PlainError(f"max_length={max_length} is more than the {positions} positions of {name!r}: lower it.")
 
 
 def _check_size(name, config, size):

@@ -4,6 +4,7 @@ Sources: the paper's appendix and Google's configure_pretraining.py (F24-F31); s
 rates of finetuning are the paper's; Google's code has 1e-4 for small too unless told otherwise (F40).
 Nothing is fetched to build a model: `electra_configs` makes both configurations from the row.
 """
+import itertools
 from dataclasses import dataclass
 
 from transformers import ElectraConfig
@@ -41,6 +42,9 @@ RECIPES = {
     "tiny":    Recipe(2,     128,   2,    512,    128,   1/4,  32,    .15,  64,       3_000,    300, 3e-4, 1e-3, .8, 128, .05),
 }
 
+# Of every ELECTRA of Google (F23, F29).
+_SHARED = dict(layer_norm_eps=1e-12, hidden_dropout_prob=.1, attention_probs_dropout_prob=.1, hidden_act="gelu")
+
 
 def electra_configs(recipe, vocab_size, pad_token_id=0):
     """Configurations of the generator and the discriminator of a recipe (F24-F29), as transformers.ElectraConfig.
@@ -50,10 +54,32 @@ def electra_configs(recipe, vocab_size, pad_token_id=0):
     """
     width = round(recipe.hidden * recipe.generator_size)
     shared = dict(vocab_size=vocab_size, pad_token_id=pad_token_id, embedding_size=recipe.embedding,
-                  num_hidden_layers=recipe.layers, max_position_embeddings=512, type_vocab_size=2, layer_norm_eps=1e-12,
-                  hidden_dropout_prob=.1, attention_probs_dropout_prob=.1, hidden_act="gelu",
-                  initializer_range=recipe.initializer_range)
+                  num_hidden_layers=recipe.layers, max_position_embeddings=512, type_vocab_size=2,
+                  initializer_range=recipe.initializer_range, **_SHARED)
     generator = ElectraConfig(hidden_size=width, num_attention_heads=max(1, width // 64), intermediate_size=4 * width, **shared)
     discriminator = ElectraConfig(hidden_size=recipe.hidden, num_attention_heads=recipe.heads,
                                   intermediate_size=recipe.intermediate, **shared)
     return generator, discriminator
+
+
+def config_from_shapes(shape_of, heads=None):
+    """ElectraConfig of trained weights, told from their shapes.
+
+    shape_of: the name of a parameter of ElectraForMaskedLM or ElectraForPreTraining -> its shape, None where it is not there.
+    heads: 64 wide each, as in all models of Google, unless given. What leaves no trace in shapes is as in `electra_configs`.
+    Raises KeyError with the name of a parameter that is missing.
+    """
+    def known(name):
+        shape = shape_of(f"electra.{name}")
+        if shape is None:
+            raise KeyError(f"electra.{name}")
+        return shape
+
+    words, width = known("embeddings.word_embeddings.weight")
+    hidden = known("encoder.layer.0.attention.self.query.weight")[0]
+    layers = next(i for i in itertools.count() if shape_of(f"electra.encoder.layer.{i}.attention.self.query.weight") is None)
+    return ElectraConfig(
+        vocab_size=words, embedding_size=width, hidden_size=hidden, num_hidden_layers=layers,
+        intermediate_size=known("encoder.layer.0.intermediate.dense.weight")[0], num_attention_heads=heads or max(1, hidden // 64),
+        max_position_embeddings=known("embeddings.position_embeddings.weight")[0],
+        type_vocab_size=known("embeddings.token_type_embeddings.weight")[0], **_SHARED)

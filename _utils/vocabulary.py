@@ -1,31 +1,37 @@
-"""The WordPiece vocabulary: from the hub, from a vocab.txt or a tokenizer's folder, or trained on the text itself."""
+"""The WordPiece vocabulary: from the hub, a vocab.txt, a tokenizer's folder or a checkpoint, or trained on the text itself."""
 import os
 from collections import Counter
 from pathlib import Path
 
 import tokenizers
 import xxhash
-from transformers import AutoTokenizer, BertTokenizer
+from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
 
+from _utils.checkpoints import find_checkpoint, load_pretraining_checkpoint
 from _utils.errors import PlainError, first_line
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_ROLES = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL_TOKENS))
 # A vocabulary is trained on at most this many characters, taken evenly from the whole text: more does not change it much.
 TRAINING_CHARACTERS = 100_000_000
 _TRAINING_VERSION = 1  # raise it whenever the same text would give other words
 
 
 def load_tokenizer(vocab, corpora=(), cache_dir="datasets"):
-    """The tokenizer that `vocab` means: a path (vocab.txt or folder), a number of words to train on `corpora`, or a hub id.
+    """The tokenizer that `vocab` means: a path (vocab.txt, folder, or one of a pair), a checkpoint, a number of words to train on
+    `corpora`, or a hub id.
 
     Raises PlainError for a file that is no vocabulary, one without a special token, or a hub that cannot be reached.
     """
     if isinstance(vocab, int):
         tokenizer = from_vocab_file(_trained_vocab_file(vocab, corpora, Path(cache_dir)))
+    elif vocab.endswith(".pth"):
+        tokenizer = tokenizer_from_json(load_pretraining_checkpoint(find_checkpoint(vocab))["tokenizer"])
     elif os.path.isfile(vocab):
         tokenizer = from_vocab_file(vocab)
     else:
-        tokenizer = _from_pretrained(vocab)
+        part = os.path.join(vocab, "discriminator")
+        tokenizer = _from_pretrained(part if os.path.isdir(part) else vocab)
     _check_special_tokens(tokenizer.get_vocab(), vocab)
     return tokenizer
 
@@ -56,6 +62,21 @@ def tokenizer_of_words(words, name="vocabulary"):
     _check_special_tokens(ids, name)
     cased = any(word != word.lower() for word in words if word not in SPECIAL_TOKENS)
     return BertTokenizer(vocab=ids, do_lower_case=not cased)
+
+
+def tokenizer_from_json(text, pad_token="[PAD]"):
+    """The tokenizer in a checkpoint: what tokenizers.Tokenizer.to_str wrote, with its padding token and those of SPECIAL_TOKENS it has.
+
+    A BertTokenizer where it is one, which programs know that do not know a tokenizers.Tokenizer.
+    """
+    backend = tokenizers.Tokenizer.from_str(text)
+    words = backend.get_vocab()
+    if set(SPECIAL_TOKENS) <= set(words):
+        bert = tokenizer_of_words(sorted(words, key=words.get))
+        if bert.backend_tokenizer.to_str() == backend.to_str():
+            return bert
+    roles = {role: token for role, token in _ROLES.items() if backend.token_to_id(token) is not None}
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **{**roles, "pad_token": pad_token})
 
 
 def _from_pretrained(name):

@@ -58,9 +58,11 @@ def test_slots_hold_the_masked_positions_in_order(n_slots):
 
 def test_capacity_is_never_too_small_in_practice():
     torch.manual_seed(0)
-    for n, p in [(64, .15), (4096, .15), (16384, .25)]:
+    for shape, p in [((1, 64), .15), ((32, 128), .15), ((128, 128), .25)]:
+        n = shape[0] * shape[1]
         counts = torch.distributions.Binomial(n, torch.tensor(p)).sample((10_000,))
-        assert counts.max() <= slot_capacity(n, p) <= n
+        assert counts.max() <= slot_capacity(shape, p) <= n
+    assert slot_capacity((128, 128), .15, "official") == 128 * 19
 
 
 @pytest.mark.parametrize("sampling", ["fp32_gumbel", "fp16_gumbel", "multinomial"])

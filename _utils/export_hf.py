@@ -1,0 +1,199 @@
+"""Our checkpoints as transformers folders: `python -m _utils.export_hf CKPT OUT_DIR`.
+
+Of a pretraining checkpoint OUT_DIR gets `discriminator` (ElectraForPreTraining) and `generator` (ElectraForMaskedLM), of a finetuned
+one `classifier` (ElectraForSequenceClassification): safetensors, configuration, tokenizer, and a model card that says what made it.
+Either loads into any ELECTRA class with from_pretrained; a head that it does not have is freshly made there.
+
+A checkpoint that electra_pytorch wrote is exported too, if --vocab gives the vocab.txt it was trained with: it holds weights only.
+Its sizes are told from the shapes, heads taken to be 64 wide as in all its sizes. The generator's LayerNorm behind the last layer
+had eps 1e-5 there (D4), 1e-12 here, which changes its logits in the third decimal.
+"""
+import argparse
+import contextlib
+import json
+import os
+import re
+import shutil
+import tempfile
+from pathlib import Path
+
+import torch
+import transformers
+from transformers import ElectraForSequenceClassification
+
+from _utils.checkpoints import PRETRAINING_KEYS, load_checkpoint
+from _utils.encoders import NETWORKS, network_of
+from _utils.errors import PlainError, print_plain_errors
+from _utils.glue_tasks import TASKS
+from _utils.recipes import config_from_shapes
+from _utils.run_logging import read_metrics
+from _utils.vocabulary import from_vocab_file, tokenizer_from_json
+
+
+@contextlib.contextmanager
+def new_folder(path):
+    """A folder to write in, which appears under `path` when the block ends well, and not at all otherwise.
+
+    Raises PlainError, before anything is written, if something is there already.
+    """
+    path = Path(path)
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise PlainError(f"{str(path)!r} is there already: give an empty or a new folder.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".unfinished", dir=path.parent))
+    try:
+        yield unfinished
+        for made in (unfinished, *unfinished.rglob("*")):  # safetensors and mkdtemp make what only the user may read
+            made.chmod((0o777 if made.is_dir() else 0o666) & ~_umask())
+        os.replace(unfinished, path)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _umask():
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def save_network(network, hf_tokenizer, folder, text):
+    """Write a network as safetensors with its configuration, the tokenizer unless it is None, and `text` as model card."""
+    network.save_pretrained(folder)
+    if hf_tokenizer is not None:
+        hf_tokenizer.model_max_length = network.config.max_position_embeddings
+        hf_tokenizer.save_pretrained(folder)
+    (Path(folder) / "README.md").write_text(text, encoding="utf-8")
+
+
+def card(network, title, made_by):
+    """A model card: what the network is, how to load it, and `made_by`, a dictionary."""
+    name, config = type(network).__name__, network.config
+    parameters = sum(parameter.numel() for parameter in network.parameters())
+    return f"""---
+library_name: transformers
+tags:
+- electra
+---
+# {title}
+
+{parameters:,} parameters: {config.num_hidden_layers} layers x {config.hidden_size}, {config.num_attention_heads} heads, vocabulary of \
+{config.vocab_size:,}. Pretrained by replaced token detection ([ELECTRA](https://arxiv.org/abs/2003.10555)).
+
+```python
+from transformers import AutoTokenizer, {name}
+
+model = {name}.from_pretrained("PATH")
+tokenizer = AutoTokenizer.from_pretrained("PATH")
+```
+
+What made it:
+
+```json
+{json.dumps(made_by, indent=1)}
+```
+"""
+
+
+def export_pretrained(checkpoint, path, folder):
+    """Write `discriminator` and `generator` of a pretraining checkpoint, the content of the file `path`, into `folder`."""
+    hf_tokenizer = tokenizer_from_json(checkpoint["tokenizer"])
+    made_by = {key: checkpoint[key] for key in ("step", "config", "versions") if key in checkpoint}
+    if measured := held_out_measures(path, checkpoint.get("step")):
+        made_by["measured on held-out text"] = measured
+    size = checkpoint["config"].get("size", "")
+    for part in NETWORKS:
+        network = network_of(checkpoint, part, path)
+        save_network(network, hf_tokenizer, folder / part, card(network, f"ELECTRA {size} {part}", made_by))
+
+
+def held_out_measures(path, step):
+    """What the run of a checkpoint measured at its step, as its metrics.jsonl has it; None where it does not lie beside."""
+    metrics = Path(re.sub(r"_[\d.]+%\.pth$", "", str(path))) / "metrics.jsonl"
+    if not metrics.is_file():
+        return None
+    return next((row for row in read_metrics(metrics, "held_out") if row["step"] == step), None)
+
+
+def export_finetuned(checkpoint, path, folder):
+    """Write `classifier` of a finetuned checkpoint into `folder`; its logits are those of our one-layer head.
+
+    transformers' head is dense, GELU, output layer. Since gelu(x) - gelu(-x) = x, its first rows W and -W with an output layer of 1 and
+    -1 give W x exactly.
+    """
+    from finetune import load_finetuned  # whose imports take seconds
+    model, hf_tokenizer, row = load_finetuned(path)
+    if row["settings"]["wsc_trick"]:
+        raise PlainError(f"{str(path)!r} was trained with the WSC trick, which no class of transformers computes: take another run.")
+    task, config = TASKS[row["task"]], model.base_model.config
+    if config.model_type != "electra":
+        raise PlainError(f"{str(path)!r} is a {config.model_type} model, and transformers' head for it cannot compute what ours does: "
+                         "use it with python -m _utils.predict.")
+    ours = model.classifier
+    n, labels = ours.out_features, task.labels or ("score",)
+    config.update({"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)},
+                   "problem_type": "regression" if task.is_regression else "single_label_classification"})
+    exported = ElectraForSequenceClassification(config)
+    exported.electra.load_state_dict(model.base_model.state_dict())
+    head = exported.classifier
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.zero_()
+        head.dense.weight[:n], head.dense.weight[n:2 * n] = ours.weight, -ours.weight
+        head.out_proj.weight[:, :n], head.out_proj.weight[:, n:2 * n] = torch.eye(n), -torch.eye(n)
+        head.out_proj.bias.copy_(ours.bias)
+    save_network(exported, hf_tokenizer, folder / "classifier",
+                 card(exported, f"ELECTRA finetuned on {task.title}", {"run": row, "versions": checkpoint["versions"]}))
+
+
+def adopt_electra_pytorch(checkpoint, path, vocab):
+    """What electra_pytorch's learner saved, {'model': weights, 'opt': ...}, in the form of our own checkpoints.
+
+    Its names are those of transformers 3.3.1: today's, and a buffer `position_ids` that today's do not save.
+    """
+    if vocab is None:
+        raise PlainError(f"{str(path)!r} is a checkpoint of electra_pytorch, which has no vocabulary in it: give --vocab PATH/vocab.txt, "
+                         "that of google/electra-small-discriminator if it was not changed.")
+    hf_tokenizer = from_vocab_file(vocab)
+    weights = {name: value for name, value in checkpoint["model"].items() if not name.endswith("embeddings.position_ids")}
+    configs = {}
+    for part in NETWORKS:
+        shapes = {name.removeprefix(f"{part}."): value.shape for name, value in weights.items() if name.startswith(f"{part}.")}
+        configs[f"{part}_config"] = config_from_shapes(shapes.get).to_dict()
+    n_words = configs["discriminator_config"]["vocab_size"]
+    if len(hf_tokenizer) != n_words:
+        raise PlainError(f"{vocab} has {len(hf_tokenizer)} words, and {str(path)!r} {n_words}: give the one that it was trained with.")
+    return {"model": weights, **configs, "tokenizer": hf_tokenizer.backend_tokenizer.to_str(), "config": {"made by": "electra_pytorch"}}
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="python -m _utils.export_hf", description=__doc__.split("\n")[0])
+    parser.add_argument("checkpoint", metavar="CKPT")
+    parser.add_argument("out_dir", metavar="OUT_DIR")
+    parser.add_argument("--vocab", metavar="VOCAB_TXT", help="of a checkpoint of electra_pytorch")
+    given = parser.parse_args(arguments)
+    transformers.utils.logging.disable_progress_bar()
+    with new_folder(given.out_dir) as folder:
+        export(load_checkpoint(given.checkpoint), given.checkpoint, folder, given.vocab)
+    print(*sorted(map(str, Path(given.out_dir).iterdir())), sep="\n")
+
+
+def export(checkpoint, path, folder, vocab=None):
+    """Write a checkpoint of any kind, the content of the file `path`, into `folder`. PlainError for one of another program."""
+    keys = set(checkpoint) if isinstance(checkpoint, dict) else set()
+    is_theirs = "model" in keys and "tokenizer" not in keys and any(name.startswith("generator.electra.") for name in checkpoint["model"])
+    if is_theirs:
+        export_pretrained(adopt_electra_pytorch(checkpoint, path, vocab), path, folder)
+    elif vocab is not None:
+        raise PlainError(f"{str(path)!r} has its own vocabulary: leave --vocab out.")
+    elif PRETRAINING_KEYS <= keys:
+        export_pretrained(checkpoint, path, folder)
+    elif {"encoder_config", "run"} <= keys:
+        export_finetuned(checkpoint, path, folder)
+    else:
+        raise PlainError(f"{str(path)!r} is a checkpoint of another program: export_hf takes those of pretrain.py, finetune.py and "
+                         "electra_pytorch.")
+
+
+if __name__ == "__main__":
+    print_plain_errors()
+    main()

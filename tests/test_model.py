@@ -5,6 +5,8 @@ from functools import partial
 
 import pytest
 import torch
+from torch import distributed
+from torch.nn.parallel import DistributedDataParallel
 from transformers import ElectraForMaskedLM, ElectraForPreTraining
 
 from _utils.optim import decay_groups
@@ -66,6 +68,22 @@ def test_tying_survives_construction_loading_moving_and_copying():
     assert_tied(other)
     assert_tied(other.to(torch.float64))
     assert_tied(copy.deepcopy(other))
+
+
+def test_tying_survives_wrapping_for_several_processes(batch, tmp_path):
+    _, x = batch
+    torch.manual_seed(0)
+    plain = build("tiny", 100, temperature=1e-4).eval()
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        wrapped = DistributedDataParallel(copy.deepcopy(plain))
+        assert_tied(wrapped.module)
+        for model in (plain, wrapped):
+            ELECTRALoss()(model(*x), x[3]).backward()
+    finally:
+        distributed.destroy_process_group()
+    for ours, theirs in zip(plain.parameters(), wrapped.module.parameters()):
+        torch.testing.assert_close(ours.grad, theirs.grad)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@ import json
 import math
 import random
 import re
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ import pretrain
 from _utils.checkpoints import load_checkpoint, milestone_steps, write_atomically
 from _utils.config import complete
 from _utils.errors import PlainError
+from _utils.export_hf import main as export_hf
 from _utils.pretraining_metrics import PretrainingMetrics
 from _utils.run_logging import read_metrics
 from _utils.training import choose_device
@@ -35,8 +37,8 @@ def workplace(tmp_path, monkeypatch, small_tokenizer):
     return tmp_path
 
 
-def run(*overrides):
-    base = ["size=tiny", "datas=text.txt", "vocab=vocab.txt", "base_run_name=mini", "seed=5", "steps=16", "bs=8", "max_length=32",
+def run(*overrides, vocab="vocab=vocab.txt"):
+    base = ["size=tiny", "datas=text.txt", *filter(None, [vocab]), "base_run_name=mini", "seed=5", "steps=16", "bs=8", "max_length=32",
             "num_workers=0", "logger=None", "device=cpu"]
     return pretrain.pretrain(complete(pretrain.c.override([*base, *overrides])))
 
@@ -146,9 +148,9 @@ def without_dropout(build_model):
     return build
 
 
-@pytest.mark.parametrize("micro_batch", [1, 2, 4])
-def test_micro_batches_have_the_gradients_of_the_full_batch(workplace, micro_batch):
-    full, parts = first_gradients(), first_gradients(f"micro_batch={micro_batch}")
+@pytest.mark.parametrize("micro_batch, masking", [(1, "bernoulli"), (2, "bernoulli"), (4, "bernoulli"), (2, "official")])
+def test_micro_batches_have_the_gradients_of_the_full_batch(workplace, micro_batch, masking):
+    full, parts = first_gradients(f"masking={masking}"), first_gradients(f"masking={masking}", f"micro_batch={micro_batch}")
     for a, b in zip(full, parts):
         torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-3)
 
@@ -157,7 +159,8 @@ def test_micro_batches_have_the_gradients_of_the_full_batch(workplace, micro_bat
     ["precision=bf16"], ["precision=fp16"], ["schedule=one_cycle"], ["schedule=adjusted_one_cycle"], ["schedule=separate_linear"],
     ["sampling=fp16_gumbel"], ["sampling=multinomial", "temperature=2"], ["electra_mask_style=False"], ["adam_bias_correction=True"],
     ["gen_smooth_label=True", "disc_smooth_label=.05"], ["micro_batch=4"], ["mask_prob=.3", "lr=1e-4", "warmup_steps=2"],
-    ["num_workers=2"], ["size=tiny", "vocab=300"],
+    ["num_workers=2"], ["size=tiny", "vocab=300"], ["masking=official"], ["masking=official", "electra_mask_style=False", "micro_batch=2"],
+    ["disallow_correct=True"], ["initial_weights=official"],
 ], ids=" ".join)
 def test_every_option_trains(workplace, overrides):
     run("steps=8", *overrides)
@@ -174,8 +177,46 @@ def test_options_change_the_numbers(workplace):
     losses = [last_loss(*overrides) for overrides in (
         [], ["electra_mask_style=False"], ["sampling=multinomial"], ["sampling=fp16_gumbel"], ["temperature=.5"],
         ["adam_bias_correction=True"], ["schedule=one_cycle"], ["schedule=separate_linear"], ["gen_smooth_label=True"],
-        ["disc_smooth_label=True"], ["precision=bf16"], ["mask_prob=.3"], ["warmup_steps=3"], ["clean=True"])]
+        ["disc_smooth_label=True"], ["precision=bf16"], ["mask_prob=.3"], ["warmup_steps=3"], ["clean=True"],
+        ["masking=official"], ["masking=official", "electra_mask_style=False"], ["initial_weights=official"])]
     assert len(set(losses)) == len(losses)
+    assert run("steps=1", "disallow_correct=True").model.disallow_correct  # too rare in such a run to change a loss
+
+
+@pytest.fixture
+def pairs(workplace):
+    """A finished run's checkpoint, the folder it was exported to, and its model."""
+    learn = run("base_run_name=first", "steps=4")
+    export_hf(["checkpoints/pretrain/first_5_100.0%.pth", "pair"])
+    return {"checkpoint": "first_5_100.0%.pth", "folder": "pair"}, learn.model.state_dict()
+
+
+@pytest.mark.parametrize("kind", ["checkpoint", "folder"])
+def test_pretraining_goes_on_from_a_pair_with_a_schedule_of_its_own(pairs, kind):
+    names, weights = pairs
+    learn = run(f"initial_weights={names[kind]}", "steps=1", "lr=1e-3", "warmup_steps=1", vocab=None)  # its only step has lr 0
+    model = learn.model
+    assert all(value.equal(weights[name]) for name, value in model.state_dict().items())
+    assert model.discriminator.electra.embeddings is model.generator.electra.embeddings
+    assert model.generator.generator_lm_head.weight is model.generator.electra.embeddings.word_embeddings.weight
+    run(f"initial_weights={names[kind]}", "steps=6", "lr=1e-3", "warmup_steps=2", vocab=None)
+    assert [row["lr"] for row in metrics()] == pytest.approx([0, 1e-3 / 2 * 5 / 6, 1e-3 * 4 / 6, 1e-3 * 3 / 6, 1e-3 * 2 / 6, 1e-3 / 6])
+    fresh_loss = metrics(name="first_5")[0]["loss"]
+    assert metrics()[0]["loss"] < fresh_loss and load_checkpoint("checkpoints/pretrain/mini_5_100.0%.pth")["step"] == 6
+
+
+@pytest.mark.parametrize("overrides, named", [
+    (["initial_weights=pair"], "give lr, warmup_steps too"),
+    (["initial_weights=pair", "lr=1e-3", "warmup_steps=1", "vocab=vocab.txt"], "leave vocab='vocab.txt' out"),
+    (["initial_weights=pair", "lr=1e-3", "warmup_steps=1", "size=small"], "say size=tiny"),
+    (["initial_weights=none.pth", "lr=1e-3", "warmup_steps=1"], "there is no checkpoint 'none.pth'"),
+    (["initial_weights=oficial"], "'huggingface', 'official'"),
+])
+def test_a_pair_that_does_not_fit_is_told_before_the_long_work(pairs, overrides, named):
+    shutil.rmtree("datasets")
+    with pytest.raises(PlainError, match=named):
+        run(*overrides, vocab=None)
+    assert not Path("datasets").exists() and not Path("checkpoints/pretrain/mini_5").exists()
 
 
 def test_momentum_follows_the_one_cycle_schedule(workplace):

@@ -54,6 +54,18 @@ def test_layernorm_eps_is_that_of_the_original_everywhere():
     assert len(norms) == 50 and {norm.eps for norm in norms} == {1e-12}  # F29
 
 
+def test_dropout_is_a_tenth_in_both_networks_and_not_in_their_heads():
+    with torch.device("meta"):
+        model = build("small")
+    for network, heads in ((model.generator, ["generator_predictions", "generator_lm_head"]),
+                           (model.discriminator, ["discriminator_predictions"])):
+        config = network.config
+        assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (.1, .1)
+        found = [name for name, module in network.named_modules() if isinstance(module, torch.nn.Dropout)]
+        assert len(found) == 1 + 3 * 12 and all(network.get_submodule(name).p == .1 for name in found)  # F23
+        assert not any(name.startswith(head) for name in found for head in heads)
+
+
 def assert_tied(model):
     assert model.discriminator.electra.embeddings is model.generator.electra.embeddings
     words = model.generator.electra.embeddings.word_embeddings.weight

@@ -89,14 +89,17 @@ def test_several_sources_are_mixed(workplace):
     assert len(metrics()) == 2
 
 
-def test_the_readmes_lines_load_a_checkpoint(workplace, repo):
+def test_the_readmes_lines_export_and_load_a_checkpoint(workplace, repo):
     learn = run("base_run_name=quickstart", "seed=11081", "steps=1")
-    [lines] = re.findall(r"```python\n(.*?)```", (repo / "README.md").read_text(), re.S)
+    readme = (repo / "README.md").read_text()
+    [command] = re.findall(r"```bash\npython -m _utils.export_hf (.*)\n```", readme)
+    export_hf(command.split())
+    [lines] = re.findall(r"```python\n(.*?)```", readme, re.S)
     found = {}
     exec(lines, found)
     weight = lambda electra: electra.encoder.layer[0].output.dense.weight
     assert weight(found["encoder"]).equal(weight(learn.model.discriminator.electra))
-    assert found["tokenizer"].encode("the text").tokens == ["[CLS]", "the", "text", "[SEP]"]
+    assert found["tokenizer"].tokenize("the text") == ["the", "text"] and found["tokenizer"]("the")["input_ids"][0] == 2
 
 
 def test_the_same_command_gives_the_same_weights_and_keeps_the_earlier_run(workplace, capsys):

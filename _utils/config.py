@@ -296,6 +296,9 @@ def complete(config):
     config = config.copy_with(derived)
     if config.warmup_steps > config.steps:
         raise PlainError(f"warmup_steps={config.warmup_steps} is more than steps={config.steps}: lower it or leave it out.")
+    if config.masking == "official" and (config.mask_prob + .005) * config.max_length < 1:
+        raise PlainError(f"mask_prob={config.mask_prob} leaves no mask in max_length={config.max_length} with masking='official': raise "
+                         "one of them.")
     if config.micro_batch is not None and config.bs % config.micro_batch:
         raise PlainError(f"micro_batch={config.micro_batch} does not divide bs={config.bs}: choose a divisor of it.")
     if isinstance(config.vocab, str) and config.vocab.endswith(".txt") and not os.path.isfile(config.vocab):

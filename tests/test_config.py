@@ -174,6 +174,10 @@ def test_a_seed_is_drawn_for_none_and_kept_otherwise():
     (["micro_batch=32", "bs=16"], ["micro_batch=32", "bs=16"]),
     (["warmup_steps=2000", "steps=1000"], ["warmup_steps=2000", "steps=1000"]),
     (["size=tiny", "warmup_steps=3001"], ["warmup_steps=3001", "steps=3000"]),
+    (["masking=official", "mask_prob=.05", "max_length=16"], ["mask_prob=0.05", "max_length=16"]),
+    (["initial_weights=x.pth", "steps=9"], ["initial_weights='x.pth'", "give lr, warmup_steps"]),
+    (["initial_weights=google/electra-small-discriminator", "lr=1e-4", "steps=9", "warmup_steps=2", "vocab=9000"],
+     ["initial_weights=", "vocab=9000"]),
 ])
 def test_values_that_contradict_each_other_are_both_named(arguments, named):
     with pytest.raises(PlainError) as error:

@@ -66,7 +66,7 @@ c = MyConfig({
     "sampling": "fp32_gumbel",
     # Divides the generator's logits before drawing: below 1 likelier words, above 1 stranger ones.
     "temperature": 1.0,
-    # True: the generator never puts in the original word, so that every drawn word counts as replaced (F15).
+    # True: the generator never draws the original word (F15).
     "disallow_correct": False,
     # 'bernoulli': a coin for each token, as electra_pytorch (D1). 'official': Google's fixed number of masks per example, drawn
     # with replacement, [UNK] among them; where two words are drawn for one position, their ids are averaged (F7-F12, F19).
@@ -220,8 +220,8 @@ def mask_tokens(inputs, mask_token_index, vocab_size, special_token_indices, mlm
 
 
 def is_one_of(inputs, ids):
-    """Which of `inputs` (B, L) are in the list `ids`; bool, (B, L)."""
-    return torch.isin(inputs, torch.tensor(list(ids), device=inputs.device))
+    """Which of `inputs` (B, L) are in the list `ids`; bool, (B, L). Nothing is copied to the device, which would wait for it."""
+    return torch.stack([inputs == i for i in ids]).any(0)
 
 
 def hide(inputs, shows_mask, shows_random, mask_token_index, vocab_size):
@@ -246,17 +246,18 @@ def hide(inputs, shows_mask, shows_random, mask_token_index, vocab_size):
 # assert not is_mlm_applied[~maskable].any() and (masked_inputs[~is_mlm_applied] == input_ids[~is_mlm_applied]).all()
 
 # %% [markdown]
-# With `masking='official'` it is Google's: each example has as many *slots* as 15 % of its tokens, [CLS] and [SEP] counted, and the
-# position of each is drawn anew from all of them. So a position may be drawn twice, and in three of four full examples one is (F8).
-# It counts twice in the generator's loss, and gets two words of it.
+# With `masking='official'` it is Google's: each example has a fixed number of *slots*, 15 % of its tokens with [CLS] and [SEP] counted, and
+# the position of each slot is drawn anew from all words. So a position may be drawn twice, as happens in three of four full examples
+# (F8). It then counts twice in the generator's loss, and two words are drawn for it.
 
 # %%
 def mask_official_slots(inputs, mask_token_index, vocab_size, special_token_indices, mlm_probability=.15, replace_prob=0.,
                         orginal_prob=.15, ignore_index=-100, pad_token_index=0):
-    """Choose tokens as Google's pretrain_helpers.py:mask does (F7-F11); arguments and results as in `mask_tokens`, but
+    """Choose tokens as Google's pretrain_helpers.py:mask does (F7-F11), whose shares of replaced and kept ones are the defaults here.
 
-    is_mlm_applied counts how often a position was drawn. special_token_indices: Google's are [PAD], [CLS], [SEP] and [MASK], not
-    [UNK]. Each slot has a fate of its own; of a position drawn twice one that shows [MASK] wins.
+    Arguments and results as in `mask_tokens`, except that is_mlm_applied counts how often a position was drawn.
+    special_token_indices: Google's are [PAD], [CLS], [SEP] and [MASK], not [UNK]. Each slot has a fate of its own; at a position that
+    was drawn twice a slot that shows [MASK] wins.
     """
     n_slots = official_slots(inputs.shape[1], mlm_probability)
     candidates = ~is_one_of(inputs, special_token_indices)  # (B, L)
@@ -285,8 +286,8 @@ def official_slots(length, mlm_probability):
 # %% tags=["active-ipynb"]
 # without_unk = [i for i in special_ids if i != hf_tokenizer.unk_token_id]
 # _, _, times_drawn = mask_official_slots(input_ids, hf_tokenizer.mask_token_id, len(hf_tokenizer), without_unk)
-# n_tokens = (input_ids != hf_tokenizer.pad_token_id).sum(1)
-# assert (times_drawn.sum(1) == (n_tokens * .15).round()).all()  # 15 % of every example, no more and no less
+# wanted = ((input_ids != hf_tokenizer.pad_token_id).sum(1) * .15).round()
+# assert (times_drawn.sum(1) == wanted.clamp(1, official_slots(input_ids.shape[1], .15))).all()
 # print(f"official slots: {times_drawn.sum()} in {len(input_ids)} examples, {(times_drawn > 0).sum()} positions, "
 #       f"{(times_drawn > 1).sum()} of them drawn more than once")
 

@@ -59,10 +59,6 @@ def write_atomically(path, write):
         unfinished.unlink(missing_ok=True)
 
 
-class _Inert:
-    """Takes the place of fastcore's list in the optimizer that electra_pytorch saved beside its weights: read, and never used."""
-
-
 def find_checkpoint(name, folder="checkpoints/pretrain"):
     """Path of the checkpoint `name`, in `folder` or as it stands. PlainError if there is none."""
     for path in (Path(folder) / name, Path(name)):
@@ -75,12 +71,16 @@ def find_checkpoint(name, folder="checkpoints/pretrain"):
 
 
 def load_pretraining_checkpoint(path):
-    """The same for a checkpoint that pretrain.py wrote. PlainError for one of another kind."""
+    """The dictionary of a checkpoint that pretrain.py wrote, as `load_checkpoint`. PlainError for one of another kind."""
     checkpoint = load_checkpoint(path)
     if not isinstance(checkpoint, dict) or not PRETRAINING_KEYS <= set(checkpoint):
         raise PlainError(f"{str(path)!r} is no checkpoint that pretrain.py wrote: take one of those in checkpoints/pretrain/, or make a "
                          "transformers folder of it with python -m _utils.export_hf or python -m _utils.convert_tf.")
     return checkpoint
+
+
+class _Inert:
+    """Takes the place of fastcore's list in the optimizer that electra_pytorch saved beside its weights: read, and never used."""
 
 
 def load_checkpoint(path):

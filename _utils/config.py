@@ -7,6 +7,7 @@ import difflib
 import importlib.util
 import os
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -303,6 +304,7 @@ def complete(config):
         raise PlainError(f"micro_batch={config.micro_batch} does not divide bs={config.bs}: choose a divisor of it.")
     if isinstance(config.vocab, str) and config.vocab.endswith(".txt") and not os.path.isfile(config.vocab):
         raise PlainError(f"vocab={config.vocab!r}: there is no such file.")
+    _check_start(config)
     _check_logger(config)
     return config
 
@@ -353,6 +355,14 @@ def _with_pair(config):
         raise PlainError(f"initial_weights={config.initial_weights!r} goes on with a schedule of its own, which the recipe does not know: "
                          f"give {', '.join(missing)} too.")
     return config.copy_with({"vocab": config.initial_weights})
+
+
+def _check_start(config):
+    """A run must not go on from a checkpoint of its own name, which it would move aside."""
+    run_name = f"{config.base_run_name}_{config.seed}"
+    if re.fullmatch(re.escape(run_name) + r"_[\d.]+%\.pth", os.path.basename(config.initial_weights)):
+        raise PlainError(f"initial_weights={config.initial_weights!r} is of the run {run_name}, as this one would be called: give another "
+                         "base_run_name.")
 
 
 def _check_logger(config):

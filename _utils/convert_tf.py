@@ -37,7 +37,7 @@ class Names:
     """
 
     def __init__(self, part, there):
-        own = part == "generator"
+        self.part, own = part, part == "generator"
         self.encoder = "generator" if own and any(name.startswith("generator/") for name in there) else "electra"
         self.embeddings = "generator" if own and "generator/embeddings/word_embeddings" in there else "electra"
 
@@ -69,13 +69,7 @@ def convert(prefix, part, hparams=None):
     checkpoint = TFCheckpoint(prefix)
     there = checkpoint.entries
     names = Names(part, there)
-    try:
-        config = _config_from_checkpoint(names, there, prefix) if hparams is None else configs_from_hparams(hparams)[part]
-    except PlainError:
-        raise
-    except Exception as error:  # of several kinds, from transformers' checks too
-        raise PlainError(f"--hparams make no model ({first_line(error)}): give what run_pretraining.py got.") from error
-    network = NETWORKS[part](config)
+    network = _fresh_network(part, names, there, prefix, hparams)
     weights = {}
     for name, parameter in network.named_parameters():  # which gives a tied one once
         google = names.google(name)
@@ -84,17 +78,40 @@ def convert(prefix, part, hparams=None):
         value = torch.tensor(checkpoint.read(google))
         weights[name] = value.T if google.endswith("/kernel") else value
         if weights[name].shape != parameter.shape:
-            raise PlainError(f"the variable {google} of {prefix!r} has the shape {tuple(value.shape)}, which does not fit --hparams: "
-                             "give those that it was trained with, or leave them out.")
-    used = set(map(names.google, weights))
-    unexpected = [name for name in there if name not in used and not _NOT_WEIGHTS.search(name)
-                  and (names.is_of_part(name) or not _SCOPES.match(name))]
-    if unexpected:
-        raise PlainError(f"{prefix!r} has the variable {unexpected[0]}, which no ELECTRA pretraining has: convert the checkpoint that it "
-                         "was finetuned from.")
+            raise PlainError(f"the variable {google} of {prefix!r} has the shape {tuple(value.shape)}, which does not fit "
+                             + ("the others: it is damaged." if hparams is None else
+                                "--hparams: give those that it was trained with, or leave them out."))
+    _check_unexpected(set(there) - set(map(names.google, weights)), names, prefix, hparams)
     network.load_state_dict(weights, strict=False)
     network.tie_weights()
     return network.eval(), int(checkpoint.read("global_step")) if "global_step" in there else None
+
+
+def _fresh_network(part, names, there, prefix, hparams):
+    config = _config_from_checkpoint(names, there, prefix) if hparams is None else None
+    if config is not None and config.hidden_size > 64 and config.hidden_size % 64:
+        raise PlainError(f"{prefix!r} has {config.hidden_size} hidden units, which cannot be heads of 64: give as --hparams what "
+                         "run_pretraining.py got, num_attention_heads among it.")
+    try:
+        return NETWORKS[part](config or configs_from_hparams(hparams)[part])
+    except PlainError:
+        raise
+    except Exception as error:  # of many kinds, from transformers' checks and torch's
+        raise PlainError(f"no model can be made of {'--hparams' if hparams else repr(prefix)} ({first_line(error)}): give what "
+                         "run_pretraining.py got as --hparams.") from error
+
+
+def _check_unexpected(unused, names, prefix, hparams):
+    """PlainError naming a variable of this part, or of a finetuning, that was not used; what else stands there is told."""
+    unused = sorted(name for name in unused if not _NOT_WEIGHTS.search(name))
+    if of_part := [name for name in unused if names.is_of_part(name)]:
+        way_out = "it is no ELECTRA of Google" if hparams is None else "give the --hparams that it was trained with"
+        raise PlainError(f"{prefix!r} has the variable {of_part[0]}, for which there is no place in the {names.part}: {way_out}.")
+    if finetuned := [name for name in unused if name.startswith("task_specific/")]:
+        raise PlainError(f"{prefix!r} has the variable {finetuned[0]}, so it was finetuned: convert the checkpoint that it came from.")
+    for name in unused:
+        if not _SCOPES.match(name):
+            print(f"{prefix} has the variable {name}, which is left out")
 
 
 def _config_from_checkpoint(names, there, prefix):
@@ -161,7 +178,7 @@ def main(arguments=None):
             raise PlainError(f"{vocab} has {len(hf_tokenizer)} words, and the checkpoint {network.config.vocab_size}: give its own with "
                              "--vocab.")
         made_by = {"converted from": Path(given.prefix).name, "step": step}
-        save_network(network, hf_tokenizer, folder, card(network, f"ELECTRA, {given.part}", made_by))
+        save_network(network, hf_tokenizer, folder, card(network, f"ELECTRA, {given.part}", made_by, hf_tokenizer is not None))
     print(f"{given.out_dir}: {network.config.num_hidden_layers} layers x {network.config.hidden_size}, "
           f"{network.config.num_attention_heads} heads" + (" (64 wide each; --hparams gives others)" if hparams is None else "")
           + ("" if hf_tokenizer else "; no vocab.txt lies beside the checkpoint, so the folder has no tokenizer (--vocab)"))

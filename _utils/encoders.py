@@ -1,4 +1,4 @@
-"""Pretrained encoders for finetuning: a checkpoint of pretrain.py, or any transformers encoder by hub id or folder."""
+"""Pretrained networks: encoders to finetune, and pairs to go on pretraining. From our checkpoints, folders or the hub."""
 import copy
 import os
 import re
@@ -21,7 +21,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 from _utils.checkpoints import find_checkpoint, load_pretraining_checkpoint
 from _utils.errors import PlainError, first_line
 from _utils.recipes import RECIPES
-from _utils.vocabulary import load_tokenizer, tokenizer_from_json
+from _utils.vocabulary import check_has_tokenizer, load_tokenizer, tokenizer_from_json
 
 # What pretrained_checkpoint=None means: Google's released models, of which the small one is ELECTRA-Small++.
 GOOGLE_MODELS = {"small": "google/electra-small-discriminator", "small++": "google/electra-small-discriminator",
@@ -101,6 +101,8 @@ def _from_transformers(name):
     if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or config.is_encoder_decoder:
         raise PlainError(f"{name!r} is a {config.model_type} model, which is no encoder: choose an ELECTRA, BERT, ALBERT, RoBERTa or "
                          "similar one.")
+    if os.path.isdir(name):
+        check_has_tokenizer(name)
     kind = ElectraForPreTraining if config.model_type == "electra" else AutoModel
     try:
         # Weights may be stored in half precision; Adam's small steps would be lost in it.
@@ -126,9 +128,13 @@ def load_pair(name, size, max_length):
         pair = tuple(network_of(checkpoint, part, path) for part in NETWORKS)
     else:
         pair = tuple(_part_of_pair(name, part) for part in NETWORKS)
-    _check_pair(name, *pair, n_words=len(load_tokenizer(name)))
+    _check_pair(name, *pair)
     _check_size(name, pair[1].config, size)
     _check_length(name, pair[1].config, max_length)
+    n_words, n_rows = len(load_tokenizer(name)), pair[1].config.vocab_size
+    if n_words > n_rows:
+        raise PlainError(f"the tokenizer of {name!r} has {n_words} words, and its networks {n_rows}: give it the tokenizer that it was "
+                         "trained with.")
     return pair
 
 
@@ -136,23 +142,27 @@ def _part_of_pair(name, part):
     """One network of a folder or of the hub."""
     place = os.path.join(name, part) if os.path.isdir(name) else name.replace("discriminator", part)
     try:
-        return NETWORKS[part].from_pretrained(place, dtype=torch.float32)
+        network, found = NETWORKS[part].from_pretrained(place, dtype=torch.float32, output_loading_info=True)
     except Exception as error:  # a dozen kinds, from the hub and from the files; the way out is the same
         raise PlainError(f"the {part} {place!r} could not be loaded ({first_line(error)}): give as initial_weights a checkpoint, a folder "
                          "with generator/ and discriminator/, or a hub id such as google/electra-small-discriminator.") from error
 
 
-def _check_pair(name, generator, discriminator, n_words):
-    """PlainError unless both have the same embeddings, as networks that were trained together do (F24), with a row for every word."""
-    ours, theirs = (network.electra.embeddings.state_dict() for network in (generator, discriminator))
+    missing = [*found["missing_keys"], *(key for key, *_ in found["mismatched_keys"])]
+    if missing:
+        raise PlainError(f"{place!r} is no {part}: it lacks {sorted(missing)[0]}; give what export_hf, convert_tf or Google made of both "
+                         "parts.")
+    return network
+
+
+def _check_pair(name, generator, discriminator):
+    """PlainError unless both have the same embeddings, as networks that were trained together do (F24)."""
+    shared, other = (network.electra.embeddings.state_dict() for network in (generator, discriminator))
     alike = lambda a, b: a.shape == b.shape and torch.allclose(a, b, rtol=.01, atol=1e-4)  # one may have been stored in half precision
-    differing = next((key for key in ours if key not in theirs or not alike(ours[key], theirs[key])), None)
+    differing = next((key for key in shared if key not in other or not alike(shared[key], other[key])), None)
     if differing:
         raise PlainError(f"the networks of {name!r} were not trained together: their {differing} differ; give a generator and a "
                          "discriminator of one training.")
-    if n_words > generator.config.vocab_size:
-        raise PlainError(f"the tokenizer of {name!r} has {n_words} words, and its networks {generator.config.vocab_size}: "
-                         "give it the tokenizer that it was trained with.")
 
 
 def _check_length(name, config, max_length):

@@ -34,20 +34,35 @@ from _utils.vocabulary import from_vocab_file, tokenizer_from_json
 def new_folder(path):
     """A folder to write in, which appears under `path` when the block ends well, and not at all otherwise.
 
-    Raises PlainError, before anything is written, if something is there already.
+    Raises PlainError, before anything is written, if something is there already or the place cannot be written.
     """
-    path = Path(path)
+    path = Path(path).resolve()
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise PlainError(f"{str(path)!r} is there already: give an empty or a new folder.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".unfinished", dir=path.parent))
+    there = next(parent for parent in path.parents if parent.exists())
+    try:
+        unfinished = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".unfinished", dir=there))
+    except OSError as error:
+        raise PlainError(f"{str(path)!r} cannot be made ({error.strerror}): give another folder.") from None
     try:
         yield unfinished
-        for made in (unfinished, *unfinished.rglob("*")):  # safetensors and mkdtemp make what only the user may read
+        for made in (*unfinished.rglob("*"), unfinished):  # safetensors and mkdtemp make what only the user may read
             made.chmod((0o777 if made.is_dir() else 0o666) & ~_umask())
+            flush(made)
+        path.parent.mkdir(parents=True, exist_ok=True)
         os.replace(unfinished, path)
+        flush(path.parent)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def flush(path):
+    """Have a file or folder on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def _umask():
@@ -65,9 +80,12 @@ def save_network(network, hf_tokenizer, folder, text):
     (Path(folder) / "README.md").write_text(text, encoding="utf-8")
 
 
-def card(network, title, made_by):
-    """A model card: what the network is, how to load it, and `made_by`, a dictionary."""
+def card(network, title, made_by, has_tokenizer=True):
+    """A model card: what the network is, how to load it, and `made_by`, a dictionary, of whose paths the last parts alone are told."""
     name, config = type(network).__name__, network.config
+    part, objective = (("generator", "masked language modelling") if name == "ElectraForMaskedLM" else
+                       ("discriminator", "replaced token detection"))
+    tokenizer = ("AutoTokenizer, ", '\ntokenizer = AutoTokenizer.from_pretrained("PATH")') if has_tokenizer else ("", "")
     parameters = sum(parameter.numel() for parameter in network.parameters())
     return f"""---
 library_name: transformers
@@ -77,21 +95,30 @@ tags:
 # {title}
 
 {parameters:,} parameters: {config.num_hidden_layers} layers x {config.hidden_size}, {config.num_attention_heads} heads, vocabulary of \
-{config.vocab_size:,}. Pretrained by replaced token detection ([ELECTRA](https://arxiv.org/abs/2003.10555)).
+{config.vocab_size:,}. Pretrained by {objective}, as the {part} of an [ELECTRA](https://arxiv.org/abs/2003.10555).
 
 ```python
-from transformers import AutoTokenizer, {name}
+from transformers import {tokenizer[0]}{name}
 
-model = {name}.from_pretrained("PATH")
-tokenizer = AutoTokenizer.from_pretrained("PATH")
+model = {name}.from_pretrained("PATH"){tokenizer[1]}
 ```
 
 What made it:
 
 ```json
-{json.dumps(made_by, indent=1)}
+{json.dumps(_without_folders(made_by), indent=1)}
 ```
 """
+
+
+def _without_folders(value):
+    """The same dictionary with the last part of each path: where a file lay is nobody's business."""
+    if isinstance(value, dict):
+        return {key: _without_folders(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_without_folders(item) for item in value]
+    is_path = isinstance(value, str) and (os.path.isabs(value) or value.startswith(".") or os.path.exists(value))
+    return os.path.basename(value.rstrip("/")) if is_path else value
 
 
 def export_pretrained(checkpoint, path, folder):
@@ -100,10 +127,10 @@ def export_pretrained(checkpoint, path, folder):
     made_by = {key: checkpoint[key] for key in ("step", "config", "versions") if key in checkpoint}
     if measured := held_out_measures(path, checkpoint.get("step")):
         made_by["measured on held-out text"] = measured
-    size = checkpoint["config"].get("size", "")
+    title = f"ELECTRA-{checkpoint['config']['size']}" if "size" in checkpoint["config"] else "ELECTRA"
     for part in NETWORKS:
         network = network_of(checkpoint, part, path)
-        save_network(network, hf_tokenizer, folder / part, card(network, f"ELECTRA {size} {part}", made_by))
+        save_network(network, hf_tokenizer, folder / part, card(network, f"{title}, {part}", made_by))
 
 
 def held_out_measures(path, step):
@@ -158,11 +185,15 @@ def adopt_electra_pytorch(checkpoint, path, vocab):
     configs = {}
     for part in NETWORKS:
         shapes = {name.removeprefix(f"{part}."): value.shape for name, value in weights.items() if name.startswith(f"{part}.")}
-        configs[f"{part}_config"] = config_from_shapes(shapes.get).to_dict()
+        try:
+            configs[f"{part}_config"] = config_from_shapes(shapes.get).to_dict()
+        except KeyError as error:
+            raise PlainError(f"{str(path)!r} lacks {part}.{error.args[0]}, which electra_pytorch saves: use another.") from None
     n_words = configs["discriminator_config"]["vocab_size"]
     if len(hf_tokenizer) != n_words:
         raise PlainError(f"{vocab} has {len(hf_tokenizer)} words, and {str(path)!r} {n_words}: give the one that it was trained with.")
-    return {"model": weights, **configs, "tokenizer": hf_tokenizer.backend_tokenizer.to_str(), "config": {"made by": "electra_pytorch"}}
+    return {"model": weights, **configs, "tokenizer": hf_tokenizer.backend_tokenizer.to_str(), "config": {
+        "made by": "electra_pytorch", "layer_norm_eps": "1e-12, of the generator's head 1e-5 in training (transformers 3.3.1)"}}
 
 
 def main(arguments=None):
@@ -180,18 +211,19 @@ def main(arguments=None):
 def export(checkpoint, path, folder, vocab=None):
     """Write a checkpoint of any kind, the content of the file `path`, into `folder`. PlainError for one of another program."""
     keys = set(checkpoint) if isinstance(checkpoint, dict) else set()
+    if any(str(name).startswith("generator.electra.") for name in keys):  # saved without the optimizer
+        checkpoint, keys = {"model": checkpoint}, {"model"}
     is_theirs = "model" in keys and "tokenizer" not in keys and any(name.startswith("generator.electra.") for name in checkpoint["model"])
-    if is_theirs:
-        export_pretrained(adopt_electra_pytorch(checkpoint, path, vocab), path, folder)
-    elif vocab is not None:
-        raise PlainError(f"{str(path)!r} has its own vocabulary: leave --vocab out.")
-    elif PRETRAINING_KEYS <= keys:
-        export_pretrained(checkpoint, path, folder)
-    elif {"encoder_config", "run"} <= keys:
-        export_finetuned(checkpoint, path, folder)
-    else:
+    is_finetuned = {"encoder_config", "run", "tokenizer"} <= keys
+    if not (is_theirs or is_finetuned or PRETRAINING_KEYS <= keys):
         raise PlainError(f"{str(path)!r} is a checkpoint of another program: export_hf takes those of pretrain.py, finetune.py and "
                          "electra_pytorch.")
+    if vocab is not None and not is_theirs:
+        raise PlainError(f"{str(path)!r} has its own vocabulary: leave --vocab out.")
+    if is_finetuned:
+        export_finetuned(checkpoint, path, folder)
+    else:
+        export_pretrained(adopt_electra_pytorch(checkpoint, path, vocab) if is_theirs else checkpoint, path, folder)
 
 
 if __name__ == "__main__":

@@ -62,11 +62,11 @@ def electra_configs(recipe, vocab_size, pad_token_id=0):
     return generator, discriminator
 
 
-def config_from_shapes(shape_of, heads=None):
+def config_from_shapes(shape_of):
     """ElectraConfig of trained weights, told from their shapes.
 
     shape_of: the name of a parameter of ElectraForMaskedLM or ElectraForPreTraining -> its shape, None where it is not there.
-    heads: 64 wide each, as in all models of Google, unless given. What leaves no trace in shapes is as in `electra_configs`.
+    Heads are 64 wide each, as in all models of Google. What leaves no trace in shapes is as in `electra_configs`.
     Raises KeyError with the name of a parameter that is missing.
     """
     def known(name):
@@ -80,6 +80,6 @@ def config_from_shapes(shape_of, heads=None):
     layers = next(i for i in itertools.count() if shape_of(f"electra.encoder.layer.{i}.attention.self.query.weight") is None)
     return ElectraConfig(
         vocab_size=words, embedding_size=width, hidden_size=hidden, num_hidden_layers=layers,
-        intermediate_size=known("encoder.layer.0.intermediate.dense.weight")[0], num_attention_heads=heads or max(1, hidden // 64),
+        intermediate_size=known("encoder.layer.0.intermediate.dense.weight")[0], num_attention_heads=max(1, hidden // 64),
         max_position_embeddings=known("embeddings.position_embeddings.weight")[0],
         type_vocab_size=known("embeddings.token_type_embeddings.weight")[0], **_SHARED)

@@ -2,7 +2,7 @@
 
 A checkpoint PREFIX is PREFIX.index, which is a LevelDB table of variable names and where their values lie, and one or more
 PREFIX.data-*-of-*, which hold nothing but the values (tensorflow/core/util/tensor_bundle, leveldb/doc/table_format.md).
-Only what Google's checkpoints use is read: whole variables, an index that is not compressed. Check sums are not verified.
+Only what Google's checkpoints use is read: whole variables, an index that is not compressed. Check sums of the values are verified.
 """
 import math
 import os
@@ -23,6 +23,7 @@ class Entry(NamedTuple):
     shard: int
     offset: int
     size: int  # in bytes
+    checksum: int
 
 
 class TFCheckpoint:
@@ -40,23 +41,25 @@ class TFCheckpoint:
             if header.get(2, [0])[0]:
                 raise ValueError("its numbers are big-endian")
             self.entries = {name.decode(): _entry(value) for name, value in sorted(table.items())}
-        except (ValueError, KeyError, IndexError, UnicodeDecodeError) as error:
+        except (ValueError, KeyError, IndexError, TypeError, OverflowError) as error:  # what damaged bytes lead to
             raise PlainError(f"{self.prefix}.index is no index of a TensorFlow checkpoint that can be read here ({error}): "
                              "fetch it again.") from error
 
     def read(self, name):
         """The values of a variable, as a numpy array."""
         entry = self.entries[name]
-        path = f"{self.prefix}.data-{entry.shard:05d}-of-{self.n_shards:05d}"
-        with open(_existing(path), "rb") as file:
-            file.seek(entry.offset)
-            content = file.read(entry.size)
+        path = _existing(f"{self.prefix}.data-{entry.shard:05d}-of-{self.n_shards:05d}")
         dtype = _DTYPES.get(entry.dtype)
         if dtype is None or math.prod(entry.shape) * np.dtype(dtype).itemsize != entry.size:
             raise PlainError(f"the variable {name} of {self.prefix!r} is of a kind that is not read here (type {entry.dtype}, shape "
                              f"{entry.shape}, {entry.size} bytes): convert the checkpoint to float32 first.")
-        if len(content) < entry.size:
+        if os.path.getsize(path) < entry.offset + entry.size:
             raise PlainError(f"{path} ends before the variable {name}: fetch it again.")
+        with open(path, "rb") as file:
+            file.seek(entry.offset)
+            content = file.read(entry.size)
+        if masked_crc32c(content) != entry.checksum:
+            raise PlainError(f"the variable {name} in {path} is damaged, its check sum is another: fetch the file again.")
         return np.frombuffer(content, dtype).reshape(entry.shape)
 
 
@@ -73,13 +76,61 @@ def _bytes_of(path):
 
 
 def _entry(value):
-    """Entry of a BundleEntryProto: 1 dtype, 2 shape, 3 shard, 4 offset, 5 size, 7 slices."""
+    """Entry of a BundleEntryProto: 1 dtype, 2 shape, 3 shard, 4 offset, 5 size, 6 check sum, 7 slices."""
     fields = _message(value)
     if 7 in fields:
         raise ValueError("it has variables in slices")
     dimensions = _message(fields[2][0]).get(2, []) if 2 in fields else []
     shape = tuple(_message(dimension).get(1, [0])[0] for dimension in dimensions)
-    return Entry(fields[1][0], shape, *(fields.get(number, [0])[0] for number in (3, 4, 5)))
+    return Entry(fields[1][0], shape, *(fields.get(number, [0])[0] for number in (3, 4, 5, 6)))
+
+
+def masked_crc32c(data):
+    """The check sum of TensorFlow's files: CRC-32C, rotated by 15 bits, plus a constant (tensorflow/core/lib/hash/crc32c.h).
+
+    The bytes stand in lanes that numpy goes through side by side; the check sums of the lanes are then joined.
+    """
+    lane = max(1, len(data) // 4096)  # bytes of a lane
+    lanes = np.frombuffer(data, np.uint8, len(data) // lane * lane).reshape(-1, lane)
+    crcs = np.full(len(lanes), 0, np.uint32)
+    for column in lanes.T:
+        crcs = _TABLE[(crcs ^ column) & 255] ^ (crcs >> 8)
+    crc, over_a_lane = 0xFFFFFFFF, _zeros(lane)
+    for of_lane in crcs.tolist():
+        crc = _times(over_a_lane, crc) ^ of_lane
+    for byte in data[lanes.size:]:
+        crc = int(_TABLE[(crc ^ byte) & 255]) ^ (crc >> 8)
+    crc ^= 0xFFFFFFFF
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def _crc_table():
+    table = np.arange(256, dtype=np.uint32)
+    for _ in range(8):
+        table = np.where(table & 1, table >> 1 ^ np.uint32(0x82F63B78), table >> 1)
+    return table
+
+
+_TABLE = _crc_table()
+
+
+def _zeros(n_bytes):
+    """What n zero bytes do to a check sum: a linear map, as the 32 images of its bits."""
+    result, step = [1 << bit for bit in range(32)], [int(_TABLE[1 << bit]) if bit < 8 else 1 << bit - 8 for bit in range(32)]
+    while n_bytes:
+        if n_bytes & 1:
+            result = [_times(step, image) for image in result]
+        step, n_bytes = [_times(step, image) for image in step], n_bytes >> 1
+    return result
+
+
+def _times(images, crc):
+    found = 0
+    while crc:
+        lowest = crc & -crc
+        found ^= images[lowest.bit_length() - 1]
+        crc ^= lowest
+    return found
 
 
 def _message(data):

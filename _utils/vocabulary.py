@@ -47,6 +47,8 @@ def from_vocab_file(path):
     """A BERT tokenizer of a vocab.txt, one word a line; it lower-cases unless the vocabulary has capital letters."""
     try:
         words = Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")  # splitlines would cut at U+2028 too
+    except OSError as error:
+        raise PlainError(f"the vocabulary {path} cannot be read ({error.strerror}): give a vocab.txt with one word a line.") from None
     except UnicodeDecodeError as error:
         raise PlainError(f"the vocabulary {path} is not UTF-8 text (byte {error.start}): "
                          "give a vocab.txt with one word a line.") from None
@@ -69,7 +71,10 @@ def tokenizer_from_json(text, pad_token="[PAD]"):
 
     A BertTokenizer where it is one, which programs know that do not know a tokenizers.Tokenizer.
     """
-    backend = tokenizers.Tokenizer.from_str(text)
+    try:
+        backend = tokenizers.Tokenizer.from_str(text)
+    except Exception as error:  # the library has one kind for all
+        raise PlainError(f"the tokenizer in the checkpoint cannot be read ({first_line(error)}): use another checkpoint.") from None
     words = backend.get_vocab()
     if set(SPECIAL_TOKENS) <= set(words):
         bert = tokenizer_of_words(sorted(words, key=words.get))
@@ -79,7 +84,16 @@ def tokenizer_from_json(text, pad_token="[PAD]"):
     return PreTrainedTokenizerFast(tokenizer_object=backend, **{**roles, "pad_token": pad_token})
 
 
+def check_has_tokenizer(name):
+    """PlainError for a folder without one, of which transformers makes a tokenizer that knows no words."""
+    files = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
+    if os.path.isdir(name) and not any(os.path.isfile(os.path.join(name, file)) for file in files):
+        raise PlainError(f"the folder {name!r} has no tokenizer: save the one that its model was trained with in it, or make the folder "
+                         "again with --vocab PATH/vocab.txt if _utils.convert_tf made it.")
+
+
 def _from_pretrained(name):
+    check_has_tokenizer(name)
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
     except Exception as error:  # a dozen kinds, from the hub and from the files; the way out is the same

@@ -82,8 +82,8 @@ def test_a_pair_has_to_be_one(exported, tmp_path):
     with pytest.raises(PlainError, match="512 positions"):
         load_pair(str(exported), "tiny", 513)
     mixed = shutil.copytree(exported, tmp_path / "mixed")
-    other = AutoModel.from_pretrained(exported / "generator")
-    torch.nn.init.normal_(other.embeddings.position_embeddings.weight)
+    other = NETWORKS["generator"].from_pretrained(exported / "generator")
+    torch.nn.init.normal_(other.electra.embeddings.position_embeddings.weight)
     other.save_pretrained(mixed / "generator")
     with pytest.raises(PlainError, match="not trained together: their position_embeddings.weight"):
         load_pair(str(mixed), "tiny", 32)
@@ -173,12 +173,42 @@ def test_a_checkpoint_of_electra_pytorch_wants_its_vocabulary(electra_pytorchs, 
         load_pretrained(str(path), "tiny", 128)
 
 
+def test_a_checkpoint_of_electra_pytorch_without_optimizer_is_one_too(electra_pytorchs, exported, tmp_path):
+    path, vocab = electra_pytorchs
+    torch.save(load_checkpoint(path)["model"], path)
+    main([str(path), str(tmp_path / "out"), "--vocab", str(vocab)])
+    ours, theirs = (NETWORKS["discriminator"].from_pretrained(folder / "discriminator") for folder in (exported, tmp_path / "out"))
+    assert output(ours).logits.equal(output(theirs).logits)
+    torch.save({"model": {"generator.electra.other": torch.ones(1)}}, path)
+    with pytest.raises(PlainError, match="lacks generator.electra.embeddings.word_embeddings.weight"):
+        main([str(path), str(tmp_path / "other"), "--vocab", str(vocab)])
+
+
+def test_a_damaged_tokenizer_is_one_sentence(fresh_checkpoint, tmp_path):
+    torch.save({**load_checkpoint(fresh_checkpoint), "tokenizer": "{}"}, tmp_path / "x.pth")
+    with pytest.raises(PlainError, match="the tokenizer in the checkpoint cannot be read"):
+        main([str(tmp_path / "x.pth"), str(tmp_path / "out")])
+
+
+def test_the_card_does_not_tell_where_files_lay(fresh_checkpoint, tmp_path):
+    checkpoint = load_checkpoint(fresh_checkpoint)
+    checkpoint["config"] |= {"datas": ["/home/somebody/texts", "wikipedia"], "vocab": "../secret/vocab.txt"}
+    torch.save(checkpoint, tmp_path / "x.pth")
+    main([str(tmp_path / "x.pth"), str(tmp_path / "out")])
+    card = (tmp_path / "out/generator/README.md").read_text()
+    assert "somebody" not in card and "secret" not in card and '"texts"' in card and '"wikipedia"' in card and '"vocab.txt"' in card
+    assert "masked language modelling, as the generator" in card
+
+
 def test_nothing_is_overwritten_and_nothing_half_written(fresh_checkpoint, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/mine.txt").write_text("mine")
     with pytest.raises(PlainError, match="is there already"):
         main([str(fresh_checkpoint), str(tmp_path / "out")])
-    with pytest.raises(KeyboardInterrupt), new_folder(tmp_path / "new") as folder:
-        (Path(folder) / "half").write_text("")
-        raise KeyboardInterrupt
+    for place in ("new", "deep/new"):
+        with pytest.raises(KeyboardInterrupt), new_folder(tmp_path / place) as folder:
+            (Path(folder) / "half").write_text("")
+            raise KeyboardInterrupt
+    with pytest.raises(PlainError, match="cannot be made"):
+        main([str(fresh_checkpoint), str(tmp_path / "out/mine.txt/out")])
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "mine.txt"]

@@ -4,7 +4,10 @@ import json
 import pytest
 import torch
 
-from pretrain import fill_slots, mask_official_slots, official_slots
+import pretrain
+from _utils.config import complete
+from _utils.vocabulary import tokenizer_of_words
+from pretrain import build_masking, fill_slots, mask_official_slots, official_slots
 
 CLS, SEP, MASK, PAD, UNK = 101, 102, 103, 0, 100
 RUNS = 3000
@@ -106,3 +109,16 @@ def test_colliding_words_become_the_floor_of_their_mean_as_recorded(recorded):
         positions = torch.tensor(case["positions"])
         filled = fill_slots(tokens, positions, (positions > 0).float(), torch.tensor(case["updates"]))
         assert filled.tolist() == [case["result"]]
+
+
+@pytest.mark.parametrize("masking, unk_is_masked", [("official", True), ("bernoulli", False)])
+def test_unknown_words_and_padding_are_treated_as_the_masking_says(masking, unk_is_masked):
+    """As the configuration puts it together, with [PAD] at another place than 0 (F7, F9, D2)."""
+    tokenizer = tokenizer_of_words(["[UNK]", "[CLS]", "[SEP]", "[MASK]", "[PAD]", "word"])
+    masked_lm = build_masking(complete(pretrain.c.override([f"masking={masking}"])), tokenizer)
+    ids = torch.tensor([[1] + [0] * 38 + [2] + [4] * 60]).expand(500, -1)
+    torch.manual_seed(0)
+    masked, _, chosen = masked_lm.mask_tokens(ids)
+    assert not chosen[:, 40:].any() and not chosen[:, 0].any()
+    assert (chosen.sum(1) == 6).all() if unk_is_masked else not chosen.any()
+    assert (masked == 3).any() == unk_is_masked

@@ -41,6 +41,17 @@ def test_frequencies_are_the_softmax_at_every_recorded_temperature(golden):
             np.testing.assert_allclose(frequency, target["softmax"], atol=.01 if sampling == "fp16_gumbel" else .004)
 
 
+def test_the_noise_has_googles_two_guards(monkeypatch):
+    """-log(-log(u + 1e-9) + 1e-9) of the smallest and the largest u, where the guards are seen (F15)."""
+    uniform = torch.tensor([[0., 1 - 2 ** -24]])
+    monkeypatch.setattr(torch, "rand_like", lambda logits: uniform.to(logits))
+    guard, one = np.float32(1e-9), np.float32(1 - 2 ** -24)
+    low, high = (-np.log(-np.log(u + guard) + guard) for u in (np.float32(0), one))
+    assert np.isfinite([low, high]).all() and abs(high + np.log(-np.log(one))) > .01  # the second guard is seen
+    for margin, winner in ((-1e-3, 0), (1e-3, 1)):  # the first word is as much likelier as the second one's noise is larger, or nearly
+        assert sample(torch.tensor([[high - low - margin, 0.]])).item() == winner
+
+
 def test_loss_on_fixed_logits_is_that_of_electra_pytorch(golden):
     inputs = {name: torch.tensor(value) for name, value in np.load(golden / "electra_pytorch/loss_inputs.npz").items()}
     pred = ELECTRAOutput(inputs["mlm_gen_logits"], inputs["generated"], inputs["disc_logits"], inputs["is_replaced"],

@@ -96,6 +96,17 @@ def test_clipping_leaves_small_gradients_and_scales_large_ones_to_norm_one():
     assert parameters[0].grad.tolist() == pytest.approx([.6, 0]) and parameters[1].grad.tolist() == pytest.approx([.8])
 
 
+def test_a_gradient_of_norm_one_stays_as_it_is():
+    """electra_pytorch divides by the norm + 1e-6 (D8)."""
+    parameter = nn.Parameter(torch.zeros(2, dtype=torch.float64))
+    parameter.grad = torch.tensor([1., 0.], dtype=torch.float64)
+    clip_by_global_norm([parameter])
+    assert parameter.grad.tolist() == [1., 0.]
+    parameter.grad = torch.tensor([1.001, 0.], dtype=torch.float64)
+    clip_by_global_norm([parameter])
+    assert parameter.grad[0].item() == pytest.approx(1., abs=1e-9)
+
+
 @pytest.mark.parametrize("run", ["pretrain", "finetune_600", "finetune_345", "finetune_1150"])
 def test_learning_rates_are_googles(golden, run):
     recorded = json.loads((golden / "official/lr_schedule.json").read_text())[run]

@@ -23,6 +23,7 @@ class Step(NamedTuple):
     pred: pretrain.ELECTRAOutput
     parts: list          # generator's and discriminator's loss
     order: torch.Tensor  # of the recorded slots: by example and position, as ours are
+    segments: list       # token types that generator and discriminator were given
 
     def recorded(self, file="pretrain_step"):
         return np.load(self.folder / f"{file}.npz")
@@ -53,13 +54,15 @@ def take_step(folder, prefix):
     times_drawn = flat.bincount(minlength=rows * length).view(rows, length)
     labels = recorded["input_ids"].long().masked_fill(times_drawn == 0, -100)
     first_length = ((recorded["segment_ids"] == 0) & (recorded["input_mask"] == 1)).sum(1)
-    samples = recorded["sampled_ids"][is_used].long()[order]
+    samples, segments = recorded["sampled_ids"][is_used].long()[order], []
+    # Both networks go through the same embeddings.
+    model.generator.electra.embeddings.token_type_embeddings.register_forward_hook(lambda module, ids, output: segments.append(*ids))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(pretrain, "sample", lambda *_: samples)
         pred = model(recorded["masked_input_ids"].long(), first_length, times_drawn, labels)
     parts = ELECTRALoss().parts(pred, labels, (times_drawn.sum(), pred.attention_mask.sum()))
     ELECTRALoss().weigh(parts).backward()
-    return Step(folder, model, pred, [part.detach() for part in parts], order)
+    return Step(folder, model, pred, [part.detach() for part in parts], order, segments)
 
 
 @pytest.fixture(scope="module")
@@ -80,6 +83,13 @@ def test_inputs_of_the_discriminator_and_labels_are_googles(step):
     tokens = recorded["input_mask"] == 1
     assert (step.pred.is_replaced.numpy() == recorded["labels"])[tokens].all()
     assert step.pred.attention_mask.numpy().tolist() == tokens.tolist()
+
+
+def test_both_networks_are_given_googles_segments_also_at_padding(step):
+    recorded = step.recorded()
+    assert len(step.segments) == 2 and (recorded["input_mask"] == 0).any()
+    for segments in step.segments:
+        assert segments.numpy().tolist() == recorded["segment_ids"].tolist()  # F4, D6
 
 
 def test_the_recorded_step_has_averaged_words_that_no_slot_drew(step):

@@ -1,5 +1,6 @@
 """Google's initial weights and its checkpoints in transformers' classes: names, shapes, distributions, outputs (F24-F30)."""
 import json
+import random
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from transformers import AutoModel, AutoTokenizer, ElectraForMaskedLM, ElectraFo
 from _utils.convert_tf import Names, convert, main
 from _utils.errors import PlainError
 from _utils.recipes import RECIPES, electra_configs
-from _utils.tf_checkpoint import TFCheckpoint
+from _utils.tf_checkpoint import TFCheckpoint, masked_crc32c
 from pretrain import ELECTRAModel, initialize_officially
 
 
@@ -132,6 +133,7 @@ def test_the_command_makes_a_folder_that_transformers_loads(golden, tmp_path, ca
     without = tmp_path / "alone"
     main([str(folder / "model.ckpt-200"), "--part", "generator", str(without)])
     assert "no vocab.txt" in capsys.readouterr().out and AutoModel.from_pretrained(without).config.hidden_size == 16
+    assert "AutoTokenizer" not in (without / "README.md").read_text()
 
 
 @pytest.mark.parametrize("part, change, name", [
@@ -154,22 +156,85 @@ def test_a_missing_or_unexpected_variable_is_named(golden, tmp_path, monkeypatch
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_variable_of_neither_part_is_left_out_and_told(golden, tmp_path, monkeypatch, capsys):
+    class WithTemperature(TFCheckpoint):
+        def __init__(self, prefix):
+            super().__init__(prefix)
+            self.entries["temperature"] = None
+
+    monkeypatch.setattr("_utils.convert_tf.TFCheckpoint", WithTemperature)
+    main([str(golden / "official/micro_ckpt/model.ckpt-200"), "--part", "generator", str(tmp_path / "out")])
+    assert "the variable temperature, which is left out" in capsys.readouterr().out
+
+
+def test_a_vocabulary_that_cannot_be_read_or_does_not_fit_is_told(golden, tmp_path):
+    command = [str(golden / "official/micro_ckpt/model.ckpt-200"), "--part", "generator", str(tmp_path / "out"), "--vocab"]
+    for vocab in (tmp_path / "none.txt", tmp_path):
+        with pytest.raises(PlainError, match="cannot be read"):
+            main([*command, str(vocab)])
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]")
+    with pytest.raises(PlainError, match="has 5 words, and the checkpoint 2000"):
+        main([*command, str(tmp_path / "vocab.txt")])
+    assert not list(tmp_path.glob("*out*"))
+
+
 def test_hparams_of_another_model_are_told_by_the_variable(golden, tmp_path):
     prefix = str(golden / "official/micro_ckpt/model.ckpt-200")
     with pytest.raises(PlainError, match="electra/embeddings/word_embeddings .* shape \\(2000, 16\\), which does not fit --hparams"):
         main([prefix, "--part", "discriminator", str(tmp_path / "out"), "--hparams", '{"model_size": "small"}'])
-    for hparams in ("none.json", "[1]", '{"model_size": "huge"}', '{"embedding_size": "wide"}'):
+    deep = '{"model_hparam_overrides": {"hidden_size": 32, "num_hidden_layers": 1}, "embedding_size": 16, "vocab_size": 2000}'
+    with pytest.raises(PlainError, match="electra/encoder/layer_1/.* no place .* give the --hparams"):
+        main([prefix, "--part", "discriminator", str(tmp_path / "out"), "--hparams", deep])
+    overrides = ('{"hidden_act": "foo"}', '{"num_attention_heads": 0}')
+    for hparams in ("none.json", "[1]", '{"model_size": "huge"}', '{"embedding_size": "wide"}', '{"vocab_size": -3}',
+                    *(f'{{"model_hparam_overrides": {given}}}' for given in overrides)):
         with pytest.raises(PlainError, match="--hparams"):
             main([prefix, "--part", "discriminator", str(tmp_path / "out"), "--hparams", hparams])
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("damage", [lambda b: b"", lambda b: b[:-9], lambda b: b[:200] + b[300:], lambda b: b"x" * len(b)])
-def test_a_damaged_index_is_one_sentence(golden, tmp_path, damage):
+def test_a_damaged_index_is_one_sentence(golden, tmp_path):
+    """Cut short, overwritten, and with random bytes changed: read as it was, or refused."""
+    whole = (golden / "official/micro_ckpt/model.ckpt-200.index").read_bytes()
+    rng = random.Random(0)
+    damaged = [b"", whole[:-9], whole[:200] + whole[300:], b"x" * len(whole)]
+    for _ in range(1000):
+        changed = bytearray(whole)
+        for _ in range(rng.randint(1, 8)):
+            changed[rng.randrange(len(changed))] = rng.randrange(256)
+        damaged.append(bytes(changed))
+    refused = 0
+    for content in damaged:
+        (tmp_path / "x.index").write_bytes(content)
+        try:
+            TFCheckpoint(tmp_path / "x")
+        except PlainError as error:
+            assert "x.index" in str(error)
+            refused += 1
+    assert refused > 50
+
+
+def test_a_changed_byte_of_the_values_is_noticed_by_its_check_sum(golden, tmp_path):
     folder = golden / "official/micro_ckpt"
-    (tmp_path / "x.index").write_bytes(damage((folder / "model.ckpt-200.index").read_bytes()))
-    with pytest.raises(PlainError, match="x.index"):
+    (tmp_path / "x.index").write_bytes((folder / "model.ckpt-200.index").read_bytes())
+    data = bytearray((folder / "model.ckpt-200.data-00000-of-00001").read_bytes())
+    data[TFCheckpoint(tmp_path / "x").entries["electra/embeddings/word_embeddings"].offset + 7] ^= 1
+    (tmp_path / "x.data-00000-of-00001").write_bytes(data)
+    with pytest.raises(PlainError, match="electra/embeddings/word_embeddings in .* is damaged"):
         convert(tmp_path / "x", "generator")
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4095, 4096, 12_345])
+def test_the_check_sum_is_crc32c(size):
+    """RFC 3720's definition, bit by bit."""
+    data = random.Random(size).randbytes(size)
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    crc ^= 0xFFFFFFFF
+    assert masked_crc32c(data) == ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def test_missing_and_short_files_are_named(golden, tmp_path):

@@ -9,7 +9,10 @@ from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 from transformers import ElectraForMaskedLM, ElectraForPreTraining
 
+import pretrain
+from _utils.config import complete
 from _utils.optim import decay_groups
+from _utils.pretraining_metrics import PretrainingMetrics
 from _utils.recipes import RECIPES, electra_configs
 from pretrain import ELECTRALoss, ELECTRAModel, mask_tokens, slot_capacity
 
@@ -82,7 +85,7 @@ def test_tying_survives_construction_loading_moving_and_copying():
     assert_tied(copy.deepcopy(other))
 
 
-def test_tying_survives_wrapping_for_several_processes(batch, tmp_path):
+def test_wrapping_for_several_processes_leaves_the_tying_and_the_gradients(batch, tmp_path):
     _, x = batch
     torch.manual_seed(0)
     plain = build("tiny", 100, temperature=1e-4).eval()
@@ -149,6 +152,31 @@ def test_fixed_slots_give_the_same_losses_and_gradients(batch):
     torch.testing.assert_close(*losses)
     for a, b in zip(exact.parameters(), fixed.parameters()):
         torch.testing.assert_close(a.grad, b.grad, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("masking", ["bernoulli", "official"])
+def test_slots_fixed_as_on_a_gpu_give_the_same_losses_for_each_masking(small_tokenizer, masking):
+    """Rows of many lengths, duplicates and unused slots among them."""
+    c = complete(pretrain.c.override(["quickstart=True", f"masking={masking}", "temperature=1e-4", "max_length=64"]))
+    torch.manual_seed(0)
+    inputs = torch.randint(5, len(small_tokenizer), (16, 64))
+    inputs[:, 0], inputs[:, 1] = 2, 3
+    for row in range(16):
+        inputs[row, 6 + 4 * row:] = 0
+    masked, labels, chosen = pretrain.build_masking(c, small_tokenizer).mask_tokens(inputs)
+    x = masked, torch.full((16,), 2), chosen, labels
+    model = pretrain.build_model(c, small_tokenizer).eval()
+    fixed = pretrain.build_model(c, small_tokenizer, fixed_slots=True).eval()
+    fixed.load_state_dict(model.state_dict())
+    metrics, losses = PretrainingMetrics(), []
+    for network in (model, fixed):
+        pred, totals = network(*x), network.totals(*x)
+        losses.append(ELECTRALoss().parts(pred, labels, totals))
+        metrics.update(pred, labels, losses[-1], totals)
+    assert masking == "bernoulli" or ((chosen > 1).any() and len(pred.mlm_gen_logits) == 16 * 9)
+    assert len(pred.mlm_gen_logits) > chosen.sum()
+    torch.testing.assert_close(*losses)
+    assert metrics.compute()["masks_without_slot"] == 0
 
 
 def test_no_gradient_reaches_the_generators_encoder_from_the_discriminator(batch):

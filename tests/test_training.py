@@ -15,11 +15,12 @@ from tokenizers import Tokenizer
 import pretrain
 from _utils.checkpoints import load_checkpoint, milestone_steps, write_atomically
 from _utils.config import complete
+from _utils.encoders import load_pretrained
 from _utils.errors import PlainError
 from _utils.export_hf import main as export_hf
 from _utils.pretraining_metrics import PretrainingMetrics
 from _utils.run_logging import read_metrics
-from _utils.training import choose_device
+from _utils.training import choose_device, choose_precision
 
 
 @pytest.fixture
@@ -214,12 +215,31 @@ def test_pretraining_goes_on_from_a_pair_with_a_schedule_of_its_own(pairs, kind)
     (["initial_weights=pair", "lr=1e-3", "warmup_steps=1", "size=small"], "say size=tiny"),
     (["initial_weights=none.pth", "lr=1e-3", "warmup_steps=1"], "there is no checkpoint 'none.pth'"),
     (["initial_weights=oficial"], "'huggingface', 'official'"),
+    (["initial_weights=first_5_50.0%.pth", "base_run_name=first", "lr=1e-3", "warmup_steps=1"], "give another base_run_name"),
 ])
 def test_a_pair_that_does_not_fit_is_told_before_the_long_work(pairs, overrides, named):
     shutil.rmtree("datasets")
     with pytest.raises(PlainError, match=named):
         run(*overrides, vocab=None)
     assert not Path("datasets").exists() and not Path("checkpoints/pretrain/mini_5").exists()
+
+
+def test_a_folder_that_is_no_pair_is_not_trained_with_fresh_heads(pairs, tmp_path):
+    for part, content in [("generator", "discriminator"), ("discriminator", "generator")]:
+        mixed = shutil.copytree("pair", tmp_path / f"without_{part}")
+        shutil.rmtree(mixed / part)
+        shutil.copytree(mixed / content, mixed / part)
+        with pytest.raises(PlainError, match=f"is no {part}: it lacks"):
+            run(f"initial_weights={mixed}", "lr=1e-3", "warmup_steps=1", vocab=None)
+
+
+def test_a_pair_without_tokenizer_is_not_trained_on_unknown_words(pairs):
+    for path in Path("pair").glob("*/tokenizer*"):
+        path.unlink()
+    with pytest.raises(PlainError, match="has no tokenizer"):
+        run("initial_weights=pair", "lr=1e-3", "warmup_steps=1", vocab=None)
+    with pytest.raises(PlainError, match="has no tokenizer"):
+        load_pretrained("pair/discriminator", "tiny", 32)
 
 
 def test_momentum_follows_the_one_cycle_schedule(workplace):
@@ -268,6 +288,11 @@ def test_a_loss_that_is_not_finite_stops_the_run_in_one_sentence(workplace):
         run("lr=1e30", "warmup_steps=1")
     assert "\n" not in str(error.value)
     assert Path("checkpoints/pretrain/mini_5_6.25%.pth").exists()
+
+
+def test_numbers_are_bf16_on_a_gpu_and_fp32_on_the_cpu_unless_given():
+    assert choose_precision(None, torch.device("cuda")) == "bf16" and choose_precision(None, torch.device("cpu")) == "fp32"
+    assert choose_precision("fp16", torch.device("cuda")) == "fp16"
 
 
 def test_a_gpu_that_is_not_there_is_named():

@@ -158,7 +158,10 @@ def test_a_model_of_another_kind_is_refused(config, said, small_tokenizer, tmp_p
 
 def test_a_folder_without_weights_or_tokenizer(small_tokenizer, tmp_path):
     FAMILIES["bert"].save_pretrained(tmp_path)
-    with pytest.raises(PlainError, match="lacks weights or a tokenizer"):
+    with pytest.raises(PlainError, match="has no tokenizer"):
+        load_pretrained(str(tmp_path), "small", 32)
+    small_tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(PlainError, match="lacks weights"):
         load_pretrained(str(tmp_path), "small", 32)
 
 

@@ -79,7 +79,8 @@ c = MyConfig({
 
     # A recipe: 'small', 'base' and 'large' of the paper, 'small++' as Google released it, 'tiny' for trying things.
     "size": "small",
-    # 'huggingface': normal, std .02, as electra_pytorch (D3). 'official': Google's, truncated normal and Glorot uniform (F30).
+    # 'huggingface': normal, std .02 (size tiny .05), as electra_pytorch (D3). 'official': Google's, the normal cut at two standard
+    # deviations, and Glorot uniform (F30).
     # Or a trained pair to go on from: a checkpoint of this script (.pth), a folder with generator/ and discriminator/, or
     # 'google/electra-small-discriminator' (base, large). It brings its vocabulary; lr, steps and warmup_steps must be given.
     "initial_weights": "huggingface",
@@ -133,7 +134,8 @@ c = MyConfig({
 if __name__ == "__main__":
     print_plain_errors()
     c = complete(c.override(sys.argv[1:]))
-    print(f"ELECTRA-{c.size}: {c.steps:,} steps of {c.bs} x {c.max_length} tokens on {', '.join(c.datas)}, seed {c.seed}")
+    print(f"ELECTRA-{c.size}: {c.steps:,} steps of {c.bs} x {c.max_length} tokens on {', '.join(c.datas)}, seed {c.seed}, "
+          f"{c.masking} masking, " + ("going on from " if is_pair(c.initial_weights) else "initial weights ") + c.initial_weights)
 
 
 # %% [markdown]

@@ -64,8 +64,11 @@ def find_checkpoint(name, folder="checkpoints/pretrain"):
     for path in (Path(folder) / name, Path(name)):
         if path.is_file():
             return path
-    there = sorted(path.name for path in Path(folder).glob("*.pth"))
-    way_out = f"there are {', '.join(there[:8])}" if there else "none is there yet"
+    if Path(name).is_dir():
+        raise PlainError(f"{name!r} is a folder: give a checkpoint, a file whose name ends with .pth.")
+    there = [path.name for path in sorted(Path(folder).glob("*.pth"), key=os.path.getmtime, reverse=True)]
+    more = f" and {len(there) - 8} more" if len(there) > 8 else ""
+    way_out = f"there are {', '.join(there[:8])}{more}" if there else "none is there yet"
     command = "python pretrain.py quickstart=True" if name.startswith("quickstart") else "python pretrain.py"
     raise PlainError(f"there is no checkpoint {name!r} in {str(folder)!r} ({way_out}): make it with {command}, or give another.")
 
@@ -94,7 +97,10 @@ def load_checkpoint(path):
     try:
         with torch.serialization.safe_globals([(_Inert, "fastcore.foundation.L")]):
             return torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, pickle.UnpicklingError, EOFError, OSError, ValueError, KeyError) as error:
+    except pickle.UnpicklingError:  # whose text speaks to programmers
+        raise PlainError(f"the checkpoint {str(path)!r} cannot be read: it is damaged or not one of this project's, or holds more than "
+                         "data; use another.") from None
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
         raise PlainError(f"the checkpoint {str(path)!r} cannot be read ({first_line(error)}): it is damaged or not one of "
                          "this project's; use another.") from error
 

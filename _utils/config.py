@@ -315,14 +315,17 @@ def complete_finetuning(config):
     A model from elsewhere, which pretrained_checkpoint=None is too, has been trained on longer texts than ELECTRA-Small: its
     length is 512. Raises PlainError for values that contradict each other.
     """
-    config = _with_quickstart(config, QUICKSTART_GLUE)
+    replaced = dict(QUICKSTART_GLUE)
+    if "pretrained_checkpoint" in config.overridden:
+        replaced["group_name"] = config.group_name  # another model gets a group of its own
+    config = _with_quickstart(config, replaced)
     ours = (config.pretrained_checkpoint or "").endswith(".pth")
     derived = {}
     if config.max_length is None:
         derived["max_length"] = RECIPES[config.size].glue_length if ours else 512
     if config.group_name is None:
         name = config.pretrained_checkpoint or f"electra_{config.size}_google"
-        derived["group_name"] = os.path.basename(name.rstrip("/\\")).removesuffix(".pth") or "finetuned"
+        derived["group_name"] = _group_of(name.rstrip("/\\"))
     if config.wsc_trick and config.wsc_dir is None and config.glue_dir is not None:
         folder = os.path.join(config.glue_dir, "WSC")
         derived["wsc_dir"] = folder if os.path.isdir(folder) or config.quickstart else None
@@ -336,6 +339,13 @@ def complete_finetuning(config):
         raise PlainError(f"wsc_dir={config.wsc_dir!r} is only read with wsc_trick=True: add that, or leave it out.")
     _check_logger(config)
     return config
+
+
+def _group_of(model):
+    """The name of runs from a checkpoint, folder or hub id: its last part, of a folder in a pair the last two."""
+    above, last = os.path.split(model.removesuffix(".pth"))
+    in_pair = last in ("discriminator", "generator", "classifier") and os.path.basename(above)
+    return f"{os.path.basename(above)}_{last}" if in_pair else last or "finetuned"
 
 
 def _with_quickstart(config, values):

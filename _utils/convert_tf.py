@@ -1,9 +1,10 @@
 """Google's TensorFlow checkpoint to a transformers folder: `python -m _utils.convert_tf CKPT_PREFIX --part discriminator OUT_DIR`.
 
 CKPT_PREFIX is the checkpoint's name without its ending, as electra_small/model.ckpt-4000000. Sizes are told from the shapes, and heads
-are taken to be 64 wide, as in all models that Google released; --hparams gives them for others: the JSON, or a file of it, that
-Google's run_pretraining.py got. A vocab.txt beside the checkpoint, or --vocab, becomes the folder's tokenizer. Convert both parts to
-PAIR/generator and PAIR/discriminator to go on pretraining: python pretrain.py initial_weights=PAIR ...
+are taken to be 64 wide, as in all models that Google released; --hparams gives them for others: what Google's run_pretraining.py
+got, as '{"model_size": "small", "model_hparam_overrides": {"num_attention_heads": 8}}', or a file of that. A vocab.txt beside the
+checkpoint, or --vocab, becomes the folder's tokenizer. Convert both parts to PAIR/generator and PAIR/discriminator to go on
+pretraining: python pretrain.py initial_weights=PAIR ...
 """
 import argparse
 import json
@@ -27,6 +28,11 @@ _SCOPES = re.compile("(electra|generator)/(embeddings|embeddings_project|encoder
 # Settings of Google's model_hparam_overrides that are no sizes.
 _PLAIN_SETTINGS = ("hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size",
                    "initializer_range")
+
+
+# Those of its configure_pretraining.py that decide about shapes.
+_HPARAMS = {"model_size", "model_hparam_overrides", "embedding_size", "vocab_size", "generator_hidden_size", "generator_layers",
+            "untied_generator", "untied_generator_embeddings", "electra_objective"}
 
 
 class Names:
@@ -89,9 +95,9 @@ def convert(prefix, part, hparams=None):
 
 def _fresh_network(part, names, there, prefix, hparams):
     config = _config_from_checkpoint(names, there, prefix) if hparams is None else None
-    if config is not None and config.hidden_size > 64 and config.hidden_size % 64:
-        raise PlainError(f"{prefix!r} has {config.hidden_size} hidden units, which cannot be heads of 64: give as --hparams what "
-                         "run_pretraining.py got, num_attention_heads among it.")
+    if config is not None and config.hidden_size % 64:
+        raise PlainError(f"the {part} of {prefix!r} is {config.hidden_size} wide, which cannot be heads of 64: give as --hparams what "
+                         "run_pretraining.py got.")
     try:
         return NETWORKS[part](config or configs_from_hparams(hparams)[part])
     except PlainError:
@@ -154,8 +160,8 @@ def read_hparams(text):
         hparams = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text())
     except (OSError, ValueError) as error:
         raise PlainError(f"--hparams {text!r} is neither JSON nor a file of it ({error}): give what run_pretraining.py got.") from None
-    if not isinstance(hparams, dict):
-        raise PlainError(f"--hparams {text!r} is no JSON object: give what run_pretraining.py got.")
+    if not isinstance(hparams, dict) or not _HPARAMS & set(hparams):
+        raise PlainError(f"--hparams {text!r} has none of {', '.join(sorted(_HPARAMS))}: give what run_pretraining.py got.")
     return hparams
 
 
@@ -180,7 +186,7 @@ def main(arguments=None):
         made_by = {"converted from": Path(given.prefix).name, "step": step}
         save_network(network, hf_tokenizer, folder, card(network, f"ELECTRA, {given.part}", made_by, hf_tokenizer is not None))
     print(f"{given.out_dir}: {network.config.num_hidden_layers} layers x {network.config.hidden_size}, "
-          f"{network.config.num_attention_heads} heads" + (" (64 wide each; --hparams gives others)" if hparams is None else "")
+          f"{network.config.num_attention_heads} heads" + (" of 64 (--hparams gives others)" if hparams is None else "")
           + ("" if hf_tokenizer else "; no vocab.txt lies beside the checkpoint, so the folder has no tokenizer (--vocab)"))
 
 

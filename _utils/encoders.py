@@ -1,10 +1,12 @@
 """Pretrained networks: encoders to finetune, and pairs to go on pretraining. From our checkpoints, folders or the hub."""
+import contextlib
 import copy
 import os
 import re
 from typing import NamedTuple
 
 import torch
+import transformers
 import xxhash
 from torch import nn
 from transformers import (
@@ -91,7 +93,22 @@ def network_of(checkpoint, part, path):
     return network
 
 
+@contextlib.contextmanager
+def quiet_transformers():
+    """Without its report of weights that an encoder does not need, which reads like an error."""
+    before = transformers.utils.logging.get_verbosity()
+    transformers.utils.logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers.utils.logging.set_verbosity(before)
+
+
 def _from_transformers(name):
+    if os.path.isdir(os.path.join(name, "discriminator")):
+        raise PlainError(f"{name!r} holds two networks: say pretrained_checkpoint={os.path.join(name, 'discriminator')!r}.")
+    if name.startswith((".", "/", "~")) and not os.path.isdir(name):
+        raise PlainError(f"there is no folder {name!r}: give that of a transformers model, a hub id, or a checkpoint of pretrain.py.")
     place = "folder" if os.path.isdir(name) else "hub"
     try:
         config = AutoConfig.from_pretrained(name)
@@ -106,7 +123,8 @@ def _from_transformers(name):
     kind = ElectraForPreTraining if config.model_type == "electra" else AutoModel
     try:
         # Weights may be stored in half precision; Adam's small steps would be lost in it.
-        model, hf_tokenizer = kind.from_pretrained(name, dtype=torch.float32), AutoTokenizer.from_pretrained(name)
+        with quiet_transformers():
+            model, hf_tokenizer = kind.from_pretrained(name, dtype=torch.float32), AutoTokenizer.from_pretrained(name)
     except Exception as error:
         raise PlainError(f"the model {name!r} could not be loaded from the {place} ({first_line(error)}): it lacks weights or a "
                          "tokenizer, so fetch it again or choose another.") from error
@@ -141,8 +159,14 @@ def load_pair(name, size, max_length):
 def _part_of_pair(name, part):
     """One network of a folder or of the hub."""
     place = os.path.join(name, part) if os.path.isdir(name) else name.replace("discriminator", part)
+    if os.path.isdir(name) and not os.path.isdir(place):
+        above = os.path.dirname(os.path.abspath(name))
+        is_inside = all(os.path.isdir(os.path.join(above, other)) for other in NETWORKS)
+        way_out = "the folder above" if is_inside else "one with generator/ and discriminator/, as export_hf and convert_tf make them"
+        raise PlainError(f"initial_weights={name!r} has no folder {part}/: give {way_out}.")
     try:
-        network, found = NETWORKS[part].from_pretrained(place, dtype=torch.float32, output_loading_info=True)
+        with quiet_transformers():
+            network, found = NETWORKS[part].from_pretrained(place, dtype=torch.float32, output_loading_info=True)
     except Exception as error:  # a dozen kinds, from the hub and from the files; the way out is the same
         raise PlainError(f"the {part} {place!r} could not be loaded ({first_line(error)}): give as initial_weights a checkpoint, a folder "
                          "with generator/ and discriminator/, or a hub id such as google/electra-small-discriminator.") from error

@@ -21,11 +21,11 @@ import torch
 import transformers
 from transformers import ElectraForSequenceClassification
 
-from _utils.checkpoints import PRETRAINING_KEYS, load_checkpoint
+from _utils.checkpoints import PRETRAINING_KEYS, find_checkpoint, load_checkpoint
 from _utils.encoders import NETWORKS, network_of
 from _utils.errors import PlainError, print_plain_errors
 from _utils.glue_tasks import TASKS
-from _utils.recipes import config_from_shapes
+from _utils.recipes import RECIPES, config_from_shapes
 from _utils.run_logging import read_metrics
 from _utils.vocabulary import from_vocab_file, tokenizer_from_json
 
@@ -127,7 +127,9 @@ def export_pretrained(checkpoint, path, folder):
     made_by = {key: checkpoint[key] for key in ("step", "config", "versions") if key in checkpoint}
     if measured := held_out_measures(path, checkpoint.get("step")):
         made_by["measured on held-out text"] = measured
-    title = f"ELECTRA-{checkpoint['config']['size']}" if "size" in checkpoint["config"] else "ELECTRA"
+    recipe, shape = RECIPES.get(checkpoint["config"].get("size")), checkpoint["discriminator_config"]
+    is_of_recipe = recipe and (recipe.layers, recipe.hidden) == (shape["num_hidden_layers"], shape["hidden_size"])
+    title = f"ELECTRA-{checkpoint['config']['size']}" if is_of_recipe else "ELECTRA"
     for part in NETWORKS:
         network = network_of(checkpoint, part, path)
         save_network(network, hf_tokenizer, folder / part, card(network, f"{title}, {part}", made_by))
@@ -145,7 +147,7 @@ def export_finetuned(checkpoint, path, folder):
     """Write `classifier` of a finetuned checkpoint into `folder`; its logits are those of our one-layer head.
 
     transformers' head is dense, GELU, output layer. Since gelu(x) - gelu(-x) = x, its first rows W and -W with an output layer of 1 and
-    -1 give W x exactly.
+    -1 give W x exactly. Who finetunes it further finetunes that larger head.
     """
     from finetune import load_finetuned  # whose imports take seconds
     model, hf_tokenizer, row = load_finetuned(path)
@@ -203,8 +205,10 @@ def main(arguments=None):
     parser.add_argument("--vocab", metavar="VOCAB_TXT", help="of a checkpoint of electra_pytorch")
     given = parser.parse_args(arguments)
     transformers.utils.logging.disable_progress_bar()
+    of_glue = Path("checkpoints/glue", given.checkpoint)
+    path = of_glue if of_glue.is_file() else find_checkpoint(given.checkpoint)
     with new_folder(given.out_dir) as folder:
-        export(load_checkpoint(given.checkpoint), given.checkpoint, folder, given.vocab)
+        export(load_checkpoint(path), path, folder, given.vocab)
     print(*sorted(map(str, Path(given.out_dir).iterdir())), sep="\n")
 
 

@@ -6,6 +6,7 @@ Only what Google's checkpoints use is read: whole variables, an index that is no
 """
 import math
 import os
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -33,7 +34,7 @@ class TFCheckpoint:
     """
 
     def __init__(self, prefix):
-        self.prefix = str(prefix).removesuffix(".index")
+        self.prefix = re.sub(r"\.(index|data-\d+-of-\d+)$", "", str(prefix))
         try:
             table = _read_table(_bytes_of(self.prefix + ".index"))
             header = _message(table.pop(b""))

@@ -265,6 +265,9 @@ def test_what_finetuning_derives():
     assert finetuning("pretrained_checkpoint=None", "max_length=64").max_length == 64
     assert finetuning().group_name == "vanilla_11081_100.0%"
     assert finetuning("pretrained_checkpoint=a/b/").group_name == "b"
+    assert finetuning("pretrained_checkpoint=a/b/discriminator").group_name == "b_discriminator"
+    assert finetuning("pretrained_checkpoint=google/electra-small-discriminator").group_name == "electra-small-discriminator"
+    assert finetuning("quickstart=True", "pretrained_checkpoint=a/b").group_name == "b"
     assert finetuning("pretrained_checkpoint=None", "size=base").group_name == "electra_base_google"
     quick = finetuning("quickstart=True", "end=1")
     assert (quick.size, quick.end, quick.group_name, quick.glue_dir) == ("tiny", 1, "quickstart", "datasets/quickstart_glue")

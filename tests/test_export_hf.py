@@ -88,8 +88,14 @@ def test_a_pair_has_to_be_one(exported, tmp_path):
     with pytest.raises(PlainError, match="not trained together: their position_embeddings.weight"):
         load_pair(str(mixed), "tiny", 32)
     shutil.rmtree(mixed / "generator")
-    with pytest.raises(PlainError, match="the generator .* could not be loaded"):
+    with pytest.raises(PlainError, match="has no folder generator/: give one with"):
         load_pair(str(mixed), "tiny", 32)
+    with pytest.raises(PlainError, match="has no folder generator/: give the folder above"):
+        load_pair(str(exported / "discriminator"), "tiny", 32)
+    with pytest.raises(PlainError, match="holds two networks: say pretrained_checkpoint=.*discriminator"):
+        load_pretrained(str(exported), "tiny", 32)
+    with pytest.raises(PlainError, match="there is no folder"):
+        load_pretrained(str(exported / "none"), "tiny", 32)
 
 
 def finetuned(folder, fresh_checkpoint, task, model=None):
@@ -182,6 +188,25 @@ def test_a_checkpoint_of_electra_pytorch_without_optimizer_is_one_too(electra_py
     torch.save({"model": {"generator.electra.other": torch.ones(1)}}, path)
     with pytest.raises(PlainError, match="lacks generator.electra.embeddings.word_embeddings.weight"):
         main([str(path), str(tmp_path / "other"), "--vocab", str(vocab)])
+
+
+def test_checkpoints_are_found_by_name_as_by_the_other_programs(fresh_checkpoint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder, path in (("pretrain", fresh_checkpoint), ("glue", finetuned(tmp_path, fresh_checkpoint, "cola")[0])):
+        Path("checkpoints", folder).mkdir(parents=True)
+        shutil.copy(path, Path("checkpoints", folder, f"{folder}.pth"))
+        main([f"{folder}.pth", f"of_{folder}"])
+    assert Path("of_pretrain/generator").is_dir() and Path("of_glue/classifier").is_dir()
+    with pytest.raises(PlainError, match="'of_glue' is a folder"):
+        main(["of_glue", "out"])
+
+
+def test_a_card_names_the_recipe_only_where_the_shapes_are_its(fresh_checkpoint, tmp_path):
+    checkpoint = load_checkpoint(fresh_checkpoint)
+    for size, title in (("tiny", "# ELECTRA-tiny, generator"), ("small", "# ELECTRA, generator")):
+        torch.save({**checkpoint, "config": {**checkpoint["config"], "size": size}}, tmp_path / "x.pth")
+        main([str(tmp_path / "x.pth"), str(tmp_path / size)])
+        assert title in (tmp_path / size / "generator/README.md").read_text()
 
 
 def test_a_damaged_tokenizer_is_one_sentence(fresh_checkpoint, tmp_path):

@@ -10,8 +10,12 @@ from transformers import AutoModel, AutoTokenizer, ElectraForMaskedLM, ElectraFo
 from _utils.convert_tf import Names, convert, main
 from _utils.errors import PlainError
 from _utils.recipes import RECIPES, electra_configs
-from _utils.tf_checkpoint import TFCheckpoint, masked_crc32c
+from _utils.tf_checkpoint import Entry, TFCheckpoint, masked_crc32c
 from pretrain import ELECTRAModel, initialize_officially
+
+# What the small checkpoint kept here was made with.
+MICRO = json.dumps({"vocab_size": 2000, "embedding_size": 16, "generator_hidden_size": .5,
+                    "model_hparam_overrides": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}})
 
 
 class Vocabulary:
@@ -106,13 +110,26 @@ def test_outputs_of_converted_checkpoints_are_googles(released):
                 close(logits[row][tokens[row]], recorded[name][tokens[row]])
 
 
-def test_sizes_are_told_from_shapes_and_heads_are_sixty_four_wide(golden):
-    prefix = golden / "official/micro_ckpt/model.ckpt-200"
-    with_hparams = {"vocab_size": 2000, "embedding_size": 16, "generator_hidden_size": .5,
-                    "model_hparam_overrides": {"hidden_size": 32, "num_hidden_layers": 2}}
-    for part in ("generator", "discriminator"):
-        guessed, told = (convert(prefix, part, hparams)[0].config.to_dict() for hparams in (None, with_hparams))
-        assert guessed == told
+@pytest.mark.parametrize("part", ["generator", "discriminator"])
+def test_sizes_are_told_from_shapes_and_heads_are_sixty_four_wide(golden, monkeypatch, part):
+    """Of the released small model's variables, whose values do not matter here."""
+    variables = json.loads((golden / "official/variables.json").read_text())["small"]["variables"]
+
+    class Small:
+        def __init__(self, prefix):
+            self.entries = {v["name"]: Entry(1, tuple(v["shape"]), 0, 0, 0, 0) for v in variables}
+
+        def read(self, name):
+            return np.zeros(self.entries[name].shape, np.float32)
+
+    monkeypatch.setattr("_utils.convert_tf.TFCheckpoint", Small)
+    guessed, told = (convert("small", part, hparams)[0].config.to_dict() for hparams in (None, {"model_size": "small"}))
+    assert guessed == told and guessed["num_attention_heads"] == (1 if part == "generator" else 4)
+
+
+def test_heads_that_shapes_do_not_tell_have_to_be_given(golden):
+    with pytest.raises(PlainError, match="the discriminator .* is 32 wide, .* give as --hparams"):
+        convert(golden / "official/micro_ckpt/model.ckpt-200", "discriminator")
 
 
 def test_the_command_makes_a_folder_that_transformers_loads(golden, tmp_path, capsys):
@@ -131,7 +148,7 @@ def test_the_command_makes_a_folder_that_transformers_loads(golden, tmp_path, ca
         assert AutoTokenizer.from_pretrained(out).convert_tokens_to_ids(["[MASK]", "word0"]) == [4, 5]
     assert "2 layers x 32, 2 heads" in capsys.readouterr().out
     without = tmp_path / "alone"
-    main([str(folder / "model.ckpt-200"), "--part", "generator", str(without)])
+    main([str(folder / "model.ckpt-200.index"), "--part", "generator", str(without), "--hparams", str(hparams)])
     assert "no vocab.txt" in capsys.readouterr().out and AutoModel.from_pretrained(without).config.hidden_size == 16
     assert "AutoTokenizer" not in (without / "README.md").read_text()
 
@@ -152,7 +169,7 @@ def test_a_missing_or_unexpected_variable_is_named(golden, tmp_path, monkeypatch
     prefix = golden / "official/micro_ckpt/model.ckpt-200"
     monkeypatch.setattr("_utils.convert_tf.TFCheckpoint", Changed)
     with pytest.raises(PlainError, match=f"{'lacks' if change == 'pop' else 'has'} the variable {name}"):
-        main([str(prefix), "--part", part, str(tmp_path / "out")])
+        main([str(prefix), "--part", part, str(tmp_path / "out"), "--hparams", MICRO])
     assert list(tmp_path.iterdir()) == []
 
 
@@ -163,18 +180,18 @@ def test_a_variable_of_neither_part_is_left_out_and_told(golden, tmp_path, monke
             self.entries["temperature"] = None
 
     monkeypatch.setattr("_utils.convert_tf.TFCheckpoint", WithTemperature)
-    main([str(golden / "official/micro_ckpt/model.ckpt-200"), "--part", "generator", str(tmp_path / "out")])
+    main([str(golden / "official/micro_ckpt/model.ckpt-200"), "--part", "generator", str(tmp_path / "out"), "--hparams", MICRO])
     assert "the variable temperature, which is left out" in capsys.readouterr().out
 
 
 def test_a_vocabulary_that_cannot_be_read_or_does_not_fit_is_told(golden, tmp_path):
-    command = [str(golden / "official/micro_ckpt/model.ckpt-200"), "--part", "generator", str(tmp_path / "out"), "--vocab"]
+    command = [str(golden / "official/micro_ckpt/model.ckpt-200"), "--part", "generator", str(tmp_path / "out"), "--hparams", MICRO]
     for vocab in (tmp_path / "none.txt", tmp_path):
         with pytest.raises(PlainError, match="cannot be read"):
-            main([*command, str(vocab)])
+            main([*command, "--vocab", str(vocab)])
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]")
     with pytest.raises(PlainError, match="has 5 words, and the checkpoint 2000"):
-        main([*command, str(tmp_path / "vocab.txt")])
+        main([*command, "--vocab", str(tmp_path / "vocab.txt")])
     assert not list(tmp_path.glob("*out*"))
 
 
@@ -186,7 +203,7 @@ def test_hparams_of_another_model_are_told_by_the_variable(golden, tmp_path):
     with pytest.raises(PlainError, match="electra/encoder/layer_1/.* no place .* give the --hparams"):
         main([prefix, "--part", "discriminator", str(tmp_path / "out"), "--hparams", deep])
     overrides = ('{"hidden_act": "foo"}', '{"num_attention_heads": 0}')
-    for hparams in ("none.json", "[1]", '{"model_size": "huge"}', '{"embedding_size": "wide"}', '{"vocab_size": -3}',
+    for hparams in ("none.json", "[1]", '{"hidden_size": 32}', '{"model_size": "huge"}', '{"embedding_size": "wide"}', '{"vocab_size": -3}',
                     *(f'{{"model_hparam_overrides": {given}}}' for given in overrides)):
         with pytest.raises(PlainError, match="--hparams"):
             main([prefix, "--part", "discriminator", str(tmp_path / "out"), "--hparams", hparams])
@@ -221,7 +238,7 @@ def test_a_changed_byte_of_the_values_is_noticed_by_its_check_sum(golden, tmp_pa
     data[TFCheckpoint(tmp_path / "x").entries["electra/embeddings/word_embeddings"].offset + 7] ^= 1
     (tmp_path / "x.data-00000-of-00001").write_bytes(data)
     with pytest.raises(PlainError, match="electra/embeddings/word_embeddings in .* is damaged"):
-        convert(tmp_path / "x", "generator")
+        convert(tmp_path / "x", "generator", json.loads(MICRO))
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 4095, 4096, 12_345])
@@ -240,10 +257,10 @@ def test_the_check_sum_is_crc32c(size):
 def test_missing_and_short_files_are_named(golden, tmp_path):
     folder = golden / "official/micro_ckpt"
     with pytest.raises(PlainError, match="none.index"):
-        convert(tmp_path / "none", "generator")
+        convert(tmp_path / "none", "generator", json.loads(MICRO))
     (tmp_path / "x.index").write_bytes((folder / "model.ckpt-200.index").read_bytes())
     with pytest.raises(PlainError, match="x.data-00000-of-00001"):
-        convert(tmp_path / "x", "generator")
+        convert(tmp_path / "x", "generator", json.loads(MICRO))
     (tmp_path / "x.data-00000-of-00001").write_bytes((folder / "model.ckpt-200.data-00000-of-00001").read_bytes()[:500_000])
     with pytest.raises(PlainError, match="ends before the variable generator"):
-        convert(tmp_path / "x", "generator")
+        convert(tmp_path / "x", "generator", json.loads(MICRO))

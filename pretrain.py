@@ -24,7 +24,6 @@ import torch
 import torch.nn.functional as F
 from datasets import concatenate_datasets
 from torch import nn
-from transformers import ElectraForMaskedLM, ElectraForPreTraining
 
 import _utils  # noqa: F401  before fastai, because it silences a warning of fastai's
 from fastai.callback.core import Callback
@@ -34,13 +33,15 @@ from _utils.checkpoints import checkpoint_path, save_pretrained
 from _utils.config import MyConfig, complete, is_pair
 from _utils.encoders import load_pair
 from _utils.errors import print_plain_errors
-from _utils.optim import AdamNoBiasCorrection, decay_groups, schedules
+from _utils.networks import GatheredPositions, check_networks, inputs_of, make_networks, replaced_logits, tie
+from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, schedules
 from _utils.pictures import plot_training, save_picture
-from _utils.pretraining_data import prepare_examples, split_held_out
-from _utils.recipes import RECIPES, electra_configs
+from _utils.pretraining_data import prepare_examples, split_documents, split_held_out
+from _utils.recipes import RECIPES
 from _utils.run_logging import RunLog, set_aside
 from _utils.text_sources import load_documents
-from _utils.training import Milestones, PretrainingLearner, Progress, Schedule, choose_device, choose_precision, set_seed
+from _utils.training import Milestones, PretrainingLearner, Progress, Schedule, choose_device, choose_precision, describe, set_seed
+from _utils.uploads import Uploads
 from _utils.vocabulary import load_tokenizer
 
 # %%
@@ -60,8 +61,10 @@ c = MyConfig({
     # False: Adam without bias correction, as the original. True: with it.
     "adam_bias_correction": False,
     # 'original_linear': warmup and decay at the same time, as the original. 'separate_linear': one after the other.
-    # 'one_cycle': fastai's. 'adjusted_one_cycle': fastai's with the warmup of the recipe.
-    "schedule": "original_linear",
+    # 'one_cycle': fastai's. 'adjusted_one_cycle': fastai's with the warmup of the recipe. None: the recipe's, of ELECTRA the first.
+    "schedule": None,
+    # 'adam', or 'lamb' as lmtuners; None: the recipe's.
+    "optimizer": None,
     # How the generator's words are drawn: 'fp32_gumbel' as the original, 'fp16_gumbel' or 'multinomial'.
     "sampling": "fp32_gumbel",
     # Divides the generator's logits before drawing: below 1 likelier words, above 1 stranger ones.
@@ -72,13 +75,23 @@ c = MyConfig({
     # with replacement, [UNK] among them; where two words are drawn for one position, their ids are averaged (F7-F12, F19).
     "masking": "bernoulli",
     # True: 85 % of the chosen tokens show [MASK], the others stay. False: BERT's 80 % [MASK], 10 % random, 10 % stay.
-    "electra_mask_style": True,
+    # 'always': all show it, as in lmtuners. None: the recipe's, of ELECTRA True.
+    "electra_mask_style": None,
     # Label smoothing of each loss; True means .1. The discriminator's lifts only the labels of originals, from 0 (D17).
     "gen_smooth_label": False,
     "disc_smooth_label": False,
 
-    # A recipe: 'small', 'base' and 'large' of the paper, 'small++' as Google released it, 'tiny' for trying things.
+    # A recipe: 'small', 'base' and 'large' of the paper, 'small++' as Google released it, 'tiny' for trying things; lmtuners'
+    # 'alectra_small', 'electra_small_lmtuners', 'bert_small' and others: all stand in _utils/recipes.py.
     "size": "small",
+    # 'electra', or 'mlm': masked language modelling alone, of the network that would be the discriminator. None: the recipe's.
+    "objective": None,
+    # Another pair of one vocabulary: for each a transformers configuration, as {'model_type': 'roberta', 'hidden_size': 256, ...},
+    # a folder with a config.json, or a hub id. None: the recipe's.
+    "generator": None,
+    "discriminator": None,
+    # What both share: 'embeddings', 'embeddings+projection' or 'embeddings+encoder'; None: the recipe's, which is 'embeddings'.
+    "tying": None,
     # 'huggingface': normal, std .02 (size tiny .05), as electra_pytorch (D3). 'official': Google's, the normal cut at two standard
     # deviations, and Glorot uniform (F30).
     # Or a trained pair to go on from: a checkpoint of this script (.pth), a folder with generator/ and discriminator/, or
@@ -92,6 +105,9 @@ c = MyConfig({
     "encoding": "utf-8",
     # True: each .txt file is one document, whatever its blank lines.
     "one_document_per_file": False,
+    # 'electra': Google's examples. 'line_pairs': lmtuners', two lines of a document side by side, of which .8, .1 and .1 are for
+    # training, validation and test.
+    "examples": "electra",
     # Drop lines under 80 characters and every "()"? None: as electra_pytorch, for its corpora (D5); own text stays as it is.
     "clean": None,
     # A tokenizer on the hub, a vocab.txt, a tokenizer's folder, a checkpoint that has one, or a number: train that many words.
@@ -103,6 +119,9 @@ c = MyConfig({
     "micro_batch": None,
     # 'tensorboard', 'neptune' (its offline store), 'wandb' or None. metrics.jsonl is always written.
     "logger": "tensorboard",
+    # Where each checkpoint is sent while training goes on: a folder, an address such as s3://bucket/run (gs, hf ...; whatever fsspec
+    # knows), or here a function of its path; None: nowhere.
+    "upload_to": None,
     # Processes that prepare data.
     "num_workers": 3,
 
@@ -134,7 +153,7 @@ c = MyConfig({
 if __name__ == "__main__":
     print_plain_errors()
     c = complete(c.override(sys.argv[1:]))
-    print(f"ELECTRA-{c.size}: {c.steps:,} steps of {c.bs} x {c.max_length} tokens on {', '.join(c.datas)}, seed {c.seed}, "
+    print(f"{c.size}, objective {c.objective}: {c.steps:,} steps of {c.bs} x {c.max_length} tokens on {', '.join(c.datas)}, seed {c.seed}, "
           f"{c.masking} masking, " + ("going on from " if is_pair(c.initial_weights) else "initial weights ") + c.initial_weights)
 
 
@@ -150,15 +169,19 @@ if __name__ == "__main__":
 def load_data(c):
     """(hf_tokenizer, dls) of a configuration: the vocabulary, and fastai DataLoaders of training and held-out examples.
 
-    A batch is (input_ids (B, L), sentA_length (B,)); sentA_length counts the tokens of [CLS] A [SEP].
+    A batch is (input_ids (B, L), sentA_length (B,)); sentA_length counts the tokens of [CLS] A [SEP]. lmtuners' line pairs have a
+    third loader, of test examples.
     """
     corpora = [load_documents(source, "datasets", c.encoding, c.one_document_per_file, c.num_workers) for source in c.datas]
     hf_tokenizer = load_tokenizer(c.vocab, corpora, "datasets")
-    parts = [split_held_out(prepare_examples(corpus, hf_tokenizer, c.max_length, c.seed, "datasets", c.clean, c.num_workers))
-             for corpus in corpora]
-    train, held_out = (concatenate_datasets(part) for part in zip(*parts))
-    dls = pretraining_dataloaders(train, held_out, hf_tokenizer, c.bs, c.steps, c.max_length, c.seed, c.num_workers)
-    return hf_tokenizer, dls
+    prepare = partial(prepare_examples, hf_tokenizer=hf_tokenizer, max_length=c.max_length, seed=c.seed, cache_dir="datasets",
+                      clean=c.clean, num_proc=c.num_workers, kind=c.examples)
+    if c.examples == "line_pairs":
+        parts = [map(prepare, split_documents(corpus, c.seed)) for corpus in corpora]
+    else:
+        parts = [split_held_out(prepare(corpus)) for corpus in corpora]
+    splits = dict(zip(("train", "held_out", "test"), map(concatenate_datasets, zip(*parts))))
+    return hf_tokenizer, pretraining_dataloaders(splits, hf_tokenizer, c.bs, c.steps, c.max_length, c.seed, c.num_workers)
 
 
 # %% [markdown]
@@ -401,6 +424,8 @@ def slot_capacity(shape, mlm_probability, masking="bernoulli"):
 #
 # Both networks use the same embeddings (words, positions, token types and their LayerNorm), and the generator's output
 # layer is the table of word embeddings once more (F24). Everything else is their own.
+# Both may be of any family in transformers: a masked language model as generator; as discriminator ELECTRA's, or a classifier that gives
+# each token one of two labels. A masked language model alone is the first half of it.
 
 # %%
 class ELECTRAOutput(NamedTuple):
@@ -418,42 +443,76 @@ class ELECTRAOutput(NamedTuple):
         return labels.flatten()[positions], weights
 
 
-# %%
-class ELECTRAModel(nn.Module):
-    """Generator and discriminator with tied embeddings; one forward pass of replaced token detection.
+class MaskedLMOutput(NamedTuple):
+    """What one forward pass of MaskedLMModel gives, fields and `slots` as in ELECTRAOutput."""
+    mlm_gen_logits: torch.Tensor
+    attention_mask: torch.Tensor
+    is_mlm_applied: torch.Tensor
+    slots = ELECTRAOutput.slots
 
-    generator: ElectraForMaskedLM.   discriminator: ElectraForPreTraining, of the same vocabulary and embedding size.
-    sampling, temperature: as in `sample`.   disallow_correct: never draw the original word.
+
+# %%
+class MaskedLMModel(nn.Module):
+    """A masked language model that computes vocabulary logits at masked positions only; BERT's objective, and ELECTRA's first half.
+
+    generator: any ...ForMaskedLM of transformers.
     n_slots: function of a batch's shape (B, L), which fixes the number of slots in advance; None: as many as there are masks.
     """
 
-    def __init__(self, generator, discriminator, hf_tokenizer, sampling="fp32_gumbel", temperature=1., disallow_correct=False,
-                 n_slots=None):
+    def __init__(self, generator, hf_tokenizer, n_slots=None):
         super().__init__()
-        self.generator, self.discriminator = generator, discriminator
-        self.pad_token_id = hf_tokenizer.pad_token_id
-        self.sampling, self.temperature, self.disallow_correct = sampling, temperature, disallow_correct
-        self.n_slots = n_slots
-        self.tie_embeddings()
-
-    def tie_embeddings(self):
-        """One embeddings module for both networks, its word table the generator's output matrix too (F24)."""
-        self.discriminator.electra.embeddings = self.generator.electra.embeddings
-        self.generator.generator_lm_head.weight = self.generator.electra.embeddings.word_embeddings.weight
+        self.generator, self.pad_token_id, self.n_slots = generator, hf_tokenizer.pad_token_id, n_slots
+        self.at_positions = GatheredPositions(generator)
+        tie(generator)
 
     def totals(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
-        """(masked positions, tokens) of a batch, each (): what the two mean losses are divided by."""
+        """(masked positions, tokens) of a batch, each (): what the mean losses are divided by."""
         return is_mlm_applied.sum(), (masked_inputs != self.pad_token_id).sum()
 
     def forward(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
-        """masked_inputs (B, L), sentA_lenths (B,), is_mlm_applied (B, L), labels (B, L) -> ELECTRAOutput."""
-        attention_mask = masked_inputs != self.pad_token_id  # (B, L)
-        # Segment B is 1; [CLS] A [SEP] and padding are 0 (F4).
-        position = torch.arange(masked_inputs.shape[1], device=masked_inputs.device)
-        token_type_ids = ((position >= sentA_lenths[:, None]) & attention_mask).long()  # (B, L)
+        """masked_inputs (B, L), sentA_lenths (B,), is_mlm_applied (B, L), labels (B, L) -> MaskedLMOutput."""
+        attention_mask, token_type_ids = self.masks_and_segments(masked_inputs, sentA_lenths)
+        positions, _ = self.slots(is_mlm_applied)
+        mlm_gen_logits = self.generator_logits(masked_inputs, attention_mask, token_type_ids, positions)  # (M, V)
+        return MaskedLMOutput(mlm_gen_logits, attention_mask, is_mlm_applied)
 
-        n_slots = self.n_slots(masked_inputs.shape) if self.n_slots else int(is_mlm_applied.sum())
-        positions, weights = masked_slots(is_mlm_applied, n_slots)  # (M,), (M,)
+    def masks_and_segments(self, masked_inputs, sentA_lenths):
+        """(attention mask, bool; token types), each (B, L). Segment B is 1; [CLS] A [SEP] and padding are 0 (F4)."""
+        attention_mask = masked_inputs != self.pad_token_id
+        position = torch.arange(masked_inputs.shape[1], device=masked_inputs.device)
+        return attention_mask, ((position >= sentA_lenths[:, None]) & attention_mask).long()
+
+    def slots(self, is_mlm_applied):
+        """(positions (M,), weights (M,)) of the masks, as `masked_slots`."""
+        n_slots = self.n_slots(is_mlm_applied.shape) if self.n_slots else int(is_mlm_applied.sum())
+        return masked_slots(is_mlm_applied, n_slots)
+
+    def generator_logits(self, masked_inputs, attention_mask, token_type_ids, positions):
+        """The generator's vocabulary logits at `positions` (M,) of the flattened batch, (M, V)."""
+        with self.at_positions.only(positions):
+            return self.generator(**inputs_of(self.generator, masked_inputs, attention_mask, token_type_ids)).logits[0]
+
+
+# %%
+class ELECTRAModel(MaskedLMModel):
+    """Generator and discriminator with tied embeddings; one forward pass of replaced token detection.
+
+    generator, n_slots: as in MaskedLMModel.   discriminator: ElectraForPreTraining or any ...ForTokenClassification with two
+    labels, of the same vocabulary.   tying: what both share, as in `tie`.
+    sampling, temperature: as in `sample`.   disallow_correct: never draw the original word.
+    """
+
+    def __init__(self, generator, discriminator, hf_tokenizer, sampling="fp32_gumbel", temperature=1., disallow_correct=False,
+                 n_slots=None, tying="embeddings"):
+        super().__init__(generator, hf_tokenizer, n_slots)
+        self.discriminator = discriminator
+        self.sampling, self.temperature, self.disallow_correct = sampling, temperature, disallow_correct
+        tie(generator, discriminator, tying)
+
+    def forward(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
+        """masked_inputs (B, L), sentA_lenths (B,), is_mlm_applied (B, L), labels (B, L) -> ELECTRAOutput."""
+        attention_mask, token_type_ids = self.masks_and_segments(masked_inputs, sentA_lenths)  # (B, L), (B, L)
+        positions, weights = self.slots(is_mlm_applied)  # (M,), (M,)
         mlm_gen_logits = self.generator_logits(masked_inputs, attention_mask, token_type_ids, positions)  # (M, V)
 
         with torch.no_grad():
@@ -465,14 +524,8 @@ class ELECTRAModel(nn.Module):
             # A word that was guessed right is an original (F17).
             is_replaced = generated != originals
 
-        disc_logits = self.discriminator(generated, attention_mask, token_type_ids).logits  # (B, L)
+        disc_logits = replaced_logits(self.discriminator(**inputs_of(self.discriminator, generated, attention_mask, token_type_ids)))
         return ELECTRAOutput(mlm_gen_logits, generated, disc_logits, is_replaced, attention_mask, is_mlm_applied)
-
-    def generator_logits(self, masked_inputs, attention_mask, token_type_ids, positions):
-        """The generator's vocabulary logits at `positions` (M,) of the flattened batch, (M, V)."""
-        hidden = self.generator.electra(masked_inputs, attention_mask, token_type_ids).last_hidden_state  # (B, L, H)
-        hidden = self.generator.generator_predictions(hidden.flatten(0, 1)[positions])  # (M, E)
-        return self.generator.generator_lm_head(hidden)
 
 
 # %% [markdown]
@@ -481,23 +534,25 @@ class ELECTRAModel(nn.Module):
 
 # %%
 def build_model(c, hf_tokenizer, fixed_slots=False, pair=None):
-    """ELECTRAModel of a configuration.
+    """ELECTRAModel of a configuration, or MaskedLMModel where objective is 'mlm'.
 
     fixed_slots: the number of masked positions is fixed in advance, so that every batch has the same shapes.
     pair: trained (generator, discriminator) to go on from; None: fresh ones, Hugging Face's normal(0, .02) (D3; tiny .05) or Google's.
     """
-    generator, discriminator = pair or fresh_pair(c.size, hf_tokenizer)
+    generator, discriminator = pair or fresh_pair(c, hf_tokenizer)
     n_slots = partial(slot_capacity, mlm_probability=c.mask_prob, masking=c.masking) if fixed_slots else None
-    model = ELECTRAModel(generator, discriminator, hf_tokenizer, c.sampling, c.temperature, c.disallow_correct, n_slots)
+    if discriminator is None:
+        model = MaskedLMModel(generator, hf_tokenizer, n_slots)
+    else:
+        model = ELECTRAModel(generator, discriminator, hf_tokenizer, c.sampling, c.temperature, c.disallow_correct, n_slots, c.tying)
     if pair is None and c.initial_weights == "official":
-        initialize_officially(model, discriminator.config.initializer_range)
+        initialize_officially(model, RECIPES[c.size].initializer_range)
     return model
 
 
-def fresh_pair(size, hf_tokenizer):
-    """(generator, discriminator) of a recipe, initialised by transformers."""
-    configs = electra_configs(RECIPES[size], len(hf_tokenizer), hf_tokenizer.pad_token_id)
-    return ElectraForMaskedLM(configs[0]), ElectraForPreTraining(configs[1])
+def fresh_pair(c, hf_tokenizer):
+    """(generator, discriminator) of a configuration, initialised by transformers; (network, None) where objective is 'mlm'."""
+    return make_networks(RECIPES[c.size], c.objective, (c.generator, c.discriminator), len(hf_tokenizer), hf_tokenizer.pad_token_id)
 
 
 @torch.no_grad()
@@ -506,10 +561,11 @@ def initialize_officially(model, std=.02):
 
     Glorot uniform, which is tf.layers.dense's default, for the projections of the embeddings and the discriminator's last layer.
     """
+    glorot = ("embeddings_project", "embedding_hidden_mapping_in", "dense_prediction", "classifier")
     for name, parameter in model.named_parameters():
         if parameter.dim() == 1:
-            parameter.fill_(1. if name.endswith("LayerNorm.weight") else 0.)
-        elif "embeddings_project" in name or "dense_prediction" in name:
+            parameter.fill_(1. if "norm" in name.lower() and name.endswith("weight") else 0.)
+        elif any(layer in name for layer in glorot):
             nn.init.xavier_uniform_(parameter)
         else:
             nn.init.trunc_normal_(parameter, std=std, a=-2 * std, b=2 * std)
@@ -520,7 +576,8 @@ def initialize_officially(model, std=.02):
 # model = build_model(c, hf_tokenizer)
 # count = lambda module: f"{sum(p.numel() for p in module.parameters()):,}"
 # print("parameters: generator", count(model.generator), " discriminator", count(model.discriminator), " together", count(model))
-# assert model.discriminator.electra.embeddings is model.generator.electra.embeddings
+# words, others = (network.get_input_embeddings().weight for network in (model.generator, model.discriminator))
+# assert words is others and words is model.generator.get_output_embeddings().weight
 # with torch.no_grad():
 #     pred = model(masked_inputs, sentA_lenths, is_mlm_applied, labels)
 # for name, value in pred._asdict().items():
@@ -558,13 +615,34 @@ class ELECTRALoss(nn.Module):
 
     def parts(self, pred, targ_ids, totals):
         """Both losses of a batch, or of a part of one, divided by the masked positions and tokens in `totals`."""
-        slot_labels, slot_weights = pred.slots(targ_ids)
-        slot_labels = torch.where(slot_weights.bool(), slot_labels, 0)
-        gen_nll = F.cross_entropy(pred.mlm_gen_logits.float(), slot_labels, reduction="none", label_smoothing=self.gen_smooth)
         tokens = pred.attention_mask.float()
         disc_labels = pred.is_replaced.float().clamp(min=self.disc_smooth)
         disc_bce = F.binary_cross_entropy_with_logits(pred.disc_logits.float(), disc_labels, reduction="none")
-        return (gen_nll * slot_weights).sum() / (totals[0] + 1e-6), (disc_bce * tokens).sum() / (totals[1] + 1e-6)
+        return masked_lm_loss(pred, targ_ids, totals[0], self.gen_smooth), (disc_bce * tokens).sum() / (totals[1] + 1e-6)
+
+
+def masked_lm_loss(pred, targ_ids, total, smooth=0.):
+    """Cross-entropy at the masked positions, summed over the used slots and divided by `total`, ()."""
+    slot_labels, slot_weights = pred.slots(targ_ids)
+    slot_labels = torch.where(slot_weights.bool(), slot_labels, 0)
+    nll = F.cross_entropy(pred.mlm_gen_logits.float(), slot_labels, reduction="none", label_smoothing=smooth)
+    return (nll * slot_weights).sum() / (total + 1e-6)
+
+
+class MaskedLMLoss(ELECTRALoss):
+    """The generator's loss alone, of MaskedLMOutput; methods and smoothing as in ELECTRALoss."""
+
+    def __init__(self, gen_label_smooth=False):
+        super().__init__((1.,), gen_label_smooth)
+
+    def forward(self, pred, targ_ids):
+        return masked_lm_loss(pred, targ_ids, pred.is_mlm_applied.sum(), self.gen_smooth)
+
+    def weigh(self, parts):
+        return parts[0]
+
+    def parts(self, pred, targ_ids, totals):
+        return (masked_lm_loss(pred, targ_ids, totals[0], self.gen_smooth),)
 
 
 # %% [markdown]
@@ -586,10 +664,10 @@ class ELECTRALoss(nn.Module):
 # (F35), and a learning rate that warms up and decays *at the same time* (F31).
 
 # %%
-def build_optimizer(model, lr, bias_correction=False):
-    """Adam over the model's parameters with ELECTRA's settings; the schedule sets lr before each step."""
-    adam = torch.optim.AdamW if bias_correction else AdamNoBiasCorrection
-    return adam(decay_groups(model.named_parameters(), weight_decay=.01), lr=lr, betas=(.9, .999), eps=1e-6)
+def build_optimizer(model, lr, bias_correction=False, kind="adam"):
+    """Adam, or lmtuners' LAMB, over the model's parameters with ELECTRA's settings; the schedule sets lr before each step."""
+    optimizer = Lamb if kind == "lamb" else torch.optim.AdamW if bias_correction else AdamNoBiasCorrection
+    return optimizer(decay_groups(model.named_parameters(), weight_decay=.01), lr=lr, betas=(.9, .999), eps=1e-6)
 
 
 # %% [markdown]
@@ -609,9 +687,9 @@ def build_masking(c, hf_tokenizer):
     if c.masking == "official":  # [UNK] may be masked (F9, D2)
         special_ids = [i for i in special_ids if i != hf_tokenizer.unk_token_id]
         kwargs = dict(masking=mask_official_slots, pad_token_index=hf_tokenizer.pad_token_id)
-    shares = dict(replace_prob=0., orginal_prob=.15) if c.electra_mask_style else dict(replace_prob=.1, orginal_prob=.1)
+    replace_prob, orginal_prob = {True: (0., .15), False: (.1, .1), "always": (0., 0.)}[c.electra_mask_style]
     return MaskedLMCallback(hf_tokenizer.mask_token_id, special_ids, len(hf_tokenizer), for_electra=True,
-                            mlm_probability=c.mask_prob, **shares, **kwargs)
+                            mlm_probability=c.mask_prob, replace_prob=replace_prob, orginal_prob=orginal_prob, **kwargs)
 
 
 # %%
@@ -624,7 +702,10 @@ def pretrain(c):
     device = choose_device(c.device)
     run_name, folder = f"{c.base_run_name}_{c.seed}", Path("checkpoints/pretrain")
 
-    pair = load_pair(c.initial_weights, c.size, c.max_length) if is_pair(c.initial_weights) else None
+    # What cannot be is told before the long work.
+    pair = load_pair(c.initial_weights, c.size, c.max_length, c.tying) if is_pair(c.initial_weights) else None
+    if pair is None:
+        check_networks(RECIPES[c.size], c.objective, (c.generator, c.discriminator), c.tying, c.max_length)
     hf_tokenizer, dls = load_data(c)
     set_seed(c.seed)
     model = build_model(c, hf_tokenizer, fixed_slots=device.type == "cuda", pair=pair).to(device)
@@ -634,18 +715,28 @@ def pretrain(c):
           f"{len(dls.valid_ds) if len(dls.loaders) > 1 else 0:,} held out; "
           f"{sum(p.numel() for p in model.parameters()):,} parameters; {device}, {precision}")
     set_aside(run_name, folder)
-    log = RunLog(run_name, folder / run_name, c)
-    save = lambda percent: save_pretrained(checkpoint_path(run_name, percent, folder), model, c, hf_tokenizer, learn.train_iter)
+    log, uploads = RunLog(run_name, folder / run_name, c.as_data()), Uploads(c.upload_to)
+
+    def save(percent):
+        path = checkpoint_path(run_name, percent, folder)
+        save_pretrained(path, model, c, hf_tokenizer, learn.train_iter)
+        uploads.add(path)
+
+    is_mlm = c.objective == "mlm"
+    loss = MaskedLMLoss(c.gen_smooth_label) if is_mlm else ELECTRALoss((1., 50.), c.gen_smooth_label, c.disc_smooth_label)
     learn = PretrainingLearner(
-        dls.to(device), model, ELECTRALoss(gen_label_smooth=c.gen_smooth_label, disc_label_smooth=c.disc_smooth_label),
-        build_optimizer(model, c.lr, c.adam_bias_correction), precision, c.micro_batch,
+        dls.to(device), model, loss, build_optimizer(model, c.lr, c.adam_bias_correction, c.optimizer), precision, c.micro_batch,
         cbs=[masked_lm, Schedule(schedules(c.schedule, c.lr, c.steps, c.warmup_steps), c.steps),
              Progress(log, c.steps, c.bs * c.max_length), Milestones(log, c.steps, save, masked_lm, c.seed)])
     try:
         learn.fit(1)
+        if measured := learn.measure_held_out(masked_lm, c.seed, split=2):
+            log.log("test", c.steps, measured)
+            print("test:", describe(measured))
     finally:
         learn.progress.close()
         log.close()
+        uploads.close()
     save_picture(plot_training(log.path), log.path.with_name("training.png"))
     return learn
 
@@ -680,3 +771,39 @@ if __name__ == "__main__":
 #     pred = learn.model(masked_inputs, sentA_lenths, is_mlm_applied, labels)
 # for i in range(4):
 #     display(show_discriminator(input_ids[i], pred.generated[i], is_mlm_applied[i], pred.disc_logits[i].sigmoid(), hf_tokenizer))
+
+# %% [markdown]
+# ## 8. Other families at equal compute
+#
+# Replaced token detection is not tied to one architecture. Here four tiny systems spend the same number of floating point operations
+# on the same text: ELECTRA, ALECTRA (ALBERT for both networks), and masked language models of BERT's and ALBERT's architecture.
+
+# %% tags=["active-ipynb"]
+# from _utils.compute import flops_per_token, steps_of_equal_compute
+# from _utils.config import with_recipe
+# from _utils.pictures import plot_families
+# from _utils.run_logging import read_metrics
+# import pandas as pd
+#
+# budget, rows, curves = max(10, c.steps // 10), {}, {}
+# for size, name in {"tiny": "ELECTRA", "alectra_tiny": "ALECTRA", "bert_tiny": "BERT", "albert_tiny": "ALBERT"}.items():
+#     steps = steps_of_equal_compute(RECIPES["tiny"], RECIPES[size], budget, len(hf_tokenizer))
+#     other = with_recipe(c, size, base_run_name=f"{c.base_run_name}_{size}", steps=steps, logger=None)
+#     network = pretrain(other).model
+#     metrics = Path("checkpoints/pretrain", f"{other.base_run_name}_{other.seed}", "metrics.jsonl")
+#     curves[name], [*_, last] = read_metrics(metrics, "train"), read_metrics(metrics, "held_out")
+#     encoder = getattr(network, "discriminator", network.generator)
+#     rows[name] = {"parameters of the encoder": sum(p.numel() for p in encoder.parameters()),
+#                   "MFLOP per token": flops_per_token(RECIPES[size], len(hf_tokenizer)) / 1e6, "steps": steps,
+#                   "tokens/s": curves[name][-1]["tokens_per_second"], "masked LM loss": last["gen_loss"],
+#                   "masked LM accuracy": last["gen_accuracy"], "discriminator's AUC": last.get("disc_auc")}
+# table = pd.DataFrame(rows).T
+# whole = ["parameters of the encoder", "steps", "tokens/s"]
+# display(table.style.format("{:.3f}", na_rep="-").format("{:,.0f}", subset=whole))
+# plot_families(curves);
+
+# %% [markdown]
+# What so small a run can show: what each system costs, how many parameters are kept, and that all of them learn. What it cannot: which
+# encoder is better. The masked language models' losses are those of the network that is kept, ELECTRA's that of its generator, a
+# quarter as wide, which is thrown away; its discriminator has barely begun. Only finetuning compares them, after trainings a thousand
+# times as long: the README has what was measured.

@@ -59,8 +59,11 @@ class PretrainingDatasets(HF_Datasets):
     _dl_type = ArrowBatchDL
 
 
-def pretraining_dataloaders(train, held_out, hf_tokenizer, bs, steps, max_length, seed, num_workers=0):
-    """DataLoaders of `steps` shuffled batches and of the held-out examples in order (none if there are none), on the CPU."""
-    splits = {"train": train, **({"held_out": held_out} if len(held_out) else {})}
-    data = PretrainingDatasets(splits, cols=["input_ids", "sentA_length"], hf_toker=hf_tokenizer, n_inp=2)
+def pretraining_dataloaders(splits, hf_tokenizer, bs, steps, max_length, seed, num_workers=0):
+    """DataLoaders of `steps` shuffled batches of the first split and of the others in order, on the CPU.
+
+    splits: {name: examples}, 'train' first; one without examples is left out.
+    """
+    data = PretrainingDatasets({name: examples for name, examples in splits.items() if len(examples)}, cols=["input_ids", "sentA_length"],
+                               hf_toker=hf_tokenizer, n_inp=2)
     return data.dataloaders(bs=bs, n=bs * steps, max_length=max_length, seed=seed, num_workers=num_workers, device="cpu")

@@ -10,7 +10,7 @@ import torch
 from _utils.errors import PlainError, first_line
 
 MILESTONES = (6.25, 12.5, 25., 50., 100.)  # percent of the steps at which pretraining is saved
-PRETRAINING_KEYS = {"model", "generator_config", "discriminator_config", "tokenizer", "config"}
+PRETRAINING_KEYS = {"model", "generator_config", "tokenizer", "config"}
 
 
 def milestone_steps(steps):
@@ -32,13 +32,12 @@ def save_checkpoint(content, path):
 
 
 def save_pretrained(path, model, config, hf_tokenizer, step):
-    """Write a pretraining checkpoint: weights of both networks, their configurations, the tokenizer and what made them."""
+    """Write a pretraining checkpoint: weights of the networks, their configurations, the tokenizer and what made them."""
     save_checkpoint({
         "model": model.state_dict(),
-        "generator_config": model.generator.config.to_dict(),
-        "discriminator_config": model.discriminator.config.to_dict(),
+        **{f"{part}_config": network.config.to_dict() for part, network in model.named_children()},
         "tokenizer": hf_tokenizer.backend_tokenizer.to_str(),  # vocabulary and settings, as tokenizers.Tokenizer.from_str reads it
-        "config": dict(config),
+        "config": config.as_data(),
         "step": step,
         "versions": versions(),
     }, path)

@@ -15,6 +15,7 @@ from functools import partial
 from _utils.errors import PlainError
 from _utils.glue_tasks import FINETUNED_TASKS
 from _utils.recipes import RECIPES
+from _utils.uploads import check_address
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Rule:
         if float in self.types and type(value) is int:
             value = float(value)
         kinds = map(type, self.choices) if self.choices else self.types  # 1 is no True
-        ok = type(value) in kinds and (not self.choices or value in self.choices)
+        ok = (type(value) in kinds or (Callable in self.types and callable(value))) and (not self.choices or value in self.choices)
         if isinstance(value, list):
             ok = ok and all(type(item) is self.items for item in value)
         if not ok or (self.test and not self.test(value)):
@@ -98,8 +99,10 @@ def _is_positive(value):
     return type(value) in (int, float) and 0 < value < float("inf")
 
 
+_NETWORK = Rule((dict, str), optional=True, test=lambda v: "model_type" in v if isinstance(v, dict) else bool(v),
+                says="a dictionary with model_type, a folder with a config.json, or a hub id")
 _DEVICE = Rule((str,), optional=True, test=_is_device, says="'cpu', 'cuda' or 'cuda:N'")
-_SCHEDULE = _choice("original_linear", "separate_linear", "one_cycle", "adjusted_one_cycle")
+_SCHEDULES = ("original_linear", "separate_linear", "one_cycle", "adjusted_one_cycle")
 _LOGGER = _choice("tensorboard", "neptune", "wandb", None)
 _PRECISION = _choice(None, "bf16", "fp16", "fp32")
 _LENGTH = Rule((int,), optional=True, test=lambda n: 8 <= n <= 512, says="a whole number from 8 to 512")
@@ -126,27 +129,35 @@ PRETRAIN_RULES = {
     "base_run_name": _name(),
     "seed": _count(0, optional=True),
     "adam_bias_correction": Rule((bool,)),
-    "schedule": _SCHEDULE,
+    "schedule": _choice(None, *_SCHEDULES),
+    "optimizer": _choice(None, "adam", "lamb"),
     "sampling": _choice("fp32_gumbel", "fp16_gumbel", "multinomial"),
     "temperature": Rule((float,), test=_is_positive, says="a number above 0"),
     "disallow_correct": Rule((bool,)),
     "masking": _choice("bernoulli", "official"),
-    "electra_mask_style": Rule((bool,)),
+    "electra_mask_style": _choice(None, True, False, "always"),
     "gen_smooth_label": _smoothing(),
     "disc_smooth_label": _smoothing(),
     "size": _choice(*RECIPES),
+    "objective": _choice(None, "electra", "mlm"),
+    "generator": _NETWORK,
+    "discriminator": _NETWORK,
+    "tying": _choice(None, "embeddings", "embeddings+projection", "embeddings+encoder"),
     "initial_weights": Rule((str,), test=lambda v: v in FRESH_WEIGHTS or is_pair(v), says="'huggingface', 'official', a checkpoint (.pth), "
                             "a folder with generator/ and discriminator/, or the hub id of a discriminator"),
     "datas": Rule((list,), test=lambda v: bool(v) and all(isinstance(x, str) and x for x in v),
                   says="a list of corpus names or paths"),
     "encoding": Rule((str,)),
     "one_document_per_file": Rule((bool,)),
+    "examples": _choice("electra", "line_pairs"),
     "clean": _choice(None, True, False),
     "vocab": Rule((str, int), test=lambda v: bool(v) if isinstance(v, str) else v >= 200,
                   says="a hub tokenizer, the path of a vocab.txt, or a number of words of at least 200"),
     "precision": _PRECISION,
     "micro_batch": _count(1, optional=True),
     "logger": _LOGGER,
+    "upload_to": Rule((str, Callable), optional=True, test=lambda v: v != "",
+                      says="a folder, an fsspec address, or a function of a path"),
     "num_workers": _count(0),
     "steps": _count(1, optional=True),
     "bs": _count(1, optional=True),
@@ -171,9 +182,10 @@ FINETUNE_RULES = {
     "weight_decay": Rule((float,), test=lambda v: 0 <= v < 1, says="a number in [0, 1)"),
     "adam_bias_correction": Rule((bool,)),
     "xavier_reinited_outlayer": Rule((bool,)),
-    "schedule": _SCHEDULE,
+    "schedule": _choice(*_SCHEDULES),
     "original_lr_layer_decays": Rule((bool,)),
     "double_unordered": Rule((bool,)),
+    "protocol": _choice(None, "lmtuners"),
     "start_from_mnli": Rule((bool, str), test=lambda v: v != "", says="True, False or the name of a group"),
     "task_overrides": Rule((dict,), test=_are_overrides, says="{task: {'lr': number, 'epochs': count, 'bs': count, 'rows': count}}, "
                            f"each of the four where wanted, for tasks out of {', '.join(FINETUNED_TASKS)}"),
@@ -243,6 +255,10 @@ class MyConfig(dict):
         object.__setattr__(new, "overridden", self.overridden | frozenset(overridden))
         return new
 
+    def as_data(self):
+        """A plain dictionary; functions, which only a notebook's first cell can hold, by their name."""
+        return {key: getattr(value, "__name__", repr(value)) if callable(value) else value for key, value in self.items()}
+
     def override(self, arguments):
         """A copy with `key=value` strings applied, as they stand on the command line.
 
@@ -280,6 +296,9 @@ QUICKSTART_GLUE = {"size": "tiny", "pretrained_checkpoint": "quickstart_11081_10
                    "glue_dir": "datasets/quickstart_glue"}
 
 
+_FROM_RECIPE = ("bs", "lr", "max_length", "mask_prob", "steps", "schedule", "optimizer", "electra_mask_style", "objective", "tying")
+
+
 def complete(config):
     """Fill in what depends on other keys: the quickstart's values, a fresh seed for None, the recipe's steps, lengths and rates.
 
@@ -288,7 +307,9 @@ def complete(config):
     """
     config = _with_pair(_with_quickstart(config, QUICKSTART))
     recipe = RECIPES[config.size]
-    derived = {key: getattr(recipe, key) for key in ("bs", "lr", "max_length", "mask_prob", "steps") if config[key] is None}
+    derived = {key: getattr(recipe, key) for key in _FROM_RECIPE if config[key] is None}
+    if config.objective is None and config.discriminator:
+        derived["objective"] = "electra"
     steps = derived.get("steps", config.steps)
     if config.warmup_steps is None:
         derived["warmup_steps"] = round(steps * recipe.warmup_steps / recipe.steps)
@@ -304,6 +325,8 @@ def complete(config):
         raise PlainError(f"micro_batch={config.micro_batch} does not divide bs={config.bs}: choose a divisor of it.")
     if isinstance(config.vocab, str) and config.vocab.endswith(".txt") and not os.path.isfile(config.vocab):
         raise PlainError(f"vocab={config.vocab!r}: there is no such file.")
+    _check_networks(config)
+    check_address(config.upload_to)
     _check_start(config)
     _check_logger(config)
     return config
@@ -318,7 +341,7 @@ def complete_finetuning(config):
     replaced = dict(QUICKSTART_GLUE)
     if "pretrained_checkpoint" in config.overridden:
         replaced["group_name"] = config.group_name  # another model gets a group of its own
-    config = _with_quickstart(config, replaced)
+    config = _with_protocol(_with_quickstart(config, replaced))
     ours = (config.pretrained_checkpoint or "").endswith(".pth")
     derived = {}
     if config.max_length is None:
@@ -358,6 +381,11 @@ def _with_pair(config):
     """A pair to go on from brings its vocabulary; its schedule has to be said, since the recipe's is that of a whole training."""
     if not is_pair(config.initial_weights):
         return config
+    if (config.objective or RECIPES[config.size].objective) == "mlm":
+        raise PlainError(f"initial_weights={config.initial_weights!r} goes on with a generator and a discriminator, and masked language "
+                         f"modelling alone (size={config.size}) cannot be continued: choose an ELECTRA's size.")
+    if config.generator or config.discriminator:
+        raise PlainError(f"initial_weights={config.initial_weights!r} brings both networks: leave out generator and discriminator.")
     if "vocab" in config.overridden:
         raise PlainError(f"initial_weights={config.initial_weights!r} brings its own vocabulary: leave vocab={config.vocab!r} out.")
     missing = [key for key in ("lr", "steps", "warmup_steps") if config[key] is None]
@@ -365,6 +393,36 @@ def _with_pair(config):
         raise PlainError(f"initial_weights={config.initial_weights!r} goes on with a schedule of its own, which the recipe does not know: "
                          f"give {', '.join(missing)} too.")
     return config.copy_with({"vocab": config.initial_weights})
+
+
+def with_recipe(config, size, **values):
+    """A completed configuration with the settings of another recipe, and `values` instead of what stands in it."""
+    values = {**dict.fromkeys((*_FROM_RECIPE, "warmup_steps")), "size": size, **values}
+    return complete(config.copy_with(values, overridden=values))
+
+
+def _with_protocol(config):
+    """lmtuners' five runs of eight tasks; what was given by hand stays. Its settings by task depend on the model and come later."""
+    if config.protocol is None:
+        return config
+    values = {"end": 5, "start_from_mnli": True, "tasks": [task for task in FINETUNED_TASKS if task != "wnli"]}
+    return config.copy_with({key: value for key, value in values.items() if key not in config.overridden})
+
+
+# Keys that a masked language model alone does not read.
+_OF_DISCRIMINATORS = ("sampling", "temperature", "disallow_correct", "disc_smooth_label", "tying")
+
+
+def _check_networks(config):
+    if config.optimizer == "lamb" and config.adam_bias_correction:
+        raise PlainError("adam_bias_correction=True belongs to optimizer='adam', and this is optimizer='lamb': leave one of them out.")
+    unused = [key for key in _OF_DISCRIMINATORS if key in config.overridden]
+    if config.objective == "mlm" and unused:
+        raise PlainError(f"{unused[0]}={config[unused[0]]!r} has no effect on objective='mlm', which has no discriminator: leave it out.")
+    if config.objective == "electra" and not (config.discriminator or RECIPES[config.size].discriminator):
+        raise PlainError(f"size={config.size} has no discriminator, which objective='electra' needs: give one, or another size.")
+    if config.objective == "mlm" and config.discriminator:
+        raise PlainError(f"discriminator={config.discriminator!r} has no place in objective='mlm': give its configuration as generator.")
 
 
 def _check_start(config):

@@ -9,16 +9,15 @@ pretraining: python pretrain.py initial_weights=PAIR ...
 import argparse
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import torch
 import transformers
 
-from _utils.encoders import NETWORKS
 from _utils.errors import PlainError, first_line, print_plain_errors
-from _utils.export_hf import card, new_folder, save_network
-from _utils.recipes import RECIPES, config_from_shapes, electra_configs
+from _utils.export_hf import TRAINED_BY, card, new_folder, save_network
+from _utils.networks import PARTS, build_network
+from _utils.recipes import config_from_shapes, electra
 from _utils.tf_checkpoint import TFCheckpoint
 from _utils.vocabulary import from_vocab_file
 
@@ -99,9 +98,8 @@ def _fresh_network(part, names, there, prefix, hparams):
         raise PlainError(f"the {part} of {prefix!r} is {config.hidden_size} wide, which cannot be heads of 64: give as --hparams what "
                          "run_pretraining.py got.")
     try:
-        return NETWORKS[part](config or configs_from_hparams(hparams)[part])
-    except PlainError:
-        raise
+        config = config or configs_from_hparams(hparams)[part]
+        return build_network(part, config)
     except Exception as error:  # of many kinds, from transformers' checks and torch's
         raise PlainError(f"no model can be made of {'--hparams' if hparams else repr(prefix)} ({first_line(error)}): give what "
                          "run_pretraining.py got as --hparams.") from error
@@ -133,19 +131,20 @@ def _config_from_checkpoint(names, there, prefix):
 
 
 def configs_from_hparams(hparams):
-    """{'generator': ElectraConfig, 'discriminator': ...} of Google's hparams (configure_pretraining.py, run_pretraining.py, F26)."""
+    """{'generator': ElectraConfig, 'discriminator': ...} of Google's hparams (configure_pretraining.py, run_pretraining.py, F26).
+
+    Raises ValueError for a size that Google does not know.
+    """
     size, overrides = hparams.get("model_size", "small"), hparams.get("model_hparam_overrides", {})
     if size not in ("small", "base", "large"):
-        raise PlainError(f"--hparams: model_size={size!r} cannot be: it is small, base or large.")
-    usual = RECIPES[size]
-    hidden = overrides.get("hidden_size", usual.hidden)
-    recipe = replace(
-        usual, hidden=hidden, layers=overrides.get("num_hidden_layers", usual.layers),
-        heads=overrides.get("num_attention_heads", max(1, hidden // 64)), intermediate=overrides.get("intermediate_size", 4 * hidden),
-        generator_size=hparams.get("generator_hidden_size", .25),
-        embedding=hparams.get("embedding_size") or (128 if size == "small" else hidden))
-    generator, discriminator = electra_configs(recipe, hparams.get("vocab_size", 30522))
-    generator.num_hidden_layers = round(recipe.layers * hparams.get("generator_layers", 1.))
+        raise ValueError(f"model_size={size!r} is none of small, base, large")
+    layers, hidden = {"small": (12, 256), "base": (12, 768), "large": (24, 1024)}[size]
+    layers, hidden = overrides.get("num_hidden_layers", layers), overrides.get("hidden_size", hidden)
+    networks = electra(layers, hidden, overrides.get("num_attention_heads", max(1, hidden // 64)),
+                       overrides.get("intermediate_size", 4 * hidden),
+                       hparams.get("embedding_size") or (128 if size == "small" else hidden),
+                       hparams.get("generator_hidden_size", .25), round(layers * hparams.get("generator_layers", 1.)))
+    generator, discriminator = (network.config(hparams.get("vocab_size", 30522)) for network in networks)
     if hparams.get("untied_generator_embeddings"):
         generator.embedding_size = generator.hidden_size
     for config in (generator, discriminator):
@@ -168,7 +167,7 @@ def read_hparams(text):
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m _utils.convert_tf", description=__doc__.split("\n")[0])
     parser.add_argument("prefix", metavar="CKPT_PREFIX")
-    parser.add_argument("--part", choices=list(NETWORKS), required=True)
+    parser.add_argument("--part", choices=PARTS, required=True)
     parser.add_argument("out_dir", metavar="OUT_DIR")
     parser.add_argument("--hparams", metavar="JSON")
     parser.add_argument("--vocab", metavar="VOCAB_TXT")
@@ -184,7 +183,8 @@ def main(arguments=None):
             raise PlainError(f"{vocab} has {len(hf_tokenizer)} words, and the checkpoint {network.config.vocab_size}: give its own with "
                              "--vocab.")
         made_by = {"converted from": Path(given.prefix).name, "step": step}
-        save_network(network, hf_tokenizer, folder, card(network, f"ELECTRA, {given.part}", made_by, hf_tokenizer is not None))
+        text = card(network, f"ELECTRA, {given.part}", made_by, TRAINED_BY[given.part], hf_tokenizer is not None)
+        save_network(network, hf_tokenizer, folder, text)
     print(f"{given.out_dir}: {network.config.num_hidden_layers} layers x {network.config.hidden_size}, "
           f"{network.config.num_attention_heads} heads" + (" of 64 (--hparams gives others)" if hparams is None else "")
           + ("" if hf_tokenizer else "; no vocab.txt lies beside the checkpoint, so the folder has no tokenizer (--vocab)"))

@@ -13,8 +13,6 @@ from transformers import (
     AutoConfig,
     AutoModel,
     AutoTokenizer,
-    ElectraConfig,
-    ElectraForMaskedLM,
     ElectraForPreTraining,
     PreTrainedTokenizerBase,
 )
@@ -22,15 +20,13 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 
 from _utils.checkpoints import find_checkpoint, load_pretraining_checkpoint
 from _utils.errors import PlainError, first_line
+from _utils.networks import PARTS, TYINGS, build_network, network_class, part_of, usable_positions
 from _utils.recipes import RECIPES
 from _utils.vocabulary import check_has_tokenizer, load_tokenizer, tokenizer_from_json
 
 # What pretrained_checkpoint=None means: Google's released models, of which the small one is ELECTRA-Small++.
 GOOGLE_MODELS = {"small": "google/electra-small-discriminator", "small++": "google/electra-small-discriminator",
                  "base": "google/electra-base-discriminator", "large": "google/electra-large-discriminator"}
-
-
-NETWORKS = {"generator": ElectraForMaskedLM, "discriminator": ElectraForPreTraining}
 
 
 class Pretrained(NamedTuple):
@@ -42,7 +38,7 @@ class Pretrained(NamedTuple):
 
     def encoder(self):
         """A copy of the encoder, for one run."""
-        return copy.deepcopy(self.model.electra if isinstance(self.model, ElectraForPreTraining) else self.model)
+        return copy.deepcopy(self.model.base_model)
 
     def discriminator(self):
         """A copy of ELECTRA's discriminator; PlainError where there is none."""
@@ -66,7 +62,7 @@ def load_pretrained(name, size, max_length, folder="checkpoints/pretrain"):
     else:
         model, hf_tokenizer = _from_transformers(name)
         _check_size(name, model.config, size)
-    _check_length(name, model.config, max_length)
+    _check_length(name, model, max_length)
     return Pretrained(name, model, hf_tokenizer, _digest(model))
 
 
@@ -75,15 +71,16 @@ def _from_checkpoint(path, size):
     made_with = checkpoint["config"].get("size")
     if made_with != size:
         raise PlainError(f"{str(path)!r} was pretrained with size={made_with}, not {size}: say size={made_with}.")
-    return network_of(checkpoint, "discriminator", path), tokenizer_from_json(checkpoint["tokenizer"])
+    part = "discriminator" if "discriminator_config" in checkpoint else "generator"
+    return network_of(checkpoint, part, path), tokenizer_from_json(checkpoint["tokenizer"])
 
 
 def network_of(checkpoint, part, path):
-    """'generator' (ElectraForMaskedLM) or 'discriminator' (ElectraForPreTraining) of a pretraining checkpoint.
+    """The 'generator' or 'discriminator' of a pretraining checkpoint, as `build_network` makes it.
 
     path: for the PlainError about weights that do not fit.
     """
-    network = NETWORKS[part](ElectraConfig.from_dict(checkpoint[f"{part}_config"]))
+    network = build_network(part, AutoConfig.for_model(**checkpoint[f"{part}_config"]))
     weights = {key.removeprefix(f"{part}."): value for key, value in checkpoint["model"].items() if key.startswith(f"{part}.")}
     try:
         network.load_state_dict(weights)
@@ -124,10 +121,16 @@ def _from_transformers(name):
     try:
         # Weights may be stored in half precision; Adam's small steps would be lost in it.
         with quiet_transformers():
-            model, hf_tokenizer = kind.from_pretrained(name, dtype=torch.float32), AutoTokenizer.from_pretrained(name)
+            (model, found), hf_tokenizer = (kind.from_pretrained(name, dtype=torch.float32, output_loading_info=True),
+                                            AutoTokenizer.from_pretrained(name))
     except Exception as error:
         raise PlainError(f"the model {name!r} could not be loaded from the {place} ({first_line(error)}): it lacks weights or a "
                          "tokenizer, so fetch it again or choose another.") from error
+    missing = " ".join(found["missing_keys"])  # which transformers has filled with random numbers
+    if "discriminator_predictions." in missing:
+        model = model.base_model
+    if "pooler." in missing:
+        model.pooler = None
     if not hf_tokenizer.is_fast or hf_tokenizer.pad_token is None:
         raise PlainError(f"the tokenizer of {name!r} has no fast version or no padding token: choose another model.")
     hf_tokenizer.backend_tokenizer.no_padding()  # a saved tokenizer may bring both
@@ -135,20 +138,23 @@ def _from_transformers(name):
     return model, hf_tokenizer
 
 
-def load_pair(name, size, max_length):
+def load_pair(name, size, max_length, tying="embeddings"):
     """(generator, discriminator) that were trained together: a checkpoint, a folder with both, or the hub id of the discriminator.
 
-    Raises PlainError for one that is not there, is of another size, takes fewer than max_length tokens, or is no pair.
+    Raises PlainError for one that is not there, is of another size, takes fewer than max_length tokens, or has not in common what
+    `tying` shares.
     """
     if name.endswith(".pth"):
         path = find_checkpoint(name)
         checkpoint = load_pretraining_checkpoint(path)
-        pair = tuple(network_of(checkpoint, part, path) for part in NETWORKS)
+        if "discriminator_config" not in checkpoint:
+            raise PlainError(f"{name!r} has no discriminator, since it was pretrained with objective='mlm': give a pair.")
+        pair = tuple(network_of(checkpoint, part, path) for part in PARTS)
     else:
-        pair = tuple(_part_of_pair(name, part) for part in NETWORKS)
-    _check_pair(name, *pair)
+        pair = tuple(_part_of_pair(name, part) for part in PARTS)
+    _check_pair(name, *pair, tying)
     _check_size(name, pair[1].config, size)
-    _check_length(name, pair[1].config, max_length)
+    _check_length(name, pair[1], max_length)
     n_words, n_rows = len(load_tokenizer(name)), pair[1].config.vocab_size
     if n_words > n_rows:
         raise PlainError(f"the tokenizer of {name!r} has {n_words} words, and its networks {n_rows}: give it the tokenizer that it was "
@@ -161,12 +167,13 @@ def _part_of_pair(name, part):
     place = os.path.join(name, part) if os.path.isdir(name) else name.replace("discriminator", part)
     if os.path.isdir(name) and not os.path.isdir(place):
         above = os.path.dirname(os.path.abspath(name))
-        is_inside = all(os.path.isdir(os.path.join(above, other)) for other in NETWORKS)
+        is_inside = all(os.path.isdir(os.path.join(above, other)) for other in PARTS)
         way_out = "the folder above" if is_inside else "one with generator/ and discriminator/, as export_hf and convert_tf make them"
         raise PlainError(f"initial_weights={name!r} has no folder {part}/: give {way_out}.")
     try:
         with quiet_transformers():
-            network, found = NETWORKS[part].from_pretrained(place, dtype=torch.float32, output_loading_info=True)
+            kind = network_class(part, AutoConfig.from_pretrained(place).model_type)
+            network, found = kind.from_pretrained(place, dtype=torch.float32, output_loading_info=True)
     except Exception as error:  # a dozen kinds, from the hub and from the files; the way out is the same
         raise PlainError(f"the {part} {place!r} could not be loaded ({first_line(error)}): give as initial_weights a checkpoint, a folder "
                          "with generator/ and discriminator/, or a hub id such as google/electra-small-discriminator.") from error
@@ -179,18 +186,19 @@ def _part_of_pair(name, part):
     return network
 
 
-def _check_pair(name, generator, discriminator):
-    """PlainError unless both have the same embeddings, as networks that were trained together do (F24)."""
-    shared, other = (network.electra.embeddings.state_dict() for network in (generator, discriminator))
+def _check_pair(name, generator, discriminator, tying):
+    """PlainError unless both have in common what is tied, as networks that were trained together do (F24)."""
     alike = lambda a, b: a.shape == b.shape and torch.allclose(a, b, rtol=.01, atol=1e-4)  # one may have been stored in half precision
-    differing = next((key for key in shared if key not in other or not alike(shared[key], other[key])), None)
-    if differing:
-        raise PlainError(f"the networks of {name!r} were not trained together: their {differing} differ; give a generator and a "
-                         "discriminator of one training.")
+    for what in TYINGS[tying]:
+        shared, other = (module.state_dict() if (module := part_of(network, what)) else {} for network in (generator, discriminator))
+        differing = [key for key in {**shared, **other} if key not in other or key not in shared or not alike(shared[key], other[key])]
+        if differing:
+            raise PlainError(f"the networks of {name!r} were not trained together: their {differing[0]} differ; give a generator and a "
+                             f"discriminator of one training with tying={tying!r}.")
 
 
-def _check_length(name, config, max_length):
-    positions = getattr(config, "max_position_embeddings", max_length)
+def _check_length(name, network, max_length):
+    positions = usable_positions(network)
     if max_length > positions:
         raise PlainError(f"max_length={max_length} is more than the {positions} positions of {name!r}: lower it.")
 
@@ -198,7 +206,7 @@ def _check_length(name, config, max_length):
 def _check_size(name, config, size):
     """PlainError for a model of the shape of another recipe, whose learning rates would be wrong."""
     shape = (config.num_hidden_layers, config.hidden_size)
-    fitting = [other for other, recipe in RECIPES.items() if (recipe.layers, recipe.hidden) == shape]
+    fitting = [other for other, recipe in RECIPES.items() if (recipe.encoder.layers, recipe.encoder.hidden) == shape]
     if fitting and size not in fitting:
         raise PlainError(f"{name!r} has {shape[0]} layers x {shape[1]}, so its settings are those of size={fitting[0]}, not {size}: "
                          f"say size={fitting[0]}.")

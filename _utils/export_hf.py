@@ -22,12 +22,17 @@ import transformers
 from transformers import ElectraForSequenceClassification
 
 from _utils.checkpoints import PRETRAINING_KEYS, find_checkpoint, load_checkpoint
-from _utils.encoders import NETWORKS, network_of
+from _utils.encoders import network_of
 from _utils.errors import PlainError, print_plain_errors
 from _utils.glue_tasks import TASKS
+from _utils.networks import PARTS, usable_positions
 from _utils.recipes import RECIPES, config_from_shapes
 from _utils.run_logging import read_metrics
 from _utils.vocabulary import from_vocab_file, tokenizer_from_json
+
+_ELECTRA = "[ELECTRA](https://arxiv.org/abs/2003.10555)"
+TRAINED_BY = {"generator": f"masked language modelling, as the generator of an {_ELECTRA}",
+              "discriminator": f"replaced token detection, as the discriminator of an {_ELECTRA}"}
 
 
 @contextlib.contextmanager
@@ -75,27 +80,28 @@ def save_network(network, hf_tokenizer, folder, text):
     """Write a network as safetensors with its configuration, the tokenizer unless it is None, and `text` as model card."""
     network.save_pretrained(folder)
     if hf_tokenizer is not None:
-        hf_tokenizer.model_max_length = network.config.max_position_embeddings
+        hf_tokenizer.model_max_length = usable_positions(network)
         hf_tokenizer.save_pretrained(folder)
     (Path(folder) / "README.md").write_text(text, encoding="utf-8")
 
 
-def card(network, title, made_by, has_tokenizer=True):
-    """A model card: what the network is, how to load it, and `made_by`, a dictionary, of whose paths the last parts alone are told."""
+def card(network, title, made_by, trained_by, has_tokenizer=True):
+    """A model card: what the network is, how to load it, and `made_by`, a dictionary, of whose paths the last parts alone are told.
+
+    trained_by: how it was pretrained, in words.
+    """
     name, config = type(network).__name__, network.config
-    part, objective = (("generator", "masked language modelling") if name == "ElectraForMaskedLM" else
-                       ("discriminator", "replaced token detection"))
     tokenizer = ("AutoTokenizer, ", '\ntokenizer = AutoTokenizer.from_pretrained("PATH")') if has_tokenizer else ("", "")
     parameters = sum(parameter.numel() for parameter in network.parameters())
+    size = f"{config.num_hidden_layers} layers x {config.hidden_size}, {config.num_attention_heads} heads"
     return f"""---
 library_name: transformers
 tags:
-- electra
+- {config.model_type}
 ---
 # {title}
 
-{parameters:,} parameters: {config.num_hidden_layers} layers x {config.hidden_size}, {config.num_attention_heads} heads, vocabulary of \
-{config.vocab_size:,}. Pretrained by {objective}, as the {part} of an [ELECTRA](https://arxiv.org/abs/2003.10555).
+{parameters:,} parameters: {size}, vocabulary of {config.vocab_size:,}. Pretrained by {trained_by}.
 
 ```python
 from transformers import {tokenizer[0]}{name}
@@ -127,12 +133,21 @@ def export_pretrained(checkpoint, path, folder):
     made_by = {key: checkpoint[key] for key in ("step", "config", "versions") if key in checkpoint}
     if measured := held_out_measures(path, checkpoint.get("step")):
         made_by["measured on held-out text"] = measured
-    recipe, shape = RECIPES.get(checkpoint["config"].get("size")), checkpoint["discriminator_config"]
-    is_of_recipe = recipe and (recipe.layers, recipe.hidden) == (shape["num_hidden_layers"], shape["hidden_size"])
-    title = f"ELECTRA-{checkpoint['config']['size']}" if is_of_recipe else "ELECTRA"
-    for part in NETWORKS:
+    title, is_mlm = _title(checkpoint), "discriminator_config" not in checkpoint
+    for part in (part for part in PARTS if f"{part}_config" in checkpoint):
         network = network_of(checkpoint, part, path)
-        save_network(network, hf_tokenizer, folder / part, card(network, f"{title}, {part}", made_by))
+        kind, trained_by = ("masked language model", "masked language modelling") if is_mlm else (part, TRAINED_BY[part])
+        save_network(network, hf_tokenizer, folder / part, card(network, f"{title}, {kind}", made_by, trained_by))
+
+
+def _title(checkpoint):
+    """The recipe's name where the shapes are its; else the families'."""
+    size, parts = checkpoint["config"].get("size"), [part for part in PARTS if f"{part}_config" in checkpoint]
+    kept, recipe = checkpoint[f"{parts[-1]}_config"], RECIPES.get(size)
+    shape = kept["model_type"], kept.get("num_hidden_layers"), kept.get("hidden_size")
+    if recipe and shape == (recipe.encoder.family, recipe.encoder.layers, recipe.encoder.hidden):
+        return f"ELECTRA-{size}" if kept["model_type"] == "electra" and "discriminator" in parts else size
+    return " and ".join(dict.fromkeys(checkpoint[f"{part}_config"]["model_type"].upper() for part in parts))
 
 
 def held_out_measures(path, step):
@@ -170,8 +185,9 @@ def export_finetuned(checkpoint, path, folder):
         head.dense.weight[:n], head.dense.weight[n:2 * n] = ours.weight, -ours.weight
         head.out_proj.weight[:, :n], head.out_proj.weight[:, n:2 * n] = torch.eye(n), -torch.eye(n)
         head.out_proj.bias.copy_(ours.bias)
+    made_by = {"run": row, "versions": checkpoint["versions"]}
     save_network(exported, hf_tokenizer, folder / "classifier",
-                 card(exported, f"ELECTRA finetuned on {task.title}", {"run": row, "versions": checkpoint["versions"]}))
+                 card(exported, f"ELECTRA finetuned on {task.title}", made_by, TRAINED_BY["discriminator"]))
 
 
 def adopt_electra_pytorch(checkpoint, path, vocab):
@@ -185,7 +201,7 @@ def adopt_electra_pytorch(checkpoint, path, vocab):
     hf_tokenizer = from_vocab_file(vocab)
     weights = {name: value for name, value in checkpoint["model"].items() if not name.endswith("embeddings.position_ids")}
     configs = {}
-    for part in NETWORKS:
+    for part in PARTS:
         shapes = {name.removeprefix(f"{part}."): value.shape for name, value in weights.items() if name.startswith(f"{part}.")}
         try:
             configs[f"{part}_config"] = config_from_shapes(shapes.get).to_dict()

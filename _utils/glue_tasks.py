@@ -96,3 +96,11 @@ PUBLISHED = {
 }
 # 14 models pretrained with different seeds, the best of 10 runs by task (electra_pytorch, FACTS 12): mean over the tasks.
 PUBLISHED_SEEDS = {"mean": 81.38, "std": .57, "max": 82.23, "min": 80.42}
+
+# lmtuners' settings by task (FACTS 11): of its ALECTRA, and of its ELECTRA where they are not the paper's.
+LMTUNERS_SETTINGS = {
+    "albert": {task: {"bs": bs, "epochs": epochs, "lr": lr} for task, bs, epochs, lr in (
+        ("cola", 32, 10, 2e-5), ("mnli", 32, 3, 1e-4), ("mrpc", 128, 10, 1e-4), ("qnli", 32, 3, 5e-5), ("qqp", 32, 10, 5e-5),
+        ("rte", 32, 5, 1e-4), ("sst2", 16, 3, 5e-5), ("stsb", 16, 3, 1e-4))},
+    "others": {"rte": {"lr": 2e-5}},
+}

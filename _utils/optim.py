@@ -45,7 +45,24 @@ class AdamNoBiasCorrection(torch.optim.Optimizer):
         update = torch._foreach_div(m, update)
         if weight_decay:
             torch._foreach_add_(update, params, alpha=weight_decay)
+        self._apply(params, update, lr)
+
+    def _apply(self, params, update, lr):
         torch._foreach_add_(params, update, alpha=-lr)
+
+
+class Lamb(AdamNoBiasCorrection):
+    """LAMB as lmtuners used it (pytorch_lamb, FACTS 11): the update above, scaled for each tensor to the length of its weights.
+
+    The trust ratio is min(|p|, 10) / |update|, and 1 where either is 0; no bias correction. It stays on the device.
+    """
+
+    def _apply(self, params, update, lr):
+        weights = torch.stack(torch._foreach_norm(params)).clamp(max=10)
+        lengths = torch.stack(torch._foreach_norm(update))
+        ratios = torch.where((weights > 0) & (lengths > 0), weights / lengths, 1.)
+        torch._foreach_mul_(update, list(ratios.unbind()))
+        super()._apply(params, update, lr)
 
 
 def decay_groups(named_parameters, weight_decay=.01):

@@ -67,9 +67,10 @@ def plot_schedules(by_name, steps):
 def plot_training(metrics_file):
     """Losses, accuracy and AUC of a pretraining by step, from its metrics.jsonl: lines for training, dots for held-out text."""
     train, held_out = read_metrics(metrics_file, "train"), read_metrics(metrics_file, "held_out")
-    figure, axes = plt.subplots(1, 4, figsize=(14, 2.8), layout="constrained")
     titles = {"gen_loss": "generator: loss", "gen_accuracy": "generator: accuracy", "disc_loss": "discriminator: loss",
               "disc_auc": "discriminator: AUC"}
+    titles = {name: title for name, title in titles.items() if name in train[0]}
+    figure, axes = plt.subplots(1, len(titles), figsize=(3.5 * len(titles), 2.8), layout="constrained")
     for axis, (name, title) in zip(axes, titles.items()):
         color = BLUE if name.startswith("gen") else ORANGE
         steps, values = _smooth(train, name)
@@ -77,8 +78,20 @@ def plot_training(metrics_file):
         if held_out:
             axis.plot([row["step"] for row in held_out], [row[name] for row in held_out], "o", color=GREEN, ms=4, label="held out")
         axis.set(title=title, xlabel="step")
-    axes[-1].axhline(.5, color=GREY, lw=.8, ls=":")
+        if name == "disc_auc":
+            axis.axhline(.5, color=GREY, lw=.8, ls=":")
     axes[0].legend(frameon=False)
+    return figure
+
+
+def plot_families(curves):
+    """Loss of the masked language model by the share of the compute that is spent, {name: rows of metrics.jsonl}."""
+    figure, axis = plt.subplots(figsize=(7, 2.8), layout="constrained")
+    for name, rows in curves.items():
+        steps, losses = _smooth(rows, "gen_loss")
+        axis.plot([step / steps[-1] for step in steps], losses, label=name)
+    axis.set(xlabel="share of the compute", ylabel="masked LM loss")
+    axis.legend(frameon=False)
     return figure
 
 

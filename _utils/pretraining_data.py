@@ -3,6 +3,7 @@
 An example is `[CLS] A [SEP] B [SEP]`, cut to the length of the model (build_pretraining_dataset.py:ExampleBuilder, F1-F5).
 """
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import datasets
@@ -130,8 +131,44 @@ class ELECTRADataProcessor:
             desc=f"Building examples (blocks of {BLOCK:,} documents)")
 
 
-def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=None, num_proc=None):
-    """The examples of a corpus, from the cache if text, vocabulary, length, cleaning and seed are the same.
+class LinePairsProcessor(ELECTRADataProcessor):
+    """lmtuners' examples (FACTS 11): two lines of one document, each of at most half the length; `[CLS] A [SEP] B [SEP]`.
+
+    Every line is A once, its B is drawn from the other lines; a document of one line gives one segment.
+    """
+
+    def __call__(self, documents, rng=None):
+        rng, longest = rng or self._block_rng(0), self.max_length // 2 - 2
+        examples = {"input_ids": [], "sentA_length": []}
+        for lines in self._tokenize(documents):
+            for i, line in enumerate(lines):
+                first = [self.cls_id, *line[:longest], self.sep_id]
+                other = rng.randrange(len(lines) - 1) if len(lines) > 1 else None
+                second = [] if other is None else [*lines[other + (other >= i)][:longest], self.sep_id]
+                examples["input_ids"].append(first + second)
+                examples["sentA_length"].append(len(first))
+        return examples
+
+
+PROCESSORS = {"electra": ELECTRADataProcessor, "line_pairs": LinePairsProcessor}
+
+
+def split_documents(corpus, seed):
+    """lmtuners' training, validation and test corpora: .8, .1 and .1 of the documents, drawn from the seed."""
+    n = len(corpus.documents)
+    if n < 10:
+        raise PlainError(f"{corpus.name} has {n} documents, and examples='line_pairs' divides them into ten parts: put blank lines between "
+                         "documents, or say examples=electra.")
+    order = np.random.default_rng(seed).permutation(n)
+    cuts = np.split(order, [n - 2 * (n // 10), n - n // 10])
+    return [replace(corpus, key=f"{corpus.key} {name} of seed {seed}", documents=corpus.documents.select(np.sort(indices)))
+            for name, indices in zip(("train", "validation", "test"), cuts)]
+
+
+def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=None, num_proc=None, kind="electra"):
+    """The examples of a corpus, from the cache if text, vocabulary, length, cleaning, kind and seed are the same.
+
+    kind: 'electra' or 'line_pairs'.
 
     clean: None cleans as electra_pytorch (D5): the 80-character filter for Wikipedia, "()" removed from the hub corpora, text of
     one's own left as it is; True or False do both or neither.
@@ -139,9 +176,10 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
     """
     cleaning = dict(apply_cleaning=corpus.name == "wikipedia" if clean is None else clean,
                     drop_parentheses=corpus.name in HUB_CORPORA if clean is None else clean)
-    processor = ELECTRADataProcessor(corpus.documents, hf_tokenizer, max_length, seed=seed, **cleaning)
+    processor = PROCESSORS[kind](corpus.documents, hf_tokenizer, max_length, seed=seed, **cleaning)
     vocabulary = hf_tokenizer.backend_tokenizer.to_str()
-    key = xxhash.xxh3_128(repr((_BUILDING_VERSION, corpus.key, vocabulary, max_length, cleaning, seed)).encode()).hexdigest()
+    made_of = (_BUILDING_VERSION, corpus.key, vocabulary, max_length, cleaning, seed, *([] if kind == "electra" else [kind]))
+    key = xxhash.xxh3_128(repr(made_of).encode()).hexdigest()
     target = Path(cache_dir) / f"examples_{key}.arrow"
     finished = _finished(target)
     if finished is None:

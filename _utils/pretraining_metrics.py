@@ -1,4 +1,6 @@
 """What is measured while pretraining, gathered on the device and read only when it is shown."""
+import math
+
 import torch
 
 _BINS = 4096
@@ -6,7 +8,7 @@ _LOGIT_RANGE = 16.  # logits beyond +-16 fall into the outermost bins
 
 
 class PretrainingMetrics:
-    """Sums over batches of both losses, the generator's accuracy, and the discriminator's confusion and AUC.
+    """Sums over batches of both losses, the generator's accuracy, and the discriminator's confusion and AUC where there is one.
 
     "Positive" means replaced. Accuracy alone says nothing there: about 90 % of the tokens are originals.
     """
@@ -19,33 +21,41 @@ class PretrainingMetrics:
     def update(self, pred, labels, parts, totals):
         """Add a batch or a part of one.
 
-        pred: the output of ELECTRAModel.   labels: of masked tokens, (B, L).   parts: both losses, as shares of the means
-        over the whole batch.   totals: masked positions and tokens of the whole batch.
+        pred: the output of ELECTRAModel or MaskedLMModel.   labels: of masked tokens, (B, L).   parts: the losses, as shares of the
+        means over the whole batch.   totals: masked positions and tokens of the whole batch.
         """
         slot_labels, slot_weights = pred.slots(labels)
         correct = (pred.mlm_gen_logits.argmax(-1) == slot_labels) * slot_weights
-        tokens, replaced = pred.attention_mask.bool(), pred.is_replaced.bool()
-        flagged = pred.disc_logits > 0
-        counts = [slot_weights.sum(), parts[0] * totals[0], correct.sum(), tokens.sum(), parts[1] * totals[1],
-                  (flagged & replaced & tokens).sum(), (flagged & ~replaced & tokens).sum(), (~flagged & replaced & tokens).sum(),
-                  pred.is_mlm_applied.sum() - slot_weights.sum()]
-        self.sums += torch.stack([count.double() for count in counts])
+        counts = [slot_weights.sum(), parts[0] * totals[0], correct.sum(), pred.is_mlm_applied.sum() - slot_weights.sum()]
+        if len(parts) > 1:
+            counts += self._judge(pred, parts[1] * totals[1])
+        self.sums[:len(counts)] += torch.stack([count.double() for count in counts])
+
+    def _judge(self, pred, disc_loss):
+        """What the discriminator's confusion adds to the sums; its logits go into the histogram."""
+        tokens, replaced, flagged = pred.attention_mask.bool(), pred.is_replaced.bool(), pred.disc_logits > 0
         bins = ((pred.disc_logits.float() / _LOGIT_RANGE + 1) / 2 * _BINS).long().clamp(0, _BINS - 1)
         self.histogram.view(-1).scatter_add_(0, (bins + _BINS * replaced).flatten(), tokens.double().flatten())
+        return [tokens.sum(), disc_loss, (flagged & replaced & tokens).sum(), (flagged & ~replaced & tokens).sum(),
+                (~flagged & replaced & tokens).sum()]
 
     def compute(self):
         """{name: number}; None where there was nothing to measure. Waits for the device."""
-        n_slots, gen_loss, correct, n_tokens, disc_loss, hits, false_alarms, missed, overflow = self.sums.tolist()
-        return {
+        n_slots, gen_loss, correct, overflow, n_tokens, disc_loss, hits, false_alarms, missed = self.sums.tolist()
+        of_generator = {
             "gen_loss": _ratio(gen_loss, n_slots),
+            "gen_perplexity": math.exp(min(gen_loss / n_slots, 700.)) if n_slots else None,
             "gen_accuracy": _ratio(correct, n_slots),
+            "masks_without_slot": overflow,  # where the number of slots is fixed: practically never above 0
+        }
+        return of_generator if not n_tokens else {
+            **of_generator,
             "disc_loss": _ratio(disc_loss, n_tokens),
             "disc_auc": self._auc(),
             "disc_precision": _ratio(hits, hits + false_alarms),
             "disc_recall": _ratio(hits, hits + missed),
             "disc_accuracy": _ratio(n_tokens - false_alarms - missed, n_tokens),
             "replaced_share": _ratio(hits + missed, n_tokens),
-            "masks_without_slot": overflow,  # where the number of slots is fixed: practically never above 0
         }
 
     def _auc(self):

@@ -71,12 +71,15 @@ LOGGERS = {None: NoLogger, "tensorboard": TensorBoardLogger, "neptune": NeptuneL
 
 
 class RunLog:
-    """What made a run and what it measured, in a new folder: config.json, metrics.jsonl, and the chosen logger's files."""
+    """What made a run and what it measured, in a new folder: config.json, metrics.jsonl, and the chosen logger's files.
+
+    config: a dictionary of what JSON can hold, with the key 'logger'.
+    """
 
     def __init__(self, run_name, folder, config):
         folder = Path(folder)
         folder.mkdir(parents=True)
-        made_by = {"config": dict(config), "versions": versions()}
+        made_by = {"config": config, "versions": versions()}
         (folder / "config.json").write_text(json.dumps(made_by, indent=1) + "\n")
         self.path = folder / "metrics.jsonl"
         self.logger = LOGGERS[config["logger"]](run_name, folder, config)

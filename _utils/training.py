@@ -132,19 +132,19 @@ class PretrainingLearner(ClippingLearner):
             self.opt.zero_grad()
 
     @torch.no_grad()
-    def measure_held_out(self, masked_lm, seed, max_batches=None):
+    def measure_held_out(self, masked_lm, seed, max_batches=None, split=1):
         """Measures of the held-out examples, or of their first `max_batches` batches, dropout off; {} if there are none.
 
         Masks and samples are drawn from `seed`, the same every time, without disturbing the training's random numbers.
-        masked_lm: the MaskedLMCallback whose masking is applied.
+        masked_lm: the MaskedLMCallback whose masking is applied.   split: of the loaders, 1 for held-out examples, 2 for a test set.
         """
-        if len(self.dls.loaders) < 2:
+        if len(self.dls.loaders) <= split:
             return {}
         metrics, logits, replaced = PretrainingMetrics(self.device), [], []
         self.model.eval()
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(seed)
-            for input_ids, sentA_lenths in itertools.islice(self.dls.valid, max_batches):
+            for input_ids, sentA_lenths in itertools.islice(self.dls.loaders[split], max_batches):
                 masked, labels, is_mlm_applied = masked_lm.mask_tokens(input_ids)
                 x = (masked, sentA_lenths, is_mlm_applied, labels)
                 with self.autocast():
@@ -152,14 +152,19 @@ class PretrainingLearner(ClippingLearner):
                     totals = self.model.totals(*x)
                     parts = self.loss_func.parts(pred, labels, totals)
                 metrics.update(pred, labels, parts, totals)
-                tokens = pred.attention_mask.bool()
-                logits.append(pred.disc_logits[tokens].float().cpu())
-                replaced.append(pred.is_replaced[tokens].cpu())
+                if len(parts) > 1:
+                    tokens = pred.attention_mask.bool()
+                    logits.append(pred.disc_logits[tokens].float().cpu())
+                    replaced.append(pred.is_replaced[tokens].cpu())
         self.model.train()
-        measured, replaced, logits = metrics.compute(), torch.cat(replaced).numpy(), torch.cat(logits)
-        if 0 < replaced.sum() < len(replaced) and logits.isfinite().all():
-            measured["disc_auc"] = float(roc_auc_score(replaced, logits.numpy()))
-        return measured
+        return metrics.compute() | (exact_auc(torch.cat(logits), torch.cat(replaced)) if logits else {})
+
+
+def exact_auc(logits, replaced):
+    """{'disc_auc': ...} of all tokens (N,), or {} where it is not defined."""
+    if not 0 < replaced.sum() < len(replaced) or not logits.isfinite().all():
+        return {}
+    return {"disc_auc": float(roc_auc_score(replaced.numpy(), logits.numpy()))}
 
 
 class Schedule(Callback):
@@ -216,7 +221,7 @@ class Progress(Callback):
 
 def total_loss(learn, measured):
     """The weighted loss of some measures; PlainError if it is not finite."""
-    loss = learn.loss_func.weigh((measured["gen_loss"] or 0., measured["disc_loss"]))
+    loss = learn.loss_func.weigh((measured["gen_loss"] or 0., measured.get("disc_loss")))
     if not math.isfinite(loss):
         raise PlainError(f"the loss has become {loss} at step {learn.train_iter:,}: lower lr, warm up longer or say precision=fp32; "
                          "the milestones saved before are still good.")
@@ -227,7 +232,8 @@ def describe(measured):
     """The measures of generator and discriminator in one line."""
     names = {"gen_loss": "gen loss", "gen_accuracy": "acc", "disc_loss": "disc loss", "disc_auc": "AUC",
              "disc_precision": "prec", "disc_recall": "rec"}
-    return ", ".join(f"{word} -" if measured.get(name) is None else f"{word} {measured[name]:.3g}" for name, word in names.items())
+    return ", ".join(f"{word} -" if measured[name] is None else f"{word} {measured[name]:.3g}"
+                     for name, word in names.items() if name in measured)
 
 
 class Milestones(Callback):

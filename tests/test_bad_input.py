@@ -50,7 +50,7 @@ def assert_fails_with_one_sentence(overrides, named):
 
 def assert_names(sentence, named):
     assert not [words for words in named if words not in sentence], sentence
-    assert "\n" not in sentence and len(sentence) < 500
+    assert "\n" not in sentence and len(sentence) < 600
 
 
 def assert_only_whole_documents_are_kept():

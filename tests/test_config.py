@@ -112,7 +112,8 @@ def test_the_defaults_are_the_vanilla_run_of_electra_small():
     vanilla = dict(size="small", datas=["openwebtext"], base_run_name="vanilla", quickstart=False, schedule="original_linear",
                    sampling="fp32_gumbel", temperature=1., electra_mask_style=True, adam_bias_correction=False,
                    gen_smooth_label=False, disc_smooth_label=False)
-    assert {key: c[key] for key in vanilla} == vanilla
+    config = completed()
+    assert {key: config[key] for key in vanilla} == vanilla
 
 
 # The paper's appendix; small++ as Google released it; `tiny` is ours.
@@ -150,7 +151,7 @@ def test_warmup_keeps_its_share_of_the_steps_unless_given(arguments, warmup_step
 def test_quickstart_replaces_its_keys_and_nothing_else():
     config = completed("quickstart=True")
     assert (config.size, config.datas, config.vocab, config.base_run_name) == ("tiny", ["docs"], 8192, "quickstart")
-    assert config.steps == 3000 and config.schedule == c.schedule and config.seed == c.seed
+    assert config.steps == 3000 and config.schedule == completed().schedule and config.seed == c.seed
 
 
 # size=small is the default, but here it was asked for
@@ -283,6 +284,13 @@ def test_what_finetuning_derives():
 def test_values_of_finetuning_that_contradict_each_other(arguments, named):
     with pytest.raises(PlainError, match=named):
         finetuning(*arguments)
+
+
+def test_lmtuners_protocol_sets_runs_and_tasks_and_leaves_what_is_given():
+    c = finetuning("protocol=lmtuners")
+    assert (c.end, c.start_from_mnli, "wnli" in c.tasks, len(c.tasks)) == (5, True, False, 8)
+    given = finetuning("protocol=lmtuners", "end=2", "tasks=cola,rte")
+    assert (given.end, given.tasks) == (2, ["cola", "rte"])
 
 
 def test_the_defaults_of_finetuning_are_the_papers():

@@ -11,10 +11,11 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 
 import finetune
 from _utils.checkpoints import load_checkpoint
-from _utils.encoders import NETWORKS, load_pair, load_pretrained, network_of
+from _utils.encoders import load_pair, load_pretrained, network_of
 from _utils.errors import PlainError
 from _utils.export_hf import main, new_folder
 from _utils.glue_tasks import TASKS
+from _utils.networks import PARTS, network_class
 from _utils.vocabulary import tokenizer_from_json
 
 IDS = torch.tensor([[2, 40, 41, 42, 3, 43, 44, 3], [2, 50, 51, 3, 0, 0, 0, 0]])
@@ -33,28 +34,29 @@ def exported(fresh_checkpoint, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("part", NETWORKS)
+@pytest.mark.parametrize("part", PARTS)
 def test_transformers_computes_what_the_checkpoint_did(exported, fresh_checkpoint, part):
     ours = network_of(load_checkpoint(fresh_checkpoint), part, fresh_checkpoint)
-    assert output(NETWORKS[part].from_pretrained(exported / part)).logits.equal(output(ours).logits)
+    assert output(network_class(part, "electra").from_pretrained(exported / part)).logits.equal(output(ours).logits)
     assert output(AutoModel.from_pretrained(exported / part)).last_hidden_state.equal(output(ours.electra).last_hidden_state)
 
 
-@pytest.mark.parametrize("part", NETWORKS)
+@pytest.mark.parametrize("part", PARTS)
 def test_the_folder_has_safetensors_tokenizer_and_a_card_of_what_made_it(exported, fresh_checkpoint, small_tokenizer, part):
     files = {path.name for path in (exported / part).iterdir()}
     assert files == {"model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "README.md"}
     assert all(path.stat().st_mode & 0o044 == 0o044 for path in (exported / part).iterdir())  # others may read them
     config, card = AutoConfig.from_pretrained(exported / part), (exported / part / "README.md").read_text()
     assert config.model_type == "electra" and config.layer_norm_eps == 1e-12
-    assert '"seed": 11081' in card and '"transformers"' in card and f"{NETWORKS[part].__name__}.from_pretrained" in card
+    name = "ElectraForMaskedLM" if part == "generator" else "ElectraForPreTraining"
+    assert '"seed": 11081' in card and '"transformers"' in card and f"{name}.from_pretrained" in card
     tokenizer = AutoTokenizer.from_pretrained(exported / part)
     text = "The Generator replaces some words of the text", "uncommonly!"
     assert tokenizer(*text) == small_tokenizer(*text) and tokenizer.model_max_length == 512
     assert isinstance(tokenizer, transformers.BertTokenizer) and tokenizer.mask_token_id == 4
 
 
-@pytest.mark.parametrize("part", NETWORKS)
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("name", ["ElectraModel", "ElectraForPreTraining", "ElectraForMaskedLM", "ElectraForSequenceClassification",
                                   "ElectraForTokenClassification", "ElectraForQuestionAnswering", "ElectraForMultipleChoice"])
 def test_either_part_loads_into_any_electra_class(exported, part, name):
@@ -82,7 +84,7 @@ def test_a_pair_has_to_be_one(exported, tmp_path):
     with pytest.raises(PlainError, match="512 positions"):
         load_pair(str(exported), "tiny", 513)
     mixed = shutil.copytree(exported, tmp_path / "mixed")
-    other = NETWORKS["generator"].from_pretrained(exported / "generator")
+    other = network_class("generator", "electra").from_pretrained(exported / "generator")
     torch.nn.init.normal_(other.electra.embeddings.position_embeddings.weight)
     other.save_pretrained(mixed / "generator")
     with pytest.raises(PlainError, match="not trained together: their position_embeddings.weight"):
@@ -148,7 +150,7 @@ def test_what_transformers_cannot_compute_is_told(tmp_path, fresh_checkpoint):
 def electra_pytorchs(tmp_path, fresh_checkpoint, small_tokenizer):
     """(checkpoint, vocab.txt): a file as electra_pytorch's learner saved it, and the words that it does not hold."""
     weights = dict(load_checkpoint(fresh_checkpoint)["model"])
-    for part in NETWORKS:
+    for part in PARTS:
         weights[f"{part}.electra.embeddings.position_ids"] = torch.arange(512)[None]
     optimizer = {"state": [{"step": 3, "grad_avg": torch.ones(2)}], "hypers": L({"lr": 1e-4, "wd": .01})}
     torch.save({"model": weights, "opt": optimizer}, tmp_path / "vanilla_11081_100.0%.pth", pickle_protocol=2)
@@ -183,7 +185,8 @@ def test_a_checkpoint_of_electra_pytorch_without_optimizer_is_one_too(electra_py
     path, vocab = electra_pytorchs
     torch.save(load_checkpoint(path)["model"], path)
     main([str(path), str(tmp_path / "out"), "--vocab", str(vocab)])
-    ours, theirs = (NETWORKS["discriminator"].from_pretrained(folder / "discriminator") for folder in (exported, tmp_path / "out"))
+    kind = network_class("discriminator", "electra")
+    ours, theirs = (kind.from_pretrained(folder / "discriminator") for folder in (exported, tmp_path / "out"))
     assert output(ours).logits.equal(output(theirs).logits)
     torch.save({"model": {"generator.electra.other": torch.ones(1)}}, path)
     with pytest.raises(PlainError, match="lacks generator.electra.embeddings.word_embeddings.weight"):

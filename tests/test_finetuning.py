@@ -9,8 +9,10 @@ import pytest
 import torch
 
 import finetune
+import pretrain
 from _utils import predict
-from _utils.config import complete_finetuning
+from _utils.checkpoints import save_pretrained
+from _utils.config import complete, complete_finetuning
 from _utils.encoders import load_pretrained
 from _utils.errors import PlainError
 from _utils.glue_results import read_scores, report, score
@@ -227,6 +229,21 @@ def test_rte_starts_from_the_best_mnli_run(start, monkeypatch):
     best = max((row for row in rows if row["task"] == "mnli"), key=score)["run"]
     assert started_from == [f"g_mnli_{best}.pth"] * 2
     assert {row["task"]: row["mnli_run"] for row in rows} == {"mnli": None, "rte": best, "cola": None}
+
+
+@pytest.mark.parametrize("size", ["alectra_tiny", "bert_tiny"])
+def test_other_families_are_finetuned_by_lmtuners_protocol_and_predict(start, small_tokenizer, tmp_path, size):
+    """ALBERT's layers, which share their weights, have one learning rate; MRPC does not start from MNLI."""
+    c = complete(pretrain.c.override([f"size={size}"]))
+    save_pretrained(tmp_path / "other.pth", pretrain.build_model(c, small_tokenizer), c, small_tokenizer, step=0)
+    start(f"pretrained_checkpoint={tmp_path}/other.pth", f"size={size}", "protocol=lmtuners", "tasks=mnli,rte,mrpc")
+    rows = {row["task"]: row for row in read_scores()}
+    assert {task: row["mnli_run"] for task, row in rows.items()} == {"mnli": None, "rte": 0, "mrpc": None}
+    settings = rows["rte"]["settings"]  # lmtuners', but for what was given by hand
+    assert settings["lr"] == (1e-4 if size == "alectra_tiny" else 2e-5) and settings["epochs"] == 1
+    model, _, _ = finetune.load_finetuned(run_path("g", "rte", 0))
+    assert len(finetune.parameter_groups(model)) == (3 if size == "alectra_tiny" else 4)
+    assert Path("test_outputs/g/RTE.tsv").exists()
 
 
 def test_the_mnli_encoder_is_taken_without_its_head(start, fresh_checkpoint):

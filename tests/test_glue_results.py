@@ -124,3 +124,13 @@ def test_the_command_prints_every_group_and_the_comparison(tmp_path, monkeypatch
     assert "electra_pytorch, 14 checkpoints: mean 81.38, std 0.57, max 82.23, min 80.42" in printed
     with pytest.raises(PlainError, match="no group 'seed_3'.*seed_1, seed_2"):
         main(["seed_3"])
+
+
+def test_by_lmtuners_protocol_mnli_is_the_mean_of_both_dev_sets():
+    rows = [row("mnli", run, 80. + run, settings={"protocol": protocol}, group=str(protocol)) for run in range(3)
+            for protocol in (None, "lmtuners")]
+    for one in rows:
+        one["scores"]["validation_mismatched"]["accuracy"] = .6
+    assert summarize(rows, "None").loc["MNLI, both", "median"] == pytest.approx(70.5)
+    assert compare_with_published(rows, "None").loc["ours, median", "MNLI"] == pytest.approx(81.)
+    assert compare_with_published(rows, "lmtuners").loc["ours, median", "MNLI"] == pytest.approx(70.5)

@@ -61,16 +61,16 @@ def test_every_parameter_gets_the_rate_of_googles_variable(golden, size):
     recorded = json.loads((golden / "official/layer_lrs.json").read_text())[size]
     recipe = RECIPES[size]
     # The depth decides; the widths are shrunk so that no half a billion numbers are made.
-    model = ElectraModel(ElectraConfig(vocab_size=20, embedding_size=4, hidden_size=8, num_hidden_layers=recipe.layers,
+    model = ElectraModel(ElectraConfig(vocab_size=20, embedding_size=4, hidden_size=8, num_hidden_layers=recipe.encoder.layers,
                                        num_attention_heads=2, intermediate_size=8))
-    lrs = get_layer_lrs(1., recipe.layer_decay, recipe.layers)
+    lrs = get_layer_lrs(1., recipe.layer_decay, recipe.encoder.layers)
     assert recipe.layer_decay == recorded["decay"]
     for lr, group in zip(lrs, layer_groups(model)):
         for name, _ in group:
             place = "/embeddings_project/" if "embeddings_project" in name else "/embeddings/" if "embeddings" in name else \
                 f"encoder/layer_{re.search(r'layer.([0-9]+).', name)[1]}/"
             assert lr == pytest.approx(recorded["by_key"][place]), name
-    assert lrs[-1] == recorded["by_key"]["task_specific/"] and len(lrs) == recipe.layers + 2
+    assert lrs[-1] == recorded["by_key"]["task_specific/"] and len(lrs) == recipe.encoder.layers + 2
 
 
 def test_steps_are_googles(numbers):

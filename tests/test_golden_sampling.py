@@ -5,9 +5,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 from scipy.stats import chisquare
-from transformers import ElectraForMaskedLM, ElectraForPreTraining
 
-from _utils.recipes import RECIPES, electra_configs
+from _utils.networks import PARTS, build_network
+from _utils.recipes import RECIPES
 from pretrain import ELECTRAModel, mask_official_slots, mask_tokens, sample
 
 # Half floats have noise of few values, whose frequencies differ from the softmax by up to .01: fewer draws do not see that.
@@ -61,10 +61,9 @@ def logits_by_position():
 @pytest.fixture
 def model(logits_by_position):
     """A model whose generator's logits depend on the position alone."""
-    generator, discriminator = electra_configs(RECIPES["tiny"], WORDS)
-    model = ELECTRAModel(ElectraForMaskedLM(generator), ElectraForPreTraining(discriminator), Vocabulary())
+    model = ELECTRAModel(*(build_network(part, getattr(RECIPES["tiny"], part).config(WORDS)) for part in PARTS), Vocabulary())
     model.generator_logits = lambda masked, mask, types, positions: logits_by_position[positions % LENGTH]
-    model.discriminator.forward = lambda ids, *_: SimpleNamespace(logits=ids.float())
+    model.discriminator.forward = lambda input_ids, **_: SimpleNamespace(logits=input_ids.float())
     return model
 
 

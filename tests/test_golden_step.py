@@ -55,8 +55,8 @@ def take_step(folder, prefix):
     labels = recorded["input_ids"].long().masked_fill(times_drawn == 0, -100)
     first_length = ((recorded["segment_ids"] == 0) & (recorded["input_mask"] == 1)).sum(1)
     samples, segments = recorded["sampled_ids"][is_used].long()[order], []
-    # Both networks go through the same embeddings.
-    model.generator.electra.embeddings.token_type_embeddings.register_forward_hook(lambda module, ids, output: segments.append(*ids))
+    for network in (model.generator, model.discriminator):
+        network.electra.embeddings.token_type_embeddings.register_forward_hook(lambda module, ids, output: segments.append(*ids))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(pretrain, "sample", lambda *_: samples)
         pred = model(recorded["masked_input_ids"].long(), first_length, times_drawn, labels)

@@ -5,11 +5,12 @@ import random
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModel, AutoTokenizer, ElectraForMaskedLM, ElectraForPreTraining
+from transformers import AutoModel, AutoTokenizer
 
 from _utils.convert_tf import Names, convert, main
 from _utils.errors import PlainError
-from _utils.recipes import RECIPES, electra_configs
+from _utils.networks import PARTS, build_network
+from _utils.recipes import RECIPES
 from _utils.tf_checkpoint import Entry, TFCheckpoint, masked_crc32c
 from pretrain import ELECTRAModel, initialize_officially
 
@@ -20,6 +21,10 @@ MICRO = json.dumps({"vocab_size": 2000, "embedding_size": 16, "generator_hidden_
 
 class Vocabulary:
     pad_token_id = 0
+
+
+def build(size, vocab_size):
+    return ELECTRAModel(*(build_network(part, getattr(RECIPES[size], part).config(vocab_size)) for part in PARTS), Vocabulary())
 
 
 def by_google_name(model):
@@ -33,8 +38,7 @@ def by_google_name(model):
 def test_every_variable_of_google_has_its_parameter_of_that_shape(golden, size):
     recorded = json.loads((golden / "official/variables.json").read_text())[size]
     with torch.device("meta"):
-        generator, discriminator = electra_configs(RECIPES[size], 30522)
-        model = ELECTRAModel(ElectraForMaskedLM(generator), ElectraForPreTraining(discriminator), Vocabulary())
+        model = build(size, 30522)
     ours = by_google_name(model)
     assert len(ours) == len(list(model.parameters()))
     if size == "small":  # of the others the list is shortened
@@ -47,8 +51,7 @@ def test_every_variable_of_google_has_its_parameter_of_that_shape(golden, size):
 
 def test_initial_weights_are_drawn_from_googles_distributions(golden):
     recorded = json.loads((golden / "official/variables.json").read_text())["small"]["variables"]
-    generator, discriminator = electra_configs(RECIPES["small"], 30522)
-    model = ELECTRAModel(ElectraForMaskedLM(generator), ElectraForPreTraining(discriminator), Vocabulary())
+    model = build("small", 30522)
     torch.manual_seed(0)
     initialize_officially(model)
     ours = by_google_name(model)
@@ -71,9 +74,8 @@ def test_initial_weights_are_drawn_from_googles_distributions(golden):
 
 
 def test_hugging_faces_initial_weights_are_others():
-    generator, discriminator = electra_configs(RECIPES["small"], 1000)
     torch.manual_seed(0)
-    model = ELECTRAModel(ElectraForMaskedLM(generator), ElectraForPreTraining(discriminator), Vocabulary())
+    model = build("small", 1000)
     words = model.generator.electra.embeddings.word_embeddings.weight.detach()
     assert float(words[1:].std()) == pytest.approx(.02, rel=.02) and words.abs().max() > .06 and not words[0].any()  # D3
 

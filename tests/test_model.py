@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
-from transformers import ElectraForMaskedLM, ElectraForPreTraining
 
 import pretrain
 from _utils.config import complete
+from _utils.networks import PARTS, build_network
 from _utils.optim import decay_groups
 from _utils.pretraining_metrics import PretrainingMetrics
-from _utils.recipes import RECIPES, electra_configs
+from _utils.recipes import RECIPES
 from pretrain import ELECTRALoss, ELECTRAModel, mask_tokens, slot_capacity
 
 
@@ -22,8 +22,10 @@ class Vocabulary:
 
 
 def build(size, vocab_size=30522, **kwargs):
-    generator, discriminator = electra_configs(RECIPES[size], vocab_size)
-    return ELECTRAModel(ElectraForMaskedLM(generator), ElectraForPreTraining(discriminator), Vocabulary(), **kwargs)
+    """ELECTRAModel of a recipe with a vocabulary of that many words."""
+    recipe = RECIPES[size]
+    networks = (build_network(part, getattr(recipe, part).config(vocab_size)) for part in PARTS)
+    return ELECTRAModel(*networks, Vocabulary(), **kwargs)
 
 
 @pytest.mark.parametrize("size", ["small", "base", "large"])
@@ -54,7 +56,7 @@ def test_layernorm_eps_is_that_of_the_original_everywhere():
     with torch.device("meta"):
         model = build("small")
     norms = [module for module in model.modules() if isinstance(module, torch.nn.LayerNorm)]
-    assert len(norms) == 50 and {norm.eps for norm in norms} == {1e-12}  # F29
+    assert len(norms) == 51 and {norm.eps for norm in norms} == {1e-12}  # F29
 
 
 def test_dropout_is_a_tenth_in_both_networks_and_not_in_their_heads():
@@ -70,9 +72,9 @@ def test_dropout_is_a_tenth_in_both_networks_and_not_in_their_heads():
 
 
 def assert_tied(model):
-    assert model.discriminator.electra.embeddings is model.generator.electra.embeddings
-    words = model.generator.electra.embeddings.word_embeddings.weight
-    assert model.generator.generator_lm_head.weight is words
+    shared, other = (dict(network.base_model.embeddings.named_parameters()) for network in (model.generator, model.discriminator))
+    assert len(shared) == 5 and all(other[name] is parameter for name, parameter in shared.items())
+    assert model.generator.get_output_embeddings().weight is shared["word_embeddings.weight"]
 
 
 def test_tying_survives_construction_loading_moving_and_copying():

@@ -87,7 +87,8 @@ def dataloaders(tokenizer, n=100, bs=8, steps=30, num_workers=0, seed=3):
     rows = [[2, *(rng.randrange(5, 200) for _ in range(rng.randint(1, 28))), 3] for _ in range(n)]
     examples = datasets.Dataset.from_dict({"input_ids": rows, "sentA_length": [len(row) for row in rows]})
     train, held_out = split_held_out(examples)
-    return pretraining_dataloaders(train, held_out, tokenizer, bs, steps, 32, seed, num_workers), train, held_out
+    splits = {"train": train, "held_out": held_out}
+    return pretraining_dataloaders(splits, tokenizer, bs, steps, 32, seed, num_workers), train, held_out
 
 
 def test_batches_are_padded_rows_of_one_shape_and_every_example_comes_once_an_epoch(small_tokenizer):

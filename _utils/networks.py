@@ -1,0 +1,190 @@
+"""Generators and discriminators of any family of transformers: how they are made, called and tied."""
+import contextlib
+
+import torch
+from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForTokenClassification, ElectraForPreTraining
+
+from _utils.errors import PlainError, first_line
+
+PARTS = ("generator", "discriminator")
+# Where families keep what may be tied; those that factorise their embeddings have a projection to the hidden size.
+_PLACES = {"embeddings": ("embeddings",), "projection": ("embeddings_project", "encoder.embedding_hidden_mapping_in"),
+           "encoder": ("encoder", "transformer")}
+# What is tied, by the choice in the configuration.
+TYINGS = {"embeddings": ("embeddings",), "embeddings+projection": ("embeddings", "projection"),
+          "embeddings+encoder": ("embeddings", "projection", "encoder")}
+
+
+def network_class(part, model_type):
+    """The class of transformers for a part: a masked language model, ELECTRA's discriminator, or a classifier of tokens."""
+    if part == "generator":
+        return AutoModelForMaskedLM
+    return ElectraForPreTraining if model_type == "electra" else AutoModelForTokenClassification
+
+
+def build_network(part, config):
+    """A network of a transformers configuration with fresh weights; raises PlainError for a family without the head it needs."""
+    config.num_labels = 2
+    kind = network_class(part, config.model_type)
+    try:
+        network = kind(config) if kind is ElectraForPreTraining else kind.from_config(config)
+        return network.float()  # a configuration from elsewhere may ask for half precision
+    except Exception as error:  # of many kinds: what the families check
+        raise PlainError(f"no {part} can be made of this {config.model_type} configuration ({first_line(error)}): choose another family "
+                         "or other sizes.") from error
+
+
+def read_config(given, vocab_size, pad_token_id):
+    """A transformers configuration for the vocabulary: of a dictionary with model_type, or of a folder or hub id.
+
+    Raises PlainError for one that cannot be, that has unknown keys, or that is of another vocabulary.
+    """
+    try:
+        if isinstance(given, dict):
+            _check_keys(given)
+            return AutoConfig.for_model(**{**given, "vocab_size": vocab_size, "pad_token_id": pad_token_id})
+        config = AutoConfig.from_pretrained(given)
+    except PlainError:
+        raise
+    except Exception as error:  # of many kinds, from the hub and from the families' checks
+        raise PlainError(f"{given!r} is no configuration of transformers ({first_line(error)}): give a dictionary with model_type and "
+                         "sizes, a folder with a config.json, or a hub id.") from error
+    config.pad_token_id = pad_token_id
+    if config.vocab_size != vocab_size:
+        raise PlainError(f"{given!r} has a vocabulary of {config.vocab_size} words, and the text's has {vocab_size}: give vocab={given!r}, "
+                         "or a dictionary instead.")
+    return config
+
+
+def _check_keys(given):
+    """PlainError for a key that the family does not have, or that the text's vocabulary decides."""
+    usual = AutoConfig.for_model(given["model_type"])
+    known = {*usual.to_dict(), *usual.attribute_map} - {"vocab_size", "pad_token_id"}
+    if unknown := sorted(set(given) - known):
+        sizes = sorted(key for key in known if "size" in key or "num_" in key or key in usual.attribute_map)
+        raise PlainError(f"the key {unknown[0]!r} has no place in a configuration of {given['model_type']} here: it takes "
+                         f"{', '.join(sizes)} and others.")
+
+
+def make_networks(recipe, objective, given, vocab_size=None, pad_token_id=0):
+    """(generator, discriminator) with fresh weights; (network, None) where objective is 'mlm'.
+
+    given: (generator, discriminator), each a configuration as `read_config` takes it, or None for the recipe's.
+    vocab_size: None: any, to see whether the networks can be made at all.
+    """
+    def make(part, network, configuration):
+        if not configuration:
+            config = network.config(vocab_size or 1000, pad_token_id, recipe.initializer_range)
+        elif vocab_size is None and isinstance(configuration, str):
+            config = AutoConfig.from_pretrained(configuration)
+        else:
+            config = read_config(configuration, vocab_size or 1000, pad_token_id)
+        return build_network(part, config)
+
+    if objective == "mlm":
+        return make("generator", recipe.encoder, given[0]), None
+    return make("generator", recipe.generator, given[0]), make("discriminator", recipe.discriminator, given[1])
+
+
+def check_networks(recipe, objective, given, tying, max_length):
+    """PlainError, without making any weights, if the networks cannot be made, tied, or read max_length tokens."""
+    with torch.device("meta"):
+        generator, discriminator = make_networks(recipe, objective, given)
+        tie(generator, discriminator, tying)
+    for network in filter(None, (generator, discriminator)):
+        positions = usable_positions(network)
+        if max_length > positions:
+            raise PlainError(f"max_length={max_length} is more than the {positions} positions of the {network.config.model_type} network: "
+                             "lower it, or give another with more.")
+
+
+def usable_positions(network):
+    """Tokens that a network can read. RoBERTa's positions begin behind that of padding."""
+    table = getattr(getattr(network.base_model, "embeddings", None), "position_embeddings", None)
+    if table is None:
+        return getattr(network.config, "max_position_embeddings", 1 << 30)
+    return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
+
+
+def inputs_of(network, input_ids, attention_mask, token_type_ids):
+    """Keyword arguments of a forward pass; families without segments, or with one kind of them, get none."""
+    segments = {"token_type_ids": token_type_ids} if getattr(network.config, "type_vocab_size", 0) > 1 else {}
+    return {"input_ids": input_ids, "attention_mask": attention_mask, **segments}
+
+
+class GatheredPositions:
+    """A hook between a network's encoder and its head, so that the head of any family computes a few positions only.
+
+    The head's output is then (1, M, V), or that of all positions outside of `only`.
+    """
+
+    def __init__(self, network):
+        self.positions = None
+        network.base_model.register_forward_hook(self)
+
+    @contextlib.contextmanager
+    def only(self, positions):
+        """Within it the head computes `positions` of the flattened batch, (M,)."""
+        self.positions = positions
+        try:
+            yield
+        finally:
+            self.positions = None
+
+    def __call__(self, module, arguments, output):
+        if self.positions is not None:
+            output.last_hidden_state = output.last_hidden_state.flatten(0, 1)[self.positions][None]
+        return output
+
+
+def replaced_logits(output):
+    """(B, L): above 0 for "replaced", from ELECTRA's head or from a classifier of tokens with two labels.
+
+    The sigmoid of the difference of two logits is their softmax.
+    """
+    logits = output.logits
+    return logits if logits.dim() == 2 else logits[..., 1] - logits[..., 0]
+
+
+def tie(generator, discriminator=None, tying="embeddings"):
+    """Let the generator's output layer be its words, and the discriminator use the generator's parameters (F24).
+
+    tying: 'embeddings': words, positions, segments and their LayerNorm; 'embeddings+projection': also from embedding to hidden size;
+    'embeddings+encoder': also all layers. Raises PlainError where a parameter of one has no counterpart of its shape in the other.
+    """
+    generator.get_output_embeddings().weight = generator.get_input_embeddings().weight
+    for what in TYINGS[tying] if discriminator is not None else ():
+        ours, theirs = (part_of(network, what) for network in (generator, discriminator))
+        if what in tying or ours or theirs:  # where all layers are tied, a projection is too, but there may be none
+            _share(ours, theirs, f"tying={tying!r}", what)
+
+
+def part_of(network, what):
+    """The module of a network that is its 'embeddings', 'projection' or 'encoder'; None where it has none of its own."""
+    modules = dict(network.base_model.named_modules())
+    return next((modules[name] for name in _PLACES[what] if name in modules), None)
+
+
+def _share(source, target, tying, what):
+    if source is None or target is None:
+        raise PlainError(f"{tying} cannot be: one of the networks has no {what} of its own; tie less.")
+    ours, theirs = dict(source.named_parameters()), dict(target.named_parameters())
+    shape = lambda parameters, name: tuple(parameters[name].shape) if name in parameters else "none"
+    for name in {**theirs, **ours}:
+        if shape(ours, name) != shape(theirs, name):
+            raise PlainError(f"{tying} cannot be: {what}.{name} is {shape(theirs, name)} in the discriminator and {shape(ours, name)} in "
+                             "the generator; tie less, or give both the same size.")
+    if what == "embeddings" and _first_position(source) != _first_position(target):
+        raise PlainError(f"{tying} cannot be: the positions of one family begin behind that of padding; give two of one kind.")
+    for name, parameter in ours.items():
+        owner, _, leaf = name.rpartition(".")
+        setattr(target.get_submodule(owner), leaf, parameter)
+
+
+def _first_position(embeddings):
+    return getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
+
+
+def count_parameters(module):
+    """Parameters of a module, tied ones once."""
+    return sum(parameter.numel() for parameter in module.parameters())

@@ -1,0 +1,59 @@
+"""Checkpoints sent elsewhere while training runs: to a folder, to any address that fsspec knows, or by a function."""
+import posixpath
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import fsspec
+
+from _utils.errors import PlainError, first_line
+
+
+class Uploads:
+    """Sends files in the background, one after another; what fails is told, and training goes on.
+
+    where: a folder or address such as s3://bucket/run, gs://..., hf://...; a function of the file's path; or None, to send nothing.
+    Raises PlainError at once for an address of a kind that is not installed.
+    """
+
+    def __init__(self, where):
+        check_address(where)
+        self.send = where if callable(where) else lambda path: copy_to(path, where)
+        self.pool = ThreadPoolExecutor(1) if where is not None else None
+
+    def add(self, path):
+        """Have a file sent."""
+        if self.pool:
+            self.pool.submit(self._send, Path(path))
+
+    def _send(self, path):
+        try:
+            self.send(path)
+        except BaseException as error:  # whatever the network or the function of the user does, sys.exit() too
+            print(f"{path.name} could not be sent ({first_line(error)}); it stays in {path.parent}, and training goes on.")
+
+    def close(self):
+        """Wait for what is being sent; where an error ends the run, what is not begun is left."""
+        if self.pool:
+            if self.pool._work_queue.qsize():
+                print("Waiting for checkpoints to be sent")
+            self.pool.shutdown(cancel_futures=sys.exc_info()[0] is not None)
+
+
+def check_address(where):
+    """PlainError for an address of a kind that fsspec does not know or that lacks its package."""
+    if not isinstance(where, str) or "://" not in where:
+        return
+    try:
+        fsspec.get_filesystem_class(where.split("://")[0])
+    except (ImportError, ValueError) as error:
+        raise PlainError(f"upload_to={where!r} cannot be used ({first_line(error)}): install what it names, or give a folder.") from None
+
+
+def copy_to(path, where):
+    """Copy a file into a folder or address; it appears there under its own name when it is complete."""
+    filesystem, folder = fsspec.url_to_fs(where)
+    filesystem.makedirs(folder, exist_ok=True)
+    target = posixpath.join(folder, path.name)
+    filesystem.put_file(str(path), f"{target}.unfinished")
+    filesystem.mv(f"{target}.unfinished", target)

@@ -397,8 +397,8 @@ def _with_pair(config):
 
 def with_recipe(config, size, **values):
     """A completed configuration with the settings of another recipe, and `values` instead of what stands in it."""
-    values = {**dict.fromkeys((*_FROM_RECIPE, "warmup_steps")), "size": size, **values}
-    return complete(config.copy_with(values, overridden=values))
+    reset = dict.fromkeys((*_FROM_RECIPE, "warmup_steps"))
+    return complete(config.copy_with({**reset, "size": size, **values}, overridden=("size", *values)))
 
 
 def _with_protocol(config):

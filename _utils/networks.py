@@ -7,6 +7,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForTokenClas
 from _utils.errors import PlainError, first_line
 
 PARTS = ("generator", "discriminator")
+ANY_SIZE = 1000  # of a vocabulary that is not known yet
 # Where families keep what may be tied; those that factorise their embeddings have a projection to the hidden size.
 _PLACES = {"embeddings": ("embeddings",), "projection": ("embeddings_project", "encoder.embedding_hidden_mapping_in"),
            "encoder": ("encoder", "transformer")}
@@ -37,12 +38,13 @@ def build_network(part, config):
 def read_config(given, vocab_size, pad_token_id):
     """A transformers configuration for the vocabulary: of a dictionary with model_type, or of a folder or hub id.
 
+    vocab_size: None: not known yet, so any will do.
     Raises PlainError for one that cannot be, that has unknown keys, or that is of another vocabulary.
     """
     try:
         if isinstance(given, dict):
             _check_keys(given)
-            return AutoConfig.for_model(**{**given, "vocab_size": vocab_size, "pad_token_id": pad_token_id})
+            return AutoConfig.for_model(**{**given, "vocab_size": vocab_size or ANY_SIZE, "pad_token_id": pad_token_id})
         config = AutoConfig.from_pretrained(given)
     except PlainError:
         raise
@@ -50,7 +52,7 @@ def read_config(given, vocab_size, pad_token_id):
         raise PlainError(f"{given!r} is no configuration of transformers ({first_line(error)}): give a dictionary with model_type and "
                          "sizes, a folder with a config.json, or a hub id.") from error
     config.pad_token_id = pad_token_id
-    if config.vocab_size != vocab_size:
+    if config.vocab_size != (vocab_size or config.vocab_size):
         raise PlainError(f"{given!r} has a vocabulary of {config.vocab_size} words, and the text's has {vocab_size}: give vocab={given!r}, "
                          "or a dictionary instead.")
     return config
@@ -70,16 +72,12 @@ def make_networks(recipe, objective, given, vocab_size=None, pad_token_id=0):
     """(generator, discriminator) with fresh weights; (network, None) where objective is 'mlm'.
 
     given: (generator, discriminator), each a configuration as `read_config` takes it, or None for the recipe's.
-    vocab_size: None: any, to see whether the networks can be made at all.
+    vocab_size: None: not known yet, to see whether the networks can be made at all.
     """
     def make(part, network, configuration):
-        if not configuration:
-            config = network.config(vocab_size or 1000, pad_token_id, recipe.initializer_range)
-        elif vocab_size is None and isinstance(configuration, str):
-            config = AutoConfig.from_pretrained(configuration)
-        else:
-            config = read_config(configuration, vocab_size or 1000, pad_token_id)
-        return build_network(part, config)
+        if configuration:
+            return build_network(part, read_config(configuration, vocab_size, pad_token_id))
+        return build_network(part, network.config(vocab_size or ANY_SIZE, pad_token_id, recipe.initializer_range))
 
     if objective == "mlm":
         return make("generator", recipe.encoder, given[0]), None

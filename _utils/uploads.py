@@ -20,11 +20,12 @@ class Uploads:
         check_address(where)
         self.send = where if callable(where) else lambda path: copy_to(path, where)
         self.pool = ThreadPoolExecutor(1) if where is not None else None
+        self.sent = []
 
     def add(self, path):
         """Have a file sent."""
         if self.pool:
-            self.pool.submit(self._send, Path(path))
+            self.sent.append(self.pool.submit(self._send, Path(path)))
 
     def _send(self, path):
         try:
@@ -35,8 +36,8 @@ class Uploads:
     def close(self):
         """Wait for what is being sent; where an error ends the run, what is not begun is left."""
         if self.pool:
-            if self.pool._work_queue.qsize():
-                print("Waiting for checkpoints to be sent")
+            if waiting := sum(not one.done() for one in self.sent):
+                print(f"Waiting for {waiting} checkpoints to be sent")
             self.pool.shutdown(cancel_futures=sys.exc_info()[0] is not None)
 
 

@@ -164,6 +164,7 @@ def test_any_pair_of_transformers_trains(workplace, generator, discriminator):
     (["discriminator={'model_type': 'bert', 'hidden_size': 30, 'num_attention_heads': 4}"], "no discriminator can be made"),
     (["generator={'model_type': 'bert', 'hidden_size': 36}"], "tying='embeddings' cannot be"),
     (["generator={'model_type': 'bert', 'hiden_size': 32}"], "the key 'hiden_size' has no place"),
+    (["generator=no/such/folder"], "'no/such/folder' is no configuration of transformers"),
     (["size=alectra_small", "max_length=256"], "max_length=256 is more than the 128 positions"),
     (["size=bert_small", "temperature=2"], "temperature=2.0 has no effect on objective='mlm'"),
     (["size=bert_small", "initial_weights=x.pth"], "masked language modelling alone .* cannot be continued"),

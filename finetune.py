@@ -527,7 +527,7 @@ def mnli_run(rows, group, pretrained):
     best = best_runs(same, group, "mnli")
     if not best:
         raise PlainError(f"start_from_mnli needs an MNLI run in the group {group!r} from the same pretrained weights, and there is none: "
-                         "add mnli to tasks, or say start_from_mnli=GROUP.")
+                         "add mnli to tasks, or say start_from_mnli=GROUP or False.")
     return best[0]
 
 

@@ -147,7 +147,7 @@ def _title(checkpoint):
     shape = kept["model_type"], kept.get("num_hidden_layers"), kept.get("hidden_size")
     if recipe and shape == (recipe.encoder.family, recipe.encoder.layers, recipe.encoder.hidden):
         return f"ELECTRA-{size}" if kept["model_type"] == "electra" and "discriminator" in parts else size
-    return " and ".join(dict.fromkeys(checkpoint[f"{part}_config"]["model_type"].upper() for part in parts))
+    return " and ".join(dict.fromkeys(checkpoint[f"{part}_config"]["model_type"] for part in parts))
 
 
 def held_out_measures(path, step):
@@ -170,8 +170,8 @@ def export_finetuned(checkpoint, path, folder):
         raise PlainError(f"{str(path)!r} was trained with the WSC trick, which no class of transformers computes: take another run.")
     task, config = TASKS[row["task"]], model.base_model.config
     if config.model_type != "electra":
-        raise PlainError(f"{str(path)!r} is a {config.model_type} model, and transformers' head for it cannot compute what ours does: "
-                         "use it with python -m _utils.predict.")
+        raise PlainError(f"{str(path)!r} is of the family {config.model_type}, whose head in transformers cannot compute what ours does: "
+                         "use it with python -m _utils.predict, or export the checkpoint that it was finetuned from.")
     ours = model.classifier
     n, labels = ours.out_features, task.labels or ("score",)
     config.update({"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)},

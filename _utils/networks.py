@@ -165,18 +165,25 @@ def part_of(network, what):
 
 def _share(source, target, tying, what):
     if source is None or target is None:
-        raise PlainError(f"{tying} cannot be: one of the networks has no {what} of its own; tie less.")
+        part = "generator" if source is None else "discriminator"
+        raise PlainError(f"{tying} cannot be: the {part} has no {what} that could be shared; tie less, or take an encoder such as ELECTRA, "
+                         "BERT, ALBERT, RoBERTa or DistilBERT.")
     ours, theirs = dict(source.named_parameters()), dict(target.named_parameters())
-    shape = lambda parameters, name: tuple(parameters[name].shape) if name in parameters else "none"
+    shape = lambda parameters, name: _in_words(parameters[name].shape) if name in parameters else "none"
     for name in {**theirs, **ours}:
         if shape(ours, name) != shape(theirs, name):
             raise PlainError(f"{tying} cannot be: {what}.{name} is {shape(theirs, name)} in the discriminator and {shape(ours, name)} in "
-                             "the generator; tie less, or give both the same size.")
+                             "the generator; tie less, or give both networks, of the same size.")
     if what == "embeddings" and _first_position(source) != _first_position(target):
         raise PlainError(f"{tying} cannot be: the positions of one family begin behind that of padding; give two of one kind.")
     for name, parameter in ours.items():
         owner, _, leaf = name.rpartition(".")
         setattr(target.get_submodule(owner), leaf, parameter)
+
+
+def _in_words(shape):
+    """A shape as (V, 128), V for a vocabulary that is not known yet."""
+    return f"({', '.join('V' if size == ANY_SIZE else str(size) for size in shape)})"
 
 
 def _first_position(embeddings):

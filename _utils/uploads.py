@@ -20,7 +20,7 @@ class Uploads:
         check_address(where)
         self.send = where if callable(where) else lambda path: copy_to(path, where)
         self.pool = ThreadPoolExecutor(1) if where is not None else None
-        self.sent = []
+        self.sent, self.failed = [], 0
 
     def add(self, path):
         """Have a file sent."""
@@ -31,7 +31,8 @@ class Uploads:
         try:
             self.send(path)
         except BaseException as error:  # whatever the network or the function of the user does, sys.exit() too
-            print(f"{path.name} could not be sent ({first_line(error)}); it stays in {path.parent}, and training goes on.")
+            self.failed += 1
+            print(f"\n{path.name} could not be sent ({first_line(error)}); it stays in {path.parent}, and training goes on.")
 
     def close(self):
         """Wait for what is being sent; where an error ends the run, what is not begun is left."""
@@ -39,11 +40,15 @@ class Uploads:
             if waiting := sum(not one.done() for one in self.sent):
                 print(f"Waiting for {waiting} checkpoints to be sent")
             self.pool.shutdown(cancel_futures=sys.exc_info()[0] is not None)
+            if self.failed:
+                print(f"{self.failed} of {len(self.sent)} checkpoints were not sent")
 
 
 def check_address(where):
-    """PlainError for an address of a kind that fsspec does not know or that lacks its package."""
+    """PlainError for a file, or an address of a kind that fsspec does not know or that lacks its package."""
     if not isinstance(where, str) or "://" not in where:
+        if isinstance(where, str) and Path(where).is_file():
+            raise PlainError(f"upload_to={where!r} is a file: give a folder.")
         return
     try:
         fsspec.get_filesystem_class(where.split("://")[0])

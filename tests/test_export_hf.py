@@ -132,7 +132,7 @@ def test_a_finetuned_model_gives_the_same_logits_in_transformers_own_class(tmp_p
 def test_what_transformers_cannot_compute_is_told(tmp_path, fresh_checkpoint):
     bert = BertModel(BertConfig(vocab_size=400, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16))
     path, _ = finetuned(tmp_path, fresh_checkpoint, "cola", model=bert)
-    with pytest.raises(PlainError, match="is a bert model"):
+    with pytest.raises(PlainError, match="is of the family bert"):
         main([str(path), str(tmp_path / "out")])
     checkpoint = load_checkpoint(finetuned(tmp_path, fresh_checkpoint, "wnli")[0])
     pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 128)
@@ -206,7 +206,7 @@ def test_checkpoints_are_found_by_name_as_by_the_other_programs(fresh_checkpoint
 
 def test_a_card_names_the_recipe_only_where_the_shapes_are_its(fresh_checkpoint, tmp_path):
     checkpoint = load_checkpoint(fresh_checkpoint)
-    for size, title in (("tiny", "# ELECTRA-tiny, generator"), ("small", "# ELECTRA, generator")):
+    for size, title in (("tiny", "# ELECTRA-tiny, generator"), ("small", "# electra, generator")):
         torch.save({**checkpoint, "config": {**checkpoint["config"], "size": size}}, tmp_path / "x.pth")
         main([str(tmp_path / "x.pth"), str(tmp_path / size)])
         assert title in (tmp_path / size / "generator/README.md").read_text()

@@ -137,9 +137,9 @@ def test_what_is_tied_is_one_object(tying, shared):
 @pytest.mark.parametrize("name, tying, named", [
     ("small", "embeddings+projection", "projection.weight is (256, 128) in the discriminator and (64, 128) in the generator"),
     ("small", "embeddings+encoder", "(64, 128)"),
-    ("electra_small_lmtuners", "embeddings+projection", "one of the networks has no projection"),
+    ("electra_small_lmtuners", "embeddings+projection", "the generator has no projection"),
     ("electra_small_lmtuners", "embeddings+encoder", "encoder.layer.0.intermediate.dense.weight is (1024, 256)"),
-    ("bert_albert_small", "embeddings+encoder", "no projection"),
+    ("bert_albert_small", "embeddings+encoder", "the generator has no projection"),
 ])
 def test_what_cannot_be_tied_is_named(name, tying, named):
     with pytest.raises(PlainError) as error:
@@ -337,11 +337,14 @@ def test_a_function_takes_checkpoints_and_its_failure_stops_nothing(workplace, c
                                       "num_workers=0", "logger=None"]).copy_with({"upload_to": send}))
     pretrain.pretrain(c)
     assert len(taken) == 5 and len(metrics()) == 4
-    assert "could not be sent (OSError: no network)" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "could not be sent (OSError: no network)" in printed and "5 of 5 checkpoints were not sent" in printed
     assert json.loads(Path("checkpoints/pretrain/mini_5/config.json").read_text())["config"]["upload_to"] == "send"
 
 
 def test_an_address_of_an_unknown_kind_is_told_at_once(workplace):
     with pytest.raises(PlainError, match="upload_to='nowhere://x' cannot be used"):
         run("upload_to=nowhere://x")
+    with pytest.raises(PlainError, match="upload_to='text.txt' is a file"):
+        run("upload_to=text.txt")
     assert not Path("datasets").exists()

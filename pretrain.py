@@ -31,6 +31,7 @@ from fastai.callback.core import Callback
 from _utils.batches import pretraining_dataloaders
 from _utils.checkpoints import checkpoint_path, save_pretrained
 from _utils.config import MyConfig, complete, is_pair
+from _utils.dropout import make_dropout_cheap
 from _utils.encoders import load_pair
 from _utils.errors import print_plain_errors
 from _utils.networks import GatheredPositions, check_networks, inputs_of, make_networks, replaced_logits, tie
@@ -709,6 +710,8 @@ def pretrain(c):
     hf_tokenizer, dls = load_data(c)
     set_seed(c.seed)
     model = build_model(c, hf_tokenizer, fixed_slots=device.type == "cuda", pair=pair).to(device)
+    if device.type == "cpu":
+        make_dropout_cheap(model)
     masked_lm = build_masking(c, hf_tokenizer)
     precision = choose_precision(c.precision, device)
     print(f"{len(dls.train_ds):,} examples for training ({c.steps * c.bs / len(dls.train_ds):.3g} epochs), "

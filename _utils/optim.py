@@ -16,6 +16,7 @@ class AdamNoBiasCorrection(torch.optim.Optimizer):
 
     def __init__(self, params, lr, betas=(.9, .999), eps=1e-6, weight_decay=.01):
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
+        self._steps = {}
 
     @torch.no_grad()
     def step(self, closure=None):
@@ -31,24 +32,26 @@ class AdamNoBiasCorrection(torch.optim.Optimizer):
         return loss
 
     def _update(self, params, lr, beta1, beta2, eps, weight_decay):
-        grads = [p.grad for p in params]
+        """PyTorch's fused AdamW, which goes through memory once. Its bias corrections are 1 at a step so late."""
+        grads, m, v = self._moments(params)
+        # It takes for granted that a gradient lies in memory as its parameter does, as those of autograd do.
+        grads = [g if g.stride() == p.stride() else torch.empty_like(p).copy_(g) for g, p in zip(grads, params)]
+        late = [self._late(params[0].device)] * len(params)
+        torch._fused_adamw_(params, grads, m, v, [], late, lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay, eps=eps,
+                            amsgrad=False, maximize=False)
+
+    def _moments(self, params):
+        """(gradients, first moments, second moments), lists; the moments begin as zeros."""
         for p in params:
             if not self.state[p]:
                 self.state[p] = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
-        m = [self.state[p]["exp_avg"] for p in params]
-        v = [self.state[p]["exp_avg_sq"] for p in params]
-        torch._foreach_lerp_(m, grads, 1 - beta1)
-        torch._foreach_mul_(v, beta2)
-        torch._foreach_addcmul_(v, grads, grads, 1 - beta2)
-        update = torch._foreach_sqrt(v)
-        torch._foreach_add_(update, eps)
-        update = torch._foreach_div(m, update)
-        if weight_decay:
-            torch._foreach_add_(update, params, alpha=weight_decay)
-        self._apply(params, update, lr)
+        return ([p.grad for p in params], *([self.state[p][name] for p in params] for name in ("exp_avg", "exp_avg_sq")))
 
-    def _apply(self, params, update, lr):
-        torch._foreach_add_(params, update, alpha=-lr)
+    def _late(self, device):
+        """A step at which .9 ** step and .999 ** step are 0 in any precision, on the device."""
+        if device not in self._steps:
+            self._steps[device] = torch.tensor(1e7, device=device)
+        return self._steps[device]
 
 
 class Lamb(AdamNoBiasCorrection):
@@ -57,12 +60,21 @@ class Lamb(AdamNoBiasCorrection):
     The trust ratio is min(|p|, 10) / |update|, and 1 where either is 0; no bias correction. It stays on the device.
     """
 
-    def _apply(self, params, update, lr):
+    def _update(self, params, lr, beta1, beta2, eps, weight_decay):
+        grads, m, v = self._moments(params)
+        torch._foreach_lerp_(m, grads, 1 - beta1)
+        torch._foreach_mul_(v, beta2)
+        torch._foreach_addcmul_(v, grads, grads, 1 - beta2)
+        update = torch._foreach_sqrt(v)
+        torch._foreach_add_(update, eps)
+        update = torch._foreach_div(m, update)
+        if weight_decay:
+            torch._foreach_add_(update, params, alpha=weight_decay)
         weights = torch.stack(torch._foreach_norm(params)).clamp(max=10)
         lengths = torch.stack(torch._foreach_norm(update))
         ratios = torch.where((weights > 0) & (lengths > 0), weights / lengths, 1.)
         torch._foreach_mul_(update, list(ratios.unbind()))
-        super()._apply(params, update, lr)
+        torch._foreach_add_(params, update, alpha=-lr)
 
 
 def decay_groups(named_parameters, weight_decay=.01):

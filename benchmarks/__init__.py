@@ -1,0 +1,1 @@
+"""Measurements: each module is a command, prints a table, and writes its numbers to benchmarks/results/ as JSON."""

@@ -1,0 +1,65 @@
+"""The loader alone: whole batches out of Arrow, against rows fetched one at a time as in electra_pytorch.
+
+    python -m benchmarks.loader [bs=128] [max_length=128] [examples=20000] [workers=0,2] [rounds=5]
+"""
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import datasets
+import torch
+
+from _utils.batches import pretraining_dataloaders
+from _utils.vocabulary import tokenizer_of_words
+from benchmarks.reference import RowByRowLoader
+from benchmarks.report import describe_machine, parse, write_results
+
+DEFAULTS = {"bs": 128, "max_length": 128, "examples": 20_000, "workers": (0, 2), "rounds": 5}
+
+
+def random_examples(n, max_length, folder):
+    """Arrow-backed examples, nine of ten full, the others of any length, as the example builder makes them."""
+    rng = random.Random(0)
+    lengths = [max_length if rng.random() < .9 else rng.randint(5, max_length) for _ in range(n)]
+    table = {"input_ids": [[rng.randrange(5, 30_000) for _ in range(length)] for length in lengths],
+             "sentA_length": [length // 2 + 1 for length in lengths]}
+    features = datasets.Features({"input_ids": datasets.List(datasets.Value("uint16")), "sentA_length": datasets.Value("int32")})
+    path = Path(folder, "examples")
+    datasets.Dataset.from_dict(table, features=features).save_to_disk(path)
+    return datasets.load_from_disk(path)
+
+
+def tokens_per_second(batches, n):
+    """Of the first n batches, tokens with padding."""
+    batches = iter(batches)
+    next(batches)  # workers start here
+    start, tokens = time.perf_counter(), 0
+    for _, (ids, *_) in zip(range(n), batches):
+        tokens += ids.numel()
+    return tokens / (time.perf_counter() - start)
+
+
+def main(arguments):
+    given = parse(arguments, DEFAULTS)
+    hf_tokenizer = tokenizer_of_words(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "word"])
+    with tempfile.TemporaryDirectory() as folder:
+        examples = random_examples(given["examples"], given["max_length"], folder)
+        n = given["examples"] // given["bs"] - 2
+        loaders = {"row by row": lambda: RowByRowLoader(examples, given["bs"], 0)}
+        for workers in given["workers"]:
+            loaders[f"ours, {workers} workers"] = lambda workers=workers: pretraining_dataloaders(
+                {"train": examples}, hf_tokenizer, given["bs"], n + 2, given["max_length"], 0, workers).train
+        rates = {name: [] for name in loaders}
+        for _ in range(given["rounds"]):
+            for name, loader in loaders.items():
+                rates[name].append(tokens_per_second(loader(), n if name != "row by row" else max(2, n // 10)))
+    rows = {name: {"tokens/s": median(found), "ratio": median(a / b for a, b in zip(found, rates["row by row"]))}
+            for name, found in rates.items()}
+    write_results("loader", rows, {**given, "rounds_tokens_per_second": rates, "machine": describe_machine(torch.device("cpu"))})
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

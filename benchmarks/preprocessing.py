@@ -1,0 +1,71 @@
+"""Documents to examples, in MB of text per second, against the tokenizers library alone on the same lines.
+
+    python -m benchmarks.preprocessing [datas=docs] [vocab=8192] [megabytes=10] [processes=1,2] [rounds=3]
+"""
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from _utils.pretraining_data import BLOCK, ELECTRADataProcessor
+from _utils.text_sources import load_documents
+from _utils.vocabulary import load_tokenizer
+from benchmarks.report import describe_machine, parse, write_results
+
+os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a process is one thread, here as in the workers
+DEFAULTS = {"datas": "docs", "vocab": 8192, "megabytes": 10, "processes": (1, 2), "rounds": 3}
+
+
+def first_megabytes(documents, megabytes):
+    """(the first whole blocks of about that much text, its bytes)."""
+    size, n = 0, 0
+    while n < len(documents) and size < megabytes * 1e6:
+        size += sum(len(text.encode()) for text in documents[n:n + BLOCK]["text"])
+        n = min(n + BLOCK, len(documents))
+    return documents.select(range(n)), size
+
+
+def tokenizer_alone(processor, documents):
+    """Seconds of the fast tokenizer on all lines, in the batches that the processor makes."""
+    seconds = 0.
+    for block in range(-(-len(documents) // BLOCK)):
+        lines = [line for text in documents[block * BLOCK:(block + 1) * BLOCK]["text"] for line in processor._lines(text)]
+        start = time.perf_counter()
+        processor.tokenizer.encode_batch_fast(lines, add_special_tokens=False)
+        seconds += time.perf_counter() - start
+    return seconds
+
+
+def whole(processor, processes):
+    """Seconds of the whole way into an Arrow file."""
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        processor.map(Path(folder, "examples.arrow"), processes)
+        return time.perf_counter() - start
+
+
+def main(arguments):
+    given = parse(arguments, DEFAULTS)
+    corpus = load_documents(given["datas"], "datasets")
+    hf_tokenizer = load_tokenizer(given["vocab"], [corpus], "datasets")
+    documents, size = first_megabytes(corpus.documents, given["megabytes"])
+    processor = ELECTRADataProcessor(documents, hf_tokenizer, 128, apply_cleaning=False, drop_parentheses=False)
+    ways = {"tokenizers alone": lambda: tokenizer_alone(processor, documents)}
+    for n in given["processes"]:
+        ways[f"ours, {n} processes"] = lambda n=n: whole(processor, n)
+    seconds = {name: [] for name in ways}
+    for _ in range(given["rounds"]):
+        for name, way in ways.items():
+            seconds[name].append(way())
+    rows = {name: {"MB/s": size / median(found) / 1e6, "ratio": median(a / b for a, b in zip(seconds["tokenizers alone"], found))}
+            for name, found in seconds.items()}
+    settings = {**given, "bytes": size, "rounds_seconds": seconds, "machine": describe_machine(torch.device("cpu"))}
+    write_results("preprocessing", rows, settings)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,89 @@
+"""The way electra_pytorch computes a pretraining step, written anew to measure against (D16, FACTS 9 and 10).
+
+Vocabulary logits at every position, token types by way of Python lists, noise from torch.distributions, rows fetched one by one, and an
+optimizer that updates one parameter after the other. The mathematics are those of pretrain.py.
+"""
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.nn.utils.rnn import pad_sequence
+
+from pretrain import mask_tokens
+
+
+class RowByRowLoader:
+    """Batches (input_ids, sentA_length) whose rows are fetched and made tensors one at a time, padded to the longest."""
+
+    def __init__(self, dataset, bs, pad_token_id, seed=0):
+        self.dataset, self.bs, self.pad_token_id = dataset.with_format("torch"), bs, pad_token_id
+        self.order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed)).tolist()
+
+    def __iter__(self):
+        for start in range(0, len(self.order) - self.bs + 1, self.bs):
+            rows = [self.dataset[i] for i in self.order[start:start + self.bs]]
+            ids = pad_sequence([row["input_ids"].long() for row in rows], batch_first=True, padding_value=self.pad_token_id)
+            yield ids, torch.stack([row["sentA_length"].long() for row in rows])
+
+
+class ReferenceModel(nn.Module):
+    """Generator and discriminator of an ELECTRAModel, called as electra_pytorch calls them."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.generator, self.discriminator, self.pad_token_id = model.generator, model.discriminator, model.pad_token_id
+        self.gumbel = torch.distributions.Gumbel(0., 1.)
+
+    def forward(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
+        """(logits of masked positions, discriminator's logits, is_replaced, attention mask)."""
+        attention_mask = masked_inputs != self.pad_token_id
+        length = masked_inputs.shape[1]
+        token_type_ids = torch.tensor([[0] * n + [1] * (length - n) for n in sentA_lenths.tolist()], device=masked_inputs.device)
+        gen_logits = self.generator(masked_inputs, attention_mask, token_type_ids).logits  # (B, L, V)
+        mlm_gen_logits = gen_logits[is_mlm_applied]
+        with torch.no_grad():
+            drawn = (mlm_gen_logits.float() + self.gumbel.sample(mlm_gen_logits.shape).to(mlm_gen_logits.device)).argmax(-1)
+            generated = masked_inputs.clone()
+            generated[is_mlm_applied] = drawn
+            is_replaced = is_mlm_applied.clone()
+            is_replaced[is_mlm_applied] = drawn != labels[is_mlm_applied]
+        return mlm_gen_logits, self.discriminator(generated, attention_mask, token_type_ids).logits, is_replaced, attention_mask
+
+
+def reference_loss(mlm_gen_logits, disc_logits, is_replaced, attention_mask, labels, is_mlm_applied):
+    """1 x generator's + 50 x discriminator's loss, from selected positions."""
+    gen = F.cross_entropy(mlm_gen_logits.float(), labels[is_mlm_applied])
+    disc = F.binary_cross_entropy_with_logits(disc_logits.float()[attention_mask], is_replaced[attention_mask].float())
+    return gen + 50 * disc
+
+
+class OneByOneAdam:
+    """Adam without bias correction (F33), one parameter and one operation after the other."""
+
+    def __init__(self, named_parameters, lr):
+        self.parameters, self.lr = list(named_parameters), lr
+        self.state = {parameter: (torch.zeros_like(parameter), torch.zeros_like(parameter)) for _, parameter in self.parameters}
+
+    @torch.no_grad()
+    def step(self):
+        for name, parameter in self.parameters:
+            m, v = self.state[parameter]
+            m.mul_(.9).add_(parameter.grad, alpha=.1)
+            v.mul_(.999).addcmul_(parameter.grad, parameter.grad, value=.001)
+            update = m / (v.sqrt() + 1e-6)
+            if not any(word in name for word in ("LayerNorm", "bias")):
+                update = update + .01 * parameter
+            parameter.add_(update, alpha=-self.lr)
+            parameter.grad = None
+
+
+def reference_step(model, optimizer, batch, tokenizer_ids, precision="fp32"):
+    """One training step on a batch (input_ids, sentA_length). tokenizer_ids: (mask id, vocabulary size, special ids)."""
+    input_ids, lengths = batch
+    masked, labels, chosen = mask_tokens(input_ids, *tokenizer_ids, mlm_probability=.15, replace_prob=0., orginal_prob=.15)
+    with torch.autocast(input_ids.device.type, torch.bfloat16, enabled=precision == "bf16"):
+        found = model(masked, lengths, chosen, labels)
+        loss = reference_loss(*found, labels, chosen)
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1., foreach=False)
+    optimizer.step()
+    return loss.detach()

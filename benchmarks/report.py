@@ -1,0 +1,83 @@
+"""What the benchmarks share: their command line, the machine, memory, and how numbers are written down."""
+import ast
+import json
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from _utils.checkpoints import versions
+from _utils.errors import PlainError, print_plain_errors
+
+RESULTS = Path(__file__).parent / "results"
+
+
+def parse(arguments, defaults):
+    """{key: value} of key=value arguments over the defaults. PlainError for an unknown key."""
+    print_plain_errors()
+    values = dict(defaults)
+    for argument in arguments:
+        key, equals, text = argument.partition("=")
+        if not equals or key not in defaults:
+            takes = ", ".join(f"{key}={value}" for key, value in defaults.items())
+            raise PlainError(f"{argument!r} is no setting of this benchmark: it takes {takes}.")
+        try:
+            values[key] = ast.literal_eval(text)
+        except (ValueError, SyntaxError):
+            values[key] = text
+    return values
+
+
+def describe_machine(device):
+    """What was measured on, in words."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    model = next((line.partition(":")[2].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.processor())
+    return f"{model}, {len(os.sched_getaffinity(0))} cores, {torch.get_num_threads()} threads"
+
+
+def matrix_rate(device, dtype, size=2048, seconds=1.):
+    """Floating point operations per second of a matrix product of this type on this machine."""
+    a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
+    a @ b
+    done, start = 0, time.perf_counter()
+    while time.perf_counter() - start < seconds:
+        a @ b
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        done += 1
+    return done * 2 * size ** 3 / (time.perf_counter() - start)
+
+
+def peak_bytes(step, device):
+    """The most bytes of tensors that are alive at once during a step, above those that were there before it."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        step()
+        return torch.cuda.max_memory_allocated() - before
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+        step()
+    changes = [(event.start_ns(), event.nbytes()) for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    alive = peak = 0
+    for _, change in sorted(changes):
+        alive += change
+        peak = max(peak, alive)
+    return peak
+
+
+def write_results(name, rows, settings):
+    """Print a table of {row: {column: number}} and write it with the settings to results/<name>_<device>.json."""
+    columns = list(next(iter(rows.values())))
+    print(f"{settings['machine']}")
+    print("".ljust(24) + "".join(column.rjust(max(12, len(column) + 2)) for column in columns))
+    for row, values in rows.items():
+        print(row.ljust(24) + "".join(f"{values[column]:,.4g}".rjust(max(12, len(column) + 2)) for column in columns))
+    command = f"python -m benchmarks.{name} " + " ".join(sys.argv[1:])
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{name}_{settings.get('device') or 'default'}.json"
+    path.write_text(json.dumps({"command": command.strip(), "rows": rows, **settings, "versions": versions()}, indent=1) + "\n")
+    print(f"written to {path}")

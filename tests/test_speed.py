@@ -1,0 +1,125 @@
+"""What makes steps fast changes nothing but their time: against the plain way of benchmarks/reference.py; and the benchmarks run."""
+import json
+
+import pytest
+import torch
+
+import benchmarks.loader
+import benchmarks.preprocessing
+import benchmarks.pretraining
+import pretrain
+from _utils.config import complete
+from _utils.dropout import CheapDropout, dropout, make_dropout_cheap
+from _utils.errors import PlainError
+from _utils.networks import build_network
+from _utils.recipes import RECIPES
+from benchmarks.reference import OneByOneAdam, ReferenceModel, reference_loss
+from pretrain import ELECTRALoss, build_masking, build_model, build_optimizer
+
+
+@pytest.fixture
+def models(small_tokenizer):
+    """(ours, the reference) with the same weights, dropout off, a masked batch, and its labels; both draw the likeliest words."""
+    c = complete(pretrain.c.override(["quickstart=True", "temperature=1e-6"]))
+    torch.manual_seed(0)
+    ours, reference = (build_model(c, small_tokenizer).eval() for _ in range(2))
+    reference.load_state_dict(ours.state_dict())
+    make_dropout_cheap(ours)
+    reference = ReferenceModel(reference)
+    reference.gumbel.sample = torch.zeros
+    inputs = torch.randint(5, len(small_tokenizer), (8, 32))
+    inputs[:, 0], inputs[:, 9], inputs[:, 25:] = 2, 3, 0
+    masked, labels, chosen = build_masking(c, small_tokenizer).mask_tokens(inputs)
+    return ours.eval(), reference.eval(), (masked, torch.full((8,), 10), chosen, labels)
+
+
+def test_losses_gradients_and_an_update_are_those_of_the_plain_way(models):
+    ours, reference, x = models
+    losses = [ELECTRALoss()(ours(*x), x[3]), reference_loss(*reference(*x), x[3], x[2])]
+    torch.testing.assert_close(*losses, atol=1e-5, rtol=1e-5)
+    for loss in losses:
+        loss.backward()
+    pairs = list(zip(ours.named_parameters(), reference.named_parameters()))
+    assert len(pairs) > 60
+    for (name, a), (_, b) in pairs:
+        torch.testing.assert_close(a.grad, b.grad, atol=2e-6, rtol=1e-3, msg=name)
+        b.grad = a.grad.clone()  # the first step of Adam divides by the gradient's size
+    build_optimizer(ours, 1e-3).step()
+    OneByOneAdam(reference.named_parameters(), 1e-3).step()
+    for (name, a), (_, b) in pairs:
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize("p", [.1, .5])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_cheap_dropout_drops_its_share_and_keeps_the_mean(p, dtype):
+    torch.manual_seed(0)
+    x = torch.ones(1001, 999, dtype=dtype, requires_grad=True)  # a number of elements that four does not divide
+    y = dropout(x, p)
+    dropped = (y == 0).double().mean()
+    assert y.dtype == dtype and float(dropped) == pytest.approx(p, abs=5 * (p * (1 - p) / x.numel()) ** .5)
+    assert float(y.detach().double().mean()) == pytest.approx(1, abs=.005)
+    assert len(y.detach().unique()) == 2
+    y.sum().backward()
+    assert x.grad.equal(y.detach())  # what is dropped has no gradient
+    columns = (y.detach() == 0).double().mean(0)
+    assert abs(columns - p).max() < 7 * (p * (1 - p) / len(x)) ** .5  # no place in a draw of four is special
+    assert not dropout(x, p).equal(y)
+
+
+@pytest.mark.parametrize("size", ["tiny", "bert_tiny", "albert_tiny"])
+def test_every_dropout_becomes_cheap_and_none_acts_in_evaluation(size):
+    torch.manual_seed(0)
+    network = build_network("generator", RECIPES[size].encoder.config(100)).eval()
+    ids = torch.randint(5, 100, (4, 20))
+    mask = torch.ones_like(ids).bool()
+    mask[1, 10:] = False
+    logits = lambda: network(input_ids=ids, attention_mask=mask).logits[mask]
+    before = logits()
+    make_dropout_cheap(torch.nn.ModuleList([network]))
+    assert logits().equal(before)
+    kinds = {type(module) for module in network.modules()}
+    assert CheapDropout in kinds and torch.nn.Dropout not in kinds and network.config._attn_implementation == "cheap_dropout"
+    network.train()
+    assert not logits().equal(before) and not logits().equal(logits()) and torch.isfinite(logits()).all()
+
+
+def test_attention_in_training_is_sdpas_but_for_the_dropped_weights():
+    from _utils.dropout import attention
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(2, 3, 7, 4) for _ in range(3))
+    mask = torch.ones(2, 1, 7, 7, dtype=torch.bool)
+    mask[1, :, :, 5:] = False
+    module = torch.nn.Module()
+    module.is_causal = False
+    plain, nearly_none = (attention(module, query, key, value, mask, dropout=p)[0] for p in (0., 1e-9))
+    torch.testing.assert_close(plain, nearly_none)
+    many = torch.stack([attention(module, query, key, value, mask, dropout=.1)[0] for _ in range(4000)])
+    torch.testing.assert_close(many.mean(0), plain, atol=.05, rtol=.05)
+    assert (many.std(0) > 0).all()
+
+
+@pytest.fixture
+def results(tmp_path, monkeypatch):
+    monkeypatch.setattr("benchmarks.report.RESULTS", tmp_path)
+    return lambda name: json.loads((tmp_path / f"{name}.json").read_text())
+
+
+def test_the_benchmark_of_pretraining_compares_four_ways(results, capsys):
+    benchmarks.pretraining.main(["size=tiny", "bs=2", "max_length=16", "rounds=1", "steps=1", "device=cpu"])
+    found = results("pretraining_cpu")
+    assert set(found["rows"]) == {"reference fp32", "ours fp32", "reference bf16", "ours bf16"}
+    for row in found["rows"].values():
+        assert row["ms/step"] > 0 and row["peak MB"] > 0 and 0 < row["share of matrix rate"] < 1.5
+    assert "cores" in found["machine"] and found["versions"]["torch"] and "ratio" in capsys.readouterr().out
+    with pytest.raises(PlainError, match="'sise=tiny' is no setting"):
+        benchmarks.pretraining.main(["sise=tiny"])
+
+
+def test_the_benchmarks_of_loader_and_preprocessing_run(results, tmp_path, monkeypatch):
+    benchmarks.loader.main(["examples=200", "bs=8", "max_length=16", "rounds=1", "workers=(0,)"])
+    assert results("loader_default")["rows"]["ours, 0 workers"]["ratio"] > 0
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "text.txt").write_text("\n\n".join(f"Document {i} has a few words and some more of them." for i in range(300)))
+    benchmarks.preprocessing.main(["datas=text.txt", "vocab=200", "megabytes=1", "processes=(1,)", "rounds=1"])
+    assert set(results("preprocessing_default")["rows"]) == {"tokenizers alone", "ours, 1 processes"}

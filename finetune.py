@@ -28,7 +28,8 @@ from transformers import AutoConfig, AutoModel, ElectraForPreTraining
 
 import _utils  # noqa: F401  before fastai, because it silences a warning of fastai's
 from _utils.checkpoints import load_checkpoint, save_checkpoint, versions, write_atomically
-from _utils.config import FINETUNE_RULES, QUICKSTART_GLUE, MyConfig, complete_finetuning
+from _utils.config import QUICKSTART_GLUE, MyConfig, complete_finetuning
+from _utils.config_rules import FINETUNE_RULES
 from _utils.encoders import layer_groups, load_pretrained
 from _utils.errors import PlainError, print_plain_errors
 from _utils.glue_batches import EncodedRows, finetuning_dataloaders

@@ -30,7 +30,8 @@ from fastai.callback.core import Callback
 
 from _utils.batches import pretraining_dataloaders
 from _utils.checkpoints import checkpoint_path, save_pretrained
-from _utils.config import MyConfig, complete, is_pair
+from _utils.config import MyConfig, complete
+from _utils.config_rules import is_pair
 from _utils.dropout import make_dropout_cheap
 from _utils.encoders import load_pair
 from _utils.errors import print_plain_errors

@@ -1,0 +1,197 @@
+"""Which values each key of a configuration takes; what a key means stands beside it in the first cell of the notebook."""
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+from _utils.glue_tasks import FINETUNED_TASKS
+from _utils.recipes import RECIPES
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What one key takes: Python types, a list of choices or a test of one's own, None where `optional`.
+
+    items: the type of a list's items.
+    """
+    types: tuple = ()
+    choices: tuple = ()
+    optional: bool = False
+    test: Callable = None
+    says: str = ""
+    items: type = str
+
+    def describe(self):
+        if self.choices:
+            words = ", ".join(repr(choice) for choice in self.choices)
+        else:
+            words = self.says or " or ".join(_TYPE_WORDS[kind] for kind in self.types)
+        return words + (" or None" if self.optional and None not in self.choices else "")
+
+    def convert(self, value):
+        """The value in the key's own type; raises ValueError for one that the key does not take."""
+        if value is None and (self.optional or None in self.choices):
+            return None
+        if list in self.types and isinstance(value, (str, tuple)):
+            value = [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
+        if list in self.types and self.items not in self.types and isinstance(value, self.items):
+            value = [value]  # seeds=7
+        if int in self.types and isinstance(value, float) and value.is_integer() and float not in self.types:
+            value = int(value)  # steps=1e6
+        if float in self.types and type(value) is int:
+            value = float(value)
+        kinds = map(type, self.choices) if self.choices else self.types  # 1 is no True
+        ok = (type(value) in kinds or (Callable in self.types and callable(value))) and (not self.choices or value in self.choices)
+        if isinstance(value, list):
+            ok = ok and all(type(item) is self.items for item in value)
+        if not ok or (self.test and not self.test(value)):
+            raise ValueError
+        return value
+
+
+_TYPE_WORDS = {bool: "True or False", int: "a whole number", float: "a number", str: "a string", list: "a list of strings"}
+
+
+def _count(minimum=1, optional=False):
+    return Rule((int,), optional=optional, test=lambda n: n >= minimum, says=f"a whole number of at least {minimum}")
+
+
+def _smoothing():
+    return Rule((bool, float), test=lambda v: isinstance(v, bool) or 0 <= v < 1, says="True, False or a number in [0, 1)")
+
+
+def _choice(*choices):
+    return Rule(choices=choices)
+
+
+def _is_device(value):
+    return value == "cpu" or value == "cuda" or (value.startswith("cuda:") and value[5:].isdigit())
+
+
+def _is_count(value, minimum=0):
+    return type(value) is int and value >= minimum
+
+
+def _are_runs(value):
+    """Whether this names finished runs: a number, or a list of them for an ensemble."""
+    return _is_count(value) or (isinstance(value, list) and bool(value) and all(map(_is_count, value)))
+
+
+def _are_overrides(value):
+    """Whether this is {task: {"lr": number, "epochs": count, "bs": count, "rows": count}}, each of the four where given."""
+    tests = {"lr": _is_positive, **dict.fromkeys(("epochs", "bs", "rows"), partial(_is_count, minimum=1))}
+    return set(value) <= set(FINETUNED_TASKS) and all(
+        isinstance(given, dict) and set(given) <= set(tests) and all(tests[key](given[key]) for key in given)
+        for given in value.values())
+
+
+def _is_positive(value):
+    return type(value) in (int, float) and 0 < value < float("inf")
+
+
+_NETWORK = Rule((dict, str), optional=True, test=lambda v: "model_type" in v if isinstance(v, dict) else bool(v),
+                says="a dictionary with model_type, a folder with a config.json, or a hub id")
+_DEVICE = Rule((str,), optional=True, test=_is_device, says="'cpu', 'cuda' or 'cuda:N'")
+_SCHEDULES = ("original_linear", "separate_linear", "one_cycle", "adjusted_one_cycle")
+_LOGGER = _choice("tensorboard", "neptune", "wandb", None)
+_PRECISION = _choice(None, "bf16", "fp16", "fp32")
+_LENGTH = Rule((int,), optional=True, test=lambda n: 8 <= n <= 512, says="a whole number from 8 to 512")
+
+
+def _name(optional=False):
+    return Rule((str,), optional=optional, test=lambda v: bool(v) and not set(v) & set('/\\:*?"<>|') and not v.startswith("."),
+                says="a name without / \\ : * ? \" < > | that does not start with a dot")
+
+
+FRESH_WEIGHTS = ("huggingface", "official")
+
+
+def is_pair(initial_weights):
+    """Whether this names a trained pair: a checkpoint, a folder of two, or the hub id of a discriminator; else the weights are fresh."""
+    looks_like_one = initial_weights.endswith(".pth") or os.path.isdir(initial_weights) or "discriminator" in initial_weights
+    return looks_like_one and initial_weights not in FRESH_WEIGHTS
+
+
+# Keys and rules of Pretrain.ipynb, in the order of its first cell.
+PRETRAIN_RULES = {
+    "quickstart": Rule((bool,)),
+    "device": _DEVICE,
+    "base_run_name": _name(),
+    "seed": _count(0, optional=True),
+    "adam_bias_correction": Rule((bool,)),
+    "schedule": _choice(None, *_SCHEDULES),
+    "optimizer": _choice(None, "adam", "lamb"),
+    "sampling": _choice("fp32_gumbel", "fp16_gumbel", "multinomial"),
+    "temperature": Rule((float,), test=_is_positive, says="a number above 0"),
+    "disallow_correct": Rule((bool,)),
+    "masking": _choice("bernoulli", "official"),
+    "electra_mask_style": _choice(None, True, False, "always"),
+    "gen_smooth_label": _smoothing(),
+    "disc_smooth_label": _smoothing(),
+    "size": _choice(*RECIPES),
+    "objective": _choice(None, "electra", "mlm"),
+    "generator": _NETWORK,
+    "discriminator": _NETWORK,
+    "tying": _choice(None, "embeddings", "embeddings+projection", "embeddings+encoder"),
+    "initial_weights": Rule((str,), test=lambda v: v in FRESH_WEIGHTS or is_pair(v), says="'huggingface', 'official', a checkpoint (.pth), "
+                            "a folder with generator/ and discriminator/, or the hub id of a discriminator"),
+    "datas": Rule((list,), test=lambda v: bool(v) and all(isinstance(x, str) and x for x in v),
+                  says="a list of corpus names or paths"),
+    "encoding": Rule((str,)),
+    "one_document_per_file": Rule((bool,)),
+    "examples": _choice("electra", "line_pairs"),
+    "clean": _choice(None, True, False),
+    "vocab": Rule((str, int), test=lambda v: bool(v) if isinstance(v, str) else v >= 200,
+                  says="a hub tokenizer, the path of a vocab.txt, or a number of words of at least 200"),
+    "precision": _PRECISION,
+    "micro_batch": _count(1, optional=True),
+    "logger": _LOGGER,
+    "upload_to": Rule((str, Callable), optional=True, test=lambda v: v != "",
+                      says="a folder, an fsspec address, or a function of a path"),
+    "num_workers": _count(0),
+    "steps": _count(1, optional=True),
+    "bs": _count(1, optional=True),
+    "lr": Rule((float,), optional=True, test=_is_positive, says="a number above 0"),
+    "warmup_steps": _count(0, optional=True),
+    "max_length": _LENGTH,
+    "mask_prob": Rule((float,), optional=True, test=lambda v: 0 < v < 1, says="a number between 0 and 1"),
+}
+
+# Keys and rules of Finetune_GLUE.ipynb, in the order of its first cell.
+FINETUNE_RULES = {
+    "quickstart": Rule((bool,)),
+    "device": _DEVICE,
+    "start": _count(0),
+    "end": _count(1),
+    "tasks": Rule((list,), test=lambda v: bool(v) and len(set(v)) == len(v) and set(v) <= set(FINETUNED_TASKS),
+                  says=f"a list of different tasks out of {', '.join(FINETUNED_TASKS)}"),
+    "pretrained_checkpoint": Rule((str,), optional=True, test=bool,
+                                  says="the name of a checkpoint of pretrain.py, a path, or a model on the hub"),
+    "seeds": Rule((list,), items=int, optional=True, test=lambda v: bool(v) and all(map(_is_count, v)),
+                  says="a list of whole numbers, one for each run"),
+    "weight_decay": Rule((float,), test=lambda v: 0 <= v < 1, says="a number in [0, 1)"),
+    "adam_bias_correction": Rule((bool,)),
+    "xavier_reinited_outlayer": Rule((bool,)),
+    "schedule": _choice(*_SCHEDULES),
+    "original_lr_layer_decays": Rule((bool,)),
+    "double_unordered": Rule((bool,)),
+    "protocol": _choice(None, "lmtuners"),
+    "start_from_mnli": Rule((bool, str), test=lambda v: v != "", says="True, False or the name of a group"),
+    "task_overrides": Rule((dict,), test=_are_overrides, says="{task: {'lr': number, 'epochs': count, 'bs': count, 'rows': count}}, "
+                           f"each of the four where wanted, for tasks out of {', '.join(FINETUNED_TASKS)}"),
+    "do_finetune": Rule((bool,)),
+    "th_run": Rule((dict, list, int), items=int, optional=True,
+                   test=lambda v: _are_runs(v) or (isinstance(v, dict) and set(v) <= set(FINETUNED_TASKS)
+                                                   and all(map(_are_runs, v.values()))),
+                   says="a run, a list of runs, or {task: a run or a list of runs}"),
+    "majority_for_missing": Rule((bool,)),
+    "size": _choice(*RECIPES),
+    "max_length": _LENGTH,
+    "wsc_trick": Rule((bool,)),
+    "glue_dir": Rule((str,), optional=True, test=bool, says="the folder of a GLUE download"),
+    "wsc_dir": Rule((str,), optional=True, test=bool, says="the folder with train.jsonl and val.jsonl of WSC"),
+    "precision": _PRECISION,
+    "num_workers": _count(0),
+    "logger": _LOGGER,
+    "group_name": _name(optional=True),
+}

@@ -35,7 +35,7 @@ from _utils.config_rules import is_pair
 from _utils.dropout import make_dropout_cheap
 from _utils.encoders import load_pair
 from _utils.errors import print_plain_errors
-from _utils.networks import GatheredPositions, check_networks, inputs_of, make_networks, replaced_logits, tie
+from _utils.networks import GatheredPositions, check_networks, count_parameters, inputs_of, make_networks, replaced_logits, tie
 from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, schedules
 from _utils.pictures import plot_training, save_picture
 from _utils.pretraining_data import prepare_examples, split_documents, split_held_out
@@ -717,7 +717,7 @@ def pretrain(c):
     precision = choose_precision(c.precision, device)
     print(f"{len(dls.train_ds):,} examples for training ({c.steps * c.bs / len(dls.train_ds):.3g} epochs), "
           f"{len(dls.valid_ds) if len(dls.loaders) > 1 else 0:,} held out; "
-          f"{sum(p.numel() for p in model.parameters()):,} parameters; {device}, {precision}")
+          f"{count_parameters(model):,} parameters; {device}, {precision}")
     set_aside(run_name, folder)
     log, uploads = RunLog(run_name, folder / run_name, c.as_data()), Uploads(c.upload_to)
 

@@ -100,8 +100,7 @@ def _parse(text, rule):
 QUICKSTART = {"size": "tiny", "datas": ["docs"], "vocab": 8192, "base_run_name": "quickstart"}
 QUICKSTART_GLUE = {"size": "tiny", "pretrained_checkpoint": "quickstart_11081_100.0%.pth", "end": 2, "group_name": "quickstart",
                    "glue_dir": "datasets/quickstart_glue"}
-
-
+# Keys that the recipe decides where they are None.
 _FROM_RECIPE = ("bs", "lr", "max_length", "mask_prob", "steps", "schedule", "optimizer", "electra_mask_style", "objective", "tying")
 
 

@@ -177,8 +177,6 @@ def _part_of_pair(name, part):
     except Exception as error:  # a dozen kinds, from the hub and from the files; the way out is the same
         raise PlainError(f"the {part} {place!r} could not be loaded ({first_line(error)}): give as initial_weights a checkpoint, a folder "
                          "with generator/ and discriminator/, or a hub id such as google/electra-small-discriminator.") from error
-
-
     missing = [*found["missing_keys"], *(key for key, *_ in found["mismatched_keys"])]
     if missing:
         raise PlainError(f"{place!r} is no {part}: it lacks {sorted(missing)[0]}; give what export_hf, convert_tf or Google made of both "

@@ -1,11 +1,12 @@
 """Our checkpoints as transformers folders: `python -m _utils.export_hf CKPT OUT_DIR`.
 
-Of a pretraining checkpoint OUT_DIR gets `discriminator` (ElectraForPreTraining) and `generator` (ElectraForMaskedLM), of a finetuned
-one `classifier` (ElectraForSequenceClassification): safetensors, configuration, tokenizer, and a model card that says what made it.
-Either loads into any ELECTRA class with from_pretrained; a head that it does not have is freshly made there.
+Of a pretraining checkpoint OUT_DIR gets `discriminator` (of an ELECTRA ElectraForPreTraining) and `generator` (ElectraForMaskedLM), which
+is the only one of a masked language model; of a finetuned ELECTRA `classifier` (ElectraForSequenceClassification). Each has safetensors,
+configuration, tokenizer, and a model card that says what made it. It loads into any class of its family with from_pretrained; a head that
+it does not have is freshly made there.
 
 A checkpoint that electra_pytorch wrote is exported too, if --vocab gives the vocab.txt it was trained with: it holds weights only.
-Its sizes are told from the shapes, heads taken to be 64 wide as in all its sizes. The generator's LayerNorm behind the last layer
+Its sizes are told from the shapes, heads taken to be 64 wide as in all its sizes. The LayerNorm in the generator's head
 had eps 1e-5 there (D4), 1e-12 here, which changes its logits in the third decimal.
 """
 import argparse
@@ -25,7 +26,7 @@ from _utils.checkpoints import PRETRAINING_KEYS, find_checkpoint, load_checkpoin
 from _utils.encoders import network_of
 from _utils.errors import PlainError, print_plain_errors
 from _utils.glue_tasks import TASKS
-from _utils.networks import PARTS, usable_positions
+from _utils.networks import PARTS, count_parameters, usable_positions
 from _utils.recipes import RECIPES, config_from_shapes
 from _utils.run_logging import read_metrics
 from _utils.vocabulary import from_vocab_file, tokenizer_from_json
@@ -92,7 +93,6 @@ def card(network, title, made_by, trained_by, has_tokenizer=True):
     """
     name, config = type(network).__name__, network.config
     tokenizer = ("AutoTokenizer, ", '\ntokenizer = AutoTokenizer.from_pretrained("PATH")') if has_tokenizer else ("", "")
-    parameters = sum(parameter.numel() for parameter in network.parameters())
     size = f"{config.num_hidden_layers} layers x {config.hidden_size}, {config.num_attention_heads} heads"
     return f"""---
 library_name: transformers
@@ -101,7 +101,7 @@ tags:
 ---
 # {title}
 
-{parameters:,} parameters: {size}, vocabulary of {config.vocab_size:,}. Pretrained by {trained_by}.
+{count_parameters(network):,} parameters: {size}, vocabulary of {config.vocab_size:,}. Pretrained by {trained_by}.
 
 ```python
 from transformers import {tokenizer[0]}{name}

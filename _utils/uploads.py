@@ -13,11 +13,10 @@ class Uploads:
     """Sends files in the background, one after another; what fails is told, and training goes on.
 
     where: a folder or address such as s3://bucket/run, gs://..., hf://...; a function of the file's path; or None, to send nothing.
-    Raises PlainError at once for an address of a kind that is not installed.
+    Whether an address can be used at all, `check_address` says.
     """
 
     def __init__(self, where):
-        check_address(where)
         self.send = where if callable(where) else lambda path: copy_to(path, where)
         self.pool = ThreadPoolExecutor(1) if where is not None else None
         self.sent, self.failed = [], 0

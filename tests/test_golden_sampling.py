@@ -4,11 +4,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from electra_models import build
 from scipy.stats import chisquare
 
-from _utils.networks import PARTS, build_network
-from _utils.recipes import RECIPES
-from pretrain import ELECTRAModel, mask_official_slots, mask_tokens, sample
+from pretrain import mask_official_slots, mask_tokens, sample
 
 # Half floats have noise of few values, whose frequencies differ from the softmax by up to .01: fewer draws do not see that.
 DRAWS = {"fp32_gumbel": 100_000, "multinomial": 100_000, "fp16_gumbel": 4_000}
@@ -48,10 +47,6 @@ def test_a_disallowed_word_is_never_drawn_and_the_others_share_its_part(golden, 
     assert (drawn.bincount(minlength=len(logits)) / len(drawn) - theirs).abs().max() < (.03 if sampling == "fp16_gumbel" else .006)
 
 
-class Vocabulary:
-    pad_token_id = 0
-
-
 @pytest.fixture(scope="module")
 def logits_by_position():
     """(LENGTH, WORDS): every position has a favourite of its own."""
@@ -61,7 +56,7 @@ def logits_by_position():
 @pytest.fixture
 def model(logits_by_position):
     """A model whose generator's logits depend on the position alone."""
-    model = ELECTRAModel(*(build_network(part, getattr(RECIPES["tiny"], part).config(WORDS)) for part in PARTS), Vocabulary())
+    model = build("tiny", WORDS)
     model.generator_logits = lambda masked, mask, types, positions: logits_by_position[positions % LENGTH]
     model.discriminator.forward = lambda input_ids, **_: SimpleNamespace(logits=input_ids.float())
     return model

@@ -6,15 +6,12 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
+from electra_models import Vocabulary
 
 import pretrain
 from _utils.convert_tf import Names, configs_from_hparams, convert
 from _utils.optim import clip_by_global_norm
 from pretrain import ELECTRALoss, ELECTRAModel, build_optimizer
-
-
-class Vocabulary:
-    pad_token_id = 0
 
 
 class Step(NamedTuple):

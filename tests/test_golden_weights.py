@@ -5,26 +5,17 @@ import random
 import numpy as np
 import pytest
 import torch
+from electra_models import build
 from transformers import AutoModel, AutoTokenizer
 
 from _utils.convert_tf import Names, convert, main
 from _utils.errors import PlainError
-from _utils.networks import PARTS, build_network
-from _utils.recipes import RECIPES
 from _utils.tf_checkpoint import Entry, TFCheckpoint, masked_crc32c
-from pretrain import ELECTRAModel, initialize_officially
+from pretrain import initialize_officially
 
 # What the small checkpoint kept here was made with.
 MICRO = json.dumps({"vocab_size": 2000, "embedding_size": 16, "generator_hidden_size": .5,
                     "model_hparam_overrides": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}})
-
-
-class Vocabulary:
-    pad_token_id = 0
-
-
-def build(size, vocab_size):
-    return ELECTRAModel(*(build_network(part, getattr(RECIPES[size], part).config(vocab_size)) for part in PARTS), Vocabulary())
 
 
 def by_google_name(model):

@@ -5,27 +5,15 @@ from functools import partial
 
 import pytest
 import torch
+from electra_models import build
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
 import pretrain
 from _utils.config import complete
-from _utils.networks import PARTS, build_network
 from _utils.optim import decay_groups
 from _utils.pretraining_metrics import PretrainingMetrics
-from _utils.recipes import RECIPES
-from pretrain import ELECTRALoss, ELECTRAModel, mask_tokens, slot_capacity
-
-
-class Vocabulary:
-    pad_token_id = 0
-
-
-def build(size, vocab_size=30522, **kwargs):
-    """ELECTRAModel of a recipe with a vocabulary of that many words."""
-    recipe = RECIPES[size]
-    networks = (build_network(part, getattr(recipe, part).config(vocab_size)) for part in PARTS)
-    return ELECTRAModel(*networks, Vocabulary(), **kwargs)
+from pretrain import ELECTRALoss, mask_tokens, slot_capacity
 
 
 @pytest.mark.parametrize("size", ["small", "base", "large"])

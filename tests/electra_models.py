@@ -1,0 +1,14 @@
+"""ELECTRAs for tests: of a recipe, with a vocabulary of any size."""
+from _utils.networks import PARTS, build_network
+from _utils.recipes import RECIPES
+from pretrain import ELECTRAModel
+
+
+class Vocabulary:
+    """All that ELECTRAModel asks of a tokenizer."""
+    pad_token_id = 0
+
+
+def build(size, vocab_size=30522, **kwargs):
+    """ELECTRAModel of a recipe with a vocabulary of that many words."""
+    return ELECTRAModel(*(build_network(part, getattr(RECIPES[size], part).config(vocab_size)) for part in PARTS), Vocabulary(), **kwargs)

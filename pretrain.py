@@ -35,14 +35,15 @@ from _utils.config_rules import is_pair
 from _utils.dropout import make_dropout_cheap
 from _utils.encoders import load_pair
 from _utils.errors import print_plain_errors
-from _utils.networks import GatheredPositions, check_networks, count_parameters, inputs_of, make_networks, replaced_logits, tie
+from _utils.networks import GatheredPositions, attend, check_networks, count_parameters, inputs_of, make_networks, replaced_logits, tie
 from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, schedules
 from _utils.pictures import plot_training, save_picture
 from _utils.pretraining_data import prepare_examples, split_documents, split_held_out
 from _utils.recipes import RECIPES
 from _utils.run_logging import RunLog, set_aside
 from _utils.text_sources import load_documents
-from _utils.training import Milestones, PretrainingLearner, Progress, Schedule, choose_device, choose_precision, describe, set_seed
+from _utils.training import (Milestones, PretrainingLearner, Progress, Schedule, choose_device, choose_micro_batch, choose_precision,
+                             compile_networks, describe, set_seed)
 from _utils.uploads import Uploads
 from _utils.vocabulary import load_tokenizer
 
@@ -117,8 +118,11 @@ c = MyConfig({
 
     # 'bf16', 'fp16' (with loss scaling) or 'fp32'; None: bf16 on a GPU, fp32 on the CPU.
     "precision": None,
-    # Examples that go through the networks at once, to save memory; loss and gradients stay those of the full batch.
+    # Examples that go through the networks at once; loss and gradients stay those of the full batch. None: on a GPU all, on a CPU
+    # those of 1,024 tokens, which its caches can hold. Lower it where memory is short.
     "micro_batch": None,
+    # True: the networks through torch.compile, which takes a minute or two at the start.
+    "compile": False,
     # 'tensorboard', 'neptune' (its offline store), 'wandb' or None. metrics.jsonl is always written.
     "logger": "tensorboard",
     # Where each checkpoint is sent while training goes on: a folder, an address such as s3://bucket/run (gs, hf ...; whatever fsspec
@@ -538,7 +542,8 @@ class ELECTRAModel(MaskedLMModel):
 def build_model(c, hf_tokenizer, fixed_slots=False, pair=None):
     """ELECTRAModel of a configuration, or MaskedLMModel where objective is 'mlm'.
 
-    fixed_slots: the number of masked positions is fixed in advance, so that every batch has the same shapes.
+    fixed_slots: the number of masked positions is fixed in advance, so that every batch has the same shapes and nothing waits for a
+    number on the device.
     pair: trained (generator, discriminator) to go on from; None: fresh ones, Hugging Face's normal(0, .02) (D3; tiny .05) or Google's.
     """
     generator, discriminator = pair or fresh_pair(c, hf_tokenizer)
@@ -547,6 +552,8 @@ def build_model(c, hf_tokenizer, fixed_slots=False, pair=None):
         model = MaskedLMModel(generator, hf_tokenizer, n_slots)
     else:
         model = ELECTRAModel(generator, discriminator, hf_tokenizer, c.sampling, c.temperature, c.disallow_correct, n_slots, c.tying)
+    if fixed_slots:
+        attend(model, "sdpa_static")
     if pair is None and c.initial_weights == "official":
         initialize_officially(model, RECIPES[c.size].initializer_range)
     return model
@@ -710,9 +717,11 @@ def pretrain(c):
         check_networks(RECIPES[c.size], c.objective, (c.generator, c.discriminator), c.tying, c.max_length)
     hf_tokenizer, dls = load_data(c)
     set_seed(c.seed)
-    model = build_model(c, hf_tokenizer, fixed_slots=device.type == "cuda", pair=pair).to(device)
+    model = build_model(c, hf_tokenizer, fixed_slots=c.compile or device.type == "cuda", pair=pair).to(device)
     if device.type == "cpu":
         make_dropout_cheap(model)
+    if c.compile:
+        compile_networks(model, device)
     masked_lm = build_masking(c, hf_tokenizer)
     precision = choose_precision(c.precision, device)
     print(f"{len(dls.train_ds):,} examples for training ({c.steps * c.bs / len(dls.train_ds):.3g} epochs), "
@@ -729,7 +738,8 @@ def pretrain(c):
     is_mlm = c.objective == "mlm"
     loss = MaskedLMLoss(c.gen_smooth_label) if is_mlm else ELECTRALoss((1., 50.), c.gen_smooth_label, c.disc_smooth_label)
     learn = PretrainingLearner(
-        dls.to(device), model, loss, build_optimizer(model, c.lr, c.adam_bias_correction, c.optimizer), precision, c.micro_batch,
+        dls.to(device), model, loss, build_optimizer(model, c.lr, c.adam_bias_correction, c.optimizer),
+        choose_micro_batch(c.micro_batch, device, c.bs, c.max_length), c.seed, precision,
         cbs=[masked_lm, Schedule(schedules(c.schedule, c.lr, c.steps, c.warmup_steps), c.steps),
              Progress(log, c.steps, c.bs * c.max_length), Milestones(log, c.steps, save, masked_lm, c.seed)])
     try:

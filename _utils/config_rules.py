@@ -145,6 +145,7 @@ PRETRAIN_RULES = {
                   says="a hub tokenizer, the path of a vocab.txt, or a number of words of at least 200"),
     "precision": _PRECISION,
     "micro_batch": _count(1, optional=True),
+    "compile": Rule((bool,)),
     "logger": _LOGGER,
     "upload_to": Rule((str, Callable), optional=True, test=lambda v: v != "",
                       says="a folder, an fsspec address, or a function of a path"),

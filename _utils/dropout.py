@@ -9,6 +9,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from _utils.networks import attend
+
 _RANGE = 1 << 16
 
 
@@ -54,6 +56,4 @@ def make_dropout_cheap(model):
         for name, child in module.named_children():
             if type(child) is nn.Dropout:
                 setattr(module, name, CheapDropout(child.p).train(child.training))
-    for network in model.children():
-        if network._supports_sdpa and network._supports_attention_backend:
-            network.set_attn_implementation("cheap_dropout")
+    attend(model, "cheap_dropout")

@@ -2,7 +2,16 @@
 import contextlib
 
 import torch
-from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForTokenClassification, ElectraForPreTraining
+from transformers import (
+    AttentionInterface,
+    AttentionMaskInterface,
+    AutoConfig,
+    AutoModelForMaskedLM,
+    AutoModelForTokenClassification,
+    ElectraForPreTraining,
+)
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
 from _utils.errors import PlainError, first_line
 
@@ -133,6 +142,22 @@ class GatheredPositions:
         if self.positions is not None:
             output.last_hidden_state = output.last_hidden_state.flatten(0, 1)[self.positions][None]
         return output
+
+
+def _mask_without_looking(*args, **kwargs):
+    """transformers' mask for sdpa, which otherwise looks whether there is padding at all, and has to wait for a GPU to know."""
+    return sdpa_mask(*args, **{**kwargs, "allow_is_bidirectional_skip": False})
+
+
+AttentionInterface.register("sdpa_static", sdpa_attention_forward)
+AttentionMaskInterface.register("sdpa_static", _mask_without_looking)
+
+
+def attend(model, implementation):
+    """Let all networks in a model attend in a registered way, where their family can be told how to."""
+    for network in model.children():
+        if network._supports_sdpa and network._supports_attention_backend:
+            network.set_attn_implementation(implementation)
 
 
 def replaced_logits(output):

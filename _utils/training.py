@@ -1,7 +1,9 @@
 """The training steps of pretraining and finetuning, and the callbacks that a reader of the paper would skip."""
 import itertools
 import math
+import os
 import random
+import shutil
 import sys
 import time
 
@@ -36,11 +38,36 @@ def choose_precision(precision, device):
     return precision or ("bf16" if device.type == "cuda" else "fp32")
 
 
+def choose_micro_batch(micro_batch, device, bs, max_length):
+    """Examples that go through the networks at once: as given, else all on a GPU, and on a CPU those of 1,024 tokens.
+
+    So few tokens' activations stay in a CPU's caches, which makes a step faster (README, Speed), and they need little memory.
+    """
+    if micro_batch or device.type != "cpu":
+        return micro_batch or bs
+    return min(bs, max(1, 1024 // max_length))
+
+
+def compile_networks(model, device):
+    """Let torch.compile make the forward and backward pass of a model at their first call. PlainError where no compiler is."""
+    if device.type == "cpu" and not shutil.which(os.environ.get("CXX", "g++")):
+        raise PlainError("compile=True needs a C++ compiler on a CPU, and g++ is not there: install it, or leave compile out.")
+    model.compile()
+
+
 def set_seed(seed):
     """Seed every source of random numbers."""
     random.seed(seed)
     np.random.seed(seed % 2 ** 32)
     torch.manual_seed(seed)
+
+
+def seed_step(seed, step, part=0):
+    """Seed torch for one part of a step's batch, from 1; 0 is the whole batch.
+
+    What is drawn then depends on nothing that came before, so a run that goes on elsewhere goes on alike.
+    """
+    torch.manual_seed(int(np.random.SeedSequence((seed, step, part)).generate_state(1)[0]))
 
 
 class ClippingLearner(Learner):
@@ -106,18 +133,24 @@ class PretrainingLearner(ClippingLearner):
 
     micro_batch: examples that go through the networks at once. Loss and gradients stay those of the full batch, because
     each part is divided by the masks and tokens of the whole.
+    seed: masks follow from it and the step; dropout and the generator's words from it, the step and the part of the batch.
     """
 
-    def __init__(self, dls, model, loss_func, optimizer, precision="fp32", micro_batch=None, cbs=()):
+    def __init__(self, dls, model, loss_func, optimizer, micro_batch, seed, precision="fp32", cbs=()):
         super().__init__(dls, model, loss_func, optimizer, precision, 2. ** 11, cbs)
-        self.micro_batch = micro_batch
+        self.micro_batch, self.seed = micro_batch, seed
+
+    def one_batch(self, i, b):
+        seed_step(self.seed, self.train_iter)
+        super().one_batch(i, b)
 
     def _do_one_batch(self):
         """Loss and gradients of one batch, part by part, and the update."""
         full_x, full_y = self.xb, self.yb
         self.totals = self.model.totals(*full_x)
-        size = self.micro_batch or len(full_x[0])
-        for *xb, labels in zip(*(tensor.split(size) for tensor in (*full_x, *full_y))):
+        parts = zip(*(tensor.split(self.micro_batch) for tensor in (*full_x, *full_y)))
+        for number, (*xb, labels) in enumerate(parts, start=1):
+            seed_step(self.seed, self.train_iter, number)
             self.xb, self.yb = tuple(xb), (labels,)
             with self.autocast():
                 self.pred = self.model(*xb)

@@ -1,56 +1,65 @@
 """Pretraining steps against the way electra_pytorch computes them, alternating in one process.
 
     python -m benchmarks.pretraining [size=small] [bs=32] [max_length=128] [device=cpu] [rounds=5] [steps=3]
+                                      [micro_batch=...] [compile=False]
 
-Prints ms/step, tokens/s, the ratio to the reference of the same round, peak memory of a step's tensors, and the share of the machine's
-measured matrix rate; writes them to benchmarks/results/. The text does not matter here: ids are random, examples full.
+Prints ms/step, tokens/s, the ratio to the reference of the same round, peak memory of a step's tensors, the share of the machine's
+measured matrix rate, and what share of the time each part of a step takes; writes them to benchmarks/results/. The text does not matter
+here: ids are random, examples full.
 """
 import sys
+import tempfile
 import time
+from functools import partial
 from statistics import median
+from types import SimpleNamespace
 
 import torch
 
 import pretrain
+from _utils.batches import pretraining_dataloaders
 from _utils.compute import flops_per_token
 from _utils.config import complete
 from _utils.dropout import make_dropout_cheap
-from _utils.optim import clip_by_global_norm
 from _utils.recipes import RECIPES
-from _utils.training import DTYPES, choose_device, set_seed
+from _utils.training import DTYPES, PretrainingLearner, choose_device, choose_micro_batch, compile_networks, set_seed
 from _utils.vocabulary import tokenizer_of_words
+from benchmarks.loader import random_examples
 from benchmarks.reference import OneByOneAdam, ReferenceModel, reference_step
 from benchmarks.report import describe_machine, matrix_rate, parse, peak_bytes, write_results
 
-DEFAULTS = {"size": "small", "bs": None, "max_length": None, "device": None, "rounds": 5, "steps": 3}
+DEFAULTS = {"size": "small", "bs": None, "max_length": None, "device": None, "micro_batch": None, "compile": False, "rounds": 5, "steps": 3}
+GIVEN_ON = ("bs", "max_length", "micro_batch", "compile")
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{i}" for i in range(30517))]
 
 
-def our_step(learn, batch, precision):
-    """What PretrainingLearner does with one batch, without its callbacks."""
-    model, masked_lm, loss_func, optimizer = learn
+def our_learner(c, hf_tokenizer, device, precision):
+    """What pretrain() trains with, without data and callbacks."""
+    set_seed(0)
+    model = pretrain.build_model(c, hf_tokenizer, fixed_slots=c.compile or device.type == "cuda").to(device)
+    if device.type == "cpu":
+        make_dropout_cheap(model)
+    if c.compile:
+        compile_networks(model, device)
+    learn = PretrainingLearner(SimpleNamespace(device=device), model, pretrain.ELECTRALoss(), pretrain.build_optimizer(model, 1e-4),
+                               choose_micro_batch(c.micro_batch, device, c.bs, c.max_length), 0, precision)
+    learn.training, learn.train_iter = True, 0
+    return learn
+
+
+def our_step(learn, masked_lm, batch):
+    """One training step of PretrainingLearner."""
     input_ids, lengths = batch
     masked, labels, chosen = masked_lm.mask_tokens(input_ids)
-    x = masked, lengths, chosen, labels
-    totals = model.totals(*x)
-    with torch.autocast(input_ids.device.type, DTYPES[precision], enabled=precision != "fp32"):
-        loss = loss_func.weigh(loss_func.parts(model(*x), labels, totals))
-    loss.backward()
-    clip_by_global_norm(model.parameters())
-    optimizer.step()
-    optimizer.zero_grad()
-    return loss.detach()
+    learn.xb, learn.yb = (masked, lengths, chosen, labels), (labels,)
+    learn._do_one_batch()
 
 
 def variants(c, hf_tokenizer, device):
-    """{name: function of a batch that takes one step}, each with a model of its own."""
-    def ours(precision):
-        set_seed(0)
-        model = pretrain.build_model(c, hf_tokenizer, fixed_slots=device.type == "cuda").to(device)
-        if device.type == "cpu":
-            make_dropout_cheap(model)
-        learn = model, pretrain.build_masking(c, hf_tokenizer), pretrain.ELECTRALoss(), pretrain.build_optimizer(model, 1e-4)
-        return lambda batch: our_step(learn, batch, precision)
+    """{name: function of a batch that takes one step}, each with a model of its own; and {precision: our learner}."""
+    learners = {precision: our_learner(c, hf_tokenizer, device, precision) for precision in ("fp32", "bf16")}
+    masked_lm = pretrain.build_masking(c, hf_tokenizer)
+    ours = lambda precision: partial(our_step, learners[precision], masked_lm)
 
     def reference(precision):
         set_seed(0)
@@ -59,7 +68,51 @@ def variants(c, hf_tokenizer, device):
         ids = hf_tokenizer.mask_token_id, len(hf_tokenizer), hf_tokenizer.all_special_ids
         return lambda batch: reference_step(model, optimizer, batch, ids, precision)
 
-    return {"reference fp32": reference("fp32"), "ours fp32": ours("fp32"), "reference bf16": reference("bf16"), "ours bf16": ours("bf16")}
+    steps = {"reference fp32": reference("fp32"), "ours fp32": ours("fp32"), "reference bf16": reference("bf16"), "ours bf16": ours("bf16")}
+    return steps, learners
+
+
+class Stopwatch:
+    """Adds up the seconds of the parts of a step, {part: seconds}: `lap(part)` ends one."""
+
+    def __init__(self, device):
+        self.wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+        self.seconds, self.last = {}, time.perf_counter()
+
+    def lap(self, part):
+        self.wait()
+        now = time.perf_counter()
+        self.seconds[part] = self.seconds.get(part, 0.) + now - self.last
+        self.last = now
+
+
+def shares(learn, step, loader, device, n):
+    """{part: share of the time} of n of our steps, batches out of Arrow in this process; stopping at each part makes a GPU slower."""
+    watch = Stopwatch(device)
+    hooks = [network.register_forward_pre_hook(lambda *_, before=before: watch.lap(before))
+             for network, before in ((learn.model.generator, "masking"), (learn.model.discriminator, "sampling"))]
+    hooks += [network.register_forward_hook(lambda *_, part=part: watch.lap(part))
+              for network, part in ((learn.model.generator, "generator"), (learn.model.discriminator, "discriminator"))]
+    plain = learn._backward, learn._step
+    def ends(before, function, part):
+        watch.lap(before)
+        function()
+        watch.lap(part)
+    learn._backward, learn._step = partial(ends, "losses", plain[0], "backward"), partial(ends, "backward", plain[1], "optimizer")
+    batches = iter(loader)
+    try:
+        for i in range(n + 1):
+            batch = tuple(tensor.to(device) for tensor in next(batches))
+            watch.lap("data")
+            step(batch)
+            if i == 0:  # the first step warms up
+                watch.seconds, watch.last = {}, time.perf_counter()
+    finally:
+        learn._backward, learn._step = plain
+        for hook in hooks:
+            hook.remove()
+    total = sum(watch.seconds.values())
+    return {part: seconds / total for part, seconds in watch.seconds.items()}
 
 
 def random_batch(c, device):
@@ -92,10 +145,10 @@ def measure(steps, batches, device, rounds, n):
 def main(arguments):
     given = parse(arguments, DEFAULTS)
     device = choose_device(given["device"])
-    c = complete(pretrain.c.override([f"size={given['size']}", *(f"{key}={given[key]}" for key in ("bs", "max_length") if given[key])]))
+    c = complete(pretrain.c.override([f"size={given['size']}", *(f"{key}={given[key]}" for key in GIVEN_ON if given[key])]))
     hf_tokenizer = tokenizer_of_words(WORDS)
     batches = [random_batch(c, device) for _ in range(4)]
-    steps = variants(c, hf_tokenizer, device)
+    steps, learners = variants(c, hf_tokenizer, device)
     seconds = measure(steps, batches, device, given["rounds"], given["steps"])
     tokens, flops = c.bs * c.max_length, flops_per_token(RECIPES[c.size], len(WORDS), c.max_length, c.mask_prob)
     rates = {precision: matrix_rate(device, DTYPES[precision] or torch.float32) for precision in ("fp32", "bf16")}
@@ -107,7 +160,21 @@ def main(arguments):
                       "peak MB": peak_bytes(lambda step=step: step(batches[0]), device) / 1e6,
                       "share of matrix rate": tokens * flops / median(seconds[name]) / rates[name.split()[1]]}
     write_results("pretraining", rows, {**given, "bs": c.bs, "max_length": c.max_length, "rounds_seconds": seconds,
-                                        "machine": describe_machine(device), "matrix_flops": rates})
+                                        "machine": describe_machine(device), "matrix_flops": rates,
+                                        "shares": parts_of_a_step(c, hf_tokenizer, learners, steps, device, given["steps"])})
+
+
+def parts_of_a_step(c, hf_tokenizer, learners, steps, device, n):
+    """{'ours fp32': {part: share of the time}, 'ours bf16': ...}, printed too."""
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        examples = random_examples(c.bs * 4, c.max_length, folder)
+        for precision, learn in learners.items():
+            loader = pretraining_dataloaders({"train": examples}, hf_tokenizer, c.bs, n + 1, c.max_length, 0).train
+            name = f"ours {precision}"
+            found[name] = shares(learn, steps[name], loader, device, n)
+            print(f"{name}: " + ", ".join(f"{part} {share:.1%}" for part, share in found[name].items()))
+    return found
 
 
 if __name__ == "__main__":

@@ -1,8 +1,12 @@
 """What makes steps fast changes nothing but their time: against the plain way of benchmarks/reference.py; and the benchmarks run."""
+import contextlib
 import json
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 import benchmarks.loader
 import benchmarks.preprocessing
@@ -13,8 +17,9 @@ from _utils.dropout import CheapDropout, dropout, make_dropout_cheap
 from _utils.errors import PlainError
 from _utils.networks import build_network
 from _utils.recipes import RECIPES
+from _utils.training import PretrainingLearner, choose_micro_batch, compile_networks
 from benchmarks.reference import OneByOneAdam, ReferenceModel, reference_loss
-from pretrain import ELECTRALoss, build_masking, build_model, build_optimizer
+from pretrain import ELECTRALoss, build_masking, build_model, build_optimizer, slot_capacity
 
 
 @pytest.fixture
@@ -48,6 +53,79 @@ def test_losses_gradients_and_an_update_are_those_of_the_plain_way(models):
     OneByOneAdam(reference.named_parameters(), 1e-3).step()
     for (name, a), (_, b) in pairs:
         torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5, msg=name)
+
+
+def test_half_precision_gives_nearly_the_losses_and_gradients_of_the_plain_way(models):
+    ours, reference, x = models
+    loss = reference_loss(*reference(*x), x[3], x[2])
+    loss.backward()
+    with torch.autocast("cpu", torch.bfloat16):
+        half = ELECTRALoss()(ours(*x), x[3])
+    half.backward()
+    torch.testing.assert_close(half, loss, rtol=5e-3, atol=0.)
+    mine, plain = (torch.cat([p.grad.flatten() for p in model.parameters()]) for model in (ours, reference))
+    assert float(F.cosine_similarity(mine, plain, dim=0)) > .995
+
+
+@pytest.mark.slow
+def test_a_compiled_model_has_the_losses_and_gradients_of_the_plain_way(models):
+    ours, reference, x = models
+    ours.n_slots = partial(slot_capacity, mlm_probability=.15)
+    compile_networks(ours, torch.device("cpu"))
+    losses = [ELECTRALoss()(ours(*x), x[3]), reference_loss(*reference(*x), x[3], x[2])]
+    torch.testing.assert_close(*losses, atol=1e-5, rtol=1e-5)
+    for loss in losses:
+        loss.backward()
+    for (name, a), (_, b) in zip(ours.named_parameters(), reference.named_parameters()):
+        torch.testing.assert_close(a.grad, b.grad, atol=2e-6, rtol=1e-3, msg=name)
+    ours.train()
+    for _ in range(2):
+        loss = ELECTRALoss()(ours(*x), x[3])  # with dropout
+        loss.backward()
+        assert torch.isfinite(loss) and loss != losses[0]
+
+
+def learner_on(device, tokenizer, *arguments):
+    """(learner, masking, batch of 8 x 32) on a device, tiny, with fixed slots and micro-batches of 4."""
+    c = complete(pretrain.c.override(["quickstart=True", *arguments]))
+    with torch.device(device):
+        model = build_model(c, tokenizer, fixed_slots=True).to(device)
+        learn = PretrainingLearner(SimpleNamespace(device=torch.device(device)), model, ELECTRALoss(), build_optimizer(model, 1e-3), 4, 0)
+        learn.training, learn.train_iter = True, 0
+        return learn, build_masking(c, tokenizer), (torch.full((8, 32), 7), torch.full((8,), 10))
+
+
+@pytest.mark.parametrize("masking", ["bernoulli", "official"])
+def test_nothing_in_a_step_looks_at_a_number_on_the_device(small_tokenizer, masking, monkeypatch):
+    """Tensors on 'meta' have no numbers, so whatever would have to wait for one cannot be computed there."""
+    learn, masked_lm, batch = learner_on("meta", small_tokenizer, f"masking={masking}")
+    learn.autocast = contextlib.nullcontext
+    monkeypatch.setattr(torch, "_fused_adamw_", lambda *_, **__: None)  # is not made for meta
+    before = [p.shape for p in learn.model.parameters()]
+    benchmarks.pretraining.our_step(learn, masked_lm, batch)
+    assert learn.pred.disc_logits.shape == (4, 32) and [p.shape for p in learn.model.parameters()] == before
+    with pytest.raises(RuntimeError):
+        learn.model.n_slots = None  # as on a CPU, where the number of masks is looked at
+        benchmarks.pretraining.our_step(learn, masked_lm, batch)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("masking", ["bernoulli", "official"])
+def test_nothing_in_a_step_waits_for_a_gpu(small_tokenizer, masking):
+    learn, masked_lm, batch = learner_on("cuda", small_tokenizer, f"masking={masking}", "precision=bf16")
+    benchmarks.pretraining.our_step(learn, masked_lm, batch)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        benchmarks.pretraining.our_step(learn, masked_lm, batch)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def test_a_cpu_takes_a_thousand_tokens_at_once_unless_told():
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    assert [choose_micro_batch(None, cpu, 32, length) for length in (16, 128, 512, 2048)] == [32, 8, 2, 1]
+    assert choose_micro_batch(None, gpu, 32, 128) == 32
+    assert [choose_micro_batch(4, device, 32, 128) for device in (cpu, gpu)] == [4, 4]
 
 
 @pytest.mark.parametrize("p", [.1, .5])
@@ -111,6 +189,9 @@ def test_the_benchmark_of_pretraining_compares_four_ways(results, capsys):
     assert set(found["rows"]) == {"reference fp32", "ours fp32", "reference bf16", "ours bf16"}
     for row in found["rows"].values():
         assert row["ms/step"] > 0 and row["peak MB"] > 0 and 0 < row["share of matrix rate"] < 1.5
+    for shares in (found["shares"][name] for name in ("ours fp32", "ours bf16")):
+        assert set(shares) == {"data", "masking", "generator", "sampling", "discriminator", "losses", "backward", "optimizer"}
+        assert sum(shares.values()) == pytest.approx(1) and shares["backward"] > shares["data"] > 0
     assert "cores" in found["machine"] and found["versions"]["torch"] and "ratio" in capsys.readouterr().out
     with pytest.raises(PlainError, match="'sise=tiny' is no setting"):
         benchmarks.pretraining.main(["sise=tiny"])

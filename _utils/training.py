@@ -142,7 +142,11 @@ class PretrainingLearner(ClippingLearner):
 
     def one_batch(self, i, b):
         seed_step(self.seed, self.train_iter)
-        super().one_batch(i, b)
+        super().one_batch(i, self.on_device(b))
+
+    def on_device(self, batch):
+        """A batch of the loader on the learner's device, without waiting for it to arrive."""
+        return tuple(tensor.to(self.device, non_blocking=True) for tensor in batch)
 
     def _do_one_batch(self):
         """Loss and gradients of one batch, part by part, and the update."""
@@ -177,7 +181,7 @@ class PretrainingLearner(ClippingLearner):
         self.model.eval()
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
             torch.manual_seed(seed)
-            for input_ids, sentA_lenths in itertools.islice(self.dls.loaders[split], max_batches):
+            for input_ids, sentA_lenths in map(self.on_device, itertools.islice(self.dls.loaders[split], max_batches)):
                 masked, labels, is_mlm_applied = masked_lm.mask_tokens(input_ids)
                 x = (masked, sentA_lenths, is_mlm_applied, labels)
                 with self.autocast():

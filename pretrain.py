@@ -16,6 +16,7 @@
 
 # %%
 import sys
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -38,9 +39,11 @@ from _utils.errors import print_plain_errors
 from _utils.networks import GatheredPositions, attend, check_networks, count_parameters, inputs_of, make_networks, replaced_logits, tie
 from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, schedules
 from _utils.pictures import plot_training, save_picture
-from _utils.pretraining_data import prepare_examples, split_documents, split_held_out
+from _utils.pretraining_data import prepare_examples, split_documents, split_held_out, text_key
+from _utils.processes import Processes
 from _utils.recipes import RECIPES
-from _utils.run_logging import RunLog, set_aside
+from _utils.resume import SavedState, StopSignals, check_same_data, check_same_run, find_state
+from _utils.run_logging import NoLog, RunLog, only_one, set_aside
 from _utils.text_sources import load_documents
 from _utils.training import (Milestones, PretrainingLearner, Progress, Schedule, choose_device, choose_micro_batch, choose_precision,
                              compile_networks, describe, set_seed)
@@ -130,6 +133,10 @@ c = MyConfig({
     "upload_to": None,
     # Processes that prepare data.
     "num_workers": 3,
+    # True: the same command goes on with a run that was killed or stopped. False: it begins anew, and the earlier run is kept aside.
+    "resume": True,
+    # About how often the state to go on from is saved; 0: whenever measures are logged. It is saved at Ctrl-C too.
+    "save_minutes": 10.,
 
     # The recipe's values stand in _utils/recipes.py; None keeps them.
     # Examples of a batch.
@@ -703,19 +710,36 @@ def build_masking(c, hf_tokenizer):
 
 # %%
 def pretrain(c):
-    """Pretrain as a completed configuration says, and return the learner.
+    """Pretrain as a completed configuration says, or go on with it, and return the learner.
 
     Writes checkpoints/pretrain/<run>_<percent>%.pth at 6.25, 12.5, 25, 50 and 100 % of the steps, and beside them in
-    checkpoints/pretrain/<run>/ the configuration, metrics.jsonl, the curves and what the logger writes.
+    checkpoints/pretrain/<run>/ the configuration, metrics.jsonl, the curves, what the logger writes, and the state to go on from.
     """
-    device = choose_device(c.device)
+    processes = Processes(c.device)
+    with only_one(Path("checkpoints/pretrain", f"{c.base_run_name}_{c.seed}")) if processes.is_main else nullcontext():
+        return train(c, processes)
+
+
+def train(c, processes):
+    """What `pretrain` does, in one of several processes."""
+    device = processes.device(choose_device(c.device))
+    micro_batch = processes.share(choose_micro_batch(c.micro_batch, device, c.bs, c.max_length), c.bs)
     run_name, folder = f"{c.base_run_name}_{c.seed}", Path("checkpoints/pretrain")
 
     # What cannot be is told before the long work.
+    state = find_state(folder / run_name) if c.resume else None
+    if state:
+        check_same_run(state, c.as_data(), folder / run_name)
     pair = load_pair(c.initial_weights, c.size, c.max_length, c.tying) if is_pair(c.initial_weights) else None
     if pair is None:
         check_networks(RECIPES[c.size], c.objective, (c.generator, c.discriminator), c.tying, c.max_length)
-    hf_tokenizer, dls = load_data(c)
+    with processes.main_first():
+        hf_tokenizer, dls = load_data(c)
+    made_of = {"config": c.as_data(), "made_of": {"vocabulary": hf_tokenizer.backend_tokenizer.to_str(),
+                                                  "text": text_key(dls.train_ds.hf_dset)}}
+    if state:
+        check_same_data(state, made_of["made_of"], folder / run_name)
+        dls.train.start = state["step"] * c.bs
     set_seed(c.seed)
     model = build_model(c, hf_tokenizer, fixed_slots=c.compile or device.type == "cuda", pair=pair).to(device)
     if device.type == "cpu":
@@ -727,8 +751,7 @@ def pretrain(c):
     print(f"{len(dls.train_ds):,} examples for training ({c.steps * c.bs / len(dls.train_ds):.3g} epochs), "
           f"{len(dls.valid_ds) if len(dls.loaders) > 1 else 0:,} held out; "
           f"{count_parameters(model):,} parameters; {device}, {precision}")
-    set_aside(run_name, folder)
-    log, uploads = RunLog(run_name, folder / run_name, c.as_data()), Uploads(c.upload_to)
+    log, uploads = open_log(run_name, folder, c, state) if processes.is_main else NoLog(), Uploads(c.upload_to)
 
     def save(percent):
         path = checkpoint_path(run_name, percent, folder)
@@ -739,20 +762,34 @@ def pretrain(c):
     loss = MaskedLMLoss(c.gen_smooth_label) if is_mlm else ELECTRALoss((1., 50.), c.gen_smooth_label, c.disc_smooth_label)
     learn = PretrainingLearner(
         dls.to(device), model, loss, build_optimizer(model, c.lr, c.adam_bias_correction, c.optimizer),
-        choose_micro_batch(c.micro_batch, device, c.bs, c.max_length), c.seed, precision,
+        micro_batch, c.seed, precision, processes,
         cbs=[masked_lm, Schedule(schedules(c.schedule, c.lr, c.steps, c.warmup_steps), c.steps),
              Progress(log, c.steps, c.bs * c.max_length), Milestones(log, c.steps, save, masked_lm, c.seed)])
     try:
-        learn.fit(1)
-        if measured := learn.measure_held_out(masked_lm, c.seed, split=2):
+        with StopSignals(processes.is_main) as signals:
+            learn.add_cb(SavedState(folder / run_name, made_of, log, c.steps, c.save_minutes, signals, state, processes.is_main))
+            learn.fit(1)
+        if processes.is_main and (measured := learn.measure_held_out(masked_lm, c.seed, split=2)):
             log.log("test", c.steps, measured)
             print("test:", describe(measured))
     finally:
         learn.progress.close()
         log.close()
         uploads.close()
-    save_picture(plot_training(log.path), log.path.with_name("training.png"))
+    if processes.is_main:
+        save_picture(plot_training(log.path), log.path.with_name("training.png"))
+    processes.close()
     return learn
+
+
+def open_log(run_name, folder, c, state):
+    """The RunLog of a run that begins, or goes on from a state; what an earlier one of its name left is then kept aside."""
+    if state is None:
+        set_aside(run_name, folder)
+        return RunLog(run_name, folder / run_name, c.as_data())
+    print(f"The run {run_name} is complete; resume=False would train it anew." if state["step"] == c.steps else
+          f"Going on with the run {run_name} after step {state['step']:,}.")
+    return RunLog(run_name, folder / run_name, c.as_data(), state["log_place"], state["step"])
 
 
 # %%

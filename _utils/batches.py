@@ -9,17 +9,22 @@ from _utils.hugdatafast_compat import HF_Datasets
 
 
 class EndlessPermutations:
-    """Iterates over `n` indices out of range(size): permutations of it one after another, each drawn from seed and epoch."""
+    """Iterates over `n` indices out of range(size): permutations of it one after another, each drawn from seed and epoch.
 
-    def __init__(self, size, n, seed):
-        self.size, self.n, self.seed = size, n, seed
+    start: how many of the n are left out, because an earlier process had them.
+    """
+
+    def __init__(self, size, n, seed, start=0):
+        self.size, self.n, self.seed, self.start = size, n, seed, start
 
     def __len__(self):
-        return self.n
+        return self.n - self.start
 
     def __iter__(self):
-        epochs = (np.random.default_rng((self.seed, epoch)).permutation(self.size) for epoch in itertools.count())
-        return itertools.islice(itertools.chain.from_iterable(map(np.ndarray.tolist, epochs)), self.n)
+        first, skipped = divmod(self.start, self.size)
+        epochs = (np.random.default_rng((self.seed, epoch)).permutation(self.size) for epoch in itertools.count(first))
+        indices = itertools.chain.from_iterable(map(np.ndarray.tolist, epochs))
+        return itertools.islice(indices, skipped, skipped + len(self))
 
 
 class ArrowBatchDL(TfmdDL):
@@ -27,19 +32,20 @@ class ArrowBatchDL(TfmdDL):
 
     n: examples to give in all; with shuffle=True they may be more than the dataset has, which is then gone through again in
     another order. Every batch has the same shape, so nothing on the device is compiled or allocated twice. Batches stay in the
-    host's memory, pinned where a GPU is, so that who takes them can send them there without waiting.
+    host's memory, pinned where a GPU is, so that who takes them can send them there without waiting. `start`: how many of a shuffled
+    loader's examples are left out.
     """
 
     def __init__(self, dataset, bs=64, shuffle=False, max_length=128, seed=0, **kwargs):
         super().__init__(dataset, bs=bs, shuffle=shuffle, **{"pin_memory": torch.cuda.is_available(), **kwargs})
-        self.max_length, self.seed = max_length, seed
+        self.max_length, self.seed, self.start = max_length, seed, 0
         self.rows = dataset.hf_dset.with_format("arrow")
 
     def to(self, device):
         """Nothing: batches stay where they are."""
 
     def get_idxs(self):
-        return EndlessPermutations(len(self.dataset), self.n, self.seed) if self.shuffle else range(self.n)
+        return EndlessPermutations(len(self.dataset), self.n, self.seed, self.start) if self.shuffle else range(self.n)
 
     def create_batches(self, samps):
         while idxs := list(itertools.islice(samps, self.bs)):

@@ -3,6 +3,7 @@ import importlib.metadata
 import os
 import pickle
 import platform
+import zipfile
 from pathlib import Path
 
 import torch
@@ -54,6 +55,9 @@ def write_atomically(path, write):
             file.flush()
             os.fsync(file.fileno())
         os.replace(unfinished, path)
+    except (OSError, RuntimeError) as error:  # torch.save's own for a disk that is full
+        raise PlainError(f"{str(path)!r} could not be written ({first_line(error)}): make room for it and give the same command again; what "
+                         "was saved before is whole.") from error
     finally:
         unfinished.unlink(missing_ok=True)
 
@@ -94,14 +98,23 @@ def load_checkpoint(path):
         raise PlainError(f"there is no checkpoint {str(path)!r}: see the names in {str(Path(path).parent)!r}, or make one with "
                          "python pretrain.py.")
     try:
+        _check_sums(path)
         with torch.serialization.safe_globals([(_Inert, "fastcore.foundation.L")]):
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:  # whose text speaks to programmers
         raise PlainError(f"the checkpoint {str(path)!r} cannot be read: it is damaged or not one of this project's, or holds more than "
                          "data; use another.") from None
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise PlainError(f"the checkpoint {str(path)!r} cannot be read ({first_line(error)}): it is damaged or not one of "
                          "this project's; use another.") from error
+
+
+def _check_sums(path):
+    """ValueError if a part of the file is not what was written: torch.load does not compare a zip archive's check sums, zipfile does."""
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            if damaged := archive.testzip():
+                raise ValueError(f"the check sum of {damaged} is wrong")
 
 
 def versions():

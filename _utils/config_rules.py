@@ -150,6 +150,8 @@ PRETRAIN_RULES = {
     "upload_to": Rule((str, Callable), optional=True, test=lambda v: v != "",
                       says="a folder, an fsspec address, or a function of a path"),
     "num_workers": _count(0),
+    "resume": Rule((bool,)),
+    "save_minutes": Rule((float,), test=lambda v: v >= 0, says="a number of minutes, 0 or more"),
     "steps": _count(1, optional=True),
     "bs": _count(1, optional=True),
     "lr": Rule((float,), optional=True, test=_is_positive, says="a number above 0"),

@@ -1,4 +1,6 @@
 """Errors meant for people: one sentence that names the culprit and the way out."""
+import errno
+import os
 import sys
 
 
@@ -18,11 +20,32 @@ def first_line(error):
     return f"{type(error).__name__}: {str(error).strip()}".split("\n")[0][:160]
 
 
+def explain(error):
+    """The sentence for an error whose reader can mend it, a PlainError's or one of a few that libraries raise; None for others."""
+    text = str(error)
+    if isinstance(error, PlainError):
+        return f"error: {error}"
+    if isinstance(error, KeyboardInterrupt):
+        return "stopped: the same command goes on with what is finished."
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        return f"error: no space is left ({first_line(error)}): make room and give the same command again; what was saved is whole."
+    if "DataLoader worker" in text or "abruptly died" in text:
+        return (f"error: a process that prepares data died ({first_line(error)}), most often because memory ran out: lower num_workers and "
+                "give the same command again, which goes on with what was saved.")
+    if type(error).__name__ == "OutOfMemoryError":
+        return f"error: the memory of the GPU is too small ({first_line(error)}): lower micro_batch in pretraining, or the bs of a task."
+    return None
+
+
 def print_plain_errors():
-    """Let a script end with the sentence of a `PlainError` alone (exit status 1); other errors keep their traceback."""
+    """Let a script end with the sentence of an error that can be explained (exit status 1); others keep their traceback.
+
+    Of several processes on a machine the first one speaks.
+    """
     def hook(kind, error, traceback):
-        if issubclass(kind, PlainError):
-            print(f"error: {error}", file=sys.stderr)
-        else:
+        sentence = explain(error)
+        if sentence is None:
             sys.__excepthook__(kind, error, traceback)
+        elif os.environ.get("LOCAL_RANK", "0") == "0":
+            print(sentence, file=sys.stderr)
     sys.excepthook = hook

@@ -220,6 +220,11 @@ def check_first_block(corpus, processor, unk_id):
                          "or train one with vocab=30522.")
 
 
+def text_key(examples):
+    """What tells apart examples of other texts: the keys in the names of the Arrow files that hold them."""
+    return sorted({Path(file["filename"]).stem.split("_")[1] for file in examples.cache_files})
+
+
 def split_held_out(examples):
     """(training, held out): up to 1,024 examples or 5 % are held out, in 16 runs of neighbours spread over the corpus.
 

@@ -39,6 +39,10 @@ class PretrainingMetrics:
         return [tokens.sum(), disc_loss, (flagged & replaced & tokens).sum(), (flagged & ~replaced & tokens).sum(),
                 (~flagged & replaced & tokens).sum()]
 
+    def add_up(self, processes):
+        """Put in what the others of several Processes have measured."""
+        processes.add_up([self.sums, self.histogram])
+
     def compute(self):
         """{name: number}; None where there was nothing to measure. Waits for the device."""
         n_slots, gen_loss, correct, overflow, n_tokens, disc_loss, hits, false_alarms, missed = self.sums.tolist()

@@ -1,16 +1,22 @@
 """Where the measures of a run go: always metrics.jsonl, and a logger of the user's choice."""
+import contextlib
 import itertools
 import json
 import math
+import os
+import uuid
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from _utils.checkpoints import MILESTONES, checkpoint_path, versions
+from _utils.errors import PlainError
 
 
 class NoLogger:
-    """Logs nothing; the others have the same two methods."""
+    """Logs nothing; the others have the same two methods. step: after which a run that was begun before goes on."""
 
-    def __init__(self, run_name, folder, config):
+    def __init__(self, run_name, folder, config, step=0):
         pass
 
     def log(self, metrics, step):
@@ -23,9 +29,9 @@ class NoLogger:
 class TensorBoardLogger(NoLogger):
     """`tensorboard --logdir checkpoints` shows it."""
 
-    def __init__(self, run_name, folder, config):
+    def __init__(self, run_name, folder, config, step=0):
         from torch.utils.tensorboard import SummaryWriter
-        self.writer = SummaryWriter(str(Path(folder) / "tensorboard"))
+        self.writer = SummaryWriter(str(Path(folder) / "tensorboard"), purge_step=step + 1 if step else None)
         self.writer.add_text("config", "\n".join(f"    {key}: {value!r}" for key, value in config.items()))
 
     def log(self, metrics, step):
@@ -37,9 +43,12 @@ class TensorBoardLogger(NoLogger):
 
 
 class NeptuneLogger(NoLogger):
-    """Neptune's offline store, in the folder .neptune: its hosted service was shut down in March 2026 (FACTS 13)."""
+    """Neptune's offline store, in the folder .neptune: its hosted service was shut down in March 2026 (FACTS 13).
 
-    def __init__(self, run_name, folder, config):
+    It cannot go on with a run, so a resumed one has a second entry there.
+    """
+
+    def __init__(self, run_name, folder, config, step=0):
         import neptune
         self.run = neptune.init_run(mode="offline", name=run_name, capture_stdout=False, capture_stderr=False,
                                     capture_hardware_metrics=False)
@@ -56,9 +65,12 @@ class NeptuneLogger(NoLogger):
 class WandbLogger(NoLogger):
     """Weights & Biases; without an account set WANDB_MODE=offline."""
 
-    def __init__(self, run_name, folder, config):
+    def __init__(self, run_name, folder, config, step=0):
         import wandb
-        self.run = wandb.init(project="electra", name=run_name, dir=str(folder), config=dict(config))
+        kept = Path(folder, "wandb_id")
+        if not (step and kept.exists()):
+            kept.write_text(uuid.uuid4().hex)
+        self.run = wandb.init(project="electra", name=run_name, dir=str(folder), config=dict(config), id=kept.read_text(), resume="allow")
 
     def log(self, metrics, step):
         self.run.log(metrics, step=step)
@@ -71,18 +83,30 @@ LOGGERS = {None: NoLogger, "tensorboard": TensorBoardLogger, "neptune": NeptuneL
 
 
 class RunLog:
-    """What made a run and what it measured, in a new folder: config.json, metrics.jsonl, and the chosen logger's files.
+    """What made a run and what it measured, in a folder: config.json, metrics.jsonl, and the chosen logger's files.
 
     config: a dictionary of what JSON can hold, with the key 'logger'.
+    place: from `place()` of the log that this one goes on with, what came after it is dropped; None: a new folder.   step: then the last.
     """
 
-    def __init__(self, run_name, folder, config):
+    def __init__(self, run_name, folder, config, place=None, step=0):
         folder = Path(folder)
-        folder.mkdir(parents=True)
-        made_by = {"config": config, "versions": versions()}
-        (folder / "config.json").write_text(json.dumps(made_by, indent=1) + "\n")
         self.path = folder / "metrics.jsonl"
-        self.logger = LOGGERS[config["logger"]](run_name, folder, config)
+        if place is None:
+            folder.mkdir(parents=True)
+            made_by = {"config": config, "versions": versions()}
+            (folder / "config.json").write_text(json.dumps(made_by, indent=1) + "\n")
+        elif self.path.exists():
+            os.truncate(self.path, min(place, self.path.stat().st_size))
+        self.logger = LOGGERS[config["logger"]](run_name, folder, config, step)
+
+    def place(self):
+        """How far metrics.jsonl reaches, in bytes that are on the disk."""
+        if not self.path.exists():
+            return 0
+        with open(self.path, "rb") as file:
+            os.fsync(file.fileno())
+            return file.seek(0, os.SEEK_END)
 
     def log(self, split, step, metrics):
         """Log {name: number or None} measured on 'train' or 'held_out' at a step; None stands for nothing to measure."""
@@ -93,6 +117,31 @@ class RunLog:
 
     def close(self):
         self.logger.close()
+
+
+class NoLog:
+    """Takes the place of a RunLog in those of several processes that write nothing."""
+
+    def log(self, split, step, metrics):
+        """Nothing."""
+
+    def close(self):
+        """Nothing."""
+
+
+@contextlib.contextmanager
+def only_one(folder):
+    """Within it no other process trains the run of this folder. PlainError where one does; a killed one leaves nothing behind."""
+    lock = FileLock(f"{folder}.lock")
+    Path(folder).parent.mkdir(parents=True, exist_ok=True)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise PlainError(f"another process is training the run in {str(folder)!r}: wait for it, or give another base_run_name.") from None
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def set_aside(run_name, folder):

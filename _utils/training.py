@@ -19,6 +19,7 @@ from _utils.checkpoints import milestone_steps
 from _utils.errors import PlainError
 from _utils.optim import clip_by_global_norm
 from _utils.pretraining_metrics import PretrainingMetrics
+from _utils.processes import Processes
 
 DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -134,11 +135,12 @@ class PretrainingLearner(ClippingLearner):
     micro_batch: examples that go through the networks at once. Loss and gradients stay those of the full batch, because
     each part is divided by the masks and tokens of the whole.
     seed: masks follow from it and the step; dropout and the generator's words from it, the step and the part of the batch.
+    processes: Processes that train together. Each has the whole batch and its masks, and computes every n-th part.
     """
 
-    def __init__(self, dls, model, loss_func, optimizer, micro_batch, seed, precision="fp32", cbs=()):
+    def __init__(self, dls, model, loss_func, optimizer, micro_batch, seed, precision="fp32", processes=None, cbs=()):
         super().__init__(dls, model, loss_func, optimizer, precision, 2. ** 11, cbs)
-        self.micro_batch, self.seed = micro_batch, seed
+        self.micro_batch, self.seed, self.processes = micro_batch, seed, processes or Processes()
 
     def one_batch(self, i, b):
         seed_step(self.seed, self.train_iter)
@@ -153,7 +155,8 @@ class PretrainingLearner(ClippingLearner):
         full_x, full_y = self.xb, self.yb
         self.totals = self.model.totals(*full_x)
         parts = zip(*(tensor.split(self.micro_batch) for tensor in (*full_x, *full_y)))
-        for number, (*xb, labels) in enumerate(parts, start=1):
+        mine = itertools.islice(enumerate(parts, start=1), self.processes.index, None, self.processes.n)
+        for number, (*xb, labels) in mine:
             seed_step(self.seed, self.train_iter, number)
             self.xb, self.yb = tuple(xb), (labels,)
             with self.autocast():
@@ -165,6 +168,7 @@ class PretrainingLearner(ClippingLearner):
                 self._with_events(self._backward, "backward", CancelBackwardException)
         self.xb, self.yb = full_x, full_y
         if self.training:
+            self.processes.add_up([p.grad for p in self.model.parameters() if p.grad is not None])
             self._with_events(self._step, "step", CancelStepException)
             self.opt.zero_grad()
 
@@ -226,12 +230,26 @@ class Progress(Callback):
 
     def before_fit(self):
         quiet = not sys.stderr.isatty()
-        self.bar = tqdm(total=self.steps, unit="step", mininterval=10 if quiet else .5, desc="Pretraining")
+        self.bar = tqdm(total=self.steps, unit="step", mininterval=10 if quiet else .5, desc="Pretraining",
+                        disable=not self.learn.processes.is_main)
         self.restart()
 
     def restart(self):
         """Begin a new interval of measuring."""
         self.gathered, self.since, self.started = PretrainingMetrics(self.learn.device), 0, time.perf_counter()
+
+    def pending(self):
+        """What was measured since the last row, for `go_on`."""
+        return {"sums": self.gathered.sums, "histogram": self.gathered.histogram, "since": self.since,
+                "seconds": time.perf_counter() - self.started}
+
+    def go_on(self, step, pending):
+        """Go on after a step of an earlier process, with what it had measured since its last row, or None."""
+        self.bar.update(step)
+        if pending:
+            self.gathered.sums.copy_(pending["sums"])
+            self.gathered.histogram.copy_(pending["histogram"])
+            self.since, self.started = pending["since"], time.perf_counter() - pending["seconds"]
 
     def after_loss(self):
         self.gathered.update(self.learn.pred, self.learn.yb[0], self.learn.parts, self.learn.totals)
@@ -245,6 +263,7 @@ class Progress(Callback):
         self.bar.update()
 
     def _report(self, step):
+        self.gathered.add_up(self.learn.processes)
         measured = self.gathered.compute()  # waits for the device, so the time is that of finished work
         speed = self.since * self.tokens_per_step / (time.perf_counter() - self.started)
         loss = total_loss(self.learn, measured)
@@ -289,13 +308,17 @@ class Milestones(Callback):
         step = self.learn.train_iter
         if step not in self.percents:
             return
+        if self.learn.processes.is_main:
+            self._measure_and_save(step)
+        self.learn.progress.restart()
+
+    def _measure_and_save(self, step):
         measured = self.learn.measure_held_out(self.masked_lm, self.seed, self.max_batches)
         if measured:
             self.log.log("held_out", step, {"loss": total_loss(self.learn, measured), **measured})
             tqdm.write(f"step {step:,}, held out: {describe(measured)}", file=sys.stderr)
         for percent in self.percents[step]:
             self.save_at(percent)
-        self.learn.progress.restart()
 
 
 class LossProgress(Callback):

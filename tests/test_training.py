@@ -38,9 +38,9 @@ def workplace(tmp_path, monkeypatch, small_tokenizer):
     return tmp_path
 
 
-def run(*overrides, vocab="vocab=vocab.txt"):
+def run(*overrides, vocab="vocab=vocab.txt", resume=False):
     base = ["size=tiny", "datas=text.txt", *filter(None, [vocab]), "base_run_name=mini", "seed=5", "steps=16", "bs=8", "max_length=32",
-            "num_workers=0", "logger=None", "device=cpu"]
+            "num_workers=0", "logger=None", "device=cpu", f"resume={resume}"]
     return pretrain.pretrain(complete(pretrain.c.override([*base, *overrides])))
 
 
@@ -53,7 +53,8 @@ def test_a_run_leaves_milestones_configuration_metrics_and_curves(workplace):
     folder = Path("checkpoints/pretrain")
     names = {f"mini_5_{percent}%.pth" for percent in ("6.25", "12.5", "25.0", "50.0", "100.0")}
     assert {path.name for path in folder.glob("*.pth")} == names
-    assert {path.name for path in (folder / "mini_5").iterdir()} == {"config.json", "metrics.jsonl", "training.png"}
+    assert {path.name for path in (folder / "mini_5").iterdir()} == {"config.json", "metrics.jsonl", "training.png", "resume.pth",
+                                                                     "resume_before.pth"}
 
     made_by = json.loads((folder / "mini_5/config.json").read_text())
     assert made_by["config"]["lr"] == 3e-4 and made_by["config"]["warmup_steps"] == learn.schedule.functions["lr"].keywords["warmup_steps"]

@@ -1,0 +1,60 @@
+"""One process, or several that train together: `accelerate launch pretrain.py`, or torchrun."""
+import contextlib
+import os
+from datetime import timedelta
+
+import torch
+import torch.distributed
+from accelerate import PartialState
+
+from _utils.errors import PlainError
+
+
+class Processes:
+    """This process, the `index`-th of `n` that a launcher started; 0 of 1 without one.
+
+    device: of the configuration; 'cpu' for processes on CPUs (gloo), None for a GPU each where there are GPUs (nccl).
+    """
+
+    def __init__(self, device=None):
+        self.state = None
+        if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+            if device not in (None, "cpu"):
+                raise PlainError(f"device={device!r} is one for all processes: leave it out, so that each takes a GPU of its own, or say "
+                                 "device=cpu.")
+            # As long as the first process may need to prepare data.
+            self.state = PartialState(cpu=device == "cpu", timeout=timedelta(days=7))
+        self.index, self.n = (self.state.process_index, self.state.num_processes) if self.state else (0, 1)
+        self.is_main = self.index == 0
+
+    def device(self, chosen):
+        """The torch.device of this process, where `chosen` is that of a single one."""
+        return torch.device(self.state.device.type, self.state.local_process_index) if self.state and chosen.type == "cuda" else chosen
+
+    def main_first(self):
+        """Within it the first process goes ahead, and the others find what it left."""
+        return self.state.main_process_first() if self.state else contextlib.nullcontext()
+
+    def share(self, size, n_rows):
+        """Rows that go through a network at once, lowered from `size` until each process has some of n_rows."""
+        if n_rows < self.n:
+            raise PlainError(f"bs={n_rows} is the batch of all {self.n} processes together, and too small to be divided: raise it, or "
+                             "start fewer.")
+        return min(size, n_rows // self.n)
+
+    def add_up(self, tensors):
+        """Put the sum over all processes into each tensor, in one message; all of one type."""
+        if self.n > 1:
+            flat = torch.cat([tensor.flatten() for tensor in tensors])
+            torch.distributed.all_reduce(flat)
+            torch._foreach_copy_(tensors, [part.view_as(tensor) for part, tensor in zip(flat.split([t.numel() for t in tensors]), tensors)])
+
+    def wait(self):
+        """Until all processes are here."""
+        if self.state:
+            self.state.wait_for_everyone()
+
+    def close(self):
+        """Leave the group in good order."""
+        if self.state:
+            self.state.destroy_process_group()

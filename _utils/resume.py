@@ -1,0 +1,133 @@
+"""The state of a pretraining run, from which the same command goes on when it was killed or stopped."""
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import torch
+from fastai.callback.core import Callback
+
+from _utils.checkpoints import load_checkpoint, save_checkpoint
+from _utils.errors import PlainError
+
+# Keys that may differ when a run goes on: what they change is not what is learnt.
+MAY_DIFFER = ("device", "num_workers", "logger", "upload_to", "micro_batch", "compile", "resume", "save_minutes")
+_NEWEST, _BEFORE = "resume.pth", "resume_before.pth"  # two, so that one is whole whatever happens to the other
+
+
+def find_state(folder):
+    """The newest whole state in the folder of a run, or None if it has none. PlainError if all that is there is damaged."""
+    paths = [path for name in (_NEWEST, _BEFORE) if (path := Path(folder, name)).exists()]
+    for path in paths:
+        try:
+            state = load_checkpoint(path)
+        except PlainError as error:
+            print(f"{error} Looking for the one before it.")
+            continue
+        return state
+    if paths:
+        raise PlainError(f"no state in {str(folder)!r} can be read: resume=False begins the run anew and keeps what is there aside.")
+    return None
+
+
+def save_state(folder, state):
+    """Write the state of a run; the one before it is kept until the next."""
+    newest, before = Path(folder, _NEWEST), Path(folder, _BEFORE)
+    if newest.exists():
+        os.replace(newest, before)
+    save_checkpoint(state, newest)
+
+
+def check_same_run(state, config, folder):
+    """PlainError if a state was made with other settings, naming them. config: a plain dictionary."""
+    kept = state["config"]
+    differ = [key for key in {**config, **kept} if key not in MAY_DIFFER and kept.get(key) != config.get(key)]
+    if differ:
+        was, now = (", ".join(f"{key}={values.get(key)!r}" for key in differ) for values in (kept, config))
+        raise PlainError(f"{str(folder)!r} was begun with {was}, and now it is {now}: give the same to go on, another base_run_name, or "
+                         "resume=False, which begins anew and keeps the earlier run aside.")
+
+
+def check_same_data(state, made_of, folder):
+    """PlainError if vocabulary or text are not those of the state. made_of: {'vocabulary': ..., 'text': ...} of what identifies them."""
+    differ = [name for name, value in made_of.items() if state["made_of"][name] != value]
+    if differ:
+        raise PlainError(f"the {' and the '.join(differ)} of the run in {str(folder)!r} have changed since it was begun: bring them back, "
+                         "give another base_run_name, or say resume=False, which begins anew and keeps the earlier run aside.")
+
+
+class Stopped(PlainError):
+    """A run that was asked to stop, and has saved its state."""
+
+
+class StopSignals:
+    """Within it the first Ctrl-C or SIGTERM only sets `asked`; a second one ends the process as usual."""
+
+    def __init__(self, is_main=True):
+        self.asked, self.before, self.is_main = False, {}, is_main
+
+    def __enter__(self):
+        if threading.current_thread() is threading.main_thread():
+            self.before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        return self
+
+    def _ask(self, number, frame):
+        if self.is_main:
+            print("\nStopping after this step; once more ends it at once.", flush=True)
+        self.asked = True
+        self.__exit__()
+
+    def __exit__(self, *_):
+        for number, handler in self.before.items():
+            signal.signal(number, handler)
+
+
+class SavedState(Callback):
+    """Saves the run's state at its start and end, about every `minutes`, and when it is asked to stop; and goes on from a state.
+
+    made_of: what identifies the run, {'config': ..., 'made_of': ...}.   log: the RunLog, whose place is kept too.
+    state: to go on from, or None.   is_main: of several processes, whose states are alike, one writes.
+    """
+    order = 30  # after the milestones: what they write belongs to the step that is saved
+
+    def __init__(self, folder, made_of, log, steps, minutes, signals, state=None, is_main=True):
+        self.folder, self.made_of, self.log, self.steps, self.seconds = folder, made_of, log, steps, 60 * minutes
+        self.signals, self.state, self.is_main = signals, state, is_main
+
+    def before_fit(self):
+        if self.state:
+            self._load()
+        elif self.is_main:
+            self.save()
+        self.saved = time.monotonic()
+
+    def _load(self):
+        learn, state = self.learn, self.state
+        learn.model.load_state_dict(state["model"])
+        learn.opt.opt.load_state_dict(state["optimizer"])
+        if state["scaler"] and learn.scaler.is_enabled():
+            learn.scaler.load_state_dict(state["scaler"])
+        learn.train_iter = state["step"]
+        # What was measured since the last row; of several processes only the first one's part was kept.
+        learn.progress.go_on(state["step"], state["progress"] if self.is_main else None)
+        self.state = None
+
+    def after_batch(self):
+        step = self.learn.train_iter
+        is_due = time.monotonic() - self.saved >= self.seconds and self.learn.progress.since == 0
+        if self.is_main and (is_due or step == self.steps or self.signals.asked):
+            self.save()
+            self.saved = time.monotonic()
+        if self.signals.asked and step < self.steps and self.is_main:
+            raise Stopped(f"stopped at step {step:,} of {self.steps:,}, and saved in {str(self.folder)!r}: the same command goes on from "
+                          "there.")
+
+    def save(self):
+        """Write the state as it is between two steps."""
+        learn = self.learn
+        if hasattr(learn, "loss_grad") and not torch.isfinite(learn.loss_grad):
+            return  # nothing could go on from here; what was saved before stays
+        save_state(self.folder, {
+            **self.made_of, "step": learn.train_iter, "model": learn.model.state_dict(), "optimizer": learn.opt.opt.state_dict(),
+            "scaler": learn.scaler.state_dict(), "progress": learn.progress.pending(), "log_place": self.log.place()})

@@ -1,0 +1,182 @@
+"""A pretraining that was stopped or killed goes on as if it had not been; another one under its name is refused."""
+import json
+import os
+import shutil
+import signal
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from fastai.callback.core import Callback
+
+import pretrain
+from _utils.batches import EndlessPermutations
+from _utils.errors import PlainError
+from _utils.resume import Stopped
+from _utils.run_logging import only_one
+from tests.test_training import metrics, workplace  # noqa: F401
+from tests.test_training import run as run_anew
+
+FOLDER = Path("checkpoints/pretrain")
+run = partial(run_anew, resume=True)
+
+
+@pytest.fixture
+def stop_after(monkeypatch):
+    """A function: let the process get a signal in the middle of a step, once."""
+    class SendSignal(Callback):
+        def __init__(self, step, number):
+            self.step, self.number = step, number
+
+        def after_loss(self):
+            if self.learn.train_iter == self.step:
+                self.step = None
+                os.kill(os.getpid(), self.number)
+
+    def arrange(step, number=signal.SIGINT):
+        build, sender = pretrain.build_masking, SendSignal(step, number)
+        def with_sender(c, hf_tokenizer):
+            masked_lm = build(c, hf_tokenizer)
+            masked_lm.before_fit = lambda: masked_lm.learn.add_cb(sender)
+            return masked_lm
+        monkeypatch.setattr(pretrain, "build_masking", with_sender)
+    return arrange
+
+
+def rows(name="mini_5"):
+    """All rows of metrics.jsonl, without what depends on the clock."""
+    text = (FOLDER / name / "metrics.jsonl").read_text()
+    return [{key: value for key, value in json.loads(line).items() if key != "tokens_per_second"} for line in text.splitlines()]
+
+
+def weights(name="mini_5", percent="100.0"):
+    return torch.load(FOLDER / f"{name}_{percent}%.pth")["model"]
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(a[name].equal(b[name]) for name in a)
+
+
+@pytest.mark.parametrize("options", [("steps=430",),  # rows at every second step
+                                     ("steps=40", "precision=bf16", "optimizer=lamb", "masking=official"),
+                                     ("steps=40", "objective=mlm", "num_workers=2"),
+                                     ("steps=40", "adam_bias_correction=True", "schedule=one_cycle", "micro_batch=4")])
+def test_a_stopped_run_ends_with_the_weights_and_rows_of_one_that_was_not(workplace, stop_after, capsys, options):  # noqa: F811
+    run("base_run_name=whole", *options)
+    for step in (6, 25, 30):
+        stop_after(step)
+        with pytest.raises(Stopped, match=f"stopped at step {step + 1} of 4.*mini_5.*the same command goes on"):
+            run(*options)
+    run(*options)
+    assert "Going on with the run mini_5 after step 31." in capsys.readouterr().out
+    assert rows() == rows("whole_5")
+    for percent in ("6.25", "12.5", "25.0", "50.0", "100.0"):
+        assert same(weights("mini_5", percent), weights("whole_5", percent))
+
+
+def test_a_run_that_died_without_warning_goes_on_from_its_last_state(workplace, monkeypatch):  # noqa: F811
+    run("base_run_name=whole")
+    class Died(BaseException):
+        pass
+    def die(learn):
+        if learn.train_iter == 11:
+            raise Died
+    plain = pretrain.PretrainingLearner._step
+    monkeypatch.setattr("_utils.training.PretrainingLearner._step", lambda learn: (die(learn), plain(learn)))
+    with pytest.raises(Died):
+        run("save_minutes=0")
+    assert len(metrics()) == 11
+    monkeypatch.undo()
+    monkeypatch.chdir(workplace)
+    (FOLDER / "mini_5" / "metrics.jsonl").open("a").write('{"step": 12, "split": "tr')  # as a killed process may leave it
+    run("save_minutes=0")
+    assert rows() == rows("whole_5") and same(weights(), weights("whole_5"))
+
+
+def test_a_complete_run_is_not_trained_again_unless_told(workplace, capsys):  # noqa: F811
+    first = run("steps=4")
+    before = (FOLDER / "mini_5_100.0%.pth").stat().st_mtime_ns, rows()
+    again = run("steps=4")
+    assert "complete" in capsys.readouterr().out and not (FOLDER / "aside").exists()
+    assert ((FOLDER / "mini_5_100.0%.pth").stat().st_mtime_ns, rows()) == before
+    assert same(first.model.state_dict(), again.model.state_dict())
+
+
+@pytest.mark.parametrize("other, named", [
+    (("lr=1e-3", "temperature=2."), ["begun with temperature=1.0, lr=0.0003", "now it is temperature=2.0, lr=0.001"]),
+    (("steps=8",), ["steps=4", "steps=8"])])
+def test_another_configuration_under_the_name_is_refused(workplace, other, named):  # noqa: F811
+    run("steps=4")
+    before = weights()
+    with pytest.raises(PlainError) as refused:
+        run("steps=4", *other)
+    assert all(text in str(refused.value) for text in [*named, "resume=False"])
+    assert same(before, weights())
+    run("steps=4", "logger=tensorboard", "num_workers=1", "micro_batch=4")  # these may change
+
+
+def test_another_text_or_vocabulary_under_the_name_is_refused(workplace):  # noqa: F811
+    run("steps=4")
+    text, vocab = Path("text.txt").read_text(), Path("vocab.txt").read_text()
+    Path("text.txt").write_text(text.replace("guesses", "decisions"))
+    with pytest.raises(PlainError, match="the text of the run in .*mini_5.* changed"):
+        run("steps=4")
+    Path("text.txt").write_text(text)
+    Path("vocab.txt").write_text(vocab + "\nguessing")
+    with pytest.raises(PlainError, match="the vocabulary and the text of"):
+        run("steps=4")
+    Path("vocab.txt").write_text(vocab)
+    run("steps=4")
+
+
+def flip_a_bit(path, share):
+    content = bytearray(path.read_bytes())
+    content[int(len(content) * share)] ^= 4
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(path.read_bytes()[:5000]), lambda path: flip_a_bit(path, .5),
+                                    lambda path: path.write_bytes(b"")])
+def test_a_damaged_state_is_noticed_and_the_one_before_it_used(workplace, stop_after, capsys, damage):  # noqa: F811
+    run("base_run_name=whole")
+    stop_after(9)
+    with pytest.raises(Stopped):
+        run("save_minutes=0")
+    kept = shutil.copytree(FOLDER / "mini_5", workplace / "kept")
+    damage(FOLDER / "mini_5" / "resume.pth")
+    run("save_minutes=0")
+    printed = capsys.readouterr().out
+    assert "resume.pth' cannot be read" in printed and "after step 9." in printed  # the one before: of the row of step 9
+    assert rows() == rows("whole_5") and same(weights(), weights("whole_5"))
+
+    shutil.rmtree(FOLDER / "mini_5")
+    shutil.copytree(kept, FOLDER / "mini_5")
+    for name in ("resume.pth", "resume_before.pth"):
+        damage(FOLDER / "mini_5" / name)
+    with pytest.raises(PlainError, match="no state in .*mini_5.* resume=False begins the run anew"):
+        run("save_minutes=0")
+
+
+def test_two_processes_cannot_train_one_run(workplace):  # noqa: F811
+    with only_one(FOLDER / "mini_5"):
+        with pytest.raises(PlainError, match="another process is training the run"):
+            run("steps=1")
+    run("steps=1")
+
+
+def test_tensorboard_shows_each_step_once(workplace, stop_after):  # noqa: F811
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+    stop_after(9)
+    with pytest.raises(Stopped):
+        run("logger=tensorboard")
+    run("logger=tensorboard")
+    events = EventAccumulator(str(FOLDER / "mini_5/tensorboard")).Reload()
+    assert [event.step for event in events.Scalars("train/gen_loss")] == list(range(1, 17))
+
+
+@pytest.mark.parametrize("start", [0, 5, 10, 23])
+def test_the_place_in_the_data_can_be_anywhere(start):
+    whole = list(EndlessPermutations(10, 37, seed=3))
+    rest = EndlessPermutations(10, 37, 3, start)
+    assert list(rest) == whole[start:] and len(rest) == 37 - start

@@ -56,7 +56,7 @@ def write_atomically(path, write):
             os.fsync(file.fileno())
         os.replace(unfinished, path)
     except (OSError, RuntimeError) as error:  # torch.save's own for a disk that is full
-        raise PlainError(f"{str(path)!r} could not be written ({first_line(error)}): make room for it and give the same command again; what "
+        raise PlainError(f"{str(path)!r} could not be written ({first_line(error)}): make room and give the same command again; what "
                          "was saved before is whole.") from error
     finally:
         unfinished.unlink(missing_ok=True)

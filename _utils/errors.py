@@ -40,12 +40,16 @@ def explain(error):
 def print_plain_errors():
     """Let a script end with the sentence of an error that can be explained (exit status 1); others keep their traceback.
 
-    Of several processes on a machine the first one speaks.
+    Of several processes on a machine only the first one speaks.
     """
+    is_first = os.environ.get("LOCAL_RANK", "0") == "0"
+    if not is_first:
+        sys.stdout = open(os.devnull, "w")
+
     def hook(kind, error, traceback):
         sentence = explain(error)
         if sentence is None:
             sys.__excepthook__(kind, error, traceback)
-        elif os.environ.get("LOCAL_RANK", "0") == "0":
+        elif is_first:
             print(sentence, file=sys.stderr)
     sys.excepthook = hook

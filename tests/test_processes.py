@@ -1,0 +1,71 @@
+"""Several processes train what one would: the same examples, masks, words and dropout, divided among them."""
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from _utils.errors import PlainError
+from _utils.processes import Processes
+from tests.test_training import workplace  # noqa: F401
+
+SETTINGS = ["size=tiny", "datas=text.txt", "vocab=vocab.txt", "seed=5", "steps=12", "bs=8", "micro_batch=2", "max_length=32",
+            "num_workers=0", "logger=None", "device=cpu"]
+
+
+def launch(repo, n, *settings, script="pretrain.py"):
+    """Run a script in n processes on this machine's CPU; what it printed."""
+    launcher = ["-m", "accelerate.commands.launch", "--multi_gpu", f"--num_processes={n}", "--num_machines=1", "--mixed_precision=no",
+                "--dynamo_backend=no", "--main_process_port=0"] if n > 1 else []
+    done = subprocess.run([sys.executable, *launcher, repo / script, *settings], capture_output=True, text=True, timeout=600,
+                          env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(repo)})
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def rows(name):
+    return [json.loads(line) for line in Path(f"checkpoints/pretrain/{name}_5/metrics.jsonl").read_text().splitlines()]
+
+
+def weights(name):
+    return torch.load(f"checkpoints/pretrain/{name}_5_100.0%.pth")["model"]
+
+
+def assert_alike(name, other):
+    assert len(rows(name)) == len(rows(other)) == 12 + 5
+    for a, b in zip(rows(name), rows(other)):
+        assert (a["step"], a["split"]) == (b["step"], b["split"])
+        for key in {"loss", "gen_loss", "disc_loss", "gen_accuracy", "disc_auc", "replaced_share", "lr"} & set(a):
+            assert a[key] == pytest.approx(b[key], rel=1e-4, abs=1e-6), (key, a["step"])
+    for (key, a), b in zip(weights(name).items(), weights(other).values()):
+        torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4, msg=key)
+
+
+def test_two_processes_train_what_one_does_and_either_goes_on_with_the_other(workplace, repo):  # noqa: F811
+    launch(repo, 1, *SETTINGS, "base_run_name=one")
+    printed = launch(repo, 2, *SETTINGS, "base_run_name=two")
+    assert printed.count("examples for training") == 1  # one process speaks
+    assert_alike("two", "one")
+
+    folder = Path("checkpoints/pretrain/two_5")
+    (folder / "resume.pth").unlink()  # as if the two had been killed after an earlier step
+    state = torch.load(folder / "resume_before.pth")
+    assert state["step"] == 0
+    printed = launch(repo, 1, *SETTINGS, "base_run_name=two")
+    assert "Going on with the run two_5 after step 0." in printed
+    assert_alike("two", "one")
+
+
+def test_a_batch_that_cannot_be_divided_is_refused(monkeypatch):
+    processes = Processes()
+    assert processes.is_main and processes.share(8, 32) == 8
+    processes.n = 3
+    assert processes.share(8, 32) == 8 and processes.share(32, 32) == 10
+    with pytest.raises(PlainError, match="bs=2 is the batch of all 3 processes together"):
+        processes.share(2, 2)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(PlainError, match="device='cuda:1' is one for all processes"):
+        Processes("cuda:1")

@@ -1,27 +1,21 @@
 """Bad text and bad vocabularies: one plain sentence that names the culprit, and nothing half made; then through the script."""
 import gzip
-import json
 import lzma
-import os
 import re
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 
 import pandas
 import pytest
+from bad_inputs import CASES, ENGLISH, JAPANESE, JSON_LINES, LETTERS, QUICK, WORDS, contents, faults, make_good_files, prepare
+from script_server import Scripts
 
 import pretrain
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.vocabulary import SPECIAL_TOKENS
 
-ENGLISH = "The generator replaces some words of the text.\nThe discriminator finds every replaced word.\n\n"
-JAPANESE = "吾輩は猫である。名前はまだ無い。\nどこで生れたかとんと見当がつかぬ。\n\n"
-JSON_LINES = "".join(json.dumps({"text": f"Document {i} has nothing wrong with it."}) + "\n" for i in range(500))
 PACKED = gzip.compress(ENGLISH.encode())
-LETTERS = [*"abcdefghijklmnopqrstuvwxyz.", *("##" + letter for letter in "abcdefghijklmnopqrstuvwxyz")]
-WORDS = [*SPECIAL_TOKENS, *LETTERS]
 
 
 @pytest.fixture(autouse=True)
@@ -132,26 +126,51 @@ def test_the_same_text_and_vocabulary_without_a_fault_are_taken():
     assert len(hf_tokenizer) == len(WORDS) and len(dls.train_ds) > 10
 
 
-THROUGH_THE_SCRIPT = {
-    "unknown key": (["stpes=100"], ["'stpes'", "did you mean 'steps'?"]),
-    "number for a text": (["datas=bad.jsonl"], ["bad.jsonl, line 501"]),
-    "no vocabulary": (["datas=text.txt", "vocab=words.txt"], ["words.txt", "[MASK]"]),
-    "foreign text": (["datas=japanese.txt", "vocab=vocab.txt"], ["japanese.txt", "not in the vocabulary"]),
-    "unreachable hub": ([], ["'openwebtext'", "python pretrain.py quickstart=True"]),
-}
+@pytest.fixture(scope="module")
+def scripts():
+    scripts = Scripts()
+    yield scripts
+    scripts.close()
 
 
-@pytest.mark.parametrize("overrides, named", THROUGH_THE_SCRIPT.values(), ids=THROUGH_THE_SCRIPT)
-def test_the_script_ends_with_that_sentence_alone(repo, overrides, named):
-    write("text.txt", ENGLISH)
-    write("japanese.txt", JAPANESE)
-    write("bad.jsonl", JSON_LINES + '{"text": 5}')
-    write("words.txt", "\n".join(LETTERS))
-    command = [sys.executable, repo / "pretrain.py", *overrides]
-    done = subprocess.run(command, env={**os.environ, "HF_HUB_OFFLINE": "1"}, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
-    [sentence] = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert done.stderr.rstrip().endswith(sentence)
-    assert_names(sentence, named)
-    assert not Path("checkpoints").exists()
-    assert_only_whole_documents_are_kept()
+@pytest.fixture(scope="module")
+def good(fresh_checkpoint, tmp_path_factory):
+    """A folder of what the commands take."""
+    folder = tmp_path_factory.mktemp("good")
+    make_good_files(folder, fresh_checkpoint)
+    return folder
+
+
+@pytest.fixture
+def run_case(scripts, good, tmp_path):
+    """`run_case(name)`: (how the command of a case ended, what is wrong with that)."""
+    def run_case(name):
+        case, folder = CASES[name], tmp_path / "case"
+        shutil.rmtree(folder, ignore_errors=True)
+        prepare(case, good, folder)
+        before = contents(folder)
+        done = scripts.run(case.command, case.arguments, folder)
+        return done, faults(case, done, before, contents(folder))
+    return run_case
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_command_with_a_mistake_ends_with_one_sentence_and_leaves_nothing(run_case, name):
+    done, found = run_case(name)
+    assert not found, done.stderr[-2000:]
+
+
+@pytest.mark.slow
+def test_every_mistake_of_the_table_ends_with_one_sentence_and_leaves_nothing(run_case, capsys):
+    seconds, failed = {}, {}
+    for name in CASES:
+        done, found = run_case(name)
+        seconds[name] = done.seconds
+        if found:
+            failed[name] = [*found, done.stderr[-1500:]]
+    with capsys.disabled():
+        slowest = ", ".join(f"{name} {seconds[name]:.1f}" for name in sorted(seconds, key=seconds.get)[:-6:-1])
+        early = max(seconds[name] for name in seconds if not CASES[name].reads_data)
+        print(f"\n{len(CASES)} wrong inputs, {len(CASES) - len(failed)} as they should be; seconds after the imports, the slowest: {slowest}; "
+              f"of the mistakes that are seen before data is read at most {early:.1f}")
+    assert not failed, "\n".join(f"{name}: {'; '.join(found)}" for name, found in failed.items())

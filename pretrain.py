@@ -29,8 +29,8 @@ import _utils  # noqa: F401  before fastai, because it silences a warning of fas
 from fastai.callback.core import Callback
 
 from _utils.batches import pretraining_dataloaders
-from _utils.checkpoints import checkpoint_path, save_pretrained
-from _utils.config import MyConfig, complete
+from _utils.checkpoints import check_writable, checkpoint_path, save_pretrained
+from _utils.config import MyConfig, complete, each_once
 from _utils.config_rules import is_pair
 from _utils.dropout import make_dropout_cheap
 from _utils.encoders import load_pair
@@ -41,7 +41,7 @@ from _utils.pictures import plot_training, save_picture
 from _utils.pretraining_data import prepare_examples, split_documents, split_held_out
 from _utils.recipes import RECIPES
 from _utils.run_logging import RunLog, set_aside
-from _utils.text_sources import load_documents
+from _utils.text_sources import check_sources, load_documents
 from _utils.training import Milestones, PretrainingLearner, Progress, Schedule, choose_device, choose_precision, describe, set_seed
 from _utils.uploads import Uploads
 from _utils.vocabulary import load_tokenizer
@@ -154,7 +154,7 @@ c = MyConfig({
 # %%
 if __name__ == "__main__":
     print_plain_errors()
-    c = complete(c.override(sys.argv[1:]))
+    c = complete(c.override(each_once(sys.argv[1:])))
     print(f"{c.size}, objective {c.objective}: {c.steps:,} steps of {c.bs} x {c.max_length} tokens on {', '.join(c.datas)}, seed {c.seed}, "
           f"{c.masking} masking, " + ("going on from " if is_pair(c.initial_weights) else "initial weights ") + c.initial_weights)
 
@@ -705,7 +705,11 @@ def pretrain(c):
     run_name, folder = f"{c.base_run_name}_{c.seed}", Path("checkpoints/pretrain")
 
     # What cannot be is told before the long work.
+    check_writable("datasets", folder / run_name)
+    check_sources(c.datas)
     pair = load_pair(c.initial_weights, c.size, c.max_length, c.tying) if is_pair(c.initial_weights) else None
+    if pair is None and isinstance(c.vocab, str):
+        load_tokenizer(c.vocab)
     if pair is None:
         check_networks(RECIPES[c.size], c.objective, (c.generator, c.discriminator), c.tying, c.max_length)
     hf_tokenizer, dls = load_data(c)

@@ -68,7 +68,8 @@ class MyConfig(dict):
     def override(self, arguments):
         """A copy with `key=value` strings applied, as they stand on the command line.
 
-        A value is a Python literal; what is not one is a string; keys that take a list also take `a,b`.
+        A value is a Python literal; what is not one is a string; keys that take a list also take `a,b`. Of a key that comes twice
+        the last counts (`each_once` forbids it).
         Raises PlainError as the constructor does, and for an argument without '='.
         """
         values = {}
@@ -79,6 +80,16 @@ class MyConfig(dict):
                                  "the first cell of the notebook and the script.")
             values[key] = _parse(text, self._rules.get(key))
         return self.copy_with(values, overridden=values)
+
+
+def each_once(arguments):
+    """The arguments of a command line as they are; PlainError for a key that is given twice with different values."""
+    given = {}
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if equals and given.setdefault(key, value) != value:
+            raise PlainError(f"{key} is given twice, as {key}={given[key]} and {argument}: leave one of them out.")
+    return arguments
 
 
 def _parse(text, rule):

@@ -64,6 +64,13 @@ def load_documents(source, cache_dir, encoding="utf-8", one_document_per_file=Fa
     return Corpus(source, key, datasets.Dataset.from_file(str(target)))
 
 
+def check_sources(sources):
+    """PlainError for an entry of `datas` that is no name and at whose path no text lies; nothing is read."""
+    for source in sources:
+        if source not in (*HUB_CORPORA, "docs"):
+            find_files(source)
+
+
 def _from_hub(name):
     arguments = HUB_CORPORA[name]
     try:

@@ -14,6 +14,7 @@ import torch
 import pretrain
 from _utils.compute import flops_per_token
 from _utils.config import complete
+from _utils.config_rules import PRETRAIN_RULES, count
 from _utils.dropout import make_dropout_cheap
 from _utils.optim import clip_by_global_norm
 from _utils.recipes import RECIPES
@@ -23,6 +24,7 @@ from benchmarks.reference import OneByOneAdam, ReferenceModel, reference_step
 from benchmarks.report import describe_machine, matrix_rate, parse, peak_bytes, write_results
 
 DEFAULTS = {"size": "small", "bs": None, "max_length": None, "device": None, "rounds": 5, "steps": 3}
+RULES = {**{key: PRETRAIN_RULES[key] for key in ("size", "bs", "max_length", "device")}, "rounds": count(), "steps": count()}
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{i}" for i in range(30517))]
 
 
@@ -90,7 +92,7 @@ def measure(steps, batches, device, rounds, n):
 
 
 def main(arguments):
-    given = parse(arguments, DEFAULTS)
+    given = parse(arguments, DEFAULTS, RULES)
     device = choose_device(given["device"])
     c = complete(pretrain.c.override([f"size={given['size']}", *(f"{key}={given[key]}" for key in ("bs", "max_length") if given[key])]))
     hf_tokenizer = tokenizer_of_words(WORDS)

@@ -67,8 +67,8 @@ def pretraining_dataloaders(splits, hf_tokenizer, bs, steps, max_length, seed, n
     """
     n = len(next(iter(splits.values())))
     if n < bs:
-        raise PlainError(f"the text makes {n:,} examples of {max_length} wordpieces to train on, fewer than a batch (bs={bs}): give more "
-                         "text, or lower bs or max_length.")
+        raise PlainError(f"the text makes only {n:,} examples of {max_length} wordpieces to train on, fewer than a batch (bs={bs}): "
+                         "give more text, or lower bs or max_length.")
     data = PretrainingDatasets({name: examples for name, examples in splits.items() if len(examples)}, cols=["input_ids", "sentA_length"],
                                hf_toker=hf_tokenizer, n_inp=2)
     return data.dataloaders(bs=bs, n=bs * steps, max_length=max_length, seed=seed, num_workers=num_workers, device="cpu")

@@ -35,11 +35,11 @@ class MyConfig(dict):
         if rule is None:
             near = difflib.get_close_matches(str(key), self._rules, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
-            raise PlainError(f"unknown key {key!r} (value {value!r}): {hint}the keys are {', '.join(self._rules)}.")
+            raise PlainError(f"unknown key {key!r:.100} (value {value!r:.200}): {hint}the keys are {', '.join(self._rules)}.")
         try:
             value = rule.convert(value)
         except ValueError:
-            raise PlainError(f"{key}={value!r} cannot be: {key} takes {rule.describe()}.") from None
+            raise PlainError(f"{key}={value!r:.200} cannot be: {key} takes {rule.describe()}.") from None
         super().__setitem__(key, value)
 
     def update(self, *args, **kwargs):
@@ -76,8 +76,8 @@ class MyConfig(dict):
         for argument in arguments:
             key, equals, text = argument.partition("=")
             if not equals:
-                raise PlainError(f"{argument!r} is not of the form key=value: the keys are {', '.join(self._rules)}; each is explained in "
-                                 "the first cell of the notebook and the script.")
+                raise PlainError(f"{argument!r:.200} is not of the form key=value: the keys are {', '.join(self._rules)}; each "
+                                 "is explained in the first cell of the notebook and the script.")
             values[key] = _parse(text, self._rules.get(key))
         return self.copy_with(values, overridden=values)
 

@@ -161,6 +161,10 @@ for words, said in {
     "--help": ["'--help' is not of the form key=value", "first cell"],
     "lr": ["'lr' is not of the form key=value"],
     "=3": ["unknown key ''"],
+    f"steps={'9' * 5000}": ["steps='999", "from 1 to"],
+    f"{'x' * 5000}=1": ["unknown key 'xxx", "the keys are"],
+    "steps=(1,2)": ["steps=(1, 2)", "a whole number"],
+    "lr=[": ["lr='['", "a number above 0"],
     "lr=1e-4 lr=2e-4": ["lr is given twice", "lr=1e-4", "lr=2e-4"],
     "size=tyni": ["size='tyni'", "'tiny'"],
     "schedule=linear": ["schedule='linear'", "'original_linear'"],
@@ -257,7 +261,7 @@ for name, file, content, said in [
     ("a cut gz", "a.txt.gz", gzip.compress(ENGLISH.encode())[:-20], ["a.txt.gz cannot be read"]),
     ("one line", "a.txt", "word " * 200_000, ["a.txt", "line break"]),
     ("a foreign language", "a.txt", JAPANESE * 20, ["a.txt", "not in the vocabulary"]),
-    ("one word", "a.txt", "a", ["a.txt"]),
+    ("one word", "a.txt", "a", ["the text makes only 1 examples", "bs=4"]),
 ]:
     pretraining(name, f"datas={file}", said, {file: content}, reads_data=True)
 pretraining("too little for line pairs", "examples=line_pairs", ["text.txt has 3 documents", "examples=electra"], {"text.txt": ENGLISH * 3},
@@ -296,7 +300,7 @@ for name, start, said, files in [
      {"pair/discriminator/model.safetensors": first(9999)}),
     ("weights that do not fit", "pair", ["pair/discriminator"],
      {"pair/discriminator/config.json": replace('"intermediate_size": 512', '"intermediate_size": 256')}),
-    ("a tokenizer that does not fit", "pair", ["the tokenizer of 'pair' has 9057 words", "trained with"],
+    ("a tokenizer that does not fit", "pair", ["the tokenizer of 'pair' has 9058 words", "trained with"],
      {"pair/discriminator/tokenizer.json": None, "pair/discriminator/vocab.txt": "\n".join([*WORDS, *map(str, range(9000))])}),
     ("a finetuned checkpoint", "cola.pth", ["'cola.pth' is no checkpoint that pretrain.py wrote"], {}),
     ("a masked language model", "mlm.pth", ["'mlm.pth' has no discriminator"], {}),
@@ -331,6 +335,7 @@ for words, said in {
     "end=2 end=3": ["end is given twice"],
     "group_name=../x": ["group_name='../x'", "a name"],
     "th_run=best": ["th_run='best'", "a list of runs"],
+    "task_overrides={'cola':{'epochs':1e30}}": ["task_overrides=", "'epochs': count"],
     "task_overrides={'rte':{'batch':3}}": ["task_overrides=", "'bs': count"],
     "task_overrides={'cola':{'lr':1e400}}": ["task_overrides=", "'lr': number"],
     "size=small": ["model.pth", "say size=tiny"],
@@ -377,6 +382,7 @@ for name, model, said, files in [
 finetuning("runs from MNLI without one", "tasks=rte start_from_mnli=True", ["start_from_mnli", "MNLI run in the group 'g'"],
            reads_data=True)
 finetuning("runs of another group's MNLI", "tasks=rte start_from_mnli=nobody", ["the group 'nobody'", "add mnli"], reads_data=True)
+finetuning("runs that will not be there", "th_run=99", ["th_run names run 99 of cola", "finetune it"], reads_data=True)
 finetuning("a damaged table of runs", "", ["scores.jsonl, line 1", "delete that line"], {"checkpoints/glue/scores.jsonl": "nonsense\n"},
            reads_data=True)
 finetuning("a table of runs with nonsense", "", ["scores.jsonl, line 1", "delete that line"],
@@ -424,6 +430,8 @@ for name, arguments, said, files in [
     ("a trap", "model.pth out", ["model.pth", "holds more than data"], {"model.pth": trap()}),
     ("a second vocabulary", "model.pth out --vocab vocab.txt", ["model.pth", "leave --vocab out"], {}),
     ("another program's checkpoint", "model.pth out", ["model.pth", "of another program"], {"model.pth": changed(model=None)}),
+    ("damaged measures", "m_100.0%.pth out", ["m/metrics.jsonl, line 1", "delete that line"],
+     {"m_100.0%.pth": lambda _: Path("model.pth").read_bytes(), "m/metrics.jsonl": "nonsense"}),
     ("a finetuned one of an unknown task", "cola.pth out", ["cola.pth"], {"cola.pth": changed(run={"task": "nonsense"})}),
     ("a finetuned one with a number for its run", "cola.pth out", ["cola.pth"], {"cola.pth": changed(run=5)}),
     ("a finetuned one without weights", "cola.pth out", ["cola.pth"], {"cola.pth": changed(model={})}),
@@ -529,7 +537,7 @@ def faults(case, done, before, after):
     lines = done.stderr.rstrip().split("\n")
     last, told = lines[-1], "\n".join((done.stdout, done.stderr))
     written = sorted(path for path in after if after[path] != before.get(path)) + sorted(set(before) - set(after))
-    prepared = re.compile(r"datasets|datasets/documents_\w+\.arrow" if case.reads_data else "(?!)")
+    prepared = re.compile(r"datasets|datasets/(documents|examples)_\w+\.arrow" if case.reads_data else "(?!)")
     found = {
         f"it ended with {done.returncode}": done.returncode not in (1, 2),
         "a traceback": "Traceback" in told,

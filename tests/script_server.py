@@ -40,8 +40,8 @@ class Scripts:
         return Done(*json.loads(self.server.stdout.readline()))
 
     def close(self):
-        self.server.stdin.close()
-        self.server.wait()
+        self.server.kill()
+        self.server.communicate()
 
 
 def run_in_child(command, arguments, folder):

@@ -1,5 +1,7 @@
 """Bad text and bad vocabularies: one plain sentence that names the culprit, and nothing half made; then through the script."""
+import ast
 import gzip
+import json
 import lzma
 import re
 import shutil
@@ -12,8 +14,10 @@ from script_server import Scripts
 
 import pretrain
 from _utils.config import complete
+from _utils.encoders import load_pair, load_pretrained
 from _utils.errors import PlainError
-from _utils.vocabulary import SPECIAL_TOKENS
+from _utils.networks import read_config
+from _utils.vocabulary import SPECIAL_TOKENS, load_tokenizer
 
 PACKED = gzip.compress(ENGLISH.encode())
 
@@ -124,6 +128,52 @@ def test_the_same_text_and_vocabulary_without_a_fault_are_taken():
     write("text.txt", ENGLISH * 20)
     hf_tokenizer, dls = load_data("datas=text.txt", "steps=2", "bs=4")
     assert len(hf_tokenizer) == len(WORDS) and len(dls.train_ds) > 10
+
+
+@pytest.mark.parametrize("damage", [lambda content: b"", lambda content: content[:100], lambda content: b"x" * len(content)])
+@pytest.mark.parametrize("kind", ["documents", "examples"])
+def test_damaged_prepared_text_is_named(kind, damage):
+    write("text.txt", ENGLISH * 20)
+    load_data("datas=text.txt", "bs=4", "steps=2")
+    [path] = Path("datasets").glob(f"{kind}_*.arrow")
+    path.write_bytes(damage(path.read_bytes()))
+    assert_fails_with_one_sentence(["datas=text.txt", "bs=4"], [str(path), "delete it"])
+
+
+def offer_code(folder):
+    """Make a transformers folder whose configuration, model and tokenizer are code of its own, which makes a folder when it runs."""
+    classes = {"AutoConfig": "trap.Trap", "AutoModel": "trap.Trap", "AutoModelForMaskedLM": "trap.Trap"}
+    write(f"{folder}/config.json", json.dumps({"model_type": "trap", "auto_map": classes}))
+    write(f"{folder}/tokenizer_config.json", json.dumps({
+        "tokenizer_class": "Trap", "auto_map": {"AutoTokenizer": ["trap.Trap", "trap.Trap"]}}))
+    write(f"{folder}/vocab.txt", "\n".join(WORDS))
+    write(f"{folder}/trap.py", f"import os\nos.mkdir({str(Path('trapped').absolute())!r})\nclass Trap: pass\n")
+
+
+@pytest.mark.parametrize("load", [
+    lambda: load_pretrained("offer", "tiny", 32),
+    lambda: load_pair("pair", "tiny", 32),
+    lambda: read_config("offer", None, 0),
+    lambda: load_tokenizer("offer"),
+], ids=["encoder", "pair", "configuration", "tokenizer"])
+def test_code_that_comes_with_a_model_is_not_run_even_by_a_user_who_says_yes(load, monkeypatch):
+    for folder in ("offer", "pair/generator", "pair/discriminator"):
+        Path(folder).mkdir(parents=True)
+        offer_code(folder)
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    with pytest.raises(PlainError):
+        load()
+    assert not Path("trapped").exists()
+
+
+def test_pickles_are_read_as_data_alone(repo):
+    """Every torch.load says weights_only=True, and nothing says trust_remote_code=True."""
+    paths = [*repo.glob("*.py"), *(path for folder in ("_utils", "benchmarks", "tests") for path in repo.glob(f"{folder}/*.py"))]
+    calls = [call for path in paths for call in ast.walk(ast.parse(path.read_text())) if isinstance(call, ast.Call)]
+    is_true = lambda call, name: any(keyword.arg == name and getattr(keyword.value, "value", None) is True for keyword in call.keywords)
+    loads = [call for call in calls if ast.unparse(call.func) == "torch.load"]
+    assert loads and all(is_true(call, "weights_only") for call in loads)
+    assert not any(is_true(call, "trust_remote_code") for call in calls)
 
 
 @pytest.fixture(scope="module")

@@ -5,6 +5,8 @@ import json
 import lzma
 import re
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas
@@ -208,6 +210,14 @@ def run_case(scripts, good, tmp_path):
 def test_a_command_with_a_mistake_ends_with_one_sentence_and_leaves_nothing(run_case, name):
     done, found = run_case(name)
     assert not found, done.stderr[-2000:]
+
+
+def test_the_interpreter_itself_ends_as_its_fork_does(scripts, repo, tmp_path):
+    arguments = ["stpes=100"]
+    forked = scripts.run("pretrain.py", arguments, tmp_path)
+    whole = subprocess.run([sys.executable, repo / "pretrain.py", *arguments], capture_output=True, text=True)
+    assert (whole.returncode, whole.stdout) == (forked.returncode, forked.stdout) == (1, "")
+    assert whole.stderr.splitlines()[-1] == forked.stderr.splitlines()[-1]
 
 
 @pytest.mark.slow

@@ -24,19 +24,19 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel, ElectraForPreTraining
+from transformers import AutoModel, ElectraForPreTraining
 
 import _utils  # noqa: F401  before fastai, because it silences a warning of fastai's
-from _utils.checkpoints import load_checkpoint, save_checkpoint, versions, write_atomically
-from _utils.config import QUICKSTART_GLUE, MyConfig, complete_finetuning
+from _utils.checkpoints import check_writable, load_checkpoint, load_finetuned_checkpoint, save_checkpoint, versions, write_atomically
+from _utils.config import QUICKSTART_GLUE, MyConfig, complete_finetuning, each_once
 from _utils.config_rules import FINETUNE_RULES
-from _utils.encoders import layer_groups, load_pretrained
+from _utils.encoders import config_of, layer_groups, load_pretrained, load_weights
 from _utils.errors import PlainError, print_plain_errors
 from _utils.glue_batches import EncodedRows, finetuning_dataloaders
 from _utils.glue_data import describe, load_task, table_key
 from _utils.glue_metrics import glue_metrics
 from _utils.glue_results import append_score, find_run, read_scores, report, runs_of, score
-from _utils.glue_submission import SUBMISSION, format_predictions, make_zip, rows_of, write_tsv
+from _utils.glue_submission import SUBMISSION, format_predictions, make_zip, read_record, rows_of, write_tsv
 from _utils.glue_tasks import FINETUNED_TASKS, LMTUNERS_SETTINGS, PUBLISHED, TASKS
 from _utils.made_up_glue import write_made_up_glue
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
@@ -133,7 +133,9 @@ c = MyConfig({
 # %%
 if __name__ == "__main__":
     print_plain_errors()
-    c = complete_finetuning(c.override(sys.argv[1:]))
+    c = complete_finetuning(c.override(each_once(sys.argv[1:])))
+    choose_device(c.device)  # which says so if it is not there
+    check_writable("checkpoints/glue", f"test_outputs/{c.group_name}")
     if c.do_finetune:
         pretrained = load_pretrained(c.pretrained_checkpoint, c.size, c.max_length)
         print(f"{c.group_name}: runs {c.start} to {c.end - 1} of {', '.join(c.tasks)}, from {pretrained.name}")
@@ -491,21 +493,16 @@ def save_finetuned(path, model, hf_tokenizer, row):
 
 def load_finetuned(path):
     """(model, hf_tokenizer, row of the table) of a finetuned checkpoint. PlainError if it is none."""
-    if not Path(path).is_file():
-        raise PlainError(f"there is no finetuned checkpoint {str(path)!r}: give one of {GLUE_FOLDER}/*.pth, or make it with "
-                         "python finetune.py.")
-    checkpoint = load_checkpoint(path)
-    if not isinstance(checkpoint, dict) or not {"encoder_config", "run", "tokenizer"} <= set(checkpoint):
-        raise PlainError(f"{str(path)!r} is no checkpoint that finetune.py wrote: see checkpoints/glue/.")
-    row, config = checkpoint["run"], AutoConfig.for_model(**checkpoint["encoder_config"])
+    checkpoint = load_finetuned_checkpoint(path)
+    row, config = checkpoint["run"], config_of(checkpoint, "encoder", path)
     if row["settings"]["wsc_trick"]:
         model = SchemaPredictor(ElectraForPreTraining(config))
     else:
-        encoder = AutoModel.from_config(config)
+        encoder = AutoModel.from_config(config, trust_remote_code=False)
         if not any("pooler." in name for name in checkpoint["model"]):
             encoder.pooler = None  # BERT and ALBERT of our pretraining have none
         model = SentencePredictor(encoder, config.hidden_size, len(TASKS[row["task"]].labels) or 1)
-    model.load_state_dict(checkpoint["model"])
+    load_weights(model, checkpoint["model"], path)
     return model.eval(), tokenizer_from_json(checkpoint["tokenizer"], checkpoint["pad_token"]), row
 
 
@@ -680,7 +677,7 @@ def complete_submission(folder, made_by, majority_for_missing=False, rows=None):
     """
     record, archive = (folder.with_name(folder.name + kind) for kind in (".json", ".zip"))
     archive.unlink(missing_ok=True)  # of an earlier state of the folder
-    earlier = json.loads(record.read_text()) if record.exists() else {}
+    earlier = read_record(record)
     by_no_model = [name for name, words in earlier.items() if words.startswith(NO_MODEL) and name not in made_by]
     for name in by_no_model:
         (folder / name).unlink(missing_ok=True)

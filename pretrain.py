@@ -30,8 +30,8 @@ import _utils  # noqa: F401  before fastai, because it silences a warning of fas
 from fastai.callback.core import Callback
 
 from _utils.batches import pretraining_dataloaders
-from _utils.checkpoints import checkpoint_path, save_pretrained
-from _utils.config import MyConfig, complete
+from _utils.checkpoints import check_writable, checkpoint_path, save_pretrained
+from _utils.config import MyConfig, complete, each_once
 from _utils.config_rules import is_pair
 from _utils.dropout import make_dropout_cheap
 from _utils.encoders import load_pair
@@ -44,7 +44,7 @@ from _utils.processes import Processes
 from _utils.recipes import RECIPES
 from _utils.resume import SavedState, StopSignals, check_same_data, check_same_run, find_state
 from _utils.run_logging import NoLog, RunLog, only_one, set_aside
-from _utils.text_sources import load_documents
+from _utils.text_sources import check_sources, load_documents
 from _utils.training import (Milestones, PretrainingLearner, Progress, Schedule, choose_device, choose_micro_batch, choose_precision,
                              compile_networks, describe, set_seed)
 from _utils.uploads import Uploads
@@ -165,7 +165,7 @@ c = MyConfig({
 # %%
 if __name__ == "__main__":
     print_plain_errors()
-    c = complete(c.override(sys.argv[1:]))
+    c = complete(c.override(each_once(sys.argv[1:])))
     print(f"{c.size}, objective {c.objective}: {c.steps:,} steps of {c.bs} x {c.max_length} tokens on {', '.join(c.datas)}, seed {c.seed}, "
           f"{c.masking} masking, " + ("going on from " if is_pair(c.initial_weights) else "initial weights ") + c.initial_weights)
 
@@ -727,10 +727,14 @@ def train(c, processes):
     run_name, folder = f"{c.base_run_name}_{c.seed}", Path("checkpoints/pretrain")
 
     # What cannot be is told before the long work.
+    check_writable("datasets", folder / run_name)
+    check_sources(c.datas)
     state = find_state(folder / run_name) if c.resume else None
     if state:
         check_same_run(state, c.as_data(), folder / run_name)
     pair = load_pair(c.initial_weights, c.size, c.max_length, c.tying) if is_pair(c.initial_weights) else None
+    if pair is None and isinstance(c.vocab, str):
+        load_tokenizer(c.vocab)
     if pair is None:
         check_networks(RECIPES[c.size], c.objective, (c.generator, c.discriminator), c.tying, c.max_length)
     with processes.main_first():

@@ -5,6 +5,7 @@ import numpy as np
 import torch
 from fastai.data.core import TfmdDL
 
+from _utils.errors import PlainError
 from _utils.hugdatafast_compat import HF_Datasets
 
 
@@ -72,8 +73,12 @@ class PretrainingDatasets(HF_Datasets):
 def pretraining_dataloaders(splits, hf_tokenizer, bs, steps, max_length, seed, num_workers=0):
     """DataLoaders of `steps` shuffled batches of the first split and of the others in order, on the CPU.
 
-    splits: {name: examples}, 'train' first; one without examples is left out.
+    splits: {name: examples}, 'train' first; one without examples is left out.   Raises PlainError for fewer than a batch of the first.
     """
+    n = len(next(iter(splits.values())))
+    if n < bs:
+        raise PlainError(f"the text makes only {n:,} examples of {max_length} wordpieces to train on, fewer than a batch (bs={bs}): "
+                         "give more text, or lower bs or max_length.")
     data = PretrainingDatasets({name: examples for name, examples in splits.items() if len(examples)}, cols=["input_ids", "sentA_length"],
                                hf_toker=hf_tokenizer, n_inp=2)
     return data.dataloaders(bs=bs, n=bs * steps, max_length=max_length, seed=seed, num_workers=num_workers, device="cpu")

@@ -9,9 +9,11 @@ from pathlib import Path
 import torch
 
 from _utils.errors import PlainError, first_line
+from _utils.glue_tasks import TASKS
 
 MILESTONES = (6.25, 12.5, 25., 50., 100.)  # percent of the steps at which pretraining is saved
-PRETRAINING_KEYS = {"model", "generator_config", "tokenizer", "config"}
+PRETRAINING_KEYS = {"model": dict, "generator_config": dict, "tokenizer": str, "config": dict}
+FINETUNING_KEYS = {"model": dict, "encoder_config": dict, "tokenizer": str, "run": dict}
 
 
 def milestone_steps(steps):
@@ -79,10 +81,26 @@ def find_checkpoint(name, folder="checkpoints/pretrain"):
 def load_pretraining_checkpoint(path):
     """The dictionary of a checkpoint that pretrain.py wrote, as `load_checkpoint`. PlainError for one of another kind."""
     checkpoint = load_checkpoint(path)
-    if not isinstance(checkpoint, dict) or not PRETRAINING_KEYS <= set(checkpoint):
+    if not has_keys(checkpoint, PRETRAINING_KEYS):
         raise PlainError(f"{str(path)!r} is no checkpoint that pretrain.py wrote: take one of those in checkpoints/pretrain/, or make a "
                          "transformers folder of it with python -m _utils.export_hf or python -m _utils.convert_tf.")
     return checkpoint
+
+
+def load_finetuned_checkpoint(path, folder="checkpoints/glue"):
+    """The same for one that finetune.py wrote."""
+    if not Path(path).is_file():
+        raise PlainError(f"there is no finetuned checkpoint {str(path)!r}: give one of {folder}/*.pth, or make it with python finetune.py.")
+    checkpoint = load_checkpoint(path)
+    if not has_keys(checkpoint, FINETUNING_KEYS) or checkpoint["run"].get("task") not in TASKS \
+            or not has_keys(checkpoint["run"].get("settings"), {"wsc_trick": bool, "max_length": int}):
+        raise PlainError(f"{str(path)!r} is no checkpoint that finetune.py wrote: see {folder}/.")
+    return checkpoint
+
+
+def has_keys(content, kinds):
+    """Whether this is a dictionary with these keys, {key: type of its value}."""
+    return isinstance(content, dict) and all(isinstance(content.get(key), kind) for key, kind in kinds.items())
 
 
 class _Inert:
@@ -97,24 +115,41 @@ def load_checkpoint(path):
     if not os.path.isfile(path):
         raise PlainError(f"there is no checkpoint {str(path)!r}: see the names in {str(Path(path).parent)!r}, or make one with "
                          "python pretrain.py.")
+    _check_sums(path)
     try:
-        _check_sums(path)
         with torch.serialization.safe_globals([(_Inert, "fastcore.foundation.L")]):
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:  # whose text speaks to programmers
         raise PlainError(f"the checkpoint {str(path)!r} cannot be read: it is damaged or not one of this project's, or holds more than "
                          "data; use another.") from None
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
         raise PlainError(f"the checkpoint {str(path)!r} cannot be read ({first_line(error)}): it is damaged or not one of "
                          "this project's; use another.") from error
 
 
 def _check_sums(path):
-    """ValueError if a part of the file is not what was written: torch.load does not compare a zip archive's check sums, zipfile does."""
-    if zipfile.is_zipfile(path):
+    """PlainError for changed bytes in a checkpoint, which is a zip file whose check sums torch.load does not compare."""
+    if not zipfile.is_zipfile(path):
+        return  # an older one of electra_pytorch, or no checkpoint at all
+    try:
         with zipfile.ZipFile(path) as archive:
-            if damaged := archive.testzip():
-                raise ValueError(f"the check sum of {damaged} is wrong")
+            damaged = archive.testzip()
+    except (zipfile.BadZipFile, OSError, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
+        damaged = first_line(error)
+    if damaged:
+        raise PlainError(f"the checkpoint {str(path)!r} is damaged ({damaged} is not what was written), so it cannot be read: use "
+                         "another, or copy it again.")
+
+
+def check_writable(*folders):
+    """PlainError if something cannot be written into a folder, which need not be there yet."""
+    for folder in map(Path, folders):
+        there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        if not there.is_dir():
+            raise PlainError(f"the results belong into the folder {str(folder)!r}, and {str(there)!r} is a file: move it away.")
+        if not os.access(there, os.W_OK | os.X_OK):
+            raise PlainError(f"the results belong into the folder {str(folder)!r}, and nothing can be written there: start in another "
+                             "folder.")
 
 
 def versions():

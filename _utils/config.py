@@ -35,11 +35,11 @@ class MyConfig(dict):
         if rule is None:
             near = difflib.get_close_matches(str(key), self._rules, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
-            raise PlainError(f"unknown key {key!r} (value {value!r}): {hint}the keys are {', '.join(self._rules)}.")
+            raise PlainError(f"unknown key {key!r:.100} (value {value!r:.200}): {hint}the keys are {', '.join(self._rules)}.")
         try:
             value = rule.convert(value)
         except ValueError:
-            raise PlainError(f"{key}={value!r} cannot be: {key} takes {rule.describe()}.") from None
+            raise PlainError(f"{key}={value!r:.200} cannot be: {key} takes {rule.describe()}.") from None
         super().__setitem__(key, value)
 
     def update(self, *args, **kwargs):
@@ -68,17 +68,28 @@ class MyConfig(dict):
     def override(self, arguments):
         """A copy with `key=value` strings applied, as they stand on the command line.
 
-        A value is a Python literal; what is not one is a string; keys that take a list also take `a,b`.
+        A value is a Python literal; what is not one is a string; keys that take a list also take `a,b`. Of a key that comes twice
+        the last counts (`each_once` forbids it).
         Raises PlainError as the constructor does, and for an argument without '='.
         """
         values = {}
         for argument in arguments:
             key, equals, text = argument.partition("=")
             if not equals:
-                raise PlainError(f"{argument!r} is not of the form key=value: the keys are {', '.join(self._rules)}; each is explained in "
-                                 "the first cell of the notebook and the script.")
+                raise PlainError(f"{argument!r:.200} is not of the form key=value: the keys are {', '.join(self._rules)}; each "
+                                 "is explained in the first cell of the notebook and the script.")
             values[key] = _parse(text, self._rules.get(key))
         return self.copy_with(values, overridden=values)
+
+
+def each_once(arguments):
+    """The arguments of a command line as they are; PlainError for a key that is given twice with different values."""
+    given = {}
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if equals and given.setdefault(key, value) != value:
+            raise PlainError(f"{key} is given twice, as {key}={given[key]} and {argument}: leave one of them out.")
+    return arguments
 
 
 def _parse(text, rule):

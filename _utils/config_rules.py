@@ -1,4 +1,5 @@
 """Which values each key of a configuration takes; what a key means stands beside it in the first cell of the notebook."""
+import codecs
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,15 +53,21 @@ class Rule:
 _TYPE_WORDS = {bool: "True or False", int: "a whole number", float: "a number", str: "a string", list: "a list of strings"}
 
 
-def _count(minimum=1, optional=False):
-    return Rule((int,), optional=optional, test=lambda n: n >= minimum, says=f"a whole number of at least {minimum}")
+MOST = 1_000_000_000  # of anything that is counted
+LAST_SEED = 2 ** 63 - 1
+
+
+def count(minimum=1, optional=False, maximum=MOST):
+    """The rule of a whole number."""
+    return Rule((int,), optional=optional, test=lambda n: minimum <= n <= maximum, says=f"a whole number from {minimum} to {maximum:,}")
 
 
 def _smoothing():
     return Rule((bool, float), test=lambda v: isinstance(v, bool) or 0 <= v < 1, says="True, False or a number in [0, 1)")
 
 
-def _choice(*choices):
+def choice(*choices):
+    """The rule of a value out of some."""
     return Rule(choices=choices)
 
 
@@ -68,18 +75,26 @@ def _is_device(value):
     return value == "cpu" or value == "cuda" or (value.startswith("cuda:") and value[5:].isdigit())
 
 
-def _is_count(value, minimum=0):
-    return type(value) is int and value >= minimum
+def _is_encoding(value):
+    try:
+        codecs.lookup(value)
+        return "".encode(value) is not None  # LookupError for a codec of something else, such as base64
+    except (LookupError, ValueError):
+        return False
+
+
+def is_count(value, minimum=0, maximum=MOST):
+    return type(value) is int and minimum <= value <= maximum
 
 
 def _are_runs(value):
     """Whether this names finished runs: a number, or a list of them for an ensemble."""
-    return _is_count(value) or (isinstance(value, list) and bool(value) and all(map(_is_count, value)))
+    return is_count(value) or (isinstance(value, list) and bool(value) and all(map(is_count, value)))
 
 
 def _are_overrides(value):
     """Whether this is {task: {"lr": number, "epochs": count, "bs": count, "rows": count}}, each of the four where given."""
-    tests = {"lr": _is_positive, **dict.fromkeys(("epochs", "bs", "rows"), partial(_is_count, minimum=1))}
+    tests = {"lr": _is_positive, **dict.fromkeys(("epochs", "bs", "rows"), partial(is_count, minimum=1))}
     return set(value) <= set(FINETUNED_TASKS) and all(
         isinstance(given, dict) and set(given) <= set(tests) and all(tests[key](given[key]) for key in given)
         for given in value.values())
@@ -91,16 +106,21 @@ def _is_positive(value):
 
 _NETWORK = Rule((dict, str), optional=True, test=lambda v: "model_type" in v if isinstance(v, dict) else bool(v),
                 says="a dictionary with model_type, a folder with a config.json, or a hub id")
-_DEVICE = Rule((str,), optional=True, test=_is_device, says="'cpu', 'cuda' or 'cuda:N'")
+DEVICE = Rule((str,), optional=True, test=_is_device, says="'cpu', 'cuda' or 'cuda:N'")
 _SCHEDULES = ("original_linear", "separate_linear", "one_cycle", "adjusted_one_cycle")
-_LOGGER = _choice("tensorboard", "neptune", "wandb", None)
-_PRECISION = _choice(None, "bf16", "fp16", "fp32")
+_LOGGER = choice("tensorboard", "neptune", "wandb", None)
+_PRECISION = choice(None, "bf16", "fp16", "fp32")
 _LENGTH = Rule((int,), optional=True, test=lambda n: 8 <= n <= 512, says="a whole number from 8 to 512")
 
 
 def _name(optional=False):
-    return Rule((str,), optional=optional, test=lambda v: bool(v) and not set(v) & set('/\\:*?"<>|') and not v.startswith("."),
-                says="a name without / \\ : * ? \" < > | that does not start with a dot")
+    return Rule((str,), optional=optional, test=_is_name,
+                says="a name of at most 100 characters without / \\ : * ? \" < > | that does not start with a dot")
+
+
+def _is_name(value):
+    """Whether a file may be called so, with an ending, and stays in its folder."""
+    return 0 < len(value.encode()) <= 100 and value.isprintable() and not set(value) & set('/\\:*?"<>|') and not value.startswith(".")
 
 
 FRESH_WEIGHTS = ("huggingface", "official")
@@ -115,47 +135,47 @@ def is_pair(initial_weights):
 # Keys and rules of Pretrain.ipynb, in the order of its first cell.
 PRETRAIN_RULES = {
     "quickstart": Rule((bool,)),
-    "device": _DEVICE,
+    "device": DEVICE,
     "base_run_name": _name(),
-    "seed": _count(0, optional=True),
+    "seed": count(0, optional=True, maximum=LAST_SEED),
     "adam_bias_correction": Rule((bool,)),
-    "schedule": _choice(None, *_SCHEDULES),
-    "optimizer": _choice(None, "adam", "lamb"),
-    "sampling": _choice("fp32_gumbel", "fp16_gumbel", "multinomial"),
+    "schedule": choice(None, *_SCHEDULES),
+    "optimizer": choice(None, "adam", "lamb"),
+    "sampling": choice("fp32_gumbel", "fp16_gumbel", "multinomial"),
     "temperature": Rule((float,), test=_is_positive, says="a number above 0"),
     "disallow_correct": Rule((bool,)),
-    "masking": _choice("bernoulli", "official"),
-    "electra_mask_style": _choice(None, True, False, "always"),
+    "masking": choice("bernoulli", "official"),
+    "electra_mask_style": choice(None, True, False, "always"),
     "gen_smooth_label": _smoothing(),
     "disc_smooth_label": _smoothing(),
-    "size": _choice(*RECIPES),
-    "objective": _choice(None, "electra", "mlm"),
+    "size": choice(*RECIPES),
+    "objective": choice(None, "electra", "mlm"),
     "generator": _NETWORK,
     "discriminator": _NETWORK,
-    "tying": _choice(None, "embeddings", "embeddings+projection", "embeddings+encoder"),
+    "tying": choice(None, "embeddings", "embeddings+projection", "embeddings+encoder"),
     "initial_weights": Rule((str,), test=lambda v: v in FRESH_WEIGHTS or is_pair(v), says="'huggingface', 'official', a checkpoint (.pth), "
                             "a folder with generator/ and discriminator/, or the hub id of a discriminator"),
     "datas": Rule((list,), test=lambda v: bool(v) and all(isinstance(x, str) and x for x in v),
                   says="a list of corpus names or paths"),
-    "encoding": Rule((str,)),
+    "encoding": Rule((str,), test=_is_encoding, says="an encoding that Python knows, such as utf-8, latin-1 or utf-16"),
     "one_document_per_file": Rule((bool,)),
-    "examples": _choice("electra", "line_pairs"),
-    "clean": _choice(None, True, False),
+    "examples": choice("electra", "line_pairs"),
+    "clean": choice(None, True, False),
     "vocab": Rule((str, int), test=lambda v: bool(v) if isinstance(v, str) else v >= 200,
                   says="a hub tokenizer, the path of a vocab.txt, or a number of words of at least 200"),
     "precision": _PRECISION,
-    "micro_batch": _count(1, optional=True),
+    "micro_batch": count(1, optional=True),
     "compile": Rule((bool,)),
     "logger": _LOGGER,
     "upload_to": Rule((str, Callable), optional=True, test=lambda v: v != "",
                       says="a folder, an fsspec address, or a function of a path"),
-    "num_workers": _count(0),
+    "num_workers": count(0),
     "resume": Rule((bool,)),
     "save_minutes": Rule((float,), test=lambda v: v >= 0, says="a number of minutes, 0 or more"),
-    "steps": _count(1, optional=True),
-    "bs": _count(1, optional=True),
+    "steps": count(1, optional=True),
+    "bs": count(1, optional=True),
     "lr": Rule((float,), optional=True, test=_is_positive, says="a number above 0"),
-    "warmup_steps": _count(0, optional=True),
+    "warmup_steps": count(0, optional=True),
     "max_length": _LENGTH,
     "mask_prob": Rule((float,), optional=True, test=lambda v: 0 < v < 1, says="a number between 0 and 1"),
 }
@@ -163,22 +183,22 @@ PRETRAIN_RULES = {
 # Keys and rules of Finetune_GLUE.ipynb, in the order of its first cell.
 FINETUNE_RULES = {
     "quickstart": Rule((bool,)),
-    "device": _DEVICE,
-    "start": _count(0),
-    "end": _count(1),
+    "device": DEVICE,
+    "start": count(0),
+    "end": count(1),
     "tasks": Rule((list,), test=lambda v: bool(v) and len(set(v)) == len(v) and set(v) <= set(FINETUNED_TASKS),
                   says=f"a list of different tasks out of {', '.join(FINETUNED_TASKS)}"),
     "pretrained_checkpoint": Rule((str,), optional=True, test=bool,
                                   says="the name of a checkpoint of pretrain.py, a path, or a model on the hub"),
-    "seeds": Rule((list,), items=int, optional=True, test=lambda v: bool(v) and all(map(_is_count, v)),
+    "seeds": Rule((list,), items=int, optional=True, test=lambda v: bool(v) and all(is_count(seed, maximum=LAST_SEED) for seed in v),
                   says="a list of whole numbers, one for each run"),
     "weight_decay": Rule((float,), test=lambda v: 0 <= v < 1, says="a number in [0, 1)"),
     "adam_bias_correction": Rule((bool,)),
     "xavier_reinited_outlayer": Rule((bool,)),
-    "schedule": _choice(*_SCHEDULES),
+    "schedule": choice(*_SCHEDULES),
     "original_lr_layer_decays": Rule((bool,)),
     "double_unordered": Rule((bool,)),
-    "protocol": _choice(None, "lmtuners"),
+    "protocol": choice(None, "lmtuners"),
     "start_from_mnli": Rule((bool, str), test=lambda v: v != "", says="True, False or the name of a group"),
     "task_overrides": Rule((dict,), test=_are_overrides, says="{task: {'lr': number, 'epochs': count, 'bs': count, 'rows': count}}, "
                            f"each of the four where wanted, for tasks out of {', '.join(FINETUNED_TASKS)}"),
@@ -188,13 +208,13 @@ FINETUNE_RULES = {
                                                    and all(map(_are_runs, v.values()))),
                    says="a run, a list of runs, or {task: a run or a list of runs}"),
     "majority_for_missing": Rule((bool,)),
-    "size": _choice(*RECIPES),
+    "size": choice(*RECIPES),
     "max_length": _LENGTH,
     "wsc_trick": Rule((bool,)),
     "glue_dir": Rule((str,), optional=True, test=bool, says="the folder of a GLUE download"),
     "wsc_dir": Rule((str,), optional=True, test=bool, says="the folder with train.jsonl and val.jsonl of WSC"),
     "precision": _PRECISION,
-    "num_workers": _count(0),
+    "num_workers": count(0),
     "logger": _LOGGER,
     "group_name": _name(optional=True),
 }

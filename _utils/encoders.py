@@ -80,14 +80,28 @@ def network_of(checkpoint, part, path):
 
     path: for the PlainError about weights that do not fit.
     """
-    network = build_network(part, AutoConfig.for_model(**checkpoint[f"{part}_config"]))
+    network = build_network(part, config_of(checkpoint, part, path))
     weights = {key.removeprefix(f"{part}."): value for key, value in checkpoint["model"].items() if key.startswith(f"{part}.")}
+    load_weights(network, weights, path)
+    return network
+
+
+def config_of(checkpoint, part, path):
+    """The transformers configuration of the 'generator', 'discriminator' or finetuned 'encoder' of a checkpoint; path: for PlainError."""
+    try:
+        return AutoConfig.for_model(**checkpoint[f"{part}_config"])
+    except Exception as error:  # of many kinds, from the families' checks
+        raise PlainError(f"the configuration of the {part} in {str(path)!r} cannot be read ({first_line(error)}): use another "
+                         "checkpoint.") from None
+
+
+def load_weights(network, weights, path):
+    """Give a network the weights of a checkpoint; path: for the PlainError where they do not fit."""
     try:
         network.load_state_dict(weights)
     except RuntimeError as error:
         raise PlainError(f"the weights in {str(path)!r} do not fit its own configuration ({first_line(error)}): "
                          "use another checkpoint.") from None
-    return network
 
 
 @contextlib.contextmanager
@@ -108,7 +122,7 @@ def _from_transformers(name):
         raise PlainError(f"there is no folder {name!r}: give that of a transformers model, a hub id, or a checkpoint of pretrain.py.")
     place = "folder" if os.path.isdir(name) else "hub"
     try:
-        config = AutoConfig.from_pretrained(name)
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)  # True would run what strangers wrote; None asks the user
     except Exception as error:  # a dozen kinds, from the hub and from the files; the way out is the same
         raise PlainError(f"the model {name!r} could not be loaded from the {place} ({first_line(error)}): give a hub id, a transformers "
                          "folder or a checkpoint in checkpoints/pretrain/, or try python finetune.py quickstart=True.") from error
@@ -121,8 +135,9 @@ def _from_transformers(name):
     try:
         # Weights may be stored in half precision; Adam's small steps would be lost in it.
         with quiet_transformers():
-            (model, found), hf_tokenizer = (kind.from_pretrained(name, dtype=torch.float32, output_loading_info=True),
-                                            AutoTokenizer.from_pretrained(name))
+            (model, found), hf_tokenizer = (kind.from_pretrained(name, dtype=torch.float32, output_loading_info=True,
+                                                                 trust_remote_code=False),
+                                            AutoTokenizer.from_pretrained(name, trust_remote_code=False))
     except Exception as error:
         raise PlainError(f"the model {name!r} could not be loaded from the {place} ({first_line(error)}): it lacks weights or a "
                          "tokenizer, so fetch it again or choose another.") from error
@@ -172,8 +187,8 @@ def _part_of_pair(name, part):
         raise PlainError(f"initial_weights={name!r} has no folder {part}/: give {way_out}.")
     try:
         with quiet_transformers():
-            kind = network_class(part, AutoConfig.from_pretrained(place).model_type)
-            network, found = kind.from_pretrained(place, dtype=torch.float32, output_loading_info=True)
+            kind = network_class(part, AutoConfig.from_pretrained(place, trust_remote_code=False).model_type)
+            network, found = kind.from_pretrained(place, dtype=torch.float32, output_loading_info=True, trust_remote_code=False)
     except Exception as error:  # a dozen kinds, from the hub and from the files; the way out is the same
         raise PlainError(f"the {part} {place!r} could not be loaded ({first_line(error)}): give as initial_weights a checkpoint, a folder "
                          "with generator/ and discriminator/, or a hub id such as google/electra-small-discriminator.") from error

@@ -22,7 +22,7 @@ import torch
 import transformers
 from transformers import ElectraForSequenceClassification
 
-from _utils.checkpoints import PRETRAINING_KEYS, find_checkpoint, load_checkpoint
+from _utils.checkpoints import PRETRAINING_KEYS, find_checkpoint, has_keys, load_checkpoint
 from _utils.encoders import network_of
 from _utils.errors import PlainError, print_plain_errors
 from _utils.glue_tasks import TASKS
@@ -235,7 +235,7 @@ def export(checkpoint, path, folder, vocab=None):
         checkpoint, keys = {"model": checkpoint}, {"model"}
     is_theirs = "model" in keys and "tokenizer" not in keys and any(name.startswith("generator.electra.") for name in checkpoint["model"])
     is_finetuned = {"encoder_config", "run", "tokenizer"} <= keys
-    if not (is_theirs or is_finetuned or PRETRAINING_KEYS <= keys):
+    if not (is_theirs or is_finetuned or has_keys(checkpoint, PRETRAINING_KEYS)):
         raise PlainError(f"{str(path)!r} is a checkpoint of another program: export_hf takes those of pretrain.py, finetune.py and "
                          "electra_pytorch.")
     if vocab is not None and not is_theirs:

@@ -40,8 +40,13 @@ def without_widgets(notebook):
     return notebook
 
 
-def main(check, run):
+def main(arguments):
+    if unknown := set(arguments) - {"--check", "--execute"}:
+        raise PlainError(f"{unknown.pop()!r} is no option of export_notebooks: it takes --check and --execute.")
+    check, run = "--check" in arguments, "--execute" in arguments
     for notebook, script in SCRIPTS.items():
+        if not Path(notebook).is_file():
+            raise PlainError(f"there is no {notebook} in this folder: start in the repository's.")
         if run:
             execute(notebook)
         text = export(notebook)
@@ -53,4 +58,4 @@ def main(check, run):
 
 if __name__ == "__main__":
     print_plain_errors()
-    main(check="--check" in sys.argv[1:], run="--execute" in sys.argv[1:])
+    main(sys.argv[1:])

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pandas
 
+from _utils.checkpoints import has_keys
 from _utils.errors import PlainError, print_plain_errors
 from _utils.glue_tasks import AVERAGED_TASKS, FINETUNED_TASKS, PUBLISHED, PUBLISHED_SEEDS, TASKS
 
 SCORES = Path("checkpoints/glue/scores.jsonl")
-_FIELDS = {"group", "task", "run", "seed", "scores", "settings", "train_rows", "made_up"}
+_FIELDS = {"group": str, "task": str, "run": int, "seed": int, "scores": dict, "settings": dict, "train_rows": int, "made_up": bool}
 
 
 def read_scores(path=SCORES):
@@ -31,10 +32,16 @@ def read_scores(path=SCORES):
             if line and not line.startswith("{"):
                 raise PlainError(f"{path}, line {number} is no row of the table of runs: delete that line.") from None
             continue
-        if not isinstance(row, dict) or not _FIELDS <= set(row) or row["task"] not in TASKS:
+        if not has_keys(row, _FIELDS) or row["task"] not in TASKS or not _are_scores(row["scores"]):
             raise PlainError(f"{path}, line {number} is no row of the table of runs: delete that line.")
         latest[row["group"], row["task"], row["run"]] = row
     return list(latest.values())
+
+
+def _are_scores(scores):
+    """Whether this is {split: {metric: number}} with at least one of each."""
+    are_numbers = lambda measured: all(isinstance(value, int | float) for value in measured.values())
+    return bool(scores) and all(isinstance(measured, dict) and measured and are_numbers(measured) for measured in scores.values())
 
 
 def append_score(row, path=SCORES):

@@ -3,6 +3,7 @@
 `python -m _utils.glue_submission ZIP_OR_FOLDER [GLUE_DIR]` checks a zip, or checks a folder and zips it; against the official numbers
 of rows, or those of the test sets in a GLUE folder.
 """
+import json
 import math
 import sys
 import zipfile
@@ -99,6 +100,17 @@ def _read(path):
         raise PlainError(f"there is no {path}: give a zip or a folder below test_outputs/.") from None
     except (zipfile.BadZipFile, OSError) as error:
         raise PlainError(f"{path} is no zip that can be read ({error}): make it again.") from None
+
+
+def read_record(path):
+    """{file of a submission: what made it in words} of the record beside a folder; {} where there is none that can be read."""
+    try:
+        made_by = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    if not isinstance(made_by, dict):
+        return {}
+    return {name: words for name, words in made_by.items() if name in SUBMISSION and isinstance(words, str)}
 
 
 def make_zip(folder, rows=None):

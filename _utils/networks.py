@@ -37,11 +37,18 @@ def build_network(part, config):
     config.num_labels = 2
     kind = network_class(part, config.model_type)
     try:
-        network = kind(config) if kind is ElectraForPreTraining else kind.from_config(config)
+        network = kind(config) if kind is ElectraForPreTraining else kind.from_config(config, trust_remote_code=False)
+        _check_heads(config)
         return network.float()  # a configuration from elsewhere may ask for half precision
     except Exception as error:  # of many kinds: what the families check
         raise PlainError(f"no {part} can be made of this {config.model_type} configuration ({first_line(error)}): choose another family "
                          "or other sizes.") from error
+
+
+def _check_heads(config):
+    """ValueError for heads that do not divide the width, which some families notice in the first step only."""
+    if getattr(config, "head_dim", None) is None and config.hidden_size % config.num_attention_heads:
+        raise ValueError(f"its hidden size ({config.hidden_size}) is not a multiple of its attention heads ({config.num_attention_heads})")
 
 
 def read_config(given, vocab_size, pad_token_id):
@@ -54,7 +61,7 @@ def read_config(given, vocab_size, pad_token_id):
         if isinstance(given, dict):
             _check_keys(given)
             return AutoConfig.for_model(**{**given, "vocab_size": vocab_size or ANY_SIZE, "pad_token_id": pad_token_id})
-        config = AutoConfig.from_pretrained(given)
+        config = AutoConfig.from_pretrained(given, trust_remote_code=False)
     except PlainError:
         raise
     except Exception as error:  # of many kinds, from the hub and from the families' checks

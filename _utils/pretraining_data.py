@@ -12,7 +12,7 @@ import tokenizers
 import xxhash
 
 from _utils.errors import PlainError
-from _utils.text_sources import HUB_CORPORA
+from _utils.text_sources import HUB_CORPORA, open_prepared
 
 # Examples do not depend on the number of processes: each block of documents has random numbers of its own.
 BLOCK = 1000
@@ -191,14 +191,14 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
 def _finished(target):
     """The examples that an earlier run left under this name, by however many processes; None if they are not complete."""
     if target.exists():
-        return datasets.Dataset.from_file(str(target))
+        return open_prepared(target)
     shards = sorted(target.parent.glob(f"{target.stem}_*_of_*{target.suffix}"))
     by_run = {}
     for shard in shards:
         by_run.setdefault(shard.stem.rsplit("_", 1)[1], []).append(shard)
     for n_processes, files in by_run.items():
         if len(files) == int(n_processes):
-            return datasets.concatenate_datasets([datasets.Dataset.from_file(str(file)) for file in files])
+            return datasets.concatenate_datasets([open_prepared(file) for file in files])
     return None
 
 

@@ -158,5 +158,12 @@ def set_aside(run_name, folder):
 
 
 def read_metrics(path, split):
-    """The rows of one split in a metrics.jsonl, as a list of dictionaries."""
-    return [row for row in map(json.loads, open(path)) if row["split"] == split]
+    """The rows of one split in a metrics.jsonl, as a list of dictionaries. PlainError for a line that is none of its rows."""
+    rows = []
+    for number, line in enumerate(Path(path).read_bytes().splitlines(), 1):
+        try:
+            row = json.loads(line)
+            rows += [row] if row["split"] == split else []
+        except (ValueError, TypeError, KeyError):
+            raise PlainError(f"{path}, line {number} is no row of measures: delete that line.") from None
+    return rows

@@ -61,7 +61,23 @@ def load_documents(source, cache_dir, encoding="utf-8", one_document_per_file=Fa
     target = Path(cache_dir) / f"documents_{key}.arrow"
     if not target.exists():
         _write_documents(read(), target, source)
-    return Corpus(source, key, datasets.Dataset.from_file(str(target)))
+    return Corpus(source, key, open_prepared(target))
+
+
+def open_prepared(path):
+    """The Dataset in an Arrow file that an earlier run prepared. PlainError for a damaged one."""
+    try:
+        return datasets.Dataset.from_file(str(path))
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        raise PlainError(f"{path}, which holds prepared text, cannot be read ({first_line(error)}): delete it, and it is made "
+                         "anew.") from error
+
+
+def check_sources(sources):
+    """PlainError for an entry of `datas` that is no name and at whose path no text lies; nothing is read."""
+    for source in sources:
+        if source not in (*HUB_CORPORA, "docs"):
+            find_files(source)
 
 
 def _from_hub(name):

@@ -95,7 +95,7 @@ def check_has_tokenizer(name):
 def _from_pretrained(name):
     check_has_tokenizer(name)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name)
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # a dozen kinds, from the hub and from the files; the way out is the same
         place = "folder" if os.path.isdir(name) else "hub"
         raise PlainError(f"the tokenizer {name!r} could not be loaded from the {place} ({first_line(error)}); give vocab=PATH/vocab.txt, "

@@ -46,9 +46,14 @@ def find_spacy():
 
 
 def load_spacy(name):
-    """A spaCy model; None for None. PlainError if it is not installed."""
+    """A spaCy model of SPACY_MODELS; None for None. PlainError if it is not installed.
+
+    The name may come from a stranger's checkpoint, and a model of spaCy's is code: no other is loaded.
+    """
     if name is None:
         return None
+    if name not in SPACY_MODELS:
+        raise PlainError(f"these WNLI runs name the spaCy model {name!r}, which is none of {', '.join(SPACY_MODELS)}: use other runs.")
     if importlib.util.find_spec(name) is None:
         raise PlainError(f"these WNLI runs were trained with candidates of spaCy's {name}, which is not installed here: "
                          f"python -m spacy download {name}")
@@ -82,7 +87,11 @@ def _hub_rows(split):
 def _file_rows(path):
     if not path.is_file():
         raise PlainError(f"wsc_trick=True needs {path}, which is not there: give wsc_dir=PATH with train.jsonl and val.jsonl.")
-    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1):
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except UnicodeDecodeError as error:
+        raise PlainError(f"{path} is not UTF-8 text (byte {error.start}): fetch the file again.") from None
+    for number, line in enumerate(lines, 1):
         if line.strip():
             try:
                 yield number, json.loads(line)

@@ -13,11 +13,14 @@ import datasets
 import torch
 
 from _utils.batches import pretraining_dataloaders
+from _utils.config_rules import count
+from _utils.errors import PlainError
 from _utils.vocabulary import tokenizer_of_words
 from benchmarks.reference import RowByRowLoader
-from benchmarks.report import describe_machine, parse, write_results
+from benchmarks.report import describe_machine, parse, processes, write_results
 
-DEFAULTS = {"bs": 128, "max_length": 128, "examples": 20_000, "workers": (0, 2), "rounds": 5}
+DEFAULTS = {"bs": 128, "max_length": 128, "examples": 20_000, "workers": [0, 2], "rounds": 5}
+RULES = {"bs": count(), "max_length": count(8), "examples": count(), "workers": processes(0), "rounds": count()}
 
 
 def random_examples(n, max_length, folder):
@@ -43,7 +46,9 @@ def tokens_per_second(batches, n):
 
 
 def main(arguments):
-    given = parse(arguments, DEFAULTS)
+    given = parse(arguments, DEFAULTS, RULES)
+    if given["examples"] < 4 * given["bs"]:
+        raise PlainError(f"examples={given['examples']} are too few for batches of bs={given['bs']}: give at least four batches.")
     hf_tokenizer = tokenizer_of_words(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "word"])
     with tempfile.TemporaryDirectory() as folder:
         examples = random_examples(given["examples"], given["max_length"], folder)

@@ -11,13 +11,15 @@ from statistics import median
 
 import torch
 
+from _utils.config_rules import PRETRAIN_RULES, Rule, count
 from _utils.pretraining_data import BLOCK, ELECTRADataProcessor
 from _utils.text_sources import load_documents
 from _utils.vocabulary import load_tokenizer
-from benchmarks.report import describe_machine, parse, write_results
+from benchmarks.report import describe_machine, parse, processes, write_results
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a process is one thread, here as in the workers
-DEFAULTS = {"datas": "docs", "vocab": 8192, "megabytes": 10, "processes": (1, 2), "rounds": 3}
+DEFAULTS = {"datas": "docs", "vocab": 8192, "megabytes": 10, "processes": [1, 2], "rounds": 3}
+RULES = {"datas": Rule((str,)), "vocab": PRETRAIN_RULES["vocab"], "megabytes": count(), "processes": processes(1), "rounds": count()}
 
 
 def first_megabytes(documents, megabytes):
@@ -49,7 +51,7 @@ def whole(processor, processes):
 
 
 def main(arguments):
-    given = parse(arguments, DEFAULTS)
+    given = parse(arguments, DEFAULTS, RULES)
     corpus = load_documents(given["datas"], "datasets")
     hf_tokenizer = load_tokenizer(given["vocab"], [corpus], "datasets")
     documents, size = first_megabytes(corpus.documents, given["megabytes"])

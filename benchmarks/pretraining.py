@@ -20,6 +20,7 @@ import pretrain
 from _utils.batches import pretraining_dataloaders
 from _utils.compute import flops_per_token
 from _utils.config import complete
+from _utils.config_rules import PRETRAIN_RULES, count
 from _utils.dropout import make_dropout_cheap
 from _utils.recipes import RECIPES
 from _utils.training import DTYPES, PretrainingLearner, choose_device, choose_micro_batch, compile_networks, set_seed
@@ -29,7 +30,8 @@ from benchmarks.reference import OneByOneAdam, ReferenceModel, reference_step
 from benchmarks.report import describe_machine, matrix_rate, parse, peak_bytes, write_results
 
 DEFAULTS = {"size": "small", "bs": None, "max_length": None, "device": None, "micro_batch": None, "compile": False, "rounds": 5, "steps": 3}
-GIVEN_ON = ("bs", "max_length", "micro_batch", "compile")
+GIVEN_ON = ("size", "bs", "max_length", "micro_batch", "compile")  # to pretrain.py's configuration
+RULES = {**{key: PRETRAIN_RULES[key] for key in (*GIVEN_ON, "device")}, "rounds": count(), "steps": count()}
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{i}" for i in range(30517))]
 
 
@@ -143,9 +145,9 @@ def measure(steps, batches, device, rounds, n):
 
 
 def main(arguments):
-    given = parse(arguments, DEFAULTS)
+    given = parse(arguments, DEFAULTS, RULES)
     device = choose_device(given["device"])
-    c = complete(pretrain.c.override([f"size={given['size']}", *(f"{key}={given[key]}" for key in GIVEN_ON if given[key])]))
+    c = complete(pretrain.c.override([f"{key}={given[key]}" for key in GIVEN_ON if given[key]]))
     hf_tokenizer = tokenizer_of_words(WORDS)
     batches = [random_batch(c, device) for _ in range(4)]
     steps, learners = variants(c, hf_tokenizer, device)

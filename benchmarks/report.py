@@ -1,5 +1,4 @@
 """What the benchmarks share: their command line, the machine, memory, and how numbers are written down."""
-import ast
 import json
 import os
 import platform
@@ -10,25 +9,23 @@ from pathlib import Path
 import torch
 
 from _utils.checkpoints import versions
-from _utils.errors import PlainError, print_plain_errors
+from _utils.config import MyConfig, each_once
+from _utils.config_rules import Rule, is_count
+from _utils.errors import print_plain_errors
 
 RESULTS = Path(__file__).parent / "results"
 
 
-def parse(arguments, defaults):
-    """{key: value} of key=value arguments over the defaults. PlainError for an unknown key."""
+def processes(minimum):
+    """The rule of numbers of processes to compare, as 0,2."""
+    return Rule((list,), items=int, test=lambda v: bool(v) and all(is_count(n, minimum, 64) for n in v),
+                says=f"numbers of processes from {minimum} to 64")
+
+
+def parse(arguments, defaults, rules):
+    """MyConfig of key=value arguments over the defaults, which raises PlainError for unknown keys and wrong values."""
     print_plain_errors()
-    values = dict(defaults)
-    for argument in arguments:
-        key, equals, text = argument.partition("=")
-        if not equals or key not in defaults:
-            takes = ", ".join(f"{key}={value}" for key, value in defaults.items())
-            raise PlainError(f"{argument!r} is no setting of this benchmark: it takes {takes}.")
-        try:
-            values[key] = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
-            values[key] = text
-    return values
+    return MyConfig(defaults, rules).override(each_once(arguments))
 
 
 def describe_machine(device):

@@ -1,27 +1,27 @@
 """Bad text and bad vocabularies: one plain sentence that names the culprit, and nothing half made; then through the script."""
+import ast
 import gzip
 import json
 import lzma
-import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pandas
 import pytest
+from bad_inputs import CASES, ENGLISH, JAPANESE, JSON_LINES, LETTERS, QUICK, WORDS, contents, faults, make_good_files, prepare
+from script_server import Scripts
 
 import pretrain
 from _utils.config import complete
+from _utils.encoders import load_pair, load_pretrained
 from _utils.errors import PlainError
-from _utils.vocabulary import SPECIAL_TOKENS
+from _utils.networks import read_config
+from _utils.vocabulary import SPECIAL_TOKENS, load_tokenizer
 
-ENGLISH = "The generator replaces some words of the text.\nThe discriminator finds every replaced word.\n\n"
-JAPANESE = "吾輩は猫である。名前はまだ無い。\nどこで生れたかとんと見当がつかぬ。\n\n"
-JSON_LINES = "".join(json.dumps({"text": f"Document {i} has nothing wrong with it."}) + "\n" for i in range(500))
 PACKED = gzip.compress(ENGLISH.encode())
-LETTERS = [*"abcdefghijklmnopqrstuvwxyz.", *("##" + letter for letter in "abcdefghijklmnopqrstuvwxyz")]
-WORDS = [*SPECIAL_TOKENS, *LETTERS]
 
 
 @pytest.fixture(autouse=True)
@@ -132,26 +132,105 @@ def test_the_same_text_and_vocabulary_without_a_fault_are_taken():
     assert len(hf_tokenizer) == len(WORDS) and len(dls.train_ds) > 10
 
 
-THROUGH_THE_SCRIPT = {
-    "unknown key": (["stpes=100"], ["'stpes'", "did you mean 'steps'?"]),
-    "number for a text": (["datas=bad.jsonl"], ["bad.jsonl, line 501"]),
-    "no vocabulary": (["datas=text.txt", "vocab=words.txt"], ["words.txt", "[MASK]"]),
-    "foreign text": (["datas=japanese.txt", "vocab=vocab.txt"], ["japanese.txt", "not in the vocabulary"]),
-    "unreachable hub": ([], ["'openwebtext'", "python pretrain.py quickstart=True"]),
-}
+@pytest.mark.parametrize("damage", [lambda content: b"", lambda content: content[:100], lambda content: b"x" * len(content)])
+@pytest.mark.parametrize("kind", ["documents", "examples"])
+def test_damaged_prepared_text_is_named(kind, damage):
+    write("text.txt", ENGLISH * 20)
+    load_data("datas=text.txt", "bs=4", "steps=2")
+    [path] = Path("datasets").glob(f"{kind}_*.arrow")
+    path.write_bytes(damage(path.read_bytes()))
+    assert_fails_with_one_sentence(["datas=text.txt", "bs=4"], [str(path), "delete it"])
 
 
-@pytest.mark.parametrize("overrides, named", THROUGH_THE_SCRIPT.values(), ids=THROUGH_THE_SCRIPT)
-def test_the_script_ends_with_that_sentence_alone(repo, overrides, named):
-    write("text.txt", ENGLISH)
-    write("japanese.txt", JAPANESE)
-    write("bad.jsonl", JSON_LINES + '{"text": 5}')
-    write("words.txt", "\n".join(LETTERS))
-    command = [sys.executable, repo / "pretrain.py", *overrides]
-    done = subprocess.run(command, env={**os.environ, "HF_HUB_OFFLINE": "1"}, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 1 and "Traceback" not in done.stderr, done.stderr
-    [sentence] = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert done.stderr.rstrip().endswith(sentence)
-    assert_names(sentence, named)
-    assert not Path("checkpoints").exists()
-    assert_only_whole_documents_are_kept()
+def offer_code(folder):
+    """Make a transformers folder whose configuration, model and tokenizer are code of its own, which makes a folder when it runs."""
+    classes = {"AutoConfig": "trap.Trap", "AutoModel": "trap.Trap", "AutoModelForMaskedLM": "trap.Trap"}
+    write(f"{folder}/config.json", json.dumps({"model_type": "trap", "auto_map": classes}))
+    write(f"{folder}/tokenizer_config.json", json.dumps({
+        "tokenizer_class": "Trap", "auto_map": {"AutoTokenizer": ["trap.Trap", "trap.Trap"]}}))
+    write(f"{folder}/vocab.txt", "\n".join(WORDS))
+    write(f"{folder}/trap.py", f"import os\nos.mkdir({str(Path('trapped').absolute())!r})\nclass Trap: pass\n")
+
+
+@pytest.mark.parametrize("load", [
+    lambda: load_pretrained("offer", "tiny", 32),
+    lambda: load_pair("pair", "tiny", 32),
+    lambda: read_config("offer", None, 0),
+    lambda: load_tokenizer("offer"),
+], ids=["encoder", "pair", "configuration", "tokenizer"])
+def test_code_that_comes_with_a_model_is_not_run_even_by_a_user_who_says_yes(load, monkeypatch):
+    for folder in ("offer", "pair/generator", "pair/discriminator"):
+        Path(folder).mkdir(parents=True)
+        offer_code(folder)
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    with pytest.raises(PlainError):
+        load()
+    assert not Path("trapped").exists()
+
+
+def test_pickles_are_read_as_data_alone(repo):
+    """Every torch.load says weights_only=True, and nothing says trust_remote_code=True."""
+    paths = [*repo.glob("*.py"), *(path for folder in ("_utils", "benchmarks", "tests") for path in repo.glob(f"{folder}/*.py"))]
+    calls = [call for path in paths for call in ast.walk(ast.parse(path.read_text())) if isinstance(call, ast.Call)]
+    is_true = lambda call, name: any(keyword.arg == name and getattr(keyword.value, "value", None) is True for keyword in call.keywords)
+    loads = [call for call in calls if ast.unparse(call.func) == "torch.load"]
+    assert loads and all(is_true(call, "weights_only") for call in loads)
+    assert not any(is_true(call, "trust_remote_code") for call in calls)
+
+
+@pytest.fixture(scope="module")
+def scripts():
+    scripts = Scripts()
+    yield scripts
+    scripts.close()
+
+
+@pytest.fixture(scope="module")
+def good(fresh_checkpoint, tmp_path_factory):
+    """A folder of what the commands take."""
+    folder = tmp_path_factory.mktemp("good")
+    make_good_files(folder, fresh_checkpoint)
+    return folder
+
+
+@pytest.fixture
+def run_case(scripts, good, tmp_path):
+    """`run_case(name)`: (how the command of a case ended, what is wrong with that)."""
+    def run_case(name):
+        case, folder = CASES[name], tmp_path / "case"
+        shutil.rmtree(folder, ignore_errors=True)
+        prepare(case, good, folder)
+        before = contents(folder)
+        done = scripts.run(case.command, case.arguments, folder)
+        return done, faults(case, done, before, contents(folder))
+    return run_case
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_command_with_a_mistake_ends_with_one_sentence_and_leaves_nothing(run_case, name):
+    done, found = run_case(name)
+    assert not found, done.stderr[-2000:]
+
+
+def test_the_interpreter_itself_ends_as_its_fork_does(scripts, repo, tmp_path):
+    arguments = ["stpes=100"]
+    forked = scripts.run("pretrain.py", arguments, tmp_path)
+    whole = subprocess.run([sys.executable, repo / "pretrain.py", *arguments], capture_output=True, text=True)
+    assert (whole.returncode, whole.stdout) == (forked.returncode, forked.stdout) == (1, "")
+    assert whole.stderr.splitlines()[-1] == forked.stderr.splitlines()[-1]
+
+
+@pytest.mark.slow
+def test_every_mistake_of_the_table_ends_with_one_sentence_and_leaves_nothing(run_case, capsys):
+    seconds, failed = {}, {}
+    for name in CASES:
+        done, found = run_case(name)
+        seconds[name] = done.seconds
+        if found:
+            failed[name] = [*found, done.stderr[-1500:]]
+    with capsys.disabled():
+        print(f"\n{len(CASES)} wrong inputs, {len(CASES) - len(failed)} end as they should; the slowest, in seconds after the imports:")
+        for reads_data, kind in ((False, "seen before data is read"), (True, "mistakes of the data itself")):
+            slowest = sorted((name for name in CASES if CASES[name].reads_data == reads_data), key=seconds.get)[:-4:-1]
+            print(f"  {kind}: " + "; ".join(f"{name} {seconds[name]:.1f}" for name in slowest))
+    assert not failed, "\n".join(f"{name}: {'; '.join(found)}" for name, found in failed.items())

@@ -147,3 +147,5 @@ def test_the_largest_installed_model_of_spacy_is_taken(monkeypatch):
     assert find_spacy() is None and load_spacy(None) is None
     with pytest.raises(PlainError, match="python -m spacy download en_core_web_md"):
         load_spacy("en_core_web_md")
+    with pytest.raises(PlainError, match="name the spaCy model 'os', which is none of"):
+        load_spacy("os")

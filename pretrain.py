@@ -716,12 +716,6 @@ def pretrain(c):
     checkpoints/pretrain/<run>/ the configuration, metrics.jsonl, the curves, what the logger writes, and the state to go on from.
     """
     processes = Processes(c.device)
-    with only_one(Path("checkpoints/pretrain", f"{c.base_run_name}_{c.seed}")) if processes.is_main else nullcontext():
-        return train(c, processes)
-
-
-def train(c, processes):
-    """What `pretrain` does, in one of several processes."""
     device = processes.device(choose_device(c.device))
     micro_batch = processes.share(choose_micro_batch(c.micro_batch, device, c.bs, c.max_length), c.bs)
     run_name, folder = f"{c.base_run_name}_{c.seed}", Path("checkpoints/pretrain")
@@ -744,6 +738,15 @@ def train(c, processes):
     if state:
         check_same_data(state, made_of["made_of"], folder / run_name)
         dls.train.start = state["step"] * c.bs
+    with only_one(folder / run_name) if processes.is_main else nullcontext():
+        learn = train(c, hf_tokenizer, dls, pair, state, made_of, device, micro_batch, processes)
+    processes.close()
+    return learn
+
+
+def train(c, hf_tokenizer, dls, pair, state, made_of, device, micro_batch, processes):
+    """Build what `pretrain` has checked, and train it; arguments as they are called there."""
+    run_name, folder = f"{c.base_run_name}_{c.seed}", Path("checkpoints/pretrain")
     set_seed(c.seed)
     model = build_model(c, hf_tokenizer, fixed_slots=c.compile or device.type == "cuda", pair=pair).to(device)
     if device.type == "cpu":
@@ -782,7 +785,6 @@ def train(c, processes):
         uploads.close()
     if processes.is_main:
         save_picture(plot_training(log.path), log.path.with_name("training.png"))
-    processes.close()
     return learn
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from _utils.checkpoints import load_checkpoint
 from _utils.errors import PlainError
 from _utils.processes import Processes
 from tests.test_training import workplace  # noqa: F401
@@ -31,7 +32,7 @@ def rows(name):
 
 
 def weights(name):
-    return torch.load(f"checkpoints/pretrain/{name}_5_100.0%.pth")["model"]
+    return load_checkpoint(f"checkpoints/pretrain/{name}_5_100.0%.pth")["model"]
 
 
 def assert_alike(name, other):
@@ -52,7 +53,7 @@ def test_two_processes_train_what_one_does_and_either_goes_on_with_the_other(wor
 
     folder = Path("checkpoints/pretrain/two_5")
     (folder / "resume.pth").unlink()  # as if the two had been killed after an earlier step
-    state = torch.load(folder / "resume_before.pth")
+    state = load_checkpoint(folder / "resume_before.pth")
     assert state["step"] == 0
     printed = launch(repo, 1, *SETTINGS, "base_run_name=two")
     assert "Going on with the run two_5 after step 0." in printed

@@ -315,7 +315,7 @@ def test_a_write_that_fails_leaves_the_file_before_it(tmp_path):
     def fail(file):
         file.write(b"half")
         raise OSError("disk full")
-    with pytest.raises(OSError):
+    with pytest.raises(PlainError, match=r"checkpoint.pth' could not be written \(OSError: disk full\): make room"):
         write_atomically(path, fail)
     assert path.read_bytes() == b"good" and list(tmp_path.iterdir()) == [path]
 

@@ -93,7 +93,7 @@ def load_finetuned_checkpoint(path, folder="checkpoints/glue"):
         raise PlainError(f"there is no finetuned checkpoint {str(path)!r}: give one of {folder}/*.pth, or make it with python finetune.py.")
     checkpoint = load_checkpoint(path)
     if not has_keys(checkpoint, FINETUNING_KEYS) or checkpoint["run"].get("task") not in TASKS \
-            or not has_keys(checkpoint["run"].get("settings"), {"wsc_trick": bool, "max_length": int}):
+            or not has_keys(checkpoint["run"].get("settings"), {"wsc_trick": bool}):
         raise PlainError(f"{str(path)!r} is no checkpoint that finetune.py wrote: see {folder}/.")
     return checkpoint
 

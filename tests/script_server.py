@@ -88,8 +88,10 @@ def become(command, arguments, folder, out, err):
 def serve():
     import torch
 
-    import finetune  # noqa: F401  imported for the children
+    import _utils.export_notebooks  # noqa: F401  imported for the children, as the next two
+    import finetune  # noqa: F401
     import pretrain  # noqa: F401
+    del sys.modules["_utils.export_notebooks"]  # which is run as a module itself
     torch.set_num_threads(1)
     for line in sys.stdin:
         print(json.dumps(run_in_child(*json.loads(line))), flush=True)

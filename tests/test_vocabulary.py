@@ -59,7 +59,7 @@ def test_a_folder_that_a_tokenizer_was_saved_to(small_tokenizer, tmp_path):
 
 def test_another_name_is_a_tokenizer_on_the_hub(small_tokenizer, monkeypatch):
     hub = {"google/electra-small-discriminator": small_tokenizer}
-    monkeypatch.setattr(vocabulary.AutoTokenizer, "from_pretrained", hub.__getitem__)
+    monkeypatch.setattr(vocabulary.AutoTokenizer, "from_pretrained", lambda name, **kwargs: hub[name])
     assert load_tokenizer("google/electra-small-discriminator") is small_tokenizer
     with pytest.raises(PlainError, match="'nobody/nothing'.*vocab=PATH/vocab.txt.*python pretrain.py quickstart=True"):
         load_tokenizer("nobody/nothing")

@@ -184,7 +184,8 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
     finished = _finished(target)
     if finished is None:
         check_first_block(corpus, processor, hf_tokenizer.unk_token_id)
-        finished = processor.map(target, num_proc)
+        processor.map(target, num_proc)
+        finished = _finished(target)
     return finished
 
 

@@ -22,6 +22,7 @@ from datasets.arrow_writer import ArrowWriter
 from tqdm import tqdm
 
 from _utils import embedded_text
+from _utils.checkpoints import write_atomically
 from _utils.errors import PlainError, first_line
 
 # The corpora of the paper and of electra_pytorch under their present hub names (FACTS 13); arguments of datasets.load_dataset.
@@ -65,12 +66,21 @@ def load_documents(source, cache_dir, encoding="utf-8", one_document_per_file=Fa
 
 
 def open_prepared(path):
-    """The Dataset in an Arrow file that an earlier run prepared. PlainError for a damaged one."""
+    """The Dataset in an Arrow file that was prepared, now or by an earlier run. PlainError for a damaged one.
+
+    A file beside it, written when it is first opened, holds the hash of its content: Arrow would not notice a changed word.
+    """
+    seal = Path(f"{path}.xxh3")
     try:
-        return datasets.Dataset.from_file(str(path))
+        found, content = datasets.Dataset.from_file(str(path)), _hash("", path)
+        if seal.exists() and seal.read_text() != content:
+            raise ValueError(f"it is not what {seal.name} was written for")
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        raise PlainError(f"{path}, which holds prepared text, cannot be read ({first_line(error)}): delete it, and it is made "
-                         "anew.") from error
+        raise PlainError(f"{path}, which holds prepared text, cannot be read ({first_line(error)}): delete it and {seal.name}, and it is "
+                         "made anew.") from error
+    if not seal.exists():
+        write_atomically(seal, lambda file: file.write(content.encode()))
+    return found
 
 
 def check_sources(sources):

@@ -2,6 +2,7 @@
 from pathlib import Path
 
 import pytest
+from script_server import Scripts
 
 import pretrain
 from _utils.checkpoints import save_pretrained
@@ -35,6 +36,14 @@ def shared(repo):
     if not folder.is_dir():
         pytest.skip("needs the folder ../shared with recorded texts and data, which is not here")
     return folder
+
+
+@pytest.fixture(scope="session")
+def scripts():
+    """`scripts.run(command, arguments, folder)` runs a script or module in a fork of a process that has done the imports."""
+    scripts = Scripts()
+    yield scripts
+    scripts.close()
 
 
 @pytest.fixture(scope="session")

@@ -5,14 +5,18 @@ without them. Started by `Scripts` it reads a command as a line of JSON on its s
 """
 import json
 import os
+import resource
 import runpy
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 from typing import NamedTuple
+
+import psutil
 
 REPO = Path(__file__).parents[1]
 LIMIT = 200  # seconds, after which a command is killed
@@ -33,9 +37,13 @@ class Scripts:
         env = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPO)}
         self.server = subprocess.Popen([sys.executable, __file__], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def run(self, command, arguments, folder):
-        """command: a script, or a module of this repository."""
-        self.server.stdin.write(json.dumps([command, arguments, str(folder)]) + "\n")
+    def run(self, command, arguments, folder, kill_after=None, largest_file=None, victim=None):
+        """command: a script, or a module of this repository.
+
+        kill_after: seconds after which it gets SIGKILL with all its children, or, with victim='worker', only the last of its children.
+        largest_file: bytes beyond which it can write no file, as on a disk that is full.
+        """
+        self.server.stdin.write(json.dumps([command, arguments, str(folder), kill_after, largest_file, victim]) + "\n")
         self.server.stdin.flush()
         return Done(*json.loads(self.server.stdout.readline()))
 
@@ -44,18 +52,37 @@ class Scripts:
         self.server.communicate()
 
 
-def run_in_child(command, arguments, folder):
-    """Done of a command, run in a fork of this process."""
+def run_in_child(command, arguments, folder, kill_after=None, largest_file=None, victim=None):
+    """Done of a command, run in a fork of this process; arguments as in `Scripts.run`."""
     with tempfile.TemporaryFile("w+", errors="replace") as out, tempfile.TemporaryFile("w+", errors="replace") as err:
         started = time.perf_counter()
         child = os.fork()
         if not child:
+            os.setsid()
+            if largest_file is not None:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
             become(command, arguments, folder, out, err)
+        killer = threading.Timer(kill_after, kill, (child, victim)) if kill_after is not None else None
+        if killer:
+            killer.start()
         returncode = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if killer:
+            killer.cancel()
         seconds = time.perf_counter() - started
         for file in (out, err):
             file.seek(0)
         return Done(returncode, out.read(), err.read(), seconds)
+
+
+def kill(child, victim):
+    """SIGKILL for a child and all of its children, or for the last of those alone."""
+    try:
+        if victim == "worker":
+            psutil.Process(child).children(recursive=True)[-1].kill()
+        else:
+            os.killpg(child, signal.SIGKILL)
+    except (ProcessLookupError, psutil.NoSuchProcess, IndexError):
+        pass  # it has ended, or has no children now
 
 
 def become(command, arguments, folder, out, err):

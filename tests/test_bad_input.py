@@ -12,7 +12,6 @@ from pathlib import Path
 import pandas
 import pytest
 from bad_inputs import CASES, ENGLISH, JAPANESE, JSON_LINES, LETTERS, QUICK, WORDS, contents, faults, make_good_files, prepare
-from script_server import Scripts
 
 import pretrain
 from _utils.config import complete
@@ -180,13 +179,6 @@ def test_pickles_are_read_as_data_alone(repo):
     loads = [call for call in calls if ast.unparse(call.func) == "torch.load"]
     assert loads and all(is_true(call, "weights_only") for call in loads)
     assert not any(is_true(call, "trust_remote_code") for call in calls)
-
-
-@pytest.fixture(scope="module")
-def scripts():
-    scripts = Scripts()
-    yield scripts
-    scripts.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,11 +1,14 @@
 """Checkpoint files: plain dictionaries of tensors, numbers and strings, written whole or not at all."""
+import glob
 import importlib.metadata
 import os
 import pickle
 import platform
+import shutil
 import zipfile
 from pathlib import Path
 
+import psutil
 import torch
 
 from _utils.errors import PlainError, first_line
@@ -50,7 +53,7 @@ def write_atomically(path, write):
     """Let `write` fill a binary file; it appears under `path` only when complete and on the disk."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f"{path.name}.{os.getpid()}.unfinished")  # several processes may write it at once
+    unfinished = unfinished_name(path)
     try:
         with open(unfinished, "wb") as file:
             write(file)
@@ -62,6 +65,17 @@ def write_atomically(path, write):
                          "was saved before is whole.") from error
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def unfinished_name(path):
+    """Where a process writes a file or folder until it is complete: several may do so at once.
+
+    What processes that were killed left of it is removed.
+    """
+    for left in path.parent.glob(f"{glob.escape(path.name)}.*.unfinished"):
+        if not psutil.pid_exists(int(left.name.split(".")[-2])):
+            shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
+    return path.with_name(f"{path.name}.{os.getpid()}.unfinished")
 
 
 def find_checkpoint(name, folder="checkpoints/pretrain"):

@@ -2,7 +2,9 @@
 
 An example is `[CLS] A [SEP] B [SEP]`, cut to the length of the model (build_pretraining_dataset.py:ExampleBuilder, F1-F5).
 """
+import os
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +13,7 @@ import numpy as np
 import tokenizers
 import xxhash
 
+from _utils.checkpoints import unfinished_name
 from _utils.errors import PlainError
 from _utils.text_sources import HUB_CORPORA, open_prepared
 
@@ -184,9 +187,21 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
     finished = _finished(target)
     if finished is None:
         check_first_block(corpus, processor, hf_tokenizer.unk_token_id)
-        processor.map(target, num_proc)
+        _make(processor, target, num_proc)
         finished = _finished(target)
     return finished
+
+
+def _make(processor, target, num_proc):
+    """Let a processor write its examples; the files appear beside `target` when all are complete."""
+    folder = unfinished_name(target)  # its own, so that nothing of a killed process stays
+    folder.mkdir(parents=True)
+    try:
+        processor.map(folder / target.name, num_proc)
+        for file in folder.glob("*.arrow"):
+            os.replace(file, target.with_name(file.name))
+    finally:
+        shutil.rmtree(folder)
 
 
 def _finished(target):

@@ -132,7 +132,7 @@ class NoLog:
 @contextlib.contextmanager
 def only_one(folder):
     """Within it no other process trains the run of this folder. PlainError where one does; a killed one leaves nothing behind."""
-    lock = FileLock(f"{folder}.lock")
+    lock = FileLock(Path(folder).with_name(f".{Path(folder).name}.lock"))
     Path(folder).parent.mkdir(parents=True, exist_ok=True)
     try:
         lock.acquire(timeout=0)

@@ -22,7 +22,7 @@ from datasets.arrow_writer import ArrowWriter
 from tqdm import tqdm
 
 from _utils import embedded_text
-from _utils.checkpoints import write_atomically
+from _utils.checkpoints import unfinished_name, write_atomically
 from _utils.errors import PlainError, first_line
 
 # The corpora of the paper and of electra_pytorch under their present hub names (FACTS 13); arguments of datasets.load_dataset.
@@ -243,7 +243,7 @@ def _hash(text, *files):
 def _write_documents(documents, target, source):
     """Stream documents to an Arrow file that appears under its name only when complete."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = target.with_name(f"{target.name}.unfinished")
+    unfinished = unfinished_name(target)
     features = datasets.Features({"text": datasets.Value("large_string")})
     empty = 0
     try:

@@ -7,7 +7,7 @@ import tokenizers
 import xxhash
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
 
-from _utils.checkpoints import find_checkpoint, load_pretraining_checkpoint
+from _utils.checkpoints import find_checkpoint, load_pretraining_checkpoint, write_atomically
 from _utils.errors import PlainError, first_line
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -116,9 +116,7 @@ def _trained_vocab_file(size, corpora, cache_dir):
         if len(words) < size:
             print(f"The text has only {len(words):,} words and parts of words that come twice")
         cache_dir.mkdir(parents=True, exist_ok=True)
-        unfinished = target.with_suffix(".unfinished")
-        unfinished.write_text("\n".join(words) + "\n", encoding="utf-8")
-        os.replace(unfinished, target)
+        write_atomically(target, lambda file: file.write(("\n".join(words) + "\n").encode()))
     return target
 
 

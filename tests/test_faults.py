@@ -6,7 +6,9 @@ import json
 import random
 import re
 import shutil
+import tempfile
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -50,7 +52,7 @@ class Commands:
         """Take an empty folder."""
         self.n += 1
         self.place = self.folder / str(self.n)
-        self.place.mkdir(parents=True)
+        self.place.mkdir()
         for name in ("text.txt", "model.pth", "glue"):
             (self.place / name).symlink_to(self.workplace / name)
 
@@ -134,12 +136,12 @@ def finetuned(place):
 
 @pytest.fixture
 def pretraining(scripts, workplace, tmp_path):
-    return lambda *more: Commands(scripts, workplace, tmp_path / "pretrain", "pretrain.py", [*PRETRAIN, *more], pretrained)
+    return lambda *more: Commands(scripts, workplace, Path(tempfile.mkdtemp(dir=tmp_path)), "pretrain.py", [*PRETRAIN, *more], pretrained)
 
 
 @pytest.fixture
 def finetuning(scripts, workplace, tmp_path):
-    return lambda: Commands(scripts, workplace, tmp_path / "finetune", "finetune.py", FINETUNE, finetuned)
+    return lambda: Commands(scripts, workplace, Path(tempfile.mkdtemp(dir=tmp_path)), "finetune.py", FINETUNE, finetuned)
 
 
 def test_three_kills_a_full_disk_and_a_damaged_file_are_survived(pretraining):

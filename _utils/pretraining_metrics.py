@@ -69,5 +69,22 @@ class PretrainingMetrics:
         return _ratio(((below + originals / 2) * replaced).sum().item(), (originals.sum() * replaced.sum()).item())
 
 
+def warning_of_collapse(aucs, share_done):
+    """What to look at when the discriminator has stopped to learn, or never began; None while it looks healthy.
+
+    aucs: of held-out text at the milestones since a quarter of the training, the newest last; before it is normal that they are near .5,
+    or fall from the easy start, when the generator still draws words at random.   share_done: of the training, in [0, 1].
+    """
+    if share_done >= .5 and aucs and aucs[-1] < .55:
+        told = f"the discriminator's AUC on held-out text is {aucs[-1]:.3f} after {share_done:.0%} of the training, and .5 is guessing"
+    elif aucs and aucs[-1] < max(aucs) - .1:
+        told = f"the discriminator's AUC on held-out text has fallen from {max(aucs):.3f} to {aucs[-1]:.3f}"
+    else:
+        return None
+    return (f"warning: {told}. Look at the curves in training.png: a generator's loss that does not fall either means a learning rate "
+            "that is too high or text that the vocabulary does not fit; a replaced_share near 0 means a generator that is too good: make "
+            "it smaller or raise temperature.")
+
+
 def _ratio(part, whole):
     return part / whole if whole else None

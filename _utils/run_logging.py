@@ -121,6 +121,7 @@ class RunLog:
 
 class NoLog:
     """Takes the place of a RunLog in those of several processes that write nothing."""
+    path = None
 
     def log(self, split, step, metrics):
         """Nothing."""

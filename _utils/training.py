@@ -15,10 +15,10 @@ from fastai.optimizer import OptimWrapper
 from sklearn.metrics import roc_auc_score
 from tqdm import tqdm
 
-from _utils.checkpoints import milestone_steps
+from _utils.checkpoints import milestone_steps, save_checkpoint
 from _utils.errors import PlainError
 from _utils.optim import clip_by_global_norm
-from _utils.pretraining_metrics import PretrainingMetrics
+from _utils.pretraining_metrics import PretrainingMetrics, warning_of_collapse
 from _utils.processes import Processes
 
 DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -266,7 +266,7 @@ class Progress(Callback):
         self.gathered.add_up(self.learn.processes)
         measured = self.gathered.compute()  # waits for the device, so the time is that of finished work
         speed = self.since * self.tokens_per_step / (time.perf_counter() - self.started)
-        loss = total_loss(self.learn, measured)
+        loss = total_loss(self.learn, measured, self.log)
         self.log.log("train", step, {"loss": loss, **measured, "lr": self.opt.hypers[0]["lr"], "tokens_per_second": speed})
         self.bar.set_postfix_str(describe(measured) + f", {speed:,.0f} tokens/s", refresh=False)
 
@@ -275,12 +275,17 @@ class Progress(Callback):
         self.bar.close()
 
 
-def total_loss(learn, measured):
-    """The weighted loss of some measures; PlainError if it is not finite."""
+def total_loss(learn, measured, log):
+    """The weighted loss of some measures; PlainError if it is not finite, and the step's batch is then saved beside the RunLog."""
     loss = learn.loss_func.weigh((measured["gen_loss"] or 0., measured.get("disc_loss")))
     if not math.isfinite(loss):
-        raise PlainError(f"the loss has become {loss} at step {learn.train_iter:,}: lower lr, warm up longer or say precision=fp32; "
-                         "the milestones saved before are still good.")
+        kept = ""
+        if log.path:
+            path = log.path.with_name("not_finite.pth")
+            save_checkpoint({"step": learn.train_iter, "x": list(learn.xb), "labels": learn.yb[0]}, path)
+            kept = f" (its batch is in {path})"
+        raise PlainError(f"the loss has become {loss} at step {learn.train_iter:,}{kept}: lower lr, warm up longer or say precision=fp32, "
+                         "under another base_run_name; the milestones saved before are still good.")
     return loss
 
 
@@ -303,6 +308,7 @@ class Milestones(Callback):
         self.log, self.save_at, self.masked_lm, self.seed = log, save, masked_lm, seed
         self.percents = milestone_steps(steps)
         self.max_batches = max(4, steps // 20)  # all of them, unless the training itself is short
+        self.aucs = []
 
     def after_batch(self):
         step = self.learn.train_iter
@@ -315,10 +321,19 @@ class Milestones(Callback):
     def _measure_and_save(self, step):
         measured = self.learn.measure_held_out(self.masked_lm, self.seed, self.max_batches)
         if measured:
-            self.log.log("held_out", step, {"loss": total_loss(self.learn, measured), **measured})
+            self.log.log("held_out", step, {"loss": total_loss(self.learn, measured, self.log), **measured})
             tqdm.write(f"step {step:,}, held out: {describe(measured)}", file=sys.stderr)
+            self._warn(step, measured.get("disc_auc"))
         for percent in self.percents[step]:
             self.save_at(percent)
+
+
+    def _warn(self, step, auc):
+        share_done = step / max(self.percents)
+        if auc is not None and share_done >= .25:
+            self.aucs.append(auc)
+            if warning := warning_of_collapse(self.aucs, share_done):
+                tqdm.write(warning, file=sys.stderr)
 
 
 class LossProgress(Callback):

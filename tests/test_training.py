@@ -18,7 +18,7 @@ from _utils.config import complete
 from _utils.encoders import load_pretrained
 from _utils.errors import PlainError
 from _utils.export_hf import main as export_hf
-from _utils.pretraining_metrics import PretrainingMetrics
+from _utils.pretraining_metrics import PretrainingMetrics, warning_of_collapse
 from _utils.run_logging import read_metrics
 from _utils.training import choose_device, choose_precision
 
@@ -289,6 +289,21 @@ def test_a_loss_that_is_not_finite_stops_the_run_in_one_sentence(workplace):
         run("lr=1e30", "warmup_steps=1")
     assert "\n" not in str(error.value)
     assert Path("checkpoints/pretrain/mini_5_6.25%.pth").exists()
+    kept = load_checkpoint("checkpoints/pretrain/mini_5/not_finite.pth")
+    assert kept["step"] == 2 and kept["labels"].shape == (8, 32) and str(error.value).count("mini_5/not_finite.pth") == 1
+
+
+@pytest.mark.parametrize("aucs, share, told", [
+    ([.51], .25, None), ([.51, .53], .5, "AUC on held-out text is 0.530 after 50% of the training"), ([.58, .6], .5, None),
+    ([.8, .69], .5, "has fallen from 0.800 to 0.690"), ([.8, .75], 1., None), ([], 1., None)])
+def test_a_discriminator_that_does_not_learn_is_noticed(aucs, share, told):
+    warning = warning_of_collapse(aucs, share)
+    assert warning is None if told is None else told in warning and "replaced_share" in warning
+
+
+def test_the_warning_is_shown_once_half_of_the_training_is_done(workplace, capsys):
+    run("lr=1e-9")
+    assert capsys.readouterr().err.count("warning: the discriminator's AUC") in (1, 2)  # at 50 and 100 %, unless chance makes it .55
 
 
 def test_numbers_are_bf16_on_a_gpu_and_fp32_on_the_cpu_unless_given():

@@ -15,6 +15,7 @@
 
 # %%
 import gc
+import itertools
 import json
 import shutil
 import sys
@@ -41,6 +42,7 @@ from _utils.glue_tasks import FINETUNED_TASKS, LMTUNERS_SETTINGS, PUBLISHED, TAS
 from _utils.made_up_glue import write_made_up_glue
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
 from _utils.pictures import plot_scores, save_picture
+from _utils.processes import Processes
 from _utils.recipes import RECIPES
 from _utils.run_logging import RunLog
 from _utils.training import FinetuningLearner, LossProgress, Schedule, choose_device, choose_precision, set_seed
@@ -134,7 +136,8 @@ c = MyConfig({
 if __name__ == "__main__":
     print_plain_errors()
     c = complete_finetuning(c.override(each_once(sys.argv[1:])))
-    choose_device(c.device)  # which says so if it is not there
+    processes = Processes(c.device)
+    c = c.copy_with({"device": str(processes.device(choose_device(c.device)))})
     check_writable("checkpoints/glue", f"test_outputs/{c.group_name}")
     if c.do_finetune:
         pretrained = load_pretrained(c.pretrained_checkpoint, c.size, c.max_length)
@@ -560,11 +563,17 @@ def plan_runs(c, pretrained, tables):
     return plan
 
 
-def finetune(c, pretrained, tables, plan):
-    """Finetune the runs start..end - 1 of each planned task, but for those that are finished. plan: from `plan_runs`."""
+def finetune(c, pretrained, tables, plan, processes):
+    """Finetune the runs start..end - 1 of each planned task, but for those that are finished. plan: from `plan_runs`.
+
+    Of several processes each takes every n-th run, and all wait for MNLI's where others start from them.
+    """
+    turn = itertools.cycle(range(processes.n))
     for name, settings in plan.items():
         task, data = TASKS[name], None
         for run in range(c.start, c.end):
+            if next(turn) != processes.index:
+                continue
             seed = c.seeds[run] if c.seeds else run
             row = finished_run(read_scores(), c.group_name, name, run, seed, settings)
             state = "was finished before"
@@ -573,6 +582,9 @@ def finetune(c, pretrained, tables, plan):
                 row = finetune_run(task, run, seed, data, settings, pretrained, c)
                 state = f"{row['seconds']:.0f} s"
             print(f"{task.title}, run {run}, seed {seed}:", describe_scores(row), f"({state})", flush=True)
+        if name == "mnli" and c.start_from_mnli:
+            processes.wait()
+    processes.wait()
 
 
 def describe_scores(row):
@@ -718,15 +730,16 @@ def write_majorities(folder, rows=None):
 if __name__ == "__main__":
     if not c.do_finetune:
         chosen_runs(c, read_scores())  # before the tables are loaded
-    tables = load_tables(c)
+    with processes.main_first():
+        tables = load_tables(c)
     if c.do_finetune:
-        finetune(c, pretrained, tables, plan_runs(c, pretrained, tables))
+        finetune(c, pretrained, tables, plan_runs(c, pretrained, tables), processes)
 
 # %% [markdown]
 # The test files of these runs:
 
 # %%
-if __name__ == "__main__":
+if __name__ == "__main__" and processes.is_main:
     write_test_files(c, tables)
 
 # %% [markdown]
@@ -735,7 +748,7 @@ if __name__ == "__main__":
 # Scores on the dev sets. Google's rows are medians over many seeds, electra_pytorch's means of ten runs; compare like with like.
 
 # %%
-if __name__ == "__main__":
+if __name__ == "__main__" and processes.is_main:
     rows = read_scores()
     print(report(rows, c.group_name))
     scores_by_task = {TASKS[name].title: [score(row) for row in runs]

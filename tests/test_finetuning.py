@@ -19,6 +19,7 @@ from _utils.glue_results import read_scores, report, score
 from _utils.glue_submission import SUBMISSION
 from _utils.glue_tasks import TASKS
 from _utils.made_up_glue import write_made_up_glue
+from _utils.processes import Processes
 from finetune import run_path
 
 SMALL = {name: {"rows": 64, "epochs": 1} for name in TASKS if name != "ax"}
@@ -43,7 +44,7 @@ def start(glue, fresh_checkpoint, tmp_path, monkeypatch):
         pretrained = load_pretrained(c.pretrained_checkpoint, c.size, c.max_length) if c.do_finetune else None
         tables = finetune.load_tables(c)
         if c.do_finetune:
-            finetune.finetune(c, pretrained, tables, finetune.plan_runs(c, pretrained, tables))
+            finetune.finetune(c, pretrained, tables, finetune.plan_runs(c, pretrained, tables), Processes())
         finetune.write_test_files(c, tables)
         return c
     return start

@@ -1,6 +1,8 @@
 """Several processes train what one would: the same examples, masks, words and dropout, divided among them."""
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ import torch
 
 from _utils.checkpoints import load_checkpoint
 from _utils.errors import PlainError
+from _utils.made_up_glue import write_made_up_glue
 from _utils.processes import Processes
 from tests.test_training import workplace  # noqa: F401
 
@@ -58,6 +61,22 @@ def test_two_processes_train_what_one_does_and_either_goes_on_with_the_other(wor
     printed = launch(repo, 1, *SETTINGS, "base_run_name=two")
     assert "Going on with the run two_5 after step 0." in printed
     assert_alike("two", "one")
+
+
+def test_runs_of_finetuning_are_divided_and_score_as_in_one_process(tmp_path, monkeypatch, fresh_checkpoint, repo):
+    write_made_up_glue(tmp_path / "all_glue")
+    for task in ("CoLA", "RTE"):
+        shutil.copytree(tmp_path / "all_glue" / task, tmp_path / "glue" / task)
+    monkeypatch.chdir(tmp_path)
+    settings = ["size=tiny", f"pretrained_checkpoint={fresh_checkpoint}", "glue_dir=glue", "tasks=cola,rte", "end=2", "max_length=32",
+                "device=cpu", "logger=None", "task_overrides={'cola': {'epochs': 1, 'rows': 100}, 'rte': {'epochs': 1, 'rows': 100}}"]
+    printed = [launch(repo, n, *settings, f"group_name=by_{n}", script="finetune.py") for n in (1, 2)]
+    by_one, by_two = ([row for row in map(json.loads, open("checkpoints/glue/scores.jsonl")) if row["group"] == f"by_{n}"] for n in (1, 2))
+    told = lambda rows: sorted((row["task"], row["run"], row["seed"], json.dumps(row["scores"])) for row in rows)
+    assert told(by_one) == told(by_two) and len(by_two) == 4
+    runs = [re.findall(r"(\S+), run (\d), seed", text) for text in printed]
+    assert len(runs[0]) == 4 and runs[1] == [("CoLA", "0"), ("RTE", "0")]  # of two processes the first speaks, of what it has done
+    assert printed[1].count("CoLA.tsv") == 1 and Path("test_outputs/by_2/CoLA.tsv").exists()
 
 
 def test_a_batch_that_cannot_be_divided_is_refused(monkeypatch):

@@ -89,6 +89,7 @@ _LMTUNERS_SETTINGS = (128, .15, 512, 500_000, 40_000, 2e-3, 3e-4, .8, 128)
 # Ours, for the quickstart: minutes on two CPU cores. In so few steps the discriminator leaves chance only with short examples, a
 # low learning rate, and weights that are larger because it is narrow: .02 * sqrt(768 / 128), as BERT-Base's to its width.
 _TINY = (32, .15, 64, 3_000, 300, 3e-4, 1e-3, .8, 128, .05)
+_MINI = (64, .15, 64, 5_000, 500, 3e-4, 1e-3, .8, 128, .05)
 _TINY_BERT = Network("bert", 2, 128, 2, 512, 128)
 _TINY_ALBERT = Network("albert", 2, 128, 2, 512, 128)
 
@@ -99,6 +100,7 @@ RECIPES = {
     "large":   Recipe(*electra(24, 1024, 16,  4096,   1024,  1/4),  512,   .25, 2048, 400_000,   10_000, 2e-4, 5e-5, .9, 512),
     "small++": Recipe(*electra(12, 256,  4,   1024,   128,   1.0),  512,   .15,  128, 4_000_000, 10_000, 5e-4, 3e-4, .8, 512),
     "tiny":    Recipe(*electra(2,  128,  2,   512,    128,   1/4),  *_TINY),
+    "mini":    Recipe(*electra(4,  128,  2,   512,    128,   1/4),  *_MINI),
 
     # lmtuners' baselines, with its script's settings.
     "bert_small":   Recipe(_BERT, None,   128, .15, 128, 1_500_000, 10_000, 5e-4, 3e-4, .8, 128, **_BASELINE),

@@ -21,7 +21,18 @@ def first_line(error):
 
 
 def explain(error):
-    """The sentence for an error whose reader can mend it, a PlainError's or one of a few that libraries raise; None for others."""
+    """The sentence for an error whose reader can mend it, a PlainError's or one of a few that libraries raise; None for others.
+
+    Cleaning up after such an error may have raised another.
+    """
+    while error:
+        if sentence := _sentence(error):
+            return sentence
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _sentence(error):
     text = str(error)
     if isinstance(error, PlainError):
         return f"error: {error}"

@@ -1,0 +1,44 @@
+"""What scripts say when they end with an error."""
+import errno
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from _utils.errors import PlainError, explain
+
+
+def chained(error, later):
+    try:
+        try:
+            raise error
+        finally:
+            raise later
+    except Exception as raised:
+        return raised
+
+
+@pytest.mark.parametrize("error, told", [
+    (PlainError("a mistake"), "error: a mistake"),
+    (OSError(errno.ENOSPC, "No space left on device"), "no space is left"),
+    (OSError(errno.EFBIG, "File too large", "x.arrow"), "no space is left"),
+    (RuntimeError("DataLoader worker (pid 12) is killed by signal: Killed."), "lower num_workers"),
+    (chained(RuntimeError("One of the subprocesses has abruptly died during map operation."), TimeoutError()), "lower num_workers"),
+    (torch.OutOfMemoryError("CUDA out of memory."), "lower micro_batch"),
+    (KeyboardInterrupt(), "the same command goes on")])
+def test_errors_that_can_be_mended_are_told_in_a_sentence(error, told):
+    sentence = explain(error)
+    assert told in sentence and "\n" not in sentence
+
+
+@pytest.mark.parametrize("error", [ValueError("of a bug"), OSError(errno.ENOENT, "No such file"), chained(ValueError(), KeyError())])
+def test_other_errors_keep_their_traceback(error):
+    assert explain(error) is None
+
+
+@pytest.mark.parametrize("rank, says", [("0", True), ("1", False)])
+def test_of_several_processes_the_first_one_speaks(repo, rank, says):
+    program = "from _utils.errors import *; print_plain_errors(); print('printed'); raise PlainError('a mistake')"
+    done = subprocess.run([sys.executable, "-c", program], cwd=repo, env={"LOCAL_RANK": rank}, capture_output=True, text=True)
+    assert done.returncode == 1 and (done.stderr == "error: a mistake\n") == says and (done.stdout == "printed\n") == says

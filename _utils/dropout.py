@@ -5,7 +5,7 @@ dropout of .1 is one of 6554 / 65536 = .100006; what stays is scaled by just tha
 """
 import torch
 from torch import nn
-from transformers import AttentionInterface, AttentionMaskInterface
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
@@ -55,5 +55,5 @@ def make_dropout_cheap(model):
             if type(child) is nn.Dropout:
                 setattr(module, name, CheapDropout(child.p).train(child.training))
     for network in model.children():
-        if network._supports_sdpa and network._supports_attention_backend:
+        if isinstance(network, PreTrainedModel) and network._supports_sdpa and network._supports_attention_backend:
             network.set_attn_implementation("cheap_dropout")

@@ -135,6 +135,23 @@ class GatheredPositions:
         return output
 
 
+@contextlib.contextmanager
+def first_position_only(encoder):
+    """Within it the last layer computes the first position only, all that a head on `[CLS]` sees: last_hidden_state is (B, 1, H).
+
+    It still attends to all positions. In families where the last layer is built otherwise, or shared with others, it computes all.
+    """
+    hooks = []
+    if encoder.config.model_type in ("electra", "bert", "roberta"):
+        behind_attention = encoder.encoder.layer[-1].attention.output
+        hooks.append(behind_attention.register_forward_pre_hook(lambda module, inputs: tuple(x[:, :1] for x in inputs)))  # (B, 1, H)
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
 def replaced_logits(output):
     """(B, L): above 0 for "replaced", from ELECTRA's head or from a classifier of tokens with two labels.
 

@@ -3,10 +3,10 @@
     python -m benchmarks.finetuning [glue_dir=PATH] [vocab=PATH/vocab.txt] [tasks=cola,mrpc,rte] [rows=64] [size=small] [bs=32]
                                     [max_length=128] [device=cpu] [rounds=2]
 
-A round is one pass over the first `rows` rows of each task (None: all; of MRPC over both orders of its pairs), by every way in turn. Without a
-glue_dir the tables are made up, and their sentences are short. Prints rows/s, the ratio to the reference of the same round, tokens of
-a row with padding, and the seconds that an epoch of the whole tables would take at these rates; writes them to benchmarks/results/.
-The encoder is fresh: its weights do not matter here.
+A round is one pass over the first `rows` rows of each task (None: all; of MRPC over both orders of its pairs), by every way in turn.
+Without a glue_dir the tables are made up, and their sentences are short. Prints rows/s, the ratio to the reference of the same round,
+tokens of a row with padding, and the seconds that an epoch of the whole tables would take at these rates; writes them to
+benchmarks/results/. The encoder is fresh: its weights do not matter here.
 """
 import sys
 import tempfile

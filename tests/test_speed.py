@@ -183,5 +183,7 @@ def test_the_benchmarks_of_loader_and_preprocessing_run(results, tmp_path, monke
     assert results("loader_default")["rows"]["ours, 0 workers"]["ratio"] > 0
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("\n\n".join(f"Document {i} has a few words and some more of them." for i in range(300)))
-    benchmarks.preprocessing.main(["datas=text.txt", "vocab=200", "megabytes=1", "processes=(1,)", "rounds=1"])
-    assert set(results("preprocessing_default")["rows"]) == {"tokenizers alone", "ours, 1 processes"}
+    benchmarks.preprocessing.main(["datas=text.txt", "vocab=200", "megabytes=.04", "processes=(1,)", "rounds=1"])
+    found = results("preprocessing_default")
+    assert set(found["rows"]) == {"tokenizers alone", "ours, 1 processes"} and found["bytes"] >= 40_000
+    assert found["rows"]["ours, 1 processes"]["ratio to ours, 1 processes"] == 1

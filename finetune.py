@@ -31,6 +31,7 @@ import _utils  # noqa: F401  before fastai, because it silences a warning of fas
 from _utils.checkpoints import check_writable, load_checkpoint, load_finetuned_checkpoint, save_checkpoint, versions, write_atomically
 from _utils.config import QUICKSTART_GLUE, MyConfig, complete_finetuning, each_once
 from _utils.config_rules import FINETUNE_RULES
+from _utils.dropout import make_dropout_cheap
 from _utils.encoders import config_of, layer_groups, load_pretrained, load_weights
 from _utils.errors import PlainError, print_plain_errors
 from _utils.glue_batches import EncodedRows, finetuning_dataloaders
@@ -40,6 +41,7 @@ from _utils.glue_results import append_score, find_run, read_scores, report, run
 from _utils.glue_submission import SUBMISSION, format_predictions, make_zip, read_record, rows_of, write_tsv
 from _utils.glue_tasks import FINETUNED_TASKS, LMTUNERS_SETTINGS, PUBLISHED, TASKS
 from _utils.made_up_glue import write_made_up_glue
+from _utils.networks import first_position_only
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
 from _utils.pictures import plot_scores, save_picture
 from _utils.processes import Processes
@@ -210,8 +212,8 @@ def truncated_lengths(a, b, room):
     return a, b
 
 
-def tokenize_sents_max_len(example, cols, max_len, swap=False, *, hf_tokenizer):
-    """`example` with inp_ids, attn_mask and token_type_ids, lists of at most max_len, for the text in cols[0] or the pair in cols.
+def tokenize_columns(columns, max_len, swap, hf_tokenizer):
+    """A tokenizers.Encoding of at most max_len wordpieces for each row of one or two columns of texts.
 
     swap: the second text stands first.   Special tokens and segments are those of the tokenizer's own template, so it works for
     other families than BERT's too; "[MASK]" and the like in a text are text (F1). Where the second text is empty there is no
@@ -219,21 +221,31 @@ def tokenize_sents_max_len(example, cols, max_len, swap=False, *, hf_tokenizer):
     """
     tokenizer = hf_tokenizer.backend_tokenizer
     tokenizer.encode_special_tokens = True
-    texts = [tokenizer.encode(example[col], add_special_tokens=False) for col in cols]
-    room = max_len - tokenizer.num_special_tokens_to_add(len(texts) == 2)
-    lengths = truncated_lengths(*map(len, texts), room) if len(texts) == 2 else [min(len(texts[0]), room)]
-    for text, length in zip(texts, lengths):
-        text.truncate(length)
-    first, *second = reversed(texts) if swap else texts
-    encoded = tokenizer.post_process(first, *(text for text in second if len(text)))
+    room, encoded = max_len - tokenizer.num_special_tokens_to_add(len(columns) == 2), []
+    for texts in zip(*(tokenizer.encode_batch(column, add_special_tokens=False) for column in columns)):
+        lengths = truncated_lengths(*map(len, texts), room) if len(texts) == 2 else [min(len(texts[0]), room)]
+        for text, length in zip(texts, lengths):
+            text.truncate(length)
+        first, *second = reversed(texts) if swap else texts
+        encoded.append(tokenizer.post_process(first, *(text for text in second if len(text))))
+    return encoded
+
+
+def tokenize_sents_max_len(example, cols, max_len, swap=False, *, hf_tokenizer):
+    """`example` with inp_ids, attn_mask and token_type_ids, lists of at most max_len, for the text in cols[0] or the pair in cols."""
+    [encoded] = tokenize_columns([[example[col]] for col in cols], max_len, swap, hf_tokenizer)
     return {**example, "inp_ids": encoded.ids, "attn_mask": encoded.attention_mask, "token_type_ids": encoded.type_ids}
 
 
 def encode(rows, task, max_len, hf_tokenizer, double=False):
     """EncodedRows of a Dataset of one task; double: the swapped pairs come after the others (F42)."""
-    orders = (False, True) if double else (False,)
-    encoded = [tokenize_sents_max_len(row, task.texts, max_len, swap, hf_tokenizer=hf_tokenizer) for swap in orders for row in rows]
-    return EncodedRows(encoded, [row["label"] for row in encoded], hf_tokenizer.pad_token_id)
+    orders, block, encoded = (False, True) if double else (False,), 1000, []
+    for swap in orders:
+        for start in range(0, len(rows), block):
+            texts = rows[start:start + block]
+            encoded += [{"inp_ids": row.ids, "token_type_ids": row.type_ids}
+                        for row in tokenize_columns([texts[col] for col in task.texts], max_len, swap, hf_tokenizer)]
+    return EncodedRows(encoded, len(orders) * rows["label"][:], hf_tokenizer.pad_token_id)
 
 
 # %% tags=["active-ipynb"]
@@ -288,7 +300,8 @@ class SentencePredictor(nn.Module):
         """inp_ids, attn_mask, token_type_ids (B, L) -> logits (B, C), or scores (B,)."""
         # Some families (DistilBERT) have no segments.
         segments = {"token_type_ids": token_type_ids} if getattr(self.base_model.config, "type_vocab_size", 0) else {}
-        hidden = self.base_model(inp_ids, attention_mask=attn_mask, **segments).last_hidden_state[:, 0]  # (B, H)
+        with first_position_only(self.base_model):
+            hidden = self.base_model(inp_ids, attention_mask=attn_mask, **segments).last_hidden_state[:, 0]  # (B, H)
         with torch.autocast(hidden.device.type, enabled=False):  # scores are given with three decimals, more than bf16 has
             return self.classifier(self.dropout(hidden.float())).squeeze(-1)
 
@@ -395,6 +408,8 @@ def get_glue_learner(task, run_name=None, inference=False, *, model, data, setti
     """
     task = TASKS[task] if isinstance(task, str) else task
     model = model.to(device)
+    if device.type == "cpu":
+        make_dropout_cheap(model)
     dls = finetuning_dataloaders(data.train, data.devs.values(), settings["bs"], num_workers, device)
     loss_func = nn.MSELoss() if task.is_regression else nn.CrossEntropyLoss()
     groups = parameter_groups(model)
@@ -634,15 +649,17 @@ def predict_test(task, checkpoint, dl_idx=0, *, data, device=None, precision=Non
     checkpoint: path of a finetuned one, or a list of them, whose probabilities (scores) are averaged.   data: TaskData.
     """
     checkpoints = checkpoint if isinstance(checkpoint, (list, tuple)) else [checkpoint]
-    task, total = TASKS[task], 0.
+    task, total, encoded = TASKS[task], 0., {}
     rows = data.splits[task.tests[dl_idx].split]
     for path in checkpoints:
         model, hf_tokenizer, run = load_finetuned(path)
         if run["settings"]["wsc_trick"]:
             total = total + predict_schemas(model, hf_tokenizer, rows, run["settings"], device, precision)
         else:
-            encoded = encode(rows, task, run["settings"]["max_length"], hf_tokenizer)
-            total = total + predict_rows(task, model, encoded, run["settings"], device, precision)
+            way = run["settings"]["max_length"], hf_tokenizer.backend_tokenizer.to_str()  # the same for all members, as a rule
+            if way not in encoded:
+                encoded[way] = encode(rows, task, run["settings"]["max_length"], hf_tokenizer)
+            total = total + predict_rows(task, model, encoded[way], run["settings"], device, precision)
     return total / len(checkpoints) if task.is_regression else total.argmax(-1)
 
 

@@ -19,8 +19,8 @@ def dropout(x, p):
     dropped = round(p * _RANGE)
     n = x.numel()
     bits = torch.empty(-(-n // 4), dtype=torch.int64).random_(-(1 << 63), None).view(torch.int16)[:n].view(x.shape)
-    keep = (bits >= dropped - _RANGE // 2).to(x.dtype).mul_(_RANGE / (_RANGE - dropped))
-    return x * keep
+    keep = torch.ge(bits, dropped - _RANGE // 2, out=torch.empty(x.shape, dtype=x.dtype))
+    return x * keep.mul_(_RANGE / (_RANGE - dropped))
 
 
 class CheapDropout(nn.Module):

@@ -9,6 +9,7 @@ from transformers import (
     AutoModelForMaskedLM,
     AutoModelForTokenClassification,
     ElectraForPreTraining,
+    PreTrainedModel,
 )
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
@@ -151,6 +152,23 @@ class GatheredPositions:
         return output
 
 
+@contextlib.contextmanager
+def first_position_only(encoder):
+    """Within it the last layer computes the first position only, all that a head on `[CLS]` sees: last_hidden_state is (B, 1, H).
+
+    It still attends to all positions. In families where the last layer is built otherwise, or shared with others, it computes all.
+    """
+    hooks = []
+    if encoder.config.model_type in ("electra", "bert", "roberta"):
+        behind_attention = encoder.encoder.layer[-1].attention.output
+        hooks.append(behind_attention.register_forward_pre_hook(lambda module, inputs: tuple(x[:, :1] for x in inputs)))  # (B, 1, H)
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
 def _mask_without_looking(*args, **kwargs):
     """transformers' mask for sdpa, which otherwise looks whether there is padding at all, and has to wait for a GPU to know."""
     return sdpa_mask(*args, **{**kwargs, "allow_is_bidirectional_skip": False})
@@ -163,7 +181,7 @@ AttentionMaskInterface.register("sdpa_static", _mask_without_looking)
 def attend(model, implementation):
     """Let all networks in a model attend in a registered way, where their family can be told how to."""
     for network in model.children():
-        if network._supports_sdpa and network._supports_attention_backend:
+        if isinstance(network, PreTrainedModel) and network._supports_sdpa and network._supports_attention_backend:
             network.set_attn_implementation(implementation)
 
 

@@ -1,8 +1,9 @@
-"""The way electra_pytorch computes a pretraining step, written anew to measure against (D16, FACTS 9 and 10).
+"""The way electra_pytorch computes steps of pretraining and finetuning, written anew to measure against (D16, FACTS 9 and 10).
 
 Vocabulary logits at every position, token types by way of Python lists, noise from torch.distributions, rows fetched one by one, and an
-optimizer that updates one parameter after the other. The mathematics are those of pretrain.py.
+optimizer that updates one parameter after the other. The mathematics are those of pretrain.py and finetune.py.
 """
+import datasets
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -59,8 +60,8 @@ def reference_loss(mlm_gen_logits, disc_logits, is_replaced, attention_mask, lab
 class OneByOneAdam:
     """Adam without bias correction (F33), one parameter and one operation after the other."""
 
-    def __init__(self, named_parameters, lr):
-        self.parameters, self.lr = list(named_parameters), lr
+    def __init__(self, named_parameters, lr, weight_decay=.01):
+        self.parameters, self.lr, self.weight_decay = list(named_parameters), lr, weight_decay
         self.state = {parameter: (torch.zeros_like(parameter), torch.zeros_like(parameter)) for _, parameter in self.parameters}
 
     @torch.no_grad()
@@ -70,8 +71,8 @@ class OneByOneAdam:
             m.mul_(.9).add_(parameter.grad, alpha=.1)
             v.mul_(.999).addcmul_(parameter.grad, parameter.grad, value=.001)
             update = m / (v.sqrt() + 1e-6)
-            if not any(word in name for word in ("LayerNorm", "bias")):
-                update = update + .01 * parameter
+            if self.weight_decay and not any(word in name for word in ("LayerNorm", "bias")):
+                update = update + self.weight_decay * parameter
             parameter.add_(update, alpha=-self.lr)
             parameter.grad = None
 
@@ -86,4 +87,54 @@ def reference_step(model, optimizer, batch, tokenizer_ids, precision="fp32"):
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1., foreach=False)
     optimizer.step()
+    return loss.detach()
+
+
+class RowsOneByOne:
+    """Encoded rows for a PaddedBatchDL, fetched and made tensors one at a time.
+
+    rows: EncodedRows.   pad_to: length of every batch; None: of its longest row.
+    """
+    columns = ("inp_ids", "attn_mask", "token_type_ids")
+
+    def __init__(self, rows, pad_to=None):
+        self.lengths, self.pad_idx, self.pad_to = rows.lengths, rows.pad_idx, pad_to
+        singles = [rows[i] for i in range(len(rows))]
+        table = {name: [single[i].tolist() for single in singles] for i, name in enumerate((*self.columns, "label"))}
+        self.dataset = datasets.Dataset.from_dict(table).with_format("torch")
+
+    def __len__(self):
+        return len(self.dataset)
+
+    def __getitem__(self, i):
+        return tuple(part[0] for part in self.batch([i]))
+
+    def batch(self, rows):
+        """As EncodedRows.batch."""
+        fetched = [self.dataset[int(i)] for i in rows]
+        length = self.pad_to or max(len(row["inp_ids"]) for row in fetched)
+        pad = lambda row, name: F.pad(row[name], (0, length - len(row[name])), value=self.pad_idx if name == "inp_ids" else 0)
+        return *(torch.stack([pad(row, name) for row in fetched]) for name in self.columns), torch.stack([row["label"] for row in fetched])
+
+
+class ReferencePredictor(nn.Module):
+    """A SentencePredictor, called as electra_pytorch calls it."""
+
+    def __init__(self, predictor):
+        super().__init__()
+        self.base_model, self.dropout, self.classifier = predictor.base_model, predictor.dropout, predictor.classifier
+
+    def forward(self, inp_ids, attn_mask, token_type_ids):
+        hidden = self.base_model(inp_ids, attn_mask, token_type_ids)[0]  # (B, L, H)
+        return self.classifier(self.dropout(hidden[:, 0])).squeeze(-1)
+
+
+def reference_finetuning_step(model, optimizers, batch):
+    """One training step on a batch of RowsOneByOne. optimizers: a OneByOneAdam for each learning rate."""
+    *x, labels = batch
+    loss = F.cross_entropy(model(*x), labels)
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1., foreach=False)
+    for optimizer in optimizers:
+        optimizer.step()
     return loss.detach()

@@ -8,17 +8,22 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import benchmarks.finetuning
 import benchmarks.loader
 import benchmarks.preprocessing
 import benchmarks.pretraining
+import finetune
 import pretrain
 from _utils.config import complete
 from _utils.dropout import CheapDropout, dropout, make_dropout_cheap
 from _utils.errors import PlainError
-from _utils.networks import build_network
+from _utils.glue_batches import EncodedRows
+from _utils.glue_tasks import TASKS
+from _utils.networks import build_network, first_position_only
 from _utils.recipes import RECIPES
 from _utils.training import PretrainingLearner, choose_micro_batch, compile_networks
-from benchmarks.reference import OneByOneAdam, ReferenceModel, reference_loss
+from benchmarks.finetuning import WORDS, fresh_predictor
+from benchmarks.reference import OneByOneAdam, ReferenceModel, ReferencePredictor, RowsOneByOne, reference_loss
 from pretrain import ELECTRALoss, build_masking, build_model, build_optimizer, slot_capacity
 
 
@@ -128,6 +133,51 @@ def test_a_cpu_takes_a_thousand_tokens_at_once_unless_told():
     assert [choose_micro_batch(4, device, 32, 128) for device in (cpu, gpu)] == [4, 4]
 
 
+def test_a_step_of_finetuning_is_that_of_the_plain_way():
+    torch.manual_seed(0)
+    encoded = [{"inp_ids": torch.randint(5, WORDS, (n,)).tolist(), "token_type_ids": [0] * (n // 2) + [1] * (n - n // 2)}
+               for n in (9, 30, 17, 4)]
+    rows = EncodedRows(encoded, [0, 1, 1, 0])
+    settings = {"bs": 4, "epochs": 1, "lr": 1e-3, "layer_decay": .8, "original_lr_layer_decays": True, "weight_decay": 0.,
+                "adam_bias_correction": False, "schedule": "original_linear"}
+    model, reference = (fresh_predictor(TASKS["mrpc"], "tiny") for _ in range(2))
+    learn = finetune.get_glue_learner("mrpc", inference=True, model=model, data=finetune.EncodedTask(rows, {}), settings=settings,
+                                      device=torch.device("cpu"), precision="fp32")
+    groups = finetune.parameter_groups(reference)
+    pairs = [(name, a, b) for ours, theirs in zip(finetune.parameter_groups(model), groups) for (name, a), (_, b) in zip(ours, theirs)]
+    *x, labels = rows.batch(range(4))
+    *padded, same_labels = RowsOneByOne(rows, pad_to=40).batch(range(4))
+    assert padded[0].shape == (4, 40) and x[0].shape == (4, 30) and labels.equal(same_labels)
+    logits = model.eval()(*x), ReferencePredictor(reference).eval()(*padded)
+    torch.testing.assert_close(*logits, atol=1e-5, rtol=1e-5)
+    losses = learn.loss_func(logits[0], labels), torch.nn.functional.cross_entropy(logits[1], labels)
+    for loss in losses:
+        loss.backward()
+    for name, a, b in pairs:
+        torch.testing.assert_close(a.grad, b.grad, atol=2e-6, rtol=1e-3, msg=name)
+        b.grad = a.grad.clone()  # the first step of Adam divides by the gradient's size
+    learn.opt.step()
+    for group, lr in zip(groups, finetune.get_layer_lrs(1e-3, .8, 2)):
+        OneByOneAdam(group, lr, weight_decay=0.).step()
+    assert len(pairs) > 35
+    for name, a, b in pairs:
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize("size, positions", [("tiny", 1), ("bert_tiny", 1), ("albert_tiny", 20)])
+def test_the_first_position_alone_has_the_same_vector(size, positions):
+    torch.manual_seed(0)
+    encoder = build_network("generator", RECIPES[size].encoder.config(100)).base_model.eval()
+    ids, mask = torch.randint(5, 100, (3, 20)), torch.ones(3, 20).long()
+    mask[1, 10:] = 0
+    of_all = encoder(ids, attention_mask=mask).last_hidden_state
+    with first_position_only(encoder):
+        alone = encoder(ids, attention_mask=mask).last_hidden_state
+    assert alone.shape[1] == positions
+    torch.testing.assert_close(alone[:, 0], of_all[:, 0], atol=1e-6, rtol=1e-5)
+    assert encoder(ids, attention_mask=mask).last_hidden_state.equal(of_all)
+
+
 @pytest.mark.parametrize("p", [.1, .5])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_cheap_dropout_drops_its_share_and_keeps_the_mean(p, dtype):
@@ -197,10 +247,24 @@ def test_the_benchmark_of_pretraining_compares_four_ways(results, capsys):
         benchmarks.pretraining.main(["sise=tiny"])
 
 
+def test_the_benchmark_of_finetuning_compares_four_ways(results):
+    benchmarks.finetuning.main(["size=tiny", "tasks=cola,mrpc", "rows=12", "bs=4", "max_length=32", "rounds=1", "device=cpu"])
+    found = results("finetuning_cpu")
+    assert list(found["rows"]) == ["electra_pytorch's way", "the same, padded to 32", "ours fp32", "ours bf16"]
+    reference, padded, *ours = found["rows"].values()
+    assert all(row["rows/s"] > 0 and row["tokens/row"] == reference["tokens/row"] for row in ours)
+    assert padded["tokens/row"] == 32 > reference["tokens/row"] and reference["ratio"] == 1
+    assert found["rows_of_a_pass"] == {"cola": 12, "mrpc": 24}
+    with pytest.raises(PlainError, match="'stsb' is no task of this benchmark"):
+        benchmarks.finetuning.main(["tasks=stsb"])
+
+
 def test_the_benchmarks_of_loader_and_preprocessing_run(results, tmp_path, monkeypatch):
     benchmarks.loader.main(["examples=200", "bs=8", "max_length=16", "rounds=1", "workers=(0,)"])
     assert results("loader_default")["rows"]["ours, 0 workers"]["ratio"] > 0
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("\n\n".join(f"Document {i} has a few words and some more of them." for i in range(300)))
-    benchmarks.preprocessing.main(["datas=text.txt", "vocab=200", "megabytes=1", "processes=(1,)", "rounds=1"])
-    assert set(results("preprocessing_default")["rows"]) == {"tokenizers alone", "ours, 1 processes"}
+    benchmarks.preprocessing.main(["datas=text.txt", "vocab=200", "megabytes=.04", "processes=(1,)", "rounds=1"])
+    found = results("preprocessing_default")
+    assert set(found["rows"]) == {"tokenizers alone", "ours, 1 processes"} and found["bytes"] >= 40_000
+    assert found["rows"]["ours, 1 processes"]["ratio to ours, 1 processes"] == 1

@@ -1,0 +1,147 @@
+"""Finetuning on some tasks of GLUE against the way electra_pytorch computes it, alternating in one process.
+
+    python -m benchmarks.finetuning [glue_dir=PATH] [vocab=PATH/vocab.txt] [tasks=cola,mrpc,rte] [rows=64] [size=small] [bs=32]
+                                    [max_length=128] [device=cpu] [rounds=2]
+
+A round is one pass over the first `rows` rows of each task (None: all; of MRPC over both orders of its pairs), by every way in turn.
+Without a glue_dir the tables are made up, and their sentences are short. Prints rows/s, the ratio to the reference of the same round,
+tokens of a row with padding, and the seconds that an epoch of the whole tables would take at these rates; writes them to
+benchmarks/results/. The encoder is fresh: its weights do not matter here.
+"""
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from statistics import median
+
+import torch
+from transformers import AutoModel
+
+import finetune
+from _utils.errors import PlainError
+from _utils.glue_batches import finetuning_dataloaders
+from _utils.glue_data import load_task
+from _utils.glue_tasks import FINETUNED_TASKS, TASKS
+from _utils.made_up_glue import write_made_up_glue
+from _utils.recipes import RECIPES
+from _utils.run_logging import RunLog
+from _utils.training import choose_device, set_seed
+from _utils.vocabulary import load_tokenizer, tokenizer_of_words, train_words
+from benchmarks.reference import OneByOneAdam, ReferencePredictor, RowsOneByOne, reference_finetuning_step
+from benchmarks.report import describe_machine, parse, write_results
+
+DEFAULTS = {"glue_dir": None, "vocab": None, "tasks": "cola,mrpc,rte", "rows": 64, "size": "small", "bs": 32, "max_length": 128,
+            "device": None, "rounds": 2}
+WORDS = 30_522  # of the encoder, whatever the tokenizer has
+REFERENCE = "electra_pytorch's way"
+
+
+def load_tables(tasks, glue_dir, folder):
+    """{Task: its training set}, made up in `folder` where there is no glue_dir."""
+    for name in tasks:
+        if name not in FINETUNED_TASKS or TASKS[name].is_regression:
+            raise PlainError(f"{name!r} is no task of this benchmark: choose some of those with labels, as cola,mrpc,rte.")
+    if glue_dir is None:
+        write_made_up_glue(folder)
+    found = {TASKS[name]: load_task(name, glue_dir or folder) for name in tasks}
+    for data in found.values():
+        if data.missing(["train"]):
+            raise PlainError(f"{data.lacking['train']}: give the glue_dir of a whole download, or other tasks.")
+    return {task: data.splits["train"] for task, data in found.items()}
+
+
+def tokenizer_for(vocab, tables):
+    """The tokenizer of a vocab.txt or a hub id; None: of words trained on the tables."""
+    if vocab:
+        return load_tokenizer(vocab)
+    texts = [text for task, rows in tables.items() for name in task.texts for text in rows[name]]
+    return tokenizer_of_words(train_words(WORDS, lambda: texts))
+
+
+def fresh_predictor(task, size):
+    set_seed(0)
+    encoder = AutoModel.from_config(RECIPES[size].encoder.config(WORDS))
+    return finetune.SentencePredictor(encoder, encoder.config.hidden_size, len(task.labels))
+
+
+def reference(task, rows, settings, device, pad_to=None):
+    """(loader, function that takes one pass over it) of the reference."""
+    model = fresh_predictor(task, settings["size"]).to(device)
+    groups = finetune.parameter_groups(model)
+    lrs = finetune.get_layer_lrs(settings["lr"], settings["layer_decay"], len(groups) - 2)
+    optimizers = [OneByOneAdam(group, lr, weight_decay=0.) for lr, group in zip(lrs, groups)]
+    model = ReferencePredictor(model)
+    loader = finetuning_dataloaders(RowsOneByOne(rows, pad_to), [], settings["bs"], 0, device).train
+    return loader, lambda: [reference_finetuning_step(model, optimizers, batch) for batch in loader]
+
+
+def ours(task, rows, settings, device, precision, log):
+    """The same of finetune.py."""
+    learn = finetune.get_glue_learner(task, model=fresh_predictor(task, settings["size"]), data=finetune.EncodedTask(rows, {}),
+                                      settings=settings, device=device, precision=precision, log=log)
+    return learn.dls.train, lambda: learn.fit(1)
+
+
+def timed(one_pass, device):
+    """Seconds of one pass, whose order of rows is always the same."""
+    set_seed(0)
+    start = time.perf_counter()
+    one_pass()
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def measure(task, rows, settings, max_length, device, rounds, log):
+    """{name: ([seconds of a pass in each round], tokens of a pass with padding)}; the ways take turns within a round."""
+    ways = {REFERENCE: reference(task, rows, settings, device),
+            f"the same, padded to {max_length}": reference(task, rows, settings, device, max_length),
+            "ours fp32": ours(task, rows, settings, device, "fp32", log),
+            "ours bf16": ours(task, rows, settings, device, "bf16", log)}
+    tokens = {name: sum(ids.numel() for ids, *_ in loader) for name, (loader, _) in ways.items()}
+    seconds = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, (_, one_pass) in ways.items():
+            seconds[name].append(timed(one_pass, device))
+    return {name: (seconds[name], tokens[name]) for name in ways}
+
+
+def main(arguments):
+    given = parse(arguments, DEFAULTS)
+    given["tasks"] = given["tasks"].split(",")
+    device, recipe = choose_device(given["device"]), RECIPES[given["size"]]
+    settings = {"size": given["size"], "bs": given["bs"], "epochs": 1, "lr": recipe.glue_lr, "layer_decay": recipe.layer_decay,
+                "original_lr_layer_decays": True, "weight_decay": 0., "adam_bias_correction": False, "schedule": "original_linear"}
+    passes, n_rows, whole, n_sample = {}, {}, {}, given.pop("rows")
+    with tempfile.TemporaryDirectory() as folder:
+        tables = load_tables(given["tasks"], given["glue_dir"], folder)
+        hf_tokenizer = tokenizer_for(given["vocab"], tables)
+        run = partial(measure, settings=settings, max_length=given["max_length"], device=device,
+                      log=RunLog("benchmark", Path(folder, "run"), {"logger": None}))
+        encode = lambda task, n: finetune.encode(tables[task].select(range(n)), task, given["max_length"], hf_tokenizer, task.unordered)
+        run(TASKS[given["tasks"][0]], encode(TASKS[given["tasks"][0]], 1), rounds=1)  # the first steps of a process are slower
+        for task, table in tables.items():
+            n = min(n_sample or len(table), len(table))
+            rows = encode(task, n)
+            passes[task.name] = run(task, rows, rounds=given["rounds"])
+            n_rows[task.name], whole[task.name] = len(rows), len(table) / n
+    rows = summarize(passes, sum(n_rows.values()), whole)
+    write_results("finetuning", rows, {**given, "rows_of_a_pass": n_rows, "rounds_seconds": passes, "machine": describe_machine(device)})
+
+
+def summarize(passes, n_rows, whole):
+    """The table. passes: {task: what `measure` gives}; n_rows: of a pass over all; whole: {task: how often it has the sample's rows}."""
+    rows, base = {}, None
+    for name in next(iter(passes.values())):
+        by_task = {task: found[name] for task, found in passes.items()}
+        seconds = [sum(of_round) for of_round in zip(*(seconds for seconds, _ in by_task.values()))]
+        base = base or seconds
+        rows[name] = {"rows/s": n_rows / median(seconds), "ratio": median(a / b for a, b in zip(base, seconds)),
+                      "tokens/row": sum(tokens for _, tokens in by_task.values()) / n_rows,
+                      "s/epoch of the mix": sum(whole[task] * median(seconds) for task, (seconds, _) in by_task.items())}
+    return rows
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

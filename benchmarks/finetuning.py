@@ -19,10 +19,11 @@ import torch
 from transformers import AutoModel
 
 import finetune
+from _utils.config_rules import FINETUNE_RULES, Rule, count
 from _utils.errors import PlainError
 from _utils.glue_batches import finetuning_dataloaders
 from _utils.glue_data import load_task
-from _utils.glue_tasks import FINETUNED_TASKS, TASKS
+from _utils.glue_tasks import TASKS
 from _utils.made_up_glue import write_made_up_glue
 from _utils.recipes import RECIPES
 from _utils.run_logging import RunLog
@@ -31,8 +32,10 @@ from _utils.vocabulary import load_tokenizer, tokenizer_of_words, train_words
 from benchmarks.reference import OneByOneAdam, ReferencePredictor, RowsOneByOne, reference_finetuning_step
 from benchmarks.report import describe_machine, parse, write_results
 
-DEFAULTS = {"glue_dir": None, "vocab": None, "tasks": "cola,mrpc,rte", "rows": 64, "size": "small", "bs": 32, "max_length": 128,
+DEFAULTS = {"glue_dir": None, "vocab": None, "tasks": ["cola", "mrpc", "rte"], "rows": 64, "size": "small", "bs": 32, "max_length": 128,
             "device": None, "rounds": 2}
+RULES = {**{key: FINETUNE_RULES[key] for key in ("glue_dir", "tasks", "size", "max_length", "device")},
+         "vocab": Rule((str,), optional=True), "rows": count(1, optional=True), "bs": count(), "rounds": count()}
 WORDS = 30_522  # of the encoder, whatever the tokenizer has
 REFERENCE = "electra_pytorch's way"
 
@@ -40,7 +43,7 @@ REFERENCE = "electra_pytorch's way"
 def load_tables(tasks, glue_dir, folder):
     """{Task: its training set}, made up in `folder` where there is no glue_dir."""
     for name in tasks:
-        if name not in FINETUNED_TASKS or TASKS[name].is_regression:
+        if TASKS[name].is_regression:
             raise PlainError(f"{name!r} is no task of this benchmark: choose some of those with labels, as cola,mrpc,rte.")
     if glue_dir is None:
         write_made_up_glue(folder)
@@ -108,8 +111,7 @@ def measure(task, rows, settings, max_length, device, rounds, log):
 
 
 def main(arguments):
-    given = parse(arguments, DEFAULTS)
-    given["tasks"] = given["tasks"].split(",")
+    given = parse(arguments, DEFAULTS, RULES)
     device, recipe = choose_device(given["device"]), RECIPES[given["size"]]
     settings = {"size": given["size"], "bs": given["bs"], "epochs": 1, "lr": recipe.glue_lr, "layer_decay": recipe.layer_decay,
                 "original_lr_layer_decays": True, "weight_decay": 0., "adam_bias_correction": False, "schedule": "original_linear"}

@@ -24,7 +24,8 @@ from benchmarks.report import describe_machine, parse, processes, write_results
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a process is one thread, here as in the workers
 DEFAULTS = {"datas": "docs", "vocab": 8192, "megabytes": 50, "processes": [1, 2], "rounds": 3}
-RULES = {"datas": Rule((str,)), "vocab": PRETRAIN_RULES["vocab"], "megabytes": count(), "processes": processes(1), "rounds": count()}
+RULES = {"datas": Rule((str,)), "vocab": PRETRAIN_RULES["vocab"], "processes": processes(1), "rounds": count(),
+         "megabytes": Rule((float,), test=lambda v: v > 0, says="a number of megabytes")}
 
 
 def some_megabytes(documents, megabytes):

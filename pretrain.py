@@ -715,38 +715,41 @@ def pretrain(c):
     Writes checkpoints/pretrain/<run>_<percent>%.pth at 6.25, 12.5, 25, 50 and 100 % of the steps, and beside them in
     checkpoints/pretrain/<run>/ the configuration, metrics.jsonl, the curves, what the logger writes, and the state to go on from.
     """
-    processes = Processes(c.device)
+    processes, run_folder = Processes(c.device), Path("checkpoints/pretrain", f"{c.base_run_name}_{c.seed}")
     device = processes.device(choose_device(c.device))
     micro_batch = processes.share(choose_micro_batch(c.micro_batch, device, c.bs, c.max_length), c.bs)
-    run_name, folder = f"{c.base_run_name}_{c.seed}", Path("checkpoints/pretrain")
-
-    # What cannot be is told before the long work.
-    check_writable("datasets", folder / run_name)
-    check_sources(c.datas)
-    state = find_state(folder / run_name) if c.resume else None
-    if state:
-        check_same_run(state, c.as_data(), folder / run_name)
-    pair = load_pair(c.initial_weights, c.size, c.max_length, c.tying) if is_pair(c.initial_weights) else None
-    if pair is None and isinstance(c.vocab, str):
-        load_tokenizer(c.vocab)
-    if pair is None:
-        check_networks(RECIPES[c.size], c.objective, (c.generator, c.discriminator), c.tying, c.max_length)
+    c = c.copy_with({"device": str(device), "micro_batch": micro_batch})
+    pair, state = check_start(c, run_folder)
     with processes.main_first():
         hf_tokenizer, dls = load_data(c)
-    made_of = {"config": c.as_data(), "made_of": {"vocabulary": hf_tokenizer.backend_tokenizer.to_str(),
-                                                  "text": text_key(dls.train_ds.hf_dset)}}
-    if state:
-        check_same_data(state, made_of["made_of"], folder / run_name)
-        dls.train.start = state["step"] * c.bs
-    with only_one(folder / run_name) if processes.is_main else nullcontext():
-        learn = train(c, hf_tokenizer, dls, pair, state, made_of, device, micro_batch, processes)
+    with only_one(run_folder) if processes.is_main else nullcontext():
+        learn = train(c, hf_tokenizer, dls, pair, state, processes)
     processes.close()
     return learn
 
 
-def train(c, hf_tokenizer, dls, pair, state, made_of, device, micro_batch, processes):
-    """Build what `pretrain` has checked, and train it; arguments as they are called there."""
-    run_name, folder = f"{c.base_run_name}_{c.seed}", Path("checkpoints/pretrain")
+def check_start(c, run_folder):
+    """(trained pair to begin with, or None; state of this run to go on from, or None). What cannot be is told here, before long work."""
+    check_writable("datasets", run_folder)
+    check_sources(c.datas)
+    state = find_state(run_folder) if c.resume else None
+    if state:
+        check_same_run(state, c.as_data(), run_folder)
+    if is_pair(c.initial_weights):
+        return load_pair(c.initial_weights, c.size, c.max_length, c.tying), state
+    if isinstance(c.vocab, str):
+        load_tokenizer(c.vocab)
+    check_networks(RECIPES[c.size], c.objective, (c.generator, c.discriminator), c.tying, c.max_length)
+    return None, state
+
+
+def train(c, hf_tokenizer, dls, pair, state, processes):
+    """Train on the data, from fresh weights or a `pair`, from the start or a `state`; a learner."""
+    device, run_name, folder = torch.device(c.device), f"{c.base_run_name}_{c.seed}", Path("checkpoints/pretrain")
+    made_of = {"vocabulary": hf_tokenizer.backend_tokenizer.to_str(), "text": text_key(dls.train_ds.hf_dset)}
+    if state:
+        check_same_data(state, made_of, folder / run_name)
+        dls.train.start = state["step"] * c.bs
     set_seed(c.seed)
     model = build_model(c, hf_tokenizer, fixed_slots=c.compile or device.type == "cuda", pair=pair).to(device)
     if device.type == "cpu":
@@ -769,12 +772,13 @@ def train(c, hf_tokenizer, dls, pair, state, made_of, device, micro_batch, proce
     loss = MaskedLMLoss(c.gen_smooth_label) if is_mlm else ELECTRALoss((1., 50.), c.gen_smooth_label, c.disc_smooth_label)
     learn = PretrainingLearner(
         dls.to(device), model, loss, build_optimizer(model, c.lr, c.adam_bias_correction, c.optimizer),
-        micro_batch, c.seed, precision, processes,
+        c.micro_batch, c.seed, precision, processes,
         cbs=[masked_lm, Schedule(schedules(c.schedule, c.lr, c.steps, c.warmup_steps), c.steps),
              Progress(log, c.steps, c.bs * c.max_length), Milestones(log, c.steps, save, masked_lm, c.seed)])
     try:
         with StopSignals(processes.is_main) as signals:
-            learn.add_cb(SavedState(folder / run_name, made_of, log, c.steps, c.save_minutes, signals, state, processes.is_main))
+            learn.add_cb(SavedState(folder / run_name, {"config": c.as_data(), "made_of": made_of}, log, c.steps, c.save_minutes, signals,
+                                    state, processes.is_main))
             learn.fit(1)
         if processes.is_main and (measured := learn.measure_held_out(masked_lm, c.seed, split=2)):
             log.log("test", c.steps, measured)

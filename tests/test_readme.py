@@ -1,5 +1,20 @@
-"""The README's tree of files is the repository's, and its table of details names facts and tests that are there."""
+"""What the README says is there: its tree of files, facts and tests of its table of details, settings and modules of its commands."""
 import re
+import shlex
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import benchmarks.finetuning
+import benchmarks.loader
+import benchmarks.preprocessing
+import benchmarks.pretraining
+import finetune
+import pretrain
+from _utils.config import complete, complete_finetuning
+from benchmarks.report import parse
 
 
 def test_every_module_stands_in_the_tree_and_every_file_of_the_tree_is_there(repo):
@@ -30,3 +45,56 @@ def test_every_detail_that_is_followed_names_facts_and_tests_that_are_there(repo
         needs_texts = "test_golden_examples.py" in named or detail in ("encoding", "MRPC, STS-B in both orders")
         assert needs_texts == ("*" in tests), detail
     assert len(rows) > 40
+
+
+PLACEHOLDERS = {"PATH": "text", "NAME.pth": "model.pth", "...": "model.pth"}
+
+
+def commands(repo):
+    """Every command of the README: lines of its bash blocks, and code in the text that begins like one."""
+    readme = (repo / "README.md").read_text()
+    lines = [line for block in re.findall(r"```bash\n(.*?)```", readme, re.S) for line in block.splitlines()]
+    lines += re.findall(r"`((?:python|accelerate|tensorboard|jupyter) [^`\n]*)`", readme)
+    return sorted({command.strip() for line in lines for command in line.split("&&") if command.strip()})
+
+
+@pytest.fixture
+def a_place_with_files(tmp_path, monkeypatch, small_tokenizer):
+    """A working directory in which the placeholders of the README's commands are there."""
+    monkeypatch.chdir(tmp_path)
+    words = small_tokenizer.get_vocab()
+    for folder in ("text", "pair/generator", "pair/discriminator"):
+        Path(folder).mkdir(parents=True)
+    for path in (Path("text/vocab.txt"), Path("../shared/data/vocab.txt")):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(sorted(words, key=words.get)))
+
+
+def test_every_setting_in_a_command_of_the_readme_is_taken(repo, a_place_with_files):
+    taken = {"pretrain.py": lambda arguments: complete(pretrain.c.override(arguments)),
+             "finetune.py": lambda arguments: complete_finetuning(finetune.c.override(arguments)),
+             **{f"benchmarks.{name}": partial(parse, defaults=module.DEFAULTS, rules=module.RULES)
+                for name, module in (("finetuning", benchmarks.finetuning), ("loader", benchmarks.loader),
+                                     ("preprocessing", benchmarks.preprocessing), ("pretraining", benchmarks.pretraining))}}
+    seen = Counter()
+    for command in commands(repo):
+        words = shlex.split(command)
+        program = next((word for word in words if word in taken), None)
+        if program:
+            arguments = words[words.index(program) + 1:]
+            for placeholder, there in PLACEHOLDERS.items():
+                arguments = [argument.replace(placeholder, there) for argument in arguments if argument != "..."]
+            taken[program](arguments)
+            seen[program] += 1
+    assert seen["pretrain.py"] > 12 and seen["finetune.py"] > 10 and len(seen) == 6
+
+
+def test_every_module_and_marked_test_in_a_command_of_the_readme_is_there(repo):
+    for command in commands(repo):
+        for module in re.findall(r"-m ((?:_utils|benchmarks)\.\w+)", command):
+            assert (repo / (module.replace(".", "/") + ".py")).exists(), command
+        for words in re.findall(r"pytest .*-k (\w+)", command):
+            named = [path.stem for path in (repo / "tests").glob("test_*.py")]
+            functions = [line for path in (repo / "tests").glob("test_*.py") for line in path.read_text().splitlines()
+                         if line.startswith("def test_")]
+            assert any(words in name for name in [*named, *functions]), command

@@ -35,7 +35,7 @@ from _utils.config import MyConfig, complete, each_once
 from _utils.config_rules import is_pair
 from _utils.dropout import make_dropout_cheap
 from _utils.encoders import load_pair
-from _utils.errors import print_plain_errors
+from _utils.errors import PlainError, print_plain_errors
 from _utils.networks import GatheredPositions, attend, check_networks, count_parameters, inputs_of, make_networks, replaced_logits, tie
 from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, schedules
 from _utils.pictures import plot_training, save_picture
@@ -194,7 +194,8 @@ def load_data(c):
     else:
         parts = [split_held_out(prepare(corpus)) for corpus in corpora]
     splits = dict(zip(("train", "held_out", "test"), map(concatenate_datasets, zip(*parts))))
-    return hf_tokenizer, pretraining_dataloaders(splits, hf_tokenizer, c.bs, c.steps, c.max_length, c.seed, c.num_workers)
+    is_on_gpu = choose_device(c.device).type == "cuda"
+    return hf_tokenizer, pretraining_dataloaders(splits, hf_tokenizer, c.bs, c.steps, c.max_length, c.seed, c.num_workers, is_on_gpu)
 
 
 # %% [markdown]
@@ -718,35 +719,46 @@ def pretrain(c):
     processes, run_folder = Processes(c.device), Path("checkpoints/pretrain", f"{c.base_run_name}_{c.seed}")
     device = processes.device(choose_device(c.device))
     micro_batch = processes.share(choose_micro_batch(c.micro_batch, device, c.bs, c.max_length), c.bs)
-    c = c.copy_with({"device": str(device), "micro_batch": micro_batch})
-    pair, state = check_start(c, run_folder)
+    c = c.copy_with({"device": str(device), "micro_batch": micro_batch, "precision": choose_precision(c.precision, device)})
+    pair = check_start(c, run_folder)
     with processes.main_first():
         hf_tokenizer, dls = load_data(c)
     with only_one(run_folder) if processes.is_main else nullcontext():
-        learn = train(c, hf_tokenizer, dls, pair, state, processes)
+        learn = train(c, hf_tokenizer, dls, pair, processes)
     processes.close()
     return learn
 
 
 def check_start(c, run_folder):
-    """(trained pair to begin with, or None; state of this run to go on from, or None). What cannot be is told here, before long work."""
+    """The trained pair to begin with, or None. What cannot be is told here, before the long work."""
     check_writable("datasets", run_folder)
     check_sources(c.datas)
-    state = find_state(run_folder) if c.resume else None
-    if state:
-        check_same_run(state, c.as_data(), run_folder)
+    state_of_run(c, run_folder)
     if is_pair(c.initial_weights):
-        return load_pair(c.initial_weights, c.size, c.max_length, c.tying), state
+        return load_pair(c.initial_weights, c.size, c.max_length, c.tying)
     if isinstance(c.vocab, str):
         load_tokenizer(c.vocab)
     check_networks(RECIPES[c.size], c.objective, (c.generator, c.discriminator), c.tying, c.max_length)
-    return None, state
 
 
-def train(c, hf_tokenizer, dls, pair, state, processes):
-    """Train on the data, from fresh weights or a `pair`, from the start or a `state`; a learner."""
+def state_of_run(c, run_folder):
+    """The state to go on from, or None where the run begins. PlainError for a run of another configuration, or complete without a state."""
+    state = find_state(run_folder) if c.resume else None
+    if state:
+        check_same_run(state, c.as_data(), run_folder)
+    elif c.resume and (last := checkpoint_path(run_folder.name, 100., run_folder.parent)).exists():
+        raise PlainError(f"the run {run_folder.name} is complete, {str(last)!r} is there, and its state was deleted: say resume=False to "
+                         "train it anew and keep it aside, or give another base_run_name.")
+    return state
+
+
+def train(c, hf_tokenizer, dls, pair, processes):
+    """Train on the data, from fresh weights or a `pair`, from the start or where the run was stopped; a learner."""
     device, run_name, folder = torch.device(c.device), f"{c.base_run_name}_{c.seed}", Path("checkpoints/pretrain")
     made_of = {"vocabulary": hf_tokenizer.backend_tokenizer.to_str(), "text": text_key(dls.train_ds.hf_dset)}
+    state = state_of_run(c, folder / run_name)  # again: another process may have trained it meanwhile
+    processes.check_alike(state["step"] if state else -1, f"the processes do not all find the same state in {str(folder / run_name)!r}: "
+                          "start them in a folder that all machines share.")
     if state:
         check_same_data(state, made_of, folder / run_name)
         dls.train.start = state["step"] * c.bs
@@ -757,10 +769,9 @@ def train(c, hf_tokenizer, dls, pair, state, processes):
     if c.compile:
         compile_networks(model, device)
     masked_lm = build_masking(c, hf_tokenizer)
-    precision = choose_precision(c.precision, device)
     print(f"{len(dls.train_ds):,} examples for training ({c.steps * c.bs / len(dls.train_ds):.3g} epochs), "
           f"{len(dls.valid_ds) if len(dls.loaders) > 1 else 0:,} held out; "
-          f"{count_parameters(model):,} parameters; {device}, {precision}")
+          f"{count_parameters(model):,} parameters; {device}, {c.precision}")
     log, uploads = open_log(run_name, folder, c, state) if processes.is_main else NoLog(), Uploads(c.upload_to)
 
     def save(percent):
@@ -772,15 +783,16 @@ def train(c, hf_tokenizer, dls, pair, state, processes):
     loss = MaskedLMLoss(c.gen_smooth_label) if is_mlm else ELECTRALoss((1., 50.), c.gen_smooth_label, c.disc_smooth_label)
     learn = PretrainingLearner(
         dls.to(device), model, loss, build_optimizer(model, c.lr, c.adam_bias_correction, c.optimizer),
-        c.micro_batch, c.seed, precision, processes,
+        c.micro_batch, c.seed, c.precision, processes,
         cbs=[masked_lm, Schedule(schedules(c.schedule, c.lr, c.steps, c.warmup_steps), c.steps),
              Progress(log, c.steps, c.bs * c.max_length), Milestones(log, c.steps, save, masked_lm, c.seed)])
     try:
-        with StopSignals(processes.is_main) as signals:
-            learn.add_cb(SavedState(folder / run_name, {"config": c.as_data(), "made_of": made_of}, log, c.steps, c.save_minutes, signals,
-                                    state, processes.is_main))
+        with StopSignals() as signals:
+            identity = {"config": c.as_data(), "made_of": made_of}
+            learn.add_cb(SavedState(folder / run_name, identity, log, c.steps, c.save_minutes, signals, state))
             learn.fit(1)
-        if processes.is_main and (measured := learn.measure_held_out(masked_lm, c.seed, split=2)):
+        was_complete = state and state["step"] == c.steps
+        if processes.is_main and not was_complete and (measured := learn.measure_held_out(masked_lm, c.seed, split=2)):
             log.log("test", c.steps, measured)
             print("test:", describe(measured))
     finally:

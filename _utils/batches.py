@@ -33,12 +33,12 @@ class ArrowBatchDL(TfmdDL):
 
     n: examples to give in all; with shuffle=True they may be more than the dataset has, which is then gone through again in
     another order. Every batch has the same shape, so nothing on the device is compiled or allocated twice. Batches stay in the
-    host's memory, pinned where a GPU is, so that who takes them can send them there without waiting. `start`: how many of a shuffled
-    loader's examples are left out.
+    host's memory; pin_memory=True lets who takes them send them to a GPU without waiting. `start`: how many of a shuffled loader's
+    examples are left out.
     """
 
     def __init__(self, dataset, bs=64, shuffle=False, max_length=128, seed=0, **kwargs):
-        super().__init__(dataset, bs=bs, shuffle=shuffle, **{"pin_memory": torch.cuda.is_available(), **kwargs})
+        super().__init__(dataset, bs=bs, shuffle=shuffle, **kwargs)
         self.max_length, self.seed, self.start = max_length, seed, 0
         self.rows = dataset.hf_dset.with_format("arrow")
 
@@ -51,6 +51,10 @@ class ArrowBatchDL(TfmdDL):
     def create_batches(self, samps):
         while idxs := list(itertools.islice(samps, self.bs)):
             yield self.fetch(idxs)
+
+    def batch_of_step(self, step):
+        """The batch of a step, counted from 0, of a shuffled loader."""
+        return self.fetch(list(itertools.islice(EndlessPermutations(len(self.dataset), self.n, self.seed, step * self.bs), self.bs)))
 
     def fetch(self, idxs):
         """The batch of these examples."""
@@ -70,7 +74,7 @@ class PretrainingDatasets(HF_Datasets):
     _dl_type = ArrowBatchDL
 
 
-def pretraining_dataloaders(splits, hf_tokenizer, bs, steps, max_length, seed, num_workers=0):
+def pretraining_dataloaders(splits, hf_tokenizer, bs, steps, max_length, seed, num_workers=0, pin_memory=False):
     """DataLoaders of `steps` shuffled batches of the first split and of the others in order, on the CPU.
 
     splits: {name: examples}, 'train' first; one without examples is left out.   Raises PlainError for fewer than a batch of the first.
@@ -81,4 +85,5 @@ def pretraining_dataloaders(splits, hf_tokenizer, bs, steps, max_length, seed, n
                          "give more text, or lower bs or max_length.")
     data = PretrainingDatasets({name: examples for name, examples in splits.items() if len(examples)}, cols=["input_ids", "sentA_length"],
                                hf_toker=hf_tokenizer, n_inp=2)
-    return data.dataloaders(bs=bs, n=bs * steps, max_length=max_length, seed=seed, num_workers=num_workers, device="cpu")
+    return data.dataloaders(bs=bs, n=bs * steps, max_length=max_length, seed=seed, num_workers=num_workers,
+                            pin_memory=pin_memory, device="cpu")

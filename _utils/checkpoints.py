@@ -4,6 +4,7 @@ import importlib.metadata
 import os
 import pickle
 import platform
+import re
 import shutil
 import zipfile
 from pathlib import Path
@@ -72,10 +73,12 @@ def unfinished_name(path):
 
     What processes that were killed left of it is removed.
     """
-    for left in path.parent.glob(f"{glob.escape(path.name)}.*.unfinished"):
-        if not psutil.pid_exists(int(left.name.split(".")[-2])):
-            shutil.rmtree(left) if left.is_dir() else left.unlink(missing_ok=True)
-    return path.with_name(f"{path.name}.{os.getpid()}.unfinished")
+    host = re.sub(r"\W", "_", platform.node())  # of other machines' processes nothing is known here
+    for left in path.parent.glob(f"{glob.escape(path.name)}.{host}-*.unfinished"):
+        pid = int(left.name.split("-")[-1].removesuffix(".unfinished"))
+        if pid == os.getpid() or not psutil.pid_exists(pid):
+            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+    return path.with_name(f"{path.name}.{host}-{os.getpid()}.unfinished")
 
 
 def find_checkpoint(name, folder="checkpoints/pretrain"):

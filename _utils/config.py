@@ -130,6 +130,8 @@ def complete(config):
     if config.warmup_steps is None:
         derived["warmup_steps"] = round(steps * recipe.warmup_steps / recipe.steps)
     if config.seed is None:
+        if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+            raise PlainError("seed=None would draw another for each of several processes: give a number.")
         derived["seed"] = random.SystemRandom().randrange(2 ** 32)
     config = config.copy_with(derived)
     if config.warmup_steps > config.steps:

@@ -1,7 +1,9 @@
 """Errors meant for people: one sentence that names the culprit and the way out."""
 import errno
 import os
+import re
 import sys
+import time
 
 
 class PlainError(Exception):
@@ -40,7 +42,7 @@ def _sentence(error):
         return "stopped: the same command goes on with what is finished."
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"error: no space is left ({first_line(error)}): make room and give the same command again; what was saved is whole."
-    if "DataLoader worker" in text or "abruptly died" in text:
+    if re.search(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)", text) or "abruptly died" in text:
         return (f"error: a process that prepares data died ({first_line(error)}), most often because memory ran out: lower num_workers and "
                 "give the same command again, which goes on with what was saved.")
     if type(error).__name__ == "OutOfMemoryError":
@@ -51,16 +53,23 @@ def _sentence(error):
 def print_plain_errors():
     """Let a script end with the sentence of an error that can be explained (exit status 1); others keep their traceback.
 
-    Of several processes on a machine only the first one speaks.
+    Of several processes on a machine the first one speaks; the others tell errors that are theirs alone.
     """
-    is_first = os.environ.get("LOCAL_RANK", "0") == "0"
-    if not is_first:
+    if not is_first_process():
         sys.stdout = open(os.devnull, "w")
 
     def hook(kind, error, traceback):
         sentence = explain(error)
+        if not is_first_process():
+            time.sleep(3)  # if the first one has ended too, the launcher ends this one now
+            sentence = sentence and f"process {os.environ['RANK']}: {sentence}"
         if sentence is None:
             sys.__excepthook__(kind, error, traceback)
-        elif is_first:
+        else:
             print(sentence, file=sys.stderr)
     sys.excepthook = hook
+
+
+def is_first_process():
+    """Whether this is the only process on this machine, or the first of those that a launcher started."""
+    return os.environ.get("LOCAL_RANK", "0") == "0"

@@ -17,7 +17,7 @@ import xxhash
 
 from _utils.checkpoints import unfinished_name
 from _utils.errors import PlainError
-from _utils.text_sources import HUB_CORPORA, open_prepared
+from _utils.text_sources import HUB_CORPORA, open_prepared, seal_of
 
 # Examples do not depend on the number of processes: each block of documents has random numbers of its own.
 BLOCK = 1000
@@ -215,6 +215,7 @@ def _make(processor, target, num_proc):
     try:
         processor.map(folder / target.name, num_proc)
         for file in folder.glob("*.arrow"):
+            seal_of(target.with_name(file.name)).unlink(missing_ok=True)  # of a damaged file that was deleted
             os.replace(file, target.with_name(file.name))
     finally:
         shutil.rmtree(folder)

@@ -22,14 +22,17 @@ class Processes:
             if device not in (None, "cpu"):
                 raise PlainError(f"device={device!r} is one for all processes: leave it out, so that each takes a GPU of its own, or say "
                                  "device=cpu.")
+            n_here, n_gpus = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), torch.cuda.device_count()
+            if device is None and 0 < n_gpus < n_here:
+                raise PlainError(f"{n_here} processes were started on a machine with {n_gpus} GPUs: start as many, or say device=cpu.")
             # As long as the first process may need to prepare data.
             self.state = PartialState(cpu=device == "cpu", timeout=timedelta(days=7))
         self.index, self.n = (self.state.process_index, self.state.num_processes) if self.state else (0, 1)
-        self.is_main = self.index == 0
+        self.is_main, self.asked_to_stop, self._stops = self.index == 0, False, None
 
     def device(self, chosen):
         """The torch.device of this process, where `chosen` is that of a single one."""
-        return torch.device(self.state.device.type, self.state.local_process_index) if self.state and chosen.type == "cuda" else chosen
+        return self.state.device if self.state and chosen.type == "cuda" else chosen
 
     def main_first(self):
         """Within it the first process goes ahead, and the others find what it left."""
@@ -48,6 +51,28 @@ class Processes:
             flat = torch.cat([tensor.flatten() for tensor in tensors])
             torch.distributed.all_reduce(flat)
             torch._foreach_copy_(tensors, [part.view_as(tensor) for part, tensor in zip(flat.split([t.numel() for t in tensors]), tensors)])
+
+    def add_up_gradients(self, gradients):
+        """The same, and with it how many processes are `asked_to_stop`."""
+        if self.n > 1:
+            self._stops = gradients[0].new_tensor(float(self.asked_to_stop)) if self.asked_to_stop else gradients[0].new_zeros(())
+            self.add_up([*gradients, self._stops])
+
+    def stop_asked(self, asked, may_wait):
+        """Whether the run is asked to stop: of several processes any of them, as of the last gradients, so that all agree.
+
+        may_wait: a GPU is only looked at where this is True.
+        """
+        if self.n == 1:
+            return asked
+        return self._stops is not None and (may_wait or self._stops.device.type == "cpu") and bool(self._stops > 0)
+
+    def check_alike(self, number, says):
+        """PlainError with these words if the processes do not all have the same number."""
+        total = torch.tensor([float(number)], dtype=torch.float64, device=self.state.device if self.state else "cpu")
+        self.add_up([total])
+        if float(total) != number * self.n:
+            raise PlainError(says)
 
     def wait(self):
         """Until all processes are here."""

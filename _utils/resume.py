@@ -1,4 +1,5 @@
 """The state of a pretraining run, from which the same command goes on when it was killed or stopped."""
+import contextlib
 import os
 import signal
 import threading
@@ -10,33 +11,40 @@ from fastai.callback.core import Callback
 
 from _utils.checkpoints import load_checkpoint, save_checkpoint
 from _utils.errors import PlainError
+from _utils.training import not_finite
 
-# Keys that may differ when a run goes on: what they change is not what is learnt.
+# Keys that may differ when a run goes on. micro_batch and compile change which random numbers are drawn, the others nothing.
 MAY_DIFFER = ("device", "num_workers", "logger", "upload_to", "micro_batch", "compile", "resume", "save_minutes")
-_NEWEST, _BEFORE = "resume.pth", "resume_before.pth"  # two, so that one is whole whatever happens to the other
+_NEWEST, _BEFORE, _NEXT = "resume.pth", "resume_before.pth", "resume_next.pth"  # so that one is whole whatever happens to another
 
 
 def find_state(folder):
     """The newest whole state in the folder of a run, or None if it has none. PlainError if all that is there is damaged."""
-    paths = [path for name in (_NEWEST, _BEFORE) if (path := Path(folder, name)).exists()]
-    for path in paths:
+    damaged = []
+    for path in (Path(folder, name) for name in (_NEWEST, _BEFORE)):
+        if not path.exists():
+            continue
         try:
             state = load_checkpoint(path)
         except PlainError as error:
             print(f"{error} Looking for the one before it.")
+            damaged.append(path)
             continue
+        for useless in damaged:
+            useless.unlink()  # lest it takes the place of the good one
         return state
-    if paths:
+    if damaged:
         raise PlainError(f"no state in {str(folder)!r} can be read: resume=False begins the run anew and keeps what is there aside.")
     return None
 
 
 def save_state(folder, state):
     """Write the state of a run; the one before it is kept until the next."""
-    newest, before = Path(folder, _NEWEST), Path(folder, _BEFORE)
+    newest, before, following = (Path(folder, name) for name in (_NEWEST, _BEFORE, _NEXT))
+    save_checkpoint(state, following)
     if newest.exists():
         os.replace(newest, before)
-    save_checkpoint(state, newest)
+    os.replace(following, newest)
 
 
 def check_same_run(state, config, folder):
@@ -62,21 +70,30 @@ class Stopped(PlainError):
 
 
 class StopSignals:
-    """Within it the first Ctrl-C or SIGTERM only sets `asked`; a second one ends the process as usual."""
+    """Within it Ctrl-C or SIGTERM only sets `asked`; another Ctrl-C, a second later or more, ends the process as usual.
 
-    def __init__(self, is_main=True):
-        self.asked, self.before, self.is_main = False, {}, is_main
+    Launchers and job systems send a signal to all processes, and again to each.
+    """
+
+    def __init__(self):
+        self.asked, self.before = None, {}  # asked: when, by the clock
 
     def __enter__(self):
+        self.pid = os.getpid()
         if threading.current_thread() is threading.main_thread():
             self.before = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
         return self
 
     def _ask(self, number, frame):
-        if self.is_main:
-            print("\nStopping after this step; once more ends it at once.", flush=True)
-        self.asked = True
-        self.__exit__()
+        if os.getpid() != self.pid:  # of a data worker, which inherits this and is ended by its parent
+            if number == signal.SIGTERM:
+                os._exit(1)
+        elif self.asked is None:
+            self.asked = time.monotonic()
+            with contextlib.suppress(OSError):  # who read the output may have been stopped too
+                print("\nStopping after this step; once more ends it at once.", flush=True)
+        elif number == signal.SIGINT and time.monotonic() - self.asked > 1:
+            raise KeyboardInterrupt
 
     def __exit__(self, *_):
         for number, handler in self.before.items():
@@ -86,21 +103,25 @@ class StopSignals:
 class SavedState(Callback):
     """Saves the run's state at its start and end, about every `minutes`, and when it is asked to stop; and goes on from a state.
 
-    made_of: what identifies the run, {'config': ..., 'made_of': ...}.   log: the RunLog, whose place is kept too.
-    state: to go on from, or None.   is_main: of several processes, whose states are alike, one writes.
+    identity: what identifies the run, {'config': ..., 'made_of': ...}.   log: the RunLog, whose place is kept too.
+    state: to go on from, or None.   Of several processes, whose states are alike, the first one writes.
     """
     order = 30  # after the milestones: what they write belongs to the step that is saved
 
-    def __init__(self, folder, made_of, log, steps, minutes, signals, state=None, is_main=True):
-        self.folder, self.made_of, self.log, self.steps, self.seconds = folder, made_of, log, steps, 60 * minutes
-        self.signals, self.state, self.is_main = signals, state, is_main
+    def __init__(self, folder, identity, log, steps, minutes, signals, state=None):
+        self.folder, self.identity, self.log, self.steps, self.seconds = folder, identity, log, steps, 60 * minutes
+        self.signals, self.state = signals, state
 
     def before_fit(self):
+        self.is_main = self.learn.processes.is_main
         if self.state:
             self._load()
         elif self.is_main:
             self.save()
         self.saved = time.monotonic()
+
+    def before_step(self):
+        self.learn.processes.asked_to_stop = self.signals.asked is not None
 
     def _load(self):
         learn, state = self.learn, self.state
@@ -115,19 +136,21 @@ class SavedState(Callback):
 
     def after_batch(self):
         step = self.learn.train_iter
-        is_due = time.monotonic() - self.saved >= self.seconds and self.learn.progress.since == 0
-        if self.is_main and (is_due or step == self.steps or self.signals.asked):
+        is_row = self.learn.progress.since == 0
+        is_due = time.monotonic() - self.saved >= self.seconds and is_row
+        asked = self.learn.processes.stop_asked(self.signals.asked is not None, is_row)
+        if self.is_main and (is_due or step == self.steps or asked):
             self.save()
             self.saved = time.monotonic()
-        if self.signals.asked and step < self.steps and self.is_main:
+        if asked and step < self.steps:
             raise Stopped(f"stopped at step {step:,} of {self.steps:,}, and saved in {str(self.folder)!r}: the same command goes on from "
                           "there.")
 
     def save(self):
-        """Write the state as it is between two steps."""
+        """Write the state as it is between two steps. PlainError where nothing could go on from it; what was saved before then stays."""
         learn = self.learn
         if hasattr(learn, "loss_grad") and not torch.isfinite(learn.loss_grad):
-            return  # nothing could go on from here; what was saved before stays
+            raise not_finite(learn, float(learn.loss_grad), learn.train_iter, self.log)
         save_state(self.folder, {
-            **self.made_of, "step": learn.train_iter, "model": learn.model.state_dict(), "optimizer": learn.opt.opt.state_dict(),
+            **self.identity, "step": learn.train_iter, "model": learn.model.state_dict(), "optimizer": learn.opt.opt.state_dict(),
             "scaler": learn.scaler.state_dict(), "progress": learn.progress.pending(), "log_place": self.log.place()})

@@ -14,9 +14,9 @@ from _utils.errors import PlainError
 
 
 class NoLogger:
-    """Logs nothing; the others have the same two methods. step: after which a run that was begun before goes on."""
+    """Logs nothing; the others have the same two methods. step: after which a run that was begun before goes on, or None."""
 
-    def __init__(self, run_name, folder, config, step=0):
+    def __init__(self, run_name, folder, config, step=None):
         pass
 
     def log(self, metrics, step):
@@ -29,9 +29,9 @@ class NoLogger:
 class TensorBoardLogger(NoLogger):
     """`tensorboard --logdir checkpoints` shows it."""
 
-    def __init__(self, run_name, folder, config, step=0):
+    def __init__(self, run_name, folder, config, step=None):
         from torch.utils.tensorboard import SummaryWriter
-        self.writer = SummaryWriter(str(Path(folder) / "tensorboard"), purge_step=step + 1 if step else None)
+        self.writer = SummaryWriter(str(Path(folder) / "tensorboard"), purge_step=None if step is None else step + 1)
         self.writer.add_text("config", "\n".join(f"    {key}: {value!r}" for key, value in config.items()))
 
     def log(self, metrics, step):
@@ -48,7 +48,7 @@ class NeptuneLogger(NoLogger):
     It cannot go on with a run, so a resumed one has a second entry there.
     """
 
-    def __init__(self, run_name, folder, config, step=0):
+    def __init__(self, run_name, folder, config, step=None):
         import neptune
         self.run = neptune.init_run(mode="offline", name=run_name, capture_stdout=False, capture_stderr=False,
                                     capture_hardware_metrics=False)
@@ -65,10 +65,10 @@ class NeptuneLogger(NoLogger):
 class WandbLogger(NoLogger):
     """Weights & Biases; without an account set WANDB_MODE=offline."""
 
-    def __init__(self, run_name, folder, config, step=0):
+    def __init__(self, run_name, folder, config, step=None):
         import wandb
         kept = Path(folder, "wandb_id")
-        if not (step and kept.exists()):
+        if step is None or not kept.exists():
             kept.write_text(uuid.uuid4().hex)
         self.run = wandb.init(project="electra", name=run_name, dir=str(folder), config=dict(config), id=kept.read_text(), resume="allow")
 
@@ -89,7 +89,7 @@ class RunLog:
     place: from `place()` of the log that this one goes on with, what came after it is dropped; None: a new folder.   step: then the last.
     """
 
-    def __init__(self, run_name, folder, config, place=None, step=0):
+    def __init__(self, run_name, folder, config, place=None, step=None):
         folder = Path(folder)
         self.path = folder / "metrics.jsonl"
         if place is None:
@@ -132,7 +132,7 @@ class NoLog:
 
 @contextlib.contextmanager
 def only_one(folder):
-    """Within it no other process trains the run of this folder. PlainError where one does; a killed one leaves nothing behind."""
+    """Within it no other process trains the run of this folder. PlainError where one does; one that was killed does not."""
     lock = FileLock(Path(folder).with_name(f".{Path(folder).name}.lock"))
     Path(folder).parent.mkdir(parents=True, exist_ok=True)
     try:

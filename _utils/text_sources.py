@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from _utils import embedded_text
 from _utils.checkpoints import unfinished_name, write_atomically
-from _utils.errors import PlainError, first_line
+from _utils.errors import PlainError, first_line, is_first_process
 
 # The corpora of the paper and of electra_pytorch under their present hub names (FACTS 13); arguments of datasets.load_dataset.
 HUB_CORPORA = {
@@ -68,11 +68,15 @@ def load_documents(source, cache_dir, encoding="utf-8", one_document_per_file=Fa
 def open_prepared(path):
     """The Dataset in an Arrow file that was prepared, now or by an earlier run. PlainError for a damaged one.
 
-    A file beside it, written when it is first opened, holds the hash of its content: Arrow would not notice a changed word.
+    A file beside it, written when it is first opened, holds the hash of its content: Arrow would not notice a changed word. Of several
+    processes on a machine the first one compares.
     """
-    seal = Path(f"{path}.xxh3")
+    seal = seal_of(path)
     try:
-        found, content = datasets.Dataset.from_file(str(path)), _hash("", path)
+        found = datasets.Dataset.from_file(str(path))
+        if not is_first_process():
+            return found
+        content = _hash("", path)
         if seal.exists() and seal.read_text() != content:
             raise ValueError(f"it is not what {seal.name} was written for")
     except (pyarrow.ArrowException, OSError, ValueError) as error:
@@ -81,6 +85,11 @@ def open_prepared(path):
     if not seal.exists():
         write_atomically(seal, lambda file: file.write(content.encode()))
     return found
+
+
+def seal_of(path):
+    """Where the hash of a prepared file stands."""
+    return Path(f"{path}.xxh3")
 
 
 def check_sources(sources):
@@ -258,6 +267,7 @@ def _write_documents(documents, target, source):
             print(f"{source}: {empty:,} empty documents are left out")
         if not count:
             raise PlainError(f"datas: {source!r} holds files, but no text in them.")
+        seal_of(target).unlink(missing_ok=True)  # of a damaged file that was deleted
         os.replace(unfinished, target)
     finally:
         unfinished.unlink(missing_ok=True)

@@ -16,10 +16,11 @@ from sklearn.metrics import roc_auc_score
 from tqdm import tqdm
 
 from _utils.checkpoints import milestone_steps, save_checkpoint
-from _utils.errors import PlainError
+from _utils.errors import PlainError, is_first_process
 from _utils.optim import clip_by_global_norm
 from _utils.pretraining_metrics import PretrainingMetrics, warning_of_collapse
 from _utils.processes import Processes
+from _utils.run_logging import read_metrics
 
 DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -150,6 +151,10 @@ class PretrainingLearner(ClippingLearner):
         """A batch of the loader on the learner's device, without waiting for it to arrive."""
         return tuple(tensor.to(self.device, non_blocking=True) for tensor in batch)
 
+    def _step(self):
+        self.processes.add_up_gradients([p.grad for p in self.model.parameters() if p.grad is not None])
+        super()._step()
+
     def _do_one_batch(self):
         """Loss and gradients of one batch, part by part, and the update."""
         full_x, full_y = self.xb, self.yb
@@ -168,7 +173,6 @@ class PretrainingLearner(ClippingLearner):
                 self._with_events(self._backward, "backward", CancelBackwardException)
         self.xb, self.yb = full_x, full_y
         if self.training:
-            self.processes.add_up([p.grad for p in self.model.parameters() if p.grad is not None])
             self._with_events(self._step, "step", CancelStepException)
             self.opt.zero_grad()
 
@@ -237,6 +241,7 @@ class Progress(Callback):
     def restart(self):
         """Begin a new interval of measuring."""
         self.gathered, self.since, self.started = PretrainingMetrics(self.learn.device), 0, time.perf_counter()
+        self.first_bad = torch.full((), -1, device=self.learn.device)  # the first step whose loss is not finite
 
     def pending(self):
         """What was measured since the last row, for `go_on`."""
@@ -245,7 +250,7 @@ class Progress(Callback):
 
     def go_on(self, step, pending):
         """Go on after a step of an earlier process, with what it had measured since its last row, or None."""
-        self.bar.update(step)
+        self.bar.initial = self.bar.n = step
         if pending:
             self.gathered.sums.copy_(pending["sums"])
             self.gathered.histogram.copy_(pending["histogram"])
@@ -253,6 +258,8 @@ class Progress(Callback):
 
     def after_loss(self):
         self.gathered.update(self.learn.pred, self.learn.yb[0], self.learn.parts, self.learn.totals)
+        is_first = ~torch.isfinite(self.learn.loss_grad.detach()) & (self.first_bad < 0)
+        self.first_bad.masked_fill_(is_first, self.learn.train_iter + 1)
 
     def after_batch(self):
         step = self.learn.train_iter
@@ -266,7 +273,9 @@ class Progress(Callback):
         self.gathered.add_up(self.learn.processes)
         measured = self.gathered.compute()  # waits for the device, so the time is that of finished work
         speed = self.since * self.tokens_per_step / (time.perf_counter() - self.started)
-        loss = total_loss(self.learn, measured, self.log)
+        loss = total_loss(self.learn, measured)
+        if not math.isfinite(loss):
+            raise not_finite(self.learn, loss, int(self.first_bad) if self.first_bad > 0 else step, self.log)
         self.log.log("train", step, {"loss": loss, **measured, "lr": self.opt.hypers[0]["lr"], "tokens_per_second": speed})
         self.bar.set_postfix_str(describe(measured) + f", {speed:,.0f} tokens/s", refresh=False)
 
@@ -275,18 +284,21 @@ class Progress(Callback):
         self.bar.close()
 
 
-def total_loss(learn, measured, log):
-    """The weighted loss of some measures; PlainError if it is not finite, and the step's batch is then saved beside the RunLog."""
-    loss = learn.loss_func.weigh((measured["gen_loss"] or 0., measured.get("disc_loss")))
-    if not math.isfinite(loss):
-        kept = ""
-        if log.path:
-            path = log.path.with_name("not_finite.pth")
-            save_checkpoint({"step": learn.train_iter, "x": list(learn.xb), "labels": learn.yb[0]}, path)
-            kept = f" (its batch is in {path})"
-        raise PlainError(f"the loss has become {loss} at step {learn.train_iter:,}{kept}: lower lr, warm up longer or say precision=fp32, "
-                         "under another base_run_name; the milestones saved before are still good.")
-    return loss
+def total_loss(learn, measured):
+    """The weighted loss of some measures."""
+    return learn.loss_func.weigh((measured["gen_loss"] or 0., measured.get("disc_loss")))
+
+
+def not_finite(learn, loss, step, log):
+    """The PlainError for a loss that is not finite at a step; the step's batch, as it was before masking, is saved beside the RunLog."""
+    kept = ""
+    if log.path:
+        path = log.path.with_name("not_finite.pth")
+        input_ids, sentA_lenths = learn.dls.train.batch_of_step(step - 1)
+        save_checkpoint({"step": step, "seed": learn.seed, "input_ids": input_ids, "sentA_length": sentA_lenths}, path)
+        kept = f" (its batch is in {path})"
+    return PlainError(f"the loss has become {loss} at step {step:,}{kept}: lower lr, warm up longer or say precision=fp32, under another "
+                      "base_run_name; the milestones saved before are still good.")
 
 
 def describe(measured):
@@ -308,7 +320,6 @@ class Milestones(Callback):
         self.log, self.save_at, self.masked_lm, self.seed = log, save, masked_lm, seed
         self.percents = milestone_steps(steps)
         self.max_batches = max(4, steps // 20)  # all of them, unless the training itself is short
-        self.aucs = []
 
     def after_batch(self):
         step = self.learn.train_iter
@@ -321,19 +332,21 @@ class Milestones(Callback):
     def _measure_and_save(self, step):
         measured = self.learn.measure_held_out(self.masked_lm, self.seed, self.max_batches)
         if measured:
-            self.log.log("held_out", step, {"loss": total_loss(self.learn, measured, self.log), **measured})
+            loss = total_loss(self.learn, measured)
+            if not math.isfinite(loss):
+                raise not_finite(self.learn, loss, step, self.log)
+            self.log.log("held_out", step, {"loss": loss, **measured})
             tqdm.write(f"step {step:,}, held out: {describe(measured)}", file=sys.stderr)
-            self._warn(step, measured.get("disc_auc"))
+            self._warn(step)
         for percent in self.percents[step]:
             self.save_at(percent)
 
 
-    def _warn(self, step, auc):
-        share_done = step / max(self.percents)
-        if auc is not None and share_done >= .25:
-            self.aucs.append(auc)
-            if warning := warning_of_collapse(self.aucs, share_done):
-                tqdm.write(warning, file=sys.stderr)
+    def _warn(self, step):
+        steps = max(self.percents)
+        aucs = [row["disc_auc"] for row in read_metrics(self.log.path, "held_out") if "disc_auc" in row and row["step"] >= .25 * steps]
+        if warning := warning_of_collapse(aucs, step / steps):
+            tqdm.write(warning, file=sys.stderr)
 
 
 class LossProgress(Callback):
@@ -346,7 +359,8 @@ class LossProgress(Callback):
 
     def before_fit(self):
         quiet = not sys.stderr.isatty()
-        self.bar = tqdm(total=self.steps, unit="step", desc=self.title, leave=False, **(dict(mininterval=60, delay=60) if quiet else {}))
+        self.bar = tqdm(total=self.steps, unit="step", desc=self.title, leave=False, disable=not is_first_process(),
+                        **(dict(mininterval=60, delay=60) if quiet else {}))
         self.losses = []
 
     def after_loss(self):

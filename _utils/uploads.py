@@ -39,8 +39,8 @@ class Uploads:
             if waiting := sum(not one.done() for one in self.sent):
                 print(f"Waiting for {waiting} checkpoints to be sent")
             self.pool.shutdown(cancel_futures=sys.exc_info()[0] is not None)
-            if self.failed:
-                print(f"{self.failed} of {len(self.sent)} checkpoints were not sent")
+            if not_sent := self.failed + sum(one.cancelled() for one in self.sent):
+                print(f"{not_sent} of {len(self.sent)} checkpoints were not sent; they stay where they are")
 
 
 def check_address(where):

@@ -92,7 +92,7 @@ def become(command, arguments, folder, out, err):
     with open(os.devnull) as nothing:
         for file, number in ((nothing, 0), (out, 1), (err, 2)):
             os.dup2(file.fileno(), number)
-    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w", closefd=False), open(2, "w", closefd=False)
+    sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w", buffering=1, closefd=False), open(2, "w", closefd=False)
     sys.argv = [command, *arguments]
     code = 0
     try:

@@ -42,7 +42,7 @@ class Commands:
 
     def __init__(self, scripts, workplace, folder, script, arguments, made):
         self.scripts, self.workplace, self.script, self.arguments, self.made = scripts, workplace, script, arguments, made
-        self.folder, self.n, self.survived = folder, 0, Counter()
+        self.folder, self.n, self.survived, self.went_on = folder, 0, Counter(), 0
         self.begin_anew()
         done = self.start()
         assert done.returncode == 0, done.stderr[-2000:]
@@ -91,6 +91,7 @@ class Commands:
             kills += 1
             if step and (gone_on := re.search(r"after step (\d+)", done.stdout)):
                 assert int(gone_on[1]) == step  # of what was saved nothing is lost
+                self.went_on += 1
         self.finish()
         self.survived["kills"] += n
 
@@ -165,6 +166,7 @@ def test_a_campaign_of_faults_is_survived(pretraining, finetuning, capsys):
         commands.begin_anew()
         commands.kill_at_random_moments(kills, rng)
         survived += commands.survived
+        assert commands.went_on >= kills // 6 or commands.script == "finetune.py"
     commands = pretraining("num_workers=0")
     for largest in (1_000, 30_000, 200_000, 1_000_000, 2_500_000, 5_000_000):
         commands.begin_anew()

@@ -3,8 +3,10 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -16,16 +18,24 @@ from _utils.made_up_glue import write_made_up_glue
 from _utils.processes import Processes
 from tests.test_training import workplace  # noqa: F401
 
-SETTINGS = ["size=tiny", "datas=text.txt", "vocab=vocab.txt", "seed=5", "steps=12", "bs=8", "micro_batch=2", "max_length=32",
+SETTINGS = ["size=tiny", "datas=text.txt", "vocab=vocab.txt", "seed=5", "bs=8", "micro_batch=2", "max_length=32",
             "num_workers=0", "logger=None", "device=cpu"]
+
+
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def command(repo, n, script, *settings):
+    """That of a script in n processes on this machine's CPU."""
+    launcher = ["-m", "accelerate.commands.launch", "--multi_gpu", f"--num_processes={n}", "--num_machines=1", "--mixed_precision=no",
+                "--dynamo_backend=no", "--main_process_port=0"] if n > 1 else []
+    return [sys.executable, *launcher, repo / script, *settings]
 
 
 def launch(repo, n, *settings, script="pretrain.py"):
     """Run a script in n processes on this machine's CPU; what it printed."""
-    launcher = ["-m", "accelerate.commands.launch", "--multi_gpu", f"--num_processes={n}", "--num_machines=1", "--mixed_precision=no",
-                "--dynamo_backend=no", "--main_process_port=0"] if n > 1 else []
-    done = subprocess.run([sys.executable, *launcher, repo / script, *settings], capture_output=True, text=True, timeout=600,
-                          env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(repo)})
+    done = subprocess.run(command(repo, n, script, *settings), capture_output=True, text=True, timeout=600,
+                          env={**ENVIRONMENT, "PYTHONPATH": str(repo)})
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
@@ -38,8 +48,19 @@ def weights(name):
     return load_checkpoint(f"checkpoints/pretrain/{name}_5_100.0%.pth")["model"]
 
 
-def assert_alike(name, other):
-    assert len(rows(name)) == len(rows(other)) == 12 + 5
+def stop_it(repo, n, *settings):
+    """Press Ctrl-C, as a terminal does, once there are a few rows."""
+    process = subprocess.Popen(command(repo, n, "pretrain.py", *settings), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               start_new_session=True, env={**ENVIRONMENT, "PYTHONPATH": str(repo)})
+    while process.poll() is None and not (Path("checkpoints/pretrain/two_5/metrics.jsonl").exists() and len(rows("two")) > 6):
+        time.sleep(.02)
+    os.killpg(process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode and "Stopping after this step" in out and "stopped at step" in err, err[-2000:]
+
+
+def assert_alike(name, other, n=12 + 5):
+    assert len(rows(name)) == len(rows(other)) == n
     for a, b in zip(rows(name), rows(other)):
         assert (a["step"], a["split"]) == (b["step"], b["split"])
         for key in {"loss", "gen_loss", "disc_loss", "gen_accuracy", "disc_auc", "replaced_share", "lr"} & set(a):
@@ -48,19 +69,23 @@ def assert_alike(name, other):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4, msg=key)
 
 
-def test_two_processes_train_what_one_does_and_either_goes_on_with_the_other(workplace, repo):  # noqa: F811
-    launch(repo, 1, *SETTINGS, "base_run_name=one")
-    printed = launch(repo, 2, *SETTINGS, "base_run_name=two")
+def test_two_processes_train_what_one_does(workplace, repo):  # noqa: F811
+    launch(repo, 1, *SETTINGS, "steps=12", "base_run_name=one")
+    printed = launch(repo, 2, *SETTINGS, "steps=12", "base_run_name=two")
     assert printed.count("examples for training") == 1  # one process speaks
     assert_alike("two", "one")
 
-    folder = Path("checkpoints/pretrain/two_5")
-    (folder / "resume.pth").unlink()  # as if the two had been killed after an earlier step
-    state = load_checkpoint(folder / "resume_before.pth")
-    assert state["step"] == 0
-    printed = launch(repo, 1, *SETTINGS, "base_run_name=two")
-    assert "Going on with the run two_5 after step 0." in printed
-    assert_alike("two", "one")
+
+
+@pytest.mark.parametrize("first, then", [(2, 1), (1, 2)])
+def test_another_number_of_processes_goes_on_with_a_run_that_was_stopped(workplace, repo, first, then):  # noqa: F811
+    settings = [*SETTINGS, "steps=60"]
+    launch(repo, 1, *settings, "base_run_name=one")
+    stop_it(repo, first, *settings, "base_run_name=two")
+    step = load_checkpoint("checkpoints/pretrain/two_5/resume.pth")["step"]
+    assert 0 < step < 60
+    assert f"Going on with the run two_5 after step {step}." in launch(repo, then, *settings, "base_run_name=two")
+    assert_alike("two", "one", 60 + 5)
 
 
 def test_runs_of_finetuning_are_divided_and_score_as_in_one_process(tmp_path, monkeypatch, fresh_checkpoint, repo):

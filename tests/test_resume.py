@@ -14,7 +14,7 @@ import pretrain
 from _utils.batches import EndlessPermutations
 from _utils.checkpoints import load_checkpoint
 from _utils.errors import PlainError
-from _utils.resume import Stopped
+from _utils.resume import Stopped, find_state, save_state
 from _utils.run_logging import only_one
 from tests.test_training import metrics, workplace  # noqa: F401
 from tests.test_training import run as run_anew
@@ -61,11 +61,12 @@ def same(a, b):
 
 @pytest.mark.parametrize("options", [("steps=430",),  # rows at every second step
                                      ("steps=40", "precision=bf16", "optimizer=lamb", "masking=official"),
-                                     ("steps=40", "objective=mlm", "num_workers=2"),
+                                     ("steps=40", "objective=mlm", "num_workers=2", "examples=line_pairs"),
+                                     ("steps=40", "precision=fp16"),
                                      ("steps=40", "adam_bias_correction=True", "schedule=one_cycle", "micro_batch=4")])
 def test_a_stopped_run_ends_with_the_weights_and_rows_of_one_that_was_not(workplace, stop_after, capsys, options):  # noqa: F811
     run("base_run_name=whole", *options)
-    for step in (6, 25, 30):
+    for step in (6, 19, 30):  # of 40, 20 is a milestone
         stop_after(step)
         with pytest.raises(Stopped, match=f"stopped at step {step + 1} of 4.*mini_5.*the same command goes on"):
             run(*options)
@@ -115,6 +116,36 @@ def test_another_configuration_under_the_name_is_refused(workplace, other, named
     assert all(text in str(refused.value) for text in [*named, "resume=False"])
     assert same(before, weights())
     run("steps=4", "logger=tensorboard", "num_workers=1", "micro_batch=4")  # these may change
+
+
+def test_a_signal_in_the_last_step_lets_the_run_come_to_its_end(workplace, stop_after, capsys):  # noqa: F811
+    stop_after(15, signal.SIGTERM)
+    run()
+    assert "Stopping after this step" in capsys.readouterr().out and (FOLDER / "mini_5_100.0%.pth").exists()
+
+
+def test_a_complete_run_whose_state_was_deleted_is_kept(workplace):  # noqa: F811
+    run("steps=2")
+    for path in (FOLDER / "mini_5").glob("resume*.pth"):
+        path.unlink()
+    with pytest.raises(PlainError, match=r"the run mini_5 is complete, .*mini_5_100.0%.pth' is there.*resume=False"):
+        run("steps=2")
+    assert (FOLDER / "mini_5_100.0%.pth").exists() and not (FOLDER / "aside").exists()
+    run("steps=2", "resume=False")
+    assert (FOLDER / "aside/mini_5_1/mini_5_100.0%.pth").exists()
+
+
+def test_a_good_state_is_not_pushed_out_by_a_damaged_one(tmp_path):
+    save_state(tmp_path, {"step": 1})
+    save_state(tmp_path, {"step": 2})
+    flip_a_bit(tmp_path / "resume.pth", .5)
+    assert find_state(tmp_path) == {"step": 1}
+    with pytest.raises(PlainError), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda _: os.open("/nowhere", 0))  # the next one cannot be written
+        save_state(tmp_path, {"step": 3})
+    assert find_state(tmp_path) == {"step": 1}
+    save_state(tmp_path, {"step": 3})
+    assert find_state(tmp_path) == {"step": 3}
 
 
 def test_another_text_or_vocabulary_under_the_name_is_refused(workplace):  # noqa: F811
@@ -167,11 +198,14 @@ def test_two_processes_cannot_train_one_run(workplace):  # noqa: F811
     run("steps=1")
 
 
-def test_tensorboard_shows_each_step_once(workplace, stop_after):  # noqa: F811
+@pytest.mark.parametrize("killed", [True, False])
+def test_tensorboard_shows_each_step_once(workplace, stop_after, killed):  # noqa: F811
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     stop_after(9)
     with pytest.raises(Stopped):
         run("logger=tensorboard")
+    if killed:  # before the next state was saved after the first
+        os.replace(FOLDER / "mini_5/resume_before.pth", FOLDER / "mini_5/resume.pth")
     run("logger=tensorboard")
     events = EventAccumulator(str(FOLDER / "mini_5/tensorboard")).Reload()
     assert [event.step for event in events.Scalars("train/gen_loss")] == list(range(1, 17))

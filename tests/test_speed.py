@@ -20,8 +20,9 @@ from _utils.errors import PlainError
 from _utils.glue_batches import EncodedRows
 from _utils.glue_tasks import TASKS
 from _utils.networks import build_network, first_position_only
+from _utils.pretraining_metrics import PretrainingMetrics
 from _utils.recipes import RECIPES
-from _utils.training import PretrainingLearner, choose_micro_batch, compile_networks
+from _utils.training import PretrainingLearner, Progress, choose_micro_batch, compile_networks
 from benchmarks.finetuning import WORDS, fresh_predictor
 from benchmarks.reference import OneByOneAdam, ReferenceModel, ReferencePredictor, RowsOneByOne, reference_loss
 from pretrain import ELECTRALoss, build_masking, build_model, build_optimizer, slot_capacity
@@ -109,6 +110,7 @@ def test_nothing_in_a_step_looks_at_a_number_on_the_device(small_tokenizer, mask
     before = [p.shape for p in learn.model.parameters()]
     benchmarks.pretraining.our_step(learn, masked_lm, batch)
     assert learn.pred.disc_logits.shape == (4, 32) and [p.shape for p in learn.model.parameters()] == before
+    PretrainingMetrics(torch.device("meta")).update(learn.pred, learn.yb[0][:4], learn.parts, learn.totals)
     with pytest.raises(RuntimeError):
         learn.model.n_slots = None  # as on a CPU, where the number of masks is looked at
         benchmarks.pretraining.our_step(learn, masked_lm, batch)
@@ -118,10 +120,13 @@ def test_nothing_in_a_step_looks_at_a_number_on_the_device(small_tokenizer, mask
 @pytest.mark.parametrize("masking", ["bernoulli", "official"])
 def test_nothing_in_a_step_waits_for_a_gpu(small_tokenizer, masking):
     learn, masked_lm, batch = learner_on("cuda", small_tokenizer, f"masking={masking}", "precision=bf16")
-    benchmarks.pretraining.our_step(learn, masked_lm, batch)
+    learn.add_cbs([masked_lm, Progress(None, 1000, 1, every=1000)])
+    learn("before_fit")
+    batch = tuple(tensor.cpu().pin_memory() for tensor in batch)
+    learn.one_batch(0, batch)
     torch.cuda.set_sync_debug_mode("error")
     try:
-        benchmarks.pretraining.our_step(learn, masked_lm, batch)
+        learn.one_batch(1, batch)
     finally:
         torch.cuda.set_sync_debug_mode("default")
 

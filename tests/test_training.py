@@ -290,7 +290,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_in_one_sentence(workplace):
     assert "\n" not in str(error.value)
     assert Path("checkpoints/pretrain/mini_5_6.25%.pth").exists()
     kept = load_checkpoint("checkpoints/pretrain/mini_5/not_finite.pth")
-    assert kept["step"] == 2 and kept["labels"].shape == (8, 32) and str(error.value).count("mini_5/not_finite.pth") == 1
+    assert kept["step"] == 2 and kept["input_ids"].shape == (8, 32) and str(error.value).count("mini_5/not_finite.pth") == 1
 
 
 @pytest.mark.parametrize("aucs, share, told", [

@@ -153,6 +153,8 @@ def set_aside(run_name, folder):
     if left:
         aside = next(path for n in itertools.count(1) if not (path := folder / "aside" / f"{run_name}_{n}").exists())
         aside.mkdir(parents=True)
+        for unfinished in (folder / run_name).glob("*.unfinished"):  # what a killed process was writing
+            unfinished.unlink()
         for path in left:
             path.rename(aside / path.name)
         print(f"The earlier run of the name {run_name} is kept in {aside}")

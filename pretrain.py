@@ -752,9 +752,28 @@ def state_of_run(c, run_folder):
     return state
 
 
+def build_learner(c, hf_tokenizer, dls, pair, processes):
+    """PretrainingLearner of a configuration whose device, precision and micro_batch are said, with its masking and schedule.
+
+    dls: on the device.   pair: trained (generator, discriminator), or None for fresh ones.
+    """
+    set_seed(c.seed)
+    model = build_model(c, hf_tokenizer, fixed_slots=c.compile or dls.device.type != "cpu", pair=pair).to(dls.device)
+    if dls.device.type == "cpu":
+        make_dropout_cheap(model)
+    if c.compile:
+        compile_networks(model, dls.device)
+    is_mlm = c.objective == "mlm"
+    loss = MaskedLMLoss(c.gen_smooth_label) if is_mlm else ELECTRALoss((1., 50.), c.gen_smooth_label, c.disc_smooth_label)
+    optimizer = build_optimizer(model, c.lr, c.adam_bias_correction, c.optimizer)
+    schedule = Schedule(schedules(c.schedule, c.lr, c.steps, c.warmup_steps), c.steps)
+    return PretrainingLearner(dls, model, loss, optimizer, c.micro_batch, c.seed, c.precision, processes,
+                              cbs=[build_masking(c, hf_tokenizer), schedule])
+
+
 def train(c, hf_tokenizer, dls, pair, processes):
     """Train on the data, from fresh weights or a `pair`, from the start or where the run was stopped; a learner."""
-    device, run_name, folder = torch.device(c.device), f"{c.base_run_name}_{c.seed}", Path("checkpoints/pretrain")
+    run_name, folder = f"{c.base_run_name}_{c.seed}", Path("checkpoints/pretrain")
     made_of = {"vocabulary": hf_tokenizer.backend_tokenizer.to_str(), "text": text_key(dls.train_ds.hf_dset)}
     state = state_of_run(c, folder / run_name)  # again: another process may have trained it meanwhile
     processes.check_alike(state["step"] if state else -1, f"the processes do not all find the same state in {str(folder / run_name)!r}: "
@@ -762,37 +781,25 @@ def train(c, hf_tokenizer, dls, pair, processes):
     if state:
         check_same_data(state, made_of, folder / run_name)
         dls.train.start = state["step"] * c.bs
-    set_seed(c.seed)
-    model = build_model(c, hf_tokenizer, fixed_slots=c.compile or device.type == "cuda", pair=pair).to(device)
-    if device.type == "cpu":
-        make_dropout_cheap(model)
-    if c.compile:
-        compile_networks(model, device)
-    masked_lm = build_masking(c, hf_tokenizer)
+    learn = build_learner(c, hf_tokenizer, dls.to(torch.device(c.device)), pair, processes)
     print(f"{len(dls.train_ds):,} examples for training ({c.steps * c.bs / len(dls.train_ds):.3g} epochs), "
           f"{len(dls.valid_ds) if len(dls.loaders) > 1 else 0:,} held out; "
-          f"{count_parameters(model):,} parameters; {device}, {c.precision}")
+          f"{count_parameters(learn.model):,} parameters; {c.device}, {c.precision}")
     log, uploads = open_log(run_name, folder, c, state) if processes.is_main else NoLog(), Uploads(c.upload_to)
 
     def save(percent):
         path = checkpoint_path(run_name, percent, folder)
-        save_pretrained(path, model, c, hf_tokenizer, learn.train_iter)
+        save_pretrained(path, learn.model, c, hf_tokenizer, learn.train_iter)
         uploads.add(path)
 
-    is_mlm = c.objective == "mlm"
-    loss = MaskedLMLoss(c.gen_smooth_label) if is_mlm else ELECTRALoss((1., 50.), c.gen_smooth_label, c.disc_smooth_label)
-    learn = PretrainingLearner(
-        dls.to(device), model, loss, build_optimizer(model, c.lr, c.adam_bias_correction, c.optimizer),
-        c.micro_batch, c.seed, c.precision, processes,
-        cbs=[masked_lm, Schedule(schedules(c.schedule, c.lr, c.steps, c.warmup_steps), c.steps),
-             Progress(log, c.steps, c.bs * c.max_length), Milestones(log, c.steps, save, masked_lm, c.seed)])
+    learn.add_cbs([Progress(log, c.steps, c.bs * c.max_length), Milestones(log, c.steps, save, learn.masked_lm, c.seed)])
     try:
         with StopSignals() as signals:
             identity = {"config": c.as_data(), "made_of": made_of}
             learn.add_cb(SavedState(folder / run_name, identity, log, c.steps, c.save_minutes, signals, state))
             learn.fit(1)
         was_complete = state and state["step"] == c.steps
-        if processes.is_main and not was_complete and (measured := learn.measure_held_out(masked_lm, c.seed, split=2)):
+        if processes.is_main and not was_complete and (measured := learn.measure_held_out(learn.masked_lm, c.seed, split=2)):
             log.log("test", c.steps, measured)
             print("test:", describe(measured))
     finally:

@@ -341,7 +341,6 @@ class Milestones(Callback):
         for percent in self.percents[step]:
             self.save_at(percent)
 
-
     def _warn(self, step):
         steps = max(self.percents)
         aucs = [row["disc_auc"] for row in read_metrics(self.log.path, "held_out") if "disc_auc" in row and row["step"] >= .25 * steps]

@@ -21,9 +21,9 @@ from _utils.batches import pretraining_dataloaders
 from _utils.compute import flops_per_token
 from _utils.config import complete
 from _utils.config_rules import PRETRAIN_RULES, count
-from _utils.dropout import make_dropout_cheap
+from _utils.processes import Processes
 from _utils.recipes import RECIPES
-from _utils.training import DTYPES, PretrainingLearner, choose_device, choose_micro_batch, compile_networks, set_seed
+from _utils.training import DTYPES, choose_device, choose_micro_batch, set_seed
 from _utils.vocabulary import tokenizer_of_words
 from benchmarks.loader import random_examples
 from benchmarks.reference import OneByOneAdam, ReferenceModel, reference_step
@@ -36,32 +36,25 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{i}" for i in ran
 
 
 def our_learner(c, hf_tokenizer, device, precision):
-    """What pretrain() trains with, without data and callbacks."""
-    set_seed(0)
-    model = pretrain.build_model(c, hf_tokenizer, fixed_slots=c.compile or device.type == "cuda").to(device)
-    if device.type == "cpu":
-        make_dropout_cheap(model)
-    if c.compile:
-        compile_networks(model, device)
-    learn = PretrainingLearner(SimpleNamespace(device=device), model, pretrain.ELECTRALoss(), pretrain.build_optimizer(model, 1e-4),
-                               choose_micro_batch(c.micro_batch, device, c.bs, c.max_length), 0, precision)
+    """What pretrain() trains with, without data and log."""
+    micro_batch = choose_micro_batch(c.micro_batch, device, c.bs, c.max_length)
+    c = c.copy_with({"micro_batch": micro_batch, "precision": precision})
+    learn = pretrain.build_learner(c, hf_tokenizer, SimpleNamespace(device=device), None, Processes())
     learn.training, learn.train_iter = True, 0
     return learn
 
 
-def our_step(learn, masked_lm, batch):
+def our_step(learn, batch):
     """One training step of PretrainingLearner."""
-    input_ids, lengths = batch
-    masked, labels, chosen = masked_lm.mask_tokens(input_ids)
-    learn.xb, learn.yb = (masked, lengths, chosen, labels), (labels,)
+    learn.xb, learn.yb = batch, ()
+    learn.masked_lm.before_batch()
     learn._do_one_batch()
 
 
 def variants(c, hf_tokenizer, device):
     """{name: function of a batch that takes one step}, each with a model of its own; and {precision: our learner}."""
     learners = {precision: our_learner(c, hf_tokenizer, device, precision) for precision in ("fp32", "bf16")}
-    masked_lm = pretrain.build_masking(c, hf_tokenizer)
-    ours = lambda precision: partial(our_step, learners[precision], masked_lm)
+    ours = lambda precision: partial(our_step, learners[precision])
 
     def reference(precision):
         set_seed(0)

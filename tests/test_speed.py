@@ -21,8 +21,9 @@ from _utils.glue_batches import EncodedRows
 from _utils.glue_tasks import TASKS
 from _utils.networks import build_network, first_position_only
 from _utils.pretraining_metrics import PretrainingMetrics
+from _utils.processes import Processes
 from _utils.recipes import RECIPES
-from _utils.training import PretrainingLearner, Progress, choose_micro_batch, compile_networks
+from _utils.training import Progress, choose_micro_batch, compile_networks
 from benchmarks.finetuning import WORDS, fresh_predictor
 from benchmarks.reference import OneByOneAdam, ReferenceModel, ReferencePredictor, RowsOneByOne, reference_loss
 from pretrain import ELECTRALoss, build_masking, build_model, build_optimizer, slot_capacity
@@ -92,35 +93,34 @@ def test_a_compiled_model_has_the_losses_and_gradients_of_the_plain_way(models):
 
 
 def learner_on(device, tokenizer, *arguments):
-    """(learner, masking, batch of 8 x 32) on a device, tiny, with fixed slots and micro-batches of 4."""
-    c = complete(pretrain.c.override(["quickstart=True", *arguments]))
+    """(learner, batch of 8 x 32) on a device that is not a CPU, tiny, in micro-batches of 4."""
+    c = complete(pretrain.c.override(["quickstart=True", "micro_batch=4", "precision=fp32", *arguments]))
     with torch.device(device):
-        model = build_model(c, tokenizer, fixed_slots=True).to(device)
-        learn = PretrainingLearner(SimpleNamespace(device=torch.device(device)), model, ELECTRALoss(), build_optimizer(model, 1e-3), 4, 0)
+        learn = pretrain.build_learner(c, tokenizer, SimpleNamespace(device=torch.device(device)), None, Processes())
         learn.training, learn.train_iter = True, 0
-        return learn, build_masking(c, tokenizer), (torch.full((8, 32), 7), torch.full((8,), 10))
+        return learn, (torch.full((8, 32), 7), torch.full((8,), 10))
 
 
 @pytest.mark.parametrize("masking", ["bernoulli", "official"])
 def test_nothing_in_a_step_looks_at_a_number_on_the_device(small_tokenizer, masking, monkeypatch):
     """Tensors on 'meta' have no numbers, so whatever would have to wait for one cannot be computed there."""
-    learn, masked_lm, batch = learner_on("meta", small_tokenizer, f"masking={masking}")
+    learn, batch = learner_on("meta", small_tokenizer, f"masking={masking}")
     learn.autocast = contextlib.nullcontext
     monkeypatch.setattr(torch, "_fused_adamw_", lambda *_, **__: None)  # is not made for meta
     before = [p.shape for p in learn.model.parameters()]
-    benchmarks.pretraining.our_step(learn, masked_lm, batch)
+    benchmarks.pretraining.our_step(learn, batch)
     assert learn.pred.disc_logits.shape == (4, 32) and [p.shape for p in learn.model.parameters()] == before
     PretrainingMetrics(torch.device("meta")).update(learn.pred, learn.yb[0][:4], learn.parts, learn.totals)
     with pytest.raises(RuntimeError):
         learn.model.n_slots = None  # as on a CPU, where the number of masks is looked at
-        benchmarks.pretraining.our_step(learn, masked_lm, batch)
+        benchmarks.pretraining.our_step(learn, batch)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("masking", ["bernoulli", "official"])
 def test_nothing_in_a_step_waits_for_a_gpu(small_tokenizer, masking):
-    learn, masked_lm, batch = learner_on("cuda", small_tokenizer, f"masking={masking}", "precision=bf16")
-    learn.add_cbs([masked_lm, Progress(None, 1000, 1, every=1000)])
+    learn, batch = learner_on("cuda", small_tokenizer, f"masking={masking}", "precision=bf16")
+    learn.add_cb(Progress(None, 1000, 1, every=1000))
     learn("before_fit")
     batch = tuple(tensor.cpu().pin_memory() for tensor in batch)
     learn.one_batch(0, batch)

@@ -83,15 +83,15 @@ class Commands:
             step = self.last_step()
             done = self.start(kill_after=rng.uniform(0, self.seconds * 1.05))
             assert "Traceback" not in done.stderr, done.stderr[-3000:]
+            if step and (gone_on := re.search(r"after step (\d+)", done.stdout)):
+                assert int(gone_on[1]) == step  # of what was saved nothing is lost
+                self.went_on += 1
             if done.returncode == 0:
                 assert self.made(self.place) == self.whole
                 self.begin_anew()
                 continue
             assert done.returncode == -9, done.stderr[-2000:]
             kills += 1
-            if step and (gone_on := re.search(r"after step (\d+)", done.stdout)):
-                assert int(gone_on[1]) == step  # of what was saved nothing is lost
-                self.went_on += 1
         self.finish()
         self.survived["kills"] += n
 

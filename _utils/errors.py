@@ -7,7 +7,11 @@ import time
 
 
 class PlainError(Exception):
-    """A mistake that its reader can mend. The message is the whole story; scripts print it without a traceback."""
+    """A mistake that its reader can mend. The message is the whole story; scripts print it without a traceback.
+
+    prefix: what stands before it.   exit_status: of the script.   is_common: all of several processes raise it alike.
+    """
+    prefix, exit_status, is_common = "error: ", 1, False
 
     def __init__(self, message):
         super().__init__(message)
@@ -37,7 +41,7 @@ def explain(error):
 def _sentence(error):
     text = str(error)
     if isinstance(error, PlainError):
-        return f"error: {error}"
+        return f"{error.prefix}{error}"
     if isinstance(error, KeyboardInterrupt):
         return "stopped: the same command goes on with what is finished."
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
@@ -65,8 +69,12 @@ def print_plain_errors():
             sentence = sentence and f"process {os.environ['RANK']}: {sentence}"
         if sentence is None:
             sys.__excepthook__(kind, error, traceback)
-        else:
+        elif is_first_process() or not getattr(error, "is_common", False):
             print(sentence, file=sys.stderr)
+        if getattr(error, "exit_status", 1) != 1:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(error.exit_status)
     sys.excepthook = hook
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from fastai.callback.core import Callback
 
-from _utils.checkpoints import load_checkpoint, save_checkpoint
+from _utils.checkpoints import load_checkpoint, milestone_steps, save_checkpoint
 from _utils.errors import PlainError
 from _utils.training import not_finite
 
@@ -26,15 +26,16 @@ def find_state(folder):
             continue
         try:
             state = load_checkpoint(path)
-        except PlainError as error:
-            print(f"{error} Looking for the one before it.")
+        except PlainError:
+            print(f"The state {str(path)!r} is damaged, and not used.")
             damaged.append(path)
             continue
         for useless in damaged:
             useless.unlink()  # lest it takes the place of the good one
         return state
     if damaged:
-        raise PlainError(f"no state in {str(folder)!r} can be read: resume=False begins the run anew and keeps what is there aside.")
+        raise PlainError(f"no state in {str(folder)!r} can be read: resume=False begins the run anew and keeps what is there aside, its "
+                         "milestones too, with which initial_weights can begin.")
     return None
 
 
@@ -61,12 +62,13 @@ def check_same_data(state, made_of, folder):
     """PlainError if vocabulary or text are not those of the state. made_of: {'vocabulary': ..., 'text': ...} of what identifies them."""
     differ = [name for name, value in made_of.items() if state["made_of"][name] != value]
     if differ:
-        raise PlainError(f"the {' and the '.join(differ)} of the run in {str(folder)!r} have changed since it was begun: bring them back, "
-                         "give another base_run_name, or say resume=False, which begins anew and keeps the earlier run aside.")
+        raise PlainError(f"the {' and the '.join(differ)} (datas, vocab) of the run in {str(folder)!r} changed since it was begun: bring "
+                         "them back, give another base_run_name, or say resume=False, which begins anew and keeps the earlier run aside.")
 
 
 class Stopped(PlainError):
-    """A run that was asked to stop, and has saved its state."""
+    """A run that was asked to stop, and has saved its state; the exit status is that of an interrupted program."""
+    prefix, exit_status, is_common = "", 130, True
 
 
 class StopSignals:
@@ -101,7 +103,7 @@ class StopSignals:
 
 
 class SavedState(Callback):
-    """Saves the run's state at its start and end, about every `minutes`, and when it is asked to stop; and goes on from a state.
+    """Saves the run's state at its start, at milestones, about every `minutes`, and when it is asked to stop; goes on from a state.
 
     identity: what identifies the run, {'config': ..., 'made_of': ...}.   log: the RunLog, whose place is kept too.
     state: to go on from, or None.   Of several processes, whose states are alike, the first one writes.
@@ -139,7 +141,7 @@ class SavedState(Callback):
         is_row = self.learn.progress.since == 0
         is_due = time.monotonic() - self.saved >= self.seconds and is_row
         asked = self.learn.processes.stop_asked(self.signals.asked is not None, is_row)
-        if self.is_main and (is_due or step == self.steps or asked):
+        if self.is_main and (is_due or step in milestone_steps(self.steps) or asked):
             self.save()
             self.saved = time.monotonic()
         if asked and step < self.steps:

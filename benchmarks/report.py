@@ -75,6 +75,6 @@ def write_results(name, rows, settings):
         print(row.ljust(24) + "".join(f"{values[column]:,.4g}".rjust(max(12, len(column) + 2)) for column in columns))
     command = f"python -m benchmarks.{name} " + " ".join(sys.argv[1:])
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{name}_{settings.get('device') or 'default'}.json"
+    path = RESULTS / ("_".join([name, *([settings["size"]] if "size" in settings else []), settings.get("device") or "default"]) + ".json")
     path.write_text(json.dumps({"command": command.strip(), "rows": rows, **settings, "versions": versions()}, indent=1) + "\n")
     print(f"written to {path}")

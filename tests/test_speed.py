@@ -240,7 +240,7 @@ def results(tmp_path, monkeypatch):
 
 def test_the_benchmark_of_pretraining_compares_four_ways(results, capsys):
     benchmarks.pretraining.main(["size=tiny", "bs=2", "max_length=16", "rounds=1", "steps=1", "device=cpu"])
-    found = results("pretraining_cpu")
+    found = results("pretraining_tiny_cpu")
     assert set(found["rows"]) == {"reference fp32", "ours fp32", "reference bf16", "ours bf16"}
     for row in found["rows"].values():
         assert row["ms/step"] > 0 and row["peak MB"] > 0 and 0 < row["share of matrix rate"] < 1.5
@@ -254,7 +254,7 @@ def test_the_benchmark_of_pretraining_compares_four_ways(results, capsys):
 
 def test_the_benchmark_of_finetuning_compares_four_ways(results):
     benchmarks.finetuning.main(["size=tiny", "tasks=cola,mrpc", "rows=12", "bs=4", "max_length=32", "rounds=1", "device=cpu"])
-    found = results("finetuning_cpu")
+    found = results("finetuning_tiny_cpu")
     assert list(found["rows"]) == ["electra_pytorch's way", "the same, padded to 32", "ours fp32", "ours bf16"]
     reference, padded, *ours = found["rows"].values()
     assert all(row["rows/s"] > 0 and row["tokens/row"] == reference["tokens/row"] for row in ours)

@@ -70,10 +70,10 @@ def print_plain_errors():
         if sentence is None:
             sys.__excepthook__(kind, error, traceback)
         elif is_first_process() or not getattr(error, "is_common", False):
-            print(sentence, file=sys.stderr)
+            # torch.distributed keeps what goes to sys.stderr here, and puts words before it.
+            print(sentence, file=sys.__stderr__, flush=True)
         if getattr(error, "exit_status", 1) != 1:
             sys.stdout.flush()
-            sys.stderr.flush()
             os._exit(error.exit_status)
     sys.excepthook = hook
 

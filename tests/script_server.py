@@ -93,6 +93,7 @@ def become(command, arguments, folder, out, err):
         for file, number in ((nothing, 0), (out, 1), (err, 2)):
             os.dup2(file.fileno(), number)
     sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w", buffering=1, closefd=False), open(2, "w", closefd=False)
+    sys.__stderr__ = sys.stderr
     sys.argv = [command, *arguments]
     code = 0
     try:

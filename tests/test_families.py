@@ -321,7 +321,7 @@ def test_checkpoints_are_sent_while_training_runs(workplace, capsys):
     assert {path.name for path in Path("sent/here").iterdir()} == {path.name for path in Path("checkpoints/pretrain").glob("*.pth")}
     a, b = (load_checkpoint(folder / "mini_5_100.0%.pth") for folder in (Path("sent/here"), Path("checkpoints/pretrain")))
     assert a["step"] == b["step"] == 4
-    run("size=tiny", "steps=2", "upload_to=memory://bucket/run")
+    run("size=tiny", "steps=2", "upload_to=memory://bucket/run", "resume=False")
     import fsspec
     assert "/bucket/run/mini_5_100.0%.pth" in fsspec.filesystem("memory").ls("/bucket/run", detail=False)
 

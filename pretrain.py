@@ -38,7 +38,7 @@ from _utils.encoders import load_pair
 from _utils.errors import PlainError, print_plain_errors
 from _utils.networks import GatheredPositions, attend, check_networks, count_parameters, inputs_of, make_networks, replaced_logits, tie
 from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, schedules
-from _utils.pictures import plot_training, save_picture
+from _utils.pictures import save_pretraining_pictures
 from _utils.pretraining_data import prepare_examples, split_documents, split_held_out, text_key
 from _utils.processes import Processes
 from _utils.recipes import RECIPES
@@ -157,10 +157,9 @@ c = MyConfig({
 # # In a notebook the command line stands here. Without this cell it is the paper's run: a million steps of 128 examples.
 # sys.argv = ["pretrain.py", "quickstart=True"]
 #
-# import matplotlib.pyplot as plt  # from here on: for the pictures, which the script leaves out
-# import numpy as np
+# import numpy as np  # from here on: what only the exploring cells need
 # from IPython.display import display
-# from _utils.pictures import BLUE, plot_schedules, show_discriminator, show_masks, show_segments
+# from _utils.pictures import plot_example_lengths, plot_schedules, plot_training, sentences_in_color, show_masks, show_segments
 
 # %%
 if __name__ == "__main__":
@@ -213,11 +212,7 @@ def load_data(c):
 # %% tags=["active-ipynb"]
 # hf_tokenizer, dls = load_data(c)
 # print(f"{len(dls.train_ds):,} examples for training, {len(dls.valid_ds):,} held out, {len(hf_tokenizer):,} words")
-# lengths = [len(row) for row in dls.train_ds.hf_dset[:20_000]["input_ids"]]
-# plt.figure(figsize=(6, 2))
-# plt.hist(lengths, bins=c.max_length, color=BLUE)
-# plt.yscale("log")
-# plt.xlabel("wordpieces of an example");
+# plot_example_lengths([len(row) for row in dls.train_ds.hf_dset[:20_000]["input_ids"]], c.max_length);
 
 # %% [markdown]
 # A batch, with segment A in blue and segment B in orange. Whole batches are fetched from the Arrow file at once and padded
@@ -807,7 +802,7 @@ def train(c, hf_tokenizer, dls, pair, processes):
         log.close()
         uploads.close()
     if processes.is_main:
-        save_picture(plot_training(log.path), log.path.with_name("training.png"))
+        save_pretraining_pictures(learn, hf_tokenizer, folder / run_name, c.steps, c.max_length)
     return learn
 
 
@@ -844,13 +839,8 @@ if __name__ == "__main__":
 # guessed right, the percentage and the shade how sure the discriminator is that a token is replaced.
 
 # %% tags=["active-ipynb"]
-# input_ids, sentA_lenths = (tensor.to(learn.device) for tensor in dls.valid.one_batch())
-# masked_inputs, labels, is_mlm_applied = learn.masked_lm.mask_tokens(input_ids)
-# learn.model.eval()
-# with torch.no_grad():
-#     pred = learn.model(masked_inputs, sentA_lenths, is_mlm_applied, labels)
-# for i in range(4):
-#     display(show_discriminator(input_ids[i], pred.generated[i], is_mlm_applied[i], pred.disc_logits[i].sigmoid(), hf_tokenizer))
+# for sentence in sentences_in_color(learn, hf_tokenizer):
+#     display(sentence)
 
 # %% [markdown]
 # ## 8. Other families at equal compute

@@ -2,6 +2,7 @@
 import html
 
 import matplotlib.pyplot as plt
+import torch
 from IPython.display import HTML
 from matplotlib.colors import to_hex
 
@@ -95,6 +96,14 @@ def plot_families(curves):
     return figure
 
 
+def plot_example_lengths(lengths, max_length):
+    """A histogram of pretraining examples by wordpieces, on a logarithmic scale, since most have the full length."""
+    figure, axis = plt.subplots(figsize=(7, 2.2), layout="constrained")
+    axis.hist(lengths, bins=max_length, range=(0, max_length), color=BLUE)
+    axis.set(yscale="log", xlabel="wordpieces of an example", ylabel="examples")
+    return figure
+
+
 def plot_lengths(lengths_by_name, max_length):
     """A histogram for each {name: lengths in wordpieces}; the last bar holds what is cut at max_length."""
     figure, axes = plt.subplots(2, -(-len(lengths_by_name) // 2), figsize=(14, 4), layout="constrained", sharex=True)
@@ -132,6 +141,37 @@ def plot_scores(scores_by_task, published):
     axis.set(ylabel="dev score, %")
     axis.legend(frameon=False, loc="center left", bbox_to_anchor=(1, .5))
     return figure
+
+
+@torch.no_grad()
+def sentences_in_color(learn, hf_tokenizer, n=4):
+    """The first n held-out examples (of training, if none are held out) as the discriminator of a learner sees them; IPython HTML each.
+
+    The masks are drawn from the learner's seed. A masked language model has no discriminator: [] then.
+    """
+    if not hasattr(learn.model, "discriminator"):
+        return []
+    input_ids, sentA_lenths = learn.on_device(next(iter(learn.dls.loaders[-1])))
+    learn.model.eval()
+    with torch.random.fork_rng():
+        torch.manual_seed(learn.seed)
+        masked_inputs, labels, is_mlm_applied = learn.masked_lm.mask_tokens(input_ids[:n])
+        pred = learn.model(masked_inputs, sentA_lenths[:n], is_mlm_applied, labels)
+    probabilities = pred.disc_logits.float().sigmoid()
+    return [show_discriminator(*example, hf_tokenizer) for example in zip(input_ids, pred.generated, is_mlm_applied, probabilities)]
+
+
+def save_pretraining_pictures(learn, hf_tokenizer, folder, steps, max_length):
+    """Write training.png, learning_rate.png, lengths.png and sentences.html beside the metrics.jsonl of a finished run."""
+    save_picture(plot_training(folder / "metrics.jsonl"), folder / "training.png")
+    save_picture(plot_schedules({"this run": learn.schedule.functions["lr"]}, steps), folder / "learning_rate.png")
+    lengths = [len(ids) for ids in learn.dls.train_ds.hf_dset[:20_000]["input_ids"]]
+    save_picture(plot_example_lengths(lengths, max_length), folder / "lengths.png")
+    sentences = sentences_in_color(learn, hf_tokenizer, n=8)
+    if sentences:
+        explained = ("<p>original→word: what the generator put in; ✓: a word that it guessed right; percentage and shade: how sure the "
+                     "discriminator is that the token is replaced</p>")
+        (folder / "sentences.html").write_text("<meta charset='utf-8'>" + explained + "".join(shown.data for shown in sentences))
 
 
 def save_picture(figure, path):

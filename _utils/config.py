@@ -35,7 +35,7 @@ class MyConfig(dict):
         if rule is None:
             near = difflib.get_close_matches(str(key), self._rules, n=1)
             hint = f"did you mean {near[0]!r}? " if near else ""
-            raise PlainError(f"unknown key {key!r:.100} (value {value!r:.200}): {hint}the keys are {', '.join(self._rules)}.")
+            raise PlainError(f"unknown key {key!r:.40} (value {value!r:.200}): {hint}the keys are {', '.join(self._rules)}.")
         try:
             value = rule.convert(value)
         except ValueError:

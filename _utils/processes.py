@@ -55,7 +55,7 @@ class Processes:
     def add_up_gradients(self, gradients):
         """The same, and with it how many processes are `asked_to_stop`."""
         if self.n > 1:
-            self._stops = gradients[0].new_tensor(float(self.asked_to_stop)) if self.asked_to_stop else gradients[0].new_zeros(())
+            self._stops = gradients[0].new_full((), float(self.asked_to_stop))
             self.add_up([*gradients, self._stops])
 
     def stop_asked(self, asked, may_wait):

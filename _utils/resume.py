@@ -112,7 +112,7 @@ class SavedState(Callback):
 
     def __init__(self, folder, identity, log, steps, minutes, signals, state=None):
         self.folder, self.identity, self.log, self.steps, self.seconds = folder, identity, log, steps, 60 * minutes
-        self.signals, self.state = signals, state
+        self.signals, self.state, self.milestones = signals, state, milestone_steps(steps)
 
     def before_fit(self):
         self.is_main = self.learn.processes.is_main
@@ -141,7 +141,7 @@ class SavedState(Callback):
         is_row = self.learn.progress.since == 0
         is_due = time.monotonic() - self.saved >= self.seconds and is_row
         asked = self.learn.processes.stop_asked(self.signals.asked is not None, is_row)
-        if self.is_main and (is_due or step in milestone_steps(self.steps) or asked):
+        if self.is_main and (is_due or step in self.milestones or asked):
             self.save()
             self.saved = time.monotonic()
         if asked and step < self.steps:

@@ -19,7 +19,6 @@ from _utils.checkpoints import milestone_steps, save_checkpoint
 from _utils.errors import PlainError, is_first_process
 from _utils.optim import clip_by_global_norm
 from _utils.pretraining_metrics import PretrainingMetrics, warning_of_collapse
-from _utils.processes import Processes
 from _utils.run_logging import read_metrics
 
 DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -139,9 +138,9 @@ class PretrainingLearner(ClippingLearner):
     processes: Processes that train together. Each has the whole batch and its masks, and computes every n-th part.
     """
 
-    def __init__(self, dls, model, loss_func, optimizer, micro_batch, seed, precision="fp32", processes=None, cbs=()):
+    def __init__(self, dls, model, loss_func, optimizer, micro_batch, seed, precision, processes, cbs=()):
         super().__init__(dls, model, loss_func, optimizer, precision, 2. ** 11, cbs)
-        self.micro_batch, self.seed, self.processes = micro_batch, seed, processes or Processes()
+        self.micro_batch, self.seed, self.processes = micro_batch, seed, processes
 
     def one_batch(self, i, b):
         seed_step(self.seed, self.train_iter)

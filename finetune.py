@@ -7,8 +7,8 @@
 # `finetune.py` is exported from it; cells that only explore are left out there.
 #
 # Marks like *F41* number the details of Google's original code that were measured by running it; *D12* are those in which
-# electra_pytorch, the replication this one succeeds, differs from it; `tests/golden/README.md` lists them. Shapes at the end
-# of a line: B batch, L length, H hidden, C classes.
+# electra_pytorch, the replication this one succeeds, differs from it; [tests/golden/README.md](tests/golden/README.md) lists them.
+# Shapes at the end of a line: B batch, L length, H hidden, C classes.
 
 # %% [markdown]
 # ## 1. Configuration
@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import nn
 from transformers import AutoModel, ElectraForPreTraining
 
@@ -32,21 +33,21 @@ from _utils.checkpoints import check_writable, load_checkpoint, load_finetuned_c
 from _utils.config import QUICKSTART_GLUE, MyConfig, complete_finetuning, each_once
 from _utils.config_rules import FINETUNE_RULES
 from _utils.dropout import make_dropout_cheap
-from _utils.encoders import config_of, layer_groups, load_pretrained, load_weights
+from _utils.encoders import config_of, count_layers, layer_groups, load_pretrained, load_weights
 from _utils.errors import PlainError, print_plain_errors
 from _utils.glue_batches import EncodedRows, finetuning_dataloaders
 from _utils.glue_data import describe, load_task, table_key
 from _utils.glue_metrics import glue_metrics
-from _utils.glue_results import append_score, find_run, read_scores, report, runs_of, score
+from _utils.glue_results import append_score, find_run, read_scores, report, runs_of, score, scores_by_task, table_of_runs
 from _utils.glue_submission import SUBMISSION, format_predictions, make_zip, read_record, rows_of, write_tsv
 from _utils.glue_tasks import FINETUNED_TASKS, LMTUNERS_SETTINGS, PUBLISHED, TASKS
 from _utils.made_up_glue import write_made_up_glue
 from _utils.networks import first_position_only
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
-from _utils.pictures import plot_scores, save_picture
+from _utils.pictures import plot_finetuning_losses, plot_layer_lrs, plot_lengths, plot_scores, save_picture, sortable
 from _utils.processes import Processes
 from _utils.recipes import RECIPES
-from _utils.run_logging import RunLog
+from _utils.run_logging import RunLog, read_metrics
 from _utils.training import FinetuningLearner, LossProgress, Schedule, choose_device, choose_precision, set_seed
 from _utils.vocabulary import tokenizer_from_json
 from _utils.wsc_trick import SchemaPredictor, SchemaRows, find_spacy, load_spacy, load_wsc, wnli_schemas
@@ -130,9 +131,7 @@ c = MyConfig({
 #
 # import pandas as pd
 # from IPython.display import display
-# from _utils.encoders import count_layers
 # from _utils.glue_results import compare_with_published, summarize
-# from _utils.pictures import plot_layer_lrs, plot_lengths
 
 # %%
 if __name__ == "__main__":
@@ -147,7 +146,7 @@ if __name__ == "__main__":
 
 
 # %% [markdown]
-# ## 2. Tasks and data
+# ## 2. Data
 #
 # Which columns, labels and metrics a task has stands in `_utils/glue_tasks.py`. Tables come from the hub or from the files of
 # the GLUE download; both give the same rows. A task whose files are not all there says what it lacks, and the others go on.
@@ -159,46 +158,50 @@ def is_made_up(c):
 
 
 def load_tables(c):
-    """{task: TaskData} of the configured tasks, and of AX with MNLI; tells how many rows there are and what is lacking."""
+    """{task: TaskData} of the configured tasks, and of AX with MNLI."""
     if is_made_up(c):
         write_made_up_glue(c.glue_dir)
     names = [*c.tasks, *["ax"] * ("mnli" in c.tasks)]
     tables = {name: load_task(name, c.glue_dir) for name in names}
     if c.wsc_trick and c.do_finetune and "wnli" in tables:
+        for split in ("train", "validation"):
+            tables["wnli"].splits[f"wsc_{split}"] = load_wsc(split, c.wsc_dir, load_spacy(find_spacy()))
+    return tables
+
+
+def print_tables(c, tables):
+    """Tell how many rows there are, and what is lacking."""
+    if c.wsc_trick and c.do_finetune and "wnli" in tables:
         spacy_model = find_spacy()
         print("WSC: the given candidate competes", f"with the noun chunks of spaCy's {spacy_model}" if spacy_model else
               "with a learnt threshold alone, because no English model of spaCy is installed")
-        for split in ("train", "validation"):
-            tables["wnli"].splits[f"wsc_{split}"] = load_wsc(split, c.wsc_dir, load_spacy(spacy_model))
     for name, data in tables.items():
         counts = describe(TASKS[name], data, official=not is_made_up(c))
         print(f"{TASKS[name].title:6}", ", ".join(f"{split} {rows}" for split, rows in counts.items()))
         for notice in [*data.lacking.values(), *data.notices]:
             print("      ", notice)
-    return tables
 
 
 # %% tags=["active-ipynb"]
 # tables = load_tables(c)
 
 # %% [markdown]
-# The first rows of each:
+# The first row of each:
 
 # %% tags=["active-ipynb"]
-# pd.set_option("display.max_colwidth", 70)
+# pd.set_option("display.max_colwidth", 60)
+# firsts = []
 # for name, data in tables.items():
-#     task, rows = TASKS[name], next(iter(data.splits.values()))
-#     named = pd.DataFrame(rows[:3])
-#     if task.labels and name != "ax":
-#         named["label"] = [f"{label}: {task.labels[label]}" for label in named["label"]]
-#     what = f"measured by {' and '.join(task.metrics)}" if task.devs else "only predicted"
-#     display(named.set_index("index").rename_axis(f"{task.title}, {what}"))
+#     task, row = TASKS[name], next(iter(data.splits.values()))[0]
+#     label = row["label"] if task.is_regression else task.labels[row["label"]] if task.devs else "-"
+#     firsts.append([task.title, row[task.texts[0]], row[task.texts[1]] if len(task.texts) > 1 else "", label, ", ".join(task.metrics)])
+# display(pd.DataFrame(firsts, columns=["task", "first text", "second text", "label", "measured by"]).set_index("task"))
 
 # %% [markdown]
-# ### Encoding
+# ## 3. The task: one sentence or two
 #
-# `[CLS] A [SEP]`, or `[CLS] A [SEP] B [SEP]` with segments 0 and 1. Of a pair that is too long the longer text loses a wordpiece
-# at its end until it fits, of two equally long ones the second (F41). Where the original swaps the texts of MRPC and STS-B
+# `[CLS] A [SEP]`, or `[CLS] A [SEP] B [SEP]` with segments 0 and 1. A pair that is too long loses wordpieces one by one from the
+# end of the longer text, or of the second if both are equally long (F41). Where the original swaps the texts of MRPC and STS-B
 # before it cuts them, electra_pytorch does after (D12), and so does this.
 
 # %%
@@ -248,6 +251,12 @@ def encode(rows, task, max_len, hf_tokenizer, double=False):
     return EncodedRows(encoded, len(orders) * rows["label"][:], hf_tokenizer.pad_token_id)
 
 
+def encode_samples(tables, c, hf_tokenizer, n=2000):
+    """{task: EncodedRows of its first n training rows}, to look at them; AX has none."""
+    return {name: encode(data.splits["train"].select(range(min(n, len(data.splits["train"])))), TASKS[name], c.max_length, hf_tokenizer)
+            for name, data in tables.items() if "train" in data.splits}
+
+
 # %% tags=["active-ipynb"]
 # encode_row = partial(tokenize_sents_max_len, max_len=c.max_length, hf_tokenizer=pretrained.hf_tokenizer)
 # for name, data in tables.items():
@@ -263,9 +272,8 @@ def encode(rows, task, max_len, hf_tokenizer, double=False):
 # (D11); Google's code pads every row to 128.
 
 # %% tags=["active-ipynb"]
-# encoded = {name: encode(data.splits["train"].select(range(min(2000, len(data.splits["train"])))), TASKS[name], c.max_length,
-#                         pretrained.hf_tokenizer) for name, data in tables.items() if "train" in data.splits}
-# plot_lengths({TASKS[name].title: rows.lengths for name, rows in encoded.items()}, max_length=40 if c.quickstart else c.max_length);
+# encoded = encode_samples(tables, c, pretrained.hf_tokenizer)
+# plot_lengths({TASKS[name].title: rows.lengths for name, rows in encoded.items()});
 
 # %% tags=["active-ipynb"]
 # dls = finetuning_dataloaders(encoded["mrpc"], [encoded["mrpc"]], bs=32, num_workers=0, device="cpu")
@@ -274,7 +282,7 @@ def encode(rows, task, max_len, hf_tokenizer, double=False):
 # assert inp_ids.shape[1] == encoded["mrpc"].lengths.max()  # the first batch has the longest row
 
 # %% [markdown]
-# ## 3. The head
+# ## 4. The model
 #
 # The last layer's vector of `[CLS]`, dropout, one linear layer (F43). There is no hidden layer and no tanh: it is not the
 # `ElectraForSequenceClassification` of transformers.
@@ -320,10 +328,13 @@ def build_predictor(task, pretrained, c):
 # assert model(inp_ids, attn_mask, token_type_ids).shape == (32, 2)
 
 # %% [markdown]
-# ## 4. Learning rates by layer
+# ## 5. Optimisation
+#
+# ### Learning rates by layer
 #
 # The output layer learns fastest, each layer below slower by a constant factor. The original's code counts one layer too many
-# between the head and the last layer, which so gets the factor squared (F37); the published results were made that way.
+# between the head and the last layer, so the last layer gets the factor squared (F37); the published results were made that way. For
+# ELECTRA-Small:
 
 # %%
 def get_layer_lrs(lr, decay_rate, num_hidden_layers, original_lr_layer_decays=True):
@@ -344,17 +355,17 @@ def parameter_groups(model):
 
 
 # %% tags=["active-ipynb"]
-# recipe = RECIPES[c.size]
-# rates = partial(get_layer_lrs, recipe.glue_lr, recipe.layer_decay, count_layers(model.base_model.config))
-# plot_layer_lrs({"as the original's code": rates(), "without the extra step": rates(original_lr_layer_decays=False)});
+# rates_of_small = partial(get_layer_lrs, RECIPES["small"].glue_lr, RECIPES["small"].layer_decay, 12)
+# plot_layer_lrs({"as the original's code": rates_of_small(), "without the extra step": rates_of_small(original_lr_layer_decays=False)});
 
 # %% tags=["active-ipynb"]
-# for lr, group in zip(rates(), parameter_groups(model)):
+# rates = get_layer_lrs(RECIPES[c.size].glue_lr, RECIPES[c.size].layer_decay, count_layers(model.base_model.config))
+# for lr, group in zip(rates, parameter_groups(model)):
 #     print(f"{lr:.2e}  {len(group):3} tensors, from {group[0][0]}")
 # assert sum(len(group) for group in parameter_groups(model)) == len(list(model.parameters()))
 
 # %% [markdown]
-# ## 5. Learner
+# ### The learner
 #
 # Three epochs of batches of 32, ten for RTE and STS-B (F40). The loss is the batch's mean (D9; Google sums it, and clips the sum's
 # gradient, F44), of STS-B the squared error of the score from 0 to 5 (Google: from 0 to 1, F45).
@@ -442,10 +453,10 @@ def measure(learn, task, data):
 
 
 # %% [markdown]
-# ## 6. Runs
+# ## 6. Run
 #
 # Each finished run leaves a line in `checkpoints/glue/scores.jsonl`. The same command again goes on with the runs that are not in
-# it; a run that was stopped in its middle starts anew.
+# it; an interrupted run starts again.
 
 # %%
 GLUE_FOLDER = Path("checkpoints/glue")
@@ -602,6 +613,20 @@ def finetune(c, pretrained, tables, plan, processes):
     processes.wait()
 
 
+def save_task_pictures(c, pretrained, tables, plan):
+    """Write what the planned tasks look like to checkpoints/glue/<group>/: lengths.png, and layer_learning_rates.png."""
+    folder = GLUE_FOLDER / c.group_name
+    folder.mkdir(parents=True, exist_ok=True)
+    encoded = encode_samples({name: tables[name] for name in plan}, c, pretrained.hf_tokenizer)
+    if encoded:  # the WSC trick needs no table of WNLI
+        save_picture(plot_lengths({TASKS[name].title: rows.lengths for name, rows in encoded.items()}), folder / "lengths.png")
+    titles_by_lrs = {}
+    for name, settings in plan.items():
+        lrs = get_layer_lrs(settings["lr"], settings["layer_decay"], count_layers(pretrained.model.config), c.original_lr_layer_decays)
+        titles_by_lrs.setdefault(tuple(lrs), []).append(TASKS[name].title)
+    save_picture(plot_layer_lrs({", ".join(titles): lrs for lrs, titles in titles_by_lrs.items()}), folder / "layer_learning_rates.png")
+
+
 def describe_scores(row):
     """The dev scores of a row in percent, in one line."""
     told = list(row["scores"]) != ["validation"]
@@ -610,7 +635,7 @@ def describe_scores(row):
 
 
 # %% [markdown]
-# ## 7. Test files
+# ### Test files
 #
 # The best run of each task by its dev score predicts the test set, or those that `th_run` names; several make an ensemble. The
 # files are checked before they are zipped: the server says little about what it does not like. An extra column, as
@@ -749,8 +774,12 @@ if __name__ == "__main__":
         chosen_runs(c, read_scores())  # before the tables are loaded
     with processes.main_first():
         tables = load_tables(c)
+    print_tables(c, tables)
     if c.do_finetune:
-        finetune(c, pretrained, tables, plan_runs(c, pretrained, tables), processes)
+        plan = plan_runs(c, pretrained, tables)
+        if processes.is_main:
+            save_task_pictures(c, pretrained, tables, plan)
+        finetune(c, pretrained, tables, plan, processes)
 
 # %% [markdown]
 # The test files of these runs:
@@ -759,39 +788,95 @@ if __name__ == "__main__":
 if __name__ == "__main__" and processes.is_main:
     write_test_files(c, tables)
 
+
 # %% [markdown]
-# ## 8. A look at the result
+# ## 7. A look at the result
 #
-# Scores on the dev sets. Google's rows are medians over many seeds, electra_pytorch's means of ten runs; compare like with like.
+# Scores on the dev sets. Google's rows are medians over many seeds, electra_pytorch's means of ten runs; compare like with like. A standard
+# deviation of two runs says little.
+
+# %%
+def plot_group(c, tables):
+    """The scores of a group's runs by task, beside what was published for ELECTRA-Small unless the tables are made up."""
+    published = {TASKS[name].title: value for name, value in PUBLISHED["ELECTRA-Small-OWT (Google, median)"].items()}
+    return plot_scores({c.group_name: scores_by_task(read_scores(), c.group_name)}, {} if is_made_up(c) else published,
+                       {TASKS[name].title: value for name, value in scores_of_one_answer(tables).items()})
+
+
+def scores_of_one_answer(tables):
+    """{task: what the most frequent answer gets where it is always given, in percent of the task's first metric}."""
+    scores = {}
+    for name, data in tables.items():
+        task = TASKS[name]
+        if task.devs and task.devs[0][0] in data.splits:
+            labels = data.splits[task.devs[0][0]]["label"][:]
+            answer = max(set(labels), key=labels.count)
+            always = torch.full((len(labels),), answer)
+            measured = glue_metrics(task, always if task.is_regression else F.one_hot(always, len(task.labels)), labels)
+            scores[name] = 100 * next(iter(measured.values()))
+    return scores
+
+
+def losses_of_runs(c):
+    """{title of a task: rows of metrics.jsonl of its training, for each run of the group}."""
+    rows = read_scores()
+    paths = {TASKS[name].title: [run_path(c.group_name, name, row["run"]).with_suffix("") / "metrics.jsonl"
+                                 for row in runs_of(rows, c.group_name, name)] for name in FINETUNED_TASKS}
+    return {title: [read_metrics(path, "train") for path in there] for title, of_task in paths.items()
+            if (there := [path for path in of_task if path.exists()])}
+
+
+def save_result_pictures(c, tables):
+    """Write to checkpoints/glue/<group>/ scores.png, losses.png, and runs.html, a table that a click on a column sorts."""
+    folder = GLUE_FOLDER / c.group_name
+    folder.mkdir(parents=True, exist_ok=True)
+    save_picture(plot_group(c, tables), folder / "scores.png")
+    if losses := losses_of_runs(c):  # their folders may have been deleted
+        save_picture(plot_finetuning_losses(losses), folder / "losses.png")
+    (folder / "runs.html").write_text("<meta charset='utf-8'>" + sortable(table_of_runs(read_scores(), c.group_name)).data)
+
 
 # %%
 if __name__ == "__main__" and processes.is_main:
-    rows = read_scores()
-    print(report(rows, c.group_name))
-    scores_by_task = {TASKS[name].title: [score(row) for row in runs]
-                      for name in FINETUNED_TASKS if (runs := runs_of(rows, c.group_name, name))}
-    published = {TASKS[name].title: value for name, value in PUBLISHED["ELECTRA-Small-OWT (Google, median)"].items()}
-    save_picture(plot_scores(scores_by_task, {} if is_made_up(c) else published), GLUE_FOLDER / f"{c.group_name}.png")
+    print(report(read_scores(), c.group_name))
+    save_result_pictures(c, tables)
 
 # %% tags=["active-ipynb"]
-# plot_scores(scores_by_task, {} if is_made_up(c) else published);
+# plot_group(c, tables);
 
 # %% [markdown]
-# The same as a table, to be sorted and filtered. The quickstart's tables are made up: its numbers say that everything works, and
-# nothing about GLUE. On GLUE's own tables these results belong beside what was published:
+# A run whose score is that of always the same answer has learnt nothing: it collapsed, which happens with small models and small
+# tasks, or as with WNLI there was nothing to learn. The losses of all runs:
 
 # %% tags=["active-ipynb"]
-# display(summarize(rows, c.group_name).round(2))
-# display(pd.DataFrame(PUBLISHED).T if is_made_up(c) else compare_with_published(rows, c.group_name).round(2))
+# plot_finetuning_losses(losses_of_runs(c));
 
 # %% [markdown]
-# One prediction of each kind, by the best run:
+# All runs, with what they were trained with; a click on the head of a column sorts them, here and in `runs.html` beside the
+# checkpoints.
+
+# %% tags=["active-ipynb"]
+# display(sortable(table_of_runs(read_scores(), c.group_name)))
+
+# %% [markdown]
+# The same summed up. The quickstart's tables are made up: its numbers say that everything works, and nothing about GLUE. On GLUE's
+# own tables these results belong beside what was published:
+
+# %% tags=["active-ipynb"]
+# display(summarize(read_scores(), c.group_name).round(2))
+# published = pd.DataFrame(PUBLISHED).T.rename(columns={name: task.title for name, task in TASKS.items()})
+# display(published if is_made_up(c) else compare_with_published(read_scores(), c.group_name).round(2))
+
+# %% [markdown]
+# Three rows of a dev set of each kind, as the best run labels them:
 
 # %% tags=["active-ipynb"]
 # for name in ("cola", "mrpc", "stsb", "mnli"):
-#     task, data = TASKS[name], tables[name]
-#     [run] = best_runs(rows, c.group_name, name)
-#     [prediction, *_] = predict_test(name, run_path(c.group_name, name, run), data=data)
-#     row = data.splits[task.tests[0].split][0]
-#     print(f"{task.title:6}", " | ".join(row[text] for text in task.texts), "->",
-#           f"{float(prediction):.2f}" if task.is_regression else task.labels[int(prediction)])
+#     task, [run] = TASKS[name], best_runs(read_scores(), c.group_name, name)
+#     model, hf_tokenizer, row = load_finetuned(run_path(c.group_name, name, run))
+#     dev = tables[name].splits[task.devs[0][0]].select(range(3))
+#     outputs = predict_rows(task, model, encode(dev, task, c.max_length, hf_tokenizer), row["settings"])
+#     for example, output in zip(dev, outputs):
+#         found, label = (f"{output:.1f}", example["label"]) if task.is_regression else (
+#             task.labels[int(output.argmax())], task.labels[example["label"]])
+#         print(f"{task.title:6}", " | ".join(example[text] for text in task.texts), "->", found, f"(label: {label})")

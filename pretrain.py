@@ -2,14 +2,17 @@
 # # Pretraining ELECTRA
 #
 # [ELECTRA](https://arxiv.org/abs/2003.10555) trains a text encoder to find the words that another, smaller network has
-# replaced. This notebook does what the paper does, step by step, on real data: configuration, data, the objective, the
+# replaced. A small *generator* fills masked positions with plausible words; the *discriminator* then decides for every token whether it
+# is the original. So it learns from all tokens and not only from the masked 15 %, and it is the network that is kept.
+#
+# This notebook does what the paper does, step by step, on real data: configuration, data, the objective, the
 # model, optimisation, the run, and a look at the result. `pretrain.py` is exported from it and is what one runs for long
 # trainings; cells that only explore are left out there.
 #
 # Marks like *F12* number the details of Google's original code that were measured by running it; *D3* are those in which
 # electra_pytorch, the replication this one succeeds, differs from it;
-# `tests/golden/README.md` lists them. Shapes at the end of a line: B batch, L length,
-# V vocabulary, M masked positions, H hidden.
+# [tests/golden/README.md](tests/golden/README.md) lists them. Shapes at the end of a line: B batch, L length,
+# V vocabulary, M masked positions of a batch, N slots for masks in an example, H hidden.
 
 # %% [markdown]
 # ## 1. Configuration
@@ -61,7 +64,7 @@ c = MyConfig({
     "device": None,
     # A run is named <base_run_name>_<seed>; so are its checkpoints.
     "base_run_name": "vanilla",
-    # Of data order, masks, samples, dropout and initial weights; None: a new one is drawn and printed.
+    # Seed of data order, masks, samples, dropout and initial weights; None: a new one is drawn and printed.
     "seed": 11081,
 
     # False: Adam without bias correction, as the original. True: with it.
@@ -107,7 +110,7 @@ c = MyConfig({
     # folders, files or globs of .txt (blank line between documents), .jsonl, .parquet or WikiExtractor's output, also .gz,
     # .bz2, .xz, .zst. Several are mixed. Google's ELECTRA-Small-OWT read openwebtext.
     "datas": ["openwebtext"],
-    # Of .txt, .jsonl and WikiExtractor's files.
+    # Encoding of .txt, .jsonl and WikiExtractor's files.
     "encoding": "utf-8",
     # True: each .txt file is one document, whatever its blank lines.
     "one_document_per_file": False,
@@ -158,7 +161,6 @@ c = MyConfig({
 # sys.argv = ["pretrain.py", "quickstart=True"]
 #
 # import numpy as np  # from here on: what only the exploring cells need
-# from IPython.display import display
 # from _utils.pictures import plot_example_lengths, plot_schedules, plot_training, sentences_in_color, show_masks, show_segments
 
 # %%
@@ -174,7 +176,7 @@ if __name__ == "__main__":
 #
 # A corpus is a list of documents, a document a list of lines. Lines are gathered until they fill an example, and divided
 # into two segments: `[CLS] A [SEP] B [SEP]`. As in the original (F2-F4) a tenth of the examples has only one segment, one in
-# twenty a random shorter length, and what a line has too much is thrown away. Unlike BERT, B always follows A: there is no
+# twenty a random shorter length, and the part of a line that no longer fits is thrown away. Unlike BERT, B always follows A: there is no
 # next sentence prediction.
 
 # %%
@@ -221,18 +223,19 @@ def load_data(c):
 # %% tags=["active-ipynb"]
 # input_ids, sentA_lenths = dls.one_batch()
 # print("input_ids", tuple(input_ids.shape), " sentA_length", tuple(sentA_lenths.shape))
-# for i in range(4):
-#     display(show_segments(input_ids[i], sentA_lenths[i], hf_tokenizer))
+# show_segments(input_ids[:4], sentA_lenths[:4], hf_tokenizer)
 # assert (input_ids[:, 0] == hf_tokenizer.cls_token_id).all()
 # assert (input_ids[torch.arange(c.bs), sentA_lenths - 1] == hf_tokenizer.sep_token_id).all()
 
 # %% [markdown]
-# ## 3. The objective: masking
+# ## 3. The objective
+#
+# ### Masking
 #
 # 15 % of the tokens are chosen, and the generator has to guess them. The paper writes that all of them are replaced with
 # `[MASK]`; BERT masks 80 %, puts a random token in the place of 10 % and keeps 10 %; the original's code masks 85 % and keeps
 # 15 % as they are, with no random token (F10), and so does this notebook. Unless `masking='official'` each token is chosen by a coin
-# of its own, as in electra_pytorch (D1), and special tokens never are (F9; D2: [UNK] neither).
+# of its own, as in electra_pytorch (D1). Special tokens are never chosen (F9), and neither is [UNK] (D2).
 
 # %%
 def mask_tokens(inputs, mask_token_index, vocab_size, special_token_indices, mlm_probability=.15, replace_prob=.1,
@@ -240,7 +243,7 @@ def mask_tokens(inputs, mask_token_index, vocab_size, special_token_indices, mlm
     """Choose tokens for masked language modelling.
 
     inputs: ids, (B, L).   special_token_indices: ids that are never chosen.   mlm_probability: chance of a token to be chosen;
-    of those, replace_prob become a random token, orginal_prob stay, the others become [MASK].
+    of those, replace_prob become a random token, orginal_prob (so spelled in electra_pytorch) stay, the others become [MASK].
     Returns (masked inputs, labels: the original ids of chosen tokens and ignore_index elsewhere, is_mlm_applied: bool),
     each (B, L); `inputs` is not changed. Paper, section 3.1; the shares of ELECTRA's code are replace_prob=0, orginal_prob=.15.
     """
@@ -272,8 +275,7 @@ def hide(inputs, shows_mask, shows_random, mask_token_index, vocab_size):
 # special_ids = hf_tokenizer.all_special_ids
 # masked_inputs, labels, is_mlm_applied = mask_tokens(input_ids, hf_tokenizer.mask_token_id, len(hf_tokenizer), special_ids,
 #                                                     replace_prob=0., orginal_prob=.15)
-# for i in range(3):
-#     display(show_masks(input_ids[i], masked_inputs[i], is_mlm_applied[i], hf_tokenizer))
+# show_masks(input_ids[:3], masked_inputs[:3], is_mlm_applied[:3], hf_tokenizer)
 # maskable = ~torch.isin(input_ids, torch.tensor(special_ids))
 # hidden = masked_inputs[is_mlm_applied] == hf_tokenizer.mask_token_id
 # print(f"{is_mlm_applied.sum() / maskable.sum():.1%} of the tokens chosen, {hidden.float().mean():.0%} of them hidden")
@@ -282,7 +284,7 @@ def hide(inputs, shows_mask, shows_random, mask_token_index, vocab_size):
 # %% [markdown]
 # With `masking='official'` it is Google's: each example has a fixed number of *slots*, 15 % of its tokens with [CLS] and [SEP] counted, and
 # the position of each slot is drawn anew from all words. So a position may be drawn twice, as happens in three of four full examples
-# (F8). It then counts twice in the generator's loss, and two words are drawn for it.
+# of 128 wordpieces (F8). It then counts twice in the generator's loss, and two words are drawn for it.
 
 # %%
 def mask_official_slots(inputs, mask_token_index, vocab_size, special_token_indices, mlm_probability=.15, replace_prob=0.,
@@ -389,11 +391,11 @@ def sample(logits, sampling="fp32_gumbel", temperature=1., disallowed=None):
 # print(f"{'softmax':12}", *(f"{share:.4f}" for share in logits.softmax(-1)))
 
 # %% [markdown]
-# Vocabulary logits cost as much as two layers of the small model. So the generator's head runs on the masked positions
-# alone, gathered into M slots (D16). Their number differs from batch to batch; on a GPU, where every new shape and every
-# look at a number on the device costs time, M is fixed with room to spare and unused slots get weight 0. A position that was drawn
-# twice has two slots; if the words drawn for them differ, the original puts in neither but the word whose id is the floor of
-# their mean, some unrelated one (F12, F19).
+# Logits for a vocabulary of 30,522 words cost more operations than four layers of the small discriminator. So the generator's
+# head runs on the masked positions alone, gathered into M slots (D16). Their number differs from batch to batch; on a GPU, where
+# every new shape and every look at a number on the device costs time, M is fixed with room to spare and unused slots get weight 0.
+# A position that was drawn twice has two slots; if the words drawn for them differ, the original puts in neither but the word whose
+# id is the floor of their mean, some unrelated one (F12, F19).
 
 # %%
 def masked_slots(is_mlm_applied, n_slots):
@@ -599,8 +601,8 @@ def initialize_officially(model, std=.02):
 # %% [markdown]
 # ### The loss
 #
-# The generator's is the mean cross-entropy over the masked tokens, those included that stayed visible (F21); the
-# discriminator's the mean binary cross-entropy over all tokens, [CLS] and [SEP] included (F22), times 50 (F20).
+# The generator's loss is the mean cross-entropy over the masked tokens, those included that stayed visible (F21); the
+# discriminator's is the mean binary cross-entropy over all tokens, [CLS] and [SEP] included (F22), times 50 (F20).
 
 # %%
 class ELECTRALoss(nn.Module):
@@ -683,11 +685,27 @@ def build_optimizer(model, lr, bias_correction=False, kind="adam"):
 
 
 # %% [markdown]
-# The four schedules. The original's is the product of warmup and decay, so its peak stays a little below the learning rate.
+# The four schedules. The original's is the product of warmup and decay, so its peak stays below the learning rate: by a tenth in the
+# quickstart, which warms up for a tenth of its steps, and by 1 % with ELECTRA-Small's 10,000 of a million.
 
 # %% tags=["active-ipynb"]
 # names = ("original_linear", "separate_linear", "one_cycle", "adjusted_one_cycle")
 # plot_schedules({name: schedules(name, c.lr, c.steps, c.warmup_steps)["lr"] for name in names}, c.steps);
+
+# %% [markdown]
+# All of it together, in the plainest form: one batch again and again, which even a small network soon knows by heart.
+
+# %% tags=["active-ipynb"]
+# optimizer = build_optimizer(model, c.lr)
+# for step in range(21):
+#     loss = loss_func(model(masked_inputs, sentA_lenths, is_mlm_applied, labels), labels)
+#     optimizer.zero_grad()
+#     loss.backward()
+#     nn.utils.clip_grad_norm_(model.parameters(), 1.)
+#     optimizer.step()
+#     if step % 5 == 0:
+#         print(f"step {step:2}: loss {loss.item():.2f}")
+# assert loss < 25
 
 # %% [markdown]
 # ## 6. Run
@@ -703,6 +721,11 @@ def build_masking(c, hf_tokenizer):
     return MaskedLMCallback(hf_tokenizer.mask_token_id, special_ids, len(hf_tokenizer), for_electra=True,
                             mlm_probability=c.mask_prob, replace_prob=replace_prob, orginal_prob=orginal_prob, **kwargs)
 
+
+# %% [markdown]
+# `pretrain` checks what can be checked at once, prepares the data, builds model and optimizer, and trains; the steps
+# themselves, which add precision, gradient accumulation and several processes to the loop above, are `PretrainingLearner` in
+# `_utils/training.py`. What is printed below is the quickstart's run.
 
 # %%
 def pretrain(c):
@@ -823,8 +846,8 @@ if __name__ == "__main__":
 # %% [markdown]
 # ## 7. A look at the result
 #
-# Losses and the discriminator's AUC, the chance that it gives a replaced token a higher logit than an original one: .5 is
-# guessing. The dots are held-out text.
+# Losses and the discriminator's AUC, the chance that it gives a replaced token a higher logit than an original one. The dots are held-out
+# text; dotted lines are what needs no learning.
 
 # %%
 if __name__ == "__main__":
@@ -835,42 +858,53 @@ if __name__ == "__main__":
 # plot_training(run_folder / "metrics.jsonl");
 
 # %% [markdown]
-# Held-out sentences as the discriminator sees them: `original→word` is what the generator put in, a tick a word that it
-# guessed right, the percentage and the shade how sure the discriminator is that a token is replaced.
-
-# %% tags=["active-ipynb"]
-# for sentence in sentences_in_color(learn, hf_tokenizer):
-#     display(sentence)
+# A healthy start looks like this. The AUC leaps up while the generator still puts in words at random, falls as it learns to put in
+# likely ones, and then climbs again, slowly. The discriminator's loss is hardly below that of one answer for all tokens: so early
+# it calls almost no token replaced with more than 50 %, and precision and recall at that threshold say little. [CLS] and [SEP] are
+# never replaced, and knowing that alone lifts the AUC a little above .5. A run whose AUC is still at .5 in its second half is not
+# healthy, and is told so.
 
 # %% [markdown]
-# ## 8. Other families at equal compute
+# Held-out sentences as the discriminator sees them: `original→word` is what the generator put in, a tick a word that it
+# guessed right, the percentage and the shade (darkest from 50 %) how sure the discriminator is that a token is replaced.
+
+# %% tags=["active-ipynb"]
+# sentences_in_color(learn, hf_tokenizer);
+
+# %% [markdown]
+# ### Other families at equal compute
 #
 # Replaced token detection is not tied to one architecture. Here four tiny systems spend the same number of floating point operations
 # on the same text: ELECTRA, ALECTRA (ALBERT for both networks), and masked language models of BERT's and ALBERT's architecture.
 
 # %% tags=["active-ipynb"]
+# import io
+# from contextlib import redirect_stderr
+# from IPython.display import display
 # from _utils.compute import flops_per_token, steps_of_equal_compute
 # from _utils.config import with_recipe
 # from _utils.pictures import plot_families
 # from _utils.run_logging import read_metrics
 # import pandas as pd
 #
-# budget, rows, curves = max(10, c.steps // 10), {}, {}
+# budget, rows, curves, held_out = max(10, c.steps // 10), {}, {}, {}
 # for size, name in {"tiny": "ELECTRA", "alectra_tiny": "ALECTRA", "bert_tiny": "BERT", "albert_tiny": "ALBERT"}.items():
 #     steps = steps_of_equal_compute(RECIPES["tiny"], RECIPES[size], budget, len(hf_tokenizer))
 #     other = with_recipe(c, size, base_run_name=f"{c.base_run_name}_{size}", steps=steps, logger=None)
-#     network = pretrain(other).model
+#     with redirect_stderr(io.StringIO()):  # four more progress bars
+#         network = pretrain(other).model
 #     metrics = Path("checkpoints/pretrain", f"{other.base_run_name}_{other.seed}", "metrics.jsonl")
-#     curves[name], [*_, last] = read_metrics(metrics, "train"), read_metrics(metrics, "held_out")
+#     curves[name], held_out[name] = read_metrics(metrics, "train"), read_metrics(metrics, "held_out")
+#     last = held_out[name][-1]
 #     encoder = getattr(network, "discriminator", network.generator)
 #     rows[name] = {"parameters of the encoder": sum(p.numel() for p in encoder.parameters()),
 #                   "MFLOP per token": flops_per_token(RECIPES[size], len(hf_tokenizer)) / 1e6, "steps": steps,
 #                   "tokens/s": curves[name][-1]["tokens_per_second"], "masked LM loss": last["gen_loss"],
 #                   "masked LM accuracy": last["gen_accuracy"], "discriminator's AUC": last.get("disc_auc")}
-# table = pd.DataFrame(rows).T
-# whole = ["parameters of the encoder", "steps", "tokens/s"]
-# display(table.style.format("{:.3f}", na_rep="-").format("{:,.0f}", subset=whole))
-# plot_families(curves);
+# whole = dict.fromkeys(("parameters of the encoder", "steps", "tokens/s"), "{:,.0f}".format)
+# as_text = lambda column: column.map(whole.get(column.name, "{:.3f}".format)).replace("nan", "-")
+# display(pd.DataFrame(rows).T.astype(float).apply(as_text))
+# plot_families(curves, held_out);
 
 # %% [markdown]
 # What so small a run can show: what each system costs, how many parameters are kept, and that all of them learn. What it cannot: which

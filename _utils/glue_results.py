@@ -12,8 +12,9 @@ import pandas
 from _utils.checkpoints import has_keys
 from _utils.errors import PlainError, print_plain_errors
 from _utils.glue_tasks import AVERAGED_TASKS, FINETUNED_TASKS, PUBLISHED, PUBLISHED_SEEDS, TASKS
+from _utils.pictures import plot_scores, save_picture
 
-SCORES = Path("checkpoints/glue/scores.jsonl")
+SCORES, COMPARISON = Path("checkpoints/glue/scores.jsonl"), Path("checkpoints/glue/comparison.png")
 _FIELDS = {"group": str, "task": str, "run": int, "seed": int, "scores": dict, "settings": dict, "train_rows": int, "made_up": bool}
 
 
@@ -99,6 +100,24 @@ def _line(runs, scores):
     return [rows, len(scores), scores.mean(), scores.std(), scores.median(), scores.max(), scores.idxmax()]
 
 
+def table_of_runs(rows, group):
+    """Every finished run of a group, a line each: scores in percent, what it was trained with, and how long it took."""
+    lines = []
+    for task in FINETUNED_TASKS:
+        for row in runs_of(rows, group, task):
+            first, *others = [(f"{split.removeprefix('validation').strip('_')} {metric}".strip(), 100 * value)
+                              for split, measured in row["scores"].items() for metric, value in measured.items()]
+            lines.append({"task": TASKS[task].title, "run": row["run"], "seed": row["seed"], "score": first[1], "measured by": first[0],
+                          "also": ", ".join(f"{name} {value:.2f}" for name, value in others), "training rows": row["train_rows"],
+                          **{key: row["settings"].get(key) for key in ("lr", "bs", "epochs")}, "seconds": row.get("seconds")})
+    return pandas.DataFrame(lines)
+
+
+def scores_by_task(rows, group):
+    """{title of a task: [score of each run, in percent]} of a group."""
+    return {TASKS[task].title: [score(row) for row in runs] for task in FINETUNED_TASKS if (runs := runs_of(rows, group, task))}
+
+
 def compare_with_published(rows, group):
     """Our mean, standard deviation, median and best by task beside the published rows, in percent.
 
@@ -168,14 +187,20 @@ def main(groups):
     made_up = {row["group"] for row in rows if row["made_up"]}
     groups = [group for group in groups or known if group not in made_up]
     if len(groups) > 1:
-        averages = compare_checkpoints(rows, groups)
-        print(averages.name)
-        print(averages.to_string(float_format=lambda x: f"{x:.2f}"))
-        found = {name: getattr(averages, name)() for name in PUBLISHED_SEEDS}
-        weights = {row["settings"].get("pretrained_weights") for row in rows if row["group"] in groups}
-        print(f"over {len(groups)} groups from {len(weights)} pretrained checkpoints: " + _in_words(found))
-        if averages.name.endswith(_titles(AVERAGED_TASKS)):
-            print("electra_pytorch, 14 checkpoints: " + _in_words(PUBLISHED_SEEDS))
+        _print_comparison(rows, groups)
+        save_picture(plot_scores({group: scores_by_task(rows, group) for group in groups}, {}), COMPARISON)
+        print(f"All runs of these groups side by side: {COMPARISON}")
+
+
+def _print_comparison(rows, groups):
+    averages = compare_checkpoints(rows, groups)
+    print(averages.name)
+    print(averages.to_string(float_format=lambda x: f"{x:.2f}"))
+    found = {name: getattr(averages, name)() for name in PUBLISHED_SEEDS}
+    weights = {row["settings"].get("pretrained_weights") for row in rows if row["group"] in groups}
+    print(f"over {len(groups)} groups from {len(weights)} pretrained checkpoints: " + _in_words(found))
+    if averages.name.endswith(_titles(AVERAGED_TASKS)):
+        print("electra_pytorch, 14 checkpoints: " + _in_words(PUBLISHED_SEEDS))
 
 
 if __name__ == "__main__":

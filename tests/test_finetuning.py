@@ -43,6 +43,7 @@ def start(glue, fresh_checkpoint, tmp_path, monkeypatch):
         c = complete_finetuning(c)
         pretrained = load_pretrained(c.pretrained_checkpoint, c.size, c.max_length) if c.do_finetune else None
         tables = finetune.load_tables(c)
+        finetune.print_tables(c, tables)
         if c.do_finetune:
             finetune.finetune(c, pretrained, tables, finetune.plan_runs(c, pretrained, tables), Processes())
         finetune.write_test_files(c, tables)
@@ -451,4 +452,6 @@ def test_the_script_makes_a_valid_submission_from_a_checkpoint(repo, fresh_check
     assert done.returncode == 0, done.stderr[-2000:]
     group = fresh_checkpoint.stem  # another checkpoint than the quickstart's own has a group of its own
     assert f"test_outputs/{group}.zip is complete and valid" in done.stdout and "tables were made up" in done.stdout
-    assert (tmp_path / f"checkpoints/glue/{group}.png").stat().st_size > 5000
+    folder = tmp_path / "checkpoints/glue" / group
+    assert all((folder / picture).stat().st_size > 5000 for picture in ("scores.png", "lengths.png", "layer_learning_rates.png"))
+    assert [row.count("<td>") for row in (folder / "runs.html").read_text().split("<tr")[2:]] == [11, 11, 11]

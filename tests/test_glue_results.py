@@ -7,6 +7,7 @@ import pytest
 
 from _utils.errors import PlainError
 from _utils.glue_results import (
+    COMPARISON,
     append_score,
     compare_checkpoints,
     compare_with_published,
@@ -15,6 +16,7 @@ from _utils.glue_results import (
     report,
     score,
     summarize,
+    table_of_runs,
 )
 from _utils.glue_tasks import AVERAGED_TASKS, PUBLISHED, TASKS
 
@@ -81,6 +83,17 @@ def test_mean_deviation_median_and_best():
     assert np.isnan(table.loc["RTE", "std"]) and table.loc["RTE", "best run"] == 4
 
 
+def test_the_table_of_runs_has_every_measure_and_what_the_run_was_trained_with():
+    scores = {"validation_matched": {"accuracy": .8}, "validation_mismatched": {"accuracy": .7}}
+    rows = [row("mnli", 1, 0., settings={"lr": 3e-4, "bs": 32, "epochs": 3}, seconds=60.) | {"scores": scores}, row("cola", 0, 50.),
+            row("cola", 0, 99., "other")]
+    table = table_of_runs(rows, "g")
+    assert list(table["task"]) == ["CoLA", "MNLI"] and list(table["score"]) == [50., 80.]
+    mnli = table.iloc[1]
+    assert mnli["measured by"] == "matched accuracy" and mnli["also"] == "mismatched accuracy 70.00"
+    assert (mnli["run"], mnli["lr"], mnli["bs"], mnli["epochs"], mnli["seconds"]) == (1, 3e-4, 32, 3, 60.)
+
+
 def test_mnlis_second_dev_set_has_its_line():
     scores = {"validation_matched": {"accuracy": .8}, "validation_mismatched": {"accuracy": .7}}
     table = summarize([row("mnli", 0, 0.) | {"scores": scores}], "g")
@@ -122,6 +135,7 @@ def test_the_command_prints_every_group_and_the_comparison(tmp_path, monkeypatch
     printed = capsys.readouterr().out
     assert "over 2 groups from 2 pretrained checkpoints: mean 55.00, std 7.07, max 60.00, min 50.00" in printed
     assert "electra_pytorch, 14 checkpoints: mean 81.38, std 0.57, max 82.23, min 80.42" in printed
+    assert COMPARISON.stat().st_size > 5000
     with pytest.raises(PlainError, match="no group 'seed_3'.*seed_1, seed_2"):
         main(["seed_3"])
 

@@ -453,5 +453,6 @@ def test_the_script_makes_a_valid_submission_from_a_checkpoint(repo, fresh_check
     group = fresh_checkpoint.stem  # another checkpoint than the quickstart's own has a group of its own
     assert f"test_outputs/{group}.zip is complete and valid" in done.stdout and "tables were made up" in done.stdout
     folder = tmp_path / "checkpoints/glue" / group
-    assert all((folder / picture).stat().st_size > 5000 for picture in ("scores.png", "lengths.png", "layer_learning_rates.png"))
+    assert all((folder / picture).stat().st_size > 5000 for picture in
+               ("scores.png", "losses.png", "lengths.png", "layer_learning_rates.png"))
     assert [row.count("<td>") for row in (folder / "runs.html").read_text().split("<tr")[2:]] == [11, 11, 11]

@@ -14,6 +14,9 @@ import benchmarks.pretraining
 import finetune
 import pretrain
 from _utils.config import complete, complete_finetuning
+from _utils.glue_results import read_scores, summarize
+from _utils.glue_tasks import AVERAGED_TASKS, PUBLISHED
+from _utils.run_logging import read_metrics
 from benchmarks.report import parse
 
 
@@ -98,3 +101,40 @@ def test_every_module_and_marked_test_in_a_command_of_the_readme_is_there(repo):
             functions = [line for path in (repo / "tests").glob("test_*.py") for line in path.read_text().splitlines()
                          if line.startswith("def test_")]
             assert any(words in name for name in [*named, *functions]), command
+
+
+def test_every_picture_and_section_that_is_linked_is_there(repo):
+    readme = (repo / "README.md").read_text()
+    headings = {re.sub(r"[^\w -]", "", line.lstrip("# ").lower()).replace(" ", "-") for line in readme.splitlines() if line.startswith("#")}
+    links = [link for link in re.findall(r"\]\(([^)]+)\)", readme) if not link.startswith("https://")]
+    assert len(links) > 6
+    for link in links:
+        assert link[1:] in headings if link.startswith("#") else (repo / link).exists(), link
+
+
+def rows_below(readme, heading):
+    """{first cell: the other cells} of the first table below a heading."""
+    table = re.search(rf"### {heading}\n.*?\n(\|.*?)\n\n", readme, re.S)[1]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.split("\n")]
+    return {first: others for first, *others in cells}
+
+
+def test_the_published_numbers_are_those_that_the_reports_show(repo):
+    rows = rows_below((repo / "README.md").read_text(), "What was published, and ours")
+    for name, scores in PUBLISHED.items():
+        assert [float(cell) for cell in rows[name.strip()][:8]] == [scores[task] for task in AVERAGED_TASKS]
+
+
+def test_the_first_result_is_that_of_its_raw_scores(repo):
+    """Mean, and standard deviation, of each task and system, and the mean of the means."""
+    results = repo / "benchmarks/results/mini"
+    rows = rows_below((repo / "README.md").read_text(), "A first result, on two cores")
+    scores = read_scores(results / "scores.jsonl")
+    for system, group in {"ELECTRA": "electra", "masked language model": "mlm", "untrained": "untrained"}.items():
+        summary = summarize(scores, f"{group}_11081_100.0%")
+        assert list(summary.index) == ["CoLA", "SST-2", "MRPC", "STS-B", "RTE"] and set(summary["runs"]) == {3}
+        told = [f"{line['mean']:.1f} ({line['std']:.1f})" for _, line in summary.iterrows()]
+        assert rows[system][1:] == [*told, f"{summary['mean'].mean():.1f}"], system
+    for system, group in {"ELECTRA": "electra", "masked language model": "mlm"}.items():
+        *_, last = read_metrics(results / f"{group}_metrics.jsonl", "held_out")
+        assert f"loss {last['gen_loss']:.2f}" in rows[system][0], system

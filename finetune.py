@@ -16,7 +16,6 @@
 # %%
 import gc
 import itertools
-import json
 import shutil
 import sys
 import time
@@ -29,7 +28,7 @@ from torch import nn
 from transformers import AutoModel, ElectraForPreTraining
 
 import _utils  # noqa: F401  before fastai, because it silences a warning of fastai's
-from _utils.checkpoints import check_writable, load_checkpoint, load_finetuned_checkpoint, save_checkpoint, versions, write_atomically
+from _utils.checkpoints import check_writable, load_checkpoint, load_finetuned_checkpoint, save_checkpoint, versions
 from _utils.config import QUICKSTART_GLUE, MyConfig, complete_finetuning, each_once
 from _utils.config_rules import FINETUNE_RULES
 from _utils.dropout import make_dropout_cheap
@@ -38,8 +37,9 @@ from _utils.errors import PlainError, print_plain_errors
 from _utils.glue_batches import EncodedRows, finetuning_dataloaders
 from _utils.glue_data import describe, load_task, table_key
 from _utils.glue_metrics import glue_metrics
-from _utils.glue_results import append_score, find_run, read_scores, report, runs_of, score, scores_by_task, table_of_runs
-from _utils.glue_submission import SUBMISSION, format_predictions, make_zip, read_record, rows_of, write_tsv
+from _utils.glue_results import report, scores_by_task, table_of_runs
+from _utils.glue_runs import GLUE_FOLDER, append_score, best_runs, find_run, finished_run, mnli_run, read_scores, run_path, runs_of, score
+from _utils.glue_submission import complete_submission, format_predictions, rows_of, write_tsv
 from _utils.glue_tasks import FINETUNED_TASKS, LMTUNERS_SETTINGS, PUBLISHED, TASKS
 from _utils.made_up_glue import write_made_up_glue
 from _utils.networks import first_position_only
@@ -459,26 +459,6 @@ def measure(learn, task, data):
 # it; an interrupted run starts again.
 
 # %%
-GLUE_FOLDER = Path("checkpoints/glue")
-
-
-def run_path(group, task, run):
-    """The checkpoint of a run, e.g. checkpoints/glue/vanilla_11081_100.0%_cola_3.pth."""
-    return GLUE_FOLDER / f"{group}_{task}_{run}.pth"
-
-
-def finished_run(rows, group, task, run, seed, settings):
-    """The row of a run that is finished, or None; PlainError if it was made with other settings, naming one."""
-    row = find_run(rows, group, task, run)
-    wanted = {**settings, "seed": seed}
-    found = row and {**row["settings"], "seed": row["seed"]}
-    differing = [key for key in wanted if row and found.get(key) != wanted[key]]
-    if differing:
-        told = ", ".join(f"{key}={found.get(key)!r}, not {wanted[key]!r}" for key in differing)
-        raise PlainError(f"run {run} of {task} in the group {group!r} was made with {told}: give these runs a group_name of their own.")
-    return row
-
-
 def finetune_run(task, run, seed, data, settings, pretrained, c):
     """Finetune one run, write its checkpoint and then its row in the table; returns the row."""
     run_name, started = f"{c.group_name}_{task.name}_{run}", time.perf_counter()
@@ -540,22 +520,6 @@ def load_encoder(model, path):
     weights = load_checkpoint(path)["model"]
     model.base_model.load_state_dict({name.removeprefix("base_model."): value for name, value in weights.items()
                                       if name.startswith("base_model.")})
-
-
-def best_runs(rows, group, task):
-    """[the number of the best run by its dev score among those whose checkpoint is there], or [] if there is none."""
-    there = [row for row in runs_of(rows, group, task) if run_path(group, task, row["run"]).exists()]
-    return [max(there, key=score)["run"]] if there else []
-
-
-def mnli_run(rows, group, pretrained):
-    """The number of a group's best MNLI run from the same pretrained weights; PlainError if there is none."""
-    same = [row for row in rows if row["settings"]["pretrained_weights"] == pretrained.digest]
-    best = best_runs(same, group, "mnli")
-    if not best:
-        raise PlainError(f"start_from_mnli needs an MNLI run in the group {group!r} from the same pretrained weights, and there is none: "
-                         "add mnli to tasks, or say start_from_mnli=GROUP or False.")
-    return best[0]
 
 
 # %%
@@ -642,9 +606,6 @@ def describe_scores(row):
 # electra_pytorch wrote it, is one of those things.
 
 # %%
-NO_MODEL = "no model"  # what made a file that is filled with the most frequent label
-
-
 def chosen_runs(c, rows, plan=()):
     """{task: runs that predict its test set}, empty where there is no finished run.
 
@@ -722,50 +683,6 @@ def write_test_files(c, tables):
                                           for run in chosen[source])
             print(f"{test.tsv:12} by {made_by[test.tsv]}")
     complete_submission(folder, made_by, c.majority_for_missing, rows_of(c.glue_dir) if is_made_up(c) else None)
-
-
-def complete_submission(folder, made_by, majority_for_missing=False, rows=None):
-    """Fill what is missing if asked to, record what made each file in <folder>.json, and zip the folder if it is complete.
-
-    made_by: {file: words} of those just written.   rows: as in `check_submission`, for tables that are not the official ones.
-    """
-    record, archive = (folder.with_name(folder.name + kind) for kind in (".json", ".zip"))
-    archive.unlink(missing_ok=True)  # of an earlier state of the folder
-    earlier = read_record(record)
-    by_no_model = [name for name, words in earlier.items() if words.startswith(NO_MODEL) and name not in made_by]
-    for name in by_no_model:
-        (folder / name).unlink(missing_ok=True)
-    if by_no_model and not majority_for_missing:
-        print(f"Removed, because no model made them and majority_for_missing is False: {', '.join(by_no_model)}")
-    there = {path.name: "not made by finetune.py" for path in folder.glob("*.tsv")}
-    made_by = {**there, **{name: words for name, words in earlier.items() if name in there}, **made_by}
-    if majority_for_missing:
-        made_by |= write_majorities(folder, rows)
-    write_atomically(record, lambda file: file.write(json.dumps(made_by, indent=1).encode() + b"\n"))
-    missing = [name for name in SUBMISSION if not (folder / name).exists()]
-    if missing:
-        print(f"No zip is made, because {', '.join(missing)} are missing: finetune those tasks in this group, with their test files at "
-              "hand, or say majority_for_missing=True")
-        return
-    by_no_model = sum(words.startswith(NO_MODEL) for words in made_by.values())
-    try:
-        print(f"{make_zip(folder, rows)} is complete and valid", *["for these tables, which are not the server's"] * bool(rows),
-              *[f"({by_no_model} of its files were made by no model)"] * bool(by_no_model))
-    except PlainError as error:  # the scores are worth showing all the same
-        print(f"No zip is made: {error}")
-
-
-def write_majorities(folder, rows=None):
-    """Write every file that is not in the folder with one label for all rows; returns {file: words}. rows: as in `check_submission`."""
-    made_by = {}
-    for name, (task, test) in SUBMISSION.items():
-        if not (folder / name).exists():
-            n = (rows or {}).get(name, test.rows)
-            [prediction] = format_predictions(task, [task.majority])
-            write_tsv(folder / name, range(n), [prediction] * n)
-            made_by[name] = f"{NO_MODEL}: {prediction} in every row"
-            print(f"{name:12} by {made_by[name]}")
-    return made_by
 
 
 # %%

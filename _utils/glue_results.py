@@ -1,76 +1,14 @@
-"""The table of finetuning runs, and its summaries: `python -m _utils.glue_results [GROUP ...]` prints them.
-
-checkpoints/glue/scores.jsonl holds one line for each finished run of every group.
-"""
-import json
-import os
+"""What finetuning runs have come to: `python -m _utils.glue_results [GROUP ...]` prints tables and comparisons of groups."""
 import sys
-from pathlib import Path
 
 import pandas
 
-from _utils.checkpoints import has_keys
 from _utils.errors import PlainError, print_plain_errors
+from _utils.glue_runs import GLUE_FOLDER, SCORES, read_scores, runs_of, score
 from _utils.glue_tasks import AVERAGED_TASKS, FINETUNED_TASKS, PUBLISHED, PUBLISHED_SEEDS, TASKS
 from _utils.pictures import plot_scores, save_picture
 
-SCORES, COMPARISON = Path("checkpoints/glue/scores.jsonl"), Path("checkpoints/glue/comparison.png")
-_FIELDS = {"group": str, "task": str, "run": int, "seed": int, "scores": dict, "settings": dict, "train_rows": int, "made_up": bool}
-
-
-def read_scores(path=SCORES):
-    """Rows of the table, of each run the latest; [] if there is no table. PlainError for a line that is none of its rows.
-
-    The beginning of a row is what a killed run leaves and is passed over: the run is not finished.
-    """
-    if not os.path.exists(path):
-        return []
-    latest = {}
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), 1):
-        try:
-            row = json.loads(line)
-        except ValueError:
-            if line and not line.startswith("{"):
-                raise PlainError(f"{path}, line {number} is no row of the table of runs: delete that line.") from None
-            continue
-        if not has_keys(row, _FIELDS) or row["task"] not in TASKS or not _are_scores(row["scores"]):
-            raise PlainError(f"{path}, line {number} is no row of the table of runs: delete that line.")
-        latest[row["group"], row["task"], row["run"]] = row
-    return list(latest.values())
-
-
-def _are_scores(scores):
-    """Whether this is {split: {metric: number}} with at least one of each."""
-    are_numbers = lambda measured: all(isinstance(value, int | float) for value in measured.values())
-    return bool(scores) and all(isinstance(measured, dict) and measured and are_numbers(measured) for measured in scores.values())
-
-
-def append_score(row, path=SCORES):
-    """Add a finished run to the table; it is on the disk when this returns. Several processes may do so at once."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "ab+") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
-        after_half_a_row = file.read(1) not in (b"", b"\n")
-        file.write(b"\n" * after_half_a_row + json.dumps(row).encode() + b"\n")
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def score(row):
-    """The number that runs of a task are compared by, in percent: of the first dev set the first metric."""
-    [first, *_] = row["scores"].values()
-    return 100 * next(iter(first.values()))
-
-
-def find_run(rows, group, task, run):
-    """The row of a finished run, or None."""
-    return next((row for row in rows if (row["group"], row["task"], row["run"]) == (group, task, run)), None)
-
-
-def runs_of(rows, group, task):
-    """The finished runs of a task, by number."""
-    return sorted((row for row in rows if (row["group"], row["task"]) == (group, task)), key=lambda row: row["run"])
+COMPARISON = GLUE_FOLDER / "comparison.png"
 
 
 def summarize(rows, group):

@@ -16,6 +16,7 @@ from _utils.glue_tasks import TASKS
 
 SUBMISSION = {test.tsv: (task, test) for task in TASKS.values() for test in task.tests}  # name of a file -> whose it is
 OFFICIAL_ROWS = {name: test.rows for name, (_, test) in SUBMISSION.items()}
+NO_MODEL = "no model"  # what made a file that is filled with the most frequent label
 _HEADER = "index\tprediction"
 
 
@@ -130,6 +131,50 @@ def make_zip(folder, rows=None):
     write_atomically(target, write)
     check_submission(target, rows)
     return target
+
+
+def complete_submission(folder, made_by, majority_for_missing=False, rows=None):
+    """Fill what is missing if asked to, record what made each file in <folder>.json, and zip the folder if it is complete.
+
+    made_by: {file: words} of those just written.   rows: as in `check_submission`, for tables that are not the official ones.
+    """
+    record, archive = (folder.with_name(folder.name + kind) for kind in (".json", ".zip"))
+    archive.unlink(missing_ok=True)  # of an earlier state of the folder
+    earlier = read_record(record)
+    by_no_model = [name for name, words in earlier.items() if words.startswith(NO_MODEL) and name not in made_by]
+    for name in by_no_model:
+        (folder / name).unlink(missing_ok=True)
+    if by_no_model and not majority_for_missing:
+        print(f"Removed, because no model made them and majority_for_missing is False: {', '.join(by_no_model)}")
+    there = {path.name: "not made by finetune.py" for path in folder.glob("*.tsv")}
+    made_by = {**there, **{name: words for name, words in earlier.items() if name in there}, **made_by}
+    if majority_for_missing:
+        made_by |= write_majorities(folder, rows)
+    write_atomically(record, lambda file: file.write(json.dumps(made_by, indent=1).encode() + b"\n"))
+    missing = [name for name in SUBMISSION if not (folder / name).exists()]
+    if missing:
+        print(f"No zip is made, because {', '.join(missing)} are missing: finetune those tasks in this group, with their test files at "
+              "hand, or say majority_for_missing=True")
+        return
+    by_no_model = sum(words.startswith(NO_MODEL) for words in made_by.values())
+    try:
+        print(f"{make_zip(folder, rows)} is complete and valid", *["for these tables, which are not the server's"] * bool(rows),
+              *[f"({by_no_model} of its files were made by no model)"] * bool(by_no_model))
+    except PlainError as error:  # the scores are worth showing all the same
+        print(f"No zip is made: {error}")
+
+
+def write_majorities(folder, rows=None):
+    """Write every file that is not in the folder with one label for all rows; returns {file: words}. rows: as in `check_submission`."""
+    made_by = {}
+    for name, (task, test) in SUBMISSION.items():
+        if not (folder / name).exists():
+            n = (rows or {}).get(name, test.rows)
+            [prediction] = format_predictions(task, [task.majority])
+            write_tsv(folder / name, range(n), [prediction] * n)
+            made_by[name] = f"{NO_MODEL}: {prediction} in every row"
+            print(f"{name:12} by {made_by[name]}")
+    return made_by
 
 
 def rows_of(glue_dir):

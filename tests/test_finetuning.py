@@ -15,12 +15,12 @@ from _utils.checkpoints import save_pretrained
 from _utils.config import complete, complete_finetuning
 from _utils.encoders import load_pretrained
 from _utils.errors import PlainError
-from _utils.glue_results import read_scores, report, score
+from _utils.glue_results import report
+from _utils.glue_runs import read_scores, run_path, score
 from _utils.glue_submission import SUBMISSION
 from _utils.glue_tasks import TASKS
 from _utils.made_up_glue import write_made_up_glue
 from _utils.processes import Processes
-from finetune import run_path
 
 SMALL = {name: {"rows": 64, "epochs": 1} for name in TASKS if name != "ax"}
 

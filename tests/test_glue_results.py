@@ -8,16 +8,14 @@ import pytest
 from _utils.errors import PlainError
 from _utils.glue_results import (
     COMPARISON,
-    append_score,
     compare_checkpoints,
     compare_with_published,
     main,
-    read_scores,
     report,
-    score,
     summarize,
     table_of_runs,
 )
+from _utils.glue_runs import append_score, read_scores, score
 from _utils.glue_tasks import AVERAGED_TASKS, PUBLISHED, TASKS
 
 HEADLINES = {"cola": "matthews", "stsb": "spearman"}

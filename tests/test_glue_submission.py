@@ -4,10 +4,18 @@ import zipfile
 import pytest
 
 from _utils.errors import PlainError
-from _utils.glue_submission import OFFICIAL_ROWS, SUBMISSION, check_submission, format_predictions, main, make_zip, write_tsv
+from _utils.glue_submission import (
+    OFFICIAL_ROWS,
+    SUBMISSION,
+    check_submission,
+    format_predictions,
+    main,
+    make_zip,
+    write_majorities,
+    write_tsv,
+)
 from _utils.glue_tasks import TASKS
 from _utils.made_up_glue import write_made_up_glue
-from finetune import write_majorities
 
 ROWS = dict.fromkeys(OFFICIAL_ROWS, 5)
 

@@ -14,7 +14,8 @@ import benchmarks.pretraining
 import finetune
 import pretrain
 from _utils.config import complete, complete_finetuning
-from _utils.glue_results import read_scores, summarize
+from _utils.glue_results import summarize
+from _utils.glue_runs import read_scores
 from _utils.glue_tasks import AVERAGED_TASKS, PUBLISHED
 from _utils.run_logging import read_metrics
 from benchmarks.report import parse

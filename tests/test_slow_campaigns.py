@@ -14,7 +14,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from _utils.glue_results import score
+from _utils.glue_runs import score
 from _utils.glue_tasks import FINETUNED_TASKS
 
 pytestmark = pytest.mark.slow

@@ -17,19 +17,12 @@ from _utils.encoders import load_pretrained
 from _utils.errors import PlainError
 from _utils.glue_results import read_scores, report, score
 from _utils.glue_submission import SUBMISSION
-from _utils.glue_tasks import TASKS
+from _utils.glue_tasks import FINETUNED_TASKS, TASKS
 from _utils.made_up_glue import write_made_up_glue
 from _utils.processes import Processes
 from finetune import run_path
 
-SMALL = {name: {"rows": 64, "epochs": 1} for name in TASKS if name != "ax"}
-
-
-@pytest.fixture(scope="module")
-def glue(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("glue")
-    write_made_up_glue(folder)
-    return folder
+SMALL = {name: {"rows": 64, "epochs": 1} for name in FINETUNED_TASKS}
 
 
 @pytest.fixture
@@ -335,7 +328,7 @@ def test_a_run_with_every_option(start):
 
 @pytest.fixture
 def parts(glue, fresh_checkpoint):
-    """(c, pretrained, MRPC's tables, a function that makes its learner) for checks of a single step."""
+    """`parts("key=value", ...)`: (learner, EncodedTask, settings) of MRPC, for checks of single steps."""
     def make(*overrides):
         c = complete_finetuning(finetune.c.override([f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", f"glue_dir={glue}",
                                                      "task_overrides={'mrpc': {'rows': 96, 'epochs': 2}}", *overrides]))

@@ -53,7 +53,7 @@ def load_documents(source, cache_dir, encoding="utf-8", one_document_per_file=Fa
     if source in HUB_CORPORA:
         return _from_hub(source)
     if source == "docs":
-        files, key = [], _hash(embedded_text.content_key())
+        key = _hash(embedded_text.content_key())
         read = lambda: embedded_text.documents(num_workers)
     else:
         files = find_files(source)

@@ -810,14 +810,14 @@ def train(c, hf_tokenizer, dls, pair, processes):
         save_pretrained(path, learn.model, c, hf_tokenizer, learn.train_iter)
         uploads.add(path)
 
-    learn.add_cbs([Progress(log, c.steps, c.bs * c.max_length), Milestones(log, c.steps, save, learn.masked_lm, c.seed)])
+    learn.add_cbs([Progress(log, c.steps, c.bs * c.max_length), Milestones(log, c.steps, save)])
     try:
         with StopSignals() as signals:
             identity = {"config": c.as_data(), "made_of": made_of}
             learn.add_cb(SavedState(folder / run_name, identity, log, c.steps, c.save_minutes, signals, state))
             learn.fit(1)
         was_complete = state and state["step"] == c.steps
-        if processes.is_main and not was_complete and (measured := learn.measure_held_out(learn.masked_lm, c.seed, split=2)):
+        if processes.is_main and not was_complete and (measured := learn.measure_held_out(split=2)):
             log.log("test", c.steps, measured)
             print("test:", describe(measured))
     finally:

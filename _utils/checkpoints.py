@@ -104,14 +104,15 @@ def load_pretraining_checkpoint(path):
     return checkpoint
 
 
-def load_finetuned_checkpoint(path, folder="checkpoints/glue"):
+def load_finetuned_checkpoint(path):
     """The same for one that finetune.py wrote."""
     if not Path(path).is_file():
-        raise PlainError(f"there is no finetuned checkpoint {str(path)!r}: give one of {folder}/*.pth, or make it with python finetune.py.")
+        raise PlainError(f"there is no finetuned checkpoint {str(path)!r}: give one of checkpoints/glue/*.pth, or make it "
+                         "with python finetune.py.")
     checkpoint = load_checkpoint(path)
     if not has_keys(checkpoint, FINETUNING_KEYS) or checkpoint["run"].get("task") not in TASKS \
             or not has_keys(checkpoint["run"].get("settings"), {"wsc_trick": bool}):
-        raise PlainError(f"{str(path)!r} is no checkpoint that finetune.py wrote: see {folder}/.")
+        raise PlainError(f"{str(path)!r} is no checkpoint that finetune.py wrote: see checkpoints/glue/.")
     return checkpoint
 
 

@@ -8,7 +8,7 @@ import re
 
 from _utils.config_rules import PRETRAIN_RULES, is_pair
 from _utils.errors import PlainError
-from _utils.glue_tasks import FINETUNED_TASKS
+from _utils.glue_tasks import AVERAGED_TASKS
 from _utils.recipes import RECIPES
 from _utils.uploads import check_address
 
@@ -134,13 +134,7 @@ def complete(config):
             raise PlainError("seed=None would draw another for each of several processes: give a number.")
         derived["seed"] = random.SystemRandom().randrange(2 ** 32)
     config = config.copy_with(derived)
-    if config.warmup_steps > config.steps:
-        raise PlainError(f"warmup_steps={config.warmup_steps} is more than steps={config.steps}: lower it or leave it out.")
-    if config.masking == "official" and (config.mask_prob + .005) * config.max_length < 1:
-        raise PlainError(f"mask_prob={config.mask_prob} leaves no mask in max_length={config.max_length} with masking='official': raise "
-                         "one of them.")
-    if config.micro_batch is not None and config.bs % config.micro_batch:
-        raise PlainError(f"micro_batch={config.micro_batch} does not divide bs={config.bs}: choose a divisor of it.")
+    _check_numbers(config)
     if isinstance(config.vocab, str) and config.vocab.endswith(".txt") and not os.path.isfile(config.vocab):
         raise PlainError(f"vocab={config.vocab!r}: there is no such file.")
     _check_networks(config)
@@ -182,6 +176,12 @@ def complete_finetuning(config):
     return config
 
 
+def with_recipe(config, size, **values):
+    """A completed configuration with the settings of another recipe, and `values` instead of what stands in it."""
+    reset = dict.fromkeys((*_FROM_RECIPE, "warmup_steps"))
+    return complete(config.copy_with({**reset, "size": size, **values}, overridden=("size", *values)))
+
+
 def _group_of(model):
     """The name of runs from a checkpoint, folder or hub id: its last part, of a folder in a pair the last two."""
     above, last = os.path.split(model.removesuffix(".pth"))
@@ -190,8 +190,11 @@ def _group_of(model):
 
 
 def _with_quickstart(config, values):
-    if not config.quickstart:
-        return config
+    return _unless_given(config, values) if config.quickstart else config
+
+
+def _unless_given(config, values):
+    """A copy with these values, but for the keys that were given by hand."""
     return config.copy_with({key: value for key, value in values.items() if key not in config.overridden})
 
 
@@ -213,18 +216,21 @@ def _with_pair(config):
     return config.copy_with({"vocab": config.initial_weights})
 
 
-def with_recipe(config, size, **values):
-    """A completed configuration with the settings of another recipe, and `values` instead of what stands in it."""
-    reset = dict.fromkeys((*_FROM_RECIPE, "warmup_steps"))
-    return complete(config.copy_with({**reset, "size": size, **values}, overridden=("size", *values)))
-
-
 def _with_protocol(config):
     """lmtuners' five runs of eight tasks; what was given by hand stays. Its settings by task depend on the model and come later."""
     if config.protocol is None:
         return config
-    values = {"end": 5, "start_from_mnli": True, "tasks": [task for task in FINETUNED_TASKS if task != "wnli"]}
-    return config.copy_with({key: value for key, value in values.items() if key not in config.overridden})
+    return _unless_given(config, {"end": 5, "start_from_mnli": True, "tasks": list(AVERAGED_TASKS)})
+
+
+def _check_numbers(config):
+    if config.warmup_steps > config.steps:
+        raise PlainError(f"warmup_steps={config.warmup_steps} is more than steps={config.steps}: lower it or leave it out.")
+    if config.masking == "official" and (config.mask_prob + .005) * config.max_length < 1:
+        raise PlainError(f"mask_prob={config.mask_prob} leaves no mask in max_length={config.max_length} with masking='official': raise "
+                         "one of them.")
+    if config.micro_batch is not None and config.bs % config.micro_batch:
+        raise PlainError(f"micro_batch={config.micro_batch} does not divide bs={config.bs}: choose a divisor of it.")
 
 
 # Keys that a masked language model alone does not read.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from _utils.glue_tasks import FINETUNED_TASKS
+from _utils.networks import TYINGS
 from _utils.recipes import RECIPES
 
 
@@ -23,6 +24,7 @@ class Rule:
     items: type = str
 
     def describe(self):
+        """What the key takes, in words."""
         if self.choices:
             words = ", ".join(repr(choice) for choice in self.choices)
         else:
@@ -33,6 +35,13 @@ class Rule:
         """The value in the key's own type; raises ValueError for one that the key does not take."""
         if value is None and (self.optional or None in self.choices):
             return None
+        value = self._in_its_type(value)
+        if not self._is_taken(value):
+            raise ValueError
+        return value
+
+    def _in_its_type(self, value):
+        """What may be written in a shorter way, as it is meant."""
         if list in self.types and isinstance(value, (str, tuple)):
             value = [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
         if list in self.types and self.items not in self.types and isinstance(value, self.items):
@@ -41,18 +50,18 @@ class Rule:
             value = int(value)  # steps=1e6
         if float in self.types and type(value) is int:
             value = float(value)
-        kinds = map(type, self.choices) if self.choices else self.types  # 1 is no True
-        ok = (type(value) in kinds or (Callable in self.types and callable(value))) and (not self.choices or value in self.choices)
-        if isinstance(value, list):
-            ok = ok and all(type(item) is self.items for item in value)
-        if not ok or (self.test and not self.test(value)):
-            raise ValueError
         return value
+
+    def _is_taken(self, value):
+        if self.choices:
+            return value in self.choices and type(value) in map(type, self.choices)  # 1 is no True
+        is_of_type = type(value) in self.types or (Callable in self.types and callable(value))
+        if isinstance(value, list):
+            is_of_type = is_of_type and all(type(item) is self.items for item in value)
+        return is_of_type and (self.test is None or self.test(value))
 
 
 _TYPE_WORDS = {bool: "True or False", int: "a whole number", float: "a number", str: "a string", list: "a list of strings"}
-
-
 MOST = 1_000_000_000  # of anything that is counted
 LAST_SEED = 2 ** 63 - 1
 
@@ -84,6 +93,7 @@ def _is_encoding(value):
 
 
 def is_count(value, minimum=0, maximum=MOST):
+    """Whether this is a whole number in a range, and not True."""
     return type(value) is int and minimum <= value <= maximum
 
 
@@ -152,7 +162,7 @@ PRETRAIN_RULES = {
     "objective": choice(None, "electra", "mlm"),
     "generator": _NETWORK,
     "discriminator": _NETWORK,
-    "tying": choice(None, "embeddings", "embeddings+projection", "embeddings+encoder"),
+    "tying": choice(None, *TYINGS),
     "initial_weights": Rule((str,), test=lambda v: v in FRESH_WEIGHTS or is_pair(v), says="'huggingface', 'official', a checkpoint (.pth), "
                             "a folder with generator/ and discriminator/, or the hub id of a discriminator"),
     "datas": Rule((list,), test=lambda v: bool(v) and all(isinstance(x, str) and x for x in v),

@@ -27,8 +27,6 @@ _SCOPES = re.compile("(electra|generator)/(embeddings|embeddings_project|encoder
 # Settings of Google's model_hparam_overrides that are no sizes.
 _PLAIN_SETTINGS = ("hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size",
                    "initializer_range")
-
-
 # Those of its configure_pretraining.py that decide about shapes.
 _HPARAMS = {"model_size", "model_hparam_overrides", "embedding_size", "vocab_size", "generator_hidden_size", "generator_layers",
             "untied_generator", "untied_generator_embeddings", "electra_objective"}
@@ -45,7 +43,6 @@ class Names:
         self.part, own = part, part == "generator"
         self.encoder = "generator" if own and any(name.startswith("generator/") for name in there) else "electra"
         self.embeddings = "generator" if own and "generator/embeddings/word_embeddings" in there else "electra"
-
         self._of_part = re.compile(f"{self.encoder}/(embeddings_project|encoder)/|{self.embeddings}/embeddings/|{part}_predictions/")
 
     def is_of_part(self, google):

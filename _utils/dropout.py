@@ -14,7 +14,7 @@ from _utils.networks import attend
 _RANGE = 1 << 16
 
 
-def dropout(x, p):
+def cheap_dropout(x, p):
     """x with a share p of its numbers 0 and the others scaled up; any dtype and shape, on the CPU."""
     dropped = round(p * _RANGE)
     n = x.numel()
@@ -31,7 +31,7 @@ class CheapDropout(nn.Module):
         self.p = p
 
     def forward(self, x):
-        return dropout(x, self.p) if self.training and self.p else x
+        return cheap_dropout(x, self.p) if self.training and self.p else x
 
 
 def attention(module, query, key, value, attention_mask, dropout=0., scaling=None, **kwargs):
@@ -41,11 +41,10 @@ def attention(module, query, key, value, attention_mask, dropout=0., scaling=Non
     scores = torch.matmul(query, key.transpose(2, 3)) * (query.shape[-1] ** -.5 if scaling is None else scaling)
     if attention_mask is not None:
         scores = scores.masked_fill(~attention_mask, float("-inf")) if attention_mask.dtype == torch.bool else scores + attention_mask
-    weights = _cheap(scores.softmax(-1, dtype=torch.float32).to(query.dtype), dropout)
+    weights = cheap_dropout(scores.softmax(-1, dtype=torch.float32).to(query.dtype), dropout)
     return torch.matmul(weights, value).transpose(1, 2).contiguous(), None
 
 
-_cheap = dropout
 AttentionInterface.register("cheap_dropout", attention)
 AttentionMaskInterface.register("cheap_dropout", sdpa_mask)
 

@@ -19,8 +19,6 @@ from pathlib import Path
 # Where a docstring stops being prose: doctests, tables, directives, parameter lists.
 _NOT_PROSE = re.compile(r"^\s*(>>>|\.\.\s|:\w+|[-=~*^+|#`]{3,}|@|\$)|::\s*$|\|\s|[{}\\=<>_]{2,}|https?://")
 _MARKUP = re.compile(r":\w+:`~?\.?([^`<]*?)(?:\s*<[^`]*>)?`|``([^`]*)``|`([^`]*)`|\*\*([^*]+)\*\*")
-
-
 _DOCUMENTED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 

@@ -71,8 +71,12 @@ def _from_checkpoint(path, size):
     made_with = checkpoint["config"].get("size")
     if made_with != size:
         raise PlainError(f"{str(path)!r} was pretrained with size={made_with}, not {size}: say size={made_with}.")
-    part = "discriminator" if "discriminator_config" in checkpoint else "generator"
-    return network_of(checkpoint, part, path), tokenizer_from_json(checkpoint["tokenizer"])
+    return network_of(checkpoint, parts_of(checkpoint)[-1], path), tokenizer_from_json(checkpoint["tokenizer"])
+
+
+def parts_of(checkpoint):
+    """The parts of a pretraining checkpoint, of which the last one is kept: generator and discriminator, or the generator alone."""
+    return [part for part in PARTS if f"{part}_config" in checkpoint]
 
 
 def network_of(checkpoint, part, path):
@@ -116,30 +120,16 @@ def quiet_transformers():
 
 
 def _from_transformers(name):
-    if os.path.isdir(os.path.join(name, "discriminator")):
-        raise PlainError(f"{name!r} holds two networks: say pretrained_checkpoint={os.path.join(name, 'discriminator')!r}.")
-    if name.startswith((".", "/", "~")) and not os.path.isdir(name):
-        raise PlainError(f"there is no folder {name!r}: give that of a transformers model, a hub id, or a checkpoint of pretrain.py.")
-    place = "folder" if os.path.isdir(name) else "hub"
-    try:
-        config = AutoConfig.from_pretrained(name, trust_remote_code=False)  # True would run what strangers wrote; None asks the user
-    except Exception as error:  # a dozen kinds, from the hub and from the files; the way out is the same
-        raise PlainError(f"the model {name!r} could not be loaded from the {place} ({first_line(error)}): give a hub id, a transformers "
-                         "folder or a checkpoint in checkpoints/pretrain/, or try python finetune.py quickstart=True.") from error
-    if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or config.is_encoder_decoder:
-        raise PlainError(f"{name!r} is a {config.model_type} model, which is no encoder: choose an ELECTRA, BERT, ALBERT, RoBERTa or "
-                         "similar one.")
-    if os.path.isdir(name):
-        check_has_tokenizer(name)
+    """(model, hf_tokenizer) of a folder or a hub id. A head or pooler that is not in it, which transformers makes afresh, is left out."""
+    config = _encoder_config(name)
     kind = ElectraForPreTraining if config.model_type == "electra" else AutoModel
     try:
         # Weights may be stored in half precision; Adam's small steps would be lost in it.
         with quiet_transformers():
-            (model, found), hf_tokenizer = (kind.from_pretrained(name, dtype=torch.float32, output_loading_info=True,
-                                                                 trust_remote_code=False),
-                                            AutoTokenizer.from_pretrained(name, trust_remote_code=False))
+            model, found = kind.from_pretrained(name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False)
+            hf_tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except Exception as error:
-        raise PlainError(f"the model {name!r} could not be loaded from the {place} ({first_line(error)}): it lacks weights or a "
+        raise PlainError(f"the model {name!r} could not be loaded from the {_place(name)} ({first_line(error)}): it lacks weights or a "
                          "tokenizer, so fetch it again or choose another.") from error
     missing = " ".join(found["missing_keys"])  # which transformers has filled with random numbers
     if "discriminator_predictions." in missing:
@@ -153,6 +143,30 @@ def _from_transformers(name):
     return model, hf_tokenizer
 
 
+def _encoder_config(name):
+    """The configuration of a folder or a hub id; PlainError for what is not there, no encoder, or has no tokenizer."""
+    if os.path.isdir(os.path.join(name, "discriminator")):
+        raise PlainError(f"{name!r} holds two networks: say pretrained_checkpoint={os.path.join(name, 'discriminator')!r}.")
+    if name.startswith((".", "/", "~")) and not os.path.isdir(name):
+        raise PlainError(f"there is no folder {name!r}: give that of a transformers model, a hub id, or a checkpoint of pretrain.py.")
+    try:
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)  # True would run what strangers wrote; None asks the user
+    except Exception as error:  # a dozen kinds, from the hub and from the files; the way out is the same
+        raise PlainError(f"the model {name!r} could not be loaded from the {_place(name)} ({first_line(error)}): give a hub id, a "
+                         "transformers folder or a checkpoint in checkpoints/pretrain/, or try python finetune.py "
+                         "quickstart=True.") from error
+    if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or config.is_encoder_decoder:
+        raise PlainError(f"{name!r} is a {config.model_type} model, which is no encoder: choose an ELECTRA, BERT, ALBERT, RoBERTa or "
+                         "similar one.")
+    if os.path.isdir(name):
+        check_has_tokenizer(name)
+    return config
+
+
+def _place(name):
+    return "folder" if os.path.isdir(name) else "hub"
+
+
 def load_pair(name, size, max_length, tying="embeddings"):
     """(generator, discriminator) that were trained together: a checkpoint, a folder with both, or the hub id of the discriminator.
 
@@ -162,7 +176,7 @@ def load_pair(name, size, max_length, tying="embeddings"):
     if name.endswith(".pth"):
         path = find_checkpoint(name)
         checkpoint = load_pretraining_checkpoint(path)
-        if "discriminator_config" not in checkpoint:
+        if "discriminator" not in parts_of(checkpoint):
             raise PlainError(f"{name!r} has no discriminator, since it was pretrained with objective='mlm': give a pair.")
         pair = tuple(network_of(checkpoint, part, path) for part in PARTS)
     else:

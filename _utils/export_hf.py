@@ -23,7 +23,7 @@ import transformers
 from transformers import ElectraForSequenceClassification
 
 from _utils.checkpoints import PRETRAINING_KEYS, find_checkpoint, has_keys, load_checkpoint
-from _utils.encoders import network_of
+from _utils.encoders import network_of, parts_of
 from _utils.errors import PlainError, print_plain_errors
 from _utils.glue_tasks import TASKS
 from _utils.networks import PARTS, count_parameters, usable_positions
@@ -133,8 +133,9 @@ def export_pretrained(checkpoint, path, folder):
     made_by = {key: checkpoint[key] for key in ("step", "config", "versions") if key in checkpoint}
     if measured := held_out_measures(path, checkpoint.get("step")):
         made_by["measured on held-out text"] = measured
-    title, is_mlm = _title(checkpoint), "discriminator_config" not in checkpoint
-    for part in (part for part in PARTS if f"{part}_config" in checkpoint):
+    title, parts = _title(checkpoint), parts_of(checkpoint)
+    is_mlm = "discriminator" not in parts
+    for part in parts:
         network = network_of(checkpoint, part, path)
         kind, trained_by = ("masked language model", "masked language modelling") if is_mlm else (part, TRAINED_BY[part])
         save_network(network, hf_tokenizer, folder / part, card(network, f"{title}, {kind}", made_by, trained_by))
@@ -142,7 +143,7 @@ def export_pretrained(checkpoint, path, folder):
 
 def _title(checkpoint):
     """The recipe's name where the shapes are its; else the families'."""
-    size, parts = checkpoint["config"].get("size"), [part for part in PARTS if f"{part}_config" in checkpoint]
+    size, parts = checkpoint["config"].get("size"), parts_of(checkpoint)
     kept, recipe = checkpoint[f"{parts[-1]}_config"], RECIPES.get(size)
     shape = kept["model_type"], kept.get("num_hidden_layers"), kept.get("hidden_size")
     if recipe and shape == (recipe.encoder.family, recipe.encoder.layers, recipe.encoder.hidden):
@@ -214,20 +215,6 @@ def adopt_electra_pytorch(checkpoint, path, vocab):
         "made by": "electra_pytorch", "layer_norm_eps": "1e-12, of the generator's head 1e-5 in training (transformers 3.3.1)"}}
 
 
-def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="python -m _utils.export_hf", description=__doc__.split("\n")[0])
-    parser.add_argument("checkpoint", metavar="CKPT")
-    parser.add_argument("out_dir", metavar="OUT_DIR")
-    parser.add_argument("--vocab", metavar="VOCAB_TXT", help="of a checkpoint of electra_pytorch")
-    given = parser.parse_args(arguments)
-    transformers.utils.logging.disable_progress_bar()
-    of_glue = Path("checkpoints/glue", given.checkpoint)
-    path = of_glue if of_glue.is_file() else find_checkpoint(given.checkpoint)
-    with new_folder(given.out_dir) as folder:
-        export(load_checkpoint(path), path, folder, given.vocab)
-    print(*sorted(map(str, Path(given.out_dir).iterdir())), sep="\n")
-
-
 def export(checkpoint, path, folder, vocab=None):
     """Write a checkpoint of any kind, the content of the file `path`, into `folder`. PlainError for one of another program."""
     keys = set(checkpoint) if isinstance(checkpoint, dict) else set()
@@ -244,6 +231,20 @@ def export(checkpoint, path, folder, vocab=None):
         export_finetuned(checkpoint, path, folder)
     else:
         export_pretrained(adopt_electra_pytorch(checkpoint, path, vocab) if is_theirs else checkpoint, path, folder)
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="python -m _utils.export_hf", description=__doc__.split("\n")[0])
+    parser.add_argument("checkpoint", metavar="CKPT")
+    parser.add_argument("out_dir", metavar="OUT_DIR")
+    parser.add_argument("--vocab", metavar="VOCAB_TXT", help="of a checkpoint of electra_pytorch")
+    given = parser.parse_args(arguments)
+    transformers.utils.logging.disable_progress_bar()
+    of_glue = Path("checkpoints/glue", given.checkpoint)
+    path = of_glue if of_glue.is_file() else find_checkpoint(given.checkpoint)
+    with new_folder(given.out_dir) as folder:
+        export(load_checkpoint(path), path, folder, given.vocab)
+    print(*sorted(map(str, Path(given.out_dir).iterdir())), sep="\n")
 
 
 if __name__ == "__main__":

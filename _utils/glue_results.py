@@ -108,6 +108,18 @@ def report(rows, group):
     return "\n".join(parts)
 
 
+def report_checkpoints(rows, groups):
+    """The comparison of several groups as text, beside electra_pytorch's where it is over the same tasks."""
+    averages = compare_checkpoints(rows, groups)
+    found = {name: getattr(averages, name)() for name in PUBLISHED_SEEDS}
+    weights = {row["settings"].get("pretrained_weights") for row in rows if row["group"] in groups}
+    parts = [averages.name, as_text(averages),
+             f"over {len(groups)} groups from {len(weights)} pretrained checkpoints: {_in_words(found)}"]
+    if averages.name.endswith(_titles(AVERAGED_TASKS)):
+        parts.append(f"electra_pytorch, 14 checkpoints: {_in_words(PUBLISHED_SEEDS)}")
+    return "\n".join(parts)
+
+
 def _in_words(numbers):
     return ", ".join(f"{name} {value:.2f}" for name, value in numbers.items())
 
@@ -125,20 +137,9 @@ def main(groups):
     made_up = {row["group"] for row in rows if row["made_up"]}
     groups = [group for group in groups or known if group not in made_up]
     if len(groups) > 1:
-        _print_comparison(rows, groups)
-        save_picture(plot_scores({group: scores_by_task(rows, group) for group in groups}, {}), COMPARISON)
+        print(report_checkpoints(rows, groups))
+        save_picture(plot_scores({group: scores_by_task(rows, group) for group in groups}), COMPARISON)
         print(f"All runs of these groups side by side: {COMPARISON}")
-
-
-def _print_comparison(rows, groups):
-    averages = compare_checkpoints(rows, groups)
-    print(averages.name)
-    print(averages.to_string(float_format=lambda x: f"{x:.2f}"))
-    found = {name: getattr(averages, name)() for name in PUBLISHED_SEEDS}
-    weights = {row["settings"].get("pretrained_weights") for row in rows if row["group"] in groups}
-    print(f"over {len(groups)} groups from {len(weights)} pretrained checkpoints: " + _in_words(found))
-    if averages.name.endswith(_titles(AVERAGED_TASKS)):
-        print("electra_pytorch, 14 checkpoints: " + _in_words(PUBLISHED_SEEDS))
 
 
 if __name__ == "__main__":

@@ -79,8 +79,6 @@ TASKS = {task.name: task for task in (
 FINETUNED_TASKS = tuple(name for name in TASKS if name != "ax")
 # The papers' mean is over eight tasks: WNLI's dev set contradicts its training set.
 AVERAGED_TASKS = tuple(name for name in FINETUNED_TASKS if name != "wnli")
-METRIC_NAMES = {"matthews": "Matthews correlation", "accuracy": "accuracy", "f1": "F1", "spearman": "Spearman correlation",
-                "pearson": "Pearson correlation"}
 
 # Published results on the dev sets, in percent (FACTS 12): Matthews for CoLA, Spearman for STS-B, accuracy elsewhere.
 PUBLISHED = {

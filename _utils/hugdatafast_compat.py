@@ -14,10 +14,10 @@ import plum
 builtins.typedispatch = plum.dispatch
 numpy.int = int
 import hugdatafast.fastai  # noqa: E402  only now can it be imported
-from hugdatafast import HF_Dataset, HF_Datasets  # noqa: E402
+from hugdatafast import HF_Datasets  # noqa: E402
 
 del builtins.typedispatch, numpy.int
 hugdatafast.fastai.np.int = int  # its shuffling says it again at run time
 hugdatafast.fastai.MySortedDL.create_item = lambda self, i: self.dataset[self.idmap[i or 0]]
 
-__all__ = ["HF_Dataset", "HF_Datasets"]
+__all__ = ["HF_Datasets"]

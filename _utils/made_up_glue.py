@@ -135,14 +135,14 @@ _MAKERS = {"cola": (_cola, 3000, 300, 200), "sst2": (_sst2, 2000, 300, 200), "mr
 def write_made_up_glue(folder, seed=0):
     """Write the folder, the same files for the same seed. An older one is replaced file by file."""
     folder = Path(folder)
-    for name, (make, *sizes) in _MAKERS.items():
+    for name, (make, n_train, n_dev, n_test) in _MAKERS.items():
         task = TASKS[name]
-        files = [("train.tsv", sizes[0])] * bool(task.devs) + [(file, sizes[1]) for _, file in task.devs]
-        for file, size in [*files, *((test.file, sizes[2]) for test in task.tests)]:
+        labelled = [("train.tsv", n_train)] * bool(task.devs) + [(file, n_dev) for _, file in task.devs]
+        tests = [(test.file, n_test) for test in task.tests]
+        for file, size in labelled + tests:
             rng = random.Random(f"{seed} {name} {file}")
-            is_test = file in {test.file for test in task.tests}
-            lines = _lines(task, [make(rng) for _ in range(size)], is_test)
-            _write(folder / task.title / file, lines)
+            rows = [make(rng) for _ in range(size)]
+            _write(folder / task.title / file, _lines(task, rows, is_test=(file, size) in tests))
     for file, size in (("train.jsonl", 300), ("val.jsonl", 104)):
         rng = random.Random(f"{seed} wsc {file}")
         _write(folder / "WSC" / file, [json.dumps(_wsc_row(*_schema(rng), i)) for i in range(size)])

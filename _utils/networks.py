@@ -69,7 +69,7 @@ def read_config(given, vocab_size, pad_token_id):
         raise PlainError(f"{given!r} is no configuration of transformers ({first_line(error)}): give a dictionary with model_type and "
                          "sizes, a folder with a config.json, or a hub id.") from error
     config.pad_token_id = pad_token_id
-    if config.vocab_size != (vocab_size or config.vocab_size):
+    if vocab_size not in (None, config.vocab_size):
         raise PlainError(f"{given!r} has a vocabulary of {config.vocab_size} words, and the text's has {vocab_size}: give vocab={given!r}, "
                          "or a dictionary instead.")
     return config

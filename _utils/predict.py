@@ -9,6 +9,7 @@ from pathlib import Path
 import datasets
 
 from _utils.errors import PlainError, print_plain_errors
+from _utils.glue_submission import format_predictions
 from _utils.glue_tasks import TASKS
 
 
@@ -49,7 +50,7 @@ def main(arguments):
 def _describe(prediction, task):
     """[score] or [label, probability of each label] as text."""
     if task.is_regression:
-        return [f"{min(5., max(0., prediction)):.3f}"]
+        return format_predictions(task, [prediction])
     return [task.labels[prediction.index(max(prediction))], *(f"{probability:.4f}" for probability in prediction)]
 
 

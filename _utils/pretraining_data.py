@@ -187,10 +187,8 @@ def split_documents(corpus, seed):
 def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=None, num_proc=None, kind="electra"):
     """The examples of a corpus, from the cache if text, vocabulary, length, cleaning, kind and seed are the same.
 
-    kind: 'electra' or 'line_pairs'.
-
-    clean: None cleans as electra_pytorch (D5): the 80-character filter for Wikipedia, "()" removed from the hub corpora, text of
-    one's own left as it is; True or False do both or neither.
+    kind: 'electra' or 'line_pairs'.   clean: None cleans as electra_pytorch (D5): the 80-character filter for Wikipedia, "()" removed
+    from the hub corpora, text of one's own left as it is; True or False do both or neither.
     Raises PlainError where the first block of documents already shows that the text cannot be used.
     """
     cleaning = dict(apply_cleaning=corpus.name == "wikipedia" if clean is None else clean,

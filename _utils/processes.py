@@ -19,12 +19,7 @@ class Processes:
     def __init__(self, device=None):
         self.state = None
         if int(os.environ.get("WORLD_SIZE", 1)) > 1:
-            if device not in (None, "cpu"):
-                raise PlainError(f"device={device!r} is one for all processes: leave it out, so that each takes a GPU of its own, or say "
-                                 "device=cpu.")
-            n_here, n_gpus = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), torch.cuda.device_count()
-            if device is None and 0 < n_gpus < n_here:
-                raise PlainError(f"{n_here} processes were started on a machine with {n_gpus} GPUs: start as many, or say device=cpu.")
+            _check_device(device)
             # As long as the first process may need to prepare data.
             self.state = PartialState(cpu=device == "cpu", timeout=timedelta(days=7))
         self.index, self.n = (self.state.process_index, self.state.num_processes) if self.state else (0, 1)
@@ -83,3 +78,13 @@ class Processes:
         """Leave the group in good order."""
         if self.state:
             self.state.destroy_process_group()
+
+
+def _check_device(device):
+    """PlainError for a device that several processes would have to share."""
+    if device not in (None, "cpu"):
+        raise PlainError(f"device={device!r} is one for all processes: leave it out, so that each takes a GPU of its own, or say "
+                         "device=cpu.")
+    n_here, n_gpus = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), torch.cuda.device_count()
+    if device is None and 0 < n_gpus < n_here:
+        raise PlainError(f"{n_here} processes were started on a machine with {n_gpus} GPUs: start as many, or say device=cpu.")

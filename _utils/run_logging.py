@@ -133,8 +133,9 @@ class NoLog:
 @contextlib.contextmanager
 def only_one(folder):
     """Within it no other process trains the run of this folder. PlainError where one does; one that was killed does not."""
-    lock = FileLock(Path(folder).with_name(f".{Path(folder).name}.lock"))
-    Path(folder).parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(folder)
+    lock = FileLock(folder.with_name(f".{folder.name}.lock"))
+    folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         lock.acquire(timeout=0)
     except Timeout:

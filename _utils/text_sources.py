@@ -53,7 +53,7 @@ def load_documents(source, cache_dir, encoding="utf-8", one_document_per_file=Fa
     if source in HUB_CORPORA:
         return _from_hub(source)
     if source == "docs":
-        files, key = [], _hash(embedded_text.content_key())
+        key = _hash(embedded_text.content_key())
         read = lambda: embedded_text.documents(num_workers)
     else:
         files = find_files(source)
@@ -120,13 +120,15 @@ def find_files(pattern):
     else:
         found = map(Path, glob.glob(str(pattern), recursive=True))
     existing = sorted(path for path in found if path.is_file())
-    files = [path for path in existing if _kind(path)]
-    if not files:
-        seen = f"holds no file of the kinds {', '.join(KINDS)} (also .gz, .bz2, .xz, .zst)" if existing else (
-            "is an empty folder" if os.path.isdir(pattern) else "is neither a file, a folder or a glob that matches one, "
-            f"nor one of the corpora {', '.join([*HUB_CORPORA, 'docs'])}")
-        raise PlainError(f"datas: {str(pattern)!r} {seen}.")
-    return files
+    if files := [path for path in existing if _kind(path)]:
+        return files
+    if existing:
+        seen = f"holds no file of the kinds {', '.join(KINDS)} (also .gz, .bz2, .xz, .zst)"
+    elif os.path.isdir(pattern):
+        seen = "is an empty folder"
+    else:
+        seen = f"is neither a file, a folder or a glob that matches one, nor one of the corpora {', '.join([*HUB_CORPORA, 'docs'])}"
+    raise PlainError(f"datas: {str(pattern)!r} {seen}.")
 
 
 def _kind(path):
@@ -140,7 +142,7 @@ def _kind(path):
     return "wiki" if re.fullmatch(r"wiki_\d+", name) else None
 
 
-def read_file(path, encoding="utf-8", one_document_per_file=False):
+def read_file(path, encoding, one_document_per_file):
     """The documents of one file as strings, read as a stream. Raises PlainError naming file and line for what cannot be read."""
     kind = _kind(path)
     try:

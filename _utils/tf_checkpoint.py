@@ -93,7 +93,7 @@ def masked_crc32c(data):
     """
     lane = max(1, len(data) // 4096)  # bytes of a lane
     lanes = np.frombuffer(data, np.uint8, len(data) // lane * lane).reshape(-1, lane)
-    crcs = np.full(len(lanes), 0, np.uint32)
+    crcs = np.zeros(len(lanes), np.uint32)
     for column in lanes.T:
         crcs = _TABLE[(crcs ^ column) & 255] ^ (crcs >> 8)
     crc, over_a_lane = 0xFFFFFFFF, _zeros(lane)

@@ -176,20 +176,20 @@ class PretrainingLearner(ClippingLearner):
             self.opt.zero_grad()
 
     @torch.no_grad()
-    def measure_held_out(self, masked_lm, seed, max_batches=None, split=1):
+    def measure_held_out(self, max_batches=None, split=1):
         """Measures of the held-out examples, or of their first `max_batches` batches, dropout off; {} if there are none.
 
-        Masks and samples are drawn from `seed`, the same every time, without disturbing the training's random numbers.
-        masked_lm: the MaskedLMCallback whose masking is applied.   split: of the loaders, 1 for held-out examples, 2 for a test set.
+        Masks and samples are drawn from the learner's seed, the same every time, without disturbing the training's random numbers.
+        split: of the loaders, 1 for held-out examples, 2 for a test set.
         """
         if len(self.dls.loaders) <= split:
             return {}
         metrics, logits, replaced = PretrainingMetrics(self.device), [], []
         self.model.eval()
         with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
-            torch.manual_seed(seed)
+            torch.manual_seed(self.seed)
             for input_ids, sentA_lenths in map(self.on_device, itertools.islice(self.dls.loaders[split], max_batches)):
-                masked, labels, is_mlm_applied = masked_lm.mask_tokens(input_ids)
+                masked, labels, is_mlm_applied = self.masked_lm.mask_tokens(input_ids)
                 x = (masked, sentA_lenths, is_mlm_applied, labels)
                 with self.autocast():
                     pred = self.model(*x)
@@ -311,12 +311,12 @@ def describe(measured):
 class Milestones(Callback):
     """Measures the held-out text and saves a checkpoint at 6.25, 12.5, 25, 50 and 100 % of the steps.
 
-    save(percent): writes the checkpoint.   masked_lm: the MaskedLMCallback.   seed: of the held-out masks.
+    save(percent): writes the checkpoint.
     """
     order = 20  # after Progress, so that its time is not counted as training
 
-    def __init__(self, log, steps, save, masked_lm, seed):
-        self.log, self.save_at, self.masked_lm, self.seed = log, save, masked_lm, seed
+    def __init__(self, log, steps, save):
+        self.log, self.save_at = log, save
         self.percents = milestone_steps(steps)
         self.max_batches = max(4, steps // 20)  # all of them, unless the training itself is short
 
@@ -329,7 +329,7 @@ class Milestones(Callback):
         self.learn.progress.restart()
 
     def _measure_and_save(self, step):
-        measured = self.learn.measure_held_out(self.masked_lm, self.seed, self.max_batches)
+        measured = self.learn.measure_held_out(self.max_batches)
         if measured:
             loss = total_loss(self.learn, measured)
             if not math.isfinite(loss):

@@ -10,12 +10,10 @@ benchmarks/results/. The encoder is fresh: its weights do not matter here.
 """
 import sys
 import tempfile
-import time
 from functools import partial
 from pathlib import Path
 from statistics import median
 
-import torch
 from transformers import AutoModel
 
 import finetune
@@ -30,7 +28,7 @@ from _utils.run_logging import RunLog
 from _utils.training import choose_device, set_seed
 from _utils.vocabulary import load_tokenizer, tokenizer_of_words, train_words
 from benchmarks.reference import OneByOneAdam, ReferencePredictor, RowsOneByOne, reference_finetuning_step
-from benchmarks.report import describe_machine, parse, write_results
+from benchmarks.report import describe_machine, median_ratio, parse, seconds_of, take_turns, write_results
 
 DEFAULTS = {"glue_dir": None, "vocab": None, "tasks": ["cola", "mrpc", "rte"], "rows": 64, "size": "small", "bs": 32, "max_length": 128,
             "device": None, "rounds": 2}
@@ -63,6 +61,7 @@ def tokenizer_for(vocab, tables):
 
 
 def fresh_predictor(task, size):
+    """SentencePredictor of a recipe's encoder, always with the same weights."""
     set_seed(0)
     encoder = AutoModel.from_config(RECIPES[size].encoder.config(WORDS))
     return finetune.SentencePredictor(encoder, encoder.config.hidden_size, len(task.labels))
@@ -89,11 +88,7 @@ def ours(task, rows, settings, device, precision, log):
 def timed(one_pass, device):
     """Seconds of one pass, whose order of rows is always the same."""
     set_seed(0)
-    start = time.perf_counter()
-    one_pass()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - start
+    return seconds_of(one_pass, device)
 
 
 def measure(task, rows, settings, max_length, device, rounds, log):
@@ -103,10 +98,7 @@ def measure(task, rows, settings, max_length, device, rounds, log):
             "ours fp32": ours(task, rows, settings, device, "fp32", log),
             "ours bf16": ours(task, rows, settings, device, "bf16", log)}
     tokens = {name: sum(ids.numel() for ids, *_ in loader) for name, (loader, _) in ways.items()}
-    seconds = {name: [] for name in ways}
-    for _ in range(rounds):
-        for name, (_, one_pass) in ways.items():
-            seconds[name].append(timed(one_pass, device))
+    seconds = take_turns({name: partial(timed, one_pass, device) for name, (_, one_pass) in ways.items()}, rounds)
     return {name: (seconds[name], tokens[name]) for name in ways}
 
 
@@ -139,7 +131,7 @@ def summarize(passes, n_rows, whole):
         by_task = {task: found[name] for task, found in passes.items()}
         seconds = [sum(of_round) for of_round in zip(*(seconds for seconds, _ in by_task.values()))]
         base = base or seconds
-        rows[name] = {"rows/s": n_rows / median(seconds), "ratio": median(a / b for a, b in zip(base, seconds)),
+        rows[name] = {"rows/s": n_rows / median(seconds), "ratio": median_ratio(base, seconds),
                       "tokens/row": sum(tokens for _, tokens in by_task.values()) / n_rows,
                       "s/epoch of the mix": sum(whole[task] * median(seconds) for task, (seconds, _) in by_task.items())}
     return rows

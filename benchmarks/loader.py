@@ -15,9 +15,9 @@ import torch
 from _utils.batches import pretraining_dataloaders
 from _utils.config_rules import count
 from _utils.errors import PlainError
-from _utils.vocabulary import tokenizer_of_words
+from _utils.vocabulary import SPECIAL_TOKENS, tokenizer_of_words
 from benchmarks.reference import RowByRowLoader
-from benchmarks.report import describe_machine, parse, processes, write_results
+from benchmarks.report import describe_machine, median_ratio, parse, processes, take_turns, write_results
 
 DEFAULTS = {"bs": 128, "max_length": 128, "examples": 20_000, "workers": [0, 2], "rounds": 5}
 RULES = {"bs": count(), "max_length": count(8), "examples": count(), "workers": processes(0), "rounds": count()}
@@ -49,20 +49,17 @@ def main(arguments):
     given = parse(arguments, DEFAULTS, RULES)
     if given["examples"] < 4 * given["bs"]:
         raise PlainError(f"examples={given['examples']} are too few for batches of bs={given['bs']}: give at least four batches.")
-    hf_tokenizer = tokenizer_of_words(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "word"])
+    hf_tokenizer = tokenizer_of_words([*SPECIAL_TOKENS, "word"])
     with tempfile.TemporaryDirectory() as folder:
         examples = random_examples(given["examples"], given["max_length"], folder)
         n = given["examples"] // given["bs"] - 2
-        loaders = {"row by row": lambda: RowByRowLoader(examples, given["bs"], 0)}
+        ours = lambda workers: pretraining_dataloaders({"train": examples}, hf_tokenizer, given["bs"], n + 2, given["max_length"], 0,
+                                                       workers).train
+        ways = {"row by row": lambda: tokens_per_second(RowByRowLoader(examples, given["bs"], 0), max(2, n // 10))}
         for workers in given["workers"]:
-            loaders[f"ours, {workers} workers"] = lambda workers=workers: pretraining_dataloaders(
-                {"train": examples}, hf_tokenizer, given["bs"], n + 2, given["max_length"], 0, workers).train
-        rates = {name: [] for name in loaders}
-        for _ in range(given["rounds"]):
-            for name, loader in loaders.items():
-                rates[name].append(tokens_per_second(loader(), n if name != "row by row" else max(2, n // 10)))
-    rows = {name: {"tokens/s": median(found), "ratio": median(a / b for a, b in zip(found, rates["row by row"]))}
-            for name, found in rates.items()}
+            ways[f"ours, {workers} workers"] = lambda workers=workers: tokens_per_second(ours(workers), n)
+        rates = take_turns(ways, given["rounds"])
+    rows = {name: {"tokens/s": median(found), "ratio": median_ratio(found, rates["row by row"])} for name, found in rates.items()}
     write_results("loader", rows, {**given, "rounds_tokens_per_second": rates, "machine": describe_machine(torch.device("cpu"))})
 
 

@@ -9,7 +9,6 @@ documents; with 50 MB both are a few percent. A text with less is repeated.
 import os
 import sys
 import tempfile
-import time
 from pathlib import Path
 from statistics import median
 
@@ -20,9 +19,10 @@ from _utils.config_rules import PRETRAIN_RULES, Rule, count
 from _utils.pretraining_data import BLOCK, ELECTRADataProcessor
 from _utils.text_sources import load_documents
 from _utils.vocabulary import load_tokenizer
-from benchmarks.report import describe_machine, parse, processes, write_results
+from benchmarks.report import describe_machine, median_ratio, parse, processes, seconds_of, take_turns, write_results
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a process is one thread, here as in the workers
+CPU = torch.device("cpu")
 DEFAULTS = {"datas": "docs", "vocab": 8192, "megabytes": 50, "processes": [1, 2], "rounds": 3}
 RULES = {"datas": Rule((str,)), "vocab": PRETRAIN_RULES["vocab"], "processes": processes(1), "rounds": count(),
          "megabytes": Rule((float,), test=lambda v: v > 0, says="a number of megabytes")}
@@ -45,18 +45,14 @@ def tokenizer_alone(processor, documents):
     seconds = 0.
     for block in range(-(-len(documents) // BLOCK)):
         lines = [line for text in documents[block * BLOCK:(block + 1) * BLOCK]["text"] for line in processor._lines(text)]
-        start = time.perf_counter()
-        processor.tokenizer.encode_batch_fast(lines, add_special_tokens=False)
-        seconds += time.perf_counter() - start
+        seconds += seconds_of(lambda lines=lines: processor.tokenizer.encode_batch_fast(lines, add_special_tokens=False), CPU)
     return seconds
 
 
 def whole(processor, processes):
     """Seconds of the whole way into an Arrow file."""
     with tempfile.TemporaryDirectory() as folder:
-        start = time.perf_counter()
-        processor.map(Path(folder, "examples.arrow"), processes)
-        return time.perf_counter() - start
+        return seconds_of(lambda: processor.map(Path(folder, "examples.arrow"), processes), CPU)
 
 
 def main(arguments):
@@ -68,15 +64,12 @@ def main(arguments):
     ways = {"tokenizers alone": lambda: tokenizer_alone(processor, documents)}
     for n in given["processes"]:
         ways[f"ours, {n} processes"] = lambda n=n: whole(processor, n)
-    seconds = {name: [] for name in ways}
-    for _ in range(given["rounds"]):
-        for name, way in ways.items():
-            seconds[name].append(way())
+    seconds = take_turns(ways, given["rounds"])
     bases = [*seconds][:2]
     rows = {name: {"MB/s": size / median(found) / 1e6,
-                   **{f"ratio to {base}": median(a / b for a, b in zip(seconds[base], found)) for base in bases}}
+                   **{f"ratio to {base}": median_ratio(seconds[base], found) for base in bases}}
             for name, found in seconds.items()}
-    settings = {**given, "bytes": size, "rounds_seconds": seconds, "machine": describe_machine(torch.device("cpu"))}
+    settings = {**given, "bytes": size, "rounds_seconds": seconds, "machine": describe_machine(CPU)}
     write_results("preprocessing", rows, settings)
 
 

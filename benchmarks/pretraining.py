@@ -7,6 +7,7 @@ Prints ms/step, tokens/s, the ratio to the reference of the same round, peak mem
 measured matrix rate, and what share of the time each part of a step takes; writes them to benchmarks/results/. The text does not matter
 here: ids are random, examples full.
 """
+import contextlib
 import sys
 import tempfile
 import time
@@ -24,15 +25,25 @@ from _utils.config_rules import PRETRAIN_RULES, count
 from _utils.processes import Processes
 from _utils.recipes import RECIPES
 from _utils.training import DTYPES, choose_device, choose_micro_batch, set_seed
-from _utils.vocabulary import tokenizer_of_words
+from _utils.vocabulary import SPECIAL_TOKENS, tokenizer_of_words
 from benchmarks.loader import random_examples
 from benchmarks.reference import OneByOneAdam, ReferenceModel, reference_step
-from benchmarks.report import describe_machine, matrix_rate, parse, peak_bytes, write_results
+from benchmarks.report import (
+    describe_machine,
+    matrix_rate,
+    median_ratio,
+    parse,
+    peak_bytes,
+    seconds_of,
+    take_turns,
+    wait_for,
+    write_results,
+)
 
 DEFAULTS = {"size": "small", "bs": None, "max_length": None, "device": None, "micro_batch": None, "compile": False, "rounds": 5, "steps": 3}
 GIVEN_ON = ("size", "bs", "max_length", "micro_batch", "compile")  # to pretrain.py's configuration
 RULES = {**{key: PRETRAIN_RULES[key] for key in (*GIVEN_ON, "device")}, "rounds": count(), "steps": count()}
-WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{i}" for i in range(30517))]
+WORDS = [*SPECIAL_TOKENS, *(f"word{i}" for i in range(30517))]
 
 
 def our_learner(c, hf_tokenizer, device, precision):
@@ -71,70 +82,72 @@ class Stopwatch:
     """Adds up the seconds of the parts of a step, {part: seconds}: `lap(part)` ends one."""
 
     def __init__(self, device):
-        self.wait = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+        self.device = device
+        self.restart()
+
+    def restart(self):
+        """Forget what was measured."""
         self.seconds, self.last = {}, time.perf_counter()
 
     def lap(self, part):
-        self.wait()
+        wait_for(self.device)
         now = time.perf_counter()
         self.seconds[part] = self.seconds.get(part, 0.) + now - self.last
         self.last = now
 
 
-def shares(learn, step, loader, device, n):
-    """{part: share of the time} of n of our steps, batches out of Arrow in this process; stopping at each part makes a GPU slower."""
-    watch = Stopwatch(device)
+@contextlib.contextmanager
+def told_of_parts(watch, learn):
+    """Within it the watch is told where the parts of the learner's steps end, from masking to the optimizer."""
     hooks = [network.register_forward_pre_hook(lambda *_, before=before: watch.lap(before))
              for network, before in ((learn.model.generator, "masking"), (learn.model.discriminator, "sampling"))]
     hooks += [network.register_forward_hook(lambda *_, part=part: watch.lap(part))
               for network, part in ((learn.model.generator, "generator"), (learn.model.discriminator, "discriminator"))]
     plain = learn._backward, learn._step
+
     def ends(before, function, part):
         watch.lap(before)
         function()
         watch.lap(part)
     learn._backward, learn._step = partial(ends, "losses", plain[0], "backward"), partial(ends, "backward", plain[1], "optimizer")
-    batches = iter(loader)
     try:
-        for i in range(n + 1):
-            batch = tuple(tensor.to(device) for tensor in next(batches))
-            watch.lap("data")
-            step(batch)
-            if i == 0:  # the first step warms up
-                watch.seconds, watch.last = {}, time.perf_counter()
+        yield
     finally:
         learn._backward, learn._step = plain
         for hook in hooks:
             hook.remove()
+
+
+def shares(learn, loader, device):
+    """{part: share of the time} of our steps, batches out of Arrow in this process; stopping at each part makes a GPU slower."""
+    watch = Stopwatch(device)
+    with told_of_parts(watch, learn):
+        for i, batch in enumerate(loader):
+            batch = tuple(tensor.to(device) for tensor in batch)
+            watch.lap("data")
+            our_step(learn, batch)
+            if i == 0:  # the first step warms up
+                watch.restart()
     total = sum(watch.seconds.values())
     return {part: seconds / total for part, seconds in watch.seconds.items()}
 
 
 def random_batch(c, device):
+    """(input_ids (B, L), sentA_length (B,)) of two segments of random words that fill the length."""
     ids = torch.randint(5, len(WORDS), (c.bs, c.max_length), device=device)
     ids[:, 0], ids[:, c.max_length // 2], ids[:, -1] = 2, 3, 3
     return ids, torch.full((c.bs,), c.max_length // 2 + 1, device=device)
 
 
 def measure(steps, batches, device, rounds, n):
-    """{name: seconds per step of each round}; the variants take turns within a round."""
-    def timed(step):
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        start = time.perf_counter()
+    """{name: seconds per step of each round}, each of n steps; the variants take turns within a round."""
+    def n_times(step):
         for i in range(n):
             step(batches[i % len(batches)])
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        return (time.perf_counter() - start) / n
 
     for step in steps.values():
         step(batches[0])
-    seconds = {name: [] for name in steps}
-    for _ in range(rounds):
-        for name, step in steps.items():
-            seconds[name].append(timed(step))
-    return seconds
+    return take_turns({name: lambda step=step: seconds_of(partial(n_times, step), device) / n for name, step in steps.items()}, rounds)
 
 
 def main(arguments):
@@ -149,25 +162,24 @@ def main(arguments):
     rates = {precision: matrix_rate(device, DTYPES[precision] or torch.float32) for precision in ("fp32", "bf16")}
     rows = {}
     for name, step in steps.items():
-        base = seconds["reference fp32"]
         rows[name] = {"ms/step": 1e3 * median(seconds[name]), "tokens/s": tokens / median(seconds[name]),
-                      "ratio to reference fp32": median(a / b for a, b in zip(base, seconds[name])),
+                      "ratio to reference fp32": median_ratio(seconds["reference fp32"], seconds[name]),
                       "peak MB": peak_bytes(lambda step=step: step(batches[0]), device) / 1e6,
                       "share of matrix rate": tokens * flops / median(seconds[name]) / rates[name.split()[1]]}
     write_results("pretraining", rows, {**given, "bs": c.bs, "max_length": c.max_length, "rounds_seconds": seconds,
                                         "machine": describe_machine(device), "matrix_flops": rates,
-                                        "shares": parts_of_a_step(c, hf_tokenizer, learners, steps, device, given["steps"])})
+                                        "shares": parts_of_a_step(c, hf_tokenizer, learners, device, given["steps"])})
 
 
-def parts_of_a_step(c, hf_tokenizer, learners, steps, device, n):
-    """{'ours fp32': {part: share of the time}, 'ours bf16': ...}, printed too."""
+def parts_of_a_step(c, hf_tokenizer, learners, device, n):
+    """{'ours fp32': {part: share of the time}, 'ours bf16': ...} of n steps, printed too."""
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         examples = random_examples(c.bs * 4, c.max_length, folder)
         for precision, learn in learners.items():
             loader = pretraining_dataloaders({"train": examples}, hf_tokenizer, c.bs, n + 1, c.max_length, 0).train
             name = f"ours {precision}"
-            found[name] = shares(learn, steps[name], loader, device, n)
+            found[name] = shares(learn, loader, device)
             print(f"{name}: " + ", ".join(f"{part} {share:.1%}" for part, share in found[name].items()))
     return found
 

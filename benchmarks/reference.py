@@ -15,9 +15,9 @@ from pretrain import mask_tokens
 class RowByRowLoader:
     """Batches (input_ids, sentA_length) whose rows are fetched and made tensors one at a time, padded to the longest."""
 
-    def __init__(self, dataset, bs, pad_token_id, seed=0):
+    def __init__(self, dataset, bs, pad_token_id):
         self.dataset, self.bs, self.pad_token_id = dataset.with_format("torch"), bs, pad_token_id
-        self.order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(seed)).tolist()
+        self.order = torch.randperm(len(dataset), generator=torch.Generator().manual_seed(0)).tolist()
 
     def __iter__(self):
         for start in range(0, len(self.order) - self.bs + 1, self.bs):

@@ -1,10 +1,11 @@
-"""What the benchmarks share: their command line, the machine, memory, and how numbers are written down."""
+"""What the benchmarks share: their command line, the machine, time and memory, and how numbers are written down."""
 import json
 import os
 import platform
 import sys
 import time
 from pathlib import Path
+from statistics import median
 
 import torch
 
@@ -36,6 +37,35 @@ def describe_machine(device):
     return f"{model}, {len(os.sched_getaffinity(0))} cores, {torch.get_num_threads()} threads"
 
 
+def wait_for(device):
+    """Until a GPU has done all that it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def seconds_of(work, device):
+    """Seconds that a function takes, with all that it gives a GPU to do."""
+    wait_for(device)
+    start = time.perf_counter()
+    work()
+    wait_for(device)
+    return time.perf_counter() - start
+
+
+def take_turns(ways, rounds):
+    """{name: [what its function gives in each round]} of {name: function}, which take turns within a round."""
+    found = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            found[name].append(way())
+    return found
+
+
+def median_ratio(these, those):
+    """The median of these / those over the rounds."""
+    return median(a / b for a, b in zip(these, those))
+
+
 def matrix_rate(device, dtype, size=2048, seconds=1.):
     """Floating point operations per second of a matrix product of this type on this machine."""
     a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
@@ -43,8 +73,7 @@ def matrix_rate(device, dtype, size=2048, seconds=1.):
     done, start = 0, time.perf_counter()
     while time.perf_counter() - start < seconds:
         a @ b
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+        wait_for(device)
         done += 1
     return done * 2 * size ** 3 / (time.perf_counter() - start)
 

@@ -18,7 +18,6 @@ from _utils.checkpoints import save_pretrained
 from _utils.config import complete
 from _utils.encoders import load_pretrained
 from _utils.glue_tasks import TASKS
-from _utils.made_up_glue import write_made_up_glue
 from _utils.vocabulary import SPECIAL_TOKENS
 
 ENGLISH = "The generator replaces some words of the text.\nThe discriminator finds every replaced word.\n\n"
@@ -90,16 +89,14 @@ def changed(**changes):
     return change
 
 
-def make_good_files(folder, checkpoint):
-    """Write into `folder` what the commands below take when nothing is wrong. checkpoint: of pretrain.py, tiny."""
+def make_good_files(folder, checkpoint, glue):
+    """Write into `folder` what the commands below take when nothing is wrong. checkpoint: of pretrain.py, tiny; glue: all tables."""
     (folder / "vocab.txt").write_text("\n".join(WORDS))
     (folder / "text.txt").write_text(ENGLISH * 20)
     (folder / "sentences.txt").write_text("A sentence.\nAnother one.\n")
     shutil.copy(checkpoint, folder / "model.pth")
-    write_made_up_glue(folder / "all_glue")
     for task in ("CoLA", "RTE", "WSC"):
-        shutil.copytree(folder / "all_glue" / task, folder / "glue" / task)
-    shutil.rmtree(folder / "all_glue")
+        shutil.copytree(glue / task, folder / "glue" / task)
     pretrained = load_pretrained(str(checkpoint), "tiny", 32)
     model = finetune.build_predictor(TASKS["cola"], pretrained, finetune.c)
     settings = {"wsc_trick": False, "max_length": 32, "bs": 4, "epochs": 1, "lr": 1e-3, "layer_decay": .8, "weight_decay": 0.,

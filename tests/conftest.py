@@ -1,4 +1,5 @@
 """Fixtures that several test files share."""
+import random
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from script_server import Scripts
 import pretrain
 from _utils.checkpoints import save_pretrained
 from _utils.config import complete
+from _utils.made_up_glue import write_made_up_glue
 from _utils.vocabulary import tokenizer_of_words, train_words
 
 SENTENCES = [
@@ -60,3 +62,26 @@ def fresh_checkpoint(small_tokenizer, tmp_path_factory):
     path = tmp_path_factory.mktemp("pretrained") / "fresh_0_100.0%.pth"
     save_pretrained(path, pretrain.build_model(c, small_tokenizer), c, small_tokenizer, step=0)
     return path
+
+
+@pytest.fixture(scope="session")
+def glue(tmp_path_factory):
+    """The folder of a made-up GLUE, to be read only."""
+    folder = tmp_path_factory.mktemp("glue")
+    write_made_up_glue(folder)
+    return folder
+
+
+@pytest.fixture
+def workplace(tmp_path, monkeypatch, small_tokenizer):
+    """An empty working directory with a text and a vocabulary, for `tiny_pretraining`."""
+    monkeypatch.chdir(tmp_path)
+    rng = random.Random(0)
+    sentences = ["the generator replaces some words of the text , and the discriminator finds every replaced word in each sentence .",
+                 "the discriminator finds every replaced word .", "a small network makes good guesses .",
+                 "training a network with patience takes time , as in every other year , and nobody in the room understood why ."]
+    documents = ["\n".join(rng.choices(sentences, k=12)) for _ in range(150)]
+    Path("text.txt").write_text("\n\n".join(documents))
+    words = small_tokenizer.get_vocab()
+    Path("vocab.txt").write_text("\n".join(sorted(words, key=words.get)))
+    return tmp_path

@@ -1,4 +1,5 @@
-"""ELECTRAs for tests: of a recipe, with a vocabulary of any size."""
+"""ELECTRAs for tests, of a recipe with a vocabulary of any size; and their parameters by Google's names."""
+from _utils.convert_tf import Names
 from _utils.networks import PARTS, build_network
 from _utils.recipes import RECIPES
 from pretrain import ELECTRAModel
@@ -12,3 +13,9 @@ class Vocabulary:
 def build(size, vocab_size=30522, **kwargs):
     """ELECTRAModel of a recipe with a vocabulary of that many words."""
     return ELECTRAModel(*(build_network(part, getattr(RECIPES[size], part).config(vocab_size)) for part in PARTS), Vocabulary(), **kwargs)
+
+
+def by_google_name(model):
+    """{Google's name: our parameter} of both networks."""
+    return {Names(part, ["generator/"]).google(name): parameter
+            for part, network in model.named_children() for name, parameter in network.named_parameters()}

@@ -182,10 +182,10 @@ def test_pickles_are_read_as_data_alone(repo):
 
 
 @pytest.fixture(scope="module")
-def good(fresh_checkpoint, tmp_path_factory):
+def good(fresh_checkpoint, glue, tmp_path_factory):
     """A folder of what the commands take."""
     folder = tmp_path_factory.mktemp("good")
-    make_good_files(folder, fresh_checkpoint)
+    make_good_files(folder, fresh_checkpoint, glue)
     return folder
 
 

@@ -2,10 +2,14 @@
 import json
 import pydoc_data.topics
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import fsspec
 import pytest
+import tiny_pretraining
 import torch
+from tiny_pretraining import metrics
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertTokenizer
 
 import pretrain
@@ -17,36 +21,22 @@ from _utils.errors import PlainError
 from _utils.export_hf import main as export_hf
 from _utils.networks import PARTS, build_network, count_parameters, tie
 from _utils.optim import Lamb, decay_groups
+from _utils.pretraining_data import LinePairsProcessor
 from _utils.recipes import RECIPES
-from _utils.run_logging import read_metrics
 
 OTHERS = ["bert_small", "albert_small", "alectra_small", "electra_small_lmtuners", "bert_albert_small", "albert_bert_small"]
-
-
 ROBERTA = "{'model_type': 'roberta', 'hidden_size': 32, 'num_hidden_layers': 1, 'num_attention_heads': 2, 'intermediate_size': 32}"
 DISTILBERT = "{'model_type': 'distilbert', 'dim': 32, 'n_layers': 2, 'n_heads': 2, 'hidden_dim': 64}"
 BERT = "{'model_type': 'bert', 'hidden_size': 32, 'num_hidden_layers': 1, 'num_attention_heads': 2, 'intermediate_size': 32}"
 ELECTRA = "{'model_type': 'electra', 'embedding_size': 32, 'hidden_size': 48, 'num_hidden_layers': 1, 'num_attention_heads': 2}"
 
+run = partial(tiny_pretraining.run, "steps=10", "bs=4", resume=True)
+
 
 @pytest.fixture
-def workplace(tmp_path, monkeypatch, small_tokenizer):
-    """An empty working directory with real text, Python's documentation, and a vocabulary."""
-    monkeypatch.chdir(tmp_path)
+def workplace(workplace):
+    """The working directory with real text, Python's documentation."""
     Path("text.txt").write_text("\n\n".join(topic for _, topic in sorted(pydoc_data.topics.topics.items())[:60]))
-    words = small_tokenizer.get_vocab()
-    Path("vocab.txt").write_text("\n".join(sorted(words, key=words.get)))
-    return tmp_path
-
-
-def run(*overrides, vocab="vocab=vocab.txt"):
-    base = ["datas=text.txt", *filter(None, [vocab]), "base_run_name=mini", "seed=5", "steps=10", "bs=4", "max_length=32", "num_workers=0",
-            "logger=None", "device=cpu"]
-    return pretrain.pretrain(complete(pretrain.c.override([*base, *overrides])))
-
-
-def metrics(split="train"):
-    return read_metrics("checkpoints/pretrain/mini_5/metrics.jsonl", split)
 
 
 @pytest.fixture
@@ -110,7 +100,7 @@ def test_an_electra_recipe_with_objective_mlm_trains_its_large_network(workplace
     assert Path("checkpoints/pretrain/mini_5/training.png").exists()
 
 
-def test_masks_are_shown_as_the_recipe_says(workplace, small_tokenizer):
+def test_masks_are_shown_as_the_recipe_says(small_tokenizer):
     inputs = torch.full((500, 32), 9)
     shown = {}
     for name in ("small", "bert_small", "alectra_small"):
@@ -178,16 +168,16 @@ def test_networks_that_cannot_be_are_named_before_the_long_work(workplace, overr
     assert not Path("datasets").exists()
 
 
-def test_a_discriminator_makes_an_electra_of_a_baselines_recipe(workplace):
+def test_a_discriminator_makes_an_electra_of_a_baselines_recipe():
     c = complete(pretrain.c.override(["size=bert_small", f"discriminator={BERT}"]))
     assert c.objective == "electra"
 
 
-def test_logits_of_every_family_are_those_of_its_whole_head():
-    """The hook between encoder and head changes which positions are computed, and nothing else."""
+def test_logits_of_other_families_are_those_of_their_whole_head():
+    """The hook between encoder and head changes which positions are computed, and nothing else; ELECTRA's is in test_model.py."""
     torch.manual_seed(0)
     ids = torch.randint(5, 100, (3, 12))
-    for name in ("tiny", "bert_tiny", "albert_tiny"):
+    for name in ("bert_tiny", "albert_tiny"):
         generator = build_network("generator", RECIPES[name].generator.config(100)).eval()
         model = pretrain.MaskedLMModel(generator, type("Vocabulary", (), {"pad_token_id": 0}))
         chosen = torch.rand(ids.shape) < .3
@@ -292,8 +282,7 @@ def test_a_text_of_one_document_cannot_be_divided(workplace):
         run("size=alectra_tiny", "examples=line_pairs")
 
 
-def test_line_pairs_are_two_lines_of_one_document(workplace, small_tokenizer):
-    from _utils.pretraining_data import LinePairsProcessor
+def test_line_pairs_are_two_lines_of_one_document(small_tokenizer):
     documents = ["the text\nthe word\nthe network", "every word", "time " * 50 + "\nthe paper"]
     processor = LinePairsProcessor(None, small_tokenizer, 32, apply_cleaning=False, drop_parentheses=False, seed=3)
     examples = processor(documents)
@@ -316,13 +305,12 @@ def test_line_pairs_are_measured_on_documents_of_their_own(workplace):
     assert len(parts[0] & parts[1]) < len(parts[1]) / 10  # only boilerplate lines are on both sides
 
 
-def test_checkpoints_are_sent_while_training_runs(workplace, capsys):
+def test_checkpoints_are_sent_while_training_runs(workplace):
     run("size=tiny", "steps=4", "upload_to=sent/here")
     assert {path.name for path in Path("sent/here").iterdir()} == {path.name for path in Path("checkpoints/pretrain").glob("*.pth")}
     a, b = (load_checkpoint(folder / "mini_5_100.0%.pth") for folder in (Path("sent/here"), Path("checkpoints/pretrain")))
     assert a["step"] == b["step"] == 4
     run("size=tiny", "steps=2", "upload_to=memory://bucket/run", "resume=False")
-    import fsspec
     assert "/bucket/run/mini_5_100.0%.pth" in fsspec.filesystem("memory").ls("/bucket/run", detail=False)
 
 

@@ -11,10 +11,10 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from bad_inputs import ENGLISH
+from tiny_pretraining import FOLDER, rows, weights
 
 from _utils.checkpoints import load_checkpoint
-from _utils.made_up_glue import write_made_up_glue
-from tests.bad_inputs import ENGLISH
 
 PRETRAIN = ["size=tiny", "datas=text.txt", "vocab=300", "seed=5", "base_run_name=run", "steps=24", "bs=8", "max_length=32", "device=cpu",
             "save_minutes=0", "logger=tensorboard"]
@@ -25,15 +25,13 @@ WORDS = "patience network sentence generator discriminator evening river mountai
 
 
 @pytest.fixture(scope="module")
-def workplace(tmp_path_factory, fresh_checkpoint):
+def workplace(tmp_path_factory, fresh_checkpoint, glue):
     """A folder with text, tables and a pretrained checkpoint."""
     folder, rng = tmp_path_factory.mktemp("faults"), random.Random(0)
     lines = lambda: "\n".join(" ".join(rng.choices(WORDS, k=rng.randint(8, 30))) for _ in range(10))
     (folder / "text.txt").write_text(ENGLISH + "\n\n".join(lines() for _ in range(3000)))
     shutil.copy(fresh_checkpoint, folder / "model.pth")
-    write_made_up_glue(folder / "all_glue")
-    for task in ("CoLA", "RTE"):
-        shutil.copytree(folder / "all_glue" / task, folder / "glue" / task)
+    (folder / "glue").symlink_to(glue)
     return folder
 
 
@@ -123,11 +121,9 @@ class Commands:
 
 def pretrained(place):
     """Measures and weights of a finished pretraining."""
-    rows = [json.loads(line) for line in (place / "checkpoints/pretrain/run_5/metrics.jsonl").read_text().splitlines()]
-    weights = load_checkpoint(place / "checkpoints/pretrain/run_5_100.0%.pth")["model"]
-    assert len(list(place.glob("checkpoints/pretrain/run_5_*%.pth"))) == 5
-    return ([{key: value for key, value in row.items() if key != "tokens_per_second"} for row in rows],
-            {name: value.double().sum().item() for name, value in weights.items()})
+    folder = place / FOLDER
+    assert len(list(folder.glob("run_5_*%.pth"))) == 5
+    return rows("run_5", folder), {name: value.double().sum().item() for name, value in weights("run_5", folder=folder).items()}
 
 
 def finetuned(place):

@@ -18,18 +18,11 @@ from _utils.errors import PlainError
 from _utils.glue_results import report
 from _utils.glue_runs import read_scores, run_path, score
 from _utils.glue_submission import SUBMISSION
-from _utils.glue_tasks import TASKS
+from _utils.glue_tasks import FINETUNED_TASKS, TASKS
 from _utils.made_up_glue import write_made_up_glue
 from _utils.processes import Processes
 
-SMALL = {name: {"rows": 64, "epochs": 1} for name in TASKS if name != "ax"}
-
-
-@pytest.fixture(scope="module")
-def glue(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("glue")
-    write_made_up_glue(folder)
-    return folder
+SMALL = {name: {"rows": 64, "epochs": 1} for name in FINETUNED_TASKS}
 
 
 @pytest.fixture
@@ -336,7 +329,7 @@ def test_a_run_with_every_option(start):
 
 @pytest.fixture
 def parts(glue, fresh_checkpoint):
-    """(c, pretrained, MRPC's tables, a function that makes its learner) for checks of a single step."""
+    """`parts("key=value", ...)`: (learner, EncodedTask, settings) of MRPC, for checks of single steps."""
     def make(*overrides):
         c = complete_finetuning(finetune.c.override([f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", f"glue_dir={glue}",
                                                      "task_overrides={'mrpc': {'rows': 96, 'epochs': 2}}", *overrides]))

@@ -11,13 +11,6 @@ from _utils.glue_tasks import TASKS
 from _utils.made_up_glue import write_made_up_glue
 
 
-@pytest.fixture(scope="module")
-def made_up(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("glue")
-    write_made_up_glue(folder)
-    return folder
-
-
 def hub_layout(task, data):
     """{split: Dataset} of the same rows as the hub stores them: idx, texts, and label as a ClassLabel or a float."""
     features = {text: datasets.Value("string") for text in task.texts} | {
@@ -41,8 +34,8 @@ def hub(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_files_and_hub_give_the_same_rows(made_up, hub, name):
-    from_files = load_task(name, made_up)
+def test_files_and_hub_give_the_same_rows(glue, hub, name):
+    from_files = load_task(name, glue)
     hub(name, hub_layout(TASKS[name], from_files))
     from_hub = load_task(name)
     assert list(from_hub.splits) == list(from_files.splits) and not from_hub.lacking
@@ -51,8 +44,8 @@ def test_files_and_hub_give_the_same_rows(made_up, hub, name):
         assert from_hub.splits[split][:] == rows[:]
 
 
-def test_a_hub_with_other_labels_is_refused(made_up, hub):
-    rows = hub_layout(TASKS["rte"], load_task("rte", made_up))
+def test_a_hub_with_other_labels_is_refused(glue, hub):
+    rows = hub_layout(TASKS["rte"], load_task("rte", glue))
     names = datasets.ClassLabel(names=["not_entailment", "entailment"])
     hub("rte", {split: part.cast_column("label", datasets.Value("int64")).cast_column("label", names) for split, part in rows.items()})
     with pytest.raises(PlainError, match="has the labels not_entailment, entailment, not entailment, not_entailment"):
@@ -67,8 +60,8 @@ def test_an_unreachable_hub_gives_one_sentence(monkeypatch):
         load_task("cola")
 
 
-def test_empty_texts_of_the_hub_are_left_out_and_told(made_up, hub):
-    rows = hub_layout(TASKS["qqp"], load_task("qqp", made_up))
+def test_empty_texts_of_the_hub_are_left_out_and_told(glue, hub):
+    rows = hub_layout(TASKS["qqp"], load_task("qqp", glue))
     rows["train"] = rows["train"].map(lambda row, i: {"question2": "" if i == 7 else row["question2"]}, with_indices=True)
     hub("qqp", rows)
     data = load_task("qqp")
@@ -161,8 +154,8 @@ def test_a_file_that_is_something_else_is_refused_in_one_sentence(tmp_path, file
     assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
 
 
-def test_scores_outside_their_range_are_bad_rows(tmp_path, made_up):
-    text = (made_up / "STS-B/train.tsv").read_text().split("\n")
+def test_scores_outside_their_range_are_bad_rows(tmp_path, glue):
+    text = (glue / "STS-B/train.tsv").read_text().split("\n")
     names = text[0].split("\t")
     for line, score in ((1, "5.5"), (2, "nan"), (3, "high")):
         cells = text[line].split("\t")
@@ -185,13 +178,13 @@ def test_a_folder_that_is_not_there(tmp_path):
         load_task("rte", tmp_path / "nowhere")
 
 
-def test_ax_is_found_under_its_other_name(tmp_path, made_up):
+def test_ax_is_found_under_its_other_name(tmp_path, glue):
     (tmp_path / "diagnostic").mkdir()
-    (tmp_path / "diagnostic/diagnostic.tsv").write_bytes((made_up / "AX/diagnostic.tsv").read_bytes())
+    (tmp_path / "diagnostic/diagnostic.tsv").write_bytes((glue / "AX/diagnostic.tsv").read_bytes())
     assert len(load_task("ax", tmp_path).splits["test"]) == 200
 
 
-def test_the_made_up_tables_are_always_the_same(made_up, tmp_path):
+def test_the_made_up_tables_are_always_the_same(glue, tmp_path):
     write_made_up_glue(tmp_path)
-    files = sorted(path.relative_to(made_up) for path in made_up.rglob("*.*"))
-    assert len(files) == 32 and all((tmp_path / file).read_bytes() == (made_up / file).read_bytes() for file in files)
+    files = sorted(path.relative_to(glue) for path in glue.rglob("*.*"))
+    assert len(files) == 32 and all((tmp_path / file).read_bytes() == (glue / file).read_bytes() for file in files)

@@ -15,7 +15,6 @@ from _utils.glue_submission import (
     write_tsv,
 )
 from _utils.glue_tasks import TASKS
-from _utils.made_up_glue import write_made_up_glue
 
 ROWS = dict.fromkeys(OFFICIAL_ROWS, 5)
 
@@ -113,12 +112,11 @@ def test_zips_that_are_not_flat_damaged_or_missing(folder, tmp_path):
         check_submission(tmp_path / "none.zip", ROWS)
 
 
-def test_the_command_checks_against_the_rows_of_a_folder(tmp_path, capsys):
-    write_made_up_glue(tmp_path / "glue")
+def test_the_command_checks_against_the_rows_of_a_folder(glue, tmp_path, capsys):
     for name, (task, _) in SUBMISSION.items():
         rows = 146 if name == "WNLI.tsv" else 200
         write_tsv(tmp_path / "group" / name, range(rows), format_predictions(task, [task.majority] * rows))
-    main([str(tmp_path / "group"), str(tmp_path / "glue")])
+    main([str(tmp_path / "group"), str(glue)])
     assert "group.zip is a valid submission" in capsys.readouterr().out and (tmp_path / "group.zip").exists()
     with pytest.raises(PlainError, match="AX.tsv has 201 lines instead of 1,105"):
         main([str(tmp_path / "group")])

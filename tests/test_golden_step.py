@@ -6,10 +6,10 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from electra_models import Vocabulary
+from electra_models import Vocabulary, by_google_name
 
 import pretrain
-from _utils.convert_tf import Names, configs_from_hparams, convert
+from _utils.convert_tf import configs_from_hparams, convert
 from _utils.optim import clip_by_global_norm
 from pretrain import ELECTRALoss, ELECTRAModel, build_optimizer
 
@@ -25,14 +25,10 @@ class Step(NamedTuple):
     def recorded(self, file="pretrain_step"):
         return np.load(self.folder / f"{file}.npz")
 
-    def parameter_of(self, variable):
-        """(our parameter, whether it is transposed) of one of Google's variables."""
-        for part, network in (("generator", self.model.generator), ("discriminator", self.model.discriminator)):
-            names = Names(part, ["generator/"])
-            for name, parameter in network.named_parameters(remove_duplicate=False):
-                if names.google(name) == variable:
-                    return parameter, variable.endswith("/kernel")
-        raise AssertionError(f"nothing here corresponds to {variable}")
+    def parameter_of(self, name):
+        """(our parameter, whether it is transposed) of what is recorded as 'grad|...' or 'param|...' of one of Google's variables."""
+        variable = name.partition("|")[2].replace("|", "/")
+        return by_google_name(self.model)[variable], variable.endswith("/kernel")
 
 
 def load_networks(folder, prefix):
@@ -122,7 +118,7 @@ def test_every_gradient_is_googles(step):
     found = [name for name in recorded.files if name.startswith("grad|")]
     assert len(found) >= 75
     for name in found:
-        parameter, transposed = step.parameter_of(name.removeprefix("grad|").replace("|", "/"))
+        parameter, transposed = step.parameter_of(name)
         ours, theirs = (parameter.grad.T if transposed else parameter.grad).numpy(), recorded[name]
         # 1e-8 is rounding: a bias on all keys changes no attention, so its gradient is nothing else.
         assert np.abs(ours - theirs).max() <= max(1e-4 * np.abs(theirs).max(), 1e-8), name
@@ -132,7 +128,7 @@ def test_every_gradient_is_googles(step):
 
 def test_no_parameter_of_ours_is_without_counterpart(micro):
     """Every one of our gradients was compared above."""
-    compared = {id(micro.parameter_of(name.removeprefix("grad|").replace("|", "/"))[0]) for name in micro.recorded("pretrain_grads").files}
+    compared = {id(micro.parameter_of(name)[0]) for name in micro.recorded("pretrain_grads").files}
     assert compared == {id(parameter) for parameter in micro.model.parameters()}
 
 
@@ -143,7 +139,7 @@ def test_every_weight_after_one_update_is_googles(golden, gradients, tolerance):
     if gradients == "recorded":
         recorded = step.recorded("pretrain_grads")
         for name in recorded.files:
-            parameter, transposed = step.parameter_of(name.removeprefix("grad|").replace("|", "/"))
+            parameter, transposed = step.parameter_of(name)
             parameter.grad = torch.tensor(recorded[name].T if transposed else recorded[name])
     optimizer = build_optimizer(step.model, lr=1e-3)
     assert clip_by_global_norm(step.model.parameters()) > 1  # clipping is seen too
@@ -151,10 +147,9 @@ def test_every_weight_after_one_update_is_googles(golden, gradients, tolerance):
     after = step.recorded("after_step")
     assert len(after.files) == len(list(step.model.parameters()))
     for name in after.files:
-        variable = name.removeprefix("param|").replace("|", "/")
-        if gradients == "ours" and variable.endswith("key/bias"):
+        if gradients == "ours" and name.endswith("key|bias"):
             continue  # whose gradients are rounding, and the first step makes 1e-3 of any gradient
-        parameter, transposed = step.parameter_of(variable)
+        parameter, transposed = step.parameter_of(name)
         np.testing.assert_allclose((parameter.T if transposed else parameter).detach(), after[name], atol=tolerance, err_msg=name)
 
 

@@ -5,24 +5,18 @@ import random
 import numpy as np
 import pytest
 import torch
-from electra_models import build
+from electra_models import build, by_google_name
 from transformers import AutoModel, AutoTokenizer
 
-from _utils.convert_tf import Names, convert, main
+from _utils.convert_tf import convert, main
 from _utils.errors import PlainError
 from _utils.tf_checkpoint import Entry, TFCheckpoint, masked_crc32c
+from _utils.vocabulary import SPECIAL_TOKENS
 from pretrain import initialize_officially
 
 # What the small checkpoint kept here was made with.
 MICRO = json.dumps({"vocab_size": 2000, "embedding_size": 16, "generator_hidden_size": .5,
                     "model_hparam_overrides": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}})
-
-
-def by_google_name(model):
-    """{Google's name: our parameter} of both networks."""
-    return {Names(part, ["generator/"]).google(name): parameter
-            for part, network in (("generator", model.generator), ("discriminator", model.discriminator))
-            for name, parameter in network.named_parameters()}
 
 
 @pytest.mark.parametrize("size", ["small", "base", "large"])
@@ -129,7 +123,7 @@ def test_the_command_makes_a_folder_that_transformers_loads(golden, tmp_path, ca
     folder = golden / "official/micro_ckpt"
     hparams, vocab = tmp_path / "hparams.json", tmp_path / "vocab.txt"
     hparams.write_text(json.dumps(json.loads((folder / "config.json").read_text())["pretraining_hparams"]))
-    vocab.write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"word{i}" for i in range(1995))]))
+    vocab.write_text("\n".join([*SPECIAL_TOKENS, *(f"word{i}" for i in range(1995))]))
     for part in ("generator", "discriminator"):
         out = tmp_path / "pair" / part
         main([str(folder / "model.ckpt-200"), "--part", part, str(out), "--hparams", str(hparams), "--vocab", str(vocab)])

@@ -2,7 +2,6 @@
 import json
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -11,18 +10,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from tiny_pretraining import rows, weights
 
 from _utils.checkpoints import load_checkpoint
 from _utils.errors import PlainError
-from _utils.made_up_glue import write_made_up_glue
 from _utils.processes import Processes
-from tests.test_training import workplace  # noqa: F401
 
 SETTINGS = ["size=tiny", "datas=text.txt", "vocab=vocab.txt", "seed=5", "bs=8", "micro_batch=2", "max_length=32",
             "num_workers=0", "logger=None", "device=cpu"]
 
 
-ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+def environment(repo):
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(repo)}
 
 
 def command(repo, n, script, *settings):
@@ -34,25 +33,16 @@ def command(repo, n, script, *settings):
 
 def launch(repo, n, *settings, script="pretrain.py"):
     """Run a script in n processes on this machine's CPU; what it printed."""
-    done = subprocess.run(command(repo, n, script, *settings), capture_output=True, text=True, timeout=600,
-                          env={**ENVIRONMENT, "PYTHONPATH": str(repo)})
+    done = subprocess.run(command(repo, n, script, *settings), capture_output=True, text=True, timeout=600, env=environment(repo))
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
-
-
-def rows(name):
-    return [json.loads(line) for line in Path(f"checkpoints/pretrain/{name}_5/metrics.jsonl").read_text().splitlines()]
-
-
-def weights(name):
-    return load_checkpoint(f"checkpoints/pretrain/{name}_5_100.0%.pth")["model"]
 
 
 def stop_it(repo, n, *settings):
     """Press Ctrl-C, as a terminal does, once there are a few rows."""
     process = subprocess.Popen(command(repo, n, "pretrain.py", *settings), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               start_new_session=True, env={**ENVIRONMENT, "PYTHONPATH": str(repo)})
-    while process.poll() is None and not (Path("checkpoints/pretrain/two_5/metrics.jsonl").exists() and len(rows("two")) > 6):
+                               start_new_session=True, env=environment(repo))
+    while process.poll() is None and not (Path("checkpoints/pretrain/two_5/metrics.jsonl").exists() and len(rows("two_5")) > 6):
         time.sleep(.02)
     os.killpg(process.pid, signal.SIGINT)
     out, err = process.communicate(timeout=120)
@@ -70,31 +60,27 @@ def assert_alike(name, other, n=12 + 5):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4, msg=key)
 
 
-def test_two_processes_train_what_one_does(workplace, repo):  # noqa: F811
+def test_two_processes_train_what_one_does(workplace, repo):
     launch(repo, 1, *SETTINGS, "steps=12", "base_run_name=one")
     printed = launch(repo, 2, *SETTINGS, "steps=12", "base_run_name=two")
     assert printed.count("examples for training") == 1  # one process speaks
-    assert_alike("two", "one")
-
+    assert_alike("two_5", "one_5")
 
 
 @pytest.mark.parametrize("first, then", [(2, 1), (1, 2)])
-def test_another_number_of_processes_goes_on_with_a_run_that_was_stopped(workplace, repo, first, then):  # noqa: F811
+def test_another_number_of_processes_goes_on_with_a_run_that_was_stopped(workplace, repo, first, then):
     settings = [*SETTINGS, "steps=60"]
     launch(repo, 1, *settings, "base_run_name=one")
     stop_it(repo, first, *settings, "base_run_name=two")
     step = load_checkpoint("checkpoints/pretrain/two_5/resume.pth")["step"]
     assert 0 < step < 60
     assert f"Going on with the run two_5 after step {step}." in launch(repo, then, *settings, "base_run_name=two")
-    assert_alike("two", "one", 60 + 5)
+    assert_alike("two_5", "one_5", 60 + 5)
 
 
-def test_runs_of_finetuning_are_divided_and_score_as_in_one_process(tmp_path, monkeypatch, fresh_checkpoint, repo):
-    write_made_up_glue(tmp_path / "all_glue")
-    for task in ("CoLA", "RTE"):
-        shutil.copytree(tmp_path / "all_glue" / task, tmp_path / "glue" / task)
+def test_runs_of_finetuning_are_divided_and_score_as_in_one_process(tmp_path, monkeypatch, fresh_checkpoint, glue, repo):
     monkeypatch.chdir(tmp_path)
-    settings = ["size=tiny", f"pretrained_checkpoint={fresh_checkpoint}", "glue_dir=glue", "tasks=cola,rte", "end=2", "max_length=32",
+    settings = ["size=tiny", f"pretrained_checkpoint={fresh_checkpoint}", f"glue_dir={glue}", "tasks=cola,rte", "end=2", "max_length=32",
                 "device=cpu", "logger=None", "task_overrides={'cola': {'epochs': 1, 'rows': 100}, 'rte': {'epochs': 1, 'rows': 100}}"]
     printed = [launch(repo, n, *settings, f"group_name=by_{n}", script="finetune.py") for n in (1, 2)]
     by_one, by_two = ([row for row in map(json.loads, open("checkpoints/glue/scores.jsonl")) if row["group"] == f"by_{n}"] for n in (1, 2))

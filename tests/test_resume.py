@@ -1,5 +1,4 @@
 """A pretraining that was stopped or killed goes on as if it had not been; another one under its name is refused."""
-import json
 import os
 import shutil
 import signal
@@ -7,19 +6,17 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import tiny_pretraining
 from fastai.callback.core import Callback
+from tiny_pretraining import FOLDER, metrics, rows, tensorboard_events, weights
 
 import pretrain
 from _utils.batches import EndlessPermutations
-from _utils.checkpoints import load_checkpoint
 from _utils.errors import PlainError
 from _utils.resume import Stopped, find_state, save_state
 from _utils.run_logging import only_one
-from tests.test_training import metrics, workplace  # noqa: F401
-from tests.test_training import run as run_anew
 
-FOLDER = Path("checkpoints/pretrain")
-run = partial(run_anew, resume=True)
+run = partial(tiny_pretraining.run, resume=True)
 
 
 @pytest.fixture
@@ -44,16 +41,6 @@ def stop_after(monkeypatch):
     return arrange
 
 
-def rows(name="mini_5"):
-    """All rows of metrics.jsonl, without what depends on the clock."""
-    text = (FOLDER / name / "metrics.jsonl").read_text()
-    return [{key: value for key, value in json.loads(line).items() if key != "tokens_per_second"} for line in text.splitlines()]
-
-
-def weights(name="mini_5", percent="100.0"):
-    return load_checkpoint(FOLDER / f"{name}_{percent}%.pth")["model"]
-
-
 def same(a, b):
     return a.keys() == b.keys() and all(a[name].equal(b[name]) for name in a)
 
@@ -63,7 +50,7 @@ def same(a, b):
                                      ("steps=40", "objective=mlm", "num_workers=2", "examples=line_pairs"),
                                      ("steps=40", "precision=fp16"),
                                      ("steps=40", "adam_bias_correction=True", "schedule=one_cycle", "micro_batch=4")])
-def test_a_stopped_run_ends_with_the_weights_and_rows_of_one_that_was_not(workplace, stop_after, capsys, options):  # noqa: F811
+def test_a_stopped_run_ends_with_the_weights_and_rows_of_one_that_was_not(workplace, stop_after, capsys, options):
     run("base_run_name=whole", *options)
     for step in (6, 19, 30):  # of 40, 20 is a milestone
         stop_after(step)
@@ -76,7 +63,7 @@ def test_a_stopped_run_ends_with_the_weights_and_rows_of_one_that_was_not(workpl
         assert same(weights("mini_5", percent), weights("whole_5", percent))
 
 
-def test_a_run_that_died_without_warning_goes_on_from_its_last_state(workplace, monkeypatch):  # noqa: F811
+def test_a_run_that_died_without_warning_goes_on_from_its_last_state(workplace, monkeypatch):
     run("base_run_name=whole")
     class Died(BaseException):
         pass
@@ -95,7 +82,7 @@ def test_a_run_that_died_without_warning_goes_on_from_its_last_state(workplace, 
     assert rows() == rows("whole_5") and same(weights(), weights("whole_5"))
 
 
-def test_a_complete_run_is_not_trained_again_unless_told(workplace, capsys):  # noqa: F811
+def test_a_complete_run_is_not_trained_again_unless_told(workplace, capsys):
     first = run("steps=4")
     before = (FOLDER / "mini_5_100.0%.pth").stat().st_mtime_ns, rows()
     again = run("steps=4")
@@ -107,7 +94,7 @@ def test_a_complete_run_is_not_trained_again_unless_told(workplace, capsys):  # 
 @pytest.mark.parametrize("other, named", [
     (("lr=1e-3", "temperature=2."), ["begun with temperature=1.0, lr=0.0003", "now it is temperature=2.0, lr=0.001"]),
     (("steps=8",), ["steps=4", "steps=8"])])
-def test_another_configuration_under_the_name_is_refused(workplace, other, named):  # noqa: F811
+def test_another_configuration_under_the_name_is_refused(workplace, other, named):
     run("steps=4")
     before = weights()
     with pytest.raises(PlainError) as refused:
@@ -117,13 +104,13 @@ def test_another_configuration_under_the_name_is_refused(workplace, other, named
     run("steps=4", "logger=tensorboard", "num_workers=1", "micro_batch=4")  # these may change
 
 
-def test_a_signal_in_the_last_step_lets_the_run_come_to_its_end(workplace, stop_after, capsys):  # noqa: F811
+def test_a_signal_in_the_last_step_lets_the_run_come_to_its_end(workplace, stop_after, capsys):
     stop_after(15, signal.SIGTERM)
     run()
     assert "Stopping after this step" in capsys.readouterr().out and (FOLDER / "mini_5_100.0%.pth").exists()
 
 
-def test_a_complete_run_whose_state_was_deleted_is_kept(workplace):  # noqa: F811
+def test_a_complete_run_whose_state_was_deleted_is_kept(workplace):
     run("steps=2")
     for path in (FOLDER / "mini_5").glob("resume*.pth"):
         path.unlink()
@@ -147,7 +134,7 @@ def test_a_good_state_is_not_pushed_out_by_a_damaged_one(tmp_path):
     assert find_state(tmp_path) == {"step": 3}
 
 
-def test_another_text_or_vocabulary_under_the_name_is_refused(workplace):  # noqa: F811
+def test_another_text_or_vocabulary_under_the_name_is_refused(workplace):
     run("steps=4")
     text, vocab = Path("text.txt").read_text(), Path("vocab.txt").read_text()
     Path("text.txt").write_text(text.replace("guesses", "decisions"))
@@ -169,7 +156,7 @@ def flip_a_bit(path, share):
 
 @pytest.mark.parametrize("damage", [lambda path: path.write_bytes(path.read_bytes()[:5000]), lambda path: flip_a_bit(path, .5),
                                     lambda path: path.write_bytes(b"")])
-def test_a_damaged_state_is_noticed_and_the_one_before_it_used(workplace, stop_after, capsys, damage):  # noqa: F811
+def test_a_damaged_state_is_noticed_and_the_one_before_it_used(workplace, stop_after, capsys, damage):
     run("base_run_name=whole")
     stop_after(9)
     with pytest.raises(Stopped):
@@ -190,7 +177,7 @@ def test_a_damaged_state_is_noticed_and_the_one_before_it_used(workplace, stop_a
         run("save_minutes=0")
 
 
-def test_two_processes_cannot_train_one_run(workplace):  # noqa: F811
+def test_two_processes_cannot_train_one_run(workplace):
     with only_one(FOLDER / "mini_5"):
         with pytest.raises(PlainError, match="another process is training the run"):
             run("steps=1")
@@ -198,16 +185,14 @@ def test_two_processes_cannot_train_one_run(workplace):  # noqa: F811
 
 
 @pytest.mark.parametrize("killed", [True, False])
-def test_tensorboard_shows_each_step_once(workplace, stop_after, killed):  # noqa: F811
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+def test_tensorboard_shows_each_step_once(workplace, stop_after, killed):
     stop_after(9)
     with pytest.raises(Stopped):
         run("logger=tensorboard")
     if killed:  # before the next state was saved after the first
         os.replace(FOLDER / "mini_5/resume_before.pth", FOLDER / "mini_5/resume.pth")
     run("logger=tensorboard")
-    events = EventAccumulator(str(FOLDER / "mini_5/tensorboard")).Reload()
-    assert [event.step for event in events.Scalars("train/gen_loss")] == list(range(1, 17))
+    assert [event.step for event in tensorboard_events().Scalars("train/gen_loss")] == list(range(1, 17))
 
 
 @pytest.mark.parametrize("start", [0, 5, 10, 23])

@@ -2,7 +2,6 @@
 import contextlib
 import json
 from functools import partial
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,13 +14,12 @@ import benchmarks.pretraining
 import finetune
 import pretrain
 from _utils.config import complete
-from _utils.dropout import CheapDropout, dropout, make_dropout_cheap
+from _utils.dropout import CheapDropout, attention, cheap_dropout, make_dropout_cheap
 from _utils.errors import PlainError
 from _utils.glue_batches import EncodedRows
 from _utils.glue_tasks import TASKS
 from _utils.networks import build_network, first_position_only
 from _utils.pretraining_metrics import PretrainingMetrics
-from _utils.processes import Processes
 from _utils.recipes import RECIPES
 from _utils.training import Progress, choose_micro_batch, compile_networks
 from benchmarks.finetuning import WORDS, fresh_predictor
@@ -42,7 +40,7 @@ def models(small_tokenizer):
     inputs = torch.randint(5, len(small_tokenizer), (8, 32))
     inputs[:, 0], inputs[:, 9], inputs[:, 25:] = 2, 3, 0
     masked, labels, chosen = build_masking(c, small_tokenizer).mask_tokens(inputs)
-    return ours.eval(), reference.eval(), (masked, torch.full((8,), 10), chosen, labels)
+    return ours, reference.eval(), (masked, torch.full((8,), 10), chosen, labels)
 
 
 def test_losses_gradients_and_an_update_are_those_of_the_plain_way(models):
@@ -92,24 +90,22 @@ def test_a_compiled_model_has_the_losses_and_gradients_of_the_plain_way(models):
         assert torch.isfinite(loss) and loss != losses[0]
 
 
-def learner_on(device, tokenizer, *arguments):
+def learner_on(device, tokenizer, masking, precision="fp32"):
     """(learner, batch of 8 x 32) on a device that is not a CPU, tiny, in micro-batches of 4."""
-    c = complete(pretrain.c.override(["quickstart=True", "micro_batch=4", "precision=fp32", *arguments]))
+    c = complete(pretrain.c.override(["quickstart=True", "micro_batch=4", f"masking={masking}"]))
     with torch.device(device):
-        learn = pretrain.build_learner(c, tokenizer, SimpleNamespace(device=torch.device(device)), None, Processes())
-        learn.training, learn.train_iter = True, 0
+        learn = benchmarks.pretraining.our_learner(c, tokenizer, torch.device(device), precision)
         return learn, (torch.full((8, 32), 7), torch.full((8,), 10))
 
 
 @pytest.mark.parametrize("masking", ["bernoulli", "official"])
 def test_nothing_in_a_step_looks_at_a_number_on_the_device(small_tokenizer, masking, monkeypatch):
     """Tensors on 'meta' have no numbers, so whatever would have to wait for one cannot be computed there."""
-    learn, batch = learner_on("meta", small_tokenizer, f"masking={masking}")
+    learn, batch = learner_on("meta", small_tokenizer, masking)
     learn.autocast = contextlib.nullcontext
     monkeypatch.setattr(torch, "_fused_adamw_", lambda *_, **__: None)  # is not made for meta
-    before = [p.shape for p in learn.model.parameters()]
     benchmarks.pretraining.our_step(learn, batch)
-    assert learn.pred.disc_logits.shape == (4, 32) and [p.shape for p in learn.model.parameters()] == before
+    assert learn.pred.disc_logits.shape == (4, 32)
     PretrainingMetrics(torch.device("meta")).update(learn.pred, learn.yb[0][:4], learn.parts, learn.totals)
     with pytest.raises(RuntimeError):
         learn.model.n_slots = None  # as on a CPU, where the number of masks is looked at
@@ -119,7 +115,7 @@ def test_nothing_in_a_step_looks_at_a_number_on_the_device(small_tokenizer, mask
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("masking", ["bernoulli", "official"])
 def test_nothing_in_a_step_waits_for_a_gpu(small_tokenizer, masking):
-    learn, batch = learner_on("cuda", small_tokenizer, f"masking={masking}", "precision=bf16")
+    learn, batch = learner_on("cuda", small_tokenizer, masking, "bf16")
     learn.add_cb(Progress(None, 1000, 1, every=1000))
     learn("before_fit")
     batch = tuple(tensor.cpu().pin_memory() for tensor in batch)
@@ -155,7 +151,7 @@ def test_a_step_of_finetuning_is_that_of_the_plain_way():
     assert padded[0].shape == (4, 40) and x[0].shape == (4, 30) and labels.equal(same_labels)
     logits = model.eval()(*x), ReferencePredictor(reference).eval()(*padded)
     torch.testing.assert_close(*logits, atol=1e-5, rtol=1e-5)
-    losses = learn.loss_func(logits[0], labels), torch.nn.functional.cross_entropy(logits[1], labels)
+    losses = learn.loss_func(logits[0], labels), F.cross_entropy(logits[1], labels)
     for loss in losses:
         loss.backward()
     for name, a, b in pairs:
@@ -188,7 +184,7 @@ def test_the_first_position_alone_has_the_same_vector(size, positions):
 def test_cheap_dropout_drops_its_share_and_keeps_the_mean(p, dtype):
     torch.manual_seed(0)
     x = torch.ones(1001, 999, dtype=dtype, requires_grad=True)  # a number of elements that four does not divide
-    y = dropout(x, p)
+    y = cheap_dropout(x, p)
     dropped = (y == 0).double().mean()
     assert y.dtype == dtype and float(dropped) == pytest.approx(p, abs=5 * (p * (1 - p) / x.numel()) ** .5)
     assert float(y.detach().double().mean()) == pytest.approx(1, abs=.005)
@@ -197,7 +193,7 @@ def test_cheap_dropout_drops_its_share_and_keeps_the_mean(p, dtype):
     assert x.grad.equal(y.detach())  # what is dropped has no gradient
     columns = (y.detach() == 0).double().mean(0)
     assert abs(columns - p).max() < 7 * (p * (1 - p) / len(x)) ** .5  # no place in a draw of four is special
-    assert not dropout(x, p).equal(y)
+    assert not cheap_dropout(x, p).equal(y)
 
 
 @pytest.mark.parametrize("size", ["tiny", "bert_tiny", "albert_tiny"])
@@ -218,7 +214,6 @@ def test_every_dropout_becomes_cheap_and_none_acts_in_evaluation(size):
 
 
 def test_attention_in_training_is_sdpas_but_for_the_dropped_weights():
-    from _utils.dropout import attention
     torch.manual_seed(0)
     query, key, value = (torch.randn(2, 3, 7, 4) for _ in range(3))
     mask = torch.ones(2, 1, 7, 7, dtype=torch.bool)

@@ -1,7 +1,6 @@
 """A whole pretraining in miniature: what it writes, what it measures, and the options of the training step."""
 import json
 import math
-import random
 import re
 import shutil
 from pathlib import Path
@@ -10,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import accuracy_score, precision_score, recall_score, roc_auc_score
+from tiny_pretraining import metrics, run, tensorboard_events
 from tokenizers import Tokenizer
 
 import pretrain
@@ -19,33 +19,7 @@ from _utils.encoders import load_pretrained
 from _utils.errors import PlainError
 from _utils.export_hf import main as export_hf
 from _utils.pretraining_metrics import PretrainingMetrics, warning_of_collapse
-from _utils.run_logging import read_metrics
 from _utils.training import choose_device, choose_precision
-
-
-@pytest.fixture
-def workplace(tmp_path, monkeypatch, small_tokenizer):
-    """An empty working directory with a text and a vocabulary."""
-    monkeypatch.chdir(tmp_path)
-    rng = random.Random(0)
-    sentences = ["the generator replaces some words of the text , and the discriminator finds every replaced word in each sentence .",
-                 "the discriminator finds every replaced word .", "a small network makes good guesses .",
-                 "training a network with patience takes time , as in every other year , and nobody in the room understood why ."]
-    documents = ["\n".join(rng.choices(sentences, k=12)) for _ in range(150)]
-    Path("text.txt").write_text("\n\n".join(documents))
-    words = small_tokenizer.get_vocab()
-    Path("vocab.txt").write_text("\n".join(sorted(words, key=words.get)))
-    return tmp_path
-
-
-def run(*overrides, vocab="vocab=vocab.txt", resume=False):
-    base = ["size=tiny", "datas=text.txt", *filter(None, [vocab]), "base_run_name=mini", "seed=5", "steps=16", "bs=8", "max_length=32",
-            "num_workers=0", "logger=None", "device=cpu", f"resume={resume}"]
-    return pretrain.pretrain(complete(pretrain.c.override([*base, *overrides])))
-
-
-def metrics(split="train", name="mini_5"):
-    return read_metrics(f"checkpoints/pretrain/{name}/metrics.jsonl", split)
 
 
 def test_a_run_leaves_milestones_configuration_metrics_and_curves(workplace):
@@ -258,9 +232,8 @@ def test_loggers_write_where_they_say(workplace, logger, files):
 
 
 def test_tensorboard_shows_the_measures_of_both_splits(workplace):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     run("steps=4", "logger=tensorboard")
-    events = EventAccumulator("checkpoints/pretrain/mini_5/tensorboard").Reload()
+    events = tensorboard_events()
     assert {"train/gen_loss", "train/disc_auc", "train/tokens_per_second", "held_out/disc_auc"} <= set(events.Tags()["scalars"])
     assert [event.step for event in events.Scalars("train/loss")] == [1, 2, 3, 4]
 
@@ -270,13 +243,6 @@ def test_wandb_logs_offline(workplace, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     run("steps=2", "logger=wandb")
     assert list(Path().rglob("offline-run-*"))
-
-
-def test_wandb_that_is_not_installed_is_said_at_once(workplace, monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(PlainError, match="pip install wandb"):
-        run("logger=wandb")
-    assert not Path("datasets").exists()
 
 
 def test_measuring_held_out_text_does_not_disturb_the_training(workplace, monkeypatch):

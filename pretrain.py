@@ -879,7 +879,7 @@ if __name__ == "__main__":
 
 # %% tags=["active-ipynb"]
 # import io
-# from contextlib import redirect_stderr
+# from contextlib import redirect_stderr, redirect_stdout
 # from IPython.display import display
 # from _utils.compute import flops_per_token, steps_of_equal_compute
 # from _utils.config import with_recipe
@@ -891,7 +891,7 @@ if __name__ == "__main__":
 # for size, name in {"tiny": "ELECTRA", "alectra_tiny": "ALECTRA", "bert_tiny": "BERT", "albert_tiny": "ALBERT"}.items():
 #     steps = steps_of_equal_compute(RECIPES["tiny"], RECIPES[size], budget, len(hf_tokenizer))
 #     other = with_recipe(c, size, base_run_name=f"{c.base_run_name}_{size}", steps=steps, logger=None)
-#     with redirect_stderr(io.StringIO()):  # four more progress bars
+#     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):  # the same messages four times more
 #         network = pretrain(other).model
 #     metrics = Path("checkpoints/pretrain", f"{other.base_run_name}_{other.seed}", "metrics.jsonl")
 #     curves[name], held_out[name] = read_metrics(metrics, "train"), read_metrics(metrics, "held_out")

@@ -335,7 +335,7 @@ class Milestones(Callback):
             if not math.isfinite(loss):
                 raise not_finite(self.learn, loss, step, self.log)
             self.log.log("held_out", step, {"loss": loss, **measured})
-            tqdm.write(f"step {step:,}, held out: {describe(measured)}", file=sys.stderr)
+            tqdm.write(f"step {step:,}, held out: {describe(measured)}")
             self._warn(step)
         for percent in self.percents[step]:
             self.save_at(percent)

@@ -21,7 +21,7 @@ _NEWEST, _BEFORE, _NEXT = "resume.pth", "resume_before.pth", "resume_next.pth"  
 def find_state(folder):
     """The newest whole state in the folder of a run, or None if it has none. PlainError if all that is there is damaged."""
     damaged = []
-    for path in (Path(folder, name) for name in (_NEWEST, _BEFORE)):
+    for path in (Path(folder, name) for name in (_NEXT, _NEWEST, _BEFORE)):  # the first is there if a kill came before it was renamed
         if not path.exists():
             continue
         try:

@@ -134,6 +134,25 @@ def test_a_good_state_is_not_pushed_out_by_a_damaged_one(tmp_path):
     assert find_state(tmp_path) == {"step": 3}
 
 
+@pytest.mark.parametrize("renamed", [0, 1])
+def test_a_state_that_was_written_whole_is_used_though_the_kill_came_before_its_renaming(tmp_path, monkeypatch, renamed):
+    save_state(tmp_path, {"step": 1})
+    replace, done = os.replace, []
+
+    def killed(source, target):
+        if Path(source).name.startswith("resume") and Path(source).suffix == ".pth":
+            if len(done) == renamed:
+                raise KeyboardInterrupt
+            done.append(source)
+        replace(source, target)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "replace", killed)
+        save_state(tmp_path, {"step": 2})
+    assert find_state(tmp_path) == {"step": 2}
+    save_state(tmp_path, {"step": 3})
+    assert find_state(tmp_path) == {"step": 3}
+
+
 def test_another_text_or_vocabulary_under_the_name_is_refused(workplace):
     run("steps=4")
     text, vocab = Path("text.txt").read_text(), Path("vocab.txt").read_text()

@@ -158,20 +158,25 @@ def is_made_up(c):
 
 
 def load_tables(c):
-    """{task: TaskData} of the configured tasks, and of AX with MNLI."""
+    """{task: TaskData} of the configured tasks, of AX with MNLI, and with the WSC trick WSC's splits among WNLI's."""
     if is_made_up(c):
         write_made_up_glue(c.glue_dir)
     names = [*c.tasks, *["ax"] * ("mnli" in c.tasks)]
     tables = {name: load_task(name, c.glue_dir) for name in names}
-    if c.wsc_trick and c.do_finetune and "wnli" in tables:
+    if trains_on_wsc(c):
         for split in ("train", "validation"):
             tables["wnli"].splits[f"wsc_{split}"] = load_wsc(split, c.wsc_dir, load_spacy(find_spacy()))
     return tables
 
 
+def trains_on_wsc(c):
+    """Whether WNLI is learnt from WSC."""
+    return c.wsc_trick and c.do_finetune and "wnli" in c.tasks
+
+
 def print_tables(c, tables):
     """Tell how many rows there are, and what is lacking."""
-    if c.wsc_trick and c.do_finetune and "wnli" in tables:
+    if trains_on_wsc(c):
         spacy_model = find_spacy()
         print("WSC: the given candidate competes", f"with the noun chunks of spaCy's {spacy_model}" if spacy_model else
               "with a learnt threshold alone, because no English model of spaCy is installed")
@@ -581,8 +586,8 @@ def save_task_pictures(c, pretrained, tables, plan):
     """Write what the planned tasks look like to checkpoints/glue/<group>/: lengths.png, and layer_learning_rates.png."""
     folder = GLUE_FOLDER / c.group_name
     folder.mkdir(parents=True, exist_ok=True)
-    encoded = encode_samples({name: tables[name] for name in plan}, c, pretrained.hf_tokenizer)
-    if encoded:  # the WSC trick needs no table of WNLI
+    encoded = encode_samples({name: tables[name] for name in plan if not plan[name]["wsc_trick"]}, c, pretrained.hf_tokenizer)
+    if encoded:  # WSC's schemas are no table of GLUE
         save_picture(plot_lengths({TASKS[name].title: rows.lengths for name, rows in encoded.items()}), folder / "lengths.png")
     titles_by_lrs = {}
     for name, settings in plan.items():
@@ -714,18 +719,22 @@ if __name__ == "__main__" and processes.is_main:
 
 # %%
 def plot_group(c, tables):
-    """The scores of a group's runs by task, beside what was published for ELECTRA-Small unless the tables are made up."""
+    """The scores of a group's runs by task, beside those of always the same answer and, unless the tables are made up, of ELECTRA-Small."""
     published = {TASKS[name].title: value for name, value in PUBLISHED["ELECTRA-Small-OWT (Google, median)"].items()}
     return plot_scores({c.group_name: scores_by_task(read_scores(), c.group_name)}, {} if is_made_up(c) else published,
-                       {TASKS[name].title: value for name, value in scores_of_one_answer(tables).items()})
+                       {TASKS[name].title: value for name, value in scores_of_one_answer(tables, read_scores(), c.group_name).items()})
 
 
-def scores_of_one_answer(tables):
-    """{task: what the most frequent answer gets where it is always given, in percent of the task's first metric}."""
+def scores_of_one_answer(tables, rows, group):
+    """{task: what the most frequent answer gets where it is always given, in percent of the task's first metric}.
+
+    WNLI is left out where the group's runs were measured on WSC.
+    """
+    by_wsc = any("wsc_validation" in row["scores"] for row in runs_of(rows, group, "wnli"))
     scores = {}
     for name, data in tables.items():
         task = TASKS[name]
-        if task.devs and task.devs[0][0] in data.splits:
+        if task.devs and task.devs[0][0] in data.splits and not (name == "wnli" and by_wsc):
             labels = data.splits[task.devs[0][0]]["label"][:]
             answer = max(set(labels), key=labels.count)
             always = torch.full((len(labels),), answer)
@@ -750,7 +759,8 @@ def save_result_pictures(c, tables):
     save_picture(plot_group(c, tables), folder / "scores.png")
     if losses := losses_of_runs(c):  # their folders may have been deleted
         save_picture(plot_finetuning_losses(losses), folder / "losses.png")
-    (folder / "runs.html").write_text("<meta charset='utf-8'>" + sortable(table_of_runs(read_scores(), c.group_name)).data)
+    table = sortable(table_of_runs(read_scores(), c.group_name))
+    (folder / "runs.html").write_text("<meta charset='utf-8'>" + table.data, encoding="utf-8")
 
 
 # %%

@@ -2,6 +2,7 @@
 import html
 import math
 import re
+import unicodedata
 import warnings
 
 import matplotlib.pyplot as plt
@@ -14,8 +15,8 @@ from _utils.run_logging import read_metrics
 
 # One meaning, one colour, in every picture.
 BLUE, ORANGE, GREEN, GREY = "#4477aa", "#ee7733", "#228833", "#999999"
-# Of text in any language, as far as fonts for it are installed; what none of them has becomes a box.
-FONTS = ["monospace", *sorted({font.name for font in fontManager.ttflist if re.search("CJK|Noto|Unicode", font.name)})]
+# For letters that the first lacks, as far as such fonts are installed; what none of them has becomes a box.
+FONTS = ["monospace", *sorted({font.name for font in fontManager.ttflist if re.search("CJK|Noto|Arial Unicode", font.name)})]
 FAMILY_COLORS = "#332288", "#88ccee", "#aa3377", "#ddaa33"
 
 
@@ -28,7 +29,7 @@ def tokens_in_color(examples, columns=110):
     for example in examples:
         x = 0
         for token, color, below in example:
-            width = max(len(token), len(below)) + 1
+            width = max(_columns(token), _columns(below)) + 1
             if x + width > columns:
                 x, line = 0, line + 1
             cells.append((x + (width - 1) / 2, line, token, color, below))
@@ -38,10 +39,15 @@ def tokens_in_color(examples, columns=110):
     axis = figure.add_axes((0, 0, 1, 1), xlim=(-1, columns), ylim=(line - .4, -.5))
     axis.axis("off")
     for x, y, token, color, below in cells:
-        axis.text(x, y, token, family=FONTS, size=10, ha="center", va="center",
+        axis.text(x, y, token, family=FONTS, size=10, ha="center", va="center", parse_math=False,
                   bbox=dict(boxstyle="round,pad=.12", fc=color or "white", ec="none"))
-        axis.text(x, y + .45, below, family=FONTS, size=7, color="#555555", ha="center", va="center")
+        axis.text(x, y + .45, below, family=FONTS, size=7, color="#555555", ha="center", va="center", parse_math=False)
     return figure
+
+
+def _columns(text):
+    """How wide a text is in letters of the fixed width; those of East Asia take two."""
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
 def show_segments(input_ids, sentA_lenths, hf_tokenizer):
@@ -144,9 +150,11 @@ def plot_example_lengths(lengths, max_length):
 def plot_lengths(lengths_by_name):
     """A histogram for each {name: lengths in wordpieces}, over one axis."""
     longest = max(map(max, lengths_by_name.values()))
+    width = -(-longest // 40)  # of whole wordpieces, so that all bars are alike
+    edges = [.5 + width * i for i in range(-(-longest // width) + 1)]
     figure, axes = _grid(len(lengths_by_name))
     for axis, (name, lengths) in zip(axes, lengths_by_name.items()):
-        axis.hist(lengths, bins=min(longest, 40), range=(.5, longest + .5), color=BLUE)
+        axis.hist(lengths, bins=edges, color=BLUE)
         axis.set(title=name, yticks=[])
     figure.supxlabel("wordpieces of a sentence or pair", fontsize=9)
     return figure
@@ -224,7 +232,8 @@ const body=this.closest('table').tBodies[0], text=row=>row.cells[i].textContent.
 def sortable(table):
     """A DataFrame as IPython HTML whose rows are sorted by a click on the head of a column; a plain table where scripts do not run."""
     head = f'<th style="cursor:pointer" title="click to sort" onclick="{html.escape(_SORT)}">'
-    return HTML(table.to_html(index=False, border=0, float_format="{:.2f}".format, na_rep="").replace("<th>", head))
+    shown = table.to_html(index=False, border=0, na_rep="", float_format="{:.2f}".format, formatters={"lr": "{:g}".format})
+    return HTML(shown.replace("<th>", head))
 
 
 @torch.no_grad()
@@ -266,6 +275,6 @@ def save_picture(figure, path):
 def _smooth(rows, name, points=100):
     """Means of neighbouring rows, at most `points` of them: (steps, values)."""
     rows = [row for row in rows if row[name] is not None]
-    size = max(1, len(rows) // points)
+    size = max(1, -(-len(rows) // points))
     groups = [rows[i:i + size] for i in range(0, len(rows), size)]
     return [group[-1]["step"] for group in groups], [sum(row[name] for row in group) / len(group) for group in groups]

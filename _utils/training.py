@@ -336,6 +336,7 @@ class Milestones(Callback):
                 raise not_finite(self.learn, loss, step, self.log)
             self.log.log("held_out", step, {"loss": loss, **measured})
             tqdm.write(f"step {step:,}, held out: {describe(measured)}")
+            sys.stdout.flush()  # into a log file too
             self._warn(step)
         for percent in self.percents[step]:
             self.save_at(percent)

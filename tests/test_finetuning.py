@@ -448,4 +448,5 @@ def test_the_script_makes_a_valid_submission_from_a_checkpoint(repo, fresh_check
     folder = tmp_path / "checkpoints/glue" / group
     assert all((folder / picture).stat().st_size > 5000 for picture in
                ("scores.png", "losses.png", "lengths.png", "layer_learning_rates.png"))
-    assert [row.count("<td>") for row in (folder / "runs.html").read_text().split("<tr")[2:]] == [11, 11, 11]
+    table = (folder / "runs.html").read_text()
+    assert [row.count("<td>") for row in table.split("<tr")[2:]] == [11, 11, 11] and table.count("<td>0.001</td>") == 3  # the learning rate

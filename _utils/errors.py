@@ -4,6 +4,7 @@ import os
 import re
 import sys
 import time
+import traceback
 
 
 class PlainError(Exception):
@@ -46,12 +47,18 @@ def _sentence(error):
         return "stopped: the same command goes on with what is finished."
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"error: no space is left ({first_line(error)}): make room and give the same command again; what was saved is whole."
-    if re.search(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)", text) or "abruptly died" in text:
+    if re.search(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)|abruptly died", text) or _lost_a_process(error):
         return (f"error: a process that prepares data died ({first_line(error)}), most often because memory ran out: lower num_workers and "
                 "give the same command again, which goes on with what was saved.")
     if type(error).__name__ == "OutOfMemoryError":
         return f"error: the memory of the GPU is too small ({first_line(error)}): lower micro_batch in pretraining, or the bs of a task."
     return None
+
+
+def _lost_a_process(error):
+    """Whether the pipe to another process of ours ended, such as the one that keeps the queue of `datasets`."""
+    frames = traceback.extract_tb(error.__traceback__) if isinstance(error, EOFError | ConnectionError) else []
+    return any("multiprocess" in frame.filename for frame in frames)
 
 
 def print_plain_errors():
@@ -62,13 +69,13 @@ def print_plain_errors():
     if not is_first_process():
         sys.stdout = open(os.devnull, "w")
 
-    def hook(kind, error, traceback):
+    def hook(kind, error, its_traceback):
         sentence = explain(error)
         if not is_first_process():
             time.sleep(3)  # if the first one has ended too, the launcher ends this one now
             sentence = sentence and f"process {os.environ['RANK']}: {sentence}"
         if sentence is None:
-            sys.__excepthook__(kind, error, traceback)
+            sys.__excepthook__(kind, error, its_traceback)
         elif is_first_process() or not getattr(error, "is_common", False):
             # torch.distributed keeps what goes to sys.stderr here, and puts words before it.
             print(sentence, file=sys.__stderr__, flush=True)

@@ -1,8 +1,11 @@
 """What scripts say when they end with an error."""
 import errno
+import os
+import signal
 import subprocess
 import sys
 
+import multiprocess
 import pytest
 import torch
 
@@ -43,3 +46,16 @@ def test_of_several_processes_the_first_one_speaks_and_the_others_of_errors_of_t
     program = "from _utils.errors import *; print_plain_errors(); print('printed'); raise PlainError('a mistake')"
     done = subprocess.run([sys.executable, "-c", program], cwd=repo, env={"LOCAL_RANK": rank, "RANK": rank}, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (1, printed, told)
+
+
+def test_a_queue_whose_process_was_killed_is_told():
+    """As in `datasets`, where several processes read and one keeps their queue."""
+    with multiprocess.Manager() as manager:
+        queue = manager.Queue()
+        queue.put(1)
+        os.kill(manager._process.pid, signal.SIGKILL)
+        with pytest.raises((EOFError, ConnectionError)) as caught:
+            for _ in range(3):
+                queue.get(timeout=.05)
+    assert "a process that prepares data died" in explain(caught.value)
+    assert explain(EOFError()) is None and explain(BrokenPipeError("of a reader of our output")) is None

@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import nn
 from transformers import AutoModel, ElectraForPreTraining
 
@@ -37,17 +36,17 @@ from _utils.errors import PlainError, print_plain_errors
 from _utils.glue_batches import EncodedRows, finetuning_dataloaders
 from _utils.glue_data import describe, load_task, table_key
 from _utils.glue_metrics import glue_metrics
-from _utils.glue_results import report, scores_by_task, table_of_runs
+from _utils.glue_results import by_title, losses_of_runs, report, scores_by_task, scores_of_one_answer, table_of_runs
 from _utils.glue_runs import GLUE_FOLDER, append_score, best_runs, find_run, finished_run, mnli_run, read_scores, run_path, runs_of, score
 from _utils.glue_submission import complete_submission, format_predictions, rows_of, write_tsv
-from _utils.glue_tasks import FINETUNED_TASKS, LMTUNERS_SETTINGS, PUBLISHED, TASKS
+from _utils.glue_tasks import LMTUNERS_SETTINGS, PUBLISHED, TASKS
 from _utils.made_up_glue import write_made_up_glue
 from _utils.networks import first_position_only
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
 from _utils.pictures import plot_finetuning_losses, plot_layer_lrs, plot_lengths, plot_scores, save_picture, sortable
 from _utils.processes import Processes
 from _utils.recipes import RECIPES
-from _utils.run_logging import RunLog, read_metrics
+from _utils.run_logging import RunLog
 from _utils.training import FinetuningLearner, LossProgress, Schedule, choose_device, choose_precision, set_seed
 from _utils.vocabulary import tokenizer_from_json
 from _utils.wsc_trick import SchemaPredictor, SchemaRows, find_spacy, load_spacy, load_wsc, wnli_schemas
@@ -720,47 +719,18 @@ if __name__ == "__main__" and processes.is_main:
 # %%
 def plot_group(c, tables):
     """The scores of a group's runs by task, beside those of always the same answer and, unless the tables are made up, of ELECTRA-Small."""
-    published = {TASKS[name].title: value for name, value in PUBLISHED["ELECTRA-Small-OWT (Google, median)"].items()}
-    return plot_scores({c.group_name: scores_by_task(read_scores(), c.group_name)}, {} if is_made_up(c) else published,
-                       {TASKS[name].title: value for name, value in scores_of_one_answer(tables, read_scores(), c.group_name).items()})
-
-
-def scores_of_one_answer(tables, rows, group):
-    """{task: what the most frequent answer gets where it is always given, in percent of the task's first metric}.
-
-    WNLI is left out where the group's runs were measured on WSC.
-    """
-    by_wsc = any("wsc_validation" in row["scores"] for row in runs_of(rows, group, "wnli"))
-    scores = {}
-    for name, data in tables.items():
-        task = TASKS[name]
-        if task.devs and task.devs[0][0] in data.splits and not (name == "wnli" and by_wsc):
-            labels = data.splits[task.devs[0][0]]["label"][:]
-            answer = max(set(labels), key=labels.count)
-            always = torch.full((len(labels),), answer)
-            measured = glue_metrics(task, always if task.is_regression else F.one_hot(always, len(task.labels)), labels)
-            scores[name] = 100 * next(iter(measured.values()))
-    return scores
-
-
-def losses_of_runs(c):
-    """{title of a task: rows of metrics.jsonl of its training, for each run of the group}."""
-    rows = read_scores()
-    paths = {TASKS[name].title: [run_path(c.group_name, name, row["run"]).with_suffix("") / "metrics.jsonl"
-                                 for row in runs_of(rows, c.group_name, name)] for name in FINETUNED_TASKS}
-    return {title: [read_metrics(path, "train") for path in there] for title, of_task in paths.items()
-            if (there := [path for path in of_task if path.exists()])}
+    rows, published = read_scores(), {} if is_made_up(c) else by_title(PUBLISHED["ELECTRA-Small-OWT (Google, median)"])
+    return plot_scores({c.group_name: scores_by_task(rows, c.group_name)}, published, scores_of_one_answer(tables, rows, c.group_name))
 
 
 def save_result_pictures(c, tables):
     """Write to checkpoints/glue/<group>/ scores.png, losses.png, and runs.html, a table that a click on a column sorts."""
-    folder = GLUE_FOLDER / c.group_name
+    folder, rows = GLUE_FOLDER / c.group_name, read_scores()
     folder.mkdir(parents=True, exist_ok=True)
     save_picture(plot_group(c, tables), folder / "scores.png")
-    if losses := losses_of_runs(c):  # their folders may have been deleted
+    if losses := losses_of_runs(rows, c.group_name):  # their folders may have been deleted
         save_picture(plot_finetuning_losses(losses), folder / "losses.png")
-    table = sortable(table_of_runs(read_scores(), c.group_name))
-    (folder / "runs.html").write_text("<meta charset='utf-8'>" + table.data, encoding="utf-8")
+    (folder / "runs.html").write_text("<meta charset='utf-8'>" + sortable(table_of_runs(rows, c.group_name)).data, encoding="utf-8")
 
 
 # %%
@@ -776,7 +746,7 @@ if __name__ == "__main__" and processes.is_main:
 # tasks, or as with WNLI there was nothing to learn. The losses of all runs:
 
 # %% tags=["active-ipynb"]
-# plot_finetuning_losses(losses_of_runs(c));
+# plot_finetuning_losses(losses_of_runs(read_scores(), c.group_name));
 
 # %% [markdown]
 # All runs, with what they were trained with; a click on the head of a column sorts them, here and in `runs.html` beside the
@@ -791,7 +761,7 @@ if __name__ == "__main__" and processes.is_main:
 
 # %% tags=["active-ipynb"]
 # display(summarize(read_scores(), c.group_name).round(2))
-# published = pd.DataFrame(PUBLISHED).T.rename(columns={name: task.title for name, task in TASKS.items()})
+# published = pd.DataFrame({name: by_title(scores) for name, scores in PUBLISHED.items()}).T
 # display(published if is_made_up(c) else compare_with_published(read_scores(), c.group_name).round(2))
 
 # %% [markdown]

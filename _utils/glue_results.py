@@ -1,12 +1,15 @@
 """What finetuning runs have come to: `python -m _utils.glue_results [GROUP ...]` prints tables and comparisons of groups."""
 import sys
 
+import numpy as np
 import pandas
 
 from _utils.errors import PlainError, print_plain_errors
-from _utils.glue_runs import GLUE_FOLDER, SCORES, read_scores, runs_of, score
+from _utils.glue_metrics import glue_metrics
+from _utils.glue_runs import GLUE_FOLDER, SCORES, read_scores, run_path, runs_of, score
 from _utils.glue_tasks import AVERAGED_TASKS, FINETUNED_TASKS, PUBLISHED, PUBLISHED_SEEDS, TASKS
 from _utils.pictures import plot_scores, save_picture
+from _utils.run_logging import read_metrics
 
 COMPARISON = GLUE_FOLDER / "comparison.png"
 
@@ -53,7 +56,39 @@ def table_of_runs(rows, group):
 
 def scores_by_task(rows, group):
     """{title of a task: [score of each run, in percent]} of a group."""
-    return {TASKS[task].title: [score(row) for row in runs] for task in FINETUNED_TASKS if (runs := runs_of(rows, group, task))}
+    return by_title({task: [score(row) for row in runs] for task in FINETUNED_TASKS if (runs := runs_of(rows, group, task))})
+
+
+def by_title(scores):
+    """{title: value} of {task: value}."""
+    return {TASKS[task].title: value for task, value in scores.items()}
+
+
+def scores_of_one_answer(tables, rows, group):
+    """{title of a task: what the most frequent answer gets where it is always given, in percent of the task's first metric}.
+
+    tables: {task: TaskData}. WNLI is left out where the group's runs were measured on WSC.
+    """
+    by_wsc = any("wsc_validation" in row["scores"] for row in runs_of(rows, group, "wnli"))
+    scores = {}
+    for name, data in tables.items():
+        task = TASKS[name]
+        if task.devs and task.devs[0][0] in data.splits and not (name == "wnli" and by_wsc):
+            labels = data.splits[task.devs[0][0]]["label"][:]
+            always = np.full(len(labels), max(set(labels), key=labels.count))
+            measured = glue_metrics(task, always if task.is_regression else np.eye(len(task.labels))[always], labels)
+            scores[name] = 100 * next(iter(measured.values()))
+    return by_title(scores)
+
+
+def losses_of_runs(rows, group):
+    """{title of a task: [rows of metrics.jsonl of its training, of each run of the group]}; of runs whose folder is there."""
+    losses = {}
+    for task in FINETUNED_TASKS:
+        folders = [run_path(group, task, row["run"]).with_suffix("") for row in runs_of(rows, group, task)]
+        if found := [read_metrics(path, "train") for folder in folders if (path := folder / "metrics.jsonl").exists()]:
+            losses[task] = found
+    return by_title(losses)
 
 
 def compare_with_published(rows, group):

@@ -1,6 +1,7 @@
 """The table of runs and its summaries."""
 import json
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from _utils.glue_results import (
     compare_with_published,
     main,
     report,
+    scores_of_one_answer,
     summarize,
     table_of_runs,
 )
@@ -90,6 +92,15 @@ def test_the_table_of_runs_has_every_measure_and_what_the_run_was_trained_with()
     mnli = table.iloc[1]
     assert mnli["measured by"] == "matched accuracy" and mnli["also"] == "mismatched accuracy 70.00"
     assert (mnli["run"], mnli["lr"], mnli["bs"], mnli["epochs"], mnli["seconds"]) == (1, 3e-4, 32, 3, 60.)
+
+
+def test_what_one_answer_for_all_rows_gets():
+    labels = {"rte": [1, 0, 1, 1, 0], "cola": [1, 1, 0], "stsb": [1.5, 4., 4.], "wnli": [0, 1, 1]}
+    tables = {task: SimpleNamespace(splits={"validation": {"label": values}}) for task, values in labels.items()}
+    tables["qnli"] = SimpleNamespace(splits={})
+    assert scores_of_one_answer(tables, [], "g") == {"RTE": 60., "CoLA": 0., "STS-B": 0., "WNLI": pytest.approx(200 / 3)}
+    by_wsc = [row("wnli", 0, 0.) | {"scores": {"wsc_validation": {"accuracy": .635}}}]
+    assert "WNLI" not in scores_of_one_answer(tables, by_wsc, "g") and "WNLI" in scores_of_one_answer(tables, by_wsc, "other")
 
 
 def test_mnlis_second_dev_set_has_its_line():

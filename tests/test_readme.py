@@ -139,3 +139,10 @@ def test_the_first_result_is_that_of_its_raw_scores(repo):
     for system, group in {"ELECTRA": "electra", "masked language model": "mlm"}.items():
         *_, last = read_metrics(results / f"{group}_metrics.jsonl", "held_out")
         assert f"loss {last['gen_loss']:.2f}" in rows[system][0], system
+
+
+def test_the_steps_of_equal_compute_are_those_of_the_readmes_lines(repo, capsys):
+    readme = (repo / "README.md").read_text()
+    [lines] = [block for block in re.findall(r"```python\n(.*?)```", readme, re.S) if "steps_of_equal_compute" in block]
+    exec(lines, {})
+    assert f"objective=mlm electra_mask_style=False steps={capsys.readouterr().out.strip()} " in readme

@@ -69,7 +69,7 @@ def test_several_sources_are_mixed(workplace):
 
 def test_the_readmes_lines_export_and_load_a_checkpoint(workplace, repo):
     learn = run("base_run_name=quickstart", "seed=11081", "steps=1")
-    readme = (repo / "README.md").read_text()
+    readme = re.search(r"### To transformers.*?\n## ", (repo / "README.md").read_text(), re.S)[0]
     [command] = re.findall(r"```bash\npython -m _utils.export_hf (.*)\n```", readme)
     export_hf(command.split())
     [lines] = re.findall(r"```python\n(.*?)```", readme, re.S)

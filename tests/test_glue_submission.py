@@ -117,7 +117,8 @@ def test_the_command_checks_against_the_rows_of_a_folder(glue, tmp_path, capsys)
         rows = 146 if name == "WNLI.tsv" else 200
         write_tsv(tmp_path / "group" / name, range(rows), format_predictions(task, [task.majority] * rows))
     main([str(tmp_path / "group"), str(glue)])
-    assert "group.zip is valid for these tables, which are not the server's" in capsys.readouterr().out and (tmp_path / "group.zip").exists()
+    assert "group.zip is valid for these tables, which are not the server's" in capsys.readouterr().out
+    assert (tmp_path / "group.zip").exists()
     with pytest.raises(PlainError, match="AX.tsv has 201 lines instead of 1,105"):
         main([str(tmp_path / "group")])
     with pytest.raises(PlainError, match="give one zip or folder"):

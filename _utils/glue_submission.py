@@ -17,6 +17,7 @@ from _utils.glue_tasks import TASKS
 SUBMISSION = {test.tsv: (task, test) for task in TASKS.values() for test in task.tests}  # name of a file -> whose it is
 OFFICIAL_ROWS = {name: test.rows for name, (_, test) in SUBMISSION.items()}
 NO_MODEL = "no model"  # what made a file that is filled with the most frequent label
+_FOR_OTHER_TABLES = "for these tables, which are not the server's"
 _HEADER = "index\tprediction"
 
 
@@ -158,7 +159,7 @@ def complete_submission(folder, made_by, majority_for_missing=False, rows=None):
         return
     by_no_model = sum(words.startswith(NO_MODEL) for words in made_by.values())
     try:
-        print(f"{make_zip(folder, rows)} is complete and valid", *["for these tables, which are not the server's"] * bool(rows),
+        print(f"{make_zip(folder, rows)} is complete and valid", *[_FOR_OTHER_TABLES] * bool(rows),
               *[f"({by_no_model} of its files were made by no model)"] * bool(by_no_model))
     except PlainError as error:  # the scores are worth showing all the same
         print(f"No zip is made: {error}")
@@ -195,7 +196,7 @@ def main(arguments):
     for name, count in check_submission(path, rows).items():
         print(f"{name:12} {count:7,} lines")
     is_official = rows in (None, OFFICIAL_ROWS)
-    print(f"{path} is", "a valid submission" if is_official else "valid for these tables, which are not the server's")
+    print(f"{path} is", "a valid submission" if is_official else f"valid {_FOR_OTHER_TABLES}")
 
 
 if __name__ == "__main__":

@@ -148,7 +148,7 @@ def plot_example_lengths(lengths, max_length):
 
 
 def plot_lengths(lengths_by_name):
-    """A histogram for each {name: lengths in wordpieces}, over one axis."""
+    """A histogram for each {name: lengths in wordpieces}, all to one scale."""
     longest = max(map(max, lengths_by_name.values()))
     width = -(-longest // 40)  # of whole wordpieces, so that all bars are alike
     edges = [.5 + width * i for i in range(-(-longest // width) + 1)]
@@ -188,8 +188,8 @@ def plot_layer_lrs(lrs_by_name):
     figure, axis = plt.subplots(figsize=(7, 2.8), layout="constrained")
     for name, lrs in lrs_by_name.items():
         axis.plot(lrs, "o", ms=5, label=name)
-    axis.set_xticks(range(len(lrs)), ["words", *range(1, len(lrs) - 1), "head"])
-    axis.set(xlabel="layer", ylabel="learning rate", ylim=(0, None))
+    axis.set_xticks(range(len(lrs)), ["emb.", *range(1, len(lrs) - 1), "head"])
+    axis.set(xlabel="layer, above the embeddings and below the head", ylabel="learning rate", ylim=(0, None))
     axis.ticklabel_format(axis="y", scilimits=(0, 0))
     axis.legend(frameon=False)
     return figure

@@ -45,7 +45,7 @@ from _utils.pictures import save_pretraining_pictures
 from _utils.pretraining_data import prepare_examples, split_documents, split_held_out, text_key
 from _utils.processes import Processes
 from _utils.recipes import RECIPES
-from _utils.resume import SavedState, StopSignals, check_same_data, check_same_run, find_state
+from _utils.resume import SavedState, StopSignals, check_same_data, check_same_run, find_state, inherited
 from _utils.run_logging import NoLog, RunLog, only_one, set_aside
 from _utils.text_sources import check_sources, load_documents
 from _utils.training import (Milestones, PretrainingLearner, Progress, Schedule, choose_device, choose_micro_batch, choose_precision,
@@ -122,10 +122,11 @@ c = MyConfig({
     # A tokenizer on the hub, a vocab.txt, a tokenizer's folder, a checkpoint that has one, or a number: train that many words.
     "vocab": "google/electra-small-discriminator",
 
-    # 'bf16', 'fp16' (with loss scaling) or 'fp32'; None: bf16 on a GPU, fp32 on the CPU.
+    # 'bf16', 'fp16' (with loss scaling) or 'fp32'. None: fp32 on the CPU, bf16 on a GPU, fp16 on one that only emulates bf16 (compute
+    # capability below 8: T4, V100, RTX 20xx).
     "precision": None,
-    # Examples that go through the networks at once; loss and gradients stay those of the full batch. None: on a GPU all, on a CPU
-    # those of 1,024 tokens, which its caches can hold. Lower it where memory is short.
+    # Examples per forward and backward pass; gradients accumulate to those of the full batch. A divisor of the batch size.
+    # None: what fits into the GPU's free memory, up to 32,768 tokens; on the CPU what fits into its caches.
     "micro_batch": None,
     # True: the networks through torch.compile, which takes a minute or two at the start.
     "compile": False,
@@ -735,9 +736,7 @@ def pretrain(c):
     checkpoints/pretrain/<run>/ the configuration, metrics.jsonl, the curves, what the logger writes, and the state to go on from.
     """
     processes, run_folder = Processes(c.device), Path("checkpoints/pretrain", f"{c.base_run_name}_{c.seed}")
-    device = processes.device(choose_device(c.device))
-    micro_batch = processes.share(choose_micro_batch(c.micro_batch, device, c.bs, c.max_length), c.bs)
-    c = c.copy_with({"device": str(device), "micro_batch": micro_batch, "precision": choose_precision(c.precision, device)})
+    c = c.copy_with({"device": str(processes.device(choose_device(c.device)))})
     pair = check_start(c, run_folder)
     with processes.main_first():
         hf_tokenizer, dls = load_data(c)
@@ -760,14 +759,30 @@ def check_start(c, run_folder):
 
 
 def state_of_run(c, run_folder):
-    """The state to go on from, or None where the run begins. PlainError for a run of another configuration, or complete without a state."""
+    """(c, state): the checkpoint to resume from, None for a new run, and the configuration with what that run chose for it.
+
+    Raises PlainError for a run of another configuration, or a complete one whose checkpoint was deleted.
+    """
     state = find_state(run_folder) if c.resume else None
     if state:
+        c = c.copy_with(inherited(c, state["config"]))
         check_same_run(state, c.as_data(), run_folder)
     elif c.resume and (last := checkpoint_path(run_folder.name, 100., run_folder.parent)).exists():
-        raise PlainError(f"the run {run_folder.name} is complete, {str(last)!r} is there, and its state was deleted: say resume=False to "
-                         "train it anew and keep it aside, or give another base_run_name.")
-    return state
+        raise PlainError(f"the run {run_folder.name} is complete ({str(last)!r} exists), but its resume.pth was deleted: set resume=False "
+                         "to train it again and archive the earlier run, or give another base_run_name.")
+    return c, state
+
+
+def settle(c, pair, hf_tokenizer, processes):
+    """The configuration with what depends on the hardware filled in: precision, and examples per micro-batch."""
+    device = torch.device(c.device)
+    c = c.copy_with({"precision": choose_precision(c.precision, device)})
+    if c.micro_batch is None:
+        with torch.device("meta"):
+            networks = [network for network in pair or fresh_pair(c, hf_tokenizer) if network]
+        fitting = choose_micro_batch(device, c.bs, c.max_length, c.precision, networks, c.mask_prob)
+        c = c.copy_with({"micro_batch": processes.smallest(fitting)})
+    return c.copy_with({"micro_batch": processes.share(c.micro_batch, c.bs)})
 
 
 def build_learner(c, hf_tokenizer, dls, pair, processes):
@@ -793,7 +808,8 @@ def train(c, hf_tokenizer, dls, pair, processes):
     """Train on the data, from fresh weights or a `pair`, from the start or where the run was stopped; a learner."""
     run_name, folder = f"{c.base_run_name}_{c.seed}", Path("checkpoints/pretrain")
     made_of = {"vocabulary": hf_tokenizer.backend_tokenizer.to_str(), "text": text_key(dls.train_ds.hf_dset)}
-    state = state_of_run(c, folder / run_name)  # again: another process may have trained it meanwhile
+    c, state = state_of_run(c, folder / run_name)  # again: another process may have trained it meanwhile
+    c = settle(c, pair, hf_tokenizer, processes)
     processes.check_alike(state["step"] if state else -1, f"the processes do not all find the same state in {str(folder / run_name)!r}: "
                           "start them in a folder that all machines share.")
     if state:
@@ -802,7 +818,7 @@ def train(c, hf_tokenizer, dls, pair, processes):
     learn = build_learner(c, hf_tokenizer, dls.to(torch.device(c.device)), pair, processes)
     print(f"{len(dls.train_ds):,} examples for training ({c.steps * c.bs / len(dls.train_ds):.3g} epochs), "
           f"{len(dls.valid_ds) if len(dls.loaders) > 1 else 0:,} held out; "
-          f"{count_parameters(learn.model):,} parameters; {c.device}, {c.precision}")
+          f"{count_parameters(learn.model):,} parameters; {c.device}, {c.precision}, micro-batches of {c.micro_batch} examples")
     log, uploads = open_log(run_name, folder, c, state) if processes.is_main else NoLog(), Uploads(c.upload_to)
 
     def save(percent):

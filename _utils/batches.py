@@ -1,5 +1,6 @@
 """Batches for pretraining: hugdatafast's HF_Datasets with a loader that fetches whole batches from Arrow at once."""
 import itertools
+import signal
 
 import numpy as np
 import torch
@@ -44,6 +45,14 @@ class ArrowBatchDL(TfmdDL):
 
     def to(self, device):
         """Nothing: batches stay where they are."""
+
+    def wif(self):
+        """In a worker, when it starts: leave Ctrl-C and SIGTERM, which job systems send to all processes, to the training process.
+
+        It finishes its step, saves, and ends its workers itself.
+        """
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
 
     def get_idxs(self):
         return EndlessPermutations(len(self.dataset), self.n, self.seed, self.start) if self.shuffle else range(self.n)

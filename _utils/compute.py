@@ -1,4 +1,4 @@
-"""How much a recipe computes: floating point operations of its matrix products, forward and backward, per token (FACTS 14)."""
+"""What training costs: floating point operations of the matrix products (FACTS 14), and memory on a GPU."""
 
 
 def flops_per_token(recipe, vocab_size, length=None, mask_prob=None):
@@ -29,3 +29,24 @@ def _of_encoder(network, length):
 
 def _of_discriminators_head(network):
     return network.hidden * (network.hidden + 1) if network.family == "electra" else 2 * network.hidden
+
+# Bytes for each parameter: the weight, its gradient and Adam's two moments in fp32, and a copy in half precision.
+BYTES_PER_PARAMETER = 4 * 4 + 2
+
+
+def activation_bytes_per_token(configs, mask_prob, precision):
+    """Bytes of tensors that one token keeps for the backward pass on a GPU.
+
+    configs: transformers configurations of the networks, the generator first, whose logits at the masked positions count too.
+    Fitted to what a forward pass keeps (tests/test_memory.py); fused attention keeps nothing that grows with the square of the length.
+    """
+    full, half = (52, 8), (38, 4)  # bytes per unit of the hidden and of the feed-forward layer
+    of_hidden, of_intermediate = full if precision == "fp32" else half
+    layers = sum(config.num_hidden_layers * (of_hidden * config.hidden_size + of_intermediate * intermediate_size(config))
+                 for config in configs)
+    return layers + 16 * mask_prob * configs[0].vocab_size
+
+
+def intermediate_size(config):
+    """Width of the feed-forward layer, which some families call otherwise."""
+    return getattr(config, "intermediate_size", None) or getattr(config, "hidden_dim", None) or 4 * config.hidden_size

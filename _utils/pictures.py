@@ -12,6 +12,7 @@ from matplotlib.colors import to_hex
 from matplotlib.font_manager import fontManager
 
 from _utils.run_logging import read_metrics
+from _utils.training import fork_rng
 
 # One meaning, one colour, in every picture.
 BLUE, ORANGE, GREEN, GREY = "#4477aa", "#ee7733", "#228833", "#999999"
@@ -246,7 +247,7 @@ def sentences_in_color(learn, hf_tokenizer, n=4):
         return None
     input_ids, sentA_lenths = (tensor[:n] for tensor in learn.on_device(next(iter(learn.dls.loaders[-1]))))
     learn.model.eval()
-    with torch.random.fork_rng():
+    with fork_rng(learn.device):
         torch.manual_seed(learn.seed)
         masked_inputs, labels, is_mlm_applied = learn.masked_lm.mask_tokens(input_ids)
         pred = learn.model(masked_inputs, sentA_lenths, is_mlm_applied, labels)

@@ -19,7 +19,7 @@ class PretrainingMetrics:
 
     @torch.no_grad()
     def update(self, pred, labels, parts, totals):
-        """Add a batch or a part of one.
+        """Add a batch or a part of one, unless its losses are not finite: loss scaling skips such a step.
 
         pred: the output of ELECTRAModel or MaskedLMModel.   labels: of masked tokens, (B, L).   parts: the losses, as shares of the
         means over the whole batch.   totals: masked positions and tokens of the whole batch.
@@ -27,15 +27,18 @@ class PretrainingMetrics:
         slot_labels, slot_weights = pred.slots(labels)
         correct = (pred.mlm_gen_logits.argmax(-1) == slot_labels) * slot_weights
         counts = [slot_weights.sum(), parts[0] * totals[0], correct.sum(), pred.is_mlm_applied.sum() - slot_weights.sum()]
+        is_finite = torch.stack(parts).isfinite().all()
         if len(parts) > 1:
-            counts += self._judge(pred, parts[1] * totals[1])
-        self.sums[:len(counts)] += torch.stack([count.double() for count in counts])
+            counts += self._judge(pred, parts[1] * totals[1], is_finite)
+        counts = torch.stack([count.double() for count in counts])
+        self.sums[:len(counts)] += torch.where(is_finite, counts, 0.)
 
-    def _judge(self, pred, disc_loss):
-        """What the discriminator's confusion adds to the sums; its logits go into the histogram."""
+    def _judge(self, pred, disc_loss, is_finite):
+        """What the discriminator's confusion adds to the sums; its logits go into the histogram where `is_finite`."""
         tokens, replaced, flagged = pred.attention_mask.bool(), pred.is_replaced.bool(), pred.disc_logits > 0
         bins = ((pred.disc_logits.float() / _LOGIT_RANGE + 1) / 2 * _BINS).long().clamp(0, _BINS - 1)
-        self.histogram.view(-1).scatter_add_(0, (bins + _BINS * replaced).flatten(), tokens.double().flatten())
+        counted = (tokens & is_finite).double()
+        self.histogram.view(-1).scatter_add_(0, (bins + _BINS * replaced).flatten(), counted.flatten())
         return [tokens.sum(), disc_loss, (flagged & replaced & tokens).sum(), (flagged & ~replaced & tokens).sum(),
                 (~flagged & replaced & tokens).sum()]
 

@@ -1,6 +1,7 @@
 """One process, or several that train together: `accelerate launch pretrain.py`, or torchrun."""
 import contextlib
 import os
+from collections import deque
 from datetime import timedelta
 
 import torch
@@ -23,7 +24,7 @@ class Processes:
             # As long as the first process may need to prepare data.
             self.state = PartialState(cpu=device == "cpu", timeout=timedelta(days=7))
         self.index, self.n = (self.state.process_index, self.state.num_processes) if self.state else (0, 1)
-        self.is_main, self.asked_to_stop, self._stops = self.index == 0, False, None
+        self.is_main, self.asked_to_stop, self._stops = self.index == 0, False, deque()
 
     def device(self, chosen):
         """The torch.device of this process, where `chosen` is that of a single one."""
@@ -40,6 +41,14 @@ class Processes:
                              "start fewer.")
         return min(size, n_rows // self.n)
 
+    def smallest(self, number):
+        """The smallest of the numbers that the processes have."""
+        if self.n == 1:
+            return number
+        least = torch.tensor(number, device=self.state.device)
+        torch.distributed.all_reduce(least, torch.distributed.ReduceOp.MIN)
+        return int(least)
+
     def add_up(self, tensors):
         """Put the sum over all processes into each tensor, in one message; all of one type."""
         if self.n > 1:
@@ -50,17 +59,28 @@ class Processes:
     def add_up_gradients(self, gradients):
         """The same, and with it how many processes are `asked_to_stop`."""
         if self.n > 1:
-            self._stops = gradients[0].new_full((), float(self.asked_to_stop))
-            self.add_up([*gradients, self._stops])
+            stops = gradients[0].new_full((), float(self.asked_to_stop))
+            self.add_up([*gradients, stops])
+            self._stops.append(_sent_to_host(stops))
 
-    def stop_asked(self, asked, may_wait):
-        """Whether the run is asked to stop: of several processes any of them, as of the last gradients, so that all agree.
+    def stop_asked(self, asked):
+        """Whether the run is asked to stop: of several processes any of them, and all find the same at the same step.
 
-        may_wait: a GPU is only looked at where this is True.
+        On GPUs that is known from the gradients of the step before: its work is done or nearly so, and the step that was launched last
+        keeps the GPU busy meanwhile.
         """
         if self.n == 1:
             return asked
-        return self._stops is not None and (may_wait or self._stops.device.type == "cpu") and bool(self._stops > 0)
+        if len(self._stops) <= self.stop_lag:
+            return False
+        stops, wait = self._stops.popleft()
+        wait()
+        return bool(stops > 0)
+
+    @property
+    def stop_lag(self):
+        """Steps between a request to stop and its reading."""
+        return 1 if self.state and self.state.device.type == "cuda" else 0
 
     def check_alike(self, number, says):
         """PlainError with these words if the processes do not all have the same number."""
@@ -78,6 +98,16 @@ class Processes:
         """Leave the group in good order."""
         if self.state:
             self.state.destroy_process_group()
+
+
+def _sent_to_host(number):
+    """(a copy of a tensor () in the host's memory, a function that waits until it has arrived)."""
+    if number.device.type == "cpu":
+        return number, lambda: None
+    copy = torch.empty((), dtype=number.dtype, pin_memory=True).copy_(number, non_blocking=True)
+    arrived = torch.cuda.Event()
+    arrived.record()
+    return copy, arrived.synchronize
 
 
 def _check_device(device):

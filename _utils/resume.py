@@ -6,12 +6,10 @@ import threading
 import time
 from pathlib import Path
 
-import torch
 from fastai.callback.core import Callback
 
 from _utils.checkpoints import load_checkpoint, milestone_steps, save_checkpoint
 from _utils.errors import PlainError
-from _utils.training import not_finite
 
 # Keys that may differ when a run goes on. micro_batch and compile change which random numbers are drawn, the others nothing.
 MAY_DIFFER = ("device", "num_workers", "logger", "upload_to", "micro_batch", "compile", "resume", "save_minutes")
@@ -58,6 +56,17 @@ def check_same_run(state, config, folder):
                          "resume=False, which begins anew and keeps the earlier run aside.")
 
 
+def inherited(config, kept):
+    """{key: value} that a resumed run takes from the configuration it was started with, where the user leaves it open.
+
+    precision: it changes the results.   micro_batch: it changes the random numbers drawn, but suits one kind of device only.
+    """
+    keys = ["precision"]
+    if config["device"].partition(":")[0] == kept["device"].partition(":")[0]:
+        keys.append("micro_batch")
+    return {key: kept[key] for key in keys if config[key] is None}
+
+
 def check_same_data(state, made_of, folder):
     """PlainError if vocabulary or text are not those of the state. made_of: {'vocabulary': ..., 'text': ...} of what identifies them."""
     differ = [name for name, value in made_of.items() if state["made_of"][name] != value]
@@ -87,10 +96,9 @@ class StopSignals:
         return self
 
     def _ask(self, number, frame):
-        if os.getpid() != self.pid:  # of a data worker, which inherits this and is ended by its parent
-            if number == signal.SIGTERM:
-                os._exit(1)
-        elif self.asked is None:
+        if os.getpid() != self.pid:
+            return  # a data worker that has just been forked
+        if self.asked is None:
             self.asked = time.monotonic()
             with contextlib.suppress(OSError):  # who read the output may have been stopped too
                 print("\nStopping after this step; once more ends it at once.", flush=True)
@@ -139,8 +147,8 @@ class SavedState(Callback):
     def after_batch(self):
         step = self.learn.train_iter
         is_row = self.learn.progress.since == 0
-        is_due = time.monotonic() - self.saved >= self.seconds and is_row
-        asked = self.learn.processes.stop_asked(self.signals.asked is not None, is_row)
+        is_due = time.monotonic() - self.saved >= self.seconds and (self.seconds > 0 or is_row)
+        asked = self.learn.processes.stop_asked(self.signals.asked is not None)
         if self.is_main and (is_due or step in self.milestones or asked):
             self.save()
             self.saved = time.monotonic()
@@ -151,8 +159,7 @@ class SavedState(Callback):
     def save(self):
         """Write the state as it is between two steps. PlainError where nothing could go on from it; what was saved before then stays."""
         learn = self.learn
-        if hasattr(learn, "loss_grad") and not torch.isfinite(learn.loss_grad):
-            raise not_finite(learn, float(learn.loss_grad), learn.train_iter, self.log)
+        learn.progress.check_finite()
         save_state(self.folder, {
             **self.identity, "step": learn.train_iter, "model": learn.model.state_dict(), "optimizer": learn.opt.opt.state_dict(),
             "scaler": learn.scaler.state_dict(), "progress": learn.progress.pending(), "log_place": self.log.place()})

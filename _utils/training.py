@@ -16,7 +16,9 @@ from sklearn.metrics import roc_auc_score
 from tqdm import tqdm
 
 from _utils.checkpoints import milestone_steps, save_checkpoint
+from _utils.compute import BYTES_PER_PARAMETER, activation_bytes_per_token
 from _utils.errors import PlainError, is_first_process
+from _utils.networks import count_parameters
 from _utils.optim import clip_by_global_norm
 from _utils.pretraining_metrics import PretrainingMetrics, warning_of_collapse
 from _utils.run_logging import read_metrics
@@ -35,18 +37,42 @@ def choose_device(device=None):
 
 
 def choose_precision(precision, device):
-    """'bf16', 'fp16' or 'fp32'; by default bf16 on a GPU and fp32 on the CPU."""
-    return precision or ("bf16" if device.type == "cuda" else "fp32")
+    """'bf16', 'fp16' or 'fp32'; by default fp32 on the CPU and bf16 on a GPU.
 
-
-def choose_micro_batch(micro_batch, device, bs, max_length):
-    """Examples that go through the networks at once: as given, else all on a GPU, and on a CPU those of 1,024 tokens.
-
-    So few tokens' activations stay in a CPU's caches, which makes a step faster (README, Speed), and they need little memory.
+    GPUs below compute capability 8 (T4, V100, RTX 20xx) only emulate bf16, slowly: their default is fp16.
     """
-    if micro_batch or device.type != "cpu":
-        return micro_batch or bs
-    return min(bs, max(1, 1024 // max_length))
+    if device.type == "cpu":
+        if precision == "bf16" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+            print("warning: this CPU has no bf16 arithmetic, so precision=bf16 is many times slower than fp32 here.", file=sys.stderr)
+        return precision or "fp32"
+    if precision:
+        return precision
+    return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp16"
+
+
+def choose_micro_batch(device, bs, max_length, precision, networks, mask_prob):
+    """Examples per forward and backward pass: the largest divisor of the batch size whose tokens fit, at least 1.
+
+    networks: generator first; on any device, their shapes count.   Raises PlainError on a GPU that cannot even hold the networks.
+    """
+    tokens = _tokens_in_cache(precision, networks) if device.type == "cpu" else _tokens_on_gpu(device, precision, networks, mask_prob)
+    return max(n for n in range(1, bs + 1) if bs % n == 0 and (n == 1 or n * max_length <= tokens))
+
+
+def _tokens_in_cache(precision, networks):
+    """Tokens whose hidden states, of the widest network, take a megabyte: CPUs are fastest around that size (README, Speed)."""
+    width = max(network.config.hidden_size for network in networks)
+    return 2 ** 20 // (width * (4 if precision == "fp32" else 2))
+
+
+def _tokens_on_gpu(device, precision, networks, mask_prob):
+    """Tokens whose activations fit into four fifths of a GPU's free memory, at most 32,768: more do not make it faster."""
+    of_weights = BYTES_PER_PARAMETER * sum(count_parameters(network) for network in networks)
+    free = torch.cuda.mem_get_info(device)[0]
+    if free < of_weights:
+        raise PlainError(f"{device} has {free / 1e9:.1f} GB of free memory, and the weights, gradients and optimizer state of these networks "
+                         f"need {of_weights / 1e9:.1f} GB: choose a smaller size, or free the GPU.")
+    return min(32_768, .8 * (free - of_weights) / activation_bytes_per_token([network.config for network in networks], mask_prob, precision))
 
 
 def compile_networks(model, device):
@@ -69,6 +95,11 @@ def seed_step(seed, step, part=0):
     What is drawn then depends on nothing that came before, so a run that goes on elsewhere goes on alike.
     """
     torch.manual_seed(int(np.random.SeedSequence((seed, step, part)).generate_state(1)[0]))
+
+
+def fork_rng(device):
+    """Context in which random numbers are drawn without disturbing those outside, on the CPU and on this device alone."""
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 
 class ClippingLearner(Learner):
@@ -95,7 +126,7 @@ class ClippingLearner(Learner):
 
     def _step(self):
         self.scaler.unscale_(self.opt.opt)
-        clip_by_global_norm(self.model.parameters(), 1.)
+        self.gradient_norm = clip_by_global_norm(self.model.parameters(), 1.)
         self.scaler.step(self.opt.opt)
         self.scaler.update()
 
@@ -154,18 +185,26 @@ class PretrainingLearner(ClippingLearner):
         self.processes.add_up_gradients([p.grad for p in self.model.parameters() if p.grad is not None])
         super()._step()
 
+    def micro_batches(self, *tensors):
+        """Tensors (B, ...) in parts of micro_batch rows: an iterator over tuples of them."""
+        return zip(*(tensor.split(self.micro_batch) for tensor in tensors))
+
+    def forward(self, x, labels, totals):
+        """(prediction, losses) of one part in the learner's precision; totals: of the whole batch, as `ELECTRALoss.parts` takes them."""
+        with self.autocast():
+            pred = self.model(*x)
+            return pred, self.loss_func.parts(pred, labels, totals)
+
     def _do_one_batch(self):
         """Loss and gradients of one batch, part by part, and the update."""
         full_x, full_y = self.xb, self.yb
         self.totals = self.model.totals(*full_x)
-        parts = zip(*(tensor.split(self.micro_batch) for tensor in (*full_x, *full_y)))
-        mine = itertools.islice(enumerate(parts, start=1), self.processes.index, None, self.processes.n)
+        mine = itertools.islice(enumerate(self.micro_batches(*full_x, *full_y), start=1), self.processes.index, None, self.processes.n)
         for number, (*xb, labels) in mine:
             seed_step(self.seed, self.train_iter, number)
+            self.pred = self.parts = None  # the logits of the part before would stay in memory during this forward pass
             self.xb, self.yb = tuple(xb), (labels,)
-            with self.autocast():
-                self.pred = self.model(*xb)
-                self.parts = self.loss_func.parts(self.pred, labels, self.totals)
+            self.pred, self.parts = self.forward(xb, labels, self.totals)
             self.loss_grad = self.loss_func.weigh(self.parts)
             self("after_loss")
             if self.training:
@@ -177,36 +216,39 @@ class PretrainingLearner(ClippingLearner):
 
     @torch.no_grad()
     def measure_held_out(self, max_batches=None, split=1):
-        """Measures of the held-out examples, or of their first `max_batches` batches, dropout off; {} if there are none.
+        """Metrics of the held-out examples, or of their first `max_batches` batches, dropout off; {} if there are none.
 
-        Masks and samples are drawn from the learner's seed, the same every time, without disturbing the training's random numbers.
-        split: of the loaders, 1 for held-out examples, 2 for a test set.
+        Masks and samples are drawn from the learner's seed, the same every time, without disturbing the random numbers of training.
+        A batch goes through the networks in parts of micro_batch examples, as in training.
+        split: index of the loader, 1 for held-out examples, 2 for a test set.
         """
         if len(self.dls.loaders) <= split:
             return {}
-        metrics, logits, replaced = PretrainingMetrics(self.device), [], []
+        metrics, judged = PretrainingMetrics(self.device), []
         self.model.eval()
-        with torch.random.fork_rng(devices=[self.device] if self.device.type == "cuda" else []):
+        with fork_rng(self.device):
             torch.manual_seed(self.seed)
             for input_ids, sentA_lenths in map(self.on_device, itertools.islice(self.dls.loaders[split], max_batches)):
                 masked, labels, is_mlm_applied = self.masked_lm.mask_tokens(input_ids)
                 x = (masked, sentA_lenths, is_mlm_applied, labels)
-                with self.autocast():
-                    pred = self.model(*x)
-                    totals = self.model.totals(*x)
-                    parts = self.loss_func.parts(pred, labels, totals)
-                metrics.update(pred, labels, parts, totals)
-                if len(parts) > 1:
-                    tokens = pred.attention_mask.bool()
-                    logits.append(pred.disc_logits[tokens].float().cpu())
-                    replaced.append(pred.is_replaced[tokens].cpu())
+                totals = self.model.totals(*x)
+                for part in self.micro_batches(*x):
+                    judged.append(self._measure_part(part, totals, metrics))
         self.model.train()
-        return metrics.compute() | (exact_auc(torch.cat(logits), torch.cat(replaced)) if logits else {})
+        return metrics.compute() | exact_auc(*map(torch.cat, zip(*judged)))
 
 
-def exact_auc(logits, replaced):
+    def _measure_part(self, x, totals, metrics):
+        """Add one part of a batch to the metrics; returns the discriminator's (logits, labels) of its tokens, () without one."""
+        pred, losses = self.forward(x, x[-1], totals)
+        metrics.update(pred, x[-1], losses, totals)
+        tokens = pred.attention_mask.bool()
+        return (pred.disc_logits[tokens].float().cpu(), pred.is_replaced[tokens].cpu()) if len(losses) > 1 else ()
+
+
+def exact_auc(logits=None, replaced=None):
     """{'disc_auc': ...} of all tokens (N,), or {} where it is not defined."""
-    if not 0 < replaced.sum() < len(replaced) or not logits.isfinite().all():
+    if logits is None or not 0 < replaced.sum() < len(replaced) or not logits.isfinite().all():
         return {}
     return {"disc_auc": float(roc_auc_score(replaced.numpy(), logits.numpy()))}
 
@@ -240,7 +282,7 @@ class Progress(Callback):
     def restart(self):
         """Begin a new interval of measuring."""
         self.gathered, self.since, self.started = PretrainingMetrics(self.learn.device), 0, time.perf_counter()
-        self.first_bad = torch.full((), -1, device=self.learn.device)  # the first step whose loss is not finite
+        self.first_bad = torch.full((), -1, device=self.learn.device)  # the first step whose gradients are not finite
 
     def pending(self):
         """What was measured since the last row, for `go_on`."""
@@ -257,12 +299,12 @@ class Progress(Callback):
 
     def after_loss(self):
         self.gathered.update(self.learn.pred, self.learn.yb[0], self.learn.parts, self.learn.totals)
-        is_first = ~torch.isfinite(self.learn.loss_grad.detach()) & (self.first_bad < 0)
-        self.first_bad.masked_fill_(is_first, self.learn.train_iter + 1)
 
     def after_batch(self):
         step = self.learn.train_iter
         self.since += 1
+        # The norm is that of the summed gradients, so several processes find the same.
+        self.first_bad.masked_fill_(~torch.isfinite(self.learn.gradient_norm) & (self.first_bad < 0), step)
         if step % self.every == 0 or step == self.steps:
             self._report(step)
             self.restart()
@@ -272,11 +314,18 @@ class Progress(Callback):
         self.gathered.add_up(self.learn.processes)
         measured = self.gathered.compute()  # waits for the device, so the time is that of finished work
         speed = self.since * self.tokens_per_step / (time.perf_counter() - self.started)
-        loss = total_loss(self.learn, measured)
-        if not math.isfinite(loss):
-            raise not_finite(self.learn, loss, int(self.first_bad) if self.first_bad > 0 else step, self.log)
-        self.log.log("train", step, {"loss": loss, **measured, "lr": self.opt.hypers[0]["lr"], "tokens_per_second": speed})
+        self.check_finite()
+        self.log.log("train", step, {"loss": total_loss(self.learn, measured), **measured, "lr": self.opt.hypers[0]["lr"], "tokens_per_second": speed})
         self.bar.set_postfix_str(describe(measured) + f", {speed:,.0f} tokens/s", refresh=False)
+
+    def check_finite(self):
+        """PlainError if the gradients of a step since the last row were not finite, so that the weights are lost. Waits for the device.
+
+        In fp16 such a step is skipped and the loss scaled down, which only fails where no scale is small enough.
+        """
+        skips = self.learn.scaler.is_enabled() and self.learn.scaler.get_scale() >= 1
+        if self.first_bad > 0 and not skips:
+            raise not_finite(self.learn, int(self.first_bad), self.log)
 
     def close(self):
         """End the bar, also where the training ended in an error."""
@@ -288,16 +337,16 @@ def total_loss(learn, measured):
     return learn.loss_func.weigh((measured["gen_loss"] or 0., measured.get("disc_loss")))
 
 
-def not_finite(learn, loss, step, log):
+def not_finite(learn, step, log):
     """The PlainError for a loss that is not finite at a step; the step's batch, as it was before masking, is saved beside the RunLog."""
     kept = ""
     if log.path:
         path = log.path.with_name("not_finite.pth")
         input_ids, sentA_lenths = learn.dls.train.batch_of_step(step - 1)
         save_checkpoint({"step": step, "seed": learn.seed, "input_ids": input_ids, "sentA_length": sentA_lenths}, path)
-        kept = f" (its batch is in {path})"
-    return PlainError(f"the loss has become {loss} at step {step:,}{kept}: lower lr, warm up longer or say precision=fp32, under another "
-                      "base_run_name; the milestones saved before are still good.")
+        kept = f" (its batch is saved in {path})"
+    return PlainError(f"the loss or its gradients are not finite (nan or inf) at step {step:,}{kept}: lower lr, warm up longer or set "
+                      "precision=fp32, under another base_run_name. Milestones saved before that step are intact.")
 
 
 def describe(measured):
@@ -329,12 +378,8 @@ class Milestones(Callback):
         self.learn.progress.restart()
 
     def _measure_and_save(self, step):
-        measured = self.learn.measure_held_out(self.max_batches)
-        if measured:
-            loss = total_loss(self.learn, measured)
-            if not math.isfinite(loss):
-                raise not_finite(self.learn, loss, step, self.log)
-            self.log.log("held_out", step, {"loss": loss, **measured})
+        if measured := self.learn.measure_held_out(self.max_batches):
+            self.log.log("held_out", step, {"loss": total_loss(self.learn, measured), **measured})
             tqdm.write(f"step {step:,}, held out: {describe(measured)}")
             sys.stdout.flush()  # into a log file too
             self._warn(step)

@@ -24,7 +24,7 @@ from _utils.config import complete
 from _utils.config_rules import PRETRAIN_RULES, count
 from _utils.processes import Processes
 from _utils.recipes import RECIPES
-from _utils.training import DTYPES, choose_device, choose_micro_batch, set_seed
+from _utils.training import DTYPES, choose_device, set_seed
 from _utils.vocabulary import SPECIAL_TOKENS, tokenizer_of_words
 from benchmarks.loader import random_examples
 from benchmarks.reference import OneByOneAdam, ReferenceModel, reference_step
@@ -48,8 +48,7 @@ WORDS = [*SPECIAL_TOKENS, *(f"word{i}" for i in range(30517))]
 
 def our_learner(c, hf_tokenizer, device, precision):
     """What pretrain() trains with, without data and log."""
-    micro_batch = choose_micro_batch(c.micro_batch, device, c.bs, c.max_length)
-    c = c.copy_with({"micro_batch": micro_batch, "precision": precision})
+    c = pretrain.settle(c.copy_with({"precision": precision, "device": str(device)}), None, hf_tokenizer, Processes())
     learn = pretrain.build_learner(c, hf_tokenizer, SimpleNamespace(device=device), None, Processes())
     learn.training, learn.train_iter = True, 0
     return learn

@@ -252,8 +252,20 @@ def test_measuring_held_out_text_does_not_disturb_the_training(workplace, monkey
     assert all(a.equal(b) for a, b in zip(with_measures.values(), without.values()))
 
 
+def test_an_overflow_in_fp16_is_skipped_and_training_continues(workplace, monkeypatch):
+    plain = pretrain.ELECTRALoss.weigh
+    overflow = lambda loss, parts: plain(loss, parts) * (float("inf") if len(metrics_so_far()) == 2 else 1.)
+    metrics_so_far = lambda: metrics() if Path("checkpoints/pretrain/mini_5/metrics.jsonl").exists() else []
+    monkeypatch.setattr(pretrain.ELECTRALoss, "weigh", lambda loss, parts: overflow(loss, parts) if torch.is_tensor(parts[0]) else
+                        plain(loss, parts))
+    before = {name: p.clone() for name, p in run("precision=fp16", "steps=3").model.state_dict().items()}
+    assert len(metrics()) == 3 and all(p.isfinite().all() for p in before.values())
+    with pytest.raises(PlainError, match="not finite .* at step 3"):
+        run("precision=fp32", "steps=3")
+
+
 def test_a_loss_that_is_not_finite_stops_the_run_in_one_sentence(workplace):
-    with pytest.raises(PlainError, match="the loss has become nan at step 2") as error:
+    with pytest.raises(PlainError, match=r"the loss or its gradients are not finite \(nan or inf\) at step 2") as error:
         run("lr=1e30", "warmup_steps=1")
     assert "\n" not in str(error.value)
     assert Path("checkpoints/pretrain/mini_5_6.25%.pth").exists()
@@ -274,9 +286,19 @@ def test_the_warning_is_shown_once_half_of_the_training_is_done(workplace, capsy
     assert capsys.readouterr().err.count("warning: the discriminator's AUC") in (1, 2)  # at 50 and 100 %, unless chance makes it .55
 
 
-def test_numbers_are_bf16_on_a_gpu_and_fp32_on_the_cpu_unless_given():
-    assert choose_precision(None, torch.device("cuda")) == "bf16" and choose_precision(None, torch.device("cpu")) == "fp32"
-    assert choose_precision("fp16", torch.device("cuda")) == "fp16"
+@pytest.mark.parametrize("capability, default", [((9, 0), "bf16"), ((8, 0), "bf16"), ((7, 5), "fp16"), ((7, 0), "fp16")])
+def test_the_default_precision_is_the_fastest_that_the_gpu_computes_itself(monkeypatch, capability, default):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert choose_precision(None, torch.device("cuda")) == default
+    assert choose_precision("fp32", torch.device("cuda")) == "fp32"
+
+
+def test_the_default_precision_on_a_cpu_is_fp32_and_emulated_bf16_is_warned_of(monkeypatch, capsys):
+    assert choose_precision(None, torch.device("cpu")) == "fp32"
+    for supported in (True, False):
+        monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: supported)
+        assert choose_precision("bf16", torch.device("cpu")) == "bf16"
+        assert ("this CPU has no bf16 arithmetic" in capsys.readouterr().err) is not supported
 
 
 def test_a_gpu_that_is_not_there_is_named():

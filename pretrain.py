@@ -243,8 +243,9 @@ def mask_tokens(inputs, mask_token_index, vocab_size, special_token_indices, mlm
                 orginal_prob=.1, ignore_index=-100):
     """Choose tokens for masked language modelling.
 
-    inputs: ids, (B, L).   special_token_indices: ids that are never chosen.   mlm_probability: chance of a token to be chosen;
-    of those, replace_prob become a random token, orginal_prob (so spelled in electra_pytorch) stay, the others become [MASK].
+    inputs: ids, (B, L).   special_token_indices: ids that are never chosen, nor drawn as random tokens.
+    mlm_probability: chance of a token to be chosen; of those, replace_prob become a random token, orginal_prob (so spelled in
+    electra_pytorch) stay, the others become [MASK].
     Returns (masked inputs, labels: the original ids of chosen tokens and ignore_index elsewhere, is_mlm_applied: bool),
     each (B, L); `inputs` is not changed. Paper, section 3.1; the shares of ELECTRA's code are replace_prob=0, orginal_prob=.15.
     """
@@ -253,7 +254,7 @@ def mask_tokens(inputs, mask_token_index, vocab_size, special_token_indices, mlm
     fate = torch.rand(inputs.shape, device=inputs.device)
     shows_random = is_mlm_applied & (fate < replace_prob) if replace_prob else None
     shows_mask = is_mlm_applied & (fate >= replace_prob + orginal_prob)
-    masked_inputs = hide(inputs, shows_mask, shows_random, mask_token_index, vocab_size)
+    masked_inputs = hide(inputs, shows_mask, shows_random, mask_token_index, vocab_size, special_token_indices)
     return masked_inputs, inputs.masked_fill(~is_mlm_applied, ignore_index), is_mlm_applied
 
 
@@ -262,11 +263,19 @@ def is_one_of(inputs, ids):
     return torch.stack([inputs == i for i in ids]).any(0)
 
 
-def hide(inputs, shows_mask, shows_random, mask_token_index, vocab_size):
+def hide(inputs, shows_mask, shows_random, mask_token_index, vocab_size, special_token_indices):
     """`inputs` with [MASK] or random tokens at the positions of the two bool masks, each (B, L); shows_random may be None."""
     if shows_random is not None:
-        inputs = torch.where(shows_random, torch.randint(vocab_size, inputs.shape, device=inputs.device), inputs)
+        inputs = torch.where(shows_random, random_tokens(inputs, vocab_size, special_token_indices), inputs)
     return inputs.masked_fill(shows_mask, mask_token_index)
+
+
+def random_tokens(inputs, vocab_size, special_token_indices):
+    """Ids drawn uniformly from all but the special tokens, in the shape of `inputs` (B, L)."""
+    tokens = torch.randint(vocab_size - len(set(special_token_indices)), inputs.shape, device=inputs.device)
+    for special in sorted(set(special_token_indices)):
+        tokens = tokens + (tokens >= special)  # skips its id
+    return tokens
 
 
 # %% [markdown]
@@ -311,7 +320,7 @@ def mask_official_slots(inputs, mask_token_index, vocab_size, special_token_indi
     shows_random = count(is_used & (fate < replace_prob)) > 0 if replace_prob else None
     shows_mask = count(is_used & (fate >= replace_prob + orginal_prob)) > 0
     is_mlm_applied = count(is_used)
-    masked_inputs = hide(inputs, shows_mask, shows_random, mask_token_index, vocab_size)
+    masked_inputs = hide(inputs, shows_mask, shows_random, mask_token_index, vocab_size, special_token_indices)
     return masked_inputs, inputs.masked_fill(is_mlm_applied == 0, ignore_index), is_mlm_applied
 
 
@@ -827,12 +836,13 @@ def train(c, hf_tokenizer, dls, pair, processes):
         uploads.add(path)
 
     learn.add_cbs([Progress(log, c.steps, c.bs * c.max_length), Milestones(log, c.steps, save)])
+    was_complete = state is not None and state["step"] == c.steps
     try:
         with StopSignals() as signals:
             identity = {"config": c.as_data(), "made_of": made_of}
             learn.add_cb(SavedState(folder / run_name, identity, log, c.steps, c.save_minutes, signals, state))
+            del state  # three times the size of the model; the callback lets go of it when it is loaded
             learn.fit(1)
-        was_complete = state and state["step"] == c.steps
         if processes.is_main and not was_complete and (measured := learn.measure_held_out(split=2)):
             log.log("test", c.steps, measured)
             print("test:", describe(measured))

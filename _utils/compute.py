@@ -40,7 +40,7 @@ def activation_bytes_per_token(configs, mask_prob, precision):
     configs: transformers configurations of the networks, the generator first, whose logits at the masked positions count too.
     Fitted to what a forward pass keeps (tests/test_memory.py); fused attention keeps nothing that grows with the square of the length.
     """
-    full, half = (52, 8), (38, 4)  # bytes per unit of the hidden and of the feed-forward layer
+    full, half = (42, 7), (38, 4)  # bytes per unit of the hidden and of the feed-forward layer
     of_hidden, of_intermediate = full if precision == "fp32" else half
     layers = sum(config.num_hidden_layers * (of_hidden * config.hidden_size + of_intermediate * intermediate_size(config))
                  for config in configs)

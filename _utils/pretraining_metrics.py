@@ -11,15 +11,17 @@ class PretrainingMetrics:
     """Sums over batches of both losses, the generator's accuracy, and the discriminator's confusion and AUC where there is one.
 
     "Positive" means replaced. Accuracy alone says nothing there: about 90 % of the tokens are originals.
+    only_finite: leave out what has a loss that is not finite, as loss scaling skips such a step.
     """
 
-    def __init__(self, device="cpu"):
+    def __init__(self, device="cpu", only_finite=False):
+        self.only_finite, self.always = only_finite, torch.ones((), device=device, dtype=torch.bool)
         self.sums = torch.zeros(9, device=device, dtype=torch.float64)
         self.histogram = torch.zeros(2, _BINS, device=device, dtype=torch.float64)
 
     @torch.no_grad()
     def update(self, pred, labels, parts, totals):
-        """Add a batch or a part of one, unless its losses are not finite: loss scaling skips such a step.
+        """Add a batch or a part of one.
 
         pred: the output of ELECTRAModel or MaskedLMModel.   labels: of masked tokens, (B, L).   parts: the losses, as shares of the
         means over the whole batch.   totals: masked positions and tokens of the whole batch.
@@ -27,17 +29,17 @@ class PretrainingMetrics:
         slot_labels, slot_weights = pred.slots(labels)
         correct = (pred.mlm_gen_logits.argmax(-1) == slot_labels) * slot_weights
         counts = [slot_weights.sum(), parts[0] * totals[0], correct.sum(), pred.is_mlm_applied.sum() - slot_weights.sum()]
-        is_finite = torch.stack(parts).isfinite().all()
+        is_counted = torch.stack(parts).isfinite().all() if self.only_finite else self.always
         if len(parts) > 1:
-            counts += self._judge(pred, parts[1] * totals[1], is_finite)
+            counts += self._judge(pred, parts[1] * totals[1], is_counted)
         counts = torch.stack([count.double() for count in counts])
-        self.sums[:len(counts)] += torch.where(is_finite, counts, 0.)
+        self.sums[:len(counts)] += torch.where(is_counted, counts, 0.)
 
-    def _judge(self, pred, disc_loss, is_finite):
-        """What the discriminator's confusion adds to the sums; its logits go into the histogram where `is_finite`."""
+    def _judge(self, pred, disc_loss, is_counted):
+        """What the discriminator's confusion adds to the sums; its logits go into the histogram where `is_counted`, ()."""
         tokens, replaced, flagged = pred.attention_mask.bool(), pred.is_replaced.bool(), pred.disc_logits > 0
         bins = ((pred.disc_logits.float() / _LOGIT_RANGE + 1) / 2 * _BINS).long().clamp(0, _BINS - 1)
-        counted = (tokens & is_finite).double()
+        counted = (tokens & is_counted).double()
         self.histogram.view(-1).scatter_add_(0, (bins + _BINS * replaced).flatten(), counted.flatten())
         return [tokens.sum(), disc_loss, (flagged & replaced & tokens).sum(), (flagged & ~replaced & tokens).sum(),
                 (~flagged & replaced & tokens).sum()]

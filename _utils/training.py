@@ -6,6 +6,7 @@ import random
 import shutil
 import sys
 import time
+from functools import cache
 
 import numpy as np
 import torch
@@ -29,11 +30,21 @@ DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 def choose_device(device=None):
     """The torch.device of the configuration: by default the first GPU, else the CPU. PlainError for one that is not there."""
     if device is None:
+        if not torch.cuda.is_available():
+            warn_of_unused_gpu()
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     index = int(device.partition(":")[2] or 0)
     if device != "cpu" and torch.cuda.device_count() <= index:
         raise PlainError(f"device={device!r} is not there ({torch.cuda.device_count()} GPUs are): leave it out or say device=cpu.")
     return torch.device(device)
+
+
+@cache
+def warn_of_unused_gpu():
+    """Warn once if this machine has an NVIDIA driver that this build of PyTorch cannot use, most often because it is too old."""
+    if torch.version.cuda and os.path.exists("/proc/driver/nvidia/version") and os.environ.get("CUDA_VISIBLE_DEVICES") != "":
+        print(f"warning: training on the CPU, although an NVIDIA driver is installed: PyTorch {torch.__version__} finds no GPU that it can "
+              "use. Update the driver (nvidia-smi shows its version), or install a PyTorch build for it.", file=sys.stderr)
 
 
 def choose_precision(precision, device):
@@ -70,9 +81,10 @@ def _tokens_on_gpu(device, precision, networks, mask_prob):
     of_weights = BYTES_PER_PARAMETER * sum(count_parameters(network) for network in networks)
     free = torch.cuda.mem_get_info(device)[0]
     if free < of_weights:
-        raise PlainError(f"{device} has {free / 1e9:.1f} GB of free memory, and the weights, gradients and optimizer state of these networks "
-                         f"need {of_weights / 1e9:.1f} GB: choose a smaller size, or free the GPU.")
-    return min(32_768, .8 * (free - of_weights) / activation_bytes_per_token([network.config for network in networks], mask_prob, precision))
+        raise PlainError(f"{device} has {free / 1e9:.1f} GB of free memory, and the weights, gradients and optimizer state of these "
+                         f"networks need {of_weights / 1e9:.1f} GB: choose a smaller size, or free the GPU.")
+    of_token = activation_bytes_per_token([network.config for network in networks], mask_prob, precision)
+    return min(32_768, .8 * (free - of_weights) / of_token)
 
 
 def compile_networks(model, device):
@@ -281,7 +293,8 @@ class Progress(Callback):
 
     def restart(self):
         """Begin a new interval of measuring."""
-        self.gathered, self.since, self.started = PretrainingMetrics(self.learn.device), 0, time.perf_counter()
+        self.gathered = PretrainingMetrics(self.learn.device, only_finite=self.learn.scaler.is_enabled())
+        self.since, self.started = 0, time.perf_counter()
         self.first_bad = torch.full((), -1, device=self.learn.device)  # the first step whose gradients are not finite
 
     def pending(self):
@@ -315,7 +328,8 @@ class Progress(Callback):
         measured = self.gathered.compute()  # waits for the device, so the time is that of finished work
         speed = self.since * self.tokens_per_step / (time.perf_counter() - self.started)
         self.check_finite()
-        self.log.log("train", step, {"loss": total_loss(self.learn, measured), **measured, "lr": self.opt.hypers[0]["lr"], "tokens_per_second": speed})
+        self.log.log("train", step, {"loss": total_loss(self.learn, measured), **measured, "lr": self.opt.hypers[0]["lr"],
+                                     "tokens_per_second": speed})
         self.bar.set_postfix_str(describe(measured) + f", {speed:,.0f} tokens/s", refresh=False)
 
     def check_finite(self):
@@ -333,8 +347,10 @@ class Progress(Callback):
 
 
 def total_loss(learn, measured):
-    """The weighted loss of some measures."""
-    return learn.loss_func.weigh((measured["gen_loss"] or 0., measured.get("disc_loss")))
+    """The weighted loss of some metrics; None where there was nothing to measure."""
+    losses = measured["gen_loss"] or 0., measured.get("disc_loss")
+    is_measured = losses[1] is not None or not hasattr(learn.model, "discriminator")
+    return learn.loss_func.weigh(losses) if is_measured else None
 
 
 def not_finite(learn, step, log):
@@ -379,7 +395,10 @@ class Milestones(Callback):
 
     def _measure_and_save(self, step):
         if measured := self.learn.measure_held_out(self.max_batches):
-            self.log.log("held_out", step, {"loss": total_loss(self.learn, measured), **measured})
+            loss = total_loss(self.learn, measured)
+            if not math.isfinite(loss):
+                raise not_finite(self.learn, step, self.log)
+            self.log.log("held_out", step, {"loss": loss, **measured})
             tqdm.write(f"step {step:,}, held out: {describe(measured)}")
             sys.stdout.flush()  # into a log file too
             self._warn(step)

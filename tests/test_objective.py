@@ -3,7 +3,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pretrain import ELECTRALoss, ELECTRAOutput, fill_slots, mask_tokens, masked_slots, sample, slot_capacity
+from pretrain import ELECTRALoss, ELECTRAOutput, fill_slots, mask_tokens, masked_slots, random_tokens, sample, slot_capacity
 
 SPECIAL = [0, 1, 2, 3, 4]
 
@@ -33,7 +33,14 @@ def test_bert_style_masks_eighty_replaces_ten_and_keeps_ten_percent():
     hidden, kept = (shown == 4).float().mean(), (shown == original).float().mean()
     assert hidden == pytest.approx(.8, abs=.02) and kept == pytest.approx(.1, abs=.015)
     assert 1 - hidden - kept == pytest.approx(.1, abs=.015)  # the random tenth really happens
-    assert len(shown[(shown != 4) & (shown != original)].unique()) > 350  # and comes from the whole vocabulary
+    drawn = shown[(shown != 4) & (shown != original)].unique()
+    assert len(drawn) > 350 and not set(drawn.tolist()) & set(SPECIAL)  # and comes from the whole vocabulary but for special tokens
+
+
+def test_random_tokens_are_all_but_the_special_ones_equally_often():
+    counts = random_tokens(torch.zeros(1000, 100), 12, [0, 3, 4, 11]).flatten().bincount(minlength=12)
+    ordinary = torch.tensor([1, 2, 5, 6, 7, 8, 9, 10])
+    assert counts.sum() == counts[ordinary].sum() == 100_000 and (counts[ordinary] - 12_500).abs().max() < 600
 
 
 def test_electra_style_never_shows_a_random_token():

@@ -38,13 +38,13 @@ def launch(repo, n, *settings, script="pretrain.py"):
     return done.stdout
 
 
-def stop_it(repo, n, *settings):
-    """Press Ctrl-C, as a terminal does, once there are a few rows."""
+def stop_it(repo, n, *settings, number=signal.SIGINT):
+    """Send a signal to the whole process group, as Ctrl-C in a terminal or a job system does, once there are a few rows."""
     process = subprocess.Popen(command(repo, n, "pretrain.py", *settings), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                start_new_session=True, env=environment(repo))
     while process.poll() is None and not (Path("checkpoints/pretrain/two_5/metrics.jsonl").exists() and len(rows("two_5")) > 6):
         time.sleep(.02)
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, number)
     out, err = process.communicate(timeout=120)
     assert process.returncode and "Stopping after this step" in out and err.count("stopped at step") == 1, err[-2000:]
     assert n > 1 or process.returncode == 130 and "error" not in err
@@ -76,6 +76,30 @@ def test_another_number_of_processes_goes_on_with_a_run_that_was_stopped(workpla
     assert 0 < step < 60
     assert f"Going on with the run two_5 after step {step}." in launch(repo, then, *settings, "base_run_name=two")
     assert_alike("two_5", "one_5", 60 + 5)
+
+
+def test_a_job_system_that_ends_all_processes_at_once_lets_the_run_save(workplace, repo):
+    """Slurm, systemd and Kubernetes send SIGTERM to the data workers too."""
+    settings = [*(setting for setting in SETTINGS if "num_workers" not in setting), "steps=60", "num_workers=2"]
+    launch(repo, 1, *settings, "base_run_name=one")
+    stop_it(repo, 1, *settings, "base_run_name=two", number=signal.SIGTERM)
+    assert "Going on with the run two_5 after step" in launch(repo, 1, *settings, "base_run_name=two")
+    assert rows("two_5") == rows("one_5")
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+def test_all_processes_stop_after_the_same_step(monkeypatch, lag):
+    """On GPUs (lag 1) the request of the step before is read, which has arrived without waiting."""
+    processes = Processes()
+    processes.n = 2
+    monkeypatch.setattr(Processes, "stop_lag", lag)
+    monkeypatch.setattr(Processes, "add_up", lambda self, tensors: None)
+    found = []
+    for step in range(6):
+        processes.asked_to_stop = step >= 3
+        processes.add_up_gradients([torch.zeros(2)])
+        found.append(processes.stop_asked(processes.asked_to_stop))
+    assert found == [step >= 3 + lag for step in range(6)]
 
 
 def test_runs_of_finetuning_are_divided_and_score_as_in_one_process(tmp_path, monkeypatch, fresh_checkpoint, glue, repo):

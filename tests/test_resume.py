@@ -15,6 +15,7 @@ from _utils.batches import EndlessPermutations
 from _utils.errors import PlainError
 from _utils.resume import Stopped, find_state, save_state
 from _utils.run_logging import only_one
+from _utils.training import Progress
 
 run = partial(tiny_pretraining.run, resume=True)
 
@@ -80,6 +81,25 @@ def test_a_run_that_died_without_warning_goes_on_from_its_last_state(workplace, 
     (FOLDER / "mini_5" / "metrics.jsonl").open("a").write('{"step": 12, "split": "tr')  # as a killed process may leave it
     run("save_minutes=0")
     assert rows() == rows("whole_5") and same(weights(), weights("whole_5"))
+
+
+def test_the_state_is_saved_on_time_between_two_rows_of_metrics(workplace, monkeypatch):
+    """Of a run with slow steps, whose rows are minutes apart."""
+    saved = []
+    monkeypatch.setattr("_utils.resume.SavedState.save", lambda state: saved.append(state.learn.train_iter))
+    monkeypatch.setattr("_utils.resume.milestone_steps", lambda steps: {steps: [100.]})
+    monkeypatch.setattr("_utils.training.Progress.__init__", with_rows_every(8))
+    run("save_minutes=1e-9")
+    assert saved == list(range(17))
+
+
+def with_rows_every(steps):
+    plain = Progress.__init__
+
+    def init(progress, *args):
+        plain(progress, *args)
+        progress.every = steps
+    return init
 
 
 def test_a_complete_run_is_not_trained_again_unless_told(workplace, capsys):

@@ -1,5 +1,4 @@
 """What makes steps fast changes nothing but their time: against the plain way of benchmarks/reference.py; and the benchmarks run."""
-import contextlib
 import json
 from functools import partial
 
@@ -19,9 +18,8 @@ from _utils.errors import PlainError
 from _utils.glue_batches import EncodedRows
 from _utils.glue_tasks import TASKS
 from _utils.networks import build_network, first_position_only
-from _utils.pretraining_metrics import PretrainingMetrics
 from _utils.recipes import RECIPES
-from _utils.training import Progress, choose_micro_batch, compile_networks
+from _utils.training import compile_networks
 from benchmarks.finetuning import WORDS, fresh_predictor
 from benchmarks.reference import OneByOneAdam, ReferenceModel, ReferencePredictor, RowsOneByOne, reference_loss
 from pretrain import ELECTRALoss, build_masking, build_model, build_optimizer, slot_capacity
@@ -88,50 +86,6 @@ def test_a_compiled_model_has_the_losses_and_gradients_of_the_plain_way(models):
         loss = ELECTRALoss()(ours(*x), x[3])  # with dropout
         loss.backward()
         assert torch.isfinite(loss) and loss != losses[0]
-
-
-def learner_on(device, tokenizer, masking, precision="fp32"):
-    """(learner, batch of 8 x 32) on a device that is not a CPU, tiny, in micro-batches of 4."""
-    c = complete(pretrain.c.override(["quickstart=True", "micro_batch=4", f"masking={masking}"]))
-    with torch.device(device):
-        learn = benchmarks.pretraining.our_learner(c, tokenizer, torch.device(device), precision)
-        return learn, (torch.full((8, 32), 7), torch.full((8,), 10))
-
-
-@pytest.mark.parametrize("masking", ["bernoulli", "official"])
-def test_nothing_in_a_step_looks_at_a_number_on_the_device(small_tokenizer, masking, monkeypatch):
-    """Tensors on 'meta' have no numbers, so whatever would have to wait for one cannot be computed there."""
-    learn, batch = learner_on("meta", small_tokenizer, masking)
-    learn.autocast = contextlib.nullcontext
-    monkeypatch.setattr(torch, "_fused_adamw_", lambda *_, **__: None)  # is not made for meta
-    benchmarks.pretraining.our_step(learn, batch)
-    assert learn.pred.disc_logits.shape == (4, 32)
-    PretrainingMetrics(torch.device("meta")).update(learn.pred, learn.yb[0][:4], learn.parts, learn.totals)
-    with pytest.raises(RuntimeError):
-        learn.model.n_slots = None  # as on a CPU, where the number of masks is looked at
-        benchmarks.pretraining.our_step(learn, batch)
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("masking", ["bernoulli", "official"])
-def test_nothing_in_a_step_waits_for_a_gpu(small_tokenizer, masking):
-    learn, batch = learner_on("cuda", small_tokenizer, masking, "bf16")
-    learn.add_cb(Progress(None, 1000, 1, every=1000))
-    learn("before_fit")
-    batch = tuple(tensor.cpu().pin_memory() for tensor in batch)
-    learn.one_batch(0, batch)
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        learn.one_batch(1, batch)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-
-
-def test_a_cpu_takes_a_thousand_tokens_at_once_unless_told():
-    cpu, gpu = torch.device("cpu"), torch.device("cuda")
-    assert [choose_micro_batch(None, cpu, 32, length) for length in (16, 128, 512, 2048)] == [32, 8, 2, 1]
-    assert choose_micro_batch(None, gpu, 32, 128) == 32
-    assert [choose_micro_batch(4, device, 32, 128) for device in (cpu, gpu)] == [4, 4]
 
 
 def test_a_step_of_finetuning_is_that_of_the_plain_way():

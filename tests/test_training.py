@@ -19,7 +19,7 @@ from _utils.encoders import load_pretrained
 from _utils.errors import PlainError
 from _utils.export_hf import main as export_hf
 from _utils.pretraining_metrics import PretrainingMetrics, warning_of_collapse
-from _utils.training import choose_device, choose_precision
+from _utils.training import choose_device, choose_precision, warn_of_unused_gpu
 
 
 def test_a_run_leaves_milestones_configuration_metrics_and_curves(workplace):
@@ -296,9 +296,21 @@ def test_the_default_precision_is_the_fastest_that_the_gpu_computes_itself(monke
 def test_the_default_precision_on_a_cpu_is_fp32_and_emulated_bf16_is_warned_of(monkeypatch, capsys):
     assert choose_precision(None, torch.device("cpu")) == "fp32"
     for supported in (True, False):
-        monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: supported)
+        monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda supported=supported: supported)
         assert choose_precision("bf16", torch.device("cpu")) == "bf16"
         assert ("this CPU has no bf16 arithmetic" in capsys.readouterr().err) is not supported
+
+
+@pytest.mark.parametrize("driver, visible, warned", [(True, None, True), (True, "", False), (False, None, False)])
+def test_a_gpu_that_pytorch_cannot_use_is_warned_of_once(monkeypatch, capsys, driver, visible, warned):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("os.path.exists", lambda path: driver)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    warn_of_unused_gpu.cache_clear()
+    assert [choose_device(None).type for _ in range(2)] == ["cpu", "cpu"]
+    assert capsys.readouterr().err.count("warning: training on the CPU, although an NVIDIA driver is installed") == warned
 
 
 def test_a_gpu_that_is_not_there_is_named():

@@ -239,12 +239,14 @@ class PretrainingLearner(ClippingLearner):
         metrics, judged = PretrainingMetrics(self.device), []
         self.model.eval()
         with fork_rng(self.device):
-            torch.manual_seed(self.seed)
-            for input_ids, sentA_lenths in map(self.on_device, itertools.islice(self.dls.loaders[split], max_batches)):
+            for n, batch in enumerate(itertools.islice(self.dls.loaders[split], max_batches)):
+                seed_step(self.seed, n)
+                input_ids, sentA_lenths = self.on_device(batch)
                 masked, labels, is_mlm_applied = self.masked_lm.mask_tokens(input_ids)
                 x = (masked, sentA_lenths, is_mlm_applied, labels)
                 totals = self.model.totals(*x)
-                for part in self.micro_batches(*x):
+                for number, part in enumerate(self.micro_batches(*x), start=1):
+                    seed_step(self.seed, n, number)
                     judged.append(self._measure_part(part, totals, metrics))
         self.model.train()
         return metrics.compute() | exact_auc(*map(torch.cat, zip(*judged)))

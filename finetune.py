@@ -41,7 +41,7 @@ from _utils.glue_runs import GLUE_FOLDER, append_score, best_runs, find_run, fin
 from _utils.glue_submission import complete_submission, format_predictions, rows_of, write_tsv
 from _utils.glue_tasks import LMTUNERS_SETTINGS, PUBLISHED, TASKS
 from _utils.made_up_glue import write_made_up_glue
-from _utils.networks import first_position_only
+from _utils.networks import attend, first_position_only
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
 from _utils.pictures import plot_finetuning_losses, plot_layer_lrs, plot_lengths, plot_scores, save_picture, sortable
 from _utils.processes import Processes
@@ -425,6 +425,8 @@ def get_glue_learner(task, run_name=None, inference=False, *, model, data, setti
     model = model.to(device)
     if device.type == "cpu":
         make_dropout_cheap(model)
+    else:
+        attend(model, "sdpa_static")
     dls = finetuning_dataloaders(data.train, data.devs.values(), settings["bs"], num_workers, device)
     loss_func = nn.MSELoss() if task.is_regression else nn.CrossEntropyLoss()
     groups = parameter_groups(model)

@@ -763,7 +763,7 @@ def state_of_run(c, run_folder):
     """The state to go on from, or None where the run begins. PlainError for a run of another configuration, or complete without a state."""
     state = find_state(run_folder) if c.resume else None
     if state:
-        check_same_run(state, c.as_data(), run_folder)
+        check_same_run(state, c.as_data(), run_folder, c.with_defaults().as_data())
     elif c.resume and (last := checkpoint_path(run_folder.name, 100., run_folder.parent)).exists():
         raise PlainError(f"the run {run_folder.name} is complete, {str(last)!r} is there, and its state was deleted: say resume=False to "
                          "train it anew and keep it aside, or give another base_run_name.")

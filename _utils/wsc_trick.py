@@ -192,7 +192,7 @@ class SchemaRows:
         return self.batch([i])
 
     def batch(self, rows):
-        """(ids, attn_mask, is_candidate, each (N, L); row of each text (N,); first text of each row (B,); labels (B,)), N texts of B rows."""
+        """(ids, attn_mask, is_candidate, each (N, L); row of each text (N,); first text of each row, labels (B,)), N texts of B rows."""
         texts = [(ids, inside, row) for row, i in enumerate(rows) for ids, inside in self.texts[i]]
         length = max(len(ids) for ids, _, _ in texts)
         pad = lambda values, filler: values + [filler] * (length - len(values))

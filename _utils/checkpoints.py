@@ -171,7 +171,7 @@ def check_sums(path):
             damaged = first_line(error)
     if damaged:
         raise DamagedCheckpoint(f"the checkpoint {str(path)!r} is damaged ({damaged} is not what was written), so it cannot be read: use "
-                         "another, or copy it again.")
+                                "another, or copy it again.")
 
 
 def check_writable(*folders):

@@ -7,7 +7,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from transformers import AutoModel, ElectraForPreTraining
 
 import finetune
-from _utils.glue_batches import EncodedRows
+from _utils.glue_batches import EncodedRows, finetuning_dataloaders, pad_to_multiple
 from _utils.glue_tasks import TASKS
 from _utils.networks import attend
 from _utils.recipes import RECIPES
@@ -30,11 +30,11 @@ def predictor(task, size):
     return finetune.SentencePredictor(encoder, encoder.config.hidden_size, len(task.labels) or 1)
 
 
-def learner(task, model, rows, precision, size="tiny", **given):
+def learner(task, model, rows, precision, size="tiny", device=CUDA, **given):
     recipe = RECIPES[size]
     settings = {"lr": recipe.glue_lr, "layer_decay": recipe.layer_decay, "epochs": 15, "bs": 4, "weight_decay": .01,
                 "original_lr_layer_decays": True, "adam_bias_correction": False, "schedule": "original_linear", **given}
-    return finetune.get_glue_learner(task, model=model, data=finetune.EncodedTask(rows, {"dev": rows}), settings=settings, device=CUDA,
+    return finetune.get_glue_learner(task, model=model, data=finetune.EncodedTask(rows, {"dev": rows}), settings=settings, device=device,
                                      precision=precision, log=NoLog())
 
 
@@ -135,3 +135,30 @@ def test_transformers_own_attention_would_wait():
         attend(learn.model, "sdpa")
         with pytest.raises(DataDependentOutputException):
             take_two_steps(learn)
+
+
+def test_padding_and_attention_of_a_gpu_change_no_predictions():
+    """What is done for the GPU alone, on a CPU."""
+    task = TASKS["mnli"]
+    torch.manual_seed(0)
+    model, rows = predictor(task, "tiny"), rows_of(task)
+    rows.ids[:] = torch.randint(5, 100, (len(rows.ids),)).numpy()
+    learn = learner(task, model, rows, "fp32", device=torch.device("cpu"), bs=1)
+    dev = learn.dls.loaders[1]
+    attend(model, "sdpa")
+    expected = learn.logits(dev)
+    attend(model, "sdpa_static")
+    dev.multiple = 8
+    assert {batch[0].shape[1] for batch in dev} == {16, 24}
+    torch.testing.assert_close(learn.logits(dev), expected, atol=1e-6, rtol=1e-5)
+    assert expected.std(0).min() > 0
+    assert pad_to_multiple(rows.batch([0, 1]), 8, 12, 0)[0].shape == (2, 12)  # 10 tokens, and no row has more than 12
+
+
+def test_batches_go_to_a_gpu_from_pinned_memory_without_waiting(monkeypatch):
+    task, sent = TASKS["rte"], []
+    loader = finetuning_dataloaders(rows_of(task), [], 4, 0, CUDA).train
+    assert loader.fake_l.pin_memory
+    monkeypatch.setattr(torch.Tensor, "to", lambda tensor, device, non_blocking=False: sent.append((device, non_blocking)))
+    next(iter(loader))
+    assert sent == [(CUDA, True)] * 4

@@ -103,8 +103,8 @@ def test_runs_of_finetuning_are_divided_and_score_as_in_one_process(tmp_path, mo
 
 def test_the_same_finetuning_started_twice_at_once_leaves_one_of_each_run(tmp_path, monkeypatch, fresh_checkpoint, glue, repo):
     monkeypatch.chdir(tmp_path)
-    settings = ["size=tiny", f"pretrained_checkpoint={fresh_checkpoint}", f"glue_dir={glue}", "tasks=cola,rte", "end=2", "max_length=32",
-                "device=cpu", "logger=None", "group_name=g", "task_overrides={'cola': {'epochs': 2}, 'rte': {'epochs': 2}}"]
+    settings = ["size=tiny", f"pretrained_checkpoint={fresh_checkpoint}", f"glue_dir={glue}", "tasks=rte", "end=2", "max_length=32",
+                "device=cpu", "logger=None", "group_name=g", "task_overrides={'rte': {'epochs': 2, 'rows': 500}}"]
     started = [subprocess.Popen(command(repo, 1, "finetune.py", *settings), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                 env=environment(repo)) for _ in range(2)]
     printed = [process.communicate(timeout=600) for process in started]
@@ -113,7 +113,7 @@ def test_the_same_finetuning_started_twice_at_once_leaves_one_of_each_run(tmp_pa
     for code, (_, err) in zip(codes, printed):
         assert code == 0 or "another process is training the run" in err, err[-2000:]
     rows = [json.loads(line) for line in open("checkpoints/glue/scores.jsonl")]
-    assert sorted((row["task"], row["run"]) for row in rows) == [("cola", 0), ("cola", 1), ("rte", 0), ("rte", 1)]
+    assert sorted((row["task"], row["run"]) for row in rows) == [("rte", 0), ("rte", 1)]
     for row in rows:
         steps = [json.loads(line)["step"] for line in open(f"checkpoints/glue/g_{row['task']}_{row['run']}/metrics.jsonl")]
         assert steps == sorted(steps) and Path(f"checkpoints/glue/g_{row['task']}_{row['run']}.pth").exists()

@@ -37,16 +37,28 @@ from _utils.glue_batches import EncodedRows, finetuning_dataloaders
 from _utils.glue_data import describe, load_task, table_key
 from _utils.glue_metrics import glue_metrics
 from _utils.glue_results import by_title, losses_of_runs, report, scores_by_task, scores_of_one_answer, table_of_runs
-from _utils.glue_runs import GLUE_FOLDER, append_score, best_runs, find_run, finished_run, mnli_run, read_scores, run_path, runs_of, score
+from _utils.glue_runs import (
+    GLUE_FOLDER,
+    append_score,
+    best_runs,
+    find_run,
+    finished_run,
+    mnli_run,
+    read_scores,
+    run_folder,
+    run_path,
+    runs_of,
+    score,
+)
 from _utils.glue_submission import complete_submission, format_predictions, rows_of, write_tsv
 from _utils.glue_tasks import LMTUNERS_SETTINGS, PUBLISHED, TASKS
 from _utils.made_up_glue import write_made_up_glue
-from _utils.networks import first_position_only
+from _utils.networks import attend, first_position_only
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
 from _utils.pictures import plot_finetuning_losses, plot_layer_lrs, plot_lengths, plot_scores, save_picture, sortable
 from _utils.processes import Processes
 from _utils.recipes import RECIPES
-from _utils.run_logging import RunLog
+from _utils.run_logging import RunLog, only_one
 from _utils.training import FinetuningLearner, LossProgress, Schedule, choose_device, choose_precision, set_seed
 from _utils.vocabulary import tokenizer_from_json
 from _utils.wsc_trick import SchemaPredictor, SchemaRows, find_spacy, load_spacy, load_wsc, wnli_schemas
@@ -425,6 +437,8 @@ def get_glue_learner(task, run_name=None, inference=False, *, model, data, setti
     model = model.to(device)
     if device.type == "cpu":
         make_dropout_cheap(model)
+    else:
+        attend(model, "sdpa_static")
     dls = finetuning_dataloaders(data.train, data.devs.values(), settings["bs"], num_workers, device)
     loss_func = nn.MSELoss() if task.is_regression else nn.CrossEntropyLoss()
     groups = parameter_groups(model)
@@ -465,7 +479,7 @@ def measure(learn, task, data):
 # %%
 def finetune_run(task, run, seed, data, settings, pretrained, c):
     """Finetune one run, write its checkpoint and then its row in the table; returns the row."""
-    run_name, started = f"{c.group_name}_{task.name}_{run}", time.perf_counter()
+    folder, started = run_folder(c.group_name, task.name, run), time.perf_counter()
     device = choose_device(c.device)
     set_seed(seed)
     model = build_predictor(task, pretrained, c)
@@ -473,8 +487,8 @@ def finetune_run(task, run, seed, data, settings, pretrained, c):
     if settings["start_from_mnli"]:
         from_mnli = mnli_run(read_scores(), settings["start_from_mnli"], pretrained)
         load_encoder(model, run_path(settings["start_from_mnli"], "mnli", from_mnli))
-    shutil.rmtree(GLUE_FOLDER / run_name, ignore_errors=True)  # of a run that did not finish
-    log = RunLog(run_name, GLUE_FOLDER / run_name, {**c, **settings, "seed": seed})
+    shutil.rmtree(folder, ignore_errors=True)  # of a run that did not finish
+    log = RunLog(folder.name, folder, {**c, **settings, "seed": seed})
     learn = get_glue_learner(task, f"{task.title}, run {run}", model=model, data=data, settings=settings, device=device,
                              precision=choose_precision(c.precision, device), num_workers=c.num_workers, log=log)
     try:
@@ -560,25 +574,36 @@ def plan_runs(c, pretrained, tables):
 def finetune(c, pretrained, tables, plan, processes):
     """Finetune the runs start..end - 1 of each planned task, but for those that are finished. plan: from `plan_runs`.
 
-    Of several processes each takes every n-th run, and all wait for MNLI's where others start from them.
+    Several processes divide the unfinished runs, and all wait for MNLI's where others start from them.
     """
-    turn = itertools.cycle(range(processes.n))
+    owners = deal_out_runs(c, plan, read_scores(), processes)
     for name, settings in plan.items():
         task, data = TASKS[name], None
         for run in range(c.start, c.end):
-            if next(turn) != processes.index:
+            if owners[name, run] != processes.index:
                 continue
             seed = c.seeds[run] if c.seeds else run
-            row = finished_run(read_scores(), c.group_name, name, run, seed, settings)
-            state = "was finished before"
-            if row is None:
-                data = data or encode_task(task, tables[name], settings, c, pretrained.hf_tokenizer)
-                row = finetune_run(task, run, seed, data, settings, pretrained, c)
-                state = f"{row['seconds']:.0f} s"
+            with only_one(run_folder(c.group_name, name, run), "group_name"):  # another start of this command may be at it, or have been
+                row = finished_run(read_scores(), c.group_name, name, run, seed, settings)
+                state = "was finished before"
+                if row is None:
+                    data = data or encode_task(task, tables[name], settings, c, pretrained.hf_tokenizer)
+                    row = finetune_run(task, run, seed, data, settings, pretrained, c)
+                    state = f"{row['seconds']:.0f} s"
             print(f"{task.title}, run {run}, seed {seed}:", describe_scores(row), f"({state})", flush=True)
         if name == "mnli" and c.start_from_mnli:
             processes.wait()
     processes.wait()
+
+
+def deal_out_runs(c, plan, rows, processes):
+    """{(task, run): index of the process that does it}: unfinished runs in turn, finished ones, which are only printed, the first.
+
+    rows: of the table. It may change while the processes start, so all use the view of the first one.
+    """
+    runs, turn = [(name, run) for name in plan for run in range(c.start, c.end)], itertools.cycle(range(processes.n))
+    is_finished = processes.from_first([int(find_run(rows, c.group_name, name, run) is not None) for name, run in runs])
+    return {run: 0 if finished else next(turn) for run, finished in zip(runs, is_finished)}
 
 
 def save_task_pictures(c, pretrained, tables, plan):

@@ -775,7 +775,7 @@ def state_of_run(c, run_folder):
     state = find_state(run_folder) if c.resume else None
     if state:
         c = c.copy_with(inherited(c, state["config"]))
-        check_same_run(state, c.as_data(), run_folder)
+        check_same_run(state, c.as_data(), run_folder, defaults=c.with_defaults().as_data())
     elif c.resume and (last := checkpoint_path(run_folder.name, 100., run_folder.parent)).exists():
         raise PlainError(f"the run {run_folder.name} is complete ({str(last)!r} exists), but its resume.pth was deleted: set resume=False "
                          "to train it again and archive the earlier run, or give another base_run_name.")

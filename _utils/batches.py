@@ -9,6 +9,8 @@ from fastai.data.core import TfmdDL
 from _utils.errors import PlainError
 from _utils.hugdatafast_compat import HF_Datasets
 
+_BLOCK = 10_000  # indices turned into Python integers at once; these need ten times the memory of an array
+
 
 class EndlessPermutations:
     """Iterates over `n` indices out of range(size): permutations of it one after another, each drawn from seed and epoch.
@@ -23,10 +25,16 @@ class EndlessPermutations:
         return self.n - self.start
 
     def __iter__(self):
-        first, skipped = divmod(self.start, self.size)
-        epochs = (np.random.default_rng((self.seed, epoch)).permutation(self.size) for epoch in itertools.count(first))
-        indices = itertools.chain.from_iterable(map(np.ndarray.tolist, epochs))
-        return itertools.islice(indices, skipped, skipped + len(self))
+        return itertools.islice(self._from_start(), len(self))
+
+    def _from_start(self):
+        epoch, skipped = divmod(self.start, self.size)
+        while True:
+            order = np.arange(self.size, dtype=np.uint32 if self.size <= 1 << 32 else np.int64)
+            np.random.default_rng((self.seed, epoch)).shuffle(order)
+            for first in range(skipped, self.size, _BLOCK):
+                yield from order[first:first + _BLOCK].tolist()
+            epoch, skipped = epoch + 1, 0
 
 
 class ArrowBatchDL(TfmdDL):

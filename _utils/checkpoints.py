@@ -1,4 +1,5 @@
 """Checkpoint files: plain dictionaries of tensors, numbers and strings, written whole or not at all."""
+import errno
 import glob
 import importlib.metadata
 import os
@@ -7,6 +8,7 @@ import platform
 import re
 import shutil
 import zipfile
+import zlib
 from pathlib import Path
 
 import psutil
@@ -125,6 +127,10 @@ class _Inert:
     """Takes the place of fastcore's list in the optimizer that electra_pytorch saved beside its weights: read, and never used."""
 
 
+class DamagedCheckpoint(PlainError):
+    """A file whose bytes are not those that were written."""
+
+
 def load_checkpoint(path):
     """The dictionary of a checkpoint, on the CPU. It is data from strangers: nothing in it is run.
 
@@ -133,8 +139,9 @@ def load_checkpoint(path):
     if not os.path.isfile(path):
         raise PlainError(f"there is no checkpoint {str(path)!r}: see the names in {str(Path(path).parent)!r}, or make one with "
                          "python pretrain.py.")
-    _check_sums(path)
     try:
+        if zipfile.is_zipfile(path):  # older ones of electra_pytorch are not
+            check_sums(path)
         with torch.serialization.safe_globals([(_Inert, "fastcore.foundation.L")]):
             return torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:  # whose text speaks to programmers
@@ -145,18 +152,26 @@ def load_checkpoint(path):
                          "this project's; use another.") from error
 
 
-def _check_sums(path):
-    """PlainError for changed bytes in a checkpoint, which is a zip file whose check sums torch.load does not compare."""
-    if not zipfile.is_zipfile(path):
-        return  # an older one of electra_pytorch, or no checkpoint at all
-    try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
-    except (zipfile.BadZipFile, OSError, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
-        damaged = first_line(error)
+def check_sums(path):
+    """Compare the checksums in a checkpoint, a zip file, with its content, which torch.load does not do.
+
+    Raises DamagedCheckpoint for changed bytes, and OSError for a file that cannot be read.
+    """
+    with open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - (1 << 17)))
+        file.read()  # the archive's directory; zipfile hides an OSError in reading it
+        try:
+            with zipfile.ZipFile(file) as archive:
+                damaged = archive.testzip()
+        except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
+            damaged = first_line(error)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # a damaged directory may point before the beginning of the file
+                raise
+            damaged = first_line(error)
     if damaged:
-        raise PlainError(f"the checkpoint {str(path)!r} is damaged ({damaged} is not what was written), so it cannot be read: use "
-                         "another, or copy it again.")
+        raise DamagedCheckpoint(f"the checkpoint {str(path)!r} is damaged ({damaged} is not what was written), so it cannot be read: use "
+                                "another, or copy it again.")
 
 
 def check_writable(*folders):

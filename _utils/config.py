@@ -19,9 +19,10 @@ class MyConfig(dict):
     Raises PlainError naming key, value and choices for an unknown or missing key, a wrong type or a wrong choice.
     """
 
-    def __init__(self, values, rules=PRETRAIN_RULES):
+    def __init__(self, values, rules=PRETRAIN_RULES, defaults=None):
         super().__init__()
         object.__setattr__(self, "_rules", rules)
+        object.__setattr__(self, "_defaults", defaults or values)
         object.__setattr__(self, "overridden", frozenset())
         for key, value in values.items():
             self[key] = value
@@ -57,9 +58,13 @@ class MyConfig(dict):
 
     def copy_with(self, values, overridden=()):
         """A checked copy with some values replaced; `overridden` adds to the keys that were given by hand."""
-        new = MyConfig({**self, **values}, self._rules)
+        new = MyConfig({**self, **values}, self._rules, self._defaults)
         object.__setattr__(new, "overridden", self.overridden | frozenset(overridden))
         return new
+
+    def with_defaults(self):
+        """A copy with the values of the first cell in place of those given by hand."""
+        return self.copy_with({key: self._defaults[key] for key in self.overridden})
 
     def as_data(self):
         """A plain dictionary; functions, which only a notebook's first cell can hold, by their name."""

@@ -75,6 +75,11 @@ def run_path(group, task, run):
     return GLUE_FOLDER / f"{group}_{task}_{run}.pth"
 
 
+def run_folder(group, task, run):
+    """The folder of a run's metrics, beside its checkpoint."""
+    return run_path(group, task, run).with_suffix("")
+
+
 def finished_run(rows, group, task, run, seed, settings):
     """The row of a run that is finished, or None; PlainError if it was made with other settings, naming one."""
     row = find_run(rows, group, task, run)

@@ -1,15 +1,18 @@
 """The state of a pretraining run, from which the same command goes on when it was killed or stopped."""
 import contextlib
+import copy
 import os
+import pickle
 import signal
 import threading
 import time
 from pathlib import Path
 
+import torch
 from fastai.callback.core import Callback
 
-from _utils.checkpoints import load_checkpoint, milestone_steps, save_checkpoint
-from _utils.errors import PlainError
+from _utils.checkpoints import DamagedCheckpoint, check_sums, milestone_steps, save_checkpoint
+from _utils.errors import PlainError, first_line, is_first_process
 
 # Keys that may differ when a run goes on. micro_batch and compile change which random numbers are drawn, the others nothing.
 MAY_DIFFER = ("device", "num_workers", "logger", "upload_to", "micro_batch", "compile", "resume", "save_minutes")
@@ -17,19 +20,30 @@ _NEWEST, _BEFORE, _NEXT = "resume.pth", "resume_before.pth", "resume_next.pth"  
 
 
 def find_state(folder):
-    """The newest whole state in the folder of a run, or None if it has none. PlainError if all that is there is damaged."""
+    """The newest undamaged state in the folder of a run, or None if it has none. Its tensors stay on the disk until they are used.
+
+    Raises PlainError if all states are damaged, or if one cannot be read for another reason; nothing is deleted.
+    """
     damaged = []
     for path in (Path(folder, name) for name in (_NEXT, _NEWEST, _BEFORE)):  # the first is there if a kill came before it was renamed
         if not path.exists():
             continue
         try:
-            state = load_checkpoint(path)
-        except PlainError:
+            check_sums(path)
+            state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
+        except DamagedCheckpoint:
             print(f"The state {str(path)!r} is damaged, and not used.")
             damaged.append(path)
             continue
-        for useless in damaged:
-            useless.unlink()  # lest it takes the place of the good one
+        except FileNotFoundError:  # another process has just renamed it
+            continue
+        except (OSError, MemoryError, RuntimeError, pickle.UnpicklingError) as error:
+            raise PlainError(f"the state {str(path)!r} could not be read ({first_line(error)}), although it may be undamaged: check the "
+                             "disk and the free memory, then rerun the same command. Nothing was changed.") from error
+        if is_first_process():
+            for path in damaged:  # so that save_state does not overwrite the good state and keep a damaged one
+                with contextlib.suppress(FileNotFoundError):  # the first process of another machine was faster
+                    path.rename(f"{path}.damaged")
         return state
     if damaged:
         raise PlainError(f"no state in {str(folder)!r} can be read: resume=False begins the run anew and keeps what is there aside, its "
@@ -46,9 +60,12 @@ def save_state(folder, state):
     os.replace(following, newest)
 
 
-def check_same_run(state, config, folder):
-    """PlainError if a state was made with other settings, naming them. config: a plain dictionary."""
-    kept = state["config"]
+def check_same_run(state, config, folder, defaults):
+    """PlainError if a state was made with other settings, naming them. config: a plain dictionary.
+
+    defaults: values of keys that the state lacks, because it is of a version that did not have them.
+    """
+    kept = {**defaults, **state["config"]}
     differ = [key for key in {**config, **kept} if key not in MAY_DIFFER and kept.get(key) != config.get(key)]
     if differ:
         was, now = (", ".join(f"{key}={values.get(key)!r}" for key in differ) for values in (kept, config))
@@ -136,12 +153,13 @@ class SavedState(Callback):
     def _load(self):
         learn, state = self.learn, self.state
         learn.model.load_state_dict(state["model"])
-        learn.opt.opt.load_state_dict(state["optimizer"])
+        learn.opt.opt.load_state_dict(copy.deepcopy(state["optimizer"]))  # on a CPU it would keep tensors that are on the disk
         if state["scaler"] and learn.scaler.is_enabled():
             learn.scaler.load_state_dict(state["scaler"])
         learn.train_iter = state["step"]
         # What was measured since the last row; of several processes only the first one's part was kept.
         learn.progress.go_on(state["step"], state["progress"] if self.is_main else None)
+        del state["model"], state["optimizer"], state["progress"]  # which keep the file open as long as the training has the state
         self.state = None
 
     def after_batch(self):

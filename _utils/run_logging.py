@@ -131,15 +131,18 @@ class NoLog:
 
 
 @contextlib.contextmanager
-def only_one(folder):
-    """Within it no other process trains the run of this folder. PlainError where one does; one that was killed does not."""
+def only_one(folder, name_key="base_run_name"):
+    """Within it no other process trains the run of this folder. PlainError where one does; one that was killed does not.
+
+    name_key: the key of the configuration that names another run.
+    """
     folder = Path(folder)
     lock = FileLock(folder.with_name(f".{folder.name}.lock"))
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        raise PlainError(f"another process is training the run in {str(folder)!r}: wait for it, or give another base_run_name.") from None
+        raise PlainError(f"another process is training the run in {str(folder)!r}: wait for it, or give another {name_key}.") from None
     try:
         yield
     finally:

@@ -14,6 +14,7 @@ from fastai.callback.core import Callback, TrainEvalCallback
 from fastai.learner import CancelBackwardException, CancelStepException, Learner
 from fastai.optimizer import OptimWrapper
 from sklearn.metrics import roc_auc_score
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from tqdm import tqdm
 
 from _utils.checkpoints import milestone_steps, save_checkpoint
@@ -163,10 +164,11 @@ class FinetuningLearner(ClippingLearner):
         """The model's output for the rows of an unshuffled PaddedBatchDL, in the order of the rows, dropout off; on the CPU."""
         self.model.to(self.device).eval()
         found = []
-        for *xb, _ in dl:
-            with self.autocast():
-                found.append(self.model(*xb).float().cpu())
-        found = torch.cat(found)
+        # Without cuDNN's attention, which needs half a second on an H100 for each batch shape that it has not seen.
+        with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]), self.autocast():
+            for *xb, _ in dl:
+                found.append(self.model(*xb).float())
+        found = torch.cat(found).cpu()  # only now, because it waits for the device
         in_order = torch.empty_like(found)
         in_order[torch.as_tensor(dl.order)] = found
         return in_order

@@ -192,14 +192,15 @@ class SchemaRows:
         return self.batch([i])
 
     def batch(self, rows):
-        """(ids, attn_mask, is_candidate, each (N, L); row of each text (N,); labels (B,)), N texts of B rows."""
+        """(ids, attn_mask, is_candidate, each (N, L); row of each text (N,); first text of each row, labels (B,)), N texts of B rows."""
         texts = [(ids, inside, row) for row, i in enumerate(rows) for ids, inside in self.texts[i]]
         length = max(len(ids) for ids, _, _ in texts)
         pad = lambda values, filler: values + [filler] * (length - len(values))
         ids = torch.tensor([pad(ids, self.pad_idx) for ids, _, _ in texts])
         mask = torch.tensor([pad([1] * len(ids), 0) for ids, _, _ in texts])
         inside = torch.tensor([pad(inside, False) for _, inside, _ in texts])
-        return ids, mask, inside, torch.tensor([row for _, _, row in texts]), self.labels[list(rows)]
+        row_of_text = torch.tensor([row for _, _, row in texts])
+        return ids, mask, inside, row_of_text, torch.searchsorted(row_of_text, torch.arange(len(rows))), self.labels[list(rows)]
 
 
 class SchemaPredictor(nn.Module):
@@ -214,16 +215,14 @@ class SchemaPredictor(nn.Module):
         self.discriminator = discriminator
         self.threshold = nn.Parameter(torch.zeros(()))
 
-    def forward(self, ids, attn_mask, is_candidate, row):
-        """ids, attn_mask, is_candidate (N, L), row (N,), rows' own candidates first -> logits (B, 2)."""
+    def forward(self, ids, attn_mask, is_candidate, row, first):
+        """ids, attn_mask, is_candidate (N, L), row of each text (N,), each row's own candidate (B,) -> logits (B, 2)."""
         original = -self.discriminator(ids, attn_mask).logits.float()  # (N, L)
         score = (original * is_candidate).sum(1) / is_candidate.sum(1)  # (N,)
-        is_first = torch.ones_like(row, dtype=torch.bool)
-        is_first[1:] = row[1:] != row[:-1]
-        n_rows = int(row[-1]) + 1
-        others = torch.full((n_rows, len(row)), -torch.inf, device=score.device)  # (B, N)
-        others[row[~is_first], (~is_first).nonzero().squeeze(1)] = score[~is_first]
-        alone = torch.ones(n_rows, dtype=torch.bool, device=score.device).index_fill(0, row[~is_first], False)
-        bar = torch.where(alone, self.threshold, others.masked_fill(alone[:, None], 0.).logsumexp(1))  # (B,)
-        margin = score[is_first] - bar  # (B,)
+        # Masks rather than indices, whose number a GPU would have to be asked for.
+        text, rows = torch.arange(len(row), device=row.device), torch.arange(len(first), device=row.device)
+        is_other = (row == rows[:, None]) & (text != first[:, None])  # (B, N)
+        is_alone = ~is_other.any(1)
+        others = score.where(is_other, -torch.inf).masked_fill(is_alone[:, None], 0.)  # (B, N)
+        margin = score[first] - torch.where(is_alone, self.threshold, others.logsumexp(1))  # (B,)
         return torch.stack([torch.zeros_like(margin), margin], dim=1)

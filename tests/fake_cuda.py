@@ -9,29 +9,47 @@ from unittest import mock
 
 import torch
 import transformers.utils.import_utils
+from fastai.data.load import DataLoader
 from torch._subclasses import FakeTensorMode
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+_batches_of, _swap_tensors = DataLoader.__iter__, torch.utils.swap_tensors
 
 
 @contextlib.contextmanager
 def fake_cuda():
-    """Within it all new tensors are fake, on the CPU or on 'cuda'; real ones are refused.
+    """Within it all new tensors are fake, on the CPU or on 'cuda', and operations take real tensors as fake ones of their device.
 
     Patched, because each would ask the CUDA driver or treat fake tensors in another way:
     - mixed precision asks whether a GPU is available and knows bf16;
     - `Tensor.backward` is replaced by `backward` below, because autograd's engine asks for the GPU's context;
-    - `Module.to` refuses a parameter with weak references, and fake parameters have some for bookkeeping;
-    - transformers does not look at the attention mask of fake tensors; with real ones it does.
+    - `Module.to` refuses parameters with weak references or gradients, which fake ones have, even where nothing has to move;
+    - transformers does not look at the attention mask of fake tensors; with real ones it does;
+    - fastai's loaders give real tensors on the CPU, because they read a random number for their workers.
     """
     with contextlib.ExitStack() as stack:
-        stack.enter_context(FakeTensorMode())
+        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         for owner, name, replacement in (
                 (torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
                 (torch.cuda, "is_bf16_supported", lambda *_, **__: True),
                 (torch.Tensor, "backward", backward),
-                (torch.utils, "weakref", SimpleNamespace(getweakrefs=lambda _: [])),
-                (transformers.utils.import_utils, "is_fake_tensor", lambda _: False)):
+                (torch.utils, "swap_tensors", _swap),
+                (transformers.utils.import_utils, "is_fake_tensor", lambda _: False),
+                (DataLoader, "__iter__", _real_batches)):
             stack.enter_context(mock.patch.object(owner, name, replacement))
         yield
+
+
+def _swap(parameter, moved):
+    if (parameter.device, parameter.dtype) != (moved.device, moved.dtype):
+        with mock.patch.object(torch.utils, "weakref", SimpleNamespace(getweakrefs=lambda _: [])):
+            _swap_tensors(parameter, moved)
+
+
+def _real_batches(loader):
+    with unset_fake_temporarily():
+        batches = list(_batches_of(loader))
+    yield from batches
 
 
 @torch.no_grad()

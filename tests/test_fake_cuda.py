@@ -7,6 +7,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from transformers import ElectraConfig, ElectraModel
 
 CONFIG = ElectraConfig(vocab_size=50, embedding_size=8, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32)
+ON_CPU = torch.ones(3)
 
 
 @pytest.mark.parametrize("operation, error", [
@@ -15,7 +16,8 @@ CONFIG = ElectraConfig(vocab_size=50, embedding_size=8, hidden_size=16, num_hidd
     (lambda x: x.tolist(), DataDependentOutputException),
     (lambda x: x[x > 0], DynamicOutputShapeException),
     (lambda x: x.nonzero(), DynamicOutputShapeException),
-    (lambda x: x + torch.ones(3), FakeTensorDeviceMismatchError)])
+    (lambda x: x + torch.ones(3), FakeTensorDeviceMismatchError),
+    (lambda x: x + ON_CPU, FakeTensorDeviceMismatchError)])
 def test_what_a_gpu_would_wait_for_or_refuse_is_an_error(operation, error):
     with fake_cuda():
         x = torch.ones(3, device="cuda")

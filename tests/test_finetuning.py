@@ -21,6 +21,7 @@ from _utils.glue_submission import SUBMISSION
 from _utils.glue_tasks import FINETUNED_TASKS, TASKS
 from _utils.made_up_glue import write_made_up_glue
 from _utils.processes import Processes
+from _utils.run_logging import only_one
 
 SMALL = {name: {"rows": 64, "epochs": 1} for name in FINETUNED_TASKS}
 
@@ -77,6 +78,39 @@ def test_a_run_that_was_killed_before_its_row_starts_anew(start):
     start("tasks=rte")
     [row] = read_scores()
     assert {**row, "seconds": 0} == {**json.loads(first), "seconds": 0}
+
+
+def test_two_commands_cannot_finetune_the_same_run(start):
+    start("tasks=rte")
+    with only_one(Path("checkpoints/glue/g_rte_1")):
+        with pytest.raises(PlainError, match="another process is training the run in '.*g_rte_1': wait for it, or give another group_name"):
+            start("tasks=rte", "start=1", "end=2")
+    start("tasks=rte", "end=2")
+    assert [row["run"] for row in read_scores()] == [0, 1]
+
+
+class OneOfSeveral:
+    """A process of a launch whose first process saw `finished`, a list of 0 and 1."""
+    def __init__(self, index, n, finished):
+        self.index, self.n, self.finished = index, n, finished
+
+    def from_first(self, numbers):
+        assert len(numbers) == len(self.finished)
+        return self.finished
+
+
+def test_unfinished_runs_are_divided_alike_whatever_each_process_has_seen_finished():
+    c = finetune.c.copy_with({"start": 0, "end": 6, "group_name": "g"})
+    row = lambda task, run: {"group": "g", "task": task, "run": run}
+    rows = [row("mnli", run) for run in (0, 2, 4)]
+    later = [*rows, row("mnli", 1), row("rte", 0)]  # as the second process may find the table
+    finished = [1, 0, 1, 0, 1, 0] + 6 * [0]
+    plan = dict.fromkeys(["mnli", "rte"])
+    owners = finetune.deal_out_runs(c, plan, rows, OneOfSeveral(0, 2, finished))
+    assert owners == finetune.deal_out_runs(c, plan, later, OneOfSeveral(1, 2, finished))
+    unfinished = [owner for owner, is_finished in zip(owners.values(), finished, strict=True) if not is_finished]
+    assert unfinished == [0, 1, 0, 1, 0, 1, 0, 1, 0] and list(owners) == [(task, run) for task in plan for run in range(6)]
+    assert set(finetune.deal_out_runs(c, plan, rows, Processes()).values()) == {0}
 
 
 def test_the_seed_decides_the_run(start):

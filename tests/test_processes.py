@@ -114,6 +114,34 @@ def test_runs_of_finetuning_are_divided_and_score_as_in_one_process(tmp_path, mo
     assert len(runs[0]) == 4 and runs[1] == [("CoLA", "0"), ("RTE", "0")]  # of two processes the first speaks, of what it has done
     assert printed[1].count("CoLA.tsv") == 1 and Path("test_outputs/by_2/CoLA.tsv").exists()
 
+    # As after a kill: the second process's runs are left, of which the first one now takes its share.
+    table = Path("checkpoints/glue/scores.jsonl")
+    kept = [line for line in table.read_text().splitlines() if json.loads(line)["group"] != "by_2" or json.loads(line)["run"] == 0]
+    table.write_text("\n".join(kept) + "\n")
+    again = launch(repo, 2, *settings, "group_name=by_2", script="finetune.py")
+    told_again = re.findall(r"(\S+), run (\d), seed .*\((.*)\)", again)
+    assert [(task, run, text == "was finished before") for task, run, text in told_again] == [
+        ("CoLA", "0", True), ("CoLA", "1", False), ("RTE", "0", True)]
+    assert told(by_two) == told(row for row in map(json.loads, table.open()) if row["group"] == "by_2")
+
+
+def test_the_same_finetuning_started_twice_at_once_leaves_one_of_each_run(tmp_path, monkeypatch, fresh_checkpoint, glue, repo):
+    monkeypatch.chdir(tmp_path)
+    settings = ["size=tiny", f"pretrained_checkpoint={fresh_checkpoint}", f"glue_dir={glue}", "tasks=rte", "end=2", "max_length=32",
+                "device=cpu", "logger=None", "group_name=g", "task_overrides={'rte': {'epochs': 2, 'rows': 500}}"]
+    started = [subprocess.Popen(command(repo, 1, "finetune.py", *settings), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                                env=environment(repo)) for _ in range(2)]
+    printed = [process.communicate(timeout=600) for process in started]
+    codes = [process.returncode for process in started]
+    assert 0 in codes
+    for code, (_, err) in zip(codes, printed):
+        assert code == 0 or "another process is training the run" in err, err[-2000:]
+    rows = [json.loads(line) for line in open("checkpoints/glue/scores.jsonl")]
+    assert sorted((row["task"], row["run"]) for row in rows) == [("rte", 0), ("rte", 1)]
+    for row in rows:
+        steps = [json.loads(line)["step"] for line in open(f"checkpoints/glue/g_{row['task']}_{row['run']}/metrics.jsonl")]
+        assert steps == sorted(steps) and Path(f"checkpoints/glue/g_{row['task']}_{row['run']}.pth").exists()
+
 
 def test_a_batch_that_cannot_be_divided_is_refused(monkeypatch):
     processes = Processes()

@@ -1,12 +1,17 @@
 """A pretraining that was stopped or killed goes on as if it had not been; another one under its name is refused."""
+import errno
 import os
 import shutil
 import signal
+import tracemalloc
+import zipfile
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import tiny_pretraining
+import torch
 from fastai.callback.core import Callback
 from tiny_pretraining import FOLDER, metrics, rows, tensorboard_events, weights
 
@@ -146,12 +151,55 @@ def test_a_good_state_is_not_pushed_out_by_a_damaged_one(tmp_path):
     save_state(tmp_path, {"step": 2})
     flip_a_bit(tmp_path / "resume.pth", .5)
     assert find_state(tmp_path) == {"step": 1}
+    assert {path.name for path in tmp_path.iterdir()} == {"resume.pth.damaged", "resume_before.pth"}
     with pytest.raises(PlainError), pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", lambda _: os.open("/nowhere", 0))  # the next one cannot be written
         save_state(tmp_path, {"step": 3})
     assert find_state(tmp_path) == {"step": 1}
     save_state(tmp_path, {"step": 3})
     assert find_state(tmp_path) == {"step": 3}
+
+
+def test_of_several_processes_the_first_one_renames_a_damaged_state(tmp_path, monkeypatch):
+    for step in (1, 2):
+        save_state(tmp_path, {"step": step})
+    flip_a_bit(tmp_path / "resume.pth", .5)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert find_state(tmp_path) == {"step": 1} and (tmp_path / "resume.pth").exists()
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    assert find_state(tmp_path) == {"step": 1} and not (tmp_path / "resume.pth").exists()
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert find_state(tmp_path) == {"step": 1}
+
+
+@pytest.mark.parametrize("owner, name, error", [
+    (zipfile.ZipFile, "testzip", OSError(errno.EIO, "Input/output error")),
+    (zipfile.ZipFile, "testzip", OSError(errno.ESTALE, "Stale file handle")),
+    (torch, "load", MemoryError()),
+    (torch, "load", RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory"))])
+def test_a_state_that_cannot_be_read_now_is_kept_and_not_passed_over(tmp_path, monkeypatch, owner, name, error):
+    for step in (1, 2):
+        save_state(tmp_path, {"step": step})
+    def fail(*_, **__):
+        raise error
+    with monkeypatch.context() as patch, pytest.raises(PlainError, match=r"resume.pth' could not be read \(.*rerun the same command"):
+        patch.setattr(owner, name, fail)
+        find_state(tmp_path)
+    assert find_state(tmp_path) == {"step": 2}
+
+
+def test_a_setting_that_a_state_does_not_know_is_taken_as_its_default(workplace):
+    """As in a run that was begun with an earlier version."""
+    run("steps=4")
+    path = FOLDER / "mini_5" / "resume.pth"
+    state = torch.load(path, weights_only=True)
+    for key in ("temperature", "warmup_steps"):  # the second one's default is the recipe's share
+        del state["config"][key]
+    torch.save(state, path)
+    run("steps=4")
+    run("steps=4", "temperature=1.0")
+    with pytest.raises(PlainError, match="begun with temperature=1.0, and now it is temperature=2.0"):
+        run("steps=4", "temperature=2.")
 
 
 @pytest.mark.parametrize("renamed", [0, 1])
@@ -239,3 +287,22 @@ def test_the_place_in_the_data_can_be_anywhere(start):
     whole = list(EndlessPermutations(10, 37, seed=3))
     rest = EndlessPermutations(10, 37, 3, start)
     assert list(rest) == whole[start:] and len(rest) == 37 - start
+
+
+def test_the_order_of_the_data_is_that_of_numpys_permutations():
+    size, n = 25_003, 60_000
+    expected = np.concatenate([np.random.default_rng((7, epoch)).permutation(size) for epoch in range(3)])
+    for start in (0, 9_999, 25_003, 40_000):
+        assert list(EndlessPermutations(size, n, 7, start)) == expected[start:n].tolist()
+
+
+@pytest.mark.parametrize("start", [0, 1_500_000])
+def test_the_order_of_the_data_needs_little_memory(start):
+    size = 1_000_000
+    tracemalloc.start()
+    iterator = iter(EndlessPermutations(size, 3 * size, seed=0, start=start))
+    for _ in range(20_000):
+        next(iterator)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 6 * size  # bytes; the order as a list has about 40 for each example

@@ -122,7 +122,7 @@ def test_texts_that_are_too_long_keep_the_candidate(fresh_checkpoint):
     text = "good time " * 100 + "it" + " good time" * 100
     schema = make_schema(text, 1000, 1002, "the trophy", 1)
     rows = SchemaRows([schema], pretrained.hf_tokenizer, 32)
-    ids, _, inside, _, _ = rows.batch([0])
+    ids, _, inside, *_ = rows.batch([0])
     assert ids.shape == (1, 32) and pretrained.hf_tokenizer.decode(ids[0][inside[0]]).replace(" ", "").replace("##", "") == "thetrophy"
 
 

@@ -72,8 +72,9 @@ def load_documents(source, cache_dir, encoding="utf-8", one_document_per_file=Fa
         key = _hash(embedded_text.content_key())
         read = partial(embedded_text.documents, num_workers)
     else:
-        key = _content_key(source, repr((_READING_VERSION, encoding, one_document_per_file)), cache_dir / "sources.json")
-        read = partial(_read_files, source, encoding, one_document_per_file)
+        reading = (_READING_VERSION, encoding, one_document_per_file)
+        key, signature = _content_key(source, repr(reading), cache_dir / "sources.json")
+        read = partial(_read_files, source, signature, encoding, one_document_per_file)
     target = cache_dir / f"documents_{key}.arrow"
     if target.exists() and not _is_as_sealed(target):
         open_prepared(target)
@@ -252,25 +253,24 @@ def _signature(source):
 
 
 def _content_key(source, reading, record):
-    """Hash of how a source is read and of its files' content, from `record` if its files are those that were hashed before."""
+    """(hash of how a source is read and of its files' content, signature of the files). The hash is in `record` if it was made before."""
     signature, is_settled = _signature(source)
     entry = f"{os.path.abspath(source)} {reading}"
     known = _read_record(record).get(entry, {})
     if known.get("signature") == signature:
-        return known["key"]
+        return known["key"], signature
     key = _hash(reading, find_files(source))
     if is_settled:
         _add_to_record(record, entry, {"signature": signature, "key": key})
-    return key
+    return key, signature
 
 
-def _read_files(source, encoding, one_document_per_file):
-    """The documents of all files of a source. PlainError if the files change meanwhile."""
-    before, _ = _signature(source)
+def _read_files(source, signature, encoding, one_document_per_file):
+    """The documents of all files of a source. PlainError if at the end the files are not those of the signature, which the key is of."""
     for file in find_files(source):
         yield from read_file(file, encoding, one_document_per_file)
-    if _signature(source)[0] != before:
-        raise PlainError(f"datas: files of {str(source)!r} changed while they were read: start again when nothing writes to them.")
+    if _signature(source)[0] != signature:
+        raise PlainError(f"datas: files of {str(source)!r} changed since the start: start again when nothing writes to them.")
 
 
 def _read_record(path):

@@ -196,8 +196,13 @@ def test_files_that_change_while_they_are_read_are_reported(tmp_path, texts_of, 
     write(tmp_path / "books/a.txt", TXT)
     read_file = text_sources.read_file
     monkeypatch.setattr(text_sources, "read_file", lambda *given: (write(tmp_path / "books/b.txt", TXT), read_file(*given))[1])
-    with pytest.raises(PlainError, match="files of '.*books' changed while they were read"):
+    with pytest.raises(PlainError, match="files of '.*books' changed since the start"):
         texts_of("books")
+    monkeypatch.undo()
+    corpus = load_documents(str(tmp_path / "books"), tmp_path / "cache")
+    write(tmp_path / "books/c.txt", TXT)
+    with pytest.raises(PlainError, match="files of '.*books' changed since the start"):
+        len(corpus.documents)
     assert not list((tmp_path / "cache").iterdir())
 
 

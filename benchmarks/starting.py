@@ -5,7 +5,7 @@
 The corpus comes in two forms: one .txt file of `documents` with blank lines between them, and a folder of `files`, one document each.
 Documents are random paragraphs of `text`, by default of the embedded text, and about a kilobyte long (OpenWebText: 8 million, of five). The
 first start reads the text and prepares the documents, the second opens them again, as for another vocabulary, and the next one finds
-examples and needs no documents. Each is a new process; time and memory of the imports are left out.
+examples and needs no documents. Each is a process of its own, and its memory what it needs beyond the imports.
 """
 import multiprocessing
 import os
@@ -81,7 +81,7 @@ def peak_bytes():
 
 def in_new_process(*arguments):
     """What `start` returns in a process of its own."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
         return pool.submit(start, *arguments).result()
 
 

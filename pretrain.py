@@ -42,7 +42,7 @@ from _utils.errors import PlainError, print_plain_errors
 from _utils.networks import GatheredPositions, attend, check_networks, count_parameters, inputs_of, make_networks, replaced_logits, tie
 from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, schedules
 from _utils.pictures import save_pretraining_pictures
-from _utils.pretraining_data import prepare_examples, split_documents, split_held_out, text_key
+from _utils.pretraining_data import open_examples, prepare_examples, split_documents, split_held_out, text_key
 from _utils.processes import Processes
 from _utils.recipes import RECIPES
 from _utils.resume import SavedState, StopSignals, check_same_data, check_same_run, find_state, inherited
@@ -112,6 +112,9 @@ c = MyConfig({
     "datas": ["openwebtext"],
     # Encoding of .txt, .jsonl and WikiExtractor's files.
     "encoding": "utf-8",
+    # Which version of a hub corpus is read: {'openwebtext': 'COMMIT, branch or tag'}. One that is not named here keeps the commit that was
+    # the newest when it was first used, as datasets/hub_revisions.json has it.
+    "revisions": {},
     # True: each .txt file is one document, whatever its blank lines.
     "one_document_per_file": False,
     # 'electra': Google's examples. 'line_pairs': lmtuners', two lines of a document side by side, of which .8, .1 and .1 are for
@@ -181,23 +184,35 @@ if __name__ == "__main__":
 # next sentence prediction.
 
 # %%
-def load_data(c):
+def load_data(c, processes=None):
     """(hf_tokenizer, dls) of a configuration: the vocabulary, and fastai DataLoaders of training and held-out examples.
 
     A batch is (input_ids (B, L), sentA_length (B,)); sentA_length counts the tokens of [CLS] A [SEP]. lmtuners' line pairs have a
     third loader, of test examples.
+    processes: Processes that train together, of which the first one prepares the data.
     """
-    corpora = [load_documents(source, "datasets", c.encoding, c.one_document_per_file, c.num_workers) for source in c.datas]
-    hf_tokenizer = load_tokenizer(c.vocab, corpora, "datasets")
-    prepare = partial(prepare_examples, hf_tokenizer=hf_tokenizer, max_length=c.max_length, seed=c.seed, cache_dir="datasets",
-                      clean=c.clean, num_proc=c.num_workers, kind=c.examples)
+    processes = processes or Processes(c.device)
+    hf_tokenizer, files = processes.from_first(lambda: prepare_data(c))
     if c.examples == "line_pairs":
-        parts = [map(prepare, split_documents(corpus, c.seed)) for corpus in corpora]
+        parts = [map(open_examples, of_corpus) for of_corpus in files]
     else:
-        parts = [split_held_out(prepare(corpus)) for corpus in corpora]
+        parts = [split_held_out(open_examples(of_corpus)) for [of_corpus] in files]
     splits = dict(zip(("train", "held_out", "test"), map(concatenate_datasets, zip(*parts))))
     is_on_gpu = choose_device(c.device).type == "cuda"
     return hf_tokenizer, pretraining_dataloaders(splits, hf_tokenizer, c.bs, c.steps, c.max_length, c.seed, c.num_workers, is_on_gpu)
+
+
+def prepare_data(c):
+    """(hf_tokenizer, files): the Arrow files of prepared examples, a list of them for each part of each corpus."""
+    corpora = [load_documents(source, "datasets", c.encoding, c.one_document_per_file, c.num_workers, c.revisions) for source in c.datas]
+    hf_tokenizer = load_tokenizer(c.vocab, corpora, "datasets")
+    files = []
+    for corpus in corpora:
+        parts = split_documents(corpus, c.seed) if c.examples == "line_pairs" else [corpus]
+        prepared = [prepare_examples(part, hf_tokenizer, c.max_length, c.seed, "datasets", c.clean, c.num_workers, c.examples)
+                    for part in parts]
+        files.append([[file["filename"] for file in examples.cache_files] for examples in prepared])
+    return hf_tokenizer, files
 
 
 # %% [markdown]
@@ -746,19 +761,22 @@ def pretrain(c):
     """
     processes, run_folder = Processes(c.device), Path("checkpoints/pretrain", f"{c.base_run_name}_{c.seed}")
     c = c.copy_with({"device": str(processes.device(choose_device(c.device)))})
-    pair = check_start(c, run_folder)
-    with processes.main_first():
-        hf_tokenizer, dls = load_data(c)
+    pair = check_start(c, run_folder, processes.is_main)
+    hf_tokenizer, dls = load_data(c, processes)
     with only_one(run_folder) if processes.is_main else nullcontext():
         learn = train(c, hf_tokenizer, dls, pair, processes)
     processes.close()
     return learn
 
 
-def check_start(c, run_folder):
-    """The trained pair to begin with, or None. What cannot be is told here, before the long work."""
+def check_start(c, run_folder, is_main):
+    """The trained pair to begin with, or None. PlainError for what cannot work, before the long work starts.
+
+    is_main: of several processes the first one looks for the text.
+    """
     check_writable("datasets", run_folder)
-    check_sources(c.datas)
+    if is_main:
+        check_sources(c.datas)
     state_of_run(c, run_folder)
     if is_pair(c.initial_weights):
         return load_pair(c.initial_weights, c.size, c.max_length, c.tying)

@@ -8,6 +8,7 @@ from functools import partial
 from _utils.glue_tasks import FINETUNED_TASKS
 from _utils.networks import TYINGS
 from _utils.recipes import RECIPES
+from _utils.text_sources import HUB_CORPORA
 
 
 @dataclass(frozen=True)
@@ -110,6 +111,10 @@ def _are_overrides(value):
         for given in value.values())
 
 
+def _are_revisions(value):
+    return set(value) <= set(HUB_CORPORA) and all(isinstance(revision, str) and revision for revision in value.values())
+
+
 def _is_positive(value):
     return type(value) in (int, float) and 0 < value < float("inf")
 
@@ -168,6 +173,8 @@ PRETRAIN_RULES = {
     "datas": Rule((list,), test=lambda v: bool(v) and all(isinstance(x, str) and x for x in v),
                   says="a list of corpus names or paths"),
     "encoding": Rule((str,), test=_is_encoding, says="an encoding that Python knows, such as utf-8, latin-1 or utf-16"),
+    "revisions": Rule((dict,), test=_are_revisions, says="{corpus: commit, branch or tag of its hub dataset}, for corpora out of "
+                      f"{', '.join(HUB_CORPORA)}"),
     "one_document_per_file": Rule((bool,)),
     "examples": choice("electra", "line_pairs"),
     "clean": choice(None, True, False),

@@ -7,7 +7,8 @@ import gc
 import os
 import random
 import shutil
-from dataclasses import replace
+import time
+from functools import partial
 from pathlib import Path
 
 import datasets
@@ -17,7 +18,7 @@ import xxhash
 
 from _utils.checkpoints import unfinished_name
 from _utils.errors import PlainError
-from _utils.text_sources import HUB_CORPORA, open_prepared, seal_of
+from _utils.text_sources import HUB_CORPORA, Corpus, open_prepared, seal_of
 
 # Examples do not depend on the number of processes: each block of documents has random numbers of its own.
 BLOCK = 1000
@@ -174,18 +175,22 @@ PROCESSORS = {"electra": ELECTRADataProcessor, "line_pairs": LinePairsProcessor}
 
 def split_documents(corpus, seed):
     """lmtuners' training, validation and test corpora: .8, .1 and .1 of the documents, drawn from the seed."""
+    return [Corpus(corpus.name, f"{corpus.key} {name} of seed {seed}", partial(_part, corpus, seed, part))
+            for part, name in enumerate(("train", "validation", "test"))]
+
+
+def _part(corpus, seed, part):
     n = len(corpus.documents)
     if n < 10:
         raise PlainError(f"{corpus.name} has {n} documents, and examples='line_pairs' divides them into ten parts: put blank lines between "
                          "documents, or say examples=electra.")
     order = np.random.default_rng(seed).permutation(n)
-    cuts = np.split(order, [n - 2 * (n // 10), n - n // 10])
-    return [replace(corpus, key=f"{corpus.key} {name} of seed {seed}", documents=corpus.documents.select(np.sort(indices)))
-            for name, indices in zip(("train", "validation", "test"), cuts)]
+    indices = np.split(order, [n - 2 * (n // 10), n - n // 10])[part]
+    return corpus.documents.select(np.sort(indices))
 
 
 def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=None, num_proc=None, kind="electra"):
-    """The examples of a corpus, from the cache if text, vocabulary, length, cleaning, kind and seed are the same.
+    """The examples of a corpus, from the cache if text, vocabulary, length, cleaning, kind and seed are the same; else it is read.
 
     kind: 'electra' or 'line_pairs'.   clean: None cleans as electra_pytorch (D5): the 80-character filter for Wikipedia, "()" removed
     from the hub corpora, text of one's own left as it is; True or False do both or neither.
@@ -193,17 +198,31 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
     """
     cleaning = dict(apply_cleaning=corpus.name == "wikipedia" if clean is None else clean,
                     drop_parentheses=corpus.name in HUB_CORPORA if clean is None else clean)
-    processor = PROCESSORS[kind](corpus.documents, hf_tokenizer, max_length, seed=seed, **cleaning)
     vocabulary = hf_tokenizer.backend_tokenizer.to_str()
     made_of = (_BUILDING_VERSION, corpus.key, vocabulary, max_length, cleaning, seed, *([] if kind == "electra" else [kind]))
     key = xxhash.xxh3_128(repr(made_of).encode()).hexdigest()
     target = Path(cache_dir) / f"examples_{key}.arrow"
     finished = _finished(target)
     if finished is None:
+        processor = PROCESSORS[kind](corpus.documents, hf_tokenizer, max_length, seed=seed, **cleaning)
         check_first_block(corpus, processor, hf_tokenizer.unk_token_id)
         _make(processor, target, num_proc)
         finished = _finished(target)
     return finished
+
+
+def open_examples(files, patience=180):
+    """The examples in Arrow files that another process prepared, which may appear late in a folder that machines share.
+
+    patience: seconds until PlainError.
+    """
+    end = time.monotonic() + patience
+    while missing := [file for file in files if not os.path.exists(file)]:
+        if time.monotonic() > end:
+            raise PlainError(f"{missing[0]}, which the first process prepared, did not appear within {patience} seconds: start all "
+                             "processes in a folder that their machines share.")
+        time.sleep(1)
+    return datasets.concatenate_datasets([datasets.Dataset.from_file(file) for file in files])
 
 
 def _make(processor, target, num_proc):

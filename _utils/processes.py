@@ -7,6 +7,7 @@ from datetime import timedelta
 import torch
 import torch.distributed
 from accelerate import PartialState
+from accelerate.utils import broadcast_object_list
 
 from _utils.errors import PlainError
 
@@ -33,6 +34,11 @@ class Processes:
     def main_first(self):
         """Within it the first process goes ahead, and the others find what it left."""
         return self.state.main_process_first() if self.state else contextlib.nullcontext()
+
+    def from_first(self, make):
+        """What `make()` returns in the first process; the others wait and get a copy."""
+        found = [make() if self.is_main else None]
+        return broadcast_object_list(found)[0] if self.state else found[0]
 
     def share(self, size, n_rows):
         """Rows that go through a network at once, lowered from `size` until each process has some of n_rows."""

@@ -15,7 +15,8 @@ from _utils.checkpoints import DamagedCheckpoint, check_sums, milestone_steps, s
 from _utils.errors import PlainError, first_line, is_first_process
 
 # Keys that may differ when a run goes on. micro_batch and compile change which random numbers are drawn, the others nothing.
-MAY_DIFFER = ("device", "num_workers", "logger", "upload_to", "micro_batch", "compile", "resume", "save_minutes")
+# The text that `revisions` chooses is compared by its content.
+MAY_DIFFER = ("device", "num_workers", "logger", "upload_to", "micro_batch", "compile", "resume", "save_minutes", "revisions")
 _NEWEST, _BEFORE, _NEXT = "resume.pth", "resume_before.pth", "resume_next.pth"  # so that one is whole whatever happens to another
 
 

@@ -534,7 +534,7 @@ def faults(case, done, before, after):
     lines = done.stderr.rstrip().split("\n")
     last, told = lines[-1], "\n".join((done.stdout, done.stderr))
     written = sorted(path for path in after if after[path] != before.get(path)) + sorted(set(before) - set(after))
-    prepared = re.compile(r"datasets|datasets/(documents|examples)_\w+\.arrow(\.xxh3)?" if case.reads_data else "(?!)")
+    prepared = re.compile(r"datasets|datasets/(sources\.json|(documents|examples)_\w+\.arrow(\.xxh3)?)" if case.reads_data else "(?!)")
     found = {
         f"it ended with {done.returncode}": done.returncode not in (1, 2),
         "a traceback": "Traceback" in told,

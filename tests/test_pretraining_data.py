@@ -1,14 +1,20 @@
 """Examples, their cache, the held-out part and the batches."""
 import itertools
+import os
 import random
+import threading
+from pathlib import Path
 
 import datasets
 import numpy as np
 import pytest
 
-from _utils import pretraining_data
+import pretrain
+from _utils import pretraining_data, text_sources
 from _utils.batches import pretraining_dataloaders
-from _utils.pretraining_data import ELECTRADataProcessor, prepare_examples, split_held_out
+from _utils.config import complete
+from _utils.errors import PlainError
+from _utils.pretraining_data import ELECTRADataProcessor, open_examples, prepare_examples, split_documents, split_held_out
 from _utils.text_sources import Corpus
 
 
@@ -17,7 +23,7 @@ def make_corpus(n_documents=60, name="own text", seed=0):
     words = "the generator replaces some words and the discriminator finds them in every sentence of the text".split()
     line = lambda: " ".join(rng.choices(words, k=rng.randint(3, 25)))
     texts = ["\n".join(line() for _ in range(rng.randint(1, 12))) for _ in range(n_documents)]
-    return Corpus(name, f"key-{n_documents}-{seed}", datasets.Dataset.from_dict({"text": texts}))
+    return Corpus(name, f"key-{n_documents}-{seed}", lambda: datasets.Dataset.from_dict({"text": texts}))
 
 
 @pytest.fixture
@@ -57,12 +63,38 @@ def test_incomplete_shards_of_a_killed_run_are_not_taken_for_the_whole(tmp_path,
     assert prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path, num_proc=3).to_dict() == whole
 
 
+def test_the_next_start_reads_neither_text_nor_documents(workplace, monkeypatch):
+    c = complete(pretrain.c.override(["size=tiny", "datas=text.txt", "vocab=300", "num_workers=0", "bs=8", "steps=4", "device=cpu"]))
+    os.utime("text.txt", (1, 1))
+    _, before = pretrain.load_data(c)
+    next(Path("datasets").glob("documents_*.arrow")).unlink()
+    monkeypatch.setattr(text_sources, "_hash", lambda *_: pytest.fail("hashed again"))
+    monkeypatch.setattr(text_sources, "read_file", lambda *_: pytest.fail("read again"))
+    _, after = pretrain.load_data(c)
+    assert after.train_ds.hf_dset.to_dict() == before.train_ds.hf_dset.to_dict()
+    assert not list(Path("datasets").glob("documents_*.arrow"))
+
+
+@pytest.mark.parametrize("kind, n_parts", [("electra", 1), ("line_pairs", 3)])
+def test_another_process_opens_examples_that_appear_late(tmp_path, small_tokenizer, kind, n_parts):
+    parts = [make_corpus()] if kind == "electra" else split_documents(make_corpus(), 7)
+    prepared = [prepare_examples(part, small_tokenizer, 32, 7, tmp_path, kind=kind) for part in parts]
+    assert len(prepared) == n_parts
+    for examples in prepared:
+        files = [file["filename"] for file in examples.cache_files]
+        os.rename(files[0], tmp_path / "unseen")
+        with pytest.raises(PlainError, match="did not appear within 0 seconds: start all processes in a folder that"):
+            open_examples(files, patience=0)
+        threading.Timer(.2, os.rename, (tmp_path / "unseen", files[0])).start()
+        assert open_examples(files).to_dict() == examples.to_dict()
+
+
 def test_wikipedia_is_cleaned_and_own_text_left_alone(tmp_path, small_tokenizer):
     texts = ["short line of a table\n" + "the generator replaces words " * 5 + "()"] * 20
     dataset = datasets.Dataset.from_dict({"text": texts})
     pieces = {}
     for name in ("wikipedia", "openwebtext", "own text"):
-        examples = prepare_examples(Corpus(name, name, dataset), small_tokenizer, 64, 7, tmp_path)
+        examples = prepare_examples(Corpus(name, name, lambda: dataset), small_tokenizer, 64, 7, tmp_path)
         pieces[name] = " ".join(small_tokenizer.batch_decode(examples["input_ids"][:]))
     kept = {name: ("table" in text, "[UNK]" in text) for name, text in pieces.items()}  # brackets are not in this vocabulary
     assert kept == {"wikipedia": (False, False), "openwebtext": (True, False), "own text": (True, True)}

@@ -67,6 +67,29 @@ def test_two_processes_train_what_one_does(workplace, repo):
     assert_alike("two_5", "one_5")
 
 
+ALL_BUT_THE_FIRST_CANNOT_PREPARE = """
+import sys
+from pathlib import Path
+import pretrain
+from _utils.config import complete
+from _utils.processes import Processes
+processes = Processes("cpu")
+if not processes.is_main:
+    pretrain.check_sources = pretrain.load_documents = pretrain.load_tokenizer = pretrain.prepare_examples = None
+c = complete(pretrain.c.override(sys.argv[1:]))
+hf_tokenizer, dls = pretrain.load_data(c, processes)
+seen = hf_tokenizer("every word")["input_ids"], dls.train_ds.hf_dset.to_dict(), dls.valid_ds.hf_dset.to_dict()
+Path(f"seen_{processes.index}").write_text(repr(seen))
+"""
+
+
+@pytest.mark.parametrize("more", [[], ["examples=line_pairs"]])
+def test_one_process_prepares_data_and_the_others_open_it(workplace, repo, more):
+    Path("load.py").write_text(ALL_BUT_THE_FIRST_CANNOT_PREPARE)
+    launch(repo, 2, *SETTINGS, "steps=4", *more, script=workplace / "load.py")
+    assert Path("seen_0").read_text() == Path("seen_1").read_text()
+
+
 @pytest.mark.parametrize("first, then", [(2, 1), (1, 2)])
 def test_another_number_of_processes_goes_on_with_a_run_that_was_stopped(workplace, repo, first, then):
     settings = [*SETTINGS, "steps=60"]

@@ -10,6 +10,7 @@ import benchmarks.finetuning
 import benchmarks.loader
 import benchmarks.preprocessing
 import benchmarks.pretraining
+import benchmarks.starting
 import finetune
 import pretrain
 from _utils.config import complete
@@ -222,3 +223,12 @@ def test_the_benchmarks_of_loader_and_preprocessing_run(results, tmp_path, monke
     found = results("preprocessing_default")
     assert set(found["rows"]) == {"tokenizers alone", "ours, 1 processes"} and found["bytes"] >= 40_000
     assert found["rows"]["ours, 1 processes"]["ratio to ours, 1 processes"] == 1
+
+
+def test_the_benchmark_of_starting_measures_three_starts_of_two_corpora(results, tmp_path):
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(f"Line {i} has a few words and some more of them." for i in range(300)))
+    benchmarks.starting.main([f"text={text}", "documents=50", "files=20", "rounds=1"])
+    found = results("starting_default")["rows"]
+    assert [*found] == [f"{form}, {start}" for form in ("one file", "many files") for start in ("first", "documents opened", "next")]
+    assert all(row["seconds"] > 0 and row["MB"] >= 0 for row in found.values()) and found["one file, first"]["ratio"] == 1

@@ -1,21 +1,29 @@
 """Text from every kind of source becomes the same documents; the cache of what was read; hub names; the embedded text."""
 import bz2
+import contextlib
 import gzip
 import json
 import lzma
+import os
 import re
+import shutil
 import sysconfig
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import datasets
+import huggingface_hub
 import pandas
 import pyarrow
 import pytest
+from datasets.data_files import DataFilesDict
+from datasets.load import configure_builder_class
+from datasets.packaged_modules.parquet import parquet
 
 from _utils import embedded_text, text_sources
 from _utils.errors import PlainError
-from _utils.text_sources import load_documents
+from _utils.text_sources import check_sources, find_files, load_documents
 
 DOCUMENTS = ["First line.\nÄ second, naïve line.", "Another document."]
 TXT = "First line.\nÄ second, naïve line.\n\n \n\nAnother document.\n"
@@ -128,6 +136,128 @@ def test_changed_content_or_other_options_are_never_answered_from_the_cache(tmp_
     assert texts_of("text.txt") == [DOCUMENTS[0], "Ynother document."]
 
 
+@pytest.fixture
+def no_hashing(monkeypatch):
+    """A function: from now on no content may be hashed."""
+    return lambda: monkeypatch.setattr(text_sources, "_hash", lambda *_: pytest.fail("read again"))
+
+
+def age(*paths, seconds=3600):
+    """Give files the modification time of an hour ago."""
+    for path in paths:
+        os.utime(path, (path.stat().st_mtime - seconds,) * 2)
+
+
+def test_files_that_did_not_change_are_not_read_again(tmp_path, texts_of, no_hashing):
+    paths = [write(tmp_path / f"books/{name}", TXT) for name in ("a.txt", "b/c.txt", "b/d.txt")]
+    age(*paths)
+    assert texts_of("books") == DOCUMENTS * 3
+    no_hashing()
+    assert texts_of("books") == DOCUMENTS * 3
+
+
+@pytest.mark.parametrize("change", [
+    lambda books: age(write(books / "a.txt", TXT.replace("Another", "Ynother")), seconds=1800),  # of the same length
+    lambda books: write(books / "a.txt", TXT + "More."),
+    lambda books: write(books / "b/new.txt", "A new one."),
+    lambda books: (books / "b/c.txt").unlink(),
+    lambda books: (books / "a.txt").rename(books / "z.txt"),
+])
+def test_a_change_of_content_files_or_order_is_noticed(tmp_path, texts_of, change):
+    age(write(tmp_path / "books/a.txt", TXT), write(tmp_path / "books/b/c.txt", "Another book."))
+    before = texts_of("books")
+    change(tmp_path / "books")
+    assert texts_of("books") != before
+
+
+def test_a_file_that_was_just_written_is_read_again(tmp_path, texts_of):
+    """Its next change may come so soon that the modification time stays the same."""
+    path = write(tmp_path / "text.txt", TXT)
+    texts_of("text.txt")
+    time_before = path.stat().st_mtime_ns
+    write(path, TXT.replace("Another", "Ynother"))
+    os.utime(path, ns=(time_before, time_before))
+    assert texts_of("text.txt") == [DOCUMENTS[0], "Ynother document."]
+
+
+def test_a_deleted_record_lets_all_text_be_read_again(tmp_path, texts_of, monkeypatch):
+    age(write(tmp_path / "text.txt", TXT))
+    texts_of("text.txt")
+    (tmp_path / "cache/sources.json").write_text("{")
+    with pytest.raises(PlainError, match="sources.json is not valid JSON: correct it, or delete it"):
+        texts_of("text.txt")
+    (tmp_path / "cache/sources.json").unlink()
+    hashed, plain = [], text_sources._hash
+    monkeypatch.setattr(text_sources, "_hash", lambda text, files=(): plain(text, [hashed.append(file) or file for file in files]))
+    assert texts_of("text.txt") == DOCUMENTS and hashed == [str(tmp_path / "text.txt")]
+
+
+def test_files_that_change_while_they_are_read_are_reported(tmp_path, texts_of, monkeypatch):
+    write(tmp_path / "books/a.txt", TXT)
+    read_file = text_sources.read_file
+    monkeypatch.setattr(text_sources, "read_file", lambda *given: (write(tmp_path / "books/b.txt", TXT), read_file(*given))[1])
+    with pytest.raises(PlainError, match="files of '.*books' changed since the start"):
+        texts_of("books")
+    monkeypatch.undo()
+    corpus = load_documents(str(tmp_path / "books"), tmp_path / "cache")
+    write(tmp_path / "books/c.txt", TXT)
+    with pytest.raises(PlainError, match="files of '.*books' changed since the start"):
+        len(corpus.documents)
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_prepared_documents_are_compared_again_only_when_their_file_was_touched(tmp_path, texts_of, no_hashing):
+    age(write(tmp_path / "text.txt", TXT))
+    texts_of("text.txt")
+    [path] = (tmp_path / "cache").glob("*.arrow")
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    stat = path.stat()
+    path.write_bytes(content)
+    with pytest.raises(PlainError, match="holds the hash of other content.*delete it and"):
+        load_documents(str(tmp_path / "text.txt"), tmp_path / "cache")  # though nobody asks for the documents
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    load_documents(str(tmp_path / "text.txt"), tmp_path / "cache")  # such a change, of a disk that fails, shows when the file is touched
+    path.touch()
+    with pytest.raises(PlainError, match="holds the hash of other content"):
+        texts_of("text.txt")
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+    assert texts_of("text.txt") == DOCUMENTS
+    no_hashing()
+    assert texts_of("text.txt") == DOCUMENTS
+
+
+def test_documents_are_prepared_only_when_they_are_needed(tmp_path, texts_of):
+    write(tmp_path / "text.txt", TXT)
+    corpus = load_documents(str(tmp_path / "text.txt"), tmp_path / "cache")
+    assert not list(tmp_path.glob("cache/*.arrow"))
+    assert list(corpus.documents["text"]) == DOCUMENTS and corpus.documents is corpus.documents
+
+
+def test_the_order_of_files_is_that_of_their_parts_however_they_are_listed(tmp_path, monkeypatch):
+    for name in ("a/x.txt", "a.txt", "a b/x.txt", "a-b.txt", "B.txt", "b/c/d.txt", "b/c.txt", "b/c0.txt", "ä.txt", "z/.hidden/x.txt",
+                 "z/.h.txt"):
+        write(tmp_path / "library" / name, name)
+    (tmp_path / "library/link.txt").symlink_to(tmp_path / "library/B.txt")
+    expected = [str(path) for path in sorted((tmp_path / "library").rglob("*.txt")) if ".h" not in str(path)]
+    assert len(expected) == 10
+    assert list(find_files(tmp_path / "library")) == list(find_files(str(tmp_path / "library/**/*.txt"))) == expected
+    (tmp_path / "library/circle").symlink_to(tmp_path / "library")
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda folder: contextlib.nullcontext(sorted(scandir(folder), key=lambda e: e.name, reverse=True)))
+    assert list(find_files(tmp_path / "library")) == expected
+
+
+def test_looking_for_text_stops_at_the_first_file(tmp_path, monkeypatch):
+    for i in range(50):
+        write(tmp_path / f"many/{i}.txt", TXT)
+    seen, kind = [], text_sources._kind
+    monkeypatch.setattr(text_sources, "_kind", lambda path: (seen.append(path), kind(path))[1])
+    check_sources([str(tmp_path / "many")])
+    assert len(seen) == 1
+
+
 def test_what_cannot_be_read_to_its_end_leaves_nothing_in_the_cache(tmp_path, texts_of):
     whole = [json.dumps({"text": f"document {i}"}) for i in range(1000)]
     path = write(tmp_path / "text.jsonl", "\n".join([*whole, "{"]))
@@ -139,34 +269,101 @@ def test_what_cannot_be_read_to_its_end_leaves_nothing_in_the_cache(tmp_path, te
     assert len(texts_of("text.jsonl")) == 1000
 
 
-@pytest.mark.parametrize("name, call, layout", [
-    ("openwebtext", dict(path="Skylion007/openwebtext", split="train"), ["text"]),
-    ("wikipedia", dict(path="wikimedia/wikipedia", name="20231101.en", split="train"), ["id", "url", "title", "text"]),
-    ("bookcorpus", dict(path="bookcorpus/bookcorpus", revision="refs/convert/parquet", split="train"), ["text"]),
+FIRST, SECOND = "1" * 40, "2" * 40  # commits
+LOAD_DATASET, HF_API = datasets.load_dataset, huggingface_hub.HfApi
+
+
+class Hub:
+    """Stands in for the hub: datasets of one parquet file at several commits, loaded into the cache of `datasets` as it does itself."""
+
+    def __init__(self, folder):
+        self.folder, self.head, self.calls, self.texts = folder, FIRST, [], {FIRST: DOCUMENTS, SECOND: ["Another text."]}
+
+    def dataset_info(self, path, revision):
+        self.calls.append((path, revision))
+        return SimpleNamespace(sha={"old-tag": FIRST}.get(revision, self.head))
+
+    def load_dataset(self, path, name=None, revision=None, split=None):
+        self.calls.append((path, name, revision, split))
+        columns = ["id", "url", "title", "text"] if name else ["text"]
+        file = write(self.folder / revision / "train.parquet", pandas.DataFrame(dict.fromkeys(columns, self.texts[revision])).to_parquet())
+        files = DataFilesDict.from_patterns({"train": [str(file)]})
+        config = parquet.ParquetConfig(name=name or "default", data_files=files)
+        namespace, dataset_name = path.split("/")
+        builder = configure_builder_class(parquet.Parquet, [config], config.name, dataset_name)(
+            dataset_name=dataset_name, config_name=config.name, hash=revision, cache_dir=str(self.folder))
+        builder.download_and_prepare()
+        cached = Path(datasets.config.HF_DATASETS_CACHE, f"{namespace}___{dataset_name}", config.name, "0.0.0", revision)
+        shutil.copytree(builder.cache_dir, cached)  # where it would be if the file were on the hub
+        [file] = cached.glob("*.arrow")
+        return datasets.Dataset.from_file(str(file))
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    """A Hub that can be reached."""
+    hub = Hub(tmp_path / "of_hub")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache_of_datasets")
+    monkeypatch.setattr(datasets, "load_dataset", hub.load_dataset)
+    monkeypatch.setattr("huggingface_hub.HfApi", lambda: hub)
+    return hub
+
+
+@pytest.fixture
+def go_offline(hub, monkeypatch):
+    """A function: from now on `datasets` has only its cache, and the hub cannot be asked."""
+    def go():
+        monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+        monkeypatch.setattr(datasets, "load_dataset", LOAD_DATASET)
+        monkeypatch.setattr("huggingface_hub.HfApi", HF_API)
+    return go
+
+
+@pytest.mark.parametrize("name, path, config, branch", [
+    ("openwebtext", "Skylion007/openwebtext", None, "main"),
+    ("wikipedia", "wikimedia/wikipedia", "20231101.en", "main"),
+    ("bookcorpus", "bookcorpus/bookcorpus", None, "refs/convert/parquet"),
 ])
-def test_a_hub_corpus_is_asked_for_by_its_present_id(tmp_path, monkeypatch, name, call, layout):
-    file = write(tmp_path / "train.parquet", pandas.DataFrame({column: DOCUMENTS for column in layout}).to_parquet())
-    calls, load_dataset = [], datasets.load_dataset
-
-    def load_local_parquet(path, **arguments):
-        calls.append(dict(path=path, **arguments))
-        return load_dataset("parquet", data_files=str(file), split=arguments["split"], cache_dir=str(tmp_path / "hub"))
-
-    monkeypatch.setattr(datasets, "load_dataset", load_local_parquet)
-    corpus = load_documents(name, tmp_path / "cache")
-    assert calls == [call]
-    assert corpus.name == name and corpus.documents.column_names == ["text"] and list(corpus.documents["text"]) == DOCUMENTS
+def test_a_hub_corpus_is_loaded_at_the_commit_of_its_first_use(tmp_path, hub, go_offline, name, path, config, branch):
+    first = load_documents(name, tmp_path / "cache")
+    assert hub.calls == [(path, branch)]  # the text itself is not loaded before it is needed
+    assert first.documents.column_names == ["text"] and list(first.documents["text"]) == DOCUMENTS
+    assert hub.calls[1:] == [(path, config, FIRST, "train")]
+    hub.head = SECOND
+    again = load_documents(name, tmp_path / "cache")
+    assert again.key == first.key and list(again.documents["text"]) == DOCUMENTS and len(hub.calls) == 2
+    go_offline()
+    assert list(load_documents(name, tmp_path / "cache").documents["text"]) == DOCUMENTS
 
 
-def test_an_unreachable_hub_is_told_in_one_sentence_with_the_way_out(tmp_path, monkeypatch):
-    def unreachable(*_, **__):
-        raise ConnectionError("Couldn't reach the Hub\nlong story")
+def test_a_new_folder_takes_the_newest_commit_and_revisions_chooses_another(tmp_path, hub):
+    load = lambda cache, **revisions: load_documents("openwebtext", tmp_path / cache, revisions=revisions)
+    old = load("one")
+    hub.head = SECOND
+    new = load("two")
+    assert new.key != old.key and list(new.documents["text"]) == ["Another text."]
+    for revision in (FIRST, "old-tag"):
+        assert load("two", openwebtext=revision).key == old.key and list(load("two", openwebtext=revision).documents["text"]) == DOCUMENTS
+    assert load("two").key == new.key
+    assert load("one", openwebtext=SECOND).key == new.key
 
-    monkeypatch.setattr(datasets, "load_dataset", unreachable)
+
+def test_without_a_connection_no_other_commit_is_taken(tmp_path, hub, go_offline):
+    load = lambda revision: load_documents("openwebtext", tmp_path / "cache", revisions={"openwebtext": revision}).documents["text"]
+    load(FIRST), load(SECOND)
+    go_offline()
+    assert list(load(FIRST)) == DOCUMENTS  # which is not the newest one in the cache
+    with pytest.raises(PlainError, match=f"at revision {'3' * 40}, only '.*{SECOND}' is in the cache: check the connection"):
+        load("3" * 40)
+
+
+def test_an_unreachable_hub_is_reported_with_what_to_do(tmp_path, hub, go_offline):
+    go_offline()
     with pytest.raises(PlainError) as error:
         load_documents("wikipedia", tmp_path / "cache")
     message = str(error.value)
-    assert "'wikipedia'" in message and "Couldn't reach the Hub" in message and "python pretrain.py quickstart=True" in message
+    assert "'wikipedia'" in message and "OfflineModeIsEnabled" in message and "python pretrain.py quickstart=True" in message
     assert "\n" not in message and not (tmp_path / "cache").exists()
 
 

@@ -1,0 +1,113 @@
+"""Starts of a pretraining on a synthetic corpus, up to the prepared documents, in seconds, memory, and ratio to the first start.
+
+    python -m benchmarks.starting [documents=20000] [files=2000] [text=PATH] [rounds=3]
+
+The corpus comes in two forms: one .txt file of `documents` with blank lines between them, and a folder of `files`, one document each.
+Documents are random paragraphs of `text`, by default of the embedded text, and about a kilobyte long (OpenWebText: 8 million, of five). The
+first start reads the text and prepares the documents, the second opens them again, as for another vocabulary, and the next one finds
+examples and needs no documents. Each is a process of its own, and its memory what it needs beyond the imports.
+"""
+import multiprocessing
+import os
+import random
+import re
+import sys
+import tempfile
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from _utils.config_rules import Rule, count
+from _utils.text_sources import check_sources, load_documents
+from benchmarks.report import describe_machine, parse, write_results
+
+DEFAULTS = {"documents": 20_000, "files": 2_000, "text": "docs", "rounds": 3}
+RULES = {"documents": count(), "files": count(), "text": Rule((str,)), "rounds": count()}
+TYPICAL = 1_000  # characters of a document
+
+
+def paragraphs(source):
+    """The lines of a text's first documents."""
+    with tempfile.TemporaryDirectory() as cache:
+        documents = load_documents(source, cache).documents
+        return [line for text in documents[:2000]["text"] for line in text.split("\n") if line.strip()]
+
+
+def random_documents(n, lines):
+    """n documents of about TYPICAL characters, of random lines."""
+    rng = random.Random(0)
+    for _ in range(n):
+        document, size = [], 0
+        while size < TYPICAL:
+            document.append(rng.choice(lines)[:TYPICAL])
+            size += len(document[-1])
+        yield "\n".join(document)
+
+
+def write_corpora(folder, documents, files, lines):
+    """{form: path} of both forms of the corpus, with times of an hour ago: files that were just written are not trusted to stay."""
+    text, many = folder / "text.txt", folder / "many"
+    with text.open("w", encoding="utf-8") as file:
+        file.writelines(f"{document}\n\n" for document in random_documents(documents, lines))
+    written = [text]
+    for i, document in enumerate(random_documents(files, lines)):
+        path = many / f"{i // 10_000:04}" / f"{i:08}.txt"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(document, encoding="utf-8")
+        written.append(path)
+    for path in written:
+        os.utime(path, (time.time() - 3600,) * 2)
+    return {"one file": text, "many files": many}
+
+
+def start(source, cache, opens):
+    """(seconds, bytes of memory) of a start in this process. opens: whether it needs the documents, as the first one does."""
+    Path("/proc/self/clear_refs").write_text("5")  # the peak of memory starts from here
+    before, begin = peak_bytes(), time.perf_counter()
+    check_sources([source])
+    corpus = load_documents(source, cache)
+    if opens:
+        len(corpus.documents)
+    return time.perf_counter() - begin, peak_bytes() - before
+
+
+def peak_bytes():
+    """The most memory that this process has had, with the pages of files that it has mapped."""
+    return int(re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
+
+
+def in_new_process(*arguments):
+    """What `start` returns in a process of its own."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
+        return pool.submit(start, *arguments).result()
+
+
+def measure(source, folder, rounds):
+    """{name of a start: [(seconds, bytes) of each round]}."""
+    found = {"first": [], "documents opened": [], "next": []}
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory(dir=folder) as cache:
+            for name, measured in found.items():
+                measured.append(in_new_process(str(source), cache, name != "next"))
+    return found
+
+
+def main(arguments):
+    given = parse(arguments, DEFAULTS, RULES)
+    rows, raw = {}, {}
+    with tempfile.TemporaryDirectory() as folder:
+        corpora = write_corpora(Path(folder), given["documents"], given["files"], paragraphs(given["text"]))
+        for form, source in corpora.items():
+            found = raw[form] = measure(source, folder, given["rounds"])
+            for name, measured in found.items():
+                ratio = median(seconds / first for (seconds, _), (first, _) in zip(measured, found["first"]))
+                seconds, memory = (median(values) for values in zip(*measured))
+                rows[f"{form}, {name}"] = {"seconds": seconds, "ratio": ratio, "MB": memory / 1e6}
+    write_results("starting", rows, {**given, "rounds_raw": raw, "machine": describe_machine(torch.device("cpu"))})
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

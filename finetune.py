@@ -602,7 +602,7 @@ def deal_out_runs(c, plan, rows, processes):
     rows: of the table. It may change while the processes start, so all use the view of the first one.
     """
     runs, turn = [(name, run) for name in plan for run in range(c.start, c.end)], itertools.cycle(range(processes.n))
-    is_finished = processes.from_first([int(find_run(rows, c.group_name, name, run) is not None) for name, run in runs])
+    is_finished = processes.from_first(lambda: [find_run(rows, c.group_name, name, run) is not None for name, run in runs])
     return {run: 0 if finished else next(turn) for run, finished in zip(runs, is_finished)}
 
 

@@ -95,13 +95,6 @@ class Processes:
         if float(total) != number * self.n:
             raise PlainError(says)
 
-    def from_first(self, numbers):
-        """The whole numbers of the first process, in all of them; each gives as many."""
-        shared = torch.tensor(numbers, device=self.state.device if self.state else "cpu")
-        if self.n > 1:
-            torch.distributed.broadcast(shared, 0)
-        return shared.tolist()
-
     def wait(self):
         """Until all processes are here."""
         if self.state:

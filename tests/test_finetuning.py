@@ -94,8 +94,8 @@ class OneOfSeveral:
     def __init__(self, index, n, finished):
         self.index, self.n, self.finished = index, n, finished
 
-    def from_first(self, numbers):
-        assert len(numbers) == len(self.finished)
+    def from_first(self, make):
+        assert len(make()) == len(self.finished)
         return self.finished
 
 

@@ -66,6 +66,9 @@ c = MyConfig({
     "base_run_name": "vanilla",
     # Seed of data order, masks, samples, dropout and initial weights; None: a new one is drawn and printed.
     "seed": 11081,
+    # Seed of what the examples are drawn from: where segments end, which examples are short; of line_pairs also the partners of lines and
+    # which documents are for training. Runs that differ only in `seed` share the prepared examples.
+    "data_seed": 11081,
 
     # False: Adam without bias correction, as the original. True: with it.
     "adam_bias_correction": False,
@@ -134,7 +137,7 @@ c = MyConfig({
     # Where each checkpoint is sent while training goes on: a folder, an address such as s3://bucket/run (gs, hf ...; whatever fsspec
     # knows), or here a function of its path; None: nowhere.
     "upload_to": None,
-    # Processes that prepare data.
+    # Processes that load batches while training runs; 0: the training process does it. Preparing the data always uses all cores.
     "num_workers": 3,
     # True: the same command goes on with a run that was killed or stopped. False: it begins anew, and the earlier run is kept aside.
     "resume": True,
@@ -186,12 +189,12 @@ def load_data(c):
     A batch is (input_ids (B, L), sentA_length (B,)); sentA_length counts the tokens of [CLS] A [SEP]. lmtuners' line pairs have a
     third loader, of test examples.
     """
-    corpora = [load_documents(source, "datasets", c.encoding, c.one_document_per_file, c.num_workers) for source in c.datas]
+    corpora = [load_documents(source, "datasets", c.encoding, c.one_document_per_file) for source in c.datas]
     hf_tokenizer = load_tokenizer(c.vocab, corpora, "datasets")
-    prepare = partial(prepare_examples, hf_tokenizer=hf_tokenizer, max_length=c.max_length, seed=c.seed, cache_dir="datasets",
-                      clean=c.clean, num_proc=c.num_workers, kind=c.examples)
+    prepare = partial(prepare_examples, hf_tokenizer=hf_tokenizer, max_length=c.max_length, seed=c.data_seed, cache_dir="datasets",
+                      clean=c.clean, kind=c.examples)
     if c.examples == "line_pairs":
-        parts = [map(prepare, split_documents(corpus, c.seed)) for corpus in corpora]
+        parts = [map(prepare, split_documents(corpus, c.data_seed)) for corpus in corpora]
     else:
         parts = [split_held_out(prepare(corpus)) for corpus in corpora]
     splits = dict(zip(("train", "held_out", "test"), map(concatenate_datasets, zip(*parts))))
@@ -203,7 +206,7 @@ def load_data(c):
 # The first lines of one document:
 
 # %% tags=["active-ipynb"]
-# corpus = load_documents(c.datas[0], "datasets", num_workers=c.num_workers)
+# corpus = load_documents(c.datas[0], "datasets")
 # print(f"{len(corpus.documents):,} documents")
 # for line in corpus.documents[1000]["text"].split("\n")[:4]:
 #     print("-", line[:150])

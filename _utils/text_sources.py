@@ -68,7 +68,7 @@ def cut_text(text, size):
         start = end
 
 
-def load_documents(source, cache_dir, encoding="utf-8", one_document_per_file=False, num_workers=None):
+def load_documents(source, cache_dir, encoding="utf-8", one_document_per_file=False):
     """The documents of one entry of `datas` (a name or a path), from the cache if the same content was read before.
 
     Raises PlainError for a path that does not exist or holds no text, a file that cannot be read as what it claims to be,
@@ -78,7 +78,7 @@ def load_documents(source, cache_dir, encoding="utf-8", one_document_per_file=Fa
         return _from_hub(source)
     if source == "docs":
         key = _hash(embedded_text.content_key())
-        read = lambda: embedded_text.documents(num_workers)
+        read = embedded_text.documents
     else:
         files = find_files(source)
         key = _hash(repr((_READING_VERSION, encoding, one_document_per_file)), *files)

@@ -7,6 +7,7 @@ import time
 
 import psutil
 import pytest
+import tiny_pretraining
 from test_pretraining_data import make_corpus
 
 from _utils import pretraining_data, worker_pool
@@ -154,3 +155,22 @@ def test_all_cores_that_this_process_may_use_prepare_examples(prepare, monkeypat
     monkeypatch.setattr(pretraining_data, "run_in_processes", lambda *args: (asked.append(args[2]), run(*args)))
     prepare(num_proc=None)
     assert asked == [3]
+
+
+def test_runs_that_differ_in_seed_share_their_examples(workplace, monkeypatch):
+    run = lambda *overrides: tiny_pretraining.run("steps=2", *overrides)
+    examples = lambda learn: learn.dls.train_ds.hf_dset.with_format(None)[:]
+    first = run("seed=5")
+    assert examples(run("seed=5", "data_seed=1", "base_run_name=other")) != examples(first)
+    monkeypatch.setattr(ELECTRADataProcessor, "map", lambda *_: pytest.fail("built again"))
+    second = run("seed=6")
+    assert examples(first) == examples(second)
+    batches = [learn.dls.train.batch_of_step(0)[0] for learn in (first, second)]
+    assert not batches[0].equal(batches[1])  # the order follows the seed
+
+
+def test_documents_are_divided_for_line_pairs_by_data_seed(workplace):
+    run = lambda *overrides: tiny_pretraining.run("size=alectra_tiny", "examples=line_pairs", "steps=2", *overrides)
+    held_out = lambda *overrides: run(*overrides).dls.valid_ds.hf_dset.with_format(None)[:]
+    first = held_out("seed=5")
+    assert held_out("seed=6") == first != held_out("seed=5", "data_seed=1", "base_run_name=other")

@@ -318,7 +318,7 @@ def _only_maker(target):
         lock.acquire()
     try:
         yield
-        Path(lock.lock_file).unlink()  # whoever waits for it finds all examples
+        Path(lock.lock_file).unlink(missing_ok=True)  # whoever waits for it finds all examples
     finally:
         for left in target.parent.glob(f"{glob.escape(target.stem)}*.unfinished"):
             left.unlink(missing_ok=True)

@@ -66,6 +66,9 @@ c = MyConfig({
     "base_run_name": "vanilla",
     # Seed of data order, masks, samples, dropout and initial weights; None: a new one is drawn and printed.
     "seed": 11081,
+    # Seed of what the examples are drawn from: where segments end, which examples are short; of line_pairs also the partners of lines and
+    # which documents are for training. Runs that differ only in `seed` share the prepared examples.
+    "data_seed": 11081,
 
     # False: Adam without bias correction, as the original. True: with it.
     "adam_bias_correction": False,
@@ -138,7 +141,7 @@ c = MyConfig({
     # Where each checkpoint is sent while training goes on: a folder, an address such as s3://bucket/run (gs, hf ...; whatever fsspec
     # knows), or here a function of its path; None: nowhere.
     "upload_to": None,
-    # Processes that prepare data.
+    # Processes that load batches while training runs; 0: the training process does it. Preparing the data always uses all cores.
     "num_workers": 3,
     # True: the same command goes on with a run that was killed or stopped. False: it begins anew, and the earlier run is kept aside.
     "resume": True,
@@ -204,12 +207,12 @@ def load_data(c, processes=None):
 
 def prepare_data(c):
     """(hf_tokenizer, files): the Arrow files of prepared examples, a list of them for each part of each corpus."""
-    corpora = [load_documents(source, "datasets", c.encoding, c.one_document_per_file, c.num_workers, c.revisions) for source in c.datas]
+    corpora = [load_documents(source, "datasets", c.encoding, c.one_document_per_file, c.revisions) for source in c.datas]
     hf_tokenizer = load_tokenizer(c.vocab, corpora, "datasets")
     files = []
     for corpus in corpora:
-        parts = split_documents(corpus, c.seed) if c.examples == "line_pairs" else [corpus]
-        prepared = [prepare_examples(part, hf_tokenizer, c.max_length, c.seed, "datasets", c.clean, c.num_workers, c.examples)
+        parts = split_documents(corpus, c.data_seed) if c.examples == "line_pairs" else [corpus]
+        prepared = [prepare_examples(part, hf_tokenizer, c.max_length, c.data_seed, "datasets", c.clean, kind=c.examples)
                     for part in parts]
         files.append([[file["filename"] for file in examples.cache_files] for examples in prepared])
     return hf_tokenizer, files
@@ -219,7 +222,7 @@ def prepare_data(c):
 # The first lines of one document:
 
 # %% tags=["active-ipynb"]
-# corpus = load_documents(c.datas[0], "datasets", num_workers=c.num_workers)
+# corpus = load_documents(c.datas[0], "datasets")
 # print(f"{len(corpus.documents):,} documents")
 # for line in corpus.documents[1000]["text"].split("\n")[:4]:
 #     print("-", line[:150])

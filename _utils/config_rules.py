@@ -153,6 +153,7 @@ PRETRAIN_RULES = {
     "device": DEVICE,
     "base_run_name": _name(),
     "seed": count(0, optional=True, maximum=LAST_SEED),
+    "data_seed": count(0, maximum=LAST_SEED),
     "adam_bias_correction": Rule((bool,)),
     "schedule": choice(None, *_SCHEDULES),
     "optimizer": choice(None, "adam", "lamb"),

@@ -16,6 +16,8 @@ import sysconfig
 import warnings
 from pathlib import Path
 
+from _utils.worker_pool import available_cores
+
 # Where a docstring stops being prose: doctests, tables, directives, parameter lists.
 _NOT_PROSE = re.compile(r"^\s*(>>>|\.\.\s|:\w+|[-=~*^+|#`]{3,}|@|\$)|::\s*$|\|\s|[{}\\=<>_]{2,}|https?://")
 _MARKUP = re.compile(r":\w+:`~?\.?([^`<]*?)(?:\s*<[^`]*>)?`|``([^`]*)``|`([^`]*)`|\*\*([^*]+)\*\*")
@@ -69,12 +71,13 @@ def _prose(path):
 def documents(num_workers=None):
     """Documents of the corpus: pydoc's topics, then one per source file with enough prose. A paragraph is given only once.
 
-    The files are read by `num_workers` processes (None: one per core); the documents do not depend on their number.
+    The files are read by `num_workers` processes (None: one for each core that this process may use); the documents do not depend on
+    their number.
     """
     import pydoc_data.topics
     topics = [paragraph for topic in pydoc_data.topics.topics.values() for paragraph in paragraphs(topic)]
     # Syntax trees have no cycles, and looking for some takes longer than the parsing when torch is loaded.
-    with multiprocessing.Pool(num_workers or None, initializer=gc.disable) as pool:
+    with multiprocessing.Pool(num_workers or available_cores(), initializer=gc.disable) as pool:
         yield from _without_repeats([topics], pool.imap(_prose, source_files(), chunksize=64))
 
 

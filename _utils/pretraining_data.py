@@ -4,24 +4,33 @@ An example is `[CLS] A [SEP] B [SEP]`, cut to the length of the model (build_pre
 """
 import contextlib
 import gc
+import glob
+import itertools
 import os
 import random
-import shutil
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import datasets
 import numpy as np
+import pyarrow
 import tokenizers
 import xxhash
+from filelock import FileLock, Timeout
 
-from _utils.checkpoints import unfinished_name
+from _utils.checkpoints import write_atomically
 from _utils.errors import PlainError
-from _utils.text_sources import HUB_CORPORA, Corpus, open_prepared, seal_of
+from _utils.text_sources import HUB_CORPORA, LONG, Corpus, open_prepared, seal_of
+from _utils.worker_pool import available_cores, run_in_processes
 
-# Examples do not depend on the number of processes: each block of documents has random numbers of its own.
+# Examples do not depend on the number of processes: each block of rows, most often documents, has random numbers of its own.
 BLOCK = 1000
+MOST_FILES = 256       # that examples are divided into; what a killed process had finished is kept by the file
+_TOKENIZED_AT_ONCE = 1 << 20  # characters
+_WRITTEN_AT_ONCE = 10_000     # examples
+_CHECKED = 1_000_000          # tokens of the first block
 _BUILDING_VERSION = 1  # raise it whenever the same documents would give other examples
 HELD_OUT = 1024        # examples held out for evaluation, at most
 HELD_OUT_SHARE = .05   # and at most this share of a small corpus
@@ -86,88 +95,169 @@ class ExampleBuilder:
 class ELECTRADataProcessor:
     """Documents in, examples out; `processor(documents)` gives {'input_ids': lists of ids, 'sentA_length': lengths}.
 
-    hf_dset: datasets.Dataset with the column `text_col`, or None where only single blocks are processed.
-    hf_tokenizer: a fast WordPiece tokenizer.   max_length: of an example, in wordpieces.
+    hf_dset: datasets.Dataset with the column `text_col`, or None where only single blocks are processed. Where it has the bool column
+    `continues`, rows with True continue the document of the row before.
+    hf_tokenizer: a fast WordPiece tokenizer.   max_length: of an example, in tokens.
     lines_delimiter: what divides the "sentences" of a document.   apply_cleaning: drop lines under 80 characters,
     as electra_pytorch does for Wikipedia, and drop_parentheses: remove each "()", as it does everywhere (D5).
     seed: of the random draws; a random.Random is drawn from directly.
+    rows_per_document: neighbouring rows that make up a document, where there is no column `continues`.
     """
 
     def __init__(self, hf_dset, hf_tokenizer, max_length, text_col="text", lines_delimiter="\n", apply_cleaning=True,
-                 drop_parentheses=True, seed=0):
+                 drop_parentheses=True, seed=0, rows_per_document=1):
         self.hf_dset, self.text_col, self.lines_delimiter = hf_dset, text_col, lines_delimiter
         self.max_length, self.apply_cleaning, self.seed = max_length, apply_cleaning, seed
-        self.drop_parentheses = drop_parentheses
+        self.drop_parentheses, self.rows_per_document = drop_parentheses, rows_per_document
         self.cls_id, self.sep_id = hf_tokenizer.cls_token_id, hf_tokenizer.sep_token_id
         self.vocab_size = len(hf_tokenizer)
-        self.tokenizer = tokenizers.Tokenizer.from_str(hf_tokenizer.backend_tokenizer.to_str())
+        self.tokenizer = tokenizers.Tokenizer.from_str(settings_of(hf_tokenizer))
         if isinstance(self.tokenizer.model, tokenizers.models.WordPiece):
             self.tokenizer.model.max_input_chars_per_word = 200  # as the original; the library's own is 100 (F1)
 
     def __call__(self, documents, rng=None):
         """Examples of one block of documents, drawn from `rng` (default: the random numbers of block 0)."""
-        builder = ExampleBuilder(self.max_length, self.cls_id, self.sep_id, rng or self._block_rng(0))
-        examples = []
-        for lines in self._tokenize(documents):
-            examples += [example for line in lines if (example := builder.add_line(line))]
-            if builder.length:  # examples never reach over the end of a document
-                examples.append(builder.flush())
-        return {"input_ids": [ids for ids, _ in examples], "sentA_length": [length for _, length in examples]}
+        rows = ((document, False) for document in documents)
+        return _columns(self.gather(self.tokenize(rows), rng or self._block_rng(0)))
+
+    def rows(self, block):
+        """Yield (text, whether it continues the document of the row before) of a block, without holding all of it."""
+        start = block * BLOCK
+        table = self.hf_dset.with_format("arrow")[start:start + BLOCK]
+        if "continues" in table.column_names:
+            continues = table["continues"].to_pylist()
+        else:
+            continues = (i % self.rows_per_document != 0 for i in itertools.count(start))
+        return zip((text.as_py() for text in table[self.text_col]), continues)
+
+    def tokenize(self, rows):
+        """Yield the tokens of each line, and None where a document begins. rows: as `rows` gives them."""
+        # As the original: "[MASK]" in raw text is text (F1). Set here because it is lost on the way to another process.
+        self.tokenizer.encode_special_tokens = True
+        for lines in self._chunks(rows):
+            texts = [line for line in lines if line is not None]
+            encodings = iter(self.tokenizer.encode_batch_fast(texts, add_special_tokens=False))
+            for line in lines:
+                yield None if line is None else next(encodings).ids
+
+    def gather(self, lines, rng):
+        """Yield examples (input_ids, sentA_length) of tokenized lines, which never reach over the end of a document."""
+        builder = ExampleBuilder(self.max_length, self.cls_id, self.sep_id, rng)
+        for ids in itertools.chain(lines, [None]):
+            if ids is not None:
+                example = builder.add_line(ids)
+            else:
+                example = builder.flush() if builder.length else None
+            if example:
+                yield example
+
+    def tokens_used(self, input_ids, sentA_length):
+        """How many tokens of the text an example brings."""
+        return len(input_ids) - 2 - (len(input_ids) > sentA_length)
 
     def _block_rng(self, block):
         return self.seed if isinstance(self.seed, random.Random) else random.Random(f"{self.seed}, block {block}")
 
     def _lines(self, document):
-        """The lines of a document that go into examples."""
+        """The lines of a document that go into examples, of which the longest are cut: no example takes so much."""
         if self.drop_parentheses:
             document = document.replace("()", "")
         lines = (line.strip() for line in document.split(self.lines_delimiter))
-        return [line for line in lines if line and not (self.apply_cleaning and len(line) < 80)]
+        return [line[:LONG] for line in lines if line and not (self.apply_cleaning and len(line) < 80)]
 
-    def _tokenize(self, documents):
-        """Per document the wordpieces of each line, through the fast tokenizer in one batch."""
-        # As the original: "[MASK]" in raw text is text (F1). Set here because it is lost on the way to another process.
-        self.tokenizer.encode_special_tokens = True
-        lines = [self._lines(document) for document in documents]
-        flat = [line for of_document in lines for line in of_document]
-        ids = (encoding.ids for encoding in self.tokenizer.encode_batch_fast(flat, add_special_tokens=False))
-        return [[next(ids) for _ in of_document] for of_document in lines]
-
-    def _process_block(self, block):
-        documents = self.hf_dset[block * BLOCK:(block + 1) * BLOCK][self.text_col]
-        with no_search_for_cycles():
-            return self(documents, self._block_rng(block))
+    def _chunks(self, rows):
+        """Lines that are tokenized together, and None where a document begins."""
+        chunk, size = [], 0
+        for text, continues in rows:
+            if not continues:
+                chunk.append(None)
+            for line in self._lines(text):
+                chunk.append(line)
+                size += len(line)
+                if size >= _TOKENIZED_AT_ONCE:
+                    yield chunk
+                    chunk, size = [], 0
+        yield chunk
 
     def map(self, cache_file_name, num_proc=None):
-        """Examples of the whole dataset as a datasets.Dataset in `cache_file_name`, the same for any number of processes."""
+        """Examples of the whole dataset as a datasets.Dataset, the same for any number of processes (None: one for each core).
+
+        They are written to a fixed number of Arrow files beside `cache_file_name`. Files that an earlier call finished are kept.
+        """
+        target = Path(cache_file_name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        files = self._files(target)
+        missing = [task for task in files if not task[0].exists()]
+        run_in_processes(self._write_file, missing, min(num_proc or available_cores(), len(missing)), "Building examples")
+        return datasets.concatenate_datasets([open_prepared(path) for path, _ in files])
+
+    def _files(self, target):
+        """[(path, its blocks)]: blocks divided evenly into at most MOST_FILES files."""
         n_blocks = -(-len(self.hf_dset) // BLOCK)
-        n_processes = min(num_proc or 1, n_blocks)
+        per_file = -(-n_blocks // MOST_FILES)
+        blocks = [range(start, min(start + per_file, n_blocks)) for start in range(0, n_blocks, per_file)]
+        return [(target.with_stem(f"{target.stem}_{i:05}_of_{len(blocks):05}"), blocks[i]) for i in range(len(blocks))]
+
+    def _write_file(self, task):
+        """Write the examples of some blocks; the file appears under its name when it is complete, with its check sum."""
+        path, blocks = task
+        seal_of(path).unlink(missing_ok=True)  # of a damaged file that was deleted
+        write_atomically(path, partial(self._write_blocks, blocks))
+        open_prepared(path)
+
+    def _write_blocks(self, blocks, file):
         word = datasets.Value("uint16" if self.vocab_size <= 1 << 16 else "int32")
-        features = datasets.Features({"input_ids": datasets.List(word), "sentA_length": datasets.Value("int32")})
-        return datasets.Dataset.from_dict({"block": range(n_blocks)}).map(
-            lambda rows: self._process_block(rows["block"][0]), batched=True, batch_size=1, remove_columns="block",
-            features=features, cache_file_name=str(cache_file_name), writer_batch_size=BLOCK, load_from_cache_file=True,
-            new_fingerprint=Path(cache_file_name).stem, num_proc=n_processes if n_processes > 1 else None,
-            desc=f"Building examples (blocks of {BLOCK:,} documents)")
+        schema = datasets.Features({"input_ids": datasets.List(word), "sentA_length": datasets.Value("int32")}).arrow_schema
+        with pyarrow.ipc.new_stream(file, schema) as writer, no_search_for_cycles():
+            for block in blocks:
+                examples = self.gather(self.tokenize(self.rows(block)), self._block_rng(block))
+                while part := list(itertools.islice(examples, _WRITTEN_AT_ONCE)):
+                    writer.write_batch(pyarrow.record_batch(_columns(part), schema))
 
 
 class LinePairsProcessor(ELECTRADataProcessor):
     """lmtuners' examples (FACTS 11): two lines of one document, each of at most half the length; `[CLS] A [SEP] B [SEP]`.
 
-    Every line is A once, its B is drawn from the other lines; a document of one line gives one segment.
+    Every line is A once, its B is drawn from the other lines; a document of one line gives one segment. The lines of a document are held
+    in memory: after LONG tokens those that follow count as another document.
     """
 
-    def __call__(self, documents, rng=None):
-        rng, longest = rng or self._block_rng(0), self.max_length // 2 - 2
-        examples = {"input_ids": [], "sentA_length": []}
-        for lines in self._tokenize(documents):
-            for i, line in enumerate(lines):
-                first = [self.cls_id, *line[:longest], self.sep_id]
-                other = rng.randrange(len(lines) - 1) if len(lines) > 1 else None
-                second = [] if other is None else [*lines[other + (other >= i)][:longest], self.sep_id]
-                examples["input_ids"].append(first + second)
-                examples["sentA_length"].append(len(first))
-        return examples
+    def gather(self, lines, rng):
+        """As that of ELECTRADataProcessor."""
+        document, size = [], 0
+        for ids in itertools.chain(lines, [None]):
+            if ids is not None:
+                document.append(ids)
+                size += len(ids)
+            if ids is None or size > LONG:
+                yield from self._pairs(document, rng)
+                document, size = [], 0
+
+    def _pairs(self, lines, rng):
+        longest = self.max_length // 2 - 2
+        for i, line in enumerate(lines):
+            first = [self.cls_id, *line[:longest], self.sep_id]
+            other = rng.randrange(len(lines) - 1) if len(lines) > 1 else None
+            second = [] if other is None else [*lines[other + (other >= i)][:longest], self.sep_id]
+            yield first + second, len(first)
+
+    def tokens_used(self, input_ids, sentA_length):
+        """As A, in which every line comes once."""
+        return sentA_length - 2
+
+
+def _columns(examples):
+    """{'input_ids': lists of ids, 'sentA_length': lengths} of some examples."""
+    examples = list(examples)
+    return {"input_ids": [ids for ids, _ in examples], "sentA_length": [length for _, length in examples]}
+
+
+def settings_of(hf_tokenizer):
+    """A tokenizer as tokenizers.Tokenizer.to_str writes it, without the padding and truncation that may have been saved with it."""
+    tokenizer = tokenizers.Tokenizer.from_str(hf_tokenizer.backend_tokenizer.to_str())
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer.to_str()
 
 
 PROCESSORS = {"electra": ELECTRADataProcessor, "line_pairs": LinePairsProcessor}
@@ -175,40 +265,50 @@ PROCESSORS = {"electra": ELECTRADataProcessor, "line_pairs": LinePairsProcessor}
 
 def split_documents(corpus, seed):
     """lmtuners' training, validation and test corpora: .8, .1 and .1 of the documents, drawn from the seed."""
-    return [Corpus(corpus.name, f"{corpus.key} {name} of seed {seed}", partial(_part, corpus, seed, part))
+    return [replace(corpus, key=f"{corpus.key} {name} of seed {seed}", open_documents=partial(_part, corpus, seed, part))
             for part, name in enumerate(("train", "validation", "test"))]
 
 
 def _part(corpus, seed, part):
-    n = len(corpus.documents)
+    document_of_row = _document_of_row(corpus)
+    n = int(document_of_row[-1]) + 1
     if n < 10:
         raise PlainError(f"{corpus.name} has {n} documents, and examples='line_pairs' divides them into ten parts: put blank lines between "
                          "documents, or say examples=electra.")
     order = np.random.default_rng(seed).permutation(n)
-    indices = np.split(order, [n - 2 * (n // 10), n - n // 10])[part]
-    return corpus.documents.select(np.sort(indices))
+    documents = np.split(order, [n - 2 * (n // 10), n - n // 10])[part]
+    return corpus.documents.select(np.flatnonzero(np.isin(document_of_row, documents)))
+
+
+def _document_of_row(corpus):
+    """The number of the document that each row of a corpus belongs to."""
+    documents = corpus.documents
+    if "continues" in documents.column_names:
+        return np.cumsum(~documents.with_format("numpy")["continues"][:]) - 1
+    return np.arange(len(documents)) // corpus.rows_per_document
 
 
 def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=None, num_proc=None, kind="electra"):
     """The examples of a corpus, from the cache if text, vocabulary, length, cleaning, kind and seed are the same; else it is read.
 
     kind: 'electra' or 'line_pairs'.   clean: None cleans as electra_pytorch (D5): the 80-character filter for Wikipedia, "()" removed
-    from the hub corpora, text of one's own left as it is; True or False do both or neither.
+    from the hub corpora, text of one's own left as it is; True or False do both or neither.   num_proc: None is one for each core.
     Raises PlainError where the first block of documents already shows that the text cannot be used.
     """
     cleaning = dict(apply_cleaning=corpus.name == "wikipedia" if clean is None else clean,
                     drop_parentheses=corpus.name in HUB_CORPORA if clean is None else clean)
-    vocabulary = hf_tokenizer.backend_tokenizer.to_str()
-    made_of = (_BUILDING_VERSION, corpus.key, vocabulary, max_length, cleaning, seed, *([] if kind == "electra" else [kind]))
+    joined = corpus.rows_per_document
+    made_of = (_BUILDING_VERSION, corpus.key, settings_of(hf_tokenizer), max_length, cleaning, seed, *([] if kind == "electra" else [kind]),
+               *([] if joined == 1 else [joined]))
     key = xxhash.xxh3_128(repr(made_of).encode()).hexdigest()
     target = Path(cache_dir) / f"examples_{key}.arrow"
-    finished = _finished(target)
-    if finished is None:
-        processor = PROCESSORS[kind](corpus.documents, hf_tokenizer, max_length, seed=seed, **cleaning)
-        check_first_block(corpus, processor, hf_tokenizer.unk_token_id)
-        _make(processor, target, num_proc)
-        finished = _finished(target)
-    return finished
+    if (finished := _finished(target)) is not None:
+        return finished
+    processor = PROCESSORS[kind](corpus.documents, hf_tokenizer, max_length, seed=seed, rows_per_document=joined, **cleaning)
+    check_first_block(corpus.name, processor, hf_tokenizer.unk_token_id)
+    with _only_maker(target):
+        finished = _finished(target)  # by the process that this one waited for
+        return processor.map(target, num_proc) if finished is None else finished
 
 
 def open_examples(files, patience=180):
@@ -225,48 +325,63 @@ def open_examples(files, patience=180):
     return datasets.concatenate_datasets([datasets.Dataset.from_file(file) for file in files])
 
 
-def _make(processor, target, num_proc):
-    """Let a processor write its examples; the files appear beside `target` when all are complete."""
-    folder = unfinished_name(target)  # its own, so that nothing of a killed process stays
-    folder.mkdir(parents=True)
+@contextlib.contextmanager
+def _only_maker(target):
+    """Within it no other process prepares the same examples; those that try wait. Half-written files are removed at the end."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(target.with_suffix(".lock"))
     try:
-        processor.map(folder / target.name, num_proc)
-        for file in folder.glob("*.arrow"):
-            seal_of(target.with_name(file.name)).unlink(missing_ok=True)  # of a damaged file that was deleted
-            os.replace(file, target.with_name(file.name))
+        lock.acquire(timeout=0)
+    except Timeout:
+        print("Waiting for another process that prepares the same examples.")
+        lock.acquire()
+    try:
+        yield
+        Path(lock.lock_file).unlink(missing_ok=True)  # whoever waits for it finds all examples
     finally:
-        shutil.rmtree(folder)
+        for left in target.parent.glob(f"{glob.escape(target.stem)}*.unfinished"):
+            left.unlink(missing_ok=True)
+        lock.release()
 
 
 def _finished(target):
-    """The examples that an earlier run left under this name, by however many processes; None if they are not complete."""
+    """The examples that an earlier run left under this name, in however many files; None if they are not complete."""
     if target.exists():
         return open_prepared(target)
-    shards = sorted(target.parent.glob(f"{target.stem}_*_of_*{target.suffix}"))
-    by_run = {}
-    for shard in shards:
-        by_run.setdefault(shard.stem.rsplit("_", 1)[1], []).append(shard)
-    for n_processes, files in by_run.items():
-        if len(files) == int(n_processes):
+    by_number = {}
+    for file in sorted(target.parent.glob(f"{target.stem}_*_of_*{target.suffix}")):
+        by_number.setdefault(file.stem.rsplit("_", 1)[1], []).append(file)
+    for number, files in by_number.items():
+        if len(files) == int(number):
             return datasets.concatenate_datasets([open_prepared(file) for file in files])
     return None
 
 
-def check_first_block(corpus, processor, unk_id):
-    """PlainError if the first documents give no examples, lose nearly all text in long lines or are foreign to the vocabulary."""
-    documents = corpus.documents[:BLOCK]["text"]
-    pieces = [piece for document in processor._tokenize(documents) for line in document for piece in line]
-    if not pieces:
+def check_first_block(name, processor, unk_id):
+    """Look at the beginning of a text: PlainError if it gives no examples, loses nearly all text in long lines or is foreign to the
+    vocabulary; a warning if much text is lost.
+    """
+    lines, n_tokens, n_unknown = [], 0, 0
+    for ids in processor.tokenize(processor.rows(0)):
+        lines.append(ids)
+        n_tokens += len(ids or ())
+        n_unknown += (ids or []).count(unk_id)
+        if n_tokens > _CHECKED:
+            break
+    if not n_tokens:
         short = " once lines under 80 characters are dropped (clean=False keeps them)" if processor.apply_cleaning else ""
-        raise PlainError(f"{corpus.name}: no text is left in its first {len(documents)} documents{short}.")
-    used = sum(map(len, processor(documents)["input_ids"])) / len(pieces)
+        raise PlainError(f"{name}: no text is left in its first {min(BLOCK, len(processor.hf_dset))} documents{short}.")
+    used = sum(processor.tokens_used(*example) for example in processor.gather(lines, random.Random(0))) / n_tokens
     if used < .1:
-        raise PlainError(f"{corpus.name}: {1 - used:.0%} of the text would be thrown away, because an example takes at most "
+        raise PlainError(f"{name}: {1 - used:.0%} of the text would be thrown away, because an example takes at most "
                          f"{processor.max_length} wordpieces of a line and the lines are far longer: put a line break after each "
                          "sentence or paragraph.")
-    unknown = np.mean(np.array(pieces) == unk_id)
+    if used < .7:
+        print(f"Warning: {name}: examples keep only {used:.0%} of the text. An example has {processor.max_length} tokens, and what is left "
+              "of the line that fills it is dropped. Put a line break after each sentence to keep more.")
+    unknown = n_unknown / n_tokens
     if unknown > .3:
-        raise PlainError(f"{corpus.name}: {unknown:.0%} of its wordpieces are not in the vocabulary: choose one of its language, "
+        raise PlainError(f"{name}: {unknown:.0%} of its wordpieces are not in the vocabulary: choose one of its language, "
                          "or train one with vocab=30522.")
 
 

@@ -1,7 +1,9 @@
 """Where the text comes from: hub corpora by name, files of several kinds by path, and the text embedded in every installation.
 
-`load_documents` turns any of them into a Corpus, whose documents are a memory-mapped `datasets.Dataset` with the one column `text`, one
-document a row. What is known without reading files again stays in `sources.json` and `hub_revisions.json` beside the prepared documents.
+`load_documents` turns any of them into a Corpus, whose documents are a memory-mapped `datasets.Dataset` with the column `text`, one
+document a row. A long document takes several rows: the bool column `continues`, which files have, marks those that continue the
+document of the row before. What is known without reading files again stays in `sources.json` and `hub_revisions.json` beside the
+prepared documents.
 """
 import bz2
 import glob
@@ -13,6 +15,7 @@ import os
 import re
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -42,7 +45,11 @@ HUB_CORPORA = {
 KINDS = (".txt", ".jsonl", ".parquet", "wiki_NN of WikiExtractor")
 _OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _JUST_WRITTEN = 2.      # seconds within which a second change of a file may leave its modification time the same
-_READING_VERSION = 1  # raise it whenever the readers below give other documents for the same files
+# A document of so many characters is stored in several rows, and so long a line is cut: memory does not grow with either.
+LONG = 1 << 20
+PIECE = 1 << 16  # characters of such a row, up to the end of a line
+ROWS_PER_DOCUMENT = {"bookcorpus": 1000}  # the hub has one sentence a row, without the ends of books; neighbours are joined
+_READING_VERSION = 2  # raise it whenever the readers below give other documents for the same files
 
 
 @dataclass(frozen=True)
@@ -57,8 +64,26 @@ class Corpus:
         """Dataset with the column `text`. Opened when first used, and prepared if that was not done before."""
         return self.open_documents()
 
+    @property
+    def rows_per_document(self):
+        """How many neighbouring rows of `documents` make up one document."""
+        return ROWS_PER_DOCUMENT.get(self.name, 1)
 
-def load_documents(source, cache_dir, encoding="utf-8", one_document_per_file=False, num_workers=None, revisions=None):
+
+class Continuation(str):
+    """Text that a reader gives after another part of the same document."""
+
+
+def cut_text(text, size):
+    """Yield the parts of a text: at least `size` characters each, up to the end of a line or at most LONG characters more."""
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start + size - 1, start + size + LONG) + 1 or start + size + LONG
+        yield text[start:end]
+        start = end
+
+
+def load_documents(source, cache_dir, encoding="utf-8", one_document_per_file=False, revisions=None):
     """The Corpus of one entry of `datas` (a name or a path). The text is read when `documents` is first used.
 
     revisions: {name: commit, branch or tag} of hub corpora.
@@ -70,7 +95,7 @@ def load_documents(source, cache_dir, encoding="utf-8", one_document_per_file=Fa
         return _from_hub(source, (revisions or {}).get(source), cache_dir)
     if source == "docs":
         key = _hash(embedded_text.content_key())
-        read = partial(embedded_text.documents, num_workers)
+        read = embedded_text.documents
     else:
         reading = (_READING_VERSION, encoding, one_document_per_file)
         key, signature = _content_key(source, repr(reading), cache_dir / "sources.json")
@@ -300,21 +325,24 @@ def _kind(path):
 
 
 def read_file(path, encoding, one_document_per_file):
-    """The documents of one file as strings, read as a stream. Raises PlainError naming file and line for what cannot be read."""
+    """The documents of one file as strings, read as a stream; a long document of a .txt file comes as one string and Continuations.
+
+    Raises PlainError naming file and line for what cannot be read.
+    """
     kind = _kind(path)
     try:
         if kind == ".parquet":
             yield from _read_parquet(path)
             return
-        with _open(path, encoding) as lines:
+        with _open(path, encoding) as stream:
             if kind == ".jsonl":
-                yield from _read_json_lines(lines, path)
+                yield from _read_json_lines(stream, path)
             elif kind == "wiki":
-                yield from _read_wikiextractor(lines, path)
+                yield from _read_wikiextractor(stream, path)
             elif one_document_per_file:
-                yield lines.read()
+                yield from _read_whole(stream)
             else:
-                yield from _read_paragraph_blocks(lines)
+                yield from _read_paragraph_blocks(stream)
     except UnicodeError as error:
         raise PlainError(f"{path} is not {encoding} text ({getattr(error, 'reason', error)}): "
                          "convert it, or name its encoding (for example encoding=latin-1).") from error
@@ -333,17 +361,30 @@ def _open(path, encoding):
         raise PlainError(f"encoding={encoding!r} is not one that Python knows: try utf-8, latin-1 or utf-16.") from None
 
 
-def _read_paragraph_blocks(lines):
+def _read_whole(stream):
+    """One document."""
+    kind = str
+    while text := stream.read(LONG) + stream.readline(LONG):
+        yield kind(text)
+        kind = Continuation
+
+
+def _read_paragraph_blocks(stream):
     """Documents divided by blank lines."""
-    document = []
-    for line in lines:
-        if line.strip():
-            document.append(line.rstrip("\n"))
-        elif document:
-            yield "\n".join(document)
-            document = []
-    if document:
-        yield "\n".join(document)
+    lines, size, kind = [], 0, str
+    while line := stream.readline(LONG):
+        is_blank = not line.strip()
+        if not is_blank:
+            lines.append(line)
+            size += len(line)
+        if lines and (is_blank or size >= LONG):
+            text = "".join(lines)
+            yield kind(text.removesuffix("\n") if is_blank else text)
+            lines, size, kind = [], 0, Continuation
+        if is_blank:
+            kind = str
+    if lines:
+        yield kind("".join(lines).removesuffix("\n"))
 
 
 def _text_of(line, path, number):
@@ -387,7 +428,7 @@ def _read_parquet(path):
     if "text" not in file.schema_arrow.names:
         columns = ", ".join(file.schema_arrow.names)
         raise PlainError(f"{path} has no column \"text\" (its columns: {columns}): rename one of them.")
-    for batch in file.iter_batches(batch_size=1000, columns=["text"]):
+    for batch in file.iter_batches(batch_size=100, columns=["text"]):
         for text in batch.column(0).to_pylist():
             if not isinstance(text, str | None):
                 raise PlainError(f"{path}: the column \"text\" holds {text!r:.60} where a string should be.")
@@ -416,21 +457,46 @@ def _write_documents(documents, target, source):
     """Stream documents to an Arrow file that appears under its name only when complete."""
     target.parent.mkdir(parents=True, exist_ok=True)
     unfinished = unfinished_name(target)
-    features = datasets.Features({"text": datasets.Value("large_string")})
-    empty = 0
+    features = datasets.Features({"text": datasets.Value("large_string"), "continues": datasets.Value("bool")})
+    counts = Counter()
     try:
-        with ArrowWriter(path=str(unfinished), features=features, writer_batch_size=100) as writer:
-            for document in tqdm(documents, desc=f"Reading {source}", unit=" documents", unit_scale=True, mininterval=1):
-                if document.strip():
-                    writer.write({"text": document})
-                else:
-                    empty += 1
-            count, _ = writer.finalize()
-        if empty:
-            print(f"{source}: {empty:,} empty documents are left out")
-        if not count:
+        with ArrowWriter(path=str(unfinished), features=features) as writer:
+            shown = tqdm(documents, desc=f"Reading {source}", unit=" documents", unit_scale=True, mininterval=1)
+            for batch in _batches(_rows(shown, counts)):
+                writer.write_batch(batch)
+            writer.finalize()
+        if counts["empty"]:
+            print(f"{source}: {counts['empty']:,} empty documents are left out")
+        if not counts["rows"]:
             raise PlainError(f"datas: {source!r} holds files, but no text in them.")
         seal_of(target).unlink(missing_ok=True)  # of a damaged file that was deleted
         os.replace(unfinished, target)
     finally:
         unfinished.unlink(missing_ok=True)
+
+
+def _rows(documents, counts):
+    """Yield (text, whether it continues the document before); count the `rows`, and the documents that are `empty`."""
+    for document in documents:
+        continues = isinstance(document, Continuation)
+        if not document.strip():
+            counts["empty"] += not continues
+            continue
+        for text in cut_text(document, PIECE) if continues or len(document) >= LONG else [document]:
+            counts["rows"] += 1
+            yield text, continues
+            continues = True
+
+
+def _batches(rows):
+    """Gather rows into columns for the Arrow writer: up to 100 rows, or a few MB where they are long."""
+    batch, size = {"text": [], "continues": []}, 0
+    for text, continues in rows:
+        batch["text"].append(text)
+        batch["continues"].append(continues)
+        size += len(text)
+        if len(batch["text"]) == 100 or size > 4 * LONG:
+            yield batch
+            batch, size = {"text": [], "continues": []}, 0
+    if batch["text"]:
+        yield batch

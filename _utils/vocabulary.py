@@ -3,12 +3,14 @@ import os
 from collections import Counter
 from pathlib import Path
 
+import pyarrow.compute
 import tokenizers
 import xxhash
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
 
 from _utils.checkpoints import find_checkpoint, load_pretraining_checkpoint, write_atomically
 from _utils.errors import PlainError, first_line
+from _utils.text_sources import PIECE, cut_text
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _ROLES = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL_TOKENS))
@@ -141,11 +143,11 @@ def train_words(size, texts):
 
 
 def _sample(corpora):
-    """Documents for the training of a vocabulary: all of them, or every k-th, up to TRAINING_CHARACTERS."""
+    """Texts for the training of a vocabulary, in parts of bounded length: all rows, or every k-th, up to TRAINING_CHARACTERS."""
     for corpus in corpora:
-        documents = corpus.documents
-        first = documents[:1000]["text"]
-        expected = sum(map(len, first)) / len(first) * len(documents)
+        rows, n = corpus.documents.with_format("arrow"), len(corpus.documents)
+        expected = pyarrow.compute.mean(pyarrow.compute.utf8_length(rows[:1000]["text"])).as_py() * n
         step = max(1, round(expected * len(corpora) / TRAINING_CHARACTERS))
-        for i in range(0, len(documents), step):
-            yield documents[i]["text"]
+        for start in range(0, n, 1000 * step):
+            for text in rows[range(start, min(n, start + 1000 * step), step)]["text"]:
+                yield from cut_text(text.as_py(), PIECE)

@@ -40,12 +40,13 @@ def some_megabytes(documents, megabytes):
     return datasets.concatenate_datasets(parts), size
 
 
-def tokenizer_alone(processor, documents):
+def tokenizer_alone(processor):
     """Seconds of the fast tokenizer on all lines, in the batches that the processor makes."""
     seconds = 0.
-    for block in range(-(-len(documents) // BLOCK)):
-        lines = [line for text in documents[block * BLOCK:(block + 1) * BLOCK]["text"] for line in processor._lines(text)]
-        seconds += seconds_of(lambda lines=lines: processor.tokenizer.encode_batch_fast(lines, add_special_tokens=False), CPU)
+    for block in range(-(-len(processor.hf_dset) // BLOCK)):
+        for chunk in processor._chunks(processor.rows(block)):
+            lines = [line for line in chunk if line is not None]
+            seconds += seconds_of(lambda lines=lines: processor.tokenizer.encode_batch_fast(lines, add_special_tokens=False), CPU)
     return seconds
 
 
@@ -61,7 +62,7 @@ def main(arguments):
     hf_tokenizer = load_tokenizer(given["vocab"], [corpus], "datasets")
     documents, size = some_megabytes(corpus.documents, given["megabytes"])
     processor = ELECTRADataProcessor(documents, hf_tokenizer, 128, apply_cleaning=False, drop_parentheses=False)
-    ways = {"tokenizers alone": lambda: tokenizer_alone(processor, documents)}
+    ways = {"tokenizers alone": lambda: tokenizer_alone(processor)}
     for n in given["processes"]:
         ways[f"ours, {n} processes"] = lambda n=n: whole(processor, n)
     seconds = take_turns(ways, given["rounds"])

@@ -201,6 +201,7 @@ for words, said in {
     "num_workers=-1": ["num_workers=-1", "from 0 to"],
     "seed=-1": ["seed=-1", "from 0 to"],
     "seed=x": ["seed='x'", "a whole number"],
+    "data_seed=None": ["data_seed=None", "from 0 to"],
     "seed=99999999999999999999": ["seed=99999999999999999999", "from "],
     "encoding=utf-9": ["encoding='utf-9'", "latin-1"],
     "base_run_name=../x": ["base_run_name='../x'", "a name"],

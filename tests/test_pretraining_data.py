@@ -1,28 +1,44 @@
 """Examples, their cache, the held-out part and the batches."""
 import itertools
+import json
 import os
 import random
+import re
 import threading
 from pathlib import Path
 
 import datasets
 import numpy as np
+import pyarrow.parquet
 import pytest
+import tokenizers
 
 import pretrain
 from _utils import pretraining_data, text_sources
 from _utils.batches import pretraining_dataloaders
 from _utils.config import complete
 from _utils.errors import PlainError
-from _utils.pretraining_data import ELECTRADataProcessor, open_examples, prepare_examples, split_documents, split_held_out
-from _utils.text_sources import Corpus
+from _utils.pretraining_data import (
+    ELECTRADataProcessor,
+    LinePairsProcessor,
+    open_examples,
+    prepare_examples,
+    split_documents,
+    split_held_out,
+)
+from _utils.text_sources import Corpus, load_documents
+from _utils.vocabulary import load_tokenizer
+
+WORDS = "the generator replaces some words and the discriminator finds them in every sentence of the text".split()
+
+
+def sentence(rng):
+    return " ".join(rng.choices(WORDS, k=rng.randint(3, 25)))
 
 
 def make_corpus(n_documents=60, name="own text", seed=0):
     rng = random.Random(seed)
-    words = "the generator replaces some words and the discriminator finds them in every sentence of the text".split()
-    line = lambda: " ".join(rng.choices(words, k=rng.randint(3, 25)))
-    texts = ["\n".join(line() for _ in range(rng.randint(1, 12))) for _ in range(n_documents)]
+    texts = ["\n".join(sentence(rng) for _ in range(rng.randint(1, 12))) for _ in range(n_documents)]
     return Corpus(name, f"key-{n_documents}-{seed}", lambda: datasets.Dataset.from_dict({"text": texts}))
 
 
@@ -59,7 +75,7 @@ def test_a_change_of_text_length_cleaning_or_seed_makes_new_examples(tmp_path, s
 def test_incomplete_shards_of_a_killed_run_are_not_taken_for_the_whole(tmp_path, small_tokenizer, small_blocks):
     corpus = make_corpus()
     whole = prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path, num_proc=2).to_dict()
-    next(tmp_path.glob("*_00001_of_00002.arrow")).unlink()
+    next(tmp_path.glob("*_00001_of_00006.arrow")).unlink()
     assert prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path, num_proc=3).to_dict() == whole
 
 
@@ -145,3 +161,104 @@ def test_held_out_examples_come_in_order_and_all(small_tokenizer):
     dls, _, held_out = dataloaders(small_tokenizer, n=200)
     rows = [row[row != 0].tolist() for ids, _ in dls.valid for row in ids]
     assert rows == held_out.with_format(None)["input_ids"][:]
+
+
+def hub_of(tmp_path, monkeypatch, **columns):
+    """Let the hub's data sets have these columns."""
+    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "train.parquet")
+    load = datasets.load_dataset
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, split, **__: load(
+        "parquet", data_files=str(tmp_path / "train.parquet"), split=split, cache_dir=str(tmp_path / "hub")))
+
+
+def sentences(n):
+    rng = random.Random(n)
+    return [sentence(rng) for _ in range(n)]
+
+
+def test_bookcorpus_has_a_sentence_per_row_and_its_examples_are_full(tmp_path, monkeypatch, small_tokenizer):
+    rows = sentences(3000)
+    hub_of(tmp_path, monkeypatch, text=rows)
+    examples = prepare_examples(load_documents("bookcorpus", tmp_path), small_tokenizer, 64, 7, tmp_path)
+    lengths, first = np.array([len(ids) for ids in examples["input_ids"]]), np.array(examples["sentA_length"])
+    assert lengths.mean() > .9 * 64 and (lengths > first).mean() > .75  # a tenth has one segment by intention
+    tokens = sum(map(len, small_tokenizer(rows, add_special_tokens=False)["input_ids"]))
+    assert lengths.sum() > .7 * tokens
+
+
+def test_documents_of_bookcorpus_for_line_pairs_are_neighbouring_rows(tmp_path, monkeypatch):
+    hub_of(tmp_path, monkeypatch, text=[f"sentence {i}" for i in range(12_345)])
+    parts = [part.documents["text"][:] for part in split_documents(load_documents("bookcorpus", tmp_path), 7)]
+    documents = [[int(text.split()[1]) // 1000 for text in part] for part in parts]
+    assert [len(set(part)) for part in documents] == [11, 1, 1]
+    assert sorted(i for part in documents for i in part) == [i // 1000 for i in range(12_345)]
+
+
+@pytest.fixture
+def short_is_long(monkeypatch):
+    """A document of 1,000 characters is a long one, stored in parts of 200."""
+    monkeypatch.setattr(text_sources, "LONG", 1000)
+    monkeypatch.setattr(text_sources, "PIECE", 200)
+
+
+@pytest.mark.parametrize("suffix, one_document_per_file", [(".txt", False), (".txt", True), (".jsonl", False)])
+def test_a_long_document_is_stored_in_rows_and_gives_the_examples_of_one_document(tmp_path, short_is_long, small_tokenizer, suffix,
+                                                                                  one_document_per_file):
+    texts = ["\n".join(sentences(n)) for n in (5, 200, 3)]
+    texts = texts[1:2] if one_document_per_file else texts
+    path = tmp_path / f"text{suffix}"
+    path.write_text("\n".join(json.dumps({"text": text}) for text in texts) if suffix == ".jsonl" else "\n\n".join(texts))
+    corpus = load_documents(str(path), tmp_path, one_document_per_file=one_document_per_file)
+    rows = corpus.documents[:]
+    assert "".join(rows["text"]) == "".join(texts) and max(map(len, rows["text"])) < 1000
+    assert len(rows["text"]) > 20 and rows["continues"].count(False) == len(texts)
+    processor = ELECTRADataProcessor(None, small_tokenizer, 32, apply_cleaning=False, drop_parentheses=False, seed=7)
+    assert prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path)[:] == processor(texts)
+
+
+def test_rows_of_a_long_document_stay_together_when_documents_are_divided(tmp_path, short_is_long):
+    texts = ["\n".join(f"document {i} line {j}" for j in range(1 + 200 * (i % 3 == 0))) for i in range(30)]
+    (tmp_path / "text.txt").write_text("\n\n".join(texts))
+    corpus = load_documents(str(tmp_path / "text.txt"), tmp_path)
+    parts = ["".join(part.documents["text"][:]) for part in split_documents(corpus, 7)]
+    owners = [{int(i) for i in re.findall(r"document (\d+)", part)} for part in parts]
+    assert [len(owner) for owner in owners] == [24, 3, 3] and len(set.union(*owners)) == 30
+
+
+def test_a_line_as_long_as_a_file_is_cut(tmp_path, short_is_long):
+    (tmp_path / "text.txt").write_text("word " * 3000)
+    texts = load_documents(str(tmp_path / "text.txt"), tmp_path).documents["text"][:]
+    assert "".join(texts) == "word " * 3000 and max(map(len, texts)) <= 1200
+
+
+@pytest.mark.parametrize("processor", [ELECTRADataProcessor, LinePairsProcessor])
+def test_examples_do_not_depend_on_how_many_lines_are_tokenized_at_once(small_tokenizer, monkeypatch, processor):
+    documents = make_corpus(30).documents["text"][:]
+    make = lambda: processor(None, small_tokenizer, 32, apply_cleaning=False)(documents)
+    whole = make()
+    monkeypatch.setattr(pretraining_data, "_TOKENIZED_AT_ONCE", 100)
+    assert make() == whole
+
+
+def test_padding_and_truncation_saved_with_a_tokenizer_change_nothing(tmp_path, small_tokenizer):
+    corpus = make_corpus()
+    expected = prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path / "plain").to_dict()
+    backend = tokenizers.Tokenizer.from_str(small_tokenizer.backend_tokenizer.to_str())
+    backend.enable_padding(length=20)
+    backend.enable_truncation(4)
+    backend.save(str(tmp_path / "tokenizer.json"))
+    roles = {f"{role}_token": f"[{role.upper()}]" for role in ("cls", "sep", "unk", "pad", "mask")}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **roles}))
+    padding = load_tokenizer(str(tmp_path))
+    assert len(padding.backend_tokenizer.encode("the").ids) == 20
+    assert prepare_examples(corpus, padding, 32, 7, tmp_path / "padding").to_dict() == expected
+
+
+@pytest.mark.parametrize("words_per_line, kind, warned", [(6, "electra", False), (60, "electra", True), (6, "line_pairs", False),
+                                                          (60, "line_pairs", True)])
+def test_text_that_is_lost_in_long_lines_is_reported(tmp_path, small_tokenizer, capsys, words_per_line, kind, warned):
+    texts = ["\n".join(["network " * words_per_line] * 10)] * 20
+    corpus = Corpus("own text", f"lines of {words_per_line}", datasets.Dataset.from_dict({"text": texts}))
+    prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path, kind=kind)
+    warning = r"Warning: own text: examples keep only \d\d% of the text.*Put a line break after each sentence"
+    assert bool(re.search(warning, capsys.readouterr().out)) == warned

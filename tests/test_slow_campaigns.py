@@ -1,5 +1,6 @@
 """Slow checks, minutes each: the quickstart as a stranger runs it, ELECTRA-Small on Wikipedia, memory of the preprocessing."""
 import contextlib
+import itertools
 import json
 import math
 import re
@@ -18,6 +19,7 @@ from _utils.glue_runs import score
 from _utils.glue_tasks import FINETUNED_TASKS
 
 pytestmark = pytest.mark.slow
+needs_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads memory from /proc, which only Linux has")
 
 
 def pretrain_and_read(repo, folder, *arguments):
@@ -60,7 +62,8 @@ from _utils.text_sources import load_documents
 from _utils.vocabulary import load_tokenizer
 source, vocab, cache = sys.argv[1:]
 corpus = load_documents(source, cache)
-print(len(prepare_examples(corpus, load_tokenizer(vocab), 128, 0, cache, num_proc=2)))
+hf_tokenizer = load_tokenizer(int(vocab) if vocab.isdigit() else vocab, [corpus], cache)
+print(len(prepare_examples(corpus, hf_tokenizer, 128, 0, cache, num_proc=2)))
 """
 
 
@@ -88,7 +91,7 @@ def peak_memory(command, cwd):
     return peak
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads memory from /proc, which only Linux has")
+@needs_proc
 def test_memory_of_preprocessing_does_not_grow_with_the_corpus(repo, shared, tmp_path):
     shards = sorted((shared / "data/wikipedia").glob("*.parquet"))
     table = pyarrow.parquet.read_table(shards[0])
@@ -102,3 +105,25 @@ def test_memory_of_preprocessing_does_not_grow_with_the_corpus(repo, shared, tmp
         peaks[copies] = peak_memory(list(map(str, command)), repo)
         print(f"{copies} x {table.nbytes / 1e6:.0f} MB of text: {peaks[copies] / 1e6:.0f} MB in the largest process")
     assert peaks[6] < 2e9 and peaks[6] < peaks[1] * 1.1
+
+
+def write_documents(path, n, size, shared):
+    """n documents of `size` characters each, divided by blank lines, from novels that are repeated as needed."""
+    novels = sorted((shared / "data/novels").glob("*.parquet"))
+    chapters = [text for novel in novels for text in pyarrow.parquet.read_table(novel)["text"].to_pylist()]
+    lines = itertools.cycle([line + "\n" for chapter in chapters for line in chapter.split("\n") if line.strip()])
+    with path.open("w") as file:
+        for _ in range(n):
+            written = 0
+            while written < size:
+                written += file.write(next(lines))
+            file.write("\n")
+
+
+@needs_proc
+@pytest.mark.parametrize("n, size", [(1, 300_000_000), (1000, 400_000)])
+def test_memory_of_preprocessing_does_not_grow_with_the_documents(repo, shared, tmp_path, n, size):
+    write_documents(tmp_path / "text.txt", n, size, shared)
+    peak = peak_memory([sys.executable, "-c", PREPARE, str(tmp_path / "text.txt"), "8192", str(tmp_path / "cache")], repo)
+    print(f"{n:,} x {size / 1e6:.1f} MB of text, with a vocabulary trained on it: {peak / 1e6:.0f} MB in the largest process")
+    assert peak < 1.5e9

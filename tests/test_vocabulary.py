@@ -1,12 +1,13 @@
 """The tokenizer from a vocab.txt, a folder, the hub, or trained on the text."""
 import random
+import re
 
 import datasets
 import pytest
 
-from _utils import vocabulary
+from _utils import text_sources, vocabulary
 from _utils.errors import PlainError
-from _utils.text_sources import Corpus
+from _utils.text_sources import Corpus, cut_text, load_documents
 from _utils.vocabulary import SPECIAL_TOKENS, load_tokenizer, train_words
 
 WORDS = [*SPECIAL_TOKENS, "paris", "is", "a", "city", "##s", "."]
@@ -82,6 +83,25 @@ def test_a_trained_vocabulary_knows_every_word_of_its_text(tmp_path):
 def test_training_twice_gives_the_same_words():
     texts = make_corpus().documents["text"]
     assert train_words(700, lambda: texts) == train_words(700, lambda: texts)
+
+
+def test_a_text_that_is_given_in_parts_gives_the_same_words():
+    text = "\n".join(make_corpus().documents["text"])
+    parts = list(cut_text(text, 200))
+    assert "".join(parts) == text and len(parts) > 50 and all(part.endswith("\n") for part in parts[:-1])
+    assert train_words(700, lambda: parts) == train_words(700, lambda: [text])
+
+
+@pytest.mark.parametrize("divider", ["\n", "\n\n"])
+def test_the_sample_is_taken_evenly_from_one_huge_document_or_many(tmp_path, monkeypatch, divider):
+    for module, name, value in [(text_sources, "LONG", 1000), (text_sources, "PIECE", 200), (vocabulary, "PIECE", 200),
+                                (vocabulary, "TRAINING_CHARACTERS", 20_000)]:
+        monkeypatch.setattr(module, name, value)
+    (tmp_path / "text.txt").write_text(divider.join(f"paragraph {i} " + "word " * 18 for i in range(1000)))
+    sample = list(vocabulary._sample([load_documents(str(tmp_path / "text.txt"), tmp_path)]))
+    assert 15_000 < sum(map(len, sample)) < 30_000 and max(map(len, sample)) < 400
+    tenths = {int(i) // 100 for text in sample for i in re.findall(r"paragraph (\d+)", text)}
+    assert tenths == set(range(10))
 
 
 def test_the_folder_of_a_trained_vocabulary_need_not_be_there_before(tmp_path):

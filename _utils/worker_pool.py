@@ -1,0 +1,66 @@
+"""Preparing data in several processes, which end with this one: at an error, at Ctrl-C, and when it is killed."""
+import multiprocessing
+import os
+import signal
+import threading
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait
+
+from tqdm import tqdm
+
+from _utils.errors import PlainError
+
+_work = None  # in a worker: the function that it calls
+
+
+def available_cores():
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def run_in_processes(work, tasks, n, desc):
+    """Call `work(task)` for every task, in n processes (1: in this one), with a progress bar.
+
+    Raises the first error of a call, and PlainError if a process died; the others are ended first.
+    """
+    if n <= 1:
+        for task in tqdm(tasks, desc=desc):
+            work(task)
+        return
+    stop, stopper = multiprocessing.Pipe(duplex=False)
+    # A tokenizer that has used several threads here must not try to in a copy of this process.
+    before = os.environ.get("TOKENIZERS_PARALLELISM")
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    pool = ProcessPoolExecutor(n, initializer=_start_worker, initargs=(work, stop))
+    try:
+        for call in tqdm(as_completed([pool.submit(_call, task) for task in tasks]), total=len(tasks), desc=desc):
+            call.result()
+    except BaseException as error:
+        stopper.send(None)
+        if isinstance(error, BrokenProcessPool):
+            raise PlainError("A process that prepares data died, most often because memory ran out. Free memory, or use fewer cores "
+                             "(taskset -c 0-3 python pretrain.py ...), and rerun the same command: finished parts are kept.") from error
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+        os.environ.pop("TOKENIZERS_PARALLELISM")
+        if before is not None:
+            os.environ["TOKENIZERS_PARALLELISM"] = before
+
+
+def _start_worker(work, stop):
+    global _work
+    _work = work
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the first one stops the others
+    threading.Thread(target=_end_when_told, args=(stop,), daemon=True).start()
+
+
+def _end_when_told(stop):
+    """End this worker when its parent sends something or dies."""
+    wait([stop, multiprocessing.parent_process().sentinel])
+    os._exit(1)
+
+
+def _call(task):
+    _work(task)

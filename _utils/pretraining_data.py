@@ -22,7 +22,7 @@ from filelock import FileLock, Timeout
 
 from _utils.checkpoints import write_atomically
 from _utils.errors import PlainError
-from _utils.text_sources import HUB_CORPORA, LONG, Corpus, open_prepared, seal_of
+from _utils.text_sources import HUB_CORPORA, LONG, open_prepared, seal_of
 from _utils.worker_pool import available_cores, run_in_processes
 
 # Examples do not depend on the number of processes: each block of rows, most often documents, has random numbers of its own.

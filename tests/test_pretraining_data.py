@@ -9,9 +9,9 @@ from pathlib import Path
 
 import datasets
 import numpy as np
-import pyarrow.parquet
 import pytest
 import tokenizers
+from fake_hub import FIRST, Hub
 
 import pretrain
 from _utils import pretraining_data, text_sources
@@ -163,14 +163,6 @@ def test_held_out_examples_come_in_order_and_all(small_tokenizer):
     assert rows == held_out.with_format(None)["input_ids"][:]
 
 
-def hub_of(tmp_path, monkeypatch, **columns):
-    """Let the hub's data sets have these columns."""
-    pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / "train.parquet")
-    load = datasets.load_dataset
-    monkeypatch.setattr(datasets, "load_dataset", lambda *_, split, **__: load(
-        "parquet", data_files=str(tmp_path / "train.parquet"), split=split, cache_dir=str(tmp_path / "hub")))
-
-
 def sentences(n):
     rng = random.Random(n)
     return [sentence(rng) for _ in range(n)]
@@ -178,7 +170,7 @@ def sentences(n):
 
 def test_bookcorpus_has_a_sentence_per_row_and_its_examples_are_full(tmp_path, monkeypatch, small_tokenizer):
     rows = sentences(3000)
-    hub_of(tmp_path, monkeypatch, text=rows)
+    Hub(tmp_path, monkeypatch, {FIRST: rows})
     examples = prepare_examples(load_documents("bookcorpus", tmp_path), small_tokenizer, 64, 7, tmp_path)
     lengths, first = np.array([len(ids) for ids in examples["input_ids"]]), np.array(examples["sentA_length"])
     assert lengths.mean() > .9 * 64 and (lengths > first).mean() > .75  # a tenth has one segment by intention
@@ -187,7 +179,7 @@ def test_bookcorpus_has_a_sentence_per_row_and_its_examples_are_full(tmp_path, m
 
 
 def test_documents_of_bookcorpus_for_line_pairs_are_neighbouring_rows(tmp_path, monkeypatch):
-    hub_of(tmp_path, monkeypatch, text=[f"sentence {i}" for i in range(12_345)])
+    Hub(tmp_path, monkeypatch, {FIRST: [f"sentence {i}" for i in range(12_345)]})
     parts = [part.documents["text"][:] for part in split_documents(load_documents("bookcorpus", tmp_path), 7)]
     documents = [[int(text.split()[1]) // 1000 for text in part] for part in parts]
     assert [len(set(part)) for part in documents] == [11, 1, 1]
@@ -258,7 +250,7 @@ def test_padding_and_truncation_saved_with_a_tokenizer_change_nothing(tmp_path, 
                                                           (60, "line_pairs", True)])
 def test_text_that_is_lost_in_long_lines_is_reported(tmp_path, small_tokenizer, capsys, words_per_line, kind, warned):
     texts = ["\n".join(["network " * words_per_line] * 10)] * 20
-    corpus = Corpus("own text", f"lines of {words_per_line}", datasets.Dataset.from_dict({"text": texts}))
+    corpus = Corpus("own text", f"lines of {words_per_line}", lambda: datasets.Dataset.from_dict({"text": texts}))
     prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path, kind=kind)
     warning = r"Warning: own text: examples keep only \d\d% of the text.*Put a line break after each sentence"
     assert bool(re.search(warning, capsys.readouterr().out)) == warned

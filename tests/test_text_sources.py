@@ -6,20 +6,16 @@ import json
 import lzma
 import os
 import re
-import shutil
 import sysconfig
 from collections import Counter
 from pathlib import Path
-from types import SimpleNamespace
 
 import datasets
 import huggingface_hub
 import pandas
 import pyarrow
 import pytest
-from datasets.data_files import DataFilesDict
-from datasets.load import configure_builder_class
-from datasets.packaged_modules.parquet import parquet
+from fake_hub import FIRST, SECOND, Hub
 
 from _utils import embedded_text, text_sources
 from _utils.errors import PlainError
@@ -211,7 +207,8 @@ def test_prepared_documents_are_compared_again_only_when_their_file_was_touched(
     texts_of("text.txt")
     [path] = (tmp_path / "cache").glob("*.arrow")
     content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 4
+    letter = content.index(b"Another")
+    content[letter] ^= 4
     stat = path.stat()
     path.write_bytes(content)
     with pytest.raises(PlainError, match="holds the hash of other content.*delete it and"):
@@ -221,7 +218,7 @@ def test_prepared_documents_are_compared_again_only_when_their_file_was_touched(
     path.touch()
     with pytest.raises(PlainError, match="holds the hash of other content"):
         texts_of("text.txt")
-    content[len(content) // 2] ^= 4
+    content[letter] ^= 4
     path.write_bytes(content)
     assert texts_of("text.txt") == DOCUMENTS
     no_hashing()
@@ -269,44 +266,13 @@ def test_what_cannot_be_read_to_its_end_leaves_nothing_in_the_cache(tmp_path, te
     assert len(texts_of("text.jsonl")) == 1000
 
 
-FIRST, SECOND = "1" * 40, "2" * 40  # commits
 LOAD_DATASET, HF_API = datasets.load_dataset, huggingface_hub.HfApi
-
-
-class Hub:
-    """Stands in for the hub: datasets of one parquet file at several commits, loaded into the cache of `datasets` as it does itself."""
-
-    def __init__(self, folder):
-        self.folder, self.head, self.calls, self.texts = folder, FIRST, [], {FIRST: DOCUMENTS, SECOND: ["Another text."]}
-
-    def dataset_info(self, path, revision):
-        self.calls.append((path, revision))
-        return SimpleNamespace(sha={"old-tag": FIRST}.get(revision, self.head))
-
-    def load_dataset(self, path, name=None, revision=None, split=None):
-        self.calls.append((path, name, revision, split))
-        columns = ["id", "url", "title", "text"] if name else ["text"]
-        file = write(self.folder / revision / "train.parquet", pandas.DataFrame(dict.fromkeys(columns, self.texts[revision])).to_parquet())
-        files = DataFilesDict.from_patterns({"train": [str(file)]})
-        config = parquet.ParquetConfig(name=name or "default", data_files=files)
-        namespace, dataset_name = path.split("/")
-        builder = configure_builder_class(parquet.Parquet, [config], config.name, dataset_name)(
-            dataset_name=dataset_name, config_name=config.name, hash=revision, cache_dir=str(self.folder))
-        builder.download_and_prepare()
-        cached = Path(datasets.config.HF_DATASETS_CACHE, f"{namespace}___{dataset_name}", config.name, "0.0.0", revision)
-        shutil.copytree(builder.cache_dir, cached)  # where it would be if the file were on the hub
-        [file] = cached.glob("*.arrow")
-        return datasets.Dataset.from_file(str(file))
 
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A Hub that can be reached."""
-    hub = Hub(tmp_path / "of_hub")
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache_of_datasets")
-    monkeypatch.setattr(datasets, "load_dataset", hub.load_dataset)
-    monkeypatch.setattr("huggingface_hub.HfApi", lambda: hub)
-    return hub
+    """A Hub that can be reached, with two versions of each dataset."""
+    return Hub(tmp_path, monkeypatch, {FIRST: DOCUMENTS, SECOND: ["Another text."]})
 
 
 @pytest.fixture

@@ -139,7 +139,7 @@ def test_a_complete_run_whose_state_was_deleted_is_kept(workplace):
     run("steps=2")
     for path in (FOLDER / "mini_5").glob("resume*.pth"):
         path.unlink()
-    with pytest.raises(PlainError, match=r"the run mini_5 is complete, .*mini_5_100.0%.pth' is there.*resume=False"):
+    with pytest.raises(PlainError, match=r"the run mini_5 is complete .*mini_5_100.0%.pth' exists.*resume.pth was deleted.*resume=False"):
         run("steps=2")
     assert (FOLDER / "mini_5_100.0%.pth").exists() and not (FOLDER / "aside").exists()
     run("steps=2", "resume=False")

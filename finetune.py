@@ -14,6 +14,8 @@
 # ## 1. Configuration
 
 # %%
+import _utils  # noqa: F401  first, because it sets how PyTorch's threads wait for each other
+
 import gc
 import itertools
 import shutil
@@ -26,7 +28,6 @@ import torch
 from torch import nn
 from transformers import AutoModel, ElectraForPreTraining
 
-import _utils  # noqa: F401  before fastai, because it silences a warning of fastai's
 from _utils.checkpoints import check_writable, load_checkpoint, load_finetuned_checkpoint, save_checkpoint, versions
 from _utils.config import QUICKSTART_GLUE, MyConfig, complete_finetuning, each_once
 from _utils.config_rules import FINETUNE_RULES

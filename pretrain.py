@@ -18,6 +18,8 @@
 # ## 1. Configuration
 
 # %%
+import _utils  # noqa: F401  first, because it sets how PyTorch's threads wait for each other
+
 import sys
 from contextlib import nullcontext
 from functools import partial
@@ -29,7 +31,6 @@ import torch.nn.functional as F
 from datasets import concatenate_datasets
 from torch import nn
 
-import _utils  # noqa: F401  before fastai, because it silences a warning of fastai's
 from fastai.callback.core import Callback
 
 from _utils.batches import pretraining_dataloaders

@@ -1,4 +1,5 @@
 """Notebooks and scripts are in step; the notebooks run from top to bottom; importing a script does nothing."""
+import os
 import shutil
 import subprocess
 import sys
@@ -51,3 +52,21 @@ def test_importing_a_script_does_nothing(repo, script, tmp_path):
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and not done.stdout and not done.stderr, done.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("given, spins", [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "passive"}, None)])
+@pytest.mark.parametrize("script", SCRIPTS.values())
+def test_waiting_threads_stop_spinning_soon_unless_set_otherwise(repo, script, given, spins):
+    """OpenMP reads the setting when torch is imported, so it has to be there then."""
+    code = f"""if True:
+        import os, sys
+        def hook(event, arguments):
+            if event == "import" and arguments[0] == "torch":
+                print(os.environ.get("GOMP_SPINCOUNT"))
+                os._exit(0)
+        sys.addaudithook(hook)
+        sys.path.insert(0, {str(repo)!r})
+        import {script.removesuffix('.py')}"""
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "GOMP_"))} | given
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=env)
+    assert done.stdout.strip() == str(spins), done.stderr

@@ -1,6 +1,7 @@
 """What makes steps fast changes nothing but their time: against the plain way of benchmarks/reference.py; and the benchmarks run."""
 import json
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import benchmarks.loader
 import benchmarks.preprocessing
 import benchmarks.pretraining
 import benchmarks.starting
+import benchmarks.threads
 import finetune
 import pretrain
 from _utils.config import complete
@@ -212,6 +214,14 @@ def test_the_benchmark_of_finetuning_compares_four_ways(results):
     assert found["rows_of_a_pass"] == {"cola": 12, "mrpc": 24}
     with pytest.raises(PlainError, match="'stsb' is no task of this benchmark"):
         benchmarks.finetuning.main(["tasks=stsb"])
+
+
+def test_the_benchmark_of_threads_compares_settings_idle_and_busy(results, monkeypatch):
+    monkeypatch.setattr(benchmarks.threads, "SETTINGS", {"default": {}})  # each measurement is a process that imports torch
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    benchmarks.threads.main(["size=tiny", "bs=2", "max_length=16", "rounds=1", "seconds=1"])
+    [row] = results("threads_tiny_default")["rows"].values()
+    assert row["idle tokens/s"] > 0 and row["busy tokens/s"] > 0 and row["idle ratio"] == row["busy ratio"] == 1
 
 
 def test_the_benchmarks_of_loader_and_preprocessing_run(results, tmp_path, monkeypatch):

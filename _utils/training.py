@@ -48,14 +48,21 @@ def warn_of_unused_gpu():
               "use. Update the driver (nvidia-smi shows its version), or install a PyTorch build for it.", file=sys.stderr)
 
 
+@cache
+def warn_of_emulated_bf16():
+    """Warn once if this CPU only emulates bf16."""
+    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        print("warning: this CPU has no bf16 arithmetic, so precision=bf16 is many times slower than fp32 here.", file=sys.stderr)
+
+
 def choose_precision(precision, device):
     """'bf16', 'fp16' or 'fp32'; by default fp32 on the CPU and bf16 on a GPU.
 
     GPUs below compute capability 8 (T4, V100, RTX 20xx) only emulate bf16, slowly: their default is fp16.
     """
     if device.type == "cpu":
-        if precision == "bf16" and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-            print("warning: this CPU has no bf16 arithmetic, so precision=bf16 is many times slower than fp32 here.", file=sys.stderr)
+        if precision == "bf16":
+            warn_of_emulated_bf16()
         return precision or "fp32"
     if precision:
         return precision

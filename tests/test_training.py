@@ -19,7 +19,7 @@ from _utils.encoders import load_pretrained
 from _utils.errors import PlainError
 from _utils.export_hf import main as export_hf
 from _utils.pretraining_metrics import PretrainingMetrics, warning_of_collapse
-from _utils.training import choose_device, choose_precision, warn_of_unused_gpu
+from _utils.training import choose_device, choose_precision, warn_of_emulated_bf16, warn_of_unused_gpu
 
 
 def test_a_run_leaves_milestones_configuration_metrics_and_curves(workplace):
@@ -297,7 +297,8 @@ def test_the_default_precision_on_a_cpu_is_fp32_and_emulated_bf16_is_warned_of(m
     assert choose_precision(None, torch.device("cpu")) == "fp32"
     for supported in (True, False):
         monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda supported=supported: supported)
-        assert choose_precision("bf16", torch.device("cpu")) == "bf16"
+        warn_of_emulated_bf16.cache_clear()
+        assert [choose_precision("bf16", torch.device("cpu")) for _ in range(2)] == ["bf16", "bf16"]
         assert ("this CPU has no bf16 arithmetic" in capsys.readouterr().err) is not supported
 
 

@@ -120,7 +120,7 @@ def test_ctrl_c_ends_all_processes_at_once_and_keeps_finished_files(tmp_path, pr
     while len(files(tmp_path / "cache") if (tmp_path / "cache").exists() else ()) < 4:
         time.sleep(.05)
     os.killpg(process.pid, signal.SIGINT)
-    process.join(20)
+    process.join(50)
     assert process.exitcode == 1
     wait_until_alone(process.pid)
     assert files(tmp_path / "cache") and not list((tmp_path / "cache").glob("*.unfinished"))

@@ -315,7 +315,7 @@ class Progress(Callback):
 
     def go_on(self, step, pending):
         """Go on after a step of an earlier process, with what it had measured since its last row, or None."""
-        self.bar.initial = self.bar.n = step
+        self.bar.initial = self.bar.n = self.bar.last_print_n = step  # so that rate and time left count the steps of this process
         if pending:
             self.gathered.sums.copy_(pending["sums"])
             self.gathered.histogram.copy_(pending["histogram"])

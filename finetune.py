@@ -31,6 +31,7 @@ from transformers import AutoModel, ElectraForPreTraining
 from _utils.checkpoints import check_writable, load_checkpoint, load_finetuned_checkpoint, save_checkpoint, versions
 from _utils.config import QUICKSTART_GLUE, MyConfig, complete_finetuning, each_once
 from _utils.config_rules import FINETUNE_RULES
+from _utils.device import choose_device, choose_precision
 from _utils.dropout import make_dropout_cheap
 from _utils.encoders import config_of, count_layers, layer_groups, load_pretrained, load_weights
 from _utils.errors import PlainError, print_plain_errors
@@ -60,7 +61,7 @@ from _utils.pictures import plot_finetuning_losses, plot_layer_lrs, plot_lengths
 from _utils.processes import Processes
 from _utils.recipes import RECIPES
 from _utils.run_logging import RunLog, only_one
-from _utils.training import FinetuningLearner, LossProgress, Schedule, choose_device, choose_precision, set_seed
+from _utils.training import FinetuningLearner, LossProgress, Schedule, set_seed
 from _utils.vocabulary import tokenizer_from_json
 from _utils.wsc_trick import SchemaPredictor, SchemaRows, find_spacy, load_spacy, load_wsc, wnli_schemas
 

@@ -37,6 +37,7 @@ from _utils.batches import pretraining_dataloaders
 from _utils.checkpoints import check_writable, checkpoint_path, save_pretrained
 from _utils.config import MyConfig, complete, each_once
 from _utils.config_rules import is_pair
+from _utils.device import choose_device, choose_micro_batch, choose_precision, compile_networks
 from _utils.dropout import make_dropout_cheap
 from _utils.encoders import load_pair
 from _utils.errors import PlainError, print_plain_errors
@@ -49,8 +50,7 @@ from _utils.recipes import RECIPES
 from _utils.resume import SavedState, StopSignals, check_same_data, check_same_run, find_state, inherited
 from _utils.run_logging import NoLog, RunLog, only_one, set_aside
 from _utils.text_sources import check_sources, load_documents
-from _utils.training import (Milestones, PretrainingLearner, Progress, Schedule, choose_device, choose_micro_batch, choose_precision,
-                             compile_networks, describe, set_seed)
+from _utils.training import Milestones, PretrainingLearner, Progress, Schedule, describe, set_seed
 from _utils.uploads import Uploads
 from _utils.vocabulary import load_tokenizer
 

@@ -1,5 +1,8 @@
 """What training costs: floating point operations of the matrix products (FACTS 14), and memory on a GPU."""
 
+# Bytes for each parameter: the weight, its gradient and Adam's two moments in fp32, and a copy in half precision.
+BYTES_PER_PARAMETER = 4 * 4 + 2
+
 
 def flops_per_token(recipe, vocab_size, length=None, mask_prob=None):
     """Of one training step of a recipe, whose length and share of masks stand in the place of None.
@@ -29,10 +32,6 @@ def _of_encoder(network, length):
 
 def _of_discriminators_head(network):
     return network.hidden * (network.hidden + 1) if network.family == "electra" else 2 * network.hidden
-
-# Bytes for each parameter: the weight, its gradient and Adam's two moments in fp32, and a copy in half precision.
-BYTES_PER_PARAMETER = 4 * 4 + 2
-
 
 def activation_bytes_per_token(configs, mask_prob, precision):
     """Bytes of tensors that one token keeps for the backward pass on a GPU.

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from _utils.glue_tasks import FINETUNED_TASKS
+from _utils.hub_corpora import HUB_CORPORA
 from _utils.networks import TYINGS
 from _utils.recipes import RECIPES
-from _utils.text_sources import HUB_CORPORA
 
 
 @dataclass(frozen=True)

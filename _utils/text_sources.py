@@ -5,14 +5,10 @@ document a row. A long document takes several rows: the bool column `continues`,
 document of the row before. What is known without reading files again stays in `sources.json` and `hub_revisions.json` beside the
 prepared documents.
 """
-import bz2
-import glob
-import gzip
 import io
 import json
 import lzma
 import os
-import re
 import time
 import zlib
 from collections import Counter
@@ -22,28 +18,18 @@ from functools import cached_property, partial
 from pathlib import Path
 
 import datasets
-import huggingface_hub
 import pyarrow
 import pyarrow.parquet
 import xxhash
 from datasets.arrow_writer import ArrowWriter
-from datasets.naming import camelcase_to_snakecase
-from datasets.packaged_modules.cache.cache import Cache
 from tqdm import tqdm
 
 from _utils import embedded_text
 from _utils.checkpoints import unfinished_name, write_atomically
 from _utils.errors import PlainError, first_line
+from _utils.hub_corpora import HUB_CORPORA, add_to_record, hub_corpus, read_record
+from _utils.text_files import OPENERS, find_files, kind_of
 
-# The corpora of the paper and of electra_pytorch under their present hub names (FACTS 13); arguments of datasets.load_dataset.
-# `revision` is the branch whose newest commit is loaded at first; without it, main.
-HUB_CORPORA = {
-    "openwebtext": dict(path="Skylion007/openwebtext"),
-    "wikipedia": dict(path="wikimedia/wikipedia", name="20231101.en"),
-    "bookcorpus": dict(path="bookcorpus/bookcorpus", revision="refs/convert/parquet"),
-}
-KINDS = (".txt", ".jsonl", ".parquet", "wiki_NN of WikiExtractor")
-_OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 _JUST_WRITTEN = 2.      # seconds within which a second change of a file may leave its modification time the same
 # A document of so many characters is stored in several rows, and so long a line is cut: memory does not grow with either.
 LONG = 1 << 20
@@ -92,7 +78,8 @@ def load_documents(source, cache_dir, encoding="utf-8", one_document_per_file=Fa
     """
     cache_dir = Path(cache_dir)
     if source in HUB_CORPORA:
-        return _from_hub(source, (revisions or {}).get(source), cache_dir)
+        identity, open_documents = hub_corpus(source, (revisions or {}).get(source), cache_dir / "hub_revisions.json")
+        return Corpus(source, _hash(repr(identity)), open_documents)
     if source == "docs":
         key = _hash(embedded_text.content_key())
         read = embedded_text.documents
@@ -156,114 +143,6 @@ def check_sources(sources):
             next(find_files(source, in_order=False))
 
 
-def _from_hub(name, revision, cache_dir):
-    """Corpus of a hub dataset at one commit: the one that `revision`, or else the branch in HUB_CORPORA, named at its first use."""
-    path, config, branch = (HUB_CORPORA[name].get(part) for part in ("path", "name", "revision"))
-    commit = _commit(name, path, revision or branch or "main", cache_dir / "hub_revisions.json")
-    return Corpus(name, _hash(repr((path, config, commit))), partial(_load_from_hub, name, path, config, commit))
-
-
-def _commit(name, path, revision, record):
-    """The commit of a branch or tag of a hub dataset as in `record`, where its first use writes it; a commit is one already."""
-    if re.fullmatch("[0-9a-f]{40}", revision):
-        return revision
-    entry = f"{path}@{revision}"
-    if commit := _read_record(record).get(entry):
-        return commit
-    try:
-        commit = huggingface_hub.HfApi().dataset_info(path, revision=revision).sha
-    except Exception as error:  # the hub's libraries raise a dozen kinds, and what to do is the same for all
-        raise _not_loaded(name, path, error) from error
-    _add_to_record(record, entry, commit)
-    return commit
-
-
-def _load_from_hub(name, path, config, commit):
-    """The documents of a hub dataset at a commit, downloaded unless they are in the cache of `datasets`."""
-    try:
-        documents = _cached_dataset(path, config, commit)
-        if documents is None:
-            documents = datasets.load_dataset(path, name=config, revision=commit, split="train")
-    except Exception as error:
-        raise _not_loaded(name, path, error) from error
-    for folder in {os.path.dirname(file["filename"]) for file in documents.cache_files}:
-        if os.path.basename(folder) != commit:  # without a connection `datasets` takes whatever it loaded last
-            raise PlainError(f"the corpus {name!r} could not be loaded from the hub dataset {path} at revision {commit}, only {folder!r} "
-                             "is in the cache: check the connection, delete that folder if an old version of `datasets` made it, or choose "
-                             "another commit with the key revisions.")
-    return documents.select_columns("text")
-
-
-def _cached_dataset(path, config, commit):
-    """The training split at a commit from the cache of `datasets`, None if it is not there. No connection is needed."""
-    namespace, name = path.split("/")
-    folder = Path(datasets.config.HF_DATASETS_CACHE, f"{namespace}___{camelcase_to_snakecase(name)}")
-    complete = [info.parent.relative_to(folder).parts for info in folder.glob(f"{config or '*'}/*/{commit}/dataset_info.json")]
-    if not complete:
-        return None
-    config_name, version, _ = complete[0]
-    return Cache(dataset_name=name, repo_id=path, config_name=config_name, version=version, hash=commit).as_dataset(split="train")
-
-
-def _not_loaded(name, path, error):
-    return PlainError(f"the corpus {name!r} could not be loaded from the hub dataset {path} ({first_line(error)}): check the connection "
-                      "and `revisions`, give datas=PATH to read your own text, or run without a download: python pretrain.py "
-                      "quickstart=True")
-
-
-def find_files(pattern, in_order=True):
-    """Paths of the text files that a path, a folder (with its subfolders, without hidden files) or a glob means, one by one.
-
-    Sorted by their parts: of `a/b.txt`, `a.txt` the folder comes first. PlainError if there is none.
-    in_order: False yields the first ones before a folder has been listed to its end.
-    """
-    if os.path.isdir(pattern):
-        found = _walk(pattern, in_order)
-    elif os.path.isfile(pattern):  # its name may hold the signs of a glob
-        found = [pattern]
-    else:
-        found = filter(os.path.isfile, sorted(glob.glob(str(pattern), recursive=True), key=lambda path: path.replace(os.sep, "\0")))
-    has_text = has_files = False
-    for path in found:
-        has_files = True
-        if _kind(path):
-            has_text = True
-            yield path
-    if has_text:
-        return
-    if has_files:
-        seen = f"holds no file of the kinds {', '.join(KINDS)} (also .gz, .bz2, .xz, .zst)"
-    elif os.path.isdir(pattern):
-        seen = "is an empty folder"
-    else:
-        seen = f"is neither a file, a folder or a glob that matches one, nor one of the corpora {', '.join([*HUB_CORPORA, 'docs'])}"
-    raise PlainError(f"datas: {str(pattern)!r} {seen}.")
-
-
-def _walk(folder, in_order):
-    """Paths of all files below a folder but hidden ones, as strings; of millions only the names in one folder are held at a time."""
-    try:
-        with os.scandir(folder) as entries:
-            names = _names(entries)
-            for name in sorted(names) if in_order else names:
-                path = os.path.join(folder, name.rstrip("\0"))
-                yield from _walk(path, in_order) if name.endswith("\0") else [path]
-    except OSError as error:
-        raise PlainError(f"the folder {folder} cannot be listed ({error.strerror}): change its permissions or leave it out of "
-                         "datas.") from error
-
-
-def _names(entries):
-    """Names of the visible files and folders in a folder. A zero byte, which no name can hold, marks folders and keeps the order."""
-    for entry in entries:
-        if entry.name.startswith("."):
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            yield entry.name + "\0"
-        elif entry.is_file():
-            yield entry.name
-
-
 def _signature(source):
     """(digest of paths, sizes and modification times of a source's files, whether later changes would alter it). Reads no file."""
     start, newest, digest = time.time(), 0., xxhash.xxh3_128()
@@ -281,12 +160,12 @@ def _content_key(source, reading, record):
     """(hash of how a source is read and of its files' content, signature of the files). The hash is in `record` if it was made before."""
     signature, is_settled = _signature(source)
     entry = f"{os.path.abspath(source)} {reading}"
-    known = _read_record(record).get(entry, {})
+    known = read_record(record).get(entry, {})
     if known.get("signature") == signature:
         return known["key"], signature
     key = _hash(reading, find_files(source))
     if is_settled:
-        _add_to_record(record, entry, {"signature": signature, "key": key})
+        add_to_record(record, entry, {"signature": signature, "key": key})
     return key, signature
 
 
@@ -298,38 +177,12 @@ def _read_files(source, signature, encoding, one_document_per_file):
         raise PlainError(f"datas: files of {str(source)!r} changed since the start: start again when nothing writes to them.")
 
 
-def _read_record(path):
-    """The dictionary in a JSON file of `datasets/`; empty if there is none."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except ValueError:
-        raise PlainError(f"{path} is not valid JSON: correct it, or delete it.") from None
-
-
-def _add_to_record(path, entry, value):
-    content = json.dumps({**_read_record(path), entry: value}, indent=1) + "\n"  # read again: another run may have added to it
-    write_atomically(path, lambda file: file.write(content.encode()))
-
-
-def _kind(path):
-    """'.txt', '.jsonl', '.parquet' or 'wiki' (by WikiExtractor's file names); None for anything else."""
-    name = os.path.basename(path)
-    stem, suffix = os.path.splitext(name)
-    if suffix in (*_OPENERS, ".zst"):
-        name, suffix = stem, os.path.splitext(stem)[1]
-    if suffix in (".txt", ".jsonl", ".parquet"):
-        return suffix
-    return "wiki" if re.fullmatch(r"wiki_\d+", name) else None
-
-
 def read_file(path, encoding, one_document_per_file):
     """The documents of one file as strings, read as a stream; a long document of a .txt file comes as one string and Continuations.
 
     Raises PlainError naming file and line for what cannot be read.
     """
-    kind = _kind(path)
+    kind = kind_of(path)
     try:
         if kind == ".parquet":
             yield from _read_parquet(path)
@@ -356,7 +209,7 @@ def _open(path, encoding):
     try:
         if suffix == ".zst":
             return io.TextIOWrapper(pyarrow.input_stream(str(path), compression="zstd"), encoding=encoding)
-        return _OPENERS.get(suffix, open)(path, "rt", encoding=encoding)
+        return OPENERS.get(suffix, open)(path, "rt", encoding=encoding)
     except LookupError:
         raise PlainError(f"encoding={encoding!r} is not one that Python knows: try utf-8, latin-1 or utf-16.") from None
 
@@ -394,7 +247,7 @@ def _text_of(line, path, number):
         return text
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise PlainError(f"{path}, line {number} is not a JSON object whose \"text\" is a string: "
-                         "mend or remove that line.") from None
+                         "correct or remove that line.") from None
 
 
 def _read_json_lines(lines, path):
@@ -445,7 +298,7 @@ def _hash(text, files=()):
     for file in files:
         try:
             with open(file, "rb", buffering=0) as stream:
-                digest.update(f"{_kind(file)} {os.fstat(stream.fileno()).st_size} ".encode())
+                digest.update(f"{kind_of(file)} {os.fstat(stream.fileno()).st_size} ".encode())
                 while n := stream.readinto(block):
                     digest.update(block[:n])
         except OSError as error:

@@ -22,9 +22,10 @@ from _utils.batches import pretraining_dataloaders
 from _utils.compute import flops_per_token
 from _utils.config import complete
 from _utils.config_rules import PRETRAIN_RULES, count
+from _utils.device import choose_device
 from _utils.processes import Processes
 from _utils.recipes import RECIPES
-from _utils.training import DTYPES, choose_device, set_seed
+from _utils.training import DTYPES, set_seed
 from _utils.vocabulary import SPECIAL_TOKENS, tokenizer_of_words
 from benchmarks.loader import random_examples
 from benchmarks.reference import OneByOneAdam, ReferenceModel, reference_step

@@ -15,11 +15,11 @@ import pretrain
 from _utils.checkpoints import load_checkpoint
 from _utils.compute import activation_bytes_per_token
 from _utils.config import complete
+from _utils.device import choose_micro_batch
 from _utils.errors import PlainError
 from _utils.networks import make_networks
 from _utils.processes import Processes
 from _utils.recipes import RECIPES
-from _utils.training import choose_micro_batch
 from _utils.vocabulary import tokenizer_of_words
 
 GPU, CPU = torch.device("cuda"), torch.device("cpu")

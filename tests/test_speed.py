@@ -16,13 +16,13 @@ import benchmarks.threads
 import finetune
 import pretrain
 from _utils.config import complete
+from _utils.device import compile_networks
 from _utils.dropout import CheapDropout, attention, cheap_dropout, make_dropout_cheap
 from _utils.errors import PlainError
 from _utils.glue_batches import EncodedRows
 from _utils.glue_tasks import TASKS
 from _utils.networks import build_network, first_position_only
 from _utils.recipes import RECIPES
-from _utils.training import compile_networks
 from benchmarks.finetuning import WORDS, fresh_predictor
 from benchmarks.reference import OneByOneAdam, ReferenceModel, ReferencePredictor, RowsOneByOne, reference_loss
 from pretrain import ELECTRALoss, build_masking, build_model, build_optimizer, slot_capacity

@@ -17,9 +17,10 @@ import pyarrow
 import pytest
 from fake_hub import FIRST, SECOND, Hub
 
-from _utils import embedded_text, text_sources
+from _utils import embedded_text, text_files, text_sources
 from _utils.errors import PlainError
-from _utils.text_sources import check_sources, find_files, load_documents
+from _utils.text_files import find_files
+from _utils.text_sources import check_sources, load_documents
 
 DOCUMENTS = ["First line.\nÄ second, naïve line.", "Another document."]
 TXT = "First line.\nÄ second, naïve line.\n\n \n\nAnother document.\n"
@@ -249,8 +250,8 @@ def test_the_order_of_files_is_that_of_their_parts_however_they_are_listed(tmp_p
 def test_looking_for_text_stops_at_the_first_file(tmp_path, monkeypatch):
     for i in range(50):
         write(tmp_path / f"many/{i}.txt", TXT)
-    seen, kind = [], text_sources._kind
-    monkeypatch.setattr(text_sources, "_kind", lambda path: (seen.append(path), kind(path))[1])
+    seen, kind = [], text_files.kind_of
+    monkeypatch.setattr(text_files, "kind_of", lambda path: (seen.append(path), kind(path))[1])
     check_sources([str(tmp_path / "many")])
     assert len(seen) == 1
 

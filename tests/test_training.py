@@ -15,11 +15,11 @@ from tokenizers import Tokenizer
 import pretrain
 from _utils.checkpoints import load_checkpoint, milestone_steps, write_atomically
 from _utils.config import complete
+from _utils.device import choose_device, choose_precision, warn_of_emulated_bf16, warn_of_unused_gpu
 from _utils.encoders import load_pretrained
 from _utils.errors import PlainError
 from _utils.export_hf import main as export_hf
 from _utils.pretraining_metrics import PretrainingMetrics, warning_of_collapse
-from _utils.training import choose_device, choose_precision, warn_of_emulated_bf16, warn_of_unused_gpu
 
 
 def test_a_run_leaves_milestones_configuration_metrics_and_curves(workplace):

@@ -28,23 +28,19 @@ import torch
 from torch import nn
 from transformers import AutoModel, ElectraForPreTraining
 
-from _utils.checkpoints import check_writable, load_checkpoint, load_finetuned_checkpoint, save_checkpoint, versions
-from _utils.config import QUICKSTART_GLUE, MyConfig, complete_finetuning, each_once
-from _utils.config_rules import FINETUNE_RULES
-from _utils.device import choose_device, choose_precision
-from _utils.dropout import make_dropout_cheap
-from _utils.encoders import config_of, count_layers, layer_groups, load_pretrained, load_weights
+from _utils.config import MyConfig, each_once
 from _utils.errors import PlainError, print_plain_errors
-from _utils.glue_batches import EncodedRows, finetuning_dataloaders
-from _utils.glue_data import describe, load_task, table_key
-from _utils.glue_metrics import glue_metrics
-from _utils.glue_results import by_title, losses_of_runs, report, scores_by_task, scores_of_one_answer, table_of_runs
-from _utils.glue_runs import (
+from _utils.glue.batches import EncodedRows, finetuning_dataloaders
+from _utils.glue.config import FINETUNE_RULES, QUICKSTART_GLUE, complete_finetuning
+from _utils.glue.metrics import glue_metrics
+from _utils.glue.results import by_title, losses_of_runs, report, scores_by_task, scores_of_one_answer, table_of_runs
+from _utils.glue.runs import (
     GLUE_FOLDER,
     append_score,
     best_runs,
     find_run,
     finished_run,
+    load_finetuned_checkpoint,
     mnli_run,
     read_scores,
     run_folder,
@@ -52,18 +48,27 @@ from _utils.glue_runs import (
     runs_of,
     score,
 )
-from _utils.glue_submission import complete_submission, format_predictions, rows_of, write_tsv
-from _utils.glue_tasks import LMTUNERS_SETTINGS, PUBLISHED, TASKS
-from _utils.made_up_glue import write_made_up_glue
-from _utils.networks import attend, first_position_only
+from _utils.glue.submission import complete_submission, format_predictions, rows_of, write_tsv
+from _utils.glue.synthetic import write_made_up_glue
+from _utils.glue.tables import describe, load_task, table_key
+from _utils.glue.tasks import LMTUNERS_SETTINGS, PUBLISHED, TASKS
+from _utils.glue.wsc_trick import SchemaPredictor, SchemaRows, find_spacy, load_spacy, load_wsc, wnli_schemas
+from _utils.networks import (
+    attend,
+    config_of,
+    count_layers,
+    first_position_only,
+    layer_groups,
+    load_pretrained,
+    load_weights,
+    make_dropout_cheap,
+)
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
-from _utils.pictures import plot_finetuning_losses, plot_layer_lrs, plot_lengths, plot_scores, save_picture, sortable
-from _utils.processes import Processes
+from _utils.plots import plot_finetuning_losses, plot_layer_lrs, plot_lengths, plot_scores, save_picture, sortable
+from _utils.pretraining_data import tokenizer_from_json
 from _utils.recipes import RECIPES
-from _utils.run_logging import RunLog, only_one
-from _utils.training import FinetuningLearner, LossProgress, Schedule, set_seed
-from _utils.vocabulary import tokenizer_from_json
-from _utils.wsc_trick import SchemaPredictor, SchemaRows, find_spacy, load_spacy, load_wsc, wnli_schemas
+from _utils.run_files import RunLog, check_writable, load_checkpoint, only_one, save_checkpoint, versions
+from _utils.training import FinetuningLearner, LossProgress, Processes, Schedule, choose_device, choose_precision, set_seed
 
 # %%
 # Every key can be changed here, or on the command line: python finetune.py tasks=cola,rte end=3 glue_dir=PATH
@@ -144,7 +149,7 @@ c = MyConfig({
 #
 # import pandas as pd
 # from IPython.display import display
-# from _utils.glue_results import compare_with_published, summarize
+# from _utils.glue.results import compare_with_published, summarize
 
 # %%
 if __name__ == "__main__":

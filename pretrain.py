@@ -33,26 +33,50 @@ from torch import nn
 
 from fastai.callback.core import Callback
 
-from _utils.batches import pretraining_dataloaders
-from _utils.checkpoints import check_writable, checkpoint_path, save_pretrained
 from _utils.config import MyConfig, complete, each_once
 from _utils.config_rules import is_pair
-from _utils.device import choose_device, choose_micro_batch, choose_precision, compile_networks
-from _utils.dropout import make_dropout_cheap
-from _utils.encoders import load_pair
 from _utils.errors import PlainError, print_plain_errors
-from _utils.networks import GatheredPositions, attend, check_networks, count_parameters, inputs_of, make_networks, replaced_logits, tie
+from _utils.networks import (
+    GatheredPositions,
+    attend,
+    check_networks,
+    count_parameters,
+    inputs_of,
+    load_pair,
+    make_dropout_cheap,
+    make_networks,
+    replaced_logits,
+    tie,
+)
 from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, schedules
-from _utils.pictures import save_pretraining_pictures
-from _utils.pretraining_data import open_examples, prepare_examples, split_documents, split_held_out, text_key
-from _utils.processes import Processes
+from _utils.plots import save_pretraining_pictures
+from _utils.pretraining_data import (
+    check_sources,
+    load_documents,
+    load_tokenizer,
+    open_examples,
+    prepare_examples,
+    pretraining_dataloaders,
+    split_documents,
+    split_held_out,
+    text_key,
+)
 from _utils.recipes import RECIPES
-from _utils.resume import SavedState, StopSignals, check_same_data, check_same_run, find_state, inherited
-from _utils.run_logging import NoLog, RunLog, only_one, set_aside
-from _utils.text_sources import check_sources, load_documents
-from _utils.training import Milestones, PretrainingLearner, Progress, Schedule, describe, set_seed
-from _utils.uploads import Uploads
-from _utils.vocabulary import load_tokenizer
+from _utils.run_files import NoLog, RunLog, Uploads, check_writable, checkpoint_path, only_one, save_pretrained, set_aside
+from _utils.run_files.resume import SavedState, StopSignals, check_same_data, check_same_run, find_state, inherited
+from _utils.training import (
+    Milestones,
+    PretrainingLearner,
+    Processes,
+    Progress,
+    Schedule,
+    choose_device,
+    choose_micro_batch,
+    choose_precision,
+    compile_networks,
+    set_seed,
+)
+from _utils.training.callbacks import describe
 
 # %%
 # Every key can be changed here, or on the command line: python pretrain.py size=base datas=wikipedia,openwebtext
@@ -169,7 +193,7 @@ c = MyConfig({
 # sys.argv = ["pretrain.py", "quickstart=True"]
 #
 # import numpy as np  # from here on: what only the exploring cells need
-# from _utils.pictures import plot_example_lengths, plot_schedules, plot_training, sentences_in_color, show_masks, show_segments
+# from _utils.plots import plot_example_lengths, plot_schedules, plot_training, sentences_in_color, show_masks, show_segments
 
 # %%
 if __name__ == "__main__":
@@ -929,10 +953,10 @@ if __name__ == "__main__":
 # import io
 # from contextlib import redirect_stderr, redirect_stdout
 # from IPython.display import display
-# from _utils.compute import flops_per_token, steps_of_equal_compute
 # from _utils.config import with_recipe
-# from _utils.pictures import plot_families
-# from _utils.run_logging import read_metrics
+# from _utils.plots import plot_families
+# from _utils.recipes import flops_per_token, steps_of_equal_compute
+# from _utils.run_files import read_metrics
 # import pandas as pd
 #
 # budget, rows, curves, held_out = max(10, c.steps // 10), {}, {}, {}

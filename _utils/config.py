@@ -8,9 +8,8 @@ import re
 
 from _utils.config_rules import PRETRAIN_RULES, is_pair
 from _utils.errors import PlainError
-from _utils.glue_tasks import AVERAGED_TASKS
 from _utils.recipes import RECIPES
-from _utils.uploads import check_address
+from _utils.run_files.uploads import check_address
 
 
 class MyConfig(dict):
@@ -114,8 +113,6 @@ def _parse(text, rule):
 
 # What quickstart=True puts in the place of the vanilla run, unless overridden by hand. Its size `tiny` stands in the recipes.
 QUICKSTART = {"size": "tiny", "datas": ["docs"], "vocab": 8192, "base_run_name": "quickstart"}
-QUICKSTART_GLUE = {"size": "tiny", "pretrained_checkpoint": "quickstart_11081_100.0%.pth", "end": 2, "group_name": "quickstart",
-                   "glue_dir": "datasets/quickstart_glue"}
 # Keys that the recipe decides where they are None.
 _FROM_RECIPE = ("bs", "lr", "max_length", "mask_prob", "steps", "schedule", "optimizer", "electra_mask_style", "objective", "tying")
 
@@ -126,7 +123,7 @@ def complete(config):
     An explicit value of a derived key wins. Overridden `steps` without `warmup_steps` keep the recipe's share of warmup.
     Raises PlainError for values that contradict each other.
     """
-    config = _with_pair(_with_quickstart(config, QUICKSTART))
+    config = _with_pair(with_quickstart(config, QUICKSTART))
     recipe = RECIPES[config.size]
     derived = {key: getattr(recipe, key) for key in _FROM_RECIPE if config[key] is None}
     if config.objective is None and config.discriminator:
@@ -145,39 +142,7 @@ def complete(config):
     _check_networks(config)
     check_address(config.upload_to)
     _check_start(config)
-    _check_logger(config)
-    return config
-
-
-def complete_finetuning(config):
-    """The same for finetuning: the quickstart's values, the recipe's length, the name of the group.
-
-    A model from elsewhere, which pretrained_checkpoint=None is too, has been trained on longer texts than ELECTRA-Small: its
-    length is 512. Raises PlainError for values that contradict each other.
-    """
-    replaced = dict(QUICKSTART_GLUE)
-    if "pretrained_checkpoint" in config.overridden:
-        replaced["group_name"] = config.group_name  # another model gets a group of its own
-    config = _with_protocol(_with_quickstart(config, replaced))
-    ours = (config.pretrained_checkpoint or "").endswith(".pth")
-    derived = {}
-    if config.max_length is None:
-        derived["max_length"] = RECIPES[config.size].glue_length if ours else 512
-    if config.group_name is None:
-        name = config.pretrained_checkpoint or f"electra_{config.size}_google"
-        derived["group_name"] = _group_of(name.rstrip("/\\"))
-    if config.wsc_trick and config.wsc_dir is None and config.glue_dir is not None:
-        folder = os.path.join(config.glue_dir, "WSC")
-        derived["wsc_dir"] = folder if os.path.isdir(folder) or config.quickstart else None
-    config = config.copy_with(derived)
-    if config.end <= config.start:
-        raise PlainError(f"start={config.start} and end={config.end} leave no run: the runs are start, start + 1, ..., end - 1.")
-    if config.seeds is not None and len(config.seeds) < config.end:
-        raise PlainError(f"seeds has {len(config.seeds)} entries for the runs up to {config.end - 1}: run i takes the i-th, "
-                         "so give more or say seeds=None.")
-    if config.wsc_dir is not None and not config.wsc_trick:
-        raise PlainError(f"wsc_dir={config.wsc_dir!r} is only read with wsc_trick=True: add that, or leave it out.")
-    _check_logger(config)
+    check_logger(config)
     return config
 
 
@@ -187,18 +152,11 @@ def with_recipe(config, size, **values):
     return complete(config.copy_with({**reset, "size": size, **values}, overridden=("size", *values)))
 
 
-def _group_of(model):
-    """The name of runs from a checkpoint, folder or hub id: its last part, of a folder in a pair the last two."""
-    above, last = os.path.split(model.removesuffix(".pth"))
-    in_pair = last in ("discriminator", "generator", "classifier") and os.path.basename(above)
-    return f"{os.path.basename(above)}_{last}" if in_pair else last or "finetuned"
+def with_quickstart(config, values):
+    return unless_given(config, values) if config.quickstart else config
 
 
-def _with_quickstart(config, values):
-    return _unless_given(config, values) if config.quickstart else config
-
-
-def _unless_given(config, values):
+def unless_given(config, values):
     """A copy with these values, but for the keys that were given by hand."""
     return config.copy_with({key: value for key, value in values.items() if key not in config.overridden})
 
@@ -219,13 +177,6 @@ def _with_pair(config):
         raise PlainError(f"initial_weights={config.initial_weights!r} goes on with a schedule of its own, which the recipe does not know: "
                          f"give {', '.join(missing)} too.")
     return config.copy_with({"vocab": config.initial_weights})
-
-
-def _with_protocol(config):
-    """lmtuners' five runs of eight tasks; what was given by hand stays. Its settings by task depend on the model and come later."""
-    if config.protocol is None:
-        return config
-    return _unless_given(config, {"end": 5, "start_from_mnli": True, "tasks": list(AVERAGED_TASKS)})
 
 
 def _check_numbers(config):
@@ -262,7 +213,7 @@ def _check_start(config):
                          "base_run_name.")
 
 
-def _check_logger(config):
+def check_logger(config):
     if config.logger == "wandb" and importlib.util.find_spec("wandb") is None:
         raise PlainError("logger='wandb' needs a package that is not installed here: pip install wandb, "
                          "or choose logger=tensorboard.")

@@ -3,12 +3,9 @@ import codecs
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
-from _utils.glue_tasks import FINETUNED_TASKS
-from _utils.hub_corpora import HUB_CORPORA
-from _utils.networks import TYINGS
-from _utils.recipes import RECIPES
+from _utils.pretraining_data.hub_corpora import HUB_CORPORA
+from _utils.recipes import RECIPES, TYINGS
 
 
 @dataclass(frozen=True)
@@ -98,37 +95,24 @@ def is_count(value, minimum=0, maximum=MOST):
     return type(value) is int and minimum <= value <= maximum
 
 
-def _are_runs(value):
-    """Whether this names finished runs: a number, or a list of them for an ensemble."""
-    return is_count(value) or (isinstance(value, list) and bool(value) and all(map(is_count, value)))
-
-
-def _are_overrides(value):
-    """Whether this is {task: {"lr": number, "epochs": count, "bs": count, "rows": count}}, each of the four where given."""
-    tests = {"lr": _is_positive, **dict.fromkeys(("epochs", "bs", "rows"), partial(is_count, minimum=1))}
-    return set(value) <= set(FINETUNED_TASKS) and all(
-        isinstance(given, dict) and set(given) <= set(tests) and all(tests[key](given[key]) for key in given)
-        for given in value.values())
-
-
 def _are_revisions(value):
     return set(value) <= set(HUB_CORPORA) and all(isinstance(revision, str) and revision for revision in value.values())
 
 
-def _is_positive(value):
+def is_positive(value):
     return type(value) in (int, float) and 0 < value < float("inf")
 
 
 _NETWORK = Rule((dict, str), optional=True, test=lambda v: "model_type" in v if isinstance(v, dict) else bool(v),
                 says="a dictionary with model_type, a folder with a config.json, or a hub id")
 DEVICE = Rule((str,), optional=True, test=_is_device, says="'cpu', 'cuda' or 'cuda:N'")
-_SCHEDULES = ("original_linear", "separate_linear", "one_cycle", "adjusted_one_cycle")
-_LOGGER = choice("tensorboard", "neptune", "wandb", None)
-_PRECISION = choice(None, "bf16", "fp16", "fp32")
-_LENGTH = Rule((int,), optional=True, test=lambda n: 8 <= n <= 512, says="a whole number from 8 to 512")
+SCHEDULES = ("original_linear", "separate_linear", "one_cycle", "adjusted_one_cycle")
+LOGGER = choice("tensorboard", "neptune", "wandb", None)
+PRECISION = choice(None, "bf16", "fp16", "fp32")
+LENGTH = Rule((int,), optional=True, test=lambda n: 8 <= n <= 512, says="a whole number from 8 to 512")
 
 
-def _name(optional=False):
+def file_name(optional=False):
     return Rule((str,), optional=optional, test=_is_name,
                 says="a name of at most 100 characters without / \\ : * ? \" < > | that does not start with a dot")
 
@@ -151,14 +135,14 @@ def is_pair(initial_weights):
 PRETRAIN_RULES = {
     "quickstart": Rule((bool,)),
     "device": DEVICE,
-    "base_run_name": _name(),
+    "base_run_name": file_name(),
     "seed": count(0, optional=True, maximum=LAST_SEED),
     "data_seed": count(0, maximum=LAST_SEED),
     "adam_bias_correction": Rule((bool,)),
-    "schedule": choice(None, *_SCHEDULES),
+    "schedule": choice(None, *SCHEDULES),
     "optimizer": choice(None, "adam", "lamb"),
     "sampling": choice("fp32_gumbel", "fp16_gumbel", "multinomial"),
-    "temperature": Rule((float,), test=_is_positive, says="a number above 0"),
+    "temperature": Rule((float,), test=is_positive, says="a number above 0"),
     "disallow_correct": Rule((bool,)),
     "masking": choice("bernoulli", "official"),
     "electra_mask_style": choice(None, True, False, "always"),
@@ -181,10 +165,10 @@ PRETRAIN_RULES = {
     "clean": choice(None, True, False),
     "vocab": Rule((str, int), test=lambda v: bool(v) if isinstance(v, str) else v >= 200,
                   says="a hub tokenizer, the path of a vocab.txt, or a number of words of at least 200"),
-    "precision": _PRECISION,
+    "precision": PRECISION,
     "micro_batch": count(1, optional=True),
     "compile": Rule((bool,)),
-    "logger": _LOGGER,
+    "logger": LOGGER,
     "upload_to": Rule((str, Callable), optional=True, test=lambda v: v != "",
                       says="a folder, an fsspec address, or a function of a path"),
     "num_workers": count(0),
@@ -192,47 +176,8 @@ PRETRAIN_RULES = {
     "save_minutes": Rule((float,), test=lambda v: v >= 0, says="a number of minutes, 0 or more"),
     "steps": count(1, optional=True),
     "bs": count(1, optional=True),
-    "lr": Rule((float,), optional=True, test=_is_positive, says="a number above 0"),
+    "lr": Rule((float,), optional=True, test=is_positive, says="a number above 0"),
     "warmup_steps": count(0, optional=True),
-    "max_length": _LENGTH,
+    "max_length": LENGTH,
     "mask_prob": Rule((float,), optional=True, test=lambda v: 0 < v < 1, says="a number between 0 and 1"),
-}
-
-# Keys and rules of Finetune_GLUE.ipynb, in the order of its first cell.
-FINETUNE_RULES = {
-    "quickstart": Rule((bool,)),
-    "device": DEVICE,
-    "start": count(0),
-    "end": count(1),
-    "tasks": Rule((list,), test=lambda v: bool(v) and len(set(v)) == len(v) and set(v) <= set(FINETUNED_TASKS),
-                  says=f"a list of different tasks out of {', '.join(FINETUNED_TASKS)}"),
-    "pretrained_checkpoint": Rule((str,), optional=True, test=bool,
-                                  says="the name of a checkpoint of pretrain.py, a path, or a model on the hub"),
-    "seeds": Rule((list,), items=int, optional=True, test=lambda v: bool(v) and all(is_count(seed, maximum=LAST_SEED) for seed in v),
-                  says="a list of whole numbers, one for each run"),
-    "weight_decay": Rule((float,), test=lambda v: 0 <= v < 1, says="a number in [0, 1)"),
-    "adam_bias_correction": Rule((bool,)),
-    "xavier_reinited_outlayer": Rule((bool,)),
-    "schedule": choice(*_SCHEDULES),
-    "original_lr_layer_decays": Rule((bool,)),
-    "double_unordered": Rule((bool,)),
-    "protocol": choice(None, "lmtuners"),
-    "start_from_mnli": Rule((bool, str), test=lambda v: v != "", says="True, False or the name of a group"),
-    "task_overrides": Rule((dict,), test=_are_overrides, says="{task: {'lr': number, 'epochs': count, 'bs': count, 'rows': count}}, "
-                           f"each of the four where wanted, for tasks out of {', '.join(FINETUNED_TASKS)}"),
-    "do_finetune": Rule((bool,)),
-    "th_run": Rule((dict, list, int), items=int, optional=True,
-                   test=lambda v: _are_runs(v) or (isinstance(v, dict) and set(v) <= set(FINETUNED_TASKS)
-                                                   and all(map(_are_runs, v.values()))),
-                   says="a run, a list of runs, or {task: a run or a list of runs}"),
-    "majority_for_missing": Rule((bool,)),
-    "size": choice(*RECIPES),
-    "max_length": _LENGTH,
-    "wsc_trick": Rule((bool,)),
-    "glue_dir": Rule((str,), optional=True, test=bool, says="the folder of a GLUE download"),
-    "wsc_dir": Rule((str,), optional=True, test=bool, says="the folder with train.jsonl and val.jsonl of WSC"),
-    "precision": _PRECISION,
-    "num_workers": count(0),
-    "logger": _LOGGER,
-    "group_name": _name(optional=True),
 }

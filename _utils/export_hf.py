@@ -22,14 +22,14 @@ import torch
 import transformers
 from transformers import ElectraForSequenceClassification
 
-from _utils.checkpoints import PRETRAINING_KEYS, find_checkpoint, has_keys, load_checkpoint
-from _utils.encoders import network_of, parts_of
 from _utils.errors import PlainError, print_plain_errors
-from _utils.glue_tasks import TASKS
-from _utils.networks import PARTS, count_parameters, usable_positions
+from _utils.glue.tasks import TASKS
+from _utils.networks.build import PARTS, count_parameters, usable_positions
+from _utils.networks.pretrained import network_of, parts_of
+from _utils.pretraining_data.vocabulary import from_vocab_file, tokenizer_from_json
 from _utils.recipes import RECIPES, config_from_shapes
-from _utils.run_logging import read_metrics
-from _utils.vocabulary import from_vocab_file, tokenizer_from_json
+from _utils.run_files.checkpoints import PRETRAINING_KEYS, find_checkpoint, has_keys, load_checkpoint
+from _utils.run_files.run_log import read_metrics
 
 _ELECTRA = "[ELECTRA](https://arxiv.org/abs/2003.10555)"
 TRAINED_BY = {"generator": f"masked language modelling, as the generator of an {_ELECTRA}",

@@ -9,8 +9,8 @@ from pathlib import Path
 import datasets
 
 from _utils.errors import PlainError, print_plain_errors
-from _utils.glue_submission import format_predictions
-from _utils.glue_tasks import TASKS
+from _utils.glue.submission import format_predictions
+from _utils.glue.tasks import TASKS
 
 
 def read_texts(path, task):

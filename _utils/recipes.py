@@ -12,6 +12,10 @@ from transformers import AlbertConfig, BertConfig, ElectraConfig
 # Of every network here (F23, F29).
 _SHARED = dict(layer_norm_eps=1e-12, hidden_dropout_prob=.1, attention_probs_dropout_prob=.1)
 
+# What is tied, by the choice in the configuration.
+TYINGS = {"embeddings": ("embeddings",), "embeddings+projection": ("embeddings", "projection"),
+          "embeddings+encoder": ("embeddings", "projection", "encoder")}
+
 
 @dataclass(frozen=True)
 class Network:
@@ -140,3 +144,33 @@ def config_from_shapes(shape_of):
         intermediate_size=known("encoder.layer.0.intermediate.dense.weight")[0], num_attention_heads=max(1, hidden // 64),
         max_position_embeddings=known("embeddings.position_embeddings.weight")[0],
         type_vocab_size=known("embeddings.token_type_embeddings.weight")[0], hidden_act="gelu", **_SHARED)
+
+
+def flops_per_token(recipe, vocab_size, length=None, mask_prob=None):
+    """Of one training step of a recipe, whose length and share of masks stand in the place of None.
+
+    A multiplication and an addition count as two, and the backward pass as twice the forward one. Layers that share their
+    weights compute as often as others; the generator's head runs on the masked positions alone.
+    """
+    length, mask_prob = length or recipe.max_length, mask_prob or recipe.mask_prob
+    products = _of_encoder(recipe.generator, length) + mask_prob * recipe.generator.embedding * (recipe.generator.hidden + vocab_size)
+    if recipe.discriminator:
+        products += _of_encoder(recipe.discriminator, length) + _of_discriminators_head(recipe.discriminator)
+    return 6 * products
+
+
+def steps_of_equal_compute(recipe, other, steps, vocab_size):
+    """Steps in which `other` computes as much as `recipe` in `steps`, both with their own batch and length."""
+    of_step = lambda one: flops_per_token(one, vocab_size) * one.bs * one.max_length
+    return round(steps * of_step(recipe) / of_step(other))
+
+
+def _of_encoder(network, length):
+    """Multiplications per token: projections and feed-forward layers, attention over all positions."""
+    of_layer = 4 * network.hidden ** 2 + 2 * network.hidden * network.intermediate + 2 * length * network.hidden
+    projection = network.embedding * network.hidden if network.embedding != network.hidden or network.family == "albert" else 0
+    return network.layers * of_layer + projection
+
+
+def _of_discriminators_head(network):
+    return network.hidden * (network.hidden + 1) if network.family == "electra" else 2 * network.hidden

@@ -17,17 +17,18 @@ from statistics import median
 from transformers import AutoModel
 
 import finetune
-from _utils.config_rules import FINETUNE_RULES, Rule, count
-from _utils.device import choose_device
+from _utils.config_rules import Rule, count
 from _utils.errors import PlainError
-from _utils.glue_batches import finetuning_dataloaders
-from _utils.glue_data import load_task
-from _utils.glue_tasks import TASKS
-from _utils.made_up_glue import write_made_up_glue
+from _utils.glue.batches import finetuning_dataloaders
+from _utils.glue.config import FINETUNE_RULES
+from _utils.glue.synthetic import write_made_up_glue
+from _utils.glue.tables import load_task
+from _utils.glue.tasks import TASKS
+from _utils.pretraining_data.vocabulary import load_tokenizer, tokenizer_of_words, train_words
 from _utils.recipes import RECIPES
-from _utils.run_logging import RunLog
-from _utils.training import set_seed
-from _utils.vocabulary import load_tokenizer, tokenizer_of_words, train_words
+from _utils.run_files.run_log import RunLog
+from _utils.training.device import choose_device
+from _utils.training.seeds import set_seed
 from benchmarks.reference import OneByOneAdam, ReferencePredictor, RowsOneByOne, reference_finetuning_step
 from benchmarks.report import describe_machine, median_ratio, parse, seconds_of, take_turns, write_results
 

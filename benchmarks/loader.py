@@ -12,10 +12,10 @@ from statistics import median
 import datasets
 import torch
 
-from _utils.batches import pretraining_dataloaders
 from _utils.config_rules import count
 from _utils.errors import PlainError
-from _utils.vocabulary import SPECIAL_TOKENS, tokenizer_of_words
+from _utils.pretraining_data.batches import pretraining_dataloaders
+from _utils.pretraining_data.vocabulary import SPECIAL_TOKENS, tokenizer_of_words
 from benchmarks.reference import RowByRowLoader
 from benchmarks.report import describe_machine, median_ratio, parse, processes, take_turns, write_results
 

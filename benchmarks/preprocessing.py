@@ -16,9 +16,9 @@ import datasets
 import torch
 
 from _utils.config_rules import PRETRAIN_RULES, Rule, count
-from _utils.pretraining_data import BLOCK, ELECTRADataProcessor
-from _utils.text_sources import load_documents
-from _utils.vocabulary import load_tokenizer
+from _utils.pretraining_data.examples import BLOCK, ELECTRADataProcessor
+from _utils.pretraining_data.sources import load_documents
+from _utils.pretraining_data.vocabulary import load_tokenizer
 from benchmarks.report import describe_machine, median_ratio, parse, processes, seconds_of, take_turns, write_results
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a process is one thread, here as in the workers

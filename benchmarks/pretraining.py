@@ -18,15 +18,15 @@ from types import SimpleNamespace
 import torch
 
 import pretrain
-from _utils.batches import pretraining_dataloaders
-from _utils.compute import flops_per_token
 from _utils.config import complete
 from _utils.config_rules import PRETRAIN_RULES, count
-from _utils.device import choose_device
-from _utils.processes import Processes
-from _utils.recipes import RECIPES
-from _utils.training import DTYPES, set_seed
-from _utils.vocabulary import SPECIAL_TOKENS, tokenizer_of_words
+from _utils.pretraining_data.batches import pretraining_dataloaders
+from _utils.pretraining_data.vocabulary import SPECIAL_TOKENS, tokenizer_of_words
+from _utils.recipes import RECIPES, flops_per_token
+from _utils.training.device import choose_device
+from _utils.training.learners import DTYPES
+from _utils.training.processes import Processes
+from _utils.training.seeds import set_seed
 from benchmarks.loader import random_examples
 from benchmarks.reference import OneByOneAdam, ReferenceModel, reference_step
 from benchmarks.report import (

@@ -9,10 +9,10 @@ from statistics import median
 
 import torch
 
-from _utils.checkpoints import versions
 from _utils.config import MyConfig, each_once
 from _utils.config_rules import Rule, is_count
 from _utils.errors import print_plain_errors
+from _utils.run_files.checkpoints import versions
 
 RESULTS = Path(__file__).parent / "results"
 

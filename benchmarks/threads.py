@@ -30,7 +30,7 @@ def tokens_per_second(given):
 
     import pretrain
     from _utils.config import complete
-    from _utils.vocabulary import tokenizer_of_words
+    from _utils.pretraining_data.vocabulary import tokenizer_of_words
     from benchmarks.pretraining import WORDS, our_learner, our_step, random_batch
     c = complete(pretrain.c.override([f"{key}={given[key]}" for key in ("size", "bs", "max_length")]))
     learn = our_learner(c, tokenizer_of_words(WORDS), torch.device("cpu"), given["precision"])

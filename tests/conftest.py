@@ -6,10 +6,10 @@ import pytest
 from script_server import Scripts
 
 import pretrain
-from _utils.checkpoints import save_pretrained
 from _utils.config import complete
-from _utils.made_up_glue import write_made_up_glue
-from _utils.vocabulary import tokenizer_of_words, train_words
+from _utils.glue.synthetic import write_made_up_glue
+from _utils.pretraining_data.vocabulary import tokenizer_of_words, train_words
+from _utils.run_files.checkpoints import save_pretrained
 
 SENTENCES = [
     "The generator replaces some words of the text, and the discriminator finds every replaced word.",

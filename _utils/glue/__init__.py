@@ -1,0 +1,1 @@
+"""GLUE: tasks, tables, batches, runs, results and the submission."""

@@ -1,0 +1,124 @@
+"""Settings of finetuning: the rules of its keys, and the values that follow from others."""
+import os
+from functools import partial
+
+from _utils.config import check_logger, unless_given, with_quickstart
+from _utils.config_rules import (
+    DEVICE,
+    LAST_SEED,
+    LENGTH,
+    LOGGER,
+    PRECISION,
+    SCHEDULES,
+    Rule,
+    choice,
+    count,
+    file_name,
+    is_count,
+    is_positive,
+)
+from _utils.errors import PlainError
+from _utils.glue.tasks import AVERAGED_TASKS, FINETUNED_TASKS
+from _utils.recipes import RECIPES
+
+
+def _are_runs(value):
+    """Whether this names finished runs: a number, or a list of them for an ensemble."""
+    return is_count(value) or (isinstance(value, list) and bool(value) and all(map(is_count, value)))
+
+
+def _are_overrides(value):
+    """Whether this is {task: {"lr": number, "epochs": count, "bs": count, "rows": count}}, each of the four where given."""
+    tests = {"lr": is_positive, **dict.fromkeys(("epochs", "bs", "rows"), partial(is_count, minimum=1))}
+    return set(value) <= set(FINETUNED_TASKS) and all(
+        isinstance(given, dict) and set(given) <= set(tests) and all(tests[key](given[key]) for key in given)
+        for given in value.values())
+
+
+# Keys and rules of Finetune_GLUE.ipynb, in the order of its first cell.
+FINETUNE_RULES = {
+    "quickstart": Rule((bool,)),
+    "device": DEVICE,
+    "start": count(0),
+    "end": count(1),
+    "tasks": Rule((list,), test=lambda v: bool(v) and len(set(v)) == len(v) and set(v) <= set(FINETUNED_TASKS),
+                  says=f"a list of different tasks out of {', '.join(FINETUNED_TASKS)}"),
+    "pretrained_checkpoint": Rule((str,), optional=True, test=bool,
+                                  says="the name of a checkpoint of pretrain.py, a path, or a model on the hub"),
+    "seeds": Rule((list,), items=int, optional=True, test=lambda v: bool(v) and all(is_count(seed, maximum=LAST_SEED) for seed in v),
+                  says="a list of whole numbers, one for each run"),
+    "weight_decay": Rule((float,), test=lambda v: 0 <= v < 1, says="a number in [0, 1)"),
+    "adam_bias_correction": Rule((bool,)),
+    "xavier_reinited_outlayer": Rule((bool,)),
+    "schedule": choice(*SCHEDULES),
+    "original_lr_layer_decays": Rule((bool,)),
+    "double_unordered": Rule((bool,)),
+    "protocol": choice(None, "lmtuners"),
+    "start_from_mnli": Rule((bool, str), test=lambda v: v != "", says="True, False or the name of a group"),
+    "task_overrides": Rule((dict,), test=_are_overrides, says="{task: {'lr': number, 'epochs': count, 'bs': count, 'rows': count}}, "
+                           f"each of the four where wanted, for tasks out of {', '.join(FINETUNED_TASKS)}"),
+    "do_finetune": Rule((bool,)),
+    "th_run": Rule((dict, list, int), items=int, optional=True,
+                   test=lambda v: _are_runs(v) or (isinstance(v, dict) and set(v) <= set(FINETUNED_TASKS)
+                                                   and all(map(_are_runs, v.values()))),
+                   says="a run, a list of runs, or {task: a run or a list of runs}"),
+    "majority_for_missing": Rule((bool,)),
+    "size": choice(*RECIPES),
+    "max_length": LENGTH,
+    "wsc_trick": Rule((bool,)),
+    "glue_dir": Rule((str,), optional=True, test=bool, says="the folder of a GLUE download"),
+    "wsc_dir": Rule((str,), optional=True, test=bool, says="the folder with train.jsonl and val.jsonl of WSC"),
+    "precision": PRECISION,
+    "num_workers": count(0),
+    "logger": LOGGER,
+    "group_name": file_name(optional=True),
+}
+
+QUICKSTART_GLUE = {"size": "tiny", "pretrained_checkpoint": "quickstart_11081_100.0%.pth", "end": 2, "group_name": "quickstart",
+                   "glue_dir": "datasets/quickstart_glue"}
+
+
+def complete_finetuning(config):
+    """The same for finetuning: the quickstart's values, the recipe's length, the name of the group.
+
+    A model from elsewhere, which pretrained_checkpoint=None is too, has been trained on longer texts than ELECTRA-Small: its
+    length is 512. Raises PlainError for values that contradict each other.
+    """
+    replaced = dict(QUICKSTART_GLUE)
+    if "pretrained_checkpoint" in config.overridden:
+        replaced["group_name"] = config.group_name  # another model gets a group of its own
+    config = _with_protocol(with_quickstart(config, replaced))
+    ours = (config.pretrained_checkpoint or "").endswith(".pth")
+    derived = {}
+    if config.max_length is None:
+        derived["max_length"] = RECIPES[config.size].glue_length if ours else 512
+    if config.group_name is None:
+        name = config.pretrained_checkpoint or f"electra_{config.size}_google"
+        derived["group_name"] = _group_of(name.rstrip("/\\"))
+    if config.wsc_trick and config.wsc_dir is None and config.glue_dir is not None:
+        folder = os.path.join(config.glue_dir, "WSC")
+        derived["wsc_dir"] = folder if os.path.isdir(folder) or config.quickstart else None
+    config = config.copy_with(derived)
+    if config.end <= config.start:
+        raise PlainError(f"start={config.start} and end={config.end} leave no run: the runs are start, start + 1, ..., end - 1.")
+    if config.seeds is not None and len(config.seeds) < config.end:
+        raise PlainError(f"seeds has {len(config.seeds)} entries for the runs up to {config.end - 1}: run i takes the i-th, "
+                         "so give more or say seeds=None.")
+    if config.wsc_dir is not None and not config.wsc_trick:
+        raise PlainError(f"wsc_dir={config.wsc_dir!r} is only read with wsc_trick=True: add that, or leave it out.")
+    check_logger(config)
+    return config
+
+
+def _group_of(model):
+    """The name of runs from a checkpoint, folder or hub id: its last part, of a folder in a pair the last two."""
+    above, last = os.path.split(model.removesuffix(".pth"))
+    in_pair = last in ("discriminator", "generator", "classifier") and os.path.basename(above)
+    return f"{os.path.basename(above)}_{last}" if in_pair else last or "finetuned"
+
+
+def _with_protocol(config):
+    """lmtuners' five runs of eight tasks; what was given by hand stays. Its settings by task depend on the model and come later."""
+    if config.protocol is None:
+        return config
+    return unless_given(config, {"end": 5, "start_from_mnli": True, "tasks": list(AVERAGED_TASKS)})

@@ -1,0 +1,281 @@
+"""Pictures for the notebooks and beside the checkpoints: sentences in colour, curves, schedules, scores."""
+import html
+import math
+import re
+import unicodedata
+import warnings
+
+import matplotlib.pyplot as plt
+import torch
+from IPython.display import HTML
+from matplotlib.colors import to_hex
+from matplotlib.font_manager import fontManager
+
+from _utils.run_files.run_log import read_metrics
+from _utils.training.seeds import fork_rng
+
+# One meaning, one colour, in every picture.
+BLUE, ORANGE, GREEN, GREY = "#4477aa", "#ee7733", "#228833", "#999999"
+# For letters that the first lacks, as far as such fonts are installed; what none of them has becomes a box.
+FONTS = ["monospace", *sorted({font.name for font in fontManager.ttflist if re.search("CJK|Noto|Arial Unicode", font.name)})]
+FAMILY_COLORS = "#332288", "#88ccee", "#aa3377", "#ddaa33"
+
+
+def tokens_in_color(examples, columns=110):
+    """Examples one below the other, each a list of (token, colour or None, small text below it), in lines that wrap.
+
+    A picture and no HTML, whose colours code hosts take away.
+    """
+    cells, line = [], 0  # (middle, line, token, colour, text below)
+    for example in examples:
+        x = 0
+        for token, color, below in example:
+            width = max(_columns(token), _columns(below)) + 1
+            if x + width > columns:
+                x, line = 0, line + 1
+            cells.append((x + (width - 1) / 2, line, token, color, below))
+            x += width
+        line += 1.4
+    figure = plt.figure(figsize=(columns * .092, line * .4))
+    axis = figure.add_axes((0, 0, 1, 1), xlim=(-1, columns), ylim=(line - .4, -.5))
+    axis.axis("off")
+    for x, y, token, color, below in cells:
+        axis.text(x, y, token, family=FONTS, size=10, ha="center", va="center", parse_math=False,
+                  bbox=dict(boxstyle="round,pad=.12", fc=color or "white", ec="none"))
+        axis.text(x, y + .45, below, family=FONTS, size=7, color="#555555", ha="center", va="center", parse_math=False)
+    return figure
+
+
+def _columns(text):
+    """How wide a text is in letters of the fixed width; those of East Asia take two."""
+    return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
+
+
+def show_segments(input_ids, sentA_lenths, hf_tokenizer):
+    """Examples, input_ids (B, L), sentA_lenths (B,): segment A in blue, segment B in orange, padding left out."""
+    return tokens_in_color([[(token, "#cfe0f2" if i < length else "#fde0c8", "") for i, token in enumerate(_words(ids, ids, hf_tokenizer))]
+                            for ids, length in zip(input_ids, sentA_lenths.tolist())])
+
+
+def show_masks(input_ids, masked_inputs, is_mlm_applied, hf_tokenizer):
+    """Masked examples, each argument (B, L): chosen tokens in orange with the original below where it no longer shows."""
+    examples = []
+    for ids, masked, chosen in zip(input_ids, masked_inputs, is_mlm_applied):
+        words = zip(_words(masked, ids, hf_tokenizer), _words(ids, ids, hf_tokenizer), chosen.tolist())
+        examples.append([(now, ORANGE + "88" if mark else None, was if was != now else "(kept)" * mark) for now, was, mark in words])
+    return tokens_in_color(examples)
+
+
+def show_discriminator(input_ids, generated, is_mlm_applied, probabilities, hf_tokenizer):
+    """What the generator put in and what the discriminator thinks of each token; each argument (B, L).
+
+    The redder a token, the surer the discriminator that it is replaced (the percentage below; the darkest is 50 % and more). Replaced
+    tokens are written original→word; a word that was masked and guessed right has a tick.
+    """
+    reds, examples = plt.get_cmap("Reds"), []
+    for ids, drawn, masked, chances in zip(input_ids, generated, is_mlm_applied, probabilities):
+        words = zip(_words(ids, ids, hf_tokenizer), _words(drawn, ids, hf_tokenizer), masked.tolist(), chances.tolist())
+        examples.append([(f"{was}→{now}" if was != now else now + " ✓" * mark, to_hex(reds(.7 * min(1, 2 * p))), f"{p:.0%}")
+                         for was, now, mark, p in words])
+    return tokens_in_color(examples)
+
+
+def _words(shown, input_ids, hf_tokenizer):
+    """The wordpieces of the ids `shown` (L,) where the example `input_ids` (L,) is not padded."""
+    return hf_tokenizer.convert_ids_to_tokens(shown[input_ids != hf_tokenizer.pad_token_id].tolist())
+
+
+def plot_schedules(by_name, steps):
+    """Learning rate by step for several schedules, {name: pct -> lr}."""
+    figure, axis = plt.subplots(figsize=(7, 2.8), layout="constrained")
+    points = range(0, steps + 1, max(1, steps // 500))
+    for name, schedule in by_name.items():
+        axis.plot(points, [schedule(step / steps) for step in points], label=name)
+    axis.set(xlabel="step", ylabel="learning rate")
+    axis.ticklabel_format(axis="y", scilimits=(0, 0))
+    axis.legend(frameon=False)
+    return figure
+
+
+def plot_training(metrics_file):
+    """Losses, accuracy and AUC of a pretraining by step, from its metrics.jsonl: lines for training, dots for held-out text.
+
+    Dotted: what needs no learning. Of the discriminator's loss it is that of giving every token the share of replaced ones.
+    """
+    train, held_out = read_metrics(metrics_file, "train"), read_metrics(metrics_file, "held_out")
+    titles = {"gen_loss": "generator: loss", "gen_accuracy": "generator: accuracy", "disc_loss": "discriminator: loss",
+              "disc_auc": "discriminator: AUC"}
+    titles = {name: title for name, title in titles.items() if name in train[0]}
+    figure, axes = plt.subplots(len(titles) // 2, 2, figsize=(9, 2.4 * (len(titles) // 2)), layout="constrained", sharex=True)
+    for axis, (name, title) in zip(axes.flat, titles.items()):
+        color = BLUE if name.startswith("gen") else ORANGE
+        axis.plot(*_smooth(train, name), color=color, label="training")
+        if held_out:
+            axis.plot([row["step"] for row in held_out], [row[name] for row in held_out], "o", color=GREEN, ms=4, label="held out")
+        axis.set_title(title)
+        if name == "disc_loss":
+            shares = [row | {"guess": _entropy(row["replaced_share"])} for row in train]
+            axis.plot(*_smooth(shares, "guess"), color=GREY, lw=1, ls=":", label="one answer for all tokens")
+        if name == "disc_auc":
+            axis.axhline(.5, color=GREY, lw=1, ls=":", label="guessing")
+        axis.legend(frameon=False)
+    figure.supxlabel("step", fontsize=9)
+    return figure
+
+
+def _entropy(share):
+    """Of an event of this probability, in nats."""
+    return -sum(p * math.log(p) for p in (share, 1 - share) if p > 0)
+
+
+def plot_families(curves, held_out):
+    """Loss of the masked language models by the share of the compute that is spent, {name: rows of metrics.jsonl} each."""
+    figure, axis = plt.subplots(figsize=(7, 3.2), layout="constrained")
+    for color, (name, rows) in zip(FAMILY_COLORS, curves.items()):
+        steps, losses = _smooth(rows, "gen_loss", points=40)
+        axis.plot([step / steps[-1] for step in steps], losses, color=color, label=name)
+        axis.plot([row["step"] / steps[-1] for row in held_out[name]], [row["gen_loss"] for row in held_out[name]], "o", ms=4, color=color)
+    axis.set(xlabel="share of the compute", ylabel="masked LM loss (dots: held out)")
+    axis.legend(frameon=False)
+    return figure
+
+
+def plot_example_lengths(lengths, max_length):
+    """A histogram of pretraining examples by wordpieces, on a logarithmic scale, since most have the full length."""
+    figure, axis = plt.subplots(figsize=(7, 2.2), layout="constrained")
+    axis.hist(lengths, bins=max_length, range=(.5, max_length + .5), color=BLUE)
+    axis.set(yscale="log", xlabel="wordpieces of an example", ylabel="examples")
+    return figure
+
+
+def plot_lengths(lengths_by_name):
+    """A histogram for each {name: lengths in wordpieces}, all to one scale."""
+    longest = max(map(max, lengths_by_name.values()))
+    width = -(-longest // 40)  # of whole wordpieces, so that all bars are alike
+    edges = [.5 + width * i for i in range(-(-longest // width) + 1)]
+    figure, axes = _grid(len(lengths_by_name))
+    for axis, (name, lengths) in zip(axes, lengths_by_name.items()):
+        axis.hist(lengths, bins=edges, color=BLUE)
+        axis.set(title=name, yticks=[])
+    figure.supxlabel("wordpieces of a sentence or pair", fontsize=9)
+    return figure
+
+
+def plot_finetuning_losses(runs_by_name):
+    """The training loss of every run, {name: [rows of metrics.jsonl, ...]}, by the share of its steps."""
+    figure, axes = _grid(len(runs_by_name))
+    for axis, (name, runs) in zip(axes, runs_by_name.items()):
+        for rows in runs:
+            axis.plot([row["step"] / rows[-1]["step"] for row in rows], [row["loss"] for row in rows], color=BLUE, lw=1, alpha=.7)
+        axis.set_title(name)
+        axis.set_ylim(bottom=0)
+    figure.supxlabel("share of the steps", fontsize=9)
+    figure.supylabel("loss", fontsize=9)
+    return figure
+
+
+def _grid(n):
+    """(figure, n axes) in rows of five."""
+    rows = -(-n // 5)
+    size = 2 * min(n, 5) + .4, 1.6 * rows + .4
+    figure, axes = plt.subplots(rows, min(n, 5), figsize=size, layout="constrained", sharex=True, squeeze=False)
+    for axis in axes.flat[n:]:
+        axis.axis("off")
+    return figure, axes.flat[:n]
+
+
+def plot_layer_lrs(lrs_by_name):
+    """Learning rate by layer, {name: [embeddings, layer 0, ..., head]}."""
+    figure, axis = plt.subplots(figsize=(7, 2.8), layout="constrained")
+    for name, lrs in lrs_by_name.items():
+        axis.plot(lrs, "o", ms=5, label=name)
+    axis.set_xticks(range(len(lrs)), ["emb.", *range(1, len(lrs) - 1), "head"])
+    axis.set(xlabel="layer, above the embeddings and below the head", ylabel="learning rate", ylim=(0, None))
+    axis.ticklabel_format(axis="y", scilimits=(0, 0))
+    axis.legend(frameon=False)
+    return figure
+
+
+def plot_scores(scores_by_group, published=(), one_answer=()):
+    """Dev scores of every run, {group: {task: percents}}, a line at their mean.
+
+    {task: percent} of the published row as crosses, and as grey lines what always giving the most frequent answer gets.
+    """
+    tasks = list(dict.fromkeys(task for scores_by_task in scores_by_group.values() for task in scores_by_task))
+    figure, axis = plt.subplots(figsize=(4.5 + .8 * len(tasks), 3.2), layout="constrained")
+    width = .6 / len(scores_by_group)
+    for i, (group, scores_by_task) in enumerate(scores_by_group.items()):
+        color = plt.get_cmap("tab10")(i % 10)
+        middles = [tasks.index(task) + (i - (len(scores_by_group) - 1) / 2) * width for task in scores_by_task]
+        for middle, scores in zip(middles, scores_by_task.values()):
+            axis.plot([middle + .7 * width * ((run + .5) / len(scores) - .5) for run in range(len(scores))], scores, "o", color=color, ms=4)
+        means = [sum(scores) / len(scores) for scores in scores_by_task.values()]
+        axis.hlines(means, [x - .45 * width for x in middles], [x + .45 * width for x in middles], color=color, label=f"{group}, mean")
+    marks = {x: published[task] for x, task in enumerate(tasks) if task in published}
+    if marks:
+        axis.plot([*marks], [*marks.values()], "x", color="black", label="ELECTRA-Small-OWT, Google")
+    floors = {x: one_answer[task] for x, task in enumerate(tasks) if task in one_answer}
+    if floors:
+        ends = [x - .4 for x in floors], [x + .4 for x in floors]
+        axis.hlines([*floors.values()], *ends, color=GREY, ls=":", label="always the same answer")
+    axis.set_xticks(range(len(tasks)), tasks)
+    axis.set(ylabel="dev score, %", xlim=(-.6, len(tasks) - .4))
+    figure.legend(frameon=False, loc="outside right upper")
+    return figure
+
+
+# Numbers by size, words by the alphabet; a second click turns the order round.
+_SORT = """const i=[...this.parentNode.children].indexOf(this), turn=this.dataset.turn=-(this.dataset.turn||-1);
+const body=this.closest('table').tBodies[0], text=row=>row.cells[i].textContent.replace(/,/g,'');
+[...body.rows].sort((a,b)=>turn*((text(a)-text(b))||text(a).localeCompare(text(b)))).forEach(row=>body.append(row))"""
+
+
+def sortable(table):
+    """A DataFrame as IPython HTML whose rows are sorted by a click on the head of a column; a plain table where scripts do not run."""
+    head = f'<th style="cursor:pointer" title="click to sort" onclick="{html.escape(_SORT)}">'
+    shown = table.to_html(index=False, border=0, na_rep="", float_format="{:.2f}".format, formatters={"lr": "{:g}".format})
+    return HTML(shown.replace("<th>", head))
+
+
+@torch.no_grad()
+def sentences_in_color(learn, hf_tokenizer, n=4):
+    """The first n held-out examples (of training, if none are held out), up to 128 tokens, as the discriminator of a learner sees them.
+
+    The masks are drawn from the learner's seed. A masked language model has no discriminator: None then.
+    """
+    if not hasattr(learn.model, "discriminator"):
+        return None
+    input_ids, sentA_lenths = (tensor[:n] for tensor in learn.on_device(next(iter(learn.dls.loaders[-1]))))
+    learn.model.eval()
+    with fork_rng(learn.device):
+        torch.manual_seed(learn.seed)
+        masked_inputs, labels, is_mlm_applied = learn.masked_lm.mask_tokens(input_ids)
+        pred = learn.model(masked_inputs, sentA_lenths, is_mlm_applied, labels)
+    seen = input_ids, pred.generated, is_mlm_applied, pred.disc_logits.float().sigmoid()
+    return show_discriminator(*(tensor[:, :128] for tensor in seen), hf_tokenizer)
+
+
+def save_pretraining_pictures(learn, hf_tokenizer, folder, steps, max_length):
+    """Write training.png, learning_rate.png, lengths.png and sentences.png beside the metrics.jsonl of a finished run."""
+    save_picture(plot_training(folder / "metrics.jsonl"), folder / "training.png")
+    save_picture(plot_schedules({"this run": learn.schedule.functions["lr"]}, steps), folder / "learning_rate.png")
+    lengths = [len(ids) for ids in learn.dls.train_ds.hf_dset[:20_000]["input_ids"]]
+    save_picture(plot_example_lengths(lengths, max_length), folder / "lengths.png")
+    if sentences := sentences_in_color(learn, hf_tokenizer, n=8):
+        save_picture(sentences, folder / "sentences.png")
+
+
+def save_picture(figure, path):
+    """Write a figure to a file and forget it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")
+        figure.savefig(path, dpi=100)
+    plt.close(figure)
+
+
+def _smooth(rows, name, points=100):
+    """Means of neighbouring rows, at most `points` of them: (steps, values)."""
+    rows = [row for row in rows if row[name] is not None]
+    size = max(1, -(-len(rows) // points))
+    groups = [rows[i:i + size] for i in range(0, len(rows), size)]
+    return [group[-1]["step"] for group in groups], [sum(row[name] for row in group) / len(group) for group in groups]

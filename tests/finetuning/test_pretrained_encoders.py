@@ -1,0 +1,190 @@
+"""Encoders to finetune: checkpoints of ours, folders of several families, and those that cannot be finetuned."""
+import copy
+
+import pytest
+import torch
+from transformers import (
+    AlbertConfig,
+    AutoModel,
+    BertConfig,
+    DebertaV2Config,
+    DistilBertConfig,
+    ElectraConfig,
+    ElectraForPreTraining,
+    GPT2Config,
+    RobertaConfig,
+    T5Config,
+)
+
+from _utils.errors import PlainError
+from _utils.networks.pretrained import GOOGLE_MODELS, layer_groups, load_pretrained
+from finetune import SentencePredictor, get_layer_lrs, parameter_groups, tokenize_sents_max_len
+
+TINY = dict(vocab_size=400, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=16, max_position_embeddings=64)
+FAMILIES = {
+    "electra": ElectraConfig(embedding_size=8, **TINY),
+    "bert": BertConfig(**TINY),
+    "albert": AlbertConfig(embedding_size=8, **TINY),
+    "roberta": RobertaConfig(**TINY),
+    "deberta": DebertaV2Config(**TINY),
+    "distilbert": DistilBertConfig(vocab_size=400, dim=16, n_layers=3, n_heads=2, hidden_dim=16, max_position_embeddings=64),
+}
+
+
+def save(folder, config, tokenizer):
+    AutoModel.from_config(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_predicts_and_has_a_rate_for_every_parameter(family, small_tokenizer, tmp_path):
+    pretrained = load_pretrained(save(tmp_path, FAMILIES[family], small_tokenizer), "small", 32)
+    model = SentencePredictor(pretrained.encoder(), 16, 3)
+    row = tokenize_sents_max_len({"a": "The first.", "b": "And the second."}, ["a", "b"], 32, hf_tokenizer=pretrained.hf_tokenizer)
+    logits = model(*(torch.tensor([row[name]]) for name in ("inp_ids", "attn_mask", "token_type_ids")))
+    assert logits.shape == (1, 3)
+    groups = parameter_groups(model)
+    n_layers = 1 if family == "albert" else 3  # its shared group counts as one
+    assert len(groups) == len(get_layer_lrs(1., .8, n_layers)) == n_layers + 2
+    assert sorted(id(p) for group in groups for _, p in group) == sorted(map(id, model.parameters()))
+    assert [name for name, _ in groups[-1]] == ["classifier.weight", "classifier.bias"]
+    assert all("embedding" in name for name, _ in groups[0])
+
+
+def test_layers_that_cannot_be_told_apart_are_said():
+    model = torch.nn.Linear(2, 2)
+    model.config = BertConfig(**TINY)
+    with pytest.raises(PlainError, match="the layers of a bert model cannot be told apart"):
+        layer_groups(model)
+
+
+def test_a_checkpoint_of_ours_is_found_by_name_and_by_path(fresh_checkpoint, small_tokenizer):
+    by_name = load_pretrained(fresh_checkpoint.name, "tiny", 128, fresh_checkpoint.parent)
+    by_path = load_pretrained(str(fresh_checkpoint), "tiny", 128)
+    saved = torch.load(fresh_checkpoint, weights_only=True)["model"]
+    for name, value in by_name.discriminator().state_dict().items():
+        assert value.equal(saved[f"discriminator.{name}"])
+    assert by_name.digest == by_path.digest
+    text = "The generator replaces [MASK] words."
+    assert by_name.hf_tokenizer(text, add_special_tokens=False).input_ids == small_tokenizer(text, add_special_tokens=False).input_ids
+    assert by_name.hf_tokenizer.pad_token_id == small_tokenizer.pad_token_id
+
+
+def test_each_run_gets_weights_of_its_own(fresh_checkpoint):
+    pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 128)
+    first, second = pretrained.encoder(), pretrained.encoder()
+    with torch.no_grad():
+        first.embeddings.word_embeddings.weight.zero_()
+    assert second.embeddings.word_embeddings.weight.any()
+
+
+def test_an_electra_folder_keeps_its_discriminators_head(small_tokenizer, tmp_path):
+    model = ElectraForPreTraining(FAMILIES["electra"])
+    model.save_pretrained(tmp_path)
+    small_tokenizer.save_pretrained(tmp_path)
+    found = load_pretrained(str(tmp_path), "small", 32).discriminator()
+    assert all(value.equal(model.state_dict()[name]) for name, value in found.state_dict().items())
+
+
+@pytest.mark.parametrize("name, size, said", [
+    ("vanilla_11081_100.0%.pth", "small",
+     "there is no checkpoint 'vanilla_11081_100.0%.pth' in .*fresh_0_100.0%.pth.*python pretrain.py,"),
+    ("quickstart_11081_100.0%.pth", "tiny", "make it with python pretrain.py quickstart=True"),
+    ("fresh_0_100.0%.pth", "base", "was pretrained with size=tiny, not base: say size=tiny"),
+    (None, "tiny", "None means Google's model, and there is none of size=tiny"),
+    ("no/such/folder", "small", "the model 'no/such/folder' could not be loaded from the hub"),
+])
+def test_a_checkpoint_that_is_missing_or_of_another_size(fresh_checkpoint, monkeypatch, name, size, said):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(PlainError, match=said) as error:
+        load_pretrained(name, size, 128, fresh_checkpoint.parent)
+    assert "\n" not in str(error.value)
+
+
+def test_googles_models_are_named_by_size(monkeypatch):
+    asked = []
+
+    def fail(name, **_):
+        asked.append(name)
+        raise OSError("offline")
+    monkeypatch.setattr("_utils.networks.pretrained.AutoConfig.from_pretrained", fail)
+    for size in ("small", "base", "large"):
+        with pytest.raises(PlainError, match=GOOGLE_MODELS[size]):
+            load_pretrained(None, size, 512)
+    assert asked == [f"google/electra-{size}-discriminator" for size in ("small", "base", "large")]
+
+
+def test_an_electra_folder_of_another_size_is_named(small_tokenizer, tmp_path):
+    config = ElectraConfig(vocab_size=400, embedding_size=128, hidden_size=256, num_hidden_layers=12, num_attention_heads=4,
+                           intermediate_size=8)
+    with pytest.raises(PlainError, match="has 12 layers x 256, so its settings are those of size=small, not base"):
+        load_pretrained(save(tmp_path, config, small_tokenizer), "base", 32)
+
+
+def test_a_model_of_another_family_needs_the_settings_of_its_size_too(small_tokenizer, tmp_path):
+    config = BertConfig(vocab_size=400, hidden_size=256, num_hidden_layers=12, num_attention_heads=4, intermediate_size=8)
+    folder = save(tmp_path, config, small_tokenizer)
+    assert load_pretrained(folder, "small", 32)
+    with pytest.raises(PlainError, match="say size=small"):
+        load_pretrained(folder, "large", 32)
+
+
+def test_padding_and_truncation_that_a_tokenizer_brings_are_not_applied(small_tokenizer, tmp_path):
+    tokenizer = copy.deepcopy(small_tokenizer)
+    tokenizer("some text", padding="max_length", truncation=True, max_length=8)
+    pretrained = load_pretrained(save(tmp_path, FAMILIES["bert"], tokenizer), "small", 32)
+    assert '"padding":null' not in (tmp_path / "tokenizer.json").read_text().replace(" ", "")  # it does bring them
+    text = {"a": "The first text is not long.", "b": "The second."}
+    row, expected = (tokenize_sents_max_len(text, ["a", "b"], 32, hf_tokenizer=of) for of in (pretrained.hf_tokenizer, small_tokenizer))
+    assert row == expected
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_that_are_stored_in_half_precision_become_float32(small_tokenizer, tmp_path, dtype):
+    AutoModel.from_config(FAMILIES["bert"]).to(dtype).save_pretrained(tmp_path)
+    small_tokenizer.save_pretrained(tmp_path)
+    assert {p.dtype for p in load_pretrained(str(tmp_path), "small", 32).encoder().parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("config, said", [
+    (GPT2Config(vocab_size=400, n_embd=16, n_layer=1, n_head=2), "is a gpt2 model, which is no encoder"),
+    (T5Config(vocab_size=400, d_model=16, d_ff=16, num_layers=1, num_heads=2, d_kv=8), "is a t5 model, which is no encoder"),
+])
+def test_a_model_of_another_kind_is_refused(config, said, small_tokenizer, tmp_path):
+    with pytest.raises(PlainError, match=said):
+        load_pretrained(save(tmp_path, config, small_tokenizer), "small", 32)
+
+
+def test_a_folder_without_weights_or_tokenizer(small_tokenizer, tmp_path):
+    FAMILIES["bert"].save_pretrained(tmp_path)
+    with pytest.raises(PlainError, match="has no tokenizer"):
+        load_pretrained(str(tmp_path), "small", 32)
+    small_tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(PlainError, match="lacks weights"):
+        load_pretrained(str(tmp_path), "small", 32)
+
+
+def test_a_length_beyond_the_positions_is_refused(small_tokenizer, tmp_path):
+    with pytest.raises(PlainError, match="max_length=128 is more than the 64 positions"):
+        load_pretrained(save(tmp_path, FAMILIES["bert"], small_tokenizer), "small", 128)
+
+
+def test_a_file_that_is_no_pretraining_checkpoint(tmp_path):
+    torch.save({"weights": torch.zeros(1)}, tmp_path / "other.pth")
+    with pytest.raises(PlainError, match="other.pth' is no checkpoint that pretrain.py wrote"):
+        load_pretrained(str(tmp_path / "other.pth"), "tiny", 128)
+
+
+def test_a_checkpoint_whose_weights_do_not_fit_its_configuration(fresh_checkpoint, tmp_path):
+    checkpoint = torch.load(fresh_checkpoint, weights_only=True)
+    checkpoint["discriminator_config"]["hidden_size"] = 64
+    torch.save(checkpoint, tmp_path / "mixed.pth")
+    with pytest.raises(PlainError, match="the weights in .*mixed.pth' do not fit its own configuration"):
+        load_pretrained(str(tmp_path / "mixed.pth"), "tiny", 128)
+
+
+def test_the_wsc_trick_needs_electra(small_tokenizer, tmp_path):
+    pretrained = load_pretrained(save(tmp_path, FAMILIES["bert"], small_tokenizer), "small", 32)
+    with pytest.raises(PlainError, match="wsc_trick=True needs ELECTRA's discriminator"):
+        pretrained.discriminator()

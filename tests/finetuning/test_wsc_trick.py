@@ -1,0 +1,151 @@
+"""The WSC trick: reading schemas, finding WNLI's pronouns, and scoring candidates."""
+import json
+import re
+from collections import Counter
+from types import SimpleNamespace
+
+import datasets
+import pytest
+import torch
+
+from _utils.errors import PlainError
+from _utils.glue import wsc_trick
+from _utils.glue.tables import load_task
+from _utils.glue.wsc_trick import SchemaPredictor, SchemaRows, find_pronoun, find_spacy, load_spacy, load_wsc, make_schema, wnli_schemas
+from _utils.networks.pretrained import load_pretrained
+
+TEXT = "The trophy does not fit in the suitcase because it is too big."
+START = TEXT.index(" it ") + 1
+
+
+def chunks_of(*phrases):
+    """A stand-in for a spaCy model that finds these noun chunks in every text."""
+    def nlp(text):
+        spans = [(text.index(phrase), phrase) for phrase in phrases]
+        return SimpleNamespace(noun_chunks=[SimpleNamespace(text=phrase, start_char=start, end_char=start + len(phrase))
+                                            for start, phrase in spans])
+    return nlp
+
+
+def test_a_schema_puts_each_candidate_in_the_pronouns_place():
+    schema = make_schema(TEXT, START, START + 2, "The trophy", 1, chunks_of("The trophy", "the suitcase", "it"))
+    assert schema.others == ("the suitcase",)
+    filled = list(schema.filled())
+    assert filled[0][0] == "The trophy does not fit in the suitcase because The trophy is too big."
+    assert [text[start:end] for text, start, end in filled] == ["The trophy", "the suitcase"]
+
+
+def test_a_possessive_pronoun_takes_a_possessive_candidate():
+    text = "The man lifted his son because he was strong."
+    schema = make_schema(text, 15, 18, "the man", 1)
+    assert next(schema.filled())[0] == "The man lifted the man's son because he was strong."
+
+
+@pytest.mark.parametrize("text, hypothesis, pronoun, candidate", [
+    (TEXT, "The trophy is too big.", "it", "The trophy"),
+    ("John couldn't see the stage with Billy in front of him because he is so short.", "John is so short.", "he", "John"),
+    ("I stuck a pin through a carrot. When I pulled the pin out, it had a hole.", "The carrot had a hole.", "it", "The carrot"),
+    ("The man lifted his son. He was strong.", "The man lifted the man's son.", "his", "the man's"),
+    ("Nothing here.", "Something else.", None, None),
+])
+def test_the_pronoun_of_a_wnli_pair_is_found(text, hypothesis, pronoun, candidate):
+    found = find_pronoun(text, hypothesis)
+    assert (found and (text[found[0]:found[1]], found[2])) == (pronoun and (pronoun, candidate))
+
+
+def test_wnlis_test_set_holds_the_schemas_of_wscs(shared):
+    """Of the 146 rows, which both sets have in another order, 143 pronouns and 136 candidates are found just as WSC marks them."""
+    plain = lambda text: "".join(re.findall(r"\w", re.sub("^(the|a|an) ", "", text.lower()).removesuffix("'s")))
+    letters = lambda text: "".join(re.findall(r"\w", text.lower()))
+    found = wnli_schemas(load_task("wnli", shared / "data/glue").splits["test"])
+    marked = []
+    for line in (shared / "data/wsc/test.jsonl").read_text().strip().split("\n"):
+        row = json.loads(line)
+        words, target = row["text"].split(" "), row["target"]
+        marked.append((letters(" ".join(words[:target["span2_index"]])), plain(target["span1_text"])))
+    ours = [(letters(schema.before), plain(schema.candidate)) for schema in found]
+    assert len(ours) == len(marked) == 146
+    same = lambda a, b: sum((Counter(a) & Counter(b)).values())
+    assert same([before for before, _ in ours], [before for before, _ in marked]) >= 143
+    assert same(ours, marked) >= 136
+
+
+def test_the_sets_of_wsc(shared):
+    train, dev = (load_wsc(split, shared / "data/wsc") for split in ("train", "validation"))
+    assert (len(train), len(dev)) == (554, 104)
+    assert {schema.label for schema in train} == {0, 1}
+    first = train[0]
+    assert first.candidate == "Mark" and first.before.endswith("in his book. ") and first.after == " should have been more skeptical."
+    source = [json.loads(line)["text"] for line in (shared / "data/wsc/train.jsonl").read_text().strip().split("\n")]
+    assert all(text.startswith(schema.before) and text.endswith(schema.after) for text, schema in zip(source, train))
+
+
+@pytest.mark.parametrize("line, said", [
+    ("{", "line 2 is no JSON"),
+    ('{"text": "It is.", "label": true}', "line 2 is no row of WSC"),
+    ('{"text": "a b", "label": 1, "target": {"span1_text": "a", "span2_text": "it", "span2_index": 9}}', "line 2 is no row of WSC"),
+])
+def test_a_bad_line_of_wsc_is_named(tmp_path, line, said):
+    good = json.dumps({"text": "a b", "label": True, "target": {"span1_text": "a", "span2_text": "b", "span2_index": 1}})
+    (tmp_path / "train.jsonl").write_text(f"{good}\n{line}\n")
+    with pytest.raises(PlainError, match=f"train.jsonl, {said}"):
+        load_wsc("train", tmp_path)
+
+
+def test_wsc_that_is_not_there(tmp_path):
+    with pytest.raises(PlainError, match="needs .*train.jsonl, which is not there: give wsc_dir=PATH"):
+        load_wsc("train", tmp_path)
+
+
+def test_candidates_are_scored_by_the_discriminator(fresh_checkpoint):
+    pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 64)
+    model = SchemaPredictor(pretrained.discriminator()).eval()
+    nlp = chunks_of("the suitcase")
+    competing = make_schema(TEXT, START, START + 2, "the trophy", 1, nlp)
+    alone = make_schema(TEXT, START, START + 2, "the trophy", 0)
+    rows = SchemaRows([competing, alone], pretrained.hf_tokenizer, 64)
+    *x, labels = rows.batch([0, 1])
+    assert x[3].tolist() == [0, 0, 1] and labels.tolist() == [1, 0]
+    tokens = [pretrained.hf_tokenizer.decode(ids[inside]) for ids, inside in zip(x[0], x[2])]
+    assert [text.replace(" ", "").replace("##", "") for text in tokens] == ["thetrophy", "thesuitcase", "thetrophy"]
+    with torch.no_grad():
+        model.threshold.fill_(.3)
+        logits = model(*x)
+        original = -model.discriminator(x[0], x[1]).logits
+        score = torch.stack([row[inside].mean() for row, inside in zip(original, x[2])])
+    expected = torch.stack([score[0] - score[1], score[2] - .3])
+    torch.testing.assert_close(logits, torch.stack([torch.zeros(2), expected], 1))
+
+
+def test_texts_that_are_too_long_keep_the_candidate(fresh_checkpoint):
+    pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 64)
+    text = "good time " * 100 + "it" + " good time" * 100
+    schema = make_schema(text, 1000, 1002, "the trophy", 1)
+    rows = SchemaRows([schema], pretrained.hf_tokenizer, 32)
+    ids, _, inside, *_ = rows.batch([0])
+    assert ids.shape == (1, 32) and pretrained.hf_tokenizer.decode(ids[0][inside[0]]).replace(" ", "").replace("##", "") == "thetrophy"
+
+
+def test_the_hubs_rows_are_those_of_the_files(shared, monkeypatch, tmp_path):
+    rows = [json.loads(line) for line in (shared / "data/wsc/val.jsonl").read_text().strip().split("\n")]
+    flat = [{"text": row["text"], **row["target"], "idx": row["idx"], "label": int(row["label"])} for row in rows]
+    datasets.Dataset.from_list(flat).to_parquet(tmp_path / "validation.parquet")
+
+    def load_dataset(path, name, split):
+        assert (path, name) == ("aps/super_glue", "wsc")
+        return datasets.Dataset.from_parquet(str(tmp_path / f"{split}.parquet"), cache_dir=str(tmp_path / "cache"))
+    monkeypatch.setattr(wsc_trick.datasets, "load_dataset", load_dataset)
+    assert load_wsc("validation") == load_wsc("validation", shared / "data/wsc")
+
+
+def test_the_largest_installed_model_of_spacy_is_taken(monkeypatch):
+    spacy = pytest.importorskip("spacy")
+    monkeypatch.setattr(wsc_trick.importlib.util, "find_spec", lambda name: name in ("en_core_web_md", "en_core_web_sm") or None)
+    monkeypatch.setattr(spacy, "load", lambda name: f"model {name}")
+    assert find_spacy() == "en_core_web_md" and load_spacy(find_spacy()) == "model en_core_web_md"
+    monkeypatch.setattr(wsc_trick.importlib.util, "find_spec", lambda name: None)
+    assert find_spacy() is None and load_spacy(None) is None
+    with pytest.raises(PlainError, match="python -m spacy download en_core_web_md"):
+        load_spacy("en_core_web_md")
+    with pytest.raises(PlainError, match="name the spaCy model 'os', which is none of"):
+        load_spacy("os")

@@ -1,0 +1,175 @@
+"""One ELECTRA step, from Google's weights to its losses, gradients and updated weights (F12-F22, F29, F33-F35)."""
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from electra_models import Vocabulary, by_google_name
+
+import pretrain
+from _utils.convert_tf.converter import configs_from_hparams, convert
+from _utils.optim import clip_by_global_norm
+from pretrain import ELECTRALoss, ELECTRAModel, build_optimizer
+
+
+class Step(NamedTuple):
+    folder: Path
+    model: ELECTRAModel
+    pred: pretrain.ELECTRAOutput
+    parts: list          # generator's and discriminator's loss
+    order: torch.Tensor  # of the recorded slots: by example and position, as ours are
+    segments: list       # token types that generator and discriminator were given
+
+    def recorded(self, file="pretrain_step"):
+        return np.load(self.folder / f"{file}.npz")
+
+    def parameter_of(self, name):
+        """(our parameter, whether it is transposed) of what is recorded as 'grad|...' or 'param|...' of one of Google's variables."""
+        variable = name.partition("|")[2].replace("|", "/")
+        return by_google_name(self.model)[variable], variable.endswith("/kernel")
+
+
+def load_networks(folder, prefix):
+    hparams = json.loads((folder / "config.json").read_text())["pretraining_hparams"]
+    return [convert(folder / prefix, part, hparams)[0] for part in ("generator", "discriminator")]
+
+
+def take_step(folder, prefix):
+    """Forward and backward pass on the recorded masks and samples, dropout off."""
+    recorded = {name: torch.tensor(value) for name, value in np.load(folder / "pretrain_step.npz").items()}
+    model = ELECTRAModel(*load_networks(folder, prefix), Vocabulary()).eval()
+    rows, length = recorded["input_ids"].shape
+    is_used = recorded["masked_lm_weights"] > 0
+    flat = (torch.arange(rows)[:, None] * length + recorded["masked_lm_positions"])[is_used]
+    order = flat.argsort(stable=True)
+    times_drawn = flat.bincount(minlength=rows * length).view(rows, length)
+    labels = recorded["input_ids"].long().masked_fill(times_drawn == 0, -100)
+    first_length = ((recorded["segment_ids"] == 0) & (recorded["input_mask"] == 1)).sum(1)
+    samples, segments = recorded["sampled_ids"][is_used].long()[order], []
+    for network in (model.generator, model.discriminator):
+        network.electra.embeddings.token_type_embeddings.register_forward_hook(lambda module, ids, output: segments.append(*ids))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(pretrain, "sample", lambda *_: samples)
+        pred = model(recorded["masked_input_ids"].long(), first_length, times_drawn, labels)
+    parts = ELECTRALoss().parts(pred, labels, (times_drawn.sum(), pred.attention_mask.sum()))
+    ELECTRALoss().weigh(parts).backward()
+    return Step(folder, model, pred, [part.detach() for part in parts], order, segments)
+
+
+@pytest.fixture(scope="module")
+def micro(golden):
+    return take_step(golden / "official/micro_ckpt", "model.ckpt-200")
+
+
+@pytest.fixture(scope="module", params=["micro", "tiny"])
+def step(request):
+    if request.param == "micro":
+        return request.getfixturevalue("micro")
+    return take_step(request.getfixturevalue("shared") / "golden/official/tiny_ckpt", "model.ckpt-300")
+
+
+def test_inputs_of_the_discriminator_and_labels_are_googles(step):
+    recorded = step.recorded()
+    assert step.pred.generated.numpy().tolist() == recorded["fake_input_ids"].tolist()
+    tokens = recorded["input_mask"] == 1
+    assert (step.pred.is_replaced.numpy() == recorded["labels"])[tokens].all()
+    assert step.pred.attention_mask.numpy().tolist() == tokens.tolist()
+
+
+def test_both_networks_are_given_googles_segments_also_at_padding(step):
+    recorded = step.recorded()
+    assert len(step.segments) == 2 and (recorded["input_mask"] == 0).any()
+    for segments in step.segments:
+        assert segments.numpy().tolist() == recorded["segment_ids"].tolist()  # F4, D6
+
+
+def test_the_recorded_step_has_averaged_words_that_no_slot_drew(step):
+    """Otherwise the test above would not see F12 and F19."""
+    recorded = step.recorded()
+    averaged = 0
+    for row, (positions, weights, drawn) in enumerate(zip(recorded["masked_lm_positions"], recorded["masked_lm_weights"],
+                                                          recorded["sampled_ids"])):
+        for position in set(positions[weights > 0]):
+            averaged += recorded["fake_input_ids"][row, position] not in drawn[(positions == position) & (weights > 0)]
+    assert averaged >= 1
+
+
+def test_both_losses_and_every_slot_of_the_generators_are_googles(step):
+    recorded = step.recorded()
+    for part, name in zip(step.parts, ("mlm_loss", "disc_loss")):
+        assert float(part) == pytest.approx(float(recorded[name]), rel=1e-5), name
+    assert float(ELECTRALoss().weigh(step.parts)) == pytest.approx(float(recorded["total_loss"]), rel=1e-5)
+    used = recorded["masked_lm_weights"] > 0
+    labels = torch.tensor(recorded["masked_lm_ids"][used]).long()[step.order]
+    nll = torch.nn.functional.cross_entropy(step.pred.mlm_gen_logits.detach(), labels, reduction="none")
+    np.testing.assert_allclose(nll, recorded["mlm_per_example"][used][step.order], atol=1e-4)
+
+
+def test_logits_of_the_discriminator_are_googles(step):
+    recorded = step.recorded()
+    tokens = recorded["input_mask"] == 1
+    np.testing.assert_allclose(step.pred.disc_logits.detach().numpy()[tokens], recorded["disc_logits"][tokens], atol=1e-4)
+
+
+def test_every_gradient_is_googles(step):
+    recorded = step.recorded("pretrain_grads")
+    found = [name for name in recorded.files if name.startswith("grad|")]
+    assert len(found) >= 75
+    for name in found:
+        parameter, transposed = step.parameter_of(name)
+        ours, theirs = (parameter.grad.T if transposed else parameter.grad).numpy(), recorded[name]
+        # 1e-8 is rounding: a bias on all keys changes no attention, so its gradient is nothing else.
+        assert np.abs(ours - theirs).max() <= max(1e-4 * np.abs(theirs).max(), 1e-8), name
+    norm = torch.stack([p.grad.double().norm() for p in step.model.parameters()]).norm()
+    assert float(norm) == pytest.approx(float(step.recorded()["grad_global_norm"]), rel=1e-5)
+
+
+def test_no_parameter_of_ours_is_without_counterpart(micro):
+    """Every one of our gradients was compared above."""
+    compared = {id(micro.parameter_of(name)[0]) for name in micro.recorded("pretrain_grads").files}
+    assert compared == {id(parameter) for parameter in micro.model.parameters()}
+
+
+@pytest.mark.parametrize("gradients, tolerance", [("recorded", 1e-6), ("ours", 1e-4)])
+def test_every_weight_after_one_update_is_googles(golden, gradients, tolerance):
+    # The first step divides by the gradient's own size, so that small errors of gradients grow up to a hundredfold.
+    step = take_step(golden / "official/micro_ckpt", "model.ckpt-200")
+    if gradients == "recorded":
+        recorded = step.recorded("pretrain_grads")
+        for name in recorded.files:
+            parameter, transposed = step.parameter_of(name)
+            parameter.grad = torch.tensor(recorded[name].T if transposed else recorded[name])
+    optimizer = build_optimizer(step.model, lr=1e-3)
+    assert clip_by_global_norm(step.model.parameters()) > 1  # clipping is seen too
+    optimizer.step()
+    after = step.recorded("after_step")
+    assert len(after.files) == len(list(step.model.parameters()))
+    for name in after.files:
+        if gradients == "ours" and name.endswith("key|bias"):
+            continue  # whose gradients are rounding, and the first step makes 1e-3 of any gradient
+        parameter, transposed = step.parameter_of(name)
+        np.testing.assert_allclose((parameter.T if transposed else parameter).detach(), after[name], atol=tolerance, err_msg=name)
+
+
+def test_forgetting_duplicates_would_be_seen(micro):
+    """The comparison of losses is sharp enough to fail where a position drawn twice counts once."""
+    recorded = micro.recorded()
+    once = micro.pred.is_mlm_applied.clamp(max=1)
+    drawn = micro.pred.is_mlm_applied.sum()
+    assert drawn > once.sum()
+    labels = torch.tensor(recorded["input_ids"]).long()
+    positions = torch.repeat_interleave(torch.arange(once.numel()), micro.pred.is_mlm_applied.flatten())
+    is_first = torch.diff(positions, prepend=torch.tensor([-1])) > 0
+    pred = micro.pred._replace(is_mlm_applied=once, mlm_gen_logits=micro.pred.mlm_gen_logits[is_first])
+    loss = ELECTRALoss().parts(pred, labels, (once.sum(), pred.attention_mask.sum()))[0]
+    assert abs(float(loss.detach()) - float(recorded["mlm_loss"])) > 1e-3
+
+
+def test_configurations_told_by_hparams_are_googles(golden):
+    recorded = json.loads((golden / "official/micro_ckpt/config.json").read_text())
+    configs = configs_from_hparams(recorded["pretraining_hparams"])
+    for part, name in (("discriminator", "bert_config"), ("generator", "generator_config")):
+        assert {key: getattr(configs[part], key) for key in recorded[name]} == recorded[name]
+        assert configs[part].embedding_size == recorded["embedding_size"]

@@ -1,0 +1,253 @@
+"""Google's initial weights and its checkpoints in transformers' classes: names, shapes, distributions, outputs (F24-F30)."""
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+from electra_models import build, by_google_name
+from transformers import AutoModel, AutoTokenizer
+
+from _utils.convert_tf.converter import convert, main
+from _utils.convert_tf.tf_checkpoint import Entry, TFCheckpoint, masked_crc32c
+from _utils.errors import PlainError
+from _utils.pretraining_data.vocabulary import SPECIAL_TOKENS
+from pretrain import initialize_officially
+
+# What the small checkpoint kept here was made with.
+MICRO = json.dumps({"vocab_size": 2000, "embedding_size": 16, "generator_hidden_size": .5,
+                    "model_hparam_overrides": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}})
+
+
+@pytest.mark.parametrize("size", ["small", "base", "large"])
+def test_every_variable_of_google_has_its_parameter_of_that_shape(golden, size):
+    recorded = json.loads((golden / "official/variables.json").read_text())[size]
+    with torch.device("meta"):
+        model = build(size, 30522)
+    ours = by_google_name(model)
+    assert len(ours) == len(list(model.parameters()))
+    if size == "small":  # of the others the list is shortened
+        assert set(ours) == {variable["name"] for variable in recorded["variables"]}
+    assert sum(parameter.numel() for parameter in model.parameters()) == recorded["n_total"]
+    for variable in recorded["variables"]:
+        shape = list(ours[variable["name"]].shape)
+        assert (shape[::-1] if variable["name"].endswith("/kernel") else shape) == variable["shape"], variable["name"]
+
+
+def test_initial_weights_are_drawn_from_googles_distributions(golden):
+    recorded = json.loads((golden / "official/variables.json").read_text())["small"]["variables"]
+    model = build("small", 30522)
+    torch.manual_seed(0)
+    initialize_officially(model)
+    ours = by_google_name(model)
+    kinds = {"truncated_normal": 0, "glorot_uniform": 0, "constant": 0}
+    for variable in recorded:
+        values, init = ours[variable["name"]].detach().numpy(), variable["init"]
+        kinds[next(kind for kind in kinds if init.startswith(kind))] += 1
+        error = 5 / values.size ** .5  # five standard deviations, relative to the distribution's width
+        if init.startswith("constant"):
+            assert (values == float(init.split()[1])).all(), variable["name"]
+            continue
+        if init.startswith("truncated_normal"):  # std .02 cut at 2 std has .0176, and is never rescaled
+            largest, std = .04, .02 * .8796
+        else:
+            largest = float(init.rpartition(" ")[2].rstrip("]"))
+            std = largest / 3 ** .5
+        assert abs(values).max() <= largest and abs(values).max() > largest * (1 - error), variable["name"]
+        assert values.std() == pytest.approx(std, rel=error) and abs(values.mean()) < error * std, variable["name"]
+    assert kinds == {"truncated_normal": 149, "glorot_uniform": 3, "constant": len(recorded) - 152}
+
+
+def test_hugging_faces_initial_weights_are_others():
+    torch.manual_seed(0)
+    model = build("small", 1000)
+    words = model.generator.electra.embeddings.word_embeddings.weight.detach()
+    assert float(words[1:].std()) == pytest.approx(.02, rel=.02) and words.abs().max() > .06 and not words[0].any()  # D3
+
+
+@pytest.fixture(params=["micro", "tiny"])
+def released(request):
+    """(folder, prefix, hparams) of a recorded checkpoint: with and without a projection of the generator's embeddings."""
+    if request.param == "micro":
+        folder, prefix = request.getfixturevalue("golden") / "official/micro_ckpt", "model.ckpt-200"
+    else:
+        folder, prefix = request.getfixturevalue("shared") / "golden/official/tiny_ckpt", "model.ckpt-300"
+    return folder, folder / prefix, json.loads((folder / "config.json").read_text())["pretraining_hparams"]
+
+
+def test_outputs_of_converted_checkpoints_are_googles(released):
+    folder, prefix, hparams = released
+    recorded = np.load(folder / "forward.npz")
+    generator, discriminator = (convert(prefix, part, hparams)[0] for part in ("generator", "discriminator"))
+    close = lambda ours, theirs: np.testing.assert_allclose(ours, theirs, atol=1e-4)
+    for batch in ("b0", "b1"):
+        ids, mask, segments = (torch.tensor(recorded[f"{batch}_{name}"]).long() for name in ("input_ids", "input_mask", "segment_ids"))
+        tokens = mask.bool().numpy()
+        with torch.no_grad():
+            logits = generator(ids, mask, segments).logits.double()
+            close(discriminator(ids, mask, segments).logits[tokens], recorded[f"{batch}_disc_logits"][tokens])
+            close(discriminator.electra(ids, mask, segments).last_hidden_state[tokens], recorded[f"{batch}_disc_hidden"][tokens])
+            close(generator.electra(ids, mask, segments).last_hidden_state[tokens], recorded[f"{batch}_gen_hidden"][tokens])
+        close(logits.logsumexp(-1)[tokens], recorded[f"{batch}_gen_logsumexp"][tokens])
+        close(logits.gather(2, ids[..., None])[..., 0][tokens], recorded[f"{batch}_gen_logit_of_input"][tokens])
+        assert (logits.argmax(-1).numpy() == recorded[f"{batch}_gen_argmax"])[tokens].all()
+        for name in recorded.files:
+            if name.startswith(f"{batch}_gen_logits_row"):
+                row = int(name.rpartition("row")[2])
+                close(logits[row][tokens[row]], recorded[name][tokens[row]])
+
+
+@pytest.mark.parametrize("part", ["generator", "discriminator"])
+def test_sizes_are_told_from_shapes_and_heads_are_sixty_four_wide(golden, monkeypatch, part):
+    """Of the released small model's variables, whose values do not matter here."""
+    variables = json.loads((golden / "official/variables.json").read_text())["small"]["variables"]
+
+    class Small:
+        def __init__(self, prefix):
+            self.entries = {v["name"]: Entry(1, tuple(v["shape"]), 0, 0, 0, 0) for v in variables}
+
+        def read(self, name):
+            return np.zeros(self.entries[name].shape, np.float32)
+
+    monkeypatch.setattr("_utils.convert_tf.converter.TFCheckpoint", Small)
+    guessed, told = (convert("small", part, hparams)[0].config.to_dict() for hparams in (None, {"model_size": "small"}))
+    assert guessed == told and guessed["num_attention_heads"] == (1 if part == "generator" else 4)
+
+
+def test_heads_that_shapes_do_not_tell_have_to_be_given(golden):
+    with pytest.raises(PlainError, match="the discriminator .* is 32 wide, .* give as --hparams"):
+        convert(golden / "official/micro_ckpt/model.ckpt-200", "discriminator")
+
+
+def test_the_command_makes_a_folder_that_transformers_loads(golden, tmp_path, capsys):
+    folder = golden / "official/micro_ckpt"
+    hparams, vocab = tmp_path / "hparams.json", tmp_path / "vocab.txt"
+    hparams.write_text(json.dumps(json.loads((folder / "config.json").read_text())["pretraining_hparams"]))
+    vocab.write_text("\n".join([*SPECIAL_TOKENS, *(f"word{i}" for i in range(1995))]))
+    for part in ("generator", "discriminator"):
+        out = tmp_path / "pair" / part
+        main([str(folder / "model.ckpt-200"), "--part", part, str(out), "--hparams", str(hparams), "--vocab", str(vocab)])
+        loaded = AutoModel.from_pretrained(out)
+        network, step = convert(folder / "model.ckpt-200", part, json.loads(hparams.read_text()))
+        assert step == 200 and "200" in (out / "README.md").read_text()
+        for name, value in network.electra.state_dict().items():
+            assert loaded.state_dict()[name].equal(value), name
+        assert AutoTokenizer.from_pretrained(out).convert_tokens_to_ids(["[MASK]", "word0"]) == [4, 5]
+    assert "2 layers x 32, 2 heads" in capsys.readouterr().out
+    without = tmp_path / "alone"
+    main([str(folder / "model.ckpt-200.index"), "--part", "generator", str(without), "--hparams", str(hparams)])
+    assert "no vocab.txt" in capsys.readouterr().out and AutoModel.from_pretrained(without).config.hidden_size == 16
+    assert "AutoTokenizer" not in (without / "README.md").read_text()
+
+
+@pytest.mark.parametrize("part, change, name", [
+    ("discriminator", "pop", "electra/encoder/layer_1/output/dense/bias"),
+    ("generator", "pop", "generator_predictions/output_bias"),
+    ("generator", "pop", "electra/embeddings/word_embeddings"),
+    ("discriminator", "setdefault", "electra/encoder/layer_1/adapter/kernel"),
+    ("generator", "setdefault", "task_specific/cola/dense/kernel"),
+])
+def test_a_missing_or_unexpected_variable_is_named(golden, tmp_path, monkeypatch, part, change, name):
+    class Changed(TFCheckpoint):
+        def __init__(self, prefix):
+            super().__init__(prefix)
+            getattr(self.entries, change)(name, None)
+
+    prefix = golden / "official/micro_ckpt/model.ckpt-200"
+    monkeypatch.setattr("_utils.convert_tf.converter.TFCheckpoint", Changed)
+    with pytest.raises(PlainError, match=f"{'lacks' if change == 'pop' else 'has'} the variable {name}"):
+        main([str(prefix), "--part", part, str(tmp_path / "out"), "--hparams", MICRO])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_variable_of_neither_part_is_left_out_and_told(golden, tmp_path, monkeypatch, capsys):
+    class WithTemperature(TFCheckpoint):
+        def __init__(self, prefix):
+            super().__init__(prefix)
+            self.entries["temperature"] = None
+
+    monkeypatch.setattr("_utils.convert_tf.converter.TFCheckpoint", WithTemperature)
+    main([str(golden / "official/micro_ckpt/model.ckpt-200"), "--part", "generator", str(tmp_path / "out"), "--hparams", MICRO])
+    assert "the variable temperature, which is left out" in capsys.readouterr().out
+
+
+def test_a_vocabulary_that_cannot_be_read_or_does_not_fit_is_told(golden, tmp_path):
+    command = [str(golden / "official/micro_ckpt/model.ckpt-200"), "--part", "generator", str(tmp_path / "out"), "--hparams", MICRO]
+    for vocab in (tmp_path / "none.txt", tmp_path):
+        with pytest.raises(PlainError, match="cannot be read"):
+            main([*command, "--vocab", str(vocab)])
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]")
+    with pytest.raises(PlainError, match="has 5 words, and the checkpoint 2000"):
+        main([*command, "--vocab", str(tmp_path / "vocab.txt")])
+    assert not list(tmp_path.glob("*out*"))
+
+
+def test_hparams_of_another_model_are_told_by_the_variable(golden, tmp_path):
+    prefix = str(golden / "official/micro_ckpt/model.ckpt-200")
+    with pytest.raises(PlainError, match="electra/embeddings/word_embeddings .* shape \\(2000, 16\\), which does not fit --hparams"):
+        main([prefix, "--part", "discriminator", str(tmp_path / "out"), "--hparams", '{"model_size": "small"}'])
+    deep = '{"model_hparam_overrides": {"hidden_size": 32, "num_hidden_layers": 1}, "embedding_size": 16, "vocab_size": 2000}'
+    with pytest.raises(PlainError, match="electra/encoder/layer_1/.* no place .* give the --hparams"):
+        main([prefix, "--part", "discriminator", str(tmp_path / "out"), "--hparams", deep])
+    overrides = ('{"hidden_act": "foo"}', '{"num_attention_heads": 0}')
+    for hparams in ("none.json", "[1]", '{"hidden_size": 32}', '{"model_size": "huge"}', '{"embedding_size": "wide"}', '{"vocab_size": -3}',
+                    *(f'{{"model_hparam_overrides": {given}}}' for given in overrides)):
+        with pytest.raises(PlainError, match="--hparams"):
+            main([prefix, "--part", "discriminator", str(tmp_path / "out"), "--hparams", hparams])
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_damaged_index_is_one_sentence(golden, tmp_path):
+    """Cut short, overwritten, and with random bytes changed: read as it was, or refused."""
+    whole = (golden / "official/micro_ckpt/model.ckpt-200.index").read_bytes()
+    rng = random.Random(0)
+    damaged = [b"", whole[:-9], whole[:200] + whole[300:], b"x" * len(whole)]
+    for _ in range(1000):
+        changed = bytearray(whole)
+        for _ in range(rng.randint(1, 8)):
+            changed[rng.randrange(len(changed))] = rng.randrange(256)
+        damaged.append(bytes(changed))
+    refused = 0
+    for content in damaged:
+        (tmp_path / "x.index").write_bytes(content)
+        try:
+            TFCheckpoint(tmp_path / "x")
+        except PlainError as error:
+            assert "x.index" in str(error)
+            refused += 1
+    assert refused > 50
+
+
+def test_a_changed_byte_of_the_values_is_noticed_by_its_check_sum(golden, tmp_path):
+    folder = golden / "official/micro_ckpt"
+    (tmp_path / "x.index").write_bytes((folder / "model.ckpt-200.index").read_bytes())
+    data = bytearray((folder / "model.ckpt-200.data-00000-of-00001").read_bytes())
+    data[TFCheckpoint(tmp_path / "x").entries["electra/embeddings/word_embeddings"].offset + 7] ^= 1
+    (tmp_path / "x.data-00000-of-00001").write_bytes(data)
+    with pytest.raises(PlainError, match="electra/embeddings/word_embeddings in .* is damaged"):
+        convert(tmp_path / "x", "generator", json.loads(MICRO))
+
+
+@pytest.mark.parametrize("size", [0, 1, 3, 4095, 4096, 12_345])
+def test_the_check_sum_is_crc32c(size):
+    """RFC 3720's definition, bit by bit."""
+    data = random.Random(size).randbytes(size)
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    crc ^= 0xFFFFFFFF
+    assert masked_crc32c(data) == ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def test_missing_and_short_files_are_named(golden, tmp_path):
+    folder = golden / "official/micro_ckpt"
+    with pytest.raises(PlainError, match="none.index"):
+        convert(tmp_path / "none", "generator", json.loads(MICRO))
+    (tmp_path / "x.index").write_bytes((folder / "model.ckpt-200.index").read_bytes())
+    with pytest.raises(PlainError, match="x.data-00000-of-00001"):
+        convert(tmp_path / "x", "generator", json.loads(MICRO))
+    (tmp_path / "x.data-00000-of-00001").write_bytes((folder / "model.ckpt-200.data-00000-of-00001").read_bytes()[:500_000])
+    with pytest.raises(PlainError, match="ends before the variable generator"):
+        convert(tmp_path / "x", "generator", json.loads(MICRO))

@@ -1,0 +1,76 @@
+"""A whole step of pretraining on fake CUDA tensors: nothing in it reads a number on the GPU, which would wait for it."""
+import itertools
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fake_cuda import fake_cuda
+
+import benchmarks.pretraining
+import pretrain
+from _utils.config import complete
+from _utils.pretraining_data.vocabulary import tokenizer_of_words
+from _utils.training.callbacks import Progress
+from _utils.training.processes import Processes
+
+GPU = torch.device("cuda")
+EXAMPLES, LENGTH = 4, 32
+
+
+def learner_on_gpu(size, precision, masking):
+    """The real learner, with schedule, metrics, clipping and optimizer, ready for `one_batch`; two micro-batches a step."""
+    c = complete(pretrain.c.override([f"size={size}", f"bs={EXAMPLES}", "micro_batch=2", f"max_length={LENGTH}", f"precision={precision}",
+                                      f"masking={masking}"]))
+    with GPU:
+        learn = pretrain.build_learner(c, tokenizer_of_words(benchmarks.pretraining.WORDS), SimpleNamespace(device=GPU, n_inp=2), None,
+                                       Processes())
+    learn.add_cb(Progress(None, 1000, 1, every=1000))
+    learn.training, learn.train_iter, learn.pct_train, learn.n_iter, learn.n_epoch = True, 0, 0., 1000, 1
+    learn("before_fit")
+    return learn
+
+
+def batch_on_host():
+    return torch.full((EXAMPLES, LENGTH), 7), torch.full((EXAMPLES,), 10)
+
+
+@pytest.mark.parametrize("size, precision, masking", [
+    *itertools.product(["small"], ["bf16", "fp32"], ["bernoulli", "official"]),
+    *((size, *pair) for size in ("base", "large") for pair in (("bf16", "bernoulli"), ("fp32", "official")))])
+def test_a_step_never_waits_for_the_gpu_nor_mixes_devices(size, precision, masking):
+    with fake_cuda():
+        learn = learner_on_gpu(size, precision, masking)
+        learn.one_batch(0, batch_on_host())
+        assert learn.pred.disc_logits.shape == (2, LENGTH) and learn.pred.disc_logits.device.type == "cuda"
+        assert {p.device.type for p in learn.model.parameters()} == {"cuda"} and learn.train_iter == 1
+        assert learn.progress.gathered.sums.device.type == "cuda"
+
+
+def unknown_number_of_masks(learn):
+    learn.model.n_slots = None  # as on a CPU, where the number of masks is read
+
+
+def masks_on_the_cpu(learn):
+    learn.masked_lm.mask_tokens = lambda inputs: (inputs.cpu(),) * 3
+
+
+@pytest.mark.parametrize("break_it", [unknown_number_of_masks, masks_on_the_cpu])
+def test_a_step_that_waits_or_mixes_devices_is_noticed(break_it):
+    with fake_cuda(), pytest.raises((RuntimeError, TypeError)) as error:
+        learn = learner_on_gpu("tiny", "fp32", "bernoulli")
+        break_it(learn)
+        learn.one_batch(0, batch_on_host())
+    assert "fake" in f"{type(error.value)} {error.value}".lower() or "device" in str(error.value)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("masking", ["bernoulli", "official"])
+def test_a_step_never_waits_for_a_real_gpu(masking):
+    learn = learner_on_gpu("tiny", "bf16", masking)
+    batch = tuple(tensor.pin_memory() for tensor in batch_on_host())
+    learn.one_batch(0, batch)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        learn.one_batch(1, batch)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")

@@ -1,0 +1,125 @@
+"""Micro-batches: their default size, what they keep in memory, and that evaluation uses them too."""
+import gc
+import weakref
+from types import SimpleNamespace
+
+import pytest
+import torch
+from fake_cuda import fake_cuda
+from tiny_pretraining import FOLDER, metrics, run
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import benchmarks.pretraining
+import pretrain
+from _utils.config import complete
+from _utils.errors import PlainError
+from _utils.networks.build import make_networks
+from _utils.pretraining_data.vocabulary import tokenizer_of_words
+from _utils.recipes import RECIPES
+from _utils.run_files.checkpoints import load_checkpoint
+from _utils.training.device import activation_bytes_per_token, choose_micro_batch
+from _utils.training.processes import Processes
+
+GPU, CPU = torch.device("cuda"), torch.device("cpu")
+
+
+def networks_of(size):
+    with torch.device("meta"):
+        return [network for network in make_networks(RECIPES[size], RECIPES[size].objective, (None, None), 30522) if network]
+
+
+def default_micro_batch(size, device, precision):
+    recipe = RECIPES[size]
+    return choose_micro_batch(device, recipe.bs, recipe.max_length, precision, networks_of(size), recipe.mask_prob)
+
+
+@pytest.mark.parametrize("size, gigabytes, examples", [
+    ("small", 80, 128), ("base", 80, 64), ("large", 80, 64), ("base", 16, 16), ("base", 12, 16), ("large", 16, 4), ("small", 8, 128)])
+def test_a_gpu_gets_micro_batches_that_fit_its_free_memory(monkeypatch, size, gigabytes, examples):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (gigabytes * 10 ** 9, gigabytes * 10 ** 9))
+    assert default_micro_batch(size, GPU, "bf16") == examples
+
+
+def test_a_gpu_that_cannot_hold_the_networks_is_refused(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (4 * 10 ** 9, 24 * 10 ** 9))
+    with pytest.raises(PlainError, match=r"cuda has 4.0 GB of free memory.* need \d\.\d GB"):
+        default_micro_batch("large", GPU, "bf16")
+
+
+@pytest.mark.parametrize("size, precision, tokens", [
+    ("small", "fp32", 1024), ("small", "bf16", 2048), ("mini", "fp32", 2048), ("mini", "bf16", 4096), ("base", "fp32", 512)])
+def test_a_cpu_gets_micro_batches_that_fit_its_caches(size, precision, tokens):
+    assert default_micro_batch(size, CPU, precision) * RECIPES[size].max_length == tokens
+
+
+class LiveTensors(TorchDispatchMode):
+    """Counts the bytes of all tensors that were made within it and are still alive, but for views of the weights."""
+
+    def __init__(self, weights):
+        super().__init__()
+        self.bytes = {weight.untyped_storage()._cdata: 0 for weight in weights}
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor) and (key := (storage := tensor.untyped_storage())._cdata) not in self.bytes:
+                self.bytes[key] = storage.nbytes()
+                weakref.finalize(storage, self.bytes.pop, key, None)
+        return result
+
+
+def kept_bytes_per_token(size, precision, examples=512, length=16):
+    """What a forward pass keeps for the backward pass, on fake CUDA tensors. Short, as attention is not fused there."""
+    with fake_cuda():
+        c = complete(pretrain.c.override([f"size={size}", f"bs={examples}", f"micro_batch={examples}", f"max_length={length}",
+                                          f"precision={precision}"]))
+        with GPU:
+            learn = pretrain.build_learner(c, tokenizer_of_words(benchmarks.pretraining.WORDS), SimpleNamespace(device=GPU), None,
+                                           Processes())
+            learn.xb, learn.yb = (torch.full((examples, length), 7), torch.full((examples,), 10)), ()
+        learn.masked_lm.before_batch()
+        totals = learn.model.totals(*learn.xb)
+        with LiveTensors(learn.model.parameters()) as live:
+            output = learn.forward(learn.xb, learn.xb[-1], totals)
+            gc.collect()
+            assert output[0].disc_logits.shape == (examples, length)
+            return sum(live.bytes.values()) / (examples * length)
+
+
+@pytest.mark.parametrize("size", ["small", "base", "large"])
+@pytest.mark.parametrize("precision", ["bf16", "fp32"])
+def test_the_estimate_of_memory_is_that_of_a_forward_pass(size, precision):
+    estimate = activation_bytes_per_token([network.config for network in networks_of(size)], RECIPES[size].mask_prob, precision)
+    assert .85 < estimate / kept_bytes_per_token(size, precision) < 1.3
+
+
+def test_held_out_text_is_evaluated_in_micro_batches(workplace, monkeypatch):
+    sizes, plain = [], pretrain.ELECTRAModel.forward
+
+    def forward(model, masked_inputs, *others):
+        sizes.append(len(masked_inputs))
+        return plain(model, masked_inputs, *others)
+    monkeypatch.setattr(pretrain.ELECTRAModel, "forward", forward)
+    monkeypatch.setattr(pretrain, "save_pretraining_pictures", lambda *_: None)
+    learn = run("steps=1", "temperature=1e-6")
+    found = {}
+    for learn.micro_batch in (1, 8):
+        sizes.clear()
+        found[learn.micro_batch] = learn.measure_held_out()
+        assert set(sizes) == {learn.micro_batch, 1}  # of 33 held-out examples the last batch has one
+    in_parts, whole = found.values()
+    assert in_parts.keys() == whole.keys() and in_parts["gen_loss"] == pytest.approx(whole["gen_loss"], rel=1e-5)
+    for name in ("disc_loss", "disc_auc", "replaced_share"):  # rounding lets a few nearly equal words change places
+        assert in_parts[name] == pytest.approx(whole[name], rel=.02)
+
+
+def test_a_resumed_run_keeps_its_micro_batch_and_precision(workplace, capsys):
+    run("steps=2", "micro_batch=2", "precision=bf16")
+    assert "cpu, bf16, micro-batches of 2 examples" in capsys.readouterr().out
+    (FOLDER / "mini_5_100.0%.pth").unlink()
+    learn = run("steps=2", resume=True)
+    assert (learn.micro_batch, learn.precision) == (2, "bf16") and len(metrics()) == 2
+    assert load_checkpoint(FOLDER / "mini_5/resume.pth")["config"]["micro_batch"] == 2
+    with pytest.raises(PlainError, match="precision='fp32'"):
+        run("steps=2", "precision=fp32", resume=True)

@@ -1,0 +1,129 @@
+"""Slow checks, minutes each: the quickstart as a stranger runs it, ELECTRA-Small on Wikipedia, memory of the preprocessing."""
+import contextlib
+import itertools
+import json
+import math
+import re
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from _utils.glue.runs import score
+from _utils.glue.tasks import FINETUNED_TASKS
+
+pytestmark = pytest.mark.slow
+needs_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads memory from /proc, which only Linux has")
+
+
+def pretrain_and_read(repo, folder, *arguments):
+    """Run the script in `folder`; returns (rows of training, rows of held-out text)."""
+    done = subprocess.run([sys.executable, repo / "pretrain.py", *arguments], cwd=folder, stderr=subprocess.PIPE, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    [path] = folder.glob("checkpoints/pretrain/*/metrics.jsonl")
+    rows = [json.loads(line) for line in path.open()]
+    assert all(math.isfinite(row["loss"]) for row in rows)
+    return ([row for row in rows if row["split"] == split] for split in ("train", "held_out"))
+
+
+def test_quickstart_learns_and_is_finetuned(repo, tmp_path):
+    _, held_out = pretrain_and_read(repo, tmp_path, "quickstart=True")
+    last = held_out[-1]
+    assert last["gen_loss"] < math.log(8192) - 2.5
+    # 1,024 examples hold some 5,000 replaced tokens: the standard deviation of a chance AUC is about .29 / sqrt(5,000) = .004.
+    assert last["disc_auc"] > .5 + 5 * .004
+
+    done = subprocess.run([sys.executable, repo / "finetune.py", "quickstart=True"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0 and "test_outputs/quickstart.zip is complete and valid" in done.stdout, done.stderr[-2000:]
+    rows = [json.loads(line) for line in (tmp_path / "checkpoints/glue/scores.jsonl").open()]
+    best = {task: max(score(row) for row in rows if row["task"] == task) for task in FINETUNED_TASKS}
+    assert len(rows) == 18
+    # Chance is 0 for the correlations of CoLA and STS-B, 33 for MNLI and at most 60 elsewhere; WNLI cannot be learnt.
+    assert all(best[task] > 62 for task in FINETUNED_TASKS if task != "wnli"), best
+
+
+def test_electra_small_trains_on_wikipedia(repo, shared, tmp_path):
+    train, held_out = pretrain_and_read(repo, tmp_path, f"datas={shared / 'data/wikipedia'}", f"vocab={shared / 'data/vocab.txt'}",
+                                        "size=small", "steps=60", "bs=32", "device=cpu")
+    assert train[-1]["step"] == 60 and train[-1]["loss"] < train[0]["loss"] - 20
+    assert list(tmp_path.glob("checkpoints/pretrain/vanilla_11081_100.0%.pth"))
+
+
+PREPARE = """
+import sys
+from _utils.pretraining_data.examples import prepare_examples
+from _utils.pretraining_data.sources import load_documents
+from _utils.pretraining_data.vocabulary import load_tokenizer
+source, vocab, cache = sys.argv[1:]
+corpus = load_documents(source, cache)
+hf_tokenizer = load_tokenizer(int(vocab) if vocab.isdigit() else vocab, [corpus], cache)
+print(len(prepare_examples(corpus, hf_tokenizer, 128, 0, cache, num_proc=2)))
+"""
+
+
+def anonymous_memory(process):
+    """Memory of a process's own in bytes; mapped files, which the system takes back when it needs to, are not counted."""
+    status = Path(f"/proc/{process.pid}/status").read_text()
+    return int(re.search(r"RssAnon:\s+(\d+) kB", status)[1]) * 1024
+
+
+def peak_memory(command, cwd):
+    """The largest anonymous memory, in bytes, of any process of a command."""
+    process, peak = psutil.Popen(command, cwd=cwd, stderr=subprocess.DEVNULL), 0
+
+    def watch():
+        nonlocal peak
+        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+            with contextlib.suppress(psutil.Error, OSError, TypeError):  # one that has just ended
+                for member in [process, *process.children(recursive=True)]:
+                    peak = max(peak, anonymous_memory(member))
+            time.sleep(.05)
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    assert process.wait() == 0
+    watcher.join()
+    return peak
+
+
+@needs_proc
+def test_memory_of_preprocessing_does_not_grow_with_the_corpus(repo, shared, tmp_path):
+    shards = sorted((shared / "data/wikipedia").glob("*.parquet"))
+    table = pyarrow.parquet.read_table(shards[0])
+    peaks = {}
+    for copies in (1, 6):
+        folder = tmp_path / str(copies)
+        folder.mkdir()
+        for i in range(copies):
+            pyarrow.parquet.write_table(table, folder / f"{i}.parquet")
+        command = [sys.executable, "-c", PREPARE, folder, shared / "data/vocab.txt", tmp_path / f"cache{copies}"]
+        peaks[copies] = peak_memory(list(map(str, command)), repo)
+        print(f"{copies} x {table.nbytes / 1e6:.0f} MB of text: {peaks[copies] / 1e6:.0f} MB in the largest process")
+    assert peaks[6] < 2e9 and peaks[6] < peaks[1] * 1.1
+
+
+def write_documents(path, n, size, shared):
+    """n documents of `size` characters each, divided by blank lines, from novels that are repeated as needed."""
+    novels = sorted((shared / "data/novels").glob("*.parquet"))
+    chapters = [text for novel in novels for text in pyarrow.parquet.read_table(novel)["text"].to_pylist()]
+    lines = itertools.cycle([line + "\n" for chapter in chapters for line in chapter.split("\n") if line.strip()])
+    with path.open("w") as file:
+        for _ in range(n):
+            written = 0
+            while written < size:
+                written += file.write(next(lines))
+            file.write("\n")
+
+
+@needs_proc
+@pytest.mark.parametrize("n, size", [(1, 300_000_000), (1000, 400_000)])
+def test_memory_of_preprocessing_does_not_grow_with_the_documents(repo, shared, tmp_path, n, size):
+    write_documents(tmp_path / "text.txt", n, size, shared)
+    peak = peak_memory([sys.executable, "-c", PREPARE, str(tmp_path / "text.txt"), "8192", str(tmp_path / "cache")], repo)
+    print(f"{n:,} x {size / 1e6:.1f} MB of text, with a vocabulary trained on it: {peak / 1e6:.0f} MB in the largest process")
+    assert peak < 1.5e9

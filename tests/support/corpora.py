@@ -1,0 +1,18 @@
+"""A small random corpus."""
+import random
+
+import datasets
+
+from _utils.pretraining_data import Corpus
+
+WORDS = "the generator replaces some words and the discriminator finds them in every sentence of the text".split()
+
+
+def sentence(rng):
+    return " ".join(rng.choices(WORDS, k=rng.randint(3, 25)))
+
+
+def make_corpus(n_documents=60, name="own text", seed=0):
+    rng = random.Random(seed)
+    texts = ["\n".join(sentence(rng) for _ in range(rng.randint(1, 12))) for _ in range(n_documents)]
+    return Corpus(name, f"key-{n_documents}-{seed}", lambda: datasets.Dataset.from_dict({"text": texts}))

@@ -1,0 +1,242 @@
+"""Checkpoints as transformers folders, and the way back (export_hf, load_pair, load_pretrained)."""
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from fastcore.foundation import L
+from safetensors.torch import load_file
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel
+
+import finetune
+from _utils.errors import PlainError
+from _utils.export_hf import main, new_folder
+from _utils.glue.tasks import TASKS
+from _utils.networks.build import PARTS, network_class
+from _utils.networks.pretrained import load_pair, load_pretrained, network_of
+from _utils.pretraining_data.vocabulary import tokenizer_from_json
+from _utils.run_files.checkpoints import load_checkpoint
+
+IDS = torch.tensor([[2, 40, 41, 42, 3, 43, 44, 3], [2, 50, 51, 3, 0, 0, 0, 0]])
+SEGMENTS = torch.tensor([[0, 0, 0, 0, 0, 1, 1, 1], [0] * 8])
+
+
+def output(model):
+    with torch.no_grad():
+        return model.eval()(IDS, attention_mask=(IDS > 0).long(), token_type_ids=SEGMENTS)
+
+
+@pytest.fixture(scope="module")
+def exported(fresh_checkpoint, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exported") / "pair"
+    main([str(fresh_checkpoint), str(folder)])
+    return folder
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_transformers_computes_what_the_checkpoint_did(exported, fresh_checkpoint, part):
+    ours = network_of(load_checkpoint(fresh_checkpoint), part, fresh_checkpoint)
+    assert output(network_class(part, "electra").from_pretrained(exported / part)).logits.equal(output(ours).logits)
+    assert output(AutoModel.from_pretrained(exported / part)).last_hidden_state.equal(output(ours.electra).last_hidden_state)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_the_folder_has_safetensors_tokenizer_and_a_card_of_what_made_it(exported, small_tokenizer, part):
+    files = {path.name for path in (exported / part).iterdir()}
+    assert files == {"model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "README.md"}
+    assert all(path.stat().st_mode & 0o044 == 0o044 for path in (exported / part).iterdir())  # others may read them
+    config, card = AutoConfig.from_pretrained(exported / part), (exported / part / "README.md").read_text()
+    assert config.model_type == "electra" and config.layer_norm_eps == 1e-12
+    name = "ElectraForMaskedLM" if part == "generator" else "ElectraForPreTraining"
+    assert '"seed": 11081' in card and '"transformers"' in card and f"{name}.from_pretrained" in card
+    tokenizer = AutoTokenizer.from_pretrained(exported / part)
+    text = "The Generator replaces some words of the text", "uncommonly!"
+    assert tokenizer(*text) == small_tokenizer(*text) and tokenizer.model_max_length == 512
+    assert isinstance(tokenizer, transformers.BertTokenizer) and tokenizer.mask_token_id == 4
+
+
+@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize("name", ["ElectraModel", "ElectraForPreTraining", "ElectraForMaskedLM", "ElectraForSequenceClassification",
+                                  "ElectraForTokenClassification", "ElectraForQuestionAnswering", "ElectraForMultipleChoice"])
+def test_either_part_loads_into_any_electra_class(exported, part, name):
+    loaded = getattr(transformers, name).from_pretrained(exported / part).state_dict()
+    saved = load_file(exported / part / "model.safetensors")
+    prefix = "" if name == "ElectraModel" else "electra."
+    encoder = [key for key in saved if key.startswith("electra.")]
+    assert len(encoder) > 30
+    for key in encoder:
+        assert loaded[prefix + key.removeprefix("electra.")].equal(saved[key]), key
+    if name == "ElectraForMaskedLM":  # the words stay tied, also where the head is fresh
+        assert loaded["generator_lm_head.weight"].equal(saved["electra.embeddings.word_embeddings.weight"])
+
+
+def test_the_way_back_gives_the_same_networks(exported, fresh_checkpoint):
+    for ours, back in zip(load_pair(str(fresh_checkpoint), "tiny", 32), load_pair(str(exported), "tiny", 32)):
+        assert all(a.equal(b) for a, b in zip(ours.state_dict().values(), back.state_dict().values()))
+    ours, back = (load_pretrained(str(name), "tiny", 128) for name in (fresh_checkpoint, exported / "discriminator"))
+    assert ours.digest == back.digest and back.hf_tokenizer.get_vocab() == ours.hf_tokenizer.get_vocab()
+
+
+def test_a_pair_has_to_be_one(exported, tmp_path):
+    with pytest.raises(PlainError, match="say size=tiny"):
+        load_pair(str(exported), "small", 32)
+    with pytest.raises(PlainError, match="512 positions"):
+        load_pair(str(exported), "tiny", 513)
+    mixed = shutil.copytree(exported, tmp_path / "mixed")
+    other = network_class("generator", "electra").from_pretrained(exported / "generator")
+    torch.nn.init.normal_(other.electra.embeddings.position_embeddings.weight)
+    other.save_pretrained(mixed / "generator")
+    with pytest.raises(PlainError, match="not trained together: their position_embeddings.weight"):
+        load_pair(str(mixed), "tiny", 32)
+    shutil.rmtree(mixed / "generator")
+    with pytest.raises(PlainError, match="has no folder generator/: give one with"):
+        load_pair(str(mixed), "tiny", 32)
+    with pytest.raises(PlainError, match="has no folder generator/: give the folder above"):
+        load_pair(str(exported / "discriminator"), "tiny", 32)
+    with pytest.raises(PlainError, match="holds two networks: say pretrained_checkpoint=.*discriminator"):
+        load_pretrained(str(exported), "tiny", 32)
+    with pytest.raises(PlainError, match="there is no folder"):
+        load_pretrained(str(exported / "none"), "tiny", 32)
+
+
+def finetuned(folder, fresh_checkpoint, task, model=None):
+    """Path of a checkpoint as finetune.py writes it, with a fresh head."""
+    pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 128)
+    torch.manual_seed(1)
+    encoder = model or pretrained.encoder()
+    predictor = finetune.SentencePredictor(encoder, encoder.config.hidden_size, len(TASKS[task].labels) or 1)
+    torch.nn.init.normal_(predictor.classifier.bias)
+    path = folder / f"{task}.pth"
+    row = {"task": task, "run": 3, "settings": {"wsc_trick": False}}
+    finetune.save_finetuned(path, predictor, pretrained.hf_tokenizer, row)
+    return path, predictor
+
+
+@pytest.mark.parametrize("task", ["cola", "mnli", "stsb"])
+def test_a_finetuned_model_gives_the_same_logits_in_transformers_own_class(tmp_path, fresh_checkpoint, task):
+    path, ours = finetuned(tmp_path, fresh_checkpoint, task)
+    main([str(path), str(tmp_path / "out")])
+    folder = tmp_path / "out/classifier"
+    theirs = AutoModelForSequenceClassification.from_pretrained(folder)
+    with torch.no_grad():
+        wanted = ours.eval()(IDS, (IDS > 0).long(), SEGMENTS)
+    torch.testing.assert_close(output(theirs).logits.squeeze(-1), wanted, atol=1e-5, rtol=1e-5)
+    assert tuple(theirs.config.id2label.values()) == (TASKS[task].labels or ("score",))
+    assert TASKS[task].title in (folder / "README.md").read_text()
+    if task != "stsb":
+        [found] = transformers.pipeline("text-classification", model=str(folder))("the text")
+        assert found["label"] in TASKS[task].labels
+
+
+def test_what_transformers_cannot_compute_is_told(tmp_path, fresh_checkpoint):
+    bert = BertModel(BertConfig(vocab_size=400, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16))
+    path, _ = finetuned(tmp_path, fresh_checkpoint, "cola", model=bert)
+    with pytest.raises(PlainError, match="is of the family bert"):
+        main([str(path), str(tmp_path / "out")])
+    checkpoint = load_checkpoint(finetuned(tmp_path, fresh_checkpoint, "wnli")[0])
+    pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 128)
+    schemas = finetune.SchemaPredictor(pretrained.discriminator())
+    finetune.save_finetuned(tmp_path / "wsc.pth", schemas, pretrained.hf_tokenizer, {**checkpoint["run"], "settings": {"wsc_trick": True}})
+    with pytest.raises(PlainError, match="WSC trick"):
+        main([str(tmp_path / "wsc.pth"), str(tmp_path / "out")])
+    torch.save({"weights": torch.ones(1)}, tmp_path / "other.pth")
+    with pytest.raises(PlainError, match="another program"):
+        main([str(tmp_path / "other.pth"), str(tmp_path / "out")])
+    assert not list(tmp_path.glob("*out*"))
+
+
+@pytest.fixture
+def electra_pytorchs(tmp_path, fresh_checkpoint, small_tokenizer):
+    """(checkpoint, vocab.txt): a file as electra_pytorch's learner saved it, and the words that it does not hold."""
+    weights = dict(load_checkpoint(fresh_checkpoint)["model"])
+    for part in PARTS:
+        weights[f"{part}.electra.embeddings.position_ids"] = torch.arange(512)[None]
+    optimizer = {"state": [{"step": 3, "grad_avg": torch.ones(2)}], "hypers": L({"lr": 1e-4, "wd": .01})}
+    torch.save({"model": weights, "opt": optimizer}, tmp_path / "vanilla_11081_100.0%.pth", pickle_protocol=2)
+    words = small_tokenizer.get_vocab()
+    (tmp_path / "vocab.txt").write_text("\n".join(sorted(words, key=words.get)))
+    return tmp_path / "vanilla_11081_100.0%.pth", tmp_path / "vocab.txt"
+
+
+def test_a_checkpoint_of_electra_pytorch_is_exported_with_its_vocabulary(electra_pytorchs, exported, tmp_path):
+    path, vocab = electra_pytorchs
+    main([str(path), str(tmp_path / "out"), "--vocab", str(vocab)])
+    for ours, theirs in zip(load_pair(str(exported), "tiny", 32), load_pair(str(tmp_path / "out"), "tiny", 32)):
+        assert output(ours).logits.equal(output(theirs).logits)
+    assert load_pretrained(str(tmp_path / "out/discriminator"), "tiny", 128).hf_tokenizer.get_vocab() == tokenizer_from_json(
+        load_pretrained(str(exported / "discriminator"), "tiny", 128).hf_tokenizer.backend_tokenizer.to_str()).get_vocab()
+
+
+def test_a_checkpoint_of_electra_pytorch_wants_its_vocabulary(electra_pytorchs, fresh_checkpoint, tmp_path):
+    path, vocab = electra_pytorchs
+    with pytest.raises(PlainError, match="give --vocab"):
+        main([str(path), str(tmp_path / "out")])
+    vocab.write_text(vocab.read_text() + "\nonemore")
+    with pytest.raises(PlainError, match="give the one that it was trained with"):
+        main([str(path), str(tmp_path / "out"), "--vocab", str(vocab)])
+    with pytest.raises(PlainError, match="leave --vocab out"):
+        main([str(fresh_checkpoint), str(tmp_path / "out"), "--vocab", str(vocab)])
+    with pytest.raises(PlainError, match="export_hf"):
+        load_pretrained(str(path), "tiny", 128)
+
+
+def test_a_checkpoint_of_electra_pytorch_without_optimizer_is_one_too(electra_pytorchs, exported, tmp_path):
+    path, vocab = electra_pytorchs
+    torch.save(load_checkpoint(path)["model"], path)
+    main([str(path), str(tmp_path / "out"), "--vocab", str(vocab)])
+    kind = network_class("discriminator", "electra")
+    ours, theirs = (kind.from_pretrained(folder / "discriminator") for folder in (exported, tmp_path / "out"))
+    assert output(ours).logits.equal(output(theirs).logits)
+    torch.save({"model": {"generator.electra.other": torch.ones(1)}}, path)
+    with pytest.raises(PlainError, match="lacks generator.electra.embeddings.word_embeddings.weight"):
+        main([str(path), str(tmp_path / "other"), "--vocab", str(vocab)])
+
+
+def test_checkpoints_are_found_by_name_as_by_the_other_programs(fresh_checkpoint, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder, path in (("pretrain", fresh_checkpoint), ("glue", finetuned(tmp_path, fresh_checkpoint, "cola")[0])):
+        Path("checkpoints", folder).mkdir(parents=True)
+        shutil.copy(path, Path("checkpoints", folder, f"{folder}.pth"))
+        main([f"{folder}.pth", f"of_{folder}"])
+    assert Path("of_pretrain/generator").is_dir() and Path("of_glue/classifier").is_dir()
+    with pytest.raises(PlainError, match="'of_glue' is a folder"):
+        main(["of_glue", "out"])
+
+
+def test_a_card_names_the_recipe_only_where_the_shapes_are_its(fresh_checkpoint, tmp_path):
+    checkpoint = load_checkpoint(fresh_checkpoint)
+    for size, title in (("tiny", "# ELECTRA-tiny, generator"), ("small", "# electra, generator")):
+        torch.save({**checkpoint, "config": {**checkpoint["config"], "size": size}}, tmp_path / "x.pth")
+        main([str(tmp_path / "x.pth"), str(tmp_path / size)])
+        assert title in (tmp_path / size / "generator/README.md").read_text()
+
+
+def test_a_damaged_tokenizer_is_one_sentence(fresh_checkpoint, tmp_path):
+    torch.save({**load_checkpoint(fresh_checkpoint), "tokenizer": "{}"}, tmp_path / "x.pth")
+    with pytest.raises(PlainError, match="the tokenizer in the checkpoint cannot be read"):
+        main([str(tmp_path / "x.pth"), str(tmp_path / "out")])
+
+
+def test_the_card_does_not_tell_where_files_lay(fresh_checkpoint, tmp_path):
+    checkpoint = load_checkpoint(fresh_checkpoint)
+    checkpoint["config"] |= {"datas": ["/home/somebody/texts", "wikipedia"], "vocab": "../secret/vocab.txt"}
+    torch.save(checkpoint, tmp_path / "x.pth")
+    main([str(tmp_path / "x.pth"), str(tmp_path / "out")])
+    card = (tmp_path / "out/generator/README.md").read_text()
+    assert "somebody" not in card and "secret" not in card and '"texts"' in card and '"wikipedia"' in card and '"vocab.txt"' in card
+    assert "masked language modelling, as the generator" in card
+
+
+def test_nothing_is_overwritten_and_nothing_half_written(fresh_checkpoint, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/mine.txt").write_text("mine")
+    with pytest.raises(PlainError, match="is there already"):
+        main([str(fresh_checkpoint), str(tmp_path / "out")])
+    for place in ("new", "deep/new"):
+        with pytest.raises(KeyboardInterrupt), new_folder(tmp_path / place) as folder:
+            (Path(folder) / "half").write_text("")
+            raise KeyboardInterrupt
+    with pytest.raises(PlainError, match="cannot be made"):
+        main([str(fresh_checkpoint), str(tmp_path / "out/mine.txt/out")])
+    assert [path.name for path in tmp_path.rglob("*")] == ["out", "mine.txt"]

@@ -33,7 +33,7 @@ from _utils.errors import PlainError, print_plain_errors
 from _utils.glue.batches import EncodedRows, finetuning_dataloaders
 from _utils.glue.config import FINETUNE_RULES, QUICKSTART_GLUE, complete_finetuning
 from _utils.glue.metrics import glue_metrics
-from _utils.glue.results import by_title, losses_of_runs, report, scores_by_task, scores_of_one_answer, table_of_runs
+from _utils.glue.results import by_title, losses_of_runs, report, scores_by_task, majority_scores, table_of_runs
 from _utils.glue.runs import (
     GLUE_FOLDER,
     append_score,
@@ -49,7 +49,7 @@ from _utils.glue.runs import (
     score,
 )
 from _utils.glue.submission import complete_submission, format_predictions, rows_of, write_tsv
-from _utils.glue.synthetic import write_made_up_glue
+from _utils.glue.synthetic import write_synthetic_glue
 from _utils.glue.tables import describe, load_task, table_key
 from _utils.glue.tasks import LMTUNERS_SETTINGS, PUBLISHED, TASKS
 from _utils.glue.wsc_trick import SchemaPredictor, SchemaRows, find_spacy, load_spacy, load_wsc, wnli_schemas
@@ -64,10 +64,10 @@ from _utils.networks import (
     make_dropout_cheap,
 )
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
-from _utils.plots import plot_finetuning_losses, plot_layer_lrs, plot_lengths, plot_scores, save_picture, sortable
+from _utils.plots import plot_finetuning_losses, plot_layer_lrs, plot_lengths, plot_scores, save_plot, sortable
 from _utils.pretraining_data import tokenizer_from_json
 from _utils.recipes import RECIPES
-from _utils.run_files import RunLog, check_writable, load_checkpoint, only_one, save_checkpoint, versions
+from _utils.run_files import RunLog, check_writable, load_checkpoint, locked, save_checkpoint, versions
 from _utils.training import FinetuningLearner, LossProgress, Processes, Schedule, choose_device, choose_precision, set_seed
 
 # %%
@@ -170,15 +170,15 @@ if __name__ == "__main__":
 # the GLUE download; both give the same rows. A task whose files are not all there says what it lacks, and the others go on.
 
 # %%
-def is_made_up(c):
+def is_synthetic(c):
     """Whether these are the quickstart's tables, whose scores say nothing about GLUE."""
     return c.glue_dir == QUICKSTART_GLUE["glue_dir"]
 
 
 def load_tables(c):
     """{task: TaskData} of the configured tasks, of AX with MNLI, and with the WSC trick WSC's splits among WNLI's."""
-    if is_made_up(c):
-        write_made_up_glue(c.glue_dir)
+    if is_synthetic(c):
+        write_synthetic_glue(c.glue_dir)
     names = [*c.tasks, *["ax"] * ("mnli" in c.tasks)]
     tables = {name: load_task(name, c.glue_dir) for name in names}
     if trains_on_wsc(c):
@@ -199,7 +199,7 @@ def print_tables(c, tables):
         print("WSC: the given candidate competes", f"with the noun chunks of spaCy's {spacy_model}" if spacy_model else
               "with a learnt threshold alone, because no English model of spaCy is installed")
     for name, data in tables.items():
-        counts = describe(TASKS[name], data, official=not is_made_up(c))
+        counts = describe(TASKS[name], data, official=not is_synthetic(c))
         print(f"{TASKS[name].title:6}", ", ".join(f"{split} {rows}" for split, rows in counts.items()))
         for notice in [*data.lacking.values(), *data.notices]:
             print("      ", notice)
@@ -507,7 +507,7 @@ def finetune_run(task, run, seed, data, settings, pretrained, c):
         learn.loss_progress.close()
         log.close()
     row = {"group": c.group_name, "task": task.name, "run": run, "seed": seed, "scores": scores, "settings": settings,
-           "pretrained_checkpoint": pretrained.name, "made_up": is_made_up(c), "mnli_run": from_mnli, "train_rows": len(data.train),
+           "pretrained_checkpoint": pretrained.name, "synthetic": is_synthetic(c), "mnli_run": from_mnli, "train_rows": len(data.train),
            "seconds": round(time.perf_counter() - started, 1), "device": str(device)}
     save_finetuned(run_path(c.group_name, task.name, run), learn.model.cpu(), pretrained.hf_tokenizer, row)
     append_score(row)
@@ -590,7 +590,7 @@ def finetune(c, pretrained, tables, plan, processes):
             if owners[name, run] != processes.index:
                 continue
             seed = c.seeds[run] if c.seeds else run
-            with only_one(run_folder(c.group_name, name, run), "group_name"):  # another start of this command may be at it, or have been
+            with locked(run_folder(c.group_name, name, run), "group_name"):  # another start of this command may be at it, or have been
                 row = finished_run(read_scores(), c.group_name, name, run, seed, settings)
                 state = "was finished before"
                 if row is None:
@@ -613,18 +613,18 @@ def deal_out_runs(c, plan, rows, processes):
     return {run: 0 if finished else next(turn) for run, finished in zip(runs, is_finished)}
 
 
-def save_task_pictures(c, pretrained, tables, plan):
+def save_task_plots(c, pretrained, tables, plan):
     """Write what the planned tasks look like to checkpoints/glue/<group>/: lengths.png, and layer_learning_rates.png."""
     folder = GLUE_FOLDER / c.group_name
     folder.mkdir(parents=True, exist_ok=True)
     encoded = encode_samples({name: tables[name] for name in plan if not plan[name]["wsc_trick"]}, c, pretrained.hf_tokenizer)
     if encoded:  # WSC's schemas are no table of GLUE
-        save_picture(plot_lengths({TASKS[name].title: rows.lengths for name, rows in encoded.items()}), folder / "lengths.png")
+        save_plot(plot_lengths({TASKS[name].title: rows.lengths for name, rows in encoded.items()}), folder / "lengths.png")
     titles_by_lrs = {}
     for name, settings in plan.items():
         lrs = get_layer_lrs(settings["lr"], settings["layer_decay"], count_layers(pretrained.model.config), c.original_lr_layer_decays)
         titles_by_lrs.setdefault(tuple(lrs), []).append(TASKS[name].title)
-    save_picture(plot_layer_lrs({", ".join(titles): lrs for lrs, titles in titles_by_lrs.items()}), folder / "layer_learning_rates.png")
+    save_plot(plot_layer_lrs({", ".join(titles): lrs for lrs, titles in titles_by_lrs.items()}), folder / "layer_learning_rates.png")
 
 
 def describe_scores(row):
@@ -718,7 +718,7 @@ def write_test_files(c, tables):
             made_by[test.tsv] = ", ".join(f"{source} run {run} ({dev} {score(find_run(rows, c.group_name, source, run)):.2f})"
                                           for run in chosen[source])
             print(f"{test.tsv:12} by {made_by[test.tsv]}")
-    complete_submission(folder, made_by, c.majority_for_missing, rows_of(c.glue_dir) if is_made_up(c) else None)
+    complete_submission(folder, made_by, c.majority_for_missing, rows_of(c.glue_dir) if is_synthetic(c) else None)
 
 
 # %%
@@ -731,7 +731,7 @@ if __name__ == "__main__":
     if c.do_finetune:
         plan = plan_runs(c, pretrained, tables)
         if processes.is_main:
-            save_task_pictures(c, pretrained, tables, plan)
+            save_task_plots(c, pretrained, tables, plan)
         finetune(c, pretrained, tables, plan, processes)
 
 # %% [markdown]
@@ -751,24 +751,24 @@ if __name__ == "__main__" and processes.is_main:
 # %%
 def plot_group(c, tables):
     """The scores of a group's runs by task, beside those of always the same answer and, unless the tables are made up, of ELECTRA-Small."""
-    rows, published = read_scores(), {} if is_made_up(c) else by_title(PUBLISHED["ELECTRA-Small-OWT (Google, median)"])
-    return plot_scores({c.group_name: scores_by_task(rows, c.group_name)}, published, scores_of_one_answer(tables, rows, c.group_name))
+    rows, published = read_scores(), {} if is_synthetic(c) else by_title(PUBLISHED["ELECTRA-Small-OWT (Google, median)"])
+    return plot_scores({c.group_name: scores_by_task(rows, c.group_name)}, published, majority_scores(tables, rows, c.group_name))
 
 
-def save_result_pictures(c, tables):
+def save_result_plots(c, tables):
     """Write to checkpoints/glue/<group>/ scores.png, losses.png, and runs.html, a table that a click on a column sorts."""
     folder, rows = GLUE_FOLDER / c.group_name, read_scores()
     folder.mkdir(parents=True, exist_ok=True)
-    save_picture(plot_group(c, tables), folder / "scores.png")
+    save_plot(plot_group(c, tables), folder / "scores.png")
     if losses := losses_of_runs(rows, c.group_name):  # their folders may have been deleted
-        save_picture(plot_finetuning_losses(losses), folder / "losses.png")
+        save_plot(plot_finetuning_losses(losses), folder / "losses.png")
     (folder / "runs.html").write_text("<meta charset='utf-8'>" + sortable(table_of_runs(rows, c.group_name)).data, encoding="utf-8")
 
 
 # %%
 if __name__ == "__main__" and processes.is_main:
     print(report(read_scores(), c.group_name))
-    save_result_pictures(c, tables)
+    save_result_plots(c, tables)
 
 # %% tags=["active-ipynb"]
 # plot_group(c, tables);
@@ -794,7 +794,7 @@ if __name__ == "__main__" and processes.is_main:
 # %% tags=["active-ipynb"]
 # display(summarize(read_scores(), c.group_name).round(2))
 # published = pd.DataFrame({name: by_title(scores) for name, scores in PUBLISHED.items()}).T
-# display(published if is_made_up(c) else compare_with_published(read_scores(), c.group_name).round(2))
+# display(published if is_synthetic(c) else compare_with_published(read_scores(), c.group_name).round(2))
 
 # %% [markdown]
 # Three rows of a dev set of each kind, as the best run labels them:

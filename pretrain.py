@@ -49,7 +49,7 @@ from _utils.networks import (
     tie,
 )
 from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, schedules
-from _utils.plots import save_pretraining_pictures
+from _utils.plots import save_pretraining_plots
 from _utils.pretraining_data import (
     check_sources,
     load_documents,
@@ -62,7 +62,7 @@ from _utils.pretraining_data import (
     text_key,
 )
 from _utils.recipes import RECIPES
-from _utils.run_files import NoLog, RunLog, Uploads, check_writable, checkpoint_path, only_one, save_pretrained, set_aside
+from _utils.run_files import NoLog, RunLog, Uploads, check_writable, checkpoint_path, locked, save_pretrained, archive_run
 from _utils.run_files.resume import SavedState, StopSignals, check_same_data, check_same_run, find_state, inherited
 from _utils.training import (
     Milestones,
@@ -791,7 +791,7 @@ def pretrain(c):
     c = c.copy_with({"device": str(processes.device(choose_device(c.device)))})
     pair = check_start(c, run_folder, processes.is_main)
     hf_tokenizer, dls = load_data(c, processes)
-    with only_one(run_folder) if processes.is_main else nullcontext():
+    with locked(run_folder) if processes.is_main else nullcontext():
         learn = train(c, hf_tokenizer, dls, pair, processes)
     processes.close()
     return learn
@@ -889,7 +889,7 @@ def train(c, hf_tokenizer, dls, pair, processes):
             learn.add_cb(SavedState(folder / run_name, identity, log, c.steps, c.save_minutes, signals, state))
             del state  # three times the size of the model; the callback lets go of it when it is loaded
             learn.fit(1)
-        if processes.is_main and not was_complete and (measured := learn.measure_held_out(split=2)):
+        if processes.is_main and not was_complete and (measured := learn.evaluate_held_out(split=2)):
             log.log("test", c.steps, measured)
             print("test:", describe(measured))
     finally:
@@ -897,14 +897,14 @@ def train(c, hf_tokenizer, dls, pair, processes):
         log.close()
         uploads.close()
     if processes.is_main:
-        save_pretraining_pictures(learn, hf_tokenizer, folder / run_name, c.steps, c.max_length)
+        save_pretraining_plots(learn, hf_tokenizer, folder / run_name, c.steps, c.max_length)
     return learn
 
 
 def open_log(run_name, folder, c, state):
     """The RunLog of a run that begins, or goes on from a state; what an earlier one of its name left is then kept aside."""
     if state is None:
-        set_aside(run_name, folder)
+        archive_run(run_name, folder)
         return RunLog(run_name, folder / run_name, c.as_data())
     print(f"The run {run_name} is complete; resume=False would train it anew." if state["step"] == c.steps else
           f"Going on with the run {run_name} after step {state['step']:,}.")

@@ -1,4 +1,5 @@
 """Errors meant for people: one sentence that names the culprit and the way out."""
+import contextlib
 import errno
 import os
 import re
@@ -20,6 +21,20 @@ class PlainError(Exception):
 
     def __str__(self):
         return self.message  # fastai rewrites `args` of what is raised inside a callback
+
+
+@contextlib.contextmanager
+def as_plain_error(message, errors=Exception):
+    """Within it, an exception of the given kinds becomes a PlainError; "{error}" in the message becomes its kind and first line.
+
+    For calls into libraries that raise many kinds of exceptions, all with the same remedy. A PlainError passes through unchanged.
+    """
+    try:
+        yield
+    except PlainError:
+        raise
+    except errors as error:
+        raise PlainError(message.replace("{error}", first_line(error))) from error
 
 
 def first_line(error):

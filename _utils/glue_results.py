@@ -4,7 +4,7 @@ import sys
 from _utils.errors import PlainError, print_plain_errors
 from _utils.glue.results import COMPARISON, report, report_checkpoints, scores_by_task
 from _utils.glue.runs import SCORES, read_scores
-from _utils.plots import plot_scores, save_picture
+from _utils.plots import plot_scores, save_plot
 
 
 def main(groups):
@@ -17,11 +17,11 @@ def main(groups):
             raise PlainError(f"there is no group {group!r} in {SCORES}: there are {', '.join(known)}.")
     for group in groups or known:
         print(report(rows, group), end="\n\n")
-    made_up = {row["group"] for row in rows if row["made_up"]}
-    groups = [group for group in groups or known if group not in made_up]
+    synthetic = {row["group"] for row in rows if row["synthetic"]}
+    groups = [group for group in groups or known if group not in synthetic]
     if len(groups) > 1:
         print(report_checkpoints(rows, groups))
-        save_picture(plot_scores({group: scores_by_task(rows, group) for group in groups}), COMPARISON)
+        save_plot(plot_scores({group: scores_by_task(rows, group) for group in groups}), COMPARISON)
         print(f"All runs of these groups side by side: {COMPARISON}")
 
 

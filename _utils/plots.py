@@ -255,17 +255,17 @@ def sentences_in_color(learn, hf_tokenizer, n=4):
     return show_discriminator(*(tensor[:, :128] for tensor in seen), hf_tokenizer)
 
 
-def save_pretraining_pictures(learn, hf_tokenizer, folder, steps, max_length):
+def save_pretraining_plots(learn, hf_tokenizer, folder, steps, max_length):
     """Write training.png, learning_rate.png, lengths.png and sentences.png beside the metrics.jsonl of a finished run."""
-    save_picture(plot_training(folder / "metrics.jsonl"), folder / "training.png")
-    save_picture(plot_schedules({"this run": learn.schedule.functions["lr"]}, steps), folder / "learning_rate.png")
+    save_plot(plot_training(folder / "metrics.jsonl"), folder / "training.png")
+    save_plot(plot_schedules({"this run": learn.schedule.functions["lr"]}, steps), folder / "learning_rate.png")
     lengths = [len(ids) for ids in learn.dls.train_ds.hf_dset[:20_000]["input_ids"]]
-    save_picture(plot_example_lengths(lengths, max_length), folder / "lengths.png")
+    save_plot(plot_example_lengths(lengths, max_length), folder / "lengths.png")
     if sentences := sentences_in_color(learn, hf_tokenizer, n=8):
-        save_picture(sentences, folder / "sentences.png")
+        save_plot(sentences, folder / "sentences.png")
 
 
-def save_picture(figure, path):
+def save_plot(figure, path):
     """Write a figure to a file and forget it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")

@@ -21,7 +21,7 @@ from _utils.config_rules import Rule, count
 from _utils.errors import PlainError
 from _utils.glue.batches import finetuning_dataloaders
 from _utils.glue.config import FINETUNE_RULES
-from _utils.glue.synthetic import write_made_up_glue
+from _utils.glue.synthetic import write_synthetic_glue
 from _utils.glue.tables import load_task
 from _utils.glue.tasks import TASKS
 from _utils.pretraining_data.vocabulary import load_tokenizer, tokenizer_of_words, train_words
@@ -46,7 +46,7 @@ def load_tables(tasks, glue_dir, folder):
         if TASKS[name].is_regression:
             raise PlainError(f"{name!r} is no task of this benchmark: choose some of those with labels, as cola,mrpc,rte.")
     if glue_dir is None:
-        write_made_up_glue(folder)
+        write_synthetic_glue(folder)
     found = {TASKS[name]: load_task(name, glue_dir or folder) for name in tasks}
     for data in found.values():
         if data.missing(["train"]):

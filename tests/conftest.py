@@ -7,7 +7,7 @@ from script_server import Scripts
 
 import pretrain
 from _utils.config import complete
-from _utils.glue.synthetic import write_made_up_glue
+from _utils.glue.synthetic import write_synthetic_glue
 from _utils.pretraining_data.vocabulary import tokenizer_of_words, train_words
 from _utils.run_files.checkpoints import save_pretrained
 
@@ -68,7 +68,7 @@ def fresh_checkpoint(small_tokenizer, tmp_path_factory):
 def glue(tmp_path_factory):
     """The folder of a made-up GLUE, to be read only."""
     folder = tmp_path_factory.mktemp("glue")
-    write_made_up_glue(folder)
+    write_synthetic_glue(folder)
     return folder
 
 

@@ -61,7 +61,7 @@ def by_title(scores):
     return {TASKS[task].title: value for task, value in scores.items()}
 
 
-def scores_of_one_answer(tables, rows, group):
+def majority_scores(tables, rows, group):
     """{title of a task: what the most frequent answer gets where it is always given, in percent of the task's first metric}.
 
     tables: {task: TaskData}. WNLI is left out where the group's runs were measured on WSC.
@@ -133,7 +133,7 @@ def report(rows, group):
     """The tables of a group as text; what was published stands beside it unless its tables were made up."""
     parts = [f"Dev scores of {group}, in percent (Matthews for CoLA, Spearman for STS-B, accuracy elsewhere)",
              as_text(summarize(rows, group))]
-    if any(row["made_up"] for row in rows if row["group"] == group):
+    if any(row["synthetic"] for row in rows if row["group"] == group):
         parts += ["", "These tables were made up for the quickstart: the scores say nothing about GLUE."]
     elif any(runs_of(rows, group, task) for task in AVERAGED_TASKS):
         parts += ["", "Beside what was published", as_text(compare_with_published(rows, group))]

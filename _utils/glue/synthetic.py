@@ -132,7 +132,7 @@ _MAKERS = {"cola": (_cola, 3000, 300, 200), "sst2": (_sst2, 2000, 300, 200), "mr
            "qnli": (_qnli, 3000, 300, 200), "rte": (_rte, 2000, 300, 200), "wnli": (_wnli, 300, 71, 146), "ax": (_mnli, 0, 0, 200)}
 
 
-def write_made_up_glue(folder, seed=0):
+def write_synthetic_glue(folder, seed=0):
     """Write the folder, the same files for the same seed. An older one is replaced file by file."""
     folder = Path(folder)
     for name, (make, n_train, n_dev, n_test) in _MAKERS.items():

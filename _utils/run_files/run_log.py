@@ -131,7 +131,7 @@ class NoLog:
 
 
 @contextlib.contextmanager
-def only_one(folder, name_key="base_run_name"):
+def locked(folder, name_key="base_run_name"):
     """Within it no other process trains the run of this folder. PlainError where one does; one that was killed does not.
 
     name_key: the key of the configuration that names another run.
@@ -149,7 +149,7 @@ def only_one(folder, name_key="base_run_name"):
         lock.release()
 
 
-def set_aside(run_name, folder):
+def archive_run(run_name, folder):
     """Move what an earlier run of this name left in `folder` to aside/<run_name>_<number>, so that nothing is overwritten."""
     milestones = [checkpoint_path(run_name, percent, folder) for percent in MILESTONES]
     folder = Path(folder)

@@ -142,7 +142,7 @@ class Milestones(Callback):
         self.learn.progress.restart()
 
     def _measure_and_save(self, step):
-        if measured := self.learn.measure_held_out(self.max_batches):
+        if measured := self.learn.evaluate_held_out(self.max_batches):
             loss = total_loss(self.learn, measured)
             if not math.isfinite(loss):
                 raise not_finite(self.learn, step, self.log)

@@ -129,7 +129,7 @@ class PretrainingLearner(ClippingLearner):
             self.opt.zero_grad()
 
     @torch.no_grad()
-    def measure_held_out(self, max_batches=None, split=1):
+    def evaluate_held_out(self, max_batches=None, split=1):
         """Metrics of the held-out examples, or of their first `max_batches` batches, dropout off; {} if there are none.
 
         Masks and samples are drawn from the learner's seed, the same every time, without disturbing the random numbers of training.

@@ -17,11 +17,11 @@ from _utils.glue.config import complete_finetuning
 from _utils.glue.results import report
 from _utils.glue.runs import read_scores, run_path, score
 from _utils.glue.submission import SUBMISSION
-from _utils.glue.synthetic import write_made_up_glue
+from _utils.glue.synthetic import write_synthetic_glue
 from _utils.glue.tasks import FINETUNED_TASKS, TASKS
 from _utils.networks.pretrained import load_pretrained
 from _utils.run_files.checkpoints import save_pretrained
-from _utils.run_files.run_log import only_one
+from _utils.run_files.run_log import locked
 from _utils.training.processes import Processes
 
 SMALL = {name: {"rows": 64, "epochs": 1} for name in FINETUNED_TASKS}
@@ -83,7 +83,7 @@ def test_a_run_that_was_killed_before_its_row_starts_anew(start):
 
 def test_two_commands_cannot_finetune_the_same_run(start):
     start("tasks=rte")
-    with only_one(Path("checkpoints/glue/g_rte_1")):
+    with locked(Path("checkpoints/glue/g_rte_1")):
         with pytest.raises(PlainError, match="another process is training the run in '.*g_rte_1': wait for it, or give another group_name"):
             start("tasks=rte", "start=1", "end=2")
     start("tasks=rte", "end=2")
@@ -136,7 +136,7 @@ def test_runs_of_one_group_have_the_same_settings(start, override, named):
 
 def test_other_tables_under_the_same_group_are_noticed(start, tmp_path):
     start("tasks=rte")
-    write_made_up_glue(tmp_path / "other", seed=1)
+    write_synthetic_glue(tmp_path / "other", seed=1)
     with pytest.raises(PlainError, match="was made with training_table='2,000 rows, "):
         start("tasks=rte", f"glue_dir={tmp_path / 'other'}")
 

@@ -11,8 +11,8 @@ from _utils.glue.results import (
     COMPARISON,
     compare_checkpoints,
     compare_with_published,
+    majority_scores,
     report,
-    scores_of_one_answer,
     summarize,
     table_of_runs,
 )
@@ -26,7 +26,7 @@ HEADLINES = {"cola": "matthews", "stsb": "spearman"}
 def row(task, run, value, group="g", **more):
     """A row of the table with this score, in percent."""
     scores = {split: {HEADLINES.get(task, "accuracy"): value / 100} for split, _ in TASKS[task].devs}
-    return {"group": group, "task": task, "run": run, "seed": run, "scores": scores, "settings": {}, "train_rows": 100, "made_up": False,
+    return {"group": group, "task": task, "run": run, "seed": run, "scores": scores, "settings": {}, "train_rows": 100, "synthetic": False,
             **more}
 
 
@@ -98,9 +98,9 @@ def test_what_one_answer_for_all_rows_gets():
     labels = {"rte": [1, 0, 1, 1, 0], "cola": [1, 1, 0], "stsb": [1.5, 4., 4.], "wnli": [0, 1, 1]}
     tables = {task: SimpleNamespace(splits={"validation": {"label": values}}) for task, values in labels.items()}
     tables["qnli"] = SimpleNamespace(splits={})
-    assert scores_of_one_answer(tables, [], "g") == {"RTE": 60., "CoLA": 0., "STS-B": 0., "WNLI": pytest.approx(200 / 3)}
+    assert majority_scores(tables, [], "g") == {"RTE": 60., "CoLA": 0., "STS-B": 0., "WNLI": pytest.approx(200 / 3)}
     by_wsc = [row("wnli", 0, 0.) | {"scores": {"wsc_validation": {"accuracy": .635}}}]
-    assert "WNLI" not in scores_of_one_answer(tables, by_wsc, "g") and "WNLI" in scores_of_one_answer(tables, by_wsc, "other")
+    assert "WNLI" not in majority_scores(tables, by_wsc, "g") and "WNLI" in majority_scores(tables, by_wsc, "other")
 
 
 def test_mnlis_second_dev_set_has_its_line():
@@ -119,8 +119,8 @@ def test_published_rows_are_averaged_over_the_same_tasks_as_ours():
 
 def test_the_report_of_made_up_tables_stands_beside_nothing_published():
     assert "published" in report([row("cola", 0, 40.)], "g")
-    made_up = report([row("cola", 0, 40.) | {"made_up": True}], "g")
-    assert "made up" in made_up and "Google" not in made_up
+    synthetic = report([row("cola", 0, 40.) | {"synthetic": True}], "g")
+    assert "made up" in synthetic and "Google" not in synthetic
 
 
 def test_several_checkpoints_are_compared_by_the_average_of_their_best_runs():
@@ -139,7 +139,7 @@ def test_the_command_prints_every_group_and_the_comparison(tmp_path, monkeypatch
     for group, value in (("seed_1", 50.), ("seed_2", 60.)):
         for task in AVERAGED_TASKS:
             append_score(row(task, 0, value, group) | {"settings": {"pretrained_weights": group}})
-    append_score(row("cola", 0, 100., "quickstart") | {"made_up": True})
+    append_score(row("cola", 0, 100., "quickstart") | {"synthetic": True})
     main([])
     printed = capsys.readouterr().out
     assert "over 2 groups from 2 pretrained checkpoints: mean 55.00, std 7.07, max 60.00, min 50.00" in printed

@@ -6,7 +6,7 @@ import pytest
 
 from _utils.errors import PlainError
 from _utils.glue import tables as glue_data
-from _utils.glue.synthetic import write_made_up_glue
+from _utils.glue.synthetic import write_synthetic_glue
 from _utils.glue.tables import describe, load_task
 from _utils.glue.tasks import TASKS
 
@@ -185,6 +185,6 @@ def test_ax_is_found_under_its_other_name(tmp_path, glue):
 
 
 def test_the_made_up_tables_are_always_the_same(glue, tmp_path):
-    write_made_up_glue(tmp_path)
+    write_synthetic_glue(tmp_path)
     files = sorted(path.relative_to(glue) for path in glue.rglob("*.*"))
     assert len(files) == 32 and all((tmp_path / file).read_bytes() == (glue / file).read_bytes() for file in files)

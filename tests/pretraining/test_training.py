@@ -247,7 +247,7 @@ def test_wandb_logs_offline(workplace, monkeypatch):
 
 def test_measuring_held_out_text_does_not_disturb_the_training(workplace, monkeypatch):
     with_measures = run("steps=4").model.state_dict()
-    monkeypatch.setattr(pretrain.PretrainingLearner, "measure_held_out", lambda *_, **__: {})
+    monkeypatch.setattr(pretrain.PretrainingLearner, "evaluate_held_out", lambda *_, **__: {})
     without = run("steps=4").model.state_dict()
     assert all(a.equal(b) for a, b in zip(with_measures.values(), without.values()))
 

@@ -101,12 +101,12 @@ def test_held_out_text_is_evaluated_in_micro_batches(workplace, monkeypatch):
         sizes.append(len(masked_inputs))
         return plain(model, masked_inputs, *others)
     monkeypatch.setattr(pretrain.ELECTRAModel, "forward", forward)
-    monkeypatch.setattr(pretrain, "save_pretraining_pictures", lambda *_: None)
+    monkeypatch.setattr(pretrain, "save_pretraining_plots", lambda *_: None)
     learn = run("steps=1", "temperature=1e-6")
     found = {}
     for learn.micro_batch in (1, 8):
         sizes.clear()
-        found[learn.micro_batch] = learn.measure_held_out()
+        found[learn.micro_batch] = learn.evaluate_held_out()
         assert set(sizes) == {learn.micro_batch, 1}  # of 33 held-out examples the last batch has one
     in_parts, whole = found.values()
     assert in_parts.keys() == whole.keys() and in_parts["gen_loss"] == pytest.approx(whole["gen_loss"], rel=1e-5)

@@ -19,7 +19,7 @@ import pretrain
 from _utils.errors import PlainError
 from _utils.pretraining_data.batches import EndlessPermutations
 from _utils.run_files.resume import Stopped, find_state, save_state
-from _utils.run_files.run_log import only_one
+from _utils.run_files.run_log import locked
 from _utils.training.callbacks import Progress
 
 run = partial(tiny_pretraining.run, resume=True)
@@ -265,7 +265,7 @@ def test_a_damaged_state_is_noticed_and_the_one_before_it_used(workplace, stop_a
 
 
 def test_two_processes_cannot_train_one_run(workplace):
-    with only_one(FOLDER / "mini_5"):
+    with locked(FOLDER / "mini_5"):
         with pytest.raises(PlainError, match="another process is training the run"):
             run("steps=1")
     run("steps=1")

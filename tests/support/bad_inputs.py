@@ -103,7 +103,7 @@ def make_good_files(folder, checkpoint, glue):
                 "schedule": "original_linear", "original_lr_layer_decays": True, "adam_bias_correction": False,
                 "pretrained_weights": "none"}
     row = {"group": "g", "task": "cola", "run": 0, "seed": 0, "scores": {"validation": {"matthews": .5}}, "settings": settings,
-           "train_rows": 9, "made_up": True}
+           "train_rows": 9, "synthetic": True}
     finetune.save_finetuned(folder / "cola.pth", model, pretrained.hf_tokenizer, row)
     (folder / "scores.jsonl").write_text(json.dumps(row) + "\n")
     (folder / "hparams.json").write_text(json.dumps({

@@ -2,14 +2,14 @@
 import pandas
 import pytest
 
-from _utils.plots import _grid, plot_lengths, save_picture, sortable, tokens_in_color
+from _utils.plots import _grid, plot_lengths, save_plot, sortable, tokens_in_color
 
 
 @pytest.mark.parametrize("token", ["$→##$", "\\frac", "<b>", "日本語", "한국어"])
 def test_any_wordpiece_can_be_drawn(tmp_path, token):
     figure = tokens_in_color([[(token, "#ff0000", token), ("word", None, "")]])
     assert token in [text.get_text() for text in figure.axes[0].texts]
-    save_picture(figure, tmp_path / "tokens.png")
+    save_plot(figure, tmp_path / "tokens.png")
 
 
 def test_words_do_not_overlap_and_lines_wrap():

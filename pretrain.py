@@ -1,29 +1,26 @@
 # %% [markdown]
 # # Pretraining ELECTRA
 #
-# [ELECTRA](https://arxiv.org/abs/2003.10555) trains a text encoder to find the words that another, smaller network has
-# replaced. A small *generator* fills masked positions with plausible words; the *discriminator* then decides for every token whether it
-# is the original. So it learns from all tokens and not only from the masked 15 %, and it is the network that is kept.
+# [ELECTRA](https://arxiv.org/abs/2003.10555) pretrains a text encoder by *replaced token detection*. A small masked language model, the
+# *generator*, replaces some tokens of a text with plausible alternatives; the *discriminator* then predicts for every token whether it is
+# original or replaced. It learns from all tokens instead of the masked 15 %, and it is the network that is finetuned later.
 #
-# This notebook does what the paper does, step by step, on real data: configuration, data, the objective, the
-# model, optimisation, the run, and a look at the result. `pretrain.py` is exported from it and is what one runs for long
-# trainings; cells that only explore are left out there.
+# This notebook builds the paper's method step by step on real data: configuration, data, objective, model, optimization, run, results.
+# `pretrain.py` is exported from it for long trainings, without the cells that only explore.
 #
-# Marks like *F12* number the details of Google's original code that were measured by running it; *D3* are those in which
-# electra_pytorch, the replication this one succeeds, differs from it;
-# [tests/golden/README.md](tests/golden/README.md) lists them. Shapes at the end of a line: B batch, L length,
-# V vocabulary, M masked positions of a batch, N slots for masks in an example, H hidden.
+# *F12* and the like refer to numbered facts about Google's code, measured by running it, and *D3* to differences between it and
+# electra_pytorch; [docs/facts.md](docs/facts.md) lists them. Shapes are given at the end of a line: B batch, L length, V vocabulary,
+# M slots (masked positions of a batch that the generator predicts), H hidden size.
 
 # %% [markdown]
 # ## 1. Configuration
 
 # %%
-import _utils  # noqa: F401  first, because it sets how PyTorch's threads wait for each other
+import _utils  # noqa: F401  first, because it sets how PyTorch's threads wait
 
 import sys
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -35,7 +32,7 @@ from fastai.callback.core import Callback
 
 from _utils.config import MyConfig, complete, each_once
 from _utils.config_rules import is_pair
-from _utils.errors import PlainError, print_plain_errors
+from _utils.errors import print_plain_errors
 from _utils.networks import (
     GatheredPositions,
     attend,
@@ -62,21 +59,23 @@ from _utils.pretraining_data import (
     text_key,
 )
 from _utils.recipes import RECIPES
-from _utils.run_files import NoLog, RunLog, Uploads, check_writable, checkpoint_path, locked, save_pretrained, archive_run
-from _utils.run_files.resume import SavedState, StopSignals, check_same_data, check_same_run, find_state, inherited
+from _utils.run_files import NoLog, Run, Uploads, check_same_data, check_writable, open_log, resume, save_pretrained
 from _utils.training import (
     Milestones,
+    NonFiniteGuard,
     PretrainingLearner,
     Processes,
-    Progress,
+    ResumePoint,
     Schedule,
+    StopSignals,
+    TrainLog,
     choose_device,
     choose_micro_batch,
     choose_precision,
     compile_networks,
+    format_metrics,
     set_seed,
 )
-from _utils.training.callbacks import describe
 
 # %%
 # Every key can be changed here, or on the command line: python pretrain.py size=base datas=wikipedia,openwebtext
@@ -189,10 +188,10 @@ c = MyConfig({
 })
 
 # %% tags=["active-ipynb"]
-# # In a notebook the command line stands here. Without this cell it is the paper's run: a million steps of 128 examples.
+# # Replaces the command line in the notebook. Without this cell it runs the paper's training: a million steps of 128 examples.
 # sys.argv = ["pretrain.py", "quickstart=True"]
 #
-# import numpy as np  # from here on: what only the exploring cells need
+# import numpy as np  # these imports are used by exploring cells only
 # from _utils.plots import plot_example_lengths, plot_schedules, plot_training, sentences_in_color, show_masks, show_segments
 
 # %%
@@ -200,24 +199,24 @@ if __name__ == "__main__":
     print_plain_errors()
     c = complete(c.override(each_once(sys.argv[1:])))
     print(f"{c.size}, objective {c.objective}: {c.steps:,} steps of {c.bs} x {c.max_length} tokens on {', '.join(c.datas)}, seed {c.seed}, "
-          f"{c.masking} masking, " + ("going on from " if is_pair(c.initial_weights) else "initial weights ") + c.initial_weights)
+          f"{c.masking} masking, {'continuing from' if is_pair(c.initial_weights) else 'initial weights'} {c.initial_weights}")
 
 
 # %% [markdown]
 # ## 2. Data
 #
-# A corpus is a list of documents, a document a list of lines. Lines are gathered until they fill an example, and divided
-# into two segments: `[CLS] A [SEP] B [SEP]`. As in the original (F2-F4) a tenth of the examples has only one segment, one in
-# twenty a random shorter length, and the part of a line that no longer fits is thrown away. Unlike BERT, B always follows A: there is no
+# A corpus is a list of documents, and a document is a list of lines. Lines are collected until they fill an example, which is split into
+# two segments: `[CLS] A [SEP] B [SEP]`. As in Google's code (F2-F4), 10 % of the examples have only one segment, 5 % have a random shorter
+# length, and the part of a line that exceeds the maximum length is dropped. Unlike in BERT, B always follows A in the text: there is no
 # next sentence prediction.
 
 # %%
 def load_data(c, processes=None):
-    """(hf_tokenizer, dls) of a configuration: the vocabulary, and fastai DataLoaders of training and held-out examples.
+    """Load tokenizer and DataLoaders of a configuration, preparing the data first if necessary.
 
-    A batch is (input_ids (B, L), sentA_length (B,)); sentA_length counts the tokens of [CLS] A [SEP]. lmtuners' line pairs have a
-    third loader, of test examples.
-    processes: Processes that train together, of which the first one prepares the data.
+    Returns (hf_tokenizer, dls) with fastai DataLoaders of training and held-out examples; `examples='line_pairs'` adds a third loader with
+    test examples. A batch is (input_ids (B, L), sentA_length (B,)), where sentA_length counts the tokens of [CLS] A [SEP].
+    processes: Processes that train together. The main process prepares the data; the others open it.
     """
     processes = processes or Processes(c.device)
     hf_tokenizer, files = processes.from_first(lambda: prepare_data(c))
@@ -231,20 +230,20 @@ def load_data(c, processes=None):
 
 
 def prepare_data(c):
-    """(hf_tokenizer, files): the Arrow files of prepared examples, a list of them for each part of each corpus."""
+    """Returns (hf_tokenizer, files): for each corpus, for each of its splits, the list of Arrow files with prepared examples."""
     corpora = [load_documents(source, "datasets", c.encoding, c.one_document_per_file, c.revisions) for source in c.datas]
     hf_tokenizer = load_tokenizer(c.vocab, corpora, "datasets")
     files = []
     for corpus in corpora:
-        parts = split_documents(corpus, c.data_seed) if c.examples == "line_pairs" else [corpus]
-        prepared = [prepare_examples(part, hf_tokenizer, c.max_length, c.data_seed, "datasets", c.clean, kind=c.examples)
-                    for part in parts]
+        splits = split_documents(corpus, c.data_seed) if c.examples == "line_pairs" else [corpus]
+        prepared = [prepare_examples(split, hf_tokenizer, c.max_length, c.data_seed, "datasets", c.clean, kind=c.examples)
+                    for split in splits]
         files.append([[file["filename"] for file in examples.cache_files] for examples in prepared])
     return hf_tokenizer, files
 
 
 # %% [markdown]
-# The first lines of one document:
+# The first lines of a document:
 
 # %% tags=["active-ipynb"]
 # corpus = load_documents(c.datas[0], "datasets")
@@ -253,16 +252,15 @@ def prepare_data(c):
 #     print("-", line[:150])
 
 # %% [markdown]
-# Examples and their lengths. Most fill the length of the model; the short ones are ends of documents and the one in twenty.
+# Lengths of the examples. Most have the maximum length; the shorter ones are ends of documents and the 5 % with a random length.
 
 # %% tags=["active-ipynb"]
 # hf_tokenizer, dls = load_data(c)
-# print(f"{len(dls.train_ds):,} examples for training, {len(dls.valid_ds):,} held out, {len(hf_tokenizer):,} words")
+# print(f"{len(dls.train_ds):,} training examples, {len(dls.valid_ds):,} held-out examples, vocabulary size {len(hf_tokenizer):,}")
 # plot_example_lengths([len(row) for row in dls.train_ds.hf_dset[:20_000]["input_ids"]], c.max_length);
 
 # %% [markdown]
-# A batch, with segment A in blue and segment B in orange. Whole batches are fetched from the Arrow file at once and padded
-# to one length.
+# A batch, with segment A in blue and segment B in orange:
 
 # %% tags=["active-ipynb"]
 # input_ids, sentA_lenths = dls.one_batch()
@@ -272,25 +270,33 @@ def prepare_data(c):
 # assert (input_ids[torch.arange(c.bs), sentA_lenths - 1] == hf_tokenizer.sep_token_id).all()
 
 # %% [markdown]
-# ## 3. The objective
+# ## 3. Objective
 #
 # ### Masking
 #
-# 15 % of the tokens are chosen, and the generator has to guess them. The paper writes that all of them are replaced with
-# `[MASK]`; BERT masks 80 %, puts a random token in the place of 10 % and keeps 10 %; the original's code masks 85 % and keeps
-# 15 % as they are, with no random token (F10), and so does this notebook. Unless `masking='official'` each token is chosen by a coin
-# of its own, as in electra_pytorch (D1). Special tokens are never chosen (F9), and neither is [UNK] (D2).
+# 15 % of the tokens are chosen for the generator to predict. According to the paper, all of them are replaced with `[MASK]`. BERT replaces
+# 80 % of them with `[MASK]` and 10 % with a random token, and keeps 10 %. ELECTRA's code replaces 85 % with `[MASK]` and keeps 15 %
+# (F10), and so does this notebook. Each token is chosen independently, as in electra_pytorch (D1); `masking='official'`
+# is further below. Special tokens (F9) and `[UNK]` (D2) are never chosen.
 
 # %%
+# Of the chosen tokens, the shares that become a random token and that stay as they are. The others become [MASK].
+MASK_STYLES = {
+    True: (0., .15),      # ELECTRA's code (F10)
+    False: (.1, .1),      # BERT
+    "always": (0., 0.),   # the paper, section 3.1, and lmtuners
+}
+
+
 def mask_tokens(inputs, mask_token_index, vocab_size, special_token_indices, mlm_probability=.15, replace_prob=.1,
                 orginal_prob=.1, ignore_index=-100):
-    """Choose tokens for masked language modelling.
+    """Choose tokens for masked language modelling and mask them (paper, section 3.1).
 
-    inputs: ids, (B, L).   special_token_indices: ids that are never chosen, nor drawn as random tokens.
-    mlm_probability: chance of a token to be chosen; of those, replace_prob become a random token, orginal_prob (so spelled in
-    electra_pytorch) stay, the others become [MASK].
-    Returns (masked inputs, labels: the original ids of chosen tokens and ignore_index elsewhere, is_mlm_applied: bool),
-    each (B, L); `inputs` is not changed. Paper, section 3.1; the shares of ELECTRA's code are replace_prob=0, orginal_prob=.15.
+    inputs: token ids, (B, L); not modified.   special_token_indices: ids that are never chosen, nor used as random tokens.
+    mlm_probability: probability that a token is chosen.   replace_prob, orginal_prob (spelled as in electra_pytorch): probabilities that a
+    chosen token becomes a random token, or stays as it is; otherwise it becomes [MASK]. `MASK_STYLES` has ELECTRA's and BERT's.
+    Returns (masked inputs, labels, is_mlm_applied), each (B, L): labels are the original ids of chosen tokens and ignore_index elsewhere,
+    is_mlm_applied is True for chosen tokens.
     """
     maskable = ~is_one_of(inputs, special_token_indices)
     is_mlm_applied = (torch.rand(inputs.shape, device=inputs.device) < mlm_probability) & maskable  # (B, L)
@@ -302,19 +308,19 @@ def mask_tokens(inputs, mask_token_index, vocab_size, special_token_indices, mlm
 
 
 def is_one_of(inputs, ids):
-    """Which of `inputs` (B, L) are in the list `ids`; bool, (B, L). Nothing is copied to the device, which would wait for it."""
+    """Whether each of `inputs` (B, L) is in the list `ids`; bool, (B, L). Unlike torch.isin, it copies nothing to the device."""
     return torch.stack([inputs == i for i in ids]).any(0)
 
 
 def hide(inputs, shows_mask, shows_random, mask_token_index, vocab_size, special_token_indices):
-    """`inputs` with [MASK] or random tokens at the positions of the two bool masks, each (B, L); shows_random may be None."""
+    """`inputs` with [MASK] and random tokens at the positions of two boolean masks, each (B, L); shows_random may be None."""
     if shows_random is not None:
         inputs = torch.where(shows_random, random_tokens(inputs, vocab_size, special_token_indices), inputs)
     return inputs.masked_fill(shows_mask, mask_token_index)
 
 
 def random_tokens(inputs, vocab_size, special_token_indices):
-    """Ids drawn uniformly from all but the special tokens, in the shape of `inputs` (B, L)."""
+    """Token ids drawn uniformly from all but the special tokens, in the shape of `inputs` (B, L)."""
     tokens = torch.randint(vocab_size - len(set(special_token_indices)), inputs.shape, device=inputs.device)
     for special in sorted(set(special_token_indices)):
         tokens = tokens + (tokens >= special)  # skips its id
@@ -322,7 +328,7 @@ def random_tokens(inputs, vocab_size, special_token_indices):
 
 
 # %% [markdown]
-# Orange tokens were chosen; the original stands below where `[MASK]` hides it.
+# Chosen tokens are orange, with the original below wherever `[MASK]` hides it.
 
 # %% tags=["active-ipynb"]
 # special_ids = hf_tokenizer.all_special_ids
@@ -335,30 +341,30 @@ def random_tokens(inputs, vocab_size, special_token_indices):
 # assert not is_mlm_applied[~maskable].any() and (masked_inputs[~is_mlm_applied] == input_ids[~is_mlm_applied]).all()
 
 # %% [markdown]
-# With `masking='official'` it is Google's: each example has a fixed number of *slots*, 15 % of its tokens with [CLS] and [SEP] counted, and
-# the position of each slot is drawn anew from all words. So a position may be drawn twice, as happens in three of four full examples
-# of 128 wordpieces (F8). It then counts twice in the generator's loss, and two words are drawn for it.
+# `masking='official'` follows Google's code: an example has a fixed number of *predictions*, 15 % of its tokens including [CLS] and
+# [SEP], and the position of each prediction is drawn independently, with replacement. In three out of four full examples of 128 tokens, a
+# position is drawn more than once (F8). It then counts more than once in the generator loss, and is sampled more than once.
 
 # %%
-def mask_official_slots(inputs, mask_token_index, vocab_size, special_token_indices, mlm_probability=.15, replace_prob=0.,
-                        orginal_prob=.15, ignore_index=-100, pad_token_index=0):
-    """Choose tokens as Google's pretrain_helpers.py:mask does (F7-F11), whose shares of replaced and kept ones are the defaults here.
+def mask_tokens_official(inputs, mask_token_index, vocab_size, special_token_indices, mlm_probability=.15, replace_prob=0.,
+                         orginal_prob=.15, ignore_index=-100, pad_token_index=0):
+    """Choose and mask tokens as Google's pretrain_helpers.py:mask does (F7-F11); the default shares are its own.
 
-    Arguments and results as in `mask_tokens`, except that is_mlm_applied counts how often a position was drawn.
-    special_token_indices: Google's are [PAD], [CLS], [SEP] and [MASK], not [UNK]. Each slot has a fate of its own; at a position that
-    was drawn twice a slot that shows [MASK] wins.
+    Arguments and results as in `mask_tokens`, except that is_mlm_applied counts how many predictions fell on a position.
+    special_token_indices: for Google [PAD], [CLS], [SEP] and [MASK], but not [UNK]. Each prediction shows [MASK] or not independently;
+    where several fall on one position, [MASK] wins.
     """
-    n_slots = official_slots(inputs.shape[1], mlm_probability)
+    most = max_predictions(inputs.shape[1], mlm_probability)
     candidates = ~is_one_of(inputs, special_token_indices)  # (B, L)
     n_candidates = candidates.sum(1, keepdim=True)  # (B, 1)
     n_tokens = (inputs != pad_token_index).sum(1, keepdim=True)
-    wanted = (n_tokens * mlm_probability).round().clamp(1, n_slots)  # half to even, as in the original
-    is_used = (torch.arange(n_slots, device=inputs.device) < wanted) & (n_candidates > 0)  # (B, N)
+    wanted = (n_tokens * mlm_probability).round().clamp(1, most)  # rounds half to even, as Google's
+    is_used = (torch.arange(most, device=inputs.device) < wanted) & (n_candidates > 0)  # (B, most)
 
-    shape = (len(inputs), n_slots)
-    nth = (torch.rand(shape, device=inputs.device) * n_candidates).long()  # the position is that of the nth candidate
-    positions = torch.searchsorted(candidates.cumsum(1), nth, right=True).clamp(max=inputs.shape[1] - 1)  # (B, N)
-    count = lambda slots: torch.zeros_like(inputs).scatter_add(1, positions, slots.long())  # (B, N) -> (B, L)
+    shape = (len(inputs), most)
+    nth = (torch.rand(shape, device=inputs.device) * n_candidates).long()  # a prediction falls on the nth candidate
+    positions = torch.searchsorted(candidates.cumsum(1), nth, right=True).clamp(max=inputs.shape[1] - 1)  # (B, most)
+    count = lambda predictions: torch.zeros_like(inputs).scatter_add(1, positions, predictions.long())  # (B, most) -> (B, L)
     fate = torch.rand(shape, device=inputs.device)
     shows_random = count(is_used & (fate < replace_prob)) > 0 if replace_prob else None
     shows_mask = count(is_used & (fate >= replace_prob + orginal_prob)) > 0
@@ -367,26 +373,25 @@ def mask_official_slots(inputs, mask_token_index, vocab_size, special_token_indi
     return masked_inputs, inputs.masked_fill(is_mlm_applied == 0, ignore_index), is_mlm_applied
 
 
-def official_slots(length, mlm_probability):
-    """The largest number of masks in an example of `length` wordpieces (configure_pretraining.py:max_predictions_per_seq, F7)."""
+def max_predictions(length, mlm_probability):
+    """Largest number of predictions in an example of `length` tokens (configure_pretraining.py:max_predictions_per_seq, F7)."""
     return int((mlm_probability + .005) * length)
 
 
 # %% tags=["active-ipynb"]
 # without_unk = [i for i in special_ids if i != hf_tokenizer.unk_token_id]
-# _, _, times_drawn = mask_official_slots(input_ids, hf_tokenizer.mask_token_id, len(hf_tokenizer), without_unk)
+# _, _, times_drawn = mask_tokens_official(input_ids, hf_tokenizer.mask_token_id, len(hf_tokenizer), without_unk)
 # wanted = ((input_ids != hf_tokenizer.pad_token_id).sum(1) * .15).round()
-# assert (times_drawn.sum(1) == wanted.clamp(1, official_slots(input_ids.shape[1], .15))).all()
-# print(f"official slots: {times_drawn.sum()} in {len(input_ids)} examples, {(times_drawn > 0).sum()} positions, "
+# assert (times_drawn.sum(1) == wanted.clamp(1, max_predictions(input_ids.shape[1], .15))).all()
+# print(f"official masking: {times_drawn.sum()} predictions in {len(input_ids)} examples, at {(times_drawn > 0).sum()} positions, "
 #       f"{(times_drawn > 1).sum()} of them drawn more than once")
 
 # %%
 class MaskedLMCallback(Callback):
-    """Masks each batch anew, on its device, before it goes into the model.
+    """Masks each batch on its device, with new masks every time, before it goes into the model.
 
-    for_electra: the model also gets what was masked, and the labels, x = (masked_inputs, sentA_lenths, is_mlm_applied,
-    labels); otherwise x = (masked_inputs, sentA_lenths). y = (labels,).   masking: `mask_tokens` or `mask_official_slots`;
-    the other arguments are its own.
+    for_electra: the model's inputs are x = (masked_inputs, sentA_lenths, is_mlm_applied, labels); otherwise (masked_inputs, sentA_lenths).
+    The targets are y = (labels,).   masking: `mask_tokens` or `mask_tokens_official`, with its other arguments as keyword arguments.
     """
 
     def __init__(self, mask_tok_id, special_tok_ids, vocab_size, ignore_index=-100, for_electra=False, masking=mask_tokens,
@@ -396,27 +401,30 @@ class MaskedLMCallback(Callback):
                                    vocab_size=vocab_size, ignore_index=ignore_index, **kwargs)
 
     def before_batch(self):
-        input_ids, sentA_lenths = self.xb
+        self.learn.xb, self.learn.yb = self.mask(*self.xb)
+
+    def mask(self, input_ids, sentA_lenths):
+        """(x, y) of a batch, input_ids (B, L), sentA_lenths (B,)."""
         masked_inputs, labels, is_mlm_applied = self.mask_tokens(input_ids)
         x = (masked_inputs, sentA_lenths)
-        self.learn.xb = (*x, is_mlm_applied, labels) if self.for_electra else x
-        self.learn.yb = (labels,)
+        return (*x, is_mlm_applied, labels) if self.for_electra else x, (labels,)
 
 
 # %% [markdown]
-# ## 4. The model
+# ## 4. Model
 #
 # ### Generator and sampling
 #
-# The generator is a small masked language model. What the discriminator gets to see is not its best guess but a word
-# *drawn* from its distribution, by the Gumbel trick: the largest of logits plus Gumbel noise is a draw from their softmax
-# (F15). No gradient flows back through the draw (F18).
+# The generator is a small masked language model. The discriminator does not see its most likely token but a *sample* from its output
+# distribution, drawn with the Gumbel-max trick: the argmax of logits plus Gumbel noise is distributed as their softmax (F15). No gradient
+# flows back through the sampling (F18).
 
 # %%
 def sample(logits, sampling="fp32_gumbel", temperature=1., disallowed=None):
-    """Draw one token id per row from softmax(logits / temperature); logits (M, V) of any dtype, result (M,).
+    """Sample one token id per row from softmax(logits / temperature) (pretrain_helpers.py:sample_from_softmax).
 
-    disallowed: an id for each row that must not be drawn, (M,) (pretrain_helpers.py:sample_from_softmax).
+    logits: (M, V), any dtype.   sampling: 'fp32_gumbel', 'fp16_gumbel' or 'multinomial'.
+    disallowed: an id for each row that must not be sampled, (M,), or None.   Returns ids, (M,).
     """
     logits = logits.float() / temperature
     if disallowed is not None:
@@ -424,103 +432,103 @@ def sample(logits, sampling="fp32_gumbel", temperature=1., disallowed=None):
     if sampling == "multinomial":
         return torch.multinomial(logits.softmax(-1), 1).squeeze(-1)
     if sampling == "fp16_gumbel":
-        smallest = torch.finfo(torch.float16).tiny  # of the uniform numbers, so that neither logarithm is infinite
+        smallest = torch.finfo(torch.float16).tiny  # keeps both logarithms finite
         uniform = torch.rand_like(logits, dtype=torch.float16).clamp(smallest, 1 - 2 ** -11)
         return (logits.half() - torch.log(-torch.log(uniform))).argmax(-1)
     uniform = torch.rand_like(logits)
-    return (logits - torch.log(-torch.log(uniform + 1e-9) + 1e-9)).argmax(-1)  # 1e-9 twice: F15
+    return (logits - torch.log(-torch.log(uniform + 1e-9) + 1e-9)).argmax(-1)  # both 1e-9 as in Google's code (F15)
 
 
 # %% [markdown]
-# Does it draw from the softmax? Frequencies of 100,000 draws against it:
+# Frequencies of 100,000 samples, compared with the softmax:
 
 # %% tags=["active-ipynb"]
 # logits = torch.linspace(3, -3, 10)
 # for sampling in ("fp32_gumbel", "fp16_gumbel", "multinomial"):
-#     drawn = sample(logits.expand(100_000, -1), sampling)
-#     frequency = drawn.bincount(minlength=10) / len(drawn)
+#     sampled = sample(logits.expand(100_000, -1), sampling)
+#     frequency = sampled.bincount(minlength=10) / len(sampled)
 #     print(f"{sampling:12}", *(f"{share:.4f}" for share in frequency))
 #     assert (frequency - logits.softmax(-1)).abs().max() < .01
 # print(f"{'softmax':12}", *(f"{share:.4f}" for share in logits.softmax(-1)))
 
 # %% [markdown]
-# Logits for a vocabulary of 30,522 words cost more operations than four layers of the small discriminator. So the generator's
-# head runs on the masked positions alone, gathered into M slots (D16). Their number differs from batch to batch; on a GPU, where
-# every new shape and every look at a number on the device costs time, M is fixed with room to spare and unused slots get weight 0.
-# A position that was drawn twice has two slots; if the words drawn for them differ, the original puts in neither but the word whose
-# id is the floor of their mean, some unrelated one (F12, F19).
+# Logits for a vocabulary of 30,522 tokens cost more operations than four layers of the small discriminator. The generator's head therefore
+# runs on the masked positions only, gathered into M *slots* (D16). Their number varies from batch to batch. On a GPU, where a new shape
+# or a number read from the device costs time, M is fixed with room to spare, and unused slots have weight 0. With official masking, a
+# position that was drawn twice has two slots. If their samples differ, Google's code puts in neither, but the token whose id is
+# the floor of the mean of their ids (F12, F19).
 
 # %%
 def masked_slots(is_mlm_applied, n_slots):
-    """Gather masked positions into slots: (positions in the flattened batch (M,), weights (M,): 1 for a used slot, else 0).
+    """Assign masked positions to slots. Returns (positions in the flattened batch (M,), weights (M,): 1 for used slots, 0 for others).
 
-    is_mlm_applied: (B, L), bool, or how many slots a position has.   n_slots: M. What is beyond the M-th gets no slot.
+    is_mlm_applied: (B, L), bool, or the number of slots of each position.   n_slots: M. Masks beyond it get no slot.
     """
-    filled = is_mlm_applied.flatten().cumsum(0)  # slots up to each position
-    slot = torch.arange(n_slots, device=filled.device)
-    is_used = slot < filled[-1]
-    positions = torch.searchsorted(filled, slot, right=True) * is_used
+    used_so_far = is_mlm_applied.flatten().cumsum(0)  # slots up to and including each position
+    slot = torch.arange(n_slots, device=used_so_far.device)
+    is_used = slot < used_so_far[-1]
+    positions = torch.searchsorted(used_so_far, slot, right=True) * is_used
     return positions, is_used.float()
 
 
-def fill_slots(tokens, positions, weights, drawn):
-    """`tokens` (B, L) with the ids `drawn` (M,) at their positions, several of one position averaged to the floor of their mean.
+def fill_slots(tokens, positions, weights, sampled):
+    """`tokens` (B, L) with the ids `sampled` (M,) at the positions of used slots (pretrain_helpers.py:scatter_update, F12).
 
-    Unused slots change nothing (pretrain_helpers.py:scatter_update, F12).
+    Several samples at one position are averaged to the floor of their mean.
     """
     tokens, shape, is_used = tokens.flatten(), tokens.shape, weights.long()
     times = torch.zeros_like(tokens).scatter_add(0, positions, is_used)
-    total = torch.zeros_like(tokens).scatter_add(0, positions, drawn * is_used)
+    total = torch.zeros_like(tokens).scatter_add(0, positions, sampled * is_used)
     return torch.where(times > 0, total // times.clamp(min=1), tokens).view(shape)
 
 
 def slot_capacity(shape, mlm_probability, masking="bernoulli"):
-    """Slots that a batch of `shape` (B, L) is given: Google's fixed ones, or the mean number of masks and 8 standard deviations."""
+    """Fixed number of slots for a batch of `shape` (B, L): Google's, or the mean number of masks plus 8 standard deviations."""
     if masking == "official":
-        return shape[0] * official_slots(shape[1], mlm_probability)
+        return shape[0] * max_predictions(shape[1], mlm_probability)
     n_tokens = shape[0] * shape[1]
     mean = n_tokens * mlm_probability
     return min(n_tokens, int(mean + 8 * (mean * (1 - mlm_probability)) ** .5))
 
 
 # %% [markdown]
-# ### The two networks together
+# ### Both networks
 #
-# Both networks use the same embeddings (words, positions, token types and their LayerNorm), and the generator's output
-# layer is the table of word embeddings once more (F24). Everything else is their own.
-# Both may be of any family in transformers: a masked language model as generator; as discriminator ELECTRA's, or a classifier that gives
-# each token one of two labels. A masked language model alone is the first half of it.
+# Generator and discriminator share their embeddings: tokens, positions, token types, and the LayerNorm after them. The generator's output
+# layer is its token embedding matrix again (F24). Nothing else is shared.
+# Each network may be of any family in transformers: the generator a masked language model; the discriminator ELECTRA's, or a token
+# classifier with two labels. Masked language modelling alone is the first half of the method.
 
 # %%
 class ELECTRAOutput(NamedTuple):
-    """What one forward pass of ELECTRAModel gives."""
-    mlm_gen_logits: torch.Tensor  # (M, V): of the masked positions, in the order of the batch
-    generated: torch.Tensor       # (B, L): the input of the discriminator
-    disc_logits: torch.Tensor     # (B, L): above 0 for "replaced"
+    """Output of ELECTRAModel."""
+    mlm_gen_logits: torch.Tensor  # (M, V): of the slots, in the order of the batch
+    generated: torch.Tensor       # (B, L): input ids of the discriminator
+    disc_logits: torch.Tensor     # (B, L): positive for "replaced"
     is_replaced: torch.Tensor     # (B, L), bool
     attention_mask: torch.Tensor  # (B, L), bool: True for tokens, False for padding
-    is_mlm_applied: torch.Tensor  # (B, L), bool, or how many slots a position has
+    is_mlm_applied: torch.Tensor  # (B, L), bool, or the number of slots of each position
 
-    def slots(self, labels):
-        """(labels (M,), weights (M,)) of the slots whose logits are here, from labels (B, L)."""
+    def gather(self, labels):
+        """(labels (M,), weights (M,)) of the slots, from labels (B, L)."""
         positions, weights = masked_slots(self.is_mlm_applied, len(self.mlm_gen_logits))
         return labels.flatten()[positions], weights
 
 
 class MaskedLMOutput(NamedTuple):
-    """What one forward pass of MaskedLMModel gives, fields and `slots` as in ELECTRAOutput."""
+    """Output of MaskedLMModel; fields as in ELECTRAOutput."""
     mlm_gen_logits: torch.Tensor
     attention_mask: torch.Tensor
     is_mlm_applied: torch.Tensor
-    slots = ELECTRAOutput.slots
+    gather = ELECTRAOutput.gather
 
 
 # %%
 class MaskedLMModel(nn.Module):
-    """A masked language model that computes vocabulary logits at masked positions only; BERT's objective, and ELECTRA's first half.
+    """A masked language model that computes vocabulary logits at masked positions only: BERT's objective, and ELECTRA's first half.
 
     generator: any ...ForMaskedLM of transformers.
-    n_slots: function of a batch's shape (B, L), which fixes the number of slots in advance; None: as many as there are masks.
+    n_slots: function of a batch's shape (B, L) that fixes the number of slots; None: as many as there are masks.
     """
 
     def __init__(self, generator, hf_tokenizer, n_slots=None):
@@ -530,7 +538,7 @@ class MaskedLMModel(nn.Module):
         tie(generator)
 
     def totals(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
-        """(masked positions, tokens) of a batch, each (): what the mean losses are divided by."""
+        """(masked positions, tokens) of a batch, () each: the denominators of the mean losses."""
         return is_mlm_applied.sum(), (masked_inputs != self.pad_token_id).sum()
 
     def forward(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
@@ -541,13 +549,13 @@ class MaskedLMModel(nn.Module):
         return MaskedLMOutput(mlm_gen_logits, attention_mask, is_mlm_applied)
 
     def masks_and_segments(self, masked_inputs, sentA_lenths):
-        """(attention mask, bool; token types), each (B, L). Segment B is 1; [CLS] A [SEP] and padding are 0 (F4)."""
+        """(attention mask, bool; token type ids), (B, L) each. Segment B has type 1; [CLS] A [SEP] and padding have type 0 (F4)."""
         attention_mask = masked_inputs != self.pad_token_id
         position = torch.arange(masked_inputs.shape[1], device=masked_inputs.device)
         return attention_mask, ((position >= sentA_lenths[:, None]) & attention_mask).long()
 
     def slots(self, is_mlm_applied):
-        """(positions (M,), weights (M,)) of the masks, as `masked_slots`."""
+        """(positions (M,), weights (M,)) of a batch, as `masked_slots` returns them."""
         n_slots = self.n_slots(is_mlm_applied.shape) if self.n_slots else int(is_mlm_applied.sum())
         return masked_slots(is_mlm_applied, n_slots)
 
@@ -561,9 +569,9 @@ class MaskedLMModel(nn.Module):
 class ELECTRAModel(MaskedLMModel):
     """Generator and discriminator with tied embeddings; one forward pass of replaced token detection.
 
-    generator, n_slots: as in MaskedLMModel.   discriminator: ElectraForPreTraining or any ...ForTokenClassification with two
-    labels, of the same vocabulary.   tying: what both share, as in `tie`.
-    sampling, temperature: as in `sample`.   disallow_correct: never draw the original word.
+    generator, n_slots: as in MaskedLMModel.   discriminator: ElectraForPreTraining or any ...ForTokenClassification with two labels, of the
+    same vocabulary.   tying: what the networks share, as in `tie`.
+    sampling, temperature: as in `sample`.   disallow_correct: never sample the original token.
     """
 
     def __init__(self, generator, discriminator, hf_tokenizer, sampling="fp32_gumbel", temperature=1., disallow_correct=False,
@@ -580,12 +588,12 @@ class ELECTRAModel(MaskedLMModel):
         mlm_gen_logits = self.generator_logits(masked_inputs, attention_mask, token_type_ids, positions)  # (M, V)
 
         with torch.no_grad():
-            # [MASK] never reaches the discriminator: originals everywhere but where a word was drawn (F14).
+            # The discriminator never sees [MASK]: its input is the original text with samples at the masked positions (F14).
             originals = torch.where(is_mlm_applied > 0, labels, masked_inputs)  # (B, L)
             disallowed = originals.flatten()[positions] if self.disallow_correct else None
-            drawn = sample(mlm_gen_logits, self.sampling, self.temperature, disallowed)  # (M,)
-            generated = fill_slots(originals, positions, weights, drawn)  # (B, L)
-            # A word that was guessed right is an original (F17).
+            sampled = sample(mlm_gen_logits, self.sampling, self.temperature, disallowed)  # (M,)
+            generated = fill_slots(originals, positions, weights, sampled)  # (B, L)
+            # A sample that equals the original token counts as original (F17).
             is_replaced = generated != originals
 
         disc_logits = replaced_logits(self.discriminator(**inputs_of(self.discriminator, generated, attention_mask, token_type_ids)))
@@ -593,16 +601,16 @@ class ELECTRAModel(MaskedLMModel):
 
 
 # %% [markdown]
-# The networks of a recipe, with fresh weights, or a trained pair to go on from. ELECTRA-Small with a vocabulary of 30,522 words
-# has the 14,196,219 parameters of the original (F27).
+# The networks come from a recipe with fresh weights, or from a trained pair to continue from. ELECTRA-Small with a vocabulary of 30,522
+# tokens has 14,196,219 parameters, as Google's (F27).
 
 # %%
 def build_model(c, hf_tokenizer, fixed_slots=False, pair=None):
-    """ELECTRAModel of a configuration, or MaskedLMModel where objective is 'mlm'.
+    """ELECTRAModel of a configuration, or MaskedLMModel if objective is 'mlm'.
 
-    fixed_slots: the number of masked positions is fixed in advance, so that every batch has the same shapes and nothing waits for a
-    number on the device.
-    pair: trained (generator, discriminator) to go on from; None: fresh ones, Hugging Face's normal(0, .02) (D3; tiny .05) or Google's.
+    fixed_slots: fix the number of slots, so that all batches have the same shapes and no number is read from the device.
+    pair: trained (generator, discriminator) to continue from; None: fresh weights of normal(0, .02) as Hugging Face (D3; tiny .05), or
+    Google's.
     """
     generator, discriminator = pair or fresh_pair(c, hf_tokenizer)
     n_slots = partial(slot_capacity, mlm_probability=c.mask_prob, masking=c.masking) if fixed_slots else None
@@ -618,15 +626,15 @@ def build_model(c, hf_tokenizer, fixed_slots=False, pair=None):
 
 
 def fresh_pair(c, hf_tokenizer):
-    """(generator, discriminator) of a configuration, initialised by transformers; (network, None) where objective is 'mlm'."""
+    """(generator, discriminator) of a configuration, initialized by transformers; (network, None) if objective is 'mlm'."""
     return make_networks(RECIPES[c.size], c.objective, (c.generator, c.discriminator), len(hf_tokenizer), hf_tokenizer.pad_token_id)
 
 
 @torch.no_grad()
 def initialize_officially(model, std=.02):
-    """Fresh weights as Google's create_initializer gives them: a normal distribution cut at two standard deviations (F30).
+    """Initialize as Google's create_initializer: a normal distribution truncated at two standard deviations (F30).
 
-    Glorot uniform, which is tf.layers.dense's default, for the projections of the embeddings and the discriminator's last layer.
+    The projection of the embeddings and the discriminator's head use Glorot uniform, the default of tf.layers.dense.
     """
     glorot = ("embeddings_project", "embedding_hidden_mapping_in", "dense_prediction", "classifier")
     for name, parameter in model.named_parameters():
@@ -643,8 +651,8 @@ def initialize_officially(model, std=.02):
 # model = build_model(c, hf_tokenizer)
 # count = lambda module: f"{sum(p.numel() for p in module.parameters()):,}"
 # print("parameters: generator", count(model.generator), " discriminator", count(model.discriminator), " together", count(model))
-# words, others = (network.get_input_embeddings().weight for network in (model.generator, model.discriminator))
-# assert words is others and words is model.generator.get_output_embeddings().weight
+# ours, others = (network.get_input_embeddings().weight for network in (model.generator, model.discriminator))
+# assert ours is others and ours is model.generator.get_output_embeddings().weight
 # with torch.no_grad():
 #     pred = model(masked_inputs, sentA_lenths, is_mlm_applied, labels)
 # for name, value in pred._asdict().items():
@@ -652,17 +660,17 @@ def initialize_officially(model, std=.02):
 # assert not (pred.generated == hf_tokenizer.mask_token_id)[~pred.is_replaced].any()
 
 # %% [markdown]
-# ### The loss
+# ### Loss
 #
-# The generator's loss is the mean cross-entropy over the masked tokens, those included that stayed visible (F21); the
-# discriminator's is the mean binary cross-entropy over all tokens, [CLS] and [SEP] included (F22), times 50 (F20).
+# The generator loss is the mean cross-entropy over the masked tokens, including those that stayed visible (F21). The discriminator loss
+# is the mean binary cross-entropy over all tokens, including [CLS] and [SEP] (F22). Their sum, the latter times 50, is minimized (F20).
 
 # %%
 class ELECTRALoss(nn.Module):
-    """loss_weights[0] * generator's loss + loss_weights[1] * discriminator's (run_pretraining.py, F20-F22).
+    """loss_weights[0] * generator loss + loss_weights[1] * discriminator loss (run_pretraining.py, F20-F22).
 
-    gen_label_smooth, disc_label_smooth: False, a number, or True for .1. The first spreads that share over the vocabulary;
-    the second lifts the labels of original tokens from 0 to it and leaves those of replaced ones at 1 (D17).
+    gen_label_smooth, disc_label_smooth: False, a number, or True for .1. The former is the usual label smoothing; the latter raises the
+    labels of original tokens from 0 to that number and leaves those of replaced tokens at 1 (D17).
     """
 
     def __init__(self, loss_weights=(1., 50.), gen_label_smooth=False, disc_label_smooth=False):
@@ -671,82 +679,82 @@ class ELECTRALoss(nn.Module):
         self.gen_smooth, self.disc_smooth = (.1 if smooth is True else float(smooth)
                                              for smooth in (gen_label_smooth, disc_label_smooth))
 
-    def forward(self, pred, targ_ids):
-        """pred: ELECTRAOutput or its six fields; targ_ids: original ids of the masked tokens, (B, L). Returns the loss, ()."""
+    def forward(self, pred, targ_ids, totals=None, return_parts=False):
+        """The loss, (), of a batch or of a part of one.
+
+        pred: ELECTRAOutput or its six fields.   targ_ids: original ids of the masked tokens, (B, L).
+        totals: (masked positions, tokens) of the whole batch, if `pred` is a part of it: the losses of the parts then add up.
+        return_parts: return (loss, (generator loss, discriminator loss)) instead.
+        """
         pred = ELECTRAOutput(*pred)
-        return self.weigh(self.parts(pred, targ_ids, (pred.is_mlm_applied.sum(), pred.attention_mask.sum())))
-
-    def weigh(self, parts):
-        """The total of (generator's loss, discriminator's loss)."""
-        return self.loss_weights[0] * parts[0] + self.loss_weights[1] * parts[1]
-
-    def parts(self, pred, targ_ids, totals):
-        """Both losses of a batch, or of a part of one, divided by the masked positions and tokens in `totals`."""
-        tokens = pred.attention_mask.float()
+        n_masked, n_tokens = totals or (pred.is_mlm_applied.sum(), pred.attention_mask.sum())
+        gen_loss = masked_lm_loss(pred, targ_ids, n_masked, self.gen_smooth)
         disc_labels = pred.is_replaced.float().clamp(min=self.disc_smooth)
         disc_bce = F.binary_cross_entropy_with_logits(pred.disc_logits.float(), disc_labels, reduction="none")
-        return masked_lm_loss(pred, targ_ids, totals[0], self.gen_smooth), (disc_bce * tokens).sum() / (totals[1] + 1e-6)
+        disc_loss = (disc_bce * pred.attention_mask.float()).sum() / (n_tokens + 1e-6)
+        loss = self.loss_weights[0] * gen_loss + self.loss_weights[1] * disc_loss
+        return (loss, (gen_loss, disc_loss)) if return_parts else loss
 
 
-def masked_lm_loss(pred, targ_ids, total, smooth=0.):
-    """Cross-entropy at the masked positions, summed over the used slots and divided by `total`, ()."""
-    slot_labels, slot_weights = pred.slots(targ_ids)
+def masked_lm_loss(pred, targ_ids, n_masked, smooth=0.):
+    """Cross-entropy at the masked positions, summed over the used slots and divided by `n_masked`, ()."""
+    slot_labels, slot_weights = pred.gather(targ_ids)
     slot_labels = torch.where(slot_weights.bool(), slot_labels, 0)
     nll = F.cross_entropy(pred.mlm_gen_logits.float(), slot_labels, reduction="none", label_smoothing=smooth)
-    return (nll * slot_weights).sum() / (total + 1e-6)
+    return (nll * slot_weights).sum() / (n_masked + 1e-6)
 
 
-class MaskedLMLoss(ELECTRALoss):
-    """The generator's loss alone, of MaskedLMOutput; methods and smoothing as in ELECTRALoss."""
+class MaskedLMLoss(nn.Module):
+    """The generator loss alone, of MaskedLMOutput; arguments as in ELECTRALoss."""
 
     def __init__(self, gen_label_smooth=False):
-        super().__init__((1.,), gen_label_smooth)
+        super().__init__()
+        self.gen_smooth = .1 if gen_label_smooth is True else float(gen_label_smooth)
 
-    def forward(self, pred, targ_ids):
-        return masked_lm_loss(pred, targ_ids, pred.is_mlm_applied.sum(), self.gen_smooth)
-
-    def weigh(self, parts):
-        return parts[0]
-
-    def parts(self, pred, targ_ids, totals):
-        return (masked_lm_loss(pred, targ_ids, totals[0], self.gen_smooth),)
+    def forward(self, pred, targ_ids, totals=None, return_parts=False):
+        n_masked = totals[0] if totals else pred.is_mlm_applied.sum()
+        loss = masked_lm_loss(pred, targ_ids, n_masked, self.gen_smooth)
+        return (loss, (loss,)) if return_parts else loss
 
 
 # %% [markdown]
-# Before it has learnt anything, the generator finds all words alike, which costs ln V; the discriminator, in two minds about
-# every token, pays 50 ln 2.
+# Before training, the generator's distribution is almost uniform, which costs ln V, and the discriminator's predictions are near 50 %,
+# which costs 50 ln 2.
 
 # %% tags=["active-ipynb"]
 # loss_func = ELECTRALoss()
-# totals = model.totals(masked_inputs, sentA_lenths, is_mlm_applied, labels)
-# gen_loss, disc_loss = (float(part) for part in loss_func.parts(pred, labels, totals))
-# print(f"generator {gen_loss:.2f} (ln V = {np.log(len(hf_tokenizer)):.2f}), "
-#       f"discriminator {50 * disc_loss:.2f} (50 ln 2 = {50 * np.log(2):.2f}), loss {float(loss_func(pred, labels)):.2f}")
+# loss, (gen_loss, disc_loss) = loss_func(pred, labels, return_parts=True)
+# print(f"generator {float(gen_loss):.2f} (ln V = {np.log(len(hf_tokenizer)):.2f}), "
+#       f"discriminator {50 * float(disc_loss):.2f} (50 ln 2 = {50 * np.log(2):.2f}), loss {float(loss):.2f}")
 # assert abs(gen_loss - np.log(len(hf_tokenizer))) < .3 and abs(50 * disc_loss - 50 * np.log(2)) < 3
 
 # %% [markdown]
-# ## 5. Optimisation
+# ## 5. Optimization
 #
-# Adam without bias correction (F33), weight decay on all but biases and LayerNorms (F34), gradients clipped at global norm 1
+# Adam without bias correction (F33), weight decay on everything but biases and LayerNorms (F34), gradients clipped at global norm 1
 # (F35), and a learning rate that warms up and decays *at the same time* (F31).
 
 # %%
 def build_optimizer(model, lr, bias_correction=False, kind="adam"):
-    """Adam, or lmtuners' LAMB, over the model's parameters with ELECTRA's settings; the schedule sets lr before each step."""
-    optimizer = Lamb if kind == "lamb" else torch.optim.AdamW if bias_correction else AdamNoBiasCorrection
+    """Adam, or lmtuners' LAMB, with ELECTRA's settings; the schedule sets lr before each step."""
+    optimizer = AdamNoBiasCorrection
+    if kind == "lamb":
+        optimizer = Lamb
+    elif bias_correction:
+        optimizer = torch.optim.AdamW
     return optimizer(decay_groups(model.named_parameters(), weight_decay=.01), lr=lr, betas=(.9, .999), eps=1e-6)
 
 
 # %% [markdown]
-# The four schedules. The original's is the product of warmup and decay, so its peak stays below the learning rate: by a tenth in the
-# quickstart, which warms up for a tenth of its steps, and by 1 % with ELECTRA-Small's 10,000 of a million.
+# The four schedules. ELECTRA's is the product of warmup and decay, so its peak stays below the nominal learning rate: by 10 % in the
+# quickstart, whose warmup takes a tenth of the steps, and by 1 % for ELECTRA-Small with 10,000 of a million.
 
 # %% tags=["active-ipynb"]
 # names = ("original_linear", "separate_linear", "one_cycle", "adjusted_one_cycle")
 # plot_schedules({name: schedules(name, c.lr, c.steps, c.warmup_steps)["lr"] for name in names}, c.steps);
 
 # %% [markdown]
-# All of it together, in the plainest form: one batch again and again, which even a small network soon knows by heart.
+# Everything together in its simplest form: overfitting a single batch.
 
 # %% tags=["active-ipynb"]
 # optimizer = build_optimizer(model, c.lr)
@@ -762,6 +770,8 @@ def build_optimizer(model, lr, bias_correction=False, kind="adam"):
 
 # %% [markdown]
 # ## 6. Run
+#
+# The training step in `_utils/training/learners.py` adds mixed precision, gradient accumulation and several processes to the loop above.
 
 # %%
 def build_masking(c, hf_tokenizer):
@@ -769,81 +779,23 @@ def build_masking(c, hf_tokenizer):
     special_ids, kwargs = hf_tokenizer.all_special_ids, dict(masking=mask_tokens)
     if c.masking == "official":  # [UNK] may be masked (F9, D2)
         special_ids = [i for i in special_ids if i != hf_tokenizer.unk_token_id]
-        kwargs = dict(masking=mask_official_slots, pad_token_index=hf_tokenizer.pad_token_id)
-    replace_prob, orginal_prob = {True: (0., .15), False: (.1, .1), "always": (0., 0.)}[c.electra_mask_style]
+        kwargs = dict(masking=mask_tokens_official, pad_token_index=hf_tokenizer.pad_token_id)
+    replace_prob, orginal_prob = MASK_STYLES[c.electra_mask_style]
     return MaskedLMCallback(hf_tokenizer.mask_token_id, special_ids, len(hf_tokenizer), for_electra=True,
                             mlm_probability=c.mask_prob, replace_prob=replace_prob, orginal_prob=orginal_prob, **kwargs)
 
 
-# %% [markdown]
-# `pretrain` checks what can be checked at once, prepares the data, builds model and optimizer, and trains; the steps
-# themselves, which add precision, gradient accumulation and several processes to the loop above, are `PretrainingLearner` in
-# `_utils/training.py`. What is printed below is the quickstart's run.
-
-# %%
-def pretrain(c):
-    """Pretrain as a completed configuration says, or go on with it, and return the learner.
-
-    Writes checkpoints/pretrain/<run>_<percent>%.pth at 6.25, 12.5, 25, 50 and 100 % of the steps, and beside them in
-    checkpoints/pretrain/<run>/ the configuration, metrics.jsonl, the curves, what the logger writes, and the state to go on from.
-    """
-    processes, run_folder = Processes(c.device), Path("checkpoints/pretrain", f"{c.base_run_name}_{c.seed}")
-    c = c.copy_with({"device": str(processes.device(choose_device(c.device)))})
-    pair = check_start(c, run_folder, processes.is_main)
-    hf_tokenizer, dls = load_data(c, processes)
-    with locked(run_folder) if processes.is_main else nullcontext():
-        learn = train(c, hf_tokenizer, dls, pair, processes)
-    processes.close()
-    return learn
-
-
-def check_start(c, run_folder, is_main):
-    """The trained pair to begin with, or None. PlainError for what cannot work, before the long work starts.
-
-    is_main: of several processes the first one looks for the text.
-    """
-    check_writable("datasets", run_folder)
-    if is_main:
-        check_sources(c.datas)
-    state_of_run(c, run_folder)
-    if is_pair(c.initial_weights):
-        return load_pair(c.initial_weights, c.size, c.max_length, c.tying)
-    if isinstance(c.vocab, str):
-        load_tokenizer(c.vocab)
-    check_networks(RECIPES[c.size], c.objective, (c.generator, c.discriminator), c.tying, c.max_length)
-
-
-def state_of_run(c, run_folder):
-    """(c, state): the checkpoint to resume from, None for a new run, and the configuration with what that run chose for it.
-
-    Raises PlainError for a run of another configuration, or a complete one whose checkpoint was deleted.
-    """
-    state = find_state(run_folder) if c.resume else None
-    if state:
-        c = c.copy_with(inherited(c, state["config"]))
-        check_same_run(state, c.as_data(), run_folder, defaults=c.with_defaults().as_data())
-    elif c.resume and (last := checkpoint_path(run_folder.name, 100., run_folder.parent)).exists():
-        raise PlainError(f"the run {run_folder.name} is complete ({str(last)!r} exists), but its resume.pth was deleted: set resume=False "
-                         "to train it again and archive the earlier run, or give another base_run_name.")
-    return c, state
-
-
-def settle(c, pair, hf_tokenizer, processes):
-    """The configuration with what depends on the hardware filled in: precision, and examples per micro-batch."""
-    device = torch.device(c.device)
-    c = c.copy_with({"precision": choose_precision(c.precision, device)})
-    if c.micro_batch is None:
-        with torch.device("meta"):
-            networks = [network for network in pair or fresh_pair(c, hf_tokenizer) if network]
-        fitting = choose_micro_batch(device, c.bs, c.max_length, c.precision, networks, c.mask_prob)
-        c = c.copy_with({"micro_batch": processes.smallest(fitting)})
-    return c.copy_with({"micro_batch": processes.share(c.micro_batch, c.bs)})
+def build_loss(c):
+    """The loss function of a configuration."""
+    if c.objective == "mlm":
+        return MaskedLMLoss(c.gen_smooth_label)
+    return ELECTRALoss((1., 50.), c.gen_smooth_label, c.disc_smooth_label)
 
 
 def build_learner(c, hf_tokenizer, dls, pair, processes):
-    """PretrainingLearner of a configuration whose device, precision and micro_batch are said, with its masking and schedule.
+    """PretrainingLearner of a configuration whose device, precision and micro_batch are set.
 
-    dls: on the device.   pair: trained (generator, discriminator), or None for fresh ones.
+    dls: on the device.   pair: trained (generator, discriminator), or None for fresh weights.
     """
     set_seed(c.seed)
     model = build_model(c, hf_tokenizer, fixed_slots=c.compile or dls.device.type != "cpu", pair=pair).to(dls.device)
@@ -851,64 +803,95 @@ def build_learner(c, hf_tokenizer, dls, pair, processes):
         make_dropout_cheap(model)
     if c.compile:
         compile_networks(model, dls.device)
-    is_mlm = c.objective == "mlm"
-    loss = MaskedLMLoss(c.gen_smooth_label) if is_mlm else ELECTRALoss((1., 50.), c.gen_smooth_label, c.disc_smooth_label)
     optimizer = build_optimizer(model, c.lr, c.adam_bias_correction, c.optimizer)
     schedule = Schedule(schedules(c.schedule, c.lr, c.steps, c.warmup_steps), c.steps)
-    return PretrainingLearner(dls, model, loss, optimizer, c.micro_batch, c.seed, c.precision, processes,
-                              cbs=[build_masking(c, hf_tokenizer), schedule])
+    return PretrainingLearner(dls, model, build_loss(c), optimizer, build_masking(c, hf_tokenizer), c.micro_batch, c.seed, c.precision,
+                              processes, cbs=[schedule])
 
 
-def train(c, hf_tokenizer, dls, pair, processes):
-    """Train on the data, from fresh weights or a `pair`, from the start or where the run was stopped; a learner."""
-    run_name, folder = f"{c.base_run_name}_{c.seed}", Path("checkpoints/pretrain")
-    made_of = {"vocabulary": hf_tokenizer.backend_tokenizer.to_str(), "text": text_key(dls.train_ds.hf_dset)}
-    c, state = state_of_run(c, folder / run_name)  # again: another process may have trained it meanwhile
-    c = settle(c, pair, hf_tokenizer, processes)
-    processes.check_alike(state["step"] if state else -1, f"the processes do not all find the same state in {str(folder / run_name)!r}: "
-                          "start them in a folder that all machines share.")
-    if state:
-        check_same_data(state, made_of, folder / run_name)
-        dls.train.start = state["step"] * c.bs
-    learn = build_learner(c, hf_tokenizer, dls.to(torch.device(c.device)), pair, processes)
-    print(f"{len(dls.train_ds):,} examples for training ({c.steps * c.bs / len(dls.train_ds):.3g} epochs), "
-          f"{len(dls.valid_ds) if len(dls.loaders) > 1 else 0:,} held out; "
-          f"{count_parameters(learn.model):,} parameters; {c.device}, {c.precision}, micro-batches of {c.micro_batch} examples")
-    log, uploads = open_log(run_name, folder, c, state) if processes.is_main else NoLog(), Uploads(c.upload_to)
+# %% [markdown]
+# `pretrain` checks the configuration, prepares the data, resumes an interrupted run or starts a new one, trains, and saves the plots.
 
-    def save(percent):
-        path = checkpoint_path(run_name, percent, folder)
-        save_pretrained(path, learn.model, c, hf_tokenizer, learn.train_iter)
-        uploads.add(path)
+# %%
+def pretrain(c):
+    """Pretrain as described by a completed configuration, or resume that run. Returns the learner.
 
-    learn.add_cbs([Progress(log, c.steps, c.bs * c.max_length), Milestones(log, c.steps, save)])
-    was_complete = state is not None and state["step"] == c.steps
-    try:
-        with StopSignals() as signals:
-            identity = {"config": c.as_data(), "made_of": made_of}
-            learn.add_cb(SavedState(folder / run_name, identity, log, c.steps, c.save_minutes, signals, state))
-            del state  # three times the size of the model; the callback lets go of it when it is loaded
-            learn.fit(1)
-        if processes.is_main and not was_complete and (measured := learn.evaluate_held_out(split=2)):
-            log.log("test", c.steps, measured)
-            print("test:", describe(measured))
-    finally:
-        learn.progress.close()
-        log.close()
-        uploads.close()
-    if processes.is_main:
-        save_pretraining_plots(learn, hf_tokenizer, folder / run_name, c.steps, c.max_length)
+    Writes checkpoints/pretrain/<run>_<percent>%.pth at 6.25, 12.5, 25, 50 and 100 % of the steps, and to the folder
+    checkpoints/pretrain/<run>/ the configuration, metrics.jsonl, the logger's files, plots, and the checkpoint to resume from.
+    Raises PlainError for what can be known to fail, before the long work starts.
+    """
+    processes, run = Processes(c.device), Run(c.base_run_name, c.seed)
+    c = c.copy_with({"device": str(processes.device(choose_device(c.device)))})
+    pair = check_start(c, run, processes.is_main)
+    hf_tokenizer, dls = load_data(c, processes)
+    with run.lock() if processes.is_main else nullcontext():
+        c, checkpoint = resume(c, run)  # again, because another process may have trained the run in the meantime
+        c = settle(c, pair, hf_tokenizer, processes)
+        learn = build_learner(c, hf_tokenizer, dls.to(torch.device(c.device)), pair, processes)
+        print(f"{len(dls.train_ds):,} training examples ({c.steps * c.bs / len(dls.train_ds):.3g} epochs), "
+              f"{len(dls.valid_ds) if len(dls.loaders) > 1 else 0:,} held out; "
+              f"{count_parameters(learn.model):,} parameters; {c.device}, {c.precision}, micro-batches of {c.micro_batch} examples")
+        fit(learn, c, run, hf_tokenizer, checkpoint)
+    processes.close()
     return learn
 
 
-def open_log(run_name, folder, c, state):
-    """The RunLog of a run that begins, or goes on from a state; what an earlier one of its name left is then kept aside."""
-    if state is None:
-        archive_run(run_name, folder)
-        return RunLog(run_name, folder / run_name, c.as_data())
-    print(f"The run {run_name} is complete; resume=False would train it anew." if state["step"] == c.steps else
-          f"Going on with the run {run_name} after step {state['step']:,}.")
-    return RunLog(run_name, folder / run_name, c.as_data(), state["log_place"], state["step"])
+def check_start(c, run, is_main):
+    """Raise PlainError for what would fail later. Returns the trained pair of networks to start from, or None.
+
+    is_main: whether this is the main process, which looks for the text.
+    """
+    check_writable("datasets", run.folder)
+    if is_main:
+        check_sources(c.datas)
+    resume(c, run)
+    if is_pair(c.initial_weights):
+        return load_pair(c.initial_weights, c.size, c.max_length, c.tying)
+    if isinstance(c.vocab, str):
+        load_tokenizer(c.vocab)
+    check_networks(RECIPES[c.size], c.objective, (c.generator, c.discriminator), c.tying, c.max_length)
+
+
+def settle(c, pair, hf_tokenizer, processes):
+    """The configuration with precision and micro_batch chosen for the hardware where they are None."""
+    device = torch.device(c.device)
+    c = c.copy_with({"precision": choose_precision(c.precision, device)})
+    if c.micro_batch is None:
+        with torch.device("meta"):
+            networks = [network for network in pair or fresh_pair(c, hf_tokenizer) if network]
+        micro_batch = choose_micro_batch(device, c.bs, c.max_length, c.precision, networks, c.mask_prob)
+        c = c.copy_with({"micro_batch": processes.smallest(micro_batch)})
+    return c.copy_with({"micro_batch": processes.share(c.micro_batch, c.bs)})
+
+
+def fit(learn, c, run, hf_tokenizer, checkpoint=None):
+    """Train to the last step, from the start or from a checkpoint to resume from, with log, milestones and uploads."""
+    made_of = {"vocabulary": hf_tokenizer.backend_tokenizer.to_str(), "text": text_key(learn.dls.train_ds.hf_dset)}
+    is_main, first_step = learn.processes.is_main, checkpoint["step"] if checkpoint else 0
+    learn.processes.check_alike(first_step, f"The processes found different checkpoints to resume from in {str(run.folder)!r}. Start "
+                                "them in a folder that all machines share.")
+    if checkpoint:
+        check_same_data(checkpoint, made_of, run.folder)
+        learn.dls.train.start = first_step * c.bs
+
+    log, uploads = open_log(run, c, checkpoint) if is_main else NoLog(), Uploads(c.upload_to)
+    guard = NonFiniteGuard(log)
+    train_log = TrainLog(log, guard, c.steps, c.bs * c.max_length)
+
+    def save(percent):
+        save_pretrained(run.milestone(percent), learn.model, c, hf_tokenizer, learn.train_iter)
+        uploads.add(run.milestone(percent))
+
+    with StopSignals() as signals, closing(uploads), closing(log), closing(train_log):
+        learn.add_cbs([guard, train_log, Milestones(log, guard, train_log, c.steps, save),
+                       ResumePoint(run.folder, {"config": c.as_data(), "made_of": made_of}, log, guard, train_log, c.steps, c.save_minutes,
+                                   signals, checkpoint)])
+        learn.fit(1)
+        if is_main and first_step < c.steps and (metrics := learn.evaluate_held_out(split=2)):
+            log.log("test", c.steps, metrics)
+            print("test:", format_metrics(metrics))
+    if is_main:
+        save_pretraining_plots(learn, hf_tokenizer, run.folder, c.steps, c.max_length)
 
 
 # %%
@@ -916,29 +899,29 @@ if __name__ == "__main__":
     learn = pretrain(c)
 
 # %% [markdown]
-# ## 7. A look at the result
+# ## 7. Results
 #
-# Losses and the discriminator's AUC, the chance that it gives a replaced token a higher logit than an original one. The dots are held-out
-# text; dotted lines are what needs no learning.
+# Losses, generator accuracy, and the discriminator's AUC: the probability that a replaced token has a higher logit than an original one.
+# Dots are held-out text; dotted lines are the values of a constant prediction.
 
 # %%
 if __name__ == "__main__":
-    run_folder = Path("checkpoints/pretrain", f"{c.base_run_name}_{c.seed}")
-    print(f"Checkpoints: {run_folder}_*.pth, metrics and curves: {run_folder}/")
+    run = Run(c.base_run_name, c.seed)
+    print(f"Checkpoints: {run.folder}_*.pth, metrics and plots: {run.folder}/")
 
 # %% tags=["active-ipynb"]
-# plot_training(run_folder / "metrics.jsonl");
+# plot_training(run.folder / "metrics.jsonl");
 
 # %% [markdown]
-# A healthy start looks like this. The AUC leaps up while the generator still puts in words at random, falls as it learns to put in
-# likely ones, and then climbs again, slowly. The discriminator's loss is hardly below that of one answer for all tokens: so early
-# it calls almost no token replaced with more than 50 %, and precision and recall at that threshold say little. [CLS] and [SEP] are
-# never replaced, and knowing that alone lifts the AUC a little above .5. A run whose AUC is still at .5 in its second half is not
-# healthy, and is told so.
+# This is what a healthy start looks like. The AUC rises steeply while the generator still samples almost at random, drops as its samples
+# become plausible, and then rises again, slowly. The discriminator loss is just below that of a constant prediction: at this stage, hardly
+# any token is predicted as replaced with more than 50 %, and precision and recall at that threshold say little. [CLS] and [SEP] are never
+# replaced, and knowing just that lifts the AUC a little above .5. If the AUC is still .5 in the second half of a run, the run is not
+# healthy, and prints a warning.
 
 # %% [markdown]
-# Held-out sentences as the discriminator sees them: `original→word` is what the generator put in, a tick a word that it
-# guessed right, the percentage and the shade (darkest from 50 %) how sure the discriminator is that a token is replaced.
+# Held-out sentences as the discriminator sees them: `original→sample` is a replaced token, a tick is a sample equal to the original. The
+# percentage and the shade (darkest from 50 %) are the discriminator's probability that a token is replaced.
 
 # %% tags=["active-ipynb"]
 # sentences_in_color(learn, hf_tokenizer);
@@ -946,8 +929,8 @@ if __name__ == "__main__":
 # %% [markdown]
 # ### Other families at equal compute
 #
-# Replaced token detection is not tied to one architecture. Here four tiny systems spend the same number of floating point operations
-# on the same text: ELECTRA, ALECTRA (ALBERT for both networks), and masked language models of BERT's and ALBERT's architecture.
+# Replaced token detection is not tied to one architecture. Four tiny systems spend the same number of floating point operations on the same
+# text: ELECTRA, ALECTRA (ALBERT for both networks), and masked language models with BERT's and ALBERT's architecture.
 
 # %% tags=["active-ipynb"]
 # import io
@@ -965,21 +948,21 @@ if __name__ == "__main__":
 #     other = with_recipe(c, size, base_run_name=f"{c.base_run_name}_{size}", steps=steps, logger=None)
 #     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):  # the same messages four times more
 #         network = pretrain(other).model
-#     metrics = Path("checkpoints/pretrain", f"{other.base_run_name}_{other.seed}", "metrics.jsonl")
+#     metrics = Run(other.base_run_name, other.seed).folder / "metrics.jsonl"
 #     curves[name], held_out[name] = read_metrics(metrics, "train"), read_metrics(metrics, "held_out")
 #     last = held_out[name][-1]
 #     encoder = getattr(network, "discriminator", network.generator)
 #     rows[name] = {"parameters of the encoder": sum(p.numel() for p in encoder.parameters()),
 #                   "MFLOP per token": flops_per_token(RECIPES[size], len(hf_tokenizer)) / 1e6, "steps": steps,
 #                   "tokens/s": curves[name][-1]["tokens_per_second"], "masked LM loss": last["gen_loss"],
-#                   "masked LM accuracy": last["gen_accuracy"], "discriminator's AUC": last.get("disc_auc")}
+#                   "masked LM accuracy": last["gen_accuracy"], "discriminator AUC": last.get("disc_auc")}
 # whole = dict.fromkeys(("parameters of the encoder", "steps", "tokens/s"), "{:,.0f}".format)
 # as_text = lambda column: column.map(whole.get(column.name, "{:.3f}".format)).replace("nan", "-")
 # display(pd.DataFrame(rows).T.astype(float).apply(as_text))
 # plot_families(curves, held_out);
 
 # %% [markdown]
-# What so small a run can show: what each system costs, how many parameters are kept, and that all of them learn. What it cannot: which
-# encoder is better. The masked language models' losses are those of the network that is kept, ELECTRA's that of its generator, a
-# quarter as wide, which is thrown away; its discriminator has barely begun. Only finetuning compares them, after trainings a thousand
-# times as long: the README has what was measured.
+# Runs this small show what each system costs, how many parameters its encoder has, and that all of them train. They do not show which
+# encoder is better: the loss of a masked language model is that of the network that is kept, while ELECTRA's is that of its generator, a
+# quarter as wide, which is discarded, and its discriminator has hardly started to train. That takes finetuning after trainings a
+# thousand times as long; [docs/results.md](docs/results.md) has what was measured.

@@ -1,10 +1,10 @@
-"""What the notebooks skip; each module is named for its content. Import it before torch and fastai."""
+"""Everything that the notebooks leave out. Import it before torch and fastai."""
 import os
 import warnings
 
-# GCC's OpenMP lets a thread spin 300,000 times while it waits for the others. Beside another busy process that wastes the time slices
-# they need. With 1,000, as GCC has it where threads outnumber cores, steps are 1.3 times as fast there, and .85 times on an idle machine
-# (benchmarks/results/threads_mini_default.json).
+# GCC's OpenMP threads spin 300,000 times while they wait for each other, which wastes time slices if another process is busy. With
+# 1,000, GCC's value if threads outnumber cores, steps are 1.3 times as fast beside a busy process, and .85 times as fast on an idle
+# machine (benchmarks/results/threads_mini_default.json).
 if "OMP_WAIT_POLICY" not in os.environ:
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 

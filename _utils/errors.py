@@ -1,4 +1,4 @@
-"""Errors meant for people: one sentence that names the culprit and the way out."""
+"""Errors that users can fix: shown as a short message without a traceback."""
 import contextlib
 import errno
 import os
@@ -9,9 +9,9 @@ import traceback
 
 
 class PlainError(Exception):
-    """A mistake that its reader can mend. The message is the whole story; scripts print it without a traceback.
+    """An error that the user can fix. The message says what is wrong, what is accepted and what to do; scripts print no traceback.
 
-    prefix: what stands before it.   exit_status: of the script.   is_common: all of several processes raise it alike.
+    prefix: printed before the message.   exit_status: of the script.   is_common: raised in all of several processes alike.
     """
     prefix, exit_status, is_common = "error: ", 1, False
 
@@ -38,62 +38,59 @@ def as_plain_error(message, errors=Exception):
 
 
 def first_line(error):
-    """Kind and first line of somebody else's error, to be quoted in a sentence."""
+    """Type and first line of a library's error, for quoting it in a message."""
     return f"{type(error).__name__}: {str(error).strip()}".split("\n")[0][:160]
 
 
 def explain(error):
-    """The sentence for an error whose reader can mend it, a PlainError's or one of a few that libraries raise; None for others.
-
-    Cleaning up after such an error may have raised another.
-    """
+    """The message for an error that the user can fix: a PlainError or one of a few library errors, possibly as the cause. Else None."""
     while error:
-        if sentence := _sentence(error):
-            return sentence
+        if message := _message(error):
+            return message
         error = error.__cause__ or error.__context__
     return None
 
 
-def _sentence(error):
+def _message(error):
     text = str(error)
     if isinstance(error, PlainError):
         return f"{error.prefix}{error}"
     if isinstance(error, KeyboardInterrupt):
-        return "stopped: the same command goes on with what is finished."
+        return "Stopped. Rerun the same command to continue with what is finished."
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return f"error: no space is left ({first_line(error)}): make room and give the same command again; what was saved is whole."
+        return f"error: No space left on device ({first_line(error)}). Free some space and rerun the same command; saved files are intact."
     if re.search(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)|abruptly died", text) or _lost_a_process(error):
-        return (f"error: a process that prepares data died ({first_line(error)}), most often because memory ran out: lower num_workers and "
-                "give the same command again, which goes on with what was saved.")
+        return (f"error: A data worker process died ({first_line(error)}), most likely out of memory. Lower num_workers and rerun the same "
+                "command, which continues with what was saved.")
     if type(error).__name__ == "OutOfMemoryError":
-        return f"error: the memory of the GPU is too small ({first_line(error)}): lower micro_batch in pretraining, or the bs of a task."
+        return f"error: Out of GPU memory ({first_line(error)}). Lower micro_batch (pretraining) or the bs of a task (finetuning)."
     return None
 
 
 def _lost_a_process(error):
-    """Whether the pipe to another process of ours ended, such as the one that keeps the queue of `datasets`."""
+    """Whether the pipe to one of our processes broke, for example to the manager process of `datasets`."""
     frames = traceback.extract_tb(error.__traceback__) if isinstance(error, EOFError | ConnectionError) else []
     return any("multiprocess" in frame.filename for frame in frames)
 
 
 def print_plain_errors():
-    """Let a script end with the sentence of an error that can be explained (exit status 1); others keep their traceback.
+    """Make a script end with a plain message for errors that `explain` knows; other errors keep their traceback.
 
-    Of several processes on a machine the first one speaks; the others tell errors that are theirs alone.
+    Of several processes on a machine, the first one prints; the others print only errors that the first one does not have.
     """
     if not is_first_process():
         sys.stdout = open(os.devnull, "w")
 
     def hook(kind, error, its_traceback):
-        sentence = explain(error)
+        message = explain(error)
         if not is_first_process():
-            time.sleep(3)  # if the first one has ended too, the launcher ends this one now
-            sentence = sentence and f"process {os.environ['RANK']}: {sentence}"
-        if sentence is None:
+            time.sleep(3)  # if the first process ended too, the launcher kills this one now
+            message = message and f"process {os.environ['RANK']}: {message}"
+        if message is None:
             sys.__excepthook__(kind, error, its_traceback)
         elif is_first_process() or not getattr(error, "is_common", False):
-            # torch.distributed keeps what goes to sys.stderr here, and puts words before it.
-            print(sentence, file=sys.__stderr__, flush=True)
+            # torch.distributed redirects sys.stderr here and adds a prefix.
+            print(message, file=sys.__stderr__, flush=True)
         if getattr(error, "exit_status", 1) != 1:
             sys.stdout.flush()
             os._exit(error.exit_status)
@@ -101,5 +98,5 @@ def print_plain_errors():
 
 
 def is_first_process():
-    """Whether this is the only process on this machine, or the first of those that a launcher started."""
+    """Whether this is the only process on this machine, or the first that a launcher started."""
     return os.environ.get("LOCAL_RANK", "0") == "0"

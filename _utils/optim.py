@@ -6,12 +6,12 @@ from fastai.callback.schedule import combined_cos
 
 
 class AdamNoBiasCorrection(torch.optim.Optimizer):
-    """Adam as Google's model/optimization.py:AdamWeightDecayOptimizer has it (F33).
+    """Adam as in Google's model/optimization.py:AdamWeightDecayOptimizer (F33).
 
     m = .9 m + .1 g;  v = .999 v + .001 g^2;  p -= lr * (m / (sqrt(v) + eps) + weight_decay * p)
 
-    No bias correction, so the first updates are large and warmup matters; eps stands outside the root; the decay uses the old
-    p and is scaled by lr. Parameter groups may have their own lr, betas, eps and weight_decay.
+    There is no bias correction, so the first updates are large and warmup matters; eps is outside the root; weight decay uses the old p and
+    is scaled by lr. Parameter groups may have different lr, betas, eps and weight_decay.
     """
 
     def __init__(self, params, lr, betas=(.9, .999), eps=1e-6, weight_decay=.01):
@@ -20,7 +20,7 @@ class AdamNoBiasCorrection(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure=None):
-        """One update of every parameter that has a gradient. Returns the closure's loss, if one was given."""
+        """Update every parameter that has a gradient. Returns the loss of the closure, if given."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -32,32 +32,32 @@ class AdamNoBiasCorrection(torch.optim.Optimizer):
         return loss
 
     def _update(self, params, lr, beta1, beta2, eps, weight_decay):
-        """PyTorch's fused AdamW, which goes through memory once. Its bias corrections are 1 at a step so late."""
+        """PyTorch's fused AdamW, which reads and writes memory once, at a step so late that its bias corrections are 1."""
         grads, m, v = self._moments(params)
-        # It takes for granted that a gradient lies in memory as its parameter does, as those of autograd do.
+        # The kernel assumes that gradients have the strides of their parameters, as autograd's do.
         grads = [g if g.stride() == p.stride() else torch.empty_like(p).copy_(g) for g, p in zip(grads, params)]
         late = [self._late(params[0].device)] * len(params)
         torch._fused_adamw_(params, grads, m, v, [], late, lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay, eps=eps,
                             amsgrad=False, maximize=False)
 
     def _moments(self, params):
-        """(gradients, first moments, second moments), lists; the moments begin as zeros."""
+        """(gradients, first moments, second moments), lists; the moments start at zero."""
         for p in params:
             if not self.state[p]:
                 self.state[p] = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
         return ([p.grad for p in params], *([self.state[p][name] for p in params] for name in ("exp_avg", "exp_avg_sq")))
 
     def _late(self, device):
-        """A step at which .9 ** step and .999 ** step are 0 in any precision, on the device."""
+        """A step number, on the device, at which .9 ** step and .999 ** step are 0 in any precision."""
         if device not in self._steps:
             self._steps[device] = torch.tensor(1e7, device=device)
         return self._steps[device]
 
 
 class Lamb(AdamNoBiasCorrection):
-    """LAMB as lmtuners used it (pytorch_lamb, FACTS 11): the update above, scaled for each tensor to the length of its weights.
+    """LAMB as in lmtuners (pytorch_lamb, FACTS 11): Adam's update, scaled per tensor by a trust ratio, without bias correction.
 
-    The trust ratio is min(|p|, 10) / |update|, and 1 where either is 0; no bias correction. It stays on the device.
+    The trust ratio is min(|p|, 10) / |update|, or 1 where either norm is 0. It stays on the device.
     """
 
     def _update(self, params, lr, beta1, beta2, eps, weight_decay):
@@ -78,7 +78,7 @@ class Lamb(AdamNoBiasCorrection):
 
 
 def decay_groups(named_parameters, weight_decay=.01):
-    """Two parameter groups out of (name, parameter) pairs: all are decayed but biases and LayerNorms, by name (F34)."""
+    """Two parameter groups from (name, parameter) pairs: with weight decay, and biases and LayerNorms without it, by name (F34)."""
     decayed, plain = [], []
     for name, parameter in named_parameters:
         exempt = any(word in name for word in ("LayerNorm", "layer_norm", "bias"))
@@ -96,10 +96,10 @@ def clip_by_global_norm(parameters, max_norm=1.):
 
 
 def linear_warmup_and_decay(pct, lr_max, total_steps, warmup_steps=None, warmup_pct=None, end_lr=0.0, decay_power=1):
-    """ELECTRA's own schedule: warmup and decay multiply, so the peak stays a little below lr_max (F31).
+    """ELECTRA's schedule: the product of warmup and decay, whose peak is slightly below lr_max (F31).
 
-    pct: share of the training that is done, in [0, 1]; the step is round(pct * total_steps).
-    The decay runs over all steps, from lr_max to end_lr; the warmup is given in steps or as a share of them.
+    pct: share of the steps done, in [0, 1]; the step is round(pct * total_steps).
+    The decay takes all steps, from lr_max to end_lr. The warmup is given in steps or as a share of all steps.
     """
     step = round(pct * total_steps)
     decayed = (lr_max - end_lr) * (1 - step / total_steps) ** decay_power + end_lr
@@ -107,7 +107,7 @@ def linear_warmup_and_decay(pct, lr_max, total_steps, warmup_steps=None, warmup_
 
 
 def linear_warmup_and_then_decay(pct, lr_max, total_steps, warmup_steps=None, warmup_pct=None, end_lr=0.0, decay_power=1):
-    """Warmup to lr_max first, then decay over the steps that are left. Arguments as in `linear_warmup_and_decay`."""
+    """Warmup to lr_max, then decay over the remaining steps. Arguments as in `linear_warmup_and_decay`."""
     step = round(pct * total_steps)
     warmup = _warmup_steps(total_steps, warmup_steps, warmup_pct)
     if step < warmup:
@@ -126,10 +126,10 @@ def _warmup(step, warmup_steps):
 
 
 def schedules(name, lr, steps, warmup_steps):
-    """Schedules of a training by hyperparameter, {'lr': pct -> lr} and 'mom' where momentum moves too (D17).
+    """Schedules by hyperparameter, {'lr': pct -> lr}, plus 'mom' if momentum is scheduled too (D17).
 
     original_linear: linear_warmup_and_decay;  separate_linear: linear_warmup_and_then_decay;
-    one_cycle: fastai's over all steps;  adjusted_one_cycle: the same with the warmup's length and a start near 0.
+    one_cycle: fastai's;  adjusted_one_cycle: fastai's with the given warmup and a start near 0.
     """
     if name in ("original_linear", "separate_linear"):
         function = linear_warmup_and_decay if name == "original_linear" else linear_warmup_and_then_decay
@@ -139,6 +139,6 @@ def schedules(name, lr, steps, warmup_steps):
 
 
 def group_schedules(name, lrs, steps, warmup_steps):
-    """The same for parameter groups with rates of their own: 'lr' gives a list, one rate for each of `lrs`."""
+    """`schedules` for parameter groups with different learning rates: 'lr' returns a list, one value for each of `lrs`."""
     shape = schedules(name, 1., steps, warmup_steps)
     return {**shape, "lr": lambda pct: [lr * shape["lr"](pct) for lr in lrs]}

@@ -1,4 +1,4 @@
-"""Pictures for the notebooks and beside the checkpoints: sentences in colour, curves, schedules, scores."""
+"""Plots for the notebooks and the folders of runs: sentences in colour, curves, schedules, scores."""
 import html
 import math
 import re
@@ -14,17 +14,17 @@ from matplotlib.font_manager import fontManager
 from _utils.run_files.run_log import read_metrics
 from _utils.training.seeds import fork_rng
 
-# One meaning, one colour, in every picture.
+# One colour for one meaning in all plots.
 BLUE, ORANGE, GREEN, GREY = "#4477aa", "#ee7733", "#228833", "#999999"
-# For letters that the first lacks, as far as such fonts are installed; what none of them has becomes a box.
+# Further fonts for characters that the first one lacks, if they are installed.
 FONTS = ["monospace", *sorted({font.name for font in fontManager.ttflist if re.search("CJK|Noto|Arial Unicode", font.name)})]
 FAMILY_COLORS = "#332288", "#88ccee", "#aa3377", "#ddaa33"
 
 
 def tokens_in_color(examples, columns=110):
-    """Examples one below the other, each a list of (token, colour or None, small text below it), in lines that wrap.
+    """Plot examples, each a list of (token, colour or None, small text below it), in wrapped lines.
 
-    A picture and no HTML, whose colours code hosts take away.
+    A plot instead of HTML, because code hosts strip the colours of HTML.
     """
     cells, line = [], 0  # (middle, line, token, colour, text below)
     for example in examples:
@@ -47,46 +47,47 @@ def tokens_in_color(examples, columns=110):
 
 
 def _columns(text):
-    """How wide a text is in letters of the fixed width; those of East Asia take two."""
+    """Width of a text in columns of a monospaced font; East Asian characters take two."""
     return sum(2 if unicodedata.east_asian_width(letter) in "WF" else 1 for letter in text)
 
 
 def show_segments(input_ids, sentA_lenths, hf_tokenizer):
-    """Examples, input_ids (B, L), sentA_lenths (B,): segment A in blue, segment B in orange, padding left out."""
+    """Examples, input_ids (B, L), sentA_lenths (B,): segment A in blue, segment B in orange, without padding."""
     return tokens_in_color([[(token, "#cfe0f2" if i < length else "#fde0c8", "") for i, token in enumerate(_words(ids, ids, hf_tokenizer))]
                             for ids, length in zip(input_ids, sentA_lenths.tolist())])
 
 
 def show_masks(input_ids, masked_inputs, is_mlm_applied, hf_tokenizer):
-    """Masked examples, each argument (B, L): chosen tokens in orange with the original below where it no longer shows."""
+    """Masked examples, each argument (B, L): chosen tokens in orange, with the original below if it is hidden."""
     examples = []
     for ids, masked, chosen in zip(input_ids, masked_inputs, is_mlm_applied):
         words = zip(_words(masked, ids, hf_tokenizer), _words(ids, ids, hf_tokenizer), chosen.tolist())
-        examples.append([(now, ORANGE + "88" if mark else None, was if was != now else "(kept)" * mark) for now, was, mark in words])
+        kept = lambda mark: "(kept)" if mark else ""
+        examples.append([(now, ORANGE + "88" if mark else None, was if was != now else kept(mark)) for now, was, mark in words])
     return tokens_in_color(examples)
 
 
 def show_discriminator(input_ids, generated, is_mlm_applied, probabilities, hf_tokenizer):
-    """What the generator put in and what the discriminator thinks of each token; each argument (B, L).
+    """The generator's samples and the discriminator's probability of "replaced" for each token; each argument (B, L).
 
-    The redder a token, the surer the discriminator that it is replaced (the percentage below; the darkest is 50 % and more). Replaced
-    tokens are written original→word; a word that was masked and guessed right has a tick.
+    Shade and percentage are that probability (darkest from 50 %). Replaced tokens are written original→sample, and a masked token
+    that was sampled correctly has a tick.
     """
     reds, examples = plt.get_cmap("Reds"), []
     for ids, drawn, masked, chances in zip(input_ids, generated, is_mlm_applied, probabilities):
         words = zip(_words(ids, ids, hf_tokenizer), _words(drawn, ids, hf_tokenizer), masked.tolist(), chances.tolist())
-        examples.append([(f"{was}→{now}" if was != now else now + " ✓" * mark, to_hex(reds(.7 * min(1, 2 * p))), f"{p:.0%}")
+        examples.append([(f"{was}→{now}" if was != now else now + (" ✓" if mark else ""), to_hex(reds(.7 * min(1, 2 * p))), f"{p:.0%}")
                          for was, now, mark, p in words])
     return tokens_in_color(examples)
 
 
 def _words(shown, input_ids, hf_tokenizer):
-    """The wordpieces of the ids `shown` (L,) where the example `input_ids` (L,) is not padded."""
+    """Tokens of the ids `shown` (L,) where the example `input_ids` (L,) is not padded."""
     return hf_tokenizer.convert_ids_to_tokens(shown[input_ids != hf_tokenizer.pad_token_id].tolist())
 
 
 def plot_schedules(by_name, steps):
-    """Learning rate by step for several schedules, {name: pct -> lr}."""
+    """Learning rate by step of several schedules, {name: pct -> lr}."""
     figure, axis = plt.subplots(figsize=(7, 2.8), layout="constrained")
     points = range(0, steps + 1, max(1, steps // 500))
     for name, schedule in by_name.items():
@@ -98,9 +99,9 @@ def plot_schedules(by_name, steps):
 
 
 def plot_training(metrics_file):
-    """Losses, accuracy and AUC of a pretraining by step, from its metrics.jsonl: lines for training, dots for held-out text.
+    """Losses, accuracy and AUC of a pretraining run by step, from its metrics.jsonl: lines for training, dots for held-out text.
 
-    Dotted: what needs no learning. Of the discriminator's loss it is that of giving every token the share of replaced ones.
+    Dotted lines are a constant prediction; for the discriminator loss, the share of replaced tokens as every token's probability.
     """
     train, held_out = read_metrics(metrics_file, "train"), read_metrics(metrics_file, "held_out")
     titles = {"gen_loss": "generator: loss", "gen_accuracy": "generator: accuracy", "disc_loss": "discriminator: loss",
@@ -115,21 +116,21 @@ def plot_training(metrics_file):
         axis.set_title(title)
         if name == "disc_loss":
             shares = [row | {"guess": _entropy(row["replaced_share"])} for row in train]
-            axis.plot(*_smooth(shares, "guess"), color=GREY, lw=1, ls=":", label="one answer for all tokens")
+            axis.plot(*_smooth(shares, "guess"), color=GREY, lw=1, ls=":", label="constant prediction")
         if name == "disc_auc":
-            axis.axhline(.5, color=GREY, lw=1, ls=":", label="guessing")
+            axis.axhline(.5, color=GREY, lw=1, ls=":", label="chance")
         axis.legend(frameon=False)
     figure.supxlabel("step", fontsize=9)
     return figure
 
 
 def _entropy(share):
-    """Of an event of this probability, in nats."""
+    """Entropy of an event with this probability, in nats."""
     return -sum(p * math.log(p) for p in (share, 1 - share) if p > 0)
 
 
 def plot_families(curves, held_out):
-    """Loss of the masked language models by the share of the compute that is spent, {name: rows of metrics.jsonl} each."""
+    """Masked LM losses by share of the compute; curves, held_out: {name: rows of metrics.jsonl}."""
     figure, axis = plt.subplots(figsize=(7, 3.2), layout="constrained")
     for color, (name, rows) in zip(FAMILY_COLORS, curves.items()):
         steps, losses = _smooth(rows, "gen_loss", points=40)
@@ -141,10 +142,10 @@ def plot_families(curves, held_out):
 
 
 def plot_example_lengths(lengths, max_length):
-    """A histogram of pretraining examples by wordpieces, on a logarithmic scale, since most have the full length."""
+    """Histogram of the lengths of pretraining examples in tokens; logarithmic, because most have the maximum length."""
     figure, axis = plt.subplots(figsize=(7, 2.2), layout="constrained")
     axis.hist(lengths, bins=max_length, range=(.5, max_length + .5), color=BLUE)
-    axis.set(yscale="log", xlabel="wordpieces of an example", ylabel="examples")
+    axis.set(yscale="log", xlabel="tokens per example", ylabel="examples")
     return figure
 
 
@@ -239,9 +240,9 @@ def sortable(table):
 
 @torch.no_grad()
 def sentences_in_color(learn, hf_tokenizer, n=4):
-    """The first n held-out examples (of training, if none are held out), up to 128 tokens, as the discriminator of a learner sees them.
+    """The first n held-out examples (training examples if none are held out), up to 128 tokens, as the discriminator sees them.
 
-    The masks are drawn from the learner's seed. A masked language model has no discriminator: None then.
+    Masks depend on the learner's seed only. Returns None for a masked language model, which has no discriminator.
     """
     if not hasattr(learn.model, "discriminator"):
         return None
@@ -249,14 +250,14 @@ def sentences_in_color(learn, hf_tokenizer, n=4):
     learn.model.eval()
     with fork_rng(learn.device):
         torch.manual_seed(learn.seed)
-        masked_inputs, labels, is_mlm_applied = learn.masked_lm.mask_tokens(input_ids)
-        pred = learn.model(masked_inputs, sentA_lenths, is_mlm_applied, labels)
-    seen = input_ids, pred.generated, is_mlm_applied, pred.disc_logits.float().sigmoid()
+        x, _ = learn.masking.mask(input_ids, sentA_lenths)
+        pred = learn.model(*x)
+    seen = input_ids, pred.generated, pred.is_mlm_applied, pred.disc_logits.float().sigmoid()
     return show_discriminator(*(tensor[:, :128] for tensor in seen), hf_tokenizer)
 
 
 def save_pretraining_plots(learn, hf_tokenizer, folder, steps, max_length):
-    """Write training.png, learning_rate.png, lengths.png and sentences.png beside the metrics.jsonl of a finished run."""
+    """Save training.png, learning_rate.png, lengths.png and sentences.png of a finished run in its folder."""
     save_plot(plot_training(folder / "metrics.jsonl"), folder / "training.png")
     save_plot(plot_schedules({"this run": learn.schedule.functions["lr"]}, steps), folder / "learning_rate.png")
     lengths = [len(ids) for ids in learn.dls.train_ds.hf_dset[:20_000]["input_ids"]]
@@ -266,7 +267,7 @@ def save_pretraining_plots(learn, hf_tokenizer, folder, steps, max_length):
 
 
 def save_plot(figure, path):
-    """Write a figure to a file and forget it."""
+    """Save a figure to a file and close it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")
         figure.savefig(path, dpi=100)
@@ -274,7 +275,7 @@ def save_plot(figure, path):
 
 
 def _smooth(rows, name, points=100):
-    """Means of neighbouring rows, at most `points` of them: (steps, values)."""
+    """(steps, values) of one metric, averaged over neighbouring rows to at most `points` values."""
     rows = [row for row in rows if row[name] is not None]
     size = max(1, -(-len(rows) // points))
     groups = [rows[i:i + size] for i in range(0, len(rows), size)]

@@ -58,7 +58,7 @@ def our_learner(c, hf_tokenizer, device, precision):
 def our_step(learn, batch):
     """One training step of PretrainingLearner."""
     learn.xb, learn.yb = batch, ()
-    learn.masked_lm.before_batch()
+    learn.masking.before_batch()
     learn._do_one_batch()
 
 

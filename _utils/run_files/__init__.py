@@ -1,8 +1,6 @@
-"""What a run writes: checkpoints, the checkpoint to resume from, logs and uploads."""
+"""Files that a run writes: checkpoints, the checkpoint to resume from, logs, uploads."""
 from _utils.run_files.checkpoints import (
-    MILESTONES,
     check_writable,
-    checkpoint_path,
     find_checkpoint,
     load_checkpoint,
     load_pretraining_checkpoint,
@@ -11,9 +9,11 @@ from _utils.run_files.checkpoints import (
     versions,
     write_atomically,
 )
-from _utils.run_files.run_log import NoLog, RunLog, archive_run, locked, read_metrics
+from _utils.run_files.resume import check_same_data, resume
+from _utils.run_files.run import Run
+from _utils.run_files.run_log import NoLog, RunLog, locked, open_log, read_metrics
 from _utils.run_files.uploads import Uploads
 
-__all__ = ["MILESTONES", "NoLog", "RunLog", "Uploads", "check_writable", "checkpoint_path", "find_checkpoint", "load_checkpoint",
-           "load_pretraining_checkpoint", "locked", "read_metrics", "save_checkpoint", "save_pretrained", "archive_run", "versions",
-           "write_atomically"]
+__all__ = ["NoLog", "Run", "RunLog", "Uploads", "check_same_data", "check_writable", "find_checkpoint", "load_checkpoint",
+           "load_pretraining_checkpoint", "locked", "open_log", "read_metrics", "resume", "save_checkpoint", "save_pretrained",
+           "versions", "write_atomically"]

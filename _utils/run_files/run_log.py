@@ -1,6 +1,5 @@
-"""Where the measures of a run go: always metrics.jsonl, and a logger of the user's choice."""
+"""The log of a run: metrics.jsonl always, and optionally TensorBoard, Neptune or Weights & Biases."""
 import contextlib
-import itertools
 import json
 import math
 import os
@@ -10,24 +9,24 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from _utils.errors import PlainError
-from _utils.run_files.checkpoints import MILESTONES, checkpoint_path, versions
+from _utils.run_files.checkpoints import versions
 
 
 class NoLogger:
-    """Logs nothing; the others have the same two methods. step: after which a run that was begun before goes on, or None."""
+    """Logs nothing; the interface of the others. step: last step of a run that is resumed, or None for a new run."""
 
     def __init__(self, run_name, folder, config, step=None):
         pass
 
     def log(self, metrics, step):
-        """Take {name: number} measured at a step; the names hold the split, as 'train/gen_loss'."""
+        """Log {name: number} of a step; names include the split, e.g. 'train/gen_loss'."""
 
     def close(self):
-        """Write what is pending."""
+        """Flush and close."""
 
 
 class TensorBoardLogger(NoLogger):
-    """`tensorboard --logdir checkpoints` shows it."""
+    """For `tensorboard --logdir checkpoints`."""
 
     def __init__(self, run_name, folder, config, step=None):
         from torch.utils.tensorboard import SummaryWriter
@@ -43,9 +42,9 @@ class TensorBoardLogger(NoLogger):
 
 
 class NeptuneLogger(NoLogger):
-    """Neptune's offline store, in the folder .neptune: its hosted service was shut down in March 2026 (FACTS 13).
+    """Neptune's offline store in the folder .neptune; the hosted service was shut down in March 2026 (FACTS 13).
 
-    It cannot go on with a run, so a resumed one has a second entry there.
+    It cannot append to a run, so a resumed run has a second entry.
     """
 
     def __init__(self, run_name, folder, config, step=None):
@@ -63,7 +62,7 @@ class NeptuneLogger(NoLogger):
 
 
 class WandbLogger(NoLogger):
-    """Weights & Biases; without an account set WANDB_MODE=offline."""
+    """Weights & Biases. Without an account, set WANDB_MODE=offline."""
 
     def __init__(self, run_name, folder, config, step=None):
         import wandb
@@ -83,25 +82,25 @@ LOGGERS = {None: NoLogger, "tensorboard": TensorBoardLogger, "neptune": NeptuneL
 
 
 class RunLog:
-    """What made a run and what it measured, in a folder: config.json, metrics.jsonl, and the chosen logger's files.
+    """Configuration and metrics of a run in its folder: config.json, metrics.jsonl, and the files of the chosen logger.
 
-    config: a dictionary of what JSON can hold, with the key 'logger'.
-    place: from `place()` of the log that this one goes on with, what came after it is dropped; None: a new folder.   step: then the last.
+    config: a JSON-serializable dictionary with the key 'logger'.
+    position, step: of the log and the run that are resumed; later rows are dropped. None for a new run, whose folder must not exist.
     """
 
-    def __init__(self, run_name, folder, config, place=None, step=None):
+    def __init__(self, run_name, folder, config, position=None, step=None):
         folder = Path(folder)
         self.path = folder / "metrics.jsonl"
-        if place is None:
+        if position is None:
             folder.mkdir(parents=True)
             made_by = {"config": config, "versions": versions()}
             (folder / "config.json").write_text(json.dumps(made_by, indent=1) + "\n")
         elif self.path.exists():
-            os.truncate(self.path, min(place, self.path.stat().st_size))
+            os.truncate(self.path, min(position, self.path.stat().st_size))
         self.logger = LOGGERS[config["logger"]](run_name, folder, config, step)
 
-    def place(self):
-        """How far metrics.jsonl reaches, in bytes that are on the disk."""
+    def position(self):
+        """Size of metrics.jsonl in bytes, after a sync to disk."""
         if not self.path.exists():
             return 0
         with open(self.path, "rb") as file:
@@ -109,7 +108,7 @@ class RunLog:
             return file.seek(0, os.SEEK_END)
 
     def log(self, split, step, metrics):
-        """Log {name: number or None} measured on 'train' or 'held_out' at a step; None stands for nothing to measure."""
+        """Log {name: number, or None if undefined} of a step; split: 'train', 'held_out' or 'test'."""
         with open(self.path, "a") as file:
             file.write(json.dumps({"step": step, "split": split, **metrics}) + "\n")
         numbers = {f"{split}/{name}": value for name, value in metrics.items() if value is not None and math.isfinite(value)}
@@ -120,21 +119,32 @@ class RunLog:
 
 
 class NoLog:
-    """Takes the place of a RunLog in those of several processes that write nothing."""
+    """The RunLog of processes other than the main one: writes nothing."""
     path = None
 
     def log(self, split, step, metrics):
-        """Nothing."""
+        pass
 
     def close(self):
-        """Nothing."""
+        pass
+
+
+def open_log(run, config, checkpoint=None):
+    """RunLog of a Run that starts (an earlier one of its name is archived), or that is resumed from a checkpoint."""
+    if checkpoint is None:
+        run.archive()
+        return RunLog(run.name, run.folder, config.as_data())
+    is_complete = checkpoint["step"] == config.steps
+    print(f"The run {run.name} is complete. Set resume=False to train it again." if is_complete else
+          f"Resuming the run {run.name} after step {checkpoint['step']:,}.")
+    return RunLog(run.name, run.folder, config.as_data(), checkpoint["log_position"], checkpoint["step"])
 
 
 @contextlib.contextmanager
 def locked(folder, name_key="base_run_name"):
-    """Within it no other process trains the run of this folder. PlainError where one does; one that was killed does not.
+    """Context in which no other process can train the run of this folder; raises PlainError if one does. A kill releases the lock.
 
-    name_key: the key of the configuration that names another run.
+    name_key: the configuration key that names a run, for the error message.
     """
     folder = Path(folder)
     lock = FileLock(folder.with_name(f".{folder.name}.lock"))
@@ -142,35 +152,20 @@ def locked(folder, name_key="base_run_name"):
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        raise PlainError(f"another process is training the run in {str(folder)!r}: wait for it, or give another {name_key}.") from None
+        raise PlainError(f"Another process is training the run in {str(folder)!r}. Wait for it, or choose another {name_key}.") from None
     try:
         yield
     finally:
         lock.release()
 
 
-def archive_run(run_name, folder):
-    """Move what an earlier run of this name left in `folder` to aside/<run_name>_<number>, so that nothing is overwritten."""
-    milestones = [checkpoint_path(run_name, percent, folder) for percent in MILESTONES]
-    folder = Path(folder)
-    left = [path for path in (folder / run_name, *milestones) if path.exists()]
-    if left:
-        aside = next(path for n in itertools.count(1) if not (path := folder / "aside" / f"{run_name}_{n}").exists())
-        aside.mkdir(parents=True)
-        for unfinished in (folder / run_name).glob("*.unfinished"):  # what a killed process was writing
-            unfinished.unlink()
-        for path in left:
-            path.rename(aside / path.name)
-        print(f"The earlier run of the name {run_name} is kept in {aside}")
-
-
 def read_metrics(path, split):
-    """The rows of one split in a metrics.jsonl, as a list of dictionaries. PlainError for a line that is none of its rows."""
+    """The rows of one split in a metrics.jsonl, as dictionaries. Raises PlainError naming a line that is not a row of metrics."""
     rows = []
     for number, line in enumerate(Path(path).read_bytes().splitlines(), 1):
         try:
             row = json.loads(line)
             rows += [row] if row["split"] == split else []
         except (ValueError, TypeError, KeyError):
-            raise PlainError(f"{path}, line {number} is no row of measures: delete that line.") from None
+            raise PlainError(f"{path}, line {number}: not a row of metrics. Delete that line.") from None
     return rows

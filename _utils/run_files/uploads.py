@@ -1,4 +1,4 @@
-"""Checkpoints sent elsewhere while training runs: to a folder, to any address that fsspec knows, or by a function."""
+"""Uploading checkpoints during training: to a folder, to any address that fsspec knows, or with a function."""
 import posixpath
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -10,10 +10,10 @@ from _utils.errors import PlainError, first_line
 
 
 class Uploads:
-    """Sends files in the background, one after another; what fails is told, and training goes on.
+    """Uploads files in a background thread, one after another. Failures are printed and do not stop the training.
 
-    where: a folder or address such as s3://bucket/run, gs://..., hf://...; a function of the file's path; or None, to send nothing.
-    Whether an address can be used at all, `check_address` says.
+    where: a folder, an address such as s3://bucket/run, gs://... or hf://..., a function of the file's path, or None for no uploads.
+    `check_address` checks it in advance.
     """
 
     def __init__(self, where):
@@ -22,41 +22,41 @@ class Uploads:
         self.sent, self.failed = [], 0
 
     def add(self, path):
-        """Have a file sent."""
+        """Queue a file."""
         if self.pool:
             self.sent.append(self.pool.submit(self._send, Path(path)))
 
     def _send(self, path):
         try:
             self.send(path)
-        except BaseException as error:  # whatever the network or the function of the user does, sys.exit() too
+        except BaseException as error:  # from the network or the user's function, including sys.exit()
             self.failed += 1
-            print(f"\n{path.name} could not be sent ({first_line(error)}); it stays in {path.parent}, and training goes on.")
+            print(f"\nCould not upload {path.name} ({first_line(error)}). It stays in {path.parent}; training continues.")
 
     def close(self):
-        """Wait for what is being sent; where an error ends the run, what is not begun is left."""
+        """Wait for the queue; after an error, only for the upload in progress."""
         if self.pool:
             if waiting := sum(not one.done() for one in self.sent):
-                print(f"Waiting for {waiting} checkpoints to be sent")
+                print(f"Waiting for the upload of {waiting} checkpoints")
             self.pool.shutdown(cancel_futures=sys.exc_info()[0] is not None)
             if not_sent := self.failed + sum(one.cancelled() for one in self.sent):
-                print(f"{not_sent} of {len(self.sent)} checkpoints were not sent; they stay where they are")
+                print(f"{not_sent} of {len(self.sent)} checkpoints were not uploaded; they stay where they are")
 
 
 def check_address(where):
-    """PlainError for a file, or an address of a kind that fsspec does not know or that lacks its package."""
+    """Raise PlainError for a path of a file, or for an address of an unknown kind or whose package is not installed."""
     if not isinstance(where, str) or "://" not in where:
         if isinstance(where, str) and Path(where).is_file():
-            raise PlainError(f"upload_to={where!r} is a file: give a folder.")
+            raise PlainError(f"Invalid value for upload_to: {where!r} is a file. Pass a folder.")
         return
     try:
         fsspec.get_filesystem_class(where.split("://")[0])
     except (ImportError, ValueError) as error:
-        raise PlainError(f"upload_to={where!r} cannot be used ({first_line(error)}): install what it names, or give a folder.") from None
+        raise PlainError(f"Invalid value for upload_to: {where!r} ({first_line(error)}). Install its package, or pass a folder.") from None
 
 
 def copy_to(path, where):
-    """Copy a file into a folder or address; it appears there under its own name when it is complete."""
+    """Copy a file to a folder or address, where it appears under its own name only when it is complete."""
     filesystem, folder = fsspec.url_to_fs(where)
     filesystem.makedirs(folder, exist_ok=True)
     target = posixpath.join(folder, path.name)

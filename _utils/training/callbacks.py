@@ -1,4 +1,6 @@
-"""Callbacks of the training loop: schedule, progress, milestones."""
+"""Callbacks of the training loop: schedule, non-finite gradients, log and progress bar, milestones, checkpoint to resume from."""
+import contextlib
+import copy
 import math
 import sys
 import time
@@ -9,13 +11,19 @@ from tqdm import tqdm
 
 from _utils.errors import PlainError, is_first_process
 from _utils.run_files.checkpoints import milestone_steps, save_checkpoint
+from _utils.run_files.resume import save_resume_checkpoint
 from _utils.run_files.run_log import read_metrics
-from _utils.training.metrics import PretrainingMetrics, warning_of_collapse
+from _utils.training.metrics import format_metrics, warning_of_collapse
+from _utils.training.stopping import Stopped
+
+# fastai calls the callbacks of an event in this order. After a batch: notice gradients that are not finite, log the metrics, evaluate and
+# save a milestone (whose time does not count as training), and last save the checkpoint to resume from, which includes all of that.
+SCHEDULE, GUARD, LOG, MILESTONES, RESUME = 0, 10, 20, 30, 40
 
 
 class Schedule(Callback):
-    """Sets hyperparameters before each step from functions of the share of steps done, {'lr': pct -> lr, ...}."""
-    order = 0
+    """Sets hyperparameters before each step. functions: {'lr': pct -> lr, ...} of the share of the steps done, in [0, 1]."""
+    order = SCHEDULE
 
     def __init__(self, functions, steps):
         self.functions, self.steps = functions, steps
@@ -25,153 +33,212 @@ class Schedule(Callback):
             self.opt.set_hyper(name, function(self.learn.train_iter / self.steps))
 
 
-class Progress(Callback):
-    """Measures the training, shows it in a bar with the time left, and logs it every `every` steps."""
-    order = 10
+class NonFiniteGuard(Callback):
+    """Remembers, on the device, the first step whose gradients were not finite; `check` stops the run.
 
-    def __init__(self, log, steps, tokens_per_step, every=None):
-        self.log, self.steps, self.tokens_per_step = log, steps, tokens_per_step
+    log: RunLog; the batch of that step is saved beside it.
+    """
+    order = GUARD
+
+    def __init__(self, log):
+        self.log = log
+
+    def before_fit(self):
+        self.first_step = torch.full((), -1, device=self.learn.device)
+
+    def after_batch(self):
+        # The norm is that of the summed gradients, so it is the same in all processes.
+        is_first = ~torch.isfinite(self.learn.gradient_norm) & (self.first_step < 0)
+        self.first_step.masked_fill_(is_first, self.learn.train_iter)
+
+    def check(self):
+        """Raise PlainError if gradients were not finite since the last check, because the weights are lost then. Waits for the device.
+
+        fp16 loss scaling skips such steps and lowers the scale; that has failed only if the scale is below 1.
+        """
+        is_skipped = self.learn.scaler.is_enabled() and self.learn.scaler.get_scale() >= 1
+        if self.first_step > 0 and not is_skipped:
+            self.stop(int(self.first_step))
+        self.first_step.fill_(-1)
+
+    def stop(self, step):
+        """Save the batch of a step, as it was before masking, and raise PlainError."""
+        saved = ""
+        if self.log.path:
+            path = self.log.path.with_name("not_finite.pth")
+            input_ids, sentA_lenths = self.learn.dls.train.batch_of_step(step - 1)
+            save_checkpoint({"step": step, "seed": self.learn.seed, "input_ids": input_ids, "sentA_length": sentA_lenths}, path)
+            saved = f" The batch is saved in {path}."
+        raise PlainError(f"The loss or its gradients are not finite (nan or inf) at step {step:,}.{saved} Lower lr, use a longer warmup or "
+                         "set precision=fp32, under another base_run_name. Milestones saved before that step are intact.")
+
+
+class TrainLog(Callback):
+    """Logs the metrics of the training every `every` steps and shows them in a progress bar.
+
+    guard: NonFiniteGuard, checked before each row.   tokens_per_step: of all processes together.
+    """
+    order = LOG
+
+    def __init__(self, log, guard, steps, tokens_per_step, every=None):
+        self.log, self.guard, self.steps, self.tokens_per_step = log, guard, steps, tokens_per_step
         self.every = every or max(1, min(100, steps // 200))
 
     def before_fit(self):
-        quiet = not sys.stderr.isatty()
-        self.bar = tqdm(total=self.steps, unit="step", mininterval=10 if quiet else .5, desc="Pretraining",
-                        disable=not self.learn.processes.is_main)
-        self.restart()
+        self.bar = progress_bar("Pretraining", self.steps, disable=not self.learn.processes.is_main)
+        self.begin_interval()
 
-    def restart(self):
-        """Begin a new interval of measuring."""
-        self.gathered = PretrainingMetrics(self.learn.device, only_finite=self.learn.scaler.is_enabled())
-        self.since, self.started = 0, time.perf_counter()
-        self.first_bad = torch.full((), -1, device=self.learn.device)  # the first step whose gradients are not finite
+    def begin_interval(self):
+        self.learn.train_metrics.reset()
+        self.interval_steps, self.started = 0, time.perf_counter()
 
-    def pending(self):
-        """What was measured since the last row, for `go_on`."""
-        return {"sums": self.gathered.sums, "histogram": self.gathered.histogram, "since": self.since,
-                "seconds": time.perf_counter() - self.started}
-
-    def go_on(self, step, pending):
-        """Go on after a step of an earlier process, with what it had measured since its last row, or None."""
-        self.bar.initial = self.bar.n = self.bar.last_print_n = step  # so that rate and time left count the steps of this process
-        if pending:
-            self.gathered.sums.copy_(pending["sums"])
-            self.gathered.histogram.copy_(pending["histogram"])
-            self.since, self.started = pending["since"], time.perf_counter() - pending["seconds"]
-
-    def after_loss(self):
-        self.gathered.update(self.learn.pred, self.learn.yb[0], self.learn.parts, self.learn.totals)
+    def ends_interval(self, step):
+        """Whether a row is logged after this step."""
+        return step % self.every == 0 or step == self.steps
 
     def after_batch(self):
         step = self.learn.train_iter
-        self.since += 1
-        # The norm is that of the summed gradients, so several processes find the same.
-        self.first_bad.masked_fill_(~torch.isfinite(self.learn.gradient_norm) & (self.first_bad < 0), step)
-        if step % self.every == 0 or step == self.steps:
-            self._report(step)
-            self.restart()
+        self.interval_steps += 1
+        if self.ends_interval(step):
+            self.write_row(step)
+            self.begin_interval()
         self.bar.update()
 
-    def _report(self, step):
-        self.gathered.add_up(self.learn.processes)
-        measured = self.gathered.compute()  # waits for the device, so the time is that of finished work
-        speed = self.since * self.tokens_per_step / (time.perf_counter() - self.started)
-        self.check_finite()
-        self.log.log("train", step, {"loss": total_loss(self.learn, measured), **measured, "lr": self.opt.hypers[0]["lr"],
-                                     "tokens_per_second": speed})
-        self.bar.set_postfix_str(describe(measured) + f", {speed:,.0f} tokens/s", refresh=False)
+    def write_row(self, step):
+        self.learn.train_metrics.add_up(self.learn.processes)
+        metrics = self.learn.train_metrics.compute()  # waits for the device, so the time is that of completed steps
+        speed = self.interval_steps * self.tokens_per_step / (time.perf_counter() - self.started)
+        self.guard.check()
+        self.log.log("train", step, {**metrics, "lr": self.opt.hypers[0]["lr"], "tokens_per_second": speed})
+        self.bar.set_postfix_str(f"{format_metrics(metrics)}, {speed:,.0f} tokens/s", refresh=False)
 
-    def check_finite(self):
-        """PlainError if the gradients of a step since the last row were not finite, so that the weights are lost. Waits for the device.
+    @contextlib.contextmanager
+    def paused(self):
+        """Time spent within this context does not count as training."""
+        paused = time.perf_counter()
+        yield
+        self.started += time.perf_counter() - paused
 
-        In fp16 such a step is skipped and the loss scaled down, which only fails where no scale is small enough.
-        """
-        skips = self.learn.scaler.is_enabled() and self.learn.scaler.get_scale() >= 1
-        if self.first_bad > 0 and not skips:
-            raise not_finite(self.learn, int(self.first_bad), self.log)
+    def state_dict(self):
+        """The unfinished interval."""
+        return {**self.learn.train_metrics.state_dict(), "steps": self.interval_steps, "seconds": time.perf_counter() - self.started}
+
+    def resume(self, step, interval=None):
+        """Continue after `step`, with the unfinished interval that `state_dict` returned there."""
+        self.bar.initial = self.bar.n = self.bar.last_print_n = step  # so that rate and remaining time count only the steps from here on
+        if interval:
+            self.learn.train_metrics.load_state_dict(interval)
+            self.interval_steps, self.started = interval["steps"], time.perf_counter() - interval["seconds"]
 
     def close(self):
-        """End the bar, also where the training ended in an error."""
+        """Close the bar, also after an error."""
         self.bar.close()
 
 
-def total_loss(learn, measured):
-    """The weighted loss of some metrics; None where there was nothing to measure."""
-    losses = measured["gen_loss"] or 0., measured.get("disc_loss")
-    is_measured = losses[1] is not None or not hasattr(learn.model, "discriminator")
-    return learn.loss_func.weigh(losses) if is_measured else None
-
-
-def not_finite(learn, step, log):
-    """The PlainError for a loss that is not finite at a step; the step's batch, as it was before masking, is saved beside the RunLog."""
-    kept = ""
-    if log.path:
-        path = log.path.with_name("not_finite.pth")
-        input_ids, sentA_lenths = learn.dls.train.batch_of_step(step - 1)
-        save_checkpoint({"step": step, "seed": learn.seed, "input_ids": input_ids, "sentA_length": sentA_lenths}, path)
-        kept = f" (its batch is saved in {path})"
-    return PlainError(f"the loss or its gradients are not finite (nan or inf) at step {step:,}{kept}: lower lr, warm up longer or set "
-                      "precision=fp32, under another base_run_name. Milestones saved before that step are intact.")
-
-
-def describe(measured):
-    """The measures of generator and discriminator in one line."""
-    names = {"gen_loss": "gen loss", "gen_accuracy": "acc", "disc_loss": "disc loss", "disc_auc": "AUC",
-             "disc_precision": "prec", "disc_recall": "rec"}
-    return ", ".join(f"{word} -" if measured[name] is None else f"{word} {measured[name]:.3g}"
-                     for name, word in names.items() if name in measured)
-
-
 class Milestones(Callback):
-    """Measures the held-out text and saves a checkpoint at 6.25, 12.5, 25, 50 and 100 % of the steps.
+    """Evaluates on held-out text and saves a checkpoint at 6.25, 12.5, 25, 50 and 100 % of the steps.
 
     save(percent): writes the checkpoint.
     """
-    order = 20  # after Progress, so that its time is not counted as training
+    order = MILESTONES
 
-    def __init__(self, log, steps, save):
-        self.log, self.save_at = log, save
+    def __init__(self, log, guard, train_log, steps, save):
+        self.log, self.guard, self.train_log, self.steps, self.save = log, guard, train_log, steps, save
         self.percents = milestone_steps(steps)
-        self.max_batches = max(4, steps // 20)  # all of them, unless the training itself is short
+        self.max_batches = max(4, steps // 20)  # all held-out batches, unless the training itself is short
 
     def after_batch(self):
         step = self.learn.train_iter
-        if step not in self.percents:
-            return
-        if self.learn.processes.is_main:
-            self._measure_and_save(step)
-        self.learn.progress.restart()
+        if step in self.percents and self.learn.processes.is_main:
+            with self.train_log.paused():
+                self.evaluate(step)
+                for percent in self.percents[step]:
+                    self.save(percent)
 
-    def _measure_and_save(self, step):
-        if measured := self.learn.evaluate_held_out(self.max_batches):
-            loss = total_loss(self.learn, measured)
-            if not math.isfinite(loss):
-                raise not_finite(self.learn, step, self.log)
-            self.log.log("held_out", step, {"loss": loss, **measured})
-            tqdm.write(f"step {step:,}, held out: {describe(measured)}")
+    def evaluate(self, step):
+        if metrics := self.learn.evaluate_held_out(self.max_batches):
+            if metrics["loss"] is None or not math.isfinite(metrics["loss"]):
+                self.guard.stop(step)
+            self.log.log("held_out", step, metrics)
+            tqdm.write(f"step {step:,}, held out: {format_metrics(metrics)}")
             sys.stdout.flush()  # into a log file too
-            self._warn(step)
-        for percent in self.percents[step]:
-            self.save_at(percent)
+            self.warn_of_collapse(step)
 
-    def _warn(self, step):
-        steps = max(self.percents)
-        aucs = [row["disc_auc"] for row in read_metrics(self.log.path, "held_out") if "disc_auc" in row and row["step"] >= .25 * steps]
-        if warning := warning_of_collapse(aucs, step / steps):
+    def warn_of_collapse(self, step):
+        rows = [row for row in read_metrics(self.log.path, "held_out") if "disc_auc" in row and row["step"] >= .25 * self.steps]
+        if warning := warning_of_collapse([row["disc_auc"] for row in rows], step / self.steps):
             tqdm.write(warning, file=sys.stderr)
 
 
+class ResumePoint(Callback):
+    """Saves what is needed to resume the run: at its start, at milestones, about every `minutes`, and when it is asked to stop.
+
+    identity: {'config': ..., 'made_of': ...}, which a resumed run must share.   signals: StopSignals.
+    checkpoint: what an earlier process saved, to resume from; None starts at step 0.   The main process saves for all.
+    """
+    order = RESUME
+
+    def __init__(self, folder, identity, log, guard, train_log, steps, minutes, signals, checkpoint=None):
+        self.folder, self.identity, self.log, self.guard, self.train_log = folder, identity, log, guard, train_log
+        self.steps, self.seconds, self.signals, self.checkpoint = steps, 60 * minutes, signals, checkpoint
+        self.milestones = milestone_steps(steps)
+
+    def before_fit(self):
+        self.is_main = self.learn.processes.is_main
+        if self.checkpoint:
+            self.load(self.checkpoint)
+            self.checkpoint = None
+        elif self.is_main:
+            self.save()
+        self.saved = time.monotonic()
+
+    def load(self, checkpoint):
+        learn, is_main = self.learn, self.is_main
+        learn.train_iter = checkpoint["step"]
+        learn.model.load_state_dict(checkpoint.pop("model"))
+        learn.opt.opt.load_state_dict(copy.deepcopy(checkpoint.pop("optimizer")))  # copied, because on a CPU it would keep mapped tensors
+        if checkpoint["scaler"] and learn.scaler.is_enabled():
+            learn.scaler.load_state_dict(checkpoint["scaler"])
+        interval = checkpoint.pop("interval")  # summed over the processes later, so only one may have it
+        self.train_log.resume(learn.train_iter, interval if is_main else None)
+
+    def before_step(self):
+        self.learn.processes.asked_to_stop = self.signals.asked is not None
+
+    def after_batch(self):
+        step = self.learn.train_iter
+        is_stopping = self.learn.processes.stop_asked(self.signals.asked is not None)
+        if self.is_main and (self.is_due(step) or step in self.milestones or is_stopping):
+            self.save()
+            self.saved = time.monotonic()
+        if is_stopping and step < self.steps:
+            raise Stopped(f"Stopped at step {step:,} of {self.steps:,}, saved in {str(self.folder)!r}. Rerun the same command to resume.")
+
+    def is_due(self, step):
+        """Whether the interval between two saves is over. With minutes=0 that is whenever a row of metrics was logged."""
+        if self.seconds == 0:
+            return self.train_log.ends_interval(step)
+        return time.monotonic() - self.saved >= self.seconds
+
+    def save(self):
+        """Save the state between two steps. Raises PlainError instead if its weights are not finite; the earlier file stays."""
+        learn = self.learn
+        self.guard.check()
+        save_resume_checkpoint(self.folder, {
+            **self.identity, "step": learn.train_iter, "model": learn.model.state_dict(), "optimizer": learn.opt.opt.state_dict(),
+            "scaler": learn.scaler.state_dict(), "interval": self.train_log.state_dict(), "log_position": self.log.position()})
+
+
 class LossProgress(Callback):
-    """Shows the loss of a finetuning in a bar, and logs its mean and the head's learning rate some 20 times or every 50 steps."""
-    order = 10
+    """Logs the mean loss and the head's learning rate of a finetuning run about 20 times or every 50 steps, and shows a progress bar."""
+    order = LOG
 
     def __init__(self, log, steps, title):
         self.log, self.steps, self.title = log, steps, title
         self.every = max(1, min(50, steps // 20))
 
     def before_fit(self):
-        quiet = not sys.stderr.isatty()
-        self.bar = tqdm(total=self.steps, unit="step", desc=self.title, leave=False, disable=not is_first_process(),
-                        **(dict(mininterval=60, delay=60) if quiet else {}))
+        self.bar = progress_bar(self.title, self.steps, disable=not is_first_process(), leave=False, quiet=dict(mininterval=60, delay=60))
         self.losses = []
 
     def after_loss(self):
@@ -182,13 +249,19 @@ class LossProgress(Callback):
         if step % self.every == 0 or step == self.steps:
             loss = float(torch.stack(self.losses).mean())
             if not math.isfinite(loss):
-                raise PlainError(f"{self.title}: the loss has become {loss} at step {step:,}: lower its lr with task_overrides, or say "
-                                 "precision=fp32.")
+                raise PlainError(f"{self.title}: the loss is {loss} at step {step:,}. Lower the learning rate of the task with "
+                                 "task_overrides, or set precision=fp32.")
             self.log.log("train", step, {"loss": loss, "lr": self.opt.hypers[-1]["lr"]})
             self.bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
             self.losses = []
         self.bar.update()
 
     def close(self):
-        """End the bar, also where the training ended in an error."""
+        """Close the bar, also after an error."""
         self.bar.close()
+
+
+def progress_bar(title, steps, quiet=None, **kwargs):
+    """A tqdm bar; `quiet` are its settings where the output is not a terminal."""
+    settings = dict(mininterval=.5) if sys.stderr.isatty() else quiet or dict(mininterval=10)
+    return tqdm(total=steps, unit="step", desc=title, **settings, **kwargs)

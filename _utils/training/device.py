@@ -1,4 +1,4 @@
-"""What depends on the hardware: device, precision, examples per micro-batch, and the compiler."""
+"""Settings that depend on the hardware: device, precision, examples per micro-batch, compiler."""
 import os
 import shutil
 import sys
@@ -9,41 +9,42 @@ import torch
 from _utils.errors import PlainError
 from _utils.networks.build import count_parameters
 
-# Bytes for each parameter: the weight, its gradient and Adam's two moments in fp32, and a copy in half precision.
+# Bytes per parameter: weight, gradient and Adam's two moments in fp32, and a copy in half precision.
 BYTES_PER_PARAMETER = 4 * 4 + 2
 
 
 def choose_device(device=None):
-    """The torch.device of the configuration: by default the first GPU, else the CPU. PlainError for one that is not there."""
+    """The torch.device of a configuration; None: the first GPU, else the CPU. Raises PlainError if the device does not exist."""
     if device is None:
         if not torch.cuda.is_available():
             warn_of_unused_gpu()
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
     index = int(device.partition(":")[2] or 0)
     if device != "cpu" and torch.cuda.device_count() <= index:
-        raise PlainError(f"device={device!r} is not there ({torch.cuda.device_count()} GPUs are): leave it out or say device=cpu.")
+        raise PlainError(f"Device not found: {device!r} ({torch.cuda.device_count()} GPUs are available). Leave device out, or set "
+                         "device=cpu.")
     return torch.device(device)
 
 
 @cache
 def warn_of_unused_gpu():
-    """Warn once if this machine has an NVIDIA driver that this build of PyTorch cannot use, most often because it is too old."""
+    """Warn once if there is an NVIDIA driver that this build of PyTorch cannot use, usually because it is too old."""
     if torch.version.cuda and os.path.exists("/proc/driver/nvidia/version") and os.environ.get("CUDA_VISIBLE_DEVICES") != "":
-        print(f"warning: training on the CPU, although an NVIDIA driver is installed: PyTorch {torch.__version__} finds no GPU that it can "
-              "use. Update the driver (nvidia-smi shows its version), or install a PyTorch build for it.", file=sys.stderr)
+        print(f"Warning: training on the CPU although an NVIDIA driver is installed, because PyTorch {torch.__version__} finds no usable "
+              "GPU. Update the driver (nvidia-smi shows its version), or install a PyTorch build for it.", file=sys.stderr)
 
 
 @cache
 def warn_of_emulated_bf16():
     """Warn once if this CPU only emulates bf16."""
     if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        print("warning: this CPU has no bf16 arithmetic, so precision=bf16 is many times slower than fp32 here.", file=sys.stderr)
+        print("Warning: this CPU has no bf16 arithmetic, so precision=bf16 is many times slower than fp32.", file=sys.stderr)
 
 
 def choose_precision(precision, device):
-    """'bf16', 'fp16' or 'fp32'; by default fp32 on the CPU and bf16 on a GPU.
+    """'bf16', 'fp16' or 'fp32'; None: fp32 on the CPU, bf16 on a GPU.
 
-    GPUs below compute capability 8 (T4, V100, RTX 20xx) only emulate bf16, slowly: their default is fp16.
+    GPUs below compute capability 8 (T4, V100, RTX 20xx) only emulate bf16, slowly; their default is fp16.
     """
     if device.type == "cpu":
         if precision == "bf16":
@@ -55,43 +56,43 @@ def choose_precision(precision, device):
 
 
 def choose_micro_batch(device, bs, max_length, precision, networks, mask_prob):
-    """Examples per forward and backward pass: the largest divisor of the batch size whose tokens fit, at least 1.
+    """Examples per forward and backward pass: the largest divisor of the batch size that fits into memory or cache, at least 1.
 
-    networks: generator first; on any device, their shapes count.   Raises PlainError on a GPU that cannot even hold the networks.
+    networks: generator first, on any device, including meta.   Raises PlainError if a GPU cannot hold the networks themselves.
     """
     tokens = _tokens_in_cache(precision, networks) if device.type == "cpu" else _tokens_on_gpu(device, precision, networks, mask_prob)
     return max(n for n in range(1, bs + 1) if bs % n == 0 and (n == 1 or n * max_length <= tokens))
 
 
 def _tokens_in_cache(precision, networks):
-    """Tokens whose hidden states, of the widest network, take a megabyte: CPUs are fastest around that size (README, Speed)."""
+    """Tokens whose hidden states in the widest network take 1 MB: CPUs are fastest around that size (docs/speed.md)."""
     width = max(network.config.hidden_size for network in networks)
     return 2 ** 20 // (width * (4 if precision == "fp32" else 2))
 
 
 def _tokens_on_gpu(device, precision, networks, mask_prob):
-    """Tokens whose activations fit into four fifths of a GPU's free memory, at most 32,768: more do not make it faster."""
+    """Tokens whose activations fit into 80 % of a GPU's free memory, at most 32,768, beyond which it gets no faster."""
     of_weights = BYTES_PER_PARAMETER * sum(count_parameters(network) for network in networks)
     free = torch.cuda.mem_get_info(device)[0]
     if free < of_weights:
-        raise PlainError(f"{device} has {free / 1e9:.1f} GB of free memory, and the weights, gradients and optimizer state of these "
-                         f"networks need {of_weights / 1e9:.1f} GB: choose a smaller size, or free the GPU.")
+        raise PlainError(f"Out of memory: {device} has {free / 1e9:.1f} GB of free memory, but weights, gradients and optimizer state need "
+                         f"{of_weights / 1e9:.1f} GB. Choose a smaller size, or free memory on the GPU.")
     of_token = activation_bytes_per_token([network.config for network in networks], mask_prob, precision)
     return min(32_768, .8 * (free - of_weights) / of_token)
 
 
 def compile_networks(model, device):
-    """Let torch.compile make the forward and backward pass of a model at their first call. PlainError where no compiler is."""
+    """Compile the forward and backward pass of a model at their first call. Raises PlainError if there is no compiler."""
     if device.type == "cpu" and not shutil.which(os.environ.get("CXX", "g++")):
-        raise PlainError("compile=True needs a C++ compiler on a CPU, and g++ is not there: install it, or leave compile out.")
+        raise PlainError("compile=True needs a C++ compiler on a CPU, but g++ was not found. Install it, or leave compile out.")
     model.compile()
 
 
 def activation_bytes_per_token(configs, mask_prob, precision):
-    """Bytes of tensors that one token keeps for the backward pass on a GPU.
+    """Bytes saved for the backward pass per token on a GPU.
 
-    configs: transformers configurations of the networks, the generator first, whose logits at the masked positions count too.
-    Fitted to what a forward pass keeps (tests/test_memory.py); fused attention keeps nothing that grows with the square of the length.
+    configs: transformers configurations of the networks; the first is the generator, whose logits at masked positions are included.
+    Fitted to what a forward pass saves (tests/robustness/test_memory.py). Fused attention saves nothing quadratic in the length.
     """
     full, half = (42, 7), (38, 4)  # bytes per unit of the hidden and of the feed-forward layer
     of_hidden, of_intermediate = full if precision == "fp32" else half
@@ -101,5 +102,5 @@ def activation_bytes_per_token(configs, mask_prob, precision):
 
 
 def intermediate_size(config):
-    """Width of the feed-forward layer, which some families call otherwise."""
+    """Width of the feed-forward layer, under whatever name a family has for it."""
     return getattr(config, "intermediate_size", None) or getattr(config, "hidden_dim", None) or 4 * config.hidden_size

@@ -1,26 +1,43 @@
-"""The training steps of pretraining and finetuning, and the callbacks that a reader of the paper would skip."""
+"""fastai Learners with ELECTRA's training step.
+
+The protocol of pretraining, in the order of one step. A batch may go through the networks in parts (micro-batches); losses, gradients and
+metrics of the parts add up to those of the batch, because each part is divided by the totals of the batch:
+
+    x, (labels,) = masking.mask(*batch)      MaskedLMCallback: x = (masked_inputs, sentA_lenths, is_mlm_applied, labels)
+    totals = model.totals(*x)                masked positions and tokens of the batch
+    for each part:
+        pred = model(*x)                     ELECTRAOutput or MaskedLMOutput
+        loss, parts = loss_func(pred, labels, totals, return_parts=True)
+                                             the loss to minimize, and (generator loss[, discriminator loss]) to log
+        metrics.update(pred, labels, loss, parts, totals)
+        loss.backward()
+    clip, optimizer step
+
+To train with another loss, change `ELECTRALoss.forward` in Pretrain.ipynb, or pass another `loss_func` that follows this protocol.
+fastai's events around a batch and around the optimizer step are called (before_batch, before_step, after_step, after_batch ...); events
+between forward and backward pass are not, because they would have to come once per part.
+"""
 import itertools
 
 import torch
 from fastai.callback.core import TrainEvalCallback
 from fastai.learner import CancelBackwardException, CancelStepException, Learner
 from fastai.optimizer import OptimWrapper
-from sklearn.metrics import roc_auc_score
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from _utils.optim import clip_by_global_norm
-from _utils.training.metrics import PretrainingMetrics
+from _utils.training.metrics import PretrainingMetrics, exact_auc
 from _utils.training.seeds import fork_rng, seed_step
 
 DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 class ClippingLearner(Learner):
-    """fastai's Learner with ELECTRA's step: mixed precision, gradients clipped at global norm 1 (F35).
+    """fastai's Learner with mixed precision and gradients clipped at global norm 1 (F35).
 
     optimizer: a torch.optim.Optimizer over the model's parameters.   precision: 'fp32', 'bf16' or 'fp16'.
-    init_scale: of the loss, for fp16 (electra_pytorch's: 2 ** 11 for pretraining, 2 ** 14 for finetuning).
-    Nothing is measured at the end of an epoch: pretraining has milestones, and of finetuning the last step counts (F47).
+    init_scale: initial loss scale of fp16 (electra_pytorch: 2 ** 11 for pretraining, 2 ** 14 for finetuning).
+    There is no validation after an epoch: pretraining evaluates at milestones, and finetuning uses its last step (F47).
     """
 
     def __init__(self, dls, model, loss_func, optimizer, precision="fp32", init_scale=2. ** 14, cbs=()):
@@ -48,7 +65,7 @@ class ClippingLearner(Learner):
 
 
 class FinetuningLearner(ClippingLearner):
-    """One forward pass, loss and update per batch; `logits` predicts a loader's rows."""
+    """One forward pass, loss and update per batch."""
 
     def _do_one_batch(self):
         with self.autocast():
@@ -61,109 +78,93 @@ class FinetuningLearner(ClippingLearner):
 
     @torch.no_grad()
     def logits(self, dl):
-        """The model's output for the rows of an unshuffled PaddedBatchDL, in the order of the rows, dropout off; on the CPU."""
+        """The model's output for the rows of an unshuffled PaddedBatchDL, in the order of the rows, without dropout; on the CPU."""
         self.model.to(self.device).eval()
         found = []
         # Without cuDNN's attention, which needs half a second on an H100 for each batch shape that it has not seen.
         with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]), self.autocast():
             for *xb, _ in dl:
                 found.append(self.model(*xb).float())
-        found = torch.cat(found).cpu()  # only now, because it waits for the device
+        found = torch.cat(found).cpu()  # only here, because it waits for the device
         in_order = torch.empty_like(found)
         in_order[torch.as_tensor(dl.order)] = found
         return in_order
 
 
 class PretrainingLearner(ClippingLearner):
-    """ClippingLearner with gradient accumulation and measures of held-out text.
+    """ClippingLearner with masking, gradient accumulation, several processes, and evaluation on held-out text.
 
-    micro_batch: examples that go through the networks at once. Loss and gradients stay those of the full batch, because
-    each part is divided by the masks and tokens of the whole.
-    seed: masks follow from it and the step; dropout and the generator's words from it, the step and the part of the batch.
+    masking: MaskedLMCallback, which draws the masks of each batch.
+    micro_batch: examples per forward and backward pass.
+    seed: determines the masks of each step, and dropout and samples of each part of a batch, whatever was drawn before.
     processes: Processes that train together. Each has the whole batch and its masks, and computes every n-th part.
+    train_metrics: of the training steps since they were last reset.
     """
 
-    def __init__(self, dls, model, loss_func, optimizer, micro_batch, seed, precision, processes, cbs=()):
-        super().__init__(dls, model, loss_func, optimizer, precision, 2. ** 11, cbs)
-        self.micro_batch, self.seed, self.processes = micro_batch, seed, processes
+    def __init__(self, dls, model, loss_func, optimizer, masking, micro_batch, seed, precision, processes, cbs=()):
+        super().__init__(dls, model, loss_func, optimizer, precision, 2. ** 11, [masking, *cbs])
+        self.masking, self.micro_batch, self.seed, self.processes = masking, micro_batch, seed, processes
+        self.train_metrics = PretrainingMetrics(self.device, only_finite=self.scaler.is_enabled())
 
     def one_batch(self, i, b):
         seed_step(self.seed, self.train_iter)
         super().one_batch(i, self.on_device(b))
 
     def on_device(self, batch):
-        """A batch of the loader on the learner's device, without waiting for it to arrive."""
+        """A batch on the learner's device, without waiting for the copy."""
         return tuple(tensor.to(self.device, non_blocking=True) for tensor in batch)
+
+    def _do_one_batch(self):
+        """One step: gradients of this process's parts of the batch, then the update."""
+        totals = self.model.totals(*self.xb)
+        parts = enumerate(self.parts_of(self.xb), start=1)
+        for number, x in itertools.islice(parts, self.processes.index, None, self.processes.n):
+            seed_step(self.seed, self.train_iter, number)
+            loss = self.forward_part(x, totals, self.train_metrics)[1]
+            self.scaler.scale(loss).backward()
+        self._with_events(self._step, "step", CancelStepException)
+        self.opt.zero_grad()
+
+    def parts_of(self, x):
+        """The model's inputs (B, ...) in parts of micro_batch rows: an iterator over tuples."""
+        return zip(*(tensor.split(self.micro_batch) for tensor in x))
+
+    def forward_part(self, x, totals, metrics):
+        """(pred, loss) of a part of a batch, whose metrics are added to `metrics`; the protocol at the top of this module."""
+        labels = x[-1]
+        with self.autocast():
+            pred = self.model(*x)
+            loss, parts = self.loss_func(pred, labels, totals, return_parts=True)
+        metrics.update(pred, labels, loss, parts, totals)
+        return pred, loss
 
     def _step(self):
         self.processes.add_up_gradients([p.grad for p in self.model.parameters() if p.grad is not None])
         super()._step()
 
-    def micro_batches(self, *tensors):
-        """Tensors (B, ...) in parts of micro_batch rows: an iterator over tuples of them."""
-        return zip(*(tensor.split(self.micro_batch) for tensor in tensors))
-
-    def forward(self, x, labels, totals):
-        """(prediction, losses) of one part in the learner's precision; totals: of the whole batch, as `ELECTRALoss.parts` takes them."""
-        with self.autocast():
-            pred = self.model(*x)
-            return pred, self.loss_func.parts(pred, labels, totals)
-
-    def _do_one_batch(self):
-        """Loss and gradients of one batch, part by part, and the update."""
-        full_x, full_y = self.xb, self.yb
-        self.totals = self.model.totals(*full_x)
-        mine = itertools.islice(enumerate(self.micro_batches(*full_x, *full_y), start=1), self.processes.index, None, self.processes.n)
-        for number, (*xb, labels) in mine:
-            seed_step(self.seed, self.train_iter, number)
-            self.pred = self.parts = None  # the logits of the part before would stay in memory during this forward pass
-            self.xb, self.yb = tuple(xb), (labels,)
-            self.pred, self.parts = self.forward(xb, labels, self.totals)
-            self.loss_grad = self.loss_func.weigh(self.parts)
-            self("after_loss")
-            if self.training:
-                self._with_events(self._backward, "backward", CancelBackwardException)
-        self.xb, self.yb = full_x, full_y
-        if self.training:
-            self._with_events(self._step, "step", CancelStepException)
-            self.opt.zero_grad()
-
     @torch.no_grad()
     def evaluate_held_out(self, max_batches=None, split=1):
-        """Metrics of the held-out examples, or of their first `max_batches` batches, dropout off; {} if there are none.
+        """Metrics of the held-out examples, or of their first `max_batches` batches, without dropout; {} if there are none.
 
-        Masks and samples are drawn from the learner's seed, the same every time, without disturbing the random numbers of training.
-        A batch goes through the networks in parts of micro_batch examples, as in training.
+        Masks and samples depend on the learner's seed only and are the same every time; the training's random numbers are not disturbed.
         split: index of the loader, 1 for held-out examples, 2 for a test set.
         """
         if len(self.dls.loaders) <= split:
             return {}
-        metrics, judged = PretrainingMetrics(self.device), []
+        metrics, logits, replaced = PretrainingMetrics(self.device), [], []
         self.model.eval()
         with fork_rng(self.device):
             for n, batch in enumerate(itertools.islice(self.dls.loaders[split], max_batches)):
                 seed_step(self.seed, n)
-                input_ids, sentA_lenths = self.on_device(batch)
-                masked, labels, is_mlm_applied = self.masked_lm.mask_tokens(input_ids)
-                x = (masked, sentA_lenths, is_mlm_applied, labels)
+                x, _ = self.masking.mask(*self.on_device(batch))
                 totals = self.model.totals(*x)
-                for number, part in enumerate(self.micro_batches(*x), start=1):
+                for number, part in enumerate(self.parts_of(x), start=1):
                     seed_step(self.seed, n, number)
-                    judged.append(self._measure_part(part, totals, metrics))
+                    pred, _ = self.forward_part(part, totals, metrics)
+                    if hasattr(pred, "disc_logits"):
+                        tokens = pred.attention_mask.bool()
+                        logits.append(pred.disc_logits[tokens].float().cpu())
+                        replaced.append(pred.is_replaced[tokens].cpu())
         self.model.train()
-        return metrics.compute() | exact_auc(*map(torch.cat, zip(*judged)))
-
-
-    def _measure_part(self, x, totals, metrics):
-        """Add one part of a batch to the metrics; returns the discriminator's (logits, labels) of its tokens, () without one."""
-        pred, losses = self.forward(x, x[-1], totals)
-        metrics.update(pred, x[-1], losses, totals)
-        tokens = pred.attention_mask.bool()
-        return (pred.disc_logits[tokens].float().cpu(), pred.is_replaced[tokens].cpu()) if len(losses) > 1 else ()
-
-
-def exact_auc(logits=None, replaced=None):
-    """{'disc_auc': ...} of all tokens (N,), or {} where it is not defined."""
-    if logits is None or not 0 < replaced.sum() < len(replaced) or not logits.isfinite().all():
-        return {}
-    return {"disc_auc": float(roc_auc_score(replaced.numpy(), logits.numpy()))}
+        auc = exact_auc(torch.cat(logits), torch.cat(replaced)) if logits else None
+        return metrics.compute() | ({} if auc is None else {"disc_auc": auc})

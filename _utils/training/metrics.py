@@ -1,94 +1,128 @@
-"""What is measured while pretraining, gathered on the device and read only when it is shown."""
+"""Metrics of pretraining, accumulated on the device and read only when they are shown."""
 import math
 
 import torch
+from sklearn.metrics import roc_auc_score
 
 _BINS = 4096
 _LOGIT_RANGE = 16.  # logits beyond +-16 fall into the outermost bins
+_SUMS = ("batches", "loss", "masked", "gen_loss", "gen_correct", "masks_dropped",
+         "tokens", "disc_loss", "true_positives", "false_positives", "false_negatives")
 
 
 class PretrainingMetrics:
-    """Sums over batches of both losses, the generator's accuracy, and the discriminator's confusion and AUC where there is one.
+    """Loss, generator loss and accuracy, and, if there is a discriminator, its loss, precision, recall and AUC over several batches.
 
-    "Positive" means replaced. Accuracy alone says nothing there: about 90 % of the tokens are originals.
-    only_finite: leave out what has a loss that is not finite, as loss scaling skips such a step.
+    The positive class is "replaced". Accuracy alone says nothing about the discriminator: about 90 % of the tokens are original.
+    only_finite: skip parts whose loss is not finite, as fp16 loss scaling skips the update.
     """
 
     def __init__(self, device="cpu", only_finite=False):
         self.only_finite, self.always = only_finite, torch.ones((), device=device, dtype=torch.bool)
-        self.sums = torch.zeros(9, device=device, dtype=torch.float64)
-        self.histogram = torch.zeros(2, _BINS, device=device, dtype=torch.float64)
+        self.sums = torch.zeros(len(_SUMS), device=device, dtype=torch.float64)
+        self.histogram = torch.zeros(2, _BINS, device=device, dtype=torch.float64)  # of discriminator logits: originals, replaced
+
+    def reset(self):
+        """Start again from zero, in place."""
+        self.sums.zero_()
+        self.histogram.zero_()
+
+    def state_dict(self):
+        return {"sums": self.sums, "histogram": self.histogram}
+
+    def load_state_dict(self, state):
+        self.sums.copy_(state["sums"])
+        self.histogram.copy_(state["histogram"])
 
     @torch.no_grad()
-    def update(self, pred, labels, parts, totals):
+    def update(self, pred, labels, loss, parts, totals):
         """Add a batch or a part of one.
 
-        pred: the output of ELECTRAModel or MaskedLMModel.   labels: of masked tokens, (B, L).   parts: the losses, as shares of the
-        means over the whole batch.   totals: masked positions and tokens of the whole batch.
+        pred: ELECTRAOutput or MaskedLMOutput.   labels: original ids of the masked tokens, (B, L).
+        loss, parts: from the loss function, with `totals` as the denominators.   totals: masked positions and tokens of the whole batch.
         """
-        slot_labels, slot_weights = pred.slots(labels)
-        correct = (pred.mlm_gen_logits.argmax(-1) == slot_labels) * slot_weights
-        counts = [slot_weights.sum(), parts[0] * totals[0], correct.sum(), pred.is_mlm_applied.sum() - slot_weights.sum()]
-        is_counted = torch.stack(parts).isfinite().all() if self.only_finite else self.always
+        gathered_labels, weights = pred.gather(labels)  # (M,), (M,)
+        correct = (pred.mlm_gen_logits.argmax(-1) == gathered_labels) * weights
+        n_tokens, n_gathered = pred.attention_mask.sum(), weights.sum()
+        is_counted = torch.stack([loss, *parts]).isfinite().all() if self.only_finite else self.always
+        sums = [n_tokens / totals[1], loss, n_gathered, parts[0] * totals[0], correct.sum(), pred.is_mlm_applied.sum() - n_gathered]
         if len(parts) > 1:
-            counts += self._judge(pred, parts[1] * totals[1], is_counted)
-        counts = torch.stack([count.double() for count in counts])
-        self.sums[:len(counts)] += torch.where(is_counted, counts, 0.)
+            sums += [n_tokens, parts[1] * totals[1], *self._confusion(pred, is_counted)]
+        sums = torch.stack([number.double() for number in sums])
+        self.sums[:len(sums)] += torch.where(is_counted, sums, 0.)
 
-    def _judge(self, pred, disc_loss, is_counted):
-        """What the discriminator's confusion adds to the sums; its logits go into the histogram where `is_counted`, ()."""
+    def _confusion(self, pred, is_counted):
+        """True positives, false positives and false negatives of a part; also adds its logits to the histogram."""
         tokens, replaced, flagged = pred.attention_mask.bool(), pred.is_replaced.bool(), pred.disc_logits > 0
         bins = ((pred.disc_logits.float() / _LOGIT_RANGE + 1) / 2 * _BINS).long().clamp(0, _BINS - 1)
         counted = (tokens & is_counted).double()
         self.histogram.view(-1).scatter_add_(0, (bins + _BINS * replaced).flatten(), counted.flatten())
-        return [tokens.sum(), disc_loss, (flagged & replaced & tokens).sum(), (flagged & ~replaced & tokens).sum(),
-                (~flagged & replaced & tokens).sum()]
+        return (flagged & replaced & tokens).sum(), (flagged & ~replaced & tokens).sum(), (~flagged & replaced & tokens).sum()
 
     def add_up(self, processes):
-        """Put in what the others of several Processes have measured."""
+        """Sum over all Processes."""
         processes.add_up([self.sums, self.histogram])
 
     def compute(self):
-        """{name: number}; None where there was nothing to measure. Waits for the device."""
-        n_slots, gen_loss, correct, overflow, n_tokens, disc_loss, hits, false_alarms, missed = self.sums.tolist()
-        of_generator = {
-            "gen_loss": _ratio(gen_loss, n_slots),
-            "gen_perplexity": math.exp(min(gen_loss / n_slots, 700.)) if n_slots else None,
-            "gen_accuracy": _ratio(correct, n_slots),
-            "masks_without_slot": overflow,  # where the number of slots is fixed: practically never above 0
+        """{name: number, or None where it is undefined}. Waits for the device."""
+        n = dict(zip(_SUMS, self.sums.tolist()))
+        gen_loss = _ratio(n["gen_loss"], n["masked"])
+        metrics = {
+            "loss": _ratio(n["loss"], n["batches"]),
+            "gen_loss": gen_loss,
+            "gen_perplexity": None if gen_loss is None else math.exp(min(gen_loss, 700.)),
+            "gen_accuracy": _ratio(n["gen_correct"], n["masked"]),
+            "masks_dropped": n["masks_dropped"],  # beyond the fixed capacity: 0 in practice
         }
-        return of_generator if not n_tokens else {
-            **of_generator,
-            "disc_loss": _ratio(disc_loss, n_tokens),
+        if not n["tokens"]:
+            return metrics
+        flagged, replaced = n["true_positives"] + n["false_positives"], n["true_positives"] + n["false_negatives"]
+        return metrics | {
+            "disc_loss": _ratio(n["disc_loss"], n["tokens"]),
             "disc_auc": self._auc(),
-            "disc_precision": _ratio(hits, hits + false_alarms),
-            "disc_recall": _ratio(hits, hits + missed),
-            "disc_accuracy": _ratio(n_tokens - false_alarms - missed, n_tokens),
-            "replaced_share": _ratio(hits + missed, n_tokens),
+            "disc_precision": _ratio(n["true_positives"], flagged),
+            "disc_recall": _ratio(n["true_positives"], replaced),
+            "disc_accuracy": _ratio(n["tokens"] - n["false_positives"] - n["false_negatives"], n["tokens"]),
+            "replaced_share": _ratio(replaced, n["tokens"]),
         }
 
     def _auc(self):
-        """Chance that a replaced token gets a higher logit than an original one; ties within a bin count half."""
+        """Probability that a replaced token has a higher logit than an original one; ties within a bin count half."""
         originals, replaced = self.histogram
         below = originals.cumsum(0) - originals
         return _ratio(((below + originals / 2) * replaced).sum().item(), (originals.sum() * replaced.sum()).item())
 
 
-def warning_of_collapse(aucs, share_done):
-    """What to look at when the discriminator has stopped to learn, or never began; None while it looks healthy.
+def exact_auc(logits, replaced):
+    """AUC of the discriminator over all tokens, (N,) each; None if it is undefined."""
+    if not 0 < replaced.sum() < len(replaced) or not logits.isfinite().all():
+        return None
+    return float(roc_auc_score(replaced.numpy(), logits.numpy()))
 
-    aucs: of held-out text at the milestones since a quarter of the training, the newest last; before it is normal that they are near .5,
-    or fall from the easy start, when the generator still draws words at random.   share_done: of the training, in [0, 1].
+
+def format_metrics(metrics):
+    """Metrics of generator and discriminator on one line."""
+    names = {"gen_loss": "gen loss", "gen_accuracy": "acc", "disc_loss": "disc loss", "disc_auc": "AUC",
+             "disc_precision": "prec", "disc_recall": "rec"}
+    return ", ".join(f"{label} -" if metrics[name] is None else f"{label} {metrics[name]:.3g}"
+                     for name, label in names.items() if name in metrics)
+
+
+def warning_of_collapse(aucs, share_done):
+    """A warning if the discriminator stopped training, or never started to; None while it looks healthy.
+
+    aucs: on held-out text at the milestones after the first quarter of the training, newest last. Earlier values are normally near .5, or
+    fall from an easy start, when the generator still samples random tokens.   share_done: of the training, in [0, 1].
     """
     if share_done >= .5 and aucs and aucs[-1] < .55:
-        told = f"the discriminator's AUC on held-out text is {aucs[-1]:.3f} after {share_done:.0%} of the training, and .5 is guessing"
+        problem = f"the discriminator's AUC on held-out text is {aucs[-1]:.3f} after {share_done:.0%} of the training (chance is .5)"
     elif aucs and aucs[-1] < max(aucs) - .1:
-        told = f"the discriminator's AUC on held-out text has fallen from {max(aucs):.3f} to {aucs[-1]:.3f}"
+        problem = f"the discriminator's AUC on held-out text dropped from {max(aucs):.3f} to {aucs[-1]:.3f}"
     else:
         return None
-    return (f"warning: {told}. Look at the curves in training.png: a generator's loss that does not fall either means a learning rate "
-            "that is too high or text that the vocabulary does not fit; a replaced_share near 0 means a generator that is too good: make "
-            "it smaller or raise temperature.")
+    return (f"Warning: {problem}. Check the curves in training.png: if the generator loss does not fall either, the learning rate is too "
+            "high or the vocabulary does not fit the text; if replaced_share is near 0, the generator is too good: use a smaller one or "
+            "raise temperature.")
 
 
 def _ratio(part, whole):

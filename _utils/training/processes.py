@@ -13,42 +13,42 @@ from _utils.errors import PlainError
 
 
 class Processes:
-    """This process, the `index`-th of `n` that a launcher started; 0 of 1 without one.
+    """This process, number `index` of the `n` that a launcher started; 0 of 1 without a launcher.
 
-    device: of the configuration; 'cpu' for processes on CPUs (gloo), None for a GPU each where there are GPUs (nccl).
+    device: of the configuration; 'cpu' for processes on CPUs (gloo), None for one GPU per process (nccl).
     """
 
     def __init__(self, device=None):
         self.state = None
         if int(os.environ.get("WORLD_SIZE", 1)) > 1:
             _check_device(device)
-            # As long as the first process may need to prepare data.
+            # The main process may prepare data for days.
             self.state = PartialState(cpu=device == "cpu", timeout=timedelta(days=7))
         self.index, self.n = (self.state.process_index, self.state.num_processes) if self.state else (0, 1)
         self.is_main, self.asked_to_stop, self._stops = self.index == 0, False, deque()
 
     def device(self, chosen):
-        """The torch.device of this process, where `chosen` is that of a single one."""
+        """The torch.device of this process; `chosen` is the device of a single process."""
         return self.state.device if self.state and chosen.type == "cuda" else chosen
 
     def main_first(self):
-        """Within it the first process goes ahead, and the others find what it left."""
+        """Context that the main process runs first, and the others after it."""
         return self.state.main_process_first() if self.state else contextlib.nullcontext()
 
     def from_first(self, make):
-        """What `make()` returns in the first process; the others wait and get a copy."""
+        """The result of `make()`, called in the main process and copied to the others."""
         found = [make() if self.is_main else None]
         return broadcast_object_list(found)[0] if self.state else found[0]
 
     def share(self, size, n_rows):
-        """Rows that go through a network at once, lowered from `size` until each process has some of n_rows."""
+        """Rows per micro-batch: `size`, or less if otherwise some processes would have none of n_rows."""
         if n_rows < self.n:
-            raise PlainError(f"bs={n_rows} is the batch of all {self.n} processes together, and too small to be divided: raise it, or "
-                             "start fewer.")
+            raise PlainError(f"Invalid value for bs: {n_rows} examples cannot be divided among {self.n} processes (bs is the batch of all "
+                             "processes together). Raise bs, or start fewer processes.")
         return min(size, n_rows // self.n)
 
     def smallest(self, number):
-        """The smallest of the numbers that the processes have."""
+        """The minimum of a number over all processes."""
         if self.n == 1:
             return number
         least = torch.tensor(number, device=self.state.device)
@@ -56,24 +56,24 @@ class Processes:
         return int(least)
 
     def add_up(self, tensors):
-        """Put the sum over all processes into each tensor, in one message; all of one type."""
+        """Replace each tensor by its sum over all processes, in one message; all have the same dtype."""
         if self.n > 1:
             flat = torch.cat([tensor.flatten() for tensor in tensors])
             torch.distributed.all_reduce(flat)
             torch._foreach_copy_(tensors, [part.view_as(tensor) for part, tensor in zip(flat.split([t.numel() for t in tensors]), tensors)])
 
     def add_up_gradients(self, gradients):
-        """The same, and with it how many processes are `asked_to_stop`."""
+        """The same for gradients; also counts in how many processes `asked_to_stop` is set."""
         if self.n > 1:
             stops = gradients[0].new_full((), float(self.asked_to_stop))
             self.add_up([*gradients, stops])
             self._stops.append(_sent_to_host(stops))
 
     def stop_asked(self, asked):
-        """Whether the run is asked to stop: of several processes any of them, and all find the same at the same step.
+        """Whether any process was asked to stop; the same in all processes at the same step.
 
-        On GPUs that is known from the gradients of the step before: its work is done or nearly so, and the step that was launched last
-        keeps the GPU busy meanwhile.
+        On GPUs, this reads the message sent with the gradients of the previous step, which has arrived or nearly so, while the step
+        launched last keeps the GPU busy.
         """
         if self.n == 1:
             return asked
@@ -85,29 +85,29 @@ class Processes:
 
     @property
     def stop_lag(self):
-        """Steps between a request to stop and its reading."""
+        """Steps between the message and its reading."""
         return 1 if self.state and self.state.device.type == "cuda" else 0
 
-    def check_alike(self, number, says):
-        """PlainError with these words if the processes do not all have the same number."""
+    def check_alike(self, number, message):
+        """Raise PlainError with this message unless the number is the same in all processes."""
         total = torch.tensor([float(number)], dtype=torch.float64, device=self.state.device if self.state else "cpu")
         self.add_up([total])
         if float(total) != number * self.n:
-            raise PlainError(says)
+            raise PlainError(message)
 
     def wait(self):
-        """Until all processes are here."""
+        """Wait until all processes are here."""
         if self.state:
             self.state.wait_for_everyone()
 
     def close(self):
-        """Leave the group in good order."""
+        """Leave the process group."""
         if self.state:
             self.state.destroy_process_group()
 
 
 def _sent_to_host(number):
-    """(a copy of a tensor () in the host's memory, a function that waits until it has arrived)."""
+    """(copy of a tensor () in host memory, function that waits for the copy)."""
     if number.device.type == "cpu":
         return number, lambda: None
     copy = torch.empty((), dtype=number.dtype, pin_memory=True).copy_(number, non_blocking=True)
@@ -117,10 +117,10 @@ def _sent_to_host(number):
 
 
 def _check_device(device):
-    """PlainError for a device that several processes would have to share."""
+    """Raise PlainError for a device that several processes would share."""
     if device not in (None, "cpu"):
-        raise PlainError(f"device={device!r} is one for all processes: leave it out, so that each takes a GPU of its own, or say "
-                         "device=cpu.")
+        raise PlainError(f"Invalid value for device: {device!r} would be shared by all processes. Leave device out, so that each process "
+                         "uses its own GPU, or set device=cpu.")
     n_here, n_gpus = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), torch.cuda.device_count()
     if device is None and 0 < n_gpus < n_here:
-        raise PlainError(f"{n_here} processes were started on a machine with {n_gpus} GPUs: start as many, or say device=cpu.")
+        raise PlainError(f"{n_here} processes were started on a machine with {n_gpus} GPUs. Start {n_gpus}, or set device=cpu.")

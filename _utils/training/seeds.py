@@ -1,4 +1,4 @@
-"""Random numbers: seeds by step, and drawing without side effects."""
+"""Random numbers: one seed for all generators, a seed per training step, and forked generators."""
 import random
 
 import numpy as np
@@ -6,20 +6,20 @@ import torch
 
 
 def set_seed(seed):
-    """Seed every source of random numbers."""
+    """Seed Python, NumPy and PyTorch."""
     random.seed(seed)
     np.random.seed(seed % 2 ** 32)
     torch.manual_seed(seed)
 
 
 def seed_step(seed, step, part=0):
-    """Seed torch for one part of a step's batch, from 1; 0 is the whole batch.
+    """Seed PyTorch for one part (1, 2, ...) of a training step, or for what concerns the whole batch (0).
 
-    What is drawn then depends on nothing that came before, so a run that goes on elsewhere goes on alike.
+    The random numbers of a step then do not depend on earlier steps, so a resumed run draws the same ones.
     """
     torch.manual_seed(int(np.random.SeedSequence((seed, step, part)).generate_state(1)[0]))
 
 
 def fork_rng(device):
-    """Context in which random numbers are drawn without disturbing those outside, on the CPU and on this device alone."""
+    """Context manager that restores PyTorch's random state, on the CPU and on this device only."""
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])

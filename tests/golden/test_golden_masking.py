@@ -7,7 +7,7 @@ import torch
 import pretrain
 from _utils.config import complete
 from _utils.pretraining_data.vocabulary import tokenizer_of_words
-from pretrain import build_masking, fill_slots, mask_official_slots, official_slots
+from pretrain import build_masking, fill_slots, mask_tokens_official, max_predictions
 
 CLS, SEP, MASK, PAD, UNK = 101, 102, 103, 0, 100
 RUNS = 3000
@@ -30,11 +30,11 @@ def example(length, candidates, width=128):
 
 
 def mask(ids, **kwargs):
-    return mask_official_slots(ids, MASK, 30522, [PAD, CLS, SEP, MASK], **kwargs)
+    return mask_tokens_official(ids, MASK, 30522, [PAD, CLS, SEP, MASK], **kwargs)
 
 
 def test_most_masks_of_an_example_are_googles(recorded):
-    ours = {f"L{length}_p{share:g}".replace("p0", "p"): official_slots(length, share)
+    ours = {f"L{length}_p{share:g}".replace("p0", "p"): max_predictions(length, share)
             for length, share in ((128, .15), (512, .15), (512, .25))}
     assert ours == recorded["max_predictions"]
 

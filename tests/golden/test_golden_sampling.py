@@ -7,7 +7,7 @@ import torch
 from electra_models import build
 from scipy.stats import chisquare
 
-from pretrain import mask_official_slots, mask_tokens, sample
+from pretrain import mask_tokens, mask_tokens_official, sample
 
 # Half floats have noise of few values, whose frequencies differ from the softmax by up to .01: fewer draws do not see that, and
 # tell apart only temperatures that differ more.
@@ -65,7 +65,7 @@ def model(logits_by_position):
 
 
 @pytest.mark.parametrize("sampling", DRAWS)
-@pytest.mark.parametrize("masking", [mask_tokens, mask_official_slots])
+@pytest.mark.parametrize("masking", [mask_tokens, mask_tokens_official])
 def test_every_position_gets_words_of_its_own_distribution(model, logits_by_position, sampling, masking):
     torch.manual_seed(0)
     inputs = torch.randint(5, WORDS, (20_000 if sampling != "fp16_gumbel" else 8_000, LENGTH))

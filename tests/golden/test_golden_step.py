@@ -18,6 +18,7 @@ class Step(NamedTuple):
     folder: Path
     model: ELECTRAModel
     pred: pretrain.ELECTRAOutput
+    loss: torch.Tensor
     parts: list          # generator's and discriminator's loss
     order: torch.Tensor  # of the recorded slots: by example and position, as ours are
     segments: list       # token types that generator and discriminator were given
@@ -53,9 +54,9 @@ def take_step(folder, prefix):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(pretrain, "sample", lambda *_: samples)
         pred = model(recorded["masked_input_ids"].long(), first_length, times_drawn, labels)
-    parts = ELECTRALoss().parts(pred, labels, (times_drawn.sum(), pred.attention_mask.sum()))
-    ELECTRALoss().weigh(parts).backward()
-    return Step(folder, model, pred, [part.detach() for part in parts], order, segments)
+    loss, parts = ELECTRALoss()(pred, labels, return_parts=True)
+    loss.backward()
+    return Step(folder, model, pred, loss.detach(), [part.detach() for part in parts], order, segments)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +101,7 @@ def test_both_losses_and_every_slot_of_the_generators_are_googles(step):
     recorded = step.recorded()
     for part, name in zip(step.parts, ("mlm_loss", "disc_loss")):
         assert float(part) == pytest.approx(float(recorded[name]), rel=1e-5), name
-    assert float(ELECTRALoss().weigh(step.parts)) == pytest.approx(float(recorded["total_loss"]), rel=1e-5)
+    assert float(step.loss) == pytest.approx(float(recorded["total_loss"]), rel=1e-5)
     used = recorded["masked_lm_weights"] > 0
     labels = torch.tensor(recorded["masked_lm_ids"][used]).long()[step.order]
     nll = torch.nn.functional.cross_entropy(step.pred.mlm_gen_logits.detach(), labels, reduction="none")
@@ -163,7 +164,7 @@ def test_forgetting_duplicates_would_be_seen(micro):
     positions = torch.repeat_interleave(torch.arange(once.numel()), micro.pred.is_mlm_applied.flatten())
     is_first = torch.diff(positions, prepend=torch.tensor([-1])) > 0
     pred = micro.pred._replace(is_mlm_applied=once, mlm_gen_logits=micro.pred.mlm_gen_logits[is_first])
-    loss = ELECTRALoss().parts(pred, labels, (once.sum(), pred.attention_mask.sum()))[0]
+    _, (loss, _) = ELECTRALoss()(pred, labels, return_parts=True)
     assert abs(float(loss.detach()) - float(recorded["mlm_loss"])) > 1e-3
 
 

@@ -10,7 +10,7 @@ import benchmarks.pretraining
 import pretrain
 from _utils.config import complete
 from _utils.pretraining_data.vocabulary import tokenizer_of_words
-from _utils.training.callbacks import Progress
+from _utils.training.callbacks import NonFiniteGuard, TrainLog
 from _utils.training.processes import Processes
 
 GPU = torch.device("cuda")
@@ -24,7 +24,8 @@ def learner_on_gpu(size, precision, masking):
     with GPU:
         learn = pretrain.build_learner(c, tokenizer_of_words(benchmarks.pretraining.WORDS), SimpleNamespace(device=GPU, n_inp=2), None,
                                        Processes())
-    learn.add_cb(Progress(None, 1000, 1, every=1000))
+    guard = NonFiniteGuard(None)
+    learn.add_cbs([guard, TrainLog(None, guard, 1000, 1, every=1000)])
     learn.training, learn.train_iter, learn.pct_train, learn.n_iter, learn.n_epoch = True, 0, 0., 1000, 1
     learn("before_fit")
     return learn
@@ -40,10 +41,12 @@ def batch_on_host():
 def test_a_step_never_waits_for_the_gpu_nor_mixes_devices(size, precision, masking):
     with fake_cuda():
         learn = learner_on_gpu(size, precision, masking)
+        outputs = []
+        learn.model.register_forward_hook(lambda module, inputs, output: outputs.append(output.disc_logits))
         learn.one_batch(0, batch_on_host())
-        assert learn.pred.disc_logits.shape == (2, LENGTH) and learn.pred.disc_logits.device.type == "cuda"
+        assert [(logits.shape, logits.device.type) for logits in outputs] == 2 * [((2, LENGTH), "cuda")]
         assert {p.device.type for p in learn.model.parameters()} == {"cuda"} and learn.train_iter == 1
-        assert learn.progress.gathered.sums.device.type == "cuda"
+        assert learn.train_metrics.sums.device.type == "cuda"
 
 
 def unknown_number_of_masks(learn):
@@ -51,7 +54,7 @@ def unknown_number_of_masks(learn):
 
 
 def masks_on_the_cpu(learn):
-    learn.masked_lm.mask_tokens = lambda inputs: (inputs.cpu(),) * 3
+    learn.masking.mask_tokens = lambda inputs: (inputs.cpu(),) * 3
 
 
 @pytest.mark.parametrize("break_it", [unknown_number_of_masks, masks_on_the_cpu])

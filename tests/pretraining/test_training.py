@@ -190,7 +190,7 @@ def test_pretraining_goes_on_from_a_pair_with_a_schedule_of_its_own(pairs, kind)
     (["initial_weights=pair"], "give lr, warmup_steps too"),
     (["initial_weights=pair", "lr=1e-3", "warmup_steps=1", "vocab=vocab.txt"], "leave vocab='vocab.txt' out"),
     (["initial_weights=pair", "lr=1e-3", "warmup_steps=1", "size=small"], "say size=tiny"),
-    (["initial_weights=none.pth", "lr=1e-3", "warmup_steps=1"], "there is no checkpoint 'none.pth'"),
+    (["initial_weights=none.pth", "lr=1e-3", "warmup_steps=1"], "Checkpoint not found: 'none.pth'"),
     (["initial_weights=oficial"], "'huggingface', 'official'"),
     (["initial_weights=first_5_50.0%.pth", "base_run_name=first", "lr=1e-3", "warmup_steps=1"], "give another base_run_name"),
 ])
@@ -245,6 +245,20 @@ def test_wandb_logs_offline(workplace, monkeypatch):
     assert list(Path().rglob("offline-run-*"))
 
 
+def test_changing_the_forward_of_the_loss_changes_the_training_and_its_metrics(workplace, monkeypatch):
+    run("steps=4", "base_run_name=before", "warmup_steps=1")
+
+    def without_discriminator(loss_func, pred, targ_ids, totals=None, return_parts=False):
+        _, (gen_loss, disc_loss) = plain(loss_func, pred, targ_ids, totals, return_parts=True)
+        return (3 * gen_loss, (gen_loss, disc_loss)) if return_parts else 3 * gen_loss
+    plain = pretrain.ELECTRALoss.forward
+    monkeypatch.setattr(pretrain.ELECTRALoss, "forward", without_discriminator)
+    run("steps=4", "warmup_steps=1")
+    for row in metrics() + metrics("held_out"):
+        assert row["loss"] == pytest.approx(3 * row["gen_loss"], rel=.02)  # means over batches and over masks
+    assert metrics()[-1]["disc_loss"] != pytest.approx(metrics(name="before_5")[-1]["disc_loss"], rel=1e-4)
+
+
 def test_measuring_held_out_text_does_not_disturb_the_training(workplace, monkeypatch):
     with_measures = run("steps=4").model.state_dict()
     monkeypatch.setattr(pretrain.PretrainingLearner, "evaluate_held_out", lambda *_, **__: {})
@@ -253,11 +267,13 @@ def test_measuring_held_out_text_does_not_disturb_the_training(workplace, monkey
 
 
 def test_an_overflow_in_fp16_is_skipped_and_training_continues(workplace, monkeypatch):
-    plain = pretrain.ELECTRALoss.weigh
-    overflow = lambda loss, parts: plain(loss, parts) * (float("inf") if len(metrics_so_far()) == 2 else 1.)
+    plain = pretrain.ELECTRALoss.forward
     metrics_so_far = lambda: metrics() if Path("checkpoints/pretrain/mini_5/metrics.jsonl").exists() else []
-    monkeypatch.setattr(pretrain.ELECTRALoss, "weigh", lambda loss, parts: overflow(loss, parts) if torch.is_tensor(parts[0]) else
-                        plain(loss, parts))
+
+    def overflow(loss_func, *args, **kwargs):
+        loss, parts = plain(loss_func, *args, **kwargs)
+        return loss * (float("inf") if torch.is_grad_enabled() and len(metrics_so_far()) == 2 else 1.), parts
+    monkeypatch.setattr(pretrain.ELECTRALoss, "forward", overflow)
     before = {name: p.clone() for name, p in run("precision=fp16", "steps=3").model.state_dict().items()}
     assert len(metrics()) == 3 and all(p.isfinite().all() for p in before.values())
     with pytest.raises(PlainError, match="not finite .* at step 3"):
@@ -265,7 +281,7 @@ def test_an_overflow_in_fp16_is_skipped_and_training_continues(workplace, monkey
 
 
 def test_a_loss_that_is_not_finite_stops_the_run_in_one_sentence(workplace):
-    with pytest.raises(PlainError, match=r"the loss or its gradients are not finite \(nan or inf\) at step 2") as error:
+    with pytest.raises(PlainError, match=r"The loss or its gradients are not finite \(nan or inf\) at step 2") as error:
         run("lr=1e30", "warmup_steps=1")
     assert "\n" not in str(error.value)
     assert Path("checkpoints/pretrain/mini_5_6.25%.pth").exists()
@@ -275,7 +291,7 @@ def test_a_loss_that_is_not_finite_stops_the_run_in_one_sentence(workplace):
 
 @pytest.mark.parametrize("aucs, share, told", [
     ([.51], .25, None), ([.51, .53], .5, "AUC on held-out text is 0.530 after 50% of the training"), ([.58, .6], .5, None),
-    ([.8, .69], .5, "has fallen from 0.800 to 0.690"), ([.8, .75], 1., None), ([], 1., None)])
+    ([.8, .69], .5, "dropped from 0.800 to 0.690"), ([.8, .75], 1., None), ([], 1., None)])
 def test_a_discriminator_that_does_not_learn_is_noticed(aucs, share, told):
     warning = warning_of_collapse(aucs, share)
     assert warning is None if told is None else told in warning and "replaced_share" in warning
@@ -283,7 +299,7 @@ def test_a_discriminator_that_does_not_learn_is_noticed(aucs, share, told):
 
 def test_the_warning_is_shown_once_half_of_the_training_is_done(workplace, capsys):
     run("lr=1e-9")
-    assert capsys.readouterr().err.count("warning: the discriminator's AUC") in (1, 2)  # at 50 and 100 %, unless chance makes it .55
+    assert capsys.readouterr().err.count("Warning: the discriminator's AUC") in (1, 2)  # at 50 and 100 %, unless chance makes it .55
 
 
 @pytest.mark.parametrize("capability, default", [((9, 0), "bf16"), ((8, 0), "bf16"), ((7, 5), "fp16"), ((7, 0), "fp16")])
@@ -311,11 +327,11 @@ def test_a_gpu_that_pytorch_cannot_use_is_warned_of_once(monkeypatch, capsys, dr
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     warn_of_unused_gpu.cache_clear()
     assert [choose_device(None).type for _ in range(2)] == ["cpu", "cpu"]
-    assert capsys.readouterr().err.count("warning: training on the CPU, although an NVIDIA driver is installed") == warned
+    assert capsys.readouterr().err.count("Warning: training on the CPU although an NVIDIA driver is installed") == warned
 
 
 def test_a_gpu_that_is_not_there_is_named():
-    with pytest.raises(PlainError, match="device='cuda:99'"):
+    with pytest.raises(PlainError, match="Device not found: 'cuda:99'"):
         choose_device("cuda:99")
 
 
@@ -333,19 +349,22 @@ def test_a_write_that_fails_leaves_the_file_before_it(tmp_path):
     def fail(file):
         file.write(b"half")
         raise OSError("disk full")
-    with pytest.raises(PlainError, match=r"checkpoint.pth' could not be written \(OSError: disk full\): make room"):
+    with pytest.raises(PlainError, match=r"Could not write .*checkpoint.pth' \(OSError: disk full\). Free some disk space"):
         write_atomically(path, fail)
     assert path.read_bytes() == b"good" and list(tmp_path.iterdir()) == [path]
 
 
 def test_a_checkpoint_that_is_missing_damaged_or_more_than_data_is_refused(tmp_path):
-    with pytest.raises(PlainError, match="there is no checkpoint"):
+    with pytest.raises(PlainError, match="Checkpoint not found"):
         load_checkpoint(tmp_path / "none.pth")
     (tmp_path / "damaged.pth").write_bytes(b"PK\x03\x04 not a checkpoint")
     torch.save({"model": Path("/")}, tmp_path / "code.pth")
     for name in ("damaged.pth", "code.pth"):
         with pytest.raises(PlainError, match=name):
             load_checkpoint(tmp_path / name)
+
+
+LOSSES = torch.tensor(27.), (torch.tensor(2.), torch.tensor(.5))  # total, (generator, discriminator)
 
 
 def test_measures_are_those_of_scikit_learn():
@@ -358,7 +377,7 @@ def test_measures_are_those_of_scikit_learn():
         chosen = torch.zeros(8, 64, dtype=torch.bool)
         chosen[:, :3] = True
         pred = pretrain.ELECTRAOutput(torch.randn(24, 10), None, disc_logits, is_replaced, mask, chosen)
-        gathered.update(pred, torch.randint(10, (8, 64)), (torch.tensor(2.), torch.tensor(.5)), (chosen.sum(), mask.sum()))
+        gathered.update(pred, torch.randint(10, (8, 64)), *LOSSES, (chosen.sum(), mask.sum()))
         logits.append(disc_logits[mask]), replaced.append(is_replaced[mask])
     measured = gathered.compute()
     truth, scores = torch.cat(replaced).numpy(), torch.cat(logits).numpy()
@@ -367,22 +386,22 @@ def test_measures_are_those_of_scikit_learn():
     assert measured["disc_recall"] == pytest.approx(recall_score(truth, scores > 0))
     assert measured["disc_accuracy"] == pytest.approx(accuracy_score(truth, scores > 0))
     assert measured["replaced_share"] == pytest.approx(np.mean(truth))
-    assert measured["gen_loss"] == pytest.approx(2) and measured["disc_loss"] == pytest.approx(.5)
-    assert measured["masks_without_slot"] == 0
+    assert [measured[name] for name in ("loss", "gen_loss", "disc_loss")] == pytest.approx([27, 2, .5])
+    assert measured["masks_dropped"] == 0
 
 
-def test_masks_without_a_slot_are_counted():
+def test_masks_beyond_the_capacity_are_counted():
     chosen = torch.ones(2, 4, dtype=torch.bool)
     pred = pretrain.ELECTRAOutput(torch.zeros(5, 10), None, torch.zeros(2, 4), chosen, chosen, chosen)
     gathered = PretrainingMetrics()
-    gathered.update(pred, torch.zeros(2, 4, dtype=torch.long), (torch.tensor(1.), torch.tensor(1.)), (torch.tensor(8), torch.tensor(8)))
-    assert gathered.compute()["masks_without_slot"] == 3
+    gathered.update(pred, torch.zeros(2, 4, dtype=torch.long), *LOSSES, (torch.tensor(8), torch.tensor(8)))
+    assert gathered.compute()["masks_dropped"] == 3
 
 
 def test_measures_that_cannot_be_taken_are_none():
     pred = pretrain.ELECTRAOutput(torch.zeros(0, 10), None, torch.zeros(1, 4) - 1, torch.zeros(1, 4, dtype=torch.bool),
                                   torch.ones(1, 4, dtype=torch.bool), torch.zeros(1, 4, dtype=torch.bool))
     gathered = PretrainingMetrics()
-    gathered.update(pred, torch.zeros(1, 4, dtype=torch.long), (torch.tensor(0.), torch.tensor(.7)), (torch.tensor(0), torch.tensor(4)))
+    gathered.update(pred, torch.zeros(1, 4, dtype=torch.long), *LOSSES, (torch.tensor(0), torch.tensor(4)))
     measured = gathered.compute()
     assert [measured[name] for name in ("gen_loss", "gen_accuracy", "disc_auc", "disc_precision", "disc_recall")] == [None] * 5

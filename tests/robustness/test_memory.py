@@ -78,10 +78,10 @@ def kept_bytes_per_token(size, precision, examples=512, length=16):
             learn = pretrain.build_learner(c, tokenizer_of_words(benchmarks.pretraining.WORDS), SimpleNamespace(device=GPU), None,
                                            Processes())
             learn.xb, learn.yb = (torch.full((examples, length), 7), torch.full((examples,), 10)), ()
-        learn.masked_lm.before_batch()
+        learn.masking.before_batch()
         totals = learn.model.totals(*learn.xb)
         with LiveTensors(learn.model.parameters()) as live:
-            output = learn.forward(learn.xb, learn.xb[-1], totals)
+            output = learn.forward_part(learn.xb, totals, learn.train_metrics)
             gc.collect()
             assert output[0].disc_logits.shape == (examples, length)
             return sum(live.bytes.values()) / (examples * length)

@@ -18,9 +18,10 @@ from tiny_pretraining import FOLDER, metrics, rows, tensorboard_events, weights
 import pretrain
 from _utils.errors import PlainError
 from _utils.pretraining_data.batches import EndlessPermutations
-from _utils.run_files.resume import Stopped, find_state, save_state
+from _utils.run_files.resume import find_resume_checkpoint, save_resume_checkpoint
 from _utils.run_files.run_log import locked
-from _utils.training.callbacks import Progress
+from _utils.training.callbacks import TrainLog
+from _utils.training.stopping import Stopped
 
 run = partial(tiny_pretraining.run, resume=True)
 
@@ -32,7 +33,7 @@ def stop_after(monkeypatch):
         def __init__(self, step, number):
             self.step, self.number = step, number
 
-        def after_loss(self):
+        def before_step(self):
             if self.learn.train_iter == self.step:
                 self.step = None
                 os.kill(os.getpid(), self.number)
@@ -60,10 +61,10 @@ def test_a_stopped_run_ends_with_the_weights_and_rows_of_one_that_was_not(workpl
     run("base_run_name=whole", *options)
     for step in (6, 19, 30):  # of 40, 20 is a milestone
         stop_after(step)
-        with pytest.raises(Stopped, match=f"stopped at step {step + 1} of 4.*mini_5.*the same command goes on"):
+        with pytest.raises(Stopped, match=f"Stopped at step {step + 1} of 4.*mini_5.*Rerun the same command"):
             run(*options)
     run(*options)
-    assert "Going on with the run mini_5 after step 31." in capsys.readouterr().out
+    assert "Resuming the run mini_5 after step 31." in capsys.readouterr().out
     assert rows() == rows("whole_5")
     for percent in ("6.25", "12.5", "25.0", "50.0", "100.0"):
         assert same(weights("mini_5", percent), weights("whole_5", percent))
@@ -91,19 +92,19 @@ def test_a_run_that_died_without_warning_goes_on_from_its_last_state(workplace, 
 def test_the_state_is_saved_on_time_between_two_rows_of_metrics(workplace, monkeypatch):
     """Of a run with slow steps, whose rows are minutes apart."""
     saved = []
-    monkeypatch.setattr("_utils.run_files.resume.SavedState.save", lambda state: saved.append(state.learn.train_iter))
-    monkeypatch.setattr("_utils.run_files.resume.milestone_steps", lambda steps: {steps: [100.]})
-    monkeypatch.setattr("_utils.training.learners.Progress.__init__", with_rows_every(8))
+    monkeypatch.setattr("_utils.training.callbacks.ResumePoint.save", lambda state: saved.append(state.learn.train_iter))
+    monkeypatch.setattr("_utils.training.callbacks.milestone_steps", lambda steps: {steps: [100.]})
+    monkeypatch.setattr("_utils.training.callbacks.TrainLog.__init__", with_rows_every(8))
     run("save_minutes=1e-9")
     assert saved == list(range(17))
 
 
 def with_rows_every(steps):
-    plain = Progress.__init__
+    plain = TrainLog.__init__
 
-    def init(progress, *args):
-        plain(progress, *args)
-        progress.every = steps
+    def init(train_log, *args):
+        plain(train_log, *args)
+        train_log.every = steps
     return init
 
 
@@ -117,7 +118,7 @@ def test_a_complete_run_is_not_trained_again_unless_told(workplace, capsys):
 
 
 @pytest.mark.parametrize("other, named", [
-    (("lr=1e-3", "temperature=2."), ["begun with temperature=1.0, lr=0.0003", "now it is temperature=2.0, lr=0.001"]),
+    (("lr=1e-3", "temperature=2."), ["started with temperature=1.0, lr=0.0003", "now temperature=2.0, lr=0.001"]),
     (("steps=8",), ["steps=4", "steps=8"])])
 def test_another_configuration_under_the_name_is_refused(workplace, other, named):
     run("steps=4")
@@ -139,7 +140,7 @@ def test_a_complete_run_whose_state_was_deleted_is_kept(workplace):
     run("steps=2")
     for path in (FOLDER / "mini_5").glob("resume*.pth"):
         path.unlink()
-    with pytest.raises(PlainError, match=r"the run mini_5 is complete .*mini_5_100.0%.pth' exists.*resume.pth was deleted.*resume=False"):
+    with pytest.raises(PlainError, match=r"The run mini_5 is complete .*mini_5_100.0%.pth' exists.*resume.pth was deleted.*resume=False"):
         run("steps=2")
     assert (FOLDER / "mini_5_100.0%.pth").exists() and not (FOLDER / "aside").exists()
     run("steps=2", "resume=False")
@@ -147,29 +148,29 @@ def test_a_complete_run_whose_state_was_deleted_is_kept(workplace):
 
 
 def test_a_good_state_is_not_pushed_out_by_a_damaged_one(tmp_path):
-    save_state(tmp_path, {"step": 1})
-    save_state(tmp_path, {"step": 2})
+    save_resume_checkpoint(tmp_path, {"step": 1})
+    save_resume_checkpoint(tmp_path, {"step": 2})
     flip_a_bit(tmp_path / "resume.pth", .5)
-    assert find_state(tmp_path) == {"step": 1}
+    assert find_resume_checkpoint(tmp_path) == {"step": 1}
     assert {path.name for path in tmp_path.iterdir()} == {"resume.pth.damaged", "resume_before.pth"}
     with pytest.raises(PlainError), pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", lambda _: os.open("/nowhere", 0))  # the next one cannot be written
-        save_state(tmp_path, {"step": 3})
-    assert find_state(tmp_path) == {"step": 1}
-    save_state(tmp_path, {"step": 3})
-    assert find_state(tmp_path) == {"step": 3}
+        save_resume_checkpoint(tmp_path, {"step": 3})
+    assert find_resume_checkpoint(tmp_path) == {"step": 1}
+    save_resume_checkpoint(tmp_path, {"step": 3})
+    assert find_resume_checkpoint(tmp_path) == {"step": 3}
 
 
 def test_of_several_processes_the_first_one_renames_a_damaged_state(tmp_path, monkeypatch):
     for step in (1, 2):
-        save_state(tmp_path, {"step": step})
+        save_resume_checkpoint(tmp_path, {"step": step})
     flip_a_bit(tmp_path / "resume.pth", .5)
     monkeypatch.setenv("LOCAL_RANK", "1")
-    assert find_state(tmp_path) == {"step": 1} and (tmp_path / "resume.pth").exists()
+    assert find_resume_checkpoint(tmp_path) == {"step": 1} and (tmp_path / "resume.pth").exists()
     monkeypatch.setenv("LOCAL_RANK", "0")
-    assert find_state(tmp_path) == {"step": 1} and not (tmp_path / "resume.pth").exists()
+    assert find_resume_checkpoint(tmp_path) == {"step": 1} and not (tmp_path / "resume.pth").exists()
     monkeypatch.setenv("LOCAL_RANK", "1")
-    assert find_state(tmp_path) == {"step": 1}
+    assert find_resume_checkpoint(tmp_path) == {"step": 1}
 
 
 @pytest.mark.parametrize("owner, name, error", [
@@ -179,13 +180,13 @@ def test_of_several_processes_the_first_one_renames_a_damaged_state(tmp_path, mo
     (torch, "load", RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory"))])
 def test_a_state_that_cannot_be_read_now_is_kept_and_not_passed_over(tmp_path, monkeypatch, owner, name, error):
     for step in (1, 2):
-        save_state(tmp_path, {"step": step})
+        save_resume_checkpoint(tmp_path, {"step": step})
     def fail(*_, **__):
         raise error
-    with monkeypatch.context() as patch, pytest.raises(PlainError, match=r"resume.pth' could not be read \(.*rerun the same command"):
+    with monkeypatch.context() as patch, pytest.raises(PlainError, match=r"resume.pth' cannot be read \(.*rerun the same command"):
         patch.setattr(owner, name, fail)
-        find_state(tmp_path)
-    assert find_state(tmp_path) == {"step": 2}
+        find_resume_checkpoint(tmp_path)
+    assert find_resume_checkpoint(tmp_path) == {"step": 2}
 
 
 def test_a_setting_that_a_state_does_not_know_is_taken_as_its_default(workplace):
@@ -198,13 +199,13 @@ def test_a_setting_that_a_state_does_not_know_is_taken_as_its_default(workplace)
     torch.save(state, path)
     run("steps=4")
     run("steps=4", "temperature=1.0")
-    with pytest.raises(PlainError, match="begun with temperature=1.0, and now it is temperature=2.0"):
+    with pytest.raises(PlainError, match="started with temperature=1.0; now temperature=2.0"):
         run("steps=4", "temperature=2.")
 
 
 @pytest.mark.parametrize("renamed", [0, 1])
 def test_a_state_that_was_written_whole_is_used_though_the_kill_came_before_its_renaming(tmp_path, monkeypatch, renamed):
-    save_state(tmp_path, {"step": 1})
+    save_resume_checkpoint(tmp_path, {"step": 1})
     replace, done = os.replace, []
 
     def killed(source, target):
@@ -215,21 +216,21 @@ def test_a_state_that_was_written_whole_is_used_though_the_kill_came_before_its_
         replace(source, target)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(os, "replace", killed)
-        save_state(tmp_path, {"step": 2})
-    assert find_state(tmp_path) == {"step": 2}
-    save_state(tmp_path, {"step": 3})
-    assert find_state(tmp_path) == {"step": 3}
+        save_resume_checkpoint(tmp_path, {"step": 2})
+    assert find_resume_checkpoint(tmp_path) == {"step": 2}
+    save_resume_checkpoint(tmp_path, {"step": 3})
+    assert find_resume_checkpoint(tmp_path) == {"step": 3}
 
 
 def test_another_text_or_vocabulary_under_the_name_is_refused(workplace):
     run("steps=4")
     text, vocab = Path("text.txt").read_text(), Path("vocab.txt").read_text()
     Path("text.txt").write_text(text.replace("guesses", "decisions"))
-    with pytest.raises(PlainError, match=r"the text \(datas, vocab\) of the run in .*mini_5.* changed"):
+    with pytest.raises(PlainError, match=r"The text \(datas, vocab\) changed since the run in .*mini_5"):
         run("steps=4")
     Path("text.txt").write_text(text)
     Path("vocab.txt").write_text(vocab + "\nguessing")
-    with pytest.raises(PlainError, match="the vocabulary and the text .* of"):
+    with pytest.raises(PlainError, match="The vocabulary and the text .* changed"):
         run("steps=4")
     Path("vocab.txt").write_text(vocab)
     run("steps=4")
@@ -252,7 +253,7 @@ def test_a_damaged_state_is_noticed_and_the_one_before_it_used(workplace, stop_a
     damage(FOLDER / "mini_5" / "resume.pth")
     run("save_minutes=0")
     printed = capsys.readouterr().out
-    assert "resume.pth' is damaged, and not used" in printed
+    assert "resume.pth', which is damaged" in printed
     assert "after step 9." in printed  # the one before: of the row of step 9
     assert rows() == rows("whole_5") and same(weights(), weights("whole_5"))
 
@@ -260,13 +261,13 @@ def test_a_damaged_state_is_noticed_and_the_one_before_it_used(workplace, stop_a
     shutil.copytree(kept, FOLDER / "mini_5")
     for name in ("resume.pth", "resume_before.pth"):
         damage(FOLDER / "mini_5" / name)
-    with pytest.raises(PlainError, match="no state in .*mini_5.* resume=False begins the run anew"):
+    with pytest.raises(PlainError, match="No checkpoint to resume from in .*mini_5.* resume=False to start the run from scratch"):
         run("save_minutes=0")
 
 
 def test_two_processes_cannot_train_one_run(workplace):
     with locked(FOLDER / "mini_5"):
-        with pytest.raises(PlainError, match="another process is training the run"):
+        with pytest.raises(PlainError, match="Another process is training the run"):
             run("steps=1")
     run("steps=1")
 

@@ -187,13 +187,6 @@ c = MyConfig({
     "mask_prob": None,
 })
 
-# %% tags=["active-ipynb"]
-# # Replaces the command line in the notebook. Without this cell it runs the paper's training: a million steps of 128 examples.
-# sys.argv = ["pretrain.py", "quickstart=True"]
-#
-# import numpy as np  # these imports are used by exploring cells only
-# from _utils.plots import plot_example_lengths, plot_schedules, plot_training, sentences_in_color, show_masks, show_segments
-
 # %%
 if __name__ == "__main__":
     print_plain_errors()
@@ -241,33 +234,6 @@ def prepare_data(c):
         files.append([[file["filename"] for file in examples.cache_files] for examples in prepared])
     return hf_tokenizer, files
 
-
-# %% [markdown]
-# The first lines of a document:
-
-# %% tags=["active-ipynb"]
-# corpus = load_documents(c.datas[0], "datasets")
-# print(f"{len(corpus.documents):,} documents")
-# for line in corpus.documents[1000]["text"].split("\n")[:4]:
-#     print("-", line[:150])
-
-# %% [markdown]
-# Lengths of the examples. Most have the maximum length; the shorter ones are ends of documents and the 5 % with a random length.
-
-# %% tags=["active-ipynb"]
-# hf_tokenizer, dls = load_data(c)
-# print(f"{len(dls.train_ds):,} training examples, {len(dls.valid_ds):,} held-out examples, vocabulary size {len(hf_tokenizer):,}")
-# plot_example_lengths([len(row) for row in dls.train_ds.hf_dset[:20_000]["input_ids"]], c.max_length);
-
-# %% [markdown]
-# A batch, with segment A in blue and segment B in orange:
-
-# %% tags=["active-ipynb"]
-# input_ids, sentA_lenths = dls.one_batch()
-# print("input_ids", tuple(input_ids.shape), " sentA_length", tuple(sentA_lenths.shape))
-# show_segments(input_ids[:4], sentA_lenths[:4], hf_tokenizer)
-# assert (input_ids[:, 0] == hf_tokenizer.cls_token_id).all()
-# assert (input_ids[torch.arange(c.bs), sentA_lenths - 1] == hf_tokenizer.sep_token_id).all()
 
 # %% [markdown]
 # ## 3. Objective
@@ -328,19 +294,6 @@ def random_tokens(inputs, vocab_size, special_token_indices):
 
 
 # %% [markdown]
-# Chosen tokens are orange, with the original below wherever `[MASK]` hides it.
-
-# %% tags=["active-ipynb"]
-# special_ids = hf_tokenizer.all_special_ids
-# masked_inputs, labels, is_mlm_applied = mask_tokens(input_ids, hf_tokenizer.mask_token_id, len(hf_tokenizer), special_ids,
-#                                                     replace_prob=0., orginal_prob=.15)
-# show_masks(input_ids[:3], masked_inputs[:3], is_mlm_applied[:3], hf_tokenizer)
-# maskable = ~torch.isin(input_ids, torch.tensor(special_ids))
-# hidden = masked_inputs[is_mlm_applied] == hf_tokenizer.mask_token_id
-# print(f"{is_mlm_applied.sum() / maskable.sum():.1%} of the tokens chosen, {hidden.float().mean():.0%} of them hidden")
-# assert not is_mlm_applied[~maskable].any() and (masked_inputs[~is_mlm_applied] == input_ids[~is_mlm_applied]).all()
-
-# %% [markdown]
 # `masking='official'` follows Google's code: an example has a fixed number of *predictions*, 15 % of its tokens including [CLS] and
 # [SEP], and the position of each prediction is drawn independently, with replacement. In three out of four full examples of 128 tokens, a
 # position is drawn more than once (F8). It then counts more than once in the generator loss, and is sampled more than once.
@@ -377,14 +330,6 @@ def max_predictions(length, mlm_probability):
     """Largest number of predictions in an example of `length` tokens (configure_pretraining.py:max_predictions_per_seq, F7)."""
     return int((mlm_probability + .005) * length)
 
-
-# %% tags=["active-ipynb"]
-# without_unk = [i for i in special_ids if i != hf_tokenizer.unk_token_id]
-# _, _, times_drawn = mask_tokens_official(input_ids, hf_tokenizer.mask_token_id, len(hf_tokenizer), without_unk)
-# wanted = ((input_ids != hf_tokenizer.pad_token_id).sum(1) * .15).round()
-# assert (times_drawn.sum(1) == wanted.clamp(1, max_predictions(input_ids.shape[1], .15))).all()
-# print(f"official masking: {times_drawn.sum()} predictions in {len(input_ids)} examples, at {(times_drawn > 0).sum()} positions, "
-#       f"{(times_drawn > 1).sum()} of them drawn more than once")
 
 # %%
 class MaskedLMCallback(Callback):
@@ -438,18 +383,6 @@ def sample(logits, sampling="fp32_gumbel", temperature=1., disallowed=None):
     uniform = torch.rand_like(logits)
     return (logits - torch.log(-torch.log(uniform + 1e-9) + 1e-9)).argmax(-1)  # both 1e-9 as in Google's code (F15)
 
-
-# %% [markdown]
-# Frequencies of 100,000 samples, compared with the softmax:
-
-# %% tags=["active-ipynb"]
-# logits = torch.linspace(3, -3, 10)
-# for sampling in ("fp32_gumbel", "fp16_gumbel", "multinomial"):
-#     sampled = sample(logits.expand(100_000, -1), sampling)
-#     frequency = sampled.bincount(minlength=10) / len(sampled)
-#     print(f"{sampling:12}", *(f"{share:.4f}" for share in frequency))
-#     assert (frequency - logits.softmax(-1)).abs().max() < .01
-# print(f"{'softmax':12}", *(f"{share:.4f}" for share in logits.softmax(-1)))
 
 # %% [markdown]
 # Logits for a vocabulary of 30,522 tokens cost more operations than four layers of the small discriminator. The generator's head therefore
@@ -646,19 +579,6 @@ def initialize_officially(model, std=.02):
             nn.init.trunc_normal_(parameter, std=std, a=-2 * std, b=2 * std)
 
 
-# %% tags=["active-ipynb"]
-# torch.manual_seed(c.seed)
-# model = build_model(c, hf_tokenizer)
-# count = lambda module: f"{sum(p.numel() for p in module.parameters()):,}"
-# print("parameters: generator", count(model.generator), " discriminator", count(model.discriminator), " together", count(model))
-# ours, others = (network.get_input_embeddings().weight for network in (model.generator, model.discriminator))
-# assert ours is others and ours is model.generator.get_output_embeddings().weight
-# with torch.no_grad():
-#     pred = model(masked_inputs, sentA_lenths, is_mlm_applied, labels)
-# for name, value in pred._asdict().items():
-#     print(f"{name:15} {tuple(value.shape)}")
-# assert not (pred.generated == hf_tokenizer.mask_token_id)[~pred.is_replaced].any()
-
 # %% [markdown]
 # ### Loss
 #
@@ -718,17 +638,6 @@ class MaskedLMLoss(nn.Module):
 
 
 # %% [markdown]
-# Before training, the generator's distribution is almost uniform, which costs ln V, and the discriminator's predictions are near 50 %,
-# which costs 50 ln 2.
-
-# %% tags=["active-ipynb"]
-# loss_func = ELECTRALoss()
-# loss, (gen_loss, disc_loss) = loss_func(pred, labels, return_parts=True)
-# print(f"generator {float(gen_loss):.2f} (ln V = {np.log(len(hf_tokenizer)):.2f}), "
-#       f"discriminator {50 * float(disc_loss):.2f} (50 ln 2 = {50 * np.log(2):.2f}), loss {float(loss):.2f}")
-# assert abs(gen_loss - np.log(len(hf_tokenizer))) < .3 and abs(50 * disc_loss - 50 * np.log(2)) < 3
-
-# %% [markdown]
 # ## 5. Optimization
 #
 # Adam without bias correction (F33), weight decay on everything but biases and LayerNorms (F34), gradients clipped at global norm 1
@@ -744,29 +653,6 @@ def build_optimizer(model, lr, bias_correction=False, kind="adam"):
         optimizer = torch.optim.AdamW
     return optimizer(decay_groups(model.named_parameters(), weight_decay=.01), lr=lr, betas=(.9, .999), eps=1e-6)
 
-
-# %% [markdown]
-# The four schedules. ELECTRA's is the product of warmup and decay, so its peak stays below the nominal learning rate: by 10 % in the
-# quickstart, whose warmup takes a tenth of the steps, and by 1 % for ELECTRA-Small with 10,000 of a million.
-
-# %% tags=["active-ipynb"]
-# names = ("original_linear", "separate_linear", "one_cycle", "adjusted_one_cycle")
-# plot_schedules({name: schedules(name, c.lr, c.steps, c.warmup_steps)["lr"] for name in names}, c.steps);
-
-# %% [markdown]
-# Everything together in its simplest form: overfitting a single batch.
-
-# %% tags=["active-ipynb"]
-# optimizer = build_optimizer(model, c.lr)
-# for step in range(21):
-#     loss = loss_func(model(masked_inputs, sentA_lenths, is_mlm_applied, labels), labels)
-#     optimizer.zero_grad()
-#     loss.backward()
-#     nn.utils.clip_grad_norm_(model.parameters(), 1.)
-#     optimizer.step()
-#     if step % 5 == 0:
-#         print(f"step {step:2}: loss {loss.item():.2f}")
-# assert loss < 25
 
 # %% [markdown]
 # ## 6. Run
@@ -908,61 +794,3 @@ if __name__ == "__main__":
 if __name__ == "__main__":
     run = Run(c.base_run_name, c.seed)
     print(f"Checkpoints: {run.folder}_*.pth, metrics and plots: {run.folder}/")
-
-# %% tags=["active-ipynb"]
-# plot_training(run.folder / "metrics.jsonl");
-
-# %% [markdown]
-# This is what a healthy start looks like. The AUC rises steeply while the generator still samples almost at random, drops as its samples
-# become plausible, and then rises again, slowly. The discriminator loss is just below that of a constant prediction: at this stage, hardly
-# any token is predicted as replaced with more than 50 %, and precision and recall at that threshold say little. [CLS] and [SEP] are never
-# replaced, and knowing just that lifts the AUC a little above .5. If the AUC is still .5 in the second half of a run, the run is not
-# healthy, and prints a warning.
-
-# %% [markdown]
-# Held-out sentences as the discriminator sees them: `original→sample` is a replaced token, a tick is a sample equal to the original. The
-# percentage and the shade (darkest from 50 %) are the discriminator's probability that a token is replaced.
-
-# %% tags=["active-ipynb"]
-# sentences_in_color(learn, hf_tokenizer);
-
-# %% [markdown]
-# ### Other families at equal compute
-#
-# Replaced token detection is not tied to one architecture. Four tiny systems spend the same number of floating point operations on the same
-# text: ELECTRA, ALECTRA (ALBERT for both networks), and masked language models with BERT's and ALBERT's architecture.
-
-# %% tags=["active-ipynb"]
-# import io
-# from contextlib import redirect_stderr, redirect_stdout
-# from IPython.display import display
-# from _utils.config import with_recipe
-# from _utils.plots import plot_families
-# from _utils.recipes import flops_per_token, steps_of_equal_compute
-# from _utils.run_files import read_metrics
-# import pandas as pd
-#
-# budget, rows, curves, held_out = max(10, c.steps // 10), {}, {}, {}
-# for size, name in {"tiny": "ELECTRA", "alectra_tiny": "ALECTRA", "bert_tiny": "BERT", "albert_tiny": "ALBERT"}.items():
-#     steps = steps_of_equal_compute(RECIPES["tiny"], RECIPES[size], budget, len(hf_tokenizer))
-#     other = with_recipe(c, size, base_run_name=f"{c.base_run_name}_{size}", steps=steps, logger=None)
-#     with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):  # the same messages four times more
-#         network = pretrain(other).model
-#     metrics = Run(other.base_run_name, other.seed).folder / "metrics.jsonl"
-#     curves[name], held_out[name] = read_metrics(metrics, "train"), read_metrics(metrics, "held_out")
-#     last = held_out[name][-1]
-#     encoder = getattr(network, "discriminator", network.generator)
-#     rows[name] = {"parameters of the encoder": sum(p.numel() for p in encoder.parameters()),
-#                   "MFLOP per token": flops_per_token(RECIPES[size], len(hf_tokenizer)) / 1e6, "steps": steps,
-#                   "tokens/s": curves[name][-1]["tokens_per_second"], "masked LM loss": last["gen_loss"],
-#                   "masked LM accuracy": last["gen_accuracy"], "discriminator AUC": last.get("disc_auc")}
-# whole = dict.fromkeys(("parameters of the encoder", "steps", "tokens/s"), "{:,.0f}".format)
-# as_text = lambda column: column.map(whole.get(column.name, "{:.3f}".format)).replace("nan", "-")
-# display(pd.DataFrame(rows).T.astype(float).apply(as_text))
-# plot_families(curves, held_out);
-
-# %% [markdown]
-# Runs this small show what each system costs, how many parameters its encoder has, and that all of them train. They do not show which
-# encoder is better: the loss of a masked language model is that of the network that is kept, while ELECTRA's is that of its generator, a
-# quarter as wide, which is discarded, and its discriminator has hardly started to train. That takes finetuning after trainings a
-# thousand times as long; [docs/results.md](docs/results.md) has what was measured.

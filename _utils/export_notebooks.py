@@ -1,8 +1,7 @@
-"""Exports the notebooks to the scripts that people run: `python -m _utils.export_notebooks`.
+"""Export the notebooks to the scripts: `python -m _utils.export_notebooks`.
 
-With --check it changes nothing and fails where a script is not what its notebook exports to. With --execute it first runs the
-notebooks from top to bottom and keeps their outputs, as they are committed.
-Cells tagged active-ipynb explore: the scripts have them as comments.
+Cells tagged active-ipynb, code and text, only explore and are left out of the scripts.
+--check writes nothing and fails if a script differs from its notebook. --execute runs the notebooks first and saves their outputs.
 """
 import sys
 from pathlib import Path
@@ -13,25 +12,27 @@ from nbclient import NotebookClient
 
 from _utils.errors import PlainError, print_plain_errors
 
+EXPLORING = "active-ipynb"
 SCRIPTS = {"Pretrain.ipynb": "pretrain.py", "Finetune_GLUE.ipynb": "finetune.py"}
 
 
 def export(notebook_path):
-    """The script that a notebook exports to, as text in jupytext's percent format."""
+    """The script of a notebook in jupytext's percent format, without the exploring cells."""
     notebook = jupytext.read(notebook_path)
+    notebook.cells = [cell for cell in notebook.cells if EXPLORING not in cell.metadata.get("tags", [])]
     notebook.metadata = {"jupytext": {"notebook_metadata_filter": "-all", "cell_metadata_filter": "tags,-all"}}
     return jupytext.writes(notebook, fmt="py:percent")
 
 
 def execute(notebook_path):
-    """Run a notebook in place. Its outputs stay, without times and with a progress bar's last state only."""
+    """Run a notebook and save its outputs, without times and with the last state of progress bars only."""
     notebook = nbformat.read(notebook_path, as_version=4)
     NotebookClient(notebook, timeout=None, coalesce_streams=True, record_timing=False).execute()
     nbformat.write(without_widgets(notebook), notebook_path)
 
 
 def without_widgets(notebook):
-    """The notebook without progress bars that only a running kernel could show."""
+    """The notebook without widgets, which only a running kernel can display."""
     notebook.metadata.pop("widgets", None)
     for cell in notebook.cells:
         if cell.cell_type == "code":
@@ -42,18 +43,18 @@ def without_widgets(notebook):
 
 def main(arguments):
     if unknown := set(arguments) - {"--check", "--execute"}:
-        raise PlainError(f"{unknown.pop()!r} is no option of export_notebooks: it takes --check and --execute.")
+        raise PlainError(f"Unknown option: {unknown.pop()!r}. Choose from --check and --execute.")
     check, run = "--check" in arguments, "--execute" in arguments
     for notebook, script in SCRIPTS.items():
         if not Path(notebook).is_file():
-            raise PlainError(f"there is no {notebook} in this folder: start in the repository's.")
+            raise PlainError(f"File not found: {notebook}. Run this command in the root folder of the repository.")
         if run:
             execute(notebook)
         text = export(notebook)
         if not check:
             Path(script).write_text(text, encoding="utf-8")
         elif text != Path(script).read_text(encoding="utf-8"):
-            raise PlainError(f"{script} is not what {notebook} exports to: change the notebook, then python -m _utils.export_notebooks")
+            raise PlainError(f"{script} differs from {notebook}. Edit the notebook, then run python -m _utils.export_notebooks.")
 
 
 if __name__ == "__main__":

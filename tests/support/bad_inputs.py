@@ -476,7 +476,7 @@ for command, name, arguments, said, files in [
     ("_utils.glue_results", "an unknown group", "nobody", ["no group 'nobody'", "there are g"],
      {"checkpoints/glue/scores.jsonl": lambda _: Path("scores.jsonl").read_bytes()}),
     ("_utils.export_notebooks", "an unknown option", "--chekc", ["--chekc", "--check"], {}),
-    ("_utils.export_notebooks", "another folder", "", ["no Pretrain.ipynb", "folder"], {}),
+    ("_utils.export_notebooks", "another folder", "", ["File not found: Pretrain.ipynb", "root folder"], {}),
     ("benchmarks.pretraining", "an unknown key", "sise=tiny", ["'sise", "size"], {}),
     ("benchmarks.pretraining", "an unknown size", "size=huge", ["size='huge'", "'tiny'"], {}),
     ("benchmarks.pretraining", "no rounds", "size=tiny rounds=0", ["rounds=0", "from 1 to"], {}),

@@ -19,6 +19,7 @@ class PretrainingMetrics:
 
     def __init__(self, device="cpu", only_finite=False):
         self.only_finite, self.always = only_finite, torch.ones((), device=device, dtype=torch.bool)
+        self.has_discriminator = False  # until an update shows otherwise
         self.sums = torch.zeros(len(_SUMS), device=device, dtype=torch.float64)
         self.histogram = torch.zeros(2, _BINS, device=device, dtype=torch.float64)  # of discriminator logits: originals, replaced
 
@@ -46,7 +47,8 @@ class PretrainingMetrics:
         n_tokens, n_gathered = pred.attention_mask.sum(), weights.sum()
         is_counted = torch.stack([loss, *parts]).isfinite().all() if self.only_finite else self.always
         sums = [n_tokens / totals[1], loss, n_gathered, parts[0] * totals[0], correct.sum(), pred.is_mlm_applied.sum() - n_gathered]
-        if len(parts) > 1:
+        self.has_discriminator = len(parts) > 1
+        if self.has_discriminator:
             sums += [n_tokens, parts[1] * totals[1], *self._confusion(pred, is_counted)]
         sums = torch.stack([number.double() for number in sums])
         self.sums[:len(sums)] += torch.where(is_counted, sums, 0.)
@@ -74,7 +76,7 @@ class PretrainingMetrics:
             "gen_accuracy": _ratio(n["gen_correct"], n["masked"]),
             "masks_dropped": n["masks_dropped"],  # beyond the fixed capacity: 0 in practice
         }
-        if not n["tokens"]:
+        if not self.has_discriminator:
             return metrics
         flagged, replaced = n["true_positives"] + n["false_positives"], n["true_positives"] + n["false_negatives"]
         return metrics | {

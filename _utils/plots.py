@@ -115,7 +115,7 @@ def plot_training(metrics_file):
             axis.plot([row["step"] for row in held_out], [row[name] for row in held_out], "o", color=GREEN, ms=4, label="held out")
         axis.set_title(title)
         if name == "disc_loss":
-            shares = [row | {"guess": _entropy(row["replaced_share"])} for row in train]
+            shares = [row | {"guess": _entropy(row["replaced_share"])} for row in train if row["replaced_share"] is not None]
             axis.plot(*_smooth(shares, "guess"), color=GREY, lw=1, ls=":", label="constant prediction")
         if name == "disc_auc":
             axis.axhline(.5, color=GREY, lw=1, ls=":", label="chance")

@@ -19,7 +19,7 @@ from _utils.glue.runs import read_scores, run_path, score
 from _utils.glue.submission import SUBMISSION
 from _utils.glue.synthetic import write_synthetic_glue
 from _utils.glue.tasks import FINETUNED_TASKS, TASKS
-from _utils.networks.pretrained import load_pretrained
+from _utils.networks import load_pretrained
 from _utils.run_files.checkpoints import save_pretrained
 from _utils.run_files.run_log import locked
 from _utils.training.processes import Processes

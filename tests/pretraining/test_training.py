@@ -16,7 +16,7 @@ import pretrain
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.export_hf import main as export_hf
-from _utils.networks.pretrained import load_pretrained
+from _utils.networks import load_pretrained
 from _utils.run_files.checkpoints import load_checkpoint, milestone_steps, write_atomically
 from _utils.training.device import choose_device, choose_precision, warn_of_emulated_bf16, warn_of_unused_gpu
 from _utils.training.metrics import PretrainingMetrics, warning_of_collapse

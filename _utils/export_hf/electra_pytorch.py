@@ -18,7 +18,7 @@ def find_weights(checkpoint):
 def as_pretraining_checkpoint(weights, path, vocab):
     """The checkpoint that pretrain.py would have written for these weights. vocab: the path of the vocab.txt.
 
-    The weights have the names of transformers 3.3.1: today's, and a buffer `position_ids` that is no longer saved.
+    Their names are those of transformers 3.3.1: the current ones, and a buffer `position_ids` that is no longer saved.
     """
     if vocab is None:
         raise PlainError(f"{str(path)!r} is a checkpoint of electra_pytorch, which contains no vocabulary. Pass --vocab PATH/vocab.txt; "

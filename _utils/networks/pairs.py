@@ -70,9 +70,10 @@ def _check_tied(name, generator, discriminator, tying):
     """PlainError unless the parameters that `tying` shares are equal, as in networks that were trained together (F24)."""
     sources, targets = shared_modules(generator, tying), shared_modules(discriminator, tying)
     for part in TYINGS[tying]:
-        ours, theirs = (modules[part].state_dict() if part in modules else {} for modules in (sources, targets))
-        for key in {**ours, **theirs}:
-            if key not in ours or key not in theirs or not _is_close(ours[key], theirs[key]):
+        source = sources[part].state_dict() if part in sources else {}
+        target = targets[part].state_dict() if part in targets else {}
+        for key in {**source, **target}:
+            if key not in source or key not in target or not _is_close(source[key], target[key]):
                 raise PlainError(f"The networks of {name!r} were not trained together: their {key} differ. Pass a generator and a "
                                  f"discriminator of one run with tying={tying!r}.")
 

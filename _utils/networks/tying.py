@@ -2,7 +2,7 @@
 from _utils.errors import PlainError
 from _utils.recipes import TYINGS
 
-UNKNOWN_VOCAB_SIZE = 1000  # stands for the size of a vocabulary that is not built yet
+UNKNOWN_VOCAB_SIZE = 1000  # placeholder for the size of a vocabulary that is not built yet
 # Names of the modules that can be shared, by family; only factorized embeddings have a projection to the hidden size.
 _MODULE_NAMES = {"embeddings": ("embeddings",), "projection": ("embeddings_project", "encoder.embedding_hidden_mapping_in"),
                  "encoder": ("encoder", "transformer")}
@@ -48,15 +48,20 @@ def _check_same_parts(source, target, tying):
 
 
 def _check_same_parameters(source, target, part, tying):
-    """PlainError if two modules differ in the names or shapes of their parameters, or in the first position of a text."""
-    ours, theirs = ({name: parameter.shape for name, parameter in module.named_parameters()} for module in (source, target))
-    for name in {**theirs, **ours}:
-        if ours.get(name) != theirs.get(name):
-            raise PlainError(f"tying={tying!r} is not possible: {part}.{name} is {_format(theirs.get(name))} in the discriminator and "
-                             f"{_format(ours.get(name))} in the generator. Choose another tying or networks of the same size.")
+    """PlainError if two modules differ in the names or shapes of their parameters, or in how they number positions."""
+    source_shapes, target_shapes = _shapes(source), _shapes(target)
+    for name in {**target_shapes, **source_shapes}:
+        expected, shape = source_shapes.get(name), target_shapes.get(name)
+        if shape != expected:
+            raise PlainError(f"tying={tying!r} is not possible: {part}.{name} is {_format(shape)} in the discriminator and "
+                             f"{_format(expected)} in the generator. Choose another tying or networks of the same size.")
     if part == "embeddings" and _padding_position(source) != _padding_position(target):
         raise PlainError(f"tying={tying!r} is not possible: the positions of only one of the networks start after a padding position. "
                          "Choose two networks of one family.")
+
+
+def _shapes(module):
+    return {name: parameter.shape for name, parameter in module.named_parameters()}
 
 
 def _format(shape):

@@ -24,13 +24,13 @@ def test_every_variable_of_google_has_a_parameter_of_its_shape(golden, size):
     recorded = json.loads((golden / "official/variables.json").read_text())[size]
     with torch.device("meta"):
         model = build(size, 30522)
-    ours = by_google_name(model)
-    assert len(ours) == len(list(model.parameters()))
+    parameters = by_google_name(model)
+    assert len(parameters) == len(list(model.parameters()))
     if size == "small":  # the lists of the others are shortened
-        assert set(ours) == {variable["name"] for variable in recorded["variables"]}
+        assert set(parameters) == {variable["name"] for variable in recorded["variables"]}
     assert sum(parameter.numel() for parameter in model.parameters()) == recorded["n_total"]
     for variable in recorded["variables"]:
-        shape = list(ours[variable["name"]].shape)
+        shape = list(parameters[variable["name"]].shape)
         assert (shape[::-1] if variable["name"].endswith("/kernel") else shape) == variable["shape"], variable["name"]
 
 
@@ -39,10 +39,10 @@ def test_initial_weights_are_drawn_from_googles_distributions(golden):
     model = build("small", 30522)
     torch.manual_seed(0)
     initialize_officially(model)
-    ours = by_google_name(model)
+    parameters = by_google_name(model)
     kinds = {"truncated_normal": 0, "glorot_uniform": 0, "constant": 0}
     for variable in recorded:
-        values, init = ours[variable["name"]].detach().numpy(), variable["init"]
+        values, init = parameters[variable["name"]].detach().numpy(), variable["init"]
         kinds[next(kind for kind in kinds if init.startswith(kind))] += 1
         error = 5 / values.size ** .5  # five standard errors, relative to the width of the distribution
         if init.startswith("constant"):
@@ -79,7 +79,7 @@ def test_outputs_of_converted_checkpoints_match_googles(released):
     folder, prefix, hparams = released
     recorded = np.load(folder / "forward.npz")
     generator, discriminator = (convert(prefix, part, hparams)[0] for part in ("generator", "discriminator"))
-    close = lambda ours, theirs: np.testing.assert_allclose(ours, theirs, atol=1e-4)
+    close = lambda actual, expected: np.testing.assert_allclose(actual, expected, atol=1e-4)
     for batch in ("b0", "b1"):
         ids, mask, segments = (torch.tensor(recorded[f"{batch}_{name}"]).long() for name in ("input_ids", "input_mask", "segment_ids"))
         tokens = mask.bool().numpy()

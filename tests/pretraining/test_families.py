@@ -192,8 +192,8 @@ def test_a_token_classifier_has_the_loss_of_two_labels():
     """The cross-entropy of two logits, used by lmtuners, is the binary cross-entropy of their difference."""
     logits, labels = torch.randn(5, 7, 2), torch.rand(5, 7) < .3
     output = type("Output", (), {"logits": logits})
-    ours = torch.nn.functional.binary_cross_entropy_with_logits(pretrain.replaced_logits(output), labels.float())
-    torch.testing.assert_close(ours, torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten().long()))
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(pretrain.replaced_logits(output), labels.float())
+    torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten().long()))
 
 
 def test_flops_per_token_and_steps_of_equal_compute():

@@ -39,9 +39,9 @@ def exported(fresh_checkpoint, tmp_path_factory):
 
 @pytest.mark.parametrize("part", PARTS)
 def test_the_exported_networks_compute_the_same_outputs(exported, fresh_checkpoint, part):
-    ours = network_of(load_checkpoint(fresh_checkpoint), part, fresh_checkpoint)
-    assert output(network_class(part, "electra").from_pretrained(exported / part)).logits.equal(output(ours).logits)
-    assert output(AutoModel.from_pretrained(exported / part)).last_hidden_state.equal(output(ours.electra).last_hidden_state)
+    original = network_of(load_checkpoint(fresh_checkpoint), part, fresh_checkpoint)
+    assert output(network_class(part, "electra").from_pretrained(exported / part)).logits.equal(output(original).logits)
+    assert output(AutoModel.from_pretrained(exported / part)).last_hidden_state.equal(output(original.electra).last_hidden_state)
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -75,10 +75,10 @@ def test_either_part_loads_into_any_electra_class(exported, part, name):
 
 
 def test_loading_the_folder_gives_the_same_networks(exported, fresh_checkpoint):
-    for ours, back in zip(load_pair(str(fresh_checkpoint), "tiny", 32), load_pair(str(exported), "tiny", 32)):
-        assert all(a.equal(b) for a, b in zip(ours.state_dict().values(), back.state_dict().values()))
-    ours, back = (load_pretrained(str(name), "tiny", 128) for name in (fresh_checkpoint, exported / "discriminator"))
-    assert ours.digest == back.digest and back.hf_tokenizer.get_vocab() == ours.hf_tokenizer.get_vocab()
+    for original, loaded in zip(load_pair(str(fresh_checkpoint), "tiny", 32), load_pair(str(exported), "tiny", 32)):
+        assert all(a.equal(b) for a, b in zip(original.state_dict().values(), loaded.state_dict().values()))
+    original, loaded = (load_pretrained(str(name), "tiny", 128) for name in (fresh_checkpoint, exported / "discriminator"))
+    assert original.digest == loaded.digest and loaded.hf_tokenizer.get_vocab() == original.hf_tokenizer.get_vocab()
 
 
 def test_an_invalid_pair_raises(exported, tmp_path):
@@ -118,14 +118,14 @@ def finetuned(folder, fresh_checkpoint, task, model=None):
 
 @pytest.mark.parametrize("task", ["cola", "mnli", "stsb"])
 def test_an_exported_classifier_computes_the_same_logits(tmp_path, fresh_checkpoint, task):
-    path, ours = finetuned(tmp_path, fresh_checkpoint, task)
+    path, original = finetuned(tmp_path, fresh_checkpoint, task)
     main([str(path), str(tmp_path / "out")])
     folder = tmp_path / "out/classifier"
-    theirs = AutoModelForSequenceClassification.from_pretrained(folder)
+    loaded = AutoModelForSequenceClassification.from_pretrained(folder)
     with torch.no_grad():
-        wanted = ours.eval()(IDS, (IDS > 0).long(), SEGMENTS)
-    torch.testing.assert_close(output(theirs).logits.squeeze(-1), wanted, atol=1e-5, rtol=1e-5)
-    assert tuple(theirs.config.id2label.values()) == (TASKS[task].labels or ("score",))
+        wanted = original.eval()(IDS, (IDS > 0).long(), SEGMENTS)
+    torch.testing.assert_close(output(loaded).logits.squeeze(-1), wanted, atol=1e-5, rtol=1e-5)
+    assert tuple(loaded.config.id2label.values()) == (TASKS[task].labels or ("score",))
     assert TASKS[task].title in (folder / "README.md").read_text()
     if task != "stsb":
         [found] = transformers.pipeline("text-classification", model=str(folder))("the text")
@@ -165,8 +165,8 @@ def electra_pytorch_files(tmp_path, fresh_checkpoint, small_tokenizer):
 def test_a_checkpoint_of_electra_pytorch_is_exported_with_its_vocabulary(electra_pytorch_files, exported, tmp_path):
     path, vocab = electra_pytorch_files
     main([str(path), str(tmp_path / "out"), "--vocab", str(vocab)])
-    for ours, theirs in zip(load_pair(str(exported), "tiny", 32), load_pair(str(tmp_path / "out"), "tiny", 32)):
-        assert output(ours).logits.equal(output(theirs).logits)
+    for original, loaded in zip(load_pair(str(exported), "tiny", 32), load_pair(str(tmp_path / "out"), "tiny", 32)):
+        assert output(original).logits.equal(output(loaded).logits)
     assert load_pretrained(str(tmp_path / "out/discriminator"), "tiny", 128).hf_tokenizer.get_vocab() == tokenizer_from_json(
         load_pretrained(str(exported / "discriminator"), "tiny", 128).hf_tokenizer.backend_tokenizer.to_str()).get_vocab()
 
@@ -189,8 +189,8 @@ def test_a_checkpoint_of_electra_pytorch_without_optimizer_is_exported(electra_p
     torch.save(load_checkpoint(path)["model"], path)
     main([str(path), str(tmp_path / "out"), "--vocab", str(vocab)])
     kind = network_class("discriminator", "electra")
-    ours, theirs = (kind.from_pretrained(folder / "discriminator") for folder in (exported, tmp_path / "out"))
-    assert output(ours).logits.equal(output(theirs).logits)
+    original, loaded = (kind.from_pretrained(folder / "discriminator") for folder in (exported, tmp_path / "out"))
+    assert output(original).logits.equal(output(loaded).logits)
     torch.save({"model": {"generator.electra.other": torch.ones(1)}}, path)
     with pytest.raises(PlainError, match="lacks generator.electra.embeddings.word_embeddings.weight"):
         main([str(path), str(tmp_path / "other"), "--vocab", str(vocab)])

@@ -82,22 +82,27 @@ class MyConfig(dict):
 
 
 def _unknown_key(key, rules):
-    near = difflib.get_close_matches(str(key), rules, n=1, cutoff=.65)
+    near = _nearest(key, rules)
     if "task_overrides" in rules and key in ("lr", "epochs", "bs", "rows"):
         advice = f"Set {key} by task, for example task_overrides={{'rte': {{'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 1000}}}}."
     elif near:
-        advice = f"Did you mean {near[0]!r}?"
+        advice = f"Did you mean {near!r}?"
     else:
         advice = f"Choose one of {', '.join(rules)}."
     return PlainError(f"Unknown key: {key!r:.40}. {advice}")
 
 
 def _invalid_value(key, value, rule):
-    near = difflib.get_close_matches(value, [option for option in rule.choices if isinstance(option, str)], n=1) \
-        if isinstance(value, str) else []
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
+    near = _nearest(value, rule.choices)
+    hint = f" (did you mean {near!r}?)" if near else ""
     verb = "Choose one of" if rule.choices else "Use"
     return PlainError(f"Invalid value for {key}: {value!r:.200}. {verb} {rule.accepts}{hint}.")
+
+
+def _nearest(value, options):
+    """The option that a value may be a misspelling of, or None."""
+    near = difflib.get_close_matches(str(value), [option for option in options if isinstance(option, str)], n=1, cutoff=.65)
+    return near[0] if near else None
 
 
 def each_once(arguments):

@@ -19,7 +19,7 @@ from _utils.export_hf import main as export_hf
 from _utils.networks.build import PARTS, build_network, count_parameters
 from _utils.networks.encoders import load_pretrained
 from _utils.networks.layers import count_layers, layer_groups
-from _utils.networks.tying import tie
+from _utils.networks.tying import share_parameters, shared_modules, tie
 from _utils.optim import Lamb, decay_groups
 from _utils.pretraining_data.examples import LinePairsProcessor
 from _utils.recipes import RECIPES, flops_per_token, steps_of_equal_compute
@@ -123,6 +123,12 @@ def test_tied_parameters_are_the_same_objects(tying, shared):
     assert len(generator & discriminator) == shared
     words = pair["generator"].get_input_embeddings().weight
     assert pair["generator"].get_output_embeddings().weight is words is pair["discriminator"].get_input_embeddings().weight
+
+
+def test_shared_modules_can_share_their_parameters():
+    embeddings = [shared_modules(network)["embeddings"] for network in networks("small", 100).values()]
+    share_parameters(*embeddings)
+    assert all(a is b for a, b in zip(*(module.parameters() for module in embeddings)))
 
 
 @pytest.mark.parametrize("name, tying, fragment", [

@@ -54,7 +54,6 @@ from _utils.glue.tables import describe, load_task, table_key
 from _utils.glue.tasks import LMTUNERS_SETTINGS, PUBLISHED, TASKS
 from _utils.glue.wsc_trick import SchemaPredictor, SchemaRows, find_spacy, load_spacy, load_wsc, wnli_schemas
 from _utils.networks import (
-    attend,
     config_of,
     count_layers,
     first_position_only,
@@ -62,6 +61,7 @@ from _utils.networks import (
     load_pretrained,
     load_weights,
     make_dropout_cheap,
+    set_attention,
 )
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
 from _utils.plots import plot_finetuning_losses, plot_layer_lrs, plot_lengths, plot_scores, save_plot, sortable
@@ -445,7 +445,7 @@ def get_glue_learner(task, run_name=None, inference=False, *, model, data, setti
     if device.type == "cpu":
         make_dropout_cheap(model)
     else:
-        attend(model, "sdpa_static")
+        set_attention(model, "sdpa_static")
     dls = finetuning_dataloaders(data.train, data.devs.values(), settings["bs"], num_workers, device)
     loss_func = nn.MSELoss() if task.is_regression else nn.CrossEntropyLoss()
     groups = parameter_groups(model)

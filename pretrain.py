@@ -35,7 +35,6 @@ from _utils.config_rules import is_pair
 from _utils.errors import print_plain_errors
 from _utils.networks import (
     GatheredPositions,
-    attend,
     check_networks,
     count_parameters,
     inputs_of,
@@ -43,6 +42,7 @@ from _utils.networks import (
     make_dropout_cheap,
     make_networks,
     replaced_logits,
+    set_attention,
     tie,
 )
 from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, schedules
@@ -80,110 +80,112 @@ from _utils.training import (
 # %%
 # Every key can be changed here, or on the command line: python pretrain.py size=base datas=wikipedia,openwebtext
 c = MyConfig({
-    # True: a tiny model on text that is already on this machine, minutes on two cores. It replaces size, datas, vocab and
-    # base_run_name, unless they are given on the command line.
+    # True: a tiny model on text that is installed with Python; takes minutes on two CPU cores. Replaces size, datas, vocab and
+    # base_run_name unless you set them on the command line.
     "quickstart": False,
 
-    # 'cpu', 'cuda', 'cuda:1' ...; None: the first GPU, else the CPU.
+    # 'cpu', 'cuda' or 'cuda:1', ...; None: the first GPU, or the CPU if there is none.
     "device": None,
-    # A run is named <base_run_name>_<seed>; so are its checkpoints.
+    # The run and its checkpoints are named <base_run_name>_<seed>.
     "base_run_name": "vanilla",
-    # Seed of data order, masks, samples, dropout and initial weights; None: a new one is drawn and printed.
+    # Random seed of data order, masks, samples, dropout and initial weights. None: a random seed, which is printed.
     "seed": 11081,
-    # Seed of what the examples are drawn from: where segments end, which examples are short; of line_pairs also the partners of lines and
-    # which documents are for training. Runs that differ only in `seed` share the prepared examples.
+    # Random seed of the examples: segment boundaries and short examples; for line_pairs also pairing and the train/validation/test split.
+    # Runs that differ only in `seed` share the prepared examples.
     "data_seed": 11081,
 
-    # False: Adam without bias correction, as the original. True: with it.
+    # False: Adam without bias correction, as in Google's code. True: with bias correction.
     "adam_bias_correction": False,
-    # 'original_linear': warmup and decay at the same time, as the original. 'separate_linear': one after the other.
-    # 'one_cycle': fastai's. 'adjusted_one_cycle': fastai's with the warmup of the recipe. None: the recipe's, of ELECTRA the first.
+    # Learning rate schedule. 'original_linear': linear decay that starts together with the warmup, as in Google's code.
+    # 'separate_linear': decay starts after the warmup. 'one_cycle': fastai's. 'adjusted_one_cycle': fastai's with the recipe's warmup.
+    # None: the recipe's; for ELECTRA 'original_linear'.
     "schedule": None,
-    # 'adam', or 'lamb' as lmtuners; None: the recipe's.
+    # 'adam' or 'lamb' (lmtuners). None: the recipe's.
     "optimizer": None,
-    # How the generator's words are drawn: 'fp32_gumbel' as the original, 'fp16_gumbel' or 'multinomial'.
+    # Sampling from the generator: 'fp32_gumbel' as in Google's code, 'fp16_gumbel' or 'multinomial'.
     "sampling": "fp32_gumbel",
-    # Divides the generator's logits before drawing: below 1 likelier words, above 1 stranger ones.
+    # Sampling temperature: the generator's logits are divided by it.
     "temperature": 1.0,
-    # True: the generator never draws the original word (F15).
+    # True: the generator never samples the original token (F15).
     "disallow_correct": False,
-    # 'bernoulli': a coin for each token, as electra_pytorch (D1). 'official': Google's fixed number of masks per example, drawn
-    # with replacement, [UNK] among them; where two words are drawn for one position, their ids are averaged (F7-F12, F19).
+    # 'bernoulli': each token is chosen independently, as in electra_pytorch (D1). 'official': a fixed number of positions per example,
+    # drawn with replacement, including [UNK]; the token ids of positions drawn twice are averaged (F7-F12, F19).
     "masking": "bernoulli",
-    # True: 85 % of the chosen tokens show [MASK], the others stay. False: BERT's 80 % [MASK], 10 % random, 10 % stay.
-    # 'always': all show it, as in lmtuners. None: the recipe's, of ELECTRA True.
+    # Replacement of the chosen tokens. True: 85 % [MASK], 15 % unchanged. False: BERT's 80 % [MASK], 10 % random, 10 % unchanged.
+    # 'always': 100 % [MASK] (lmtuners). None: the recipe's; for ELECTRA True.
     "electra_mask_style": None,
-    # Label smoothing of each loss; True means .1. The discriminator's lifts only the labels of originals, from 0 (D17).
+    # Label smoothing of the generator's and the discriminator's loss: a number in [0, 1), or True for .1. The discriminator's smooths only
+    # the labels of original tokens, from 0 (D17).
     "gen_smooth_label": False,
     "disc_smooth_label": False,
 
-    # A recipe: 'small', 'base' and 'large' of the paper, 'small++' as Google released it, 'tiny' for trying things; lmtuners'
-    # 'alectra_small', 'electra_small_lmtuners', 'bert_small' and others: all stand in _utils/recipes.py.
+    # The recipe: 'small', 'base' and 'large' from the paper, 'small++' (Google's released model), 'tiny' for experiments, or lmtuners'
+    # 'alectra_small', 'electra_small_lmtuners', 'bert_small' ... All recipes: _utils/recipes.py.
     "size": "small",
-    # 'electra', or 'mlm': masked language modelling alone, of the network that would be the discriminator. None: the recipe's.
+    # 'electra', or 'mlm' for masked language modelling with the discriminator's architecture. None: the recipe's.
     "objective": None,
-    # Another pair of one vocabulary: for each a transformers configuration, as {'model_type': 'roberta', 'hidden_size': 256, ...},
+    # Other networks with the same vocabulary. Each is a transformers configuration such as {'model_type': 'roberta', 'hidden_size': 256},
     # a folder with a config.json, or a hub id. None: the recipe's.
     "generator": None,
     "discriminator": None,
-    # What both share: 'embeddings', 'embeddings+projection' or 'embeddings+encoder'; None: the recipe's, which is 'embeddings'.
+    # Parameters that both networks share: 'embeddings', 'embeddings+projection' or 'embeddings+encoder'. None: the recipe's, 'embeddings'.
     "tying": None,
-    # 'huggingface': normal, std .02 (size tiny .05), as electra_pytorch (D3). 'official': Google's, the normal cut at two standard
-    # deviations, and Glorot uniform (F30).
-    # Or a trained pair to go on from: a checkpoint of this script (.pth), a folder with generator/ and discriminator/, or
-    # 'google/electra-small-discriminator' (base, large). It brings its vocabulary; lr, steps and warmup_steps must be given.
+    # 'huggingface': normal distribution with std .02 (size=tiny: .05), as in electra_pytorch (D3). 'official': as in Google's code, normal
+    # distribution truncated at two standard deviations, and Glorot uniform (F30).
+    # For continued pretraining: a checkpoint of this script (.pth), a folder with generator/ and discriminator/, or a hub id such as
+    # 'google/electra-small-discriminator'. Its vocabulary is used; set lr, steps and warmup_steps.
     "initial_weights": "huggingface",
-    # Names ('openwebtext', 'wikipedia', 'bookcorpus', 'docs': the documentation inside this Python installation) or paths:
-    # folders, files or globs of .txt (blank line between documents), .jsonl, .parquet or WikiExtractor's output, also .gz,
-    # .bz2, .xz, .zst. Several are mixed. Google's ELECTRA-Small-OWT read openwebtext.
+    # A list of corpora: 'openwebtext', 'wikipedia', 'bookcorpus', 'docs' (the documentation in this Python installation), or paths:
+    # folders, files or globs of .txt (blank line between documents), .jsonl, .parquet or WikiExtractor output, also compressed (.gz,
+    # .bz2, .xz, .zst). Google trained ELECTRA-Small-OWT on openwebtext.
     "datas": ["openwebtext"],
-    # Encoding of .txt, .jsonl and WikiExtractor's files.
+    # Encoding of .txt, .jsonl and WikiExtractor files.
     "encoding": "utf-8",
-    # Which version of a hub corpus is read: {'openwebtext': 'COMMIT, branch or tag'}. One that is not named here keeps the commit that was
-    # the newest when it was first used, as datasets/hub_revisions.json has it.
+    # Versions of hub corpora: {'openwebtext': 'COMMIT, branch or tag'}. Other hub corpora use the commit in datasets/hub_revisions.json:
+    # the newest one when the corpus was first used.
     "revisions": {},
-    # True: each .txt file is one document, whatever its blank lines.
+    # True: each .txt file is one document, even if it contains blank lines.
     "one_document_per_file": False,
-    # 'electra': Google's examples. 'line_pairs': lmtuners', two lines of a document side by side, of which .8, .1 and .1 are for
-    # training, validation and test.
+    # 'electra': as in Google's code. 'line_pairs' (lmtuners): pairs of lines of a document, with 80 % of the documents for training and
+    # 10 % each for validation and test.
     "examples": "electra",
-    # Drop lines under 80 characters and every "()"? None: as electra_pytorch, for its corpora (D5); own text stays as it is.
+    # True: drop lines shorter than 80 characters and every "()". None: as in electra_pytorch for its corpora (D5), no cleaning of others.
     "clean": None,
-    # A tokenizer on the hub, a vocab.txt, a tokenizer's folder, a checkpoint that has one, or a number: train that many words.
+    # A hub tokenizer, a vocab.txt, a tokenizer folder, a checkpoint, or a number: train a vocabulary of this size.
     "vocab": "google/electra-small-discriminator",
 
-    # 'bf16', 'fp16' (with loss scaling) or 'fp32'. None: fp32 on the CPU, bf16 on a GPU, fp16 on one that only emulates bf16 (compute
+    # 'bf16', 'fp16' (with loss scaling) or 'fp32'. None: fp32 on the CPU, bf16 on GPUs that support it, fp16 on older ones (compute
     # capability below 8: T4, V100, RTX 20xx).
     "precision": None,
-    # Examples per forward and backward pass; gradients accumulate to those of the full batch. A divisor of the batch size.
-    # None: what fits into the GPU's free memory, up to 32,768 tokens; on the CPU what fits into its caches.
+    # Examples per forward and backward pass, a divisor of the batch size; gradients are accumulated over the batch. None: as many as fit
+    # in free GPU memory, up to 32,768 tokens; on the CPU as many as fit in its caches.
     "micro_batch": None,
-    # True: the networks through torch.compile, which takes a minute or two at the start.
+    # True: compile the networks with torch.compile, which takes a minute or two at the start.
     "compile": False,
     # 'tensorboard', 'neptune' (its offline store), 'wandb' or None. metrics.jsonl is always written.
     "logger": "tensorboard",
-    # Where each checkpoint is sent while training goes on: a folder, an address such as s3://bucket/run (gs, hf ...; whatever fsspec
-    # knows), or here a function of its path; None: nowhere.
+    # Destination of each checkpoint, uploaded during training: a folder, an fsspec URL such as s3://bucket/run (gs, hf ...), or, in the
+    # notebook, a function of its path. None: no upload.
     "upload_to": None,
-    # Processes that load batches while training runs; 0: the training process does it. Preparing the data always uses all cores.
+    # Number of processes that load batches; 0: the training process loads them. Data preparation always uses all cores.
     "num_workers": 3,
-    # True: the same command goes on with a run that was killed or stopped. False: it begins anew, and the earlier run is kept aside.
+    # True: rerun the same command to resume a run that was stopped or killed. False: archive the earlier run and start from scratch.
     "resume": True,
-    # About how often the state to go on from is saved; 0: whenever measures are logged. It is saved at Ctrl-C too.
+    # Minutes between saves of the training state for resuming, which is also saved at Ctrl-C. 0: save whenever metrics are logged.
     "save_minutes": 10.,
 
-    # The recipe's values stand in _utils/recipes.py; None keeps them.
-    # Examples of a batch.
+    # None: the value of the recipe in _utils/recipes.py.
+    # Batch size, in examples.
     "bs": None,
-    # The learning rate that the schedule rises to.
+    # Peak learning rate.
     "lr": None,
-    # Batches of the whole training.
+    # Number of training steps.
     "steps": None,
-    # Steps of rising learning rate; None with steps changed: the recipe's share of them.
+    # Number of warmup steps. None: the recipe's share of the steps.
     "warmup_steps": None,
-    # Wordpieces of an example.
+    # Maximum length of an example, in tokens.
     "max_length": None,
-    # Share of the tokens that are masked.
+    # Fraction of the tokens that are masked.
     "mask_prob": None,
 })
 
@@ -552,7 +554,7 @@ def build_model(c, hf_tokenizer, fixed_slots=False, pair=None):
     else:
         model = ELECTRAModel(generator, discriminator, hf_tokenizer, c.sampling, c.temperature, c.disallow_correct, n_slots, c.tying)
     if fixed_slots:
-        attend(model, "sdpa_static")
+        set_attention(model, "sdpa_static")
     if pair is None and c.initial_weights == "official":
         initialize_officially(model, RECIPES[c.size].initializer_range)
     return model

@@ -1,183 +1,199 @@
-"""Which values each key of a configuration takes; what a key means stands beside it in the first cell of the notebook."""
+"""The values that each configuration key accepts. The first cell of the notebook explains what the keys mean."""
 import codecs
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from _utils.pretraining_data.hub_corpora import HUB_CORPORA
 from _utils.recipes import RECIPES, TYINGS
 
+MAX_COUNT = 1_000_000_000
+MAX_SEED = 2 ** 63 - 1
+
 
 @dataclass(frozen=True)
 class Rule:
-    """What one key takes: Python types, a list of choices or a test of one's own, None where `optional`.
+    """The values that one key accepts.
 
-    items: the type of a list's items.
+    accepts: their description in error messages.
+    convert: returns a value in the type of the key; raises ValueError for a value that the key does not accept.
+    choices: all accepted values, if they can be listed.
+    takes_text, takes_numbers: if a key takes text but no numbers, `key=7` on the command line means the text '7'.
     """
-    types: tuple = ()
+    accepts: str
+    convert: Callable
     choices: tuple = ()
-    optional: bool = False
-    test: Callable = None
-    says: str = ""
-    items: type = str
-
-    def describe(self):
-        """What the key takes, in words."""
-        if self.choices:
-            words = ", ".join(repr(choice) for choice in self.choices)
-        else:
-            words = self.says or " or ".join(_TYPE_WORDS[kind] for kind in self.types)
-        return words + (" or None" if self.optional and None not in self.choices else "")
-
-    def convert(self, value):
-        """The value in the key's own type; raises ValueError for one that the key does not take."""
-        if value is None and (self.optional or None in self.choices):
-            return None
-        value = self._in_its_type(value)
-        if not self._is_taken(value):
-            raise ValueError
-        return value
-
-    def _in_its_type(self, value):
-        """What may be written in a shorter way, as it is meant."""
-        if list in self.types and isinstance(value, (str, tuple)):
-            value = [part.strip() for part in value.split(",")] if isinstance(value, str) else list(value)
-        if list in self.types and self.items not in self.types and isinstance(value, self.items):
-            value = [value]  # seeds=7
-        if int in self.types and isinstance(value, float) and value.is_integer() and float not in self.types:
-            value = int(value)  # steps=1e6
-        if float in self.types and type(value) is int:
-            value = float(value)
-        return value
-
-    def _is_taken(self, value):
-        if self.choices:
-            return value in self.choices and type(value) in map(type, self.choices)  # 1 is no True
-        is_of_type = type(value) in self.types or (Callable in self.types and callable(value))
-        if isinstance(value, list):
-            is_of_type = is_of_type and all(type(item) is self.items for item in value)
-        return is_of_type and (self.test is None or self.test(value))
+    takes_text: bool = False
+    takes_numbers: bool = False
 
 
-_TYPE_WORDS = {bool: "True or False", int: "a whole number", float: "a number", str: "a string", list: "a list of strings"}
-MOST = 1_000_000_000  # of anything that is counted
-LAST_SEED = 2 ** 63 - 1
-
-
-def count(minimum=1, optional=False, maximum=MOST):
-    """The rule of a whole number."""
-    return Rule((int,), optional=optional, test=lambda n: minimum <= n <= maximum, says=f"a whole number from {minimum} to {maximum:,}")
-
-
-def _smoothing():
-    return Rule((bool, float), test=lambda v: isinstance(v, bool) or 0 <= v < 1, says="True, False or a number in [0, 1)")
+def _accept(value, condition):
+    if not condition:
+        raise ValueError
+    return value
 
 
 def choice(*choices):
-    """The rule of a value out of some."""
-    return Rule(choices=choices)
+    """One of the given values."""
+    def convert(value):
+        return _accept(value, any(type(value) is type(option) and value == option for option in choices))  # 1 is not True
+    return Rule(", ".join(map(repr, choices)), convert, choices)
+
+
+def flag():
+    """True or False."""
+    return Rule("True or False", lambda value: _accept(value, type(value) is bool))
+
+
+def count(minimum=1, maximum=MAX_COUNT):
+    """An integer in a range; also a float without a fraction, such as steps=1e6."""
+    def convert(value):
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        return _accept(value, type(value) is int and minimum <= value <= maximum)
+    return Rule(f"an integer from {minimum} to {maximum:,}", convert, takes_numbers=True)
+
+
+def number(accepts, test):
+    """A finite number that passes a test, as a float."""
+    def convert(value):
+        if type(value) is int:
+            value = _accept(value, abs(value) < 1 << 64)
+        return float(_accept(value, type(value) in (int, float) and abs(value) < float("inf") and test(value)))
+    return Rule(accepts, convert, takes_numbers=True)
+
+
+def text(accepts="a string", test=bool):
+    """A string that passes a test; by default any but the empty one."""
+    return Rule(accepts, lambda value: _accept(value, isinstance(value, str) and test(value)), takes_text=True)
+
+
+def custom(accepts, test):
+    """Any value that passes a test."""
+    return Rule(accepts, lambda value: _accept(value, test(value)))
+
+
+def list_of(item, accepts, test=bool):
+    """A list, tuple or comma-separated string of items, or a single item; the list must pass the test."""
+    def convert(value):
+        if isinstance(value, str):
+            value = [part.strip() for part in value.split(",")]
+        elif not isinstance(value, list | tuple):
+            value = [value]
+        items = [item.convert(part) for part in value]
+        return _accept(items, test(items))
+    return Rule(accepts, convert, takes_text=item.takes_text, takes_numbers=item.takes_numbers)
+
+
+def mapping(rules, accepts):
+    """A dictionary with some of the given keys; `rules` has a rule for the value of each."""
+    def convert(value):
+        _accept(value, isinstance(value, dict) and set(value) <= set(rules))
+        return {key: rules[key].convert(item) for key, item in value.items()}
+    return Rule(accepts, convert)
+
+
+def either(*rules, accepts):
+    """A value that one of several rules accepts; the first one that does converts it."""
+    def convert(value):
+        for rule in rules:
+            try:
+                return rule.convert(value)
+            except ValueError:
+                continue
+        raise ValueError
+    return Rule(accepts, convert, takes_text=any(rule.takes_text for rule in rules),
+                takes_numbers=any(rule.takes_numbers for rule in rules))
+
+
+def optional(rule):
+    """None, or a value that the rule accepts."""
+    return replace(rule, accepts=f"{rule.accepts}, or None", convert=lambda value: None if value is None else rule.convert(value))
 
 
 def _is_device(value):
-    return value == "cpu" or value == "cuda" or (value.startswith("cuda:") and value[5:].isdigit())
+    return value in ("cpu", "cuda") or (value.startswith("cuda:") and value[5:].isdigit())
 
 
 def _is_encoding(value):
     try:
-        codecs.lookup(value)
-        return "".encode(value) is not None  # LookupError for a codec of something else, such as base64
+        "".encode(codecs.lookup(value).name)  # LookupError for codecs that do not encode text, such as base64
     except (LookupError, ValueError):
         return False
+    return True
 
 
-def is_count(value, minimum=0, maximum=MOST):
-    """Whether this is a whole number in a range, and not True."""
-    return type(value) is int and minimum <= value <= maximum
-
-
-def _are_revisions(value):
-    return set(value) <= set(HUB_CORPORA) and all(isinstance(revision, str) and revision for revision in value.values())
-
-
-def is_positive(value):
-    return type(value) in (int, float) and 0 < value < float("inf")
-
-
-_NETWORK = Rule((dict, str), optional=True, test=lambda v: "model_type" in v if isinstance(v, dict) else bool(v),
-                says="a dictionary with model_type, a folder with a config.json, or a hub id")
-DEVICE = Rule((str,), optional=True, test=_is_device, says="'cpu', 'cuda' or 'cuda:N'")
-SCHEDULES = ("original_linear", "separate_linear", "one_cycle", "adjusted_one_cycle")
-LOGGER = choice("tensorboard", "neptune", "wandb", None)
-PRECISION = choice(None, "bf16", "fp16", "fp32")
-LENGTH = Rule((int,), optional=True, test=lambda n: 8 <= n <= 512, says="a whole number from 8 to 512")
-
-
-def file_name(optional=False):
-    return Rule((str,), optional=optional, test=_is_name,
-                says="a name of at most 100 characters without / \\ : * ? \" < > | that does not start with a dot")
-
-
-def _is_name(value):
-    """Whether a file may be called so, with an ending, and stays in its folder."""
-    return 0 < len(value.encode()) <= 100 and value.isprintable() and not set(value) & set('/\\:*?"<>|') and not value.startswith(".")
+def _is_file_name(value):
+    """True if `value` can be the stem of a file name on common file systems and stays in its folder."""
+    is_safe = value.isprintable() and not set(value) & set('/\\:*?"<>|') and not value.startswith(".")
+    return is_safe and 0 < len(value.encode()) <= 100
 
 
 FRESH_WEIGHTS = ("huggingface", "official")
 
 
 def is_pair(initial_weights):
-    """Whether this names a trained pair: a checkpoint, a folder of two, or the hub id of a discriminator; else the weights are fresh."""
-    looks_like_one = initial_weights.endswith(".pth") or os.path.isdir(initial_weights) or "discriminator" in initial_weights
-    return looks_like_one and initial_weights not in FRESH_WEIGHTS
+    """True for a trained generator and discriminator: a .pth checkpoint, a folder or a hub id. False for freshly drawn weights."""
+    names_a_pair = initial_weights.endswith(".pth") or os.path.isdir(initial_weights) or "discriminator" in initial_weights
+    return names_a_pair and initial_weights not in FRESH_WEIGHTS
 
 
-# Keys and rules of Pretrain.ipynb, in the order of its first cell.
+DEVICE = optional(text("'cpu', 'cuda' or 'cuda:N'", _is_device))
+SCHEDULES = ("original_linear", "separate_linear", "one_cycle", "adjusted_one_cycle")
+LOGGER = choice("tensorboard", "neptune", "wandb", None)
+PRECISION = choice(None, "bf16", "fp16", "fp32")
+LENGTH = optional(count(8, 512))
+SEED = count(0, MAX_SEED)
+POSITIVE = number("a number above 0", lambda value: value > 0)
+FILE_NAME = text("a name of at most 100 characters without / \\ : * ? \" < > | that does not start with a dot", _is_file_name)
+_SMOOTHING = either(flag(), number("a number", lambda value: 0 <= value < 1), accepts="True, False or a number in [0, 1)")
+_NETWORK = optional(either(custom("a dictionary", lambda value: isinstance(value, dict) and "model_type" in value), text(),
+                           accepts="a dictionary with model_type, a folder with a config.json, or a hub id"))
+
+# The keys of Pretrain.ipynb, in the order of its first cell.
 PRETRAIN_RULES = {
-    "quickstart": Rule((bool,)),
+    "quickstart": flag(),
     "device": DEVICE,
-    "base_run_name": file_name(),
-    "seed": count(0, optional=True, maximum=LAST_SEED),
-    "data_seed": count(0, maximum=LAST_SEED),
-    "adam_bias_correction": Rule((bool,)),
+    "base_run_name": FILE_NAME,
+    "seed": optional(SEED),
+    "data_seed": SEED,
+    "adam_bias_correction": flag(),
     "schedule": choice(None, *SCHEDULES),
     "optimizer": choice(None, "adam", "lamb"),
     "sampling": choice("fp32_gumbel", "fp16_gumbel", "multinomial"),
-    "temperature": Rule((float,), test=is_positive, says="a number above 0"),
-    "disallow_correct": Rule((bool,)),
+    "temperature": POSITIVE,
+    "disallow_correct": flag(),
     "masking": choice("bernoulli", "official"),
     "electra_mask_style": choice(None, True, False, "always"),
-    "gen_smooth_label": _smoothing(),
-    "disc_smooth_label": _smoothing(),
+    "gen_smooth_label": _SMOOTHING,
+    "disc_smooth_label": _SMOOTHING,
     "size": choice(*RECIPES),
     "objective": choice(None, "electra", "mlm"),
     "generator": _NETWORK,
     "discriminator": _NETWORK,
     "tying": choice(None, *TYINGS),
-    "initial_weights": Rule((str,), test=lambda v: v in FRESH_WEIGHTS or is_pair(v), says="'huggingface', 'official', a checkpoint (.pth), "
-                            "a folder with generator/ and discriminator/, or the hub id of a discriminator"),
-    "datas": Rule((list,), test=lambda v: bool(v) and all(isinstance(x, str) and x for x in v),
-                  says="a list of corpus names or paths"),
-    "encoding": Rule((str,), test=_is_encoding, says="an encoding that Python knows, such as utf-8, latin-1 or utf-16"),
-    "revisions": Rule((dict,), test=_are_revisions, says="{corpus: commit, branch or tag of its hub dataset}, for corpora out of "
-                      f"{', '.join(HUB_CORPORA)}"),
-    "one_document_per_file": Rule((bool,)),
+    "initial_weights": text("'huggingface', 'official', a checkpoint (.pth), a folder with generator/ and discriminator/, or the hub id "
+                            "of a discriminator", lambda value: value in FRESH_WEIGHTS or is_pair(value)),
+    "datas": list_of(text(), "a list of corpus names or paths"),
+    "encoding": text("an encoding that Python supports, such as utf-8, latin-1 or utf-16", _is_encoding),
+    "revisions": mapping(dict.fromkeys(HUB_CORPORA, text()), "{corpus: commit, branch or tag of its hub dataset} with the corpora "
+                         f"{', '.join(HUB_CORPORA)}"),
+    "one_document_per_file": flag(),
     "examples": choice("electra", "line_pairs"),
     "clean": choice(None, True, False),
-    "vocab": Rule((str, int), test=lambda v: bool(v) if isinstance(v, str) else v >= 200,
-                  says="a hub tokenizer, the path of a vocab.txt, or a number of words of at least 200"),
+    "vocab": either(count(200), text(), accepts="a hub tokenizer, the path of a vocab.txt, or a vocabulary size of at least 200"),
     "precision": PRECISION,
-    "micro_batch": count(1, optional=True),
-    "compile": Rule((bool,)),
+    "micro_batch": optional(count()),
+    "compile": flag(),
     "logger": LOGGER,
-    "upload_to": Rule((str, Callable), optional=True, test=lambda v: v != "",
-                      says="a folder, an fsspec address, or a function of a path"),
+    "upload_to": optional(either(text(), custom("a function", callable), accepts="a folder, an fsspec URL, or a function of a path")),
     "num_workers": count(0),
-    "resume": Rule((bool,)),
-    "save_minutes": Rule((float,), test=lambda v: v >= 0, says="a number of minutes, 0 or more"),
-    "steps": count(1, optional=True),
-    "bs": count(1, optional=True),
-    "lr": Rule((float,), optional=True, test=is_positive, says="a number above 0"),
-    "warmup_steps": count(0, optional=True),
+    "resume": flag(),
+    "save_minutes": number("a number of minutes, 0 or more", lambda value: value >= 0),
+    "steps": optional(count()),
+    "bs": optional(count()),
+    "lr": optional(POSITIVE),
+    "warmup_steps": optional(count(0)),
     "max_length": LENGTH,
-    "mask_prob": Rule((float,), optional=True, test=lambda v: 0 < v < 1, says="a number between 0 and 1"),
+    "mask_prob": optional(number("a number between 0 and 1", lambda value: 0 < value < 1)),
 }

@@ -1,54 +1,58 @@
-"""A finetuned model on sentences of one's own: `python -m _utils.predict CHECKPOINT FILE`.
+"""Predict with a finetuned model: `python -m _utils.predict CHECKPOINT FILE`.
 
-FILE has one sentence a line, for tasks of pairs two with a tab between them. One line comes out for each: the label (STS-B: the
-score), the probability of every label, and the text, separated by tabs.
+FILE contains one sentence per line; for tasks with two texts, two separated by a tab. The output has one tab-separated line for each:
+the label (for STS-B the score), the probability of every label, and the text. This command imports finetune.py, which defines the
+model.
 """
 import sys
 from pathlib import Path
 
 import datasets
 
+import finetune
 from _utils.errors import PlainError, print_plain_errors
 from _utils.glue.submission import format_predictions
 from _utils.glue.tasks import TASKS
 
 
 def read_texts(path, task):
-    """Dataset with the task's texts from a file. PlainError naming file and line for one that has not as many texts."""
+    """A Dataset of the task's texts from a file; PlainError with file and line for a wrong number of texts."""
     try:
         lines = Path(path).read_bytes().decode("utf-8-sig").rstrip("\r\n").split("\n")
     except FileNotFoundError:
-        raise PlainError(f"there is no file {path!r}: give one with a sentence (or two with a tab between them) on each line.") from None
+        raise PlainError(f"File not found: {path!r}. Pass a file with one sentence, or two texts separated by a tab, per line.") from None
     except (UnicodeDecodeError, IsADirectoryError) as error:
-        raise PlainError(f"{path!r} is no UTF-8 text ({error}): convert it first.") from None
-    rows = [line.removesuffix("\r").split("\t") for line in lines]
-    for number, texts in enumerate(rows, 1):
-        if len(texts) != len(task.texts) or not all(text.strip() for text in texts):
-            wanted = "one sentence" if len(task.texts) == 1 else f"two texts with a tab between them ({' and '.join(task.texts)})"
-            raise PlainError(f"{path}, line {number}: {task.title} wants {wanted} on each line, and here are "
+        raise PlainError(f"{path!r} is not a UTF-8 text file ({error}). Convert it to UTF-8.") from None
+    columns = {name: [] for name in task.texts}
+    for number, line in enumerate(lines, 1):
+        texts = line.removesuffix("\r").split("\t")
+        if len(texts) != len(columns) or not all(text.strip() for text in texts):
+            expected = "one sentence" if len(columns) == 1 else f"two texts separated by a tab ({' and '.join(columns)})"
+            raise PlainError(f"{path}, line {number}: {task.title} requires {expected} per line, found "
                              f"{sum(bool(text.strip()) for text in texts)}.")
-    return datasets.Dataset.from_dict({**dict(zip(task.texts, zip(*rows))), "label": [0] * len(rows)})
+        for name, text in zip(columns, texts):
+            columns[name].append(text)
+    return datasets.Dataset.from_dict({**columns, "label": [0] * len(lines)})
 
 
 def main(arguments):
     if len(arguments) != 2:
-        raise PlainError("give a checkpoint and a file: python -m _utils.predict checkpoints/glue/NAME.pth FILE")
-    import finetune  # it takes seconds, and a wrong command should not
+        raise PlainError("Pass a checkpoint and a file: python -m _utils.predict checkpoints/glue/NAME.pth FILE")
     checkpoint, path = arguments
     model, hf_tokenizer, run = finetune.load_finetuned(checkpoint)
     if run["settings"]["wsc_trick"]:
-        raise PlainError(f"{checkpoint!r} was trained with the WSC trick, to find what a pronoun stands for: take one of another task.")
+        raise PlainError(f"{checkpoint!r} was trained with the WSC trick, which resolves pronouns. Choose a checkpoint of another task.")
     task = TASKS[run["task"]]
     texts = read_texts(path, task)
     rows = finetune.encode(texts, task, run["settings"]["max_length"], hf_tokenizer)
     predictions = finetune.predict_rows(task, model, rows, run["settings"])
     print("\t".join(["score" if task.is_regression else "label", *(f"P({label})" for label in task.labels), *task.texts]))
     for row, prediction in zip(texts, predictions.tolist()):
-        print("\t".join([*_describe(prediction, task), *(row[text] for text in task.texts)]))
+        print("\t".join([*_format(prediction, task), *(row[text] for text in task.texts)]))
 
 
-def _describe(prediction, task):
-    """[score] or [label, probability of each label] as text."""
+def _format(prediction, task):
+    """[score], or [label, probability of each label], as strings."""
     if task.is_regression:
         return format_predictions(task, [prediction])
     return [task.labels[prediction.index(max(prediction))], *(f"{probability:.4f}" for probability in prediction)]

@@ -1,18 +1,18 @@
-"""The recipes: one row per system, with its networks and the settings it is trained with.
+"""The recipes: the networks and training settings of each system.
 
-Sources: the paper's appendix and Google's configure_pretraining.py (F24-F31) for small, base and large; small++ is Google's released
-model; lmtuners (FACTS 11) for the ALBERT and BERT systems. The learning rates of finetuning are the papers'; Google's code has 1e-4
-for small too unless told otherwise (F40). Nothing is fetched to build a model: `Network.config` makes its configuration.
+Sources: the paper's appendix and Google's configure_pretraining.py (F24-F31) for small, base and large; Google's released model for
+small++; lmtuners (FACTS 11) for the systems with ALBERT and BERT. The learning rates of finetuning are those of the papers; the default
+of Google's code is 1e-4, for small too (F40).
 """
 import itertools
 from dataclasses import dataclass
 
 from transformers import AlbertConfig, BertConfig, ElectraConfig
 
-# Of every network here (F23, F29).
+# Settings of all networks (F23, F29).
 _SHARED = dict(layer_norm_eps=1e-12, hidden_dropout_prob=.1, attention_probs_dropout_prob=.1)
 
-# What is tied, by the choice in the configuration.
+# The values of the key `tying`, and the modules that they share.
 TYINGS = {"embeddings": ("embeddings",), "embeddings+projection": ("embeddings", "projection"),
           "embeddings+encoder": ("embeddings", "projection", "encoder")}
 
@@ -25,11 +25,11 @@ class Network:
     hidden: int
     heads: int
     intermediate: int
-    embedding: int  # projected where the hidden size differs (F25); BERT has no projection
+    embedding: int  # projected if it differs from `hidden` (F25); BERT has no projection
     positions: int = 512
 
     def config(self, vocab_size, pad_token_id=0, initializer_range=.02):
-        """Its configuration in transformers. ALBERT's layers share their weights, as one group."""
+        """The transformers configuration. All layers of an ALBERT share their weights."""
         shape = dict(vocab_size=vocab_size, pad_token_id=pad_token_id, hidden_size=self.hidden, num_hidden_layers=self.layers,
                      num_attention_heads=self.heads, intermediate_size=self.intermediate, max_position_embeddings=self.positions,
                      type_vocab_size=2, initializer_range=initializer_range, **_SHARED)
@@ -42,9 +42,9 @@ class Network:
 
 @dataclass(frozen=True)
 class Recipe:
-    """One system. Lengths in wordpieces, `bs` in examples, `lr` the peak of the schedule.
+    """The networks and settings of one system. Lengths are in tokens, `bs` in examples, `lr` is the peak of the schedule.
 
-    Where a recipe has no discriminator, its generator is trained by masked language modelling alone.
+    Without a discriminator, the generator is trained by masked language modelling alone.
     """
     generator: Network
     discriminator: Network | None
@@ -54,12 +54,12 @@ class Recipe:
     steps: int
     warmup_steps: int
     lr: float
-    glue_lr: float        # of finetuning: the peak of its schedule, at the new output layer
-    layer_decay: float    # of finetuning: from each layer to the one below (F37)
-    glue_length: int      # of finetuning: wordpieces of a sentence or a pair
-    initializer_range: float = .02  # standard deviation of fresh weights
-    tying: str = "embeddings"       # of generator and discriminator
-    electra_mask_style: bool | str = True  # what a masked token shows, as the key of the configuration
+    glue_lr: float        # finetuning: peak learning rate of the output layer
+    layer_decay: float    # finetuning: learning rate of each layer relative to the one above (F37)
+    glue_length: int      # finetuning: maximum length
+    initializer_range: float = .02  # standard deviation of initial weights
+    tying: str = "embeddings"
+    electra_mask_style: bool | str = True  # as the configuration key
     optimizer: str = "adam"
     schedule: str = "original_linear"
 
@@ -69,29 +69,29 @@ class Recipe:
 
     @property
     def encoder(self):
-        """The network that is kept for finetuning."""
+        """The network to finetune."""
         return self.discriminator or self.generator
 
 
 def electra(layers, hidden, heads, intermediate, embedding, generator_size, generator_layers=None):
     """(generator, discriminator) of an ELECTRA.
 
-    The generator's width is a share of the discriminator's, its feed-forward layer four times as wide as that, its heads 64 wide
-    each (run_pretraining.py:get_generator_config, F26).
+    The generator's hidden size is that of the discriminator times `generator_size`; its feed-forward layers are four times as wide, its
+    attention heads have size 64 (run_pretraining.py:get_generator_config, F26).
     """
     width = round(hidden * generator_size)
     return (Network("electra", generator_layers or layers, width, max(1, width // 64), 4 * width, embedding),
             Network("electra", layers, hidden, heads, intermediate, embedding))
 
 
-# lmtuners' (FACTS 11): all of 128 positions.
+# lmtuners (FACTS 11); all networks have 128 positions.
 _BERT = Network("bert", 12, 256, 4, 1024, 256, 128)
 _ALBERT = Network("albert", 12, 256, 4, 1024, 128, 128)
 _BASELINE = dict(electra_mask_style=False, schedule="separate_linear")
 _LMTUNERS = dict(electra_mask_style="always", optimizer="lamb", schedule="separate_linear")
 _LMTUNERS_SETTINGS = (128, .15, 512, 500_000, 40_000, 2e-3, 3e-4, .8, 128)
-# Ours, for the quickstart: minutes on two CPU cores. In so few steps the discriminator leaves chance only with short examples, a
-# low learning rate, and weights that are larger because it is narrow: .02 * sqrt(768 / 128), as BERT-Base's to its width.
+# For the quickstart: minutes on two CPU cores. In so few steps the discriminator only gets better than chance with short examples, a
+# low learning rate and larger initial weights: .02 * sqrt(768 / 128) scales those of BERT-Base to the smaller width.
 _TINY = (32, .15, 64, 3_000, 300, 3e-4, 1e-3, .8, 128, .05)
 _MINI = (64, .15, 64, 5_000, 500, 3e-4, 1e-3, .8, 128, .05)
 _TINY_BERT = Network("bert", 2, 128, 2, 512, 128)
@@ -106,17 +106,17 @@ RECIPES = {
     "tiny":    Recipe(*electra(2,  128,  2,   512,    128,   1/4),  *_TINY),
     "mini":    Recipe(*electra(4,  128,  2,   512,    128,   1/4),  *_MINI),
 
-    # lmtuners' baselines, with its script's settings.
+    # The baselines of lmtuners, with the settings of its script.
     "bert_small":   Recipe(_BERT, None,   128, .15, 128, 1_500_000, 10_000, 5e-4, 3e-4, .8, 128, **_BASELINE),
     "albert_small": Recipe(_ALBERT, None, 128, .15, 128, 1_500_000, 10_000, 5e-4, 3e-4, .8, 128, **_BASELINE),
-    # Its published systems: the 4M ALECTRA and the 17M ELECTRA.
+    # The published systems of lmtuners: ALECTRA with 4M parameters and ELECTRA with 17M.
     "alectra_small":          Recipe(Network("albert", 3, 256, 1, 1024, 128, 128), _ALBERT, *_LMTUNERS_SETTINGS, **_LMTUNERS),
     "electra_small_lmtuners": Recipe(Network("bert", 3, 256, 1, 256, 256, 128), _BERT, *_LMTUNERS_SETTINGS, **_LMTUNERS),
-    # Its mixes of both families; the second is its earlier ELECTRA.
+    # Combinations of both families from lmtuners; the second is its earlier ELECTRA.
     "bert_albert_small": Recipe(Network("bert", 3, 128, 1, 256, 128, 128), _ALBERT, *_LMTUNERS_SETTINGS, **_LMTUNERS),
     "albert_bert_small": Recipe(Network("albert", 2, 256, 2, 256, 256, 128), _BERT, *_LMTUNERS_SETTINGS, **_LMTUNERS),
 
-    # Ours, to compare families in minutes: the quickstart's settings.
+    # For comparing families in minutes, with the settings of the quickstart.
     "bert_tiny":    Recipe(_TINY_BERT, None, *_TINY, electra_mask_style=False),
     "albert_tiny":  Recipe(_TINY_ALBERT, None, *_TINY, electra_mask_style=False),
     "alectra_tiny": Recipe(Network("albert", 1, 128, 1, 512, 128), _TINY_ALBERT, *_TINY),
@@ -124,11 +124,11 @@ RECIPES = {
 
 
 def config_from_shapes(shape_of):
-    """ElectraConfig of trained weights, told from their shapes.
+    """The ElectraConfig of trained weights, from their shapes.
 
-    shape_of: the name of a parameter of ElectraForMaskedLM or ElectraForPreTraining -> its shape, None where it is not there.
-    Heads are 64 wide each, as in all models of Google. What leaves no trace in shapes is as in `Network.config`.
-    Raises KeyError with the name of a parameter that is missing.
+    shape_of: a function from the name of a parameter of ElectraForMaskedLM or ElectraForPreTraining to its shape, or None.
+    Attention heads have size 64, as in all models of Google. Settings that do not affect shapes are those of `Network.config`.
+    Raises KeyError with the name of a missing parameter.
     """
     def known(name):
         shape = shape_of(f"electra.{name}")
@@ -136,41 +136,46 @@ def config_from_shapes(shape_of):
             raise KeyError(f"electra.{name}")
         return shape
 
-    words, width = known("embeddings.word_embeddings.weight")
+    vocab_size, embedding = known("embeddings.word_embeddings.weight")
     hidden = known("encoder.layer.0.attention.self.query.weight")[0]
     layers = next(i for i in itertools.count() if shape_of(f"electra.encoder.layer.{i}.attention.self.query.weight") is None)
     return ElectraConfig(
-        vocab_size=words, embedding_size=width, hidden_size=hidden, num_hidden_layers=layers,
+        vocab_size=vocab_size, embedding_size=embedding, hidden_size=hidden, num_hidden_layers=layers,
         intermediate_size=known("encoder.layer.0.intermediate.dense.weight")[0], num_attention_heads=max(1, hidden // 64),
         max_position_embeddings=known("embeddings.position_embeddings.weight")[0],
         type_vocab_size=known("embeddings.token_type_embeddings.weight")[0], hidden_act="gelu", **_SHARED)
 
 
 def flops_per_token(recipe, vocab_size, length=None, mask_prob=None):
-    """Of one training step of a recipe, whose length and share of masks stand in the place of None.
+    """Floating point operations per token of a training step. length, mask_prob: None: those of the recipe.
 
-    A multiplication and an addition count as two, and the backward pass as twice the forward one. Layers that share their
-    weights compute as often as others; the generator's head runs on the masked positions alone.
+    A multiply-add counts as two operations, the backward pass as two forward passes. The generator's head only processes masked
+    positions; sharing weights between layers does not save operations.
     """
     length, mask_prob = length or recipe.max_length, mask_prob or recipe.mask_prob
-    products = _of_encoder(recipe.generator, length) + mask_prob * recipe.generator.embedding * (recipe.generator.hidden + vocab_size)
-    if recipe.discriminator:
-        products += _of_encoder(recipe.discriminator, length) + _of_discriminators_head(recipe.discriminator)
-    return 6 * products
+    generator, discriminator = recipe.generator, recipe.discriminator
+    multiply_adds = _encoder_multiply_adds(generator, length) + mask_prob * generator.embedding * (generator.hidden + vocab_size)
+    if discriminator:
+        multiply_adds += _encoder_multiply_adds(discriminator, length) + _head_multiply_adds(discriminator)
+    return 6 * multiply_adds
 
 
 def steps_of_equal_compute(recipe, other, steps, vocab_size):
-    """Steps in which `other` computes as much as `recipe` in `steps`, both with their own batch and length."""
-    of_step = lambda one: flops_per_token(one, vocab_size) * one.bs * one.max_length
-    return round(steps * of_step(recipe) / of_step(other))
+    """The number of steps in which `other` computes as much as `recipe` in `steps`, with their batch sizes and lengths."""
+    return round(steps * _flops_per_step(recipe, vocab_size) / _flops_per_step(other, vocab_size))
 
 
-def _of_encoder(network, length):
-    """Multiplications per token: projections and feed-forward layers, attention over all positions."""
-    of_layer = 4 * network.hidden ** 2 + 2 * network.hidden * network.intermediate + 2 * length * network.hidden
-    projection = network.embedding * network.hidden if network.embedding != network.hidden or network.family == "albert" else 0
-    return network.layers * of_layer + projection
+def _flops_per_step(recipe, vocab_size):
+    return flops_per_token(recipe, vocab_size) * recipe.bs * recipe.max_length
 
 
-def _of_discriminators_head(network):
+def _encoder_multiply_adds(network, length):
+    """Per token: attention projections, feed-forward layers, attention over `length` positions, embedding projection."""
+    per_layer = 4 * network.hidden ** 2 + 2 * network.hidden * network.intermediate + 2 * length * network.hidden
+    has_projection = network.embedding != network.hidden or network.family == "albert"
+    return network.layers * per_layer + (network.embedding * network.hidden if has_projection else 0)
+
+
+def _head_multiply_adds(network):
+    """Per token, in the discriminator's head."""
     return network.hidden * (network.hidden + 1) if network.family == "electra" else 2 * network.hidden

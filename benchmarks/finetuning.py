@@ -17,7 +17,7 @@ from statistics import median
 from transformers import AutoModel
 
 import finetune
-from _utils.config_rules import Rule, count
+from _utils.config_rules import count, optional, text
 from _utils.errors import PlainError
 from _utils.glue.batches import finetuning_dataloaders
 from _utils.glue.config import FINETUNE_RULES
@@ -35,7 +35,7 @@ from benchmarks.report import describe_machine, median_ratio, parse, seconds_of,
 DEFAULTS = {"glue_dir": None, "vocab": None, "tasks": ["cola", "mrpc", "rte"], "rows": 64, "size": "small", "bs": 32, "max_length": 128,
             "device": None, "rounds": 2}
 RULES = {**{key: FINETUNE_RULES[key] for key in ("glue_dir", "tasks", "size", "max_length", "device")},
-         "vocab": Rule((str,), optional=True), "rows": count(1, optional=True), "bs": count(), "rounds": count()}
+         "vocab": optional(text()), "rows": optional(count(1)), "bs": count(), "rounds": count()}
 WORDS = 30_522  # of the encoder, whatever the tokenizer has
 REFERENCE = "electra_pytorch's way"
 

@@ -15,7 +15,7 @@ from statistics import median
 import datasets
 import torch
 
-from _utils.config_rules import PRETRAIN_RULES, Rule, count
+from _utils.config_rules import PRETRAIN_RULES, count, number, text
 from _utils.pretraining_data.examples import BLOCK, ELECTRADataProcessor
 from _utils.pretraining_data.sources import load_documents
 from _utils.pretraining_data.vocabulary import load_tokenizer
@@ -24,8 +24,8 @@ from benchmarks.report import describe_machine, median_ratio, parse, processes, 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a process is one thread, here as in the workers
 CPU = torch.device("cpu")
 DEFAULTS = {"datas": "docs", "vocab": 8192, "megabytes": 50, "processes": [1, 2], "rounds": 3}
-RULES = {"datas": Rule((str,)), "vocab": PRETRAIN_RULES["vocab"], "processes": processes(1), "rounds": count(),
-         "megabytes": Rule((float,), test=lambda v: v > 0, says="a number of megabytes")}
+RULES = {"datas": text(), "vocab": PRETRAIN_RULES["vocab"], "processes": processes(1), "rounds": count(),
+         "megabytes": number("a number of megabytes", lambda value: value > 0)}
 
 
 def some_megabytes(documents, megabytes):

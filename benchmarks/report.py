@@ -10,7 +10,7 @@ from statistics import median
 import torch
 
 from _utils.config import MyConfig, each_once
-from _utils.config_rules import Rule, is_count
+from _utils.config_rules import count, list_of
 from _utils.errors import print_plain_errors
 from _utils.run_files.checkpoints import versions
 
@@ -19,8 +19,7 @@ RESULTS = Path(__file__).parent / "results"
 
 def processes(minimum):
     """The rule of numbers of processes to compare, as 0,2."""
-    return Rule((list,), items=int, test=lambda v: bool(v) and all(is_count(n, minimum, 64) for n in v),
-                says=f"numbers of processes from {minimum} to 64")
+    return list_of(count(minimum, 64), f"numbers of processes from {minimum} to 64")
 
 
 def parse(arguments, defaults, rules):

@@ -20,12 +20,12 @@ from statistics import median
 
 import torch
 
-from _utils.config_rules import Rule, count
+from _utils.config_rules import count, text
 from _utils.pretraining_data.sources import check_sources, load_documents
 from benchmarks.report import describe_machine, parse, write_results
 
 DEFAULTS = {"documents": 20_000, "files": 2_000, "text": "docs", "rounds": 3}
-RULES = {"documents": count(), "files": count(), "text": Rule((str,)), "rounds": count()}
+RULES = {"documents": count(), "files": count(), "text": text(), "rounds": count()}
 TYPICAL = 1_000  # characters of a document
 
 

@@ -1,10 +1,10 @@
-"""Google's TensorFlow checkpoint to a transformers folder: `python -m _utils.convert_tf CKPT_PREFIX --part discriminator OUT_DIR`.
+"""Convert Google's TensorFlow checkpoint to a transformers folder: `python -m _utils.convert_tf CKPT_PREFIX --part PART OUT_DIR`.
 
-CKPT_PREFIX is the checkpoint's name without its ending, as electra_small/model.ckpt-4000000. Sizes are told from the shapes, and heads
-are taken to be 64 wide, as in all models that Google released; --hparams gives them for others: what Google's run_pretraining.py
-got, as '{"model_size": "small", "model_hparam_overrides": {"num_attention_heads": 8}}', or a file of that. A vocab.txt beside the
-checkpoint, or --vocab, becomes the folder's tokenizer. Convert both parts to PAIR/generator and PAIR/discriminator to go on
-pretraining: python pretrain.py initial_weights=PAIR ...
+CKPT_PREFIX is the name of the checkpoint without its extension, such as electra_small/model.ckpt-4000000. Sizes follow from the shapes,
+with attention heads of size 64 as in all models that Google released. For other sizes pass --hparams with the value that Google's
+run_pretraining.py received, for example '{"model_size": "small", "model_hparam_overrides": {"num_attention_heads": 8}}', or a file that
+contains it. A vocab.txt next to the checkpoint, or --vocab, becomes the tokenizer. To continue pretraining, convert both parts to
+PAIR/generator and PAIR/discriminator and run python pretrain.py initial_weights=PAIR ...
 """
 import argparse
 import json
@@ -15,39 +15,42 @@ import torch
 import transformers
 
 from _utils.convert_tf.tf_checkpoint import TFCheckpoint
-from _utils.errors import PlainError, first_line
-from _utils.export_hf import TRAINED_BY, card, new_folder, save_network
+from _utils.errors import PlainError, as_plain_error
+from _utils.export_hf import TRAINING, model_card, new_folder, save_network
 from _utils.networks.build import PARTS, build_network
 from _utils.pretraining_data.vocabulary import from_vocab_file
 from _utils.recipes import config_from_shapes, electra
 
-# Adam's moments and the step stand beside the weights.
+# Adam's moments and the step are variables too.
 _NOT_WEIGHTS = re.compile(r"/adam_[mv]$|^global_step$")
-_SCOPES = re.compile("(electra|generator)/(embeddings|embeddings_project|encoder)/|(generator|discriminator)_predictions/")
-# Settings of Google's model_hparam_overrides that are no sizes.
-_PLAIN_SETTINGS = ("hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size",
-                   "initializer_range")
-# Those of its configure_pretraining.py that decide about shapes.
+_ELECTRA_SCOPES = re.compile("(electra|generator)/(embeddings|embeddings_project|encoder)/|(generator|discriminator)_predictions/")
+# Settings in Google's model_hparam_overrides that are copied to the configuration.
+_COPIED_SETTINGS = ("hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size",
+                    "initializer_range")
+# Settings in Google's configure_pretraining.py that determine shapes.
 _HPARAMS = {"model_size", "model_hparam_overrides", "embedding_size", "vocab_size", "generator_hidden_size", "generator_layers",
             "untied_generator", "untied_generator_embeddings", "electra_objective"}
 
 
 class Names:
-    """Google's names (F24-F28, variables.json) for the parameters of a part, in the checkpoint that has the variables `there`.
+    """Google's names (F24-F28, variables.json) of the parameters of a part, in a checkpoint with the given variable names.
 
-    The generator's embeddings are the discriminator's, unless they are its own (untied_generator_embeddings); a checkpoint without
-    generator (untied_generator or electra_objective false) has one encoder, which serves as generator too.
+    The generator uses the discriminator's embeddings unless it has its own (untied_generator_embeddings). A checkpoint without a
+    generator (untied_generator or electra_objective false) has a single encoder, which is also the generator's.
     """
 
-    def __init__(self, part, there):
-        self.part, own = part, part == "generator"
-        self.encoder = "generator" if own and any(name.startswith("generator/") for name in there) else "electra"
-        self.embeddings = "generator" if own and "generator/embeddings/word_embeddings" in there else "electra"
-        self._of_part = re.compile(f"{self.encoder}/(embeddings_project|encoder)/|{self.embeddings}/embeddings/|{part}_predictions/")
+    def __init__(self, part, variables):
+        is_generator = part == "generator"
+        has_encoder = any(name.startswith("generator/") for name in variables)
+        has_embeddings = "generator/embeddings/word_embeddings" in variables
+        self.part = part
+        self.encoder = "generator" if is_generator and has_encoder else "electra"
+        self.embeddings = "generator" if is_generator and has_embeddings else "electra"
+        self._scopes = re.compile(f"{self.encoder}/(embeddings_project|encoder)/|{self.embeddings}/embeddings/|{part}_predictions/")
 
-    def is_of_part(self, google):
-        """Whether a variable stands where those of this part do."""
-        return bool(self._of_part.match(google))
+    def is_of_part(self, variable):
+        """True for the name of a variable in one of the scopes of this part."""
+        return bool(self._scopes.match(variable))
 
     def google(self, name):
         """Google's name of the parameter `name` of ElectraForMaskedLM or ElectraForPreTraining."""
@@ -63,125 +66,157 @@ class Names:
 
 
 def convert(prefix, part, hparams=None):
-    """(network, step) of a checkpoint: ElectraForMaskedLM for 'generator' or ElectraForPreTraining for 'discriminator', in float32.
+    """(network, step) of a checkpoint, in float32: ElectraForMaskedLM for 'generator', ElectraForPreTraining for 'discriminator'.
 
-    hparams: Google's, a dictionary; None: sizes from the shapes. Raises PlainError naming a variable that is missing, unexpected or
-    of another shape.
+    hparams: Google's, a dictionary; None: sizes from the shapes. Raises PlainError for a missing or unexpected variable or a wrong
+    shape.
     """
     checkpoint = TFCheckpoint(prefix)
-    there = checkpoint.entries
-    names = Names(part, there)
-    network = _fresh_network(part, names, there, prefix, hparams)
-    weights = {}
-    for name, parameter in network.named_parameters():  # which gives a tied one once
-        google = names.google(name)
-        if google not in there:
-            raise PlainError(f"the {part} of {prefix!r} lacks the variable {google}: choose another --part or checkpoint.")
-        value = torch.tensor(checkpoint.read(google))
-        weights[name] = value.T if google.endswith("/kernel") else value
-        if weights[name].shape != parameter.shape:
-            raise PlainError(f"the variable {google} of {prefix!r} has the shape {tuple(value.shape)}, which does not fit "
-                             + ("the others: it is damaged." if hparams is None else
-                                "--hparams: give those that it was trained with, or leave them out."))
-    _check_unexpected(set(there) - set(map(names.google, weights)), names, prefix, hparams)
+    names = Names(part, checkpoint.entries)
+    network = _fresh_network(checkpoint, names, prefix, hparams)
+    weights = _read_weights(checkpoint, names, network, prefix, hparams)
+    _check_unused(set(checkpoint.entries) - set(map(names.google, weights)), names, prefix, hparams)
     network.load_state_dict(weights, strict=False)
     network.tie_weights()
-    return network.eval(), int(checkpoint.read("global_step")) if "global_step" in there else None
+    step = int(checkpoint.read("global_step")) if "global_step" in checkpoint.entries else None
+    return network.eval(), step
 
 
-def _fresh_network(part, names, there, prefix, hparams):
-    config = _config_from_checkpoint(names, there, prefix) if hparams is None else None
-    if config is not None and config.hidden_size % 64:
-        raise PlainError(f"the {part} of {prefix!r} is {config.hidden_size} wide, which cannot be heads of 64: give as --hparams what "
-                         "run_pretraining.py got.")
+def _fresh_network(checkpoint, names, prefix, hparams):
+    if hparams is None:
+        return build_network(names.part, _config_from_shapes(checkpoint, names, prefix))
+    with as_plain_error("Invalid --hparams ({error}). Pass the value that run_pretraining.py received."):
+        config = configs_from_hparams(hparams)[names.part]
     try:
-        config = config or configs_from_hparams(hparams)[part]
-        return build_network(part, config)
-    except Exception as error:  # of many kinds, from transformers' checks and torch's
-        raise PlainError(f"no model can be made of {'--hparams' if hparams else repr(prefix)} ({first_line(error)}): give what "
-                         "run_pretraining.py got as --hparams.") from error
+        return build_network(names.part, config)
+    except PlainError as error:
+        raise PlainError(f"Invalid --hparams. {error}") from error
 
 
-def _check_unexpected(unused, names, prefix, hparams):
-    """PlainError naming a variable of this part, or of a finetuning, that was not used; what else stands there is told."""
-    unused = sorted(name for name in unused if not _NOT_WEIGHTS.search(name))
-    if of_part := [name for name in unused if names.is_of_part(name)]:
-        way_out = "it is no ELECTRA of Google" if hparams is None else "give the --hparams that it was trained with"
-        raise PlainError(f"{prefix!r} has the variable {of_part[0]}, for which there is no place in the {names.part}: {way_out}.")
-    if finetuned := [name for name in unused if name.startswith("task_specific/")]:
-        raise PlainError(f"{prefix!r} has the variable {finetuned[0]}, so it was finetuned: convert the checkpoint that it came from.")
-    for name in unused:
-        if not _SCOPES.match(name):
-            print(f"{prefix} has the variable {name}, which is left out")
-
-
-def _config_from_checkpoint(names, there, prefix):
+def _config_from_shapes(checkpoint, names, prefix):
     def shape_of(name):
-        entry = there.get(names.google(name))
-        return entry and (entry.shape[::-1] if names.google(name).endswith("/kernel") else entry.shape)
+        variable = names.google(name)
+        entry = checkpoint.entries.get(variable)
+        return entry and (entry.shape[::-1] if variable.endswith("/kernel") else entry.shape)
 
     try:
-        return config_from_shapes(shape_of)
+        config = config_from_shapes(shape_of)
     except KeyError as error:
-        raise PlainError(f"{prefix!r} lacks the variable {names.google(error.args[0])}: it is no checkpoint of ELECTRA, or of another "
-                         "part.") from None
+        raise PlainError(f"{str(prefix)!r} lacks the variable {names.google(error.args[0])}. Choose a checkpoint of ELECTRA, or another "
+                         "--part.") from None
+    if config.hidden_size % 64:
+        raise PlainError(f"The hidden size of the {names.part} in {str(prefix)!r} is {config.hidden_size}, not a multiple of 64, so the "
+                         "number of attention heads is unknown. Pass --hparams with the value that run_pretraining.py received.")
+    return config
+
+
+def _read_weights(checkpoint, names, network, prefix, hparams):
+    """{parameter name: tensor} of a network; parameters that it ties appear once."""
+    weights = {}
+    for name, parameter in network.named_parameters():
+        variable = names.google(name)
+        if variable not in checkpoint.entries:
+            raise PlainError(f"The {names.part} in {str(prefix)!r} lacks the variable {variable}. Choose another --part or checkpoint.")
+        value = torch.tensor(checkpoint.read(variable))
+        weights[name] = value.T if variable.endswith("/kernel") else value
+        if weights[name].shape != parameter.shape:
+            problem = "does not fit the other variables. Download the checkpoint again." if hparams is None else \
+                "does not fit --hparams. Pass those of the training, or leave them out."
+            raise PlainError(f"The variable {variable} in {str(prefix)!r} has the shape {tuple(value.shape)}, which {problem}")
+    return weights
+
+
+def _check_unused(variables, names, prefix, hparams):
+    """PlainError for an unused variable of this part or of a finetuned model. Others are printed."""
+    unused = sorted(name for name in variables if not _NOT_WEIGHTS.search(name))
+    for name in unused:
+        if names.is_of_part(name):
+            advice = "Choose a checkpoint of Google's ELECTRA." if hparams is None else "Pass the --hparams of the training."
+            raise PlainError(f"Unexpected variable in the {names.part} of {str(prefix)!r}: {name}. {advice}")
+    for name in unused:
+        if name.startswith("task_specific/"):
+            raise PlainError(f"Unexpected variable in {str(prefix)!r}: {name}. The model was finetuned; convert the pretrained checkpoint.")
+        if not _ELECTRA_SCOPES.match(name):
+            print(f"Skipping the variable {name} of {prefix}")
 
 
 def configs_from_hparams(hparams):
     """{'generator': ElectraConfig, 'discriminator': ...} of Google's hparams (configure_pretraining.py, run_pretraining.py, F26).
 
-    Raises ValueError for a size that Google does not know.
+    Raises ValueError for an unknown model_size.
     """
+    generator, discriminator = _networks_from_hparams(hparams)
+    overrides, vocab_size = hparams.get("model_hparam_overrides", {}), hparams.get("vocab_size", 30522)
+    configs = {"generator": generator.config(vocab_size), "discriminator": discriminator.config(vocab_size)}
+    if hparams.get("untied_generator_embeddings"):
+        configs["generator"].embedding_size = configs["generator"].hidden_size
+    for config in configs.values():
+        config.update({name: overrides[name] for name in _COPIED_SETTINGS if name in overrides})
+    has_own_generator = hparams.get("untied_generator", True) and hparams.get("electra_objective", True)
+    return configs if has_own_generator else dict.fromkeys(PARTS, configs["discriminator"])
+
+
+def _networks_from_hparams(hparams):
     size, overrides = hparams.get("model_size", "small"), hparams.get("model_hparam_overrides", {})
     if size not in ("small", "base", "large"):
-        raise ValueError(f"model_size={size!r} is none of small, base, large")
+        raise ValueError(f"model_size={size!r} is not one of small, base, large")
     layers, hidden = {"small": (12, 256), "base": (12, 768), "large": (24, 1024)}[size]
     layers, hidden = overrides.get("num_hidden_layers", layers), overrides.get("hidden_size", hidden)
-    networks = electra(layers, hidden, overrides.get("num_attention_heads", max(1, hidden // 64)),
-                       overrides.get("intermediate_size", 4 * hidden),
-                       hparams.get("embedding_size") or (128 if size == "small" else hidden),
-                       hparams.get("generator_hidden_size", .25), round(layers * hparams.get("generator_layers", 1.)))
-    generator, discriminator = (network.config(hparams.get("vocab_size", 30522)) for network in networks)
-    if hparams.get("untied_generator_embeddings"):
-        generator.embedding_size = generator.hidden_size
-    for config in (generator, discriminator):
-        config.update({name: overrides[name] for name in _PLAIN_SETTINGS if name in overrides})
-    one_encoder = not hparams.get("untied_generator", True) or not hparams.get("electra_objective", True)
-    return {"generator": discriminator if one_encoder else generator, "discriminator": discriminator}
+    return electra(layers, hidden, overrides.get("num_attention_heads", max(1, hidden // 64)),
+                   overrides.get("intermediate_size", 4 * hidden),
+                   hparams.get("embedding_size") or (128 if size == "small" else hidden),
+                   hparams.get("generator_hidden_size", .25), round(layers * hparams.get("generator_layers", 1.)))
 
 
 def read_hparams(text):
-    """The dictionary of --hparams: JSON, or the name of a file of it. PlainError for something else."""
+    """The dictionary of --hparams: JSON or the name of a JSON file. Raises PlainError for anything else."""
     try:
         hparams = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text())
     except (OSError, ValueError) as error:
-        raise PlainError(f"--hparams {text!r} is neither JSON nor a file of it ({error}): give what run_pretraining.py got.") from None
+        raise PlainError(f"--hparams {text!r} is neither JSON nor the name of a JSON file ({error}). Pass the value that "
+                         "run_pretraining.py received.") from None
     if not isinstance(hparams, dict) or not _HPARAMS & set(hparams):
-        raise PlainError(f"--hparams {text!r} has none of {', '.join(sorted(_HPARAMS))}: give what run_pretraining.py got.")
+        raise PlainError(f"--hparams {text!r} contains none of the keys {', '.join(sorted(_HPARAMS))}. Pass the value that "
+                         "run_pretraining.py received.")
     return hparams
 
 
 def main(arguments=None):
-    parser = argparse.ArgumentParser(prog="python -m _utils.convert_tf", description=__doc__.split("\n")[0])
-    parser.add_argument("prefix", metavar="CKPT_PREFIX")
-    parser.add_argument("--part", choices=PARTS, required=True)
-    parser.add_argument("out_dir", metavar="OUT_DIR")
-    parser.add_argument("--hparams", metavar="JSON")
-    parser.add_argument("--vocab", metavar="VOCAB_TXT")
-    given = parser.parse_args(arguments)
-    hparams = None if given.hparams is None else read_hparams(given.hparams)
-    beside = Path(given.prefix).parent / "vocab.txt"
-    vocab = given.vocab or (beside if beside.is_file() else None)
-    hf_tokenizer = None if vocab is None else from_vocab_file(vocab)
+    options = _parse_arguments(arguments)
+    hparams = None if options.hparams is None else read_hparams(options.hparams)
+    vocab = options.vocab or _vocab_next_to(options.prefix)
+    hf_tokenizer = from_vocab_file(vocab) if vocab else None
     transformers.utils.logging.disable_progress_bar()
-    with new_folder(given.out_dir) as folder:
-        network, step = convert(given.prefix, given.part, hparams)
+    with new_folder(options.out_dir) as folder:
+        network, step = convert(options.prefix, options.part, hparams)
         if hf_tokenizer is not None and len(hf_tokenizer) != network.config.vocab_size:
-            raise PlainError(f"{vocab} has {len(hf_tokenizer)} words, and the checkpoint {network.config.vocab_size}: give its own with "
-                             "--vocab.")
-        made_by = {"converted from": Path(given.prefix).name, "step": step}
-        text = card(network, f"ELECTRA, {given.part}", made_by, TRAINED_BY[given.part], hf_tokenizer is not None)
-        save_network(network, hf_tokenizer, folder, text)
-    print(f"{given.out_dir}: {network.config.num_hidden_layers} layers x {network.config.hidden_size}, "
-          f"{network.config.num_attention_heads} heads" + (" of 64 (--hparams gives others)" if hparams is None else "")
-          + ("" if hf_tokenizer else "; no vocab.txt lies beside the checkpoint, so the folder has no tokenizer (--vocab)"))
+            raise PlainError(f"The vocabulary {vocab} has {len(hf_tokenizer)} tokens, but the checkpoint has {network.config.vocab_size}. "
+                             "Pass its vocabulary with --vocab.")
+        card = model_card(network, f"ELECTRA, {options.part}", TRAINING[options.part],
+                          {"converted from": Path(options.prefix).name, "step": step}, hf_tokenizer is not None)
+        save_network(network, hf_tokenizer, folder, card)
+    print(_summary(options.out_dir, network.config, hparams, hf_tokenizer))
+
+
+def _parse_arguments(arguments):
+    parser = argparse.ArgumentParser(prog="python -m _utils.convert_tf", description=__doc__.split("\n")[0])
+    parser.add_argument("prefix", metavar="CKPT_PREFIX", help="name without extension, such as electra_small/model.ckpt-4000000")
+    parser.add_argument("--part", choices=PARTS, required=True)
+    parser.add_argument("out_dir", metavar="OUT_DIR", help="a new or empty folder")
+    parser.add_argument("--hparams", metavar="JSON", help="the hparams of run_pretraining.py, or a file with them")
+    parser.add_argument("--vocab", metavar="VOCAB_TXT", help="default: the vocab.txt next to the checkpoint")
+    return parser.parse_args(arguments)
+
+
+def _vocab_next_to(prefix):
+    path = Path(prefix).parent / "vocab.txt"
+    return path if path.is_file() else None
+
+
+def _summary(out_dir, config, hparams, hf_tokenizer):
+    summary = f"{out_dir}: {config.num_hidden_layers} layers x {config.hidden_size}, {config.num_attention_heads} heads"
+    if hparams is None:
+        summary += " of size 64 (for other heads pass --hparams)"
+    if hf_tokenizer is None:
+        summary += "; no tokenizer, because there is no vocab.txt next to the checkpoint (pass --vocab)"
+    return summary

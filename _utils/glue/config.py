@@ -1,77 +1,67 @@
 """Settings of finetuning: the rules of its keys, and the values that follow from others."""
 import os
-from functools import partial
 
 from _utils.config import check_logger, unless_given, with_quickstart
 from _utils.config_rules import (
     DEVICE,
-    LAST_SEED,
+    FILE_NAME,
     LENGTH,
     LOGGER,
+    POSITIVE,
     PRECISION,
     SCHEDULES,
-    Rule,
+    SEED,
     choice,
     count,
-    file_name,
-    is_count,
-    is_positive,
+    either,
+    flag,
+    list_of,
+    mapping,
+    number,
+    optional,
+    text,
 )
 from _utils.errors import PlainError
 from _utils.glue.tasks import AVERAGED_TASKS, FINETUNED_TASKS
 from _utils.recipes import RECIPES
 
+_RUNS = either(count(0), list_of(count(0), "a list of runs"), accepts="a run or a list of runs")
+_TASK_SETTINGS = mapping({"lr": POSITIVE, "epochs": count(), "bs": count(), "rows": count()}, "the settings of a task")
 
-def _are_runs(value):
-    """Whether this names finished runs: a number, or a list of them for an ensemble."""
-    return is_count(value) or (isinstance(value, list) and bool(value) and all(map(is_count, value)))
-
-
-def _are_overrides(value):
-    """Whether this is {task: {"lr": number, "epochs": count, "bs": count, "rows": count}}, each of the four where given."""
-    tests = {"lr": is_positive, **dict.fromkeys(("epochs", "bs", "rows"), partial(is_count, minimum=1))}
-    return set(value) <= set(FINETUNED_TASKS) and all(
-        isinstance(given, dict) and set(given) <= set(tests) and all(tests[key](given[key]) for key in given)
-        for given in value.values())
-
-
-# Keys and rules of Finetune_GLUE.ipynb, in the order of its first cell.
+# The keys of Finetune_GLUE.ipynb, in the order of its first cell.
 FINETUNE_RULES = {
-    "quickstart": Rule((bool,)),
+    "quickstart": flag(),
     "device": DEVICE,
     "start": count(0),
     "end": count(1),
-    "tasks": Rule((list,), test=lambda v: bool(v) and len(set(v)) == len(v) and set(v) <= set(FINETUNED_TASKS),
-                  says=f"a list of different tasks out of {', '.join(FINETUNED_TASKS)}"),
-    "pretrained_checkpoint": Rule((str,), optional=True, test=bool,
-                                  says="the name of a checkpoint of pretrain.py, a path, or a model on the hub"),
-    "seeds": Rule((list,), items=int, optional=True, test=lambda v: bool(v) and all(is_count(seed, maximum=LAST_SEED) for seed in v),
-                  says="a list of whole numbers, one for each run"),
-    "weight_decay": Rule((float,), test=lambda v: 0 <= v < 1, says="a number in [0, 1)"),
-    "adam_bias_correction": Rule((bool,)),
-    "xavier_reinited_outlayer": Rule((bool,)),
+    "tasks": list_of(choice(*FINETUNED_TASKS), f"a list of different tasks out of {', '.join(FINETUNED_TASKS)}",
+                     lambda tasks: 0 < len(tasks) == len(set(tasks))),
+    "pretrained_checkpoint": optional(text("the name of a checkpoint of pretrain.py, a path, or a model on the hub")),
+    "seeds": optional(list_of(SEED, "a list of integers, one for each run")),
+    "weight_decay": number("a number in [0, 1)", lambda value: 0 <= value < 1),
+    "adam_bias_correction": flag(),
+    "xavier_reinited_outlayer": flag(),
     "schedule": choice(*SCHEDULES),
-    "original_lr_layer_decays": Rule((bool,)),
-    "double_unordered": Rule((bool,)),
+    "original_lr_layer_decays": flag(),
+    "double_unordered": flag(),
     "protocol": choice(None, "lmtuners"),
-    "start_from_mnli": Rule((bool, str), test=lambda v: v != "", says="True, False or the name of a group"),
-    "task_overrides": Rule((dict,), test=_are_overrides, says="{task: {'lr': number, 'epochs': count, 'bs': count, 'rows': count}}, "
-                           f"each of the four where wanted, for tasks out of {', '.join(FINETUNED_TASKS)}"),
-    "do_finetune": Rule((bool,)),
-    "th_run": Rule((dict, list, int), items=int, optional=True,
-                   test=lambda v: _are_runs(v) or (isinstance(v, dict) and set(v) <= set(FINETUNED_TASKS)
-                                                   and all(map(_are_runs, v.values()))),
-                   says="a run, a list of runs, or {task: a run or a list of runs}"),
-    "majority_for_missing": Rule((bool,)),
+    "start_from_mnli": either(flag(), text(), accepts="True, False or the name of a group"),
+    "task_overrides": mapping(dict.fromkeys(FINETUNED_TASKS, _TASK_SETTINGS),
+                              "{task: {'lr': number, 'epochs': count, 'bs': count, 'rows': count}}, each of the four optional, for tasks "
+                              f"out of {', '.join(FINETUNED_TASKS)}"),
+    "do_finetune": flag(),
+    "th_run": optional(either(_RUNS, mapping(dict.fromkeys(FINETUNED_TASKS, _RUNS), "runs by task"),
+                              accepts="a run, a list of runs, or {task: a run or a list of runs}")),
+    "majority_for_missing": flag(),
     "size": choice(*RECIPES),
     "max_length": LENGTH,
-    "wsc_trick": Rule((bool,)),
-    "glue_dir": Rule((str,), optional=True, test=bool, says="the folder of a GLUE download"),
-    "wsc_dir": Rule((str,), optional=True, test=bool, says="the folder with train.jsonl and val.jsonl of WSC"),
+    "wsc_trick": flag(),
+    "glue_dir": optional(text("the folder of a GLUE download")),
+    "wsc_dir": optional(text("the folder with train.jsonl and val.jsonl of WSC")),
     "precision": PRECISION,
     "num_workers": count(0),
     "logger": LOGGER,
-    "group_name": file_name(optional=True),
+    "group_name": optional(FILE_NAME),
 }
 
 QUICKSTART_GLUE = {"size": "tiny", "pretrained_checkpoint": "quickstart_11081_100.0%.pth", "end": 2, "group_name": "quickstart",

@@ -1,5 +1,5 @@
-"""Generator, discriminator and pretrained encoders, of any family of transformers."""
-from _utils.networks.attention import attend
+"""Generators, discriminators and pretrained encoders of any transformers family."""
+from _utils.networks.attention import set_attention
 from _utils.networks.build import (
     PARTS,
     build_network,
@@ -7,14 +7,17 @@ from _utils.networks.build import (
     count_parameters,
     inputs_of,
     make_networks,
+    max_positions,
     replaced_logits,
-    usable_positions,
 )
 from _utils.networks.dropout import make_dropout_cheap
+from _utils.networks.encoders import load_pretrained
+from _utils.networks.layers import count_layers, layer_groups
+from _utils.networks.loading import config_of, load_weights
+from _utils.networks.pairs import load_pair
 from _utils.networks.positions import GatheredPositions, first_position_only
-from _utils.networks.pretrained import config_of, count_layers, layer_groups, load_pair, load_pretrained, load_weights
-from _utils.networks.tying import tie
+from _utils.networks.tying import share_parameters, shared_modules, tie
 
-__all__ = ["PARTS", "GatheredPositions", "attend", "build_network", "check_networks", "config_of", "count_layers", "count_parameters",
+__all__ = ["PARTS", "GatheredPositions", "build_network", "check_networks", "config_of", "count_layers", "count_parameters",
            "first_position_only", "inputs_of", "layer_groups", "load_pair", "load_pretrained", "load_weights", "make_dropout_cheap",
-           "make_networks", "replaced_logits", "tie", "usable_positions"]
+           "make_networks", "max_positions", "replaced_logits", "set_attention", "share_parameters", "shared_modules", "tie"]

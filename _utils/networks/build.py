@@ -1,107 +1,99 @@
-"""Generators and discriminators of any family of transformers: how they are made, called and tied."""
+"""Building generators and discriminators of any transformers family, with fresh weights."""
 import torch
-from transformers import (
-    AutoConfig,
-    AutoModelForMaskedLM,
-    AutoModelForTokenClassification,
-    ElectraForPreTraining,
-)
+from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForTokenClassification, ElectraForPreTraining
 
-from _utils.errors import PlainError, first_line
-from _utils.networks.tying import ANY_SIZE, tie
+from _utils.errors import PlainError, as_plain_error
+from _utils.networks.tying import UNKNOWN_VOCAB_SIZE, tie
 
 PARTS = ("generator", "discriminator")
 
 
 def network_class(part, model_type):
-    """The class of transformers for a part: a masked language model, ELECTRA's discriminator, or a classifier of tokens."""
+    """The transformers class of a part: a masked language model, ELECTRA's discriminator or a token classifier."""
     if part == "generator":
         return AutoModelForMaskedLM
     return ElectraForPreTraining if model_type == "electra" else AutoModelForTokenClassification
 
 
 def build_network(part, config):
-    """A network of a transformers configuration with fresh weights; raises PlainError for a family without the head it needs."""
+    """A float32 network of a transformers configuration with fresh weights; PlainError for a family without the required head."""
     config.num_labels = 2
     kind = network_class(part, config.model_type)
-    try:
+    with as_plain_error(f"Cannot build the {part} from this {config.model_type} configuration ({{error}}). Choose another family or other "
+                        "sizes."):
         network = kind(config) if kind is ElectraForPreTraining else kind.from_config(config, trust_remote_code=False)
         _check_heads(config)
-        return network.float()  # a configuration from elsewhere may ask for half precision
-    except Exception as error:  # of many kinds: what the families check
-        raise PlainError(f"no {part} can be made of this {config.model_type} configuration ({first_line(error)}): choose another family "
-                         "or other sizes.") from error
+    return network.float()
 
 
 def _check_heads(config):
-    """ValueError for heads that do not divide the width, which some families notice in the first step only."""
+    """ValueError if the number of heads does not divide the hidden size, which some families only detect in the first step."""
     if getattr(config, "head_dim", None) is None and config.hidden_size % config.num_attention_heads:
-        raise ValueError(f"its hidden size ({config.hidden_size}) is not a multiple of its attention heads ({config.num_attention_heads})")
+        raise ValueError(f"hidden_size ({config.hidden_size}) is not a multiple of num_attention_heads ({config.num_attention_heads})")
 
 
-def read_config(given, vocab_size, pad_token_id):
-    """A transformers configuration for the vocabulary: of a dictionary with model_type, or of a folder or hub id.
+def read_config(source, vocab_size, pad_token_id):
+    """A transformers configuration for a vocabulary.
 
-    vocab_size: None: not known yet, so any will do.
-    Raises PlainError for one that cannot be, that has unknown keys, or that is of another vocabulary.
+    source: a dictionary with model_type and sizes, a folder, or a hub id.   vocab_size: None: any, because it is not known yet.
+    Raises PlainError for an invalid configuration, unknown keys and a different vocabulary size.
     """
-    try:
-        if isinstance(given, dict):
-            _check_keys(given)
-            return AutoConfig.for_model(**{**given, "vocab_size": vocab_size or ANY_SIZE, "pad_token_id": pad_token_id})
-        config = AutoConfig.from_pretrained(given, trust_remote_code=False)
-    except PlainError:
-        raise
-    except Exception as error:  # of many kinds, from the hub and from the families' checks
-        raise PlainError(f"{given!r} is no configuration of transformers ({first_line(error)}): give a dictionary with model_type and "
-                         "sizes, a folder with a config.json, or a hub id.") from error
+    with as_plain_error(f"Invalid network configuration: {source!r} ({{error}}). Pass a dictionary with model_type and sizes, a folder "
+                        "with a config.json, or a hub id."):
+        if isinstance(source, dict):
+            _check_keys(source)
+            return AutoConfig.for_model(**{**source, "vocab_size": vocab_size or UNKNOWN_VOCAB_SIZE, "pad_token_id": pad_token_id})
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
     config.pad_token_id = pad_token_id
     if vocab_size not in (None, config.vocab_size):
-        raise PlainError(f"{given!r} has a vocabulary of {config.vocab_size} words, and the text's has {vocab_size}: give vocab={given!r}, "
-                         "or a dictionary instead.")
+        raise PlainError(f"The vocabulary size of {source!r} is {config.vocab_size}, but that of the data is {vocab_size}. Set "
+                         f"vocab={source!r}, or pass a dictionary.")
     return config
 
 
-def _check_keys(given):
-    """PlainError for a key that the family does not have, or that the text's vocabulary decides."""
-    usual = AutoConfig.for_model(given["model_type"])
-    known = {*usual.to_dict(), *usual.attribute_map} - {"vocab_size", "pad_token_id"}
-    if unknown := sorted(set(given) - known):
-        sizes = sorted(key for key in known if "size" in key or "num_" in key or key in usual.attribute_map)
-        raise PlainError(f"the key {unknown[0]!r} has no place in a configuration of {given['model_type']} here: it takes "
-                         f"{', '.join(sizes)} and others.")
+def _check_keys(source):
+    """PlainError for a key that the family does not have, or that follows from the vocabulary of the data."""
+    default = AutoConfig.for_model(source["model_type"])
+    known = {*default.to_dict(), *default.attribute_map} - {"vocab_size", "pad_token_id"}
+    if unknown := sorted(set(source) - known):
+        sizes = sorted(key for key in known if "size" in key or "num_" in key or key in default.attribute_map)
+        raise PlainError(f"Unknown key in a {source['model_type']} configuration: {unknown[0]!r}. Common keys are {', '.join(sizes)}.")
 
 
-def make_networks(recipe, objective, given, vocab_size=None, pad_token_id=0):
-    """(generator, discriminator) with fresh weights; (network, None) where objective is 'mlm'.
+def make_networks(recipe, objective, sources, vocab_size=None, pad_token_id=0):
+    """(generator, discriminator) with fresh weights; (network, None) if objective is 'mlm'.
 
-    given: (generator, discriminator), each a configuration as `read_config` takes it, or None for the recipe's.
-    vocab_size: None: not known yet, to see whether the networks can be made at all.
+    sources: (generator, discriminator): each a configuration that `read_config` accepts, or None for that of the recipe.
+    vocab_size: None: not known yet, to check whether the networks can be built.
     """
-    def make(part, network, configuration):
-        if configuration:
-            return build_network(part, read_config(configuration, vocab_size, pad_token_id))
-        return build_network(part, network.config(vocab_size or ANY_SIZE, pad_token_id, recipe.initializer_range))
+    def make(part, network, source):
+        if source:
+            return build_network(part, read_config(source, vocab_size, pad_token_id))
+        return build_network(part, network.config(vocab_size or UNKNOWN_VOCAB_SIZE, pad_token_id, recipe.initializer_range))
 
     if objective == "mlm":
-        return make("generator", recipe.encoder, given[0]), None
-    return make("generator", recipe.generator, given[0]), make("discriminator", recipe.discriminator, given[1])
+        return make("generator", recipe.encoder, sources[0]), None
+    return make("generator", recipe.generator, sources[0]), make("discriminator", recipe.discriminator, sources[1])
 
 
-def check_networks(recipe, objective, given, tying, max_length):
-    """PlainError, without making any weights, if the networks cannot be made, tied, or read max_length tokens."""
+def check_networks(recipe, objective, sources, tying, max_length):
+    """PlainError, without allocating weights, if the networks cannot be built, tied, or process max_length tokens."""
     with torch.device("meta"):
-        generator, discriminator = make_networks(recipe, objective, given)
+        generator, discriminator = make_networks(recipe, objective, sources)
         tie(generator, discriminator, tying)
     for network in filter(None, (generator, discriminator)):
-        positions = usable_positions(network)
-        if max_length > positions:
-            raise PlainError(f"max_length={max_length} is more than the {positions} positions of the {network.config.model_type} network: "
-                             "lower it, or give another with more.")
+        check_length(network, max_length, f"the {network.config.model_type} network")
 
 
-def usable_positions(network):
-    """Tokens that a network can read. RoBERTa's positions begin behind that of padding."""
+def check_length(network, max_length, name):
+    """PlainError if a network has fewer than max_length positions; `name` is for the message."""
+    positions = max_positions(network)
+    if max_length > positions:
+        raise PlainError(f"max_length={max_length} is more than the {positions} positions of {name}. Lower it or choose another network.")
+
+
+def max_positions(network):
+    """The longest input of a network, in tokens. RoBERTa reserves the first positions for padding."""
     table = getattr(getattr(network.base_model, "embeddings", None), "position_embeddings", None)
     if table is None:
         return getattr(network.config, "max_position_embeddings", 1 << 30)
@@ -109,21 +101,20 @@ def usable_positions(network):
 
 
 def inputs_of(network, input_ids, attention_mask, token_type_ids):
-    """Keyword arguments of a forward pass; families without segments, or with one kind of them, get none."""
+    """Keyword arguments of a forward pass, without token_type_ids for families that have at most one segment."""
     segments = {"token_type_ids": token_type_ids} if getattr(network.config, "type_vocab_size", 0) > 1 else {}
     return {"input_ids": input_ids, "attention_mask": attention_mask, **segments}
 
 
-
 def replaced_logits(output):
-    """(B, L): above 0 for "replaced", from ELECTRA's head or from a classifier of tokens with two labels.
+    """(B, L) logits of "replaced", from the output of ELECTRA's discriminator or of a token classifier with two labels.
 
-    The sigmoid of the difference of two logits is their softmax.
+    The softmax of two logits is the sigmoid of their difference.
     """
     logits = output.logits
     return logits if logits.dim() == 2 else logits[..., 1] - logits[..., 0]
 
 
 def count_parameters(module):
-    """Parameters of a module, tied ones once."""
+    """Number of parameters of a module; shared parameters count once."""
     return sum(parameter.numel() for parameter in module.parameters())

@@ -1,11 +1,11 @@
-"""Computing a head, or the last layer, at some positions only."""
+"""Computing a head, or the last layer, only at some positions."""
 import contextlib
 
 
 class GatheredPositions:
-    """A hook between a network's encoder and its head, so that the head of any family computes a few positions only.
+    """A hook between the encoder and the head of a network, of any family, that selects the positions the head computes.
 
-    The head's output is then (1, M, V), or that of all positions outside of `only`.
+    Inside `only` the head's output is (1, M, V); outside of it, that of all positions.
     """
 
     def __init__(self, network):
@@ -14,7 +14,7 @@ class GatheredPositions:
 
     @contextlib.contextmanager
     def only(self, positions):
-        """Within it the head computes `positions` of the flattened batch, (M,)."""
+        """Let the head compute only `positions` (M,) of the flattened batch."""
         self.positions = positions
         try:
             yield
@@ -23,20 +23,20 @@ class GatheredPositions:
 
     def __call__(self, module, arguments, output):
         if self.positions is not None:
-            output.last_hidden_state = output.last_hidden_state.flatten(0, 1)[self.positions][None]
+            output.last_hidden_state = output.last_hidden_state.flatten(0, 1)[self.positions][None]  # (1, M, H)
         return output
 
 
 @contextlib.contextmanager
 def first_position_only(encoder):
-    """Within it the last layer computes the first position only, all that a head on `[CLS]` sees: last_hidden_state is (B, 1, H).
+    """Let the last layer compute only the first position, `[CLS]`: last_hidden_state is (B, 1, H).
 
-    It still attends to all positions. In families where the last layer is built otherwise, or shared with others, it computes all.
+    This position still attends to all others. Families whose last layer is built differently, or shared, compute all positions.
     """
     hooks = []
     if encoder.config.model_type in ("electra", "bert", "roberta"):
-        behind_attention = encoder.encoder.layer[-1].attention.output
-        hooks.append(behind_attention.register_forward_pre_hook(lambda module, inputs: tuple(x[:, :1] for x in inputs)))  # (B, 1, H)
+        after_attention = encoder.encoder.layer[-1].attention.output
+        hooks.append(after_attention.register_forward_pre_hook(lambda module, inputs: tuple(x[:, :1] for x in inputs)))  # (B, 1, H)
     try:
         yield
     finally:

@@ -2,53 +2,74 @@
 from _utils.errors import PlainError
 from _utils.recipes import TYINGS
 
-ANY_SIZE = 1000  # of a vocabulary that is not known yet
-# Where families keep what may be tied; those that factorise their embeddings have a projection to the hidden size.
-_PLACES = {"embeddings": ("embeddings",), "projection": ("embeddings_project", "encoder.embedding_hidden_mapping_in"),
-           "encoder": ("encoder", "transformer")}
+UNKNOWN_VOCAB_SIZE = 1000  # placeholder for the size of a vocabulary that is not built yet
+# Names of the modules that can be shared, by family; only factorized embeddings have a projection to the hidden size.
+_MODULE_NAMES = {"embeddings": ("embeddings",), "projection": ("embeddings_project", "encoder.embedding_hidden_mapping_in"),
+                 "encoder": ("encoder", "transformer")}
 
 
-def tie(generator, discriminator=None, tying="embeddings"):
-    """Let the generator's output layer be its words, and the discriminator use the generator's parameters (F24).
-
-    tying: 'embeddings': words, positions, segments and their LayerNorm; 'embeddings+projection': also from embedding to hidden size;
-    'embeddings+encoder': also all layers. Raises PlainError where a parameter of one has no counterpart of its shape in the other.
-    """
-    generator.get_output_embeddings().weight = generator.get_input_embeddings().weight
-    for what in TYINGS[tying] if discriminator is not None else ():
-        ours, theirs = (part_of(network, what) for network in (generator, discriminator))
-        if what in tying or ours or theirs:  # where all layers are tied, a projection is too, but there may be none
-            _share(ours, theirs, f"tying={tying!r}", what)
-
-
-def part_of(network, what):
-    """The module of a network that is its 'embeddings', 'projection' or 'encoder'; None where it has none of its own."""
+def shared_modules(network, tying="embeddings"):
+    """{'embeddings': module, ...}: the modules of a network that `tying` shares, without those that its family does not have."""
     modules = dict(network.base_model.named_modules())
-    return next((modules[name] for name in _PLACES[what] if name in modules), None)
+    return {part: modules[name] for part in TYINGS[tying] for name in _MODULE_NAMES[part] if name in modules}
 
 
-def _share(source, target, tying, what):
-    if source is None or target is None:
-        part = "generator" if source is None else "discriminator"
-        raise PlainError(f"{tying} cannot be: the {part} has no {what} that could be shared; tie less, or take an encoder such as ELECTRA, "
-                         "BERT, ALBERT, RoBERTa or DistilBERT.")
-    ours, theirs = dict(source.named_parameters()), dict(target.named_parameters())
-    shape = lambda parameters, name: _in_words(parameters[name].shape) if name in parameters else "none"
-    for name in {**theirs, **ours}:
-        if shape(ours, name) != shape(theirs, name):
-            raise PlainError(f"{tying} cannot be: {what}.{name} is {shape(theirs, name)} in the discriminator and {shape(ours, name)} in "
-                             "the generator; tie less, or give both networks, of the same size.")
-    if what == "embeddings" and _first_position(source) != _first_position(target):
-        raise PlainError(f"{tying} cannot be: the positions of one family begin behind that of padding; give two of one kind.")
-    for name, parameter in ours.items():
+def share_parameters(source, target):
+    """Make the parameters of the module `target` the same objects as those of `source`, by name."""
+    for name, parameter in source.named_parameters():
         owner, _, leaf = name.rpartition(".")
         setattr(target.get_submodule(owner), leaf, parameter)
 
 
-def _in_words(shape):
-    """A shape as (V, 128), V for a vocabulary that is not known yet."""
-    return f"({', '.join('V' if size == ANY_SIZE else str(size) for size in shape)})"
+def tie(generator, discriminator=None, tying="embeddings"):
+    """Tie the generator's output layer to its token embeddings, and the discriminator's parameters to the generator's (F24).
+
+    tying: 'embeddings': tokens, positions, segments and their LayerNorm; 'embeddings+projection': also the projection from embedding to
+    hidden size; 'embeddings+encoder': also all layers. Raises PlainError if the parameters of the two networks do not correspond.
+    """
+    generator.get_output_embeddings().weight = generator.get_input_embeddings().weight
+    if discriminator is None:
+        return
+    source, target = shared_modules(generator, tying), shared_modules(discriminator, tying)
+    _check_same_parts(source, target, tying)
+    for part in source:
+        _check_same_parameters(source[part], target[part], part, tying)
+        share_parameters(source[part], target[part])
 
 
-def _first_position(embeddings):
+def _check_same_parts(source, target, tying):
+    """PlainError if a network lacks a module. A projection that `tying` only implies may be missing in both."""
+    for part in TYINGS[tying]:
+        is_needed = part in tying.split("+") or part in source or part in target
+        for name, modules in (("generator", source), ("discriminator", target)):
+            if is_needed and part not in modules:
+                raise PlainError(f"tying={tying!r} is not possible: the {name} has no {part} to share. Choose another tying, or an encoder "
+                                 "such as ELECTRA, BERT, ALBERT, RoBERTa or DistilBERT.")
+
+
+def _check_same_parameters(source, target, part, tying):
+    """PlainError if two modules differ in the names or shapes of their parameters, or in how they number positions."""
+    source_shapes, target_shapes = _shapes(source), _shapes(target)
+    for name in {**target_shapes, **source_shapes}:
+        expected, shape = source_shapes.get(name), target_shapes.get(name)
+        if shape != expected:
+            raise PlainError(f"tying={tying!r} is not possible: {part}.{name} is {_format(shape)} in the discriminator and "
+                             f"{_format(expected)} in the generator. Choose another tying or networks of the same size.")
+    if part == "embeddings" and _padding_position(source) != _padding_position(target):
+        raise PlainError(f"tying={tying!r} is not possible: the positions of only one of the networks start after a padding position. "
+                         "Choose two networks of one family.")
+
+
+def _shapes(module):
+    return {name: parameter.shape for name, parameter in module.named_parameters()}
+
+
+def _format(shape):
+    """A shape such as (V, 128), where V stands for an unknown vocabulary size."""
+    if shape is None:
+        return "none"
+    return f"({', '.join('V' if size == UNKNOWN_VOCAB_SIZE else str(size) for size in shape)})"
+
+
+def _padding_position(embeddings):
     return getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)

@@ -19,7 +19,7 @@ from _utils.glue.runs import read_scores, run_path, score
 from _utils.glue.submission import SUBMISSION
 from _utils.glue.synthetic import write_synthetic_glue
 from _utils.glue.tasks import FINETUNED_TASKS, TASKS
-from _utils.networks.pretrained import load_pretrained
+from _utils.networks import load_pretrained
 from _utils.run_files.checkpoints import save_pretrained
 from _utils.run_files.run_log import locked
 from _utils.training.processes import Processes
@@ -331,14 +331,14 @@ def test_predictions_on_ones_own_sentences(start, capsys, glue):
     scores = [float(line.split("\t")[0]) for line in capsys.readouterr().out.splitlines()[1:]]
     assert len(scores) == 2 and all(0 <= value <= 5 for value in scores)
 
-    for text, said in (("only one\n", "x.txt, line 1: MNLI wants two texts with a tab between them"), ("a\tb\n\nc\td\n", "x.txt, line 2"),
+    for text, said in (("only one\n", "x.txt, line 1: MNLI requires two texts separated by a tab"), ("a\tb\n\nc\td\n", "x.txt, line 2"),
                        ("a\tb\tc\n", "x.txt, line 1")):
         write(text)
         with pytest.raises(PlainError, match=said):
             predict.main([str(run_path("g", "mnli", 0)), "x.txt"])
-    with pytest.raises(PlainError, match="there is no file 'none.txt'"):
+    with pytest.raises(PlainError, match="File not found: 'none.txt'"):
         predict.main([str(run_path("g", "mnli", 0)), "none.txt"])
-    with pytest.raises(PlainError, match="give a checkpoint and a file"):
+    with pytest.raises(PlainError, match="Pass a checkpoint and a file"):
         predict.main([])
 
 

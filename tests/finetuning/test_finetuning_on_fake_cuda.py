@@ -10,7 +10,7 @@ import finetune
 from _utils.glue.batches import EncodedRows, finetuning_dataloaders, pad_to_multiple
 from _utils.glue.tasks import TASKS
 from _utils.glue.wsc_trick import SchemaPredictor, SchemaRows, make_schema
-from _utils.networks.attention import attend
+from _utils.networks.attention import set_attention
 from _utils.recipes import RECIPES
 from _utils.run_files.run_log import NoLog
 
@@ -132,7 +132,7 @@ def test_transformers_own_attention_would_wait():
     task = TASKS["rte"]
     with fake_cuda():
         learn = learner(task, predictor(task, "tiny"), rows_of(task), "bf16")
-        attend(learn.model, "sdpa")
+        set_attention(learn.model, "sdpa")
         with pytest.raises(DataDependentOutputException):
             take_two_steps(learn)
 
@@ -145,9 +145,9 @@ def test_padding_and_attention_of_a_gpu_change_no_predictions():
     rows.ids[:] = torch.randint(5, 100, (len(rows.ids),)).numpy()
     learn = learner(task, model, rows, "fp32", device=torch.device("cpu"), bs=1)
     dev = learn.dls.loaders[1]
-    attend(model, "sdpa")
+    set_attention(model, "sdpa")
     expected = learn.logits(dev)
-    attend(model, "sdpa_static")
+    set_attention(model, "sdpa_static")
     dev.multiple = 8
     assert {batch[0].shape[1] for batch in dev} == {16, 24}
     torch.testing.assert_close(learn.logits(dev), expected, atol=1e-6, rtol=1e-5)

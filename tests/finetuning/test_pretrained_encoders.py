@@ -1,4 +1,4 @@
-"""Encoders to finetune: checkpoints of ours, folders of several families, and those that cannot be finetuned."""
+"""Loading encoders to finetune: checkpoints of pretrain.py, transformers folders of several families, and invalid ones."""
 import copy
 
 import pytest
@@ -17,7 +17,8 @@ from transformers import (
 )
 
 from _utils.errors import PlainError
-from _utils.networks.pretrained import GOOGLE_MODELS, layer_groups, load_pretrained
+from _utils.networks.encoders import GOOGLE_MODELS, load_pretrained
+from _utils.networks.layers import layer_groups
 from finetune import SentencePredictor, get_layer_lrs, parameter_groups, tokenize_sents_max_len
 
 TINY = dict(vocab_size=400, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=16, max_position_embeddings=64)
@@ -38,28 +39,28 @@ def save(folder, config, tokenizer):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_family_predicts_and_has_a_rate_for_every_parameter(family, small_tokenizer, tmp_path):
+def test_every_family_predicts_and_every_parameter_has_a_learning_rate(family, small_tokenizer, tmp_path):
     pretrained = load_pretrained(save(tmp_path, FAMILIES[family], small_tokenizer), "small", 32)
     model = SentencePredictor(pretrained.encoder(), 16, 3)
     row = tokenize_sents_max_len({"a": "The first.", "b": "And the second."}, ["a", "b"], 32, hf_tokenizer=pretrained.hf_tokenizer)
     logits = model(*(torch.tensor([row[name]]) for name in ("inp_ids", "attn_mask", "token_type_ids")))
     assert logits.shape == (1, 3)
     groups = parameter_groups(model)
-    n_layers = 1 if family == "albert" else 3  # its shared group counts as one
+    n_layers = 1 if family == "albert" else 3  # one group of shared layers
     assert len(groups) == len(get_layer_lrs(1., .8, n_layers)) == n_layers + 2
     assert sorted(id(p) for group in groups for _, p in group) == sorted(map(id, model.parameters()))
     assert [name for name, _ in groups[-1]] == ["classifier.weight", "classifier.bias"]
     assert all("embedding" in name for name, _ in groups[0])
 
 
-def test_layers_that_cannot_be_told_apart_are_said():
+def test_unknown_layer_names_raise():
     model = torch.nn.Linear(2, 2)
     model.config = BertConfig(**TINY)
-    with pytest.raises(PlainError, match="the layers of a bert model cannot be told apart"):
+    with pytest.raises(PlainError, match="Cannot tell the layers of a bert model apart"):
         layer_groups(model)
 
 
-def test_a_checkpoint_of_ours_is_found_by_name_and_by_path(fresh_checkpoint, small_tokenizer):
+def test_a_checkpoint_is_found_by_name_and_by_path(fresh_checkpoint, small_tokenizer):
     by_name = load_pretrained(fresh_checkpoint.name, "tiny", 128, fresh_checkpoint.parent)
     by_path = load_pretrained(str(fresh_checkpoint), "tiny", 128)
     saved = torch.load(fresh_checkpoint, weights_only=True)["model"]
@@ -71,7 +72,7 @@ def test_a_checkpoint_of_ours_is_found_by_name_and_by_path(fresh_checkpoint, sma
     assert by_name.hf_tokenizer.pad_token_id == small_tokenizer.pad_token_id
 
 
-def test_each_run_gets_weights_of_its_own(fresh_checkpoint):
+def test_each_run_gets_a_copy_of_the_weights(fresh_checkpoint):
     pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 128)
     first, second = pretrained.encoder(), pretrained.encoder()
     with torch.no_grad():
@@ -79,7 +80,7 @@ def test_each_run_gets_weights_of_its_own(fresh_checkpoint):
     assert second.embeddings.word_embeddings.weight.any()
 
 
-def test_an_electra_folder_keeps_its_discriminators_head(small_tokenizer, tmp_path):
+def test_an_electra_folder_keeps_the_head_of_the_discriminator(small_tokenizer, tmp_path):
     model = ElectraForPreTraining(FAMILIES["electra"])
     model.save_pretrained(tmp_path)
     small_tokenizer.save_pretrained(tmp_path)
@@ -87,104 +88,104 @@ def test_an_electra_folder_keeps_its_discriminators_head(small_tokenizer, tmp_pa
     assert all(value.equal(model.state_dict()[name]) for name, value in found.state_dict().items())
 
 
-@pytest.mark.parametrize("name, size, said", [
+@pytest.mark.parametrize("name, size, message", [
     ("vanilla_11081_100.0%.pth", "small",
      "there is no checkpoint 'vanilla_11081_100.0%.pth' in .*fresh_0_100.0%.pth.*python pretrain.py,"),
     ("quickstart_11081_100.0%.pth", "tiny", "make it with python pretrain.py quickstart=True"),
-    ("fresh_0_100.0%.pth", "base", "was pretrained with size=tiny, not base: say size=tiny"),
-    (None, "tiny", "None means Google's model, and there is none of size=tiny"),
-    ("no/such/folder", "small", "the model 'no/such/folder' could not be loaded from the hub"),
+    ("fresh_0_100.0%.pth", "base", "was pretrained with size=tiny, not size=base. Set size=tiny"),
+    (None, "tiny", "None means Google's model, but there is none with size=tiny"),
+    ("no/such/folder", "small", "Cannot load the model 'no/such/folder' from the hub"),
 ])
-def test_a_checkpoint_that_is_missing_or_of_another_size(fresh_checkpoint, monkeypatch, name, size, said):
+def test_a_missing_checkpoint_or_one_of_another_size_raises(fresh_checkpoint, monkeypatch, name, size, message):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(PlainError, match=said) as error:
+    with pytest.raises(PlainError, match=message) as error:
         load_pretrained(name, size, 128, fresh_checkpoint.parent)
     assert "\n" not in str(error.value)
 
 
-def test_googles_models_are_named_by_size(monkeypatch):
+def test_size_selects_googles_model(monkeypatch):
     asked = []
 
     def fail(name, **_):
         asked.append(name)
         raise OSError("offline")
-    monkeypatch.setattr("_utils.networks.pretrained.AutoConfig.from_pretrained", fail)
+    monkeypatch.setattr("_utils.networks.encoders.AutoConfig.from_pretrained", fail)
     for size in ("small", "base", "large"):
         with pytest.raises(PlainError, match=GOOGLE_MODELS[size]):
             load_pretrained(None, size, 512)
     assert asked == [f"google/electra-{size}-discriminator" for size in ("small", "base", "large")]
 
 
-def test_an_electra_folder_of_another_size_is_named(small_tokenizer, tmp_path):
+def test_an_electra_folder_of_another_size_raises(small_tokenizer, tmp_path):
     config = ElectraConfig(vocab_size=400, embedding_size=128, hidden_size=256, num_hidden_layers=12, num_attention_heads=4,
                            intermediate_size=8)
-    with pytest.raises(PlainError, match="has 12 layers x 256, so its settings are those of size=small, not base"):
+    with pytest.raises(PlainError, match="has 12 layers and hidden size 256, the shape of size=small, not of size=base"):
         load_pretrained(save(tmp_path, config, small_tokenizer), "base", 32)
 
 
-def test_a_model_of_another_family_needs_the_settings_of_its_size_too(small_tokenizer, tmp_path):
+def test_a_model_of_another_family_must_match_the_size_too(small_tokenizer, tmp_path):
     config = BertConfig(vocab_size=400, hidden_size=256, num_hidden_layers=12, num_attention_heads=4, intermediate_size=8)
     folder = save(tmp_path, config, small_tokenizer)
     assert load_pretrained(folder, "small", 32)
-    with pytest.raises(PlainError, match="say size=small"):
+    with pytest.raises(PlainError, match="Set size=small"):
         load_pretrained(folder, "large", 32)
 
 
-def test_padding_and_truncation_that_a_tokenizer_brings_are_not_applied(small_tokenizer, tmp_path):
+def test_saved_padding_and_truncation_of_a_tokenizer_are_disabled(small_tokenizer, tmp_path):
     tokenizer = copy.deepcopy(small_tokenizer)
     tokenizer("some text", padding="max_length", truncation=True, max_length=8)
     pretrained = load_pretrained(save(tmp_path, FAMILIES["bert"], tokenizer), "small", 32)
-    assert '"padding":null' not in (tmp_path / "tokenizer.json").read_text().replace(" ", "")  # it does bring them
+    assert '"padding":null' not in (tmp_path / "tokenizer.json").read_text().replace(" ", "")  # the settings were saved
     text = {"a": "The first text is not long.", "b": "The second."}
     row, expected = (tokenize_sents_max_len(text, ["a", "b"], 32, hf_tokenizer=of) for of in (pretrained.hf_tokenizer, small_tokenizer))
     assert row == expected
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_weights_that_are_stored_in_half_precision_become_float32(small_tokenizer, tmp_path, dtype):
+def test_half_precision_weights_are_loaded_in_float32(small_tokenizer, tmp_path, dtype):
     AutoModel.from_config(FAMILIES["bert"]).to(dtype).save_pretrained(tmp_path)
     small_tokenizer.save_pretrained(tmp_path)
     assert {p.dtype for p in load_pretrained(str(tmp_path), "small", 32).encoder().parameters()} == {torch.float32}
 
 
-@pytest.mark.parametrize("config, said", [
-    (GPT2Config(vocab_size=400, n_embd=16, n_layer=1, n_head=2), "is a gpt2 model, which is no encoder"),
-    (T5Config(vocab_size=400, d_model=16, d_ff=16, num_layers=1, num_heads=2, d_kv=8), "is a t5 model, which is no encoder"),
+@pytest.mark.parametrize("config, message", [
+    (GPT2Config(vocab_size=400, n_embd=16, n_layer=1, n_head=2), "is a gpt2 model, which is not an encoder"),
+    (T5Config(vocab_size=400, d_model=16, d_ff=16, num_layers=1, num_heads=2, d_kv=8), "is a t5 model, which is not an encoder"),
 ])
-def test_a_model_of_another_kind_is_refused(config, said, small_tokenizer, tmp_path):
-    with pytest.raises(PlainError, match=said):
+def test_a_model_that_is_not_an_encoder_raises(config, message, small_tokenizer, tmp_path):
+    with pytest.raises(PlainError, match=message):
         load_pretrained(save(tmp_path, config, small_tokenizer), "small", 32)
 
 
-def test_a_folder_without_weights_or_tokenizer(small_tokenizer, tmp_path):
+def test_a_folder_without_weights_or_tokenizer_raises(small_tokenizer, tmp_path):
     FAMILIES["bert"].save_pretrained(tmp_path)
     with pytest.raises(PlainError, match="has no tokenizer"):
         load_pretrained(str(tmp_path), "small", 32)
     small_tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(PlainError, match="lacks weights"):
+    with pytest.raises(PlainError, match="its weights or its tokenizer are missing"):
         load_pretrained(str(tmp_path), "small", 32)
 
 
-def test_a_length_beyond_the_positions_is_refused(small_tokenizer, tmp_path):
+def test_a_length_beyond_the_positions_raises(small_tokenizer, tmp_path):
     with pytest.raises(PlainError, match="max_length=128 is more than the 64 positions"):
         load_pretrained(save(tmp_path, FAMILIES["bert"], small_tokenizer), "small", 128)
 
 
-def test_a_file_that_is_no_pretraining_checkpoint(tmp_path):
+def test_a_file_that_is_not_a_pretraining_checkpoint_raises(tmp_path):
     torch.save({"weights": torch.zeros(1)}, tmp_path / "other.pth")
     with pytest.raises(PlainError, match="other.pth' is no checkpoint that pretrain.py wrote"):
         load_pretrained(str(tmp_path / "other.pth"), "tiny", 128)
 
 
-def test_a_checkpoint_whose_weights_do_not_fit_its_configuration(fresh_checkpoint, tmp_path):
+def test_weights_that_do_not_fit_the_configuration_raise(fresh_checkpoint, tmp_path):
     checkpoint = torch.load(fresh_checkpoint, weights_only=True)
     checkpoint["discriminator_config"]["hidden_size"] = 64
     torch.save(checkpoint, tmp_path / "mixed.pth")
-    with pytest.raises(PlainError, match="the weights in .*mixed.pth' do not fit its own configuration"):
+    with pytest.raises(PlainError, match="The weights in .*mixed.pth' do not fit their configuration"):
         load_pretrained(str(tmp_path / "mixed.pth"), "tiny", 128)
 
 
-def test_the_wsc_trick_needs_electra(small_tokenizer, tmp_path):
+def test_the_wsc_trick_requires_electra(small_tokenizer, tmp_path):
     pretrained = load_pretrained(save(tmp_path, FAMILIES["bert"], small_tokenizer), "small", 32)
-    with pytest.raises(PlainError, match="wsc_trick=True needs ELECTRA's discriminator"):
+    with pytest.raises(PlainError, match="wsc_trick=True requires ELECTRA's discriminator"):
         pretrained.discriminator()

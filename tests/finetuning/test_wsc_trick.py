@@ -12,7 +12,7 @@ from _utils.errors import PlainError
 from _utils.glue import wsc_trick
 from _utils.glue.tables import load_task
 from _utils.glue.wsc_trick import SchemaPredictor, SchemaRows, find_pronoun, find_spacy, load_spacy, load_wsc, make_schema, wnli_schemas
-from _utils.networks.pretrained import load_pretrained
+from _utils.networks import load_pretrained
 
 TEXT = "The trophy does not fit in the suitcase because it is too big."
 START = TEXT.index(" it ") + 1

@@ -8,7 +8,7 @@ from transformers import ElectraConfig, ElectraModel
 from _utils.glue.batches import EncodedRows, finetuning_dataloaders
 from _utils.glue.metrics import glue_metrics
 from _utils.glue.tasks import TASKS
-from _utils.networks.pretrained import layer_groups
+from _utils.networks import layer_groups
 from _utils.pretraining_data.vocabulary import from_vocab_file
 from _utils.recipes import RECIPES
 from finetune import get_layer_lrs, tokenize_sents_max_len, truncated_lengths

@@ -1,4 +1,4 @@
-"""Google's initial weights and its checkpoints in transformers' classes: names, shapes, distributions, outputs (F24-F30)."""
+"""Google's initial weights and checkpoints against transformers' classes: names, shapes, distributions, outputs (F24-F30)."""
 import json
 import random
 
@@ -14,23 +14,23 @@ from _utils.errors import PlainError
 from _utils.pretraining_data.vocabulary import SPECIAL_TOKENS
 from pretrain import initialize_officially
 
-# What the small checkpoint kept here was made with.
+# The hparams of the checkpoint in golden/official/micro_ckpt.
 MICRO = json.dumps({"vocab_size": 2000, "embedding_size": 16, "generator_hidden_size": .5,
                     "model_hparam_overrides": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}})
 
 
 @pytest.mark.parametrize("size", ["small", "base", "large"])
-def test_every_variable_of_google_has_its_parameter_of_that_shape(golden, size):
+def test_every_variable_of_google_has_a_parameter_of_its_shape(golden, size):
     recorded = json.loads((golden / "official/variables.json").read_text())[size]
     with torch.device("meta"):
         model = build(size, 30522)
-    ours = by_google_name(model)
-    assert len(ours) == len(list(model.parameters()))
-    if size == "small":  # of the others the list is shortened
-        assert set(ours) == {variable["name"] for variable in recorded["variables"]}
+    parameters = by_google_name(model)
+    assert len(parameters) == len(list(model.parameters()))
+    if size == "small":  # the lists of the others are shortened
+        assert set(parameters) == {variable["name"] for variable in recorded["variables"]}
     assert sum(parameter.numel() for parameter in model.parameters()) == recorded["n_total"]
     for variable in recorded["variables"]:
-        shape = list(ours[variable["name"]].shape)
+        shape = list(parameters[variable["name"]].shape)
         assert (shape[::-1] if variable["name"].endswith("/kernel") else shape) == variable["shape"], variable["name"]
 
 
@@ -39,16 +39,16 @@ def test_initial_weights_are_drawn_from_googles_distributions(golden):
     model = build("small", 30522)
     torch.manual_seed(0)
     initialize_officially(model)
-    ours = by_google_name(model)
+    parameters = by_google_name(model)
     kinds = {"truncated_normal": 0, "glorot_uniform": 0, "constant": 0}
     for variable in recorded:
-        values, init = ours[variable["name"]].detach().numpy(), variable["init"]
+        values, init = parameters[variable["name"]].detach().numpy(), variable["init"]
         kinds[next(kind for kind in kinds if init.startswith(kind))] += 1
-        error = 5 / values.size ** .5  # five standard deviations, relative to the distribution's width
+        error = 5 / values.size ** .5  # five standard errors, relative to the width of the distribution
         if init.startswith("constant"):
             assert (values == float(init.split()[1])).all(), variable["name"]
             continue
-        if init.startswith("truncated_normal"):  # std .02 cut at 2 std has .0176, and is never rescaled
+        if init.startswith("truncated_normal"):  # std .02 truncated at two std is .0176, without rescaling
             largest, std = .04, .02 * .8796
         else:
             largest = float(init.rpartition(" ")[2].rstrip("]"))
@@ -58,16 +58,16 @@ def test_initial_weights_are_drawn_from_googles_distributions(golden):
     assert kinds == {"truncated_normal": 149, "glorot_uniform": 3, "constant": len(recorded) - 152}
 
 
-def test_hugging_faces_initial_weights_are_others():
+def test_initial_weights_of_transformers_are_not_truncated():
     torch.manual_seed(0)
     model = build("small", 1000)
-    words = model.generator.electra.embeddings.word_embeddings.weight.detach()
-    assert float(words[1:].std()) == pytest.approx(.02, rel=.02) and words.abs().max() > .06 and not words[0].any()  # D3
+    tokens = model.generator.electra.embeddings.word_embeddings.weight.detach()
+    assert float(tokens[1:].std()) == pytest.approx(.02, rel=.02) and tokens.abs().max() > .06 and not tokens[0].any()  # D3
 
 
 @pytest.fixture(params=["micro", "tiny"])
 def released(request):
-    """(folder, prefix, hparams) of a recorded checkpoint: with and without a projection of the generator's embeddings."""
+    """(folder, prefix, hparams) of a recorded checkpoint; the generator of one of them has a projection of its embeddings."""
     if request.param == "micro":
         folder, prefix = request.getfixturevalue("golden") / "official/micro_ckpt", "model.ckpt-200"
     else:
@@ -75,11 +75,11 @@ def released(request):
     return folder, folder / prefix, json.loads((folder / "config.json").read_text())["pretraining_hparams"]
 
 
-def test_outputs_of_converted_checkpoints_are_googles(released):
+def test_outputs_of_converted_checkpoints_match_googles(released):
     folder, prefix, hparams = released
     recorded = np.load(folder / "forward.npz")
     generator, discriminator = (convert(prefix, part, hparams)[0] for part in ("generator", "discriminator"))
-    close = lambda ours, theirs: np.testing.assert_allclose(ours, theirs, atol=1e-4)
+    close = lambda actual, expected: np.testing.assert_allclose(actual, expected, atol=1e-4)
     for batch in ("b0", "b1"):
         ids, mask, segments = (torch.tensor(recorded[f"{batch}_{name}"]).long() for name in ("input_ids", "input_mask", "segment_ids"))
         tokens = mask.bool().numpy()
@@ -98,8 +98,8 @@ def test_outputs_of_converted_checkpoints_are_googles(released):
 
 
 @pytest.mark.parametrize("part", ["generator", "discriminator"])
-def test_sizes_are_told_from_shapes_and_heads_are_sixty_four_wide(golden, monkeypatch, part):
-    """Of the released small model's variables, whose values do not matter here."""
+def test_sizes_follow_from_shapes_with_heads_of_size_64(golden, monkeypatch, part):
+    """With the variables of the released small model and zeros as their values."""
     variables = json.loads((golden / "official/variables.json").read_text())["small"]["variables"]
 
     class Small:
@@ -110,16 +110,16 @@ def test_sizes_are_told_from_shapes_and_heads_are_sixty_four_wide(golden, monkey
             return np.zeros(self.entries[name].shape, np.float32)
 
     monkeypatch.setattr("_utils.convert_tf.converter.TFCheckpoint", Small)
-    guessed, told = (convert("small", part, hparams)[0].config.to_dict() for hparams in (None, {"model_size": "small"}))
-    assert guessed == told and guessed["num_attention_heads"] == (1 if part == "generator" else 4)
+    inferred, given = (convert("small", part, hparams)[0].config.to_dict() for hparams in (None, {"model_size": "small"}))
+    assert inferred == given and inferred["num_attention_heads"] == (1 if part == "generator" else 4)
 
 
-def test_heads_that_shapes_do_not_tell_have_to_be_given(golden):
-    with pytest.raises(PlainError, match="the discriminator .* is 32 wide, .* give as --hparams"):
+def test_other_head_sizes_require_hparams(golden):
+    with pytest.raises(PlainError, match="the discriminator .* is 32, not a multiple of 64.* Pass --hparams"):
         convert(golden / "official/micro_ckpt/model.ckpt-200", "discriminator")
 
 
-def test_the_command_makes_a_folder_that_transformers_loads(golden, tmp_path, capsys):
+def test_the_command_writes_a_folder_that_transformers_loads(golden, tmp_path, capsys):
     folder = golden / "official/micro_ckpt"
     hparams, vocab = tmp_path / "hparams.json", tmp_path / "vocab.txt"
     hparams.write_text(json.dumps(json.loads((folder / "config.json").read_text())["pretraining_hparams"]))
@@ -147,7 +147,7 @@ def test_the_command_makes_a_folder_that_transformers_loads(golden, tmp_path, ca
     ("discriminator", "setdefault", "electra/encoder/layer_1/adapter/kernel"),
     ("generator", "setdefault", "task_specific/cola/dense/kernel"),
 ])
-def test_a_missing_or_unexpected_variable_is_named(golden, tmp_path, monkeypatch, part, change, name):
+def test_a_missing_or_unexpected_variable_raises(golden, tmp_path, monkeypatch, part, change, name):
     class Changed(TFCheckpoint):
         def __init__(self, prefix):
             super().__init__(prefix)
@@ -155,12 +155,12 @@ def test_a_missing_or_unexpected_variable_is_named(golden, tmp_path, monkeypatch
 
     prefix = golden / "official/micro_ckpt/model.ckpt-200"
     monkeypatch.setattr("_utils.convert_tf.converter.TFCheckpoint", Changed)
-    with pytest.raises(PlainError, match=f"{'lacks' if change == 'pop' else 'has'} the variable {name}"):
+    with pytest.raises(PlainError, match=f"lacks the variable {name}" if change == "pop" else f"Unexpected variable .*: {name}"):
         main([str(prefix), "--part", part, str(tmp_path / "out"), "--hparams", MICRO])
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_variable_of_neither_part_is_left_out_and_told(golden, tmp_path, monkeypatch, capsys):
+def test_a_variable_of_neither_part_is_skipped_with_a_message(golden, tmp_path, monkeypatch, capsys):
     class WithTemperature(TFCheckpoint):
         def __init__(self, prefix):
             super().__init__(prefix)
@@ -168,26 +168,26 @@ def test_a_variable_of_neither_part_is_left_out_and_told(golden, tmp_path, monke
 
     monkeypatch.setattr("_utils.convert_tf.converter.TFCheckpoint", WithTemperature)
     main([str(golden / "official/micro_ckpt/model.ckpt-200"), "--part", "generator", str(tmp_path / "out"), "--hparams", MICRO])
-    assert "the variable temperature, which is left out" in capsys.readouterr().out
+    assert "Skipping the variable temperature" in capsys.readouterr().out
 
 
-def test_a_vocabulary_that_cannot_be_read_or_does_not_fit_is_told(golden, tmp_path):
+def test_an_unreadable_or_wrong_vocabulary_raises(golden, tmp_path):
     command = [str(golden / "official/micro_ckpt/model.ckpt-200"), "--part", "generator", str(tmp_path / "out"), "--hparams", MICRO]
     for vocab in (tmp_path / "none.txt", tmp_path):
         with pytest.raises(PlainError, match="cannot be read"):
             main([*command, "--vocab", str(vocab)])
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]")
-    with pytest.raises(PlainError, match="has 5 words, and the checkpoint 2000"):
+    with pytest.raises(PlainError, match="has 5 tokens, but the checkpoint has 2000"):
         main([*command, "--vocab", str(tmp_path / "vocab.txt")])
     assert not list(tmp_path.glob("*out*"))
 
 
-def test_hparams_of_another_model_are_told_by_the_variable(golden, tmp_path):
+def test_hparams_of_another_model_raise(golden, tmp_path):
     prefix = str(golden / "official/micro_ckpt/model.ckpt-200")
     with pytest.raises(PlainError, match="electra/embeddings/word_embeddings .* shape \\(2000, 16\\), which does not fit --hparams"):
         main([prefix, "--part", "discriminator", str(tmp_path / "out"), "--hparams", '{"model_size": "small"}'])
     deep = '{"model_hparam_overrides": {"hidden_size": 32, "num_hidden_layers": 1}, "embedding_size": 16, "vocab_size": 2000}'
-    with pytest.raises(PlainError, match="electra/encoder/layer_1/.* no place .* give the --hparams"):
+    with pytest.raises(PlainError, match="Unexpected variable .*: electra/encoder/layer_1/.* Pass the --hparams"):
         main([prefix, "--part", "discriminator", str(tmp_path / "out"), "--hparams", deep])
     overrides = ('{"hidden_act": "foo"}', '{"num_attention_heads": 0}')
     for hparams in ("none.json", "[1]", '{"hidden_size": 32}', '{"model_size": "huge"}', '{"embedding_size": "wide"}', '{"vocab_size": -3}',
@@ -197,8 +197,8 @@ def test_hparams_of_another_model_are_told_by_the_variable(golden, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_a_damaged_index_is_one_sentence(golden, tmp_path):
-    """Cut short, overwritten, and with random bytes changed: read as it was, or refused."""
+def test_a_damaged_index_raises(golden, tmp_path):
+    """Truncated, overwritten or with random changes: it is read, or raises PlainError."""
     whole = (golden / "official/micro_ckpt/model.ckpt-200.index").read_bytes()
     rng = random.Random(0)
     damaged = [b"", whole[:-9], whole[:200] + whole[300:], b"x" * len(whole)]
@@ -207,18 +207,18 @@ def test_a_damaged_index_is_one_sentence(golden, tmp_path):
         for _ in range(rng.randint(1, 8)):
             changed[rng.randrange(len(changed))] = rng.randrange(256)
         damaged.append(bytes(changed))
-    refused = 0
+    n_rejected = 0
     for content in damaged:
         (tmp_path / "x.index").write_bytes(content)
         try:
             TFCheckpoint(tmp_path / "x")
         except PlainError as error:
             assert "x.index" in str(error)
-            refused += 1
-    assert refused > 50
+            n_rejected += 1
+    assert n_rejected > 50
 
 
-def test_a_changed_byte_of_the_values_is_noticed_by_its_check_sum(golden, tmp_path):
+def test_the_checksum_detects_a_changed_byte(golden, tmp_path):
     folder = golden / "official/micro_ckpt"
     (tmp_path / "x.index").write_bytes((folder / "model.ckpt-200.index").read_bytes())
     data = bytearray((folder / "model.ckpt-200.data-00000-of-00001").read_bytes())
@@ -229,8 +229,8 @@ def test_a_changed_byte_of_the_values_is_noticed_by_its_check_sum(golden, tmp_pa
 
 
 @pytest.mark.parametrize("size", [0, 1, 3, 4095, 4096, 12_345])
-def test_the_check_sum_is_crc32c(size):
-    """RFC 3720's definition, bit by bit."""
+def test_the_checksum_is_crc32c(size):
+    """The definition in RFC 3720, bit by bit."""
     data = random.Random(size).randbytes(size)
     crc = 0xFFFFFFFF
     for byte in data:
@@ -241,7 +241,7 @@ def test_the_check_sum_is_crc32c(size):
     assert masked_crc32c(data) == ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def test_missing_and_short_files_are_named(golden, tmp_path):
+def test_missing_and_truncated_files_raise(golden, tmp_path):
     folder = golden / "official/micro_ckpt"
     with pytest.raises(PlainError, match="none.index"):
         convert(tmp_path / "none", "generator", json.loads(MICRO))

@@ -1,4 +1,4 @@
-"""The other systems: recipes, objectives, tying, pairs of any family, LAMB, lmtuners' data."""
+"""Recipes other than ELECTRA's: objectives, tying, networks of any family, LAMB, the data of lmtuners."""
 import json
 import pydoc_data.topics
 from dataclasses import replace
@@ -17,8 +17,9 @@ from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.export_hf import main as export_hf
 from _utils.networks.build import PARTS, build_network, count_parameters
-from _utils.networks.pretrained import count_layers, layer_groups, load_pretrained
-from _utils.networks.tying import tie
+from _utils.networks.encoders import load_pretrained
+from _utils.networks.layers import count_layers, layer_groups
+from _utils.networks.tying import share_parameters, shared_modules, tie
 from _utils.optim import Lamb, decay_groups
 from _utils.pretraining_data.examples import LinePairsProcessor
 from _utils.recipes import RECIPES, flops_per_token, steps_of_equal_compute
@@ -35,13 +36,13 @@ run = partial(tiny_pretraining.run, "steps=10", "bs=4", resume=True)
 
 @pytest.fixture
 def workplace(workplace):
-    """The working directory with real text, Python's documentation."""
+    """A working directory with real text: the documentation of Python."""
     Path("text.txt").write_text("\n\n".join(topic for _, topic in sorted(pydoc_data.topics.topics.items())[:60]))
 
 
 @pytest.fixture
 def shallow(monkeypatch):
-    """Every recipe with at most two layers; its widths stay."""
+    """Limit the networks of every recipe to two layers."""
     for name, recipe in RECIPES.items():
         parts = {part: replace(network, layers=min(2, network.layers)) for part in PARTS if (network := getattr(recipe, part))}
         monkeypatch.setitem(RECIPES, name, replace(recipe, **parts))
@@ -53,19 +54,19 @@ def networks(name, vocab_size=30522):
         return {part: build_network(part, getattr(recipe, part).config(vocab_size)) for part in PARTS if getattr(recipe, part)}
 
 
-# FACTS 11; those of ELECTRA are compared with the recorded counts in test_model.py. The others follow from the shapes.
+# FACTS 11; the counts of ELECTRA are tested in test_model.py.
 @pytest.mark.parametrize("name, part, parameters", [
     ("alectra_small", "discriminator", 4_747_010), ("electra_small_lmtuners", "discriminator", 17_325_058),
     ("bert_albert_small", "discriminator", 4_747_010), ("albert_bert_small", "discriminator", 17_325_058),
     ("bert_small", "generator", 17_421_370), ("albert_small", "generator", 4_810_170)])
-def test_discriminators_have_lmtuners_number_of_parameters(name, part, parameters):
+def test_parameter_counts_are_those_of_lmtuners(name, part, parameters):
     network = networks(name)
     tie(network["generator"], network.get("discriminator"))
     assert count_parameters(network[part]) == parameters
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_settings_of_the_other_recipes_are_lmtuners(name):
+def test_settings_of_the_other_recipes_are_those_of_lmtuners(name):
     c = complete(pretrain.c.override([f"size={name}"]))
     baseline = name in ("bert_small", "albert_small")
     assert (c.bs, c.steps, c.warmup_steps, c.lr) == ((128, 1_500_000, 10_000, 5e-4) if baseline else (512, 500_000, 40_000, 2e-3))
@@ -76,7 +77,7 @@ def test_settings_of_the_other_recipes_are_lmtuners(name):
 
 @pytest.mark.parametrize("name", [name for name in RECIPES if name not in ("base", "large")])
 def test_every_recipe_trains_ten_steps_on_real_text(workplace, shallow, name):
-    lr = 1e-3 if RECIPES[name].optimizer == "adam" else 2e-2  # a share of the weights' length
+    lr = 1e-3 if RECIPES[name].optimizer == "adam" else 2e-2  # LAMB scales it by the norm of the weights
     learn = run(f"size={name}", "warmup_steps=2", f"lr={lr}")
     rows = metrics()
     assert len(rows) == 10 and rows[-1]["gen_loss"] < rows[0]["gen_loss"]
@@ -86,13 +87,13 @@ def test_every_recipe_trains_ten_steps_on_real_text(workplace, shallow, name):
 
 
 @pytest.mark.parametrize("name", ["base", "large"])
-def test_the_large_recipes_take_steps_too(workplace, shallow, name):
+def test_the_large_recipes_train_two_steps(workplace, shallow, name):
     run(f"size={name}", "steps=2", "bs=2", "warmup_steps=1", "lr=1e-3")
     assert len(metrics()) == 2
 
 
-def test_an_electra_recipe_with_objective_mlm_trains_its_large_network(workplace):
-    """Google's electra_objective=False."""
+def test_objective_mlm_trains_the_network_of_the_discriminator(workplace):
+    """Like electra_objective=False in Google's code."""
     learn = run("size=tiny", "objective=mlm", "steps=4")
     assert learn.model.generator.config.hidden_size == 128 and "disc_loss" not in metrics()[0]
     checkpoint = load_checkpoint("checkpoints/pretrain/mini_5_100.0%.pth")
@@ -100,7 +101,7 @@ def test_an_electra_recipe_with_objective_mlm_trains_its_large_network(workplace
     assert Path("checkpoints/pretrain/mini_5/training.png").exists()
 
 
-def test_masks_are_shown_as_the_recipe_says(small_tokenizer):
+def test_the_recipe_selects_the_mask_style(small_tokenizer):
     inputs = torch.full((500, 32), 9)
     shown = {}
     for name in ("small", "bert_small", "alectra_small"):
@@ -113,7 +114,7 @@ def test_masks_are_shown_as_the_recipe_says(small_tokenizer):
 
 
 @pytest.mark.parametrize("tying, shared", [("embeddings", 5), ("embeddings+projection", 7), ("embeddings+encoder", 23)])
-def test_what_is_tied_is_one_object(tying, shared):
+def test_tied_parameters_are_the_same_objects(tying, shared):
     pair = networks("alectra_small", 100)
     alone = [{id(p) for p in network.parameters()} for network in pair.values()]
     assert not alone[0] & alone[1]
@@ -124,57 +125,63 @@ def test_what_is_tied_is_one_object(tying, shared):
     assert pair["generator"].get_output_embeddings().weight is words is pair["discriminator"].get_input_embeddings().weight
 
 
-@pytest.mark.parametrize("name, tying, named", [
+def test_shared_modules_can_share_their_parameters():
+    embeddings = [shared_modules(network)["embeddings"] for network in networks("small", 100).values()]
+    share_parameters(*embeddings)
+    assert all(a is b for a, b in zip(*(module.parameters() for module in embeddings)))
+
+
+@pytest.mark.parametrize("name, tying, fragment", [
     ("small", "embeddings+projection", "projection.weight is (256, 128) in the discriminator and (64, 128) in the generator"),
     ("small", "embeddings+encoder", "(64, 128)"),
     ("electra_small_lmtuners", "embeddings+projection", "the generator has no projection"),
     ("electra_small_lmtuners", "embeddings+encoder", "encoder.layer.0.intermediate.dense.weight is (1024, 256)"),
     ("bert_albert_small", "embeddings+encoder", "the generator has no projection"),
 ])
-def test_what_cannot_be_tied_is_named(name, tying, named):
+def test_tying_networks_that_do_not_match_raises(name, tying, fragment):
     with pytest.raises(PlainError) as error:
         tie(*networks(name, 100).values(), tying)
-    assert named in str(error.value) and tying in str(error.value)
+    assert fragment in str(error.value) and tying in str(error.value)
 
 
 @pytest.mark.parametrize("generator, discriminator", [(ROBERTA, ROBERTA), (DISTILBERT, DISTILBERT), (BERT, ELECTRA), (ELECTRA, ELECTRA)])
-def test_any_pair_of_transformers_trains(workplace, generator, discriminator):
+def test_any_pair_of_families_trains(workplace, generator, discriminator):
     learn = run("size=tiny", f"generator={generator}", f"discriminator={discriminator}", "steps=6", "lr=3e-3", "warmup_steps=1")
     assert metrics()[-1]["gen_loss"] < metrics()[0]["gen_loss"]
     shared, other = (network.get_input_embeddings().weight for network in (learn.model.generator, learn.model.discriminator))
     assert shared is other and learn.model.discriminator.config.hidden_size in (32, 48)
 
 
-@pytest.mark.parametrize("overrides, named", [
+@pytest.mark.parametrize("overrides, message", [
     (["size=bert_small", "objective=electra"], "size=bert_small has no discriminator"),
-    (["objective=mlm", "discriminator={'model_type': 'bert'}"], "no place in objective='mlm'"),
+    (["objective=mlm", "discriminator={'model_type': 'bert'}"], "no effect with objective='mlm'"),
     (["optimizer=lamb", "adam_bias_correction=True"], "optimizer='lamb'"),
     (["generator={'hidden_size': 3}"], "model_type"),
-    (["generator={'model_type': 'nothing'}"], "is no configuration of transformers"),
-    (["discriminator={'model_type': 'bert', 'hidden_size': 30, 'num_attention_heads': 4}"], "no discriminator can be made"),
-    (["generator={'model_type': 'bert', 'hidden_size': 36}"], "tying='embeddings' cannot be"),
-    (["generator={'model_type': 'bert', 'hiden_size': 32}"], "the key 'hiden_size' has no place"),
-    (["generator=no/such/folder"], "'no/such/folder' is no configuration of transformers"),
+    (["generator={'model_type': 'nothing'}"], "Invalid network configuration: .*nothing"),
+    (["discriminator={'model_type': 'bert', 'hidden_size': 30, 'num_attention_heads': 4}"], "Cannot build the discriminator"),
+    (["generator={'model_type': 'bert', 'hidden_size': 36}"], "tying='embeddings' is not possible"),
+    (["generator={'model_type': 'bert', 'hiden_size': 32}"], "Unknown key .*: 'hiden_size'"),
+    (["generator=no/such/folder"], "Invalid network configuration: 'no/such/folder'"),
     (["size=alectra_small", "max_length=256"], "max_length=256 is more than the 128 positions"),
-    (["size=bert_small", "temperature=2"], "temperature=2.0 has no effect on objective='mlm'"),
-    (["size=bert_small", "initial_weights=x.pth"], "masked language modelling alone .* cannot be continued"),
-    ([f"generator={ROBERTA}", f"discriminator={BERT}"], "the positions of one family begin behind that of padding"),
+    (["size=bert_small", "temperature=2"], "temperature=2.0 has no effect with objective='mlm'"),
+    (["size=bert_small", "initial_weights=x.pth"], "continues training a generator and a discriminator, which objective='mlm'"),
+    ([f"generator={ROBERTA}", f"discriminator={BERT}"], "the positions of only one of the networks start after a padding position"),
     ([f"generator={ROBERTA[:-1]}, 'max_position_embeddings': 32}}", f"discriminator={ROBERTA[:-1]}, 'max_position_embeddings': 32}}"],
      "max_length=32 is more than the 31 positions"),
 ])
-def test_networks_that_cannot_be_are_named_before_the_long_work(workplace, overrides, named):
-    with pytest.raises(PlainError, match=named):
+def test_invalid_networks_raise_before_data_is_prepared(workplace, overrides, message):
+    with pytest.raises(PlainError, match=message):
         run("size=tiny", *overrides)
     assert not Path("datasets").exists()
 
 
-def test_a_discriminator_makes_an_electra_of_a_baselines_recipe():
+def test_setting_a_discriminator_implies_objective_electra():
     c = complete(pretrain.c.override(["size=bert_small", f"discriminator={BERT}"]))
     assert c.objective == "electra"
 
 
-def test_logits_of_other_families_are_those_of_their_whole_head():
-    """The hook between encoder and head changes which positions are computed, and nothing else; ELECTRA's is in test_model.py."""
+def test_logits_at_gathered_positions_are_those_of_the_full_head():
+    """For BERT and ALBERT; ELECTRA is tested in test_model.py."""
     torch.manual_seed(0)
     ids = torch.randint(5, 100, (3, 12))
     for name in ("bert_tiny", "albert_tiny"):
@@ -187,27 +194,27 @@ def test_logits_of_other_families_are_those_of_their_whole_head():
         torch.testing.assert_close(pred.mlm_gen_logits, everywhere[chosen], atol=1e-5, rtol=1e-5)
 
 
-def test_a_classifier_of_tokens_has_the_loss_of_two_labels():
-    """Cross-entropy of two logits, as lmtuners, is the binary one of their difference."""
+def test_a_token_classifier_has_the_loss_of_two_labels():
+    """The cross-entropy of two logits, used by lmtuners, is the binary cross-entropy of their difference."""
     logits, labels = torch.randn(5, 7, 2), torch.rand(5, 7) < .3
     output = type("Output", (), {"logits": logits})
-    ours = torch.nn.functional.binary_cross_entropy_with_logits(pretrain.replaced_logits(output), labels.float())
-    torch.testing.assert_close(ours, torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten().long()))
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(pretrain.replaced_logits(output), labels.float())
+    torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten().long()))
 
 
-def test_compute_per_token_is_that_of_the_small_model_and_budgets_are_equal():
+def test_flops_per_token_and_steps_of_equal_compute():
     assert flops_per_token(RECIPES["small"], 30522) == pytest.approx(70.2e6, rel=.001)  # FACTS 14
     assert flops_per_token(RECIPES["small"], 30522, mask_prob=1.) == pytest.approx(90.2e6, rel=.001)  # the head at all positions
     for name in ("bert_tiny", "albert_tiny", "alectra_tiny"):
         steps = steps_of_equal_compute(RECIPES["tiny"], RECIPES[name], 3000, 8192)
         ratio = steps * flops_per_token(RECIPES[name], 8192) / (3000 * flops_per_token(RECIPES["tiny"], 8192))
         assert ratio == pytest.approx(1, abs=.001)
-    # Layers that share their weights compute as often as others.
+    # Sharing weights between layers does not reduce their compute.
     assert flops_per_token(RECIPES["albert_small"], 30522) > .9 * flops_per_token(RECIPES["bert_small"], 30522)
 
 
-def test_lamb_is_pytorch_lambs():
-    """Three steps against the formula: no bias correction, weights' length at most 10, decay inside the update (FACTS 11)."""
+def test_lamb_matches_pytorch_lamb():
+    """Three steps against the formula: no bias correction, weight norm clamped to 10, weight decay inside the update (FACTS 11)."""
     torch.manual_seed(0)
     shapes = {"layer.weight": (5, 3), "layer.bias": (3,), "LayerNorm.weight": (3,), "words.weight": (200, 64), "zero.weight": (2, 2)}
     parameters = {name: torch.nn.Parameter(torch.randn(shape) * (name != "zero.weight")) for name, shape in shapes.items()}
@@ -230,7 +237,7 @@ def test_lamb_is_pytorch_lambs():
 
 
 @pytest.mark.parametrize("name", ["alectra_small", "electra_small_lmtuners", "bert_small", "albert_small"])
-def test_every_family_is_exported_for_transformers_and_finetuned_here(workplace, shallow, name):
+def test_every_family_can_be_exported_and_finetuned(workplace, shallow, name):
     learn = run(f"size={name}", "steps=1")
     export_hf(["checkpoints/pretrain/mini_5_100.0%.pth", "out"])
     part = "discriminator" if RECIPES[name].discriminator else "generator"
@@ -244,7 +251,7 @@ def test_every_family_is_exported_for_transformers_and_finetuned_here(workplace,
     from_checkpoint, from_folder = (load_pretrained(where, name, 32) for where in ("mini_5_100.0%.pth", f"out/{part}"))
     groups = layer_groups(from_checkpoint.encoder())
     assert len(groups) == 1 + count_layers(from_checkpoint.model.config) == (2 if "al" in name[:2] else 3)
-    torch.manual_seed(99)  # nothing of what is finetuned is random
+    torch.manual_seed(99)  # no weight of the encoder may be random
     assert load_pretrained(f"out/{part}", name, 32).digest == from_folder.digest
     card = Path("out", part, "README.md").read_text()
     assert name in card and ("replaced token detection" if part == "discriminator" else "Pretrained by masked language modelling.") in card
@@ -252,22 +259,22 @@ def test_every_family_is_exported_for_transformers_and_finetuned_here(workplace,
     assert all(weights[key].equal(value) for key, value in encoder.items())
 
 
-def test_a_masked_language_model_of_electra_has_no_discriminators_head_to_finetune_with(workplace):
+def test_a_masked_language_model_of_electra_has_no_discriminator_for_the_wsc_trick(workplace):
     run("size=tiny", "objective=mlm", "steps=1")
     export_hf(["checkpoints/pretrain/mini_5_100.0%.pth", "out"])
     for where in ("mini_5_100.0%.pth", "out/generator"):
-        with pytest.raises(PlainError, match="needs ELECTRA's discriminator"):
+        with pytest.raises(PlainError, match="requires ELECTRA's discriminator"):
             load_pretrained(where, "tiny", 32).discriminator()
 
 
-def test_a_pair_has_to_share_what_tying_says(workplace):
+def test_a_pair_must_share_the_parameters_that_tying_shares(workplace):
     run("size=alectra_tiny", "steps=1")
     with pytest.raises(PlainError, match="were not trained together"):
         run("size=alectra_tiny", "initial_weights=mini_5_100.0%.pth", "tying=embeddings+encoder", "lr=1e-3", "warmup_steps=1",
             "base_run_name=other", vocab=None)
 
 
-def test_configurations_from_elsewhere_are_trained_in_float32_with_our_padding(workplace, small_tokenizer):
+def test_other_configurations_train_in_float32_with_the_padding_of_the_tokenizer(workplace, small_tokenizer):
     config = RECIPES["bert_tiny"].generator.config(len(small_tokenizer), pad_token_id=7)
     config.dtype = "float16"
     config.save_pretrained("half")
@@ -276,13 +283,13 @@ def test_configurations_from_elsewhere_are_trained_in_float32_with_our_padding(w
     assert learn.model.generator.config.pad_token_id == small_tokenizer.pad_token_id
 
 
-def test_a_text_of_one_document_cannot_be_divided(workplace):
+def test_a_text_of_one_document_cannot_be_split(workplace):
     Path("text.txt").write_text("the text\nthe word\n" * 50)
     with pytest.raises(PlainError, match="has 1 documents, and examples='line_pairs'"):
         run("size=alectra_tiny", "examples=line_pairs")
 
 
-def test_line_pairs_are_two_lines_of_one_document(small_tokenizer):
+def test_line_pairs_come_from_one_document(small_tokenizer):
     documents = ["the text\nthe word\nthe network", "every word", "time " * 50 + "\nthe paper"]
     processor = LinePairsProcessor(None, small_tokenizer, 32, apply_cleaning=False, drop_parentheses=False, seed=3)
     examples = processor(documents)
@@ -296,16 +303,16 @@ def test_line_pairs_are_two_lines_of_one_document(small_tokenizer):
     assert examples["sentA_length"][4] == 16 and "paper" in texts[4]
 
 
-def test_line_pairs_are_measured_on_documents_of_their_own(workplace):
+def test_line_pairs_are_evaluated_on_held_out_documents(workplace):
     learn = run("size=alectra_tiny", "examples=line_pairs", "steps=4")
     sizes = [len(loader.dataset) for loader in learn.dls.loaders]
     assert len(sizes) == 3 and sizes[0] > 4 * sizes[1] > 0 and sizes[2] > 0
     assert set(metrics("test")[0]) >= {"gen_loss", "gen_perplexity", "gen_accuracy", "disc_loss", "disc_accuracy", "disc_auc"}
     parts = [set(map(tuple, loader.dataset.hf_dset["input_ids"])) for loader in learn.dls.loaders]
-    assert len(parts[0] & parts[1]) < len(parts[1]) / 10  # only boilerplate lines are on both sides
+    assert len(parts[0] & parts[1]) < len(parts[1]) / 10  # only boilerplate lines are in both
 
 
-def test_checkpoints_are_sent_while_training_runs(workplace):
+def test_checkpoints_are_uploaded_during_training(workplace):
     run("size=tiny", "steps=4", "upload_to=sent/here")
     assert {path.name for path in Path("sent/here").iterdir()} == {path.name for path in Path("checkpoints/pretrain").glob("*.pth")}
     a, b = (load_checkpoint(folder / "mini_5_100.0%.pth") for folder in (Path("sent/here"), Path("checkpoints/pretrain")))
@@ -314,7 +321,7 @@ def test_checkpoints_are_sent_while_training_runs(workplace):
     assert "/bucket/run/mini_5_100.0%.pth" in fsspec.filesystem("memory").ls("/bucket/run", detail=False)
 
 
-def test_a_function_takes_checkpoints_and_its_failure_stops_nothing(workplace, capsys):
+def test_training_continues_if_an_upload_function_fails(workplace, capsys):
     taken = []
 
     def send(path):
@@ -330,7 +337,7 @@ def test_a_function_takes_checkpoints_and_its_failure_stops_nothing(workplace, c
     assert json.loads(Path("checkpoints/pretrain/mini_5/config.json").read_text())["config"]["upload_to"] == "send"
 
 
-def test_an_address_of_an_unknown_kind_is_told_at_once(workplace):
+def test_an_unknown_upload_address_raises_before_training(workplace):
     with pytest.raises(PlainError, match="upload_to='nowhere://x' cannot be used"):
         run("upload_to=nowhere://x")
     with pytest.raises(PlainError, match="upload_to='text.txt' is a file"):

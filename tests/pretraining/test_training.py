@@ -16,7 +16,7 @@ import pretrain
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.export_hf import main as export_hf
-from _utils.networks.pretrained import load_pretrained
+from _utils.networks import load_pretrained
 from _utils.run_files.checkpoints import load_checkpoint, milestone_steps, write_atomically
 from _utils.training.device import choose_device, choose_precision, warn_of_emulated_bf16, warn_of_unused_gpu
 from _utils.training.metrics import PretrainingMetrics, warning_of_collapse
@@ -187,12 +187,12 @@ def test_pretraining_goes_on_from_a_pair_with_a_schedule_of_its_own(pairs, kind)
 
 
 @pytest.mark.parametrize("overrides, named", [
-    (["initial_weights=pair"], "give lr, warmup_steps too"),
-    (["initial_weights=pair", "lr=1e-3", "warmup_steps=1", "vocab=vocab.txt"], "leave vocab='vocab.txt' out"),
-    (["initial_weights=pair", "lr=1e-3", "warmup_steps=1", "size=small"], "say size=tiny"),
+    (["initial_weights=pair"], "Set lr, warmup_steps"),
+    (["initial_weights=pair", "lr=1e-3", "warmup_steps=1", "vocab=vocab.txt"], "Remove vocab='vocab.txt'"),
+    (["initial_weights=pair", "lr=1e-3", "warmup_steps=1", "size=small"], "Set size=tiny"),
     (["initial_weights=none.pth", "lr=1e-3", "warmup_steps=1"], "Checkpoint not found: 'none.pth'"),
     (["initial_weights=oficial"], "'huggingface', 'official'"),
-    (["initial_weights=first_5_50.0%.pth", "base_run_name=first", "lr=1e-3", "warmup_steps=1"], "give another base_run_name"),
+    (["initial_weights=first_5_50.0%.pth", "base_run_name=first", "lr=1e-3", "warmup_steps=1"], "Set another base_run_name"),
 ])
 def test_a_pair_that_does_not_fit_is_told_before_the_long_work(pairs, overrides, named):
     shutil.rmtree("datasets")
@@ -206,7 +206,7 @@ def test_a_folder_that_is_no_pair_is_not_trained_with_fresh_heads(pairs, tmp_pat
         mixed = shutil.copytree("pair", tmp_path / f"without_{part}")
         shutil.rmtree(mixed / part)
         shutil.copytree(mixed / content, mixed / part)
-        with pytest.raises(PlainError, match=f"is no {part}: it lacks"):
+        with pytest.raises(PlainError, match=f"is not a {part}: it lacks"):
             run(f"initial_weights={mixed}", "lr=1e-3", "warmup_steps=1", vocab=None)
 
 

@@ -1,4 +1,4 @@
-"""Bad text and bad vocabularies: one plain sentence that names the culprit, and nothing half made; then through the script."""
+"""Invalid text, vocabularies and commands: a one-line error that names the problem, and no partial files."""
 import ast
 import gzip
 import json
@@ -16,15 +16,15 @@ from bad_inputs import CASES, ENGLISH, JAPANESE, JSON_LINES, LETTERS, QUICK, WOR
 import pretrain
 from _utils.config import complete
 from _utils.errors import PlainError
+from _utils.networks import load_pair, load_pretrained
 from _utils.networks.build import read_config
-from _utils.networks.pretrained import load_pair, load_pretrained
 from _utils.pretraining_data.vocabulary import SPECIAL_TOKENS, load_tokenizer
 
 PACKED = gzip.compress(ENGLISH.encode())
 
 
 @pytest.fixture(autouse=True)
-def workplace(tmp_path, monkeypatch):
+def working_directory(tmp_path, monkeypatch):
     """An empty working directory with a vocabulary."""
     monkeypatch.chdir(tmp_path)
     write("vocab.txt", "\n".join(WORDS))
@@ -37,26 +37,24 @@ def write(name, content):
 
 
 def load_data(*overrides):
-    """What pretraining does before it builds a model."""
+    """The data of a pretraining run."""
     return pretrain.load_data(complete(pretrain.c.override(["size=tiny", "vocab=vocab.txt", "num_workers=0", *overrides])))
 
 
-def assert_fails_with_one_sentence(overrides, named):
+def assert_fails(overrides, expected):
+    """load_data raises a one-line PlainError that contains the expected fragments."""
     with pytest.raises(PlainError) as error:
         load_data(*overrides)
-    assert_names(str(error.value), named)
+    message = str(error.value)
+    assert not [fragment for fragment in expected if fragment not in message], message
+    assert "\n" not in message and len(message) < 600
 
 
-def assert_names(sentence, named):
-    assert not [words for words in named if words not in sentence], sentence
-    assert "\n" not in sentence and len(sentence) < 600
-
-
-def assert_only_whole_documents_are_kept():
+def assert_only_complete_documents_are_kept():
     assert all(re.fullmatch(r"sources\.json|documents_\w+\.arrow(\.xxh3)?", path.name) for path in Path("datasets").rglob("*"))
 
 
-# name of the case: (files, overrides, words of the sentence)
+# {case: (files, overrides, fragments of the message)}
 UNREADABLE = {
     "missing path": ({}, ["datas=texts/*.txt"], ["'texts/*.txt'", "openwebtext, wikipedia, bookcorpus, docs"]),
     "empty folder": ({}, ["datas=empty"], ["'empty' is an empty folder"]),
@@ -64,68 +62,68 @@ UNREADABLE = {
     "empty files": ({"folder/a.txt": "", "folder/b.jsonl": "\n \n"}, ["datas=folder"], ["'folder'", "no text"]),
     "latin-1": ({"a.txt": "good\n", "b.txt": b"caf\xe9 au lait\n"}, ["datas=*.txt"], ["b.txt is not utf-8", "encoding=latin-1"]),
     "not utf-16": ({"a.txt": "plain"}, ["datas=a.txt", "encoding=utf-16"], ["a.txt is not utf-16"]),
-    "unknown encoding": ({"a.txt": "plain"}, ["datas=a.txt", "encoding=utf-9"], ["encoding='utf-9'"]),
-    "no gz": ({"a.txt.gz": "plain"}, ["datas=a.txt.gz"], ["a.txt.gz cannot be read"]),
+    "unknown encoding": ({"a.txt": "plain"}, ["datas=a.txt", "encoding=utf-9"], ["for encoding: 'utf-9'"]),
+    "not gz": ({"a.txt.gz": "plain"}, ["datas=a.txt.gz"], ["a.txt.gz cannot be read"]),
     "cut gz": ({"a.txt.gz": PACKED[:-20]}, ["datas=a.txt.gz"], ["a.txt.gz cannot be read"]),
     "damaged gz": ({"a.txt.gz": PACKED[:10] + b"\xff" * 50}, ["datas=a.txt.gz"], ["a.txt.gz cannot be read"]),
-    "no bz2": ({"a.txt.bz2": "plain"}, ["datas=a.txt.bz2"], ["a.txt.bz2 cannot be read"]),
+    "not bz2": ({"a.txt.bz2": "plain"}, ["datas=a.txt.bz2"], ["a.txt.bz2 cannot be read"]),
     "cut xz": ({"a.txt.xz": lzma.compress(b"plain")[:-20]}, ["datas=a.txt.xz"], ["a.txt.xz cannot be read"]),
-    "no zst": ({"a.txt.zst": "plain"}, ["datas=a.txt.zst"], ["a.txt.zst cannot be read"]),
-    "no JSON": ({"a.jsonl": JSON_LINES + "{'text': 1}"}, ["datas=a.jsonl"], ["a.jsonl, line 501", '"text"']),
+    "not zst": ({"a.txt.zst": "plain"}, ["datas=a.txt.zst"], ["a.txt.zst cannot be read"]),
+    "not JSON": ({"a.jsonl": JSON_LINES + "{'text': 1}"}, ["datas=a.jsonl"], ["a.jsonl, line 501", '"text"']),
     "JSON without text": ({"a.jsonl": JSON_LINES + '{"body": ""}'}, ["datas=a.jsonl"], ["a.jsonl, line 501", '"text"']),
     "JSON list": ({"a.jsonl": JSON_LINES + "[1]"}, ["datas=a.jsonl"], ["a.jsonl, line 501", '"text"']),
-    "number for a text": ({"f/a.jsonl": JSON_LINES + '{"text": 5}'}, ["datas=f"], ["a.jsonl, line 501", '"text"']),
+    "number instead of text": ({"f/a.jsonl": JSON_LINES + '{"text": 5}'}, ["datas=f"], ["a.jsonl, line 501", '"text"']),
     "half a character": ({"f/a.jsonl": JSON_LINES + '{"text": "\\ud83d"}'}, ["datas=f"], ["a.jsonl, line 501", '"text"']),
-    "no WikiExtractor": ({"wiki_00": "Title\nText"}, ["datas=wiki_00"], ["wiki_00, line 1", "<doc>"]),
+    "not WikiExtractor": ({"wiki_00": "Title\nText"}, ["datas=wiki_00"], ["wiki_00, line 1", "<doc>"]),
     "cut WikiExtractor": ({"wiki_00": '<doc id="1">\nTitle\n\nText cut'}, ["datas=wiki_00"], ["wiki_00", "</doc>"]),
-    "no parquet": ({"a.parquet": b"PAR1"}, ["datas=a.parquet"], ["a.parquet cannot be read"]),
+    "not parquet": ({"a.parquet": b"PAR1"}, ["datas=a.parquet"], ["a.parquet cannot be read"]),
     "no text column": ({"a.parquet": pandas.DataFrame({"body": ["x"]}).to_parquet()}, ["datas=a.parquet"],
                        ['a.parquet has no column "text"', "body"]),
     "column of numbers": ({"f/a.parquet": pandas.DataFrame({"text": [1]}).to_parquet()}, ["datas=f"], ["a.parquet", '"text"']),
 }
 
 
-@pytest.mark.parametrize("files, overrides, named", UNREADABLE.values(), ids=UNREADABLE)
-def test_text_that_cannot_be_read_is_named_and_nothing_is_left_of_it(files, overrides, named):
+@pytest.mark.parametrize("files, overrides, expected", UNREADABLE.values(), ids=UNREADABLE)
+def test_unreadable_text_raises_and_leaves_no_files(files, overrides, expected):
     Path("empty").mkdir()
     for name, content in files.items():
         write(name, content)
-    assert_fails_with_one_sentence(overrides, named)
+    assert_fails(overrides, expected)
     assert not list(Path("datasets").rglob("*"))
 
 
-USELESS = {
+UNUSABLE = {
     "a million characters in one line": ("word " * 200_000, [], ["text.txt", "line break"]),
-    "foreign to the vocabulary": (JAPANESE * 20, [], ["text.txt", "not in the vocabulary"]),
+    "not in the vocabulary": (JAPANESE * 20, [], ["text.txt", "not in the vocabulary"]),
     "filtered away": (ENGLISH * 20, ["clean=True"], ["text.txt", "80 characters", "clean=False"]),
 }
 
 
-@pytest.mark.parametrize("text, overrides, named", USELESS.values(), ids=USELESS)
-def test_text_that_is_of_no_use_is_named_before_examples_are_built(text, overrides, named):
+@pytest.mark.parametrize("text, overrides, expected", UNUSABLE.values(), ids=UNUSABLE)
+def test_unusable_text_raises_before_examples_are_built(text, overrides, expected):
     write("text.txt", text)
-    assert_fails_with_one_sentence(["datas=text.txt", *overrides], named)
-    assert_only_whole_documents_are_kept()
+    assert_fails(["datas=text.txt", *overrides], expected)
+    assert_only_complete_documents_are_kept()
 
 
-NO_VOCABULARY = {
+INVALID_VOCABULARIES = {
     "without [MASK]": ("\n".join(word for word in WORDS if word != "[MASK]"), ["words.txt", "lacks [MASK]"]),
     "without special tokens": ("\n".join(LETTERS), ["words.txt", "lacks " + ", ".join(SPECIAL_TOKENS)]),
-    "a word twice": ("\n".join([*WORDS, "twice", "once", "twice"]), ["words.txt", "'twice'"]),
+    "a repeated token": ("\n".join([*WORDS, "twice", "once", "twice"]), ["words.txt", "'twice'"]),
     "latin-1": (b"caf\xe9", ["words.txt", "UTF-8"]),
     "empty": ("", ["words.txt", "[MASK]"]),
 }
 
 
-@pytest.mark.parametrize("content, named", NO_VOCABULARY.values(), ids=NO_VOCABULARY)
-def test_a_file_that_is_no_vocabulary_is_named(content, named):
+@pytest.mark.parametrize("content, expected", INVALID_VOCABULARIES.values(), ids=INVALID_VOCABULARIES)
+def test_an_invalid_vocabulary_raises(content, expected):
     write("text.txt", ENGLISH * 20)
     write("words.txt", content)
-    assert_fails_with_one_sentence(["datas=text.txt", "vocab=words.txt"], named)
-    assert_only_whole_documents_are_kept()
+    assert_fails(["datas=text.txt", "vocab=words.txt"], expected)
+    assert_only_complete_documents_are_kept()
 
 
-def test_the_same_text_and_vocabulary_without_a_fault_are_taken():
+def test_the_valid_text_and_vocabulary_are_accepted():
     write("text.txt", ENGLISH * 20)
     hf_tokenizer, dls = load_data("datas=text.txt", "steps=2", "bs=4")
     assert len(hf_tokenizer) == len(WORDS) and len(dls.train_ds) > 10
@@ -134,19 +132,19 @@ def test_the_same_text_and_vocabulary_without_a_fault_are_taken():
 @pytest.mark.parametrize("damage", [lambda content: b"", lambda content: content[:100], lambda content: b"x" * len(content),
                                     lambda content: content[:len(content) // 2] + b"!" + content[len(content) // 2 + 1:]])
 @pytest.mark.parametrize("kind", ["documents", "examples"])
-def test_damaged_prepared_text_is_named(kind, damage):
+def test_damaged_prepared_files_raise(kind, damage):
     write("text.txt", ENGLISH * 20)
     load_data("datas=text.txt", "bs=4", "steps=2")
     [path] = Path("datasets").glob(f"{kind}_*.arrow")
     path.write_bytes(damage(path.read_bytes()))
-    assert_fails_with_one_sentence(["datas=text.txt", "bs=4"], [str(path), f"delete it and {path.name}.xxh3"])
+    assert_fails(["datas=text.txt", "bs=4"], [str(path), f"delete it and {path.name}.xxh3"])
     path.unlink()
     path.with_name(f"{path.name}.xxh3").unlink()
     load_data("datas=text.txt", "bs=4", "steps=2")
 
 
 def offer_code(folder):
-    """Make a transformers folder whose configuration, model and tokenizer are code of its own, which makes a folder when it runs."""
+    """Write a transformers folder whose configuration, model and tokenizer are custom code that creates the folder `trapped`."""
     classes = {"AutoConfig": "trap.Trap", "AutoModel": "trap.Trap", "AutoModelForMaskedLM": "trap.Trap"}
     write(f"{folder}/config.json", json.dumps({"model_type": "trap", "auto_map": classes}))
     write(f"{folder}/tokenizer_config.json", json.dumps({
@@ -161,7 +159,7 @@ def offer_code(folder):
     lambda: read_config("offer", None, 0),
     lambda: load_tokenizer("offer"),
 ], ids=["encoder", "pair", "configuration", "tokenizer"])
-def test_code_that_comes_with_a_model_is_not_run_even_by_a_user_who_says_yes(load, monkeypatch):
+def test_custom_code_of_a_model_never_runs_even_if_the_user_agrees(load, monkeypatch):
     for folder in ("offer", "pair/generator", "pair/discriminator"):
         Path(folder).mkdir(parents=True)
         offer_code(folder)
@@ -171,9 +169,9 @@ def test_code_that_comes_with_a_model_is_not_run_even_by_a_user_who_says_yes(loa
     assert not Path("trapped").exists()
 
 
-def test_pickles_are_read_as_data_alone(repo):
-    """Every torch.load says weights_only=True, and nothing says trust_remote_code=True."""
-    paths = [*repo.glob("*.py"), *(path for folder in ("_utils", "benchmarks", "tests") for path in repo.glob(f"{folder}/*.py"))]
+def test_pickles_and_remote_code_are_never_executed(repo):
+    """Every torch.load sets weights_only=True, and nothing sets trust_remote_code=True."""
+    paths = [*repo.glob("*.py"), *(path for folder in ("_utils", "benchmarks", "tests") for path in repo.glob(f"{folder}/**/*.py"))]
     calls = [call for path in paths for call in ast.walk(ast.parse(path.read_text())) if isinstance(call, ast.Call)]
     is_true = lambda call, name: any(keyword.arg == name and getattr(keyword.value, "value", None) is True for keyword in call.keywords)
     loads = [call for call in calls if ast.unparse(call.func) == "torch.load"]
@@ -183,7 +181,7 @@ def test_pickles_are_read_as_data_alone(repo):
 
 @pytest.fixture(scope="module")
 def good(fresh_checkpoint, glue, tmp_path_factory):
-    """A folder of what the commands take."""
+    """A folder of valid inputs of all commands."""
     folder = tmp_path_factory.mktemp("good")
     make_good_files(folder, fresh_checkpoint, glue)
     return folder
@@ -191,7 +189,7 @@ def good(fresh_checkpoint, glue, tmp_path_factory):
 
 @pytest.fixture
 def run_case(scripts, good, tmp_path):
-    """`run_case(name)`: (how the command of a case ended, what is wrong with that)."""
+    """`run_case(name)`: (the result of the command of a case, its faults)."""
     def run_case(name):
         case, folder = CASES[name], tmp_path / "case"
         shutil.rmtree(folder, ignore_errors=True)
@@ -203,12 +201,12 @@ def run_case(scripts, good, tmp_path):
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_a_command_with_a_mistake_ends_with_one_sentence_and_leaves_nothing(run_case, name):
+def test_a_command_with_a_mistake_prints_one_error_and_leaves_no_files(run_case, name):
     done, found = run_case(name)
     assert not found, done.stderr[-2000:]
 
 
-def test_the_interpreter_itself_ends_as_its_fork_does(scripts, repo, tmp_path):
+def test_a_new_interpreter_fails_like_the_forked_one(scripts, repo, tmp_path):
     arguments = ["stpes=100"]
     forked = scripts.run("pretrain.py", arguments, tmp_path)
     whole = subprocess.run([sys.executable, repo / "pretrain.py", *arguments], capture_output=True, text=True)
@@ -217,7 +215,7 @@ def test_the_interpreter_itself_ends_as_its_fork_does(scripts, repo, tmp_path):
 
 
 @pytest.mark.slow
-def test_every_mistake_of_the_table_ends_with_one_sentence_and_leaves_nothing(run_case, capsys):
+def test_every_case_prints_one_error_and_leaves_no_files(run_case, capsys):
     seconds, failed = {}, {}
     for name in CASES:
         done, found = run_case(name)
@@ -225,8 +223,8 @@ def test_every_mistake_of_the_table_ends_with_one_sentence_and_leaves_nothing(ru
         if found:
             failed[name] = [*found, done.stderr[-1500:]]
     with capsys.disabled():
-        print(f"\n{len(CASES)} wrong inputs, {len(CASES) - len(failed)} end as they should; the slowest, in seconds after the imports:")
-        for reads_data, kind in ((False, "seen before data is read"), (True, "mistakes of the data itself")):
+        print(f"\n{len(CASES)} cases, {len(CASES) - len(failed)} passed; the slowest, in seconds after the imports:")
+        for reads_data, kind in ((False, "detected before data is read"), (True, "mistakes in the data")):
             slowest = sorted((name for name in CASES if CASES[name].reads_data == reads_data), key=seconds.get)[:-4:-1]
             print(f"  {kind}: " + "; ".join(f"{name} {seconds[name]:.1f}" for name in slowest))
     assert not failed, "\n".join(f"{name}: {'; '.join(found)}" for name, found in failed.items())

@@ -1,4 +1,4 @@
-"""ELECTRAs for tests, of a recipe with a vocabulary of any size; and their parameters by Google's names."""
+"""ELECTRAModels with the shapes of a recipe, and their parameters by Google's names."""
 from _utils.convert_tf.converter import Names
 from _utils.networks.build import PARTS, build_network
 from _utils.recipes import RECIPES
@@ -6,16 +6,16 @@ from pretrain import ELECTRAModel
 
 
 class Vocabulary:
-    """All that ELECTRAModel asks of a tokenizer."""
+    """The attributes of a tokenizer that ELECTRAModel uses."""
     pad_token_id = 0
 
 
 def build(size, vocab_size=30522, **kwargs):
-    """ELECTRAModel of a recipe with a vocabulary of that many words."""
+    """The ELECTRAModel of a recipe, with fresh weights."""
     return ELECTRAModel(*(build_network(part, getattr(RECIPES[size], part).config(vocab_size)) for part in PARTS), Vocabulary(), **kwargs)
 
 
 def by_google_name(model):
-    """{Google's name: our parameter} of both networks."""
+    """{Google's name: parameter} of both networks."""
     return {Names(part, ["generator/"]).google(name): parameter
             for part, network in model.named_children() for name, parameter in network.named_parameters()}

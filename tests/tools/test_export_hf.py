@@ -1,4 +1,5 @@
-"""Checkpoints as transformers folders, and the way back (export_hf, load_pair, load_pretrained)."""
+"""Exporting checkpoints to transformers folders, and loading these folders again (export_hf, load_pair, load_pretrained)."""
+import json
 import shutil
 from pathlib import Path
 
@@ -6,6 +7,7 @@ import pytest
 import torch
 import transformers
 from fastcore.foundation import L
+from huggingface_hub import ModelCard
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel
 
@@ -13,8 +15,9 @@ import finetune
 from _utils.errors import PlainError
 from _utils.export_hf import main, new_folder
 from _utils.glue.tasks import TASKS
+from _utils.networks import load_pair, load_pretrained
 from _utils.networks.build import PARTS, network_class
-from _utils.networks.pretrained import load_pair, load_pretrained, network_of
+from _utils.networks.loading import network_of
 from _utils.pretraining_data.vocabulary import tokenizer_from_json
 from _utils.run_files.checkpoints import load_checkpoint
 
@@ -35,17 +38,17 @@ def exported(fresh_checkpoint, tmp_path_factory):
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_transformers_computes_what_the_checkpoint_did(exported, fresh_checkpoint, part):
-    ours = network_of(load_checkpoint(fresh_checkpoint), part, fresh_checkpoint)
-    assert output(network_class(part, "electra").from_pretrained(exported / part)).logits.equal(output(ours).logits)
-    assert output(AutoModel.from_pretrained(exported / part)).last_hidden_state.equal(output(ours.electra).last_hidden_state)
+def test_the_exported_networks_compute_the_same_outputs(exported, fresh_checkpoint, part):
+    original = network_of(load_checkpoint(fresh_checkpoint), part, fresh_checkpoint)
+    assert output(network_class(part, "electra").from_pretrained(exported / part)).logits.equal(output(original).logits)
+    assert output(AutoModel.from_pretrained(exported / part)).last_hidden_state.equal(output(original.electra).last_hidden_state)
 
 
 @pytest.mark.parametrize("part", PARTS)
-def test_the_folder_has_safetensors_tokenizer_and_a_card_of_what_made_it(exported, small_tokenizer, part):
+def test_the_folder_contains_safetensors_tokenizer_and_model_card(exported, small_tokenizer, part):
     files = {path.name for path in (exported / part).iterdir()}
     assert files == {"model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "README.md"}
-    assert all(path.stat().st_mode & 0o044 == 0o044 for path in (exported / part).iterdir())  # others may read them
+    assert all(path.stat().st_mode & 0o044 == 0o044 for path in (exported / part).iterdir())  # readable by all users
     config, card = AutoConfig.from_pretrained(exported / part), (exported / part / "README.md").read_text()
     assert config.model_type == "electra" and config.layer_norm_eps == 1e-12
     name = "ElectraForMaskedLM" if part == "generator" else "ElectraForPreTraining"
@@ -67,19 +70,19 @@ def test_either_part_loads_into_any_electra_class(exported, part, name):
     assert len(encoder) > 30
     for key in encoder:
         assert loaded[prefix + key.removeprefix("electra.")].equal(saved[key]), key
-    if name == "ElectraForMaskedLM":  # the words stay tied, also where the head is fresh
+    if name == "ElectraForMaskedLM":  # the output layer stays tied, even if the head is new
         assert loaded["generator_lm_head.weight"].equal(saved["electra.embeddings.word_embeddings.weight"])
 
 
-def test_the_way_back_gives_the_same_networks(exported, fresh_checkpoint):
-    for ours, back in zip(load_pair(str(fresh_checkpoint), "tiny", 32), load_pair(str(exported), "tiny", 32)):
-        assert all(a.equal(b) for a, b in zip(ours.state_dict().values(), back.state_dict().values()))
-    ours, back = (load_pretrained(str(name), "tiny", 128) for name in (fresh_checkpoint, exported / "discriminator"))
-    assert ours.digest == back.digest and back.hf_tokenizer.get_vocab() == ours.hf_tokenizer.get_vocab()
+def test_loading_the_folder_gives_the_same_networks(exported, fresh_checkpoint):
+    for original, loaded in zip(load_pair(str(fresh_checkpoint), "tiny", 32), load_pair(str(exported), "tiny", 32)):
+        assert all(a.equal(b) for a, b in zip(original.state_dict().values(), loaded.state_dict().values()))
+    original, loaded = (load_pretrained(str(name), "tiny", 128) for name in (fresh_checkpoint, exported / "discriminator"))
+    assert original.digest == loaded.digest and loaded.hf_tokenizer.get_vocab() == original.hf_tokenizer.get_vocab()
 
 
-def test_a_pair_has_to_be_one(exported, tmp_path):
-    with pytest.raises(PlainError, match="say size=tiny"):
+def test_an_invalid_pair_raises(exported, tmp_path):
+    with pytest.raises(PlainError, match="Set size=tiny"):
         load_pair(str(exported), "small", 32)
     with pytest.raises(PlainError, match="512 positions"):
         load_pair(str(exported), "tiny", 513)
@@ -90,18 +93,18 @@ def test_a_pair_has_to_be_one(exported, tmp_path):
     with pytest.raises(PlainError, match="not trained together: their position_embeddings.weight"):
         load_pair(str(mixed), "tiny", 32)
     shutil.rmtree(mixed / "generator")
-    with pytest.raises(PlainError, match="has no folder generator/: give one with"):
+    with pytest.raises(PlainError, match="has no folder generator/. Pass a folder with"):
         load_pair(str(mixed), "tiny", 32)
-    with pytest.raises(PlainError, match="has no folder generator/: give the folder above"):
+    with pytest.raises(PlainError, match="has no folder generator/. Pass the parent folder"):
         load_pair(str(exported / "discriminator"), "tiny", 32)
-    with pytest.raises(PlainError, match="holds two networks: say pretrained_checkpoint=.*discriminator"):
+    with pytest.raises(PlainError, match="contains two networks. Set pretrained_checkpoint=.*discriminator"):
         load_pretrained(str(exported), "tiny", 32)
-    with pytest.raises(PlainError, match="there is no folder"):
+    with pytest.raises(PlainError, match="Folder not found"):
         load_pretrained(str(exported / "none"), "tiny", 32)
 
 
 def finetuned(folder, fresh_checkpoint, task, model=None):
-    """Path of a checkpoint as finetune.py writes it, with a fresh head."""
+    """(path, model) of a checkpoint as finetune.py writes it, with a new output layer."""
     pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 128)
     torch.manual_seed(1)
     encoder = model or pretrained.encoder()
@@ -114,25 +117,25 @@ def finetuned(folder, fresh_checkpoint, task, model=None):
 
 
 @pytest.mark.parametrize("task", ["cola", "mnli", "stsb"])
-def test_a_finetuned_model_gives_the_same_logits_in_transformers_own_class(tmp_path, fresh_checkpoint, task):
-    path, ours = finetuned(tmp_path, fresh_checkpoint, task)
+def test_an_exported_classifier_computes_the_same_logits(tmp_path, fresh_checkpoint, task):
+    path, original = finetuned(tmp_path, fresh_checkpoint, task)
     main([str(path), str(tmp_path / "out")])
     folder = tmp_path / "out/classifier"
-    theirs = AutoModelForSequenceClassification.from_pretrained(folder)
+    loaded = AutoModelForSequenceClassification.from_pretrained(folder)
     with torch.no_grad():
-        wanted = ours.eval()(IDS, (IDS > 0).long(), SEGMENTS)
-    torch.testing.assert_close(output(theirs).logits.squeeze(-1), wanted, atol=1e-5, rtol=1e-5)
-    assert tuple(theirs.config.id2label.values()) == (TASKS[task].labels or ("score",))
+        wanted = original.eval()(IDS, (IDS > 0).long(), SEGMENTS)
+    torch.testing.assert_close(output(loaded).logits.squeeze(-1), wanted, atol=1e-5, rtol=1e-5)
+    assert tuple(loaded.config.id2label.values()) == (TASKS[task].labels or ("score",))
     assert TASKS[task].title in (folder / "README.md").read_text()
     if task != "stsb":
         [found] = transformers.pipeline("text-classification", model=str(folder))("the text")
         assert found["label"] in TASKS[task].labels
 
 
-def test_what_transformers_cannot_compute_is_told(tmp_path, fresh_checkpoint):
+def test_models_that_transformers_does_not_support_raise(tmp_path, fresh_checkpoint):
     bert = BertModel(BertConfig(vocab_size=400, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16))
     path, _ = finetuned(tmp_path, fresh_checkpoint, "cola", model=bert)
-    with pytest.raises(PlainError, match="is of the family bert"):
+    with pytest.raises(PlainError, match="is a bert model"):
         main([str(path), str(tmp_path / "out")])
     checkpoint = load_checkpoint(finetuned(tmp_path, fresh_checkpoint, "wnli")[0])
     pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 128)
@@ -141,14 +144,14 @@ def test_what_transformers_cannot_compute_is_told(tmp_path, fresh_checkpoint):
     with pytest.raises(PlainError, match="WSC trick"):
         main([str(tmp_path / "wsc.pth"), str(tmp_path / "out")])
     torch.save({"weights": torch.ones(1)}, tmp_path / "other.pth")
-    with pytest.raises(PlainError, match="another program"):
+    with pytest.raises(PlainError, match="was not written by pretrain.py"):
         main([str(tmp_path / "other.pth"), str(tmp_path / "out")])
     assert not list(tmp_path.glob("*out*"))
 
 
 @pytest.fixture
-def electra_pytorchs(tmp_path, fresh_checkpoint, small_tokenizer):
-    """(checkpoint, vocab.txt): a file as electra_pytorch's learner saved it, and the words that it does not hold."""
+def electra_pytorch_files(tmp_path, fresh_checkpoint, small_tokenizer):
+    """(checkpoint, vocab.txt) as electra_pytorch's learner saved them."""
     weights = dict(load_checkpoint(fresh_checkpoint)["model"])
     for part in PARTS:
         weights[f"{part}.electra.embeddings.position_ids"] = torch.arange(512)[None]
@@ -159,41 +162,41 @@ def electra_pytorchs(tmp_path, fresh_checkpoint, small_tokenizer):
     return tmp_path / "vanilla_11081_100.0%.pth", tmp_path / "vocab.txt"
 
 
-def test_a_checkpoint_of_electra_pytorch_is_exported_with_its_vocabulary(electra_pytorchs, exported, tmp_path):
-    path, vocab = electra_pytorchs
+def test_a_checkpoint_of_electra_pytorch_is_exported_with_its_vocabulary(electra_pytorch_files, exported, tmp_path):
+    path, vocab = electra_pytorch_files
     main([str(path), str(tmp_path / "out"), "--vocab", str(vocab)])
-    for ours, theirs in zip(load_pair(str(exported), "tiny", 32), load_pair(str(tmp_path / "out"), "tiny", 32)):
-        assert output(ours).logits.equal(output(theirs).logits)
+    for original, loaded in zip(load_pair(str(exported), "tiny", 32), load_pair(str(tmp_path / "out"), "tiny", 32)):
+        assert output(original).logits.equal(output(loaded).logits)
     assert load_pretrained(str(tmp_path / "out/discriminator"), "tiny", 128).hf_tokenizer.get_vocab() == tokenizer_from_json(
         load_pretrained(str(exported / "discriminator"), "tiny", 128).hf_tokenizer.backend_tokenizer.to_str()).get_vocab()
 
 
-def test_a_checkpoint_of_electra_pytorch_wants_its_vocabulary(electra_pytorchs, fresh_checkpoint, tmp_path):
-    path, vocab = electra_pytorchs
-    with pytest.raises(PlainError, match="give --vocab"):
+def test_a_checkpoint_of_electra_pytorch_requires_its_vocabulary(electra_pytorch_files, fresh_checkpoint, tmp_path):
+    path, vocab = electra_pytorch_files
+    with pytest.raises(PlainError, match="Pass --vocab"):
         main([str(path), str(tmp_path / "out")])
     vocab.write_text(vocab.read_text() + "\nonemore")
-    with pytest.raises(PlainError, match="give the one that it was trained with"):
+    with pytest.raises(PlainError, match="Pass the vocabulary of that training"):
         main([str(path), str(tmp_path / "out"), "--vocab", str(vocab)])
-    with pytest.raises(PlainError, match="leave --vocab out"):
+    with pytest.raises(PlainError, match="Leave --vocab out"):
         main([str(fresh_checkpoint), str(tmp_path / "out"), "--vocab", str(vocab)])
     with pytest.raises(PlainError, match="export_hf"):
         load_pretrained(str(path), "tiny", 128)
 
 
-def test_a_checkpoint_of_electra_pytorch_without_optimizer_is_one_too(electra_pytorchs, exported, tmp_path):
-    path, vocab = electra_pytorchs
+def test_a_checkpoint_of_electra_pytorch_without_optimizer_is_exported(electra_pytorch_files, exported, tmp_path):
+    path, vocab = electra_pytorch_files
     torch.save(load_checkpoint(path)["model"], path)
     main([str(path), str(tmp_path / "out"), "--vocab", str(vocab)])
     kind = network_class("discriminator", "electra")
-    ours, theirs = (kind.from_pretrained(folder / "discriminator") for folder in (exported, tmp_path / "out"))
-    assert output(ours).logits.equal(output(theirs).logits)
+    original, loaded = (kind.from_pretrained(folder / "discriminator") for folder in (exported, tmp_path / "out"))
+    assert output(original).logits.equal(output(loaded).logits)
     torch.save({"model": {"generator.electra.other": torch.ones(1)}}, path)
     with pytest.raises(PlainError, match="lacks generator.electra.embeddings.word_embeddings.weight"):
         main([str(path), str(tmp_path / "other"), "--vocab", str(vocab)])
 
 
-def test_checkpoints_are_found_by_name_as_by_the_other_programs(fresh_checkpoint, tmp_path, monkeypatch):
+def test_checkpoints_are_found_by_name(fresh_checkpoint, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for folder, path in (("pretrain", fresh_checkpoint), ("glue", finetuned(tmp_path, fresh_checkpoint, "cola")[0])):
         Path("checkpoints", folder).mkdir(parents=True)
@@ -204,7 +207,7 @@ def test_checkpoints_are_found_by_name_as_by_the_other_programs(fresh_checkpoint
         main(["of_glue", "out"])
 
 
-def test_a_card_names_the_recipe_only_where_the_shapes_are_its(fresh_checkpoint, tmp_path):
+def test_the_card_names_the_recipe_only_if_the_shapes_match(fresh_checkpoint, tmp_path):
     checkpoint = load_checkpoint(fresh_checkpoint)
     for size, title in (("tiny", "# ELECTRA-tiny, generator"), ("small", "# electra, generator")):
         torch.save({**checkpoint, "config": {**checkpoint["config"], "size": size}}, tmp_path / "x.pth")
@@ -212,13 +215,45 @@ def test_a_card_names_the_recipe_only_where_the_shapes_are_its(fresh_checkpoint,
         assert title in (tmp_path / size / "generator/README.md").read_text()
 
 
-def test_a_damaged_tokenizer_is_one_sentence(fresh_checkpoint, tmp_path):
+def test_a_damaged_tokenizer_raises(fresh_checkpoint, tmp_path):
     torch.save({**load_checkpoint(fresh_checkpoint), "tokenizer": "{}"}, tmp_path / "x.pth")
     with pytest.raises(PlainError, match="the tokenizer in the checkpoint cannot be read"):
         main([str(tmp_path / "x.pth"), str(tmp_path / "out")])
 
 
-def test_the_card_does_not_tell_where_files_lay(fresh_checkpoint, tmp_path):
+def test_the_metadata_of_a_pretrained_card_is_valid(fresh_checkpoint, tmp_path):
+    checkpoint = load_checkpoint(fresh_checkpoint)
+    checkpoint["config"] |= {"datas": ["openwebtext", "/home/somebody/texts"]}
+    torch.save(checkpoint, tmp_path / "run_5_50.0%.pth")
+    (tmp_path / "run_5").mkdir()
+    row = {"step": checkpoint["step"], "split": "held_out", "gen_loss": 5.5, "gen_accuracy": .25, "disc_auc": .75, "disc_loss": None}
+    (tmp_path / "run_5/metrics.jsonl").write_text(json.dumps(row) + "\n")
+    main([str(tmp_path / "run_5_50.0%.pth"), str(tmp_path / "out")])
+    for part, metrics in {"generator": {"loss": 5.5, "accuracy": .25}, "discriminator": {"auc": .75}}.items():
+        data = ModelCard.load(tmp_path / "out" / part / "README.md").data
+        assert (data.library_name, data.tags, data.datasets) == ("transformers", ["electra"], ["Skylion007/openwebtext"])
+        assert data.pipeline_tag == ("fill-mask" if part == "generator" else None)
+        assert {result.metric_type: result.metric_value for result in data.eval_results} == metrics
+        assert {result.dataset_name for result in data.eval_results} == {"openwebtext, texts"}
+
+
+def test_the_metadata_of_a_finetuned_card_is_valid(fresh_checkpoint, tmp_path):
+    path, _ = finetuned(tmp_path, fresh_checkpoint, "mrpc")
+    checkpoint = load_checkpoint(path)
+    checkpoint["run"]["scores"] = {"validation": {"accuracy": .875, "f1": .5}}
+    torch.save(checkpoint, path)
+    main([str(path), str(tmp_path / "out")])
+    data = ModelCard.load(tmp_path / "out/classifier/README.md").data
+    assert (data.pipeline_tag, data.model_name) == ("text-classification", "ELECTRA finetuned on MRPC")
+    assert [(result.metric_type, result.metric_value) for result in data.eval_results] == [("accuracy", .875), ("f1", .5)]
+    assert {(result.dataset_type, result.dataset_config) for result in data.eval_results} == {("nyu-mll/glue", "mrpc")}
+
+
+def test_a_card_without_metrics_has_no_results(exported):
+    assert ModelCard.load(exported / "generator/README.md").data.eval_results is None
+
+
+def test_the_card_contains_no_local_folders(fresh_checkpoint, tmp_path):
     checkpoint = load_checkpoint(fresh_checkpoint)
     checkpoint["config"] |= {"datas": ["/home/somebody/texts", "wikipedia"], "vocab": "../secret/vocab.txt"}
     torch.save(checkpoint, tmp_path / "x.pth")
@@ -228,15 +263,15 @@ def test_the_card_does_not_tell_where_files_lay(fresh_checkpoint, tmp_path):
     assert "masked language modelling, as the generator" in card
 
 
-def test_nothing_is_overwritten_and_nothing_half_written(fresh_checkpoint, tmp_path):
+def test_existing_files_are_kept_and_partial_folders_deleted(fresh_checkpoint, tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out/mine.txt").write_text("mine")
-    with pytest.raises(PlainError, match="is there already"):
+    with pytest.raises(PlainError, match="already exists"):
         main([str(fresh_checkpoint), str(tmp_path / "out")])
     for place in ("new", "deep/new"):
         with pytest.raises(KeyboardInterrupt), new_folder(tmp_path / place) as folder:
             (Path(folder) / "half").write_text("")
             raise KeyboardInterrupt
-    with pytest.raises(PlainError, match="cannot be made"):
+    with pytest.raises(PlainError, match="Cannot create"):
         main([str(fresh_checkpoint), str(tmp_path / "out/mine.txt/out")])
     assert [path.name for path in tmp_path.rglob("*")] == ["out", "mine.txt"]

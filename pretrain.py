@@ -36,6 +36,7 @@ from _utils.errors import print_plain_errors
 from _utils.networks import (
     GatheredPositions,
     check_networks,
+    check_tying,
     count_parameters,
     inputs_of,
     load_pair,
@@ -43,7 +44,8 @@ from _utils.networks import (
     make_networks,
     replaced_logits,
     set_attention,
-    tie,
+    share_parameters,
+    shared_modules,
 )
 from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, schedules
 from _utils.plots import save_pretraining_plots
@@ -427,10 +429,29 @@ def slot_capacity(shape, mlm_probability, masking="bernoulli"):
 
 
 # %% [markdown]
-# ### Both networks
+# ### Weight sharing
 #
 # Generator and discriminator share their embeddings: tokens, positions, token types, and the LayerNorm after them. The generator's output
-# layer is its token embedding matrix again (F24). Nothing else is shared.
+# layer is its token embedding matrix again (paper, section 3.2; F24). Nothing else is shared.
+
+# %%
+def tie(generator, discriminator=None, tying="embeddings"):
+    """Tie the generator's output layer to its token embeddings, and the discriminator's parameters to the generator's.
+
+    tying: 'embeddings'; 'embeddings+projection': also the projection from embedding to hidden size; 'embeddings+encoder': also all layers.
+    Raises PlainError if the parameters of the two networks do not correspond.
+    """
+    generator.get_output_embeddings().weight = generator.get_input_embeddings().weight
+    if discriminator is not None:
+        check_tying(generator, discriminator, tying)
+        source, target = shared_modules(generator, tying), shared_modules(discriminator, tying)
+        for part in source:  # 'embeddings', ...
+            share_parameters(source[part], target[part])
+
+
+# %% [markdown]
+# ### Both networks
+#
 # Each network may be of any family in transformers: the generator a masked language model; the discriminator ELECTRA's, or a token
 # classifier with two labels. Masked language modelling alone is the first half of the method.
 

@@ -16,8 +16,8 @@ from _utils.networks.layers import count_layers, layer_groups
 from _utils.networks.loading import config_of, load_weights
 from _utils.networks.pairs import load_pair
 from _utils.networks.positions import GatheredPositions, first_position_only
-from _utils.networks.tying import share_parameters, shared_modules, tie
+from _utils.networks.tying import check_tying, share_parameters, shared_modules
 
-__all__ = ["PARTS", "GatheredPositions", "build_network", "check_networks", "config_of", "count_layers", "count_parameters",
+__all__ = ["PARTS", "GatheredPositions", "build_network", "check_networks", "check_tying", "config_of", "count_layers", "count_parameters",
            "first_position_only", "inputs_of", "layer_groups", "load_pair", "load_pretrained", "load_weights", "make_dropout_cheap",
-           "make_networks", "max_positions", "replaced_logits", "set_attention", "share_parameters", "shared_modules", "tie"]
+           "make_networks", "max_positions", "replaced_logits", "set_attention", "share_parameters", "shared_modules"]

@@ -3,7 +3,7 @@ import torch
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForTokenClassification, ElectraForPreTraining
 
 from _utils.errors import PlainError, as_plain_error
-from _utils.networks.tying import UNKNOWN_VOCAB_SIZE, tie
+from _utils.networks.tying import UNKNOWN_VOCAB_SIZE, check_tying
 
 PARTS = ("generator", "discriminator")
 
@@ -80,7 +80,8 @@ def check_networks(recipe, objective, sources, tying, max_length):
     """PlainError, without allocating weights, if the networks cannot be built, tied, or process max_length tokens."""
     with torch.device("meta"):
         generator, discriminator = make_networks(recipe, objective, sources)
-        tie(generator, discriminator, tying)
+    if discriminator is not None:
+        check_tying(generator, discriminator, tying)
     for network in filter(None, (generator, discriminator)):
         check_length(network, max_length, f"the {network.config.model_type} network")
 

@@ -21,20 +21,12 @@ def share_parameters(source, target):
         setattr(target.get_submodule(owner), leaf, parameter)
 
 
-def tie(generator, discriminator=None, tying="embeddings"):
-    """Tie the generator's output layer to its token embeddings, and the discriminator's parameters to the generator's (F24).
-
-    tying: 'embeddings': tokens, positions, segments and their LayerNorm; 'embeddings+projection': also the projection from embedding to
-    hidden size; 'embeddings+encoder': also all layers. Raises PlainError if the parameters of the two networks do not correspond.
-    """
-    generator.get_output_embeddings().weight = generator.get_input_embeddings().weight
-    if discriminator is None:
-        return
+def check_tying(generator, discriminator, tying="embeddings"):
+    """Raise PlainError unless the parameters that `tying` shares have the same names and shapes in both networks."""
     source, target = shared_modules(generator, tying), shared_modules(discriminator, tying)
     _check_same_parts(source, target, tying)
     for part in source:
         _check_same_parameters(source[part], target[part], part, tying)
-        share_parameters(source[part], target[part])
 
 
 def _check_same_parts(source, target, tying):

@@ -19,7 +19,7 @@ from _utils.export_hf import main as export_hf
 from _utils.networks.build import PARTS, build_network, count_parameters
 from _utils.networks.encoders import load_pretrained
 from _utils.networks.layers import count_layers, layer_groups
-from _utils.networks.tying import share_parameters, shared_modules, tie
+from _utils.networks.tying import share_parameters, shared_modules
 from _utils.optim import Lamb, decay_groups
 from _utils.pretraining_data.examples import LinePairsProcessor
 from _utils.recipes import RECIPES, flops_per_token, steps_of_equal_compute
@@ -61,7 +61,7 @@ def networks(name, vocab_size=30522):
     ("bert_small", "generator", 17_421_370), ("albert_small", "generator", 4_810_170)])
 def test_parameter_counts_are_those_of_lmtuners(name, part, parameters):
     network = networks(name)
-    tie(network["generator"], network.get("discriminator"))
+    pretrain.tie(network["generator"], network.get("discriminator"))
     assert count_parameters(network[part]) == parameters
 
 
@@ -118,7 +118,7 @@ def test_tied_parameters_are_the_same_objects(tying, shared):
     pair = networks("alectra_small", 100)
     alone = [{id(p) for p in network.parameters()} for network in pair.values()]
     assert not alone[0] & alone[1]
-    tie(*pair.values(), tying)
+    pretrain.tie(*pair.values(), tying)
     generator, discriminator = ({id(p) for p in network.parameters()} for network in pair.values())
     assert len(generator & discriminator) == shared
     words = pair["generator"].get_input_embeddings().weight
@@ -140,7 +140,7 @@ def test_shared_modules_can_share_their_parameters():
 ])
 def test_tying_networks_that_do_not_match_raises(name, tying, fragment):
     with pytest.raises(PlainError) as error:
-        tie(*networks(name, 100).values(), tying)
+        pretrain.tie(*networks(name, 100).values(), tying)
     assert fragment in str(error.value) and tying in str(error.value)
 
 

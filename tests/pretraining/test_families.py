@@ -20,7 +20,7 @@ from _utils.networks.build import PARTS, build_network, count_parameters
 from _utils.networks.pretrained import count_layers, layer_groups, load_pretrained
 from _utils.networks.tying import tie
 from _utils.optim import Lamb, decay_groups
-from _utils.pretraining_data.examples import LinePairsProcessor
+from _utils.pretraining_data.processors import LinePairsProcessor
 from _utils.recipes import RECIPES, flops_per_token, steps_of_equal_compute
 from _utils.run_files.checkpoints import load_checkpoint
 

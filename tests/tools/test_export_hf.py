@@ -214,7 +214,7 @@ def test_a_card_names_the_recipe_only_where_the_shapes_are_its(fresh_checkpoint,
 
 def test_a_damaged_tokenizer_is_one_sentence(fresh_checkpoint, tmp_path):
     torch.save({**load_checkpoint(fresh_checkpoint), "tokenizer": "{}"}, tmp_path / "x.pth")
-    with pytest.raises(PlainError, match="the tokenizer in the checkpoint cannot be read"):
+    with pytest.raises(PlainError, match="The tokenizer in the checkpoint cannot be read"):
         main([str(tmp_path / "x.pth"), str(tmp_path / "out")])
 
 

@@ -278,7 +278,7 @@ def test_configurations_from_elsewhere_are_trained_in_float32_with_our_padding(w
 
 def test_a_text_of_one_document_cannot_be_divided(workplace):
     Path("text.txt").write_text("the text\nthe word\n" * 50)
-    with pytest.raises(PlainError, match="has 1 documents, and examples='line_pairs'"):
+    with pytest.raises(PlainError, match="has 1 documents, but examples='line_pairs'"):
         run("size=alectra_tiny", "examples=line_pairs")
 
 

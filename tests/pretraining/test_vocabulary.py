@@ -75,6 +75,12 @@ def test_trained_vocabulary_has_the_requested_size_and_special_tokens_first(tmp_
     assert sorted(tokenizer.all_special_ids) == [0, 1, 2, 3, 4]
 
 
+def test_small_text_gives_a_smaller_vocabulary_and_a_message(tmp_path, capsys):
+    n = len(load_tokenizer(5000, [make_corpus()], tmp_path))
+    message = f"The vocabulary has {n:,} tokens instead of the requested 5,000, because the text is too small"
+    assert n < 5000 and message in capsys.readouterr().out
+
+
 def test_trained_vocabulary_has_no_unknown_tokens_in_its_text(tmp_path):
     corpus = make_corpus()
     tokenizer = load_tokenizer(300, [corpus], tmp_path)

@@ -24,7 +24,7 @@ from _utils.glue.config import FINETUNE_RULES
 from _utils.glue.synthetic import write_synthetic_glue
 from _utils.glue.tables import load_task
 from _utils.glue.tasks import TASKS
-from _utils.pretraining_data.vocabulary import load_tokenizer, tokenizer_of_words, train_words
+from _utils.pretraining_data.vocabulary import load_tokenizer, tokenizer_from_tokens, train_vocabulary
 from _utils.recipes import RECIPES
 from _utils.run_files.run_log import RunLog
 from _utils.training.device import choose_device
@@ -59,7 +59,7 @@ def tokenizer_for(vocab, tables):
     if vocab:
         return load_tokenizer(vocab)
     texts = [text for task, rows in tables.items() for name in task.texts for text in rows[name]]
-    return tokenizer_of_words(train_words(WORDS, lambda: texts))
+    return tokenizer_from_tokens(train_vocabulary(WORDS, lambda: texts))
 
 
 def fresh_predictor(task, size):

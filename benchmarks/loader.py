@@ -15,7 +15,7 @@ import torch
 from _utils.config_rules import count
 from _utils.errors import PlainError
 from _utils.pretraining_data.batches import pretraining_dataloaders
-from _utils.pretraining_data.vocabulary import SPECIAL_TOKENS, tokenizer_of_words
+from _utils.pretraining_data.vocabulary import SPECIAL_TOKENS, tokenizer_from_tokens
 from benchmarks.reference import RowByRowLoader
 from benchmarks.report import describe_machine, median_ratio, parse, processes, take_turns, write_results
 
@@ -49,7 +49,7 @@ def main(arguments):
     given = parse(arguments, DEFAULTS, RULES)
     if given["examples"] < 4 * given["bs"]:
         raise PlainError(f"examples={given['examples']} are too few for batches of bs={given['bs']}: give at least four batches.")
-    hf_tokenizer = tokenizer_of_words([*SPECIAL_TOKENS, "word"])
+    hf_tokenizer = tokenizer_from_tokens([*SPECIAL_TOKENS, "word"])
     with tempfile.TemporaryDirectory() as folder:
         examples = random_examples(given["examples"], given["max_length"], folder)
         n = given["examples"] // given["bs"] - 2

@@ -16,7 +16,7 @@ import datasets
 import torch
 
 from _utils.config_rules import PRETRAIN_RULES, count, number, text
-from _utils.pretraining_data.examples import BLOCK, ELECTRADataProcessor
+from _utils.pretraining_data.processors import BLOCK, ELECTRADataProcessor
 from _utils.pretraining_data.sources import load_documents
 from _utils.pretraining_data.vocabulary import load_tokenizer
 from benchmarks.report import describe_machine, median_ratio, parse, processes, seconds_of, take_turns, write_results

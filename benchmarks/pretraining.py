@@ -21,7 +21,7 @@ import pretrain
 from _utils.config import complete
 from _utils.config_rules import PRETRAIN_RULES, count
 from _utils.pretraining_data.batches import pretraining_dataloaders
-from _utils.pretraining_data.vocabulary import SPECIAL_TOKENS, tokenizer_of_words
+from _utils.pretraining_data.vocabulary import SPECIAL_TOKENS, tokenizer_from_tokens
 from _utils.recipes import RECIPES, flops_per_token
 from _utils.training.device import choose_device
 from _utils.training.learners import DTYPES
@@ -154,7 +154,7 @@ def main(arguments):
     given = parse(arguments, DEFAULTS, RULES)
     device = choose_device(given["device"])
     c = complete(pretrain.c.override([f"{key}={given[key]}" for key in GIVEN_ON if given[key]]))
-    hf_tokenizer = tokenizer_of_words(WORDS)
+    hf_tokenizer = tokenizer_from_tokens(WORDS)
     batches = [random_batch(c, device) for _ in range(4)]
     steps, learners = variants(c, hf_tokenizer, device)
     seconds = measure(steps, batches, device, given["rounds"], given["steps"])

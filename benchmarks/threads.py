@@ -30,10 +30,10 @@ def tokens_per_second(given):
 
     import pretrain
     from _utils.config import complete
-    from _utils.pretraining_data.vocabulary import tokenizer_of_words
+    from _utils.pretraining_data.vocabulary import tokenizer_from_tokens
     from benchmarks.pretraining import WORDS, our_learner, our_step, random_batch
     c = complete(pretrain.c.override([f"{key}={given[key]}" for key in ("size", "bs", "max_length")]))
-    learn = our_learner(c, tokenizer_of_words(WORDS), torch.device("cpu"), given["precision"])
+    learn = our_learner(c, tokenizer_from_tokens(WORDS), torch.device("cpu"), given["precision"])
     batch = random_batch(c, torch.device("cpu"))
     for _ in range(2):
         our_step(learn, batch)

@@ -8,7 +8,7 @@ from script_server import Scripts
 import pretrain
 from _utils.config import complete
 from _utils.glue.synthetic import write_synthetic_glue
-from _utils.pretraining_data.vocabulary import tokenizer_of_words, train_words
+from _utils.pretraining_data.vocabulary import tokenizer_from_tokens, train_vocabulary
 from _utils.run_files.checkpoints import save_pretrained
 
 SENTENCES = [
@@ -51,7 +51,7 @@ def scripts():
 @pytest.fixture(scope="session")
 def small_tokenizer():
     """A tokenizer of some 300 words trained on a few sentences."""
-    return tokenizer_of_words(train_words(300, lambda: iter(SENTENCES * 5)))
+    return tokenizer_from_tokens(train_vocabulary(300, lambda: iter(SENTENCES * 5)))
 
 
 @pytest.fixture(scope="session")

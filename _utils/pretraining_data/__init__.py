@@ -1,15 +1,17 @@
-"""From text to batches: sources, vocabulary, examples, loaders."""
+"""From text to batches. Reading order of the modules:
+
+sources               one entry of `datas` to a Corpus: hub_corpora, embedded_text, or files (text_files finds, text_readers reads them)
+documents             the documents of a corpus in an Arrow file
+vocabulary            the tokenizer: loaded, or trained on the documents
+processors            documents to examples: example_builder (ELECTRA), line pairs (lmtuners)
+examples, splits      prepared examples in the cache, built by worker_pool; training and held-out parts
+batches               shuffled batches of fixed shape, through hugdatafast_repair
+"""
 from _utils.pretraining_data.batches import pretraining_dataloaders
-from _utils.pretraining_data.examples import (
-    ELECTRADataProcessor,
-    LinePairsProcessor,
-    open_examples,
-    prepare_examples,
-    split_documents,
-    split_held_out,
-    text_key,
-)
+from _utils.pretraining_data.examples import open_examples, prepare_examples, text_key
+from _utils.pretraining_data.processors import ELECTRADataProcessor, LinePairsProcessor
 from _utils.pretraining_data.sources import Corpus, check_sources, load_documents
+from _utils.pretraining_data.splits import split_documents, split_held_out
 from _utils.pretraining_data.vocabulary import from_vocab_file, load_tokenizer, tokenizer_from_json
 
 __all__ = ["Corpus", "ELECTRADataProcessor", "LinePairsProcessor", "check_sources", "from_vocab_file", "load_documents", "load_tokenizer",

@@ -9,13 +9,14 @@ from fastai.data.core import TfmdDL
 from _utils.errors import PlainError
 from _utils.pretraining_data.hugdatafast_repair import HF_Datasets
 
-_BLOCK = 10_000  # indices turned into Python integers at once; these need ten times the memory of an array
+_BLOCK = 10_000  # indices converted to Python integers at once; these need ten times the memory of an array
+FEW_EXAMPLES, MANY_EPOCHS = 1_000, 100  # a run that repeats fewer examples, or repeats its examples more often, gets a warning
 
 
 class EndlessPermutations:
-    """Iterates over `n` indices out of range(size): permutations of it one after another, each drawn from seed and epoch.
+    """Iterates over n indices in range(size): one permutation after another, each drawn from seed and epoch.
 
-    start: how many of the n are left out, because an earlier process had them.
+    start: number of indices to skip, because the run used them before it was resumed.
     """
 
     def __init__(self, size, n, seed, start=0):
@@ -38,12 +39,12 @@ class EndlessPermutations:
 
 
 class ArrowBatchDL(TfmdDL):
-    """Loader of batches (input_ids (bs, max_length) padded, sentA_length (bs,)), each fetched from Arrow in one call.
+    """Loader of batches (input_ids (B, L) padded, sentA_length (B,)), each fetched from Arrow in one call.
 
-    n: examples to give in all; with shuffle=True they may be more than the dataset has, which is then gone through again in
-    another order. Every batch has the same shape, so nothing on the device is compiled or allocated twice. Batches stay in the
-    host's memory; pin_memory=True lets who takes them send them to a GPU without waiting. `start`: how many of a shuffled loader's
-    examples are left out.
+    n: number of examples to load. With shuffle=True it may exceed the size of the dataset, which is then repeated in another order.
+    All batches have the same shape, so the device compiles and allocates only once. Batches stay in host memory; with pin_memory=True
+    they can be copied to a GPU asynchronously.
+    `start`: number of examples that a shuffled loader skips.
     """
 
     def __init__(self, dataset, bs=64, shuffle=False, max_length=128, seed=0, **kwargs):
@@ -52,12 +53,12 @@ class ArrowBatchDL(TfmdDL):
         self.rows = dataset.hf_dset.with_format("arrow")
 
     def to(self, device):
-        """Nothing: batches stay where they are."""
+        """Do nothing: batches stay in host memory."""
 
     def wif(self):
-        """In a worker, when it starts: leave Ctrl-C and SIGTERM, which job systems send to all processes, to the training process.
+        """Initialize a worker: ignore Ctrl-C and SIGTERM, which job systems send to all processes.
 
-        It finishes its step, saves, and ends its workers itself.
+        The training process finishes its step, saves, and stops its workers itself.
         """
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_IGN)
@@ -70,11 +71,11 @@ class ArrowBatchDL(TfmdDL):
             yield self.fetch(idxs)
 
     def batch_of_step(self, step):
-        """The batch of a step, counted from 0, of a shuffled loader."""
+        """Return the batch of a step (counted from 0) of a shuffled loader."""
         return self.fetch(list(itertools.islice(EndlessPermutations(len(self.dataset), self.n, self.seed, step * self.bs), self.bs)))
 
     def fetch(self, idxs):
-        """The batch of these examples."""
+        """Return the batch of the examples with these indices."""
         table = self.rows[idxs]
         ids = table["input_ids"].combine_chunks()
         batch = np.full((len(idxs), self.max_length), self.dataset.pad_idx, dtype=np.int64)
@@ -87,20 +88,28 @@ class ArrowBatchDL(TfmdDL):
 
 
 class PretrainingDatasets(HF_Datasets):
-    """HF_Datasets whose loaders are ArrowBatchDL."""
+    """HF_Datasets that use ArrowBatchDL as their loader."""
     _dl_type = ArrowBatchDL
 
 
 def pretraining_dataloaders(splits, hf_tokenizer, bs, steps, max_length, seed, num_workers=0, pin_memory=False):
-    """DataLoaders of `steps` shuffled batches of the first split and of the others in order, on the CPU.
+    """Return DataLoaders with `steps` shuffled batches of the first split, and one ordered pass over each other split, on the CPU.
 
-    splits: {name: examples}, 'train' first; one without examples is left out.   Raises PlainError for fewer than a batch of the first.
+    splits: {name: examples}, 'train' first; empty ones are dropped.
+    Raises PlainError if the first split has fewer examples than a batch, and warns if training repeats too few examples too often.
     """
-    n = len(next(iter(splits.values())))
-    if n < bs:
-        raise PlainError(f"the text makes only {n:,} examples of {max_length} wordpieces to train on, fewer than a batch (bs={bs}): "
-                         "give more text, or lower bs or max_length.")
+    _check_size(len(next(iter(splits.values()))), bs, steps, max_length)
     data = PretrainingDatasets({name: examples for name, examples in splits.items() if len(examples)}, cols=["input_ids", "sentA_length"],
                                hf_toker=hf_tokenizer, n_inp=2)
     return data.dataloaders(bs=bs, n=bs * steps, max_length=max_length, seed=seed, num_workers=num_workers,
                             pin_memory=pin_memory, device="cpu")
+
+
+def _check_size(n, bs, steps, max_length):
+    if n < bs:
+        raise PlainError(f"The text is too small: it yields only {n:,} training examples of {max_length} tokens, fewer than a batch "
+                         f"(bs={bs}). Add text, or lower bs or max_length.")
+    epochs = bs * steps / n
+    if epochs > MANY_EPOCHS or epochs > 1 and n < FEW_EXAMPLES:
+        print(f"Warning: the text yields only {n:,} training examples of {max_length} tokens, so each is seen about {epochs:,.0f} times "
+              f"in {steps:,} steps. The model may memorize them: add text, or lower steps.")

@@ -1,62 +1,65 @@
-"""Which text files a path, a folder or a glob means; millions of them are listed without holding all."""
+"""Which text files a path, a folder or a glob stands for. Millions of files are listed without holding all their names in memory."""
 import bz2
 import glob
 import gzip
 import lzma
 import os
 import re
+import zlib
 
-from _utils.errors import PlainError
+import pyarrow
+
+from _utils.errors import PlainError, as_plain_error
 from _utils.pretraining_data.hub_corpora import HUB_CORPORA
 
-KINDS = (".txt", ".jsonl", ".parquet", "wiki_NN of WikiExtractor")
+FORMATS = (".txt", ".jsonl", ".parquet", "wiki_NN of WikiExtractor")
 OPENERS = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 
 
 def find_files(pattern, in_order=True):
-    """Paths of the text files that a path, a folder (with its subfolders, without hidden files) or a glob means, one by one.
+    """Yield the paths of the text files of a path, a folder (with subfolders, without hidden files) or a glob.
 
-    Sorted by their parts: of `a/b.txt`, `a.txt` the folder comes first. PlainError if there is none.
-    in_order: False yields the first ones before a folder has been listed to its end.
+    Paths are sorted by their parts, so the folder of `a/b.txt` comes before `a.txt`.
+    in_order: False yields the first files before the whole folder has been listed.   Raises PlainError if there are none.
     """
     if os.path.isdir(pattern):
-        found = _walk(pattern, in_order)
-    elif os.path.isfile(pattern):  # its name may hold the signs of a glob
-        found = [pattern]
+        paths = _walk(pattern, in_order)
+    elif os.path.isfile(pattern):  # its name may contain glob characters
+        paths = [pattern]
     else:
-        found = filter(os.path.isfile, sorted(glob.glob(str(pattern), recursive=True), key=lambda path: path.replace(os.sep, "\0")))
+        paths = filter(os.path.isfile, sorted(glob.glob(str(pattern), recursive=True), key=lambda path: path.replace(os.sep, "\0")))
     has_text = has_files = False
-    for path in found:
+    for path in paths:
         has_files = True
-        if kind_of(path):
+        if format_of(path):
             has_text = True
             yield path
-    if has_text:
-        return
+    if not has_text:
+        raise _no_text_files(pattern, has_files)
+
+
+def _no_text_files(pattern, has_files):
     if has_files:
-        seen = f"holds no file of the kinds {', '.join(KINDS)} (also .gz, .bz2, .xz, .zst)"
+        reason = f"It has no file of the formats {', '.join(FORMATS)} (also .gz, .bz2, .xz, .zst)."
     elif os.path.isdir(pattern):
-        seen = "is an empty folder"
+        reason = "The folder is empty."
     else:
-        seen = f"is neither a file, a folder or a glob that matches one, nor one of the corpora {', '.join([*HUB_CORPORA, 'docs'])}"
-    raise PlainError(f"datas: {str(pattern)!r} {seen}.")
+        reason = f"It is not a file, a folder or a glob that matches files. The corpora are {', '.join([*HUB_CORPORA, 'docs'])}."
+    return PlainError(f"Invalid value for datas: {str(pattern)!r}. {reason}")
 
 
 def _walk(folder, in_order):
-    """Paths of all files below a folder but hidden ones, as strings; of millions only the names in one folder are held at a time."""
-    try:
+    """Yield the paths of all visible files below a folder. Only the names of one folder at a time are in memory."""
+    with as_plain_error(f"The folder {folder} cannot be listed ({{error}}). Change its permissions or remove it from datas.", OSError):
         with os.scandir(folder) as entries:
             names = _names(entries)
             for name in sorted(names) if in_order else names:
                 path = os.path.join(folder, name.rstrip("\0"))
                 yield from _walk(path, in_order) if name.endswith("\0") else [path]
-    except OSError as error:
-        raise PlainError(f"the folder {folder} cannot be listed ({error.strerror}): change its permissions or leave it out of "
-                         "datas.") from error
 
 
 def _names(entries):
-    """Names of the visible files and folders in a folder. A zero byte, which no name can hold, marks folders and keeps the order."""
+    """Yield the names of visible files and folders. A zero byte, which no name contains, marks folders and keeps the sorting order."""
     for entry in entries:
         if entry.name.startswith("."):
             continue
@@ -66,8 +69,8 @@ def _names(entries):
             yield entry.name
 
 
-def kind_of(path):
-    """'.txt', '.jsonl', '.parquet' or 'wiki' (by WikiExtractor's file names); None for anything else."""
+def format_of(path):
+    """Return '.txt', '.jsonl', '.parquet' or 'wiki' (WikiExtractor's file names); None for other files."""
     name = os.path.basename(path)
     stem, suffix = os.path.splitext(name)
     if suffix in (*OPENERS, ".zst"):
@@ -75,3 +78,9 @@ def kind_of(path):
     if suffix in (".txt", ".jsonl", ".parquet"):
         return suffix
     return "wiki" if re.fullmatch(r"wiki_\d+", name) else None
+
+
+def reading(path):
+    """Context manager that turns errors of reading a text file into a PlainError with its path."""
+    return as_plain_error(f"{path} cannot be read ({{error}}). Replace it or remove it from datas.",
+                          (OSError, EOFError, zlib.error, lzma.LZMAError, pyarrow.ArrowException))

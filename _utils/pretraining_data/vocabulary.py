@@ -1,29 +1,28 @@
-"""The WordPiece vocabulary: from the hub, a vocab.txt, a tokenizer's folder or a checkpoint, or trained on the text itself."""
+"""The WordPiece vocabulary: a vocab.txt, a tokenizer folder, a checkpoint, a hub id, or trained on the text."""
 import os
 from collections import Counter
 from pathlib import Path
 
 import pyarrow.compute
 import tokenizers
-import xxhash
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
 
-from _utils.errors import PlainError, first_line
-from _utils.pretraining_data.sources import PIECE, cut_text
+from _utils.content_key import content_key
+from _utils.errors import PlainError, as_plain_error
+from _utils.pretraining_data.documents import PIECE, cut_text
 from _utils.run_files.checkpoints import find_checkpoint, load_pretraining_checkpoint, write_atomically
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _ROLES = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL_TOKENS))
-# A vocabulary is trained on at most this many characters, taken evenly from the whole text: more does not change it much.
-TRAINING_CHARACTERS = 100_000_000
-_TRAINING_VERSION = 1  # raise it whenever the same text would give other words
+TRAINING_CHARACTERS = 100_000_000  # a vocabulary is trained on an even sample of the text; more changes it little
+_TRAINING_VERSION = 1  # increase when the same text would give other tokens
 
 
 def load_tokenizer(vocab, corpora=(), cache_dir="datasets"):
-    """The tokenizer that `vocab` means: a path (vocab.txt, folder, or one of a pair), a checkpoint, a number of words to train on
-    `corpora`, or a hub id.
+    """Return the tokenizer for `vocab`: a path (vocab.txt, folder, or folder of a generator-discriminator pair), a checkpoint (.pth),
+    a vocabulary size to train on `corpora`, or a hub id.
 
-    Raises PlainError for a file that is no vocabulary, one without a special token, or a hub that cannot be reached.
+    Raises PlainError for an invalid vocabulary, a missing special token, or an unreachable hub.
     """
     if isinstance(vocab, int):
         tokenizer = from_vocab_file(_trained_vocab_file(vocab, corpora, Path(cache_dir)))
@@ -38,48 +37,47 @@ def load_tokenizer(vocab, corpora=(), cache_dir="datasets"):
     return tokenizer
 
 
-def _check_special_tokens(words, name):
-    missing = [token for token in SPECIAL_TOKENS if token not in words]
+def _check_special_tokens(tokens, name):
+    missing = [token for token in SPECIAL_TOKENS if token not in tokens]
     if missing:
-        raise PlainError(f"the vocabulary {name} lacks {', '.join(missing)}: ELECTRA needs {' '.join(SPECIAL_TOKENS)}, "
-                         "so add a line for each, or train one with vocab=30522.")
+        raise PlainError(f"The vocabulary {name} lacks {', '.join(missing)}. ELECTRA needs {' '.join(SPECIAL_TOKENS)}: "
+                         "add a line for each, or train a vocabulary with vocab=30522.")
 
 
 def from_vocab_file(path):
-    """A BERT tokenizer of a vocab.txt, one word a line; it lower-cases unless the vocabulary has capital letters."""
+    """Return a BERT tokenizer for a vocab.txt with one token per line. It lower-cases unless the vocabulary has capital letters."""
     try:
-        words = Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")  # splitlines would cut at U+2028 too
+        tokens = Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")  # splitlines would also split at U+2028
     except OSError as error:
-        raise PlainError(f"the vocabulary {path} cannot be read ({error.strerror}): give a vocab.txt with one word a line.") from None
+        raise PlainError(f"The vocabulary {path} cannot be read ({error.strerror}). Pass a vocab.txt with one token per line.") from None
     except UnicodeDecodeError as error:
-        raise PlainError(f"the vocabulary {path} is not UTF-8 text (byte {error.start}): "
-                         "give a vocab.txt with one word a line.") from None
-    return tokenizer_of_words(words, path)
+        raise PlainError(f"The vocabulary {path} is not UTF-8 text (byte {error.start}). "
+                         "Pass a vocab.txt with one token per line.") from None
+    return tokenizer_from_tokens(tokens, path)
 
 
-def tokenizer_of_words(words, name="vocabulary"):
-    """A BERT tokenizer whose ids are the positions in `words`. PlainError for repeated or missing words."""
-    ids = {word: i for i, word in enumerate(words)}
-    if len(ids) < len(words):
-        twice = next(word for i, word in enumerate(words) if ids[word] != i)
-        raise PlainError(f"the vocabulary {name} has the line {twice!r} twice: every word may stand in it only once.")
+def tokenizer_from_tokens(tokens, name="vocabulary"):
+    """Return a BERT tokenizer whose ids are the positions in `tokens`. Raises PlainError for duplicate or missing tokens."""
+    ids = {token: i for i, token in enumerate(tokens)}
+    if len(ids) < len(tokens):
+        duplicate = next(token for i, token in enumerate(tokens) if ids[token] != i)
+        raise PlainError(f"The vocabulary {name} has the line {duplicate!r} twice. Remove duplicate tokens.")
     _check_special_tokens(ids, name)
-    cased = any(word != word.lower() for word in words if word not in SPECIAL_TOKENS)
+    cased = any(token != token.lower() for token in tokens if token not in SPECIAL_TOKENS)
     return BertTokenizer(vocab=ids, do_lower_case=not cased)
 
 
 def tokenizer_from_json(text, pad_token="[PAD]"):
-    """The tokenizer in a checkpoint: what tokenizers.Tokenizer.to_str wrote, with its padding token and those of SPECIAL_TOKENS it has.
+    """Return the tokenizer in a checkpoint. text: from tokenizers.Tokenizer.to_str.
 
-    A BertTokenizer where it is one, which programs know that do not know a tokenizers.Tokenizer.
+    It has the padding token and those of SPECIAL_TOKENS that are in the vocabulary. If possible it is a BertTokenizer, which programs
+    without support for tokenizers.Tokenizer can load too.
     """
-    try:
+    with as_plain_error("The tokenizer in the checkpoint cannot be read ({error}). Use another checkpoint."):
         backend = tokenizers.Tokenizer.from_str(text)
-    except Exception as error:  # the library has one kind for all
-        raise PlainError(f"the tokenizer in the checkpoint cannot be read ({first_line(error)}): use another checkpoint.") from None
-    words = backend.get_vocab()
-    if set(SPECIAL_TOKENS) <= set(words):
-        bert = tokenizer_of_words(sorted(words, key=words.get))
+    vocab = backend.get_vocab()
+    if set(SPECIAL_TOKENS) <= set(vocab):
+        bert = tokenizer_from_tokens(sorted(vocab, key=vocab.get))
         if bert.backend_tokenizer.to_str() == backend.to_str():
             return bert
     roles = {role: token for role, token in _ROLES.items() if backend.token_to_id(token) is not None}
@@ -87,67 +85,64 @@ def tokenizer_from_json(text, pad_token="[PAD]"):
 
 
 def check_has_tokenizer(name):
-    """PlainError for a folder without one, of which transformers makes a tokenizer that knows no words."""
+    """Raise PlainError for a folder without tokenizer files. For such a folder transformers builds a tokenizer with an empty vocabulary."""
     files = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
     if os.path.isdir(name) and not any(os.path.isfile(os.path.join(name, file)) for file in files):
-        raise PlainError(f"the folder {name!r} has no tokenizer: save the one that its model was trained with in it, or make the folder "
-                         "again with --vocab PATH/vocab.txt if _utils.convert_tf.converter made it.")
+        raise PlainError(f"The folder {name!r} has no tokenizer. Save the tokenizer of its model there. If _utils.convert_tf wrote the "
+                         "folder, rerun it with --vocab PATH/vocab.txt.")
 
 
 def _from_pretrained(name):
     check_has_tokenizer(name)
-    try:
+    place = "folder" if os.path.isdir(name) else "hub"
+    with as_plain_error(f"The tokenizer {name!r} could not be loaded from the {place} ({{error}}). Set vocab=PATH/vocab.txt, train a "
+                        "vocabulary with vocab=30522, or run without a download: python pretrain.py quickstart=True"):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    except Exception as error:  # a dozen kinds, from the hub and from the files; the way out is the same
-        place = "folder" if os.path.isdir(name) else "hub"
-        raise PlainError(f"the tokenizer {name!r} could not be loaded from the {place} ({first_line(error)}); give vocab=PATH/vocab.txt, "
-                         "train one with vocab=30522, or try without a download: python pretrain.py quickstart=True") from error
     if not tokenizer.is_fast:
-        raise PlainError(f"the tokenizer {name!r} has no fast version: choose a WordPiece tokenizer such as "
+        raise PlainError(f"The tokenizer {name!r} has no fast version. Choose a WordPiece tokenizer such as "
                          "google-bert/bert-base-uncased.")
     return tokenizer
 
 
 def _trained_vocab_file(size, corpora, cache_dir):
-    """Path of a vocabulary of `size` words trained on the corpora, from the cache if it was trained before."""
-    key = xxhash.xxh3_128(repr((_TRAINING_VERSION, [corpus.key for corpus in corpora])).encode()).hexdigest()
-    target = cache_dir / f"vocab_{size}_{key}.txt"
-    if not target.exists():
-        print(f"Training a vocabulary of {size:,} words on {', '.join(corpus.name for corpus in corpora)}")
-        words = train_words(size, lambda: _sample(corpora))
-        if len(words) < size:
-            print(f"The text has only {len(words):,} words and parts of words that come twice")
-        cache_dir.mkdir(parents=True, exist_ok=True)
-        write_atomically(target, lambda file: file.write(("\n".join(words) + "\n").encode()))
-    return target
+    """Return the path of a vocab.txt trained on the corpora, from the cache if possible."""
+    key = content_key((_TRAINING_VERSION, [corpus.key for corpus in corpora]))
+    path = cache_dir / f"vocab_{size}_{key}.txt"
+    if not path.exists():
+        print(f"Training a vocabulary of {size:,} tokens on {', '.join(corpus.name for corpus in corpora)}")
+        tokens = train_vocabulary(size, lambda: _sample(corpora))
+        if len(tokens) < size:
+            print(f"The vocabulary has {len(tokens):,} tokens instead of the requested {size:,}, because the text is too small")
+        write_atomically(path, lambda file: file.write(("\n".join(tokens) + "\n").encode()))
+    return path
 
 
-def train_words(size, texts):
-    """A WordPiece vocabulary of `size` words for the texts that `texts()` yields; the same texts give the same words.
+def train_vocabulary(size, texts):
+    """Return the tokens of a WordPiece vocabulary trained on the texts that `texts()` yields; the same texts give the same tokens.
 
-    The library's trainer numbers the continuations (##a) in random order and breaks ties by number; so they are given to it
-    in a fixed order, as if they were special tokens.
+    The trainer of `tokenizers` numbers the continuations (##a) in random order and breaks ties by number. To make it deterministic
+    they are passed in a fixed order as special tokens.
     """
-    trained = tokenizers.BertWordPieceTokenizer(lowercase=True)
+    tokenizer = tokenizers.BertWordPieceTokenizer(lowercase=True)
     counts = Counter()
     for text in texts():
-        counts.update(trained.normalizer.normalize_str(text))
-    rare = max(2, sum(counts.values()) // 1_000_000)
-    common = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:size // 4]
-    alphabet = sorted(char for char, count in common if count >= rare and not char.isspace())
-    # Punctuation and ideographs always stand alone, so they need no continuation.
+        counts.update(tokenizer.normalizer.normalize_str(text))
+    min_count = max(2, sum(counts.values()) // 1_000_000)
+    most_common = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:size // 4]
+    alphabet = sorted(char for char, count in most_common if count >= min_count and not char.isspace())
+    # Punctuation and ideographs are always tokens by themselves and need no continuation.
     continuations = ["##" + char for char in alphabet if char.isalnum() and not "\u2e80" <= char <= "\ud7ff"]
-    trained.train_from_iterator(texts(), vocab_size=size, min_frequency=2, initial_alphabet=alphabet, limit_alphabet=len(alphabet),
-                                special_tokens=[*SPECIAL_TOKENS, *continuations], show_progress=False)
-    return [*SPECIAL_TOKENS, *sorted(set(trained.get_vocab()) - set(SPECIAL_TOKENS))]
+    tokenizer.train_from_iterator(texts(), vocab_size=size, min_frequency=2, initial_alphabet=alphabet, limit_alphabet=len(alphabet),
+                                  special_tokens=[*SPECIAL_TOKENS, *continuations], show_progress=False)
+    return [*SPECIAL_TOKENS, *sorted(set(tokenizer.get_vocab()) - set(SPECIAL_TOKENS))]
 
 
 def _sample(corpora):
-    """Texts for the training of a vocabulary, in parts of bounded length: all rows, or every k-th, up to TRAINING_CHARACTERS."""
+    """Yield texts of bounded length: all rows of the corpora, or every k-th so that they have about TRAINING_CHARACTERS."""
     for corpus in corpora:
         rows, n = corpus.documents.with_format("arrow"), len(corpus.documents)
-        expected = pyarrow.compute.mean(pyarrow.compute.utf8_length(rows[:1000]["text"])).as_py() * n
-        step = max(1, round(expected * len(corpora) / TRAINING_CHARACTERS))
+        n_characters = pyarrow.compute.mean(pyarrow.compute.utf8_length(rows[:1000]["text"])).as_py() * n
+        step = max(1, round(n_characters * len(corpora) / TRAINING_CHARACTERS))
         for start in range(0, n, 1000 * step):
             for text in rows[range(start, min(n, start + 1000 * step), step)]["text"]:
                 yield from cut_text(text.as_py(), PIECE)

@@ -1,4 +1,4 @@
-"""Preparing data in several processes, which end with this one: at an error, at Ctrl-C, and when it is killed."""
+"""Worker processes for preparing data. They exit with this process: after an error, at Ctrl-C, and when it is killed."""
 import multiprocessing
 import os
 import signal
@@ -11,25 +11,25 @@ from tqdm import tqdm
 
 from _utils.errors import PlainError
 
-_work = None  # in a worker: the function that it calls
+_work = None  # in a worker: the function to call
 
 
 def available_cores():
-    """How many cores this process may use."""
+    """Return the number of cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_in_processes(work, tasks, n, desc):
-    """Call `work(task)` for every task, in n processes (1: in this one), with a progress bar.
+    """Call `work(task)` for every task in n processes (1: in this process), with a progress bar.
 
-    Raises the first error of a call, and PlainError if a process died; the others are ended first.
+    Raises the first error of a call, or PlainError if a process died, after stopping the other processes.
     """
     if n <= 1:
         for task in tqdm(tasks, desc=desc):
             work(task)
         return
     stop, stopper = multiprocessing.Pipe(duplex=False)
-    # A tokenizer that has used several threads here must not try to in a copy of this process.
+    # A tokenizer that has used several threads here must not use threads in a fork of this process.
     before = os.environ.get("TOKENIZERS_PARALLELISM")
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     pool = ProcessPoolExecutor(n, initializer=_start_worker, initargs=(work, stop))
@@ -52,12 +52,12 @@ def run_in_processes(work, tasks, n, desc):
 def _start_worker(work, stop):
     global _work
     _work = work
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the first one stops the others
-    threading.Thread(target=_end_when_told, args=(stop,), daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the main process stops the workers
+    threading.Thread(target=_exit_with_parent, args=(stop,), daemon=True).start()
 
 
-def _end_when_told(stop):
-    """End this worker when its parent sends something or dies."""
+def _exit_with_parent(stop):
+    """Exit this worker when its parent sends a message or dies."""
     wait([stop, multiprocessing.parent_process().sentinel])
     os._exit(1)
 

@@ -1,4 +1,4 @@
-"""Tokenization and the example builder against the recorded output of both originals (F1-F4); needs ../shared."""
+"""Tokenization and example building against the recorded output of Google's code and electra_pytorch (F1-F4); needs ../shared."""
 import json
 import random
 import re
@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from _utils.pretraining_data.examples import ELECTRADataProcessor
+from _utils.pretraining_data.processors import ELECTRADataProcessor
 from _utils.pretraining_data.vocabulary import from_vocab_file
 
 
@@ -21,24 +21,24 @@ def official_processor(shared):
     return ELECTRADataProcessor(None, tokenizer, 128, apply_cleaning=False, drop_parentheses=False)
 
 
-def test_every_recorded_line_is_split_as_googles_tokenizer_splits_it(recorded, official_processor):
+def test_tokens_of_every_recorded_line_are_those_of_googles_tokenizer(recorded, official_processor):
     lines = json.loads((recorded / "official/tokenization.json").read_text())
-    vocabulary = official_processor.tokenizer
+    tokenizer = official_processor.tokenizer
     for line in lines:
-        _, *of_lines = official_processor.tokenize([(line["text"], False)])
-        pieces = [vocabulary.id_to_token(i) for of_line in of_lines for i in of_line]
-        assert pieces == line["tokens"], line["text"]
+        _, *ids_of_lines = official_processor.tokenize([(line["text"], False)])
+        tokens = [tokenizer.id_to_token(i) for ids in ids_of_lines for i in ids]
+        assert tokens == line["tokens"], line["text"]
     assert len(lines) > 250
 
 
-@pytest.mark.parametrize("blank_lines_divide", [1, 0])
-def test_examples_and_number_of_random_draws_are_googles(recorded, official_processor, blank_lines_divide):
+@pytest.mark.parametrize("blank_lines_separate", [1, 0])
+def test_examples_and_number_of_random_draws_match_google(recorded, official_processor, blank_lines_separate):
     arrays = np.load(recorded / "official/pretrain_examples.npz")
-    expected = {name: arrays[f"L128_seed0_blanks{blank_lines_divide}/{name}"]
+    expected = {name: arrays[f"L128_seed0_blanks{blank_lines_separate}/{name}"]
                 for name in ("input_ids", "input_mask", "segment_ids", "next_random")}
     text = (recorded / "official/text20.txt").read_text()
     rng = random.Random(0)
-    examples = official_processor(re.split(r"\n\s*\n", text) if blank_lines_divide else [text], rng)
+    examples = official_processor(re.split(r"\n\s*\n", text) if blank_lines_separate else [text], rng)
 
     assert len(examples["input_ids"]) == len(expected["input_ids"])
     for row, (ids, first_length) in enumerate(zip(examples["input_ids"], examples["sentA_length"])):
@@ -51,7 +51,7 @@ def test_examples_and_number_of_random_draws_are_googles(recorded, official_proc
 
 
 @pytest.mark.parametrize("cleaning", [True, False])
-def test_examples_are_those_of_electra_pytorch(recorded, cleaning):
+def test_examples_match_electra_pytorch(recorded, cleaning):
     folder = recorded / "electra_pytorch"
     expected = json.loads((folder / f"processor_len128_cleaning{cleaning}_minimizeTrue.json").read_text())
     documents = json.loads((folder / "docs20.json").read_text())

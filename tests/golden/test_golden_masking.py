@@ -6,7 +6,7 @@ import torch
 
 import pretrain
 from _utils.config import complete
-from _utils.pretraining_data.vocabulary import tokenizer_of_words
+from _utils.pretraining_data.vocabulary import tokenizer_from_tokens
 from pretrain import build_masking, fill_slots, mask_tokens_official, max_predictions
 
 CLS, SEP, MASK, PAD, UNK = 101, 102, 103, 0, 100
@@ -114,7 +114,7 @@ def test_colliding_words_become_the_floor_of_their_mean_as_recorded(recorded):
 @pytest.mark.parametrize("masking, unk_is_masked", [("official", True), ("bernoulli", False)])
 def test_unknown_words_and_padding_are_treated_as_the_masking_says(masking, unk_is_masked):
     """As the configuration puts it together, with [PAD] at another place than 0 (F7, F9, D2)."""
-    tokenizer = tokenizer_of_words(["[UNK]", "[CLS]", "[SEP]", "[MASK]", "[PAD]", "word"])
+    tokenizer = tokenizer_from_tokens(["[UNK]", "[CLS]", "[SEP]", "[MASK]", "[PAD]", "word"])
     masked_lm = build_masking(complete(pretrain.c.override([f"masking={masking}"])), tokenizer)
     ids = torch.tensor([[1] + [0] * 38 + [2] + [4] * 60]).expand(500, -1)
     torch.manual_seed(0)

@@ -1,4 +1,4 @@
-"""Examples, their cache, the held-out part and the batches."""
+"""Examples, their cache, the held-out part, and batches."""
 import itertools
 import json
 import os
@@ -17,103 +17,98 @@ from fake_hub import FIRST, Hub
 import pretrain
 from _utils.config import complete
 from _utils.errors import PlainError
-from _utils.pretraining_data import examples as pretraining_data
-from _utils.pretraining_data import sources as text_sources
+from _utils.pretraining_data import documents, processors, sources, text_readers
 from _utils.pretraining_data.batches import pretraining_dataloaders
-from _utils.pretraining_data.examples import (
-    ELECTRADataProcessor,
-    LinePairsProcessor,
-    open_examples,
-    prepare_examples,
-    split_documents,
-    split_held_out,
-)
+from _utils.pretraining_data.examples import open_examples, prepare_examples
+from _utils.pretraining_data.processors import ELECTRADataProcessor, LinePairsProcessor
 from _utils.pretraining_data.sources import Corpus, load_documents
+from _utils.pretraining_data.splits import split_documents, split_held_out
 from _utils.pretraining_data.vocabulary import load_tokenizer
 
 
 @pytest.fixture
 def small_blocks(monkeypatch):
-    monkeypatch.setattr(pretraining_data, "BLOCK", 10)
+    monkeypatch.setattr(processors, "BLOCK", 10)
 
 
 def test_examples_do_not_depend_on_the_number_of_processes(tmp_path, small_tokenizer, small_blocks):
     corpus = make_corpus()
     one, two, four = (prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path / str(n), num_proc=n) for n in (None, 2, 4))
     assert one.to_dict() == two.to_dict() == four.to_dict()
-    assert len(one) > 50  # many blocks, each with random numbers of its own
+    assert len(one) > 50  # many blocks, each with its own random numbers
     other_seed = prepare_examples(corpus, small_tokenizer, 32, 8, tmp_path / "seed")
     assert other_seed.to_dict() != one.to_dict()
 
 
-def test_prepared_examples_are_found_again_whatever_the_number_of_processes(tmp_path, small_tokenizer, small_blocks, monkeypatch):
+def test_prepared_examples_are_reused_for_any_number_of_processes(tmp_path, small_tokenizer, small_blocks, monkeypatch):
     corpus = make_corpus()
     first = prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path, num_proc=2)
-    monkeypatch.setattr(ELECTRADataProcessor, "map", lambda *_: pytest.fail("built again"))
+    monkeypatch.setattr(ELECTRADataProcessor, "map", lambda *_: pytest.fail("rebuilt"))
     for num_proc in (None, 1, 3):
         assert prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path, num_proc=num_proc).to_dict() == first.to_dict()
 
 
 @pytest.mark.parametrize("change", [dict(max_length=24), dict(seed=8), dict(clean=True), dict(corpus=make_corpus(seed=1))])
-def test_a_change_of_text_length_cleaning_or_seed_makes_new_examples(tmp_path, small_tokenizer, change):
+def test_other_text_length_cleaning_or_seed_gives_new_examples(tmp_path, small_tokenizer, change):
     setting = dict(corpus=make_corpus(), hf_tokenizer=small_tokenizer, max_length=32, seed=7, cache_dir=tmp_path)
     before = prepare_examples(**setting).to_dict()
     assert prepare_examples(**{**setting, **change}).to_dict() != before
     assert prepare_examples(**setting).to_dict() == before
 
 
-def test_incomplete_shards_of_a_killed_run_are_not_taken_for_the_whole(tmp_path, small_tokenizer, small_blocks):
+def test_incomplete_files_of_a_killed_run_are_completed(tmp_path, small_tokenizer, small_blocks):
     corpus = make_corpus()
     whole = prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path, num_proc=2).to_dict()
     next(tmp_path.glob("*_00001_of_00006.arrow")).unlink()
     assert prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path, num_proc=3).to_dict() == whole
 
 
-def test_the_next_start_reads_neither_text_nor_documents(workplace, monkeypatch):
+def test_next_run_reads_neither_text_nor_documents(workplace, monkeypatch):
     c = complete(pretrain.c.override(["size=tiny", "datas=text.txt", "vocab=300", "num_workers=0", "bs=8", "steps=4", "device=cpu"]))
     os.utime("text.txt", (1, 1))
     _, before = pretrain.load_data(c)
     next(Path("datasets").glob("documents_*.arrow")).unlink()
-    monkeypatch.setattr(text_sources, "_hash", lambda *_: pytest.fail("hashed again"))
-    monkeypatch.setattr(text_sources, "read_file", lambda *_: pytest.fail("read again"))
+    for module in (documents, sources):
+        monkeypatch.setattr(module, "file_chunks", lambda *_: pytest.fail("hashed again"))
+    monkeypatch.setattr(sources, "read_file", lambda *_: pytest.fail("read again"))
     _, after = pretrain.load_data(c)
     assert after.train_ds.hf_dset.to_dict() == before.train_ds.hf_dset.to_dict()
     assert not list(Path("datasets").glob("documents_*.arrow"))
 
 
 @pytest.mark.parametrize("kind, n_parts", [("electra", 1), ("line_pairs", 3)])
-def test_another_process_opens_examples_that_appear_late(tmp_path, small_tokenizer, kind, n_parts):
+def test_examples_that_appear_late_are_opened(tmp_path, small_tokenizer, kind, n_parts):
     parts = [make_corpus()] if kind == "electra" else split_documents(make_corpus(), 7)
     prepared = [prepare_examples(part, small_tokenizer, 32, 7, tmp_path, kind=kind) for part in parts]
     assert len(prepared) == n_parts
     for examples in prepared:
         files = [file["filename"] for file in examples.cache_files]
         os.rename(files[0], tmp_path / "unseen")
-        with pytest.raises(PlainError, match="did not appear within 0 seconds: start all processes in a folder that"):
+        with pytest.raises(PlainError, match="did not appear within 0 seconds. Start all processes in a folder that"):
             open_examples(files, patience=0)
         threading.Timer(.2, os.rename, (tmp_path / "unseen", files[0])).start()
         assert open_examples(files).to_dict() == examples.to_dict()
 
 
-def test_wikipedia_is_cleaned_and_own_text_left_alone(tmp_path, small_tokenizer):
+def test_hub_corpora_are_cleaned_and_other_text_is_unchanged(tmp_path, small_tokenizer):
     texts = ["short line of a table\n" + "the generator replaces words " * 5 + "()"] * 20
     dataset = datasets.Dataset.from_dict({"text": texts})
-    pieces = {}
+    decoded = {}
     for name in ("wikipedia", "openwebtext", "own text"):
         examples = prepare_examples(Corpus(name, name, lambda: dataset), small_tokenizer, 64, 7, tmp_path)
-        pieces[name] = " ".join(small_tokenizer.batch_decode(examples["input_ids"][:]))
-    kept = {name: ("table" in text, "[UNK]" in text) for name, text in pieces.items()}  # brackets are not in this vocabulary
+        decoded[name] = " ".join(small_tokenizer.batch_decode(examples["input_ids"][:]))
+    kept = {name: ("table" in text, "[UNK]" in text) for name, text in decoded.items()}  # the vocabulary has no parentheses
     assert kept == {"wikipedia": (False, False), "openwebtext": (True, False), "own text": (True, True)}
 
 
-def test_special_tokens_in_the_text_are_text(small_tokenizer):
+def test_special_tokens_in_raw_text_are_text(small_tokenizer):
     processor = ELECTRADataProcessor(None, small_tokenizer, 32, apply_cleaning=False)
     example = processor(["the [MASK] and [SEP] of the text"])["input_ids"][0]
     assert small_tokenizer.mask_token_id not in example and example.count(small_tokenizer.sep_token_id) == 1
 
 
 @pytest.mark.parametrize("n, held", [(0, 0), (10, 0), (20, 1), (1000, 50), (100_000, 1024)])
-def test_held_out_examples_are_runs_of_neighbours_and_never_trained_on(n, held):
+def test_held_out_examples_are_consecutive_runs_and_not_in_the_training_part(n, held):
     examples = datasets.Dataset.from_dict({"id": list(range(n))})
     train, held_out = split_held_out(examples)
     assert len(held_out) == held and sorted(train["id"][:] + held_out["id"][:]) == list(range(n))
@@ -129,7 +124,7 @@ def dataloaders(tokenizer, n=100, bs=8, steps=30, num_workers=0, seed=3):
     return pretraining_dataloaders(splits, tokenizer, bs, steps, 32, seed, num_workers), train, held_out
 
 
-def test_batches_are_padded_rows_of_one_shape_and_every_example_comes_once_an_epoch(small_tokenizer):
+def test_batches_have_one_shape_and_contain_every_example_once_per_epoch(small_tokenizer):
     dls, train, _ = dataloaders(small_tokenizer)
     batches = list(dls.train)
     assert len(batches) == len(dls.train) == 30
@@ -141,13 +136,13 @@ def test_batches_are_padded_rows_of_one_shape_and_every_example_comes_once_an_ep
     assert all(int(length) == int((row != 0).sum()) for ids, lengths in batches for row, length in zip(ids, lengths))
 
 
-def test_order_depends_on_the_seed_and_not_on_the_workers(small_tokenizer):
+def test_order_depends_on_the_seed_but_not_on_the_workers(small_tokenizer):
     first_batch = lambda **kwargs: [ids.tolist() for ids, _ in itertools.islice(dataloaders(small_tokenizer, **kwargs)[0].train, 5)]
     assert first_batch() == first_batch() == first_batch(num_workers=2)
     assert first_batch() != first_batch(seed=4)
 
 
-def test_held_out_examples_come_in_order_and_all(small_tokenizer):
+def test_all_held_out_examples_are_loaded_in_order(small_tokenizer):
     dls, _, held_out = dataloaders(small_tokenizer, n=200)
     rows = [row[row != 0].tolist() for ids, _ in dls.valid for row in ids]
     assert rows == held_out.with_format(None)["input_ids"][:]
@@ -158,34 +153,34 @@ def sentences(n):
     return [sentence(rng) for _ in range(n)]
 
 
-def test_bookcorpus_has_a_sentence_per_row_and_its_examples_are_full(tmp_path, monkeypatch, small_tokenizer):
+def test_examples_of_bookcorpus_are_full_though_it_has_one_sentence_per_row(tmp_path, monkeypatch, small_tokenizer):
     rows = sentences(3000)
     Hub(tmp_path, monkeypatch, {FIRST: rows})
     examples = prepare_examples(load_documents("bookcorpus", tmp_path), small_tokenizer, 64, 7, tmp_path)
     lengths, first = np.array([len(ids) for ids in examples["input_ids"]]), np.array(examples["sentA_length"])
-    assert lengths.mean() > .9 * 64 and (lengths > first).mean() > .75  # a tenth has one segment by intention
+    assert lengths.mean() > .9 * 64 and (lengths > first).mean() > .75  # a tenth has one segment by design
     tokens = sum(map(len, small_tokenizer(rows, add_special_tokens=False)["input_ids"]))
     assert lengths.sum() > .7 * tokens
 
 
-def test_documents_of_bookcorpus_for_line_pairs_are_neighbouring_rows(tmp_path, monkeypatch):
+def test_documents_of_bookcorpus_for_line_pairs_are_consecutive_rows(tmp_path, monkeypatch):
     Hub(tmp_path, monkeypatch, {FIRST: [f"sentence {i}" for i in range(12_345)]})
     parts = [part.documents["text"][:] for part in split_documents(load_documents("bookcorpus", tmp_path), 7)]
-    documents = [[int(text.split()[1]) // 1000 for text in part] for part in parts]
-    assert [len(set(part)) for part in documents] == [11, 1, 1]
-    assert sorted(i for part in documents for i in part) == [i // 1000 for i in range(12_345)]
+    numbers = [[int(text.split()[1]) // 1000 for text in part] for part in parts]
+    assert [len(set(part)) for part in numbers] == [11, 1, 1]
+    assert sorted(i for part in numbers for i in part) == [i // 1000 for i in range(12_345)]
 
 
 @pytest.fixture
-def short_is_long(monkeypatch):
-    """A document of 1,000 characters is a long one, stored in parts of 200."""
-    monkeypatch.setattr(text_sources, "LONG", 1000)
-    monkeypatch.setattr(text_sources, "PIECE", 200)
+def short_rows(monkeypatch):
+    """Store documents of 1,000 or more characters in rows of 200."""
+    for module in (documents, text_readers):
+        monkeypatch.setattr(module, "LONG", 1000)
+    monkeypatch.setattr(documents, "PIECE", 200)
 
 
 @pytest.mark.parametrize("suffix, one_document_per_file", [(".txt", False), (".txt", True), (".jsonl", False)])
-def test_a_long_document_is_stored_in_rows_and_gives_the_examples_of_one_document(tmp_path, short_is_long, small_tokenizer, suffix,
-                                                                                  one_document_per_file):
+def test_long_document_in_several_rows_gives_the_same_examples(tmp_path, short_rows, small_tokenizer, suffix, one_document_per_file):
     texts = ["\n".join(sentences(n)) for n in (5, 200, 3)]
     texts = texts[1:2] if one_document_per_file else texts
     path = tmp_path / f"text{suffix}"
@@ -198,16 +193,16 @@ def test_a_long_document_is_stored_in_rows_and_gives_the_examples_of_one_documen
     assert prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path)[:] == processor(texts)
 
 
-def test_rows_of_a_long_document_stay_together_when_documents_are_divided(tmp_path, short_is_long):
+def test_rows_of_a_long_document_stay_together_when_documents_are_split(tmp_path, short_rows):
     texts = ["\n".join(f"document {i} line {j}" for j in range(1 + 200 * (i % 3 == 0))) for i in range(30)]
     (tmp_path / "text.txt").write_text("\n\n".join(texts))
     corpus = load_documents(str(tmp_path / "text.txt"), tmp_path)
     parts = ["".join(part.documents["text"][:]) for part in split_documents(corpus, 7)]
-    owners = [{int(i) for i in re.findall(r"document (\d+)", part)} for part in parts]
-    assert [len(owner) for owner in owners] == [24, 3, 3] and len(set.union(*owners)) == 30
+    documents_of = [{int(i) for i in re.findall(r"document (\d+)", part)} for part in parts]
+    assert [len(numbers) for numbers in documents_of] == [24, 3, 3] and len(set.union(*documents_of)) == 30
 
 
-def test_a_line_as_long_as_a_file_is_cut(tmp_path, short_is_long):
+def test_very_long_line_is_cut(tmp_path, short_rows):
     (tmp_path / "text.txt").write_text("word " * 3000)
     texts = load_documents(str(tmp_path / "text.txt"), tmp_path).documents["text"][:]
     assert "".join(texts) == "word " * 3000 and max(map(len, texts)) <= 1200
@@ -215,14 +210,14 @@ def test_a_line_as_long_as_a_file_is_cut(tmp_path, short_is_long):
 
 @pytest.mark.parametrize("processor", [ELECTRADataProcessor, LinePairsProcessor])
 def test_examples_do_not_depend_on_how_many_lines_are_tokenized_at_once(small_tokenizer, monkeypatch, processor):
-    documents = make_corpus(30).documents["text"][:]
-    make = lambda: processor(None, small_tokenizer, 32, apply_cleaning=False)(documents)
-    whole = make()
-    monkeypatch.setattr(pretraining_data, "_TOKENIZED_AT_ONCE", 100)
-    assert make() == whole
+    texts = make_corpus(30).documents["text"][:]
+    build = lambda: processor(None, small_tokenizer, 32, apply_cleaning=False)(texts)
+    expected = build()
+    monkeypatch.setattr(processors, "_TOKENIZED_AT_ONCE", 100)
+    assert build() == expected
 
 
-def test_padding_and_truncation_saved_with_a_tokenizer_change_nothing(tmp_path, small_tokenizer):
+def test_padding_and_truncation_saved_with_a_tokenizer_are_ignored(tmp_path, small_tokenizer):
     corpus = make_corpus()
     expected = prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path / "plain").to_dict()
     backend = tokenizers.Tokenizer.from_str(small_tokenizer.backend_tokenizer.to_str())
@@ -238,9 +233,18 @@ def test_padding_and_truncation_saved_with_a_tokenizer_change_nothing(tmp_path, 
 
 @pytest.mark.parametrize("words_per_line, kind, warned", [(6, "electra", False), (60, "electra", True), (6, "line_pairs", False),
                                                           (60, "line_pairs", True)])
-def test_text_that_is_lost_in_long_lines_is_reported(tmp_path, small_tokenizer, capsys, words_per_line, kind, warned):
+def test_text_dropped_from_long_lines_is_reported(tmp_path, small_tokenizer, capsys, words_per_line, kind, warned):
     texts = ["\n".join(["network " * words_per_line] * 10)] * 20
     corpus = Corpus("own text", f"lines of {words_per_line}", lambda: datasets.Dataset.from_dict({"text": texts}))
     prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path, kind=kind)
-    warning = r"Warning: own text: examples keep only \d\d% of the text.*Put a line break after each sentence"
+    warning = r"Warning: own text: examples keep only \d\d% of the text.*The longest line is in document 1 \(60 tokens, begins with "
+    warning += r"'network network .*Put a line break after each sentence to keep more"
+    assert bool(re.search(warning, capsys.readouterr().out)) == warned
+
+
+@pytest.mark.parametrize("n, steps, warned", [(100, 30, True), (100, 11, False), (3000, 600, False), (3000, 40_000, True)])
+def test_training_on_too_few_examples_is_reported(small_tokenizer, capsys, n, steps, warned):
+    examples = datasets.Dataset.from_dict({"input_ids": [[2, 7, 3]] * n, "sentA_length": [3] * n})
+    pretraining_dataloaders({"train": examples}, small_tokenizer, 8, steps, 32, 3)
+    warning = rf"Warning: the text yields only {n:,} training examples of 32 tokens, so each is seen about \d+ times in {steps:,} steps"
     assert bool(re.search(warning, capsys.readouterr().out)) == warned

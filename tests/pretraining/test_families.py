@@ -21,7 +21,7 @@ from _utils.networks.encoders import load_pretrained
 from _utils.networks.layers import count_layers, layer_groups
 from _utils.networks.tying import share_parameters, shared_modules
 from _utils.optim import Lamb, decay_groups
-from _utils.pretraining_data.examples import LinePairsProcessor
+from _utils.pretraining_data.processors import LinePairsProcessor
 from _utils.recipes import RECIPES, flops_per_token, steps_of_equal_compute
 from _utils.run_files.checkpoints import load_checkpoint
 
@@ -285,7 +285,7 @@ def test_other_configurations_train_in_float32_with_the_padding_of_the_tokenizer
 
 def test_a_text_of_one_document_cannot_be_split(workplace):
     Path("text.txt").write_text("the text\nthe word\n" * 50)
-    with pytest.raises(PlainError, match="has 1 documents, and examples='line_pairs'"):
+    with pytest.raises(PlainError, match="has 1 documents, but examples='line_pairs'"):
         run("size=alectra_tiny", "examples=line_pairs")
 
 

@@ -1,4 +1,4 @@
-"""Batches that worker processes prepare, however these are started, are those prepared without them."""
+"""Worker processes prepare the same batches as the main process, however they are started."""
 import multiprocessing
 
 import pytest
@@ -11,8 +11,8 @@ from _utils.pretraining_data.batches import pretraining_dataloaders
 
 
 @pytest.fixture(params=["forkserver", "spawn"])
-def way(request, monkeypatch):
-    """Workers are started in this way, and not by forking, which is the default on Linux before Python 3.14."""
+def start_method(request, monkeypatch):
+    """Start workers with this method instead of fork, the default on Linux before Python 3.14."""
     context = multiprocessing.get_context(request.param)
     monkeypatch.setattr(_FakeLoader, "multiprocessing_context", property(lambda self: context if self.num_workers else None))
 
@@ -25,17 +25,17 @@ def assert_same_batches(loader, other):
             assert torch.equal(a, b)
 
 
-def test_pretraining(small_tokenizer, tmp_path, way):
+def test_pretraining(small_tokenizer, tmp_path, start_method):
     rows = [{"input_ids": [2, *range(5, 6 + i % 20), 3], "sentA_length": 3 + i % 7} for i in range(40)]
     Dataset.from_list(rows).save_to_disk(tmp_path)
     splits = {"train": Dataset.load_from_disk(tmp_path)}
     loaders = [pretraining_dataloaders(splits, small_tokenizer, bs=8, steps=7, max_length=24, seed=3, num_workers=workers).train
                for workers in (2, 0)]
     for loader in loaders:
-        loader.start = 16  # as in a run that is resumed
+        loader.start = 16  # as in a resumed run
     assert_same_batches(*loaders)
 
 
-def test_finetuning(way):
+def test_finetuning(start_method):
     rows = EncodedRows([{"inp_ids": [5] * (3 + i % 9), "token_type_ids": [0] * (3 + i % 9)} for i in range(70)], list(range(70)))
     assert_same_batches(*(finetuning_dataloaders(rows, [rows], 4, workers, "cpu").loaders[1] for workers in (1, 0)))

@@ -1,4 +1,4 @@
-"""The files of prepared examples: what is kept when a process is killed, several processes at once, and how the work is divided."""
+"""Files of prepared examples: what a killed process leaves, several processes at once, and how the work is divided."""
 import contextlib
 import multiprocessing
 import os
@@ -11,43 +11,43 @@ import tiny_pretraining
 from corpora import make_corpus
 
 from _utils.errors import PlainError
-from _utils.pretraining_data import examples as pretraining_data
-from _utils.pretraining_data import worker_pool
-from _utils.pretraining_data.examples import ELECTRADataProcessor, prepare_examples
+from _utils.pretraining_data import processors, worker_pool
+from _utils.pretraining_data.examples import prepare_examples
+from _utils.pretraining_data.processors import ELECTRADataProcessor
 
-pytestmark = pytest.mark.skipif(multiprocessing.get_start_method() != "fork", reason="what is patched here reaches forks only")
+pytestmark = pytest.mark.skipif(multiprocessing.get_start_method() != "fork", reason="monkeypatching reaches only forked processes")
 FORK = multiprocessing.get_context("fork")
 N_FILES = 12
 
 
 @pytest.fixture
 def prepare(tmp_path, small_tokenizer, monkeypatch):
-    """Function that prepares the examples of a small corpus of N_FILES blocks in a folder of tmp_path."""
-    monkeypatch.setattr(pretraining_data, "BLOCK", 10)
+    """Return a function that prepares the examples of a small corpus of N_FILES blocks in a subfolder of tmp_path."""
+    monkeypatch.setattr(processors, "BLOCK", 10)
     corpus = make_corpus(n_documents=10 * N_FILES)
     return lambda folder="cache", num_proc=2: prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path / folder, num_proc=num_proc)
 
 
 @pytest.fixture
 def before_file(monkeypatch):
-    """Function that lets something happen in the middle of writing a file: `act(path)`."""
+    """Return a function that takes `act` and calls `act(path)` in the middle of writing each file."""
     write_blocks, write_file = ELECTRADataProcessor._write_blocks, ELECTRADataProcessor._write_file
 
-    def arrange(act):
-        def noting_the_path(processor, task):
+    def patch(act):
+        def remember_path(processor, task):
             processor.path = task[0]
             write_file(processor, task)
 
-        def acting(processor, blocks, file):
+        def act_and_write(processor, blocks, file):
             act(processor.path)
             write_blocks(processor, blocks, file)
-        monkeypatch.setattr(ELECTRADataProcessor, "_write_file", noting_the_path)
-        monkeypatch.setattr(ELECTRADataProcessor, "_write_blocks", acting)
-    return arrange
+        monkeypatch.setattr(ELECTRADataProcessor, "_write_file", remember_path)
+        monkeypatch.setattr(ELECTRADataProcessor, "_write_blocks", act_and_write)
+    return patch
 
 
 def start(function, *args):
-    """A fork of this process, in a group of its own, that calls a function."""
+    """Call a function in a fork of this process, in a new process group."""
     def run():
         os.setsid()
         function(*args)
@@ -56,16 +56,16 @@ def start(function, *args):
     return process
 
 
-def wait_until_alone(group):
-    """Wait until no process of a group is left; fails after 20 seconds."""
+def wait_until_empty(group):
+    """Wait until a process group has no processes; fail after 20 seconds."""
     for _ in range(400):
-        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):  # one that has just ended
-            left = [process for process in psutil.process_iter()
-                    if process.status() != psutil.STATUS_ZOMBIE and os.getpgid(process.pid) == group]
-            if not left:
+        with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):  # the process has just exited
+            running = [process for process in psutil.process_iter()
+                       if process.status() != psutil.STATUS_ZOMBIE and os.getpgid(process.pid) == group]
+            if not running:
                 return
         time.sleep(.05)
-    pytest.fail(f"processes are left: {left}")
+    pytest.fail(f"still running: {running}")
 
 
 def files(folder):
@@ -73,7 +73,7 @@ def files(folder):
 
 
 @pytest.mark.parametrize("num_proc, killed", [(1, "itself"), (2, "parent")])
-def test_after_a_kill_the_missing_files_are_made_and_the_others_kept(tmp_path, prepare, before_file, num_proc, killed):
+def test_after_a_kill_only_missing_files_are_built(tmp_path, prepare, before_file, num_proc, killed):
     whole = prepare("whole").to_dict()
 
     def kill(path):
@@ -84,7 +84,7 @@ def test_after_a_kill_the_missing_files_are_made_and_the_others_kept(tmp_path, p
     process = start(prepare, "cache", num_proc)
     process.join(30)
     assert process.exitcode == -signal.SIGKILL
-    wait_until_alone(process.pid)
+    wait_until_empty(process.pid)
     kept = files(tmp_path / "cache")
     assert 3 <= len(kept) < N_FILES
 
@@ -95,7 +95,7 @@ def test_after_a_kill_the_missing_files_are_made_and_the_others_kept(tmp_path, p
     assert not [path for path in (tmp_path / "cache").iterdir() if path.suffix not in (".arrow", ".xxh3")]
 
 
-def test_a_worker_that_dies_is_reported_and_finished_files_are_kept(tmp_path, prepare, before_file):
+def test_dead_worker_is_reported_and_finished_files_are_kept(tmp_path, prepare, before_file):
     before_file(lambda path: path.stem.endswith("_00006_of_00012") and os.kill(os.getpid(), signal.SIGKILL))
     with pytest.raises(PlainError, match="A process that prepares data died, most often because memory ran out. .* rerun the same command"):
         prepare()
@@ -104,7 +104,7 @@ def test_a_worker_that_dies_is_reported_and_finished_files_are_kept(tmp_path, pr
     assert prepare().to_dict() == prepare("whole").to_dict()
 
 
-def test_an_error_in_a_worker_is_raised_and_the_other_workers_end(prepare, before_file):
+def test_error_in_a_worker_is_raised_and_the_other_workers_exit(prepare, before_file):
     def fail(path):
         if path.stem.endswith("_00001_of_00012"):
             raise PlainError("no space is left")
@@ -115,7 +115,7 @@ def test_an_error_in_a_worker_is_raised_and_the_other_workers_end(prepare, befor
     assert not multiprocessing.active_children()
 
 
-def test_ctrl_c_ends_all_processes_at_once_and_keeps_finished_files(tmp_path, prepare, before_file):
+def test_ctrl_c_stops_all_processes_and_keeps_finished_files(tmp_path, prepare, before_file):
     before_file(lambda path: path.stem.endswith(("_00004_of_00012", "_00005_of_00012")) and time.sleep(60))
     process = start(prepare)
     while len(files(tmp_path / "cache") if (tmp_path / "cache").exists() else ()) < 4:
@@ -123,11 +123,11 @@ def test_ctrl_c_ends_all_processes_at_once_and_keeps_finished_files(tmp_path, pr
     os.killpg(process.pid, signal.SIGINT)
     process.join(50)
     assert process.exitcode == 1
-    wait_until_alone(process.pid)
+    wait_until_empty(process.pid)
     assert files(tmp_path / "cache") and not list((tmp_path / "cache").glob("*.unfinished"))
 
 
-def test_two_processes_that_prepare_the_same_examples_make_each_file_once(tmp_path, prepare, before_file):
+def test_processes_that_prepare_the_same_examples_build_each_file_once(tmp_path, prepare, before_file):
     def log(path):
         with open(tmp_path / "log", "a") as file:
             file.write(f"{path.name}\n")
@@ -137,28 +137,28 @@ def test_two_processes_that_prepare_the_same_examples_make_each_file_once(tmp_pa
     for process in processes:
         process.join(60)
     assert [process.exitcode for process in processes] == [0, 0, 0]
-    made = (tmp_path / "log").read_text().splitlines()
-    assert len(made) == len(set(made)) == N_FILES
+    built = (tmp_path / "log").read_text().splitlines()
+    assert len(built) == len(set(built)) == N_FILES
     assert prepare().to_dict() == prepare("whole").to_dict()
 
 
-def test_the_number_of_files_is_limited_and_changes_nothing(tmp_path, prepare, monkeypatch):
+def test_number_of_files_is_limited_and_does_not_change_examples(tmp_path, prepare, monkeypatch):
     whole = prepare("whole").to_dict()
-    monkeypatch.setattr(pretraining_data, "MOST_FILES", 5)
+    monkeypatch.setattr(processors, "MAX_FILES", 5)
     assert prepare("few").to_dict() == whole
     assert len(files(tmp_path / "few")) == 4 and len(files(tmp_path / "whole")) == N_FILES
 
 
-def test_all_cores_that_this_process_may_use_prepare_examples(prepare, monkeypatch):
-    asked = []
+def test_all_available_cores_prepare_examples(prepare, monkeypatch):
+    n_processes = []
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 2, 5}, raising=False)
     run = worker_pool.run_in_processes
-    monkeypatch.setattr(pretraining_data, "run_in_processes", lambda *args: (asked.append(args[2]), run(*args)))
+    monkeypatch.setattr(processors, "run_in_processes", lambda *args: (n_processes.append(args[2]), run(*args)))
     prepare(num_proc=None)
-    assert asked == [3]
+    assert n_processes == [3]
 
 
-def test_runs_that_differ_in_seed_share_their_examples(workplace, monkeypatch):
+def test_runs_with_different_seeds_share_their_examples(workplace, monkeypatch):
     run = lambda *overrides: tiny_pretraining.run("steps=2", *overrides)
     examples = lambda learn: learn.dls.train_ds.hf_dset.with_format(None)[:]
     first = run("seed=5")
@@ -167,10 +167,10 @@ def test_runs_that_differ_in_seed_share_their_examples(workplace, monkeypatch):
     second = run("seed=6")
     assert examples(first) == examples(second)
     batches = [learn.dls.train.batch_of_step(0)[0] for learn in (first, second)]
-    assert not batches[0].equal(batches[1])  # the order follows the seed
+    assert not batches[0].equal(batches[1])  # the order depends on the seed
 
 
-def test_documents_are_divided_for_line_pairs_by_data_seed(workplace):
+def test_data_seed_divides_the_documents_for_line_pairs(workplace):
     run = lambda *overrides: tiny_pretraining.run("size=alectra_tiny", "examples=line_pairs", "steps=2", *overrides)
     held_out = lambda *overrides: run(*overrides).dls.valid_ds.hf_dset.with_format(None)[:]
     first = held_out("seed=5")

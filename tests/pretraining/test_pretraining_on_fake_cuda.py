@@ -9,7 +9,7 @@ from fake_cuda import fake_cuda
 import benchmarks.pretraining
 import pretrain
 from _utils.config import complete
-from _utils.pretraining_data.vocabulary import tokenizer_of_words
+from _utils.pretraining_data.vocabulary import tokenizer_from_tokens
 from _utils.training.callbacks import NonFiniteGuard, TrainLog
 from _utils.training.processes import Processes
 
@@ -22,7 +22,7 @@ def learner_on_gpu(size, precision, masking):
     c = complete(pretrain.c.override([f"size={size}", f"bs={EXAMPLES}", "micro_batch=2", f"max_length={LENGTH}", f"precision={precision}",
                                       f"masking={masking}"]))
     with GPU:
-        learn = pretrain.build_learner(c, tokenizer_of_words(benchmarks.pretraining.WORDS), SimpleNamespace(device=GPU, n_inp=2), None,
+        learn = pretrain.build_learner(c, tokenizer_from_tokens(benchmarks.pretraining.WORDS), SimpleNamespace(device=GPU, n_inp=2), None,
                                        Processes())
     guard = NonFiniteGuard(None)
     learn.add_cbs([guard, TrainLog(None, guard, 1000, 1, every=1000)])

@@ -1,4 +1,4 @@
-"""Text from every kind of source becomes the same documents; the cache of what was read; hub names; the embedded text."""
+"""Documents from all kinds of sources, their cache, hub corpora, and the embedded text."""
 import bz2
 import contextlib
 import gzip
@@ -17,9 +17,9 @@ import pyarrow
 import pytest
 from fake_hub import FIRST, SECOND, Hub
 
+from _utils.content_key import file_chunks
 from _utils.errors import PlainError
-from _utils.pretraining_data import embedded_text, text_files
-from _utils.pretraining_data import sources as text_sources
+from _utils.pretraining_data import documents, embedded_text, sources, text_files
 from _utils.pretraining_data.sources import check_sources, load_documents
 from _utils.pretraining_data.text_files import find_files
 
@@ -44,7 +44,7 @@ A title without an article
 </doc>
 """
 JSON_LINES = "\n".join(json.dumps({"id": i, "text": text}, ensure_ascii=i == 0) for i, text in enumerate(DOCUMENTS)) + "\n\n"
-FILES = {"blank_lines_between.txt": TXT, "of_windows.txt": TXT.replace("\n", "\r\n"), "lines.jsonl": JSON_LINES,
+FILES = {"blank_lines_between.txt": TXT, "windows_line_ends.txt": TXT.replace("\n", "\r\n"), "lines.jsonl": JSON_LINES,
          "wiki_00": ARTICLES, "wiki_01": JSON_LINES}
 COMPRESSION = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress,
                ".zst": lambda content: pyarrow.compress(content, "zstd", asbytes=True)}
@@ -58,18 +58,18 @@ def write(path, content):
 
 @pytest.fixture
 def texts_of(tmp_path):
-    """Function that reads a source of tmp_path into a list of documents."""
+    """Return a function that reads a source in tmp_path into a list of documents."""
     return lambda source, **options: list(load_documents(str(tmp_path / source), tmp_path / "cache", **options).documents["text"])
 
 
 @pytest.mark.parametrize("compression", COMPRESSION)
 @pytest.mark.parametrize("name", FILES)
-def test_every_kind_of_file_gives_the_same_documents_compressed_or_not(tmp_path, texts_of, name, compression):
+def test_all_file_formats_and_compressions_give_the_same_documents(tmp_path, texts_of, name, compression):
     write(tmp_path / (name + compression), COMPRESSION[compression](FILES[name].encode()))
     assert texts_of(name + compression) == DOCUMENTS
 
 
-def test_the_text_column_of_parquet_without_its_gaps(tmp_path, texts_of):
+def test_text_column_of_parquet_without_empty_rows(tmp_path, texts_of):
     table = pandas.DataFrame({"id": [1, 2, 3, 4], "text": [DOCUMENTS[0], None, "", DOCUMENTS[1]]})
     write(tmp_path / "table.parquet", table.to_parquet())
     assert texts_of("table.parquet") == DOCUMENTS
@@ -83,21 +83,21 @@ def test_one_document_per_file_keeps_blank_lines(tmp_path, texts_of):
 
 
 @pytest.mark.parametrize("name, encoding", [
-    ("blank_lines_between.txt", "latin-1"), ("of_windows.txt", "utf-16"), ("lines.jsonl", "utf-16"), ("wiki_00", "cp1252")])
-def test_text_in_another_encoding(tmp_path, texts_of, name, encoding):
+    ("blank_lines_between.txt", "latin-1"), ("windows_line_ends.txt", "utf-16"), ("lines.jsonl", "utf-16"), ("wiki_00", "cp1252")])
+def test_other_encodings(tmp_path, texts_of, name, encoding):
     write(tmp_path / name, FILES[name].encode(encoding))
     assert texts_of(name, encoding=encoding) == DOCUMENTS
 
 
 @pytest.fixture
 def library(tmp_path):
-    """A folder with all kinds of files at several depths, and some that are no text."""
+    """Create a folder with text files of all formats at several depths, and other files."""
     write(tmp_path / "library/c.txt", "third")
     write(tmp_path / "library/a/wiki_00", '<doc id="1">\nTitle\n\nfirst\n</doc>\n')
     write(tmp_path / "library/a/deep/er/b.jsonl.gz", gzip.compress(b'{"text": "second"}'))
     write(tmp_path / "library/d.parquet", pandas.DataFrame({"text": ["fourth"]}).to_parquet())
     for name in ("notes.md", "image.png", "wiki_index", ".hidden.txt", ".cache/old.txt"):
-        write(tmp_path / "library" / name, "not to be read")
+        write(tmp_path / "library" / name, "must not be read")
 
 
 @pytest.mark.parametrize("source, expected", [
@@ -107,25 +107,25 @@ def library(tmp_path):
     ("library/**/*", ["second", "first", "third", "fourth"]),
     ("library/?.txt", ["third"]),
 ])
-def test_folders_are_read_to_their_depth_and_globs_as_the_shell_means_them(library, texts_of, source, expected):
+def test_folders_are_read_recursively_and_globs_like_in_a_shell(library, texts_of, source, expected):
     assert texts_of(source) == expected
 
 
-def test_a_file_whose_name_looks_like_a_glob_is_found(tmp_path, texts_of):
+def test_file_whose_name_looks_like_a_glob(tmp_path, texts_of):
     write(tmp_path / "volume[1].txt", TXT)
     assert texts_of("volume[1].txt") == DOCUMENTS
 
 
-def test_the_same_content_is_read_once_whatever_its_name(tmp_path, texts_of, monkeypatch):
+def test_same_content_under_another_name_is_read_once(tmp_path, texts_of, monkeypatch):
     write(tmp_path / "first.txt", TXT)
     write(tmp_path / "copy/renamed.txt", TXT)
     texts_of("first.txt")
-    monkeypatch.setattr(text_sources, "read_file", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(sources, "read_file", lambda *_: pytest.fail("read again"))
     assert texts_of("copy") == texts_of("copy/*.txt") == texts_of("first.txt") == DOCUMENTS
     assert len(list((tmp_path / "cache").glob("*.arrow"))) == 1
 
 
-def test_changed_content_or_other_options_are_never_answered_from_the_cache(tmp_path, texts_of):
+def test_changed_content_or_options_are_not_read_from_the_cache(tmp_path, texts_of):
     write(tmp_path / "text.txt", TXT)
     assert texts_of("text.txt") == DOCUMENTS
     assert texts_of("text.txt", encoding="latin-1") == [text.encode().decode("latin-1") for text in DOCUMENTS]
@@ -136,17 +136,20 @@ def test_changed_content_or_other_options_are_never_answered_from_the_cache(tmp_
 
 @pytest.fixture
 def no_hashing(monkeypatch):
-    """A function: from now on no content may be hashed."""
-    return lambda: monkeypatch.setattr(text_sources, "_hash", lambda *_: pytest.fail("read again"))
+    """Return a function after whose call no file may be hashed."""
+    def forbid():
+        for module in (documents, sources):
+            monkeypatch.setattr(module, "file_chunks", lambda *_: pytest.fail("hashed again"))
+    return forbid
 
 
 def age(*paths, seconds=3600):
-    """Give files the modification time of an hour ago."""
+    """Set the modification time of files to an hour ago."""
     for path in paths:
         os.utime(path, (path.stat().st_mtime - seconds,) * 2)
 
 
-def test_files_that_did_not_change_are_not_read_again(tmp_path, texts_of, no_hashing):
+def test_unchanged_files_are_not_read_again(tmp_path, texts_of, no_hashing):
     paths = [write(tmp_path / f"books/{name}", TXT) for name in ("a.txt", "b/c.txt", "b/d.txt")]
     age(*paths)
     assert texts_of("books") == DOCUMENTS * 3
@@ -161,15 +164,15 @@ def test_files_that_did_not_change_are_not_read_again(tmp_path, texts_of, no_has
     lambda books: (books / "b/c.txt").unlink(),
     lambda books: (books / "a.txt").rename(books / "z.txt"),
 ])
-def test_a_change_of_content_files_or_order_is_noticed(tmp_path, texts_of, change):
+def test_changes_of_content_files_or_order_are_detected(tmp_path, texts_of, change):
     age(write(tmp_path / "books/a.txt", TXT), write(tmp_path / "books/b/c.txt", "Another book."))
     before = texts_of("books")
     change(tmp_path / "books")
     assert texts_of("books") != before
 
 
-def test_a_file_that_was_just_written_is_read_again(tmp_path, texts_of):
-    """Its next change may come so soon that the modification time stays the same."""
+def test_file_that_was_just_written_is_read_again(tmp_path, texts_of):
+    """It may change again so soon that its modification time stays the same."""
     path = write(tmp_path / "text.txt", TXT)
     texts_of("text.txt")
     time_before = path.stat().st_mtime_ns
@@ -178,33 +181,33 @@ def test_a_file_that_was_just_written_is_read_again(tmp_path, texts_of):
     assert texts_of("text.txt") == [DOCUMENTS[0], "Ynother document."]
 
 
-def test_a_deleted_record_lets_all_text_be_read_again(tmp_path, texts_of, monkeypatch):
+def test_text_is_hashed_again_without_the_record(tmp_path, texts_of, monkeypatch):
     age(write(tmp_path / "text.txt", TXT))
     texts_of("text.txt")
     (tmp_path / "cache/sources.json").write_text("{")
-    with pytest.raises(PlainError, match="sources.json is not valid JSON: correct it, or delete it"):
+    with pytest.raises(PlainError, match="sources.json is not valid JSON. Correct it or delete it"):
         texts_of("text.txt")
     (tmp_path / "cache/sources.json").unlink()
-    hashed, plain = [], text_sources._hash
-    monkeypatch.setattr(text_sources, "_hash", lambda text, files=(): plain(text, [hashed.append(file) or file for file in files]))
+    hashed = []
+    monkeypatch.setattr(sources, "file_chunks", lambda path: hashed.append(path) or file_chunks(path))
     assert texts_of("text.txt") == DOCUMENTS and hashed == [str(tmp_path / "text.txt")]
 
 
 def test_files_that_change_while_they_are_read_are_reported(tmp_path, texts_of, monkeypatch):
     write(tmp_path / "books/a.txt", TXT)
-    read_file = text_sources.read_file
-    monkeypatch.setattr(text_sources, "read_file", lambda *given: (write(tmp_path / "books/b.txt", TXT), read_file(*given))[1])
-    with pytest.raises(PlainError, match="files of '.*books' changed since the start"):
+    read_file = sources.read_file
+    monkeypatch.setattr(sources, "read_file", lambda *given: write(tmp_path / "books/b.txt", TXT) and read_file(*given))
+    with pytest.raises(PlainError, match="Files of datas='.*books' changed while they were read"):
         texts_of("books")
     monkeypatch.undo()
     corpus = load_documents(str(tmp_path / "books"), tmp_path / "cache")
     write(tmp_path / "books/c.txt", TXT)
-    with pytest.raises(PlainError, match="files of '.*books' changed since the start"):
+    with pytest.raises(PlainError, match="Files of datas='.*books' changed while they were read"):
         len(corpus.documents)
     assert not list((tmp_path / "cache").iterdir())
 
 
-def test_prepared_documents_are_compared_again_only_when_their_file_was_touched(tmp_path, texts_of, no_hashing):
+def test_checksum_is_compared_only_after_a_file_was_touched(tmp_path, texts_of, no_hashing):
     age(write(tmp_path / "text.txt", TXT))
     texts_of("text.txt")
     [path] = (tmp_path / "cache").glob("*.arrow")
@@ -213,12 +216,12 @@ def test_prepared_documents_are_compared_again_only_when_their_file_was_touched(
     content[letter] ^= 4
     stat = path.stat()
     path.write_bytes(content)
-    with pytest.raises(PlainError, match="holds the hash of other content.*delete it and"):
-        load_documents(str(tmp_path / "text.txt"), tmp_path / "cache")  # though nobody asks for the documents
+    with pytest.raises(PlainError, match="does not match documents_.*Delete it and"):
+        load_documents(str(tmp_path / "text.txt"), tmp_path / "cache")  # before the documents are used
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    load_documents(str(tmp_path / "text.txt"), tmp_path / "cache")  # such a change, of a disk that fails, shows when the file is touched
+    load_documents(str(tmp_path / "text.txt"), tmp_path / "cache")  # damage by a failing disk is found after a touch
     path.touch()
-    with pytest.raises(PlainError, match="holds the hash of other content"):
+    with pytest.raises(PlainError, match="does not match documents_"):
         texts_of("text.txt")
     content[letter] ^= 4
     path.write_bytes(content)
@@ -227,14 +230,14 @@ def test_prepared_documents_are_compared_again_only_when_their_file_was_touched(
     assert texts_of("text.txt") == DOCUMENTS
 
 
-def test_documents_are_prepared_only_when_they_are_needed(tmp_path, texts_of):
+def test_documents_are_prepared_on_first_use(tmp_path, texts_of):
     write(tmp_path / "text.txt", TXT)
     corpus = load_documents(str(tmp_path / "text.txt"), tmp_path / "cache")
     assert not list(tmp_path.glob("cache/*.arrow"))
     assert list(corpus.documents["text"]) == DOCUMENTS and corpus.documents is corpus.documents
 
 
-def test_the_order_of_files_is_that_of_their_parts_however_they_are_listed(tmp_path, monkeypatch):
+def test_files_are_sorted_by_path_parts(tmp_path, monkeypatch):
     for name in ("a/x.txt", "a.txt", "a b/x.txt", "a-b.txt", "B.txt", "b/c/d.txt", "b/c.txt", "b/c0.txt", "ä.txt", "z/.hidden/x.txt",
                  "z/.h.txt"):
         write(tmp_path / "library" / name, name)
@@ -242,29 +245,29 @@ def test_the_order_of_files_is_that_of_their_parts_however_they_are_listed(tmp_p
     expected = [str(path) for path in sorted((tmp_path / "library").rglob("*.txt")) if ".h" not in str(path)]
     assert len(expected) == 10
     assert list(find_files(tmp_path / "library")) == list(find_files(str(tmp_path / "library/**/*.txt"))) == expected
-    (tmp_path / "library/circle").symlink_to(tmp_path / "library")
+    (tmp_path / "library/cycle").symlink_to(tmp_path / "library")
     scandir = os.scandir
     monkeypatch.setattr(os, "scandir", lambda folder: contextlib.nullcontext(sorted(scandir(folder), key=lambda e: e.name, reverse=True)))
     assert list(find_files(tmp_path / "library")) == expected
 
 
-def test_looking_for_text_stops_at_the_first_file(tmp_path, monkeypatch):
+def test_check_sources_stops_at_the_first_file(tmp_path, monkeypatch):
     for i in range(50):
         write(tmp_path / f"many/{i}.txt", TXT)
-    seen, kind = [], text_files.kind_of
-    monkeypatch.setattr(text_files, "kind_of", lambda path: (seen.append(path), kind(path))[1])
+    seen, format_of = [], text_files.format_of
+    monkeypatch.setattr(text_files, "format_of", lambda path: seen.append(path) or format_of(path))
     check_sources([str(tmp_path / "many")])
     assert len(seen) == 1
 
 
-def test_what_cannot_be_read_to_its_end_leaves_nothing_in_the_cache(tmp_path, texts_of):
-    whole = [json.dumps({"text": f"document {i}"}) for i in range(1000)]
-    path = write(tmp_path / "text.jsonl", "\n".join([*whole, "{"]))
+def test_unreadable_file_leaves_nothing_in_the_cache(tmp_path, texts_of):
+    valid = [json.dumps({"text": f"document {i}"}) for i in range(1000)]
+    path = write(tmp_path / "text.jsonl", "\n".join([*valid, "{"]))
     for _ in range(2):
         with pytest.raises(PlainError, match="text.jsonl, line 1001"):
             texts_of("text.jsonl")
         assert not list((tmp_path / "cache").iterdir())
-    write(path, "\n".join(whole))
+    write(path, "\n".join(valid))
     assert len(texts_of("text.jsonl")) == 1000
 
 
@@ -273,13 +276,13 @@ LOAD_DATASET, HF_API = datasets.load_dataset, huggingface_hub.HfApi
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A Hub that can be reached, with two versions of each dataset."""
+    """A reachable fake hub with two commits of each dataset."""
     return Hub(tmp_path, monkeypatch, {FIRST: DOCUMENTS, SECOND: ["Another text."]})
 
 
 @pytest.fixture
 def go_offline(hub, monkeypatch):
-    """A function: from now on `datasets` has only its cache, and the hub cannot be asked."""
+    """Return a function that takes the hub offline: `datasets` has only its cache."""
     def go():
         monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
@@ -293,9 +296,9 @@ def go_offline(hub, monkeypatch):
     ("wikipedia", "wikimedia/wikipedia", "20231101.en", "main"),
     ("bookcorpus", "bookcorpus/bookcorpus", None, "refs/convert/parquet"),
 ])
-def test_a_hub_corpus_is_loaded_at_the_commit_of_its_first_use(tmp_path, hub, go_offline, name, path, config, branch):
+def test_hub_corpus_stays_at_the_commit_of_its_first_use(tmp_path, hub, go_offline, name, path, config, branch):
     first = load_documents(name, tmp_path / "cache")
-    assert hub.calls == [(path, branch)]  # the text itself is not loaded before it is needed
+    assert hub.calls == [(path, branch)]  # the text is loaded on first use
     assert first.documents.column_names == ["text"] and list(first.documents["text"]) == DOCUMENTS
     assert hub.calls[1:] == [(path, config, FIRST, "train")]
     hub.head = SECOND
@@ -305,7 +308,7 @@ def test_a_hub_corpus_is_loaded_at_the_commit_of_its_first_use(tmp_path, hub, go
     assert list(load_documents(name, tmp_path / "cache").documents["text"]) == DOCUMENTS
 
 
-def test_a_new_folder_takes_the_newest_commit_and_revisions_chooses_another(tmp_path, hub):
+def test_new_cache_folder_pins_the_newest_commit_and_revisions_sets_another(tmp_path, hub):
     load = lambda cache, **revisions: load_documents("openwebtext", tmp_path / cache, revisions=revisions)
     old = load("one")
     hub.head = SECOND
@@ -317,16 +320,16 @@ def test_a_new_folder_takes_the_newest_commit_and_revisions_chooses_another(tmp_
     assert load("one", openwebtext=SECOND).key == new.key
 
 
-def test_without_a_connection_no_other_commit_is_taken(tmp_path, hub, go_offline):
+def test_other_commits_are_not_used_offline(tmp_path, hub, go_offline):
     load = lambda revision: load_documents("openwebtext", tmp_path / "cache", revisions={"openwebtext": revision}).documents["text"]
     load(FIRST), load(SECOND)
     go_offline()
-    assert list(load(FIRST)) == DOCUMENTS  # which is not the newest one in the cache
-    with pytest.raises(PlainError, match=f"at revision {'3' * 40}, only '.*{SECOND}' is in the cache: check the connection"):
+    assert list(load(FIRST)) == DOCUMENTS  # although it is not the newest one in the cache
+    with pytest.raises(PlainError, match=f"at revision {'3' * 40}: only '.*{SECOND}' is in the cache. Check the connection"):
         load("3" * 40)
 
 
-def test_an_unreachable_hub_is_reported_with_what_to_do(tmp_path, hub, go_offline):
+def test_error_of_an_unreachable_hub_names_alternatives(tmp_path, hub, go_offline):
     go_offline()
     with pytest.raises(PlainError) as error:
         load_documents("wikipedia", tmp_path / "cache")
@@ -337,31 +340,31 @@ def test_an_unreachable_hub_is_reported_with_what_to_do(tmp_path, hub, go_offlin
 
 @pytest.fixture(scope="module")
 def embedded(tmp_path_factory):
-    """(corpus `docs`, its cache folder): made once, for it takes a while."""
+    """(corpus `docs`, its cache folder), shared by the tests because reading it takes a while."""
     cache = tmp_path_factory.mktemp("cache")
     return load_documents("docs", cache), cache
 
 
-def test_the_embedded_text_is_megabytes_of_english_prose(embedded):
+def test_embedded_text_is_megabytes_of_english_prose(embedded):
     texts = list(embedded[0].documents["text"])
     text = "\n".join(texts)
     assert len(text) > 5_000_000 and len(texts) > 1000
     words = Counter(re.findall(r"[a-z]+", text.lower()))
-    commonest = ("the", "of", "to", "a", "and", "is", "in")
-    assert sum(words[word] for word in commonest) > .15 * words.total()  # as in any English prose
+    most_common = ("the", "of", "to", "a", "and", "is", "in")
+    assert sum(words[word] for word in most_common) > .15 * words.total()  # like any English prose
     paragraphs = text.split("\n")
     assert len({paragraph.lower() for paragraph in paragraphs}) == len(paragraphs)
     assert sum(">>>" in paragraph or "{" in paragraph for paragraph in paragraphs) < .05 * len(paragraphs)
 
 
-def test_the_embedded_text_is_made_once(embedded, monkeypatch):
+def test_embedded_text_is_read_once(embedded, monkeypatch):
     corpus, cache = embedded
-    monkeypatch.setattr(embedded_text, "documents", lambda *_: pytest.fail("made again"))
+    monkeypatch.setattr(embedded_text, "documents", lambda *_: pytest.fail("read again"))
     assert load_documents("docs", cache).documents[7] == corpus.documents[7]
 
 
-def test_the_embedded_text_does_not_depend_on_the_number_of_processes(monkeypatch):
+def test_embedded_text_does_not_depend_on_the_number_of_processes(monkeypatch):
     files = sorted(Path(sysconfig.get_path("stdlib")).glob("[a-d]*.py"))
-    monkeypatch.setattr(embedded_text, "source_files", lambda: files * 3)  # more than one process is given at once
+    monkeypatch.setattr(embedded_text, "source_files", lambda: files * 3)  # more than one chunk of files
     one, three = (list(embedded_text.documents(n)) for n in (1, 3))
     assert one == three and len(one) > 10

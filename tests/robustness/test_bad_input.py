@@ -57,7 +57,7 @@ def assert_only_complete_documents_are_kept():
 # {case: (files, overrides, fragments of the message)}
 UNREADABLE = {
     "missing path": ({}, ["datas=texts/*.txt"], ["'texts/*.txt'", "openwebtext, wikipedia, bookcorpus, docs"]),
-    "empty folder": ({}, ["datas=empty"], ["'empty' is an empty folder"]),
+    "empty folder": ({}, ["datas=empty"], ["'empty'. The folder is empty"]),
     "unknown kinds": ({"folder/a.md": "x", "folder/b.pdf": "x"}, ["datas=folder"], ["'folder'", ".txt, .jsonl, .parquet"]),
     "empty files": ({"folder/a.txt": "", "folder/b.jsonl": "\n \n"}, ["datas=folder"], ["'folder'", "no text"]),
     "latin-1": ({"a.txt": "good\n", "b.txt": b"caf\xe9 au lait\n"}, ["datas=*.txt"], ["b.txt is not utf-8", "encoding=latin-1"]),
@@ -137,7 +137,7 @@ def test_damaged_prepared_files_raise(kind, damage):
     load_data("datas=text.txt", "bs=4", "steps=2")
     [path] = Path("datasets").glob(f"{kind}_*.arrow")
     path.write_bytes(damage(path.read_bytes()))
-    assert_fails(["datas=text.txt", "bs=4"], [str(path), f"delete it and {path.name}.xxh3"])
+    assert_fails(["datas=text.txt", "bs=4"], [str(path), f"Delete it and {path.name}.xxh3"])
     path.unlink()
     path.with_name(f"{path.name}.xxh3").unlink()
     load_data("datas=text.txt", "bs=4", "steps=2")

@@ -65,7 +65,7 @@ class Commands:
             assert "Traceback" not in done.stderr, done.stderr[-3000:]
             if done.returncode == 0:
                 break
-            told = re.findall(r"delete (?:it|\S+) and (\S+\.xxh3)", done.stderr)
+            told = re.findall(r"[Dd]elete (?:it|\S+) and (\S+\.xxh3)", done.stderr)
             anew = ["resume=False"] if "resume=False begins the run anew" in done.stderr else []
             assert (told or anew) and done.stderr.strip().splitlines()[-1].startswith("error: "), done.stderr[-2000:]
             for seal in told:

@@ -1,4 +1,4 @@
-"""Micro-batches: their default size, what they keep in memory, and that evaluation uses them too."""
+"""Micro-batches: their default size, the memory they take, and their use in evaluation."""
 import gc
 import weakref
 from types import SimpleNamespace
@@ -15,7 +15,7 @@ import pretrain
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.networks.build import make_networks
-from _utils.pretraining_data.vocabulary import tokenizer_of_words
+from _utils.pretraining_data.vocabulary import tokenizer_from_tokens
 from _utils.recipes import RECIPES
 from _utils.run_files.checkpoints import load_checkpoint
 from _utils.training.device import activation_bytes_per_token, choose_micro_batch
@@ -24,24 +24,24 @@ from _utils.training.processes import Processes
 GPU, CPU = torch.device("cuda"), torch.device("cpu")
 
 
-def networks_of(size):
+def build_networks(size):
     with torch.device("meta"):
         return [network for network in make_networks(RECIPES[size], RECIPES[size].objective, (None, None), 30522) if network]
 
 
 def default_micro_batch(size, device, precision):
     recipe = RECIPES[size]
-    return choose_micro_batch(device, recipe.bs, recipe.max_length, precision, networks_of(size), recipe.mask_prob)
+    return choose_micro_batch(device, recipe.bs, recipe.max_length, precision, build_networks(size), recipe.mask_prob)
 
 
 @pytest.mark.parametrize("size, gigabytes, examples", [
     ("small", 80, 128), ("base", 80, 64), ("large", 80, 64), ("base", 16, 16), ("base", 12, 16), ("large", 16, 4), ("small", 8, 128)])
-def test_a_gpu_gets_micro_batches_that_fit_its_free_memory(monkeypatch, size, gigabytes, examples):
+def test_micro_batch_fits_the_free_gpu_memory(monkeypatch, size, gigabytes, examples):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (gigabytes * 10 ** 9, gigabytes * 10 ** 9))
     assert default_micro_batch(size, GPU, "bf16") == examples
 
 
-def test_a_gpu_that_cannot_hold_the_networks_is_refused(monkeypatch):
+def test_gpu_too_small_for_the_networks_is_rejected(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (4 * 10 ** 9, 24 * 10 ** 9))
     with pytest.raises(PlainError, match=r"cuda has 4.0 GB of free memory.* need \d\.\d GB"):
         default_micro_batch("large", GPU, "bf16")
@@ -49,12 +49,12 @@ def test_a_gpu_that_cannot_hold_the_networks_is_refused(monkeypatch):
 
 @pytest.mark.parametrize("size, precision, tokens", [
     ("small", "fp32", 1024), ("small", "bf16", 2048), ("mini", "fp32", 2048), ("mini", "bf16", 4096), ("base", "fp32", 512)])
-def test_a_cpu_gets_micro_batches_that_fit_its_caches(size, precision, tokens):
+def test_micro_batch_fits_the_cpu_caches(size, precision, tokens):
     assert default_micro_batch(size, CPU, precision) * RECIPES[size].max_length == tokens
 
 
 class LiveTensors(TorchDispatchMode):
-    """Counts the bytes of all tensors that were made within it and are still alive, but for views of the weights."""
+    """Counts the bytes of all tensors created in this mode that are still alive, except views of the weights."""
 
     def __init__(self, weights):
         super().__init__()
@@ -70,12 +70,15 @@ class LiveTensors(TorchDispatchMode):
 
 
 def kept_bytes_per_token(size, precision, examples=512, length=16):
-    """What a forward pass keeps for the backward pass, on fake CUDA tensors. Short, as attention is not fused there."""
+    """Measure what a forward pass keeps for the backward pass, on fake CUDA tensors.
+
+    The length is short because attention is not fused there.
+    """
     with fake_cuda():
         c = complete(pretrain.c.override([f"size={size}", f"bs={examples}", f"micro_batch={examples}", f"max_length={length}",
                                           f"precision={precision}"]))
         with GPU:
-            learn = pretrain.build_learner(c, tokenizer_of_words(benchmarks.pretraining.WORDS), SimpleNamespace(device=GPU), None,
+            learn = pretrain.build_learner(c, tokenizer_from_tokens(benchmarks.pretraining.WORDS), SimpleNamespace(device=GPU), None,
                                            Processes())
             learn.xb, learn.yb = (torch.full((examples, length), 7), torch.full((examples,), 10)), ()
         learn.masking.before_batch()
@@ -89,28 +92,28 @@ def kept_bytes_per_token(size, precision, examples=512, length=16):
 
 @pytest.mark.parametrize("size", ["small", "base", "large"])
 @pytest.mark.parametrize("precision", ["bf16", "fp32"])
-def test_the_estimate_of_memory_is_that_of_a_forward_pass(size, precision):
-    estimate = activation_bytes_per_token([network.config for network in networks_of(size)], RECIPES[size].mask_prob, precision)
+def test_memory_estimate_matches_a_forward_pass(size, precision):
+    estimate = activation_bytes_per_token([network.config for network in build_networks(size)], RECIPES[size].mask_prob, precision)
     assert .85 < estimate / kept_bytes_per_token(size, precision) < 1.3
 
 
-def test_held_out_text_is_evaluated_in_micro_batches(workplace, monkeypatch):
-    sizes, plain = [], pretrain.ELECTRAModel.forward
+def test_held_out_examples_are_evaluated_in_micro_batches(workplace, monkeypatch):
+    sizes, original = [], pretrain.ELECTRAModel.forward
 
     def forward(model, masked_inputs, *others):
         sizes.append(len(masked_inputs))
-        return plain(model, masked_inputs, *others)
+        return original(model, masked_inputs, *others)
     monkeypatch.setattr(pretrain.ELECTRAModel, "forward", forward)
     monkeypatch.setattr(pretrain, "save_pretraining_plots", lambda *_: None)
     learn = run("steps=1", "temperature=1e-6")
-    found = {}
+    metrics_of = {}
     for learn.micro_batch in (1, 8):
         sizes.clear()
-        found[learn.micro_batch] = learn.evaluate_held_out()
-        assert set(sizes) == {learn.micro_batch, 1}  # of 33 held-out examples the last batch has one
-    in_parts, whole = found.values()
+        metrics_of[learn.micro_batch] = learn.evaluate_held_out()
+        assert set(sizes) == {learn.micro_batch, 1}  # the last batch has one of the 33 held-out examples
+    in_parts, whole = metrics_of.values()
     assert in_parts.keys() == whole.keys() and in_parts["gen_loss"] == pytest.approx(whole["gen_loss"], rel=1e-5)
-    for name in ("disc_loss", "disc_auc", "replaced_share"):  # rounding lets a few nearly equal words change places
+    for name in ("disc_loss", "disc_auc", "replaced_share"):  # rounding swaps a few tokens with nearly equal logits
         assert in_parts[name] == pytest.approx(whole[name], rel=.02)
 
 

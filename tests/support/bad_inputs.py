@@ -242,8 +242,8 @@ for name, arguments, expected in [
 # Text.
 PARQUET = pandas.DataFrame({"text": ["Some text."] * 5}).to_parquet()
 pretraining("a missing path", "datas=texts/*.txt", ["'texts/*.txt'", "openwebtext, wikipedia, bookcorpus, docs"])
-pretraining("a missing path after a valid one", "datas=text.txt,missing.txt", ["'missing.txt'", "neither a file"])
-pretraining("an empty folder", "datas=empty", ["'empty' is an empty folder"], {"empty/": ""})
+pretraining("a missing path after a valid one", "datas=text.txt,missing.txt", ["'missing.txt'", "not a file"])
+pretraining("an empty folder", "datas=empty", ["'empty'. The folder is empty"], {"empty/": ""})
 pretraining("a folder without text", "datas=folder", ["'folder'", ".txt, .jsonl, .parquet"], {"folder/a.md": "x"})
 pretraining("an unknown kind of file", "datas=text.docx", ["'text.docx'", ".txt, .jsonl, .parquet"], {"text.docx": "x"})
 pretraining("a misspelt corpus", "datas=openwebtxt", ["'openwebtxt'", "openwebtext"])
@@ -261,7 +261,7 @@ for name, file, content, expected in [
     ("a cut gz", "a.txt.gz", gzip.compress(ENGLISH.encode())[:-20], ["a.txt.gz cannot be read"]),
     ("one line", "a.txt", "word " * 200_000, ["a.txt", "line break"]),
     ("a foreign language", "a.txt", JAPANESE * 20, ["a.txt", "not in the vocabulary"]),
-    ("one word", "a.txt", "a", ["the text makes only 1 examples", "bs=4"]),
+    ("one word", "a.txt", "a", ["yields only 1 training examples", "bs=4"]),
 ]:
     pretraining(name, f"datas={file}", expected, {file: content}, reads_data=True)
 pretraining("too little for line pairs", "examples=line_pairs", ["text.txt has 3 documents", "examples=electra"], {"text.txt": ENGLISH * 3},
@@ -485,7 +485,7 @@ for command, name, arguments, expected, files in [
     ("benchmarks.pretraining", "an unknown device", "size=tiny device=gpu", ["for device: 'gpu'", "'cuda'"], {}),
     ("benchmarks.loader", "a string for workers", "workers=two", ["for workers: 'two'", "numbers"], {}),
     ("benchmarks.loader", "too few examples", "examples=10", ["examples=10", "bs=128"], {}),
-    ("benchmarks.preprocessing", "no text", "datas=missing.txt", ["'missing.txt'", "neither a file"], {}),
+    ("benchmarks.preprocessing", "no text", "datas=missing.txt", ["'missing.txt'", "not a file"], {}),
 ]:
     module(command, name, arguments, expected, files)
 

@@ -1,4 +1,4 @@
-"""A small random corpus."""
+"""Small random corpora."""
 import random
 
 import datasets

@@ -1,4 +1,4 @@
-"""A stand-in for the Hugging Face hub, which the tests cannot reach."""
+"""A fake Hugging Face hub, because the tests run offline."""
 import shutil
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,14 +13,14 @@ FIRST, SECOND = "1" * 40, "2" * 40  # commits
 
 
 class Hub:
-    """Datasets of one parquet file at several commits, loaded into the cache of `datasets` as it does itself.
+    """Hub with datasets of one parquet file at several commits. Loading fills the cache of `datasets` like the real hub.
 
-    texts: {commit: column `text`}, the newest commit first; the tag 'old-tag' is FIRST.
+    texts: {commit: column `text`}.   head: the newest commit; the tag 'old-tag' points to FIRST.
     """
 
     def __init__(self, folder, monkeypatch, texts):
-        self.folder, self.head, self.calls, self.texts = folder / "of_hub", FIRST, [], texts
-        monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", folder / "cache_of_datasets")
+        self.folder, self.head, self.calls, self.texts = folder / "hub", FIRST, [], texts
+        monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", folder / "datasets_cache")
         monkeypatch.setattr(datasets, "load_dataset", self.load_dataset)
         monkeypatch.setattr("huggingface_hub.HfApi", lambda: self)
 
@@ -41,6 +41,6 @@ class Hub:
             dataset_name=dataset_name, config_name=config.name, hash=revision, cache_dir=str(self.folder))
         builder.download_and_prepare()
         cached = Path(datasets.config.HF_DATASETS_CACHE, f"{namespace}___{dataset_name}", config.name, "0.0.0", revision)
-        shutil.copytree(builder.cache_dir, cached)  # where it would be if the file were on the hub
+        shutil.copytree(builder.cache_dir, cached)  # the cache path of a dataset that comes from the hub
         [file] = cached.glob("*.arrow")
         return datasets.Dataset.from_file(str(file))

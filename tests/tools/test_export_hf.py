@@ -217,7 +217,7 @@ def test_the_card_names_the_recipe_only_if_the_shapes_match(fresh_checkpoint, tm
 
 def test_a_damaged_tokenizer_raises(fresh_checkpoint, tmp_path):
     torch.save({**load_checkpoint(fresh_checkpoint), "tokenizer": "{}"}, tmp_path / "x.pth")
-    with pytest.raises(PlainError, match="the tokenizer in the checkpoint cannot be read"):
+    with pytest.raises(PlainError, match="The tokenizer in the checkpoint cannot be read"):
         main([str(tmp_path / "x.pth"), str(tmp_path / "out")])
 
 

@@ -11,7 +11,7 @@
 #
 # Marks like *F12* number the details of Google's original code that were measured by running it; *D3* are those in which
 # electra_pytorch, the replication this one succeeds, differs from it;
-# [tests/golden/README.md](tests/golden/README.md) lists them. Shapes at the end of a line: B batch, L length,
+# [docs/facts.md](docs/facts.md) lists them. Shapes at the end of a line: B batch, L length,
 # V vocabulary, M masked positions of a batch, N slots for masks in an example, H hidden.
 
 # %% [markdown]
@@ -982,4 +982,4 @@ if __name__ == "__main__":
 # What so small a run can show: what each system costs, how many parameters are kept, and that all of them learn. What it cannot: which
 # encoder is better. The masked language models' losses are those of the network that is kept, ELECTRA's that of its generator, a
 # quarter as wide, which is thrown away; its discriminator has barely begun. Only finetuning compares them, after trainings a thousand
-# times as long: the README has what was measured.
+# times as long: docs/results.md has the measurements.

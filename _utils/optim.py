@@ -55,7 +55,7 @@ class AdamNoBiasCorrection(torch.optim.Optimizer):
 
 
 class Lamb(AdamNoBiasCorrection):
-    """LAMB as lmtuners used it (pytorch_lamb, FACTS 11): the update above, scaled for each tensor to the length of its weights.
+    """LAMB as lmtuners used it (pytorch_lamb, facts.md#lmtuners): the update above, scaled for each tensor to the length of its weights.
 
     The trust ratio is min(|p|, 10) / |update|, and 1 where either is 0; no bias correction. It stays on the device.
     """

@@ -1,8 +1,8 @@
 """The recipes: one row per system, with its networks and the settings it is trained with.
 
 Sources: the paper's appendix and Google's configure_pretraining.py (F24-F31) for small, base and large; small++ is Google's released
-model; lmtuners (FACTS 11) for the ALBERT and BERT systems. The learning rates of finetuning are the papers'; Google's code has 1e-4
-for small too unless told otherwise (F40). Nothing is fetched to build a model: `Network.config` makes its configuration.
+model; lmtuners (facts.md#lmtuners) for the ALBERT and BERT systems. The learning rates of finetuning are the papers'; Google's code has
+1e-4 for small too unless told otherwise (F40). Nothing is fetched to build a model: `Network.config` makes its configuration.
 """
 import itertools
 from dataclasses import dataclass
@@ -84,7 +84,7 @@ def electra(layers, hidden, heads, intermediate, embedding, generator_size, gene
             Network("electra", layers, hidden, heads, intermediate, embedding))
 
 
-# lmtuners' (FACTS 11): all of 128 positions.
+# lmtuners' (facts.md#lmtuners): all of 128 positions.
 _BERT = Network("bert", 12, 256, 4, 1024, 256, 128)
 _ALBERT = Network("albert", 12, 256, 4, 1024, 128, 128)
 _BASELINE = dict(electra_mask_style=False, schedule="separate_linear")

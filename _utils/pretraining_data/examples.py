@@ -175,7 +175,7 @@ class ELECTRADataProcessor:
 
 
 class LinePairsProcessor(ELECTRADataProcessor):
-    """lmtuners' examples (FACTS 11): two lines of one document, each of at most half the length; `[CLS] A [SEP] B [SEP]`.
+    """lmtuners' examples (facts.md#lmtuners): two lines of one document, each of at most half the length; `[CLS] A [SEP] B [SEP]`.
 
     Every line is A once, its B is drawn from the other lines; a document of one line gives one segment. The lines of a document are held
     in memory: after LONG tokens those that follow count as another document.

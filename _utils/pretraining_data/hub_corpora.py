@@ -13,7 +13,7 @@ from datasets.packaged_modules.cache.cache import Cache
 from _utils.errors import PlainError, first_line
 from _utils.run_files.checkpoints import write_atomically
 
-# The corpora of the paper and of electra_pytorch under their present hub names (FACTS 13); arguments of datasets.load_dataset.
+# The corpora of the paper and of electra_pytorch under their present hub names (facts.md#libraries); arguments of datasets.load_dataset.
 # `revision` is the branch whose newest commit is loaded at first; without it, main.
 HUB_CORPORA = {
     "openwebtext": dict(path="Skylion007/openwebtext"),

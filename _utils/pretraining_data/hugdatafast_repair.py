@@ -1,6 +1,6 @@
 """hugdatafast 1.0.0, its last release (2020), made importable with today's fastai and numpy; import it from here.
 
-Four repairs (FACTS 13):
+Four repairs (facts.md#libraries):
 1. its files take the name `typedispatch` from `fastai.text.all`, where fastcore's dispatcher no longer is: plum's stands in;
 2. it says `np.int`, which numpy removed;
 3. fastai asks a loader for item None to see one sample, where its loader expects a number;

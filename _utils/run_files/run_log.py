@@ -43,7 +43,7 @@ class TensorBoardLogger(NoLogger):
 
 
 class NeptuneLogger(NoLogger):
-    """Neptune's offline store, in the folder .neptune: its hosted service was shut down in March 2026 (FACTS 13).
+    """Neptune's offline store, in the folder .neptune: its hosted service was shut down in March 2026 (facts.md#libraries).
 
     It cannot go on with a run, so a resumed one has a second entry there.
     """

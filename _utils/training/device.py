@@ -64,7 +64,7 @@ def choose_micro_batch(device, bs, max_length, precision, networks, mask_prob):
 
 
 def _tokens_in_cache(precision, networks):
-    """Tokens whose hidden states, of the widest network, take a megabyte: CPUs are fastest around that size (README, Speed)."""
+    """Tokens whose hidden states, of the widest network, take a megabyte: CPUs are fastest around that size (docs/speed.md)."""
     width = max(network.config.hidden_size for network in networks)
     return 2 ** 20 // (width * (4 if precision == "fp32" else 2))
 
@@ -91,7 +91,8 @@ def activation_bytes_per_token(configs, mask_prob, precision):
     """Bytes of tensors that one token keeps for the backward pass on a GPU.
 
     configs: transformers configurations of the networks, the generator first, whose logits at the masked positions count too.
-    Fitted to what a forward pass keeps (tests/test_memory.py); fused attention keeps nothing that grows with the square of the length.
+    Fitted to what a forward pass keeps (tests/robustness/test_memory.py); fused attention keeps nothing that grows with
+    the square of the length.
     """
     full, half = (42, 7), (38, 4)  # bytes per unit of the hidden and of the feed-forward layer
     of_hidden, of_intermediate = full if precision == "fp32" else half

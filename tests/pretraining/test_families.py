@@ -53,7 +53,7 @@ def networks(name, vocab_size=30522):
         return {part: build_network(part, getattr(recipe, part).config(vocab_size)) for part in PARTS if getattr(recipe, part)}
 
 
-# FACTS 11; those of ELECTRA are compared with the recorded counts in test_model.py. The others follow from the shapes.
+# facts.md#lmtuners; those of ELECTRA are compared with the recorded counts in test_model.py. The others follow from the shapes.
 @pytest.mark.parametrize("name, part, parameters", [
     ("alectra_small", "discriminator", 4_747_010), ("electra_small_lmtuners", "discriminator", 17_325_058),
     ("bert_albert_small", "discriminator", 4_747_010), ("albert_bert_small", "discriminator", 17_325_058),
@@ -196,7 +196,7 @@ def test_a_classifier_of_tokens_has_the_loss_of_two_labels():
 
 
 def test_compute_per_token_is_that_of_the_small_model_and_budgets_are_equal():
-    assert flops_per_token(RECIPES["small"], 30522) == pytest.approx(70.2e6, rel=.001)  # FACTS 14
+    assert flops_per_token(RECIPES["small"], 30522) == pytest.approx(70.2e6, rel=.001)  # facts.md#compute
     assert flops_per_token(RECIPES["small"], 30522, mask_prob=1.) == pytest.approx(90.2e6, rel=.001)  # the head at all positions
     for name in ("bert_tiny", "albert_tiny", "alectra_tiny"):
         steps = steps_of_equal_compute(RECIPES["tiny"], RECIPES[name], 3000, 8192)
@@ -207,7 +207,7 @@ def test_compute_per_token_is_that_of_the_small_model_and_budgets_are_equal():
 
 
 def test_lamb_is_pytorch_lambs():
-    """Three steps against the formula: no bias correction, weights' length at most 10, decay inside the update (FACTS 11)."""
+    """Three steps against the formula: no bias correction, weights' length at most 10, decay inside the update (facts.md#lmtuners)."""
     torch.manual_seed(0)
     shapes = {"layer.weight": (5, 3), "layer.bias": (3,), "LayerNorm.weight": (3,), "words.weight": (200, 64), "zero.weight": (2, 2)}
     parameters = {name: torch.nn.Parameter(torch.randn(shape) * (name != "zero.weight")) for name, shape in shapes.items()}

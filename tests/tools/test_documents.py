@@ -203,7 +203,7 @@ def test_every_cited_fact_is_defined():
         text = re.sub(r"# noqa.*", "", source_text(path))
         found.update(cited_facts(text))
         unknown = set(re.findall(r"facts\.md#([\w-]+)", text)) - anchors(read("facts.md"))
-        assert not unknown, (path, unknown)
+        assert not unknown and not re.search(r"\bFACTS \d", text), (path, unknown)
     assert set(found) <= known and len(found) > 50, set(found) - known
 
 

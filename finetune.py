@@ -7,7 +7,7 @@
 # `finetune.py` is exported from it; cells that only explore are left out there.
 #
 # Marks like *F41* number the details of Google's original code that were measured by running it; *D12* are those in which
-# electra_pytorch, the replication this one succeeds, differs from it; [tests/golden/README.md](tests/golden/README.md) lists them.
+# electra_pytorch, the replication this one succeeds, differs from it; [docs/facts.md](docs/facts.md) lists them.
 # Shapes at the end of a line: B batch, L length, H hidden, C classes.
 
 # %% [markdown]

@@ -55,7 +55,7 @@ class AdamNoBiasCorrection(torch.optim.Optimizer):
 
 
 class Lamb(AdamNoBiasCorrection):
-    """LAMB as in lmtuners (pytorch_lamb, FACTS 11): Adam's update, scaled per tensor by a trust ratio, without bias correction.
+    """LAMB as in lmtuners (pytorch_lamb, facts.md#lmtuners): Adam's update, scaled per tensor by a trust ratio, without bias correction.
 
     The trust ratio is min(|p|, 10) / |update|, or 1 where either norm is 0. It stays on the device.
     """

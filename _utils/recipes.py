@@ -1,8 +1,8 @@
 """The recipes: the networks and training settings of each system.
 
 Sources: the paper's appendix and Google's configure_pretraining.py (F24-F31) for small, base and large; Google's released model for
-small++; lmtuners (FACTS 11) for the systems with ALBERT and BERT. The learning rates of finetuning are those of the papers; the default
-of Google's code is 1e-4, for small too (F40).
+small++; lmtuners (facts.md#lmtuners) for the systems with ALBERT and BERT. The learning rates of finetuning are those of the papers;
+the default of Google's code is 1e-4, for small too (F40).
 """
 import itertools
 from dataclasses import dataclass
@@ -84,7 +84,7 @@ def electra(layers, hidden, heads, intermediate, embedding, generator_size, gene
             Network("electra", layers, hidden, heads, intermediate, embedding))
 
 
-# lmtuners (FACTS 11); all networks have 128 positions.
+# lmtuners (facts.md#lmtuners); all networks have 128 positions.
 _BERT = Network("bert", 12, 256, 4, 1024, 256, 128)
 _ALBERT = Network("albert", 12, 256, 4, 1024, 128, 128)
 _BASELINE = dict(electra_mask_style=False, schedule="separate_linear")

@@ -1,2 +1,2 @@
-"""Measurements: each module is a command, prints a table, and writes its numbers to benchmarks/results/ as JSON."""
-import _utils  # noqa: F401  before torch, as the scripts do
+"""Speed measurements. Each module is a command that prints a table and writes the numbers to benchmarks/results/ as JSON."""
+import _utils  # noqa: F401  before torch, as in the scripts

@@ -1,12 +1,12 @@
-"""Finetuning on some tasks of GLUE against the way electra_pytorch computes it, alternating in one process.
+"""Finetuning on GLUE tasks, compared with a reference that computes as electra_pytorch does; both alternate in one process.
 
     python -m benchmarks.finetuning [glue_dir=PATH] [vocab=PATH/vocab.txt] [tasks=cola,mrpc,rte] [rows=64] [size=small] [bs=32]
                                     [max_length=128] [device=cpu] [rounds=2]
 
-A round is one pass over the first `rows` rows of each task (None: all; of MRPC over both orders of its pairs), by every way in turn.
-Without a glue_dir the tables are made up, and their sentences are short. Prints rows/s, the ratio to the reference of the same round,
-tokens of a row with padding, and the seconds that an epoch of the whole tables would take at these rates; writes them to
-benchmarks/results/. The encoder is fresh: its weights do not matter here.
+A round is one pass of every variant over the first `rows` rows of each task (None: all; MRPC: both orders of its pairs). Without a
+glue_dir the tables are synthetic and their sentences short. Prints rows/s, the ratio to the reference of the same round, tokens per row
+with padding, and the seconds of an epoch of the whole tables at this speed; writes them to benchmarks/results/. The encoder has initial
+weights, because their values do not matter here.
 """
 import sys
 import tempfile
@@ -30,47 +30,46 @@ from _utils.run_files.run_log import RunLog
 from _utils.training.device import choose_device
 from _utils.training.seeds import set_seed
 from benchmarks.reference import OneByOneAdam, ReferencePredictor, RowsOneByOne, reference_finetuning_step
-from benchmarks.report import describe_machine, median_ratio, parse, seconds_of, take_turns, write_results
+from benchmarks.report import alternate, describe_machine, median_ratio, parse, seconds_of, write_results
 
 DEFAULTS = {"glue_dir": None, "vocab": None, "tasks": ["cola", "mrpc", "rte"], "rows": 64, "size": "small", "bs": 32, "max_length": 128,
             "device": None, "rounds": 2}
 RULES = {**{key: FINETUNE_RULES[key] for key in ("glue_dir", "tasks", "size", "max_length", "device")},
          "vocab": optional(text()), "rows": optional(count(1)), "bs": count(), "rounds": count()}
-WORDS = 30_522  # of the encoder, whatever the tokenizer has
-REFERENCE = "electra_pytorch's way"
+VOCAB_SIZE = 30_522  # of the encoder, independent of the tokenizer
 
 
 def load_tables(tasks, glue_dir, folder):
-    """{Task: its training set}, made up in `folder` where there is no glue_dir."""
+    """{Task: its training set}. Without a glue_dir synthetic tables are written to `folder`."""
     for name in tasks:
         if TASKS[name].is_regression:
-            raise PlainError(f"{name!r} is no task of this benchmark: choose some of those with labels, as cola,mrpc,rte.")
+            raise PlainError(f"{name!r} is not a task of this benchmark. Choose tasks with labels, such as cola,mrpc,rte.")
     if glue_dir is None:
         write_synthetic_glue(folder)
     found = {TASKS[name]: load_task(name, glue_dir or folder) for name in tasks}
     for data in found.values():
         if data.missing(["train"]):
-            raise PlainError(f"{data.lacking['train']}: give the glue_dir of a whole download, or other tasks.")
+            raise PlainError(f"{data.lacking['train']}. Pass the glue_dir of a complete download, or other tasks.")
     return {task: data.splits["train"] for task, data in found.items()}
 
 
 def tokenizer_for(vocab, tables):
-    """The tokenizer of a vocab.txt or a hub id; None: of words trained on the tables."""
+    """Tokenizer of a vocab.txt or a hub id; None: of a vocabulary trained on the tables."""
     if vocab:
         return load_tokenizer(vocab)
     texts = [text for task, rows in tables.items() for name in task.texts for text in rows[name]]
-    return tokenizer_from_tokens(train_vocabulary(WORDS, lambda: texts))
+    return tokenizer_from_tokens(train_vocabulary(VOCAB_SIZE, lambda: texts))
 
 
 def fresh_predictor(task, size):
-    """SentencePredictor of a recipe's encoder, always with the same weights."""
+    """SentencePredictor with the encoder of a recipe; the weights are always the same."""
     set_seed(0)
-    encoder = AutoModel.from_config(RECIPES[size].encoder.config(WORDS))
+    encoder = AutoModel.from_config(RECIPES[size].encoder.config(VOCAB_SIZE))
     return finetune.SentencePredictor(encoder, encoder.config.hidden_size, len(task.labels))
 
 
 def reference(task, rows, settings, device, pad_to=None):
-    """(loader, function that takes one pass over it) of the reference."""
+    """(loader, function that trains one pass over it) of the reference."""
     model = fresh_predictor(task, settings["size"]).to(device)
     groups = finetune.parameter_groups(model)
     lrs = finetune.get_layer_lrs(settings["lr"], settings["layer_decay"], len(groups) - 2)
@@ -80,28 +79,28 @@ def reference(task, rows, settings, device, pad_to=None):
     return loader, lambda: [reference_finetuning_step(model, optimizers, batch) for batch in loader]
 
 
-def ours(task, rows, settings, device, precision, log):
-    """The same of finetune.py."""
+def this_repository(task, rows, settings, device, precision, log):
+    """(loader, function that trains one pass over it) of finetune.py."""
     learn = finetune.get_glue_learner(task, model=fresh_predictor(task, settings["size"]), data=finetune.EncodedTask(rows, {}),
                                       settings=settings, device=device, precision=precision, log=log)
     return learn.dls.train, lambda: learn.fit(1)
 
 
 def timed(one_pass, device):
-    """Seconds of one pass, whose order of rows is always the same."""
+    """Seconds of one pass; the order of the rows is always the same."""
     set_seed(0)
     return seconds_of(one_pass, device)
 
 
 def measure(task, rows, settings, max_length, device, rounds, log):
-    """{name: ([seconds of a pass in each round], tokens of a pass with padding)}; the ways take turns within a round."""
-    ways = {REFERENCE: reference(task, rows, settings, device),
-            f"the same, padded to {max_length}": reference(task, rows, settings, device, max_length),
-            "ours fp32": ours(task, rows, settings, device, "fp32", log),
-            "ours bf16": ours(task, rows, settings, device, "bf16", log)}
-    tokens = {name: sum(ids.numel() for ids, *_ in loader) for name, (loader, _) in ways.items()}
-    seconds = take_turns({name: partial(timed, one_pass, device) for name, (_, one_pass) in ways.items()}, rounds)
-    return {name: (seconds[name], tokens[name]) for name in ways}
+    """{name: ([seconds of a pass in each round], tokens of a pass with padding)}."""
+    variants = {"reference": reference(task, rows, settings, device),
+                f"reference, padded to {max_length}": reference(task, rows, settings, device, max_length),
+                "finetune.py fp32": this_repository(task, rows, settings, device, "fp32", log),
+                "finetune.py bf16": this_repository(task, rows, settings, device, "bf16", log)}
+    tokens = {name: sum(ids.numel() for ids, *_ in loader) for name, (loader, _) in variants.items()}
+    seconds = alternate({name: partial(timed, one_pass, device) for name, (_, one_pass) in variants.items()}, rounds)
+    return {name: (seconds[name], tokens[name]) for name in variants}
 
 
 def main(arguments):
@@ -116,7 +115,7 @@ def main(arguments):
         run = partial(measure, settings=settings, max_length=given["max_length"], device=device,
                       log=RunLog("benchmark", Path(folder, "run"), {"logger": None}))
         encode = lambda task, n: finetune.encode(tables[task].select(range(n)), task, given["max_length"], hf_tokenizer, task.unordered)
-        run(TASKS[given["tasks"][0]], encode(TASKS[given["tasks"][0]], 1), rounds=1)  # the first steps of a process are slower
+        run(TASKS[given["tasks"][0]], encode(TASKS[given["tasks"][0]], 1), rounds=1)  # warmup
         for task, table in tables.items():
             n = min(n_sample or len(table), len(table))
             rows = encode(task, n)
@@ -127,11 +126,14 @@ def main(arguments):
 
 
 def summarize(passes, n_rows, whole):
-    """The table. passes: {task: what `measure` gives}; n_rows: of a pass over all; whole: {task: how often it has the sample's rows}."""
+    """Rows of the result table.
+
+    passes: {task: result of `measure`}.   n_rows: rows of a pass over all tasks.   whole: {task: rows of the table / rows measured}.
+    """
     rows, base = {}, None
     for name in next(iter(passes.values())):
         by_task = {task: found[name] for task, found in passes.items()}
-        seconds = [sum(of_round) for of_round in zip(*(seconds for seconds, _ in by_task.values()))]
+        seconds = [sum(in_round) for in_round in zip(*(seconds for seconds, _ in by_task.values()))]
         base = base or seconds
         rows[name] = {"rows/s": n_rows / median(seconds), "ratio": median_ratio(base, seconds),
                       "tokens/row": sum(tokens for _, tokens in by_task.values()) / n_rows,

@@ -1,4 +1,4 @@
-"""The loader alone: whole batches out of Arrow, against rows fetched one at a time as in electra_pytorch.
+"""The pretraining loader: whole batches from Arrow, compared with rows fetched one at a time as in electra_pytorch.
 
     python -m benchmarks.loader [bs=128] [max_length=128] [examples=20000] [workers=0,2] [rounds=5]
 """
@@ -6,6 +6,7 @@ import random
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -17,14 +18,14 @@ from _utils.errors import PlainError
 from _utils.pretraining_data.batches import pretraining_dataloaders
 from _utils.pretraining_data.vocabulary import SPECIAL_TOKENS, tokenizer_from_tokens
 from benchmarks.reference import RowByRowLoader
-from benchmarks.report import describe_machine, median_ratio, parse, processes, take_turns, write_results
+from benchmarks.report import alternate, describe_machine, median_ratio, parse, processes, write_results
 
 DEFAULTS = {"bs": 128, "max_length": 128, "examples": 20_000, "workers": [0, 2], "rounds": 5}
 RULES = {"bs": count(), "max_length": count(8), "examples": count(), "workers": processes(0), "rounds": count()}
 
 
 def random_examples(n, max_length, folder):
-    """Arrow-backed examples, nine of ten full, the others of any length, as the example builder makes them."""
+    """Arrow-backed random examples with the lengths of the example builder: nine of ten full, the others of any length."""
     rng = random.Random(0)
     lengths = [max_length if rng.random() < .9 else rng.randint(5, max_length) for _ in range(n)]
     table = {"input_ids": [[rng.randrange(5, 30_000) for _ in range(length)] for length in lengths],
@@ -36,9 +37,9 @@ def random_examples(n, max_length, folder):
 
 
 def tokens_per_second(batches, n):
-    """Of the first n batches, tokens with padding."""
+    """Tokens per second of the first n batches, padding included."""
     batches = iter(batches)
-    next(batches)  # workers start here
+    next(batches)  # starts the workers
     start, tokens = time.perf_counter(), 0
     for _, (ids, *_) in zip(range(n), batches):
         tokens += ids.numel()
@@ -48,18 +49,20 @@ def tokens_per_second(batches, n):
 def main(arguments):
     given = parse(arguments, DEFAULTS, RULES)
     if given["examples"] < 4 * given["bs"]:
-        raise PlainError(f"examples={given['examples']} are too few for batches of bs={given['bs']}: give at least four batches.")
+        raise PlainError(f"examples={given['examples']} is too few for bs={given['bs']}. Pass at least four batches.")
     hf_tokenizer = tokenizer_from_tokens([*SPECIAL_TOKENS, "word"])
     with tempfile.TemporaryDirectory() as folder:
         examples = random_examples(given["examples"], given["max_length"], folder)
         n = given["examples"] // given["bs"] - 2
-        ours = lambda workers: pretraining_dataloaders({"train": examples}, hf_tokenizer, given["bs"], n + 2, given["max_length"], 0,
-                                                       workers).train
-        ways = {"row by row": lambda: tokens_per_second(RowByRowLoader(examples, given["bs"], 0), max(2, n // 10))}
-        for workers in given["workers"]:
-            ways[f"ours, {workers} workers"] = lambda workers=workers: tokens_per_second(ours(workers), n)
-        rates = take_turns(ways, given["rounds"])
-    rows = {name: {"tokens/s": median(found), "ratio": median_ratio(found, rates["row by row"])} for name, found in rates.items()}
+
+        def whole_batches(workers):
+            loaders = pretraining_dataloaders({"train": examples}, hf_tokenizer, given["bs"], n + 2, given["max_length"], 0, workers)
+            return tokens_per_second(loaders.train, n)
+
+        loaders = {"row by row": lambda: tokens_per_second(RowByRowLoader(examples, given["bs"], 0), max(2, n // 10)),
+                   **{f"batches, {workers} workers": partial(whole_batches, workers) for workers in given["workers"]}}
+        rates = alternate(loaders, given["rounds"])
+    rows = {name: {"tokens/s": median(rate), "ratio": median_ratio(rate, rates["row by row"])} for name, rate in rates.items()}
     write_results("loader", rows, {**given, "rounds_tokens_per_second": rates, "machine": describe_machine(torch.device("cpu"))})
 
 

@@ -1,14 +1,15 @@
-"""Documents to examples, in MB of text per second, against the tokenizers library alone on the same lines.
+"""From documents to examples, in MB of text per second, compared with the tokenizers library alone on the same lines.
 
     python -m benchmarks.preprocessing [datas=docs] [vocab=8192] [megabytes=50] [processes=1,2] [rounds=3]
 
-The library alone is one thread without a pool; one process of ours is too. Two ratios are printed: to the library alone, and to ours with
-the first number of processes. Several processes need a quarter of a second to start and to end, and cannot share a block of 1,000
-documents; with 50 MB both are a few percent. A text with less is repeated.
+The library alone uses one thread, as does one process of the preprocessing. Two ratios are printed: to the library alone, and to the first
+number of processes. Starting and ending several processes takes a quarter of a second, and they cannot share a block of 1,000 documents;
+with 50 MB both cost a few percent. Shorter text is repeated.
 """
 import os
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -19,9 +20,9 @@ from _utils.config_rules import PRETRAIN_RULES, count, number, text
 from _utils.pretraining_data.processors import BLOCK, ELECTRADataProcessor
 from _utils.pretraining_data.sources import load_documents
 from _utils.pretraining_data.vocabulary import load_tokenizer
-from benchmarks.report import describe_machine, median_ratio, parse, processes, seconds_of, take_turns, write_results
+from benchmarks.report import alternate, describe_machine, median_ratio, parse, processes, seconds_of, write_results
 
-os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a process is one thread, here as in the workers
+os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread per process, as in the workers
 CPU = torch.device("cpu")
 DEFAULTS = {"datas": "docs", "vocab": 8192, "megabytes": 50, "processes": [1, 2], "rounds": 3}
 RULES = {"datas": text(), "vocab": PRETRAIN_RULES["vocab"], "processes": processes(1), "rounds": count(),
@@ -29,7 +30,7 @@ RULES = {"datas": text(), "vocab": PRETRAIN_RULES["vocab"], "processes": process
 
 
 def some_megabytes(documents, megabytes):
-    """(whole blocks of about that much text, from the start again where it ends, its bytes)."""
+    """(documents in whole blocks of about that much text, repeated if necessary; their bytes)."""
     parts, size = [], 0
     while size < megabytes * 1e6:
         n = 0
@@ -41,7 +42,7 @@ def some_megabytes(documents, megabytes):
 
 
 def tokenizer_alone(processor):
-    """Seconds of the fast tokenizer on all lines, in the batches that the processor makes."""
+    """Seconds of the fast tokenizer on all lines, in the batches of the processor."""
     seconds = 0.
     for block in range(-(-len(processor.hf_dset) // BLOCK)):
         for chunk in processor._chunks(processor.rows(block)):
@@ -50,8 +51,8 @@ def tokenizer_alone(processor):
     return seconds
 
 
-def whole(processor, processes):
-    """Seconds of the whole way into an Arrow file."""
+def pipeline(processor, processes):
+    """Seconds from documents to an Arrow file."""
     with tempfile.TemporaryDirectory() as folder:
         return seconds_of(lambda: processor.map(Path(folder, "examples.arrow"), processes), CPU)
 
@@ -62,13 +63,11 @@ def main(arguments):
     hf_tokenizer = load_tokenizer(given["vocab"], [corpus], "datasets")
     documents, size = some_megabytes(corpus.documents, given["megabytes"])
     processor = ELECTRADataProcessor(documents, hf_tokenizer, 128, apply_cleaning=False, drop_parentheses=False)
-    ways = {"tokenizers alone": lambda: tokenizer_alone(processor)}
-    for n in given["processes"]:
-        ways[f"ours, {n} processes"] = lambda n=n: whole(processor, n)
-    seconds = take_turns(ways, given["rounds"])
-    bases = [*seconds][:2]
+    functions = {"tokenizers alone": lambda: tokenizer_alone(processor),
+                 **{f"{n} processes": partial(pipeline, processor, n) for n in given["processes"]}}
+    seconds = alternate(functions, given["rounds"])
     rows = {name: {"MB/s": size / median(found) / 1e6,
-                   **{f"ratio to {base}": median_ratio(seconds[base], found) for base in bases}}
+                   **{f"ratio to {base}": median_ratio(seconds[base], found) for base in [*seconds][:2]}}
             for name, found in seconds.items()}
     settings = {**given, "bytes": size, "rounds_seconds": seconds, "machine": describe_machine(CPU)}
     write_results("preprocessing", rows, settings)

@@ -1,7 +1,7 @@
-"""The way electra_pytorch computes steps of pretraining and finetuning, written anew to measure against (D16, FACTS 9 and 10).
+"""Reference for the benchmarks: pretraining and finetuning steps computed as in electra_pytorch (D16, facts.md#electra_pytorch).
 
-Vocabulary logits at every position, token types by way of Python lists, noise from torch.distributions, rows fetched one by one, and an
-optimizer that updates one parameter after the other. The mathematics are those of pretrain.py and finetune.py.
+Vocabulary logits at every position, segment ids through Python lists, noise from torch.distributions, rows fetched one by one, and an
+optimizer that updates one parameter at a time. Losses, gradients and updates equal those of pretrain.py and finetune.py.
 """
 import datasets
 import torch
@@ -13,7 +13,7 @@ from pretrain import mask_tokens
 
 
 class RowByRowLoader:
-    """Batches (input_ids, sentA_length) whose rows are fetched and made tensors one at a time, padded to the longest."""
+    """Batches (input_ids, sentA_length) whose rows are fetched and converted to tensors one at a time, padded to the longest."""
 
     def __init__(self, dataset, bs, pad_token_id):
         self.dataset, self.bs, self.pad_token_id = dataset.with_format("torch"), bs, pad_token_id
@@ -27,7 +27,7 @@ class RowByRowLoader:
 
 
 class ReferenceModel(nn.Module):
-    """Generator and discriminator of an ELECTRAModel, called as electra_pytorch calls them."""
+    """Generator and discriminator of an ELECTRAModel, called as in electra_pytorch."""
 
     def __init__(self, model):
         super().__init__()
@@ -35,7 +35,7 @@ class ReferenceModel(nn.Module):
         self.gumbel = torch.distributions.Gumbel(0., 1.)
 
     def forward(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
-        """(logits of masked positions, discriminator's logits, is_replaced, attention mask)."""
+        """(generator logits at the masked positions (M, V), discriminator logits (B, L), is_replaced (B, L), attention mask (B, L))."""
         attention_mask = masked_inputs != self.pad_token_id
         length = masked_inputs.shape[1]
         token_type_ids = torch.tensor([[0] * n + [1] * (length - n) for n in sentA_lenths.tolist()], device=masked_inputs.device)
@@ -51,14 +51,14 @@ class ReferenceModel(nn.Module):
 
 
 def reference_loss(mlm_gen_logits, disc_logits, is_replaced, attention_mask, labels, is_mlm_applied):
-    """1 x generator's + 50 x discriminator's loss, from selected positions."""
+    """Generator loss + 50 x discriminator loss, over the selected positions (F20-F22)."""
     gen = F.cross_entropy(mlm_gen_logits.float(), labels[is_mlm_applied])
     disc = F.binary_cross_entropy_with_logits(disc_logits.float()[attention_mask], is_replaced[attention_mask].float())
     return gen + 50 * disc
 
 
 class OneByOneAdam:
-    """Adam without bias correction (F33), one parameter and one operation after the other."""
+    """Adam without bias correction (F33), one parameter and one operation at a time."""
 
     def __init__(self, named_parameters, lr, weight_decay=.01):
         self.parameters, self.lr, self.weight_decay = list(named_parameters), lr, weight_decay
@@ -71,7 +71,7 @@ class OneByOneAdam:
             m.mul_(.9).add_(parameter.grad, alpha=.1)
             v.mul_(.999).addcmul_(parameter.grad, parameter.grad, value=.001)
             update = m / (v.sqrt() + 1e-6)
-            if self.weight_decay and not any(word in name for word in ("LayerNorm", "bias")):
+            if self.weight_decay and not any(part in name for part in ("LayerNorm", "bias")):
                 update = update + self.weight_decay * parameter
             parameter.add_(update, alpha=-self.lr)
             parameter.grad = None
@@ -91,9 +91,9 @@ def reference_step(model, optimizer, batch, tokenizer_ids, precision="fp32"):
 
 
 class RowsOneByOne:
-    """Encoded rows for a PaddedBatchDL, fetched and made tensors one at a time.
+    """Encoded rows for a PaddedBatchDL, fetched and converted to tensors one at a time.
 
-    rows: EncodedRows.   pad_to: length of every batch; None: of its longest row.
+    rows: EncodedRows.   pad_to: length of every batch; None: that of its longest row.
     """
     columns = ("inp_ids", "attn_mask", "token_type_ids")
 
@@ -110,7 +110,7 @@ class RowsOneByOne:
         return tuple(part[0] for part in self.batch([i]))
 
     def batch(self, rows):
-        """As EncodedRows.batch."""
+        """See EncodedRows.batch."""
         fetched = [self.dataset[int(i)] for i in rows]
         length = self.pad_to or max(len(row["inp_ids"]) for row in fetched)
         pad = lambda row, name: F.pad(row[name], (0, length - len(row[name])), value=self.pad_idx if name == "inp_ids" else 0)
@@ -118,7 +118,7 @@ class RowsOneByOne:
 
 
 class ReferencePredictor(nn.Module):
-    """A SentencePredictor, called as electra_pytorch calls it."""
+    """A SentencePredictor, called as in electra_pytorch."""
 
     def __init__(self, predictor):
         super().__init__()
@@ -130,7 +130,7 @@ class ReferencePredictor(nn.Module):
 
 
 def reference_finetuning_step(model, optimizers, batch):
-    """One training step on a batch of RowsOneByOne. optimizers: a OneByOneAdam for each learning rate."""
+    """One training step on a batch of RowsOneByOne. optimizers: one OneByOneAdam per learning rate."""
     *x, labels = batch
     loss = F.cross_entropy(model(*x), labels)
     loss.backward()

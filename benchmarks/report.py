@@ -1,4 +1,4 @@
-"""What the benchmarks share: their command line, the machine, time and memory, and how numbers are written down."""
+"""Shared by the benchmarks: command line, machine, time and memory measurements, and output."""
 import json
 import os
 import platform
@@ -18,18 +18,18 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def processes(minimum):
-    """The rule of numbers of processes to compare, as 0,2."""
+    """Rule for a list of numbers of processes, such as 0,2."""
     return list_of(count(minimum, 64), f"numbers of processes from {minimum} to 64")
 
 
 def parse(arguments, defaults, rules):
-    """MyConfig of key=value arguments over the defaults, which raises PlainError for unknown keys and wrong values."""
+    """MyConfig of the defaults and key=value arguments. Raises PlainError for unknown keys and invalid values."""
     print_plain_errors()
     return MyConfig(defaults, rules).override(each_once(arguments))
 
 
 def describe_machine(device):
-    """What was measured on, in words."""
+    """Name of the GPU, or name, cores and threads of the CPU."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     model = next((line.partition(":")[2].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.processor())
@@ -37,13 +37,13 @@ def describe_machine(device):
 
 
 def wait_for(device):
-    """Until a GPU has done all that it was given."""
+    """Wait until a GPU has finished all queued work."""
     if device.type == "cuda":
         torch.cuda.synchronize()
 
 
 def seconds_of(work, device):
-    """Seconds that a function takes, with all that it gives a GPU to do."""
+    """Seconds that a function takes, including the work it queues on a GPU."""
     wait_for(device)
     start = time.perf_counter()
     work()
@@ -51,22 +51,22 @@ def seconds_of(work, device):
     return time.perf_counter() - start
 
 
-def take_turns(ways, rounds):
-    """{name: [what its function gives in each round]} of {name: function}, which take turns within a round."""
-    found = {name: [] for name in ways}
+def alternate(functions, rounds):
+    """Call {name: function} in turn, `rounds` times; returns {name: [result of each round]}."""
+    results = {name: [] for name in functions}
     for _ in range(rounds):
-        for name, way in ways.items():
-            found[name].append(way())
-    return found
+        for name, function in functions.items():
+            results[name].append(function())
+    return results
 
 
-def median_ratio(these, those):
-    """The median of these / those over the rounds."""
-    return median(a / b for a, b in zip(these, those))
+def median_ratio(numerators, denominators):
+    """Median of the ratios over the rounds."""
+    return median(a / b for a, b in zip(numerators, denominators))
 
 
-def matrix_rate(device, dtype, size=2048, seconds=1.):
-    """Floating point operations per second of a matrix product of this type on this machine."""
+def matmul_throughput(device, dtype, size=2048, seconds=1.):
+    """Floating point operations per second of a large matrix product."""
     a, b = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     a @ b
     done, start = 0, time.perf_counter()
@@ -78,7 +78,7 @@ def matrix_rate(device, dtype, size=2048, seconds=1.):
 
 
 def peak_bytes(step, device):
-    """The most bytes of tensors that are alive at once during a step, above those that were there before it."""
+    """Peak bytes of tensors during a step, minus those that existed before it."""
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
@@ -95,14 +95,14 @@ def peak_bytes(step, device):
 
 
 def write_results(name, rows, settings):
-    """Print a table of {row: {column: number}} and write it with the settings to results/<name>_<device>.json."""
+    """Print a table of {row: {column: number}}, and write it with the settings to results/<name>[_<size>]_<device>.json."""
     columns = list(next(iter(rows.values())))
-    print(f"{settings['machine']}")
+    print(settings["machine"])
     print("".ljust(24) + "".join(column.rjust(max(12, len(column) + 2)) for column in columns))
     for row, values in rows.items():
         print(row.ljust(24) + "".join(f"{values[column]:,.4g}".rjust(max(12, len(column) + 2)) for column in columns))
     command = f"python -m benchmarks.{name} " + " ".join(sys.argv[1:])
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / ("_".join([name, *([settings["size"]] if "size" in settings else []), settings.get("device") or "default"]) + ".json")
+    path = RESULTS / ("_".join(filter(None, [name, settings.get("size"), settings.get("device") or "default"])) + ".json")
     path.write_text(json.dumps({"command": command.strip(), "rows": rows, **settings, "versions": versions()}, indent=1) + "\n")
-    print(f"written to {path}")
+    print(f"Written to {path}")

@@ -1,11 +1,11 @@
-"""Starts of a pretraining on a synthetic corpus, up to the prepared documents, in seconds, memory, and ratio to the first start.
+"""Startup of pretraining on a synthetic corpus, up to the prepared documents: seconds, memory, and ratio to the first start.
 
     python -m benchmarks.starting [documents=20000] [files=2000] [text=PATH] [rounds=3]
 
-The corpus comes in two forms: one .txt file of `documents` with blank lines between them, and a folder of `files`, one document each.
-Documents are random paragraphs of `text`, by default of the embedded text, and about a kilobyte long (OpenWebText: 8 million, of five). The
-first start reads the text and prepares the documents, the second opens them again, as for another vocabulary, and the next one finds
-examples and needs no documents. Each is a process of its own, and its memory what it needs beyond the imports.
+The corpus comes in two forms: one .txt file with `documents` separated by blank lines, and a folder of `files` with one document each.
+Documents are random paragraphs of `text`, by default of the embedded text, about a kilobyte each (OpenWebText: 8 million of five
+kilobytes). The first start reads the text and prepares the documents; the second opens them again, as for another vocabulary; the next
+one finds the examples and needs no documents. Each start is a new process; its memory excludes the imports.
 """
 import multiprocessing
 import os
@@ -26,29 +26,29 @@ from benchmarks.report import describe_machine, parse, write_results
 
 DEFAULTS = {"documents": 20_000, "files": 2_000, "text": "docs", "rounds": 3}
 RULES = {"documents": count(), "files": count(), "text": text(), "rounds": count()}
-TYPICAL = 1_000  # characters of a document
+DOCUMENT_LENGTH = 1_000  # characters
 
 
 def paragraphs(source):
-    """The lines of a text's first documents."""
+    """Lines of the first documents of a corpus."""
     with tempfile.TemporaryDirectory() as cache:
         documents = load_documents(source, cache).documents
         return [line for text in documents[:2000]["text"] for line in text.split("\n") if line.strip()]
 
 
 def random_documents(n, lines):
-    """n documents of about TYPICAL characters, of random lines."""
+    """Yield n documents of random lines with about DOCUMENT_LENGTH characters."""
     rng = random.Random(0)
     for _ in range(n):
         document, size = [], 0
-        while size < TYPICAL:
-            document.append(rng.choice(lines)[:TYPICAL])
+        while size < DOCUMENT_LENGTH:
+            document.append(rng.choice(lines)[:DOCUMENT_LENGTH])
             size += len(document[-1])
         yield "\n".join(document)
 
 
 def write_corpora(folder, documents, files, lines):
-    """{form: path} of both forms of the corpus, with times of an hour ago: files that were just written are not trusted to stay."""
+    """{form: path} of both forms of the corpus, modified an hour ago: files that were just written are always read again."""
     text, many = folder / "text.txt", folder / "many"
     with text.open("w", encoding="utf-8") as file:
         file.writelines(f"{document}\n\n" for document in random_documents(documents, lines))
@@ -64,8 +64,8 @@ def write_corpora(folder, documents, files, lines):
 
 
 def start(source, cache, opens):
-    """(seconds, bytes of memory) of a start in this process. opens: whether it needs the documents, as the first one does."""
-    Path("/proc/self/clear_refs").write_text("5")  # the peak of memory starts from here
+    """(seconds, bytes of memory) of a start in this process. opens: open the documents, as the first start does."""
+    Path("/proc/self/clear_refs").write_text("5")  # resets the peak memory
     before, begin = peak_bytes(), time.perf_counter()
     check_sources([source])
     corpus = load_documents(source, cache)
@@ -75,18 +75,18 @@ def start(source, cache, opens):
 
 
 def peak_bytes():
-    """The most memory that this process has had, with the pages of files that it has mapped."""
+    """Peak memory of this process, including mapped files."""
     return int(re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 
 
 def in_new_process(*arguments):
-    """What `start` returns in a process of its own."""
+    """Result of `start` in a new process."""
     with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
         return pool.submit(start, *arguments).result()
 
 
 def measure(source, folder, rounds):
-    """{name of a start: [(seconds, bytes) of each round]}."""
+    """{start: [(seconds, bytes) of each round]}."""
     found = {"first": [], "documents opened": [], "next": []}
     for _ in range(rounds):
         with tempfile.TemporaryDirectory(dir=folder) as cache:

@@ -1,18 +1,19 @@
-"""How PyTorch's threads should wait for each other: pretraining steps under several settings of OpenMP, idle and beside a busy process.
+"""Pretraining steps with several OpenMP settings for waiting threads, on an idle machine and next to a busy process.
 
     python -m benchmarks.threads [size=mini] [bs=32] [max_length=64] [precision=fp32] [rounds=3] [seconds=8]
 
-Each measurement is a process of its own, since OpenMP reads its settings once. The settings take turns within a round. Prints tokens/s
-and the ratio to the default settings of OpenMP, and writes them to benchmarks/results/.
+OpenMP reads its settings once, so each measurement is a new process. The settings alternate within a round. Prints tokens/s and the
+ratio to the default settings of OpenMP, and writes them to benchmarks/results/.
 """
 import json
 import os
 import subprocess
 import sys
 import time
+from functools import partial
 from statistics import median
 
-# For each setting the environment of its process. Without any, GCC's OpenMP spins, which wastes the time slices of a busy core.
+# Environment variables of each setting. By default GCC's OpenMP spins, which wastes the time slices of a busy core.
 SETTINGS = {
     "default": {},
     "passive": {"OMP_WAIT_POLICY": "passive"},
@@ -25,31 +26,31 @@ DEFAULTS = {"size": "mini", "bs": 32, "max_length": 64, "precision": "fp32", "ro
 
 
 def tokens_per_second(given):
-    """Measured in this process: steps of the real learner on full examples, after two to warm up."""
+    """Speed of the learner of pretrain.py on full examples in this process, after two warmup steps."""
     import torch
 
     import pretrain
     from _utils.config import complete
     from _utils.pretraining_data.vocabulary import tokenizer_from_tokens
-    from benchmarks.pretraining import WORDS, our_learner, our_step, random_batch
+    from benchmarks.pretraining import VOCABULARY, build_learner, random_batch, train_step
     c = complete(pretrain.c.override([f"{key}={given[key]}" for key in ("size", "bs", "max_length")]))
-    learn = our_learner(c, tokenizer_from_tokens(WORDS), torch.device("cpu"), given["precision"])
+    learn = build_learner(c, tokenizer_from_tokens(VOCABULARY), torch.device("cpu"), given["precision"])
     batch = random_batch(c, torch.device("cpu"))
     for _ in range(2):
-        our_step(learn, batch)
+        train_step(learn, batch)
     steps, start = 0, time.perf_counter()
     while time.perf_counter() - start < given["seconds"]:
-        our_step(learn, batch)
+        train_step(learn, batch)
         steps += 1
     return steps * c.bs * c.max_length / (time.perf_counter() - start)
 
 
 def measure(setting, is_busy, given):
-    """tokens/s of a new process with a setting, beside a process that keeps one core busy if is_busy."""
+    """tokens/s of a new process with a setting. is_busy: another process keeps one core busy meanwhile."""
     neighbour = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if is_busy else None
     try:
         plain = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "GOMP_"))}
-        # Set even where it is empty: the project has a default of its own.
+        # Set even if empty, because _utils/__init__.py has its own default.
         env = {**plain, "OMP_WAIT_POLICY": "", **SETTINGS[setting]}
         done = subprocess.run([sys.executable, "-m", "benchmarks.threads", "--measure", json.dumps(given)], env=env, text=True,
                               capture_output=True, check=True)
@@ -62,17 +63,18 @@ def measure(setting, is_busy, given):
 
 def main(arguments):
     from _utils.config_rules import PRETRAIN_RULES, count
-    from benchmarks.report import describe_machine, median_ratio, parse, take_turns, write_results
+    from benchmarks.report import alternate, describe_machine, median_ratio, parse, write_results
     rules = {**{key: PRETRAIN_RULES[key] for key in ("size", "bs", "max_length", "precision")}, "rounds": count(), "seconds": count()}
     given = dict(parse(arguments, DEFAULTS, rules))
-    ways = {(setting, is_busy): lambda setting=setting, is_busy=is_busy: measure(setting, is_busy, given)
-            for setting in SETTINGS for is_busy in (False, True)}
-    found = take_turns(ways, given["rounds"])
-    rows = {setting: {f"{name}{column}": value for is_busy, name in ((False, "idle "), (True, "busy ")) for column, value in (
-        ("tokens/s", median(found[setting, is_busy])),
-        ("ratio", median_ratio(found[setting, is_busy], found["default", is_busy])))} for setting in SETTINGS}
+    rates = alternate({(setting, is_busy): partial(measure, setting, is_busy, given)
+                       for setting in SETTINGS for is_busy in (False, True)}, given["rounds"])
+    rows = {setting: {} for setting in SETTINGS}
+    for (setting, is_busy), rate in rates.items():
+        load = "busy" if is_busy else "idle"
+        rows[setting][f"{load} tokens/s"] = median(rate)
+        rows[setting][f"{load} ratio"] = median_ratio(rate, rates["default", is_busy])
     import torch
-    rounds = {f"{setting}, {'busy' if is_busy else 'idle'}": rates for (setting, is_busy), rates in found.items()}
+    rounds = {f"{setting}, {'busy' if is_busy else 'idle'}": rate for (setting, is_busy), rate in rates.items()}
     write_results("threads", rows, {**given, "rounds_tokens_per_second": rounds, "machine": describe_machine(torch.device("cpu"))})
 
 

@@ -109,7 +109,7 @@ def compare_with_published(rows, group):
 def compare_checkpoints(rows, groups):
     """The average of each group's best runs over the tasks that all of the groups have, a Series in percent; its name says them.
 
-    With groups that differ in the seed of their pretraining alone it is electra_pytorch's table of 14 models (FACTS 12).
+    With groups that differ in the seed of their pretraining alone it is electra_pytorch's table of 14 models (facts.md#published-results).
     """
     best = {group: {task: max(map(score, runs)) for task in AVERAGED_TASKS if (runs := runs_of(rows, group, task))}
             for group in groups}

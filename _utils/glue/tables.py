@@ -10,7 +10,7 @@ import xxhash
 from _utils.errors import PlainError, first_line
 from _utils.glue.tasks import TASKS
 
-HUB_GLUE = "nyu-mll/glue"  # its present name on the hub (FACTS 13)
+HUB_GLUE = "nyu-mll/glue"  # its present name on the hub (facts.md#libraries)
 _OTHER_FOLDERS = {"AX": ("diagnostic",)}  # where scripts of the time put the same files
 TOO_MANY_BAD_ROWS = .01  # beyond this share a file is taken for another kind of file
 

@@ -80,7 +80,7 @@ FINETUNED_TASKS = tuple(name for name in TASKS if name != "ax")
 # The papers' mean is over eight tasks: WNLI's dev set contradicts its training set.
 AVERAGED_TASKS = tuple(name for name in FINETUNED_TASKS if name != "wnli")
 
-# Published results on the dev sets, in percent (FACTS 12): Matthews for CoLA, Spearman for STS-B, accuracy elsewhere.
+# Published results on the dev sets, in percent (facts.md#published-results): Matthews for CoLA, Spearman for STS-B, accuracy elsewhere.
 PUBLISHED = {
     "ELECTRA-Small++ (Google, median)": dict(cola=57.0, sst2=91.2, mrpc=88.0, stsb=87.5, qqp=89.0, mnli=81.3, qnli=88.4, rte=66.7),
     "ELECTRA-Small-OWT (Google, median)": dict(cola=56.8, sst2=88.3, mrpc=87.4, stsb=86.8, qqp=88.3, mnli=78.9, qnli=87.9, rte=68.5),
@@ -92,10 +92,10 @@ PUBLISHED = {
     "ALECTRA-Small-OWT, 4M (lmtuners, median of 5)":
         dict(cola=50.6, sst2=89.1, mrpc=86.3, stsb=87.2, qqp=89.1, mnli=78.2, qnli=85.9, rte=69.6),
 }
-# 14 models pretrained with different seeds, the best of 10 runs by task (electra_pytorch, FACTS 12): mean over the tasks.
+# 14 models pretrained with different seeds, the best of 10 runs by task (electra_pytorch, facts.md#published-results): mean over the tasks.
 PUBLISHED_SEEDS = {"mean": 81.38, "std": .57, "max": 82.23, "min": 80.42}
 
-# lmtuners' settings by task (FACTS 11): of its ALECTRA, and of its ELECTRA where they are not the paper's.
+# lmtuners' settings by task (facts.md#lmtuners): of its ALECTRA, and of its ELECTRA where they are not the paper's.
 LMTUNERS_SETTINGS = {
     "albert": {task: {"bs": bs, "epochs": epochs, "lr": lr} for task, bs, epochs, lr in (
         ("cola", 32, 10, 2e-5), ("mnli", 32, 3, 1e-4), ("mrpc", 128, 10, 1e-4), ("qnli", 32, 3, 5e-5), ("qqp", 32, 10, 5e-5),

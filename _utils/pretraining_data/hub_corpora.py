@@ -12,7 +12,7 @@ from datasets.packaged_modules.cache.cache import Cache
 from _utils.errors import PlainError, as_plain_error
 from _utils.pretraining_data.cache_records import add_to_record, read_record
 
-# The corpora of the paper and of electra_pytorch under their present hub ids (FACTS 13), as arguments of datasets.load_dataset.
+# The corpora of the paper and of electra_pytorch under their present hub ids (facts.md#libraries), as arguments of datasets.load_dataset.
 # `revision`: the branch to take the newest commit of; default: main.
 HUB_CORPORA = {
     "openwebtext": dict(path="Skylion007/openwebtext"),

@@ -1,6 +1,6 @@
 """Makes hugdatafast 1.0.0, its last release (2020), work with current fastai and numpy. Import hugdatafast from here.
 
-Four repairs (FACTS 13):
+Four repairs (facts.md#libraries):
 1. its modules import `typedispatch` from `fastai.text.all`, which no longer has fastcore's dispatcher; plum's dispatcher replaces it;
 2. it uses `np.int`, which numpy removed;
 3. fastai requests item None to see one sample, where its loader expects a number;

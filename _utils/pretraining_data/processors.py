@@ -1,4 +1,4 @@
-"""Documents to examples `[CLS] A [SEP] B [SEP]`: ELECTRA's examples (F1-F5) and the line pairs of lmtuners (FACTS 11).
+"""Documents to examples `[CLS] A [SEP] B [SEP]`: ELECTRA's examples (F1-F5) and the line pairs of lmtuners (facts.md#lmtuners).
 
 Documents are processed in blocks of rows, each with its own random numbers, so that the examples do not depend on the number of processes.
 """
@@ -148,7 +148,7 @@ class ELECTRADataProcessor:
 
 
 class LinePairsProcessor(ELECTRADataProcessor):
-    """lmtuners' examples (FACTS 11): `[CLS] A [SEP] B [SEP]` with two lines of one document, each cut to half of the length.
+    """lmtuners' examples (facts.md#lmtuners): `[CLS] A [SEP] B [SEP]` with two lines of one document, each cut to half of the length.
 
     Every line is A once, with another line drawn as B. A document of one line gives a single segment. The lines of a document are held
     in memory: after LONG tokens a new document begins.

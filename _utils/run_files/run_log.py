@@ -42,7 +42,7 @@ class TensorBoardLogger(NoLogger):
 
 
 class NeptuneLogger(NoLogger):
-    """Neptune's offline store in the folder .neptune; the hosted service was shut down in March 2026 (FACTS 13).
+    """Neptune's offline store in the folder .neptune; the hosted service was shut down in March 2026 (facts.md#libraries).
 
     It cannot append to a run, so a resumed run has a second entry.
     """

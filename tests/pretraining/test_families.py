@@ -54,7 +54,7 @@ def networks(name, vocab_size=30522):
         return {part: build_network(part, getattr(recipe, part).config(vocab_size)) for part in PARTS if getattr(recipe, part)}
 
 
-# FACTS 11; the counts of ELECTRA are tested in test_model.py.
+# facts.md#lmtuners; the counts of ELECTRA are tested in test_model.py.
 @pytest.mark.parametrize("name, part, parameters", [
     ("alectra_small", "discriminator", 4_747_010), ("electra_small_lmtuners", "discriminator", 17_325_058),
     ("bert_albert_small", "discriminator", 4_747_010), ("albert_bert_small", "discriminator", 17_325_058),
@@ -203,7 +203,7 @@ def test_a_token_classifier_has_the_loss_of_two_labels():
 
 
 def test_flops_per_token_and_steps_of_equal_compute():
-    assert flops_per_token(RECIPES["small"], 30522) == pytest.approx(70.2e6, rel=.001)  # FACTS 14
+    assert flops_per_token(RECIPES["small"], 30522) == pytest.approx(70.2e6, rel=.001)  # facts.md#compute
     assert flops_per_token(RECIPES["small"], 30522, mask_prob=1.) == pytest.approx(90.2e6, rel=.001)  # the head at all positions
     for name in ("bert_tiny", "albert_tiny", "alectra_tiny"):
         steps = steps_of_equal_compute(RECIPES["tiny"], RECIPES[name], 3000, 8192)
@@ -214,7 +214,7 @@ def test_flops_per_token_and_steps_of_equal_compute():
 
 
 def test_lamb_matches_pytorch_lamb():
-    """Three steps against the formula: no bias correction, weight norm clamped to 10, weight decay inside the update (FACTS 11)."""
+    """Three steps against the formula: no bias correction, weight norm clamped to 10, weight decay inside it (facts.md#lmtuners)."""
     torch.manual_seed(0)
     shapes = {"layer.weight": (5, 3), "layer.bias": (3,), "LayerNorm.weight": (3,), "words.weight": (200, 64), "zero.weight": (2, 2)}
     parameters = {name: torch.nn.Parameter(torch.randn(shape) * (name != "zero.weight")) for name, shape in shapes.items()}

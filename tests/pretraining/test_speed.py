@@ -24,7 +24,7 @@ from _utils.networks.dropout import CheapDropout, attention, cheap_dropout, make
 from _utils.networks.positions import first_position_only
 from _utils.recipes import RECIPES
 from _utils.training.device import compile_networks
-from benchmarks.finetuning import WORDS, fresh_predictor
+from benchmarks.finetuning import VOCAB_SIZE, fresh_predictor
 from benchmarks.reference import OneByOneAdam, ReferenceModel, ReferencePredictor, RowsOneByOne, reference_loss
 from pretrain import ELECTRALoss, build_masking, build_model, build_optimizer, slot_capacity
 
@@ -94,7 +94,7 @@ def test_a_compiled_model_has_the_losses_and_gradients_of_the_plain_way(models):
 
 def test_a_step_of_finetuning_is_that_of_the_plain_way():
     torch.manual_seed(0)
-    encoded = [{"inp_ids": torch.randint(5, WORDS, (n,)).tolist(), "token_type_ids": [0] * (n // 2) + [1] * (n - n // 2)}
+    encoded = [{"inp_ids": torch.randint(5, VOCAB_SIZE, (n,)).tolist(), "token_type_ids": [0] * (n // 2) + [1] * (n - n // 2)}
                for n in (9, 30, 17, 4)]
     rows = EncodedRows(encoded, [0, 1, 1, 0])
     settings = {"bs": 4, "epochs": 1, "lr": 1e-3, "layer_decay": .8, "original_lr_layer_decays": True, "weight_decay": 0.,
@@ -194,10 +194,10 @@ def results(tmp_path, monkeypatch):
 def test_the_benchmark_of_pretraining_compares_four_ways(results, capsys):
     benchmarks.pretraining.main(["size=tiny", "bs=2", "max_length=16", "rounds=1", "steps=1", "device=cpu"])
     found = results("pretraining_tiny_cpu")
-    assert set(found["rows"]) == {"reference fp32", "ours fp32", "reference bf16", "ours bf16"}
+    assert set(found["rows"]) == {"reference fp32", "pretrain.py fp32", "reference bf16", "pretrain.py bf16"}
     for row in found["rows"].values():
-        assert row["ms/step"] > 0 and row["peak MB"] > 0 and row["share of matrix rate"] > 0
-    for shares in (found["shares"][name] for name in ("ours fp32", "ours bf16")):
+        assert row["ms/step"] > 0 and row["peak MB"] > 0 and row["share of matmul throughput"] > 0
+    for shares in (found["shares"][name] for name in ("pretrain.py fp32", "pretrain.py bf16")):
         assert set(shares) == {"data", "masking", "generator", "sampling", "discriminator", "losses", "backward", "optimizer"}
         assert sum(shares.values()) == pytest.approx(1) and shares["backward"] > shares["data"] > 0
     assert "cores" in found["machine"] and found["versions"]["torch"] and "ratio" in capsys.readouterr().out
@@ -208,12 +208,12 @@ def test_the_benchmark_of_pretraining_compares_four_ways(results, capsys):
 def test_the_benchmark_of_finetuning_compares_four_ways(results):
     benchmarks.finetuning.main(["size=tiny", "tasks=cola,mrpc", "rows=12", "bs=4", "max_length=32", "rounds=1", "device=cpu"])
     found = results("finetuning_tiny_cpu")
-    assert list(found["rows"]) == ["electra_pytorch's way", "the same, padded to 32", "ours fp32", "ours bf16"]
+    assert list(found["rows"]) == ["reference", "reference, padded to 32", "finetune.py fp32", "finetune.py bf16"]
     reference, padded, *ours = found["rows"].values()
     assert all(row["rows/s"] > 0 and row["tokens/row"] == reference["tokens/row"] for row in ours)
     assert padded["tokens/row"] == 32 > reference["tokens/row"] and reference["ratio"] == 1
     assert found["rows_of_a_pass"] == {"cola": 12, "mrpc": 24}
-    with pytest.raises(PlainError, match="'stsb' is no task of this benchmark"):
+    with pytest.raises(PlainError, match="'stsb' is not a task of this benchmark"):
         benchmarks.finetuning.main(["tasks=stsb"])
 
 
@@ -227,13 +227,13 @@ def test_the_benchmark_of_threads_compares_settings_idle_and_busy(results, monke
 
 def test_the_benchmarks_of_loader_and_preprocessing_run(results, tmp_path, monkeypatch):
     benchmarks.loader.main(["examples=200", "bs=8", "max_length=16", "rounds=1", "workers=(0,)"])
-    assert results("loader_default")["rows"]["ours, 0 workers"]["ratio"] > 0
+    assert results("loader_default")["rows"]["batches, 0 workers"]["ratio"] > 0
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("\n\n".join(f"Document {i} has a few words and some more of them." for i in range(300)))
     benchmarks.preprocessing.main(["datas=text.txt", "vocab=200", "megabytes=.04", "processes=(1,)", "rounds=1"])
     found = results("preprocessing_default")
-    assert set(found["rows"]) == {"tokenizers alone", "ours, 1 processes"} and found["bytes"] >= 40_000
-    assert found["rows"]["ours, 1 processes"]["ratio to ours, 1 processes"] == 1
+    assert set(found["rows"]) == {"tokenizers alone", "1 processes"} and found["bytes"] >= 40_000
+    assert found["rows"]["1 processes"]["ratio to 1 processes"] == 1
 
 
 def test_the_benchmark_of_starting_measures_three_starts_of_two_corpora(results, tmp_path):

@@ -67,12 +67,12 @@ def test_several_sources_are_mixed(workplace):
     assert len(metrics()) == 2
 
 
-def test_the_readmes_lines_export_and_load_a_checkpoint(workplace, repo):
+def test_the_documented_commands_export_and_load_a_checkpoint(workplace, repo):
     learn = run("base_run_name=quickstart", "seed=11081", "steps=1")
-    readme = re.search(r"### To transformers.*?\n## ", (repo / "README.md").read_text(), re.S)[0]
-    [command] = re.findall(r"```bash\npython -m _utils.export_hf (.*)\n```", readme)
+    page = re.search(r"## Export to transformers.*?\n## ", (repo / "docs/checkpoints.md").read_text(), re.S)[0]
+    [command] = re.findall(r"```bash\npython -m _utils.export_hf (.*)\n```", page)
     export_hf(command.split())
-    [lines] = re.findall(r"```python\n(.*?)```", readme, re.S)
+    [lines] = re.findall(r"```python\n(.*?)```", page, re.S)
     found = {}
     exec(lines, found)
     weight = lambda electra: electra.encoder.layer[0].output.dense.weight

@@ -78,7 +78,7 @@ def kept_bytes_per_token(size, precision, examples=512, length=16):
         c = complete(pretrain.c.override([f"size={size}", f"bs={examples}", f"micro_batch={examples}", f"max_length={length}",
                                           f"precision={precision}"]))
         with GPU:
-            learn = pretrain.build_learner(c, tokenizer_from_tokens(benchmarks.pretraining.WORDS), SimpleNamespace(device=GPU), None,
+            learn = pretrain.build_learner(c, tokenizer_from_tokens(benchmarks.pretraining.VOCABULARY), SimpleNamespace(device=GPU), None,
                                            Processes())
             learn.xb, learn.yb = (torch.full((examples, length), 7), torch.full((examples,), 10)), ()
         learn.masking.before_batch()

@@ -1,8 +1,15 @@
-"""What the README says is there: its tree of files, facts and tests of its table of details, settings and modules of its commands."""
+"""README and docs/: commands, settings, files, functions, tests, links, facts and numbers that they name exist and are correct."""
+import ast
+import importlib
+import importlib.metadata
+import json
 import re
 import shlex
+import sys
+import tomllib
 from collections import Counter
-from functools import partial
+from functools import cache, partial
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -21,129 +28,272 @@ from _utils.glue.tasks import AVERAGED_TASKS, PUBLISHED
 from _utils.run_files.run_log import read_metrics
 from benchmarks.report import parse
 
-
-def test_every_module_stands_in_the_tree_and_every_file_of_the_tree_is_there(repo):
-    tree = re.search(r"## Files\n\n```\n(.*?)```", (repo / "README.md").read_text(), re.S)[1]
-    modules = {path.name for path in (repo / "_utils").glob("*.py") if path.name != "__init__.py"}
-    assert set(re.findall(r"^  (\w+\.py) ", tree, re.M)) == modules
-    for name in re.findall(r"^(\S+)", tree, re.M):
-        assert (repo / name).exists(), name
-
-
-def test_no_placeholder_is_left(repo):
-    assert not re.search(r"@\w+@", (repo / "README.md").read_text())
-
-
-def test_every_detail_that_is_followed_names_facts_and_tests_that_are_there(repo):
-    section = re.search(r"## What we follow\n(.*?)\n## ", (repo / "README.md").read_text(), re.S)[1]
-    lines = [line for line in section.split("\n") if line.startswith("| ") and "**" not in line]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    explained = (repo / "tests/golden/README.md").read_text()
-    spans = [(kind, int(first), int(last or first)) for kind, first, last in re.findall(r"\b([FD])(\d+)(?:-[FD](\d+))?", explained)]
-    for detail, google, theirs, here, facts, tests in rows[1:]:
-        assert google and theirs and here, detail
-        assert re.fullmatch(r"[FD]\d+(, [FD]\d+)*", facts), detail
-        for fact in facts.split(", "):
-            assert any(kind == fact[0] and first <= int(fact[1:]) <= last for kind, first, last in spans), fact
-        named = re.findall(r"`(test_\w+\.py)`", tests)
-        assert named and all((repo / "tests" / name).exists() for name in named), detail
-        needs_texts = "test_golden_examples.py" in named or detail in ("encoding", "MRPC, STS-B in both orders")
-        assert needs_texts == ("*" in tests), detail
-    assert len(rows) > 40
-
-
+REPO = Path(__file__).parents[2]
+DOCUMENTS = [REPO / "README.md", REPO / "tests/golden/README.md", *sorted((REPO / "docs").glob("*.md"))]
+SOURCES = [path for folder in ("_utils", "benchmarks", "tests") for path in (REPO / folder).rglob("*.py")]
+SOURCES += [REPO / name for name in ("pretrain.py", "finetune.py")]
 PLACEHOLDERS = {"PATH": "text", "NAME.pth": "model.pth", "...": "model.pth"}
+OPTIONAL_PACKAGES = {"wandb", "spacy"}
 
 
-def commands(repo):
-    """Every command of the README: lines of its bash blocks, and code in the text that begins like one."""
-    readme = (repo / "README.md").read_text()
-    lines = [line for block in re.findall(r"```bash\n(.*?)```", readme, re.S) for line in block.splitlines()]
-    lines += re.findall(r"`((?:python|accelerate|tensorboard|jupyter) [^`\n]*)`", readme)
+@cache
+def read(document):
+    """Text of a file, by its path or its name in docs/."""
+    return (REPO / "docs" / document).read_text(encoding="utf-8")
+
+
+def section(text, heading):
+    """The lines below a heading, up to the next heading of any level."""
+    return re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", text, re.S | re.M)[1]
+
+
+def table(text):
+    """[[cell, ...], ...] of the first table in a text, without its head."""
+    rows = re.search(r"(^\|.*?)(?:\n\n|\Z)", text, re.S | re.M)[1].strip().split("\n")
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", row.strip("|"))] for row in rows[2:]]
+
+
+def anchors(text):
+    """Anchors of the headings, as GitHub builds them."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.S | re.M), re.M)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+# Style
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_lines_wrap_at_120_characters_and_no_placeholder_is_left(path):
+    text = re.sub(r"^```.*?^```", "", read(path), flags=re.S | re.M)
+    is_exempt = re.compile(r"\||\s*[-*]? ?(`[^`]+`|\[[^\]]+\]\([^)]+\))[,.:;]?$")  # tables, code and links alone
+    assert [line for line in text.split("\n") if len(line) > 120 and not is_exempt.match(line)] == []
+    assert not re.search(r"@\w+@|TODO|FIXME", text)
+
+
+# Commands
+
+def commands():
+    """Every command in the documents: lines of bash blocks, and inline code that begins like one."""
+    lines = []
+    for text in map(read, DOCUMENTS):
+        lines += [line for block in re.findall(r"```bash\n(.*?)```", text, re.S) for line in block.splitlines()]
+        lines += re.findall(r"`((?:python|accelerate|torchrun|tensorboard|jupyter) [^`\n]*)`", text)
     return sorted({command.strip() for line in lines for command in line.split("&&") if command.strip()})
 
 
 @pytest.fixture
-def a_place_with_files(tmp_path, monkeypatch, small_tokenizer):
-    """A working directory in which the placeholders of the README's commands are there."""
-    monkeypatch.chdir(tmp_path)
-    words = small_tokenizer.get_vocab()
+def folder_with_placeholders(tmp_path, monkeypatch, small_tokenizer):
+    """A working directory in which the paths used in the documents exist."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
     for folder in ("text", "pair/generator", "pair/discriminator"):
         Path(folder).mkdir(parents=True)
+    vocab = small_tokenizer.get_vocab()
     for path in (Path("text/vocab.txt"), Path("../shared/data/vocab.txt")):
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join(sorted(words, key=words.get)))
+        path.write_text("\n".join(sorted(vocab, key=vocab.get)))
 
 
-def test_every_setting_in_a_command_of_the_readme_is_taken(repo, a_place_with_files):
-    taken = {"pretrain.py": lambda arguments: complete(pretrain.c.override(arguments)),
-             "finetune.py": lambda arguments: complete_finetuning(finetune.c.override(arguments)),
-             **{f"benchmarks.{name}": partial(parse, defaults=module.DEFAULTS, rules=module.RULES)
-                for name, module in (("finetuning", benchmarks.finetuning), ("loader", benchmarks.loader),
-                                     ("preprocessing", benchmarks.preprocessing), ("pretraining", benchmarks.pretraining))}}
+def test_settings_in_commands_are_accepted(folder_with_placeholders):
+    accept = {"pretrain.py": lambda arguments: complete(pretrain.c.override(arguments)),
+              "finetune.py": lambda arguments: complete_finetuning(finetune.c.override(arguments)),
+              **{f"benchmarks.{name}": partial(parse, defaults=module.DEFAULTS, rules=module.RULES)
+                 for name, module in (("finetuning", benchmarks.finetuning), ("loader", benchmarks.loader),
+                                      ("preprocessing", benchmarks.preprocessing), ("pretraining", benchmarks.pretraining))}}
     seen = Counter()
-    for command in commands(repo):
-        words = shlex.split(command)
-        program = next((word for word in words if word in taken), None)
+    for command in commands():
+        parts = shlex.split(command)
+        program = next((part for part in parts if part in accept), None)
         if program:
-            arguments = words[words.index(program) + 1:]
-            for placeholder, there in PLACEHOLDERS.items():
-                arguments = [argument.replace(placeholder, there) for argument in arguments if argument != "..."]
-            taken[program](arguments)
+            arguments = [argument for argument in parts[parts.index(program) + 1:] if argument != "..."]
+            for placeholder, existing in PLACEHOLDERS.items():
+                arguments = [argument.replace(placeholder, existing) for argument in arguments]
+            accept[program](arguments)
             seen[program] += 1
     assert seen["pretrain.py"] > 12 and seen["finetune.py"] > 10 and len(seen) == 6
 
 
-def test_every_module_and_marked_test_in_a_command_of_the_readme_is_there(repo):
-    for command in commands(repo):
-        for module in re.findall(r"-m ((?:_utils|benchmarks)\.\w+)", command):
-            assert (repo / (module.replace(".", "/") + ".py")).exists(), command
-        for words in re.findall(r"pytest .*-k (\w+)", command):
-            named = [path.stem for path in (repo / "tests").glob("test_*.py")]
-            functions = [line for path in (repo / "tests").glob("test_*.py") for line in path.read_text().splitlines()
-                         if line.startswith("def test_")]
-            assert any(words in name for name in [*named, *functions]), command
+def test_modules_and_tests_in_commands_exist():
+    modules = {match for command in commands() for match in re.findall(r"-m ((?:_utils|benchmarks)\.\w+)", command)}
+    assert len(modules) > 8
+    for module in modules:
+        path = REPO / module.replace(".", "/")
+        assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), module
+    sources = {path.stem: path.read_text(encoding="utf-8") for path in (REPO / "tests").rglob("test_*.py")}
+    names = [*sources, *(name for text in sources.values() for name in re.findall(r"^def (test_\w+)", text, re.M))]
+    markers = tomllib.loads(read(REPO / "pyproject.toml"))["tool"]["pytest"]["ini_options"]["markers"]
+    for command in commands():
+        if "pytest" in command:
+            assert all(any(word in name for name in names) for word in re.findall(r"-k (\w+)", command)), command
+            assert all(any(marker.startswith(f"{word}:") for marker in markers)
+                       for word in re.findall(r"pytest -m (\w+)", command)), command
 
 
-def test_every_picture_and_section_that_is_linked_is_there(repo):
-    readme = (repo / "README.md").read_text()
-    headings = {re.sub(r"[^\w -]", "", line.lstrip("# ").lower()).replace(" ", "-") for line in readme.splitlines() if line.startswith("#")}
-    links = [link for link in re.findall(r"\]\(([^)]+)\)", readme) if not link.startswith("https://")]
-    assert len(links) > 6
-    for link in links:
-        assert link[1:] in headings if link.startswith("#") else (repo / link).exists(), link
+# Files, functions, links
+
+def test_layout_lists_every_module():
+    [tree] = re.findall(r"```\n(_utils/\n.*?)```", read("development.md"), re.S)
+    listed, folders = set(), []
+    for line in tree.splitlines():
+        indent, name = re.match(r"( *)(\S+)", line).groups()
+        folders = folders[:len(indent) // 2]
+        if name.endswith("/"):
+            folders.append(name)
+        else:
+            listed.add("".join([*folders, name]))
+    is_listed = lambda path: path.name != "__init__.py" or path.parent.name == "_utils"
+    assert listed == {path.relative_to(REPO).as_posix() for path in (REPO / "_utils").rglob("*.py") if is_listed(path)}
 
 
-def rows_below(readme, heading):
+def test_file_tree_of_the_readme_exists():
+    tree = re.search(r"```\n(.*?)```", section(read(REPO / "README.md"), "Files"), re.S)[1]
+    names = [name for line in tree.splitlines() for name in takewhile(lambda word: word[-1] == "/" or "." in word, line.split())]
+    assert len(names) > 11 and all((REPO / name).exists() for name in names)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_files_and_functions_exist(path):
+    """`file: name` and `package: name` in inline code, and paths of Python files."""
+    text = re.sub(r"^```.*?^```", "", read(path), flags=re.S | re.M)
+    code = re.findall(r"`([^`\n]+)`", text)
+    for file in (word for word in code if re.fullmatch(r"(_utils|tests|benchmarks)/[\w/.]+\.py", word)):
+        assert (REPO / file).exists(), file
+    for module, name in (match.groups() for word in code if (match := re.fullmatch(r"((?:_utils/)?[\w/]+?)(?:\.py)?: (\w+)", word))):
+        if module.startswith("_utils") or module in ("pretrain", "finetune"):
+            assert hasattr(importlib.import_module(module.replace("/", ".")), name), (module, name)
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_links_and_anchors_resolve(path):
+    for link in re.findall(r"\]\(([^)]+)\)", read(path)):
+        if not link.startswith("https://"):
+            file, _, anchor = link.partition("#")
+            target = (path.parent / file).resolve() if file else path
+            assert target.exists(), link
+            assert not anchor or anchor in anchors(read(target)), link
+
+
+def test_every_page_is_linked_from_the_readme():
+    readme = read(REPO / "README.md")
+    assert [path.name for path in (REPO / "docs").glob("*.md") if f"(docs/{path.name})" not in readme] == []
+
+
+# Facts
+
+def known_facts():
+    return set(re.findall(r"^- \*\*([FD]\d+)\*\* ", read("facts.md"), re.M))
+
+
+def cited_facts(text):
+    """F12, D3 and ranges such as F7-F12."""
+    for kind, first, last in re.findall(r"\b([FD])(\d+)(?:-[FD]?(\d+))?(?![\w.])", text):
+        yield from (f"{kind}{number}" for number in range(int(first), int(last or first) + 1))
+
+
+def source_text(path):
+    """Code of a file; of a notebook its cells without outputs."""
+    text = path.read_text(encoding="utf-8")
+    return "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"]) if path.suffix == ".ipynb" else text
+
+
+def test_every_cited_fact_is_defined():
+    known = known_facts()
+    assert {f"F{i}" for i in range(1, 52)} | {f"D{i}" for i in range(1, 18)} == known
+    found = Counter()
+    for path in [*SOURCES, *REPO.glob("*.ipynb"), *DOCUMENTS]:
+        text = re.sub(r"# noqa.*", "", source_text(path))
+        found.update(cited_facts(text))
+        unknown = set(re.findall(r"facts\.md#([\w-]+)", text)) - anchors(read("facts.md"))
+        assert not unknown and not re.search(r"\bFACTS \d", text), (path, unknown)
+    assert set(found) <= known and len(found) > 50, set(found) - known
+
+
+def test_details_name_facts_and_tests_that_exist():
+    rows = [row for row in table(read("details.md")) if row[1]]
+    tests = {path.name for path in (REPO / "tests").rglob("test_*.py")}
+    for detail, google, electra_pytorch, here, facts, files in rows:
+        assert google and electra_pytorch and here, detail
+        assert re.fullmatch(r"[FD]\d+(, [FD]\d+)*", facts) and set(facts.split(", ")) <= known_facts(), detail
+        named = re.findall(r"`(test_\w+\.py)`", files)
+        assert named and set(named) <= tests, detail
+        needs_texts = "test_golden_examples.py" in named or detail in ("encoding", "MRPC, STS-B in both orders")
+        assert needs_texts == ("*" in files), detail
+    assert len(rows) > 40
+
+
+# Numbers
+
+def rows_below(document, heading):
     """{first cell: the other cells} of the first table below a heading."""
-    table = re.search(rf"### {heading}\n.*?\n(\|.*?)\n\n", readme, re.S)[1]
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.split("\n")]
-    return {first: others for first, *others in cells}
+    return {first: others for first, *others in table(section(read(document), heading))}
 
 
-def test_the_published_numbers_are_those_that_the_reports_show(repo):
-    rows = rows_below((repo / "README.md").read_text(), "What was published, and ours")
+def test_published_scores_are_those_that_reports_show():
+    rows = rows_below("results.md", "Published scores")
     for name, scores in PUBLISHED.items():
         assert [float(cell) for cell in rows[name.strip()][:8]] == [scores[task] for task in AVERAGED_TASKS]
 
 
-def test_the_first_result_is_that_of_its_raw_scores(repo):
-    """Mean, and standard deviation, of each task and system, and the mean of the means."""
-    results = repo / "benchmarks/results/mini"
-    rows = rows_below((repo / "README.md").read_text(), "A first result, on two cores")
+def test_results_of_the_readme_are_those_of_the_results_page():
+    rows = rows_below("results.md", "Published scores").values()
+    own = rows_below(REPO / "README.md", "Results").values()
+    assert len(own) == 5 and all(row in rows for row in own)
+
+
+def test_first_result_equals_its_raw_scores():
+    """Mean and standard deviation of each task and system, and the mean of the means."""
+    results = REPO / "benchmarks/results/mini"
+    rows = rows_below("results.md", "A first result, on two cores")
     scores = read_scores(results / "scores.jsonl")
     for system, group in {"ELECTRA": "electra", "masked language model": "mlm", "untrained": "untrained"}.items():
         summary = summarize(scores, f"{group}_11081_100.0%")
         assert list(summary.index) == ["CoLA", "SST-2", "MRPC", "STS-B", "RTE"] and set(summary["runs"]) == {3}
-        told = [f"{line['mean']:.1f} ({line['std']:.1f})" for _, line in summary.iterrows()]
-        assert rows[system][1:] == [*told, f"{summary['mean'].mean():.1f}"], system
+        expected = [f"{line['mean']:.1f} ({line['std']:.1f})" for _, line in summary.iterrows()]
+        assert rows[system][1:] == [*expected, f"{summary['mean'].mean():.1f}"], system
     for system, group in {"ELECTRA": "electra", "masked language model": "mlm"}.items():
         *_, last = read_metrics(results / f"{group}_metrics.jsonl", "held_out")
         assert f"loss {last['gen_loss']:.2f}" in rows[system][0], system
 
 
-def test_the_steps_of_equal_compute_are_those_of_the_readmes_lines(repo, capsys):
-    readme = (repo / "README.md").read_text()
-    [lines] = [block for block in re.findall(r"```python\n(.*?)```", readme, re.S) if "steps_of_equal_compute" in block]
+def test_steps_of_equal_compute_are_those_of_the_commands(capsys):
+    [lines] = [block for block in re.findall(r"```python\n(.*?)```", read("results.md"), re.S) if "steps_of_equal_compute" in block]
     exec(lines, {})
-    assert f"objective=mlm electra_mask_style=False steps={capsys.readouterr().out.strip()} " in readme
+    assert f"objective=mlm electra_mask_style=False steps={capsys.readouterr().out.strip()} " in read("results.md")
+
+
+def test_speed_tables_equal_their_raw_numbers():
+    rows = rows_below("speed.md", "Pretraining")
+    measured = json.loads((REPO / "benchmarks/results/pretraining_small_cpu.json").read_text())["rows"]
+    assert len(rows) == len(measured) == 4
+    for (ms, tokens, speedup, peak, share), numbers in zip(rows.values(), measured.values()):
+        assert [float(cell.replace(",", "").removesuffix(" MB")) for cell in (ms, tokens, peak)] == \
+            [round(numbers[key]) for key in ("ms/step", "tokens/s", "peak MB")]
+        assert float(speedup) == pytest.approx(numbers["ratio to reference fp32"], abs=.0051)
+        assert float(share) == pytest.approx(numbers["share of matmul throughput"], abs=.0051)
+    rows = rows_below("speed.md", "Finetuning")
+    measured = json.loads((REPO / "benchmarks/results/finetuning_small_cpu.json").read_text())["rows"]
+    for (per_second, speedup), numbers in zip(rows.values(), measured.values()):
+        assert float(per_second) == pytest.approx(numbers["rows/s"], abs=.051)
+        assert float(speedup) == pytest.approx(numbers["ratio"], abs=.0051)
+
+
+# Requirements
+
+def imported_packages():
+    """Top-level names of all third-party imports of the code, its tests and its notebooks."""
+    texts = [path.read_text(encoding="utf-8") for path in SOURCES]
+    own = {path.stem for path in [*REPO.glob("*.py"), *(REPO / "tests/support").glob("*.py")]} | {"_utils", "benchmarks"}
+    found = {"IPython", "pandas"}  # of the notebooks
+    for text in texts:
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Import):
+                found |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                found.add(node.module.partition(".")[0])
+    return found - own - set(sys.stdlib_module_names) - OPTIONAL_PACKAGES
+
+
+def test_every_imported_package_is_required():
+    required = {name.replace("_", "-") for name in re.findall(r"^([\w-]+)[>=]=", read(REPO / "requirements.txt"), re.M)}
+    distributions = importlib.metadata.packages_distributions()
+    names = {package: {name.lower().replace("_", "-") for name in distributions[package]} for package in imported_packages()}
+    assert {package for package in names if not names[package] & required} == set()

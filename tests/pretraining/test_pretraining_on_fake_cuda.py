@@ -22,8 +22,8 @@ def learner_on_gpu(size, precision, masking):
     c = complete(pretrain.c.override([f"size={size}", f"bs={EXAMPLES}", "micro_batch=2", f"max_length={LENGTH}", f"precision={precision}",
                                       f"masking={masking}"]))
     with GPU:
-        learn = pretrain.build_learner(c, tokenizer_from_tokens(benchmarks.pretraining.VOCABULARY), SimpleNamespace(device=GPU, n_inp=2), None,
-                                       Processes())
+        hf_tokenizer = tokenizer_from_tokens(benchmarks.pretraining.VOCABULARY)
+        learn = pretrain.build_learner(c, hf_tokenizer, SimpleNamespace(device=GPU, n_inp=2), None, Processes())
     guard = NonFiniteGuard(None)
     learn.add_cbs([guard, TrainLog(None, guard, 1000, 1, every=1000)])
     learn.training, learn.train_iter, learn.pct_train, learn.n_iter, learn.n_epoch = True, 0, 0., 1000, 1

@@ -130,7 +130,7 @@ SCORES = Path("checkpoints/glue/scores.jsonl")
 
 
 def scores_of(group):
-    """Rows of one group in the table of scores, without run times."""
+    """Sorted (task, run, seed, scores) of the finished runs of a group."""
     rows = [json.loads(line) for line in SCORES.read_text().splitlines()]
     return sorted((row["task"], row["run"], row["seed"], json.dumps(row["scores"])) for row in rows if row["group"] == group)
 
@@ -155,8 +155,9 @@ def test_finetuning_runs_are_divided_among_processes_and_score_as_in_one(tmp_pat
             kept.append(line)
     SCORES.write_text("\n".join(kept) + "\n")
     rerun = launch(repo, 2, *settings, "group_name=by_2", script="finetune.py")
-    statuses = [(task, run, status == "was finished before") for task, run, status in re.findall(r"(\S+), run (\d), seed .*\((.*)\)", rerun)]
-    assert statuses == [("CoLA", "0", True), ("CoLA", "1", False), ("RTE", "0", True)]
+    printed_again = re.findall(r"(\S+), run (\d), seed .*\((.*)\)", rerun)
+    was_finished = [(task, run, status == "was finished before") for task, run, status in printed_again]
+    assert was_finished == [("CoLA", "0", True), ("CoLA", "1", False), ("RTE", "0", True)]
     assert scores_of("by_2") == by_two
 
 

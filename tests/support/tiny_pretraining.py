@@ -46,3 +46,10 @@ def tensorboard_events(name="mini_5"):
 def equal_weights(a, b):
     """Whether two state_dicts have the same names and the same values, bit for bit."""
     return a.keys() == b.keys() and all(a[name].equal(b[name]) for name in a)
+
+
+def flip_bit(path, share=.5):
+    """Flip one bit of a file, at this share of its length."""
+    content = bytearray(path.read_bytes())
+    content[int(len(content) * share)] ^= 4
+    path.write_bytes(content)

@@ -33,12 +33,12 @@ def mask(ids, **kwargs):
     return mask_tokens_official(ids, MASK, 30522, [PAD, CLS, SEP, MASK], **kwargs)
 
 
-def test_maximum_number_of_predictions_equals_googles(recorded):
+def test_maximum_number_of_predictions_matches_google(recorded):
     computed = {"L128_p.15": max_predictions(128, .15), "L512_p.15": max_predictions(512, .15), "L512_p.25": max_predictions(512, .25)}
     assert computed == recorded["max_predictions"]
 
 
-def test_number_of_predictions_by_length_equals_googles(recorded):
+def test_number_of_predictions_by_length_matches_google(recorded):
     for length, n_predictions in recorded["slots_by_length"].items():
         ids = example(int(length), max(1, int(length) - 2))
         if int(length) == 2:
@@ -47,7 +47,7 @@ def test_number_of_predictions_by_length_equals_googles(recorded):
         assert int(times_drawn.sum()) == n_predictions, length
 
 
-def test_masking_frequencies_equal_googles_for_every_recorded_example(recorded):
+def test_masking_frequencies_match_google_for_every_recorded_example(recorded):
     """Both are means of 3,000 samples; the tolerance is five standard deviations of their difference."""
     torch.manual_seed(0)
     close = lambda share, n: pytest.approx(share, abs=5 * (2 * share * (1 - share) / n) ** .5)

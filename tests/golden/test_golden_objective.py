@@ -12,7 +12,7 @@ from pretrain import ELECTRALoss, ELECTRAOutput, mask_tokens, sample
 @pytest.mark.parametrize("setting", ["mlm_probability=0.15,replace_prob=0.0,orginal_prob=0.15",
                                      "mlm_probability=0.25,replace_prob=0.0,orginal_prob=0.15",
                                      "mlm_probability=0.15,replace_prob=1.0,orginal_prob=0.0"])
-def test_shares_of_masked_kept_and_random_tokens_equal_those_of_electra_pytorch(golden, setting):
+def test_shares_of_masked_kept_and_random_tokens_match_electra_pytorch(golden, setting):
     recorded = json.loads((golden / "electra_pytorch/mask_tokens_stats.json").read_text())[setting]
     torch.manual_seed(0)
     inputs = torch.randint(5, 2000, (400, 128))
@@ -27,7 +27,7 @@ def test_shares_of_masked_kept_and_random_tokens_equal_those_of_electra_pytorch(
         assert float(share.float().mean()) == close(recorded[name], recorded["selected"]), name
 
 
-def test_sampling_frequencies_equal_the_recorded_ones_and_the_softmax(golden):
+def test_sampling_frequencies_match_the_recorded_ones_and_the_softmax(golden):
     recorded = json.loads((golden / "official/sampling.json").read_text())
     logits = torch.tensor(recorded["logits"])
     torch.manual_seed(0)
@@ -53,7 +53,7 @@ def test_gumbel_noise_adds_both_of_googles_epsilons(monkeypatch):
         assert sample(torch.tensor([[high - low - margin, 0.]])).item() == sampled
 
 
-def test_loss_of_recorded_logits_equals_that_of_electra_pytorch(golden):
+def test_loss_of_recorded_logits_matches_electra_pytorch(golden):
     inputs = {name: torch.tensor(value) for name, value in np.load(golden / "electra_pytorch/loss_inputs.npz").items()}
     pred = ELECTRAOutput(inputs["mlm_gen_logits"], inputs["generated"], inputs["disc_logits"], inputs["is_replaced"],
                          inputs["non_pad"], inputs["is_mlm_applied"])

@@ -31,7 +31,7 @@ def trajectory(golden):
 
 
 @pytest.mark.parametrize("run, clip", [("direct_lr1e-2_wd.01_noclip", False), ("create_optimizer_lr1e-2_N100_warm5_wd.01_clip1", True)])
-def test_twenty_updates_equal_googles(golden, trajectory, run, clip):
+def test_twenty_updates_match_google(golden, trajectory, run, clip):
     names = json.loads((golden / "official/adam_rule.json").read_text())["names"]
     keys = [name.replace("/", "|") for name in names]
     model = Recorded({key: trajectory[f"{run}/param/{key}"][0] for key in keys})
@@ -50,7 +50,7 @@ def test_twenty_updates_equal_googles(golden, trajectory, run, clip):
                                        trajectory[f"{run}/v/{key}"][step], rtol=1e-4, atol=1e-9)
 
 
-def test_twenty_updates_equal_those_of_electra_pytorch(golden):
+def test_twenty_updates_match_electra_pytorch(golden):
     recorded = json.loads((golden / "electra_pytorch/adam_no_bias_correction.json").read_text())
     parameters = [nn.Parameter(torch.tensor(value)) for value in recorded["init"]]
     not_decayed = recorded["no_wd_params"]
@@ -108,7 +108,7 @@ def test_clipping_keeps_a_gradient_of_norm_1():
 
 
 @pytest.mark.parametrize("run", ["pretrain", "finetune_600", "finetune_345", "finetune_1150"])
-def test_learning_rates_equal_googles(golden, run):
+def test_learning_rates_match_google(golden, run):
     recorded = json.loads((golden / "official/lr_schedule.json").read_text())[run]
     arguments = recorded["args"]
     steps = arguments["num_train_steps"]
@@ -119,7 +119,7 @@ def test_learning_rates_equal_googles(golden, run):
 
 
 @pytest.mark.parametrize("function", [linear_warmup_and_decay, linear_warmup_and_then_decay])
-def test_learning_rates_equal_those_of_electra_pytorch(golden, function):
+def test_learning_rates_match_electra_pytorch(golden, function):
     recorded = json.loads((golden / "electra_pytorch/schedules.json").read_text())
     runs = {key: points for key, points in recorded.items() if key.split("|")[0] == function.__name__}
     assert len(runs) == 3
@@ -139,7 +139,7 @@ def test_schedule_is_valid_for_any_number_of_steps(name, steps, warmup):
     assert steps < 1000 or (values[0] < 1e-4 and max(values) > 8.9e-4 and values[-1] < 1e-7)
 
 
-def test_one_cycle_equals_that_of_fastai():
+def test_one_cycle_matches_fastai():
     lr, momentum = (schedules("one_cycle", 1e-3, 1000, 100)[name] for name in ("lr", "mom"))
     assert lr(0) == pytest.approx(1e-3 / 25) and lr(.25) == pytest.approx(1e-3) and lr(1) == pytest.approx(1e-8)
     assert momentum(0) == .95 and momentum(.25) == pytest.approx(.85) and momentum(1) == pytest.approx(.95)

@@ -73,7 +73,7 @@ def step(request):
     return take_step(request.getfixturevalue("shared") / "golden/official/tiny_ckpt", "model.ckpt-300")
 
 
-def test_discriminator_inputs_and_labels_equal_googles(step):
+def test_discriminator_inputs_and_labels_match_google(step):
     recorded = step.recorded()
     assert step.pred.generated.numpy().tolist() == recorded["fake_input_ids"].tolist()
     tokens = recorded["input_mask"] == 1
@@ -81,7 +81,7 @@ def test_discriminator_inputs_and_labels_equal_googles(step):
     assert step.pred.attention_mask.numpy().tolist() == tokens.tolist()
 
 
-def test_token_types_of_both_networks_equal_googles_also_at_padding(step):
+def test_token_types_of_both_networks_match_google_also_at_padding(step):
     recorded = step.recorded()
     assert len(step.segments) == 2 and (recorded["input_mask"] == 0).any()
     for segments in step.segments:
@@ -99,7 +99,7 @@ def test_recorded_step_contains_averaged_ids_that_were_not_sampled(step):
     assert n_averaged >= 1
 
 
-def test_losses_equal_googles_also_for_each_prediction(step):
+def test_losses_match_google_in_total_and_for_each_prediction(step):
     recorded = step.recorded()
     for part, name in zip(step.parts, ("mlm_loss", "disc_loss")):
         assert float(part) == pytest.approx(float(recorded[name]), rel=1e-5), name
@@ -110,13 +110,13 @@ def test_losses_equal_googles_also_for_each_prediction(step):
     np.testing.assert_allclose(nll, recorded["mlm_per_example"][used][step.order], atol=1e-4)
 
 
-def test_discriminator_logits_equal_googles(step):
+def test_discriminator_logits_match_google(step):
     recorded = step.recorded()
     tokens = recorded["input_mask"] == 1
     np.testing.assert_allclose(step.pred.disc_logits.detach().numpy()[tokens], recorded["disc_logits"][tokens], atol=1e-4)
 
 
-def test_every_gradient_equals_googles(step):
+def test_every_gradient_matches_google(step):
     recorded = step.recorded("pretrain_grads")
     names = [name for name in recorded.files if name.startswith("grad|")]
     assert len(names) >= 75
@@ -136,7 +136,7 @@ def test_recorded_gradients_cover_every_parameter(micro):
 
 
 @pytest.mark.parametrize("gradients, tolerance", [("recorded", 1e-6), ("computed", 1e-4)])
-def test_every_weight_after_one_update_equals_googles(golden, gradients, tolerance):
+def test_every_weight_after_one_update_matches_google(golden, gradients, tolerance):
     # Adam's first step divides by the size of the gradient, which magnifies small errors up to a hundredfold.
     step = take_step(golden / "official/micro_ckpt", "model.ckpt-200")
     if gradients == "recorded":
@@ -170,7 +170,7 @@ def test_counting_duplicate_predictions_once_changes_the_loss(micro):
     assert abs(float(loss.detach()) - float(recorded["mlm_loss"])) > 1e-3
 
 
-def test_configurations_from_hparams_equal_googles(golden):
+def test_configurations_from_hparams_match_google(golden):
     recorded = json.loads((golden / "official/micro_ckpt/config.json").read_text())
     configs = configs_from_hparams(recorded["pretraining_hparams"])
     for part, name in (("discriminator", "bert_config"), ("generator", "generator_config")):

@@ -14,7 +14,7 @@ def test_order_can_start_at_any_example(start):
     assert list(from_start) == from_beginning[start:] and len(from_start) == 37 - start
 
 
-def test_order_equals_numpy_permutations():
+def test_order_matches_numpy_permutations():
     size, n = 25_003, 60_000
     expected = np.concatenate([np.random.default_rng((7, epoch)).permutation(size) for epoch in range(3)])
     for start in (0, 9_999, 25_003, 40_000):

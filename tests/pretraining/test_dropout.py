@@ -20,7 +20,7 @@ def test_cheap_dropout_drops_its_share_and_keeps_the_mean(p, dtype):
     y.sum().backward()
     assert x.grad.equal(y.detach())  # dropped elements have no gradient
     by_column = (y.detach() == 0).double().mean(0)
-    assert abs(by_column - p).max() < 7 * (p * (1 - p) / len(x)) ** .5  # the same share at each of the four elements of a random number
+    assert abs(by_column - p).max() < 7 * (p * (1 - p) / len(x)) ** .5  # the same share for all four values of one random number
     assert not cheap_dropout(x, p).equal(y)
 
 

@@ -10,7 +10,7 @@ from _utils.training.metrics import PretrainingMetrics, warning_of_collapse
 LOSSES = torch.tensor(27.), (torch.tensor(2.), torch.tensor(.5))  # total, (generator, discriminator)
 
 
-def test_metrics_equal_those_of_scikit_learn():
+def test_metrics_match_scikit_learn():
     torch.manual_seed(0)
     metrics, logits, replaced = PretrainingMetrics(), [], []
     for _ in range(5):

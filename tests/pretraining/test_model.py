@@ -18,7 +18,7 @@ from pretrain import ELECTRALoss, mask_tokens, slot_capacity
 
 
 @pytest.mark.parametrize("size", ["small", "base", "large"])
-def test_parameter_counts_equal_the_recorded_ones(golden, size):
+def test_parameter_counts_match_electra_pytorch(golden, size):
     recorded = json.loads((golden / "electra_pytorch/param_counts.json").read_text())[size]
     with torch.device("meta"):
         model = build(size)
@@ -30,7 +30,7 @@ def test_parameter_counts_equal_the_recorded_ones(golden, size):
                                       "embedding": config.embedding_size}
 
 
-def test_small_model_decays_the_recorded_parameters(golden):
+def test_decayed_parameters_of_the_small_model_match_electra_pytorch(golden):
     recorded = json.loads((golden / "electra_pytorch/param_counts.json").read_text())["small"]
     with torch.device("meta"):
         model = build("small")

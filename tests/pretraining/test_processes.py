@@ -147,7 +147,7 @@ def test_finetuning_runs_are_divided_among_processes_and_score_as_in_one(tmp_pat
     assert len(printed_runs[0]) == 4 and printed_runs[1] == [("CoLA", "0"), ("RTE", "0")]
     assert printed[1].count("CoLA.tsv") == 1 and Path("test_outputs/by_2/CoLA.tsv").exists()
 
-    # As after a kill: the runs of the second process are missing and are divided among both.
+    # Remove the runs of the second process, as if it had been killed. The rerun divides them among both processes.
     kept = []
     for line in SCORES.read_text().splitlines():
         row = json.loads(line)

@@ -47,7 +47,7 @@ def assert_same_loss_and_gradients(model, reference, x):
     return losses[0]
 
 
-def test_losses_gradients_and_update_equal_the_reference(models):
+def test_loss_gradients_and_update_match_the_reference(models):
     model, reference, x = models
     assert_same_loss_and_gradients(model, reference, x)
     pairs = list(zip(model.named_parameters(), reference.named_parameters()))
@@ -73,7 +73,7 @@ def test_bf16_losses_and_gradients_are_close_to_the_reference(models):
 
 
 @pytest.mark.slow
-def test_compiled_model_has_the_losses_and_gradients_of_the_reference(models):
+def test_loss_and_gradients_of_the_compiled_model_match_the_reference(models):
     model, reference, x = models
     model.n_slots = partial(slot_capacity, mlm_probability=.15)
     compile_networks(model, torch.device("cpu"))
@@ -85,7 +85,7 @@ def test_compiled_model_has_the_losses_and_gradients_of_the_reference(models):
         assert torch.isfinite(loss) and loss != loss_without_dropout
 
 
-def test_finetuning_step_equals_the_reference():
+def test_finetuning_step_matches_the_reference():
     torch.manual_seed(0)
     encoded = [{"inp_ids": torch.randint(5, WORDS, (n,)).tolist(), "token_type_ids": [0] * (n // 2) + [1] * (n - n // 2)}
                for n in (9, 30, 17, 4)]

@@ -1,4 +1,4 @@
-"""Killed processes, full disks and damaged files: rerunning the same command completes the run, or an error message says what to do.
+"""Killed processes, full disks and damaged files: rerunning the same command completes the run, or an error message explains what to do.
 
 The quick suite has a few faults of each kind. The campaign, `python -m pytest -m slow -k faults -s`, has about a hundred and prints how
 many were survived.

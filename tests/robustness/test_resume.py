@@ -34,7 +34,7 @@ class SendSignal(Callback):
 
 @pytest.fixture
 def stop_after(monkeypatch):
-    """stop_after(step): the next run gets a signal after so many steps."""
+    """stop_after(step, number): the next run receives a signal while it computes the step after `step`."""
     def arrange(step, number=signal.SIGINT):
         build_masking, sender = pretrain.build_masking, SendSignal(step, number)
 

@@ -41,7 +41,7 @@ def test_network_moves_to_fake_cuda_and_trains_in_bf16():
     assert torch.ones(3).sum() == 3 and torch.Tensor.backward is not backward
 
 
-def test_gradients_equal_those_of_autograd():
+def test_gradients_match_autograd():
     torch.manual_seed(0)
     model = nn.Sequential(ElectraModel(CONFIG).eval())
     parameters = list(model.parameters())

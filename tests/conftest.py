@@ -1,4 +1,4 @@
-"""Fixtures that several test files share."""
+"""Fixtures shared by several test files."""
 import random
 from pathlib import Path
 
@@ -21,28 +21,28 @@ SENTENCES = [
 
 @pytest.fixture(scope="session")
 def repo():
-    """The repository's root."""
+    """Root folder of the repository."""
     return Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="session")
 def golden(repo):
-    """Recorded values of the originals that are kept here."""
+    """Folder with values recorded from Google's code and electra_pytorch."""
     return repo / "tests/golden"
 
 
 @pytest.fixture(scope="session")
 def shared(repo):
-    """Texts, tables and recorded values that are not part of the repository."""
+    """Folder with texts, tables and recorded values that are too large for the repository."""
     folder = repo.parent / "shared"
     if not folder.is_dir():
-        pytest.skip("needs the folder ../shared with recorded texts and data, which is not here")
+        pytest.skip("needs the folder ../shared with texts, tables and recorded values")
     return folder
 
 
 @pytest.fixture(scope="session")
 def scripts():
-    """`scripts.run(command, arguments, folder)` runs a script or module in a fork of a process that has done the imports."""
+    """`scripts.run(command, arguments, folder)` runs a script or module in a fork of a process that has already imported everything."""
     scripts = Scripts()
     yield scripts
     scripts.close()
@@ -50,13 +50,13 @@ def scripts():
 
 @pytest.fixture(scope="session")
 def small_tokenizer():
-    """A tokenizer of some 300 words trained on a few sentences."""
+    """A tokenizer with about 300 tokens, trained on a few sentences."""
     return tokenizer_from_tokens(train_vocabulary(300, lambda: iter(SENTENCES * 5)))
 
 
 @pytest.fixture(scope="session")
 def fresh_checkpoint(small_tokenizer, tmp_path_factory):
-    """A pretraining checkpoint of the recipe `tiny` with the small tokenizer and fresh weights."""
+    """Path of a pretraining checkpoint of size tiny with the small tokenizer and randomly initialized weights."""
     c = complete(pretrain.c.override(["quickstart=True"]))
     pretrain.set_seed(0)
     path = tmp_path_factory.mktemp("pretrained") / "fresh_0_100.0%.pth"
@@ -66,7 +66,7 @@ def fresh_checkpoint(small_tokenizer, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def glue(tmp_path_factory):
-    """The folder of a made-up GLUE, to be read only."""
+    """Folder with synthetic GLUE tables. Do not modify it."""
     folder = tmp_path_factory.mktemp("glue")
     write_synthetic_glue(folder)
     return folder
@@ -74,7 +74,7 @@ def glue(tmp_path_factory):
 
 @pytest.fixture
 def workplace(tmp_path, monkeypatch, small_tokenizer):
-    """An empty working directory with a text and a vocabulary, for `tiny_pretraining`."""
+    """A temporary working directory with text.txt and vocab.txt, for `tiny_pretraining.run`."""
     monkeypatch.chdir(tmp_path)
     rng = random.Random(0)
     sentences = ["the generator replaces some words of the text , and the discriminator finds every replaced word in each sentence .",
@@ -82,6 +82,6 @@ def workplace(tmp_path, monkeypatch, small_tokenizer):
                  "training a network with patience takes time , as in every other year , and nobody in the room understood why ."]
     documents = ["\n".join(rng.choices(sentences, k=12)) for _ in range(150)]
     Path("text.txt").write_text("\n\n".join(documents))
-    words = small_tokenizer.get_vocab()
-    Path("vocab.txt").write_text("\n".join(sorted(words, key=words.get)))
+    token_ids = small_tokenizer.get_vocab()
+    Path("vocab.txt").write_text("\n".join(sorted(token_ids, key=token_ids.get)))
     return tmp_path

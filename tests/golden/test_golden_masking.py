@@ -1,4 +1,4 @@
-"""Google's masking: slots, duplicates, candidates, shares, and what becomes of words that collide (F7-F12)."""
+"""Official masking against values recorded from Google's code: predictions per example, candidates, shares, collisions (F7-F12)."""
 import json
 
 import pytest
@@ -19,7 +19,7 @@ def recorded(golden):
 
 
 def example(length, candidates, width=128):
-    """[CLS] A [SEP] B [SEP], one [UNK] among its words; as many specials as make `candidates` of `length` tokens."""
+    """Ids of [CLS] A [SEP] B [SEP] with one [UNK], padded to `width`: `length` tokens, of which `candidates` may be masked."""
     ids = torch.zeros(width, dtype=torch.long)
     ids[:length] = torch.arange(2000, 2000 + length)
     ids[0] = CLS
@@ -33,52 +33,52 @@ def mask(ids, **kwargs):
     return mask_tokens_official(ids, MASK, 30522, [PAD, CLS, SEP, MASK], **kwargs)
 
 
-def test_most_masks_of_an_example_are_googles(recorded):
-    ours = {f"L{length}_p{share:g}".replace("p0", "p"): max_predictions(length, share)
-            for length, share in ((128, .15), (512, .15), (512, .25))}
-    assert ours == recorded["max_predictions"]
+def test_maximum_number_of_predictions_matches_google(recorded):
+    computed = {"L128_p.15": max_predictions(128, .15), "L512_p.15": max_predictions(512, .15), "L512_p.25": max_predictions(512, .25)}
+    assert computed == recorded["max_predictions"]
 
 
-def test_masks_by_length_are_googles(recorded):
-    for length, slots in recorded["slots_by_length"].items():
+def test_number_of_predictions_by_length_matches_google(recorded):
+    for length, n_predictions in recorded["slots_by_length"].items():
         ids = example(int(length), max(1, int(length) - 2))
         if int(length) == 2:
-            ids[1] = 2000  # the shortest with a candidate
+            ids[1] = 2000  # the only candidate
         _, _, times_drawn = mask(ids[None])
-        assert int(times_drawn.sum()) == slots, length
+        assert int(times_drawn.sum()) == n_predictions, length
 
 
-def test_frequencies_of_masking_are_googles_for_every_recorded_example(recorded):
-    """Both are samples of 3,000: five standard deviations of their difference."""
+def test_masking_frequencies_match_google_for_every_recorded_example(recorded):
+    """Both are means of 3,000 samples; the tolerance is five standard deviations of their difference."""
     torch.manual_seed(0)
     close = lambda share, n: pytest.approx(share, abs=5 * (2 * share * (1 - share) / n) ** .5)
-    for theirs in recorded["per_example"]:
-        length, n_candidates = theirs["length"], theirs["candidates"]
+    for expected in recorded["per_example"]:
+        length, n_candidates = expected["length"], expected["candidates"]
         ids = example(length, n_candidates).expand(RUNS, -1)
         masked, labels, times_drawn = mask(ids)
         drawn = times_drawn > 0
-        n_slots = theirs["slots_weight1"][0]
-        assert theirs["slots_weight1"] == [n_slots] * 2 and (times_drawn.sum(1) == n_slots).all()
+        n_predictions = expected["slots_weight1"][0]
+        assert expected["slots_weight1"] == [n_predictions] * 2 and (times_drawn.sum(1) == n_predictions).all()
 
         is_candidate = (ids != PAD) & (ids != CLS) & (ids != SEP)
         assert int(is_candidate[0].sum()) == n_candidates and not drawn[~is_candidate].any()
         assert labels[drawn].equal(ids[drawn]) and (labels[~drawn] == -100).all()
-        distinct = drawn.sum(1).double()
-        assert float(distinct.mean()) == pytest.approx(theirs["mean_unique_positions"], abs=5 * (2 / RUNS) ** .5 * float(distinct.std()))
-        assert float((times_drawn > 1).any(1).double().mean()) == close(theirs["frac_runs_with_duplicates"], RUNS)
+        n_distinct = drawn.sum(1).double()
+        tolerance = 5 * (2 / RUNS) ** .5 * float(n_distinct.std())
+        assert float(n_distinct.mean()) == pytest.approx(expected["mean_unique_positions"], abs=tolerance)
+        assert float((times_drawn > 1).any(1).double().mean()) == close(expected["frac_runs_with_duplicates"], RUNS)
 
-        # Never a random word; a position drawn twice is hidden if either slot says so.
+        # No random tokens; a position with two predictions shows [MASK] if either of them is masked.
         assert (masked[~drawn] == ids[~drawn]).all() and ((masked[drawn] == MASK) | (masked[drawn] == ids[drawn])).all()
-        hidden = float((masked[drawn] == MASK).double().mean())
-        assert hidden == close(theirs["frac_unique_chosen_shown_as_MASK"], RUNS * theirs["mean_unique_positions"])
+        masked_share = float((masked[drawn] == MASK).double().mean())
+        assert masked_share == close(expected["frac_unique_chosen_shown_as_MASK"], RUNS * expected["mean_unique_positions"])
         by_position = drawn[:, is_candidate[0]].double().mean(0)
-        lowest, highest = theirs["per_position_choose_prob"]  # of all positions: .05 wide enough for the ends of 124 samples
+        lowest, highest = expected["per_position_choose_prob"]  # extremes over up to 124 positions, which vary more than a mean
         assert lowest - .03 < by_position.min() and by_position.max() < highest + .03
-        if theirs["unk_chosen_prob"] is not None:
-            assert float(drawn[:, 1].double().mean()) == close(theirs["unk_chosen_prob"], RUNS)  # D2
+        if expected["unk_chosen_prob"] is not None:
+            assert float(drawn[:, 1].double().mean()) == close(expected["unk_chosen_prob"], RUNS)  # D2
 
 
-def test_one_slot_hides_with_eighty_five_percent():
+def test_single_prediction_shows_mask_with_85_percent():
     torch.manual_seed(0)
     ids = example(8, 6).expand(20_000, -1)
     masked, _, times_drawn = mask(ids)
@@ -86,7 +86,7 @@ def test_one_slot_hides_with_eighty_five_percent():
     assert float((masked == MASK).sum() / len(ids)) == pytest.approx(.85, abs=.01)
 
 
-def test_bert_style_slots_show_random_words_too():
+def test_bert_style_predictions_show_random_tokens_too():
     torch.manual_seed(0)
     ids = example(8, 6).expand(20_000, -1)
     masked, _, drawn = mask(ids, replace_prob=.1, orginal_prob=.1)
@@ -95,15 +95,15 @@ def test_bert_style_slots_show_random_words_too():
     assert float((shown == original).float().mean()) == pytest.approx(.1, abs=.01)
 
 
-def test_an_example_without_candidates_is_left_alone():
-    """Google's code reads another row's tokens there (F13)."""
+def test_example_without_candidates_is_not_masked():
+    """Google's code would read tokens of another row (F13)."""
     ids = torch.tensor([[CLS, SEP, PAD, PAD] * 8, [CLS, 7, 8, SEP] * 8])
     masked, labels, times_drawn = mask(ids)
     assert masked[0].equal(ids[0]) and not times_drawn[0].any() and times_drawn[1].any()
 
 
-def test_colliding_words_become_the_floor_of_their_mean_as_recorded(recorded):
-    """Position 0 is where Google's unused slots point, and there nothing is ever written (F11, F12)."""
+def test_colliding_samples_become_the_floor_of_their_mean_as_recorded(recorded):
+    """Unused slots in Google's code point to position 0, which is never written (F11, F12)."""
     tokens = torch.tensor([recorded["scatter_input"]])
     for case in recorded["scatter_update"]:
         positions = torch.tensor(case["positions"])
@@ -112,8 +112,8 @@ def test_colliding_words_become_the_floor_of_their_mean_as_recorded(recorded):
 
 
 @pytest.mark.parametrize("masking, unk_is_masked", [("official", True), ("bernoulli", False)])
-def test_unknown_words_and_padding_are_treated_as_the_masking_says(masking, unk_is_masked):
-    """As the configuration puts it together, with [PAD] at another place than 0 (F7, F9, D2)."""
+def test_only_official_masking_masks_unk_and_neither_masks_padding(masking, unk_is_masked):
+    """build_masking passes the ids of special tokens correctly, also if [PAD] is not 0 (F7, F9, D2)."""
     tokenizer = tokenizer_from_tokens(["[UNK]", "[CLS]", "[SEP]", "[MASK]", "[PAD]", "word"])
     masked_lm = build_masking(complete(pretrain.c.override([f"masking={masking}"])), tokenizer)
     ids = torch.tensor([[1] + [0] * 38 + [2] + [4] * 60]).expand(500, -1)

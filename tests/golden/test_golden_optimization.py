@@ -1,4 +1,4 @@
-"""Optimizer, weight decay, clipping and schedules against the recorded values of both originals (F31-F35)."""
+"""Optimizer, weight decay, clipping and schedules against values recorded from Google's code and electra_pytorch (F31-F35)."""
 import json
 
 import numpy as np
@@ -17,7 +17,7 @@ from _utils.optim import (
 
 
 class Recorded(nn.Module):
-    """Parameters under the names of the original's variables."""
+    """A module with parameters of given names and values."""
 
     def __init__(self, values):
         super().__init__()
@@ -31,7 +31,7 @@ def trajectory(golden):
 
 
 @pytest.mark.parametrize("run, clip", [("direct_lr1e-2_wd.01_noclip", False), ("create_optimizer_lr1e-2_N100_warm5_wd.01_clip1", True)])
-def test_twenty_updates_are_googles(golden, trajectory, run, clip):
+def test_twenty_updates_match_google(golden, trajectory, run, clip):
     names = json.loads((golden / "official/adam_rule.json").read_text())["names"]
     keys = [name.replace("/", "|") for name in names]
     model = Recorded({key: trajectory[f"{run}/param/{key}"][0] for key in keys})
@@ -39,7 +39,7 @@ def test_twenty_updates_are_googles(golden, trajectory, run, clip):
     for step in range(20):
         for key in keys:
             model.get_parameter(key).grad = torch.tensor(trajectory[f"grads/{key}"][step])
-        if clip:  # this run has schedule and clipping too; the rate it used is that of the next step (F32)
+        if clip:  # this run also has a schedule and clipping; step n uses the learning rate of step n + 1 (F32)
             clip_by_global_norm(model.parameters())
             for group in optimizer.param_groups:
                 group["lr"] = linear_warmup_and_decay((step + 1) / 100, 1e-2, 100, warmup_steps=5)
@@ -50,11 +50,11 @@ def test_twenty_updates_are_googles(golden, trajectory, run, clip):
                                        trajectory[f"{run}/v/{key}"][step], rtol=1e-4, atol=1e-9)
 
 
-def test_twenty_updates_are_those_of_electra_pytorch(golden):
+def test_twenty_updates_match_electra_pytorch(golden):
     recorded = json.loads((golden / "electra_pytorch/adam_no_bias_correction.json").read_text())
     parameters = [nn.Parameter(torch.tensor(value)) for value in recorded["init"]]
-    plain = recorded["no_wd_params"]
-    optimizer = AdamNoBiasCorrection([{"params": [p], "weight_decay": 0. if i in plain else recorded["wd"]}
+    not_decayed = recorded["no_wd_params"]
+    optimizer = AdamNoBiasCorrection([{"params": [p], "weight_decay": 0. if i in not_decayed else recorded["wd"]}
                                       for i, p in enumerate(parameters)], lr=recorded["lr"], eps=recorded["eps"])
     for grads, after in zip(recorded["grads"], recorded["params_after_step"]):
         for parameter, grad in zip(parameters, grads):
@@ -64,8 +64,8 @@ def test_twenty_updates_are_those_of_electra_pytorch(golden):
             np.testing.assert_allclose(parameter.detach(), value, atol=2e-6)
 
 
-def test_bias_correction_and_the_place_of_eps_would_be_seen(golden):
-    """The comparison above is sharp enough to fail for torch's own Adam."""
+def test_torch_adamw_differs_from_the_recorded_updates(golden):
+    """The tolerance above is small enough to detect bias correction and a different place of eps."""
     recorded = json.loads((golden / "electra_pytorch/adam_no_bias_correction.json").read_text())
     parameter = nn.Parameter(torch.tensor(recorded["init"][0]))
     optimizer = torch.optim.AdamW([parameter], lr=recorded["lr"], eps=recorded["eps"], weight_decay=recorded["wd"])
@@ -80,12 +80,12 @@ def test_optimizer_skips_parameters_without_gradient_and_restores_its_state():
     used.grad = torch.ones(2)
     optimizer.step()
     assert unused.equal(torch.ones(2)) and not used.equal(torch.ones(2))
-    again = AdamNoBiasCorrection([used, unused], lr=.2)
-    again.load_state_dict(optimizer.state_dict())
-    assert again.state[used]["exp_avg"].equal(optimizer.state[used]["exp_avg"]) and again.param_groups[0]["lr"] == .1
+    restored = AdamNoBiasCorrection([used, unused], lr=.2)
+    restored.load_state_dict(optimizer.state_dict())
+    assert restored.state[used]["exp_avg"].equal(optimizer.state[used]["exp_avg"]) and restored.param_groups[0]["lr"] == .1
 
 
-def test_clipping_leaves_small_gradients_and_scales_large_ones_to_norm_one():
+def test_clipping_keeps_small_gradients_and_scales_large_ones_to_norm_1():
     parameters = [nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))]
     parameters[0].grad, parameters[1].grad = torch.tensor([.3, 0.]), torch.tensor([.4])
     assert clip_by_global_norm(parameters).item() == pytest.approx(.5)
@@ -96,8 +96,8 @@ def test_clipping_leaves_small_gradients_and_scales_large_ones_to_norm_one():
     assert parameters[0].grad.tolist() == pytest.approx([.6, 0]) and parameters[1].grad.tolist() == pytest.approx([.8])
 
 
-def test_a_gradient_of_norm_one_stays_as_it_is():
-    """electra_pytorch divides by the norm + 1e-6 (D8)."""
+def test_clipping_keeps_a_gradient_of_norm_1():
+    """electra_pytorch divides it by the norm plus 1e-6 (D8)."""
     parameter = nn.Parameter(torch.zeros(2, dtype=torch.float64))
     parameter.grad = torch.tensor([1., 0.], dtype=torch.float64)
     clip_by_global_norm([parameter])
@@ -108,18 +108,18 @@ def test_a_gradient_of_norm_one_stays_as_it_is():
 
 
 @pytest.mark.parametrize("run", ["pretrain", "finetune_600", "finetune_345", "finetune_1150"])
-def test_learning_rates_are_googles(golden, run):
+def test_learning_rates_match_google(golden, run):
     recorded = json.loads((golden / "official/lr_schedule.json").read_text())[run]
     arguments = recorded["args"]
     steps = arguments["num_train_steps"]
     warmup = arguments.get("warmup_steps", steps * arguments.get("warmup_proportion", 0))
     for step, lr in zip(recorded["global_step"], recorded["lr"]):
-        ours = linear_warmup_and_decay(min(1, step / steps), arguments["learning_rate"], steps, warmup_steps=warmup)
-        assert ours == pytest.approx(lr, rel=1e-4, abs=1e-10)  # theirs is float32
+        computed = linear_warmup_and_decay(min(1, step / steps), arguments["learning_rate"], steps, warmup_steps=warmup)
+        assert computed == pytest.approx(lr, rel=1e-4, abs=1e-10)  # Google computes in float32
 
 
 @pytest.mark.parametrize("function", [linear_warmup_and_decay, linear_warmup_and_then_decay])
-def test_learning_rates_are_those_of_electra_pytorch(golden, function):
+def test_learning_rates_match_electra_pytorch(golden, function):
     recorded = json.loads((golden / "electra_pytorch/schedules.json").read_text())
     runs = {key: points for key, points in recorded.items() if key.split("|")[0] == function.__name__}
     assert len(runs) == 3
@@ -132,14 +132,14 @@ def test_learning_rates_are_those_of_electra_pytorch(golden, function):
 
 @pytest.mark.parametrize("name", ["original_linear", "separate_linear", "one_cycle", "adjusted_one_cycle"])
 @pytest.mark.parametrize("steps, warmup", [(1, 0), (5, 0), (5, 5), (1000, 100)])
-def test_every_schedule_works_for_few_steps_too(name, steps, warmup):
+def test_schedule_is_valid_for_any_number_of_steps(name, steps, warmup):
     lr = schedules(name, 1e-3, steps, warmup)["lr"]
     values = [lr(step / steps) for step in range(steps + 1)]
     assert all(0 <= value <= 1e-3 + 1e-12 for value in values)
     assert steps < 1000 or (values[0] < 1e-4 and max(values) > 8.9e-4 and values[-1] < 1e-7)
 
 
-def test_one_cycle_is_fastais():
+def test_one_cycle_matches_fastai():
     lr, momentum = (schedules("one_cycle", 1e-3, 1000, 100)[name] for name in ("lr", "mom"))
     assert lr(0) == pytest.approx(1e-3 / 25) and lr(.25) == pytest.approx(1e-3) and lr(1) == pytest.approx(1e-8)
     assert momentum(0) == .95 and momentum(.25) == pytest.approx(.85) and momentum(1) == pytest.approx(.95)

@@ -1,4 +1,4 @@
-"""One ELECTRA step, from Google's weights to its losses, gradients and updated weights (F12-F22, F29, F33-F35)."""
+"""One pretraining step from Google's weights: recorded inputs, losses, gradients and updated weights (F12-F22, F29, F33-F35)."""
 import json
 from pathlib import Path
 from typing import NamedTuple
@@ -15,30 +15,32 @@ from pretrain import ELECTRALoss, ELECTRAModel, build_optimizer
 
 
 class Step(NamedTuple):
+    """The result of a forward and backward pass on recorded inputs."""
     folder: Path
     model: ELECTRAModel
     pred: pretrain.ELECTRAOutput
     loss: torch.Tensor
-    parts: list          # generator's and discriminator's loss
-    order: torch.Tensor  # of the recorded slots: by example and position, as ours are
-    segments: list       # token types that generator and discriminator were given
+    parts: list          # generator loss, discriminator loss
+    order: torch.Tensor  # indices that sort the recorded predictions by example and position, as the slots of pretrain.py
+    segments: list       # token type ids passed to the generator and the discriminator
 
     def recorded(self, file="pretrain_step"):
         return np.load(self.folder / f"{file}.npz")
 
     def parameter_of(self, name):
-        """(our parameter, whether it is transposed) of what is recorded as 'grad|...' or 'param|...' of one of Google's variables."""
+        """(parameter, whether Google's variable is its transpose) for the name of a recorded array, 'grad|...' or 'param|...'."""
         variable = name.partition("|")[2].replace("|", "/")
         return by_google_name(self.model)[variable], variable.endswith("/kernel")
 
 
 def load_networks(folder, prefix):
+    """[generator, discriminator] converted from a TensorFlow checkpoint."""
     hparams = json.loads((folder / "config.json").read_text())["pretraining_hparams"]
     return [convert(folder / prefix, part, hparams)[0] for part in ("generator", "discriminator")]
 
 
 def take_step(folder, prefix):
-    """Forward and backward pass on the recorded masks and samples, dropout off."""
+    """Run a forward and backward pass on the recorded masks and samples, without dropout."""
     recorded = {name: torch.tensor(value) for name, value in np.load(folder / "pretrain_step.npz").items()}
     model = ELECTRAModel(*load_networks(folder, prefix), Vocabulary()).eval()
     rows, length = recorded["input_ids"].shape
@@ -71,7 +73,7 @@ def step(request):
     return take_step(request.getfixturevalue("shared") / "golden/official/tiny_ckpt", "model.ckpt-300")
 
 
-def test_inputs_of_the_discriminator_and_labels_are_googles(step):
+def test_discriminator_inputs_and_labels_match_google(step):
     recorded = step.recorded()
     assert step.pred.generated.numpy().tolist() == recorded["fake_input_ids"].tolist()
     tokens = recorded["input_mask"] == 1
@@ -79,25 +81,25 @@ def test_inputs_of_the_discriminator_and_labels_are_googles(step):
     assert step.pred.attention_mask.numpy().tolist() == tokens.tolist()
 
 
-def test_both_networks_are_given_googles_segments_also_at_padding(step):
+def test_token_types_of_both_networks_match_google_also_at_padding(step):
     recorded = step.recorded()
     assert len(step.segments) == 2 and (recorded["input_mask"] == 0).any()
     for segments in step.segments:
         assert segments.numpy().tolist() == recorded["segment_ids"].tolist()  # F4, D6
 
 
-def test_the_recorded_step_has_averaged_words_that_no_slot_drew(step):
-    """Otherwise the test above would not see F12 and F19."""
+def test_recorded_step_contains_averaged_ids_that_were_not_sampled(step):
+    """Otherwise the tests above would not cover F12 and F19."""
     recorded = step.recorded()
-    averaged = 0
-    for row, (positions, weights, drawn) in enumerate(zip(recorded["masked_lm_positions"], recorded["masked_lm_weights"],
-                                                          recorded["sampled_ids"])):
+    n_averaged = 0
+    for generated, positions, weights, sampled in zip(recorded["fake_input_ids"], recorded["masked_lm_positions"],
+                                                      recorded["masked_lm_weights"], recorded["sampled_ids"]):
         for position in set(positions[weights > 0]):
-            averaged += recorded["fake_input_ids"][row, position] not in drawn[(positions == position) & (weights > 0)]
-    assert averaged >= 1
+            n_averaged += generated[position] not in sampled[(positions == position) & (weights > 0)]
+    assert n_averaged >= 1
 
 
-def test_both_losses_and_every_slot_of_the_generators_are_googles(step):
+def test_losses_match_google_in_total_and_for_each_prediction(step):
     recorded = step.recorded()
     for part, name in zip(step.parts, ("mlm_loss", "disc_loss")):
         assert float(part) == pytest.approx(float(recorded[name]), rel=1e-5), name
@@ -108,34 +110,34 @@ def test_both_losses_and_every_slot_of_the_generators_are_googles(step):
     np.testing.assert_allclose(nll, recorded["mlm_per_example"][used][step.order], atol=1e-4)
 
 
-def test_logits_of_the_discriminator_are_googles(step):
+def test_discriminator_logits_match_google(step):
     recorded = step.recorded()
     tokens = recorded["input_mask"] == 1
     np.testing.assert_allclose(step.pred.disc_logits.detach().numpy()[tokens], recorded["disc_logits"][tokens], atol=1e-4)
 
 
-def test_every_gradient_is_googles(step):
+def test_every_gradient_matches_google(step):
     recorded = step.recorded("pretrain_grads")
-    found = [name for name in recorded.files if name.startswith("grad|")]
-    assert len(found) >= 75
-    for name in found:
+    names = [name for name in recorded.files if name.startswith("grad|")]
+    assert len(names) >= 75
+    for name in names:
         parameter, transposed = step.parameter_of(name)
-        ours, theirs = (parameter.grad.T if transposed else parameter.grad).numpy(), recorded[name]
-        # 1e-8 is rounding: a bias on all keys changes no attention, so its gradient is nothing else.
-        assert np.abs(ours - theirs).max() <= max(1e-4 * np.abs(theirs).max(), 1e-8), name
+        computed, expected = (parameter.grad.T if transposed else parameter.grad).numpy(), recorded[name]
+        # 1e-8 for rounding errors: the gradient of a key bias is zero, because it does not change the attention weights.
+        assert np.abs(computed - expected).max() <= max(1e-4 * np.abs(expected).max(), 1e-8), name
     norm = torch.stack([p.grad.double().norm() for p in step.model.parameters()]).norm()
     assert float(norm) == pytest.approx(float(step.recorded()["grad_global_norm"]), rel=1e-5)
 
 
-def test_no_parameter_of_ours_is_without_counterpart(micro):
-    """Every one of our gradients was compared above."""
+def test_recorded_gradients_cover_every_parameter(micro):
+    """So the test above compares all gradients."""
     compared = {id(micro.parameter_of(name)[0]) for name in micro.recorded("pretrain_grads").files}
     assert compared == {id(parameter) for parameter in micro.model.parameters()}
 
 
-@pytest.mark.parametrize("gradients, tolerance", [("recorded", 1e-6), ("ours", 1e-4)])
-def test_every_weight_after_one_update_is_googles(golden, gradients, tolerance):
-    # The first step divides by the gradient's own size, so that small errors of gradients grow up to a hundredfold.
+@pytest.mark.parametrize("gradients, tolerance", [("recorded", 1e-6), ("computed", 1e-4)])
+def test_every_weight_after_one_update_matches_google(golden, gradients, tolerance):
+    # Adam's first step divides by the size of the gradient, which magnifies small errors up to a hundredfold.
     step = take_step(golden / "official/micro_ckpt", "model.ckpt-200")
     if gradients == "recorded":
         recorded = step.recorded("pretrain_grads")
@@ -143,19 +145,19 @@ def test_every_weight_after_one_update_is_googles(golden, gradients, tolerance):
             parameter, transposed = step.parameter_of(name)
             parameter.grad = torch.tensor(recorded[name].T if transposed else recorded[name])
     optimizer = build_optimizer(step.model, lr=1e-3)
-    assert clip_by_global_norm(step.model.parameters()) > 1  # clipping is seen too
+    assert clip_by_global_norm(step.model.parameters()) > 1  # so clipping is tested, too
     optimizer.step()
     after = step.recorded("after_step")
     assert len(after.files) == len(list(step.model.parameters()))
     for name in after.files:
-        if gradients == "ours" and name.endswith("key|bias"):
-            continue  # whose gradients are rounding, and the first step makes 1e-3 of any gradient
+        if gradients == "computed" and name.endswith("key|bias"):
+            continue  # its gradient consists of rounding errors, which the first step magnifies to about 1e-3
         parameter, transposed = step.parameter_of(name)
         np.testing.assert_allclose((parameter.T if transposed else parameter).detach(), after[name], atol=tolerance, err_msg=name)
 
 
-def test_forgetting_duplicates_would_be_seen(micro):
-    """The comparison of losses is sharp enough to fail where a position drawn twice counts once."""
+def test_counting_duplicate_predictions_once_changes_the_loss(micro):
+    """The comparison of losses above is accurate enough to detect it."""
     recorded = micro.recorded()
     once = micro.pred.is_mlm_applied.clamp(max=1)
     drawn = micro.pred.is_mlm_applied.sum()
@@ -168,7 +170,7 @@ def test_forgetting_duplicates_would_be_seen(micro):
     assert abs(float(loss.detach()) - float(recorded["mlm_loss"])) > 1e-3
 
 
-def test_configurations_told_by_hparams_are_googles(golden):
+def test_configurations_from_hparams_match_google(golden):
     recorded = json.loads((golden / "official/micro_ckpt/config.json").read_text())
     configs = configs_from_hparams(recorded["pretraining_hparams"])
     for part, name in (("discriminator", "bert_config"), ("generator", "generator_config")):

@@ -1,4 +1,4 @@
-"""The networks: sizes and names of the original, tying, and what one forward pass promises."""
+"""The networks: parameter counts and names, tied weights, and the forward pass."""
 import copy
 import json
 from functools import partial
@@ -11,58 +11,59 @@ from torch.nn.parallel import DistributedDataParallel
 
 import pretrain
 from _utils.config import complete
+from _utils.networks import count_parameters
 from _utils.optim import decay_groups
 from _utils.training.metrics import PretrainingMetrics
 from pretrain import ELECTRALoss, mask_tokens, slot_capacity
 
 
 @pytest.mark.parametrize("size", ["small", "base", "large"])
-def test_golden_parameter_counts(golden, size):
+def test_parameter_counts_match_electra_pytorch(golden, size):
     recorded = json.loads((golden / "electra_pytorch/param_counts.json").read_text())[size]
     with torch.device("meta"):
         model = build(size)
-    count = lambda module: sum(p.numel() for p in module.parameters())
-    assert (count(model.generator), count(model.discriminator), count(model)) == (
-        recorded["generator"], recorded["discriminator"], recorded["tied_total"])
+    counts = [count_parameters(module) for module in (model.generator, model.discriminator, model)]
+    assert counts == [recorded["generator"], recorded["discriminator"], recorded["tied_total"]]
     config = model.generator.config
     assert recorded["gen_config"] == {"hidden": config.hidden_size, "heads": config.num_attention_heads,
                                       "intermediate": config.intermediate_size, "layers": config.num_hidden_layers,
                                       "embedding": config.embedding_size}
 
 
-def test_golden_names_and_weight_decay_of_the_small_model(golden):
+def test_decayed_parameters_of_the_small_model_match_electra_pytorch(golden):
     recorded = json.loads((golden / "electra_pytorch/param_counts.json").read_text())["small"]
     with torch.device("meta"):
         model = build("small")
-    assert sum(p.numel() for p in model.parameters()) == 14_196_219  # F27
+    assert count_parameters(model) == 14_196_219  # F27
     names = {id(p): name for name, p in model.named_parameters()}
-    decayed, plain = ({names[id(p)] for p in group["params"]} for group in decay_groups(model.named_parameters()))
-    assert decayed == set(recorded["weight_decay_names"]) and plain == set(recorded["no_weight_decay_names"])
+    decayed, not_decayed = ({names[id(p)] for p in group["params"]} for group in decay_groups(model.named_parameters()))
+    assert decayed == set(recorded["weight_decay_names"]) and not_decayed == set(recorded["no_weight_decay_names"])
 
 
-def test_layernorm_eps_is_that_of_the_original_everywhere():
+def test_every_layernorm_has_eps_1e_12():
     with torch.device("meta"):
         model = build("small")
     norms = [module for module in model.modules() if isinstance(module, torch.nn.LayerNorm)]
     assert len(norms) == 51 and {norm.eps for norm in norms} == {1e-12}  # F29
 
 
-def test_dropout_is_a_tenth_in_both_networks_and_not_in_their_heads():
+def test_dropout_is_one_tenth_in_both_networks_and_absent_from_their_heads():
     with torch.device("meta"):
         model = build("small")
     for network, heads in ((model.generator, ["generator_predictions", "generator_lm_head"]),
                            (model.discriminator, ["discriminator_predictions"])):
         config = network.config
         assert (config.hidden_dropout_prob, config.attention_probs_dropout_prob) == (.1, .1)
-        found = [name for name, module in network.named_modules() if isinstance(module, torch.nn.Dropout)]
-        assert len(found) == 1 + 3 * 12 and all(network.get_submodule(name).p == .1 for name in found)  # F23
-        assert not any(name.startswith(head) for name in found for head in heads)
+        dropouts = {name: module.p for name, module in network.named_modules() if isinstance(module, torch.nn.Dropout)}
+        assert len(dropouts) == 1 + 3 * 12 and set(dropouts.values()) == {.1}  # F23
+        assert not any(name.startswith(head) for name in dropouts for head in heads)
 
 
 def assert_tied(model):
-    shared, other = (dict(network.base_model.embeddings.named_parameters()) for network in (model.generator, model.discriminator))
-    assert len(shared) == 5 and all(other[name] is parameter for name, parameter in shared.items())
-    assert model.generator.get_output_embeddings().weight is shared["word_embeddings.weight"]
+    of_generator = dict(model.generator.base_model.embeddings.named_parameters())
+    of_discriminator = dict(model.discriminator.base_model.embeddings.named_parameters())
+    assert len(of_generator) == 5 and all(of_discriminator[name] is parameter for name, parameter in of_generator.items())
+    assert model.generator.get_output_embeddings().weight is of_generator["word_embeddings.weight"]
 
 
 def test_tying_survives_construction_loading_moving_and_copying():
@@ -75,7 +76,7 @@ def test_tying_survives_construction_loading_moving_and_copying():
     assert_tied(copy.deepcopy(other))
 
 
-def test_wrapping_for_several_processes_leaves_the_tying_and_the_gradients(batch, tmp_path):
+def test_distributed_data_parallel_keeps_tying_and_gradients(batch, tmp_path):
     _, x = batch
     torch.manual_seed(0)
     plain = build("tiny", 100, temperature=1e-4).eval()
@@ -87,12 +88,13 @@ def test_wrapping_for_several_processes_leaves_the_tying_and_the_gradients(batch
             ELECTRALoss()(model(*x), x[3]).backward()
     finally:
         distributed.destroy_process_group()
-    for ours, theirs in zip(plain.parameters(), wrapped.module.parameters()):
-        torch.testing.assert_close(ours.grad, theirs.grad)
+    for a, b in zip(plain.parameters(), wrapped.module.parameters()):
+        torch.testing.assert_close(a.grad, b.grad)
 
 
 @pytest.fixture
 def batch():
+    """(token ids (6, 40), inputs of the model)."""
     torch.manual_seed(0)
     inputs = torch.randint(5, 100, (6, 40))
     inputs[:, 0], inputs[:, 19], inputs[:, 29], inputs[:, 30:] = 2, 3, 3, 0
@@ -110,26 +112,26 @@ def test_forward_replaces_only_masked_tokens_and_labels_only_changed_ones(batch)
     assert pred.mlm_gen_logits.shape == (int(x[2].sum()), 100) and pred.disc_logits.shape == inputs.shape
 
 
-def test_a_word_guessed_right_counts_as_original(batch):
+def test_sample_equal_to_the_original_token_counts_as_original(batch):
     inputs, x = batch
     model = build("tiny", 100, temperature=1e-4)
     _, _, chosen, labels = x
-    guess = torch.nn.functional.one_hot(labels[chosen], 100).float()
-    model.generator_logits = lambda *_: guess
+    logits = torch.nn.functional.one_hot(labels[chosen], 100).float()
+    model.generator_logits = lambda *_: logits
     assert not model(*x).is_replaced.any()
 
 
-def test_logits_at_masked_positions_are_those_of_the_whole_generator(batch):
-    """The gathered head gives the numbers that transformers' model gives at all positions (D16)."""
+def test_logits_at_masked_positions_equal_those_of_the_whole_sequence(batch):
+    """The generator's head runs on masked positions only (D16)."""
     _, x = batch
     model = build("tiny", 100).eval()
     masked, lengths, chosen, labels = x
     types = ((torch.arange(40) >= 20) & (masked != 0)).long()
-    everywhere = model.generator(masked, (masked != 0), types).logits
-    torch.testing.assert_close(model(*x).mlm_gen_logits, everywhere[chosen], atol=1e-5, rtol=1e-5)
+    of_all_positions = model.generator(masked, (masked != 0), types).logits
+    torch.testing.assert_close(model(*x).mlm_gen_logits, of_all_positions[chosen], atol=1e-5, rtol=1e-5)
 
 
-def test_fixed_slots_give_the_same_losses_and_gradients(batch):
+def test_fixed_number_of_slots_gives_the_same_loss_and_gradients(batch):
     _, x = batch
     exact = build("tiny", 100, temperature=1e-4).eval()
     fixed = copy.deepcopy(exact)
@@ -145,8 +147,8 @@ def test_fixed_slots_give_the_same_losses_and_gradients(batch):
 
 
 @pytest.mark.parametrize("masking", ["bernoulli", "official"])
-def test_slots_fixed_as_on_a_gpu_give_the_same_losses_for_each_masking(small_tokenizer, masking):
-    """Rows of many lengths, duplicates and unused slots among them."""
+def test_fixed_number_of_slots_gives_the_same_losses_with_each_masking(small_tokenizer, masking):
+    """The rows have different lengths; some slots are unused, and some positions are masked twice."""
     c = complete(pretrain.c.override(["quickstart=True", f"masking={masking}", "temperature=1e-4", "max_length=64"]))
     torch.manual_seed(0)
     inputs = torch.randint(5, len(small_tokenizer), (16, 64))
@@ -170,18 +172,18 @@ def test_slots_fixed_as_on_a_gpu_give_the_same_losses_for_each_masking(small_tok
     assert metrics.compute()["masks_dropped"] == 0
 
 
-def test_no_gradient_reaches_the_generators_encoder_from_the_discriminator(batch):
+def test_discriminator_loss_gives_the_generator_encoder_no_gradient(batch):
     _, x = batch
     model = build("tiny", 100)
     ELECTRALoss(loss_weights=(0., 50.))(model(*x), x[3]).backward()
-    encoder = [p.grad for p in model.generator.electra.encoder.parameters()]
-    assert all(grad is None or not grad.any() for grad in encoder)  # F18
+    gradients = [p.grad for p in model.generator.electra.encoder.parameters()]
+    assert all(grad is None or not grad.any() for grad in gradients)  # F18
     assert model.generator.electra.embeddings.word_embeddings.weight.grad.any()
 
 
 def test_padding_does_not_change_the_logits_of_tokens(batch):
     _, (masked, lengths, chosen, labels) = batch
     model = build("tiny", 100, temperature=1e-4).eval()
-    long = model(masked, lengths, chosen, labels).disc_logits[:, :30]
-    short = model(masked[:, :30], lengths, chosen[:, :30], labels[:, :30]).disc_logits
-    torch.testing.assert_close(long, short, atol=1e-5, rtol=1e-4)
+    padded = model(masked, lengths, chosen, labels).disc_logits[:, :30]
+    unpadded = model(masked[:, :30], lengths, chosen[:, :30], labels[:, :30]).disc_logits
+    torch.testing.assert_close(padded, unpadded, atol=1e-5, rtol=1e-4)

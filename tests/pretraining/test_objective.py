@@ -1,4 +1,4 @@
-"""Masking, slots, sampling and loss: what a user would notice."""
+"""Masking, slots, sampling and loss."""
 import pytest
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ def batch(rows=64, length=128, vocab_size=500, seed=0):
     return inputs
 
 
-def test_masking_leaves_its_input_and_special_tokens_alone():
+def test_masking_changes_neither_its_input_nor_special_tokens():
     inputs = batch()
     before = inputs.clone()
     masked, labels, chosen = mask_tokens(inputs, 4, 500, SPECIAL)
@@ -26,24 +26,24 @@ def test_masking_leaves_its_input_and_special_tokens_alone():
     assert labels[chosen].equal(inputs[chosen]) and (labels[~chosen] == -100).all()
 
 
-def test_bert_style_masks_eighty_replaces_ten_and_keeps_ten_percent():
+def test_bert_style_masks_80_replaces_10_and_keeps_10_percent():
     inputs = batch(rows=600)
     masked, _, chosen = mask_tokens(inputs, 4, 500, SPECIAL, replace_prob=.1, orginal_prob=.1)
     shown, original = masked[chosen], inputs[chosen]
-    hidden, kept = (shown == 4).float().mean(), (shown == original).float().mean()
-    assert hidden == pytest.approx(.8, abs=.02) and kept == pytest.approx(.1, abs=.015)
-    assert 1 - hidden - kept == pytest.approx(.1, abs=.015)  # the random tenth really happens
+    masked_share, kept_share = (shown == 4).float().mean(), (shown == original).float().mean()
+    assert masked_share == pytest.approx(.8, abs=.02) and kept_share == pytest.approx(.1, abs=.015)
+    assert 1 - masked_share - kept_share == pytest.approx(.1, abs=.015)  # the random tokens
     drawn = shown[(shown != 4) & (shown != original)].unique()
-    assert len(drawn) > 350 and not set(drawn.tolist()) & set(SPECIAL)  # and comes from the whole vocabulary but for special tokens
+    assert len(drawn) > 350 and not set(drawn.tolist()) & set(SPECIAL)  # from the whole vocabulary except special tokens
 
 
-def test_random_tokens_are_all_but_the_special_ones_equally_often():
+def test_random_tokens_are_uniform_over_all_but_special_tokens():
     counts = random_tokens(torch.zeros(1000, 100), 12, [0, 3, 4, 11]).flatten().bincount(minlength=12)
     ordinary = torch.tensor([1, 2, 5, 6, 7, 8, 9, 10])
     assert counts.sum() == counts[ordinary].sum() == 100_000 and (counts[ordinary] - 12_500).abs().max() < 600
 
 
-def test_electra_style_never_shows_a_random_token():
+def test_electra_style_masks_85_percent_and_keeps_the_others():
     inputs = batch(rows=200)
     masked, _, chosen = mask_tokens(inputs, 4, 500, SPECIAL, replace_prob=0., orginal_prob=.15)
     assert ((masked[chosen] == 4) | (masked[chosen] == inputs[chosen])).all()
@@ -53,17 +53,17 @@ def test_electra_style_never_shows_a_random_token():
 @pytest.mark.parametrize("n_slots", [0, 3, 7, 20])
 def test_slots_hold_the_masked_positions_in_order(n_slots):
     masked = torch.zeros(4, 10, dtype=torch.bool)
-    where = [1, 5, 9, 12, 30, 38, 39]
-    masked.view(-1)[where] = True
+    indices = [1, 5, 9, 12, 30, 38, 39]
+    masked.view(-1)[indices] = True
     positions, weights = masked_slots(masked, n_slots)
-    used = min(n_slots, len(where))
-    assert positions[:used].tolist() == where[:used] and weights.tolist() == [1.] * used + [0.] * (n_slots - used)
+    used = min(n_slots, len(indices))
+    assert positions[:used].tolist() == indices[:used] and weights.tolist() == [1.] * used + [0.] * (n_slots - used)
     tokens = torch.arange(40).view(4, 10)
     filled = fill_slots(tokens, positions, weights, torch.full((n_slots,), 99))
-    assert (filled == 99).sum() == used and (filled.view(-1)[where[:used]] == 99).all()
+    assert (filled == 99).sum() == used and (filled.view(-1)[indices[:used]] == 99).all()
 
 
-def test_capacity_is_never_too_small_in_practice():
+def test_slot_capacity_exceeds_every_sampled_number_of_masks():
     torch.manual_seed(0)
     for shape, p in [((1, 64), .15), ((32, 128), .15), ((128, 128), .25)]:
         n = shape[0] * shape[1]
@@ -73,7 +73,7 @@ def test_capacity_is_never_too_small_in_practice():
 
 
 @pytest.mark.parametrize("sampling", ["fp32_gumbel", "fp16_gumbel", "multinomial"])
-def test_sampling_takes_half_precision_logits_and_never_draws_the_impossible(sampling):
+def test_sampling_accepts_half_precision_and_never_draws_impossible_tokens(sampling):
     torch.manual_seed(0)
     logits = torch.zeros(1000, 50, dtype=torch.bfloat16)
     logits[:, 25:] = -60000
@@ -83,7 +83,7 @@ def test_sampling_takes_half_precision_logits_and_never_draws_the_impossible(sam
 
 
 def prediction(seed=0, capacity=None):
-    """A random ELECTRAOutput and labels; with `capacity`, as many slots, of which the last are unused."""
+    """A random ELECTRAOutput and its labels. capacity: fixed number of slots, of which the last ones are unused."""
     torch.manual_seed(seed)
     inputs = batch(8, 32, 50, seed)
     _, labels, chosen = mask_tokens(inputs, 4, 50, SPECIAL)
@@ -94,7 +94,7 @@ def prediction(seed=0, capacity=None):
     return ELECTRAOutput(logits, inputs, disc_logits, chosen & (disc_logits > .5), inputs != 0, chosen), labels
 
 
-def test_loss_is_mean_over_masks_plus_fifty_times_mean_over_tokens():
+def test_loss_is_mean_over_masked_tokens_plus_50_times_mean_over_all_tokens():
     pred, labels = prediction()
     gen = F.cross_entropy(pred.mlm_gen_logits, labels[pred.is_mlm_applied])
     tokens = pred.attention_mask
@@ -102,13 +102,13 @@ def test_loss_is_mean_over_masks_plus_fifty_times_mean_over_tokens():
     assert float(ELECTRALoss()(pred, labels)) == pytest.approx(float(gen + 50 * disc), rel=1e-5)
 
 
-def test_unused_slots_change_nothing():
-    exact, labels = prediction()
-    roomy, _ = prediction(capacity=100)
-    assert float(ELECTRALoss()(roomy, labels)) == pytest.approx(float(ELECTRALoss()(exact, labels)), rel=1e-6)
+def test_unused_slots_do_not_change_the_loss():
+    without_unused, labels = prediction()
+    with_unused, _ = prediction(capacity=100)
+    assert float(ELECTRALoss()(with_unused, labels)) == pytest.approx(float(ELECTRALoss()(without_unused, labels)), rel=1e-6)
 
 
-def test_smoothing_true_means_a_tenth_and_lifts_only_originals():
+def test_label_smoothing_true_means_one_tenth_and_raises_only_labels_of_originals():
     pred, labels = prediction()
     loss = lambda **smoothing: float(ELECTRALoss(**smoothing)(pred, labels))
     assert loss(gen_label_smooth=True) == loss(gen_label_smooth=.1) != loss()
@@ -117,7 +117,7 @@ def test_smoothing_true_means_a_tenth_and_lifts_only_originals():
     assert ELECTRALoss(disc_label_smooth=True)(all_replaced, labels) == ELECTRALoss()(all_replaced, labels)
 
 
-def test_a_batch_without_masks_has_a_finite_loss():
+def test_batch_without_masks_has_a_finite_loss():
     pred, labels = prediction()
-    none = pred._replace(mlm_gen_logits=pred.mlm_gen_logits[:0], is_mlm_applied=torch.zeros_like(pred.is_mlm_applied))
-    assert torch.isfinite(ELECTRALoss()(none, labels))
+    without_masks = pred._replace(mlm_gen_logits=pred.mlm_gen_logits[:0], is_mlm_applied=torch.zeros_like(pred.is_mlm_applied))
+    assert torch.isfinite(ELECTRALoss()(without_masks, labels))

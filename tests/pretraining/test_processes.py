@@ -1,4 +1,4 @@
-"""Several processes train what one would: the same examples, masks, words and dropout, divided among them."""
+"""Training in several processes: the same examples, masks, samples and dropout as in one process, divided among them."""
 import json
 import os
 import re
@@ -25,21 +25,23 @@ def environment(repo):
 
 
 def command(repo, n, script, *settings):
-    """That of a script in n processes on this machine's CPU."""
+    """Command line that runs a script in n processes on the CPU."""
+    if n == 1:
+        return [sys.executable, repo / script, *settings]
     launcher = ["-m", "accelerate.commands.launch", "--multi_gpu", f"--num_processes={n}", "--num_machines=1", "--mixed_precision=no",
-                "--dynamo_backend=no", "--main_process_port=0"] if n > 1 else []
+                "--dynamo_backend=no", "--main_process_port=0"]
     return [sys.executable, *launcher, repo / script, *settings]
 
 
 def launch(repo, n, *settings, script="pretrain.py"):
-    """Run a script in n processes on this machine's CPU; what it printed."""
+    """Run a script in n processes on the CPU. Returns its standard output."""
     done = subprocess.run(command(repo, n, script, *settings), capture_output=True, text=True, timeout=600, env=environment(repo))
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
 
 
-def stop_it(repo, n, *settings, number=signal.SIGINT):
-    """Send a signal to the whole process group, as Ctrl-C in a terminal or a job system does, once there are a few rows."""
+def launch_and_stop(repo, n, *settings, number=signal.SIGINT):
+    """Start a run and, after a few rows of metrics, send a signal to its process group, as a terminal does for Ctrl-C."""
     process = subprocess.Popen(command(repo, n, "pretrain.py", *settings), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                start_new_session=True, env=environment(repo))
     while process.poll() is None and not (Path("checkpoints/pretrain/two_5/metrics.jsonl").exists() and len(rows("two_5")) > 6):
@@ -50,7 +52,8 @@ def stop_it(repo, n, *settings, number=signal.SIGINT):
     assert n > 1 or process.returncode == 130 and "error" not in err
 
 
-def assert_alike(name, other, n=12 + 5):
+def assert_same_run(name, other, n=12 + 5):
+    """Assert that two runs have the same n rows of metrics and the same weights, up to rounding."""
     assert len(rows(name)) == len(rows(other)) == n
     for a, b in zip(rows(name), rows(other)):
         assert (a["step"], a["split"]) == (b["step"], b["split"])
@@ -60,14 +63,14 @@ def assert_alike(name, other, n=12 + 5):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4, msg=key)
 
 
-def test_two_processes_train_what_one_does(workplace, repo):
+def test_two_processes_train_the_same_model_as_one(workplace, repo):
     launch(repo, 1, *SETTINGS, "steps=12", "base_run_name=one")
     printed = launch(repo, 2, *SETTINGS, "steps=12", "base_run_name=two")
-    assert printed.count("examples for training") == 1  # one process speaks
-    assert_alike("two_5", "one_5")
+    assert printed.count("examples for training") == 1  # only one process prints
+    assert_same_run("two_5", "one_5")
 
 
-ALL_BUT_THE_FIRST_CANNOT_PREPARE = """
+LOAD_DATA_PREPARED_BY_FIRST_PROCESS = """
 import sys
 from pathlib import Path
 import pretrain
@@ -84,71 +87,81 @@ Path(f"seen_{processes.index}").write_text(repr(seen))
 
 
 @pytest.mark.parametrize("more", [[], ["examples=line_pairs"]])
-def test_one_process_prepares_data_and_the_others_open_it(workplace, repo, more):
-    Path("load.py").write_text(ALL_BUT_THE_FIRST_CANNOT_PREPARE)
+def test_first_process_prepares_data_and_the_others_open_it(workplace, repo, more):
+    Path("load.py").write_text(LOAD_DATA_PREPARED_BY_FIRST_PROCESS)
     launch(repo, 2, *SETTINGS, "steps=4", *more, script=workplace / "load.py")
     assert Path("seen_0").read_text() == Path("seen_1").read_text()
 
 
 @pytest.mark.parametrize("first, then", [(2, 1), (1, 2)])
-def test_another_number_of_processes_goes_on_with_a_run_that_was_stopped(workplace, repo, first, then):
+def test_stopped_run_resumes_with_another_number_of_processes(workplace, repo, first, then):
     settings = [*SETTINGS, "steps=60"]
     launch(repo, 1, *settings, "base_run_name=one")
-    stop_it(repo, first, *settings, "base_run_name=two")
+    launch_and_stop(repo, first, *settings, "base_run_name=two")
     step = load_checkpoint("checkpoints/pretrain/two_5/resume.pth")["step"]
     assert 0 < step < 60
-    assert f"Going on with the run two_5 after step {step}." in launch(repo, then, *settings, "base_run_name=two")
-    assert_alike("two_5", "one_5", 60 + 5)
+    assert f"Resuming the run two_5 after step {step}." in launch(repo, then, *settings, "base_run_name=two")
+    assert_same_run("two_5", "one_5", 60 + 5)
 
 
-def test_a_job_system_that_ends_all_processes_at_once_lets_the_run_save(workplace, repo):
-    """Slurm, systemd and Kubernetes send SIGTERM to the data workers too."""
+def test_sigterm_to_all_processes_lets_the_run_save_and_resume(workplace, repo):
+    """Slurm, systemd and Kubernetes also send SIGTERM to the data workers."""
     settings = [*(setting for setting in SETTINGS if "num_workers" not in setting), "steps=60", "num_workers=2"]
     launch(repo, 1, *settings, "base_run_name=one")
-    stop_it(repo, 1, *settings, "base_run_name=two", number=signal.SIGTERM)
-    assert "Going on with the run two_5 after step" in launch(repo, 1, *settings, "base_run_name=two")
+    launch_and_stop(repo, 1, *settings, "base_run_name=two", number=signal.SIGTERM)
+    assert "Resuming the run two_5 after step" in launch(repo, 1, *settings, "base_run_name=two")
     assert rows("two_5") == rows("one_5")
 
 
 @pytest.mark.parametrize("lag", [0, 1])
 def test_all_processes_stop_after_the_same_step(monkeypatch, lag):
-    """On GPUs (lag 1) the request of the step before is read, which has arrived without waiting."""
+    """On GPUs (lag 1), a process reads the request sent with the previous step, which has arrived without waiting."""
     processes = Processes()
     processes.n = 2
     monkeypatch.setattr(Processes, "stop_lag", lag)
     monkeypatch.setattr(Processes, "add_up", lambda self, tensors: None)
-    found = []
     for step in range(6):
         processes.asked_to_stop = step >= 3
         processes.add_up_gradients([torch.zeros(2)])
-        found.append(processes.stop_asked(processes.asked_to_stop))
-    assert found == [step >= 3 + lag for step in range(6)]
+        assert processes.stop_asked(processes.asked_to_stop) == (step >= 3 + lag)
 
 
-def test_runs_of_finetuning_are_divided_and_score_as_in_one_process(tmp_path, monkeypatch, fresh_checkpoint, glue, repo):
+SCORES = Path("checkpoints/glue/scores.jsonl")
+
+
+def scores_of(group):
+    """Sorted (task, run, seed, scores) of the finished runs of a group."""
+    rows = [json.loads(line) for line in SCORES.read_text().splitlines()]
+    return sorted((row["task"], row["run"], row["seed"], json.dumps(row["scores"])) for row in rows if row["group"] == group)
+
+
+def test_finetuning_runs_are_divided_among_processes_and_score_as_in_one(tmp_path, monkeypatch, fresh_checkpoint, glue, repo):
     monkeypatch.chdir(tmp_path)
     settings = ["size=tiny", f"pretrained_checkpoint={fresh_checkpoint}", f"glue_dir={glue}", "tasks=cola,rte", "end=2", "max_length=32",
                 "device=cpu", "logger=None", "task_overrides={'cola': {'epochs': 1, 'rows': 100}, 'rte': {'epochs': 1, 'rows': 100}}"]
     printed = [launch(repo, n, *settings, f"group_name=by_{n}", script="finetune.py") for n in (1, 2)]
-    by_one, by_two = ([row for row in map(json.loads, open("checkpoints/glue/scores.jsonl")) if row["group"] == f"by_{n}"] for n in (1, 2))
-    told = lambda rows: sorted((row["task"], row["run"], row["seed"], json.dumps(row["scores"])) for row in rows)
-    assert told(by_one) == told(by_two) and len(by_two) == 4
-    runs = [re.findall(r"(\S+), run (\d), seed", text) for text in printed]
-    assert len(runs[0]) == 4 and runs[1] == [("CoLA", "0"), ("RTE", "0")]  # of two processes the first speaks, of what it has done
+    by_two = scores_of("by_2")
+    assert scores_of("by_1") == by_two and len(by_two) == 4
+    printed_runs = [re.findall(r"(\S+), run (\d), seed", text) for text in printed]
+    # With two processes, only the first one prints, and only its own runs.
+    assert len(printed_runs[0]) == 4 and printed_runs[1] == [("CoLA", "0"), ("RTE", "0")]
     assert printed[1].count("CoLA.tsv") == 1 and Path("test_outputs/by_2/CoLA.tsv").exists()
 
-    # As after a kill: the second process's runs are left, of which the first one now takes its share.
-    table = Path("checkpoints/glue/scores.jsonl")
-    kept = [line for line in table.read_text().splitlines() if json.loads(line)["group"] != "by_2" or json.loads(line)["run"] == 0]
-    table.write_text("\n".join(kept) + "\n")
-    again = launch(repo, 2, *settings, "group_name=by_2", script="finetune.py")
-    told_again = re.findall(r"(\S+), run (\d), seed .*\((.*)\)", again)
-    assert [(task, run, text == "was finished before") for task, run, text in told_again] == [
-        ("CoLA", "0", True), ("CoLA", "1", False), ("RTE", "0", True)]
-    assert told(by_two) == told(row for row in map(json.loads, table.open()) if row["group"] == "by_2")
+    # Remove the runs of the second process, as if it had been killed. The rerun divides them among both processes.
+    kept = []
+    for line in SCORES.read_text().splitlines():
+        row = json.loads(line)
+        if row["group"] != "by_2" or row["run"] == 0:
+            kept.append(line)
+    SCORES.write_text("\n".join(kept) + "\n")
+    rerun = launch(repo, 2, *settings, "group_name=by_2", script="finetune.py")
+    printed_again = re.findall(r"(\S+), run (\d), seed .*\((.*)\)", rerun)
+    was_finished = [(task, run, status == "was finished before") for task, run, status in printed_again]
+    assert was_finished == [("CoLA", "0", True), ("CoLA", "1", False), ("RTE", "0", True)]
+    assert scores_of("by_2") == by_two
 
 
-def test_the_same_finetuning_started_twice_at_once_leaves_one_of_each_run(tmp_path, monkeypatch, fresh_checkpoint, glue, repo):
+def test_finetuning_started_twice_at_once_trains_each_run_once(tmp_path, monkeypatch, fresh_checkpoint, glue, repo):
     monkeypatch.chdir(tmp_path)
     settings = ["size=tiny", f"pretrained_checkpoint={fresh_checkpoint}", f"glue_dir={glue}", "tasks=rte", "end=2", "max_length=32",
                 "device=cpu", "logger=None", "group_name=g", "task_overrides={'rte': {'epochs': 2, 'rows': 500}}"]
@@ -158,21 +171,22 @@ def test_the_same_finetuning_started_twice_at_once_leaves_one_of_each_run(tmp_pa
     codes = [process.returncode for process in started]
     assert 0 in codes
     for code, (_, err) in zip(codes, printed):
-        assert code == 0 or "another process is training the run" in err, err[-2000:]
-    rows = [json.loads(line) for line in open("checkpoints/glue/scores.jsonl")]
+        assert code == 0 or "Another process is training the run" in err, err[-2000:]
+    rows = [json.loads(line) for line in SCORES.read_text().splitlines()]
     assert sorted((row["task"], row["run"]) for row in rows) == [("rte", 0), ("rte", 1)]
     for row in rows:
-        steps = [json.loads(line)["step"] for line in open(f"checkpoints/glue/g_{row['task']}_{row['run']}/metrics.jsonl")]
-        assert steps == sorted(steps) and Path(f"checkpoints/glue/g_{row['task']}_{row['run']}.pth").exists()
+        run = f"checkpoints/glue/g_{row['task']}_{row['run']}"
+        steps = [json.loads(line)["step"] for line in open(f"{run}/metrics.jsonl")]
+        assert steps == sorted(steps) and Path(f"{run}.pth").exists()
 
 
-def test_a_batch_that_cannot_be_divided_is_refused(monkeypatch):
+def test_batch_size_and_device_that_do_not_fit_several_processes_are_rejected(monkeypatch):
     processes = Processes()
     assert processes.is_main and processes.share(8, 32) == 8
     processes.n = 3
     assert processes.share(8, 32) == 8 and processes.share(32, 32) == 10
-    with pytest.raises(PlainError, match="bs=2 is the batch of all 3 processes together"):
+    with pytest.raises(PlainError, match="bs: 2 examples cannot be divided among 3 processes"):
         processes.share(2, 2)
     monkeypatch.setenv("WORLD_SIZE", "2")
-    with pytest.raises(PlainError, match="device='cuda:1' is one for all processes"):
+    with pytest.raises(PlainError, match="device: 'cuda:1' would be shared by all processes"):
         Processes("cuda:1")

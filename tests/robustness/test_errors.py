@@ -1,4 +1,4 @@
-"""What scripts say when they end with an error."""
+"""Messages of scripts that end with an error."""
 import errno
 import os
 import signal
@@ -12,27 +12,23 @@ import torch
 from _utils.errors import PlainError, explain
 
 
-def chained(error, later):
-    try:
-        try:
-            raise error
-        finally:
-            raise later
-    except Exception as raised:
-        return raised
+def chained(first, second):
+    """The exception `second`, raised while `first` was handled."""
+    second.__context__ = first
+    return second
 
 
-@pytest.mark.parametrize("error, told", [
+@pytest.mark.parametrize("error, message", [
     (PlainError("a mistake"), "error: a mistake"),
-    (OSError(errno.ENOSPC, "No space left on device"), "no space is left"),
-    (OSError(errno.EFBIG, "File too large", "x.arrow"), "no space is left"),
-    (RuntimeError("DataLoader worker (pid 12) is killed by signal: Killed."), "lower num_workers"),
-    (chained(RuntimeError("One of the subprocesses has abruptly died during map operation."), TimeoutError()), "lower num_workers"),
-    (torch.OutOfMemoryError("CUDA out of memory."), "lower micro_batch"),
-    (KeyboardInterrupt(), "the same command goes on")])
-def test_errors_that_can_be_mended_are_told_in_a_sentence(error, told):
-    sentence = explain(error)
-    assert told in sentence and "\n" not in sentence
+    (OSError(errno.ENOSPC, "No space left on device"), "error: No space left on device"),
+    (OSError(errno.EFBIG, "File too large", "x.arrow"), "error: No space left on device"),
+    (RuntimeError("DataLoader worker (pid 12) is killed by signal: Killed."), "Lower num_workers"),
+    (chained(RuntimeError("One of the subprocesses has abruptly died during map operation."), TimeoutError()), "Lower num_workers"),
+    (torch.OutOfMemoryError("CUDA out of memory."), "Lower micro_batch"),
+    (KeyboardInterrupt(), "Rerun the same command")])
+def test_errors_that_users_can_fix_are_explained_on_one_line(error, message):
+    explanation = explain(error)
+    assert message in explanation and "\n" not in explanation
 
 
 @pytest.mark.parametrize("error", [RuntimeError("Caught KeyError in DataLoader worker process 0."), ValueError("of a bug"),
@@ -41,15 +37,15 @@ def test_other_errors_keep_their_traceback(error):
     assert explain(error) is None
 
 
-@pytest.mark.parametrize("rank, printed, told", [("0", "printed\n", "error: a mistake\n"), ("1", "", "process 1: error: a mistake\n")])
-def test_of_several_processes_the_first_one_speaks_and_the_others_of_errors_of_their_own(repo, rank, printed, told):
+@pytest.mark.parametrize("rank, stdout, stderr", [("0", "printed\n", "error: a mistake\n"), ("1", "", "process 1: error: a mistake\n")])
+def test_only_the_first_process_prints_and_the_others_report_their_own_errors(repo, rank, stdout, stderr):
     program = "from _utils.errors import *; print_plain_errors(); print('printed'); raise PlainError('a mistake')"
     done = subprocess.run([sys.executable, "-c", program], cwd=repo, env={"LOCAL_RANK": rank, "RANK": rank}, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (1, printed, told)
+    assert (done.returncode, done.stdout, done.stderr) == (1, stdout, stderr)
 
 
-def test_a_queue_whose_process_was_killed_is_told():
-    """As in `datasets`, where several processes read and one keeps their queue."""
+def test_lost_manager_process_is_explained():
+    """`datasets` keeps the queue of its worker processes in a manager process."""
     with multiprocess.Manager() as manager:
         queue = manager.Queue()
         queue.put(1)
@@ -57,5 +53,5 @@ def test_a_queue_whose_process_was_killed_is_told():
         with pytest.raises((EOFError, ConnectionError)) as caught:
             for _ in range(3):
                 queue.get(timeout=.05)
-    assert "a process that prepares data died" in explain(caught.value)
-    assert explain(EOFError()) is None and explain(BrokenPipeError("of a reader of our output")) is None
+    assert "A data worker process died" in explain(caught.value)
+    assert explain(EOFError()) is None and explain(BrokenPipeError("the reader of standard output has ended")) is None

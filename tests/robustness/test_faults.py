@@ -1,6 +1,7 @@
-"""Processes that are killed, disks that are full, damaged files: the next start goes on, or says in one sentence what to do.
+"""Killed processes, full disks and damaged files: rerunning the same command completes the run, or an error message explains what to do.
 
-The quick suite holds a few of each; the campaign, `python -m pytest -m slow -k faults -s`, a hundred, and prints how many were survived.
+The quick suite has a few faults of each kind. The campaign, `python -m pytest -m slow -k faults -s`, has about a hundred and prints how
+many were survived.
 """
 import json
 import random
@@ -21,172 +22,197 @@ PRETRAIN = ["size=tiny", "datas=text.txt", "vocab=300", "seed=5", "base_run_name
 FINETUNE = ["size=tiny", "pretrained_checkpoint=model.pth", "glue_dir=glue", "tasks=cola,rte", "end=2", "max_length=32", "device=cpu",
             "logger=None", "group_name=g", "num_workers=0",
             "task_overrides={'cola': {'epochs': 1, 'rows': 400}, 'rte': {'epochs': 1, 'rows': 400}}"]
-WORDS = "patience network sentence generator discriminator evening river mountain teacher letter winter garden window music".split()
+VOCABULARY = "patience network sentence generator discriminator evening river mountain teacher letter winter garden window music".split()
 
 
 @pytest.fixture(scope="module")
 def workplace(tmp_path_factory, fresh_checkpoint, glue):
-    """A folder with text, tables and a pretrained checkpoint."""
+    """A folder with text, GLUE tables and a pretrained checkpoint."""
     folder, rng = tmp_path_factory.mktemp("faults"), random.Random(0)
-    lines = lambda: "\n".join(" ".join(rng.choices(WORDS, k=rng.randint(8, 30))) for _ in range(10))
-    (folder / "text.txt").write_text(ENGLISH + "\n\n".join(lines() for _ in range(3000)))
+
+    def document():
+        return "\n".join(" ".join(rng.choices(VOCABULARY, k=rng.randint(8, 30))) for _ in range(10))
+    (folder / "text.txt").write_text(ENGLISH + "\n\n".join(document() for _ in range(3000)))
     shutil.copy(fresh_checkpoint, folder / "model.pth")
     (folder / "glue").symlink_to(glue)
     return folder
 
 
-class Commands:
-    """A command that is given again and again, in copies of one folder, and what it makes when nothing happens to it."""
+class FaultyRun:
+    """Runs a command repeatedly under faults, and compares its results with those of an undisturbed run.
 
-    def __init__(self, scripts, workplace, folder, script, arguments, made):
-        self.scripts, self.workplace, self.script, self.arguments, self.made = scripts, workplace, script, arguments, made
-        self.folder, self.n, self.survived, self.went_on = folder, 0, Counter(), 0
-        self.begin_anew()
+    read_results(folder): what the command should produce in the folder.
+    survived: number of survived faults of each kind.   n_resumed: how often a pretraining run resumed after a kill.
+    """
+
+    def __init__(self, scripts, workplace, folder, script, arguments, read_results):
+        self.scripts, self.workplace, self.script, self.arguments = scripts, workplace, script, arguments
+        self.read_results, self.root = read_results, folder
+        self.n_folders, self.survived, self.n_resumed = 0, Counter(), 0
+        self.use_new_folder()
         done = self.start()
         assert done.returncode == 0, done.stderr[-2000:]
-        self.whole, self.seconds = self.made(self.place), done.seconds
+        self.expected, self.seconds = self.read_results(self.folder), done.seconds
 
-    def begin_anew(self):
-        """Take an empty folder."""
-        self.n += 1
-        self.place = self.folder / str(self.n)
-        self.place.mkdir()
+    def use_new_folder(self):
+        """Let the following commands run in a new folder without results."""
+        self.n_folders += 1
+        self.folder = self.root / str(self.n_folders)
+        self.folder.mkdir()
         for name in ("text.txt", "model.pth", "glue"):
-            (self.place / name).symlink_to(self.workplace / name)
+            (self.folder / name).symlink_to(self.workplace / name)
 
-    def start(self, **fault):
-        return self.scripts.run(self.script, self.arguments, self.place, **fault)
+    def start(self, *more, **fault):
+        """Run the command. fault: as in `Scripts.run`."""
+        done = self.scripts.run(self.script, [*self.arguments, *more], self.folder, **fault)
+        if fault.get("victim") != "worker":
+            assert "Traceback" not in done.stderr, done.stderr[-3000:]
+        return done
 
     def finish(self):
-        """Start until it ends by itself, doing what its sentence says, and compare with what should be made."""
-        anew = []
+        """Rerun the command until it succeeds, following the instructions in its error messages, and check the results."""
+        more = []
         for _ in range(4):
-            done = self.scripts.run(self.script, [*self.arguments, *anew], self.place)
-            assert "Traceback" not in done.stderr, done.stderr[-3000:]
+            done = self.start(*more)
             if done.returncode == 0:
                 break
-            told = re.findall(r"[Dd]elete (?:it|\S+) and (\S+\.xxh3)", done.stderr)
-            anew = ["resume=False"] if "resume=False begins the run anew" in done.stderr else []
-            assert (told or anew) and done.stderr.strip().splitlines()[-1].startswith("error: "), done.stderr[-2000:]
-            for seal in told:
-                (self.place / "datasets" / seal).unlink(missing_ok=True)
-                (self.place / "datasets" / seal.removesuffix(".xxh3")).unlink(missing_ok=True)
-        assert self.made(self.place) == self.whole
-        assert not list(self.place.rglob("*.unfinished"))
+            assert ends_with_error_message(done), done.stderr[-2000:]
+            # Prepared text has a file with its checksum; the message asks to delete both.
+            checksum_files = [self.folder / "datasets" / name for name in re.findall(r"([^\s/']+\.xxh3)", done.stderr)]
+            more = ["resume=False"] if "Set resume=False" in done.stderr else []
+            assert checksum_files or more, done.stderr[-2000:]
+            for path in checksum_files:
+                path.unlink(missing_ok=True)
+                path.with_suffix("").unlink(missing_ok=True)
+        assert self.read_results(self.folder) == self.expected
+        assert not list(self.folder.rglob("*.unfinished"))
 
     def kill_at_random_moments(self, n, rng):
-        """n kills; whenever the command comes to its end before, the next ones happen to a new one."""
-        kills = 0
-        while kills < n:
-            step = self.last_step()
+        """Kill the command n times and then let it finish. Whenever it succeeds before the kill, start again in a new folder."""
+        n_killed = 0
+        while n_killed < n:
+            step = self.saved_step()
             done = self.start(kill_after=rng.uniform(0, self.seconds * 1.05))
-            assert "Traceback" not in done.stderr, done.stderr[-3000:]
-            if step and (gone_on := re.search(r"after step (\d+)", done.stdout)):
-                assert int(gone_on[1]) == step  # of what was saved nothing is lost
-                self.went_on += 1
+            if step and (resumed := re.search(r"after step (\d+)", done.stdout)):
+                assert int(resumed[1]) == step  # nothing that was saved is lost
+                self.n_resumed += 1
             if done.returncode == 0:
-                assert self.made(self.place) == self.whole
-                self.begin_anew()
+                assert self.read_results(self.folder) == self.expected
+                self.use_new_folder()
                 continue
             assert done.returncode == -9, done.stderr[-2000:]
-            kills += 1
+            n_killed += 1
         self.finish()
         self.survived["kills"] += n
 
-    def last_step(self):
-        """The step of the newest state, or None."""
-        paths = [path for path in self.place.glob("checkpoints/pretrain/*/resume*.pth")]
+    def saved_step(self):
+        """The step of the newest checkpoint to resume from, or None."""
+        paths = list(self.folder.glob("checkpoints/pretrain/*/resume*.pth"))
         return load_checkpoint(max(paths, key=lambda path: path.stat().st_mtime_ns))["step"] if paths else None
 
-    def write_until_full(self, largest_file):
-        """No file may grow beyond so many bytes; the next start has room again."""
+    def fill_disk(self, largest_file):
+        """Run the command with files limited to this size in bytes, then finish without the limit. Returns the first Done."""
         done = self.start(largest_file=largest_file)
-        assert "Traceback" not in done.stderr, done.stderr[-3000:]
-        assert done.returncode == 0 or done.stderr.strip().splitlines()[-1].startswith("error: "), done.stderr[-2000:]
+        assert done.returncode == 0 or ends_with_error_message(done), done.stderr[-2000:]
         self.finish()
         self.survived["full disks"] += done.returncode != 0
         return done
 
     def damage(self, path, rng):
-        """Cut a file, or change a bit of it."""
+        """Truncate a file, or flip one of its bits."""
         content = bytearray(path.read_bytes())
-        place = rng.randrange(len(content))
+        position = rng.randrange(len(content))
         if rng.random() < .5:
-            content = content[:place]
+            content = content[:position]
         else:
-            content[place] ^= 1 << rng.randrange(8)
+            content[position] ^= 1 << rng.randrange(8)
         path.write_bytes(content)
         self.survived[f"damaged {path.suffix}"] += 1
 
 
-def pretrained(place):
-    """Measures and weights of a finished pretraining."""
-    folder = place / FOLDER
+def ends_with_error_message(done):
+    return done.stderr.strip().splitlines()[-1].startswith("error: ")
+
+
+def read_pretrained(folder):
+    """Metrics and sums of the weights of a finished pretraining run."""
+    folder = folder / FOLDER
     assert len(list(folder.glob("run_5_*%.pth"))) == 5
     return rows("run_5", folder), {name: value.double().sum().item() for name, value in weights("run_5", folder=folder).items()}
 
 
-def finetuned(place):
-    """Scores of finished runs, and that each has its checkpoint."""
-    rows = [json.loads(line) for line in (place / "checkpoints/glue/scores.jsonl").read_text().splitlines() if line.endswith("}")]
-    assert all(load_checkpoint(place / f"checkpoints/glue/g_{row['task']}_{row['run']}.pth") for row in rows)
-    return sorted((row["task"], row["run"], json.dumps(row["scores"])) for row in rows)
+def read_finetuned(folder):
+    """Scores of the finished finetuning runs. Also asserts that each has a checkpoint."""
+    lines = (folder / "checkpoints/glue/scores.jsonl").read_text().splitlines()
+    finished = [json.loads(line) for line in lines if line.endswith("}")]
+    assert all(load_checkpoint(folder / f"checkpoints/glue/g_{row['task']}_{row['run']}.pth") for row in finished)
+    return sorted((row["task"], row["run"], json.dumps(row["scores"])) for row in finished)
 
 
 @pytest.fixture
 def pretraining(scripts, workplace, tmp_path):
-    return lambda *more: Commands(scripts, workplace, Path(tempfile.mkdtemp(dir=tmp_path)), "pretrain.py", [*PRETRAIN, *more], pretrained)
+    """pretraining(*overrides): a FaultyRun of pretrain.py."""
+    def build(*overrides):
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        return FaultyRun(scripts, workplace, folder, "pretrain.py", [*PRETRAIN, *overrides], read_pretrained)
+    return build
 
 
 @pytest.fixture
 def finetuning(scripts, workplace, tmp_path):
-    return lambda: Commands(scripts, workplace, Path(tempfile.mkdtemp(dir=tmp_path)), "finetune.py", FINETUNE, finetuned)
+    """finetuning(): a FaultyRun of finetune.py."""
+    def build():
+        return FaultyRun(scripts, workplace, Path(tempfile.mkdtemp(dir=tmp_path)), "finetune.py", FINETUNE, read_finetuned)
+    return build
 
 
-def test_three_kills_a_full_disk_and_a_damaged_file_are_survived(pretraining):
-    commands, rng = pretraining("num_workers=0"), random.Random(0)
-    commands.begin_anew()
-    commands.kill_at_random_moments(3, rng)
-    commands.begin_anew()
-    assert commands.write_until_full(1_000_000).returncode == 1
-    for path in (commands.place / "checkpoints/pretrain/run_5/resume.pth", next(commands.place.glob("datasets/examples_*.arrow"))):
-        commands.damage(path, rng)
-        commands.finish()
-    assert commands.survived == {"kills": 3, "full disks": 1, "damaged .pth": 1, "damaged .arrow": 1}
+def test_pretraining_survives_kills_a_full_disk_and_damaged_files(pretraining):
+    run, rng = pretraining("num_workers=0"), random.Random(0)
+    run.use_new_folder()
+    run.kill_at_random_moments(3, rng)
+    run.use_new_folder()
+    assert run.fill_disk(1_000_000).returncode == 1
+    for path in (run.folder / "checkpoints/pretrain/run_5/resume.pth", next(run.folder.glob("datasets/examples_*.arrow"))):
+        run.damage(path, rng)
+        run.finish()
+    assert run.survived == {"kills": 3, "full disks": 1, "damaged .pth": 1, "damaged .arrow": 1}
 
 
 @pytest.mark.slow
-def test_a_campaign_of_faults_is_survived(pretraining, finetuning, capsys):
+def test_campaign_of_faults_is_survived(pretraining, finetuning, capsys):
     rng, survived = random.Random(1), Counter()
-    for commands, kills in ((pretraining("num_workers=0"), 25), (pretraining("num_workers=2"), 20), (finetuning(), 15)):
-        commands.begin_anew()
-        commands.kill_at_random_moments(kills, rng)
-        survived += commands.survived
-        assert commands.went_on or commands.script == "finetune.py"
-    commands = pretraining("num_workers=0")
-    for largest in (1_000, 30_000, 200_000, 1_000_000, 2_500_000, 5_000_000):
-        commands.begin_anew()
-        commands.write_until_full(largest)
+    for run, n_kills in ((pretraining("num_workers=0"), 25), (pretraining("num_workers=2"), 20), (finetuning(), 15)):
+        run.use_new_folder()
+        run.kill_at_random_moments(n_kills, rng)
+        survived += run.survived
+        assert run.n_resumed or run.script == "finetune.py"
+
+    run = pretraining("num_workers=0")
+    for largest_file in (1_000, 30_000, 200_000, 1_000_000, 2_500_000, 5_000_000):
+        run.use_new_folder()
+        run.fill_disk(largest_file)
     for _ in range(20):
-        commands.begin_anew()
-        commands.start(kill_after=commands.seconds * rng.uniform(.5, .95))
-        paths = [path for kind in ("checkpoints/pretrain/run_5/*.pth", "datasets/*.arrow") for path in commands.place.glob(kind)]
+        run.use_new_folder()
+        run.start(kill_after=run.seconds * rng.uniform(.5, .95))
+        paths = [path for pattern in ("checkpoints/pretrain/run_5/*.pth", "datasets/*.arrow") for path in run.folder.glob(pattern)]
         if paths:
-            commands.damage(rng.choice(paths), rng)
-        commands.finish()
-    survived += commands.survived
-    commands = pretraining("num_workers=2")
+            run.damage(rng.choice(paths), rng)
+        run.finish()
+    survived += run.survived
+
+    run = pretraining("num_workers=2")
     for _ in range(6):
-        commands.begin_anew()
-        done = commands.start(kill_after=commands.seconds * rng.uniform(.2, .9), victim="worker")
+        run.use_new_folder()
+        done = run.start(kill_after=run.seconds * rng.uniform(.2, .9), victim="worker")
         assert "Traceback" not in done.stderr.split("error: ")[-1]
-        commands.finish()
+        run.finish()
         survived["dead workers"] += done.returncode != 0
-    commands = finetuning()
-    for largest in (1_000, 100_000, 1_000_000):
-        commands.begin_anew()
-        commands.write_until_full(largest)
-    survived += commands.survived
+
+    run = finetuning()
+    for largest_file in (1_000, 100_000, 1_000_000):
+        run.use_new_folder()
+        run.fill_disk(largest_file)
+    survived += run.survived
     with capsys.disabled():
         print(f"\n{sum(survived.values())} faults survived: " + ", ".join(f"{n} {fault}" for fault, n in survived.items()))
     assert survived["kills"] == 60 and survived["full disks"] >= 7 and survived["dead workers"] >= 3

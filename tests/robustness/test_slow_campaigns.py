@@ -1,4 +1,4 @@
-"""Slow checks, minutes each: the quickstart as a stranger runs it, ELECTRA-Small on Wikipedia, memory of the preprocessing."""
+"""Slow tests, minutes each: the quickstart from start to end, ELECTRA-Small on Wikipedia, memory of preprocessing."""
 import contextlib
 import itertools
 import json
@@ -19,11 +19,11 @@ from _utils.glue.runs import score
 from _utils.glue.tasks import FINETUNED_TASKS
 
 pytestmark = pytest.mark.slow
-needs_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads memory from /proc, which only Linux has")
+needs_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads memory usage from /proc, which only Linux has")
 
 
 def pretrain_and_read(repo, folder, *arguments):
-    """Run the script in `folder`; returns (rows of training, rows of held-out text)."""
+    """Run pretrain.py in `folder`. Returns (training rows, held-out rows) of metrics.jsonl."""
     done = subprocess.run([sys.executable, repo / "pretrain.py", *arguments], cwd=folder, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
     [path] = folder.glob("checkpoints/pretrain/*/metrics.jsonl")
@@ -32,11 +32,11 @@ def pretrain_and_read(repo, folder, *arguments):
     return ([row for row in rows if row["split"] == split] for split in ("train", "held_out"))
 
 
-def test_quickstart_learns_and_is_finetuned(repo, tmp_path):
+def test_quickstart_trains_and_can_be_finetuned(repo, tmp_path):
     _, held_out = pretrain_and_read(repo, tmp_path, "quickstart=True")
     last = held_out[-1]
     assert last["gen_loss"] < math.log(8192) - 2.5
-    # 1,024 examples hold some 5,000 replaced tokens: the standard deviation of a chance AUC is about .29 / sqrt(5,000) = .004.
+    # 1,024 examples have about 5,000 replaced tokens, so the standard deviation of an AUC by chance is about .29 / sqrt(5,000) = .004.
     assert last["disc_auc"] > .5 + 5 * .004
 
     done = subprocess.run([sys.executable, repo / "finetune.py", "quickstart=True"], cwd=tmp_path, capture_output=True, text=True)
@@ -44,7 +44,7 @@ def test_quickstart_learns_and_is_finetuned(repo, tmp_path):
     rows = [json.loads(line) for line in (tmp_path / "checkpoints/glue/scores.jsonl").open()]
     best = {task: max(score(row) for row in rows if row["task"] == task) for task in FINETUNED_TASKS}
     assert len(rows) == 18
-    # Chance is 0 for the correlations of CoLA and STS-B, 33 for MNLI and at most 60 elsewhere; WNLI cannot be learnt.
+    # Chance is 0 for the correlations of CoLA and STS-B, 33 for MNLI, and at most 60 for the others. WNLI cannot be learned.
     assert all(best[task] > 62 for task in FINETUNED_TASKS if task != "wnli"), best
 
 
@@ -68,19 +68,19 @@ print(len(prepare_examples(corpus, hf_tokenizer, 128, 0, cache, num_proc=2)))
 
 
 def anonymous_memory(process):
-    """Memory of a process's own in bytes; mapped files, which the system takes back when it needs to, are not counted."""
+    """Memory of a process in bytes, without mapped files, which the system can reclaim."""
     status = Path(f"/proc/{process.pid}/status").read_text()
     return int(re.search(r"RssAnon:\s+(\d+) kB", status)[1]) * 1024
 
 
 def peak_memory(command, cwd):
-    """The largest anonymous memory, in bytes, of any process of a command."""
+    """Run a command. Returns the largest anonymous memory of any of its processes, in bytes."""
     process, peak = psutil.Popen(command, cwd=cwd, stderr=subprocess.DEVNULL), 0
 
     def watch():
         nonlocal peak
         while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-            with contextlib.suppress(psutil.Error, OSError, TypeError):  # one that has just ended
+            with contextlib.suppress(psutil.Error, OSError, TypeError):  # the process has just ended
                 for member in [process, *process.children(recursive=True)]:
                     peak = max(peak, anonymous_memory(member))
             time.sleep(.05)
@@ -92,7 +92,7 @@ def peak_memory(command, cwd):
 
 
 @needs_proc
-def test_memory_of_preprocessing_does_not_grow_with_the_corpus(repo, shared, tmp_path):
+def test_preprocessing_memory_does_not_grow_with_corpus_size(repo, shared, tmp_path):
     shards = sorted((shared / "data/wikipedia").glob("*.parquet"))
     table = pyarrow.parquet.read_table(shards[0])
     peaks = {}
@@ -101,14 +101,14 @@ def test_memory_of_preprocessing_does_not_grow_with_the_corpus(repo, shared, tmp
         folder.mkdir()
         for i in range(copies):
             pyarrow.parquet.write_table(table, folder / f"{i}.parquet")
-        command = [sys.executable, "-c", PREPARE, folder, shared / "data/vocab.txt", tmp_path / f"cache{copies}"]
-        peaks[copies] = peak_memory(list(map(str, command)), repo)
-        print(f"{copies} x {table.nbytes / 1e6:.0f} MB of text: {peaks[copies] / 1e6:.0f} MB in the largest process")
+        command = [sys.executable, "-c", PREPARE, str(folder), str(shared / "data/vocab.txt"), str(tmp_path / f"cache{copies}")]
+        peaks[copies] = peak_memory(command, repo)
+        print(f"{copies} x {table.nbytes / 1e6:.0f} MB of text: peak memory {peaks[copies] / 1e6:.0f} MB")
     assert peaks[6] < 2e9 and peaks[6] < peaks[1] * 1.1
 
 
 def write_documents(path, n, size, shared):
-    """n documents of `size` characters each, divided by blank lines, from novels that are repeated as needed."""
+    """Write n documents of `size` characters each, separated by blank lines, from novels that are repeated as needed."""
     novels = sorted((shared / "data/novels").glob("*.parquet"))
     chapters = [text for novel in novels for text in pyarrow.parquet.read_table(novel)["text"].to_pylist()]
     lines = itertools.cycle([line + "\n" for chapter in chapters for line in chapter.split("\n") if line.strip()])
@@ -122,8 +122,8 @@ def write_documents(path, n, size, shared):
 
 @needs_proc
 @pytest.mark.parametrize("n, size", [(1, 300_000_000), (1000, 400_000)])
-def test_memory_of_preprocessing_does_not_grow_with_the_documents(repo, shared, tmp_path, n, size):
+def test_preprocessing_memory_does_not_grow_with_document_size(repo, shared, tmp_path, n, size):
     write_documents(tmp_path / "text.txt", n, size, shared)
     peak = peak_memory([sys.executable, "-c", PREPARE, str(tmp_path / "text.txt"), "8192", str(tmp_path / "cache")], repo)
-    print(f"{n:,} x {size / 1e6:.1f} MB of text, with a vocabulary trained on it: {peak / 1e6:.0f} MB in the largest process")
+    print(f"{n:,} x {size / 1e6:.1f} MB of text, including vocabulary training: peak memory {peak / 1e6:.0f} MB")
     assert peak < 1.5e9

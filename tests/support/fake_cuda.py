@@ -1,7 +1,7 @@
-"""CUDA tensors without a GPU: they have a device, a shape and a dtype, but no numbers (torch's FakeTensor).
+"""CUDA tensors without a GPU: they have a device, a shape and a dtype, but no values (torch's FakeTensor).
 
-What a GPU would have to wait for raises here: reading a number or a size that depends on one (`DataDependentOutputException`,
-`DynamicOutputShapeException`), and combining tensors of two devices (`FakeTensorDeviceMismatchError`).
+Operations that synchronize with the GPU raise an exception: reading a value (`DataDependentOutputException`) or a shape that depends on one
+(`DynamicOutputShapeException`). So does combining tensors on different devices (`FakeTensorDeviceMismatchError`).
 """
 import contextlib
 from types import SimpleNamespace
@@ -13,19 +13,19 @@ from fastai.data.load import DataLoader
 from torch._subclasses import FakeTensorMode
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
-_batches_of, _swap_tensors = DataLoader.__iter__, torch.utils.swap_tensors
+_iterate_loader, _swap_tensors = DataLoader.__iter__, torch.utils.swap_tensors
 
 
 @contextlib.contextmanager
 def fake_cuda():
-    """Within it all new tensors are fake, on the CPU or on 'cuda', and operations take real tensors as fake ones of their device.
+    """Context in which all new tensors are fake, on the CPU or on 'cuda'; operations treat real tensors as fake ones on their device.
 
-    Patched, because each would ask the CUDA driver or treat fake tensors in another way:
-    - mixed precision asks whether a GPU is available and knows bf16;
-    - `Tensor.backward` is replaced by `backward` below, because autograd's engine asks for the GPU's context;
-    - `Module.to` refuses parameters with weak references or gradients, which fake ones have, even where nothing has to move;
-    - transformers does not look at the attention mask of fake tensors; with real ones it does;
-    - fastai's loaders give real tensors on the CPU, because they read a random number for their workers.
+    It patches functions that would call the CUDA driver or treat fake tensors differently:
+    - mixed precision checks that a GPU is available and supports bf16;
+    - `Tensor.backward` is replaced by `backward` below, because the autograd engine needs a CUDA context;
+    - `Module.to` rejects parameters with weak references or gradients, which fake ones have, even if nothing has to be moved;
+    - transformers does not inspect the attention mask of fake tensors, as it does for real ones;
+    - fastai's loaders yield real tensors on the CPU, because they read a random number to seed their workers.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
@@ -48,25 +48,27 @@ def _swap(parameter, moved):
 
 def _real_batches(loader):
     with unset_fake_temporarily():
-        batches = list(_batches_of(loader))
+        batches = list(_iterate_loader(loader))
     yield from batches
 
 
 @torch.no_grad()
 def backward(loss):
-    """Adds the gradients of a scalar to the `grad` of its leaves: calls each node of autograd's graph once, the last one first."""
-    waiting = {loss.grad_fn: [torch.ones_like(loss)]}  # {node: sums of its outputs' gradients so far}
-    for node in reversed(_in_order(loss.grad_fn)):
+    """Add the gradients of a scalar loss to the `grad` of its leaves: call each node of the autograd graph once, in backward order."""
+    waiting = {loss.grad_fn: [torch.ones_like(loss)]}  # {node: gradients of its outputs, accumulated so far}
+    for node in reversed(_topological_order(loss.grad_fn)):
         if node not in waiting:
             continue
-        gradients = [_fitting(*pair) for pair in zip(waiting.pop(node), node._input_metadata, strict=True)]
-        if hasattr(node, "variable"):  # a leaf's
+        gradients = [_match_output(gradient, output) for gradient, output in zip(waiting.pop(node), node._input_metadata, strict=True)]
+        if hasattr(node, "variable"):  # the node accumulates the gradient of a leaf
             node.variable.grad = _sum(node.variable.grad, gradients[0])
             continue
-        found = node(*gradients)
-        for (below, index), gradient in zip(node.next_functions, found if isinstance(found, tuple) else (found,), strict=True):
-            if below is not None and gradient is not None:
-                sums = waiting.setdefault(below, [None] * len(below._input_metadata))
+        results = node(*gradients)
+        if not isinstance(results, tuple):
+            results = (results,)
+        for (next_node, index), gradient in zip(node.next_functions, results, strict=True):
+            if next_node is not None and gradient is not None:
+                sums = waiting.setdefault(next_node, [None] * len(next_node._input_metadata))
                 sums[index] = _sum(sums[index], gradient)
 
 
@@ -74,23 +76,23 @@ def _sum(a, b):
     return b if a is None else a + b
 
 
-def _fitting(gradient, output):
-    """A gradient in the shape and dtype of the output that it belongs to, as autograd's engine does. Refuses one on another device."""
+def _match_output(gradient, output):
+    """Convert a gradient to the shape and dtype of its output, as the autograd engine does. Both must be on the same device."""
     if gradient is None:
         return None
-    assert gradient.device == output.device, f"a gradient on {gradient.device} of a tensor on {output.device}"
+    assert gradient.device == output.device, f"gradient on {gradient.device} for a tensor on {output.device}"
     return gradient.sum_to_size(output.shape).to(output.dtype)
 
 
-def _in_order(last):
-    """All nodes of the graph behind `last`, each after those whose outputs' gradients it passes on to."""
+def _topological_order(last):
+    """All nodes of the autograd graph of `last`, each after the nodes that it passes gradients to."""
     order, seen, stack = [], set(), [(last, False)]
     while stack:
-        node, is_done = stack.pop()
-        if is_done:
+        node, is_visited = stack.pop()
+        if is_visited:
             order.append(node)
         elif node not in seen:
             seen.add(node)
             stack.append((node, True))
-            stack += [(below, False) for below, _ in node.next_functions if below is not None]
+            stack += [(next_node, False) for next_node, _ in node.next_functions if next_node is not None]
     return order

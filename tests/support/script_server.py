@@ -1,7 +1,7 @@
-"""Runs the project's scripts and modules in children of one process that has imported what they import.
+"""Run the project's scripts and modules in forks of a server process that has already imported their dependencies.
 
-A child is a fork, so it starts in milliseconds instead of the ten seconds that the imports take, and what it does and how long is seen
-without them. Started by `Scripts` it reads a command as a line of JSON on its standard input and answers with a line.
+A fork starts in milliseconds, whereas the imports take ten seconds; its run time does not include them. The server, started by `Scripts`,
+reads each command as a line of JSON from standard input and writes the result as a line of JSON to standard output.
 """
 import json
 import os
@@ -19,11 +19,11 @@ from typing import NamedTuple
 import psutil
 
 REPO = Path(__file__).parents[2]
-LIMIT = 200  # seconds, after which a command is killed
+TIMEOUT = 200  # seconds until a command is killed
 
 
 class Done(NamedTuple):
-    """How a command ended; seconds: without the imports."""
+    """Result of a command. seconds: run time without the imports."""
     returncode: int
     stdout: str
     stderr: str
@@ -31,17 +31,17 @@ class Done(NamedTuple):
 
 
 class Scripts:
-    """`Scripts().run("pretrain.py", ["steps=2"], folder)`: the command as `python pretrain.py steps=2` in that folder, a Done."""
+    """`Scripts().run("pretrain.py", ["steps=2"], folder)` runs `python pretrain.py steps=2` in that folder and returns a Done."""
 
     def __init__(self):
         env = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPO)}
         self.server = subprocess.Popen([sys.executable, __file__], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(self, command, arguments, folder, kill_after=None, largest_file=None, victim=None):
-        """command: a script, or a module of this repository.
+        """Run a script or a module of this repository in a folder and return a Done.
 
-        kill_after: seconds after which it gets SIGKILL with all its children, or, with victim='worker', only the last of its children.
-        largest_file: bytes beyond which it can write no file, as on a disk that is full.
+        kill_after: seconds until the command and all its children get SIGKILL; with victim='worker', only its last child gets it.
+        largest_file: maximum size in bytes of the files it can write, to simulate a full disk.
         """
         self.server.stdin.write(json.dumps([command, arguments, str(folder), kill_after, largest_file, victim]) + "\n")
         self.server.stdin.flush()
@@ -53,7 +53,7 @@ class Scripts:
 
 
 def run_in_child(command, arguments, folder, kill_after=None, largest_file=None, victim=None):
-    """Done of a command, run in a fork of this process; arguments as in `Scripts.run`."""
+    """Run a command in a fork of this process and return a Done; arguments as in `Scripts.run`."""
     with tempfile.TemporaryFile("w+", errors="replace") as out, tempfile.TemporaryFile("w+", errors="replace") as err:
         started = time.perf_counter()
         child = os.fork()
@@ -61,7 +61,7 @@ def run_in_child(command, arguments, folder, kill_after=None, largest_file=None,
             os.setsid()
             if largest_file is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
-            become(command, arguments, folder, out, err)
+            run_as_interpreter(command, arguments, folder, out, err)
         killer = threading.Timer(kill_after, kill, (child, victim)) if kill_after is not None else None
         if killer:
             killer.start()
@@ -75,22 +75,22 @@ def run_in_child(command, arguments, folder, kill_after=None, largest_file=None,
 
 
 def kill(child, victim):
-    """SIGKILL for a child and all of its children, or for the last of those alone."""
+    """Send SIGKILL to a process and all of its children, or, with victim='worker', only to its last child."""
     try:
         if victim == "worker":
             psutil.Process(child).children(recursive=True)[-1].kill()
         else:
             os.killpg(child, signal.SIGKILL)
     except (ProcessLookupError, psutil.NoSuchProcess, IndexError):
-        pass  # it has ended, or has no children now
+        pass  # it has already ended, or has no children
 
 
-def become(command, arguments, folder, out, err):
-    """Be the interpreter of a command until it ends, and then end too, as an interpreter does."""
-    signal.alarm(LIMIT)
+def run_as_interpreter(command, arguments, folder, out, err):
+    """Run a command in this process as the Python interpreter would, and exit with its status."""
+    signal.alarm(TIMEOUT)
     os.chdir(folder)
-    with open(os.devnull) as nothing:
-        for file, number in ((nothing, 0), (out, 1), (err, 2)):
+    with open(os.devnull) as empty:
+        for file, number in ((empty, 0), (out, 1), (err, 2)):
             os.dup2(file.fileno(), number)
     sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w", buffering=1, closefd=False), open(2, "w", closefd=False)
     sys.__stderr__ = sys.stderr
@@ -114,12 +114,13 @@ def become(command, arguments, folder, out, err):
 
 
 def serve():
+    """Import the dependencies of all commands, then run the commands from standard input."""
     import torch
 
-    import _utils.export_notebooks  # noqa: F401  imported for the children, as the next two
+    import _utils.export_notebooks  # noqa: F401  only to have its dependencies imported, as the next two
     import finetune  # noqa: F401
     import pretrain  # noqa: F401
-    del sys.modules["_utils.export_notebooks"]  # which is run as a module itself
+    del sys.modules["_utils.export_notebooks"]  # runpy warns if the module that it runs is already imported
     torch.set_num_threads(1)
     for line in sys.stdin:
         print(json.dumps(run_in_child(*json.loads(line))), flush=True)

@@ -1,4 +1,4 @@
-"""Fake CUDA tensors refuse what a GPU would have to wait for, and their gradients are those of autograd's engine."""
+"""Fake CUDA tensors: operations that synchronize raise an exception, and gradients equal those of autograd."""
 import pytest
 import torch
 from fake_cuda import backward, fake_cuda
@@ -18,14 +18,14 @@ ON_CPU = torch.ones(3)
     (lambda x: x.nonzero(), DynamicOutputShapeException),
     (lambda x: x + torch.ones(3), FakeTensorDeviceMismatchError),
     (lambda x: x + ON_CPU, FakeTensorDeviceMismatchError)])
-def test_what_a_gpu_would_wait_for_or_refuse_is_an_error(operation, error):
+def test_operations_that_synchronize_or_mix_devices_fail(operation, error):
     with fake_cuda():
         x = torch.ones(3, device="cuda")
         with pytest.raises(error):
             operation(x)
 
 
-def test_a_network_moves_and_computes_on_fake_cuda_in_half_precision():
+def test_network_moves_to_fake_cuda_and_trains_in_bf16():
     with fake_cuda():
         model = ElectraModel(CONFIG).to("cuda")
         model.set_attn_implementation("sdpa")
@@ -33,7 +33,7 @@ def test_a_network_moves_and_computes_on_fake_cuda_in_half_precision():
         with torch.autocast("cuda", torch.bfloat16):
             hidden = model(ids).last_hidden_state
             assert (model.encoder.layer[0].attention.self.query(hidden)).dtype == torch.bfloat16
-            with pytest.raises(DataDependentOutputException):  # as with real tensors transformers looks for padding
+            with pytest.raises(DataDependentOutputException):  # transformers looks for padding, as with real tensors
                 model(ids, attention_mask=torch.ones_like(ids))
         hidden.float().square().mean().backward()
         for parameter in model.parameters():
@@ -41,13 +41,13 @@ def test_a_network_moves_and_computes_on_fake_cuda_in_half_precision():
     assert torch.ones(3).sum() == 3 and torch.Tensor.backward is not backward
 
 
-def test_the_gradients_are_those_of_the_engine():
+def test_gradients_match_autograd():
     torch.manual_seed(0)
     model = nn.Sequential(ElectraModel(CONFIG).eval())
-    parameters = [p for p in model.parameters()]
-    for accumulated in (1, 2):
+    parameters = list(model.parameters())
+    for n_accumulated in (1, 2):
         loss = model(torch.arange(24).view(2, 12))[0].square().mean()
         expected = torch.autograd.grad(loss, parameters, retain_graph=True)
         backward(loss)
         for parameter, gradient in zip(parameters, expected, strict=True):
-            torch.testing.assert_close(parameter.grad, accumulated * gradient)
+            torch.testing.assert_close(parameter.grad, n_accumulated * gradient)

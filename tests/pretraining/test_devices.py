@@ -1,0 +1,41 @@
+"""The default device and precision, and warnings about hardware that is slow or cannot be used."""
+import pytest
+import torch
+
+from _utils.errors import PlainError
+from _utils.training.device import choose_device, choose_precision, warn_of_emulated_bf16, warn_of_unused_gpu
+
+GPU, CPU = torch.device("cuda"), torch.device("cpu")
+
+
+@pytest.mark.parametrize("capability, default", [((9, 0), "bf16"), ((8, 0), "bf16"), ((7, 5), "fp16"), ((7, 0), "fp16")])
+def test_default_precision_is_the_fastest_that_the_gpu_supports(monkeypatch, capability, default):
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert choose_precision(None, GPU) == default
+    assert choose_precision("fp32", GPU) == "fp32"
+
+
+def test_default_precision_on_a_cpu_is_fp32_and_emulated_bf16_causes_a_warning(monkeypatch, capsys):
+    assert choose_precision(None, CPU) == "fp32"
+    for supported in (True, False):
+        monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda supported=supported: supported)
+        warn_of_emulated_bf16.cache_clear()
+        assert [choose_precision("bf16", CPU) for _ in range(2)] == ["bf16", "bf16"]
+        assert ("this CPU has no bf16 arithmetic" in capsys.readouterr().err) is not supported
+
+
+@pytest.mark.parametrize("has_driver, visible_devices, is_warned", [(True, None, True), (True, "", False), (False, None, False)])
+def test_gpu_that_pytorch_cannot_use_causes_one_warning(monkeypatch, capsys, has_driver, visible_devices, is_warned):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr("os.path.exists", lambda path: has_driver)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible_devices is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible_devices)
+    warn_of_unused_gpu.cache_clear()
+    assert [choose_device(None).type for _ in range(2)] == ["cpu", "cpu"]
+    assert capsys.readouterr().err.count("Warning: training on the CPU although an NVIDIA driver is installed") == is_warned
+
+
+def test_missing_gpu_is_reported_by_name():
+    with pytest.raises(PlainError, match="Device not found: 'cuda:99'"):
+        choose_device("cuda:99")

@@ -1,0 +1,133 @@
+"""Optimized steps of pretraining and finetuning equal the straightforward ones in benchmarks/reference.py."""
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import finetune
+import pretrain
+from _utils.config import complete
+from _utils.glue.batches import EncodedRows
+from _utils.glue.tasks import TASKS
+from _utils.networks.build import build_network
+from _utils.networks.dropout import make_dropout_cheap
+from _utils.networks.positions import first_position_only
+from _utils.recipes import RECIPES
+from _utils.training.device import compile_networks
+from benchmarks.finetuning import VOCAB_SIZE, fresh_predictor
+from benchmarks.reference import OneByOneAdam, ReferenceModel, ReferencePredictor, RowsOneByOne, reference_loss
+from pretrain import ELECTRALoss, build_masking, build_model, build_optimizer, slot_capacity
+
+
+@pytest.fixture
+def models(small_tokenizer):
+    """(model, reference model, inputs): the same weights, no dropout, and the most likely tokens are sampled."""
+    c = complete(pretrain.c.override(["quickstart=True", "temperature=1e-6"]))
+    torch.manual_seed(0)
+    model, reference = (build_model(c, small_tokenizer).eval() for _ in range(2))
+    reference.load_state_dict(model.state_dict())
+    make_dropout_cheap(model)
+    reference = ReferenceModel(reference)
+    reference.gumbel.sample = torch.zeros
+    inputs = torch.randint(5, len(small_tokenizer), (8, 32))
+    inputs[:, 0], inputs[:, 9], inputs[:, 25:] = 2, 3, 0
+    masked, labels, chosen = build_masking(c, small_tokenizer).mask_tokens(inputs)
+    return model, reference.eval(), (masked, torch.full((8,), 10), chosen, labels)
+
+
+def assert_same_loss_and_gradients(model, reference, x):
+    """Run a forward and backward pass of both. Returns the loss of the model."""
+    losses = [ELECTRALoss()(model(*x), x[3]), reference_loss(*reference(*x), x[3], x[2])]
+    torch.testing.assert_close(*losses, atol=1e-5, rtol=1e-5)
+    for loss in losses:
+        loss.backward()
+    for (name, a), (_, b) in zip(model.named_parameters(), reference.named_parameters()):
+        torch.testing.assert_close(a.grad, b.grad, atol=2e-6, rtol=1e-3, msg=name)
+    return losses[0]
+
+
+def test_loss_gradients_and_update_match_the_reference(models):
+    model, reference, x = models
+    assert_same_loss_and_gradients(model, reference, x)
+    pairs = list(zip(model.named_parameters(), reference.named_parameters()))
+    assert len(pairs) > 60
+    for (_, a), (_, b) in pairs:
+        b.grad = a.grad.clone()  # Adam's first step divides by the size of the gradient, which would magnify rounding errors
+    build_optimizer(model, 1e-3).step()
+    OneByOneAdam(reference.named_parameters(), 1e-3).step()
+    for (name, a), (_, b) in pairs:
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5, msg=name)
+
+
+def test_bf16_losses_and_gradients_are_close_to_the_reference(models):
+    model, reference, x = models
+    loss = reference_loss(*reference(*x), x[3], x[2])
+    loss.backward()
+    with torch.autocast("cpu", torch.bfloat16):
+        bf16_loss = ELECTRALoss()(model(*x), x[3])
+    bf16_loss.backward()
+    torch.testing.assert_close(bf16_loss, loss, rtol=5e-3, atol=0.)
+    bf16_gradients, gradients = (torch.cat([p.grad.flatten() for p in network.parameters()]) for network in (model, reference))
+    assert float(F.cosine_similarity(bf16_gradients, gradients, dim=0)) > .995
+
+
+@pytest.mark.slow
+def test_loss_and_gradients_of_the_compiled_model_match_the_reference(models):
+    model, reference, x = models
+    model.n_slots = partial(slot_capacity, mlm_probability=.15)
+    compile_networks(model, torch.device("cpu"))
+    loss_without_dropout = assert_same_loss_and_gradients(model, reference, x)
+    model.train()
+    for _ in range(2):
+        loss = ELECTRALoss()(model(*x), x[3])
+        loss.backward()
+        assert torch.isfinite(loss) and loss != loss_without_dropout
+
+
+def test_finetuning_step_matches_the_reference():
+    torch.manual_seed(0)
+    encoded = [{"inp_ids": torch.randint(5, VOCAB_SIZE, (n,)).tolist(), "token_type_ids": [0] * (n // 2) + [1] * (n - n // 2)}
+               for n in (9, 30, 17, 4)]
+    rows = EncodedRows(encoded, [0, 1, 1, 0])
+    settings = {"bs": 4, "epochs": 1, "lr": 1e-3, "layer_decay": .8, "original_lr_layer_decays": True, "weight_decay": 0.,
+                "adam_bias_correction": False, "schedule": "original_linear"}
+    model, reference = (fresh_predictor(TASKS["mrpc"], "tiny") for _ in range(2))
+    learn = finetune.get_glue_learner("mrpc", inference=True, model=model, data=finetune.EncodedTask(rows, {}), settings=settings,
+                                      device=torch.device("cpu"), precision="fp32")
+    *x, labels = rows.batch(range(4))
+    *padded, same_labels = RowsOneByOne(rows, pad_to=40).batch(range(4))
+    assert padded[0].shape == (4, 40) and x[0].shape == (4, 30) and labels.equal(same_labels)
+    logits = model.eval()(*x), ReferencePredictor(reference).eval()(*padded)
+    torch.testing.assert_close(*logits, atol=1e-5, rtol=1e-5)
+    losses = learn.loss_func(logits[0], labels), F.cross_entropy(logits[1], labels)
+    for loss in losses:
+        loss.backward()
+
+    reference_groups = finetune.parameter_groups(reference)
+    pairs = []  # (name, parameter, parameter of the reference)
+    for group, reference_group in zip(finetune.parameter_groups(model), reference_groups):
+        pairs += [(name, a, b) for (name, a), (_, b) in zip(group, reference_group)]
+    assert len(pairs) > 35
+    for name, a, b in pairs:
+        torch.testing.assert_close(a.grad, b.grad, atol=2e-6, rtol=1e-3, msg=name)
+        b.grad = a.grad.clone()  # Adam's first step divides by the size of the gradient, which would magnify rounding errors
+    learn.opt.step()
+    for group, lr in zip(reference_groups, finetune.get_layer_lrs(1e-3, .8, 2)):
+        OneByOneAdam(group, lr, weight_decay=0.).step()
+    for name, a, b in pairs:
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5, msg=name)
+
+
+@pytest.mark.parametrize("size, n_positions", [("tiny", 1), ("bert_tiny", 1), ("albert_tiny", 20)])
+def test_computing_only_the_first_position_gives_the_same_vector(size, n_positions):
+    torch.manual_seed(0)
+    encoder = build_network("generator", RECIPES[size].encoder.config(100)).base_model.eval()
+    ids, mask = torch.randint(5, 100, (3, 20)), torch.ones(3, 20).long()
+    mask[1, 10:] = 0
+    all_positions = encoder(ids, attention_mask=mask).last_hidden_state
+    with first_position_only(encoder):
+        first_position = encoder(ids, attention_mask=mask).last_hidden_state
+    assert first_position.shape[1] == n_positions
+    torch.testing.assert_close(first_position[:, 0], all_positions[:, 0], atol=1e-6, rtol=1e-5)
+    assert encoder(ids, attention_mask=mask).last_hidden_state.equal(all_positions)

@@ -1,0 +1,74 @@
+"""Files to resume from: an undamaged one survives every interrupted write, and unreadable ones are not skipped silently."""
+import errno
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from tiny_pretraining import flip_bit
+
+from _utils.errors import PlainError
+from _utils.run_files.resume import find_resume_checkpoint, save_resume_checkpoint
+
+
+def test_damaged_checkpoint_does_not_replace_the_undamaged_one(tmp_path):
+    save_resume_checkpoint(tmp_path, {"step": 1})
+    save_resume_checkpoint(tmp_path, {"step": 2})
+    flip_bit(tmp_path / "resume.pth")
+    assert find_resume_checkpoint(tmp_path) == {"step": 1}
+    assert {path.name for path in tmp_path.iterdir()} == {"resume.pth.damaged", "resume_before.pth"}
+    with pytest.raises(PlainError), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda _: os.open("/nowhere", 0))  # the next checkpoint cannot be written
+        save_resume_checkpoint(tmp_path, {"step": 3})
+    assert find_resume_checkpoint(tmp_path) == {"step": 1}
+    save_resume_checkpoint(tmp_path, {"step": 3})
+    assert find_resume_checkpoint(tmp_path) == {"step": 3}
+
+
+def test_only_the_first_process_renames_a_damaged_checkpoint(tmp_path, monkeypatch):
+    for step in (1, 2):
+        save_resume_checkpoint(tmp_path, {"step": step})
+    flip_bit(tmp_path / "resume.pth")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert find_resume_checkpoint(tmp_path) == {"step": 1} and (tmp_path / "resume.pth").exists()
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    assert find_resume_checkpoint(tmp_path) == {"step": 1} and not (tmp_path / "resume.pth").exists()
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert find_resume_checkpoint(tmp_path) == {"step": 1}
+
+
+@pytest.mark.parametrize("owner, name, error", [
+    (zipfile.ZipFile, "testzip", OSError(errno.EIO, "Input/output error")),
+    (zipfile.ZipFile, "testzip", OSError(errno.ESTALE, "Stale file handle")),
+    (torch, "load", MemoryError()),
+    (torch, "load", RuntimeError("[enforce fail at alloc_cpu.cpp:127] DefaultCPUAllocator: can't allocate memory"))])
+def test_temporarily_unreadable_checkpoint_is_reported_and_kept(tmp_path, monkeypatch, owner, name, error):
+    for step in (1, 2):
+        save_resume_checkpoint(tmp_path, {"step": step})
+
+    def fail(*_, **__):
+        raise error
+    with monkeypatch.context() as patch, pytest.raises(PlainError, match=r"resume.pth' cannot be read \(.*rerun the same command"):
+        patch.setattr(owner, name, fail)
+        find_resume_checkpoint(tmp_path)
+    assert find_resume_checkpoint(tmp_path) == {"step": 2}
+
+
+@pytest.mark.parametrize("n_renamed", [0, 1])
+def test_complete_checkpoint_is_used_after_a_kill_before_it_was_renamed(tmp_path, monkeypatch, n_renamed):
+    save_resume_checkpoint(tmp_path, {"step": 1})
+    replace, renamed = os.replace, []
+
+    def replace_or_kill(source, target):
+        if Path(source).name.startswith("resume") and Path(source).suffix == ".pth":
+            if len(renamed) == n_renamed:
+                raise KeyboardInterrupt
+            renamed.append(source)
+        replace(source, target)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(os, "replace", replace_or_kill)
+        save_resume_checkpoint(tmp_path, {"step": 2})
+    assert find_resume_checkpoint(tmp_path) == {"step": 2}
+    save_resume_checkpoint(tmp_path, {"step": 3})
+    assert find_resume_checkpoint(tmp_path) == {"step": 3}

@@ -29,7 +29,7 @@ def test_checkpoint_contains_weights_configuration_and_tokenizer_as_plain_data(w
 
 def test_readme_example_exports_and_loads_a_checkpoint(workplace, repo):
     learn = run("base_run_name=quickstart", "seed=11081", "steps=1")
-    section = re.search(r"### To transformers.*?\n## ", (repo / "README.md").read_text(), re.S)[0]
+    section = re.search(r"## Export to transformers.*?\n## ", (repo / "docs/checkpoints.md").read_text(), re.S)[0]
     [command] = re.findall(r"```bash\npython -m _utils.export_hf (.*)\n```", section)
     export_hf(command.split())
     [code] = re.findall(r"```python\n(.*?)```", section, re.S)

@@ -3,11 +3,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from _utils.networks import load_pretrained
 from tiny_pretraining import metrics, run
 
 from _utils.errors import PlainError
 from _utils.export_hf import main as export_hf
+from _utils.networks import load_pretrained
 from _utils.run_files.checkpoints import load_checkpoint
 
 

@@ -49,8 +49,8 @@ def load_tables(tasks, glue_dir, folder):
         write_synthetic_glue(folder)
     found = {TASKS[name]: load_task(name, glue_dir or folder) for name in tasks}
     for data in found.values():
-        if data.missing(["train"]):
-            raise PlainError(f"{data.lacking['train']}: give the glue_dir of a whole download, or other tasks.")
+        if "train" in data.missing:
+            raise PlainError(f"{data.missing['train']}. Set glue_dir to a complete download, or choose other tasks.")
     return {task: data.splits["train"] for task, data in found.items()}
 
 

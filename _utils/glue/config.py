@@ -1,4 +1,4 @@
-"""Settings of finetuning: the rules of its keys, and the values that follow from others."""
+"""Configuration of finetuning: the rules of its keys, and the values derived from other keys."""
 import os
 from functools import partial
 
@@ -23,30 +23,34 @@ from _utils.recipes import RECIPES
 
 
 def _are_runs(value):
-    """Whether this names finished runs: a number, or a list of them for an ensemble."""
+    """Check for the number of a run, or a list of them for an ensemble."""
     return is_count(value) or (isinstance(value, list) and bool(value) and all(map(is_count, value)))
 
 
 def _are_overrides(value):
-    """Whether this is {task: {"lr": number, "epochs": count, "bs": count, "rows": count}}, each of the four where given."""
-    tests = {"lr": is_positive, **dict.fromkeys(("epochs", "bs", "rows"), partial(is_count, minimum=1))}
-    return set(value) <= set(FINETUNED_TASKS) and all(
-        isinstance(given, dict) and set(given) <= set(tests) and all(tests[key](given[key]) for key in given)
-        for given in value.values())
+    """Check for {task: {"lr": number, "epochs": count, "bs": count, "rows": count}}, each of the four optional."""
+    is_at_least_one = partial(is_count, minimum=1)
+    checks = {"lr": is_positive, "epochs": is_at_least_one, "bs": is_at_least_one, "rows": is_at_least_one}
+    for task, overrides in value.items():
+        if task not in FINETUNED_TASKS or not isinstance(overrides, dict) or not set(overrides) <= set(checks):
+            return False
+        if not all(checks[key](overrides[key]) for key in overrides):
+            return False
+    return True
 
 
-# Keys and rules of Finetune_GLUE.ipynb, in the order of its first cell.
+# In the order of the first cell of Finetune_GLUE.ipynb.
 FINETUNE_RULES = {
     "quickstart": Rule((bool,)),
     "device": DEVICE,
     "start": count(0),
     "end": count(1),
     "tasks": Rule((list,), test=lambda v: bool(v) and len(set(v)) == len(v) and set(v) <= set(FINETUNED_TASKS),
-                  says=f"a list of different tasks out of {', '.join(FINETUNED_TASKS)}"),
+                  says=f"a list of different tasks from {', '.join(FINETUNED_TASKS)}"),
     "pretrained_checkpoint": Rule((str,), optional=True, test=bool,
-                                  says="the name of a checkpoint of pretrain.py, a path, or a model on the hub"),
+                                  says="the name of a checkpoint of pretrain.py, a path, or a hub id"),
     "seeds": Rule((list,), items=int, optional=True, test=lambda v: bool(v) and all(is_count(seed, maximum=LAST_SEED) for seed in v),
-                  says="a list of whole numbers, one for each run"),
+                  says="a list of whole numbers, one per run"),
     "weight_decay": Rule((float,), test=lambda v: 0 <= v < 1, says="a number in [0, 1)"),
     "adam_bias_correction": Rule((bool,)),
     "xavier_reinited_outlayer": Rule((bool,)),
@@ -56,18 +60,18 @@ FINETUNE_RULES = {
     "protocol": choice(None, "lmtuners"),
     "start_from_mnli": Rule((bool, str), test=lambda v: v != "", says="True, False or the name of a group"),
     "task_overrides": Rule((dict,), test=_are_overrides, says="{task: {'lr': number, 'epochs': count, 'bs': count, 'rows': count}}, "
-                           f"each of the four where wanted, for tasks out of {', '.join(FINETUNED_TASKS)}"),
+                           f"each of the four optional, for tasks from {', '.join(FINETUNED_TASKS)}"),
     "do_finetune": Rule((bool,)),
     "th_run": Rule((dict, list, int), items=int, optional=True,
                    test=lambda v: _are_runs(v) or (isinstance(v, dict) and set(v) <= set(FINETUNED_TASKS)
                                                    and all(map(_are_runs, v.values()))),
-                   says="a run, a list of runs, or {task: a run or a list of runs}"),
+                   says="a run, a list of runs, or {task: run or list of runs}"),
     "majority_for_missing": Rule((bool,)),
     "size": choice(*RECIPES),
     "max_length": LENGTH,
     "wsc_trick": Rule((bool,)),
     "glue_dir": Rule((str,), optional=True, test=bool, says="the folder of a GLUE download"),
-    "wsc_dir": Rule((str,), optional=True, test=bool, says="the folder with train.jsonl and val.jsonl of WSC"),
+    "wsc_dir": Rule((str,), optional=True, test=bool, says="the folder with WSC's train.jsonl and val.jsonl"),
     "precision": PRECISION,
     "num_workers": count(0),
     "logger": LOGGER,
@@ -79,46 +83,59 @@ QUICKSTART_GLUE = {"size": "tiny", "pretrained_checkpoint": "quickstart_11081_10
 
 
 def complete_finetuning(config):
-    """The same for finetuning: the quickstart's values, the recipe's length, the name of the group.
+    """Fill in derived values: the quickstart's, the protocol's, the maximum length, the group name and the folder of WSC.
 
-    A model from elsewhere, which pretrained_checkpoint=None is too, has been trained on longer texts than ELECTRA-Small: its
-    length is 512. Raises PlainError for values that contradict each other.
+    Raises PlainError for values that contradict each other.
     """
-    replaced = dict(QUICKSTART_GLUE)
+    quickstart = dict(QUICKSTART_GLUE)
     if "pretrained_checkpoint" in config.overridden:
-        replaced["group_name"] = config.group_name  # another model gets a group of its own
-    config = _with_protocol(with_quickstart(config, replaced))
-    ours = (config.pretrained_checkpoint or "").endswith(".pth")
+        quickstart["group_name"] = config.group_name  # derived from the checkpoint below
+    config = _with_protocol(with_quickstart(config, quickstart))
+    config = config.copy_with(_derived(config))
+    _check(config)
+    return config
+
+
+def _with_protocol(config):
+    """lmtuners' five runs of eight tasks, except for keys set explicitly. Its hyperparameters also depend on the model."""
+    if config.protocol is None:
+        return config
+    return unless_given(config, {"end": 5, "start_from_mnli": True, "tasks": list(AVERAGED_TASKS)})
+
+
+def _derived(config):
+    """Values for the keys that are None and depend on others."""
     derived = {}
     if config.max_length is None:
-        derived["max_length"] = RECIPES[config.size].glue_length if ours else 512
+        is_from_pretrain = (config.pretrained_checkpoint or "").endswith(".pth")
+        derived["max_length"] = RECIPES[config.size].glue_length if is_from_pretrain else 512
     if config.group_name is None:
         name = config.pretrained_checkpoint or f"electra_{config.size}_google"
         derived["group_name"] = _group_of(name.rstrip("/\\"))
     if config.wsc_trick and config.wsc_dir is None and config.glue_dir is not None:
         folder = os.path.join(config.glue_dir, "WSC")
         derived["wsc_dir"] = folder if os.path.isdir(folder) or config.quickstart else None
-    config = config.copy_with(derived)
-    if config.end <= config.start:
-        raise PlainError(f"start={config.start} and end={config.end} leave no run: the runs are start, start + 1, ..., end - 1.")
-    if config.seeds is not None and len(config.seeds) < config.end:
-        raise PlainError(f"seeds has {len(config.seeds)} entries for the runs up to {config.end - 1}: run i takes the i-th, "
-                         "so give more or say seeds=None.")
-    if config.wsc_dir is not None and not config.wsc_trick:
-        raise PlainError(f"wsc_dir={config.wsc_dir!r} is only read with wsc_trick=True: add that, or leave it out.")
-    check_logger(config)
-    return config
+    return derived
 
 
 def _group_of(model):
-    """The name of runs from a checkpoint, folder or hub id: its last part, of a folder in a pair the last two."""
-    above, last = os.path.split(model.removesuffix(".pth"))
-    in_pair = last in ("discriminator", "generator", "classifier") and os.path.basename(above)
-    return f"{os.path.basename(above)}_{last}" if in_pair else last or "finetuned"
+    """Group name for a checkpoint, folder or hub id: the last part of the path, or the last two for one network of a pair."""
+    parent, last = os.path.split(model.removesuffix(".pth"))
+    in_pair = last in ("discriminator", "generator", "classifier") and os.path.basename(parent)
+    return f"{os.path.basename(parent)}_{last}" if in_pair else last or "finetuned"
 
 
-def _with_protocol(config):
-    """lmtuners' five runs of eight tasks; what was given by hand stays. Its settings by task depend on the model and come later."""
-    if config.protocol is None:
-        return config
-    return unless_given(config, {"end": 5, "start_from_mnli": True, "tasks": list(AVERAGED_TASKS)})
+def _check(config):
+    if config.end <= config.start:
+        raise PlainError(f"start={config.start} and end={config.end} select no run: the runs are start, start + 1, ..., end - 1.")
+    if config.seeds is not None and len(config.seeds) < config.end:
+        raise PlainError(f"seeds has {len(config.seeds)} entries, but the last run is {config.end - 1} and run i uses the i-th seed. "
+                         "Add seeds, or set seeds=None.")
+    if config.wsc_dir is not None and not config.wsc_trick:
+        raise PlainError(f"wsc_dir={config.wsc_dir!r} is only used with wsc_trick=True. Add it, or remove wsc_dir.")
+    check_logger(config)
+
+
+def uses_synthetic_glue(config):
+    """True for the quickstart's tables, which are generated on the fly and whose scores do not carry over to GLUE."""
+    return config.glue_dir == QUICKSTART_GLUE["glue_dir"]

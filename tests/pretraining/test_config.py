@@ -281,9 +281,9 @@ def test_what_finetuning_derives():
 
 
 @pytest.mark.parametrize("arguments, named", [
-    (["start=3", "end=3"], "start=3 and end=3 leave no run"),
-    (["seeds=1,2", "end=3"], "seeds has 2 entries for the runs up to 2"),
-    (["wsc_dir=x"], "wsc_dir='x' is only read with wsc_trick=True"),
+    (["start=3", "end=3"], "start=3 and end=3 select no run"),
+    (["seeds=1,2", "end=3"], "seeds has 2 entries, but the last run is 2"),
+    (["wsc_dir=x"], "wsc_dir='x' is only used with wsc_trick=True"),
 ])
 def test_values_of_finetuning_that_contradict_each_other(arguments, named):
     with pytest.raises(PlainError, match=named):

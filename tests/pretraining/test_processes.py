@@ -143,7 +143,7 @@ def test_runs_of_finetuning_are_divided_and_score_as_in_one_process(tmp_path, mo
     table.write_text("\n".join(kept) + "\n")
     again = launch(repo, 2, *settings, "group_name=by_2", script="finetune.py")
     told_again = re.findall(r"(\S+), run (\d), seed .*\((.*)\)", again)
-    assert [(task, run, text == "was finished before") for task, run, text in told_again] == [
+    assert [(task, run, text == "already finished") for task, run, text in told_again] == [
         ("CoLA", "0", True), ("CoLA", "1", False), ("RTE", "0", True)]
     assert told(by_two) == told(row for row in map(json.loads, table.open()) if row["group"] == "by_2")
 

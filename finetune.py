@@ -6,9 +6,9 @@
 # task, several times with different seeds. It reports the scores as the papers do and writes the test files for the GLUE server.
 # `finetune.py` is exported from this notebook, without the cells that only explore.
 #
-# *F41* and the like cite measured details of Google's original code; *D12* and the like cite where electra_pytorch, the replication that
-# this one builds on, differs from it. [tests/golden/README.md](tests/golden/README.md) lists them.
-# Comments at the end of a line give shapes: B batch, L length, H hidden size, C classes.
+# References such as *F41* are facts about Google's original code, verified by running it. References such as *D12* are differences of
+# electra_pytorch, the replication that this one builds on. [tests/golden/README.md](tests/golden/README.md) lists both.
+# Shapes in comments: B batch, L length, H hidden size, C classes.
 
 # %% [markdown]
 # ## 1. Configuration
@@ -111,7 +111,7 @@ c = MyConfig({
     # True: fill test files that no model predicted with the majority label of the training set (STS-B: the mean score).
     "majority_for_missing": False,
 
-    # Recipe of the checkpoint: gives learning rate, layer decay and maximum length.
+    # Recipe of the checkpoint; sets learning rate, layer decay and maximum length.
     "size": "small",
     # Maximum tokens per sentence or pair; longer ones are truncated. None: the recipe's for a checkpoint of pretrain.py, else 512.
     "max_length": None,
@@ -658,7 +658,7 @@ class Results(NamedTuple):
 
 
 def run(c):
-    """Finetune as a completed configuration says, predict the test sets, report the scores, and return Results.
+    """Finetune with a completed configuration, predict the test sets, report the scores, and return Results.
 
     Writes a checkpoint checkpoints/glue/<group_name>_<task>_<run>.pth and a folder of logs for each run, a line per run in
     checkpoints/glue/scores.jsonl, plots in checkpoints/glue/<group_name>/, and test files in test_outputs/.
@@ -749,7 +749,8 @@ if __name__ == "__main__":
 #     dev = results.tables[name].splits[task.devs[0][0]].select(range(3))
 #     outputs = predict_rows(task, model, encode(dev, task, c.max_length, hf_tokenizer), row["settings"])
 #     for example, output in zip(dev, outputs):
-#         predicted, label = f"{output:.1f}", example["label"]
-#         if not task.is_regression:
-#             predicted, label = task.labels[int(output.argmax())], task.labels[label]
+#         if task.is_regression:
+#             predicted, label = f"{output:.1f}", example["label"]
+#         else:
+#             predicted, label = task.labels[int(output.argmax())], task.labels[example["label"]]
 #         print(f"{task.title:6}", " | ".join(example[text] for text in task.texts), "->", predicted, f"(label: {label})")

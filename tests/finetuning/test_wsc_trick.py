@@ -58,16 +58,16 @@ def test_the_test_set_of_wnli_contains_the_schemas_of_wsc(shared):
     plain = lambda text: "".join(re.findall(r"\w", re.sub("^(the|a|an) ", "", text.lower()).removesuffix("'s")))
     letters = lambda text: "".join(re.findall(r"\w", text.lower()))
     found = wnli_schemas(load_task("wnli", shared / "data/glue").splits["test"])
-    marked = []
+    annotated = []
     for line in (shared / "data/wsc/test.jsonl").read_text().strip().split("\n"):
         row = json.loads(line)
         words, target = row["text"].split(" "), row["target"]
-        marked.append((letters(" ".join(words[:target["span2_index"]])), plain(target["span1_text"])))
-    ours = [(letters(schema.before), plain(schema.candidate)) for schema in found]
-    assert len(ours) == len(marked) == 146
+        annotated.append((letters(" ".join(words[:target["span2_index"]])), plain(target["span1_text"])))
+    predicted = [(letters(schema.before), plain(schema.candidate)) for schema in found]
+    assert len(predicted) == len(annotated) == 146
     same = lambda a, b: sum((Counter(a) & Counter(b)).values())
-    assert same([before for before, _ in ours], [before for before, _ in marked]) >= 143
-    assert same(ours, marked) >= 136
+    assert same([before for before, _ in predicted], [before for before, _ in annotated]) >= 143
+    assert same(predicted, annotated) >= 136
 
 
 def test_the_splits_of_wsc(shared):

@@ -48,9 +48,9 @@ def load_tables(tasks, glue_dir, folder):
     if glue_dir is None:
         write_synthetic_glue(folder)
     found = {TASKS[name]: load_task(name, glue_dir or folder) for name in tasks}
-    for data in found.values():
+    for task, data in found.items():
         if "train" in data.missing:
-            raise PlainError(f"{data.missing['train']}. Set glue_dir to a complete download, or choose other tasks.")
+            raise PlainError(f"{task.title}: {data.missing['train']}. Set glue_dir to a complete download, or choose other tasks.")
     return {task: data.splits["train"] for task, data in found.items()}
 
 

@@ -66,7 +66,7 @@ def fresh_checkpoint(small_tokenizer, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def glue(tmp_path_factory):
-    """The folder of a made-up GLUE, to be read only."""
+    """Folder of a synthetic GLUE; read-only."""
     folder = tmp_path_factory.mktemp("glue")
     write_synthetic_glue(folder)
     return folder

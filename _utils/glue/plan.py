@@ -82,7 +82,7 @@ def print_unused_settings(c):
 
 
 def check_plan(c, plan, rows, pretrained):
-    """PlainError for what would stop the planned runs later. rows: of the table of runs."""
+    """Raise PlainError for problems that would stop the planned runs later. rows: of the table of runs."""
     for name, settings in plan.items():
         for run in range(c.start, c.end):
             finished_run(rows, c.group_name, name, run, seed_of(c, run), settings)
@@ -120,8 +120,8 @@ def chosen_runs(c, rows, plan=()):
     chosen = {}
     for name in c.tasks:
         has_runs = name in plan or runs_of(rows, c.group_name, name)
-        requested = requested_runs(c.th_run, name) if has_runs or isinstance(c.th_run, dict) else None
-        for run in requested or []:
+        requested = requested_runs(c.th_run, name, has_runs)
+        for run in requested:
             path, is_planned = run_path(c.group_name, name, run), name in plan and c.start <= run < c.end
             if not is_planned and not (find_run(rows, c.group_name, name, run) and path.exists()):
                 raise PlainError(f"th_run names run {run} of {name}, but in the group {c.group_name!r} it is not finished, or "
@@ -133,7 +133,10 @@ def chosen_runs(c, rows, plan=()):
     return chosen
 
 
-def requested_runs(th_run, name):
-    """The list of runs that th_run names for a task, or None for the best run."""
-    runs = th_run.get(name) if isinstance(th_run, dict) else th_run
-    return [runs] if isinstance(runs, int) else runs
+def requested_runs(th_run, name, has_runs):
+    """The runs that th_run names for a task; [] for the best run. Without a dictionary, th_run applies to the tasks that have runs."""
+    if isinstance(th_run, dict):
+        runs = th_run.get(name)
+    else:
+        runs = th_run if has_runs else None
+    return [runs] if isinstance(runs, int) else runs or []

@@ -41,7 +41,7 @@ def load_task(task, glue_dir=None):
     for split, file in task.files.items():
         path = _find(Path(glue_dir), task, file)
         if path is None:
-            missing[split] = f"{task.title}: {file} not found in {Path(glue_dir) / task.title}"
+            missing[split] = f"{file} not found in {Path(glue_dir) / task.title}"
         else:
             splits[split] = read_split(path, task, split.startswith("test"), notices)
     return TaskData(splits, missing, notices)

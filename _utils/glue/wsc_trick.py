@@ -153,7 +153,12 @@ def find_pronoun(text, hypothesis):
 
 def _common_prefix(a, b):
     """Length of the common prefix of two sequences."""
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(a, b)))
+    length = 0
+    for x, y in zip(a, b):
+        if x != y:
+            break
+        length += 1
+    return length
 
 
 def wnli_schemas(rows, nlp=None):

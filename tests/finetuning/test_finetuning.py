@@ -246,8 +246,8 @@ def test_tasks_with_missing_files_are_skipped(start, glue, tmp_path, capsys):
     (partial / "RTE/test.tsv").unlink()
     start("tasks=qnli,rte", f"glue_dir={partial}")
     printed = capsys.readouterr().out
-    assert f"Skipping QNLI: QNLI: dev.tsv not found in {partial / 'QNLI'}" in printed
-    assert f"Skipping RTE.tsv: RTE: test.tsv not found in {partial / 'RTE'}" in printed
+    assert f"Skipping QNLI: dev.tsv not found in {partial / 'QNLI'}" in printed
+    assert f"Skipping RTE.tsv: test.tsv not found in {partial / 'RTE'}" in printed
     assert [row["task"] for row in read_scores()] == ["rte"]
 
 

@@ -150,27 +150,27 @@ def plot_example_lengths(lengths, max_length):
 
 
 def plot_lengths(lengths_by_name):
-    """A histogram for each {name: lengths in wordpieces}, all to one scale."""
+    """A histogram of lengths in tokens for each {name: lengths}, with a common x axis."""
     longest = max(map(max, lengths_by_name.values()))
-    width = -(-longest // 40)  # of whole wordpieces, so that all bars are alike
+    width = -(-longest // 40)  # a whole number of tokens, so that every bar covers equally many lengths
     edges = [.5 + width * i for i in range(-(-longest // width) + 1)]
     figure, axes = _grid(len(lengths_by_name))
     for axis, (name, lengths) in zip(axes, lengths_by_name.items()):
         axis.hist(lengths, bins=edges, color=BLUE)
         axis.set(title=name, yticks=[])
-    figure.supxlabel("wordpieces of a sentence or pair", fontsize=9)
+    figure.supxlabel("tokens per sentence or pair", fontsize=9)
     return figure
 
 
 def plot_finetuning_losses(runs_by_name):
-    """The training loss of every run, {name: [rows of metrics.jsonl, ...]}, by the share of its steps."""
+    """Training loss of every run over its steps, {name: [rows of metrics.jsonl, ...]}."""
     figure, axes = _grid(len(runs_by_name))
     for axis, (name, runs) in zip(axes, runs_by_name.items()):
         for rows in runs:
             axis.plot([row["step"] / rows[-1]["step"] for row in rows], [row["loss"] for row in rows], color=BLUE, lw=1, alpha=.7)
         axis.set_title(name)
         axis.set_ylim(bottom=0)
-    figure.supxlabel("share of the steps", fontsize=9)
+    figure.supxlabel("fraction of the steps", fontsize=9)
     figure.supylabel("loss", fontsize=9)
     return figure
 
@@ -191,48 +191,50 @@ def plot_layer_lrs(lrs_by_name):
     for name, lrs in lrs_by_name.items():
         axis.plot(lrs, "o", ms=5, label=name)
     axis.set_xticks(range(len(lrs)), ["emb.", *range(1, len(lrs) - 1), "head"])
-    axis.set(xlabel="layer, above the embeddings and below the head", ylabel="learning rate", ylim=(0, None))
+    axis.set(xlabel="layer", ylabel="learning rate", ylim=(0, None))
     axis.ticklabel_format(axis="y", scilimits=(0, 0))
     axis.legend(frameon=False)
     return figure
 
 
-def plot_scores(scores_by_group, published=(), one_answer=()):
-    """Dev scores of every run, {group: {task: percents}}, a line at their mean.
+def plot_scores(scores_by_group, published=None, majority=None):
+    """Dev scores of every run as dots, with a line at their mean, {group: {task: percents}}.
 
-    {task: percent} of the published row as crosses, and as grey lines what always giving the most frequent answer gets.
+    published: {task: percent} of Google's ELECTRA-Small, as crosses.   majority: {task: percent} of the majority baseline, dotted.
     """
     tasks = list(dict.fromkeys(task for scores_by_task in scores_by_group.values() for task in scores_by_task))
     figure, axis = plt.subplots(figsize=(4.5 + .8 * len(tasks), 3.2), layout="constrained")
     width = .6 / len(scores_by_group)
     for i, (group, scores_by_task) in enumerate(scores_by_group.items()):
         color = plt.get_cmap("tab10")(i % 10)
-        middles = [tasks.index(task) + (i - (len(scores_by_group) - 1) / 2) * width for task in scores_by_task]
-        for middle, scores in zip(middles, scores_by_task.values()):
-            axis.plot([middle + .7 * width * ((run + .5) / len(scores) - .5) for run in range(len(scores))], scores, "o", color=color, ms=4)
+        centers = [tasks.index(task) + (i - (len(scores_by_group) - 1) / 2) * width for task in scores_by_task]
+        for center, scores in zip(centers, scores_by_task.values()):
+            axis.plot([center + .7 * width * ((run + .5) / len(scores) - .5) for run in range(len(scores))], scores, "o", color=color, ms=4)
         means = [sum(scores) / len(scores) for scores in scores_by_task.values()]
-        axis.hlines(means, [x - .45 * width for x in middles], [x + .45 * width for x in middles], color=color, label=f"{group}, mean")
-    marks = {x: published[task] for x, task in enumerate(tasks) if task in published}
-    if marks:
+        axis.hlines(means, [x - .45 * width for x in centers], [x + .45 * width for x in centers], color=color, label=f"{group}, mean")
+    if marks := _by_position(published, tasks):
         axis.plot([*marks], [*marks.values()], "x", color="black", label="ELECTRA-Small-OWT, Google")
-    floors = {x: one_answer[task] for x, task in enumerate(tasks) if task in one_answer}
-    if floors:
-        ends = [x - .4 for x in floors], [x + .4 for x in floors]
-        axis.hlines([*floors.values()], *ends, color=GREY, ls=":", label="always the same answer")
+    if marks := _by_position(majority, tasks):
+        axis.hlines([*marks.values()], [x - .4 for x in marks], [x + .4 for x in marks], color=GREY, ls=":", label="majority baseline")
     axis.set_xticks(range(len(tasks)), tasks)
     axis.set(ylabel="dev score, %", xlim=(-.6, len(tasks) - .4))
     figure.legend(frameon=False, loc="outside right upper")
     return figure
 
 
-# Numbers by size, words by the alphabet; a second click turns the order round.
+def _by_position(scores, tasks):
+    """{index in tasks: score} of {task: score}."""
+    return {x: scores[task] for x, task in enumerate(tasks) if task in (scores or {})}
+
+
+# Sorts numerically if both cells are numbers, else alphabetically; a second click reverses the order.
 _SORT = """const i=[...this.parentNode.children].indexOf(this), turn=this.dataset.turn=-(this.dataset.turn||-1);
 const body=this.closest('table').tBodies[0], text=row=>row.cells[i].textContent.replace(/,/g,'');
 [...body.rows].sort((a,b)=>turn*((text(a)-text(b))||text(a).localeCompare(text(b)))).forEach(row=>body.append(row))"""
 
 
 def sortable(table):
-    """A DataFrame as IPython HTML whose rows are sorted by a click on the head of a column; a plain table where scripts do not run."""
+    """A DataFrame as IPython HTML; clicking a column header sorts the rows. A plain table where scripts do not run."""
     head = f'<th style="cursor:pointer" title="click to sort" onclick="{html.escape(_SORT)}">'
     shown = table.to_html(index=False, border=0, na_rep="", float_format="{:.2f}".format, formatters={"lr": "{:g}".format})
     return HTML(shown.replace("<th>", head))

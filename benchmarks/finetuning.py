@@ -47,9 +47,9 @@ def load_tables(tasks, glue_dir, folder):
     if glue_dir is None:
         write_synthetic_glue(folder)
     found = {TASKS[name]: load_task(name, glue_dir or folder) for name in tasks}
-    for data in found.values():
-        if data.missing(["train"]):
-            raise PlainError(f"{data.lacking['train']}. Pass the glue_dir of a complete download, or other tasks.")
+    for task, data in found.items():
+        if "train" in data.missing:
+            raise PlainError(f"{task.title}: {data.missing['train']}. Set glue_dir to a complete download, or choose other tasks.")
     return {task: data.splits["train"] for task, data in found.items()}
 
 

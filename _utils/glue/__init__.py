@@ -1,1 +1,1 @@
-"""GLUE: tasks, tables, batches, runs, results and the submission."""
+"""GLUE: tasks, tables, batches, metrics, runs, results and submissions."""

@@ -1,4 +1,4 @@
-"""Batches for finetuning: rows of similar length together, padded to the longest of the batch, whole batches made at once."""
+"""Batches for finetuning: rows of similar length, padded to the longest of the batch, each batch built at once from flat arrays."""
 import itertools
 
 import numpy as np
@@ -11,7 +11,7 @@ from fastai.text.data import SortedDL
 class EncodedRows:
     """Encoded sentences or pairs in flat arrays, with their labels.
 
-    encoded: dictionaries with inp_ids and token_type_ids.   labels: numbers, one for each.   pad_idx: id of [PAD].
+    encoded: dictionaries with inp_ids and token_type_ids.   labels: one number per row.   pad_idx: id of [PAD].
     """
 
     def __init__(self, encoded, labels, pad_idx=0):
@@ -27,26 +27,26 @@ class EncodedRows:
         return len(self.lengths)
 
     def __getitem__(self, i):
-        """One row as a batch of its own would have it, without the first dimension."""
+        """Row i as `batch` returns it, without the batch dimension."""
         return tuple(part[0] for part in self.batch([i]))
 
     def batch(self, rows):
-        """(inp_ids, attn_mask, token_type_ids, labels) of these rows: (B, L) three times, with L the longest, and (B,)."""
+        """(inp_ids, attn_mask, token_type_ids, labels) of these rows: three times (B, L), L the longest, and (B,)."""
         rows = np.asarray(rows)
         lengths = self.lengths[rows]
         is_token = np.arange(lengths.max()) < lengths[:, None]  # (B, L)
-        where = np.concatenate([np.arange(start, start + n) for start, n in zip(self.starts[rows], lengths)])
+        positions = np.concatenate([np.arange(start, start + n) for start, n in zip(self.starts[rows], lengths)])
         ids, types = np.full(is_token.shape, self.pad_idx, np.int64), np.zeros(is_token.shape, np.int64)
-        ids[is_token], types[is_token] = self.ids[where], self.types[where]
+        ids[is_token], types[is_token] = self.ids[positions], self.types[positions]
         return torch.from_numpy(ids), torch.from_numpy(is_token.astype(np.int64)), torch.from_numpy(types), self.labels[rows]
 
 
 class PaddedBatchDL(SortedDL):
-    """Loader over EncodedRows; fastai's SortedDL gives the order.
+    """DataLoader over EncodedRows, in the order of fastai's SortedDL.
 
-    Shuffled: a random order, sorted by length within pieces of 50 batches, whose batches then come in random order, that with
-    the longest row first (D11; Google pads all rows to 128). Not shuffled: longest first, `order` says which row is where.
-    On a GPU lengths are multiples of 8, which its kernels prefer, and batches are sent without waiting for their arrival.
+    Shuffled: rows are sorted by length within random chunks of 50 batches, then the batches are shuffled, except that the one with the
+    longest row comes first (D11; Google pads every row to 128). Not shuffled: longest row first; `order` maps back to row numbers.
+    On a GPU, lengths are multiples of 8, which its kernels prefer, and batches are copied asynchronously.
     """
 
     def __init__(self, dataset, device, **kwargs):
@@ -58,7 +58,7 @@ class PaddedBatchDL(SortedDL):
 
     @property
     def order(self):
-        """Row numbers in the order in which an unshuffled loader gives them."""
+        """Row numbers in the order of an unshuffled loader."""
         return self.get_idxs()
 
     def create_batches(self, samps):
@@ -75,17 +75,25 @@ class PaddedBatchDL(SortedDL):
 
 
 def pad_to_multiple(batch, multiple, longest, pad_idx):
-    """The batch with a length L that `multiple` divides, or that is `longest`: a model may have no more positions.
+    """Pad a batch to a length that `multiple` divides, but to at most `longest`: the model may have no more positions.
 
-    batch: tensors, of which those of shape (B, L) are padded, the first with pad_idx, the others with 0.
+    batch: tensors; those of shape (B, L) are padded, the first with pad_idx, the others with 0.
     """
     length = batch[0].shape[1]
     missing = min(-length % multiple, longest - length)
-    pad = lambda i, part: F.pad(part, (0, missing), value=0 if i else pad_idx) if part.dim() == 2 else part
-    return tuple(pad(i, part) for i, part in enumerate(batch)) if missing > 0 else batch
+    if missing <= 0:
+        return batch
+    pad = lambda part, value: F.pad(part, (0, missing), value=value) if part.dim() == 2 else part
+    ids, *others = batch
+    return pad(ids, pad_idx), *(pad(part, 0) for part in others)
+
+
+def inference_dataloader(rows, bs, device, num_workers=0):
+    """Unshuffled PaddedBatchDL; without a backward pass, batches can be four times the training batch size `bs`."""
+    return PaddedBatchDL(rows, device, bs=4 * bs, num_workers=num_workers)
 
 
 def finetuning_dataloaders(train, others, bs, num_workers, device):
-    """fastai DataLoaders: `train` shuffled in batches of bs, then each of `others` in order of length, in larger batches."""
-    make = lambda rows, **kwargs: PaddedBatchDL(rows, device, num_workers=num_workers, **kwargs)
-    return DataLoaders(make(train, bs=bs, shuffle=True), *(make(rows, bs=4 * bs) for rows in others), device=device)
+    """fastai DataLoaders: `train` shuffled in batches of bs, then an inference loader for each of `others`."""
+    train = PaddedBatchDL(train, device, bs=bs, num_workers=num_workers, shuffle=True)
+    return DataLoaders(train, *(inference_dataloader(rows, bs, device, num_workers) for rows in others), device=device)

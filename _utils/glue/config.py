@@ -1,4 +1,4 @@
-"""Settings of finetuning: the rules of its keys, and the values that follow from others."""
+"""Configuration of finetuning: the rules of its keys, and the values derived from other keys."""
 import os
 
 from _utils.config import check_logger, unless_given, with_quickstart
@@ -28,15 +28,15 @@ from _utils.recipes import RECIPES
 _RUNS = either(count(0), list_of(count(0), "a list of runs"), accepts="a run or a list of runs")
 _TASK_SETTINGS = mapping({"lr": POSITIVE, "epochs": count(), "bs": count(), "rows": count()}, "the settings of a task")
 
-# The keys of Finetune_GLUE.ipynb, in the order of its first cell.
+# In the order of the first cell of Finetune_GLUE.ipynb.
 FINETUNE_RULES = {
     "quickstart": flag(),
     "device": DEVICE,
     "start": count(0),
     "end": count(1),
-    "tasks": list_of(choice(*FINETUNED_TASKS), f"a list of different tasks out of {', '.join(FINETUNED_TASKS)}",
+    "tasks": list_of(choice(*FINETUNED_TASKS), f"a list of different tasks from {', '.join(FINETUNED_TASKS)}",
                      lambda tasks: 0 < len(tasks) == len(set(tasks))),
-    "pretrained_checkpoint": optional(text("the name of a checkpoint of pretrain.py, a path, or a model on the hub")),
+    "pretrained_checkpoint": optional(text("the name of a checkpoint of pretrain.py, a path, or a hub id")),
     "seeds": optional(list_of(SEED, "a list of integers, one for each run")),
     "weight_decay": number("a number in [0, 1)", lambda value: 0 <= value < 1),
     "adam_bias_correction": flag(),
@@ -48,7 +48,7 @@ FINETUNE_RULES = {
     "start_from_mnli": either(flag(), text(), accepts="True, False or the name of a group"),
     "task_overrides": mapping(dict.fromkeys(FINETUNED_TASKS, _TASK_SETTINGS),
                               "{task: {'lr': number, 'epochs': count, 'bs': count, 'rows': count}}, each of the four optional, for tasks "
-                              f"out of {', '.join(FINETUNED_TASKS)}"),
+                              f"from {', '.join(FINETUNED_TASKS)}"),
     "do_finetune": flag(),
     "th_run": optional(either(_RUNS, mapping(dict.fromkeys(FINETUNED_TASKS, _RUNS), "runs by task"),
                               accepts="a run, a list of runs, or {task: a run or a list of runs}")),
@@ -69,46 +69,59 @@ QUICKSTART_GLUE = {"size": "tiny", "pretrained_checkpoint": "quickstart_11081_10
 
 
 def complete_finetuning(config):
-    """The same for finetuning: the quickstart's values, the recipe's length, the name of the group.
+    """Fill in derived values: the quickstart's, the protocol's, the maximum length, the group name and the folder of WSC.
 
-    A model from elsewhere, which pretrained_checkpoint=None is too, has been trained on longer texts than ELECTRA-Small: its
-    length is 512. Raises PlainError for values that contradict each other.
+    Raises PlainError for values that contradict each other.
     """
-    replaced = dict(QUICKSTART_GLUE)
+    quickstart = dict(QUICKSTART_GLUE)
     if "pretrained_checkpoint" in config.overridden:
-        replaced["group_name"] = config.group_name  # another model gets a group of its own
-    config = _with_protocol(with_quickstart(config, replaced))
-    ours = (config.pretrained_checkpoint or "").endswith(".pth")
+        quickstart["group_name"] = config.group_name  # derived from the checkpoint below
+    config = _with_protocol(with_quickstart(config, quickstart))
+    config = config.copy_with(_derived(config))
+    _check(config)
+    return config
+
+
+def _with_protocol(config):
+    """lmtuners' five runs of eight tasks, except for keys set explicitly. Its hyperparameters also depend on the model."""
+    if config.protocol is None:
+        return config
+    return unless_given(config, {"end": 5, "start_from_mnli": True, "tasks": list(AVERAGED_TASKS)})
+
+
+def _derived(config):
+    """Values for the keys that are None and depend on others."""
     derived = {}
     if config.max_length is None:
-        derived["max_length"] = RECIPES[config.size].glue_length if ours else 512
+        is_from_pretrain = (config.pretrained_checkpoint or "").endswith(".pth")
+        derived["max_length"] = RECIPES[config.size].glue_length if is_from_pretrain else 512
     if config.group_name is None:
         name = config.pretrained_checkpoint or f"electra_{config.size}_google"
         derived["group_name"] = _group_of(name.rstrip("/\\"))
     if config.wsc_trick and config.wsc_dir is None and config.glue_dir is not None:
         folder = os.path.join(config.glue_dir, "WSC")
         derived["wsc_dir"] = folder if os.path.isdir(folder) or config.quickstart else None
-    config = config.copy_with(derived)
-    if config.end <= config.start:
-        raise PlainError(f"start={config.start} and end={config.end} leave no run: the runs are start, start + 1, ..., end - 1.")
-    if config.seeds is not None and len(config.seeds) < config.end:
-        raise PlainError(f"seeds has {len(config.seeds)} entries for the runs up to {config.end - 1}: run i takes the i-th, "
-                         "so give more or say seeds=None.")
-    if config.wsc_dir is not None and not config.wsc_trick:
-        raise PlainError(f"wsc_dir={config.wsc_dir!r} is only read with wsc_trick=True: add that, or leave it out.")
-    check_logger(config)
-    return config
+    return derived
 
 
 def _group_of(model):
-    """The name of runs from a checkpoint, folder or hub id: its last part, of a folder in a pair the last two."""
-    above, last = os.path.split(model.removesuffix(".pth"))
-    in_pair = last in ("discriminator", "generator", "classifier") and os.path.basename(above)
-    return f"{os.path.basename(above)}_{last}" if in_pair else last or "finetuned"
+    """Group name for a checkpoint, folder or hub id: the last part of the path, or the last two for one network of a pair."""
+    parent, last = os.path.split(model.removesuffix(".pth"))
+    in_pair = last in ("discriminator", "generator", "classifier") and os.path.basename(parent)
+    return f"{os.path.basename(parent)}_{last}" if in_pair else last or "finetuned"
 
 
-def _with_protocol(config):
-    """lmtuners' five runs of eight tasks; what was given by hand stays. Its settings by task depend on the model and come later."""
-    if config.protocol is None:
-        return config
-    return unless_given(config, {"end": 5, "start_from_mnli": True, "tasks": list(AVERAGED_TASKS)})
+def _check(config):
+    if config.end <= config.start:
+        raise PlainError(f"start={config.start} and end={config.end} select no run: the runs are start, start + 1, ..., end - 1.")
+    if config.seeds is not None and len(config.seeds) < config.end:
+        raise PlainError(f"seeds has {len(config.seeds)} entries, but the last run is {config.end - 1} and run i uses the i-th seed. "
+                         "Add seeds, or set seeds=None.")
+    if config.wsc_dir is not None and not config.wsc_trick:
+        raise PlainError(f"wsc_dir={config.wsc_dir!r} is only used with wsc_trick=True. Add it, or remove wsc_dir.")
+    check_logger(config)
+
+
+def uses_synthetic_glue(config):
+    """True for the quickstart's tables, which are generated on the fly and whose scores do not carry over to GLUE."""
+    return config.glue_dir == QUICKSTART_GLUE["glue_dir"]

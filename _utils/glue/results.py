@@ -1,158 +1,177 @@
-"""Tables of finished runs, and comparisons of groups."""
+"""Tables and plots of finished runs, and comparisons of groups."""
 import numpy as np
-import pandas
+import pandas as pd
 
 from _utils.errors import PlainError
 from _utils.glue.metrics import glue_metrics
 from _utils.glue.runs import GLUE_FOLDER, run_path, runs_of, score
-from _utils.glue.tasks import AVERAGED_TASKS, FINETUNED_TASKS, PUBLISHED, PUBLISHED_SEEDS, TASKS
+from _utils.glue.tasks import AVERAGED_TASKS, PUBLISHED, PUBLISHED_SEEDS, TASKS
+from _utils.plots import plot_finetuning_losses, plot_scores, save_plot, sortable
 from _utils.run_files.run_log import read_metrics
 
 COMPARISON = GLUE_FOLDER / "comparison.png"
 
 
+def group_rows(rows, group):
+    """The rows of a group, in the order of TASKS and by run."""
+    return [row for task in TASKS for row in runs_of(rows, group, task)]
+
+
+def headline_scores(row):
+    """{line of the summary: percent} of a run. MNLI has lines for its second dev set and for the mean of both."""
+    title = TASKS[row["task"]].title
+    if "wsc_validation" in row["scores"]:
+        title += " (on WSC)"
+    scores = {title: score(row)}
+    if "validation_mismatched" in row["scores"]:
+        mismatched = 100 * row["scores"]["validation_mismatched"]["accuracy"]
+        scores |= {"MNLI-mm": mismatched, "MNLI, both": (score(row) + mismatched) / 2}
+    return scores
+
+
 def summarize(rows, group):
-    """Table of a group in percent, a line for each task: training rows, runs, mean, standard deviation, median, best, best run.
+    """DataFrame of a group in percent, indexed by task: training rows, runs, mean, std, median, best, best run.
 
-    Training rows are as they were trained on: those of MRPC and STS-B count in both orders. MNLI's second
-    dev set has a line of its own, and so has the mean of both. Standard deviations are those of a sample, so one run has none.
+    MRPC and STS-B count their training rows in both orders. std is the sample standard deviation, NaN for one run.
     """
-    lines = {}
-    for task in FINETUNED_TASKS:
-        runs = runs_of(rows, group, task)
-        if runs:
-            by_wsc = "wsc_validation" in runs[0]["scores"]
-            lines[TASKS[task].title + " (on WSC)" * by_wsc] = _line(runs, [score(row) for row in runs])
-        with_mm = [row for row in runs if "validation_mismatched" in row["scores"]]
-        if with_mm:
-            mismatched = [100 * row["scores"]["validation_mismatched"]["accuracy"] for row in with_mm]
-            lines["MNLI-mm"] = _line(with_mm, mismatched)
-            lines["MNLI, both"] = _line(with_mm, [(score(row) + other) / 2 for row, other in zip(with_mm, mismatched)])
-    return pandas.DataFrame.from_dict(lines, orient="index",
-                                      columns=["training rows", "runs", "mean", "std", "median", "best", "best run"])
-
-
-def _line(runs, scores):
-    scores = pandas.Series(scores, index=[row["run"] for row in runs])
-    rows = " or ".join(dict.fromkeys(f"{row['train_rows']:,}" for row in runs))
-    return [rows, len(scores), scores.mean(), scores.std(), scores.median(), scores.max(), scores.idxmax()]
+    lines = [{"task": line, "run": row["run"], "rows": f"{row['train_rows']:,}", "score": value}
+             for row in group_rows(rows, group) for line, value in headline_scores(row).items()]
+    runs = pd.DataFrame(lines, columns=["task", "run", "rows", "score"])
+    by_task = runs.groupby("task", sort=False)
+    table = by_task["score"].agg(runs="size", mean="mean", std="std", median="median", best="max").rename_axis(None)
+    table.insert(0, "training rows", by_task["rows"].agg(lambda counts: " or ".join(counts.unique())))
+    table["best run"] = runs.loc[by_task["score"].idxmax(), "run"].to_numpy()
+    return table
 
 
 def table_of_runs(rows, group):
-    """Every finished run of a group, a line each: scores in percent, what it was trained with, and how long it took."""
+    """DataFrame with a line for each finished run of a group: scores in percent, hyperparameters and time."""
     lines = []
-    for task in FINETUNED_TASKS:
-        for row in runs_of(rows, group, task):
-            first, *others = [(f"{split.removeprefix('validation').strip('_')} {metric}".strip(), 100 * value)
-                              for split, measured in row["scores"].items() for metric, value in measured.items()]
-            lines.append({"task": TASKS[task].title, "run": row["run"], "seed": row["seed"], "score": first[1], "measured by": first[0],
-                          "also": ", ".join(f"{name} {value:.2f}" for name, value in others), "training rows": row["train_rows"],
-                          **{key: row["settings"].get(key) for key in ("lr", "bs", "epochs")}, "seconds": row.get("seconds")})
-    return pandas.DataFrame(lines)
+    for row in group_rows(rows, group):
+        scores = {f"{split.removeprefix('validation').strip('_')} {metric}".strip(): 100 * value
+                  for split, metrics in row["scores"].items() for metric, value in metrics.items()}
+        (metric, value), *others = scores.items()
+        lines.append({"task": TASKS[row["task"]].title, "run": row["run"], "seed": row["seed"], "score": value, "metric": metric,
+                      "other metrics": ", ".join(f"{name} {value:.2f}" for name, value in others), "training rows": row["train_rows"],
+                      **{key: row["settings"].get(key) for key in ("lr", "bs", "epochs")}, "seconds": row.get("seconds")})
+    return pd.DataFrame(lines, columns=["task", "run", "seed", "score", "metric", "other metrics", "training rows", "lr", "bs", "epochs",
+                                        "seconds"])
 
 
 def scores_by_task(rows, group):
-    """{title of a task: [score of each run, in percent]} of a group."""
-    return by_title({task: [score(row) for row in runs] for task in FINETUNED_TASKS if (runs := runs_of(rows, group, task))})
+    """{title of a task: [percent of each run]} of a group."""
+    return table_of_runs(rows, group).groupby("task", sort=False)["score"].agg(list).to_dict()
 
 
 def by_title(scores):
-    """{title: value} of {task: value}."""
+    """{title: value} of {name of a task: value}."""
     return {TASKS[task].title: value for task, value in scores.items()}
 
 
 def majority_scores(tables, rows, group):
-    """{title of a task: what the most frequent answer gets where it is always given, in percent of the task's first metric}.
+    """{title of a task: percent of the majority baseline}, in the first metric on the first dev set.
 
-    tables: {task: TaskData}. WNLI is left out where the group's runs were measured on WSC.
+    tables: {task: TaskData}.   WNLI is left out if the group's runs were evaluated on WSC.
     """
-    by_wsc = any("wsc_validation" in row["scores"] for row in runs_of(rows, group, "wnli"))
+    on_wsc = any("wsc_validation" in row["scores"] for row in runs_of(rows, group, "wnli"))
     scores = {}
     for name, data in tables.items():
         task = TASKS[name]
-        if task.devs and task.devs[0][0] in data.splits and not (name == "wnli" and by_wsc):
-            labels = data.splits[task.devs[0][0]]["label"][:]
-            always = np.full(len(labels), max(set(labels), key=labels.count))
-            measured = glue_metrics(task, always if task.is_regression else np.eye(len(task.labels))[always], labels)
-            scores[name] = 100 * next(iter(measured.values()))
-    return by_title(scores)
+        if not task.devs or task.devs[0][0] not in data.splits or (name == "wnli" and on_wsc):
+            continue
+        labels = data.splits[task.devs[0][0]]["label"][:]
+        constant = np.full(len(labels), max(set(labels), key=labels.count))
+        metrics = glue_metrics(task, constant if task.is_regression else np.eye(len(task.labels))[constant], labels)
+        scores[task.title] = 100 * metrics[task.metrics[0]]
+    return scores
 
 
 def losses_of_runs(rows, group):
-    """{title of a task: [rows of metrics.jsonl of its training, of each run of the group]}; of runs whose folder is there."""
+    """{title of a task: [training rows of each run's metrics.jsonl]} of the runs whose log folder exists."""
     losses = {}
-    for task in FINETUNED_TASKS:
-        folders = [run_path(group, task, row["run"]).with_suffix("") for row in runs_of(rows, group, task)]
-        if found := [read_metrics(path, "train") for folder in folders if (path := folder / "metrics.jsonl").exists()]:
-            losses[task] = found
-    return by_title(losses)
+    for row in group_rows(rows, group):
+        path = run_path(group, row["task"], row["run"]).with_suffix("") / "metrics.jsonl"
+        if path.exists():
+            losses.setdefault(TASKS[row["task"]].title, []).append(read_metrics(path, "train"))
+    return losses
 
 
 def compare_with_published(rows, group):
-    """Our mean, standard deviation, median and best by task beside the published rows, in percent.
+    """DataFrame in percent: mean, std, median and best of a group by task, then the published results.
 
-    The last column is the mean over the tasks that the group has, WNLI left out; of the published rows over the same tasks.
-    With lmtuners' protocol MNLI is the mean of its two dev sets.
+    The last column averages over the group's tasks, without WNLI, in every line.
+    With lmtuners' protocol, MNLI is the mean of its two dev sets.
     """
     summary = summarize(rows, group)
-    tasks = [task for task in AVERAGED_TASKS if TASKS[task].title in summary.index]
-    both = "MNLI, both" in summary.index and any(row["settings"].get("protocol") == "lmtuners" for row in runs_of(rows, group, "mnli"))
-    line = {task: "MNLI, both" if task == "mnli" and both else TASKS[task].title for task in tasks}
-    ours = {f"ours, {name}": {task: summary.loc[line[task], name] for task in tasks}
-            for name in ("mean", "std", "median", "best")}
-    table = pandas.DataFrame.from_dict({**ours, **PUBLISHED}, orient="index")[tasks]
-    mean = table.mean(axis=1).where(~table.index.str.contains("std|standard"))
-    table.columns = [TASKS[task].title for task in tasks]
-    return table.assign(**{f"mean of {len(tasks)}": mean})
+    if "MNLI, both" in summary.index and any(row["settings"].get("protocol") == "lmtuners" for row in runs_of(rows, group, "mnli")):
+        summary = summary.drop("MNLI").rename({"MNLI, both": "MNLI"})
+    titles = [TASKS[task].title for task in AVERAGED_TASKS if TASKS[task].title in summary.index]
+    found = summary.loc[titles, ["mean", "std", "median", "best"]].T.rename(lambda name: f"{group} ({name})")
+    published = pd.DataFrame([by_title(scores) for scores in PUBLISHED.values()], index=list(PUBLISHED))[titles]
+    table = pd.concat([found, published])
+    is_std = table.index.isin([f"{group} (std)", "  its standard deviation"])
+    return table.assign(**{f"mean of {len(titles)}": table.mean(axis=1).where(~is_std)})
 
 
 def compare_checkpoints(rows, groups):
-    """The average of each group's best runs over the tasks that all of the groups have, a Series in percent; its name says them.
+    """Series in percent: the mean of each group's best runs over the tasks that all groups have; its name lists them.
 
-    With groups that differ in the seed of their pretraining alone it is electra_pytorch's table of 14 models (facts.md#published-results).
+    For groups that differ only in the pretraining seed, this is electra_pytorch's comparison of 14 models (facts.md#published-results).
     """
-    best = {group: {task: max(map(score, runs)) for task in AVERAGED_TASKS if (runs := runs_of(rows, group, task))}
-            for group in groups}
-    common = [task for task in AVERAGED_TASKS if all(task in of_group for of_group in best.values())]
-    if not common:
-        raise PlainError(f"the groups {', '.join(groups)} have no task in common whose runs could be averaged: finetune one for all.")
-    return pandas.Series({group: sum(of_group[task] for task in common) / len(common) for group, of_group in best.items()},
-                         name=f"best runs, mean of {_titles(common)}")
-
-
-def _titles(tasks):
-    return ", ".join(TASKS[task].title for task in tasks)
+    best = pd.DataFrame({group: summarize(rows, group)["best"] for group in groups})
+    best = best.reindex([TASKS[task].title for task in AVERAGED_TASKS]).dropna()
+    if best.empty:
+        raise PlainError(f"The groups {', '.join(groups)} have no task in common. Finetune one task in all of them.")
+    return best.mean().rename(f"best runs, mean of {', '.join(best.index)}")
 
 
 def as_text(table):
-    """A table for people, numbers with two decimals and nothing where there is none."""
+    """A table as text, with two decimals, and "-" for missing values."""
     return table.to_string(float_format=lambda x: f"{x:.2f}", na_rep="-")
 
 
 def report(rows, group):
-    """The tables of a group as text; what was published stands beside it unless its tables were made up."""
-    parts = [f"Dev scores of {group}, in percent (Matthews for CoLA, Spearman for STS-B, accuracy elsewhere)",
+    """The tables of a group as text, with the published results unless its tables are synthetic."""
+    parts = [f"Dev scores of {group} in percent (Matthews for CoLA, Spearman for STS-B, accuracy otherwise)",
              as_text(summarize(rows, group))]
-    if any(row["synthetic"] for row in rows if row["group"] == group):
-        parts += ["", "These tables were made up for the quickstart: the scores say nothing about GLUE."]
+    if is_synthetic(rows, group):
+        parts += ["", "These are the quickstart's synthetic tables. The scores do not carry over to GLUE."]
     elif any(runs_of(rows, group, task) for task in AVERAGED_TASKS):
-        parts += ["", "Beside what was published", as_text(compare_with_published(rows, group))]
+        parts += ["", "Comparison with published results", as_text(compare_with_published(rows, group))]
     return "\n".join(parts)
+
+
+def is_synthetic(rows, group):
+    """True if a run of the group used the quickstart's tables."""
+    return any(row["synthetic"] for row in rows if row["group"] == group)
 
 
 def report_checkpoints(rows, groups):
-    """The comparison of several groups as text, beside electra_pytorch's where it is over the same tasks."""
+    """The comparison of several groups as text, with electra_pytorch's if it covers the same tasks."""
     averages = compare_checkpoints(rows, groups)
-    found = {name: getattr(averages, name)() for name in PUBLISHED_SEEDS}
     weights = {row["settings"].get("pretrained_weights") for row in rows if row["group"] in groups}
     parts = [averages.name, as_text(averages),
-             f"over {len(groups)} groups from {len(weights)} pretrained checkpoints: {_in_words(found)}"]
-    if averages.name.endswith(_titles(AVERAGED_TASKS)):
-        parts.append(f"electra_pytorch, 14 checkpoints: {_in_words(PUBLISHED_SEEDS)}")
+             f"over {len(groups)} groups from {len(weights)} pretrained checkpoints: {_format_numbers(averages.agg([*PUBLISHED_SEEDS]))}"]
+    if averages.name.endswith(", ".join(TASKS[task].title for task in AVERAGED_TASKS)):
+        parts.append(f"electra_pytorch, 14 checkpoints: {_format_numbers(PUBLISHED_SEEDS)}")
     return "\n".join(parts)
 
 
-def _in_words(numbers):
+def _format_numbers(numbers):
     return ", ".join(f"{name} {value:.2f}" for name, value in numbers.items())
 
 
+def plot_group(rows, group, tables):
+    """Scores of a group's runs by task, with the majority baseline and, unless the tables are synthetic, ELECTRA-Small's."""
+    published = {} if is_synthetic(rows, group) else by_title(PUBLISHED["ELECTRA-Small-OWT (Google, median)"])
+    return plot_scores({group: scores_by_task(rows, group)}, published, majority_scores(tables, rows, group))
+
+
+def save_result_plots(rows, group, tables):
+    """Write scores.png, losses.png, and runs.html, a sortable table of all runs, to checkpoints/glue/<group>/."""
+    folder = GLUE_FOLDER / group
+    folder.mkdir(parents=True, exist_ok=True)
+    save_plot(plot_group(rows, group, tables), folder / "scores.png")
+    if losses := losses_of_runs(rows, group):
+        save_plot(plot_finetuning_losses(losses), folder / "losses.png")
+    (folder / "runs.html").write_text("<meta charset='utf-8'>" + sortable(table_of_runs(rows, group)).data, encoding="utf-8")

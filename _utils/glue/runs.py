@@ -1,4 +1,4 @@
-"""Finished finetuning runs: their table, where their checkpoints lie, which is the best.
+"""Finished finetuning runs: their table, their checkpoints, and the best of them.
 
 checkpoints/glue/scores.jsonl holds one line for each finished run of every group.
 """
@@ -17,9 +17,9 @@ FINETUNING_KEYS = {"model": dict, "encoder_config": dict, "tokenizer": str, "run
 
 
 def read_scores(path=SCORES):
-    """Rows of the table, of each run the latest; [] if there is no table. PlainError for a line that is none of its rows.
+    """Rows of the table, the latest of each run; [] if there is no table. PlainError for an invalid line.
 
-    The beginning of a row is what a killed run leaves and is passed over: the run is not finished.
+    A truncated row is skipped: a killed process leaves one, and its run is not finished.
     """
     if not os.path.exists(path):
         return []
@@ -28,37 +28,45 @@ def read_scores(path=SCORES):
         try:
             row = json.loads(line)
         except ValueError:
-            if line and not line.startswith("{"):
-                raise PlainError(f"{path}, line {number} is no row of the table of runs: delete that line.") from None
-            continue
+            if not line or line.startswith("{"):
+                continue
+            row = None
+        row = _with_current_keys(row)
         if not has_keys(row, _FIELDS) or row["task"] not in TASKS or not _are_scores(row["scores"]):
-            raise PlainError(f"{path}, line {number} is no row of the table of runs: delete that line.")
+            raise PlainError(f"{path}, line {number} is not a row of the table of runs. Delete that line.")
         latest[row["group"], row["task"], row["run"]] = row
     return list(latest.values())
 
 
+def _with_current_keys(row):
+    """Rows of earlier versions have the key "made_up" instead of "synthetic"."""
+    if isinstance(row, dict) and "made_up" in row:
+        row = {"synthetic" if key == "made_up" else key: value for key, value in row.items()}
+    return row
+
+
 def _are_scores(scores):
-    """Whether this is {split: {metric: number}} with at least one of each."""
-    are_numbers = lambda measured: all(isinstance(value, int | float) for value in measured.values())
-    return bool(scores) and all(isinstance(measured, dict) and measured and are_numbers(measured) for measured in scores.values())
+    """Check for {split: {metric: number}} with at least one split and one metric each."""
+    is_valid = lambda metrics: isinstance(metrics, dict) and metrics and all(isinstance(value, int | float) for value in metrics.values())
+    return bool(scores) and all(map(is_valid, scores.values()))
 
 
 def append_score(row, path=SCORES):
-    """Add a finished run to the table; it is on the disk when this returns. Several processes may do so at once."""
+    """Append a finished run to the table and flush it to disk. Several processes may append at once."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "ab+") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
-        after_half_a_row = file.read(1) not in (b"", b"\n")
-        file.write(b"\n" * after_half_a_row + json.dumps(row).encode() + b"\n")
+        separator = b"" if file.read(1) in (b"", b"\n") else b"\n"  # a killed process may have left a truncated row
+        file.write(separator + json.dumps(row).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
 
 
 def score(row):
-    """The number that runs of a task are compared by, in percent: of the first dev set the first metric."""
-    [first, *_] = row["scores"].values()
-    return 100 * next(iter(first.values()))
+    """The first metric on the first dev set in percent, by which the runs of a task are ranked."""
+    metrics = next(iter(row["scores"].values()))
+    return 100 * next(iter(metrics.values()))
 
 
 def find_run(rows, group, task, run):
@@ -67,55 +75,56 @@ def find_run(rows, group, task, run):
 
 
 def runs_of(rows, group, task):
-    """The finished runs of a task, by number."""
+    """The finished runs of a task, sorted by number."""
     return sorted((row for row in rows if (row["group"], row["task"]) == (group, task)), key=lambda row: row["run"])
 
 
 def run_path(group, task, run):
-    """The checkpoint of a run, e.g. checkpoints/glue/vanilla_11081_100.0%_cola_3.pth."""
+    """Checkpoint of a run, e.g. checkpoints/glue/vanilla_11081_100.0%_cola_3.pth."""
     return GLUE_FOLDER / f"{group}_{task}_{run}.pth"
 
 
 def run_folder(group, task, run):
-    """The folder of a run's metrics, beside its checkpoint."""
+    """Folder of a run's logs, beside its checkpoint."""
     return run_path(group, task, run).with_suffix("")
 
 
 def finished_run(rows, group, task, run, seed, settings):
-    """The row of a run that is finished, or None; PlainError if it was made with other settings, naming one."""
+    """The row of a finished run, or None. PlainError if it was trained with other settings."""
     row = find_run(rows, group, task, run)
-    wanted = {**settings, "seed": seed}
-    found = row and {**row["settings"], "seed": row["seed"]}
-    differing = [key for key in wanted if row and found.get(key) != wanted[key]]
-    if differing:
-        told = ", ".join(f"{key}={found.get(key)!r}, not {wanted[key]!r}" for key in differing)
-        raise PlainError(f"run {run} of {task} in the group {group!r} was made with {told}: give these runs a group_name of their own.")
+    if row is None:
+        return None
+    wanted, found = {**settings, "seed": seed}, {**row["settings"], "seed": row["seed"]}
+    differences = [f"{key}={found.get(key)!r}, not {value!r}" for key, value in wanted.items() if found.get(key) != value]
+    if differences:
+        raise PlainError(f"Run {run} of {task} in the group {group!r} was trained with {', '.join(differences)}. Set another group_name "
+                         "for these runs.")
     return row
 
 
 def best_runs(rows, group, task):
-    """[the number of the best run by its dev score among those whose checkpoint is there], or [] if there is none."""
-    there = [row for row in runs_of(rows, group, task) if run_path(group, task, row["run"]).exists()]
-    return [max(there, key=score)["run"]] if there else []
+    """[number of the run with the best dev score among those whose checkpoint exists], or []."""
+    existing = [row for row in runs_of(rows, group, task) if run_path(group, task, row["run"]).exists()]
+    return [max(existing, key=score)["run"]] if existing else []
 
 
 def mnli_run(rows, group, pretrained):
-    """The number of a group's best MNLI run from the same pretrained weights; PlainError if there is none."""
+    """Number of a group's best MNLI run from the same pretrained weights. PlainError if there is none."""
     same = [row for row in rows if row["settings"]["pretrained_weights"] == pretrained.digest]
     best = best_runs(same, group, "mnli")
     if not best:
-        raise PlainError(f"start_from_mnli needs an MNLI run in the group {group!r} from the same pretrained weights, and there is none: "
-                         "add mnli to tasks, or say start_from_mnli=GROUP or False.")
+        raise PlainError(f"start_from_mnli needs an MNLI run in the group {group!r} from the same pretrained weights, and none was found. "
+                         "Add mnli to tasks, or set start_from_mnli to another group or False.")
     return best[0]
 
 
 def load_finetuned_checkpoint(path):
-    """The same for one that finetune.py wrote."""
+    """The dictionary of a checkpoint that finetune.py wrote. PlainError for a missing file or another kind of checkpoint."""
     if not Path(path).is_file():
-        raise PlainError(f"there is no finetuned checkpoint {str(path)!r}: give one of checkpoints/glue/*.pth, or make it "
-                         "with python finetune.py.")
+        raise PlainError(f"Finetuned checkpoint not found: {str(path)!r}. Pass one of checkpoints/glue/*.pth, or create it with "
+                         "python finetune.py.")
     checkpoint = load_checkpoint(path)
     if not has_keys(checkpoint, FINETUNING_KEYS) or checkpoint["run"].get("task") not in TASKS \
             or not has_keys(checkpoint["run"].get("settings"), {"wsc_trick": bool}):
-        raise PlainError(f"{str(path)!r} is no checkpoint that finetune.py wrote: see checkpoints/glue/.")
+        raise PlainError(f"{str(path)!r} is not a checkpoint written by finetune.py. Pass one of checkpoints/glue/*.pth.")
     return checkpoint

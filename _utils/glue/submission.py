@@ -1,8 +1,4 @@
-"""The files of a submission to the GLUE server: writing, checking, zipping.
-
-`python -m _utils.glue.submission ZIP_OR_FOLDER [GLUE_DIR]` checks a zip, or checks a folder and zips it; against the official numbers
-of rows, or those of the test sets in a GLUE folder.
-"""
+"""Writes, checks and zips the files of a submission to the GLUE server. Command: `python -m _utils.glue_submission`."""
 import json
 import math
 import zipfile
@@ -10,47 +6,48 @@ from pathlib import Path
 
 from _utils.errors import PlainError
 from _utils.glue.tables import load_task
-from _utils.glue.tasks import TASKS
+from _utils.glue.tasks import GLUE, OWN_TASKS
 from _utils.run_files.checkpoints import write_atomically
 
-SUBMISSION = {test.tsv: (task, test) for task in TASKS.values() for test in task.tests}  # name of a file -> whose it is
+SUBMISSION = {test.tsv: (task, test) for task in GLUE for test in task.tests}  # {file: (Task, TestSet)}
+_OWN_FILES = {test.tsv for task in OWN_TASKS for test in task.tests}  # beside them in the folder, but not part of the submission
 OFFICIAL_ROWS = {name: test.rows for name, (_, test) in SUBMISSION.items()}
-NO_MODEL = "no model"  # what made a file that is filled with the most frequent label
-_FOR_OTHER_TABLES = "for these tables, which are not the server's"
+MAJORITY = "majority baseline"  # who made a file that no model predicted
+_MAJORITY_MARKS = (MAJORITY, "no model")  # the second one in records of earlier versions
 _HEADER = "index\tprediction"
 
 
 def format_predictions(task, predictions):
-    """Predictions as the server wants them: label strings from label numbers, or scores within [0, 5] with 3 decimals."""
+    """Predictions as the server expects them: label strings from class ids, or scores in the task's range with 3 decimals."""
     if task.is_regression:
-        return [f"{min(5., max(0., float(score))):.3f}" for score in predictions]
-    return [task.written[int(label)] for label in predictions]
+        low, high = task.score_range
+        return [f"{min(high, max(low, float(score))):.3f}" for score in predictions]
+    return [task.written_labels[int(label)] for label in predictions]
 
 
 def write_tsv(path, indices, predictions):
-    """Write one file: a header, and `index TAB prediction` in the order of the indices. It appears whole or not at all."""
+    """Write one file atomically: a header, then `index TAB prediction`, sorted by index."""
     rows = sorted(zip(indices, predictions))
     text = "\n".join([_HEADER, *(f"{index}\t{prediction}" for index, prediction in rows)]) + "\n"
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
 def check_tsv(name, content, rows):
-    """Check one file of a submission, given as bytes; `rows`: the number it must have. PlainError names file and line."""
+    """Check the bytes of one file, which must have this many rows. Raises PlainError with file and line."""
     task, _ = SUBMISSION[name]
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError:
-        raise PlainError(f"{name} is not UTF-8 text: write it again.") from None
+        raise PlainError(f"{name} is not UTF-8 text. Write it again.") from None
     lines = text.removesuffix("\n").split("\n")
     if lines[0] != _HEADER:
-        raise PlainError(f"{name}, line 1: the header must be 'index<TAB>prediction' and nothing else, not {lines[0][:60]!r}.")
+        raise PlainError(f"{name}, line 1: the header must be exactly 'index<TAB>prediction', not {lines[0][:60]!r}.")
     for number, line in enumerate(lines[1:], 2):
         cells = line.split("\t")
         if len(cells) != 2:
             raise PlainError(f"{name}, line {number}: {len(cells)} columns instead of 2 (index, prediction).")
         if cells[0] != str(number - 2):
-            raise PlainError(f"{name}, line {number}: the index must be {number - 2}, not {cells[0][:20]!r}; "
-                             "rows stand in the order of the test set.")
+            raise PlainError(f"{name}, line {number}: the index must be {number - 2}, not {cells[0][:20]!r}. Keep the test set's order.")
         _check_prediction(name, number, cells[1], task)
     if len(lines) != rows + 1:
         raise PlainError(f"{name} has {len(lines):,} lines instead of {rows + 1:,} (a header and {rows:,} predictions).")
@@ -58,70 +55,71 @@ def check_tsv(name, content, rows):
 
 def _check_prediction(name, number, prediction, task):
     if not task.is_regression:
-        if prediction not in task.written:
-            raise PlainError(f"{name}, line {number}: {prediction[:40]!r} is none of the labels {', '.join(task.written)}.")
+        if prediction not in task.written_labels:
+            raise PlainError(f"{name}, line {number}: invalid label {prediction[:40]!r}. Use {', '.join(task.written_labels)}.")
         return
     try:
         score = float(prediction)
     except ValueError:
         score = math.nan
-    if not 0 <= score <= 5:
-        raise PlainError(f"{name}, line {number}: {prediction[:40]!r} is no number from 0 to 5.")
+    low, high = task.score_range
+    if not low <= score <= high:
+        raise PlainError(f"{name}, line {number}: {prediction[:40]!r} is not a number from {low:g} to {high:g}.")
 
 
 def check_submission(path, rows=None):
-    """Check a zip, or a folder, with all eleven files and nothing else. rows: {file: rows}; None: the official numbers.
+    """Check that a zip or a folder holds exactly the eleven files, each valid; returns {file: number of lines with the header}.
 
-    Raises PlainError naming what is wrong; returns the number of lines by file, headers included.
+    rows: {file: expected rows}; None: the official numbers.   Raises PlainError with the first problem.
     """
     content, rows = _read(Path(path)), rows or OFFICIAL_ROWS
-    strange = sorted(set(content) - set(SUBMISSION))
-    if strange:
-        raise PlainError(f"{path} holds {strange[0]!r}, which is none of {', '.join(sorted(SUBMISSION))}: leave it out "
-                         "(the zip must be flat, without folders).")
-    lacking = sorted(set(SUBMISSION) - set(content))
-    if lacking:
-        raise PlainError(f"{path} lacks {', '.join(lacking)}: the server wants all eleven files.")
+    unknown = sorted(set(content) - set(SUBMISSION))
+    if unknown:
+        raise PlainError(f"{path} holds {unknown[0]!r}, which is not one of {', '.join(sorted(SUBMISSION))}. Remove it (the zip must be "
+                         "flat, without folders).")
+    missing = sorted(set(SUBMISSION) - set(content))
+    if missing:
+        raise PlainError(f"{path} lacks {', '.join(missing)}. The GLUE server expects all eleven files.")
     for name in sorted(content):
         check_tsv(name, content[name], rows[name])
     return {name: content[name].count(b"\n") for name in sorted(content)}
 
 
 def _read(path):
+    """{file: bytes} of a folder or a zip; the content of unknown files is not read."""
     if path.is_dir():
-        return {file.name: file.read_bytes() if file.is_file() else b"" for file in path.iterdir()}
+        return {file.name: file.read_bytes() if file.is_file() else b"" for file in path.iterdir() if file.name not in _OWN_FILES}
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
             if len(set(names)) < len(names):
-                raise PlainError(f"{path} holds a file twice: make it again.")
-            unknown = [name for name in names if name not in SUBMISSION]
-            return dict.fromkeys(unknown, b"") or {name: archive.read(name) for name in names}
+                raise PlainError(f"{path} holds a file twice. Create it again.")
+            return {name: archive.read(name) if name in SUBMISSION else b"" for name in names}
     except FileNotFoundError:
-        raise PlainError(f"there is no {path}: give a zip or a folder below test_outputs/.") from None
+        raise PlainError(f"File not found: '{path}'. Pass a zip or a folder in test_outputs/.") from None
     except (zipfile.BadZipFile, OSError) as error:
-        raise PlainError(f"{path} is no zip that can be read ({error}): make it again.") from None
+        raise PlainError(f"{path} is not a readable zip ({error}). Create it again.") from None
 
 
 def read_record(path):
-    """{file of a submission: what made it in words} of the record beside a folder; {} where there is none that can be read."""
+    """{file: what made it} from the record beside a folder; {} if there is no readable record."""
     try:
         made_by = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
     if not isinstance(made_by, dict):
         return {}
-    return {name: words for name, words in made_by.items() if name in SUBMISSION and isinstance(words, str)}
+    return {name: text for name, text in made_by.items() if name in {*SUBMISSION, *_OWN_FILES} and isinstance(text, str)}
 
 
 def make_zip(folder, rows=None):
-    """Put the files of a folder into <folder>.zip and check it as `check_submission`. Returns the path.
+    """Zip the files of a folder to <folder>.zip, check it as `check_submission` does, and return its path.
 
-    Raises PlainError, and leaves no zip, where the folder is not a valid submission.
+    Raises PlainError, and leaves no zip, if the folder is not a valid submission.
     """
     folder = Path(folder)
     target = folder.with_name(folder.name + ".zip")
-    target.unlink(missing_ok=True)  # an older one would be taken for this one
+    target.unlink(missing_ok=True)  # an outdated zip would look like the new one
     check_submission(folder, rows)
 
     def write(file):
@@ -134,55 +132,69 @@ def make_zip(folder, rows=None):
 
 
 def complete_submission(folder, made_by, majority_for_missing=False, rows=None):
-    """Fill what is missing if asked to, record what made each file in <folder>.json, and zip the folder if it is complete.
+    """Fill in missing files if wanted, record in <folder>.json what made each file, and zip a complete folder.
 
-    made_by: {file: words} of those just written.   rows: as in `check_submission`, for tables that are not the official ones.
+    made_by: {file: what made it} of the files just written.   rows: as in `check_submission`, for other than the official tables.
+    Returns the path of the zip, or None if there is none.
     """
-    record, archive = (folder.with_name(folder.name + kind) for kind in (".json", ".zip"))
-    archive.unlink(missing_ok=True)  # of an earlier state of the folder
-    earlier = read_record(record)
-    by_no_model = [name for name, words in earlier.items() if words.startswith(NO_MODEL) and name not in made_by]
-    for name in by_no_model:
-        (folder / name).unlink(missing_ok=True)
-    if by_no_model and not majority_for_missing:
-        print(f"Removed, because no model made them and majority_for_missing is False: {', '.join(by_no_model)}")
-    there = {path.name: "not made by finetune.py" for path in folder.glob("*.tsv")}
-    made_by = {**there, **{name: words for name, words in earlier.items() if name in there}, **made_by}
+    record = folder.with_name(folder.name + ".json")
+    folder.with_name(folder.name + ".zip").unlink(missing_ok=True)  # it is outdated now
+    earlier = _without_majorities(folder, {**read_record(record), **made_by}, majority_for_missing)
+    existing = {path.name: earlier.get(path.name, "not written by finetune.py") for path in folder.glob("*.tsv")}
+    made_by = existing | made_by
     if majority_for_missing:
         made_by |= write_majorities(folder, rows)
     write_atomically(record, lambda file: file.write(json.dumps(made_by, indent=1).encode() + b"\n"))
-    missing = [name for name in SUBMISSION if not (folder / name).exists()]
+    missing = [name for name in SUBMISSION if name not in made_by]
     if missing:
-        print(f"No zip is made, because {', '.join(missing)} are missing: finetune those tasks in this group, with their test files at "
-              "hand, or say majority_for_missing=True")
-        return
-    by_no_model = sum(words.startswith(NO_MODEL) for words in made_by.values())
+        print(f"No zip: missing {', '.join(missing)}. Finetune these tasks in this group, with their test files, or set "
+              "majority_for_missing=True")
+        return None
     try:
-        print(f"{make_zip(folder, rows)} is complete and valid", *[_FOR_OTHER_TABLES] * bool(rows),
-              *[f"({by_no_model} of its files were made by no model)"] * bool(by_no_model))
-    except PlainError as error:  # the scores are worth showing all the same
-        print(f"No zip is made: {error}")
+        path = make_zip(folder, rows)
+    except PlainError as error:  # the scores are still worth reporting
+        print(f"No zip: {error}")
+        return None
+    print(f"{path} is complete and valid{_remarks(made_by, rows)}")
+    return path
+
+
+def _without_majorities(folder, made_by, keep):
+    """Delete the majority baselines that an earlier command wrote, because a model may have replaced them or they are unwanted."""
+    majorities = [name for name, text in made_by.items() if text.startswith(_MAJORITY_MARKS)]
+    for name in majorities:
+        (folder / name).unlink(missing_ok=True)
+    if majorities and not keep:
+        print(f"Removed the majority baselines {', '.join(majorities)}, because majority_for_missing is False")
+    return {name: text for name, text in made_by.items() if name not in majorities}
+
+
+def _remarks(made_by, rows):
+    """What to know about a valid zip: other tables than the official ones, majority baselines."""
+    n_majorities = sum(text.startswith(_MAJORITY_MARKS) for text in made_by.values())
+    remarks = [f"{n_majorities} of its files are majority baselines"] if n_majorities else []
+    if rows not in (None, OFFICIAL_ROWS):
+        remarks.insert(0, "for tables other than the official ones")
+    return f" ({'; '.join(remarks)})" if remarks else ""
 
 
 def write_majorities(folder, rows=None):
-    """Write every file that is not in the folder with one label for all rows; returns {file: words}. rows: as in `check_submission`."""
+    """Write each missing file of a folder with the majority label in all rows; returns {file: what made it}."""
     made_by = {}
     for name, (task, test) in SUBMISSION.items():
         if not (folder / name).exists():
             n = (rows or {}).get(name, test.rows)
             [prediction] = format_predictions(task, [task.majority])
             write_tsv(folder / name, range(n), [prediction] * n)
-            made_by[name] = f"{NO_MODEL}: {prediction} in every row"
+            made_by[name] = f"{MAJORITY}: {prediction} in every row"
             print(f"{name:12} by {made_by[name]}")
     return made_by
 
 
 def rows_of(glue_dir):
-    """{file of a submission: rows of its test set in this folder}; files that are not there keep the official number."""
+    """{file: rows} of the test sets in a GLUE folder; the official number for test sets that are missing."""
     rows = dict(OFFICIAL_ROWS)
-    for name in TASKS:
-        splits = load_task(name, glue_dir).splits
-        rows |= {test.tsv: len(splits[test.split]) for test in TASKS[name].tests if test.split in splits}
+    for task in GLUE:
+        splits = load_task(task, glue_dir).splits
+        rows |= {test.tsv: len(splits[test.split]) for test in task.tests if test.split in splits}
     return rows
-
-

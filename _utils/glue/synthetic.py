@@ -1,7 +1,7 @@
-"""A small made-up GLUE for the quickstart, in the layout of the official download: nine tasks, AX, and WSC for the WSC trick.
+"""A small synthetic GLUE for the quickstart, in the layout of the official download: nine tasks, AX, and WSC for the WSC trick.
 
-Sentences come from a small grammar with the words of technical documentation, labels from how a sentence or a pair was made. Nothing
-about scores on it carries over to GLUE. As in the original, little is to be had from WNLI.
+A small grammar with the vocabulary of technical documentation generates the sentences; the generating rule gives the label. Scores on it
+do not carry over to GLUE. As in the real one, WNLI is hardly learnable.
 """
 import itertools
 import json
@@ -13,7 +13,7 @@ from _utils.run_files.checkpoints import write_atomically
 
 _THINGS = ("file", "page", "table", "class", "value", "string", "name", "function", "module", "list", "image", "message", "number",
            "word", "line", "thread", "process", "window", "path", "key", "method", "object", "array", "test", "task", "type")
-_DOERS = ("server", "client", "user", "parser", "program", "system", "reader", "writer", "compiler", "library", "tool", "script")
+_AGENTS = ("server", "client", "user", "parser", "program", "system", "reader", "writer", "compiler", "library", "tool", "script")
 _VERBS = ("reads", "writes", "stores", "sends", "finds", "returns", "changes", "removes", "copies", "checks", "creates", "uses")
 _BASE = dict(zip(_VERBS, ("read", "write", "store", "send", "find", "return", "change", "remove", "copy", "check", "create", "use")))
 _PLACES = ("in the directory", "on the screen", "in the buffer", "at the top", "in the database", "on the disk", "in the header")
@@ -21,38 +21,38 @@ _TIMES = ("after the call", "before the loop", "at the start", "during the test"
 _KINDS = ("new", "old", "first", "last", "local", "public", "empty", "large", "small", "current", "single", "special")
 _GOOD = ("good", "useful", "fast", "simple", "correct", "safe", "clear", "powerful", "better", "efficient", "easy", "valid")
 _BAD = ("bad", "slow", "wrong", "broken", "unsafe", "difficult", "incorrect", "useless", "invalid", "worse", "expensive", "complex")
-_MORE = ("because it is faster", "to save memory", "as an argument", "for other users", "with a special method", "by default")
+_EXTENSIONS = ("because it is faster", "to save memory", "as an argument", "for other users", "with a special method", "by default")
 
 
 class _Fact:
-    """Who does what to which thing, where or when."""
+    """Random content of a sentence: who does what to which thing, where or when."""
 
     def __init__(self, rng, **fixed):
-        drawn = dict(doer=rng.choice(_DOERS), verb=rng.choice(_VERBS), kind=rng.choice(_KINDS), thing=rng.choice(_THINGS),
+        drawn = dict(agent=rng.choice(_AGENTS), verb=rng.choice(_VERBS), kind=rng.choice(_KINDS), thing=rng.choice(_THINGS),
                      place=rng.choice(_PLACES + _TIMES))
         self.__dict__.update(drawn | fixed)
 
     def text(self):
-        return f"The {self.doer} {self.verb} the {self.kind} {self.thing} {self.place}."
+        return f"The {self.agent} {self.verb} the {self.kind} {self.thing} {self.place}."
 
-    def turned(self):
-        """The same with the place first."""
-        return f"{self.place.capitalize()} the {self.doer} {self.verb} the {self.kind} {self.thing}."
+    def place_first(self):
+        """The same sentence with the place first."""
+        return f"{self.place.capitalize()} the {self.agent} {self.verb} the {self.kind} {self.thing}."
 
     def shorter(self):
-        return f"The {self.doer} {self.verb} the {self.thing}."
+        return f"The {self.agent} {self.verb} the {self.thing}."
 
-    def denied(self):
-        return f"The {self.doer} does not {_BASE[self.verb]} the {self.thing}."
+    def negated(self):
+        return f"The {self.agent} does not {_BASE[self.verb]} the {self.thing}."
 
-    def with_more(self, rng):
-        return f"The {self.doer} {self.verb} the {self.thing} {rng.choice(_MORE)}."
+    def extended(self, rng):
+        return f"The {self.agent} {self.verb} the {self.thing} {rng.choice(_EXTENSIONS)}."
 
-    def asked(self):
-        return f"Does the {self.doer} {_BASE[self.verb]} the {self.kind} {self.thing} {self.place}?"
+    def question(self):
+        return f"Does the {self.agent} {_BASE[self.verb]} the {self.kind} {self.thing} {self.place}?"
 
-    def wondered(self):
-        return f"{self.place.capitalize()} , does the {self.doer} {_BASE[self.verb]} the {self.kind} {self.thing}?"
+    def question_place_first(self):
+        return f"{self.place.capitalize()} , does the {self.agent} {_BASE[self.verb]} the {self.kind} {self.thing}?"
 
 
 def _cola(rng):
@@ -66,7 +66,7 @@ def _cola(rng):
 def _sst2(rng):
     label = rng.random() < .55
     first, second = rng.sample(_GOOD if label else _BAD, 2)
-    patterns = ("the {thing} is {first} and {second}", "a {first} {doer} with a {second} {thing}", "this {doer} is {first}",
+    patterns = ("the {thing} is {first} and {second}", "a {first} {agent} with a {second} {thing}", "this {agent} is {first}",
                 "{first} , {second} and always {first}", "it {verb} the {thing} and the result is {first}")
     return {"sentence": rng.choice(patterns).format(first=first, second=second, **vars(_Fact(rng)))}, int(label)
 
@@ -79,18 +79,18 @@ def _pair_of_facts(rng, same):
 def _mrpc(rng):
     label = rng.random() < .6
     one, other = _pair_of_facts(rng, label)
-    return {"sentence1": one.text(), "sentence2": other.turned()}, int(label)
+    return {"sentence1": one.text(), "sentence2": other.place_first()}, int(label)
 
 
 def _qqp(rng):
     label = rng.random() < .45
     one, other = _pair_of_facts(rng, label)
-    return {"question1": one.asked(), "question2": other.wondered()}, int(label)
+    return {"question1": one.question(), "question2": other.question_place_first()}, int(label)
 
 
 def _stsb(rng):
     one, other = _Fact(rng), _Fact(rng)
-    parts = ("doer", "verb", "kind", "thing", "place")
+    parts = ("agent", "verb", "kind", "thing", "place")
     kept = rng.sample(parts, rng.randrange(6))
     other.__dict__.update({part: getattr(one, part) for part in kept})
     return {"sentence1": one.text(), "sentence2": other.text()}, float(sum(vars(one)[part] == vars(other)[part] for part in parts))
@@ -98,7 +98,7 @@ def _stsb(rng):
 
 def _mnli(rng):
     label, fact = rng.randrange(3), _Fact(rng)
-    return {"premise": fact.text(), "hypothesis": (fact.shorter, lambda: fact.with_more(rng), fact.denied)[label]()}, label
+    return {"premise": fact.text(), "hypothesis": (fact.shorter, lambda: fact.extended(rng), fact.negated)[label]()}, label
 
 
 def _rte(rng):
@@ -109,12 +109,12 @@ def _rte(rng):
 def _qnli(rng):
     label = int(rng.random() < .5)
     fact = _Fact(rng, place=rng.choice(_TIMES if label else _PLACES))
-    return {"question": f"Where does the {fact.doer} {_BASE[fact.verb]} the {fact.thing}?", "sentence": fact.text()}, label
+    return {"question": f"Where does the {fact.agent} {_BASE[fact.verb]} the {fact.thing}?", "sentence": fact.text()}, label
 
 
 def _schema(rng):
-    """(text, candidate, label): a Winograd schema that only the order of the words gives away."""
-    one, other = rng.sample(_DOERS, 2)
+    """(text, candidate, label): a Winograd schema that only word order resolves."""
+    one, other = rng.sample(_AGENTS, 2)
     verb, label = _BASE[rng.choice(_VERBS)], int(rng.random() < .5)
     can, quality = rng.choice([("can", rng.choice(_GOOD)), ("does not", rng.choice(_BAD))])
     return f"The {one} {can} {verb} the {other} because it is {quality}.", one if label else other, label
@@ -126,38 +126,39 @@ def _wnli(rng):
     return {"sentence1": text, "sentence2": f"The {candidate} is {quality}"}, label
 
 
-# Makers of one row, and rows of training, dev and test sets.
-_MAKERS = {"cola": (_cola, 3000, 300, 200), "sst2": (_sst2, 2000, 300, 200), "mrpc": (_mrpc, 3000, 300, 200),
-           "stsb": (_stsb, 2000, 300, 200), "qqp": (_qqp, 6000, 300, 200), "mnli": (_mnli, 4000, 300, 200),
-           "qnli": (_qnli, 3000, 300, 200), "rte": (_rte, 2000, 300, 200), "wnli": (_wnli, 300, 71, 146), "ax": (_mnli, 0, 0, 200)}
+# Generator of one row, and sizes of the training, dev and test sets.
+_GENERATORS = {"cola": (_cola, 3000, 300, 200), "sst2": (_sst2, 2000, 300, 200), "mrpc": (_mrpc, 3000, 300, 200),
+               "stsb": (_stsb, 2000, 300, 200), "qqp": (_qqp, 6000, 300, 200), "mnli": (_mnli, 4000, 300, 200),
+               "qnli": (_qnli, 3000, 300, 200), "rte": (_rte, 2000, 300, 200), "wnli": (_wnli, 300, 71, 146), "ax": (_mnli, 0, 0, 200)}
 
 
 def write_synthetic_glue(folder, seed=0):
-    """Write the folder, the same files for the same seed. An older one is replaced file by file."""
+    """Write the tables to a folder. The same seed gives the same files; existing files are replaced."""
     folder = Path(folder)
-    for name, (make, n_train, n_dev, n_test) in _MAKERS.items():
+    for name, (generate, n_train, n_dev, n_test) in _GENERATORS.items():
         task = TASKS[name]
-        labelled = [("train.tsv", n_train)] * bool(task.devs) + [(file, n_dev) for _, file in task.devs]
-        tests = [(test.file, n_test) for test in task.tests]
-        for file, size in labelled + tests:
+        sizes = {"train": n_train, "validation": n_dev, "test": n_test}
+        for split, file in task.files.items():
+            size = sizes[split.partition("_")[0]]
             rng = random.Random(f"{seed} {name} {file}")
-            rows = [make(rng) for _ in range(size)]
-            _write(folder / task.title / file, _lines(task, rows, is_test=(file, size) in tests))
+            rows = [generate(rng) for _ in range(size)]
+            _write(folder / task.title / file, _lines(task, rows, split.startswith("test")))
     for file, size in (("train.jsonl", 300), ("val.jsonl", 104)):
         rng = random.Random(f"{seed} wsc {file}")
         _write(folder / "WSC" / file, [json.dumps(_wsc_row(*_schema(rng), i)) for i in range(size)])
 
 
 def _lines(task, rows, is_test):
+    """Lines of a .tsv file. rows: [(texts by column, label)]."""
     *texts, label_column = task.columns_in_files
-    written = (lambda label: f"{label:.3f}") if task.is_regression else lambda label: task.written[label]
+    labels = [f"{label:.3f}" if task.is_regression else task.written_labels[label] for _, label in rows]
     if task.headerless and not is_test:
-        return ["\t".join(("made-up", written(label), "", row["sentence"])) for row, label in rows]
+        return ["\t".join(("made-up", label, "", row["sentence"])) for (row, _), label in zip(rows, labels)]
     columns = [[row[column] for row, _ in rows] for column in task.texts]
     names = task.texts if task.headerless else texts
     table = {"index": map(str, range(len(rows))), **dict(zip(names, columns))}
     if not is_test:
-        table[label_column] = [written(label) for _, label in rows]
+        table[label_column] = labels
     return ["\t".join(table), *("\t".join(cells) for cells in zip(*table.values()))]
 
 

@@ -1,86 +1,132 @@
-"""The nine tasks of GLUE and its diagnostic set AX: columns, labels, files, metrics and what the papers published."""
+"""GLUE's nine tasks and its diagnostic set AX: columns, labels, files, metrics and published results. Add your own task to OWN_TASKS."""
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class TestSet:
-    """A test set: its split on the hub, its file in the download, its file in a submission, and its number of rows."""
+    """A test set: its split on the hub, its file in the download, its file in a submission, and its official number of rows."""
     split: str
     file: str
     tsv: str
-    rows: int
+    rows: int = 0
 
 
 @dataclass(frozen=True)
 class Task:
-    """One task.
+    """A classification or regression task on one or two texts, in the file layout of the GLUE download.
 
-    name: on the hub.   title: the folder of the official download.   texts: columns of its one or two texts, as on the hub.
-    labels: their names on the hub, by number; () where the label is a score from 0 to 5.   written: the same in the files.
-    file_columns: names of (texts, label) in the header of the files, where they differ from the hub's.
-    headerless: columns of training and dev files without a header.   rows: of the official training set and dev sets.
-    metrics: measured on the dev sets, the one to compare runs by first.   majority: label of the most training rows (score: mean).
+    name: in `tasks` and on the hub.   title: its folder and its name in tables.   texts: columns of its one or two texts on the hub.
+    labels: class names on the hub, by id; () for regression.   score_range: of a regression task.
+    tests: test sets.   devs: (split, file) of the dev sets; none for a task that is only predicted, with the model of `predicted_by`.
+    file_labels: labels as the files spell them.   file_columns: (texts, label) as the files' headers spell them; each if it differs.
+    headerless: columns of training and dev files that have no header.   other_folders: alternative names of its folder.
+    metrics: computed on the dev sets; the first one ranks runs.   rows: official sizes of the training and dev sets.
+    majority: the most frequent training label, or the mean score.
+    unordered: the order of a pair carries no meaning, so training uses both orders (F42).   starts_from_mnli: as in the paper.
     """
     name: str
     title: str
     texts: tuple
-    labels: tuple
-    written: tuple
-    tests: tuple
-    rows: tuple
-    majority: int | float
-    metrics: tuple = ("accuracy",)
+    labels: tuple = ()
+    score_range: tuple = (0., 5.)
+    tests: tuple = ()
     devs: tuple = (("validation", "dev.tsv"),)
+    file_labels: tuple = ()
     file_columns: tuple = ()
     headerless: tuple = ()
+    other_folders: tuple = ()
+    metrics: tuple = ("accuracy",)
+    rows: tuple = ()
+    majority: int | float = 0
     epochs: int = 3
-    unordered: bool = False  # its pairs have no order, so its training set is doubled with the two texts swapped (F42)
+    unordered: bool = False
+    starts_from_mnli: bool = False
+    predicted_by: str = ""
 
     @property
     def is_regression(self):
         return not self.labels
 
     @property
+    def n_outputs(self):
+        """Outputs of the model: one logit for each class, or one score."""
+        return len(self.labels) or 1
+
+    @property
+    def written_labels(self):
+        """The labels as the files spell them, by id."""
+        return self.file_labels or self.labels
+
+    @property
     def columns_in_files(self):
-        """Names of the texts and of the label in the files, in that order."""
+        """Columns of the texts and of the label in the files, in that order."""
         return self.file_columns or (*self.texts, "label")
 
+    @property
+    def train_splits(self):
+        """Splits that finetuning needs."""
+        return ("train", *(split for split, _ in self.devs)) if self.devs else ()
 
-def _tests(tsv, rows):
-    return (TestSet("test", "test.tsv", tsv, rows),)
+    @property
+    def files(self):
+        """{split: file} of all splits."""
+        train = {"train": "train.tsv"} if self.devs else {}
+        return train | dict(self.devs) | {test.split: test.file for test in self.tests}
+
+    @property
+    def official_rows(self):
+        """{split: rows} of the official tables."""
+        return dict(zip(self.train_splits, self.rows)) | {test.split: test.rows for test in self.tests}
 
 
+_PAIR = ("sentence1", "sentence2")
 _ENTAILMENT = ("entailment", "not_entailment")
 _MNLI_LABELS = ("entailment", "neutral", "contradiction")  # the hub's order; Google's code has another (F48)
 
-TASKS = {task.name: task for task in (
-    Task("cola", "CoLA", ("sentence",), ("unacceptable", "acceptable"), ("0", "1"), _tests("CoLA.tsv", 1063), (8551, 1043), 1,
-         metrics=("matthews",), headerless=("source", "label", "mark", "sentence")),
-    Task("sst2", "SST-2", ("sentence",), ("negative", "positive"), ("0", "1"), _tests("SST-2.tsv", 1821), (67349, 872), 1),
-    Task("mrpc", "MRPC", ("sentence1", "sentence2"), ("not_equivalent", "equivalent"), ("0", "1"), _tests("MRPC.tsv", 1725),
-         (3668, 408), 1, metrics=("accuracy", "f1"), file_columns=("#1 String", "#2 String", "Quality"), unordered=True),
-    Task("stsb", "STS-B", ("sentence1", "sentence2"), (), (), _tests("STS-B.tsv", 1379), (5749, 1500), 2.7,
-         metrics=("spearman", "pearson"), file_columns=("sentence1", "sentence2", "score"), epochs=10, unordered=True),
-    Task("qqp", "QQP", ("question1", "question2"), ("not_duplicate", "duplicate"), ("0", "1"), _tests("QQP.tsv", 390965),
-         (363846, 40430), 0, metrics=("accuracy", "f1"), file_columns=("question1", "question2", "is_duplicate")),
-    Task("mnli", "MNLI", ("premise", "hypothesis"), _MNLI_LABELS, _MNLI_LABELS,
-         (TestSet("test_matched", "test_matched.tsv", "MNLI-m.tsv", 9796),
-          TestSet("test_mismatched", "test_mismatched.tsv", "MNLI-mm.tsv", 9847)), (392702, 9815, 9832), 0,
-         devs=(("validation_matched", "dev_matched.tsv"), ("validation_mismatched", "dev_mismatched.tsv")),
-         file_columns=("sentence1", "sentence2", "gold_label")),
-    Task("qnli", "QNLI", ("question", "sentence"), _ENTAILMENT, _ENTAILMENT, _tests("QNLI.tsv", 5463), (104743, 5463), 0),
-    Task("rte", "RTE", ("sentence1", "sentence2"), _ENTAILMENT, _ENTAILMENT, _tests("RTE.tsv", 3000), (2490, 277), 0, epochs=10),
-    Task("wnli", "WNLI", ("sentence1", "sentence2"), ("not_entailment", "entailment"), ("0", "1"), _tests("WNLI.tsv", 146),
-         (635, 71), 0),
-    # Only a test set, predicted with the model of MNLI (F38).
-    Task("ax", "AX", ("premise", "hypothesis"), _MNLI_LABELS, _MNLI_LABELS, (TestSet("test", "diagnostic.tsv", "AX.tsv", 1104),),
-         (), 0, devs=(), file_columns=("sentence1", "sentence2", "label")),
-)}
-FINETUNED_TASKS = tuple(name for name in TASKS if name != "ax")
-# The papers' mean is over eight tasks: WNLI's dev set contradicts its training set.
-AVERAGED_TASKS = tuple(name for name in FINETUNED_TASKS if name != "wnli")
 
-# Published results on the dev sets, in percent (facts.md#published-results): Matthews for CoLA, Spearman for STS-B, accuracy elsewhere.
+def _test(tsv, rows):
+    return (TestSet("test", "test.tsv", tsv, rows),)
+
+
+GLUE = (
+    Task("cola", "CoLA", ("sentence",), ("unacceptable", "acceptable"), tests=_test("CoLA.tsv", 1063), file_labels=("0", "1"),
+         headerless=("source", "label", "mark", "sentence"), metrics=("matthews",), rows=(8551, 1043), majority=1),
+    Task("sst2", "SST-2", ("sentence",), ("negative", "positive"), tests=_test("SST-2.tsv", 1821), file_labels=("0", "1"),
+         rows=(67349, 872), majority=1),
+    Task("mrpc", "MRPC", _PAIR, ("not_equivalent", "equivalent"), tests=_test("MRPC.tsv", 1725), file_labels=("0", "1"),
+         file_columns=("#1 String", "#2 String", "Quality"), metrics=("accuracy", "f1"), rows=(3668, 408), majority=1, unordered=True,
+         starts_from_mnli=True),
+    Task("stsb", "STS-B", _PAIR, tests=_test("STS-B.tsv", 1379), file_columns=(*_PAIR, "score"), metrics=("spearman", "pearson"),
+         rows=(5749, 1500), majority=2.7, epochs=10, unordered=True, starts_from_mnli=True),
+    Task("qqp", "QQP", ("question1", "question2"), ("not_duplicate", "duplicate"), tests=_test("QQP.tsv", 390965), file_labels=("0", "1"),
+         file_columns=("question1", "question2", "is_duplicate"), metrics=("accuracy", "f1"), rows=(363846, 40430)),
+    Task("mnli", "MNLI", ("premise", "hypothesis"), _MNLI_LABELS,
+         tests=(TestSet("test_matched", "test_matched.tsv", "MNLI-m.tsv", 9796),
+                TestSet("test_mismatched", "test_mismatched.tsv", "MNLI-mm.tsv", 9847)),
+         devs=(("validation_matched", "dev_matched.tsv"), ("validation_mismatched", "dev_mismatched.tsv")),
+         file_columns=(*_PAIR, "gold_label"), rows=(392702, 9815, 9832)),
+    Task("qnli", "QNLI", ("question", "sentence"), _ENTAILMENT, tests=_test("QNLI.tsv", 5463), rows=(104743, 5463)),
+    Task("rte", "RTE", _PAIR, _ENTAILMENT, tests=_test("RTE.tsv", 3000), rows=(2490, 277), epochs=10, starts_from_mnli=True),
+    Task("wnli", "WNLI", _PAIR, ("not_entailment", "entailment"), tests=_test("WNLI.tsv", 146), file_labels=("0", "1"), rows=(635, 71)),
+    Task("ax", "AX", ("premise", "hypothesis"), _MNLI_LABELS, tests=(TestSet("test", "diagnostic.tsv", "AX.tsv", 1104),), devs=(),
+         file_columns=(*_PAIR, "label"), other_folders=("diagnostic",), predicted_by="mnli"),  # F38
+)
+# Your own tasks: add a Task, put its tables into <glue_dir>/<title>/ and set tasks=<name>. They are trained, scored and predicted like
+# GLUE's, and are left out of the mean over GLUE and of the submission.
+OWN_TASKS = ()
+TASKS = {task.name: task for task in (*GLUE, *OWN_TASKS)}
+FINETUNED_TASKS = tuple(name for name, task in TASKS.items() if task.devs)
+# The papers average over eight tasks: WNLI's dev set contradicts its training set.
+AVERAGED_TASKS = tuple(task.name for task in GLUE if task.devs and task.name != "wnli")
+
+
+def as_task(task):
+    """The Task of a name; a Task is returned unchanged."""
+    return TASKS[task] if isinstance(task, str) else task
+
+
+# Published dev results in percent (facts.md#published-results): Matthews correlation for CoLA, Spearman correlation for STS-B, accuracy
+# otherwise.
 PUBLISHED = {
     "ELECTRA-Small++ (Google, median)": dict(cola=57.0, sst2=91.2, mrpc=88.0, stsb=87.5, qqp=89.0, mnli=81.3, qnli=88.4, rte=66.7),
     "ELECTRA-Small-OWT (Google, median)": dict(cola=56.8, sst2=88.3, mrpc=87.4, stsb=86.8, qqp=88.3, mnli=78.9, qnli=87.9, rte=68.5),
@@ -92,13 +138,15 @@ PUBLISHED = {
     "ALECTRA-Small-OWT, 4M (lmtuners, median of 5)":
         dict(cola=50.6, sst2=89.1, mrpc=86.3, stsb=87.2, qqp=89.1, mnli=78.2, qnli=85.9, rte=69.6),
 }
-# 14 models pretrained with different seeds, the best of 10 runs by task (electra_pytorch, facts.md#published-results): mean over the tasks.
+# 14 checkpoints pretrained with different seeds, best of 10 runs by task, averaged over the tasks (electra_pytorch,
+# facts.md#published-results).
 PUBLISHED_SEEDS = {"mean": 81.38, "std": .57, "max": 82.23, "min": 80.42}
 
-# lmtuners' settings by task (facts.md#lmtuners): of its ALECTRA, and of its ELECTRA where they are not the paper's.
+# lmtuners' hyperparameters by model family and task, where they differ from the paper's (facts.md#lmtuners).
 LMTUNERS_SETTINGS = {
     "albert": {task: {"bs": bs, "epochs": epochs, "lr": lr} for task, bs, epochs, lr in (
         ("cola", 32, 10, 2e-5), ("mnli", 32, 3, 1e-4), ("mrpc", 128, 10, 1e-4), ("qnli", 32, 3, 5e-5), ("qqp", 32, 10, 5e-5),
         ("rte", 32, 5, 1e-4), ("sst2", 16, 3, 5e-5), ("stsb", 16, 3, 1e-4))},
     "others": {"rte": {"lr": 2e-5}},
 }
+LMTUNERS_FROM_MNLI = ("rte", "stsb")

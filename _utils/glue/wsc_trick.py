@@ -1,8 +1,8 @@
-"""The WSC trick for WNLI: ask which noun a pronoun stands for, instead of whether one sentence follows from another.
+"""The WSC trick for WNLI: resolve the pronoun instead of classifying entailment.
 
-WNLI's sentences come from the Winograd schema challenge. Put each candidate in the place of the pronoun; ELECTRA's discriminator
-says how much it looks as if it had always stood there. Trained on WSC (SuperGLUE), which has the spans; in WNLI they are found
-by comparing the two sentences. The idea is RoBERTa's, carried over to ELECTRA by electra_pytorch.
+WNLI is built from Winograd schemas. Each candidate noun replaces the pronoun, and ELECTRA's discriminator scores how original it looks.
+Trained on WSC from SuperGLUE, which annotates the spans; for WNLI, comparing the two sentences locates them. RoBERTa introduced the idea,
+and electra_pytorch adapted it to ELECTRA.
 """
 import importlib.util
 import itertools
@@ -17,17 +17,18 @@ import numpy as np
 import torch
 from torch import nn
 
-from _utils.errors import PlainError, first_line
+from _utils.errors import PlainError, as_plain_error, first_line
 
 HUB_WSC = ("aps/super_glue", "wsc")
 SPACY_MODELS = ("en_core_web_lg", "en_core_web_md", "en_core_web_sm")
 PRONOUNS = frozenset("i me my mine you your yours he him his she her hers it its we us our ours they them their theirs "
                      "himself herself itself themselves".split())
+POSSESSIVES = frozenset(("his", "its", "their", "my", "our", "your"))
 _WORD = re.compile(r"\w+(?:['’]\w+)?|[^\w\s]")
 
 
 class Schema(NamedTuple):
-    """A text without its pronoun, the candidate in question, the other candidates, and whether it is the right one (-1: unknown)."""
+    """A text around its pronoun, the queried candidate, the other candidates, and the label: 1 if the queried one is right, -1 unknown."""
     before: str
     after: str
     candidate: str
@@ -35,91 +36,89 @@ class Schema(NamedTuple):
     label: int
 
     def filled(self):
-        """(text, start and end of the candidate in it) with each candidate in the pronoun's place, the one in question first."""
+        """Yield (text, start, end of the candidate) with each candidate in place of the pronoun, the queried one first."""
         for candidate in (self.candidate, *self.others):
             yield self.before + candidate + self.after, len(self.before), len(self.before) + len(candidate)
 
 
 def find_spacy():
-    """The name of the largest spaCy model of English that is installed, or None."""
+    """Name of the largest installed English spaCy model, or None."""
     return next((name for name in SPACY_MODELS if importlib.util.find_spec(name)), None)
 
 
 def load_spacy(name):
-    """A spaCy model of SPACY_MODELS; None for None. PlainError if it is not installed.
+    """Load one of SPACY_MODELS; None for None. Raises PlainError for another name, or a model that is not installed.
 
-    The name may come from a stranger's checkpoint, and a model of spaCy's is code: no other is loaded.
+    A spaCy model is code, and the name may come from an untrusted checkpoint: hence the fixed list.
     """
     if name is None:
         return None
     if name not in SPACY_MODELS:
-        raise PlainError(f"these WNLI runs name the spaCy model {name!r}, which is none of {', '.join(SPACY_MODELS)}: use other runs.")
+        raise PlainError(f"Invalid spaCy model in these WNLI runs: {name!r}. Only {', '.join(SPACY_MODELS)} are loaded. Use other runs.")
     if importlib.util.find_spec(name) is None:
-        raise PlainError(f"these WNLI runs were trained with candidates of spaCy's {name}, which is not installed here: "
-                         f"python -m spacy download {name}")
+        raise PlainError(f"These WNLI runs need the spaCy model {name}, which is not installed: python -m spacy download {name}")
     import spacy
     return spacy.load(name)
 
 
 def load_wsc(split, wsc_dir=None, nlp=None):
-    """Schemas of WSC's 'train' or 'validation' set, from the hub or from a folder with train.jsonl and val.jsonl.
+    """Schemas of WSC's 'train' or 'validation' split, from the hub or from a folder with train.jsonl and val.jsonl.
 
-    nlp: a spaCy model, whose noun chunks are the other candidates.   Raises PlainError naming file and line for a bad row.
+    nlp: a spaCy model, whose noun chunks become the other candidates.   Raises PlainError with file and line for a malformed row.
     """
     if wsc_dir is None:
         rows = enumerate(_hub_rows(split))
-        place = f"{HUB_WSC[0]}, {HUB_WSC[1]}, {split}, row"
+        source = f"{HUB_WSC[0]}, {HUB_WSC[1]}, {split}, row"
     else:
         path = Path(wsc_dir) / {"train": "train.jsonl", "validation": "val.jsonl"}[split]
-        rows, place = _file_rows(path), f"{path}, line"
-    return [_schema(row, f"{place} {number}", nlp) for number, row in rows]
+        rows, source = _file_rows(path), f"{path}, line"
+    return [_schema(row, f"{source} {number}", nlp) for number, row in rows]
 
 
 def _hub_rows(split):
-    try:
+    with as_plain_error(f"Could not load WSC from the hub dataset {HUB_WSC[0]} ({{error}}). Check the connection, or set wsc_dir=PATH to a "
+                        "folder with train.jsonl and val.jsonl."):
         rows = datasets.load_dataset(*HUB_WSC, split=split)
-    except Exception as error:  # the hub's libraries raise a dozen kinds; the way out is the same
-        raise PlainError(f"WSC could not be loaded from the hub dataset {HUB_WSC[0]} ({first_line(error)}); check the connection, or "
-                         "give wsc_dir=PATH with train.jsonl and val.jsonl.") from error
     return ({**row, "target": row} for row in rows)
 
 
 def _file_rows(path):
     if not path.is_file():
-        raise PlainError(f"wsc_trick=True needs {path}, which is not there: give wsc_dir=PATH with train.jsonl and val.jsonl.")
+        raise PlainError(f"File not found: '{path}'. wsc_trick=True reads it: set wsc_dir=PATH to a folder with train.jsonl and val.jsonl.")
     try:
         lines = path.read_text(encoding="utf-8").split("\n")
     except UnicodeDecodeError as error:
-        raise PlainError(f"{path} is not UTF-8 text (byte {error.start}): fetch the file again.") from None
+        raise PlainError(f"{path} is not UTF-8 text (byte {error.start}). Download the file again.") from None
     for number, line in enumerate(lines, 1):
         if line.strip():
-            try:
-                yield number, json.loads(line)
-            except ValueError as error:
-                raise PlainError(f"{path}, line {number} is no JSON ({first_line(error)}): fetch the file again.") from None
+            with as_plain_error(f"{path}, line {number} is not valid JSON ({{error}}). Download the file again.", ValueError):
+                row = json.loads(line)
+            yield number, row
 
 
-def _schema(row, place, nlp):
+def _schema(row, source, nlp):
     try:
         text, target, label = row["text"], row["target"], int(row["label"])
         candidate, pronoun, index = target["span1_text"], target["span2_text"], target["span2_index"]
         before = " ".join(text.split(" ")[:index])
-        start = text.index(pronoun, len(before))  # behind an opening quote, if there is one
+        start = text.index(pronoun, len(before))  # after an opening quote, if there is one
     except (KeyError, TypeError, ValueError) as error:
-        raise PlainError(f"{place} is no row of WSC ({first_line(error)}): it needs text, label and target with span1_text, span2_text and "
-                         "span2_index.") from None
+        raise PlainError(f"{source} is not a row of WSC ({first_line(error)}). A row has text, label, and target with span1_text, "
+                         "span2_text and span2_index.") from None
     return make_schema(text, start, start + len(pronoun), candidate, label, nlp)
 
 
 def make_schema(text, start, end, candidate, label, nlp=None):
-    """Schema of a text whose pronoun is text[start:end]; `his` and the like take the candidate's possessive."""
-    owner = "'s" if text[start:end].lower() in ("his", "its", "their", "my", "our", "your") else ""
-    others = tuple(dict.fromkeys(other + owner for other in other_candidates(text, start, end, candidate, nlp))) if nlp else ()
-    return Schema(text[:start], text[end:], candidate + owner * (not candidate.endswith("'s")), others, label)
+    """Schema of a text whose pronoun is text[start:end]. Candidates for a possessive pronoun get "'s"."""
+    suffix = "'s" if text[start:end].lower() in POSSESSIVES else ""
+    others = [other + suffix for other in other_candidates(text, start, end, candidate, nlp)] if nlp else []
+    if not candidate.endswith("'s"):
+        candidate += suffix
+    return Schema(text[:start], text[end:], candidate, tuple(dict.fromkeys(others)), label)
 
 
 def other_candidates(text, start, end, candidate, nlp):
-    """Noun chunks of the text that are neither the pronoun nor a form of the candidate."""
+    """Noun chunks of the text, except for pronouns and variants of the candidate."""
     plain = lambda phrase: re.sub(r"^(the|a|an|his|her|their|my) ", "", phrase.lower())
     chunks = [chunk for chunk in nlp(text).noun_chunks if not (chunk.start_char < end and start < chunk.end_char)]
     return [chunk.text for chunk in chunks if chunk.text.lower() not in PRONOUNS and plain(chunk.text) not in plain(candidate)
@@ -127,43 +126,52 @@ def other_candidates(text, start, end, candidate, nlp):
 
 
 def find_pronoun(text, hypothesis):
-    """(start, end, candidate): which pronoun of `text` a WNLI hypothesis has replaced, and with what; None if it cannot be told.
+    """(start, end, candidate): the pronoun of `text` that a WNLI hypothesis replaces, and its replacement; None if none matches.
 
-    The hypothesis repeats words around the pronoun. Each that does counts 1; each that fits nowhere costs 1/2, each of the
-    candidate 1/4, and a candidate that the text does not mention 2. The best place is taken.
+    The hypothesis repeats the words around the pronoun, so the best alignment wins. A repeated word scores 1, an unmatched word -1/2,
+    a word of the candidate -1/4, and a candidate that does not occur in the text -2.
     """
-    words, said = ([(m[0], m.start(), m.end()) for m in _WORD.finditer(string)] for string in (text, hypothesis))
-    there, here = ([word.lower() for word, _, _ in part] for part in (words, said))
-    mentioned = " ".join(there)
+    text_words, said = ([(m[0].lower(), m.start(), m.end()) for m in _WORD.finditer(string)] for string in (text, hypothesis))
+    words, hypothesis_words = ([word for word, _, _ in part] for part in (text_words, said))
+    mentioned = " ".join(words)
     best = (-math.inf, None)
-    for p, (pronoun, start, _) in enumerate(words):
+    for p, (pronoun, start, _) in enumerate(text_words):
         base = re.split("['’]", pronoun)[0]
-        if base.lower() not in PRONOUNS:
+        if base not in PRONOUNS:
             continue
-        left = [_common(reversed(there[:p]), reversed(here[:i])) for i in range(len(here) + 1)]
-        right = [_common(there[p + 1:], here[j:]) for j in range(len(here) + 1)]
-        for i, j in itertools.combinations(range(len(here) + 1), 2):  # the candidate is here[i:j]
-            phrase = re.sub("^(the|a|an) |['’]s?$", "", " ".join(here[i:j]))
-            unmatched = i - left[i] + len(here) - j - right[j]
-            fit = left[i] + right[j] - unmatched / 2 - (j - i) / 4 - 2 * (phrase not in mentioned)
+        splits = range(len(hypothesis_words) + 1)
+        left = [_common_prefix(reversed(words[:p]), reversed(hypothesis_words[:i])) for i in splits]
+        right = [_common_prefix(words[p + 1:], hypothesis_words[j:]) for j in splits]
+        for i, j in itertools.combinations(splits, 2):  # the candidate is hypothesis_words[i:j]
+            phrase = re.sub("^(the|a|an) |['’]s?$", "", " ".join(hypothesis_words[i:j]))
+            unmatched = i - left[i] + len(hypothesis_words) - j - right[j]
+            fit = left[i] + right[j] - unmatched / 2 - (j - i) / 4 - (0 if phrase in mentioned else 2)
             if left[i] + right[j] and fit > best[0]:
                 best = fit, (start, start + len(base), hypothesis[said[i][1]:said[j - 1][2]])
     return best[1]
 
 
-def _common(these, those):
-    """How many first items two sequences have in common."""
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(these, those)))
+def _common_prefix(a, b):
+    """Length of the common prefix of two sequences."""
+    length = 0
+    for x, y in zip(a, b):
+        if x != y:
+            break
+        length += 1
+    return length
 
 
 def wnli_schemas(rows, nlp=None):
-    """Schemas of WNLI's rows (a Dataset with sentence1 and sentence2); None where no pronoun could be found."""
-    found = [(row, find_pronoun(row["sentence1"], row["sentence2"])) for row in rows]
-    return [place and make_schema(row["sentence1"], *place, row["label"], nlp) for row, place in found]
+    """Schemas for WNLI's rows (a Dataset with sentence1 and sentence2); None for a row whose pronoun is not found."""
+    schemas = []
+    for row in rows:
+        found = find_pronoun(row["sentence1"], row["sentence2"])
+        schemas.append(make_schema(row["sentence1"], *found, row["label"], nlp) if found else None)
+    return schemas
 
 
 class SchemaRows:
-    """Encoded schemas for PaddedBatchDL; each row is several texts, one for each candidate. As EncodedRows."""
+    """Like EncodedRows, for schemas: each row holds several texts, one per candidate."""
 
     def __init__(self, schemas, hf_tokenizer, max_len):
         self.texts = [self._encode(schema, hf_tokenizer, max_len) for schema in schemas]
@@ -173,7 +181,7 @@ class SchemaRows:
 
     @staticmethod
     def _encode(schema, hf_tokenizer, max_len):
-        """[(ids, True where the candidate stands)] of one schema; of too long texts the end or the beginning is left out."""
+        """[(ids, candidate mask)] of one schema. Long texts are cut to a window around the candidate."""
         encoded = []
         for text, start, end in schema.filled():
             encoding = hf_tokenizer.backend_tokenizer.encode(text, add_special_tokens=False)
@@ -188,11 +196,14 @@ class SchemaRows:
         return len(self.texts)
 
     def __getitem__(self, i):
-        """One row as a batch of its own."""
+        """Row i as a batch of one."""
         return self.batch([i])
 
     def batch(self, rows):
-        """(ids, attn_mask, is_candidate, each (N, L); row of each text (N,); first text of each row, labels (B,)), N texts of B rows."""
+        """(ids, attn_mask, is_candidate, row, first, labels) for B rows with N texts in all.
+
+        ids, attn_mask, is_candidate: (N, L).   row: of each text, (N,).   first: index of each row's first text, (B,).   labels: (B,).
+        """
         texts = [(ids, inside, row) for row, i in enumerate(rows) for ids, inside in self.texts[i]]
         length = max(len(ids) for ids, _, _ in texts)
         pad = lambda values, filler: values + [filler] * (length - len(values))
@@ -204,10 +215,10 @@ class SchemaRows:
 
 
 class SchemaPredictor(nn.Module):
-    """Whether the candidate in question is the right one, as two logits.
+    """Two logits for whether the queried candidate is the right one.
 
-    A text's score is the mean of the discriminator's logits for "original" over the candidate's wordpieces. It has to exceed those
-    of the other candidates together (their logsumexp), or, where there are none, a threshold that is learnt.
+    The score of a text is the discriminator's mean logit for "original" over the candidate's tokens. It competes with the logsumexp of the
+    other candidates' scores, or with a learned threshold if there are none.
     """
 
     def __init__(self, discriminator):
@@ -216,10 +227,10 @@ class SchemaPredictor(nn.Module):
         self.threshold = nn.Parameter(torch.zeros(()))
 
     def forward(self, ids, attn_mask, is_candidate, row, first):
-        """ids, attn_mask, is_candidate (N, L), row of each text (N,), each row's own candidate (B,) -> logits (B, 2)."""
+        """ids, attn_mask, is_candidate (N, L), row (N,), first (B,) as in `SchemaRows.batch` -> logits (B, 2)."""
         original = -self.discriminator(ids, attn_mask).logits.float()  # (N, L)
         score = (original * is_candidate).sum(1) / is_candidate.sum(1)  # (N,)
-        # Masks rather than indices, whose number a GPU would have to be asked for.
+        # Masks instead of indices, whose number would need a host sync.
         text, rows = torch.arange(len(row), device=row.device), torch.arange(len(first), device=row.device)
         is_other = (row == rows[:, None]) & (text != first[:, None])  # (B, N)
         is_alone = ~is_other.any(1)

@@ -23,7 +23,6 @@ import torch
 from fastai.callback.core import TrainEvalCallback
 from fastai.learner import CancelBackwardException, CancelStepException, Learner
 from fastai.optimizer import OptimWrapper
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from _utils.optim import clip_by_global_norm
 from _utils.training.metrics import PretrainingMetrics, exact_auc
@@ -75,20 +74,6 @@ class FinetuningLearner(ClippingLearner):
         self._with_events(self._backward, "backward", CancelBackwardException)
         self._with_events(self._step, "step", CancelStepException)
         self.opt.zero_grad()
-
-    @torch.no_grad()
-    def logits(self, dl):
-        """The model's output for the rows of an unshuffled PaddedBatchDL, in the order of the rows, without dropout; on the CPU."""
-        self.model.to(self.device).eval()
-        found = []
-        # Without cuDNN's attention, which needs half a second on an H100 for each batch shape that it has not seen.
-        with sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]), self.autocast():
-            for *xb, _ in dl:
-                found.append(self.model(*xb).float())
-        found = torch.cat(found).cpu()  # only here, because it waits for the device
-        in_order = torch.empty_like(found)
-        in_order[torch.as_tensor(dl.order)] = found
-        return in_order
 
 
 class PretrainingLearner(ClippingLearner):

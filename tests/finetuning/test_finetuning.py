@@ -1,4 +1,4 @@
-"""Finetuning from checkpoint to submission, in small: runs, the table, test files, predictions on one's own sentences."""
+"""Finetuning from checkpoint to submission on a small scale: runs, their table, test files, predictions for new sentences."""
 import json
 import shutil
 import subprocess
@@ -13,12 +13,15 @@ import pretrain
 from _utils import predict
 from _utils.config import complete
 from _utils.errors import PlainError
+from _utils.glue import tasks
 from _utils.glue.config import complete_finetuning
+from _utils.glue.inference import predict_logits
+from _utils.glue.plan import settings_of
 from _utils.glue.results import report
 from _utils.glue.runs import read_scores, run_path, score
 from _utils.glue.submission import SUBMISSION
 from _utils.glue.synthetic import write_synthetic_glue
-from _utils.glue.tasks import FINETUNED_TASKS, TASKS
+from _utils.glue.tasks import FINETUNED_TASKS, TASKS, Task
 from _utils.networks import load_pretrained
 from _utils.run_files.checkpoints import save_pretrained
 from _utils.run_files.run_log import locked
@@ -29,40 +32,38 @@ SMALL = {name: {"rows": 64, "epochs": 1} for name in FINETUNED_TASKS}
 
 @pytest.fixture
 def start(glue, fresh_checkpoint, tmp_path, monkeypatch):
-    """`start("key=value", ...)` does what the script does, in an empty working directory, and returns the configuration."""
+    """`start("key=value", ...)` runs finetuning in an empty working directory, without plots, and returns its Results."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(finetune, "save_task_plots", lambda *_: None)
+    monkeypatch.setattr(finetune, "save_result_plots", lambda *_: None)
 
     def start(*overrides):
         c = finetune.c.override([f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", f"glue_dir={glue}", "end=1", "logger=None",
                                  "group_name=g", f"task_overrides={SMALL}", *overrides])
-        c = complete_finetuning(c)
-        pretrained = load_pretrained(c.pretrained_checkpoint, c.size, c.max_length) if c.do_finetune else None
-        tables = finetune.load_tables(c)
-        finetune.print_tables(c, tables)
-        if c.do_finetune:
-            finetune.finetune(c, pretrained, tables, finetune.plan_runs(c, pretrained, tables), Processes())
-        finetune.write_test_files(c, tables)
-        return c
+        return finetune.run(complete_finetuning(c))
     return start
 
 
-def test_a_run_leaves_a_row_a_checkpoint_and_its_measures(start):
-    start("tasks=cola,mnli", "end=2", "logger=tensorboard")
+def test_a_run_writes_a_row_a_checkpoint_and_its_metrics(start):
+    results = start("tasks=cola,mnli", "end=2", "logger=tensorboard")
     rows = read_scores()
     assert [(row["task"], row["run"], row["seed"]) for row in rows] == [("cola", 0, 0), ("cola", 1, 1), ("mnli", 0, 0), ("mnli", 1, 1)]
     assert list(rows[0]["scores"]["validation"]) == ["matthews"]
     assert list(rows[2]["scores"]) == ["validation_matched", "validation_mismatched"]
     assert run_path("g", "mnli", 1).exists()
     folder = Path("checkpoints/glue/g_cola_1")
-    measures = [json.loads(line) for line in (folder / "metrics.jsonl").open()]
-    assert measures[0]["split"] == "train" and measures[0]["loss"] > 0
-    assert measures[-1] == {"step": 2, "split": "validation", **rows[1]["scores"]["validation"]}
+    metrics = [json.loads(line) for line in (folder / "metrics.jsonl").open()]
+    assert metrics[0]["split"] == "train" and metrics[0]["loss"] > 0
+    assert metrics[-1] == {"step": 2, "split": "validation", **rows[1]["scores"]["validation"]}
     assert json.loads((folder / "config.json").read_text())["config"]["seed"] == 1 and any((folder / "tensorboard").iterdir())
     assert {path.name for path in Path("test_outputs/g").iterdir()} == {"CoLA.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"}
     assert len(Path("test_outputs/g/AX.tsv").read_text().splitlines()) == 201
+    assert list(results.tables) == ["cola", "mnli", "ax"] and results.submission is None
+    assert list(results.scores.index) == ["CoLA", "MNLI", "MNLI-mm", "MNLI, both"] and list(results.runs["run"]) == [0, 1, 0, 1]
+    assert results.scores.loc["CoLA", "best"] == pytest.approx(max(score(row) for row in rows[:2]))
 
 
-def test_finished_runs_are_not_repeated_and_others_are_added(start, capsys):
+def test_finished_runs_are_skipped_and_new_ones_added(start, capsys):
     start("tasks=rte")
     before = Path("checkpoints/glue/scores.jsonl").read_text()
     start("tasks=rte", "end=2")
@@ -71,11 +72,11 @@ def test_finished_runs_are_not_repeated_and_others_are_added(start, capsys):
     assert "RTE, run 0, seed 0: accuracy" in capsys.readouterr().out
 
 
-def test_a_run_that_was_killed_before_its_row_starts_anew(start):
+def test_a_run_that_was_killed_while_writing_its_row_starts_over(start):
     start("tasks=rte")
     scores = Path("checkpoints/glue/scores.jsonl")
     first = scores.read_text()
-    scores.write_text(first[:40])  # killed while it wrote its row
+    scores.write_text(first[:40])  # killed while writing its row
     start("tasks=rte")
     [row] = read_scores()
     assert {**row, "seconds": 0} == {**json.loads(first), "seconds": 0}
@@ -91,7 +92,7 @@ def test_two_commands_cannot_finetune_the_same_run(start):
 
 
 class OneOfSeveral:
-    """A process of a launch whose first process saw `finished`, a list of 0 and 1."""
+    """One of several processes, the first of which saw the flags `finished`."""
     def __init__(self, index, n, finished):
         self.index, self.n, self.finished = index, n, finished
 
@@ -100,21 +101,21 @@ class OneOfSeveral:
         return self.finished
 
 
-def test_unfinished_runs_are_divided_alike_whatever_each_process_has_seen_finished():
+def test_all_processes_assign_unfinished_runs_alike_whatever_table_each_one_reads():
     c = finetune.c.copy_with({"start": 0, "end": 6, "group_name": "g"})
     row = lambda task, run: {"group": "g", "task": task, "run": run}
     rows = [row("mnli", run) for run in (0, 2, 4)]
-    later = [*rows, row("mnli", 1), row("rte", 0)]  # as the second process may find the table
+    later = [*rows, row("mnli", 1), row("rte", 0)]  # what the second process may read
     finished = [1, 0, 1, 0, 1, 0] + 6 * [0]
     plan = dict.fromkeys(["mnli", "rte"])
-    owners = finetune.deal_out_runs(c, plan, rows, OneOfSeveral(0, 2, finished))
-    assert owners == finetune.deal_out_runs(c, plan, later, OneOfSeveral(1, 2, finished))
+    owners = finetune.assign_runs(c, plan, rows, OneOfSeveral(0, 2, finished))
+    assert owners == finetune.assign_runs(c, plan, later, OneOfSeveral(1, 2, finished))
     unfinished = [owner for owner, is_finished in zip(owners.values(), finished, strict=True) if not is_finished]
     assert unfinished == [0, 1, 0, 1, 0, 1, 0, 1, 0] and list(owners) == [(task, run) for task in plan for run in range(6)]
-    assert set(finetune.deal_out_runs(c, plan, rows, Processes()).values()) == {0}
+    assert set(finetune.assign_runs(c, plan, rows, Processes()).values()) == {0}
 
 
-def test_the_seed_decides_the_run(start):
+def test_the_seed_determines_the_run(start):
     start("tasks=stsb", "seeds=5,6")
     start("tasks=stsb", "seeds=5,6", "end=2", "group_name=again")
     start("tasks=stsb", "start=1", "end=2", "seeds=5,5", "group_name=same")
@@ -130,18 +131,18 @@ def test_the_seed_decides_the_run(start):
 ])
 def test_runs_of_one_group_have_the_same_settings(start, override, named):
     start("tasks=rte")
-    with pytest.raises(PlainError, match=f"run 0 of rte in the group 'g' was made with {named}: give these runs a group_name"):
+    with pytest.raises(PlainError, match=f"Run 0 of rte in the group 'g' was trained with {named}. Set another group_name"):
         start("tasks=rte", override)
 
 
-def test_other_tables_under_the_same_group_are_noticed(start, tmp_path):
+def test_other_tables_in_the_same_group_are_detected(start, tmp_path):
     start("tasks=rte")
     write_synthetic_glue(tmp_path / "other", seed=1)
-    with pytest.raises(PlainError, match="was made with training_table='2,000 rows, "):
+    with pytest.raises(PlainError, match="was trained with training_table='2,000 rows, "):
         start("tasks=rte", f"glue_dir={tmp_path / 'other'}")
 
 
-def test_the_best_run_predicts_unless_others_are_named(start):
+def test_the_best_run_predicts_unless_th_run_names_others(start):
     start("tasks=stsb", "end=3")
     rows = read_scores()
     made_by = lambda: json.loads(Path("test_outputs/g.json").read_text())["STS-B.tsv"]
@@ -153,7 +154,7 @@ def test_the_best_run_predicts_unless_others_are_named(start):
     start("tasks=stsb", "do_finetune=False")
     second = sorted(rows, key=score)[-2]
     assert made_by().startswith(f"stsb run {second['run']} ")
-    with pytest.raises(PlainError, match=f"th_run names run {best['run']} of stsb.*is gone"):
+    with pytest.raises(PlainError, match=f"th_run names run {best['run']} of stsb.*was deleted"):
         start("tasks=stsb", "do_finetune=False", f"th_run={best['run']}")
 
 
@@ -168,32 +169,32 @@ def test_an_ensemble_averages_its_members(start, glue):
     assert written == pytest.approx(((alone[0] + alone[1]) / 2).clamp(0, 5).tolist(), abs=6e-4)
 
 
-@pytest.mark.parametrize("overrides, said", [
-    (["tasks=rte", "do_finetune=False"], "the group 'g' has no finished run of rte whose checkpoint is there: finetune first"),
+@pytest.mark.parametrize("overrides, message", [
+    (["tasks=rte", "do_finetune=False"], "The group 'g' has no finished run of rte with a checkpoint. Finetune first"),
     (["tasks=rte", "do_finetune=False", "th_run={'rte': 4}"], "th_run names run 4 of rte, but in the group 'g' it is not finished"),
     (["tasks=rte", "th_run={'rte': [0, 4]}"], "th_run names run 4 of rte"),
-    (["tasks=rte", "device=cuda:99"], "device='cuda:99' is not there"),
-    (["tasks=rte", "start_from_mnli=True"], "start_from_mnli needs an MNLI run in the group 'g' from the same.*add mnli to tasks"),
-    (["tasks=rte,wnli", "wsc_trick=True", "wsc_dir=nowhere"], "wsc_trick=True needs nowhere/train.jsonl, which is not there"),
+    (["tasks=rte", "device=cuda:99"], "device.*'cuda:99'"),
+    (["tasks=rte", "start_from_mnli=True"], "start_from_mnli needs an MNLI run in the group 'g' from the same.*Add mnli to tasks"),
+    (["tasks=rte,wnli", "wsc_trick=True", "wsc_dir=nowhere"], "File not found: 'nowhere/train.jsonl'.*wsc_trick=True"),
 ])
-def test_what_is_missing_is_said_before_the_work(start, overrides, said):
-    with pytest.raises(PlainError, match=said):
+def test_missing_prerequisites_are_reported_before_training(start, overrides, message):
+    with pytest.raises(PlainError, match=message):
         start(*overrides)
     assert not Path("checkpoints").exists() and not Path("test_outputs").exists()
 
 
-def test_a_run_that_th_run_names_for_a_task_without_tables_does_not_stop_the_others(start, glue, tmp_path, capsys):
+def test_th_run_of_a_task_without_tables_does_not_stop_the_others(start, glue, tmp_path, capsys):
     partial = tmp_path / "partial"
     shutil.copytree(glue, partial)
     (partial / "RTE/dev.tsv").unlink()
     start("tasks=rte,cola", "th_run=0", f"glue_dir={partial}")
     printed = capsys.readouterr().out
-    assert "CoLA.tsv     by cola run 0" in printed and "RTE.tsv is not written: RTE has no finished run" in printed
-    with pytest.raises(PlainError, match="none of the tasks rte has all of its tables"):
+    assert "CoLA.tsv     by cola run 0" in printed and "Skipping RTE.tsv: RTE has no finished run" in printed
+    with pytest.raises(PlainError, match="Tables are missing for each of the tasks rte"):
         start("tasks=rte", f"glue_dir={partial}")
 
 
-def test_mnli_runs_of_another_group_are_started_from_if_they_have_the_same_origin(start, fresh_checkpoint, tmp_path):
+def test_runs_start_from_mnli_runs_of_another_group_with_the_same_pretrained_weights(start, fresh_checkpoint, tmp_path):
     start("tasks=mnli")
     start("tasks=rte", "group_name=h", "start_from_mnli=g")
     [row] = [row for row in read_scores() if row["task"] == "rte"]
@@ -212,42 +213,64 @@ def test_test_files_need_no_pretrained_checkpoint(start):
     assert Path("test_outputs/g/RTE.tsv").exists()
 
 
-def test_an_invalid_submission_is_told_and_the_rest_goes_on(start, capsys):
+def test_an_invalid_submission_is_reported_without_an_error(start, capsys):
     start("tasks=rte", "majority_for_missing=True")
-    assert "No zip is made: RTE.tsv has 201 lines instead of 3,001" in capsys.readouterr().out and not Path("test_outputs/g.zip").exists()
+    assert "No zip: RTE.tsv has 201 lines instead of 3,001" in capsys.readouterr().out and not Path("test_outputs/g.zip").exists()
 
 
-def test_files_of_no_model_are_only_written_when_asked_for(start, capsys):
+def test_majority_baselines_are_written_only_on_request(start, capsys):
     start("tasks=wnli")
-    assert "No zip is made, because CoLA.tsv, SST-2.tsv" in capsys.readouterr().out and not Path("test_outputs/g.zip").exists()
-    start("tasks=wnli", "do_finetune=False", "majority_for_missing=True")
+    assert "No zip: missing CoLA.tsv, SST-2.tsv" in capsys.readouterr().out and not Path("test_outputs/g.zip").exists()
+    results = start("tasks=wnli", "do_finetune=False", "majority_for_missing=True")
     printed = capsys.readouterr().out
-    assert "CoLA.tsv     by no model: 1 in every row" in printed
-    assert "complete and valid (10 of its files were made by no model)" in printed
+    assert "CoLA.tsv     by majority baseline: 1 in every row" in printed
+    assert "complete and valid (10 of its files are majority baselines)" in printed
     made_by = json.loads(Path("test_outputs/g.json").read_text())
     assert set(made_by) == set(SUBMISSION) and made_by["WNLI.tsv"].startswith("wnli run 0")
-    assert Path("test_outputs/g.zip").exists()
+    assert Path("test_outputs/g.zip").exists() and results.submission == Path("test_outputs/g.zip")
     start("tasks=wnli", "do_finetune=False")
     printed = capsys.readouterr().out
-    assert "Removed, because no model made them" in printed and "No zip is made, because CoLA.tsv" in printed
+    assert "Removed the majority baselines CoLA.tsv" in printed and "No zip: missing CoLA.tsv" in printed
     assert not Path("test_outputs/g.zip").exists()
     assert [path.name for path in Path("test_outputs/g").iterdir()] == ["WNLI.tsv"]
     assert list(json.loads(Path("test_outputs/g.json").read_text())) == ["WNLI.tsv"]
     Path("test_outputs/g/QQP.tsv").write_text("of another group")
     start("tasks=wnli", "do_finetune=False")
-    assert json.loads(Path("test_outputs/g.json").read_text())["QQP.tsv"] == "not made by finetune.py"
+    assert json.loads(Path("test_outputs/g.json").read_text())["QQP.tsv"] == "not written by finetune.py"
 
 
-def test_a_task_whose_files_are_not_all_there_says_so_and_the_others_go_on(start, glue, tmp_path, capsys):
+def test_tasks_with_missing_files_are_skipped(start, glue, tmp_path, capsys):
     partial = tmp_path / "partial"
     shutil.copytree(glue, partial)
     (partial / "QNLI/dev.tsv").unlink()
     (partial / "RTE/test.tsv").unlink()
     start("tasks=qnli,rte", f"glue_dir={partial}")
     printed = capsys.readouterr().out
-    assert f"QNLI is left out: QNLI: there is no dev.tsv in {partial / 'QNLI'}" in printed
-    assert f"RTE.tsv is not written: RTE: there is no test.tsv in {partial / 'RTE'}" in printed
+    assert f"Skipping QNLI: dev.tsv not found in {partial / 'QNLI'}" in printed
+    assert f"Skipping RTE.tsv: test.tsv not found in {partial / 'RTE'}" in printed
     assert [row["task"] for row in read_scores()] == ["rte"]
+
+
+OWN_TASK = Task("directions", "Directions", ("premise", "hypothesis"), ("same", "other"),
+                tests=(tasks.TestSet("test", "test.tsv", "D.tsv"),))
+
+
+def test_a_new_task_needs_one_entry(start, glue, tmp_path, monkeypatch, capsys):
+    """Tables in GLUE's layout, trained, scored and predicted; not in the mean over GLUE, nor in the submission."""
+    monkeypatch.setitem(TASKS, "directions", OWN_TASK)  # what the entry in OWN_TASKS does when the modules are imported
+    monkeypatch.setattr("_utils.glue.config.FINETUNED_TASKS", (*FINETUNED_TASKS, "directions"))
+    monkeypatch.setattr("_utils.glue.submission._OWN_FILES", {"D.tsv"})
+    (tmp_path / "own/Directions").mkdir(parents=True)
+    for split, n in (("train", 60), ("dev", 20), ("test", 10)):
+        rows = [f"{i}\tGo {i % 7}.\tTurn {i % 3}." + ("" if split == "test" else f"\t{OWN_TASK.labels[i % 2]}") for i in range(n)]
+        header = "index\tpremise\thypothesis" + ("" if split == "test" else "\tlabel")
+        (tmp_path / f"own/Directions/{split}.tsv").write_text("\n".join([header, *rows]) + "\n")
+    results = start("tasks=directions", f"glue_dir={tmp_path / 'own'}", "task_overrides={'directions': {'epochs': 1}}",
+                    "majority_for_missing=True")
+    assert list(results.scores.index) == ["Directions"] and "Comparison with published" not in capsys.readouterr().out
+    assert len(Path("test_outputs/g/D.tsv").read_text().splitlines()) == 11
+    made_by = json.loads(Path("test_outputs/g.json").read_text())
+    assert made_by["D.tsv"].startswith("directions run 0 (dev ") and results.submission == Path("test_outputs/g.zip")
 
 
 def test_rte_starts_from_the_best_mnli_run(start, monkeypatch):
@@ -263,20 +286,20 @@ def test_rte_starts_from_the_best_mnli_run(start, monkeypatch):
 
 @pytest.mark.parametrize("size", ["alectra_tiny", "bert_tiny"])
 def test_other_families_are_finetuned_by_lmtuners_protocol_and_predict(start, small_tokenizer, tmp_path, size):
-    """ALBERT's layers, which share their weights, have one learning rate; MRPC does not start from MNLI."""
+    """ALBERT's layers share their weights and so their learning rate; MRPC does not start from MNLI."""
     c = complete(pretrain.c.override([f"size={size}"]))
     save_pretrained(tmp_path / "other.pth", pretrain.build_model(c, small_tokenizer), c, small_tokenizer, step=0)
     start(f"pretrained_checkpoint={tmp_path}/other.pth", f"size={size}", "protocol=lmtuners", "tasks=mnli,rte,mrpc")
     rows = {row["task"]: row for row in read_scores()}
     assert {task: row["mnli_run"] for task, row in rows.items()} == {"mnli": None, "rte": 0, "mrpc": None}
-    settings = rows["rte"]["settings"]  # lmtuners', but for what was given by hand
+    settings = rows["rte"]["settings"]  # lmtuners', except for explicit overrides
     assert settings["lr"] == (1e-4 if size == "alectra_tiny" else 2e-5) and settings["epochs"] == 1
     model, _, _ = finetune.load_finetuned(run_path("g", "rte", 0))
     assert len(finetune.parameter_groups(model)) == (3 if size == "alectra_tiny" else 4)
     assert Path("test_outputs/g/RTE.tsv").exists()
 
 
-def test_the_mnli_encoder_is_taken_without_its_head(start, fresh_checkpoint):
+def test_the_mnli_encoder_is_loaded_without_its_head(start, fresh_checkpoint):
     start("tasks=mnli")
     source, _, _ = finetune.load_finetuned(run_path("g", "mnli", 0))
     pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 128)
@@ -288,11 +311,11 @@ def test_the_mnli_encoder_is_taken_without_its_head(start, fresh_checkpoint):
 
 
 def test_wnli_by_the_wsc_trick(start, capsys, monkeypatch, tmp_path, glue):
-    monkeypatch.setattr(finetune, "find_spacy", lambda: None)
+    monkeypatch.setattr("_utils.glue.wsc_trick.SPACY_MODELS", ())
     start("tasks=wnli", "wsc_trick=True", "task_overrides={'wnli': {'epochs': 1, 'rows': 40}}")
     printed = capsys.readouterr().out
-    assert "learnt threshold alone, because no English model of spaCy is installed" in printed
-    assert "the pronoun was found in 146 of 146 rows" in printed
+    assert "a learned threshold, because no English spaCy model is installed" in printed
+    assert "found the pronoun in 146 of 146 rows" in printed
     [row] = read_scores()
     assert list(row["scores"]) == ["wsc_validation"] and len(Path("test_outputs/g/WNLI.tsv").read_text().splitlines()) == 147
     assert row["train_rows"] == 40 and row["settings"]["spacy_model"] is None and "wsc_validation accuracy" in printed
@@ -301,11 +324,11 @@ def test_wnli_by_the_wsc_trick(start, capsys, monkeypatch, tmp_path, glue):
         predict.main([str(run_path("g", "wnli", 0)), "x.txt"])
     shutil.copytree(glue / "WSC", tmp_path / "wsc")
     (tmp_path / "wsc/train.jsonl").write_text((glue / "WSC/val.jsonl").read_text())
-    with pytest.raises(PlainError, match="was made with training_table='300 rows"):
+    with pytest.raises(PlainError, match="was trained with training_table='300 rows"):
         start("tasks=wnli", "wsc_trick=True", "task_overrides={'wnli': {'epochs': 1, 'rows': 40}}", f"wsc_dir={tmp_path / 'wsc'}")
 
 
-def test_predictions_on_ones_own_sentences(start, capsys, glue):
+def test_predictions_for_new_sentences(start, capsys, glue):
     start("tasks=mnli,stsb,sst2")
     write = lambda text: Path("x.txt").write_text(text)
     capsys.readouterr()
@@ -342,15 +365,15 @@ def test_predictions_on_ones_own_sentences(start, capsys, glue):
         predict.main([])
 
 
-def test_a_checkpoint_of_pretraining_is_no_finetuned_one(fresh_checkpoint):
-    with pytest.raises(PlainError, match="is no checkpoint that finetune.py wrote"):
+def test_a_pretraining_checkpoint_is_rejected(fresh_checkpoint):
+    with pytest.raises(PlainError, match="is not a checkpoint written by finetune.py"):
         finetune.load_finetuned(fresh_checkpoint)
-    with pytest.raises(PlainError, match="there is no finetuned checkpoint 'x.pth': give one of checkpoints/glue"):
+    with pytest.raises(PlainError, match="Finetuned checkpoint not found: 'x.pth'. Pass one of checkpoints/glue"):
         finetune.load_finetuned("x.pth")
 
 
-def test_a_loss_that_is_not_finite_stops_in_one_sentence(start):
-    with pytest.raises(PlainError, match="RTE, run 0: the loss has become nan.*lower its lr with task_overrides"):
+def test_a_loss_that_is_not_finite_stops_the_run(start):
+    with pytest.raises(PlainError, match="RTE, run 0.*nan.*task_overrides"):
         start("tasks=rte", "task_overrides={'rte': {'lr': 1e30, 'epochs': 1}}")
     assert not read_scores() and not run_path("g", "rte", 0).exists()
 
@@ -364,20 +387,21 @@ def test_a_run_with_every_option(start):
 
 @pytest.fixture
 def parts(glue, fresh_checkpoint):
-    """`parts("key=value", ...)`: (learner, EncodedTask, settings) of MRPC, for checks of single steps."""
+    """`parts("key=value", ...)`: (learner, EncodedTask, settings) for MRPC, to test single steps."""
     def make(*overrides):
         c = complete_finetuning(finetune.c.override([f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", f"glue_dir={glue}",
                                                      "task_overrides={'mrpc': {'rows': 96, 'epochs': 2}}", *overrides]))
         pretrained, task, tables = load_pretrained(c.pretrained_checkpoint, "tiny", 128), TASKS["mrpc"], finetune.load_task("mrpc", glue)
-        settings = finetune.settings_of(task, tables, c, pretrained)
-        data = finetune.encode_task(task, tables, settings, c, pretrained.hf_tokenizer)
-        learn = finetune.get_glue_learner("mrpc", model=finetune.build_predictor(task, pretrained, c), data=data, settings=settings,
-                                          device=torch.device("cpu"), precision=settings["precision"])
+        settings = settings_of(task, tables, c, pretrained)
+        data = finetune.encode_task(task, tables, settings, pretrained.hf_tokenizer)
+        model = finetune.build_predictor(task, pretrained, xavier_reinited_outlayer=c.xavier_reinited_outlayer)
+        learn = finetune.get_glue_learner("mrpc", model=model, data=data, settings=settings, device=torch.device("cpu"),
+                                          precision=settings["precision"])
         return learn, data, settings
     return make
 
 
-def test_the_head_is_dropout_and_one_layer_on_the_first_token(parts):
+def test_the_head_is_dropout_and_one_linear_layer_on_the_first_token(parts):
     learn, data, _ = parts()
     model = learn.model.eval()
     assert model.dropout.p == .1
@@ -405,7 +429,7 @@ def test_options_of_the_learner_take_effect(parts):
     assert dtypes[0::2] == [torch.bfloat16] * 6 and dtypes[1::2] == [torch.float32] * 6
 
 
-def test_every_step_has_the_schedules_rate_times_the_layers(parts):
+def test_learning_rates_follow_schedule_and_layer_decay_at_every_step(parts):
     learn, _, settings = parts()
     learn.remove_cb(learn.loss_progress)
     seen = []
@@ -420,26 +444,26 @@ def test_every_step_has_the_schedules_rate_times_the_layers(parts):
 
 
 @pytest.mark.parametrize("decay", [0., .01])
-def test_weight_decay_spares_biases_and_layernorms(parts, decay):
+def test_weight_decay_excludes_biases_and_layernorms(parts, decay):
     learn, _, _ = parts(f"weight_decay={decay}")
     names = {id(p): name for name, p in learn.model.named_parameters()}
     for group in learn.opt.opt.param_groups:
         for parameter in group["params"]:
-            spared = "bias" in names[id(parameter)] or "LayerNorm" in names[id(parameter)]
-            assert group["weight_decay"] == (0. if spared else decay)
+            excluded = "bias" in names[id(parameter)] or "LayerNorm" in names[id(parameter)]
+            assert group["weight_decay"] == (0. if excluded else decay)
 
 
-def test_pairs_without_order_are_trained_in_both(parts):
+def test_unordered_pairs_are_trained_in_both_orders(parts):
     _, both, _ = parts()
     _, one, _ = parts("double_unordered=False")
     assert len(both.train) == 2 * len(one.train) == 192 and len(both.devs["validation"]) == len(one.devs["validation"])
     ids = lambda row: row[0].tolist()
     first, swapped = ids(both.train[0]), ids(both.train[96])
-    border = first.index(3)  # [SEP] of the small vocabulary
-    assert swapped == [first[0], *first[border + 1:], *first[1:border + 1]] and both.train[0][3] == both.train[96][3]
+    boundary = first.index(3)  # [SEP] of the small vocabulary
+    assert swapped == [first[0], *first[boundary + 1:], *first[1:boundary + 1]] and both.train[0][3] == both.train[96][3]
 
 
-def test_the_loss_is_the_batchs_mean_and_of_scores_the_squared_error(parts):
+def test_the_loss_is_the_mean_cross_entropy_or_squared_error_of_the_batch(parts):
     learn, _, settings = parts()
     assert isinstance(learn.loss_func, torch.nn.CrossEntropyLoss) and learn.loss_func.reduction == "mean"
     rows = finetune.EncodedRows([{"inp_ids": [2, 5, 3], "token_type_ids": [0, 0, 0]}] * 2, [1.5, 4.], 0)
@@ -450,17 +474,17 @@ def test_the_loss_is_the_batchs_mean_and_of_scores_the_squared_error(parts):
     assert pred.shape == (2,) and float(stsb.loss_func(pred, targets)) == pytest.approx(float(((pred - targets) ** 2).mean()))
 
 
-def test_predictions_come_back_in_the_order_of_the_rows(parts):
+def test_predictions_are_in_the_order_of_the_rows(parts):
     learn, data, _ = parts()
     rows = data.devs["validation"]
     assert len(set(rows.lengths)) > 3
-    together = learn.logits(learn.dls.loaders[1])
+    together = predict_logits(learn.model, learn.dls.loaders[1], learn.precision)
     with torch.no_grad():
         alone = torch.cat([learn.model(*rows.batch([i])[:3]) for i in range(20)])
     torch.testing.assert_close(together[:20], alone, atol=1e-5, rtol=1e-4)
 
 
-def test_training_batches_hold_every_row_once_and_rows_of_like_length_together(parts):
+def test_training_batches_contain_every_row_once_with_rows_of_similar_length_together(parts):
     learn, data, _ = parts("task_overrides={'mrpc': {'rows': 3000}}")
     finetune.set_seed(1)
     batches = [tuple(part.clone() for part in batch) for batch in learn.dls.train]
@@ -473,15 +497,15 @@ def test_training_batches_hold_every_row_once_and_rows_of_like_length_together(p
     assert not torch.equal(next(iter(learn.dls.train))[3], batches[0][3])
 
 
-def test_the_script_makes_a_valid_submission_from_a_checkpoint(repo, fresh_checkpoint, glue, tmp_path):
+def test_the_script_writes_a_valid_submission_and_plots(repo, fresh_checkpoint, glue, tmp_path):
     command = [sys.executable, repo / "finetune.py", "quickstart=True", f"pretrained_checkpoint={fresh_checkpoint}", "end=1",
                f"task_overrides={SMALL}", "tasks=cola,mrpc,mnli", "majority_for_missing=True", "device=cpu"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-2000:]
-    group = fresh_checkpoint.stem  # another checkpoint than the quickstart's own has a group of its own
-    assert f"test_outputs/{group}.zip is complete and valid" in done.stdout and "tables were made up" in done.stdout
+    group = fresh_checkpoint.stem  # not the quickstart's group, because the checkpoint is another one
+    assert f"test_outputs/{group}.zip is complete and valid" in done.stdout and "synthetic tables" in done.stdout
     folder = tmp_path / "checkpoints/glue" / group
-    assert all((folder / picture).stat().st_size > 5000 for picture in
+    assert all((folder / plot).stat().st_size > 5000 for plot in
                ("scores.png", "losses.png", "lengths.png", "layer_learning_rates.png"))
     table = (folder / "runs.html").read_text()
     assert [row.count("<td>") for row in table.split("<tr")[2:]] == [11, 11, 11] and table.count("<td>0.001</td>") == 3  # the learning rate

@@ -1,4 +1,4 @@
-"""Steps of finetuning on CUDA tensors without numbers: nothing is on another device, and nothing waits for the GPU."""
+"""Finetuning steps on fake CUDA tensors: every tensor is on the GPU, and nothing synchronizes with it."""
 import pytest
 import torch
 from fake_cuda import fake_cuda
@@ -8,6 +8,7 @@ from transformers import AutoModel, ElectraForPreTraining
 
 import finetune
 from _utils.glue.batches import EncodedRows, finetuning_dataloaders, pad_to_multiple
+from _utils.glue.inference import predict_logits
 from _utils.glue.tasks import TASKS
 from _utils.glue.wsc_trick import SchemaPredictor, SchemaRows, make_schema
 from _utils.networks.attention import set_attention
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory' argument")
 
 
 def rows_of(task, n=16):
-    """EncodedRows of different lengths, pairs of no words in particular."""
+    """EncodedRows of different lengths with dummy tokens."""
     lengths = [9 + i % 16 for i in range(n)]
     labels = [i / n if task.is_regression else i % len(task.labels) for i in range(n)]
     return EncodedRows([{"inp_ids": [7] * length, "token_type_ids": [0] * length} for length in lengths], labels)
@@ -27,19 +28,23 @@ def rows_of(task, n=16):
 
 def predictor(task, size):
     encoder = AutoModel.from_config(RECIPES[size].encoder.config(30522))
-    return finetune.SentencePredictor(encoder, encoder.config.hidden_size, len(task.labels) or 1)
+    return finetune.SentencePredictor(encoder, encoder.config.hidden_size, task.n_outputs)
 
 
-def learner(task, model, rows, precision, size="tiny", device=CUDA, **given):
+def learner(task, model, rows, precision, size="tiny", device=CUDA, **changes):
     recipe = RECIPES[size]
     settings = {"lr": recipe.glue_lr, "layer_decay": recipe.layer_decay, "epochs": 15, "bs": 4, "weight_decay": .01,
-                "original_lr_layer_decays": True, "adam_bias_correction": False, "schedule": "original_linear", **given}
+                "original_lr_layer_decays": True, "adam_bias_correction": False, "schedule": "original_linear", **changes}
     return finetune.get_glue_learner(task, model=model, data=finetune.EncodedTask(rows, {"dev": rows}), settings=settings, device=device,
                                      precision=precision, log=NoLog())
 
 
+def predict(learn, dl):
+    return predict_logits(learn.model, dl, learn.precision)
+
+
 class Steps(Callback):
-    """Ends the training after some steps, before LossProgress does anything more with the last of them."""
+    """Stops training after some steps, before LossProgress reads the last loss."""
     order = 9
 
     def __init__(self, steps):
@@ -51,7 +56,7 @@ class Steps(Callback):
 
 
 def take_two_steps(learn):
-    """Two steps as in training; the parameters' gradients stay, to be looked at."""
+    """Take two training steps; returns the gradients of the last one by parameter."""
     gradients = {}
     learn.opt.zero_grad = lambda: gradients.update({name: p.grad for name, p in learn.model.named_parameters()})
     learn.fit(1, cbs=Steps(2))
@@ -61,7 +66,7 @@ def take_two_steps(learn):
 
 @pytest.mark.parametrize("size, task, precision", [("small", "mnli", "bf16"), ("small", "stsb", "fp32"), ("base", "stsb", "bf16"),
                                                    ("large", "cola", "bf16")])
-def test_steps_and_predictions_wait_for_nothing(size, task, precision):
+def test_steps_and_predictions_do_not_synchronize(size, task, precision):
     task = TASKS[task]
     with fake_cuda():
         learn = learner(task, predictor(task, size), rows_of(task), precision, size)
@@ -72,23 +77,23 @@ def test_steps_and_predictions_wait_for_nothing(size, task, precision):
         assert all(gradient.device == CUDA for gradient in gradients.values())
         moments = learn.opt.opt.state.values()
         assert len(moments) == len(gradients) and all(tensor.device == CUDA for state in moments for tensor in state.values())
-        assert learn.logits(learn.dls.loaders[1]).device.type == "cpu"
+        assert predict(learn, learn.dls.loaders[1]).device.type == "cpu"
 
 
-def test_adam_with_bias_correction_waits_for_nothing_either():
+def test_adam_with_bias_correction_does_not_synchronize():
     task = TASKS["rte"]
     with fake_cuda():
         take_two_steps(learner(task, predictor(task, "tiny"), rows_of(task), "bf16", adam_bias_correction=True))
 
 
 @pytest.mark.parametrize("size", ["bert_tiny", "albert_tiny"])
-def test_other_families_wait_for_nothing_either(size):
+def test_other_families_do_not_synchronize(size):
     task = TASKS["rte"]
     with fake_cuda():
         take_two_steps(learner(task, predictor(task, size), rows_of(task), "bf16", size))
 
 
-def test_the_wsc_trick_waits_for_nothing_either(small_tokenizer):
+def test_the_wsc_trick_does_not_synchronize(small_tokenizer):
     text = "The network makes good guesses because it takes time."
     schema = make_schema(text, text.index("it"), text.index("it") + 2, "the network", 1)
     schemas = [schema._replace(others=("good guesses",) * (i % 3), label=i % 2) for i in range(60)]
@@ -99,7 +104,7 @@ def test_the_wsc_trick_waits_for_nothing_either(small_tokenizer):
         assert gradients["threshold"].device == CUDA
 
 
-def test_losses_are_read_only_when_they_are_logged():
+def test_losses_are_read_only_for_logging():
     task = TASKS["rte"]
     with fake_cuda():
         learn = learner(task, predictor(task, "tiny"), rows_of(task), "fp32")
@@ -109,17 +114,17 @@ def test_losses_are_read_only_when_they_are_logged():
         assert learn.train_iter == 3
 
 
-def look_for_padding(inp_ids, attn_mask, token_type_ids):
+def check_for_padding(inp_ids, attn_mask, token_type_ids):
     bool(attn_mask.all())
 
 
-def add_a_tensor_of_the_cpu(inp_ids, attn_mask, token_type_ids):
+def add_a_cpu_tensor(inp_ids, attn_mask, token_type_ids):
     return inp_ids + torch.zeros_like(inp_ids, device="cpu"), attn_mask, token_type_ids
 
 
-@pytest.mark.parametrize("fault, error", [(look_for_padding, DataDependentOutputException),
-                                          (add_a_tensor_of_the_cpu, FakeTensorDeviceMismatchError)])
-def test_a_step_that_waits_or_mixes_devices_is_found(fault, error):
+@pytest.mark.parametrize("fault, error", [(check_for_padding, DataDependentOutputException),
+                                          (add_a_cpu_tensor, FakeTensorDeviceMismatchError)])
+def test_a_step_that_synchronizes_or_mixes_devices_is_detected(fault, error):
     task = TASKS["rte"]
     with fake_cuda():
         learn = learner(task, predictor(task, "tiny"), rows_of(task), "bf16")
@@ -128,7 +133,7 @@ def test_a_step_that_waits_or_mixes_devices_is_found(fault, error):
             take_two_steps(learn)
 
 
-def test_transformers_own_attention_would_wait():
+def test_the_attention_of_transformers_synchronizes():
     task = TASKS["rte"]
     with fake_cuda():
         learn = learner(task, predictor(task, "tiny"), rows_of(task), "bf16")
@@ -137,8 +142,8 @@ def test_transformers_own_attention_would_wait():
             take_two_steps(learn)
 
 
-def test_padding_and_attention_of_a_gpu_change_no_predictions():
-    """What is done for the GPU alone, on a CPU."""
+def test_padding_and_attention_for_the_gpu_do_not_change_predictions():
+    """Runs on the CPU what is only used on GPUs."""
     task = TASKS["mnli"]
     torch.manual_seed(0)
     model, rows = predictor(task, "tiny"), rows_of(task)
@@ -146,16 +151,16 @@ def test_padding_and_attention_of_a_gpu_change_no_predictions():
     learn = learner(task, model, rows, "fp32", device=torch.device("cpu"), bs=1)
     dev = learn.dls.loaders[1]
     set_attention(model, "sdpa")
-    expected = learn.logits(dev)
+    expected = predict(learn, dev)
     set_attention(model, "sdpa_static")
     dev.multiple = 8
     assert {batch[0].shape[1] for batch in dev} == {16, 24}
-    torch.testing.assert_close(learn.logits(dev), expected, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(predict(learn, dev), expected, atol=1e-6, rtol=1e-5)
     assert expected.std(0).min() > 0
-    assert pad_to_multiple(rows.batch([0, 1]), 8, 12, 0)[0].shape == (2, 12)  # 10 tokens, and no row has more than 12
+    assert pad_to_multiple(rows.batch([0, 1]), 8, 12, 0)[0].shape == (2, 12)  # 10 tokens; the longest row has 12
 
 
-def test_batches_go_to_a_gpu_from_pinned_memory_without_waiting(monkeypatch):
+def test_batches_are_copied_to_the_gpu_asynchronously_from_pinned_memory(monkeypatch):
     task, sent = TASKS["rte"], []
     loader = finetuning_dataloaders(rows_of(task), [], 4, 0, CUDA).train
     assert loader.fake_l.pin_memory

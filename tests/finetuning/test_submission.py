@@ -1,4 +1,4 @@
-"""The files of a submission: what is written passes the check, and what the server would refuse is named."""
+"""Submission files: the written ones pass the check, and problems are reported with file and line."""
 import zipfile
 
 import pytest
@@ -21,7 +21,7 @@ ROWS = dict.fromkeys(OFFICIAL_ROWS, 5)
 
 @pytest.fixture
 def folder(tmp_path):
-    """A valid submission of five rows a file."""
+    """A valid submission with five rows per file."""
     for name, (task, _) in SUBMISSION.items():
         write_tsv(tmp_path / "group" / name, range(5), format_predictions(task, [task.majority] * 5))
     return tmp_path / "group"
@@ -33,7 +33,7 @@ def test_the_official_numbers_of_lines():
     assert {name.removesuffix(".tsv"): rows + 1 for name, rows in OFFICIAL_ROWS.items()} == lines
 
 
-def test_a_whole_submission_of_official_size_is_valid(tmp_path, capsys):
+def test_a_submission_of_official_size_is_valid(tmp_path, capsys):
     write_majorities(tmp_path / "group")
     path = make_zip(tmp_path / "group")
     with zipfile.ZipFile(path) as archive:
@@ -45,7 +45,7 @@ def test_a_whole_submission_of_official_size_is_valid(tmp_path, capsys):
     assert "group.zip is a valid submission" in capsys.readouterr().out
 
 
-def test_predictions_are_written_as_the_server_wants_them(tmp_path):
+def test_predictions_have_the_format_of_the_server(tmp_path):
     assert format_predictions(TASKS["stsb"], [-.2, 2.34567, 5.7]) == ["0.000", "2.346", "5.000"]
     assert format_predictions(TASKS["mnli"], [0, 1, 2]) == ["entailment", "neutral", "contradiction"]
     assert format_predictions(TASKS["qnli"], [0, 1]) == ["entailment", "not_entailment"]
@@ -60,55 +60,55 @@ def change(folder, name, old, new):
     (folder / name).write_text(text.replace(old, new, 1))
 
 
-@pytest.mark.parametrize("name, old, new, said", [
+@pytest.mark.parametrize("name, old, new, message", [
     ("CoLA.tsv", "index\tprediction", "\tindex\tprediction", "CoLA.tsv, line 1: the header"),
     ("CoLA.tsv", "index\tprediction", "id\tlabel", "CoLA.tsv, line 1: the header"),
     ("CoLA.tsv", "2\t1", "2\t2\t1", "CoLA.tsv, line 4: 3 columns instead of 2"),
     ("CoLA.tsv", "2\t1", "2", "CoLA.tsv, line 4: 1 columns"),
-    ("CoLA.tsv", "2\t1", "2\tacceptable", "CoLA.tsv, line 4: 'acceptable' is none of the labels 0, 1"),
-    ("QNLI.tsv", "0\tentailment", "0\t0", "QNLI.tsv, line 2: '0' is none of the labels entailment, not_entailment"),
-    ("AX.tsv", "0\tentailment", "0\tnot_entailment", "AX.tsv, line 2: 'not_entailment' is none of the labels entailment, neutral"),
+    ("CoLA.tsv", "2\t1", "2\tacceptable", "CoLA.tsv, line 4: invalid label 'acceptable'. Use 0, 1"),
+    ("QNLI.tsv", "0\tentailment", "0\t0", "QNLI.tsv, line 2: invalid label '0'. Use entailment, not_entailment"),
+    ("AX.tsv", "0\tentailment", "0\tnot_entailment", "AX.tsv, line 2: invalid label 'not_entailment'. Use entailment, neutral"),
     ("WNLI.tsv", "3\t0", "4\t0", "WNLI.tsv, line 5: the index must be 3, not '4'"),
     ("WNLI.tsv", "\n4\t0", "", "WNLI.tsv has 5 lines instead of 6"),
     ("WNLI.tsv", "4\t0", "4\t0\n5\t0", "WNLI.tsv has 7 lines instead of 6"),
-    ("STS-B.tsv", "2\t2.700", "2\t5.001", "STS-B.tsv, line 4: '5.001' is no number from 0 to 5"),
+    ("STS-B.tsv", "2\t2.700", "2\t5.001", "STS-B.tsv, line 4: '5.001' is not a number from 0 to 5"),
     ("STS-B.tsv", "2\t2.700", "2\tnan", "STS-B.tsv, line 4: 'nan'"),
     ("STS-B.tsv", "2\t2.700", "2\thigh", "STS-B.tsv, line 4: 'high'"),
 ])
-def test_a_wrong_file_is_named_with_its_line_and_no_zip_is_left(folder, name, old, new, said):
+def test_an_invalid_file_is_reported_with_its_line_and_no_zip_is_left(folder, name, old, new, message):
     target = make_zip(folder, ROWS)
     change(folder, name, old, new)
-    with pytest.raises(PlainError, match=said.replace("(", r"\(")):
+    with pytest.raises(PlainError, match=message.replace("(", r"\(")):
         make_zip(folder, ROWS)
     assert not target.exists()
 
 
-def test_a_submission_with_an_extra_column_as_electra_pytorch_wrote_it_is_refused(folder):
+def test_the_extra_column_of_electra_pytorch_is_rejected(folder):
     lines = (folder / "RTE.tsv").read_text().splitlines()
     (folder / "RTE.tsv").write_text("\n".join(["\t" + lines[0], *(f"{i}\t{line}" for i, line in enumerate(lines[1:]))]) + "\n")
-    with pytest.raises(PlainError, match="RTE.tsv, line 1: the header must be 'index<TAB>prediction' and nothing else"):
+    with pytest.raises(PlainError, match="RTE.tsv, line 1: the header must be exactly 'index<TAB>prediction'"):
         check_submission(folder, ROWS)
 
 
-def test_missing_and_strange_files_are_named(folder):
+def test_missing_and_unknown_files_are_reported(folder):
     (folder / "QQP.tsv").rename(folder / "qqp.tsv")
-    with pytest.raises(PlainError, match="holds 'qqp.tsv', which is none of AX.tsv"):
+    with pytest.raises(PlainError, match="holds 'qqp.tsv', which is not one of AX.tsv"):
         check_submission(folder, ROWS)
     (folder / "qqp.tsv").unlink()
-    with pytest.raises(PlainError, match="lacks QQP.tsv: the server wants all eleven"):
+    with pytest.raises(PlainError, match="lacks QQP.tsv. The GLUE server expects all eleven"):
         check_submission(folder, ROWS)
 
 
-def test_zips_that_are_not_flat_damaged_or_missing(folder, tmp_path):
+def test_nested_damaged_and_missing_zips_are_rejected(folder, tmp_path):
     with zipfile.ZipFile(tmp_path / "nested.zip", "w") as archive:
         for name in SUBMISSION:
             archive.write(folder / name, f"group/{name}")
     with pytest.raises(PlainError, match="the zip must be flat"):
         check_submission(tmp_path / "nested.zip", ROWS)
     (tmp_path / "damaged.zip").write_bytes(b"PK\x03\x04 no more")
-    with pytest.raises(PlainError, match="is no zip"):
+    with pytest.raises(PlainError, match="is not a readable zip"):
         check_submission(tmp_path / "damaged.zip", ROWS)
-    with pytest.raises(PlainError, match="there is no"):
+    with pytest.raises(PlainError, match="File not found"):
         check_submission(tmp_path / "none.zip", ROWS)
 
 
@@ -117,9 +117,9 @@ def test_the_command_checks_against_the_rows_of_a_folder(glue, tmp_path, capsys)
         rows = 146 if name == "WNLI.tsv" else 200
         write_tsv(tmp_path / "group" / name, range(rows), format_predictions(task, [task.majority] * rows))
     main([str(tmp_path / "group"), str(glue)])
-    assert "group.zip is valid for these tables, which are not the server's" in capsys.readouterr().out
+    assert "group.zip is valid for tables other than the official ones" in capsys.readouterr().out
     assert (tmp_path / "group.zip").exists()
     with pytest.raises(PlainError, match="AX.tsv has 201 lines instead of 1,105"):
         main([str(tmp_path / "group")])
-    with pytest.raises(PlainError, match="give one zip or folder"):
+    with pytest.raises(PlainError, match="Pass a zip or a folder"):
         main([])

@@ -1,4 +1,4 @@
-"""GLUE's tables: the same rows from files and from the hub, and bad rows named with file and line."""
+"""GLUE's tables: the same rows from files and from the hub, and malformed rows reported with file and line."""
 from pathlib import Path
 
 import datasets
@@ -7,12 +7,12 @@ import pytest
 from _utils.errors import PlainError
 from _utils.glue import tables as glue_data
 from _utils.glue.synthetic import write_synthetic_glue
-from _utils.glue.tables import describe, load_task
+from _utils.glue.tables import load_task, row_counts
 from _utils.glue.tasks import TASKS
 
 
 def hub_layout(task, data):
-    """{split: Dataset} of the same rows as the hub stores them: idx, texts, and label as a ClassLabel or a float."""
+    """{split: Dataset} in the layout of the hub: idx, texts, and label as a ClassLabel or a float."""
     features = {text: datasets.Value("string") for text in task.texts} | {
         "label": datasets.ClassLabel(names=list(task.labels)) if task.labels else datasets.Value("float32"), "idx": datasets.Value("int32")}
     return {split: rows.rename_column("index", "idx").select_columns(list(features)).cast(datasets.Features(features))
@@ -21,7 +21,7 @@ def hub_layout(task, data):
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    """A hub of local parquet files: fill it with `store(task, {split: Dataset})`."""
+    """A hub of local parquet files, filled by `hub(task, {split: Dataset})`."""
     def load_dataset(path, name, split):
         assert path == "nyu-mll/glue"
         return datasets.Dataset.from_parquet(str(tmp_path / f"{name}_{split}.parquet"), cache_dir=str(tmp_path / "cache"))
@@ -38,36 +38,36 @@ def test_files_and_hub_give_the_same_rows(glue, hub, name):
     from_files = load_task(name, glue)
     hub(name, hub_layout(TASKS[name], from_files))
     from_hub = load_task(name)
-    assert list(from_hub.splits) == list(from_files.splits) and not from_hub.lacking
+    assert list(from_hub.splits) == list(from_files.splits) and not from_hub.missing
     for split, rows in from_files.splits.items():
         assert from_hub.splits[split].features == rows.features
         assert from_hub.splits[split][:] == rows[:]
 
 
-def test_a_hub_with_other_labels_is_refused(glue, hub):
+def test_a_hub_with_other_labels_is_rejected(glue, hub):
     rows = hub_layout(TASKS["rte"], load_task("rte", glue))
     names = datasets.ClassLabel(names=["not_entailment", "entailment"])
     hub("rte", {split: part.cast_column("label", datasets.Value("int64")).cast_column("label", names) for split, part in rows.items()})
-    with pytest.raises(PlainError, match="has the labels not_entailment, entailment, not entailment, not_entailment"):
+    with pytest.raises(PlainError, match="has the labels not_entailment, entailment instead of entailment, not_entailment"):
         load_task("rte")
 
 
-def test_an_unreachable_hub_gives_one_sentence(monkeypatch):
+def test_an_unreachable_hub_is_reported(monkeypatch):
     def fail(*_, **__):
         raise ConnectionError("no route")
     monkeypatch.setattr(glue_data.datasets, "load_dataset", fail)
-    with pytest.raises(PlainError, match="CoLA could not be loaded from the hub dataset nyu-mll/glue.*glue_dir=PATH.*quickstart=True"):
+    with pytest.raises(PlainError, match="Could not load CoLA from the hub dataset nyu-mll/glue.*no route.*glue_dir=PATH.*quickstart=True"):
         load_task("cola")
 
 
-def test_empty_texts_of_the_hub_are_left_out_and_told(glue, hub):
+def test_rows_of_the_hub_with_empty_texts_are_skipped_and_reported(glue, hub):
     rows = hub_layout(TASKS["qqp"], load_task("qqp", glue))
     rows["train"] = rows["train"].map(lambda row, i: {"question2": "" if i == 7 else row["question2"]}, with_indices=True)
     hub("qqp", rows)
     data = load_task("qqp")
     assert len(data.splits["train"]) == len(rows["train"]) - 1
     [notice] = data.notices
-    assert "1 of 6,000 rows left out" in notice and "row 7: the question2 is empty" in notice
+    assert "skipped 1 of 6,000 rows" in notice and "row 7: the question2 is empty" in notice
 
 
 @pytest.mark.parametrize("name, split, row", [
@@ -83,18 +83,19 @@ def test_rows_of_the_official_files(shared, name, split, row):
     assert {key: found[key] for key in row} == row
 
 
-def test_numbers_of_rows_of_the_official_files_and_what_they_lack(shared):
+def test_row_counts_and_missing_files_of_the_official_download(shared):
     for name in ("cola", "sst2", "mrpc", "stsb", "rte", "wnli", "ax"):
         task, data = TASKS[name], load_task(name, shared / "data/glue")
-        assert not data.lacking and not data.notices
-        assert not any("of" in rows for rows in describe(task, data).values())
+        assert not data.missing and not data.notices
+        assert not any("of" in rows for rows in row_counts(task, data).values())
         if name != "ax":
             labels = data.splits["train"]["label"]
             most = max(set(labels), key=labels[:].count) if task.labels else pytest.approx(sum(labels) / len(labels), abs=.01)
             assert task.majority == most
-    lacking = load_task("qqp", shared / "data/glue").missing(["train", "validation", "test"])
-    assert len(lacking) == 2 and "there is no dev.tsv" in lacking[0] and "there is no test.tsv" in lacking[1]
-    assert describe(TASKS["mnli"], load_task("mnli", shared / "data/glue"))["train"] == "10,471 of 392,702"
+    missing = load_task("qqp", shared / "data/glue").missing
+    assert list(missing) == ["validation", "test"]
+    assert "dev.tsv not found" in missing["validation"] and "test.tsv not found" in missing["test"]
+    assert row_counts(TASKS["mnli"], load_task("mnli", shared / "data/glue"))["train"] == "10,471 of 392,702"
 
 
 ROWS = "".join(f"{i}\tThe first text {i}.\tThe second text.\tentailment\n" for i in range(300))
@@ -109,52 +110,52 @@ def rte(folder, train=HEADER + ROWS, dev=HEADER + ROWS, test="index\tsentence1\t
     return load_task("rte", folder)
 
 
-@pytest.mark.parametrize("row, said", [
+@pytest.mark.parametrize("row, message", [
     ("300\tonly one text\tentailment", "line 302: 3 columns instead of 4"),
     ("300\ta\tb\tentailment\tmore", "line 302: 5 columns instead of 4"),
-    ("300\ta\tb\tmaybe", "line 302: the label 'maybe' is none of entailment, not_entailment"),
+    ("300\ta\tb\tmaybe", "line 302: the label 'maybe' is not one of entailment, not_entailment"),
     ("300\ta\t \tentailment", "line 302: the sentence2 is empty"),
     ("300\t\tb\tentailment", "line 302: the sentence1 is empty"),
     ('300\t"a text that goes\n', "line 302: 2 columns instead of 4"),
     ("", "line 302: 1 columns instead of 4"),
 ])
-def test_a_bad_row_is_left_out_counted_and_named(tmp_path, row, said):
+def test_a_malformed_row_is_skipped_and_reported(tmp_path, row, message):
     data = rte(tmp_path, train=HEADER + ROWS + row + "\n301\ta\tb\tnot_entailment\n")
     assert len(data.splits["train"]) == 301 and data.splits["train"][-1]["label"] == 1
     [notice] = data.notices
-    assert said in notice and str(Path("RTE/train.tsv")) in notice and "rows left out" in notice
+    assert message in notice and str(Path("RTE/train.tsv")) in notice and "skipped" in notice
 
 
-def test_a_quote_swallows_nothing(tmp_path):
+def test_quotes_are_ordinary_characters(tmp_path):
     train = HEADER + '0\t"An opened quote\tb "quoted" text\tentailment\n1\ta\tb"\tentailment\n'
     data = rte(tmp_path, train=train)
     assert data.splits["train"]["sentence1"][:] == ['"An opened quote', "a"] and not data.notices
 
 
-def test_separators_of_lines_inside_a_text_do_not_cut_it(tmp_path):
+def test_unicode_line_separators_do_not_split_a_text(tmp_path):
     data = rte(tmp_path, train=HEADER + "0\tone\u2028two\x85three\tb\tentailment\r\n")
     assert data.splits["train"][0] == {"index": 0, "sentence1": "one\u2028two\x85three", "sentence2": "b", "label": 0}
 
 
-@pytest.mark.parametrize("files, said", [
+@pytest.mark.parametrize("files, message", [
     (dict(train=HEADER + ROWS.replace("entailment", "yes")), "train.tsv, line 2: the label 'yes'.*300 of 300 rows"),
     (dict(train=HEADER + ROWS.replace("\t", "  ")), "train.tsv, line 2: 1 columns instead of 4.*300 of 300 rows"),
-    (dict(train=ROWS), "train.tsv, line 1: there is no column 'sentence1' among 0, The first text"),
-    (dict(train=HEADER.replace("label", "gold") + ROWS), "train.tsv, line 1: there is no column 'label'"),
+    (dict(train=ROWS), "train.tsv, line 1: missing column 'sentence1' .found: 0, The first text"),
+    (dict(train=HEADER.replace("label", "gold") + ROWS), "train.tsv, line 1: missing column 'label'"),
     (dict(train=""), "train.tsv is empty"),
-    (dict(dev=HEADER), "dev.tsv has a header and no row"),
-    (dict(dev=(HEADER + "0\tcaf").encode() + b"\xe9\tb\tentailment\n"), "dev.tsv, line 2: this is not UTF-8"),
-    (dict(test="index\tsentence1\tsentence2\n0\ta\tb\n1\ta\n"), "test.tsv, line 3: 2 columns instead of 3: the server wants"),
-    (dict(test="index\tsentence1\tsentence2\nx\ta\tb\n"), "test.tsv, line 2: the index 'x' is no number"),
-    (dict(test="index\tsentence1\n0\ta\n"), "test.tsv, line 1: there is no column 'sentence2'"),
+    (dict(dev=HEADER), "dev.tsv has a header but no rows"),
+    (dict(dev=(HEADER + "0\tcaf").encode() + b"\xe9\tb\tentailment\n"), "dev.tsv, line 2 is not UTF-8"),
+    (dict(test="index\tsentence1\tsentence2\n0\ta\tb\n1\ta\n"), "test.tsv, line 3: 2 columns instead of 3. The GLUE server expects"),
+    (dict(test="index\tsentence1\tsentence2\nx\ta\tb\n"), "test.tsv, line 2: the index 'x' is not a number"),
+    (dict(test="index\tsentence1\n0\ta\n"), "test.tsv, line 1: missing column 'sentence2'"),
 ])
-def test_a_file_that_is_something_else_is_refused_in_one_sentence(tmp_path, files, said):
-    with pytest.raises(PlainError, match=said) as error:
+def test_a_file_with_other_content_is_rejected(tmp_path, files, message):
+    with pytest.raises(PlainError, match=message) as error:
         rte(tmp_path, **files)
     assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
 
 
-def test_scores_outside_their_range_are_bad_rows(tmp_path, glue):
+def test_rows_with_scores_outside_the_range_are_skipped(tmp_path, glue):
     text = (glue / "STS-B/train.tsv").read_text().split("\n")
     names = text[0].split("\t")
     for line, score in ((1, "5.5"), (2, "nan"), (3, "high")):
@@ -168,13 +169,13 @@ def test_scores_outside_their_range_are_bad_rows(tmp_path, glue):
     assert all(f"line {line}" in data.notices[0] for line in (2, 3, 4))
 
 
-def test_an_empty_text_of_a_test_set_is_kept_and_told(tmp_path):
+def test_an_empty_text_of_a_test_set_is_kept_and_reported(tmp_path):
     data = rte(tmp_path, test="index\tsentence1\tsentence2\n0\ta\t\n1\ta\tb\n")
-    assert len(data.splits["test"]) == 2 and "1 rows have an empty text and are kept" in data.notices[0]
+    assert len(data.splits["test"]) == 2 and "kept 1 rows with an empty text" in data.notices[0]
 
 
-def test_a_folder_that_is_not_there(tmp_path):
-    with pytest.raises(PlainError, match="glue_dir=.*nowhere.* is no folder"):
+def test_a_missing_folder_is_reported(tmp_path):
+    with pytest.raises(PlainError, match="glue_dir: .*nowhere.* is not a folder"):
         load_task("rte", tmp_path / "nowhere")
 
 
@@ -184,7 +185,7 @@ def test_ax_is_found_under_its_other_name(tmp_path, glue):
     assert len(load_task("ax", tmp_path).splits["test"]) == 200
 
 
-def test_the_made_up_tables_are_always_the_same(glue, tmp_path):
+def test_the_synthetic_tables_are_reproducible(glue, tmp_path):
     write_synthetic_glue(tmp_path)
     files = sorted(path.relative_to(glue) for path in glue.rglob("*.*"))
     assert len(files) == 32 and all((tmp_path / file).read_bytes() == (glue / file).read_bytes() for file in files)

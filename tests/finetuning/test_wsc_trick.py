@@ -1,4 +1,4 @@
-"""The WSC trick: reading schemas, finding WNLI's pronouns, and scoring candidates."""
+"""The WSC trick: reading schemas, locating WNLI's pronouns, and scoring candidates."""
 import json
 import re
 from collections import Counter
@@ -19,7 +19,7 @@ START = TEXT.index(" it ") + 1
 
 
 def chunks_of(*phrases):
-    """A stand-in for a spaCy model that finds these noun chunks in every text."""
+    """A fake spaCy model that finds these noun chunks in every text."""
     def nlp(text):
         spans = [(text.index(phrase), phrase) for phrase in phrases]
         return SimpleNamespace(noun_chunks=[SimpleNamespace(text=phrase, start_char=start, end_char=start + len(phrase))
@@ -27,7 +27,7 @@ def chunks_of(*phrases):
     return nlp
 
 
-def test_a_schema_puts_each_candidate_in_the_pronouns_place():
+def test_a_schema_puts_each_candidate_in_place_of_the_pronoun():
     schema = make_schema(TEXT, START, START + 2, "The trophy", 1, chunks_of("The trophy", "the suitcase", "it"))
     assert schema.others == ("the suitcase",)
     filled = list(schema.filled())
@@ -35,7 +35,7 @@ def test_a_schema_puts_each_candidate_in_the_pronouns_place():
     assert [text[start:end] for text, start, end in filled] == ["The trophy", "the suitcase"]
 
 
-def test_a_possessive_pronoun_takes_a_possessive_candidate():
+def test_a_possessive_pronoun_gets_a_possessive_candidate():
     text = "The man lifted his son because he was strong."
     schema = make_schema(text, 15, 18, "the man", 1)
     assert next(schema.filled())[0] == "The man lifted the man's son because he was strong."
@@ -53,24 +53,24 @@ def test_the_pronoun_of_a_wnli_pair_is_found(text, hypothesis, pronoun, candidat
     assert (found and (text[found[0]:found[1]], found[2])) == (pronoun and (pronoun, candidate))
 
 
-def test_wnlis_test_set_holds_the_schemas_of_wscs(shared):
-    """Of the 146 rows, which both sets have in another order, 143 pronouns and 136 candidates are found just as WSC marks them."""
+def test_the_test_set_of_wnli_contains_the_schemas_of_wsc(shared):
+    """143 of the 146 pronouns and 136 candidates are found exactly as WSC annotates them; the order of the rows differs."""
     plain = lambda text: "".join(re.findall(r"\w", re.sub("^(the|a|an) ", "", text.lower()).removesuffix("'s")))
     letters = lambda text: "".join(re.findall(r"\w", text.lower()))
     found = wnli_schemas(load_task("wnli", shared / "data/glue").splits["test"])
-    marked = []
+    annotated = []
     for line in (shared / "data/wsc/test.jsonl").read_text().strip().split("\n"):
         row = json.loads(line)
         words, target = row["text"].split(" "), row["target"]
-        marked.append((letters(" ".join(words[:target["span2_index"]])), plain(target["span1_text"])))
-    ours = [(letters(schema.before), plain(schema.candidate)) for schema in found]
-    assert len(ours) == len(marked) == 146
+        annotated.append((letters(" ".join(words[:target["span2_index"]])), plain(target["span1_text"])))
+    predicted = [(letters(schema.before), plain(schema.candidate)) for schema in found]
+    assert len(predicted) == len(annotated) == 146
     same = lambda a, b: sum((Counter(a) & Counter(b)).values())
-    assert same([before for before, _ in ours], [before for before, _ in marked]) >= 143
-    assert same(ours, marked) >= 136
+    assert same([before for before, _ in predicted], [before for before, _ in annotated]) >= 143
+    assert same(predicted, annotated) >= 136
 
 
-def test_the_sets_of_wsc(shared):
+def test_the_splits_of_wsc(shared):
     train, dev = (load_wsc(split, shared / "data/wsc") for split in ("train", "validation"))
     assert (len(train), len(dev)) == (554, 104)
     assert {schema.label for schema in train} == {0, 1}
@@ -80,24 +80,24 @@ def test_the_sets_of_wsc(shared):
     assert all(text.startswith(schema.before) and text.endswith(schema.after) for text, schema in zip(source, train))
 
 
-@pytest.mark.parametrize("line, said", [
-    ("{", "line 2 is no JSON"),
-    ('{"text": "It is.", "label": true}', "line 2 is no row of WSC"),
-    ('{"text": "a b", "label": 1, "target": {"span1_text": "a", "span2_text": "it", "span2_index": 9}}', "line 2 is no row of WSC"),
+@pytest.mark.parametrize("line, message", [
+    ("{", "line 2 is not valid JSON"),
+    ('{"text": "It is.", "label": true}', "line 2 is not a row of WSC"),
+    ('{"text": "a b", "label": 1, "target": {"span1_text": "a", "span2_text": "it", "span2_index": 9}}', "line 2 is not a row of WSC"),
 ])
-def test_a_bad_line_of_wsc_is_named(tmp_path, line, said):
+def test_a_malformed_line_of_wsc_is_reported(tmp_path, line, message):
     good = json.dumps({"text": "a b", "label": True, "target": {"span1_text": "a", "span2_text": "b", "span2_index": 1}})
     (tmp_path / "train.jsonl").write_text(f"{good}\n{line}\n")
-    with pytest.raises(PlainError, match=f"train.jsonl, {said}"):
+    with pytest.raises(PlainError, match=f"train.jsonl, {message}"):
         load_wsc("train", tmp_path)
 
 
-def test_wsc_that_is_not_there(tmp_path):
-    with pytest.raises(PlainError, match="needs .*train.jsonl, which is not there: give wsc_dir=PATH"):
+def test_missing_files_of_wsc_are_reported(tmp_path):
+    with pytest.raises(PlainError, match="File not found: .*train.jsonl.*set wsc_dir=PATH"):
         load_wsc("train", tmp_path)
 
 
-def test_candidates_are_scored_by_the_discriminator(fresh_checkpoint):
+def test_the_discriminator_scores_the_candidates(fresh_checkpoint):
     pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 64)
     model = SchemaPredictor(pretrained.discriminator()).eval()
     nlp = chunks_of("the suitcase")
@@ -117,7 +117,7 @@ def test_candidates_are_scored_by_the_discriminator(fresh_checkpoint):
     torch.testing.assert_close(logits, torch.stack([torch.zeros(2), expected], 1))
 
 
-def test_texts_that_are_too_long_keep_the_candidate(fresh_checkpoint):
+def test_truncated_texts_keep_the_candidate(fresh_checkpoint):
     pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 64)
     text = "good time " * 100 + "it" + " good time" * 100
     schema = make_schema(text, 1000, 1002, "the trophy", 1)
@@ -126,7 +126,7 @@ def test_texts_that_are_too_long_keep_the_candidate(fresh_checkpoint):
     assert ids.shape == (1, 32) and pretrained.hf_tokenizer.decode(ids[0][inside[0]]).replace(" ", "").replace("##", "") == "thetrophy"
 
 
-def test_the_hubs_rows_are_those_of_the_files(shared, monkeypatch, tmp_path):
+def test_hub_and_files_give_the_same_schemas(shared, monkeypatch, tmp_path):
     rows = [json.loads(line) for line in (shared / "data/wsc/val.jsonl").read_text().strip().split("\n")]
     flat = [{"text": row["text"], **row["target"], "idx": row["idx"], "label": int(row["label"])} for row in rows]
     datasets.Dataset.from_list(flat).to_parquet(tmp_path / "validation.parquet")
@@ -138,7 +138,7 @@ def test_the_hubs_rows_are_those_of_the_files(shared, monkeypatch, tmp_path):
     assert load_wsc("validation") == load_wsc("validation", shared / "data/wsc")
 
 
-def test_the_largest_installed_model_of_spacy_is_taken(monkeypatch):
+def test_the_largest_installed_spacy_model_is_used(monkeypatch):
     spacy = pytest.importorskip("spacy")
     monkeypatch.setattr(wsc_trick.importlib.util, "find_spec", lambda name: name in ("en_core_web_md", "en_core_web_sm") or None)
     monkeypatch.setattr(spacy, "load", lambda name: f"model {name}")
@@ -147,5 +147,5 @@ def test_the_largest_installed_model_of_spacy_is_taken(monkeypatch):
     assert find_spacy() is None and load_spacy(None) is None
     with pytest.raises(PlainError, match="python -m spacy download en_core_web_md"):
         load_spacy("en_core_web_md")
-    with pytest.raises(PlainError, match="name the spaCy model 'os', which is none of"):
+    with pytest.raises(PlainError, match="Invalid spaCy model.*'os'"):
         load_spacy("os")

@@ -1,4 +1,4 @@
-"""Encoding, learning rates by layer, steps and metrics of finetuning against the recorded values of both originals (F37-F47)."""
+"""Encoding, layer-wise learning rates, steps and metrics of finetuning against recorded values of both originals (F37-F47)."""
 import json
 import re
 
@@ -19,7 +19,7 @@ def numbers(golden):
     return json.loads((golden / "official/finetuning_numbers.json").read_text())
 
 
-def test_encoding_is_electra_pytorchs(shared):
+def test_encoding_matches_electra_pytorch(shared):
     folder = shared / "golden/electra_pytorch"
     tokenizer = from_vocab_file(folder / "vocab2000.txt")
     recorded = json.loads((folder / "tokenize_sents_max_len.json").read_text())
@@ -32,7 +32,7 @@ def test_encoding_is_electra_pytorchs(shared):
 
 
 @pytest.mark.parametrize("name, cols", [("featurize_pair_L32", ["a", "b"]), ("featurize_single_L16", ["a"])])
-def test_encoding_is_googles_but_for_padding(shared, name, cols):
+def test_encoding_matches_google_except_for_padding(shared, name, cols):
     tokenizer = from_vocab_file(shared / "data/vocab.txt")
     recorded = json.loads((shared / "golden/official/finetuning.json").read_text())[name]
     assert len(recorded) >= 3
@@ -43,12 +43,12 @@ def test_encoding_is_googles_but_for_padding(shared, name, cols):
         assert encoded["token_type_ids"] == row["segment_ids"][:n] and encoded["attn_mask"] == [1] * n
 
 
-def test_pairs_are_cut_as_googles(numbers):
+def test_truncation_of_pairs_matches_google(numbers):
     for a, b, kept_a, kept_b in numbers["truncate_pair_lengths"]:
         assert truncated_lengths(a, b, 32 - 3) == (kept_a, kept_b)
 
 
-def test_layer_lrs_are_electra_pytorchs(golden):
+def test_layer_lrs_match_electra_pytorch(golden):
     recorded = json.loads((golden / "electra_pytorch/layer_lrs.json").read_text())
     assert len(recorded) >= 6
     for setting, lrs in recorded.items():
@@ -57,10 +57,10 @@ def test_layer_lrs_are_electra_pytorchs(golden):
 
 
 @pytest.mark.parametrize("size", ["small", "base", "large"])
-def test_every_parameter_gets_the_rate_of_googles_variable(golden, size):
+def test_learning_rates_of_all_parameters_match_google(golden, size):
     recorded = json.loads((golden / "official/layer_lrs.json").read_text())[size]
     recipe = RECIPES[size]
-    # The depth decides; the widths are shrunk so that no half a billion numbers are made.
+    # Only the depth matters, so a narrow model saves memory.
     model = ElectraModel(ElectraConfig(vocab_size=20, embedding_size=4, hidden_size=8, num_hidden_layers=recipe.encoder.layers,
                                        num_attention_heads=2, intermediate_size=8))
     lrs = get_layer_lrs(1., recipe.layer_decay, recipe.encoder.layers)
@@ -73,19 +73,19 @@ def test_every_parameter_gets_the_rate_of_googles_variable(golden, size):
     assert lrs[-1] == recorded["by_key"]["task_specific/"] and len(lrs) == recipe.encoder.layers + 2
 
 
-def test_steps_are_googles(numbers):
+def test_numbers_of_steps_match_google(numbers):
     for row in numbers["train_steps"]:
         encoded = EncodedRows([{"inp_ids": [1], "token_type_ids": [0]}] * row["n"], [0] * row["n"])
         dls = finetuning_dataloaders(encoded, [], row["batch"], 0, "cpu")
         assert len(dls.train) * row["epochs"] == row["steps"]
 
 
-def test_metrics_are_googles(numbers):
+def test_metrics_match_google(numbers):
     recorded = numbers["scorers"]
     results = {name: dict(values) for name, values in recorded["results"].items()}
     logits = [[0., 1.] if label else [1., 0.] for label in recorded["p"]]
     assert 100 * glue_metrics(TASKS["rte"], logits, recorded["y"])["accuracy"] == pytest.approx(results["AccuracyScorer"]["accuracy"])
     assert 100 * glue_metrics(TASKS["cola"], logits, recorded["y"])["matthews"] == pytest.approx(results["MCCScorer"]["mcc"])
-    measured = glue_metrics(TASKS["stsb"], recorded["pr"], recorded["yt"])
-    assert {name: 100 * value for name, value in measured.items()} == pytest.approx(
+    metrics = glue_metrics(TASKS["stsb"], recorded["pr"], recorded["yt"])
+    assert {name: 100 * value for name, value in metrics.items()} == pytest.approx(
         {name: results["RegressionScorer"][name] for name in ("spearman", "pearson")})

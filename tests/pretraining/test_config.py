@@ -296,9 +296,9 @@ def test_derived_values_of_finetuning():
 
 
 @pytest.mark.parametrize("arguments, expected", [
-    (["start=3", "end=3"], "start=3 and end=3 leave no run"),
-    (["seeds=1,2", "end=3"], "seeds has 2 entries for the runs up to 2"),
-    (["wsc_dir=x"], "wsc_dir='x' is only read with wsc_trick=True"),
+    (["start=3", "end=3"], "start=3 and end=3 select no run"),
+    (["seeds=1,2", "end=3"], "seeds has 2 entries, but the last run is 2"),
+    (["wsc_dir=x"], "wsc_dir='x' is only used with wsc_trick=True"),
 ])
 def test_contradicting_values_of_finetuning_raise(arguments, expected):
     with pytest.raises(PlainError, match=expected):

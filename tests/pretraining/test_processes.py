@@ -156,7 +156,7 @@ def test_finetuning_runs_are_divided_among_processes_and_score_as_in_one(tmp_pat
     SCORES.write_text("\n".join(kept) + "\n")
     rerun = launch(repo, 2, *settings, "group_name=by_2", script="finetune.py")
     printed_again = re.findall(r"(\S+), run (\d), seed .*\((.*)\)", rerun)
-    was_finished = [(task, run, status == "was finished before") for task, run, status in printed_again]
+    was_finished = [(task, run, status == "already finished") for task, run, status in printed_again]
     assert was_finished == [("CoLA", "0", True), ("CoLA", "1", False), ("RTE", "0", True)]
     assert scores_of("by_2") == by_two
 

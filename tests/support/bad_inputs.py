@@ -100,7 +100,7 @@ def make_good_files(folder, checkpoint, glue):
     for task in ("CoLA", "RTE", "WSC"):
         shutil.copytree(glue / task, folder / "glue" / task)
     pretrained = load_pretrained(str(checkpoint), "tiny", 32)
-    model = finetune.build_predictor(TASKS["cola"], pretrained, finetune.c)
+    model = finetune.build_predictor(TASKS["cola"], pretrained)
     settings = {"wsc_trick": False, "max_length": 32, "bs": 4, "epochs": 1, "lr": 1e-3, "layer_decay": .8, "weight_decay": 0.,
                 "schedule": "original_linear", "original_lr_layer_decays": True, "adam_bias_correction": False,
                 "pretrained_weights": "none"}
@@ -348,10 +348,10 @@ for arguments, expected in {
     "device=cuda:99": ["device='cuda:99'", "device=cpu"],
     "num_workers=-1": ["for num_workers: -1", "from 0 to"],
     "wsc_dir=glue/WSC": ["wsc_dir='glue/WSC'", "wsc_trick=True"],
-    "glue_dir=nowhere": ["glue_dir='nowhere'", "no folder"],
-    "glue_dir=text.txt": ["glue_dir='text.txt'", "no folder"],
-    "do_finetune=False": ["the group 'g' has no finished run", "do_finetune=True"],
-    "do_finetune=False th_run=99": ["the group 'g' has no finished run", "do_finetune=True"],
+    "glue_dir=nowhere": ["glue_dir: 'nowhere'", "not a folder"],
+    "glue_dir=text.txt": ["glue_dir: 'text.txt'", "not a folder"],
+    "do_finetune=False": ["The group 'g' has no finished run", "do_finetune=True"],
+    "do_finetune=False th_run=99": ["The group 'g' has no finished run", "do_finetune=True"],
     "tasks=wnli wsc_trick=True wsc_dir=nowhere": ["nowhere/train.jsonl", "wsc_dir=PATH"],
 }.items():
     finetuning(arguments[:40], arguments, expected)
@@ -381,11 +381,11 @@ for name, model, expected, files in [
     finetuning(f"from {name}", f"pretrained_checkpoint={model}", expected, files)
 finetuning("runs from MNLI without one", "tasks=rte start_from_mnli=True", ["start_from_mnli", "MNLI run in the group 'g'"],
            reads_data=True)
-finetuning("runs of another group's MNLI", "tasks=rte start_from_mnli=nobody", ["the group 'nobody'", "add mnli"], reads_data=True)
+finetuning("runs of another group's MNLI", "tasks=rte start_from_mnli=nobody", ["the group 'nobody'", "Add mnli"], reads_data=True)
 finetuning("a run that will not exist", "th_run=99", ["th_run names run 99 of cola", "finetune it"], reads_data=True)
-finetuning("a damaged table of runs", "", ["scores.jsonl, line 1", "delete that line"], {"checkpoints/glue/scores.jsonl": "nonsense\n"},
+finetuning("a damaged table of runs", "", ["scores.jsonl, line 1", "Delete that line"], {"checkpoints/glue/scores.jsonl": "nonsense\n"},
            reads_data=True)
-finetuning("a table of runs with nonsense", "", ["scores.jsonl, line 1", "delete that line"],
+finetuning("a table of runs with nonsense", "", ["scores.jsonl, line 1", "Delete that line"],
            {"checkpoints/glue/scores.jsonl": lambda _: Path("scores.jsonl").read_bytes()
             .replace(b'"settings": {', b'"settings": 5, "x": {')},
            reads_data=True)
@@ -403,11 +403,11 @@ for name, arguments, file, content, expected in [
      ["RTE/dev.tsv, line ", "'not_entails'", "not_entailment"]),
     ("an empty table", "", "glue/CoLA/train.tsv", "", ["CoLA/train.tsv is empty"]),
     ("a header alone", "tasks=rte", "glue/RTE/train.tsv", lambda content: content.split(b"\n")[0] + b"\n",
-     ["RTE/train.tsv", "a header and no row"]),
+     ["RTE/train.tsv", "a header but no rows"]),
     ("a cut test file", "tasks=rte", "glue/RTE/test.tsv", lambda content: content[:content.rindex(b"\t")],
-     ["RTE/test.tsv, line ", "every row of a test set"]),
+     ["RTE/test.tsv, line ", "every test row"]),
     ("a zip for a table", "", "glue/CoLA/train.tsv", b"PK\x03\x04\xff\xfe" * 99, ["CoLA/train.tsv, line 1", "UTF-8"]),
-    ("commas for tabs", "tasks=rte", "glue/RTE/train.tsv", replace("\t", ","), ["RTE/train.tsv, line 1", "no column"]),
+    ("commas for tabs", "tasks=rte", "glue/RTE/train.tsv", replace("\t", ","), ["RTE/train.tsv, line 1", "missing column"]),
     ("broken JSON of WSC", "tasks=wnli wsc_trick=True", "glue/WSC/train.jsonl", replace("{", "["), ["WSC/train.jsonl, line 1"]),
     ("latin-1 of WSC", "tasks=wnli wsc_trick=True", "glue/WSC/val.jsonl", b"\xe9", ["WSC/val.jsonl", "UTF-8"]),
     ("WSC without spans", "tasks=wnli wsc_trick=True", "glue/WSC/val.jsonl", replace("span1_text", "span"),
@@ -460,8 +460,8 @@ for name, arguments, expected, files in [
     module(CONVERT, name, arguments, expected, files)
 for command, name, arguments, expected, files in [
     (PREDICT, "no arguments", "", ["Pass a checkpoint and a file"], {}),
-    (PREDICT, "no checkpoint", "missing.pth sentences.txt", ["'missing.pth'", "there is no finetuned checkpoint"], {}),
-    (PREDICT, "a pretrained checkpoint", "model.pth sentences.txt", ["'model.pth' is no checkpoint that finetune.py wrote"], {}),
+    (PREDICT, "no checkpoint", "missing.pth sentences.txt", ["'missing.pth'", "Finetuned checkpoint not found"], {}),
+    (PREDICT, "a pretrained checkpoint", "model.pth sentences.txt", ["'model.pth' is not a checkpoint written by finetune.py"], {}),
     (PREDICT, "a cut checkpoint", "cola.pth sentences.txt", ["cola.pth", "cannot be read"], {"cola.pth": first(9999)}),
     (PREDICT, "a trap", "cola.pth sentences.txt", ["cola.pth", "holds more than data"], {"cola.pth": trap()}),
     (PREDICT, "no sentences", "cola.pth missing.txt", ["File not found: 'missing.txt'"], {}),
@@ -469,13 +469,13 @@ for command, name, arguments, expected, files in [
     (PREDICT, "two texts for one", "cola.pth sentences.txt", ["sentences.txt, line 2", "one sentence"],
      {"sentences.txt": "One.\nOne.\tTwo.\n"}),
     (PREDICT, "an empty file", "cola.pth sentences.txt", ["sentences.txt, line 1", "one sentence"], {"sentences.txt": ""}),
-    (SUBMIT, "no arguments", "", ["give one zip or folder"], {}),
-    (SUBMIT, "no zip", "missing.zip", ["there is no missing.zip"], {}),
-    (SUBMIT, "text for a zip", "text.txt", ["text.txt is no zip"], {}),
+    (SUBMIT, "no arguments", "", ["Pass a zip or a folder"], {}),
+    (SUBMIT, "no zip", "missing.zip", ["File not found: 'missing.zip'"], {}),
+    (SUBMIT, "text for a zip", "text.txt", ["text.txt is not a readable zip"], {}),
     (SUBMIT, "an empty folder", "empty", ["empty lacks", "all eleven"], {"empty/": ""}),
     (SUBMIT, "a zip that climbs out", "a.zip", ["a.zip", "../trapped"], {"a.zip": lambda _: file_of(climbing_zip)}),
-    ("_utils.glue_results", "no runs", "", ["no finished run", "python finetune.py"], {}),
-    ("_utils.glue_results", "an unknown group", "nobody", ["no group 'nobody'", "there are g"],
+    ("_utils.glue_results", "no runs", "", ["No finished run", "python finetune.py"], {}),
+    ("_utils.glue_results", "an unknown group", "nobody", ["'nobody'", "Choose from g"],
      {"checkpoints/glue/scores.jsonl": lambda _: Path("scores.jsonl").read_bytes()}),
     ("_utils.export_notebooks", "an unknown option", "--chekc", ["--chekc", "--check"], {}),
     ("_utils.export_notebooks", "another folder", "", ["File not found: Pretrain.ipynb", "root folder"], {}),

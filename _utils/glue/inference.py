@@ -1,0 +1,43 @@
+"""Predictions of a finetuned model."""
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from _utils.glue.batches import inference_dataloader
+from _utils.networks import make_dropout_cheap, set_attention
+from _utils.training.device import choose_device, choose_precision
+from _utils.training.learners import DTYPES
+
+
+def to_device(model, device):
+    """The model on a torch.device, with the implementations of attention and dropout that are fastest there."""
+    if device.type == "cpu":
+        make_dropout_cheap(model)
+    else:
+        set_attention(model, "sdpa_static")
+    return model.to(device)
+
+
+@torch.no_grad()
+def predict_logits(model, dl, precision):
+    """Outputs of a model, (N, C) or (N,), for an unshuffled PaddedBatchDL on the model's device: on the CPU, in the order of the rows."""
+    dtype = DTYPES[precision]
+    model.eval()
+    # cuDNN's attention is disabled: on an H100 it takes half a second for each new batch shape.
+    with (sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]),
+          torch.autocast(dl.destination.type, dtype, enabled=dtype is not None)):
+        outputs = [model(*xb).float() for *xb, _ in dl]
+    outputs = torch.cat(outputs).cpu()  # one synchronization, at the end
+    in_order = torch.empty_like(outputs)
+    in_order[torch.as_tensor(dl.order)] = outputs
+    return in_order
+
+
+def predict_rows(task, model, rows, settings, device=None, precision=None):
+    """Probabilities (N, C) for encoded rows, or scores (N,) of a regression task, on the CPU.
+
+    settings: of the run; only the batch size is used.   device, precision: as in the configuration.
+    """
+    device = choose_device(device)
+    dl = inference_dataloader(rows, settings["bs"], device)
+    logits = predict_logits(to_device(model, device), dl, choose_precision(precision, device))
+    return logits if task.is_regression else logits.softmax(-1)

@@ -1,0 +1,142 @@
+"""Which runs to finetune and with which settings, and which runs predict the test sets."""
+import itertools
+
+from _utils.errors import PlainError
+from _utils.glue.runs import best_runs, find_run, finished_run, mnli_run, read_scores, run_path, runs_of
+from _utils.glue.tables import table_key
+from _utils.glue.tasks import LMTUNERS_FROM_MNLI, LMTUNERS_SETTINGS, TASKS
+from _utils.glue.wsc_trick import find_spacy
+from _utils.recipes import RECIPES
+from _utils.training import choose_device, choose_precision
+
+CONFIGURED_SETTINGS = ("size", "max_length", "weight_decay", "adam_bias_correction", "xavier_reinited_outlayer", "schedule",
+                       "original_lr_layer_decays", "protocol")
+
+
+def hyperparameters(task, c, model_type):
+    """{"lr", "epochs", "bs", "rows", "layer_decay"} of a task: the recipe's, overridden by the protocol, then by task_overrides."""
+    recipe = RECIPES[c.size]
+    values = {"lr": recipe.glue_lr, "epochs": task.epochs, "bs": 32, "rows": None, "layer_decay": recipe.layer_decay}
+    if uses_wsc(task, c):
+        values["epochs"] = 10
+    if c.protocol == "lmtuners":
+        family = "albert" if model_type == "albert" else "others"
+        values |= LMTUNERS_SETTINGS[family].get(task.name, {})
+    return values | c.task_overrides.get(task.name, {})
+
+
+def mnli_group(task, c):
+    """The group whose best MNLI run a task starts from, or False."""
+    starts_from_mnli = task.name in LMTUNERS_FROM_MNLI if c.protocol == "lmtuners" else task.starts_from_mnli
+    if not starts_from_mnli:
+        return False
+    return c.group_name if c.start_from_mnli is True else c.start_from_mnli
+
+
+def uses_wsc(task, c):
+    return c.wsc_trick and task.name == "wnli"
+
+
+def settings_of(task, data, c, pretrained):
+    """Everything that a run depends on except its seed, {name: value}. It is stored with the scores, to detect changes within a group."""
+    wsc_trick = uses_wsc(task, c)
+    return {**hyperparameters(task, c, pretrained.model.config.model_type), **{key: c[key] for key in CONFIGURED_SETTINGS},
+            "precision": choose_precision(c.precision, choose_device(c.device)),
+            "double_unordered": c.double_unordered and task.unordered,
+            "wsc_trick": wsc_trick, "spacy_model": find_spacy() if wsc_trick else None,
+            "start_from_mnli": mnli_group(task, c),
+            "training_table": table_key(data.splits["wsc_train" if wsc_trick else "train"]),
+            "pretrained_weights": pretrained.digest}
+
+
+def missing_tables(task, data, c):
+    """Messages about the missing tables that finetuning needs. The WSC trick does not read WNLI's."""
+    return [] if uses_wsc(task, c) else [data.missing[split] for split in task.train_splits if split in data.missing]
+
+
+def plan_runs(c, pretrained, tables):
+    """{task: settings} of the tasks that can be finetuned, MNLI first if others start from it. Prints what is skipped.
+
+    Raises PlainError, before training starts, for an unavailable device, finished runs with other settings, a missing MNLI run or
+    discriminator, and runs in th_run that will not exist.
+    """
+    plan = {}
+    for name in sorted(c.tasks, key=lambda name: name != "mnli") if c.start_from_mnli else c.tasks:
+        task, data = TASKS[name], tables[name]
+        if missing := missing_tables(task, data, c):
+            print(f"Skipping {task.title}: {'; '.join(missing)}")
+        else:
+            plan[name] = settings_of(task, data, c, pretrained)
+    print_unused_settings(c)
+    if not plan:
+        raise PlainError(f"Tables are missing for each of the tasks {', '.join(c.tasks)}. Set glue_dir=PATH to a complete GLUE download.")
+    check_plan(c, plan, read_scores(), pretrained)
+    return plan
+
+
+def print_unused_settings(c):
+    for name in sorted(set(c.task_overrides) - set(c.tasks)):
+        print(f"Ignoring task_overrides of {name}, which is not in tasks")
+    if c.wsc_trick and "wnli" not in c.tasks:
+        print("Ignoring wsc_trick, because wnli is not in tasks")
+
+
+def check_plan(c, plan, rows, pretrained):
+    """Raise PlainError for problems that would stop the planned runs later. rows: of the table of runs."""
+    for name, settings in plan.items():
+        for run in range(c.start, c.end):
+            finished_run(rows, c.group_name, name, run, seed_of(c, run), settings)
+        group = settings["start_from_mnli"]
+        if group and not (group == c.group_name and "mnli" in plan):
+            mnli_run(rows, group, pretrained)
+        if settings["wsc_trick"]:
+            pretrained.discriminator()
+    chosen_runs(c, rows, plan)
+
+
+def seed_of(c, run):
+    return c.seeds[run] if c.seeds else run
+
+
+def assign_runs(c, plan, rows, processes):
+    """{(task, run): index of its process}: unfinished runs round-robin; finished runs, which are only printed, to the first process.
+
+    rows: of the table of runs. Other commands may change it meanwhile, so all processes use what the first one read.
+    """
+    runs = [(name, run) for name in plan for run in range(c.start, c.end)]
+    is_finished = processes.from_first(lambda: [find_run(rows, c.group_name, name, run) is not None for name, run in runs])
+    owners, next_process = {}, itertools.cycle(range(processes.n))
+    for run, finished in zip(runs, is_finished):
+        owners[run] = 0 if finished else next(next_process)
+    return owners
+
+
+def chosen_runs(c, rows, plan=()):
+    """{task: numbers of the runs that predict its test sets}; [] for a task without runs. rows: of the table of runs.
+
+    plan: tasks whose runs start, ..., end - 1 will be finished by then.   Raises PlainError for a run in th_run that is neither planned nor
+    finished with its checkpoint, and if no task has a run.
+    """
+    chosen = {}
+    for name in c.tasks:
+        has_runs = name in plan or runs_of(rows, c.group_name, name)
+        requested = requested_runs(c.th_run, name, has_runs)
+        for run in requested:
+            path, is_planned = run_path(c.group_name, name, run), name in plan and c.start <= run < c.end
+            if not is_planned and not (find_run(rows, c.group_name, name, run) and path.exists()):
+                raise PlainError(f"th_run names run {run} of {name}, but in the group {c.group_name!r} it is not finished, or "
+                                 f"{str(path)!r} was deleted. Choose another run, or finetune it.")
+        chosen[name] = requested or best_runs(rows, c.group_name, name)
+    if not plan and not any(chosen.values()):
+        raise PlainError(f"The group {c.group_name!r} has no finished run of {', '.join(c.tasks)} with a checkpoint. Finetune first with "
+                         "do_finetune=True, or set another group_name.")
+    return chosen
+
+
+def requested_runs(th_run, name, has_runs):
+    """The runs that th_run names for a task; [] for the best run. Without a dictionary, th_run applies to the tasks that have runs."""
+    if isinstance(th_run, dict):
+        runs = th_run.get(name)
+    else:
+        runs = th_run if has_runs else None
+    return [runs] if isinstance(runs, int) else runs or []

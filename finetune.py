@@ -132,19 +132,6 @@ c = MyConfig({
     "group_name": None,
 }, FINETUNE_RULES)
 
-# %% tags=["active-ipynb"]
-# # The command line of the notebook. Without this cell, it finetunes ten runs of every task and downloads GLUE from the hub.
-# sys.argv = ["finetune.py", "quickstart=True"]
-#
-# from functools import partial  # from here on: imports of the exploring cells
-#
-# from IPython.display import display
-# from _utils.glue.results import by_title, compare_with_published, losses_of_runs, plot_group
-# from _utils.glue.runs import best_runs
-# from _utils.glue.tasks import PUBLISHED
-# from _utils.plots import plot_finetuning_losses, sortable
-# from _utils.recipes import RECIPES
-
 # %%
 if __name__ == "__main__":
     print_plain_errors()
@@ -186,25 +173,6 @@ def print_tables(c, tables):
         for notice in [*data.missing.values(), *data.notices]:
             print("      ", notice)
 
-
-# %% tags=["active-ipynb"]
-# tables = load_tables(c)
-# print_tables(c, tables)
-
-# %% [markdown]
-# The first row of each task:
-
-# %% tags=["active-ipynb"]
-# pd.set_option("display.max_colwidth", 60)
-# first_rows = []
-# for name, data in tables.items():
-#     task, row = TASKS[name], next(iter(data.splits.values()))[0]
-#     label = row["label"] if task.devs else "-"
-#     if task.devs and not task.is_regression:
-#         label = task.labels[label]
-#     texts = [row[text] for text in task.texts] + [""]
-#     first_rows.append([task.title, texts[0], texts[1], label, ", ".join(task.metrics)])
-# display(pd.DataFrame(first_rows, columns=["task", "first text", "second text", "label", "metrics"]).set_index("task"))
 
 # %% [markdown]
 # ## 3. The task
@@ -279,32 +247,6 @@ def encode_samples(tables, max_length, hf_tokenizer, n=2000):
     return samples
 
 
-# %% tags=["active-ipynb"]
-# pretrained = load_pretrained(c.pretrained_checkpoint, c.size, c.max_length)
-# encode_row = partial(tokenize_sents_max_len, max_len=c.max_length, hf_tokenizer=pretrained.hf_tokenizer)
-# for name, data in tables.items():
-#     row = encode_row(next(iter(data.splits.values()))[0], TASKS[name].texts)
-#     print(f"{TASKS[name].title:6}", " ".join(pretrained.hf_tokenizer.convert_ids_to_tokens(row["inp_ids"])))
-#     assert len(row["inp_ids"]) == len(row["attn_mask"]) == len(row["token_type_ids"]) <= c.max_length
-# for swap in (False, True):
-#     row = encode_row(tables["mrpc"].splits["train"][0], TASKS["mrpc"].texts, max_len=14, swap=swap)
-#     tokens = pretrained.hf_tokenizer.convert_ids_to_tokens(row["inp_ids"])
-#     print(f"truncated to 14 tokens, swap={swap}:", " ".join(tokens), row["token_type_ids"])
-
-# %% [markdown]
-# Lengths of the training sets. Batches contain rows of similar length and are padded to their longest row (D11); Google's code pads
-# every row to 128 tokens.
-
-# %% tags=["active-ipynb"]
-# encoded = encode_samples(tables, c.max_length, pretrained.hf_tokenizer)
-# plot_lengths({TASKS[name].title: rows.lengths for name, rows in encoded.items()});
-
-# %% tags=["active-ipynb"]
-# dls = finetuning_dataloaders(encoded["mrpc"], [encoded["mrpc"]], bs=32, num_workers=0, device="cpu")
-# inp_ids, attn_mask, token_type_ids, labels = dls.one_batch()
-# print("inp_ids", tuple(inp_ids.shape), " labels", tuple(labels.shape), f" {1 - attn_mask.float().mean():.0%} padding")
-# assert inp_ids.shape[1] == encoded["mrpc"].lengths.max()  # the first batch contains the longest row
-
 # %% [markdown]
 # ## 4. The model
 #
@@ -346,11 +288,6 @@ def build_predictor(task, pretrained, wsc_trick=False, xavier_reinited_outlayer=
     return SentencePredictor(encoder, encoder.config.hidden_size, task.n_outputs, xavier_reinited_outlayer)
 
 
-# %% tags=["active-ipynb"]
-# model = build_predictor(TASKS["mrpc"], pretrained)
-# print("logits", tuple(model(inp_ids, attn_mask, token_type_ids).shape), " output layer", tuple(model.classifier.weight.shape))
-# assert model(inp_ids, attn_mask, token_type_ids).shape == (32, 2)
-
 # %% [markdown]
 # ## 5. Optimization
 #
@@ -387,16 +324,6 @@ def build_optimizer(model, settings):
     adam = torch.optim.AdamW if settings["adam_bias_correction"] else AdamNoBiasCorrection
     return adam(param_groups, lr=settings["lr"], betas=(.9, .999), eps=1e-6)
 
-
-# %% tags=["active-ipynb"]
-# small_lrs = partial(get_layer_lrs, RECIPES["small"].glue_lr, RECIPES["small"].layer_decay, 12)
-# plot_layer_lrs({"as in the original code": small_lrs(), "without the extra factor": small_lrs(original_lr_layer_decays=False)});
-
-# %% tags=["active-ipynb"]
-# lrs = get_layer_lrs(RECIPES[c.size].glue_lr, RECIPES[c.size].layer_decay, count_layers(model.base_model.config))
-# for lr, group in zip(lrs, parameter_groups(model)):
-#     print(f"{lr:.2e}  {len(group):3} tensors, from {group[0][0]}")
-# assert sum(len(group) for group in parameter_groups(model)) == len(list(model.parameters()))
 
 # %% [markdown]
 # ### The learner
@@ -706,51 +633,3 @@ def save_task_plots(c, pretrained, tables, plan):
 # %%
 if __name__ == "__main__":
     results = run(c)
-
-
-# %% [markdown]
-# ## 7. Results
-#
-# Dev scores of every run. Google publishes medians over many seeds and electra_pytorch means of ten runs, so compare medians with
-# medians and means with means. The standard deviation of two runs is not meaningful.
-
-# %% tags=["active-ipynb"]
-# plot_group(read_scores(), c.group_name, results.tables);
-
-# %% [markdown]
-# A run that scores like the majority baseline did not learn. Small models on small tasks sometimes collapse like this, and WNLI is
-# hardly learnable. The training losses of all runs:
-
-# %% tags=["active-ipynb"]
-# plot_finetuning_losses(losses_of_runs(read_scores(), c.group_name));
-
-# %% [markdown]
-# All runs with their hyperparameters. Click a column header to sort, here or in `runs.html` in `checkpoints/glue/<group_name>/`.
-
-# %% tags=["active-ipynb"]
-# display(sortable(results.runs))
-
-# %% [markdown]
-# A summary by task, and published results for comparison. The quickstart's tables are synthetic: its scores show that everything works,
-# but do not carry over to GLUE.
-
-# %% tags=["active-ipynb"]
-# display(results.scores.round(2))
-# published = pd.DataFrame({name: by_title(scores) for name, scores in PUBLISHED.items()}).T
-# display(published if uses_synthetic_glue(c) else compare_with_published(read_scores(), c.group_name).round(2))
-
-# %% [markdown]
-# Predictions of the best run for three rows of some dev sets:
-
-# %% tags=["active-ipynb"]
-# for name in ("cola", "mrpc", "stsb", "mnli"):
-#     task, [best] = TASKS[name], best_runs(read_scores(), c.group_name, name)
-#     model, hf_tokenizer, row = load_finetuned(run_path(c.group_name, name, best))
-#     dev = results.tables[name].splits[task.devs[0][0]].select(range(3))
-#     outputs = predict_rows(task, model, encode(dev, task, c.max_length, hf_tokenizer), row["settings"])
-#     for example, output in zip(dev, outputs):
-#         if task.is_regression:
-#             predicted, label = f"{output:.1f}", example["label"]
-#         else:
-#             predicted, label = task.labels[int(output.argmax())], task.labels[example["label"]]
-#         print(f"{task.title:6}", " | ".join(example[text] for text in task.texts), "->", predicted, f"(label: {label})")

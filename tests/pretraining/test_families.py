@@ -333,13 +333,13 @@ def test_training_continues_if_an_upload_function_fails(workplace, capsys):
     pretrain.pretrain(c)
     assert len(taken) == 5 and len(metrics()) == 4
     printed = capsys.readouterr().out
-    assert "could not be sent (OSError: no network)" in printed and "5 of 5 checkpoints were not sent" in printed
+    assert "Could not upload mini_5_6.25%.pth (OSError: no network)" in printed and "5 of 5 checkpoints were not uploaded" in printed
     assert json.loads(Path("checkpoints/pretrain/mini_5/config.json").read_text())["config"]["upload_to"] == "send"
 
 
 def test_an_unknown_upload_address_raises_before_training(workplace):
-    with pytest.raises(PlainError, match="upload_to='nowhere://x' cannot be used"):
+    with pytest.raises(PlainError, match="Invalid value for upload_to: 'nowhere://x'"):
         run("upload_to=nowhere://x")
-    with pytest.raises(PlainError, match="upload_to='text.txt' is a file"):
+    with pytest.raises(PlainError, match="Invalid value for upload_to: 'text.txt' is a file"):
         run("upload_to=text.txt")
     assert not Path("datasets").exists()

@@ -148,7 +148,7 @@ def check_sums(path):
                 raise
             damaged = first_line(error)
     if damaged:
-        raise DamagedCheckpoint(f"The checkpoint {str(path)!r} is damaged ({damaged}). Use another one, or copy it again.")
+        raise DamagedCheckpoint(f"Cannot read the checkpoint {str(path)!r}: it is damaged ({damaged}). Use another one, or copy it again.")
 
 
 def check_writable(*folders):

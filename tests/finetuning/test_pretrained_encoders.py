@@ -90,8 +90,8 @@ def test_an_electra_folder_keeps_the_head_of_the_discriminator(small_tokenizer, 
 
 @pytest.mark.parametrize("name, size, message", [
     ("vanilla_11081_100.0%.pth", "small",
-     "there is no checkpoint 'vanilla_11081_100.0%.pth' in .*fresh_0_100.0%.pth.*python pretrain.py,"),
-    ("quickstart_11081_100.0%.pth", "tiny", "make it with python pretrain.py quickstart=True"),
+     "Checkpoint not found: 'vanilla_11081_100.0%.pth' in .*fresh_0_100.0%.pth.*python pretrain.py"),
+    ("quickstart_11081_100.0%.pth", "tiny", "create it with python pretrain.py quickstart=True"),
     ("fresh_0_100.0%.pth", "base", "was pretrained with size=tiny, not size=base. Set size=tiny"),
     (None, "tiny", "None means Google's model, but there is none with size=tiny"),
     ("no/such/folder", "small", "Cannot load the model 'no/such/folder' from the hub"),
@@ -173,7 +173,7 @@ def test_a_length_beyond_the_positions_raises(small_tokenizer, tmp_path):
 
 def test_a_file_that_is_not_a_pretraining_checkpoint_raises(tmp_path):
     torch.save({"weights": torch.zeros(1)}, tmp_path / "other.pth")
-    with pytest.raises(PlainError, match="other.pth' is no checkpoint that pretrain.py wrote"):
+    with pytest.raises(PlainError, match="other.pth' is not a checkpoint of pretrain.py"):
         load_pretrained(str(tmp_path / "other.pth"), "tiny", 128)
 
 

@@ -105,8 +105,8 @@ class PretrainingLearner(ClippingLearner):
         parts = enumerate(self.parts_of(self.xb), start=1)
         for number, x in itertools.islice(parts, self.processes.index, None, self.processes.n):
             seed_step(self.seed, self.train_iter, number)
-            loss = self.forward_part(x, totals, self.train_metrics)[1]
-            self.scaler.scale(loss).backward()
+            _, self.loss_grad = self.forward_part(x, totals, self.train_metrics)
+            self._backward()
         self._with_events(self._step, "step", CancelStepException)
         self.opt.zero_grad()
 

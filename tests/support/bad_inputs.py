@@ -210,7 +210,7 @@ for arguments, expected in {
     "base_run_name=..": ["for base_run_name: '..'", "a name"],
     "base_run_name=/tmp/x": ["for base_run_name: '/tmp/x'", "a name"],
     f"base_run_name={'x' * 300}": ["for base_run_name: 'xxx", "a name"],
-    "upload_to=nowhere://x": ["upload_to='nowhere://x'", "give a folder"],
+    "upload_to=nowhere://x": ["for upload_to: 'nowhere://x'", "pass a folder"],
     "upload_to=text.txt": ["for upload_to: 'text.txt' is a file"],
 }.items():
     pretraining(arguments[:40], arguments, expected)
@@ -307,7 +307,7 @@ for name, start, expected, files in [
     ("a checkpoint with nonsense", "model.pth", ["model.pth"], {"model.pth": changed(discriminator_config={"model_type": "nonsense"})}),
     ("a checkpoint without weights", "model.pth", ["model.pth", "do not fit"], {"model.pth": changed(model={})}),
     ("a checkpoint with a number for its weights", "model.pth", ["model.pth"], {"model.pth": changed(model=5)}),
-    ("a checkpoint with a number for its tokenizer", "model.pth", ["model.pth", "no checkpoint that pretrain.py wrote"],
+    ("a checkpoint with a number for its tokenizer", "model.pth", ["model.pth", "not a checkpoint of pretrain.py"],
      {"model.pth": changed(tokenizer=5)}),
 ]:
     pretraining(f"start from {name}", f"{PAIR}initial_weights={start}", expected, files)
@@ -430,7 +430,7 @@ for name, arguments, expected, files in [
     ("a trap", "model.pth out", ["model.pth", "contains more than data"], {"model.pth": trap()}),
     ("an unneeded vocabulary", "model.pth out --vocab vocab.txt", ["model.pth", "Leave --vocab out"], {}),
     ("another program's checkpoint", "model.pth out", ["model.pth", "not written by pretrain.py"], {"model.pth": changed(model=None)}),
-    ("damaged metrics", "m_100.0%.pth out", ["m/metrics.jsonl, line 1", "delete that line"],
+    ("damaged metrics", "m_100.0%.pth out", ["m/metrics.jsonl, line 1", "Delete that line"],
      {"m_100.0%.pth": lambda _: Path("model.pth").read_bytes(), "m/metrics.jsonl": "nonsense"}),
     ("a finetuned one of an unknown task", "cola.pth out", ["cola.pth"], {"cola.pth": changed(run={"task": "nonsense"})}),
     ("a finetuned one with a number for its run", "cola.pth out", ["cola.pth"], {"cola.pth": changed(run=5)}),

@@ -16,7 +16,7 @@ import transformers
 
 from _utils.convert_tf.tf_checkpoint import TFCheckpoint
 from _utils.errors import PlainError, as_plain_error
-from _utils.export_hf import TRAINING, model_card, new_folder, save_network
+from _utils.export_hf import TRAINING, new_folder, save_network
 from _utils.networks.build import PARTS, build_network
 from _utils.pretraining_data.vocabulary import from_vocab_file
 from _utils.recipes import config_from_shapes, electra
@@ -192,9 +192,8 @@ def main(arguments=None):
         if hf_tokenizer is not None and len(hf_tokenizer) != network.config.vocab_size:
             raise PlainError(f"The vocabulary {vocab} has {len(hf_tokenizer)} tokens, but the checkpoint has {network.config.vocab_size}. "
                              "Pass its vocabulary with --vocab.")
-        card = model_card(network, f"ELECTRA, {options.part}", TRAINING[options.part],
-                          {"converted from": Path(options.prefix).name, "step": step}, hf_tokenizer is not None)
-        save_network(network, hf_tokenizer, folder, card)
+        save_network(network, hf_tokenizer, folder, f"ELECTRA, {options.part}", TRAINING[options.part],
+                     {"converted from": Path(options.prefix).name, "step": step})
     print(_summary(options.out_dir, network.config, hparams, hf_tokenizer))
 
 

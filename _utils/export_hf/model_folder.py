@@ -10,6 +10,7 @@ from huggingface_hub import ModelCard, ModelCardData
 
 from _utils.errors import PlainError, as_plain_error
 from _utils.networks.build import count_parameters, max_positions
+from _utils.pretraining_data.vocabulary import from_vocab_file
 
 _ELECTRA = "[ELECTRA](https://arxiv.org/abs/2003.10555)"
 # How the networks of an ELECTRA are pretrained.
@@ -38,6 +39,15 @@ def new_folder(path):
         unfinished.replace(path)
 
 
+def read_vocab(path, vocab_size):
+    """The tokenizer of a vocab.txt; PlainError if it does not have the size with which the networks were trained."""
+    hf_tokenizer = from_vocab_file(path)
+    if len(hf_tokenizer) != vocab_size:
+        raise PlainError(f"The vocabulary {path} has {len(hf_tokenizer)} tokens, but the checkpoint has {vocab_size}. Pass the vocabulary "
+                         "of the training with --vocab.")
+    return hf_tokenizer
+
+
 def save_network(network, hf_tokenizer, folder, title, training, made_by, datasets=(), eval_results=()):
     """Write a network as safetensors with its configuration, the tokenizer (or None), and a model card.
 
@@ -49,10 +59,9 @@ def save_network(network, hf_tokenizer, folder, title, training, made_by, datase
     if hf_tokenizer is not None:
         hf_tokenizer.model_max_length = max_positions(network)
         hf_tokenizer.save_pretrained(folder)
-    name = type(network).__name__
-    metadata = ModelCardData(library_name="transformers", tags=[network.config.model_type], datasets=list(datasets) or None,
-                             pipeline_tag=_PIPELINES.get(name.partition("For")[2]),
-                             model_name=title if eval_results else None, eval_results=list(eval_results) or None)
+    metadata = ModelCardData(library_name="transformers", tags=[network.config.model_type], datasets=datasets or None,
+                             pipeline_tag=_PIPELINES.get(type(network).__name__.partition("For")[2]),
+                             model_name=title if eval_results else None, eval_results=eval_results or None)
     text = _text(network, title, training, made_by, hf_tokenizer is not None)
     ModelCard(f"---\n{metadata.to_yaml()}\n---\n{text}").save(folder / "README.md")
 

@@ -180,7 +180,7 @@ for arguments, expected in {
     "initial_weights=offical": ["for initial_weights: 'offical'", "'official'"],
     "quickstart=yes": ["for quickstart: 'yes'", "True or False"],
     "device=gpu": ["for device: 'gpu'", "'cuda'"],
-    "device=cuda:99": ["device='cuda:99'", "device=cpu"],
+    "device=cuda:99": ["Device not found: 'cuda:99'", "device=cpu"],
     "steps=0": ["for steps: 0", "from 1 to"],
     "steps=1e30": ["for steps: 1e+30", "from "],
     "bs=-1": ["for bs: -1", "from 1 to"],
@@ -210,8 +210,8 @@ for arguments, expected in {
     "base_run_name=..": ["for base_run_name: '..'", "a name"],
     "base_run_name=/tmp/x": ["for base_run_name: '/tmp/x'", "a name"],
     f"base_run_name={'x' * 300}": ["for base_run_name: 'xxx", "a name"],
-    "upload_to=nowhere://x": ["upload_to='nowhere://x'", "give a folder"],
-    "upload_to=text.txt": ["upload_to='text.txt' is a file"],
+    "upload_to=nowhere://x": ["for upload_to: 'nowhere://x'", "pass a folder"],
+    "upload_to=text.txt": ["for upload_to: 'text.txt' is a file"],
 }.items():
     pretraining(arguments[:40], arguments, expected)
 
@@ -279,20 +279,20 @@ for name, vocab, expected, files in [
     ("a damaged tokenizer", "pair", ["pair", "vocab=PATH/vocab.txt"], {"pair/discriminator/tokenizer.json": first(99)}),
     ("a misspelt hub id", "google/elektra", ["'google/elektra'", "vocab=PATH/vocab.txt"], {}),
     ("too small a vocabulary", "10", ["for vocab: 10", "at least 200"], {}),
-    ("a missing checkpoint as vocabulary", "words.pth", ["'words.pth'", "there is no checkpoint"], {}),
-    ("a vocabulary in a damaged checkpoint", "model.pth", ["model.pth", "cannot be read"], {"model.pth": first(5000)}),
+    ("a missing checkpoint as vocabulary", "words.pth", ["'words.pth'", "Checkpoint not found"], {}),
+    ("a vocabulary in a damaged checkpoint", "model.pth", ["model.pth", "Cannot read the checkpoint"], {"model.pth": first(5000)}),
 ]:
     pretraining(name, f"vocab={vocab}", expected, files)
 
 # Pairs for continued pretraining.
 for name, start, expected, files in [
-    ("no pair", "missing.pth", ["'missing.pth'", "there is no checkpoint"], {}),
-    ("text for a checkpoint", "model.pth", ["model.pth", "cannot be read"], {"model.pth": "weights\n" * 99}),
-    ("a cut checkpoint", "model.pth", ["model.pth", "cannot be read"], {"model.pth": first(50_000)}),
+    ("no pair", "missing.pth", ["'missing.pth'", "Checkpoint not found"], {}),
+    ("text for a checkpoint", "model.pth", ["model.pth", "Cannot read the checkpoint"], {"model.pth": "weights\n" * 99}),
+    ("a cut checkpoint", "model.pth", ["model.pth", "Cannot read the checkpoint"], {"model.pth": first(50_000)}),
     ("a flipped checkpoint", "model.pth", ["model.pth"], {"model.pth": flip}),
-    ("an empty checkpoint", "model.pth", ["model.pth", "cannot be read"], {"model.pth": ""}),
-    ("a trap", "model.pth", ["model.pth", "holds more than data"], {"model.pth": trap()}),
-    ("a trap of the old format", "model.pth", ["model.pth", "holds more than data"], {"model.pth": trap(old_format=True)}),
+    ("an empty checkpoint", "model.pth", ["model.pth", "Cannot read the checkpoint"], {"model.pth": ""}),
+    ("a trap", "model.pth", ["model.pth", "contains more than data"], {"model.pth": trap()}),
+    ("a trap of the old format", "model.pth", ["model.pth", "contains more than data"], {"model.pth": trap(old_format=True)}),
     ("a folder without generator", "pair", ["'pair' has no folder generator/"], {"pair/generator/": None}),
     ("a folder with a trap", "pair", ["pair/generator", "Cannot load"],
      {"pair/generator/model.safetensors": None, "pair/generator/pytorch_model.bin": trap()}),
@@ -302,12 +302,12 @@ for name, start, expected, files in [
      {"pair/discriminator/config.json": replace('"intermediate_size": 512', '"intermediate_size": 256')}),
     ("a tokenizer that does not fit", "pair", ["The tokenizer of 'pair' has 9058 tokens", "trained with"],
      {"pair/discriminator/tokenizer.json": None, "pair/discriminator/vocab.txt": "\n".join([*WORDS, *map(str, range(9000))])}),
-    ("a finetuned checkpoint", "cola.pth", ["'cola.pth' is no checkpoint that pretrain.py wrote"], {}),
+    ("a finetuned checkpoint", "cola.pth", ["'cola.pth' is not a checkpoint of pretrain.py"], {}),
     ("a masked language model", "mlm.pth", ["'mlm.pth' has no discriminator"], {}),
     ("a checkpoint with nonsense", "model.pth", ["model.pth"], {"model.pth": changed(discriminator_config={"model_type": "nonsense"})}),
     ("a checkpoint without weights", "model.pth", ["model.pth", "do not fit"], {"model.pth": changed(model={})}),
     ("a checkpoint with a number for its weights", "model.pth", ["model.pth"], {"model.pth": changed(model=5)}),
-    ("a checkpoint with a number for its tokenizer", "model.pth", ["model.pth", "no checkpoint that pretrain.py wrote"],
+    ("a checkpoint with a number for its tokenizer", "model.pth", ["model.pth", "not a checkpoint of pretrain.py"],
      {"model.pth": changed(tokenizer=5)}),
 ]:
     pretraining(f"start from {name}", f"{PAIR}initial_weights={start}", expected, files)
@@ -345,7 +345,7 @@ for arguments, expected in {
     "logger=none": ["for logger: 'none'", "'tensorboard'"],
     "max_length=1": ["for max_length: 1", "from 8 to 512"],
     "weight_decay=nan": ["for weight_decay: 'nan'", "[0, 1)"],
-    "device=cuda:99": ["device='cuda:99'", "device=cpu"],
+    "device=cuda:99": ["Device not found: 'cuda:99'", "device=cpu"],
     "num_workers=-1": ["for num_workers: -1", "from 0 to"],
     "wsc_dir=glue/WSC": ["wsc_dir='glue/WSC'", "wsc_trick=True"],
     "glue_dir=nowhere": ["glue_dir: 'nowhere'", "not a folder"],
@@ -360,12 +360,12 @@ for arguments, expected in {
 TRAP_CONFIG = json.dumps({"model_type": "trap", "auto_map": {"AutoConfig": "trap.Trap", "AutoModel": "trap.Trap"}})
 TRAP_CODE = "import os\nos.mkdir('trapped')\nclass Trap: pass\n"
 for name, model, expected, files in [
-    ("no checkpoint", "missing.pth", ["'missing.pth'", "there is no checkpoint"], {}),
-    ("a cut checkpoint", "model.pth", ["model.pth", "cannot be read"], {"model.pth": first(50_000)}),
+    ("no checkpoint", "missing.pth", ["'missing.pth'", "Checkpoint not found"], {}),
+    ("a cut checkpoint", "model.pth", ["model.pth", "Cannot read the checkpoint"], {"model.pth": first(50_000)}),
     ("a flipped checkpoint", "model.pth", ["model.pth"], {"model.pth": flip}),
-    ("an empty checkpoint", "model.pth", ["model.pth", "cannot be read"], {"model.pth": ""}),
-    ("a trap", "model.pth", ["model.pth", "holds more than data"], {"model.pth": trap()}),
-    ("a finetuned checkpoint", "cola.pth", ["'cola.pth' is no checkpoint that pretrain.py wrote"], {}),
+    ("an empty checkpoint", "model.pth", ["model.pth", "Cannot read the checkpoint"], {"model.pth": ""}),
+    ("a trap", "model.pth", ["model.pth", "contains more than data"], {"model.pth": trap()}),
+    ("a finetuned checkpoint", "cola.pth", ["'cola.pth' is not a checkpoint of pretrain.py"], {}),
     ("a checkpoint of nonsense", "model.pth", ["model.pth"], {"model.pth": changed(discriminator_config={"model_type": "nonsense"})}),
     ("a checkpoint with a number for its configuration", "model.pth", ["model.pth"], {"model.pth": changed(config=5)}),
     ("a pair", "pair", ["'pair' contains two networks", "discriminator"], {}),
@@ -389,7 +389,7 @@ finetuning("a table of runs with nonsense", "", ["scores.jsonl, line 1", "Delete
            {"checkpoints/glue/scores.jsonl": lambda _: Path("scores.jsonl").read_bytes()
             .replace(b'"settings": {', b'"settings": 5, "x": {')},
            reads_data=True)
-finetuning("a damaged finished run", "do_finetune=False", ["checkpoints/glue/g_cola_0.pth", "cannot be read"],
+finetuning("a damaged finished run", "do_finetune=False", ["checkpoints/glue/g_cola_0.pth", "Cannot read the checkpoint"],
            {"checkpoints/glue/scores.jsonl": lambda _: Path("scores.jsonl").read_bytes(), "checkpoints/glue/g_cola_0.pth": "x"},
            reads_data=True)
 finetuning("a file for a folder of checkpoints", "", ["checkpoints", "is a file"], {"checkpoints": "x"})
@@ -421,13 +421,13 @@ for name, arguments, expected, files in [
     ("no arguments", "", ["CKPT, OUT_DIR"], {}),
     ("no folder", "model.pth", ["OUT_DIR"], {}),
     ("an unknown option", "model.pth out --vocav vocab.txt", ["--vocav"], {}),
-    ("no checkpoint", "missing.pth out", ["'missing.pth'", "there is no checkpoint"], {}),
+    ("no checkpoint", "missing.pth out", ["'missing.pth'", "Checkpoint not found"], {}),
     ("a folder for a checkpoint", "pair out", ["'pair' is a folder", ".pth"], {}),
     ("an existing folder", "model.pth pair", ["pair' already exists", "a new or an empty folder"], {}),
     ("a file for a folder", "model.pth text.txt", ["text.txt' already exists", "a new or an empty folder"], {}),
-    ("text for a checkpoint", "text.txt out", ["text.txt", "cannot be read"], {}),
-    ("a cut checkpoint", "model.pth out", ["model.pth", "cannot be read"], {"model.pth": first(50_000)}),
-    ("a trap", "model.pth out", ["model.pth", "holds more than data"], {"model.pth": trap()}),
+    ("text for a checkpoint", "text.txt out", ["text.txt", "Cannot read the checkpoint"], {}),
+    ("a cut checkpoint", "model.pth out", ["model.pth", "Cannot read the checkpoint"], {"model.pth": first(50_000)}),
+    ("a trap", "model.pth out", ["model.pth", "contains more than data"], {"model.pth": trap()}),
     ("an unneeded vocabulary", "model.pth out --vocab vocab.txt", ["model.pth", "Leave --vocab out"], {}),
     ("another program's checkpoint", "model.pth out", ["model.pth", "not written by pretrain.py"], {"model.pth": changed(model=None)}),
     ("damaged metrics", "m_100.0%.pth out", ["m/metrics.jsonl, line 1", "delete that line"],
@@ -452,7 +452,7 @@ for name, arguments, expected, files in [
      {"list.json": "[1]"}),
     ("hparams of nonsense", 'tf out --part generator --hparams {"model_hparam_overrides":5}', ["--hparams"], {}),
     ("hparams that are not text", "tf out --part generator --hparams bytes.json", ["--hparams 'bytes.json'"], {"bytes.json": b"\xff"}),
-    ("no vocabulary", "tf out --part generator --vocab none.txt", ["none.txt cannot be read"], {}),
+    ("no vocabulary", "tf out --part generator --vocab none.txt --hparams hparams.json", ["none.txt cannot be read"], {}),
     ("another vocabulary", "tf out --part generator --vocab words.txt --hparams hparams.json", ["words.txt has", "the checkpoint has 2000"],
      {"words.txt": "\n".join(WORDS)}),
     ("an existing folder", "tf pair --part generator", ["pair' already exists", "a new or an empty folder"], {}),
@@ -462,8 +462,8 @@ for command, name, arguments, expected, files in [
     (PREDICT, "no arguments", "", ["Pass a checkpoint and a file"], {}),
     (PREDICT, "no checkpoint", "missing.pth sentences.txt", ["'missing.pth'", "Finetuned checkpoint not found"], {}),
     (PREDICT, "a pretrained checkpoint", "model.pth sentences.txt", ["'model.pth' is not a checkpoint written by finetune.py"], {}),
-    (PREDICT, "a cut checkpoint", "cola.pth sentences.txt", ["cola.pth", "cannot be read"], {"cola.pth": first(9999)}),
-    (PREDICT, "a trap", "cola.pth sentences.txt", ["cola.pth", "holds more than data"], {"cola.pth": trap()}),
+    (PREDICT, "a cut checkpoint", "cola.pth sentences.txt", ["cola.pth", "Cannot read the checkpoint"], {"cola.pth": first(9999)}),
+    (PREDICT, "a trap", "cola.pth sentences.txt", ["cola.pth", "contains more than data"], {"cola.pth": trap()}),
     (PREDICT, "no sentences", "cola.pth missing.txt", ["File not found: 'missing.txt'"], {}),
     (PREDICT, "a folder for sentences", "cola.pth pair", ["'pair'"], {}),
     (PREDICT, "two texts for one", "cola.pth sentences.txt", ["sentences.txt, line 2", "one sentence"],

@@ -17,7 +17,7 @@ from _utils.export_hf import main, new_folder
 from _utils.glue.tasks import TASKS
 from _utils.networks import load_pair, load_pretrained
 from _utils.networks.build import PARTS, network_class
-from _utils.networks.loading import network_of
+from _utils.networks.pretrained import network_of
 from _utils.pretraining_data.vocabulary import tokenizer_from_json
 from _utils.run_files.checkpoints import load_checkpoint
 
@@ -176,7 +176,7 @@ def test_a_checkpoint_of_electra_pytorch_requires_its_vocabulary(electra_pytorch
     with pytest.raises(PlainError, match="Pass --vocab"):
         main([str(path), str(tmp_path / "out")])
     vocab.write_text(vocab.read_text() + "\nonemore")
-    with pytest.raises(PlainError, match="Pass the vocabulary of that training"):
+    with pytest.raises(PlainError, match="Pass the vocabulary of the training"):
         main([str(path), str(tmp_path / "out"), "--vocab", str(vocab)])
     with pytest.raises(PlainError, match="Leave --vocab out"):
         main([str(fresh_checkpoint), str(tmp_path / "out"), "--vocab", str(vocab)])

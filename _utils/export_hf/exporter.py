@@ -31,7 +31,7 @@ from _utils.recipes import RECIPES, config_from_shapes
 from _utils.run_files.checkpoints import PRETRAINING_KEYS, find_checkpoint, has_keys, load_checkpoint
 from _utils.run_files.run_log import read_metrics
 
-# By part: the prefix of its metrics, the hub's name of its task, and ours.
+# {part: (prefix of its metrics, task on the hub, name of the task)}
 _OBJECTIVES = {"generator": ("gen_", "fill-mask", "Masked language modelling"),
                "discriminator": ("disc_", "token-classification", "Replaced token detection")}
 _HUB_METRICS = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}

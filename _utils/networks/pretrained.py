@@ -81,8 +81,8 @@ def _encoder_from_transformers(name):
     """(model, hf_tokenizer) of a folder or a hub id, without a head or pooler for which there are no trained weights."""
     config = _encoder_config(name)
     kind = ElectraForPreTraining if config.model_type == "electra" else AutoModel
-    with as_plain_error(f"Cannot load the model {name!r} from the {_folder_or_hub(name)} ({{error}}): its weights or its tokenizer are "
-                        "missing. Download it again or choose another model."):
+    with as_plain_error(f"Cannot load the model {name!r} ({{error}}): its weights or its tokenizer are missing. Download it again or "
+                        "choose another model."):
         model, report = _load_from_transformers(kind, name)
         hf_tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     missing = " ".join(report["missing_keys"])  # transformers initialized them randomly
@@ -103,8 +103,9 @@ def _encoder_config(name):
         raise PlainError(f"{name!r} contains two networks. Set pretrained_checkpoint={os.path.join(name, 'discriminator')!r}.")
     if name.startswith((".", "/", "~")) and not os.path.isdir(name):
         raise PlainError(f"Folder not found: {name!r}. Pass the folder of a transformers model, a hub id, or a checkpoint of pretrain.py.")
-    with as_plain_error(f"Cannot load the model {name!r} from the {_folder_or_hub(name)} ({{error}}). Pass a hub id, a transformers "
-                        "folder or a checkpoint in checkpoints/pretrain/, or try python finetune.py quickstart=True."):
+    place = "folder" if os.path.isdir(name) else "hub"
+    with as_plain_error(f"Cannot load the model {name!r} from the {place} ({{error}}). Pass a hub id, a transformers folder or a "
+                        "checkpoint in checkpoints/pretrain/, or try python finetune.py quickstart=True."):
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
     if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or config.is_encoder_decoder:
         raise PlainError(f"{name!r} is a {config.model_type} model, which is not an encoder. Choose an ELECTRA, BERT, ALBERT, RoBERTa or "
@@ -222,11 +223,6 @@ def _load_from_transformers(kind, name):
         return kind.from_pretrained(name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False)
     finally:
         logging.set_verbosity(verbosity)
-
-
-def _folder_or_hub(name):
-    """'folder' or 'hub', where transformers looks for a name; for messages."""
-    return "folder" if os.path.isdir(name) else "hub"
 
 
 def _check_size(name, config, size):

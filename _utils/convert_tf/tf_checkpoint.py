@@ -52,11 +52,11 @@ class TFCheckpoint:
         if dtype is None or math.prod(entry.shape) * np.dtype(dtype).itemsize != entry.size:
             raise PlainError(f"Unsupported variable {name} in {self.prefix!r} (type {entry.dtype}, shape {entry.shape}, {entry.size} "
                              "bytes). Convert the checkpoint to float32.")
-        with open(path, "rb") as file:
+        if path.stat().st_size < entry.offset + entry.size:
+            raise PlainError(f"{path} is truncated: it ends before the variable {name}. Download it again.")
+        with path.open("rb") as file:
             file.seek(entry.offset)
             content = file.read(entry.size)
-        if len(content) < entry.size:
-            raise PlainError(f"{path} is truncated: it ends before the variable {name}. Download it again.")
         if masked_crc32c(content) != entry.checksum:
             raise PlainError(f"The variable {name} in {path} is damaged: its checksum is wrong. Download the file again.")
         return np.frombuffer(content, dtype).reshape(entry.shape)
@@ -90,12 +90,12 @@ def masked_crc32c(data):
     bits = np.uint32(1) << np.arange(32, dtype=np.uint32)
     crcs = np.concatenate([np.zeros(len(parts), np.uint32), bits])
     for column in np.pad(parts, ((0, 32), (0, 0))).T:
-        crcs = _CRC_TABLE[(crcs ^ column) & 255] ^ crcs >> 8
+        crcs = _CRC_TABLE[(crcs ^ column) & 255] ^ (crcs >> 8)
     crc, of_parts, of_bits = np.uint32(0xFFFFFFFF), crcs[:-32], crcs[-32:]
     for of_part in of_parts:
-        crc = np.bitwise_xor.reduce(of_bits[crc & bits != 0]) ^ of_part
+        crc = np.bitwise_xor.reduce(of_bits[(crc & bits) != 0]) ^ of_part
     for byte in data[parts.size:]:
-        crc = _CRC_TABLE[(crc ^ byte) & 255] ^ crc >> 8
+        crc = _CRC_TABLE[(crc ^ byte) & 255] ^ (crc >> 8)
     crc = int(crc) ^ 0xFFFFFFFF
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 

@@ -430,7 +430,7 @@ for name, arguments, expected, files in [
     ("a trap", "model.pth out", ["model.pth", "contains more than data"], {"model.pth": trap()}),
     ("an unneeded vocabulary", "model.pth out --vocab vocab.txt", ["model.pth", "Leave --vocab out"], {}),
     ("another program's checkpoint", "model.pth out", ["model.pth", "not written by pretrain.py"], {"model.pth": changed(model=None)}),
-    ("damaged metrics", "m_100.0%.pth out", ["m/metrics.jsonl, line 1", "delete that line"],
+    ("damaged metrics", "m_100.0%.pth out", ["m/metrics.jsonl, line 1", "Delete that line"],
      {"m_100.0%.pth": lambda _: Path("model.pth").read_bytes(), "m/metrics.jsonl": "nonsense"}),
     ("a finetuned one of an unknown task", "cola.pth out", ["cola.pth"], {"cola.pth": changed(run={"task": "nonsense"})}),
     ("a finetuned one with a number for its run", "cola.pth out", ["cola.pth"], {"cola.pth": changed(run=5)}),

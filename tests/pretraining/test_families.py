@@ -333,7 +333,7 @@ def test_training_continues_if_an_upload_function_fails(workplace, capsys):
     pretrain.pretrain(c)
     assert len(taken) == 5 and len(metrics()) == 4
     printed = capsys.readouterr().out
-    assert " (OSError: no network)" in printed and "5 of 5 checkpoints were not uploaded" in printed
+    assert "Could not upload mini_5_100.0%.pth (OSError: no network)" in printed and "5 of 5 checkpoints were not uploaded" in printed
     assert json.loads(Path("checkpoints/pretrain/mini_5/config.json").read_text())["config"]["upload_to"] == "send"
 
 

@@ -175,7 +175,7 @@ def _derive(config):
     if config.objective is None and config.discriminator:
         config = config.copy_with({"objective": "electra"})
     config = config.copy_with(_recipe_values(config, except_for=_SCHEDULE_KEYS if continues else ()))
-    if config.seed is None and not _has_several_processes():
+    if config.seed is None and os.environ.get("WORLD_SIZE", "1") == "1":  # several processes would draw different seeds
         config = config.copy_with({"seed": random.SystemRandom().randrange(2 ** 32)})
     return config
 
@@ -188,10 +188,6 @@ def _recipe_values(config, except_for):
         steps = values.get("steps", config.steps)
         values["warmup_steps"] = round(steps * recipe.warmup_steps / recipe.steps)
     return values
-
-
-def _has_several_processes():
-    return int(os.environ.get("WORLD_SIZE", 1)) > 1
 
 
 def _validate(config):

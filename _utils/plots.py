@@ -1,6 +1,5 @@
 """Plots for the notebooks and the folders of runs: sentences in colour, curves, schedules, scores."""
 import html
-import math
 import re
 import unicodedata
 import warnings
@@ -10,6 +9,7 @@ import torch
 from IPython.display import HTML
 from matplotlib.colors import to_hex
 from matplotlib.font_manager import fontManager
+from scipy.special import entr
 
 from _utils.run_files.run_log import read_metrics
 from _utils.training.seeds import fork_rng
@@ -53,7 +53,7 @@ def _columns(text):
 
 def show_segments(input_ids, sentA_lenths, hf_tokenizer):
     """Examples, input_ids (B, L), sentA_lenths (B,): segment A in blue, segment B in orange, without padding."""
-    return tokens_in_color([[(token, "#cfe0f2" if i < length else "#fde0c8", "") for i, token in enumerate(_words(ids, ids, hf_tokenizer))]
+    return tokens_in_color([[(token, "#cfe0f2" if i < length else "#fde0c8", "") for i, token in enumerate(_tokens(ids, ids, hf_tokenizer))]
                             for ids, length in zip(input_ids, sentA_lenths.tolist())])
 
 
@@ -61,9 +61,9 @@ def show_masks(input_ids, masked_inputs, is_mlm_applied, hf_tokenizer):
     """Masked examples, each argument (B, L): chosen tokens in orange, with the original below if it is hidden."""
     examples = []
     for ids, masked, chosen in zip(input_ids, masked_inputs, is_mlm_applied):
-        words = zip(_words(masked, ids, hf_tokenizer), _words(ids, ids, hf_tokenizer), chosen.tolist())
-        kept = lambda mark: "(kept)" if mark else ""
-        examples.append([(now, ORANGE + "88" if mark else None, was if was != now else kept(mark)) for now, was, mark in words])
+        tokens = zip(_tokens(masked, ids, hf_tokenizer), _tokens(ids, ids, hf_tokenizer), chosen.tolist())
+        examples.append([(now, ORANGE + "88", "(kept)" if was == now else was) if is_chosen else (now, None, "")
+                         for now, was, is_chosen in tokens])
     return tokens_in_color(examples)
 
 
@@ -75,13 +75,13 @@ def show_discriminator(input_ids, generated, is_mlm_applied, probabilities, hf_t
     """
     reds, examples = plt.get_cmap("Reds"), []
     for ids, drawn, masked, chances in zip(input_ids, generated, is_mlm_applied, probabilities):
-        words = zip(_words(ids, ids, hf_tokenizer), _words(drawn, ids, hf_tokenizer), masked.tolist(), chances.tolist())
+        tokens = zip(_tokens(ids, ids, hf_tokenizer), _tokens(drawn, ids, hf_tokenizer), masked.tolist(), chances.tolist())
         examples.append([(f"{was}→{now}" if was != now else now + (" ✓" if mark else ""), to_hex(reds(.7 * min(1, 2 * p))), f"{p:.0%}")
-                         for was, now, mark, p in words])
+                         for was, now, mark, p in tokens])
     return tokens_in_color(examples)
 
 
-def _words(shown, input_ids, hf_tokenizer):
+def _tokens(shown, input_ids, hf_tokenizer):
     """Tokens of the ids `shown` (L,) where the example `input_ids` (L,) is not padded."""
     return hf_tokenizer.convert_ids_to_tokens(shown[input_ids != hf_tokenizer.pad_token_id].tolist())
 
@@ -115,18 +115,13 @@ def plot_training(metrics_file):
             axis.plot([row["step"] for row in held_out], [row[name] for row in held_out], "o", color=GREEN, ms=4, label="held out")
         axis.set_title(title)
         if name == "disc_loss":
-            shares = [row | {"guess": _entropy(row["replaced_share"])} for row in train if row["replaced_share"] is not None]
-            axis.plot(*_smooth(shares, "guess"), color=GREY, lw=1, ls=":", label="constant prediction")
+            steps, shares = _smooth(train, "replaced_share")
+            axis.plot(steps, [entr(share) + entr(1 - share) for share in shares], color=GREY, lw=1, ls=":", label="constant prediction")
         if name == "disc_auc":
             axis.axhline(.5, color=GREY, lw=1, ls=":", label="chance")
         axis.legend(frameon=False)
     figure.supxlabel("step", fontsize=9)
     return figure
-
-
-def _entropy(share):
-    """Entropy of an event with this probability, in nats."""
-    return -sum(p * math.log(p) for p in (share, 1 - share) if p > 0)
 
 
 def plot_families(curves, held_out):

@@ -16,10 +16,9 @@ import transformers
 
 from _utils.convert_tf.tf_checkpoint import TFCheckpoint
 from _utils.errors import PlainError, as_plain_error
-from _utils.export_hf import TRAINING, model_card, new_folder, save_network
+from _utils.export_hf import TRAINING, new_folder, read_vocab, save_network
 from _utils.networks.build import PARTS, build_network
-from _utils.pretraining_data.vocabulary import from_vocab_file
-from _utils.recipes import config_from_shapes, electra
+from _utils.recipes import RECIPES, config_from_shapes, electra
 
 # Adam's moments and the step are variables too.
 _NOT_WEIGHTS = re.compile(r"/adam_[mv]$|^global_step$")
@@ -49,7 +48,7 @@ class Names:
         self._scopes = re.compile(f"{self.encoder}/(embeddings_project|encoder)/|{self.embeddings}/embeddings/|{part}_predictions/")
 
     def is_of_part(self, variable):
-        """True for the name of a variable in one of the scopes of this part."""
+        """Check whether a variable is in one of the scopes of this part."""
         return bool(self._scopes.match(variable))
 
     def google(self, name):
@@ -74,8 +73,8 @@ def convert(prefix, part, hparams=None):
     checkpoint = TFCheckpoint(prefix)
     names = Names(part, checkpoint.entries)
     network = _fresh_network(checkpoint, names, prefix, hparams)
-    weights = _read_weights(checkpoint, names, network, prefix, hparams)
-    _check_unused(set(checkpoint.entries) - set(map(names.google, weights)), names, prefix, hparams)
+    weights = _read_weights(checkpoint, names, network, prefix)
+    _check_unused(set(checkpoint.entries) - set(map(names.google, weights)), names, prefix)
     network.load_state_dict(weights, strict=False)
     network.tie_weights()
     step = int(checkpoint.read("global_step")) if "global_step" in checkpoint.entries else None
@@ -110,7 +109,7 @@ def _config_from_shapes(checkpoint, names, prefix):
     return config
 
 
-def _read_weights(checkpoint, names, network, prefix, hparams):
+def _read_weights(checkpoint, names, network, prefix):
     """{parameter name: tensor} of a network; parameters that it ties appear once."""
     weights = {}
     for name, parameter in network.named_parameters():
@@ -120,20 +119,17 @@ def _read_weights(checkpoint, names, network, prefix, hparams):
         value = torch.tensor(checkpoint.read(variable))
         weights[name] = value.T if variable.endswith("/kernel") else value
         if weights[name].shape != parameter.shape:
-            problem = "does not fit the other variables. Download the checkpoint again." if hparams is None else \
-                "does not fit --hparams. Pass those of the training, or leave them out."
-            raise PlainError(f"The variable {variable} in {str(prefix)!r} has the shape {tuple(value.shape)}, which {problem}")
+            raise PlainError(f"The variable {variable} in {str(prefix)!r} has the shape {tuple(value.shape)}, which does not fit the other "
+                             "sizes. Pass the --hparams of the training.")
     return weights
 
 
-def _check_unused(variables, names, prefix, hparams):
+def _check_unused(variables, names, prefix):
     """PlainError for an unused variable of this part or of a finetuned model. Others are printed."""
-    unused = sorted(name for name in variables if not _NOT_WEIGHTS.search(name))
-    for name in unused:
+    for name in sorted(name for name in variables if not _NOT_WEIGHTS.search(name)):
         if names.is_of_part(name):
-            advice = "Choose a checkpoint of Google's ELECTRA." if hparams is None else "Pass the --hparams of the training."
-            raise PlainError(f"Unexpected variable in the {names.part} of {str(prefix)!r}: {name}. {advice}")
-    for name in unused:
+            raise PlainError(f"Unexpected variable in the {names.part} of {str(prefix)!r}: {name}. Pass the --hparams of the training, or "
+                             "choose a checkpoint of Google's ELECTRA.")
         if name.startswith("task_specific/"):
             raise PlainError(f"Unexpected variable in {str(prefix)!r}: {name}. The model was finetuned; convert the pretrained checkpoint.")
         if not _ELECTRA_SCOPES.match(name):
@@ -160,8 +156,8 @@ def _networks_from_hparams(hparams):
     size, overrides = hparams.get("model_size", "small"), hparams.get("model_hparam_overrides", {})
     if size not in ("small", "base", "large"):
         raise ValueError(f"model_size={size!r} is not one of small, base, large")
-    layers, hidden = {"small": (12, 256), "base": (12, 768), "large": (24, 1024)}[size]
-    layers, hidden = overrides.get("num_hidden_layers", layers), overrides.get("hidden_size", hidden)
+    default = RECIPES[size].discriminator
+    layers, hidden = overrides.get("num_hidden_layers", default.layers), overrides.get("hidden_size", default.hidden)
     return electra(layers, hidden, overrides.get("num_attention_heads", max(1, hidden // 64)),
                    overrides.get("intermediate_size", 4 * hidden),
                    hparams.get("embedding_size") or (128 if size == "small" else hidden),
@@ -170,11 +166,9 @@ def _networks_from_hparams(hparams):
 
 def read_hparams(text):
     """The dictionary of --hparams: JSON or the name of a JSON file. Raises PlainError for anything else."""
-    try:
+    with as_plain_error(f"--hparams {text!r} is neither JSON nor the name of a JSON file ({{error}}). Pass the value that "
+                        "run_pretraining.py received.", (OSError, ValueError)):
         hparams = json.loads(text if text.lstrip().startswith("{") else Path(text).read_text())
-    except (OSError, ValueError) as error:
-        raise PlainError(f"--hparams {text!r} is neither JSON nor the name of a JSON file ({error}). Pass the value that "
-                         "run_pretraining.py received.") from None
     if not isinstance(hparams, dict) or not _HPARAMS & set(hparams):
         raise PlainError(f"--hparams {text!r} contains none of the keys {', '.join(sorted(_HPARAMS))}. Pass the value that "
                          "run_pretraining.py received.")
@@ -184,18 +178,18 @@ def read_hparams(text):
 def main(arguments=None):
     options = _parse_arguments(arguments)
     hparams = None if options.hparams is None else read_hparams(options.hparams)
-    vocab = options.vocab or _vocab_next_to(options.prefix)
-    hf_tokenizer = from_vocab_file(vocab) if vocab else None
+    vocab = options.vocab or next(Path(options.prefix).parent.glob("vocab.txt"), None)
     transformers.utils.logging.disable_progress_bar()
     with new_folder(options.out_dir) as folder:
         network, step = convert(options.prefix, options.part, hparams)
-        if hf_tokenizer is not None and len(hf_tokenizer) != network.config.vocab_size:
-            raise PlainError(f"The vocabulary {vocab} has {len(hf_tokenizer)} tokens, but the checkpoint has {network.config.vocab_size}. "
-                             "Pass its vocabulary with --vocab.")
-        card = model_card(network, f"ELECTRA, {options.part}", TRAINING[options.part],
-                          {"converted from": Path(options.prefix).name, "step": step}, hf_tokenizer is not None)
-        save_network(network, hf_tokenizer, folder, card)
-    print(_summary(options.out_dir, network.config, hparams, hf_tokenizer))
+        config = network.config
+        save_network(network, read_vocab(vocab, config.vocab_size) if vocab else None, folder, f"ELECTRA, {options.part}",
+                     TRAINING[options.part], {"converted from": Path(options.prefix).name, "step": step})
+    print(f"{options.out_dir}: {config.num_hidden_layers} layers x {config.hidden_size}, {config.num_attention_heads} heads")
+    if hparams is None:
+        print("The attention heads have size 64. If those of the checkpoint have another size, pass --hparams.")
+    if vocab is None:
+        print("The folder has no tokenizer, because there is no vocab.txt next to the checkpoint. Pass --vocab to add one.")
 
 
 def _parse_arguments(arguments):
@@ -206,17 +200,3 @@ def _parse_arguments(arguments):
     parser.add_argument("--hparams", metavar="JSON", help="the hparams of run_pretraining.py, or a file with them")
     parser.add_argument("--vocab", metavar="VOCAB_TXT", help="default: the vocab.txt next to the checkpoint")
     return parser.parse_args(arguments)
-
-
-def _vocab_next_to(prefix):
-    path = Path(prefix).parent / "vocab.txt"
-    return path if path.is_file() else None
-
-
-def _summary(out_dir, config, hparams, hf_tokenizer):
-    summary = f"{out_dir}: {config.num_hidden_layers} layers x {config.hidden_size}, {config.num_attention_heads} heads"
-    if hparams is None:
-        summary += " of size 64 (for other heads pass --hparams)"
-    if hf_tokenizer is None:
-        summary += "; no tokenizer, because there is no vocab.txt next to the checkpoint (pass --vocab)"
-    return summary

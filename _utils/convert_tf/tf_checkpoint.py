@@ -7,6 +7,7 @@ Google's checkpoints use are supported: unsliced variables and an uncompressed i
 import math
 import os
 import re
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -36,7 +37,7 @@ class TFCheckpoint:
     def __init__(self, prefix):
         self.prefix = re.sub(r"\.(index|data-\d+-of-\d+)$", "", str(prefix))
         with as_plain_error(f"Cannot read {self.prefix}.index as the index of a TensorFlow checkpoint ({{error}}). Download it again."):
-            table = _read_table(_read_file(self.prefix + ".index"))
+            table = _read_table(_existing(self.prefix + ".index").read_bytes())
             header = _message(table.pop(b""))
             self.n_shards = header[1][0]
             if header.get(2, [0])[0]:
@@ -51,9 +52,9 @@ class TFCheckpoint:
         if dtype is None or math.prod(entry.shape) * np.dtype(dtype).itemsize != entry.size:
             raise PlainError(f"Unsupported variable {name} in {self.prefix!r} (type {entry.dtype}, shape {entry.shape}, {entry.size} "
                              "bytes). Convert the checkpoint to float32.")
-        if os.path.getsize(path) < entry.offset + entry.size:
+        if path.stat().st_size < entry.offset + entry.size:
             raise PlainError(f"{path} is truncated: it ends before the variable {name}. Download it again.")
-        with open(path, "rb") as file:
+        with path.open("rb") as file:
             file.seek(entry.offset)
             content = file.read(entry.size)
         if masked_crc32c(content) != entry.checksum:
@@ -65,12 +66,7 @@ def _existing(path):
     if not os.path.isfile(path):
         raise PlainError(f"File not found: {path!r}. Pass the name of the checkpoint without its extension, such as "
                          "electra_small/model.ckpt-4000000.")
-    return path
-
-
-def _read_file(path):
-    with open(_existing(path), "rb") as file:
-        return file.read()
+    return Path(path)
 
 
 def _entry(value):
@@ -86,19 +82,21 @@ def _entry(value):
 def masked_crc32c(data):
     """TensorFlow's checksum: CRC-32C, rotated by 15 bits, plus a constant (tensorflow/core/lib/hash/crc32c.h).
 
-    numpy processes about 4096 parts of the data in parallel; their checksums are then combined.
+    numpy processes about 4096 parts of the data in parallel. To combine them, the 32 bits of a checksum are processed too, each
+    followed by a part of zeros: a checksum is linear in its bits.
     """
     length = max(1, len(data) // 4096)  # bytes of a part
     parts = np.frombuffer(data, np.uint8, len(data) // length * length).reshape(-1, length)
-    part_crcs = np.zeros(len(parts), np.uint32)
-    for column in parts.T:
-        part_crcs = _CRC_TABLE[(part_crcs ^ column) & 255] ^ (part_crcs >> 8)
-    crc, append_part = 0xFFFFFFFF, _append_zeros(length)
-    for part_crc in part_crcs.tolist():
-        crc = _apply(append_part, crc) ^ part_crc
+    bits = np.uint32(1) << np.arange(32, dtype=np.uint32)
+    crcs = np.concatenate([np.zeros(len(parts), np.uint32), bits])
+    for column in np.pad(parts, ((0, 32), (0, 0))).T:
+        crcs = _CRC_TABLE[(crcs ^ column) & 255] ^ (crcs >> 8)
+    crc, of_parts, of_bits = np.uint32(0xFFFFFFFF), crcs[:-32], crcs[-32:]
+    for of_part in of_parts:
+        crc = np.bitwise_xor.reduce(of_bits[(crc & bits) != 0]) ^ of_part
     for byte in data[parts.size:]:
-        crc = int(_CRC_TABLE[(crc ^ byte) & 255]) ^ (crc >> 8)
-    crc ^= 0xFFFFFFFF
+        crc = _CRC_TABLE[(crc ^ byte) & 255] ^ (crc >> 8)
+    crc = int(crc) ^ 0xFFFFFFFF
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
@@ -110,27 +108,6 @@ def _crc_table():
 
 
 _CRC_TABLE = _crc_table()
-
-
-def _append_zeros(n_bytes):
-    """The linear map from the CRC of some data to that of the data and n zero bytes: the images of the 32 bits."""
-    result = [1 << bit for bit in range(32)]
-    power = [int(_CRC_TABLE[1 << bit]) if bit < 8 else 1 << bit - 8 for bit in range(32)]  # of 1 byte, then 2, 4, 8 ...
-    while n_bytes:
-        if n_bytes & 1:
-            result = [_apply(power, image) for image in result]
-        power = [_apply(power, image) for image in power]
-        n_bytes >>= 1
-    return result
-
-
-def _apply(linear_map, crc):
-    """The image of a CRC under a linear map: the XOR of the images of its bits."""
-    image = 0
-    for bit in range(32):
-        if crc >> bit & 1:
-            image ^= linear_map[bit]
-    return image
 
 
 def _message(data):

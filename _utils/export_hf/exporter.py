@@ -13,61 +13,73 @@ import argparse
 import re
 from pathlib import Path
 
+import torch
 import transformers
+from huggingface_hub import EvalResult
+from torch import nn
+from transformers import ElectraForSequenceClassification
 
 from _utils.errors import PlainError
-from _utils.export_hf.classifier import export_finetuned
-from _utils.export_hf.electra_pytorch import as_pretraining_checkpoint, find_weights
-from _utils.export_hf.model_card import TRAINING, hub_datasets, model_card, pretraining_results
-from _utils.export_hf.output import new_folder, save_network
-from _utils.glue.runs import GLUE_FOLDER
-from _utils.networks.loading import network_of, parts_of
+from _utils.export_hf.model_folder import TRAINING, new_folder, read_vocab, save_network, without_folders
+from _utils.glue.runs import FINETUNING_KEYS, GLUE_FOLDER, load_finetuned_checkpoint
+from _utils.glue.tasks import TASKS
+from _utils.networks.build import PARTS
+from _utils.networks.pretrained import config_of, load_weights, network_of, parts_of, with_prefix
+from _utils.pretraining_data.hub_corpora import HUB_CORPORA
 from _utils.pretraining_data.vocabulary import tokenizer_from_json
-from _utils.recipes import RECIPES
+from _utils.recipes import RECIPES, config_from_shapes
 from _utils.run_files.checkpoints import PRETRAINING_KEYS, find_checkpoint, has_keys, load_checkpoint
 from _utils.run_files.run_log import read_metrics
+
+# {part: (prefix of its metrics, task on the hub, name of the task)}
+_OBJECTIVES = {"generator": ("gen_", "fill-mask", "Masked language modelling"),
+               "discriminator": ("disc_", "token-classification", "Replaced token detection")}
+_HUB_METRICS = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}
 
 
 def export(path, folder, vocab=None):
     """Write a checkpoint of pretrain.py, finetune.py or electra_pytorch into `folder`. vocab: a vocab.txt, for electra_pytorch."""
     checkpoint = load_checkpoint(path)
-    weights = find_weights(checkpoint)
-    if weights is not None:
-        return export_pretrained(as_pretraining_checkpoint(weights, path, vocab), path, folder)
-    is_finetuned = isinstance(checkpoint, dict) and {"encoder_config", "run", "tokenizer"} <= set(checkpoint)
-    if not is_finetuned and not has_keys(checkpoint, PRETRAINING_KEYS):
+    if weights := _weights_of_electra_pytorch(checkpoint):
+        checkpoint = _as_pretraining_checkpoint(weights, path, vocab)
+    elif vocab is not None:
+        raise PlainError(f"{str(path)!r} is not a checkpoint of electra_pytorch. Leave --vocab out.")
+    if has_keys(checkpoint, FINETUNING_KEYS):
+        export_finetuned(path, folder)
+    elif has_keys(checkpoint, PRETRAINING_KEYS):
+        export_pretrained(checkpoint, path, folder)
+    else:
         raise PlainError(f"{str(path)!r} was not written by pretrain.py, finetune.py or electra_pytorch. Use one of their checkpoints.")
-    if vocab is not None:
-        raise PlainError(f"{str(path)!r} contains a vocabulary. Leave --vocab out.")
-    return export_finetuned(path, folder) if is_finetuned else export_pretrained(checkpoint, path, folder)
 
 
 def export_pretrained(checkpoint, path, folder):
     """Write `generator` and `discriminator` of a pretraining checkpoint, the content of the file `path`, into `folder`."""
-    hf_tokenizer = tokenizer_from_json(checkpoint["tokenizer"])
+    hf_tokenizer, parts = tokenizer_from_json(checkpoint["tokenizer"]), parts_of(checkpoint)
     corpora = checkpoint["config"].get("datas", [])
-    made_by = {key: checkpoint[key] for key in ("step", "config", "versions") if key in checkpoint}
+    datasets = [HUB_CORPORA[name]["path"] for name in corpora if name in HUB_CORPORA]
     metrics = held_out_metrics(path, checkpoint.get("step"))
+    made_by = {key: checkpoint[key] for key in ("step", "config", "versions") if key in checkpoint}
     if metrics:
         made_by["held-out metrics"] = metrics
-    for part in parts_of(checkpoint):
-        network = network_of(checkpoint, part, path)
-        role, training = part, TRAINING[part]
-        if "discriminator" not in parts_of(checkpoint):
-            role, training = "masked language model", "masked language modelling"
-        card = model_card(network, f"{_title(checkpoint)}, {role}", training, made_by, datasets=hub_datasets(corpora),
-                          eval_results=pretraining_results(part, metrics, corpora))
-        save_network(network, hf_tokenizer, folder / part, card)
+    for part in parts:
+        role, training = (part, TRAINING[part]) if len(parts) == 2 else ("masked language model", "masked language modelling")
+        prefix, task_type, task_name = _OBJECTIVES[part]
+        results = [EvalResult(task_type=task_type, task_name=task_name, dataset_type=datasets[0] if datasets else "text",
+                              dataset_name=", ".join(without_folders(corpora)), dataset_split="held-out",
+                              metric_type=name.removeprefix(prefix), metric_value=value)
+                   for name, value in metrics.items() if name.startswith(prefix) and value is not None]
+        save_network(network_of(checkpoint, part, path), hf_tokenizer, folder / part, f"{_title(checkpoint)}, {role}", training, made_by,
+                     datasets, results)
 
 
 def _title(checkpoint):
     """The name of the recipe if the network has its shape; otherwise the families."""
-    size, parts = checkpoint["config"].get("size"), parts_of(checkpoint)
-    config, recipe = checkpoint[f"{parts[-1]}_config"], RECIPES.get(size)
-    shape = config["model_type"], config.get("num_hidden_layers"), config.get("hidden_size")
+    size, configs = checkpoint["config"].get("size"), [checkpoint[f"{part}_config"] for part in parts_of(checkpoint)]
+    families, recipe = [config["model_type"] for config in configs], RECIPES.get(size)
+    shape = families[-1], configs[-1].get("num_hidden_layers"), configs[-1].get("hidden_size")
     if recipe and shape == (recipe.encoder.family, recipe.encoder.layers, recipe.encoder.hidden):
-        return f"ELECTRA-{size}" if config["model_type"] == "electra" and "discriminator" in parts else size
-    return " and ".join(dict.fromkeys(checkpoint[f"{part}_config"]["model_type"] for part in parts))
+        return f"ELECTRA-{size}" if families[-1] == "electra" and len(families) == 2 else size
+    return " and ".join(dict.fromkeys(families))
 
 
 def held_out_metrics(path, step):
@@ -75,6 +87,82 @@ def held_out_metrics(path, step):
     log = Path(re.sub(r"_[\d.]+%\.pth$", "", str(path))) / "metrics.jsonl"
     rows = read_metrics(log, "held_out") if log.is_file() else []
     return next((row for row in rows if row["step"] == step), {})
+
+
+def _weights_of_electra_pytorch(checkpoint):
+    """The weights in a checkpoint of electra_pytorch, saved with or without the optimizer; None for other checkpoints."""
+    if not isinstance(checkpoint, dict) or "tokenizer" in checkpoint:
+        return None
+    weights = checkpoint.get("model", checkpoint)
+    is_electra = isinstance(weights, dict) and any(str(name).startswith("generator.electra.") for name in weights)
+    return weights if is_electra else None
+
+
+def _as_pretraining_checkpoint(weights, path, vocab):
+    """The checkpoint that pretrain.py would have written for the weights of electra_pytorch. vocab: the path of the vocab.txt.
+
+    Their names are those of transformers 3.3.1: the current ones, and a buffer `position_ids` that is no longer saved.
+    """
+    if vocab is None:
+        raise PlainError(f"{str(path)!r} is a checkpoint of electra_pytorch, which contains no vocabulary. Pass --vocab PATH/vocab.txt; "
+                         "the default of electra_pytorch is that of google/electra-small-discriminator.")
+    weights = {name: value for name, value in weights.items() if not name.endswith("embeddings.position_ids")}
+    configs = {}
+    for part in PARTS:
+        shapes = {name: value.shape for name, value in with_prefix(weights, f"{part}.").items()}
+        try:
+            configs[f"{part}_config"] = config_from_shapes(shapes.get).to_dict()
+        except KeyError as error:
+            raise PlainError(f"{str(path)!r} lacks {part}.{error.args[0]}, which every checkpoint of electra_pytorch has. Use another "
+                             "checkpoint.") from None
+    hf_tokenizer = read_vocab(vocab, configs["discriminator_config"]["vocab_size"])
+    return {"model": weights, **configs, "tokenizer": hf_tokenizer.backend_tokenizer.to_str(), "config": {
+        "made by": "electra_pytorch", "layer_norm_eps": "1e-12; in training 1e-5 in the generator's head (transformers 3.3.1)"}}
+
+
+def export_finetuned(path, folder):
+    """Write `classifier` of a finetuned checkpoint into `folder`; it computes the same logits as the finetuned model."""
+    checkpoint = load_finetuned_checkpoint(path)
+    run, config = checkpoint["run"], config_of(checkpoint, "encoder", path)
+    if run["settings"]["wsc_trick"]:
+        raise PlainError(f"{str(path)!r} was trained with the WSC trick, which no class of transformers supports. Choose another run.")
+    if config.model_type != "electra":
+        raise PlainError(f"{str(path)!r} is a {config.model_type} model, whose classification head in transformers differs from the one "
+                         "used here. Use python -m _utils.predict, or export the pretrained checkpoint.")
+    task = TASKS[run["task"]]
+    labels = task.labels or ("score",)
+    config.update({"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)},
+                   "problem_type": "regression" if task.is_regression else "single_label_classification"})
+    network, output_layer = ElectraForSequenceClassification(config), nn.Linear(config.hidden_size, len(labels))
+    load_weights(network.electra, with_prefix(checkpoint["model"], "base_model."), path)
+    load_weights(output_layer, with_prefix(checkpoint["model"], "classifier."), path)
+    copy_output_layer(output_layer, network.classifier)
+    save_network(network, tokenizer_from_json(checkpoint["tokenizer"], checkpoint["pad_token"]), folder / "classifier",
+                 f"ELECTRA finetuned on {task.title}", TRAINING["discriminator"], {"run": run, "versions": checkpoint["versions"]},
+                 eval_results=_dev_results(task, run))
+
+
+def _dev_results(task, run):
+    """EvalResults of the scores {split: {metric: fraction}} of a run."""
+    hub_id, suite = ("synthetic", "synthetic") if run.get("synthetic") else ("nyu-mll/glue", "GLUE")
+    return [EvalResult(task_type="text-classification", dataset_type=hub_id, dataset_name=f"{suite} {task.title}",
+                       dataset_config=task.name, dataset_split=split, metric_type=_HUB_METRICS.get(name, name), metric_value=value)
+            for split, metrics in run.get("scores", {}).items() for name, value in metrics.items()]
+
+
+@torch.no_grad()
+def copy_output_layer(layer, head):
+    """Make transformers' head (dense, GELU, output layer) compute the linear `layer`.
+
+    Since gelu(x) - gelu(-x) = x, dense weights W and -W with output weights 1 and -1 compute W x exactly. Further finetuning in
+    transformers trains this larger head.
+    """
+    n, identity = layer.out_features, torch.eye(layer.out_features)
+    for parameter in head.parameters():
+        parameter.zero_()
+    head.dense.weight[:2 * n] = torch.cat([layer.weight, -layer.weight])
+    head.out_proj.weight[:, :2 * n] = torch.cat([identity, -identity], dim=1)
+    head.out_proj.bias.copy_(layer.bias)
 
 
 def main(arguments=None):

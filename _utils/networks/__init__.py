@@ -11,11 +11,9 @@ from _utils.networks.build import (
     replaced_logits,
 )
 from _utils.networks.dropout import make_dropout_cheap
-from _utils.networks.encoders import load_pretrained
 from _utils.networks.layers import count_layers, layer_groups
-from _utils.networks.loading import config_of, load_weights
-from _utils.networks.pairs import load_pair
 from _utils.networks.positions import GatheredPositions, first_position_only
+from _utils.networks.pretrained import config_of, load_pair, load_pretrained, load_weights
 from _utils.networks.tying import check_tying, share_parameters, shared_modules
 
 __all__ = ["PARTS", "GatheredPositions", "build_network", "check_networks", "check_tying", "config_of", "count_layers", "count_parameters",

@@ -27,18 +27,12 @@ class GatheredPositions:
         return output
 
 
-@contextlib.contextmanager
 def first_position_only(encoder):
-    """Let the last layer compute only the first position, `[CLS]`: last_hidden_state is (B, 1, H).
+    """Return a context in which the last layer computes only the first position, `[CLS]`: last_hidden_state is (B, 1, H).
 
     This position still attends to all others. Families whose last layer is built differently, or shared, compute all positions.
     """
-    hooks = []
-    if encoder.config.model_type in ("electra", "bert", "roberta"):
-        after_attention = encoder.encoder.layer[-1].attention.output
-        hooks.append(after_attention.register_forward_pre_hook(lambda module, inputs: tuple(x[:, :1] for x in inputs)))  # (B, 1, H)
-    try:
-        yield
-    finally:
-        for hook in hooks:
-            hook.remove()
+    if encoder.config.model_type not in ("electra", "bert", "roberta"):
+        return contextlib.nullcontext()
+    after_attention = encoder.encoder.layer[-1].attention.output
+    return after_attention.register_forward_pre_hook(lambda module, inputs: tuple(x[:, :1] for x in inputs))  # (B, 1, H)

@@ -24,43 +24,32 @@ def share_parameters(source, target):
 def check_tying(generator, discriminator, tying="embeddings"):
     """Raise PlainError unless the parameters that `tying` shares have the same names and shapes in both networks."""
     source, target = shared_modules(generator, tying), shared_modules(discriminator, tying)
-    _check_same_parts(source, target, tying)
-    for part in source:
-        _check_same_parameters(source[part], target[part], part, tying)
-
-
-def _check_same_parts(source, target, tying):
-    """PlainError if a network lacks a module. A projection that `tying` only implies may be missing in both."""
     for part in TYINGS[tying]:
-        is_needed = part in tying.split("+") or part in source or part in target
-        for name, modules in (("generator", source), ("discriminator", target)):
-            if is_needed and part not in modules:
-                raise PlainError(f"tying={tying!r} is not possible: the {name} has no {part} to share. Choose another tying, or an encoder "
-                                 "such as ELECTRA, BERT, ALBERT, RoBERTa or DistilBERT.")
+        if part in {*tying.split("+"), *source, *target}:  # a projection that `tying` only implies may be missing in both
+            _check_same(source.get(part), target.get(part), part, tying)
 
 
-def _check_same_parameters(source, target, part, tying):
-    """PlainError if two modules differ in the names or shapes of their parameters, or in how they number positions."""
+def _check_same(source, target, part, tying):
+    """PlainError if a module is missing, or if both differ in the names or shapes of their parameters, or in how they number positions."""
+    for name, module in (("generator", source), ("discriminator", target)):
+        if module is None:
+            raise PlainError(f"tying={tying!r} is not possible: the {name} has no {part} to share. Choose another tying, or an encoder "
+                             "such as ELECTRA, BERT, ALBERT, RoBERTa or DistilBERT.")
     source_shapes, target_shapes = _shapes(source), _shapes(target)
     for name in {**target_shapes, **source_shapes}:
-        expected, shape = source_shapes.get(name), target_shapes.get(name)
+        expected, shape = source_shapes.get(name, "none"), target_shapes.get(name, "none")
         if shape != expected:
-            raise PlainError(f"tying={tying!r} is not possible: {part}.{name} is {_format(shape)} in the discriminator and "
-                             f"{_format(expected)} in the generator. Choose another tying or networks of the same size.")
+            raise PlainError(f"tying={tying!r} is not possible: {part}.{name} is {shape} in the discriminator and {expected} in the "
+                             "generator. Choose another tying or networks of the same size.")
     if part == "embeddings" and _padding_position(source) != _padding_position(target):
         raise PlainError(f"tying={tying!r} is not possible: the positions of only one of the networks start after a padding position. "
                          "Choose two networks of one family.")
 
 
 def _shapes(module):
-    return {name: parameter.shape for name, parameter in module.named_parameters()}
-
-
-def _format(shape):
-    """A shape such as (V, 128), where V stands for an unknown vocabulary size."""
-    if shape is None:
-        return "none"
-    return f"({', '.join('V' if size == UNKNOWN_VOCAB_SIZE else str(size) for size in shape)})"
+    """{name: shape} of the parameters; a shape is a string such as "(V, 128)", where V stands for an unknown vocabulary size."""
+    return {name: f"({', '.join('V' if size == UNKNOWN_VOCAB_SIZE else str(size) for size in parameter.shape)})"
+            for name, parameter in module.named_parameters()}
 
 
 def _padding_position(embeddings):

@@ -17,8 +17,8 @@ from transformers import (
 )
 
 from _utils.errors import PlainError
-from _utils.networks.encoders import GOOGLE_MODELS, load_pretrained
 from _utils.networks.layers import layer_groups
+from _utils.networks.pretrained import GOOGLE_MODELS, load_pretrained
 from finetune import SentencePredictor, get_layer_lrs, parameter_groups, tokenize_sents_max_len
 
 TINY = dict(vocab_size=400, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=16, max_position_embeddings=64)
@@ -90,7 +90,7 @@ def test_an_electra_folder_keeps_the_head_of_the_discriminator(small_tokenizer, 
 
 @pytest.mark.parametrize("name, size, message", [
     ("vanilla_11081_100.0%.pth", "small",
-     "Checkpoint not found: 'vanilla_11081_100.0%.pth' in .*fresh_0_100.0%.pth.*python pretrain.py"),
+     "Checkpoint not found: 'vanilla_11081_100.0%.pth' in .*fresh_0_100.0%.pth.*python pretrain.py\\."),
     ("quickstart_11081_100.0%.pth", "tiny", "create it with python pretrain.py quickstart=True"),
     ("fresh_0_100.0%.pth", "base", "was pretrained with size=tiny, not size=base. Set size=tiny"),
     (None, "tiny", "None means Google's model, but there is none with size=tiny"),
@@ -109,7 +109,7 @@ def test_size_selects_googles_model(monkeypatch):
     def fail(name, **_):
         asked.append(name)
         raise OSError("offline")
-    monkeypatch.setattr("_utils.networks.encoders.AutoConfig.from_pretrained", fail)
+    monkeypatch.setattr("_utils.networks.pretrained.AutoConfig.from_pretrained", fail)
     for size in ("small", "base", "large"):
         with pytest.raises(PlainError, match=GOOGLE_MODELS[size]):
             load_pretrained(None, size, 512)

@@ -17,8 +17,8 @@ from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.export_hf import main as export_hf
 from _utils.networks.build import PARTS, build_network, count_parameters
-from _utils.networks.encoders import load_pretrained
 from _utils.networks.layers import count_layers, layer_groups
+from _utils.networks.pretrained import load_pretrained
 from _utils.networks.tying import share_parameters, shared_modules
 from _utils.optim import Lamb, decay_groups
 from _utils.pretraining_data.processors import LinePairsProcessor
@@ -333,7 +333,7 @@ def test_training_continues_if_an_upload_function_fails(workplace, capsys):
     pretrain.pretrain(c)
     assert len(taken) == 5 and len(metrics()) == 4
     printed = capsys.readouterr().out
-    assert "Could not upload mini_5_6.25%.pth (OSError: no network)" in printed and "5 of 5 checkpoints were not uploaded" in printed
+    assert "Could not upload mini_5_100.0%.pth (OSError: no network)" in printed and "5 of 5 checkpoints were not uploaded" in printed
     assert json.loads(Path("checkpoints/pretrain/mini_5/config.json").read_text())["config"]["upload_to"] == "send"
 
 

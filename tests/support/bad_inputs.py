@@ -452,7 +452,7 @@ for name, arguments, expected, files in [
      {"list.json": "[1]"}),
     ("hparams of nonsense", 'tf out --part generator --hparams {"model_hparam_overrides":5}', ["--hparams"], {}),
     ("hparams that are not text", "tf out --part generator --hparams bytes.json", ["--hparams 'bytes.json'"], {"bytes.json": b"\xff"}),
-    ("no vocabulary", "tf out --part generator --vocab none.txt", ["none.txt cannot be read"], {}),
+    ("no vocabulary", "tf out --part generator --vocab none.txt --hparams hparams.json", ["none.txt cannot be read"], {}),
     ("another vocabulary", "tf out --part generator --vocab words.txt --hparams hparams.json", ["words.txt has", "the checkpoint has 2000"],
      {"words.txt": "\n".join(WORDS)}),
     ("an existing folder", "tf pair --part generator", ["pair' already exists", "a new or an empty folder"], {}),

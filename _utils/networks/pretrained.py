@@ -1,0 +1,234 @@
+"""Trained networks, from checkpoints, transformers folders or the hub: encoders to finetune, and pairs to continue pretraining."""
+import copy
+import os
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModel, AutoTokenizer, ElectraForPreTraining, PreTrainedTokenizerBase
+from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
+from transformers.utils import logging
+
+from _utils.content_key import content_key
+from _utils.errors import PlainError, as_plain_error
+from _utils.networks.build import PARTS, build_network, check_length, network_class
+from _utils.networks.tying import shared_modules
+from _utils.pretraining_data.vocabulary import check_has_tokenizer, load_tokenizer, tokenizer_from_json
+from _utils.recipes import RECIPES, TYINGS
+from _utils.run_files.checkpoints import find_checkpoint, load_pretraining_checkpoint
+
+# The meaning of pretrained_checkpoint=None: Google's released models. The small one is ELECTRA-Small++.
+GOOGLE_MODELS = {"small": "google/electra-small-discriminator", "small++": "google/electra-small-discriminator",
+                 "base": "google/electra-base-discriminator", "large": "google/electra-large-discriminator"}
+
+
+class Pretrained(NamedTuple):
+    """A pretrained model to finetune.
+
+    model: the encoder, or ELECTRA's discriminator, whose head the WSC trick needs.   digest: hash of the weights.
+    """
+    name: str
+    model: nn.Module
+    hf_tokenizer: PreTrainedTokenizerBase
+    digest: str
+
+    def encoder(self):
+        """A copy of the encoder, for one run."""
+        return copy.deepcopy(self.model.base_model)
+
+    def discriminator(self):
+        """A copy of ELECTRA's discriminator; PlainError for other models."""
+        if not isinstance(self.model, ElectraForPreTraining):
+            raise PlainError(f"wsc_trick=True requires ELECTRA's discriminator, but {self.name!r} is a {self.model.config.model_type} "
+                             "model without it. Leave wsc_trick out, or choose another pretrained_checkpoint.")
+        return copy.deepcopy(self.model)
+
+
+def load_pretrained(name, size, max_length, folder="checkpoints/pretrain"):
+    """The Pretrained of a checkpoint in `folder`, a path, a transformers folder or a hub id; None: Google's model of that size.
+
+    Raises PlainError for a model that is missing, not an encoder, of another size, or too short for max_length tokens.
+    """
+    if name is None and size not in GOOGLE_MODELS:
+        raise PlainError(f"pretrained_checkpoint=None means Google's model, but there is none with size={size}. Choose one of "
+                         f"{', '.join(GOOGLE_MODELS)}, or set pretrained_checkpoint.")
+    name = name or GOOGLE_MODELS[size]
+    if name.endswith(".pth"):
+        model, hf_tokenizer = _encoder_from_checkpoint(find_checkpoint(name, folder), size)
+    else:
+        model, hf_tokenizer = _encoder_from_transformers(name)
+        _check_size(name, model.config, size)
+    check_length(model, max_length, repr(name))
+    return Pretrained(name, model, hf_tokenizer, _digest(model))
+
+
+def _digest(model):
+    weights = model.state_dict()
+    shapes = [(name, tuple(tensor.shape)) for name, tensor in weights.items()]
+    return content_key(shapes, (tensor.detach().float().contiguous().numpy() for tensor in weights.values()))
+
+
+def _encoder_from_checkpoint(path, size):
+    """(model, hf_tokenizer) of a pretraining checkpoint; PlainError for another size."""
+    checkpoint = load_pretraining_checkpoint(path)
+    trained_size = checkpoint["config"].get("size")
+    if trained_size != size:
+        raise PlainError(f"{str(path)!r} was pretrained with size={trained_size}, not size={size}. Set size={trained_size}.")
+    return network_of(checkpoint, parts_of(checkpoint)[-1], path), tokenizer_from_json(checkpoint["tokenizer"])
+
+
+def _encoder_from_transformers(name):
+    """(model, hf_tokenizer) of a folder or a hub id, without a head or pooler for which there are no trained weights."""
+    config = _encoder_config(name)
+    kind = ElectraForPreTraining if config.model_type == "electra" else AutoModel
+    with as_plain_error(f"Cannot load the model {name!r} ({{error}}): its weights or its tokenizer are missing. Download it again or "
+                        "choose another model."):
+        model, report = _load_from_transformers(kind, name)
+        hf_tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    missing = " ".join(report["missing_keys"])  # transformers initialized them randomly
+    if "discriminator_predictions." in missing:
+        model = model.base_model
+    if "pooler." in missing:
+        model.pooler = None
+    if not hf_tokenizer.is_fast or hf_tokenizer.pad_token is None:
+        raise PlainError(f"The tokenizer of {name!r} has no fast version or no padding token. Choose another model.")
+    hf_tokenizer.backend_tokenizer.no_padding()  # both settings can be part of a saved tokenizer
+    hf_tokenizer.backend_tokenizer.no_truncation()
+    return model, hf_tokenizer
+
+
+def _encoder_config(name):
+    """The configuration of a folder or a hub id; PlainError if it is missing, not an encoder, or has no tokenizer."""
+    if os.path.isdir(os.path.join(name, "discriminator")):
+        raise PlainError(f"{name!r} contains two networks. Set pretrained_checkpoint={os.path.join(name, 'discriminator')!r}.")
+    if name.startswith((".", "/", "~")) and not os.path.isdir(name):
+        raise PlainError(f"Folder not found: {name!r}. Pass the folder of a transformers model, a hub id, or a checkpoint of pretrain.py.")
+    place = "folder" if os.path.isdir(name) else "hub"
+    with as_plain_error(f"Cannot load the model {name!r} from the {place} ({{error}}). Pass a hub id, a transformers folder or a "
+                        "checkpoint in checkpoints/pretrain/, or try python finetune.py quickstart=True."):
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+    if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or config.is_encoder_decoder:
+        raise PlainError(f"{name!r} is a {config.model_type} model, which is not an encoder. Choose an ELECTRA, BERT, ALBERT, RoBERTa or "
+                         "similar model.")
+    if os.path.isdir(name):
+        check_has_tokenizer(name)
+    return config
+
+
+def load_pair(name, size, max_length, tying="embeddings"):
+    """(generator, discriminator) of a checkpoint, a folder with both, or the hub id of the discriminator.
+
+    Raises PlainError for a pair that is missing, of another size, too short for max_length tokens, or that does not share the
+    parameters that `tying` shares.
+    """
+    pair = _pair_from_checkpoint(name) if name.endswith(".pth") else tuple(_part_of_pair(name, part) for part in PARTS)
+    _check_tied(name, *pair, tying)
+    _check_size(name, pair[1].config, size)
+    check_length(pair[1], max_length, repr(name))
+    n_tokens, n_embeddings = len(load_tokenizer(name)), pair[1].config.vocab_size
+    if n_tokens > n_embeddings:
+        raise PlainError(f"The tokenizer of {name!r} has {n_tokens} tokens, but the networks have {n_embeddings} token embeddings. Use the "
+                         "tokenizer that the networks were trained with.")
+    return pair
+
+
+def _pair_from_checkpoint(name):
+    path = find_checkpoint(name)
+    checkpoint = load_pretraining_checkpoint(path)
+    if "discriminator" not in parts_of(checkpoint):
+        raise PlainError(f"{name!r} has no discriminator, because it was pretrained with objective='mlm'. Choose an ELECTRA.")
+    return tuple(network_of(checkpoint, part, path) for part in PARTS)
+
+
+def _part_of_pair(name, part):
+    """One network of a pair, from a folder or the hub."""
+    source = _subfolder(name, part) if os.path.isdir(name) else name.replace("discriminator", part)
+    with as_plain_error(f"Cannot load the {part} {source!r} ({{error}}). Set initial_weights to a checkpoint, a folder with generator/ and "
+                        "discriminator/, or a hub id such as google/electra-small-discriminator."):
+        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
+        network, report = _load_from_transformers(network_class(part, config.model_type), source)
+    missing = sorted([*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])])
+    if missing:
+        raise PlainError(f"{source!r} is not a {part}: it lacks {missing[0]}. Set initial_weights to a pair from export_hf, convert_tf "
+                         "or Google.")
+    return network
+
+
+def _subfolder(name, part):
+    """The folder of a part in the folder of a pair; PlainError if it is missing."""
+    folder = os.path.join(name, part)
+    if not os.path.isdir(folder):
+        parent = os.path.dirname(os.path.abspath(name))
+        is_inside_pair = all(os.path.isdir(os.path.join(parent, other)) for other in PARTS)
+        advice = "the parent folder" if is_inside_pair else "a folder with generator/ and discriminator/ from export_hf or convert_tf"
+        raise PlainError(f"initial_weights={name!r} has no folder {part}/. Pass {advice}.")
+    return folder
+
+
+def _check_tied(name, generator, discriminator, tying):
+    """PlainError unless the parameters that `tying` shares are equal, as in networks that were trained together (F24)."""
+    for part in TYINGS[tying]:
+        source, target = (shared_modules(network, tying).get(part, nn.Module()).state_dict() for network in (generator, discriminator))
+        for key in {**source, **target}:
+            if key not in source or key not in target or not _is_close(source[key], target[key]):
+                raise PlainError(f"The networks of {name!r} were not trained together: their {key} differ. Pass a generator and a "
+                                 f"discriminator of one run with tying={tying!r}.")
+
+
+def _is_close(a, b):
+    """True for equal tensors, of which one may have been stored in half precision."""
+    return a.shape == b.shape and torch.allclose(a, b, rtol=.01, atol=1e-4)
+
+
+def parts_of(checkpoint):
+    """The networks in a pretraining checkpoint: generator and discriminator, or the generator alone. Finetuning uses the last one."""
+    return [part for part in PARTS if f"{part}_config" in checkpoint]
+
+
+def network_of(checkpoint, part, path):
+    """The 'generator' or 'discriminator' of a pretraining checkpoint, with its trained weights.
+
+    path: of the checkpoint, for the message of a PlainError.
+    """
+    network = build_network(part, config_of(checkpoint, part, path))
+    load_weights(network, with_prefix(checkpoint["model"], f"{part}."), path)
+    return network
+
+
+def with_prefix(weights, prefix):
+    """The entries of a state_dict whose names start with a prefix, without the prefix."""
+    return {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+
+
+def config_of(checkpoint, part, path):
+    """The transformers configuration of the 'generator', 'discriminator' or finetuned 'encoder' of a checkpoint."""
+    with as_plain_error(f"Cannot read the configuration of the {part} in {str(path)!r} ({{error}}). Use another checkpoint."):
+        return AutoConfig.for_model(**checkpoint[f"{part}_config"])
+
+
+def load_weights(network, weights, path):
+    """Load a state_dict; PlainError with the path of the checkpoint if it does not fit the network."""
+    with as_plain_error(f"The weights in {str(path)!r} do not fit their configuration ({{error}}). Use another checkpoint.", RuntimeError):
+        network.load_state_dict(weights)
+
+
+def _load_from_transformers(kind, name):
+    """(network in float32, loading report) of a class of transformers, from a folder or a hub id.
+
+    Checkpoints may be stored in half precision, in which Adam's small updates would be lost. Code that comes with a model never runs.
+    """
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # the report of unused weights reads like an error
+    try:
+        return kind.from_pretrained(name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False)
+    finally:
+        logging.set_verbosity(verbosity)
+
+
+def _check_size(name, config, size):
+    """PlainError for a model with the shape of another recipe, whose learning rates would be wrong."""
+    shape = (config.num_hidden_layers, config.hidden_size)
+    fitting = [other for other, recipe in RECIPES.items() if (recipe.encoder.layers, recipe.encoder.hidden) == shape]
+    if fitting and size not in fitting:
+        raise PlainError(f"{name!r} has {shape[0]} layers and hidden size {shape[1]}, the shape of size={fitting[0]}, not of size={size}. "
+                         f"Set size={fitting[0]}.")

@@ -35,6 +35,9 @@ def new_folder(path):
         unfinished = Path(temporary.name) / path.name
         unfinished.mkdir()
         yield unfinished
+        for file in filter(Path.is_file, unfinished.rglob("*")):
+            with open(file, "rb") as written:
+                os.fsync(written.fileno())  # before the renaming, so that a power failure leaves no half-written file
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished.replace(path)
 

@@ -31,24 +31,12 @@ def read_scores(path=SCORES):
             if not line or line.startswith("{"):
                 continue
             row = None
-        row = _with_current_keys(row)
-        if not has_keys(row, _FIELDS) or row["task"] not in TASKS or not _are_scores(row["scores"]):
+        if isinstance(row, dict) and "made_up" in row:  # of an earlier version
+            row["synthetic"] = row.pop("made_up")
+        if not has_keys(row, _FIELDS) or row["task"] not in TASKS:
             raise PlainError(f"{path}, line {number} is not a row of the table of runs. Delete that line.")
         latest[row["group"], row["task"], row["run"]] = row
     return list(latest.values())
-
-
-def _with_current_keys(row):
-    """Rows of earlier versions have the key "made_up" instead of "synthetic"."""
-    if isinstance(row, dict) and "made_up" in row:
-        row = {"synthetic" if key == "made_up" else key: value for key, value in row.items()}
-    return row
-
-
-def _are_scores(scores):
-    """Check for {split: {metric: number}} with at least one split and one metric each."""
-    is_valid = lambda metrics: isinstance(metrics, dict) and metrics and all(isinstance(value, int | float) for value in metrics.values())
-    return bool(scores) and all(map(is_valid, scores.values()))
 
 
 def append_score(row, path=SCORES):

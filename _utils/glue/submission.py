@@ -1,10 +1,9 @@
 """Writes, checks and zips the files of a submission to the GLUE server. Command: `python -m _utils.glue_submission`."""
 import json
-import math
 import zipfile
 from pathlib import Path
 
-from _utils.errors import PlainError
+from _utils.errors import PlainError, as_plain_error
 from _utils.glue.tables import load_task
 from _utils.glue.tasks import GLUE, OWN_TASKS
 from _utils.run_files.checkpoints import write_atomically
@@ -13,7 +12,6 @@ SUBMISSION = {test.tsv: (task, test) for task in GLUE for test in task.tests}  #
 _OWN_FILES = {test.tsv for task in OWN_TASKS for test in task.tests}  # beside them in the folder, but not part of the submission
 OFFICIAL_ROWS = {name: test.rows for name, (_, test) in SUBMISSION.items()}
 MAJORITY = "majority baseline"  # who made a file that no model predicted
-_MAJORITY_MARKS = (MAJORITY, "no model")  # the second one in records of earlier versions
 _HEADER = "index\tprediction"
 
 
@@ -35,11 +33,7 @@ def write_tsv(path, indices, predictions):
 def check_tsv(name, content, rows):
     """Check the bytes of one file, which must have this many rows. Raises PlainError with file and line."""
     task, _ = SUBMISSION[name]
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError:
-        raise PlainError(f"{name} is not UTF-8 text. Write it again.") from None
-    lines = text.removesuffix("\n").split("\n")
+    lines = content.decode(errors="replace").removesuffix("\n").split("\n")
     if lines[0] != _HEADER:
         raise PlainError(f"{name}, line 1: the header must be exactly 'index<TAB>prediction', not {lines[0][:60]!r}.")
     for number, line in enumerate(lines[1:], 2):
@@ -58,13 +52,12 @@ def _check_prediction(name, number, prediction, task):
         if prediction not in task.written_labels:
             raise PlainError(f"{name}, line {number}: invalid label {prediction[:40]!r}. Use {', '.join(task.written_labels)}.")
         return
-    try:
-        score = float(prediction)
-    except ValueError:
-        score = math.nan
     low, high = task.score_range
+    message = f"{name}, line {number}: {prediction[:40]!r} is not a number from {low:g} to {high:g}."
+    with as_plain_error(message, ValueError):
+        score = float(prediction)
     if not low <= score <= high:
-        raise PlainError(f"{name}, line {number}: {prediction[:40]!r} is not a number from {low:g} to {high:g}.")
+        raise PlainError(message)
 
 
 def check_submission(path, rows=None):
@@ -91,25 +84,11 @@ def _read(path):
         return {file.name: file.read_bytes() if file.is_file() else b"" for file in path.iterdir() if file.name not in _OWN_FILES}
     try:
         with zipfile.ZipFile(path) as archive:
-            names = archive.namelist()
-            if len(set(names)) < len(names):
-                raise PlainError(f"{path} holds a file twice. Create it again.")
-            return {name: archive.read(name) if name in SUBMISSION else b"" for name in names}
+            return {name: archive.read(name) if name in SUBMISSION else b"" for name in archive.namelist()}
     except FileNotFoundError:
         raise PlainError(f"File not found: '{path}'. Pass a zip or a folder in test_outputs/.") from None
     except (zipfile.BadZipFile, OSError) as error:
         raise PlainError(f"{path} is not a readable zip ({error}). Create it again.") from None
-
-
-def read_record(path):
-    """{file: what made it} from the record beside a folder; {} if there is no readable record."""
-    try:
-        made_by = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    if not isinstance(made_by, dict):
-        return {}
-    return {name: text for name, text in made_by.items() if name in {*SUBMISSION, *_OWN_FILES} and isinstance(text, str)}
 
 
 def make_zip(folder, rows=None):
@@ -137,16 +116,17 @@ def complete_submission(folder, made_by, majority_for_missing=False, rows=None):
     made_by: {file: what made it} of the files just written.   rows: as in `check_submission`, for other than the official tables.
     Returns the path of the zip, or None if there is none.
     """
-    record = folder.with_name(folder.name + ".json")
-    folder.with_name(folder.name + ".zip").unlink(missing_ok=True)  # it is outdated now
-    earlier = _without_majorities(folder, {**read_record(record), **made_by}, majority_for_missing)
-    existing = {path.name: earlier.get(path.name, "not written by finetune.py") for path in folder.glob("*.tsv")}
-    made_by = existing | made_by
+    record, zipped = (folder.with_name(folder.name + suffix) for suffix in (".json", ".zip"))
+    zipped.unlink(missing_ok=True)  # it is outdated now
+    if record.exists():
+        with as_plain_error(f"{record} is not valid JSON ({{error}}). Delete it.", ValueError):
+            made_by = json.loads(record.read_text()) | made_by
+    made_by = _without_majorities(folder, made_by, majority_for_missing)
+    made_by = {path.name: made_by.get(path.name, "not written by finetune.py") for path in folder.glob("*.tsv")}
     if majority_for_missing:
         made_by |= write_majorities(folder, rows)
     write_atomically(record, lambda file: file.write(json.dumps(made_by, indent=1).encode() + b"\n"))
-    missing = [name for name in SUBMISSION if name not in made_by]
-    if missing:
+    if missing := [name for name in SUBMISSION if name not in made_by]:
         print(f"No zip: missing {', '.join(missing)}. Finetune these tasks in this group, with their test files, or set "
               "majority_for_missing=True")
         return None
@@ -155,27 +135,21 @@ def complete_submission(folder, made_by, majority_for_missing=False, rows=None):
     except PlainError as error:  # the scores are still worth reporting
         print(f"No zip: {error}")
         return None
-    print(f"{path} is complete and valid{_remarks(made_by, rows)}")
+    remarks = [] if rows in (None, OFFICIAL_ROWS) else ["for tables other than the official ones"]
+    if n_majorities := sum(text.startswith(MAJORITY) for text in made_by.values()):
+        remarks.append(f"{n_majorities} of its files are majority baselines")
+    print(f"{path} is complete and valid", f"({'; '.join(remarks)})" if remarks else "")
     return path
 
 
 def _without_majorities(folder, made_by, keep):
     """Delete the majority baselines that an earlier command wrote, because a model may have replaced them or they are unwanted."""
-    majorities = [name for name, text in made_by.items() if text.startswith(_MAJORITY_MARKS)]
+    majorities = [name for name, text in made_by.items() if text.startswith(MAJORITY)]
     for name in majorities:
         (folder / name).unlink(missing_ok=True)
     if majorities and not keep:
         print(f"Removed the majority baselines {', '.join(majorities)}, because majority_for_missing is False")
     return {name: text for name, text in made_by.items() if name not in majorities}
-
-
-def _remarks(made_by, rows):
-    """What to know about a valid zip: other tables than the official ones, majority baselines."""
-    n_majorities = sum(text.startswith(_MAJORITY_MARKS) for text in made_by.values())
-    remarks = [f"{n_majorities} of its files are majority baselines"] if n_majorities else []
-    if rows not in (None, OFFICIAL_ROWS):
-        remarks.insert(0, "for tables other than the official ones")
-    return f" ({'; '.join(remarks)})" if remarks else ""
 
 
 def write_majorities(folder, rows=None):

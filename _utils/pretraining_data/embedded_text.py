@@ -5,7 +5,6 @@ file as one document with one paragraph per line. No module is imported or run.
 """
 import ast
 import gc
-import hashlib
 import importlib.metadata
 import inspect
 import itertools
@@ -92,9 +91,9 @@ def _without_repeats(documents_as_paragraphs):
     for candidates in documents_as_paragraphs:
         new = []
         for paragraph in candidates:
-            digest = hashlib.blake2b(paragraph.lower().encode(errors="replace"), digest_size=8).digest()
-            if digest not in seen:
-                seen.add(digest)
+            key = hash(paragraph.lower())  # needs less memory than the paragraph
+            if key not in seen:
+                seen.add(key)
                 new.append(paragraph)
         if sum(map(len, new)) >= 200:
             yield "\n".join(new).encode(errors="replace").decode()

@@ -41,25 +41,18 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
 
 def _key(corpus, hf_tokenizer, max_length, seed, cleaning, kind):
     """Return the key of the examples. Options with their default value are not part of it."""
-    made_of = [_BUILDING_VERSION, corpus.key, tokenizer_json(hf_tokenizer), max_length, cleaning, seed]
-    if kind != "electra":
-        made_of.append(kind)
+    optional = [kind] if kind != "electra" else []
     if corpus.rows_per_document != 1:
-        made_of.append(corpus.rows_per_document)
-    return content_key(tuple(made_of))
+        optional.append(corpus.rows_per_document)
+    return content_key((_BUILDING_VERSION, corpus.key, tokenizer_json(hf_tokenizer), max_length, cleaning, seed, *optional))
 
 
 def _open_finished(path):
-    """Open the examples of an earlier run, in one file or several; None if they are missing or incomplete."""
-    if path.exists():
-        return open_prepared(path)
-    files_by_count = {}
-    for file in sorted(path.parent.glob(f"{path.stem}_*_of_*{path.suffix}")):
-        files_by_count.setdefault(int(file.stem.rsplit("_", 1)[1]), []).append(file)
-    for count, files in files_by_count.items():
-        if len(files) == count:
-            return datasets.concatenate_datasets([open_prepared(file) for file in files])
-    return None
+    """Open the examples of an earlier run; None if they are missing or incomplete."""
+    files = sorted(path.parent.glob(f"{path.stem}_*_of_*{path.suffix}"))
+    if not files or not files[0].stem.endswith(f"_of_{len(files):05}"):
+        return None
+    return datasets.concatenate_datasets([open_prepared(file) for file in files])
 
 
 @contextlib.contextmanager
@@ -105,42 +98,31 @@ def check_first_block(name, processor, unk_id):
 
     Raises PlainError if it has no text, if nearly all of it would be dropped because of long lines, or if it does not fit the vocabulary.
     """
-    lines = _first_lines(processor)
-    tokens = [token for line in lines if line is not None for token in line]
-    if not tokens:
-        filtered = " after lines under 80 characters are dropped (clean=False keeps them)" if processor.apply_cleaning else ""
-        raise PlainError(f"{name}: no text is left in its first {min(BLOCK, len(processor.hf_dset))} documents{filtered}.")
-    _check_line_lengths(name, processor, lines, len(tokens))
-    unknown = tokens.count(unk_id) / len(tokens)
-    if unknown > .3:
-        raise PlainError(f"{name}: {unknown:.0%} of its tokens are not in the vocabulary. Choose a vocabulary for its language, "
-                         "or train one with vocab=30522.")
-
-
-def _first_lines(processor):
-    """Return the first tokenized lines of a corpus, with None where a document begins."""
     lines, n_tokens = [], 0
     for ids in processor.tokenize(processor.rows(0)):
         lines.append(ids)
         n_tokens += len(ids or ())
         if n_tokens > _CHECKED:
             break
-    return lines
+    if not n_tokens:
+        filtered = " after lines under 80 characters are dropped (clean=False keeps them)" if processor.apply_cleaning else ""
+        raise PlainError(f"{name}: no text is left in its first {min(BLOCK, len(processor.hf_dset))} documents{filtered}.")
+    _check_line_lengths(name, processor, lines, n_tokens)
+    unknown = sum(ids.count(unk_id) for ids in lines if ids) / n_tokens
+    if unknown > .3:
+        raise PlainError(f"{name}: {unknown:.0%} of its tokens are not in the vocabulary. Choose a vocabulary for its language, "
+                         "or train one with vocab=30522.")
 
 
 def _check_line_lengths(name, processor, lines, n_tokens):
     kept = sum(processor.tokens_used(*example) for example in processor.build(lines, random.Random(0))) / n_tokens
     if kept >= .7:
         return
+    longest = max(range(len(lines)), key=lambda i: len(lines[i] or ()))
+    beginning = processor.tokenizer.decode(lines[longest][:8])
     message = (f"{name}: examples keep only {kept:.0%} of the text. An example has {processor.max_length} tokens, and the rest of the line "
-               f"that fills it is dropped. The longest line is in {_longest_line(processor, lines)}. Put a line break after each sentence")
+               f"that fills it is dropped. The longest line is in document {lines[:longest].count(None):,} ({len(lines[longest]):,} "
+               f"tokens, begins with {beginning!r:.80}). Put a line break after each sentence")
     if kept < .1:
         raise PlainError(f"{message}.")
     print(f"Warning: {message} to keep more.")
-
-
-def _longest_line(processor, lines):
-    """Describe the longest line, e.g. `document 3 (512 tokens, begins with 'in the year 1843')`."""
-    i = max(range(len(lines)), key=lambda i: len(lines[i] or ()))
-    beginning = processor.tokenizer.decode(lines[i][:8])
-    return f"document {lines[:i].count(None):,} ({len(lines[i]):,} tokens, begins with {beginning!r:.80})"

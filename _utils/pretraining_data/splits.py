@@ -1,4 +1,5 @@
 """Training and held-out parts: slices of ELECTRA's examples, and divided documents for lmtuners' line pairs."""
+import itertools
 from dataclasses import replace
 from functools import partial
 
@@ -20,15 +21,12 @@ def split_held_out(examples):
     n = len(examples)
     n_held = min(HELD_OUT, int(n * HELD_OUT_SHARE))
     n_runs = min(_RUNS, n_held)
-    train, held, end = [], [], 0
+    bounds = [0]
     for i in range(n_runs):
-        size = n_held * (i + 1) // n_runs - n_held * i // n_runs
         start = n * i // n_runs
-        train.append((end, start))
-        held.append((start, start + size))
-        end = start + size
-    train.append((end, n))
-    return _slices(examples, train), _slices(examples, held)
+        bounds += [start, start + n_held * (i + 1) // n_runs - n_held * i // n_runs]
+    ranges = list(itertools.pairwise([*bounds, n]))  # training, held out, training, ...
+    return _slices(examples, ranges[0::2]), _slices(examples, ranges[1::2])
 
 
 def _slices(examples, ranges):
@@ -43,7 +41,10 @@ def split_documents(corpus, seed):
 
 
 def _part(corpus, seed, part):
-    document_of_row = _document_of_row(corpus)
+    if "continues" in corpus.documents.column_names:
+        document_of_row = np.cumsum(~corpus.documents.with_format("numpy")["continues"][:]) - 1
+    else:
+        document_of_row = np.arange(len(corpus.documents)) // corpus.rows_per_document
     n = int(document_of_row[-1]) + 1
     if n < 10:
         raise PlainError(f"{corpus.name} has {n} documents, but examples='line_pairs' needs at least 10 for training, validation and "
@@ -51,11 +52,3 @@ def _part(corpus, seed, part):
     order = np.random.default_rng(seed).permutation(n)
     documents = np.split(order, [n - 2 * (n // 10), n - n // 10])[part]
     return corpus.documents.select(np.flatnonzero(np.isin(document_of_row, documents)))
-
-
-def _document_of_row(corpus):
-    """Return the index of the document that each row belongs to."""
-    documents = corpus.documents
-    if "continues" in documents.column_names:
-        return np.cumsum(~documents.with_format("numpy")["continues"][:]) - 1
-    return np.arange(len(documents)) // corpus.rows_per_document

@@ -52,21 +52,12 @@ def _walk(folder, in_order):
     """Yield the paths of all visible files below a folder. Only the names of one folder at a time are in memory."""
     with as_plain_error(f"The folder {folder} cannot be listed ({{error}}). Change its permissions or remove it from datas.", OSError):
         with os.scandir(folder) as entries:
-            names = _names(entries)
-            for name in sorted(names) if in_order else names:
-                path = os.path.join(folder, name.rstrip("\0"))
-                yield from _walk(path, in_order) if name.endswith("\0") else [path]
-
-
-def _names(entries):
-    """Yield the names of visible files and folders. A zero byte, which no name contains, marks folders and keeps the sorting order."""
-    for entry in entries:
-        if entry.name.startswith("."):
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            yield entry.name + "\0"
-        elif entry.is_file():
-            yield entry.name
+            visible = (entry for entry in entries if not entry.name.startswith("."))
+            for entry in sorted(visible, key=lambda entry: entry.name) if in_order else visible:
+                if entry.is_dir(follow_symlinks=False):
+                    yield from _walk(entry.path, in_order)
+                elif entry.is_file():
+                    yield entry.path
 
 
 def format_of(path):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pyarrow
 import pyarrow.parquet
 
-from _utils.errors import PlainError
+from _utils.errors import PlainError, as_plain_error
 from _utils.pretraining_data.documents import LONG, Continuation
 from _utils.pretraining_data.text_files import OPENERS, format_of, reading
 
@@ -16,16 +16,13 @@ def read_file(path, encoding, one_document_per_file):
 
     Raises PlainError with the file, and the line where possible, if it cannot be read.
     """
-    with reading(path):
+    not_text = f"{path} is not {encoding} text ({{error}}). Convert it, or set its encoding (for example encoding=latin-1)."
+    with reading(path), as_plain_error(not_text, UnicodeError):
         if format_of(path) == ".parquet":
             yield from _read_parquet(path)
-            return
-        try:
+        else:
             with _open(path, encoding) as stream:
                 yield from _read_stream(stream, path, one_document_per_file)
-        except UnicodeError as error:
-            raise PlainError(f"{path} is not {encoding} text ({getattr(error, 'reason', error)}). "
-                             "Convert it, or set its encoding (for example encoding=latin-1).") from error
 
 
 def _open(path, encoding):

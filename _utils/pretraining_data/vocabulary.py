@@ -46,13 +46,9 @@ def _check_special_tokens(tokens, name):
 
 def from_vocab_file(path):
     """Return a BERT tokenizer for a vocab.txt with one token per line. It lower-cases unless the vocabulary has capital letters."""
-    try:
+    with as_plain_error(f"The vocabulary {path} cannot be read as UTF-8 text ({{error}}). Pass a vocab.txt with one token per line.",
+                        (OSError, UnicodeDecodeError)):
         tokens = Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")  # splitlines would also split at U+2028
-    except OSError as error:
-        raise PlainError(f"The vocabulary {path} cannot be read ({error.strerror}). Pass a vocab.txt with one token per line.") from None
-    except UnicodeDecodeError as error:
-        raise PlainError(f"The vocabulary {path} is not UTF-8 text (byte {error.start}). "
-                         "Pass a vocab.txt with one token per line.") from None
     return tokenizer_from_tokens(tokens, path)
 
 

@@ -12,9 +12,10 @@ import finetune
 import pretrain
 from _utils import predict
 from _utils.config import complete
+from _utils.config_rules import choice, count, list_of, mapping
 from _utils.errors import PlainError
 from _utils.glue import tasks
-from _utils.glue.config import complete_finetuning
+from _utils.glue.config import FINETUNE_RULES, complete_finetuning
 from _utils.glue.inference import predict_logits
 from _utils.glue.plan import settings_of
 from _utils.glue.results import report
@@ -173,7 +174,7 @@ def test_an_ensemble_averages_its_members(start, glue):
     (["tasks=rte", "do_finetune=False"], "The group 'g' has no finished run of rte with a checkpoint. Finetune first"),
     (["tasks=rte", "do_finetune=False", "th_run={'rte': 4}"], "th_run names run 4 of rte, but in the group 'g' it is not finished"),
     (["tasks=rte", "th_run={'rte': [0, 4]}"], "th_run names run 4 of rte"),
-    (["tasks=rte", "device=cuda:99"], "device.*'cuda:99'"),
+    (["tasks=rte", "device=cuda:99"], "Device not found: 'cuda:99'"),
     (["tasks=rte", "start_from_mnli=True"], "start_from_mnli needs an MNLI run in the group 'g' from the same.*Add mnli to tasks"),
     (["tasks=rte,wnli", "wsc_trick=True", "wsc_dir=nowhere"], "File not found: 'nowhere/train.jsonl'.*wsc_trick=True"),
 ])
@@ -258,7 +259,8 @@ OWN_TASK = Task("directions", "Directions", ("premise", "hypothesis"), ("same", 
 def test_a_new_task_needs_one_entry(start, glue, tmp_path, monkeypatch, capsys):
     """Tables in GLUE's layout, trained, scored and predicted; not in the mean over GLUE, nor in the submission."""
     monkeypatch.setitem(TASKS, "directions", OWN_TASK)  # what the entry in OWN_TASKS does when the modules are imported
-    monkeypatch.setattr("_utils.glue.config.FINETUNED_TASKS", (*FINETUNED_TASKS, "directions"))
+    monkeypatch.setitem(FINETUNE_RULES, "tasks", list_of(choice(*FINETUNED_TASKS, "directions"), "a list of tasks"))
+    monkeypatch.setitem(FINETUNE_RULES, "task_overrides", mapping({"directions": mapping({"epochs": count()}, "settings")}, "settings"))
     monkeypatch.setattr("_utils.glue.submission._OWN_FILES", {"D.tsv"})
     (tmp_path / "own/Directions").mkdir(parents=True)
     for split, n in (("train", 60), ("dev", 20), ("test", 10)):

@@ -49,7 +49,7 @@ def _no_text_files(pattern, has_files):
 
 
 def _walk(folder, in_order):
-    """Yield the paths of all visible files below a folder. Only the names of one folder at a time are in memory."""
+    """Yield the paths of all visible files below a folder. Only the entries of one folder at a time are in memory."""
     with as_plain_error(f"The folder {folder} cannot be listed ({{error}}). Change its permissions or remove it from datas.", OSError):
         with os.scandir(folder) as entries:
             visible = (entry for entry in entries if not entry.name.startswith("."))

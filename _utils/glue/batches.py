@@ -45,7 +45,7 @@ class PaddedBatchDL(SortedDL):
     """DataLoader over EncodedRows, in the order of fastai's SortedDL.
 
     Shuffled: rows are sorted by length within random chunks of 50 batches, then the batches are shuffled, except that the one with the
-    longest row comes first (D11; Google pads every row to 128). Not shuffled: longest row first; `order` maps back to row numbers.
+    longest row comes first (D11; Google pads every row to 128). Not shuffled: longest row first; `get_idxs` returns the row numbers.
     On a GPU, lengths are multiples of 8, which its kernels prefer, and batches are copied asynchronously.
     """
 
@@ -55,11 +55,6 @@ class PaddedBatchDL(SortedDL):
         super().__init__(dataset, res=dataset.lengths, pin_memory=is_on_gpu, **kwargs)
         self.multiple = 8 if is_on_gpu else 1
         self._n_inp = len(dataset[0]) - 1  # the labels come last
-
-    @property
-    def order(self):
-        """Row numbers in the order of an unshuffled loader."""
-        return self.get_idxs()
 
     def create_batches(self, samps):
         samps, longest = iter(samps), int(self.dataset.lengths.max())

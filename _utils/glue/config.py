@@ -76,17 +76,12 @@ def complete_finetuning(config):
     quickstart = dict(QUICKSTART_GLUE)
     if "pretrained_checkpoint" in config.overridden:
         quickstart["group_name"] = config.group_name  # derived from the checkpoint below
-    config = _with_protocol(with_quickstart(config, quickstart))
+    config = with_quickstart(config, quickstart)
+    if config.protocol == "lmtuners":  # its hyperparameters, which also depend on the model, follow in plan.py
+        config = unless_given(config, {"end": 5, "start_from_mnli": True, "tasks": list(AVERAGED_TASKS)})
     config = config.copy_with(_derived(config))
     _check(config)
     return config
-
-
-def _with_protocol(config):
-    """lmtuners' five runs of eight tasks, except for keys set explicitly. Its hyperparameters also depend on the model."""
-    if config.protocol is None:
-        return config
-    return unless_given(config, {"end": 5, "start_from_mnli": True, "tasks": list(AVERAGED_TASKS)})
 
 
 def _derived(config):

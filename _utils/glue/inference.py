@@ -28,7 +28,7 @@ def predict_logits(model, dl, precision):
         outputs = [model(*xb).float() for *xb, _ in dl]
     outputs = torch.cat(outputs).cpu()  # one synchronization, at the end
     in_order = torch.empty_like(outputs)
-    in_order[torch.as_tensor(dl.order)] = outputs
+    in_order[torch.as_tensor(dl.get_idxs())] = outputs
     return in_order
 
 

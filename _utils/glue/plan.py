@@ -20,8 +20,7 @@ def hyperparameters(task, c, model_type):
     if uses_wsc(task, c):
         values["epochs"] = 10
     if c.protocol == "lmtuners":
-        family = "albert" if model_type == "albert" else "others"
-        values |= LMTUNERS_SETTINGS[family].get(task.name, {})
+        values |= LMTUNERS_SETTINGS["albert" if model_type == "albert" else "others"].get(task.name, {})
     return values | c.task_overrides.get(task.name, {})
 
 
@@ -49,11 +48,6 @@ def settings_of(task, data, c, pretrained):
             "pretrained_weights": pretrained.digest}
 
 
-def missing_tables(task, data, c):
-    """Messages about the missing tables that finetuning needs. The WSC trick does not read WNLI's."""
-    return [] if uses_wsc(task, c) else [data.missing[split] for split in task.train_splits if split in data.missing]
-
-
 def plan_runs(c, pretrained, tables):
     """{task: settings} of the tasks that can be finetuned, MNLI first if others start from it. Prints what is skipped.
 
@@ -63,22 +57,19 @@ def plan_runs(c, pretrained, tables):
     plan = {}
     for name in sorted(c.tasks, key=lambda name: name != "mnli") if c.start_from_mnli else c.tasks:
         task, data = TASKS[name], tables[name]
-        if missing := missing_tables(task, data, c):
+        missing = [data.missing[split] for split in task.train_splits if split in data.missing]
+        if missing and not uses_wsc(task, c):  # the WSC trick does not read WNLI's tables
             print(f"Skipping {task.title}: {'; '.join(missing)}")
         else:
             plan[name] = settings_of(task, data, c, pretrained)
-    print_unused_settings(c)
-    if not plan:
-        raise PlainError(f"Tables are missing for each of the tasks {', '.join(c.tasks)}. Set glue_dir=PATH to a complete GLUE download.")
-    check_plan(c, plan, read_scores(), pretrained)
-    return plan
-
-
-def print_unused_settings(c):
     for name in sorted(set(c.task_overrides) - set(c.tasks)):
         print(f"Ignoring task_overrides of {name}, which is not in tasks")
     if c.wsc_trick and "wnli" not in c.tasks:
         print("Ignoring wsc_trick, because wnli is not in tasks")
+    if not plan:
+        raise PlainError(f"Tables are missing for each of the tasks {', '.join(c.tasks)}. Set glue_dir=PATH to a complete GLUE download.")
+    check_plan(c, plan, read_scores(), pretrained)
+    return plan
 
 
 def check_plan(c, plan, rows, pretrained):
@@ -105,10 +96,8 @@ def assign_runs(c, plan, rows, processes):
     """
     runs = [(name, run) for name in plan for run in range(c.start, c.end)]
     is_finished = processes.from_first(lambda: [find_run(rows, c.group_name, name, run) is not None for name, run in runs])
-    owners, next_process = {}, itertools.cycle(range(processes.n))
-    for run, finished in zip(runs, is_finished):
-        owners[run] = 0 if finished else next(next_process)
-    return owners
+    turns = itertools.cycle(range(processes.n))
+    return {run: 0 if finished else next(turns) for run, finished in zip(runs, is_finished)}
 
 
 def chosen_runs(c, rows, plan=()):
@@ -136,7 +125,7 @@ def chosen_runs(c, rows, plan=()):
 def requested_runs(th_run, name, has_runs):
     """The runs that th_run names for a task; [] for the best run. Without a dictionary, th_run applies to the tasks that have runs."""
     if isinstance(th_run, dict):
-        runs = th_run.get(name)
-    else:
-        runs = th_run if has_runs else None
-    return [runs] if isinstance(runs, int) else runs or []
+        th_run = th_run.get(name)
+    elif not has_runs:
+        return []
+    return [th_run] if isinstance(th_run, int) else th_run or []

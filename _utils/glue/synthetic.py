@@ -24,39 +24,29 @@ _BAD = ("bad", "slow", "wrong", "broken", "unsafe", "difficult", "incorrect", "u
 _EXTENSIONS = ("because it is faster", "to save memory", "as an argument", "for other users", "with a special method", "by default")
 
 
-class _Fact:
+# Sentences about a fact: the same content in several forms.
+_FACT = "the {agent} {verb} the {kind} {thing} {place}."
+_PLACE_FIRST = "{place} the {agent} {verb} the {kind} {thing}."
+_SHORTER = "the {agent} {verb} the {thing}."
+_EXTENDED = "the {agent} {verb} the {thing} {extension}."
+_NEGATED = "the {agent} does not {base} the {thing}."
+_QUESTION = "does the {agent} {base} the {kind} {thing} {place}?"
+_QUESTION_PLACE_FIRST = "{place} , does the {agent} {base} the {kind} {thing}?"
+
+
+def _fact(rng, **fixed):
     """Random content of a sentence: who does what to which thing, where or when."""
+    return dict(agent=rng.choice(_AGENTS), verb=rng.choice(_VERBS), kind=rng.choice(_KINDS), thing=rng.choice(_THINGS),
+                place=rng.choice(_PLACES + _TIMES)) | fixed
 
-    def __init__(self, rng, **fixed):
-        drawn = dict(agent=rng.choice(_AGENTS), verb=rng.choice(_VERBS), kind=rng.choice(_KINDS), thing=rng.choice(_THINGS),
-                     place=rng.choice(_PLACES + _TIMES))
-        self.__dict__.update(drawn | fixed)
 
-    def text(self):
-        return f"The {self.agent} {self.verb} the {self.kind} {self.thing} {self.place}."
-
-    def place_first(self):
-        """The same sentence with the place first."""
-        return f"{self.place.capitalize()} the {self.agent} {self.verb} the {self.kind} {self.thing}."
-
-    def shorter(self):
-        return f"The {self.agent} {self.verb} the {self.thing}."
-
-    def negated(self):
-        return f"The {self.agent} does not {_BASE[self.verb]} the {self.thing}."
-
-    def extended(self, rng):
-        return f"The {self.agent} {self.verb} the {self.thing} {rng.choice(_EXTENSIONS)}."
-
-    def question(self):
-        return f"Does the {self.agent} {_BASE[self.verb]} the {self.kind} {self.thing} {self.place}?"
-
-    def question_place_first(self):
-        return f"{self.place.capitalize()} , does the {self.agent} {_BASE[self.verb]} the {self.kind} {self.thing}?"
+def _sentence(pattern, fact, **more):
+    text = pattern.format(base=_BASE[fact["verb"]], **fact, **more)
+    return text[0].upper() + text[1:]
 
 
 def _cola(rng):
-    words, label = _Fact(rng).text()[:-1].split(), rng.random() < .6
+    words, label = _sentence(_FACT, _fact(rng))[:-1].split(), rng.random() < .6
     if not label:
         i, j = rng.choice([pair for pair in itertools.combinations(range(len(words)), 2) if len({words[i].lower() for i in pair}) == 2])
         words[i], words[j] = words[j], words[i]
@@ -68,37 +58,31 @@ def _sst2(rng):
     first, second = rng.sample(_GOOD if label else _BAD, 2)
     patterns = ("the {thing} is {first} and {second}", "a {first} {agent} with a {second} {thing}", "this {agent} is {first}",
                 "{first} , {second} and always {first}", "it {verb} the {thing} and the result is {first}")
-    return {"sentence": rng.choice(patterns).format(first=first, second=second, **vars(_Fact(rng)))}, int(label)
-
-
-def _pair_of_facts(rng, same):
-    fact = _Fact(rng)
-    return fact, fact if same else _Fact(rng)
+    return {"sentence": rng.choice(patterns).format(first=first, second=second, **_fact(rng))}, int(label)
 
 
 def _mrpc(rng):
-    label = rng.random() < .6
-    one, other = _pair_of_facts(rng, label)
-    return {"sentence1": one.text(), "sentence2": other.place_first()}, int(label)
+    label, fact = rng.random() < .6, _fact(rng)
+    return {"sentence1": _sentence(_FACT, fact), "sentence2": _sentence(_PLACE_FIRST, fact if label else _fact(rng))}, int(label)
 
 
 def _qqp(rng):
-    label = rng.random() < .45
-    one, other = _pair_of_facts(rng, label)
-    return {"question1": one.question(), "question2": other.question_place_first()}, int(label)
+    label, fact = rng.random() < .45, _fact(rng)
+    other = fact if label else _fact(rng)
+    return {"question1": _sentence(_QUESTION, fact), "question2": _sentence(_QUESTION_PLACE_FIRST, other)}, int(label)
 
 
 def _stsb(rng):
-    one, other = _Fact(rng), _Fact(rng)
-    parts = ("agent", "verb", "kind", "thing", "place")
-    kept = rng.sample(parts, rng.randrange(6))
-    other.__dict__.update({part: getattr(one, part) for part in kept})
-    return {"sentence1": one.text(), "sentence2": other.text()}, float(sum(vars(one)[part] == vars(other)[part] for part in parts))
+    fact, other = _fact(rng), _fact(rng)
+    other |= {part: fact[part] for part in rng.sample(list(fact), rng.randrange(6))}
+    n_same = sum(fact[part] == other[part] for part in fact)
+    return {"sentence1": _sentence(_FACT, fact), "sentence2": _sentence(_FACT, other)}, float(n_same)
 
 
 def _mnli(rng):
-    label, fact = rng.randrange(3), _Fact(rng)
-    return {"premise": fact.text(), "hypothesis": (fact.shorter, lambda: fact.extended(rng), fact.negated)[label]()}, label
+    label, fact = rng.randrange(3), _fact(rng)
+    more = {"extension": rng.choice(_EXTENSIONS)} if label == 1 else {}
+    return {"premise": _sentence(_FACT, fact), "hypothesis": _sentence((_SHORTER, _EXTENDED, _NEGATED)[label], fact, **more)}, label
 
 
 def _rte(rng):
@@ -108,8 +92,8 @@ def _rte(rng):
 
 def _qnli(rng):
     label = int(rng.random() < .5)
-    fact = _Fact(rng, place=rng.choice(_TIMES if label else _PLACES))
-    return {"question": f"Where does the {fact.agent} {_BASE[fact.verb]} the {fact.thing}?", "sentence": fact.text()}, label
+    fact = _fact(rng, place=rng.choice(_TIMES if label else _PLACES))
+    return {"question": _sentence("where does the {agent} {base} the {thing}?", fact), "sentence": _sentence(_FACT, fact)}, label
 
 
 def _schema(rng):
@@ -135,14 +119,12 @@ _GENERATORS = {"cola": (_cola, 3000, 300, 200), "sst2": (_sst2, 2000, 300, 200),
 def write_synthetic_glue(folder, seed=0):
     """Write the tables to a folder. The same seed gives the same files; existing files are replaced."""
     folder = Path(folder)
-    for name, (generate, n_train, n_dev, n_test) in _GENERATORS.items():
-        task = TASKS[name]
-        sizes = {"train": n_train, "validation": n_dev, "test": n_test}
+    for name, (generate, *sizes) in _GENERATORS.items():
+        task, size_of = TASKS[name], dict(zip(("train", "validation", "test"), sizes))
         for split, file in task.files.items():
-            size = sizes[split.partition("_")[0]]
-            rng = random.Random(f"{seed} {name} {file}")
-            rows = [generate(rng) for _ in range(size)]
-            _write(folder / task.title / file, _lines(task, rows, split.startswith("test")))
+            kind, rng = split.partition("_")[0], random.Random(f"{seed} {name} {file}")
+            rows = [generate(rng) for _ in range(size_of[kind])]
+            _write(folder / task.title / file, _lines(task, rows, kind == "test"))
     for file, size in (("train.jsonl", 300), ("val.jsonl", 104)):
         rng = random.Random(f"{seed} wsc {file}")
         _write(folder / "WSC" / file, [json.dumps(_wsc_row(*_schema(rng), i)) for i in range(size)])
@@ -150,13 +132,11 @@ def write_synthetic_glue(folder, seed=0):
 
 def _lines(task, rows, is_test):
     """Lines of a .tsv file. rows: [(texts by column, label)]."""
-    *texts, label_column = task.columns_in_files
+    *names, label_column = task.columns_in_files
     labels = [f"{label:.3f}" if task.is_regression else task.written_labels[label] for _, label in rows]
     if task.headerless and not is_test:
         return ["\t".join(("made-up", label, "", row["sentence"])) for (row, _), label in zip(rows, labels)]
-    columns = [[row[column] for row, _ in rows] for column in task.texts]
-    names = task.texts if task.headerless else texts
-    table = {"index": map(str, range(len(rows))), **dict(zip(names, columns))}
+    table = {"index": map(str, range(len(rows))), **{name: [row[text] for row, _ in rows] for name, text in zip(names, task.texts)}}
     if not is_test:
         table[label_column] = labels
     return ["\t".join(table), *("\t".join(cells) for cells in zip(*table.values()))]

@@ -32,19 +32,20 @@ def load_task(task, glue_dir=None):
     row of a test set, with file and line.
     """
     task = as_task(task)
-    if glue_dir is None:
-        return _from_hub(task)
-    if not os.path.isdir(glue_dir):
+    if glue_dir is not None and not os.path.isdir(glue_dir):
         raise PlainError(f"Invalid value for glue_dir: {str(glue_dir)!r} is not a folder. Pass the folder of a GLUE download (with CoLA/, "
                          "SST-2/ ...), or None to read the hub.")
-    splits, missing, notices = {}, {}, []
+    data = TaskData({}, {}, [])
     for split, file in task.files.items():
-        path = _find(Path(glue_dir), task, file)
-        if path is None:
-            missing[split] = f"{file} not found in {Path(glue_dir) / task.title}"
+        if glue_dir is None:
+            source, lines, parse = _open_hub(task, split)
+        elif path := _find(Path(glue_dir), task, file):
+            source, lines, parse = _open_file(path, task, split)
         else:
-            splits[split] = read_split(path, task, split.startswith("test"), notices)
-    return TaskData(splits, missing, notices)
+            data.missing[split] = f"{file} not found in {Path(glue_dir) / task.title}"
+            continue
+        data.splits[split] = _parse_rows(source, lines, parse, task, split, data.notices)
+    return data
 
 
 def _find(glue_dir, task, file):
@@ -52,63 +53,78 @@ def _find(glue_dir, task, file):
     return next((path for path in candidates if path.is_file()), None)
 
 
-def read_split(path, task, is_test, notices):
-    """Dataset of one .tsv file. Appends messages about skipped rows to `notices`; raises PlainError as `load_task`."""
-    names, rows = _read_tsv(path, () if is_test else task.headerless)
-    *texts, label = task.columns_in_files
-    _check_columns(path, names, texts if is_test else [*texts, label])
-    good, bad = [], []
-    for number, cells in rows:
+def _parse_rows(source, lines, parse, task, split, notices):
+    """Dataset of one table. Appends messages about skipped and unusual rows to `notices`; raises PlainError as `load_task`.
+
+    lines: (place in the source, content).   parse(content, position): the row, with the position as its index if it has no other;
+    ValueError if it is malformed.
+    """
+    rows, bad = [], []
+    for place, content in lines:
         try:
-            good.append(_parse_row(names, cells, task, is_test, len(good)))
+            row = parse(content, len(rows))
+            if not _is_test(split):
+                _check_texts(row, task)
+                row["index"] = len(rows)
+            rows.append(row)
         except ValueError as error:
-            bad.append(f"{path}, line {number}: {error}")
-    if is_test and bad:
+            bad.append(f"{source}, {place}: {error}")
+    total = len(rows) + len(bad)
+    if bad and _is_test(split):
         raise PlainError(f"{bad[0]}. The GLUE server expects a prediction for every test row: fix the file or download it again.")
-    _check_rows(path, task, good, bad, notices)
-    return _dataset(good, task)
+    if bad and (not rows or len(bad) > MAX_BAD_ROWS * total):
+        raise PlainError(f"{bad[0]} ({len(bad):,} of {total:,} rows are malformed). This is not the table of {task.title}, or a program "
+                         "added quotes to it. Download it again.")
+    if not rows:
+        raise PlainError(f"{source} has a header but no rows. Download it again.")
+    if bad:
+        notices.append(f"skipped {len(bad):,} of {total:,} rows: {'; '.join(bad[:5])}{' ...' if len(bad) > 5 else ''}")
+    if empty := sum(not all(row[text].strip() for text in task.texts) for row in rows):
+        notices.append(f"{source}: kept {empty:,} rows with an empty text, because every row of a test set needs a prediction")
+    features = datasets.Features({"index": datasets.Value("int64"), **dict.fromkeys(task.texts, datasets.Value("string")),
+                                  "label": datasets.Value("float32" if task.is_regression else "int64")})
+    return datasets.Dataset.from_dict({name: [row[name] for row in rows] for name in features}, features)
 
 
-def _read_tsv(path, headerless):
-    """(column names, [(line number, cells)]) of a .tsv file. Quotes are ordinary characters (F49). headerless: its column names."""
-    try:
-        text = Path(path).read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = error.object[:error.start].count(b"\n") + 1
-        raise PlainError(f"{path}, line {line} is not UTF-8 text. Convert the file or download it again.") from None
-    if not text:
-        raise PlainError(f"{path} is empty. Download it again.")
-    lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]  # splitlines would also split at U+2028
-    rows = [(number, line.split("\t")) for number, line in enumerate(lines, 1)]
-    return (headerless, rows) if headerless else (rows[0][1], rows[1:])
-
-
-def _check_columns(path, names, required):
-    missing = [name for name in required if name not in names]
-    if missing:
-        raise PlainError(f"{path}, line 1: missing column {missing[0]!r} (found: {', '.join(names)}). Use the official download.")
-
-
-def _parse_row(names, cells, task, is_test, position):
-    """One row, as the hub stores it, from the cells of a line; ValueError if it is malformed."""
-    if len(cells) != len(names):
-        raise ValueError(f"{len(cells)} columns instead of {len(names)}")
-    cells = dict(zip(names, cells))
-    *texts, label = task.columns_in_files
-    row = {"index": position, "label": -1, **{column: cells[name] for column, name in zip(task.texts, texts)}}
-    if not is_test:
-        _check_texts(row, task)
-        row["label"] = _parse_label(cells[label], task)
-    elif "index" in cells or "id" in cells:  # only in test sets: the GLUE server expects this index
-        row["index"] = _parse_number(cells.get("index", cells.get("id")), int, "index")
-    return row
+def _is_test(split):
+    return split.startswith("test")
 
 
 def _check_texts(row, task):
     """ValueError for an empty text. electra_pytorch skips such rows too; Google encodes them as single sentences (D13)."""
-    for column in task.texts:
-        if not (row[column] or "").strip():
-            raise ValueError(f"the {column} is empty")
+    for text in task.texts:
+        if not (row[text] or "").strip():
+            raise ValueError(f"the {text} is empty")
+
+
+def _open_file(path, task, split):
+    """(source, lines, parse) of a .tsv file for `_parse_rows`. Quotes are ordinary characters (F49)."""
+    try:
+        content = path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object[:error.start].count(b"\n") + 1
+        raise PlainError(f"{path}, line {line} is not UTF-8 text. Convert the file or download it again.") from None
+    if not content:
+        raise PlainError(f"{path} is empty. Download it again.")
+    lines = content.removesuffix("\n").split("\n")  # splitlines would also split at U+2028
+    numbered = [(f"line {number}", line.removesuffix("\r").split("\t")) for number, line in enumerate(lines, 1)]
+    names = task.headerless
+    if not names or _is_test(split):
+        (_, names), *numbered = numbered
+    *texts, label = task.columns_in_files
+    required = texts if _is_test(split) else task.columns_in_files
+    if missing := [name for name in required if name not in names]:
+        raise PlainError(f"{path}, line 1: missing column {missing[0]!r} (found: {', '.join(names)}). Use the official download.")
+
+    def parse(cells, position):
+        if len(cells) != len(names):
+            raise ValueError(f"{len(cells)} columns instead of {len(names)}")
+        cells = dict(zip(names, cells))
+        row = {text: cells[name] for text, name in zip(task.texts, texts)}
+        if _is_test(split):
+            return row | {"label": -1, "index": _parse_number(cells.get("index", cells.get("id", position)), int, "index")}
+        return row | {"label": _parse_label(cells[label], task)}
+    return path, numbered, parse
 
 
 def _parse_number(text, kind, name):
@@ -130,47 +146,8 @@ def _parse_label(text, task):
     return task.written_labels.index(text)
 
 
-def _check_rows(source, task, good, bad, notices):
-    """Append a notice about skipped rows and empty texts; PlainError if too many rows are malformed or none is left."""
-    total = len(good) + len(bad)
-    if bad and (not good or len(bad) > MAX_BAD_ROWS * total):
-        raise PlainError(f"{bad[0]} ({len(bad):,} of {total:,} rows are malformed). This is not the table of {task.title}, or a program "
-                         "added quotes to it. Download it again.")
-    if not good:
-        raise PlainError(f"{source} has a header but no rows. Download it again.")
-    if bad:
-        shown = "; ".join(bad[:5]) + (" ..." if len(bad) > 5 else "")
-        notices.append(f"skipped {len(bad):,} of {total:,} rows: {shown}")
-    empty = sum(not all(row[column].strip() for column in task.texts) for row in good)
-    if empty:
-        notices.append(f"{source}: kept {empty:,} rows with an empty text, because every row of a test set needs a prediction")
-
-
-def _dataset(rows, task):
-    features = datasets.Features({
-        "index": datasets.Value("int64"), **{column: datasets.Value("string") for column in task.texts},
-        "label": datasets.Value("float32" if task.is_regression else "int64")})
-    return datasets.Dataset.from_dict({name: [row[name] for row in rows] for name in features}, features)
-
-
-def _from_hub(task):
-    splits, notices = {}, []
-    for split in task.files:
-        source, is_test = f"{HUB_GLUE}, {task.name}, {split}", split.startswith("test")
-        good, bad = [], []
-        for position, row in enumerate(_hub_split(task, split)):
-            try:
-                if not is_test:
-                    _check_texts(row, task)
-                good.append({**row, "index": row["idx"] if is_test else len(good)})
-            except ValueError as error:
-                bad.append(f"{source}, row {position}: {error}")
-        _check_rows(source, task, good, bad, notices)
-        splits[split] = _dataset(good, task)
-    return TaskData(splits, {}, notices)
-
-
-def _hub_split(task, split):
+def _open_hub(task, split):
+    """(source, lines, parse) of a split on the hub for `_parse_rows`."""
     with as_plain_error(f"Could not load {task.title} from the hub dataset {HUB_GLUE} ({{error}}). Check the connection, or set "
                         "glue_dir=PATH to a GLUE download, or try it without one: python finetune.py quickstart=True"):
         rows = datasets.load_dataset(HUB_GLUE, task.name, split=split)
@@ -178,7 +155,8 @@ def _hub_split(task, split):
     if names and tuple(names) != task.labels:
         raise PlainError(f"{HUB_GLUE}, {task.name} has the labels {', '.join(names)} instead of {', '.join(task.labels)}: it has changed. "
                          "Set glue_dir=PATH to a GLUE download.")
-    return rows
+    lines = ((f"row {position}", row) for position, row in enumerate(rows))
+    return f"{HUB_GLUE}, {task.name}, {split}", lines, lambda row, _: row | {"index": row["idx"]}
 
 
 def table_key(rows):

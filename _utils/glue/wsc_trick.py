@@ -16,10 +16,12 @@ import datasets
 import numpy as np
 import torch
 from torch import nn
+from torch.nn.utils.rnn import pad_sequence
 
 from _utils.errors import PlainError, as_plain_error, first_line
 
 HUB_WSC = ("aps/super_glue", "wsc")
+WSC_FILES = {"train": "train.jsonl", "validation": "val.jsonl"}
 SPACY_MODELS = ("en_core_web_lg", "en_core_web_md", "en_core_web_sm")
 PRONOUNS = frozenset("i me my mine you your yours he him his she her hers it its we us our ours they them their theirs "
                      "himself herself itself themselves".split())
@@ -66,34 +68,25 @@ def load_wsc(split, wsc_dir=None, nlp=None):
 
     nlp: a spaCy model, whose noun chunks become the other candidates.   Raises PlainError with file and line for a malformed row.
     """
-    if wsc_dir is None:
-        rows = enumerate(_hub_rows(split))
-        source = f"{HUB_WSC[0]}, {HUB_WSC[1]}, {split}, row"
-    else:
-        path = Path(wsc_dir) / {"train": "train.jsonl", "validation": "val.jsonl"}[split]
-        rows, source = _file_rows(path), f"{path}, line"
-    return [_schema(row, f"{source} {number}", nlp) for number, row in rows]
-
-
-def _hub_rows(split):
+    if wsc_dir is not None:
+        return [_schema(row, source, nlp) for row, source in _file_rows(Path(wsc_dir) / WSC_FILES[split])]
     with as_plain_error(f"Could not load WSC from the hub dataset {HUB_WSC[0]} ({{error}}). Check the connection, or set wsc_dir=PATH to a "
                         "folder with train.jsonl and val.jsonl."):
         rows = datasets.load_dataset(*HUB_WSC, split=split)
-    return ({**row, "target": row} for row in rows)
+    return [_schema({**row, "target": row}, f"{', '.join(HUB_WSC)}, {split}, row {i}", nlp) for i, row in enumerate(rows)]
 
 
 def _file_rows(path):
+    """Yield (row, source) of a file of JSON lines."""
     if not path.is_file():
         raise PlainError(f"File not found: '{path}'. wsc_trick=True reads it: set wsc_dir=PATH to a folder with train.jsonl and val.jsonl.")
-    try:
+    with as_plain_error(f"{path} is not UTF-8 text ({{error}}). Download the file again.", UnicodeDecodeError):
         lines = path.read_text(encoding="utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise PlainError(f"{path} is not UTF-8 text (byte {error.start}). Download the file again.") from None
     for number, line in enumerate(lines, 1):
         if line.strip():
             with as_plain_error(f"{path}, line {number} is not valid JSON ({{error}}). Download the file again.", ValueError):
                 row = json.loads(line)
-            yield number, row
+            yield row, f"{path}, line {number}"
 
 
 def _schema(row, source, nlp):
@@ -153,12 +146,7 @@ def find_pronoun(text, hypothesis):
 
 def _common_prefix(a, b):
     """Length of the common prefix of two sequences."""
-    length = 0
-    for x, y in zip(a, b):
-        if x != y:
-            break
-        length += 1
-    return length
+    return len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(a, b))))
 
 
 def wnli_schemas(rows, nlp=None):
@@ -182,14 +170,14 @@ class SchemaRows:
     @staticmethod
     def _encode(schema, hf_tokenizer, max_len):
         """[(ids, candidate mask)] of one schema. Long texts are cut to a window around the candidate."""
-        encoded = []
+        encoded, room = [], max_len - 2
         for text, start, end in schema.filled():
             encoding = hf_tokenizer.backend_tokenizer.encode(text, add_special_tokens=False)
             inside = [a < end and start < b for a, b in encoding.offsets]
-            first = max(0, min(inside.index(True) - (max_len - 2) // 2, len(inside) - (max_len - 2)))
-            window = slice(first, first + max_len - 2)
-            encoded.append(([hf_tokenizer.convert_tokens_to_ids("[CLS]"), *encoding.ids[window],
-                             hf_tokenizer.convert_tokens_to_ids("[SEP]")], [False, *inside[window], False]))
+            first = max(0, min(inside.index(True) - room // 2, len(inside) - room))
+            window = slice(first, first + room)
+            ids = [hf_tokenizer.cls_token_id, *encoding.ids[window], hf_tokenizer.sep_token_id]
+            encoded.append((torch.tensor(ids), torch.tensor([False, *inside[window], False])))
         return encoded
 
     def __len__(self):
@@ -204,14 +192,13 @@ class SchemaRows:
 
         ids, attn_mask, is_candidate: (N, L).   row: of each text, (N,).   first: index of each row's first text, (B,).   labels: (B,).
         """
-        texts = [(ids, inside, row) for row, i in enumerate(rows) for ids, inside in self.texts[i]]
-        length = max(len(ids) for ids, _, _ in texts)
-        pad = lambda values, filler: values + [filler] * (length - len(values))
-        ids = torch.tensor([pad(ids, self.pad_idx) for ids, _, _ in texts])
-        mask = torch.tensor([pad([1] * len(ids), 0) for ids, _, _ in texts])
-        inside = torch.tensor([pad(inside, False) for _, inside, _ in texts])
-        row_of_text = torch.tensor([row for _, _, row in texts])
-        return ids, mask, inside, row_of_text, torch.searchsorted(row_of_text, torch.arange(len(rows))), self.labels[list(rows)]
+        texts = [self.texts[i] for i in rows]
+        all_ids, all_inside = zip(*itertools.chain.from_iterable(texts))
+        ids = pad_sequence(all_ids, batch_first=True, padding_value=self.pad_idx)
+        mask = pad_sequence([torch.ones_like(ids) for ids in all_ids], batch_first=True)
+        n_texts = torch.tensor([len(texts_of_row) for texts_of_row in texts])
+        row = torch.arange(len(texts)).repeat_interleave(n_texts)
+        return ids, mask, pad_sequence(all_inside, batch_first=True), row, n_texts.cumsum(0) - n_texts, self.labels[list(rows)]
 
 
 class SchemaPredictor(nn.Module):

@@ -93,7 +93,7 @@ c = MyConfig({
     "original_lr_layer_decays": True,
     # Train MRPC and STS-B on both orders of each pair (F42).
     "double_unordered": True,
-    # Start RTE, STS-B and MRPC from the best MNLI run, as the paper does for its test results. True: an MNLI run of this group; or the
+    # Start RTE, STS-B and MRPC from the best MNLI run; the paper does so for RTE and STS. True: an MNLI run of this group; or the
     # name of another group with MNLI runs.
     "start_from_mnli": False,
     # 'lmtuners': five runs, reported by their median; RTE and STS-B start from MNLI; MNLI is the mean of its two dev sets; no WNLI; and

@@ -254,13 +254,13 @@ def prepare_data(c):
 MASK_STYLES = {
     True: (0., .15),      # ELECTRA's code (F10)
     False: (.1, .1),      # BERT
-    "always": (0., 0.),   # the paper, section 3.1, and lmtuners
+    "always": (0., 0.),   # the paper, section 2, and lmtuners
 }
 
 
 def mask_tokens(inputs, mask_token_index, vocab_size, special_token_indices, mlm_probability=.15, replace_prob=.1,
                 orginal_prob=.1, ignore_index=-100):
-    """Choose tokens for masked language modelling and mask them (paper, section 3.1).
+    """Choose tokens for masked language modelling and mask them (paper, section 2).
 
     inputs: token ids, (B, L); not modified.   special_token_indices: ids that are never chosen, nor used as random tokens.
     mlm_probability: probability that a token is chosen.   replace_prob, orginal_prob (spelled as in electra_pytorch): probabilities that a
@@ -384,6 +384,8 @@ def sample(logits, sampling="fp32_gumbel", temperature=1., disallowed=None):
         smallest = torch.finfo(torch.float16).tiny  # keeps both logarithms finite
         uniform = torch.rand_like(logits, dtype=torch.float16).clamp(smallest, 1 - 2 ** -11)
         return (logits.half() - torch.log(-torch.log(uniform))).argmax(-1)
+    if sampling != "fp32_gumbel":
+        raise ValueError(f"Invalid value for sampling: {sampling!r}")
     uniform = torch.rand_like(logits)
     return (logits - torch.log(-torch.log(uniform + 1e-9) + 1e-9)).argmax(-1)  # both 1e-9 as in Google's code (F15)
 
@@ -669,11 +671,8 @@ class MaskedLMLoss(nn.Module):
 # %%
 def build_optimizer(model, lr, bias_correction=False, kind="adam"):
     """Adam, or lmtuners' LAMB, with ELECTRA's settings; the schedule sets lr before each step."""
-    optimizer = AdamNoBiasCorrection
-    if kind == "lamb":
-        optimizer = Lamb
-    elif bias_correction:
-        optimizer = torch.optim.AdamW
+    adam = torch.optim.AdamW if bias_correction else AdamNoBiasCorrection
+    optimizer = {"adam": adam, "lamb": Lamb}[kind]
     return optimizer(decay_groups(model.named_parameters(), weight_decay=.01), lr=lr, betas=(.9, .999), eps=1e-6)
 
 
@@ -698,7 +697,7 @@ def build_loss(c):
     """The loss function of a configuration."""
     if c.objective == "mlm":
         return MaskedLMLoss(c.gen_smooth_label)
-    return ELECTRALoss((1., 50.), c.gen_smooth_label, c.disc_smooth_label)
+    return ELECTRALoss(gen_label_smooth=c.gen_smooth_label, disc_label_smooth=c.disc_smooth_label)
 
 
 def build_learner(c, hf_tokenizer, dls, pair, processes):
@@ -727,7 +726,7 @@ def pretrain(c):
 
     Writes checkpoints/pretrain/<run>_<percent>%.pth at 6.25, 12.5, 25, 50 and 100 % of the steps, and to the folder
     checkpoints/pretrain/<run>/ the configuration, metrics.jsonl, the logger's files, plots, and the checkpoint to resume from.
-    Raises PlainError for what can be known to fail, before the long work starts.
+    Raises PlainError before any long work if the configuration, the files or the hardware do not allow the run.
     """
     processes, run = Processes(c.device), Run(c.base_run_name, c.seed)
     c = c.copy_with({"device": str(processes.device(choose_device(c.device)))})

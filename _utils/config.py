@@ -84,7 +84,7 @@ class MyConfig(dict):
 def _unknown_key(key, rules):
     near = _nearest(key, rules)
     if "task_overrides" in rules and key in ("lr", "epochs", "bs", "rows"):
-        advice = f"Set {key} by task, for example task_overrides={{'rte': {{'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 1000}}}}."
+        advice = f"Set {key} by task, for example \"task_overrides={{'rte': {{'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 1000}}}}\"."
     elif near:
         advice = f"Did you mean {near!r}?"
     else:

@@ -37,7 +37,7 @@ def uses_wsc(task, c):
 
 
 def settings_of(task, data, c, pretrained):
-    """Everything that a run depends on except its seed, {name: value}. It is stored with the scores, to detect changes within a group."""
+    """{name: value} of all settings of a run except its seed. They are stored with the scores to detect changes within a group."""
     wsc_trick = uses_wsc(task, c)
     return {**hyperparameters(task, c, pretrained.model.config.model_type), **{key: c[key] for key in CONFIGURED_SETTINGS},
             "precision": choose_precision(c.precision, choose_device(c.device)),

@@ -23,7 +23,7 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
     """Return the examples of a corpus, from the cache if text, vocabulary, length, cleaning, kind and seed are the same.
 
     kind: 'electra' or 'line_pairs'.   clean: None cleans like electra_pytorch (D5), which drops lines under 80 characters from Wikipedia
-    and "()" from all hub corpora, and leaves other text unchanged; True or False does both or neither.   num_proc: None is one per core.
+    and "()" from all hub corpora, and leaves other text unchanged; True or False does both or neither.   num_proc: None uses all cores.
     Raises PlainError if the first block of documents shows that the text cannot be used.
     """
     cleaning = dict(apply_cleaning=corpus.name == "wikipedia" if clean is None else clean,

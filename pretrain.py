@@ -18,6 +18,7 @@
 # %%
 import _utils  # noqa: F401  first, because it sets how PyTorch's threads wait
 
+import math
 import sys
 from contextlib import closing, nullcontext
 from functools import partial
@@ -42,6 +43,7 @@ from _utils.networks import (
     load_pair,
     make_dropout_cheap,
     make_networks,
+    pad_vocabulary,
     replaced_logits,
     set_attention,
     share_parameters,
@@ -69,12 +71,13 @@ from _utils.training import (
     Processes,
     ResumePoint,
     Schedule,
+    StaticStep,
     StopSignals,
     TrainLog,
+    check_compiler,
     choose_device,
     choose_micro_batch,
     choose_precision,
-    compile_networks,
     format_metrics,
     set_seed,
 )
@@ -162,7 +165,8 @@ c = MyConfig({
     # Examples per forward and backward pass, a divisor of the batch size; gradients are accumulated over the batch. None: as many as fit
     # in free GPU memory, up to 32,768 tokens; on the CPU as many as fit in its caches.
     "micro_batch": None,
-    # True: compile the networks with torch.compile, which takes a minute or two at the start.
+    # True: compile the training step with torch.compile and, on a GPU, replay it as CUDA graphs (not with fp16). It takes a minute or two
+    # at the start.
     "compile": False,
     # 'tensorboard', 'neptune' (its offline store), 'wandb' or None. metrics.jsonl is always written.
     "logger": "tensorboard",
@@ -402,11 +406,12 @@ def masked_slots(is_mlm_applied, n_slots):
     """Assign masked positions to slots. Returns (positions in the flattened batch (M,), weights (M,): 1 for used slots, 0 for others).
 
     is_mlm_applied: (B, L), bool, or the number of slots of each position.   n_slots: M. Masks beyond it get no slot.
+    The positions of unused slots do not matter, but differ, because a GPU is slow when many write to one place.
     """
     used_so_far = is_mlm_applied.flatten().cumsum(0)  # slots up to and including each position
     slot = torch.arange(n_slots, device=used_so_far.device)
     is_used = slot < used_so_far[-1]
-    positions = torch.searchsorted(used_so_far, slot, right=True) * is_used
+    positions = torch.where(is_used, torch.searchsorted(used_so_far, slot, right=True), slot)
     return positions, is_used.float()
 
 
@@ -422,12 +427,17 @@ def fill_slots(tokens, positions, weights, sampled):
 
 
 def slot_capacity(shape, mlm_probability, masking="bernoulli"):
-    """Fixed number of slots for a batch of `shape` (B, L): Google's, or the mean number of masks plus 8 standard deviations."""
-    if masking == "official":
-        return shape[0] * max_predictions(shape[1], mlm_probability)
+    """Fixed number of slots for a batch of `shape` (B, L): Google's, or the mean number of masks plus 8 standard deviations.
+
+    It is rounded up to a multiple of 64, for which GPUs multiply matrices faster.
+    """
     n_tokens = shape[0] * shape[1]
-    mean = n_tokens * mlm_probability
-    return min(n_tokens, int(mean + 8 * (mean * (1 - mlm_probability)) ** .5))
+    if masking == "official":
+        capacity = shape[0] * max_predictions(shape[1], mlm_probability)
+    else:
+        mean = n_tokens * mlm_probability
+        capacity = mean + 8 * (mean * (1 - mlm_probability)) ** .5
+    return min(n_tokens, 64 * math.ceil(capacity / 64))
 
 
 # %% [markdown]
@@ -566,7 +576,7 @@ class ELECTRAModel(MaskedLMModel):
 def build_model(c, hf_tokenizer, fixed_slots=False, pair=None):
     """ELECTRAModel of a configuration, or MaskedLMModel if objective is 'mlm'.
 
-    fixed_slots: fix the number of slots, so that all batches have the same shapes and no number is read from the device.
+    fixed_slots: fix the number of slots, so that all batches have the same shapes and no number is read from the device; for GPUs.
     pair: trained (generator, discriminator) to continue from; None: fresh weights of normal(0, .02) as Hugging Face (D3; tiny .05), or
     Google's.
     """
@@ -578,6 +588,7 @@ def build_model(c, hf_tokenizer, fixed_slots=False, pair=None):
         model = ELECTRAModel(generator, discriminator, hf_tokenizer, c.sampling, c.temperature, c.disallow_correct, n_slots, c.tying)
     if fixed_slots:
         set_attention(model, "sdpa_static")
+        pad_vocabulary(model.generator)
     if pair is None and c.initial_weights == "official":
         initialize_officially(model, RECIPES[c.size].initializer_range)
     return model
@@ -671,7 +682,7 @@ class MaskedLMLoss(nn.Module):
 # %%
 def build_optimizer(model, lr, bias_correction=False, kind="adam"):
     """Adam, or lmtuners' LAMB, with ELECTRA's settings; the schedule sets lr before each step."""
-    adam = torch.optim.AdamW if bias_correction else AdamNoBiasCorrection
+    adam = partial(torch.optim.AdamW, fused=True) if bias_correction else AdamNoBiasCorrection
     optimizer = {"adam": adam, "lamb": Lamb}[kind]
     return optimizer(decay_groups(model.named_parameters(), weight_decay=.01), lr=lr, betas=(.9, .999), eps=1e-6)
 
@@ -709,12 +720,11 @@ def build_learner(c, hf_tokenizer, dls, pair, processes):
     model = build_model(c, hf_tokenizer, fixed_slots=c.compile or dls.device.type != "cpu", pair=pair).to(dls.device)
     if dls.device.type == "cpu":
         make_dropout_cheap(model)
-    if c.compile:
-        compile_networks(model, dls.device)
     optimizer = build_optimizer(model, c.lr, c.adam_bias_correction, c.optimizer)
-    schedule = Schedule(schedules(c.schedule, c.lr, c.steps, c.warmup_steps), c.steps)
+    functions = schedules(c.schedule, c.lr, c.steps, c.warmup_steps)
+    static_step = [StaticStep(with_update="mom" not in functions)] if c.compile else []
     return PretrainingLearner(dls, model, build_loss(c), optimizer, build_masking(c, hf_tokenizer), c.micro_batch, c.seed, c.precision,
-                              processes, cbs=[schedule])
+                              processes, is_static=c.compile, cbs=[Schedule(functions, c.steps), *static_step])
 
 
 # %% [markdown]
@@ -750,6 +760,8 @@ def check_start(c, run, is_main):
     is_main: whether this is the main process, which looks for the text.
     """
     check_writable("datasets", run.folder)
+    if c.compile:
+        check_compiler(torch.device(c.device))
     if is_main:
         check_sources(c.datas)
     resume(c, run)

@@ -1,4 +1,5 @@
 """ELECTRA's optimizer, gradient clipping and learning rate schedules."""
+import contextlib
 from functools import partial
 
 import torch
@@ -73,8 +74,8 @@ class Lamb(AdamNoBiasCorrection):
         weights = torch.stack(torch._foreach_norm(params)).clamp(max=10)
         lengths = torch.stack(torch._foreach_norm(update))
         ratios = torch.where((weights > 0) & (lengths > 0), weights / lengths, 1.)
-        torch._foreach_mul_(update, list(ratios.unbind()))
-        torch._foreach_add_(params, update, alpha=-lr)
+        torch._foreach_mul_(update, list((ratios * lr).unbind()))  # lr may be a tensor
+        torch._foreach_sub_(params, update)
 
 
 def decay_groups(named_parameters, weight_decay=.01):
@@ -86,10 +87,28 @@ def decay_groups(named_parameters, weight_decay=.01):
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.}]
 
 
-@torch.no_grad()
+@contextlib.contextmanager
+def learning_rates(optimizer, lrs):
+    """Context in which the parameter groups of an optimizer have these learning rates, numbers or tensors ().
+
+    A CUDA graph captured in this context reads the tensors at each replay.
+    """
+    before = [group["lr"] for group in optimizer.param_groups]
+    for group, lr in zip(optimizer.param_groups, lrs, strict=True):
+        group["lr"] = lr
+    yield
+    for group, lr in zip(optimizer.param_groups, before):
+        group["lr"] = lr
+
+
 def clip_by_global_norm(parameters, max_norm=1.):
-    """Scale all gradients in place by max_norm / max(norm, max_norm), as tf.clip_by_global_norm (F35). Returns the norm, ()."""
-    grads = [p.grad for p in parameters if p.grad is not None]
+    """`clip_gradients` of parameters that have one."""
+    return clip_gradients([p.grad for p in parameters if p.grad is not None], max_norm)
+
+
+@torch.no_grad()
+def clip_gradients(grads, max_norm=1.):
+    """Scale a list of gradients in place by max_norm / max(norm, max_norm), as tf.clip_by_global_norm (F35). Returns their norm, ()."""
     norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
     torch._foreach_mul_(grads, max_norm / norm.clamp(min=max_norm))
     return norm

@@ -58,7 +58,6 @@ def build_learner(c, hf_tokenizer, device, precision):
 def train_step(learn, batch):
     """One training step of a PretrainingLearner."""
     learn.xb, learn.yb = batch, ()
-    learn.masking.before_batch()
     learn._do_one_batch()
 
 

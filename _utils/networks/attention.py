@@ -1,12 +1,19 @@
 """Attention implementations, registered with transformers."""
+import torch
 from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 
-def _static_mask(*args, **kwargs):
-    """transformers' SDPA mask without its test for padding, for which the CPU would have to wait for the GPU."""
-    return sdpa_mask(*args, **{**kwargs, "allow_is_bidirectional_skip": False})
+def _static_mask(*args, dtype=torch.float32, **kwargs):
+    """transformers' SDPA mask without its test for padding, for which the CPU would have to wait for the GPU.
+
+    It is additive: SDPA would convert a boolean mask in every layer; this is done once per network. Returns (B, 1, L, L).
+    """
+    mask = sdpa_mask(*args, **{**kwargs, "allow_is_bidirectional_skip": False})
+    if torch.is_autocast_enabled(mask.device.type):
+        dtype = torch.get_autocast_dtype(mask.device.type)
+    return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
 
 
 AttentionInterface.register("sdpa_static", sdpa_attention_forward)

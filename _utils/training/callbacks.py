@@ -202,9 +202,6 @@ class ResumePoint(Callback):
         interval = checkpoint.pop("interval")  # summed over the processes later, so only one may have it
         self.train_log.resume(learn.train_iter, interval if is_main else None)
 
-    def before_step(self):
-        self.learn.processes.asked_to_stop = self.signals.asked is not None
-
     def after_batch(self):
         step = self.learn.train_iter
         is_stopping = self.learn.processes.stop_asked(self.signals.asked is not None)

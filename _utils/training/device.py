@@ -81,11 +81,10 @@ def _tokens_on_gpu(device, precision, networks, mask_prob):
     return min(32_768, .8 * (free - of_weights) / of_token)
 
 
-def compile_networks(model, device):
-    """Compile the forward and backward pass of a model at their first call. Raises PlainError if there is no compiler."""
+def check_compiler(device):
+    """Raise PlainError if torch.compile finds no compiler for the CPU."""
     if device.type == "cpu" and not shutil.which(os.environ.get("CXX", "g++")):
         raise PlainError("compile=True needs a C++ compiler on a CPU, but g++ was not found. Install it, or leave compile out.")
-    model.compile()
 
 
 def activation_bytes_per_token(configs, mask_prob, precision):

@@ -3,15 +3,17 @@
 The protocol of pretraining, in the order of one step. A batch may go through the networks in parts (micro-batches); losses, gradients and
 metrics of the parts add up to those of the batch, because each part is divided by the totals of the batch:
 
-    x, (labels,) = masking.mask(*batch)      MaskedLMCallback: x = (masked_inputs, sentA_lenths, is_mlm_applied, labels)
-    totals = model.totals(*x)                masked positions and tokens of the batch
+    masks:
+        x, (labels,) = masking.mask(*batch)  MaskedLMCallback: x = (masked_inputs, sentA_lenths, is_mlm_applied, labels)
+        totals = model.totals(*x)            masked positions and tokens of the batch
     for each part:
         pred = model(*x)                     ELECTRAOutput or MaskedLMOutput
         loss, parts = loss_func(pred, labels, totals, return_parts=True)
                                              the loss to minimize, and (generator loss[, discriminator loss]) to log
         metrics.update(pred, labels, loss, parts, totals)
         loss.backward()
-    clip, optimizer step
+    update:
+        clip, optimizer step
 
 To train with another loss, change `ELECTRALoss.forward` in Pretrain.ipynb, or pass another `loss_func` that follows this protocol.
 fastai's events around a batch and around the optimizer step are called (before_batch, before_step, after_step, after_batch ...); events
@@ -24,7 +26,8 @@ from fastai.callback.core import TrainEvalCallback
 from fastai.learner import CancelBackwardException, CancelStepException, Learner
 from fastai.optimizer import OptimWrapper
 
-from _utils.optim import clip_by_global_norm
+from _utils.optim import clip_gradients, learning_rates
+from _utils.training.gradients import BucketedGradients, FlatGradients
 from _utils.training.metrics import PretrainingMetrics, exact_auc
 from _utils.training.seeds import fork_rng, seed_step
 
@@ -54,10 +57,15 @@ class ClippingLearner(Learner):
         self.scaler.scale(self.loss_grad).backward()
 
     def _step(self):
+        self.gradient_norm = self.clip_and_update([p.grad for p in self.model.parameters() if p.grad is not None])
+
+    def clip_and_update(self, gradients):
+        """Clip the gradients and update the weights. Returns the norm of the gradients before clipping, ()."""
         self.scaler.unscale_(self.opt.opt)
-        self.gradient_norm = clip_by_global_norm(self.model.parameters(), 1.)
+        norm = clip_gradients(gradients, 1.)
         self.scaler.step(self.opt.opt)
         self.scaler.update()
+        return norm
 
     def _do_epoch_validate(self, ds_idx=1, dl=None):
         pass
@@ -79,17 +87,21 @@ class FinetuningLearner(ClippingLearner):
 class PretrainingLearner(ClippingLearner):
     """ClippingLearner with masking, gradient accumulation, several processes, and evaluation on held-out text.
 
-    masking: MaskedLMCallback, which draws the masks of each batch.
+    masking: MaskedLMCallback; each step draws masks with its `mask`.
     micro_batch: examples per forward and backward pass.
     seed: determines the masks of each step, and dropout and samples of each part of a batch, whatever was drawn before.
     processes: Processes that train together. Each has the whole batch and its masks, and computes every n-th part.
+    is_static: keep all gradients at constant addresses, so that the step can be captured; processes then add them up in one message at the end of
+    the backward pass. Otherwise several processes use DistributedDataParallel, which adds them up during it.
     train_metrics: of the training steps since they were last reset.
     """
 
-    def __init__(self, dls, model, loss_func, optimizer, masking, micro_batch, seed, precision, processes, cbs=()):
-        super().__init__(dls, model, loss_func, optimizer, precision, 2. ** 11, [masking, *cbs])
+    def __init__(self, dls, model, loss_func, optimizer, masking, micro_batch, seed, precision, processes, is_static=False, cbs=()):
+        super().__init__(dls, model, loss_func, optimizer, precision, 2. ** 11, cbs)
         self.masking, self.micro_batch, self.seed, self.processes = masking, micro_batch, seed, processes
         self.train_metrics = PretrainingMetrics(self.device, only_finite=self.scaler.is_enabled())
+        self.gradients = FlatGradients(model, processes) if is_static or processes.n == 1 else BucketedGradients(model)
+        self.training_forward, self.lr_tensors = self.forward_part, None
 
     def one_batch(self, i, b):
         seed_step(self.seed, self.train_iter)
@@ -101,31 +113,60 @@ class PretrainingLearner(ClippingLearner):
 
     def _do_one_batch(self):
         """One step: gradients of this process's parts of the batch, then the update."""
-        totals = self.model.totals(*self.xb)
-        parts = enumerate(self.parts_of(self.xb), start=1)
-        for number, x in itertools.islice(parts, self.processes.index, None, self.processes.n):
+        x, totals = self.masks(*self.xb)
+        parts = list(enumerate(self.parts_of(x), start=1))[self.processes.index::self.processes.n]
+        for number, part in parts:
             seed_step(self.seed, self.train_iter, number)
-            _, self.loss_grad = self.forward_part(x, totals, self.train_metrics)
-            self._backward()
+            with self.gradients.accumulate(is_last=number == parts[-1][0]):
+                self.part(*part, *totals)
         self._with_events(self._step, "step", CancelStepException)
-        self.opt.zero_grad()
 
     def parts_of(self, x):
         """The model's inputs (B, ...) in parts of micro_batch rows: an iterator over tuples."""
         return zip(*(tensor.split(self.micro_batch) for tensor in x))
 
+    # The three functions of a step. They read and write nothing but tensors, whose shapes and addresses are the same in every step if the
+    # learner is static, and no Python number that changes. `static_step` relies on this.
+
+    def masks(self, *batch):
+        """(x, totals) of a batch: the model's inputs with new masks, and the denominators of its losses."""
+        x, _ = self.masking.mask(*batch)
+        return x, self.model.totals(*x)
+
+    def part(self, *x_and_totals):
+        """Add the gradients of a part of a batch to those of the step, and its metrics to `train_metrics`."""
+        *x, n_masked, n_tokens = x_and_totals
+        _, self.loss_grad = self.training_forward(x, (n_masked, n_tokens), self.train_metrics)
+        self._backward()
+        self.gradients.collect()
+
+    def update(self, *lrs):
+        """Clip, update the weights, and zero the gradients. Returns the norm of the gradients, ().
+
+        lrs: learning rate of each parameter group, a number or a tensor ().
+        """
+        with learning_rates(self.opt.opt, lrs):
+            norm = self.clip_and_update(self.gradients.tensors())
+        self.gradients.zero()
+        return norm
+
+    def learning_rates(self):
+        """The arguments of `update`: numbers, or if it is captured the tensors it reads them from."""
+        lrs = [group["lr"] for group in self.opt.opt.param_groups]
+        return lrs if self.lr_tensors is None else [tensor.fill_(lr) for tensor, lr in zip(self.lr_tensors, lrs)]
+
+    def _step(self):
+        self.gradients.add_up()
+        self.gradient_norm = self.update(*self.learning_rates())
+
     def forward_part(self, x, totals, metrics):
         """(pred, loss) of a part of a batch, whose metrics are added to `metrics`; the protocol at the top of this module."""
         labels = x[-1]
         with self.autocast():
-            pred = self.model(*x)
+            pred = self.gradients.network(*x)
             loss, parts = self.loss_func(pred, labels, totals, return_parts=True)
         metrics.update(pred, labels, loss, parts, totals)
         return pred, loss
-
-    def _step(self):
-        self.processes.add_up_gradients([p.grad for p in self.model.parameters() if p.grad is not None])
-        super()._step()
 
     @torch.no_grad()
     def evaluate_held_out(self, max_batches=None, split=1):

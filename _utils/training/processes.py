@@ -25,7 +25,7 @@ class Processes:
             # The main process may prepare data for days.
             self.state = PartialState(cpu=device == "cpu", timeout=timedelta(days=7))
         self.index, self.n = (self.state.process_index, self.state.num_processes) if self.state else (0, 1)
-        self.is_main, self.asked_to_stop, self._stops = self.index == 0, False, deque()
+        self.is_main, self._stops = self.index == 0, deque()
 
     def device(self, chosen):
         """The torch.device of this process; `chosen` is the device of a single process."""
@@ -62,21 +62,17 @@ class Processes:
             torch.distributed.all_reduce(flat)
             torch._foreach_copy_(tensors, [part.view_as(tensor) for part, tensor in zip(flat.split([t.numel() for t in tensors]), tensors)])
 
-    def add_up_gradients(self, gradients):
-        """The same for gradients; also counts in how many processes `asked_to_stop` is set."""
-        if self.n > 1:
-            stops = gradients[0].new_full((), float(self.asked_to_stop))
-            self.add_up([*gradients, stops])
-            self._stops.append(_sent_to_host(stops))
-
     def stop_asked(self, asked):
-        """Whether any process was asked to stop; the same in all processes at the same step.
+        """Whether any process was asked to stop; the same in all processes at the same step. Called once per step.
 
-        On GPUs, this reads the message sent with the gradients of the previous step, which has arrived or nearly so, while the step
-        launched last keeps the GPU busy.
+        asked: whether this process was asked to stop.   On GPUs, the answer is that of the previous step, whose message has arrived or
+        nearly so, while the step launched last keeps the GPU busy.
         """
         if self.n == 1:
             return asked
+        stops = torch.full((), float(asked), device=self.state.device)  # unlike torch.tensor, it does not wait for the GPU
+        self.add_up([stops])
+        self._stops.append(_sent_to_host(stops))
         if len(self._stops) <= self.stop_lag:
             return False
         stops, wait = self._stops.popleft()

@@ -61,7 +61,10 @@ def backward(loss):
             continue
         gradients = [_match_output(gradient, output) for gradient, output in zip(waiting.pop(node), node._input_metadata, strict=True)]
         if hasattr(node, "variable"):  # the node accumulates the gradient of a leaf
-            node.variable.grad = _sum(node.variable.grad, gradients[0])
+            if node.variable.grad is None:
+                node.variable.grad = gradients[0]
+            else:
+                node.variable.grad += gradients[0]
             continue
         results = node(*gradients)
         if not isinstance(results, tuple):

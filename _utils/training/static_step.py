@@ -1,0 +1,136 @@
+"""A training step without Python: its functions compiled and, on a GPU, replayed as CUDA graphs.
+
+An eager step of ELECTRA-Small launches thousands of small kernels, and the GPU waits for the CPU that launches them. A CUDA graph launches
+all kernels of a function at once. The three functions of PretrainingLearner can be captured because they read and write tensors at constant
+addresses only; what changes between steps reaches them through tensors (batch, learning rates) and the seeds that are set before each call.
+
+Two things stay eager: fp16, because loss scaling reads numbers from the GPU; and the update if momentum is scheduled, because PyTorch's fused
+Adam takes it as a number.
+"""
+import contextlib
+import sys
+
+import torch
+from fastai.callback.core import Callback
+
+from _utils.training.callbacks import RESUME
+from _utils.training.seeds import fork_rng
+
+WARMUP_STEPS = 3
+
+
+class StaticStep(Callback):
+    """Compiles the step of a PretrainingLearner and, on a GPU, captures it before the first step.
+
+    with_update: whether the update can be captured: only learning rates change between steps.
+    """
+    order = RESUME + 10  # after the weights and the optimizer state to resume from are loaded
+
+    def __init__(self, with_update):
+        self.with_update = with_update
+
+    def before_fit(self):
+        compile_step(self.learn)
+        if self.learn.device.type == "cuda" and not self.learn.scaler.is_enabled():
+            capture_step(self.learn, self.learn.on_device(self.learn.dls.train.batch_of_step(0)), self.with_update)
+
+
+def compile_step(learn, backend="inductor"):
+    """Compile masks and forward pass of a PretrainingLearner, each as one graph, at their first call; autograd compiles the backward pass."""
+    def compiled(function):
+        return torch.compile(function, fullgraph=True, dynamic=False, backend=backend)
+    learn.masks, learn.training_forward = compiled(learn.masks), compiled(learn.forward_part)
+
+
+def capture_step(learn, batch, with_update=True):
+    """Capture the step of a PretrainingLearner in CUDA graphs, after some steps on `batch` that change nothing.
+
+    batch: one batch of the training, on the device.   with_update: capture the update, too.
+    If it fails, training continues eagerly, and a warning says why.
+    """
+    names = ["masks", "part"] + ["update"] * with_update
+    eager = {name: getattr(learn, name) for name in names}
+    pool = torch.cuda.graph_pool_handle()
+    if with_update:
+        learn.lr_tensors = [torch.zeros((), device=learn.device) for _ in learn.opt.opt.param_groups]
+    try:
+        with undone(learn):
+            warm_up(learn, batch)
+            for name in names:
+                setattr(learn, name, CapturedFunction(eager[name], pool))
+            trial_step(learn, batch)
+            torch.cuda.synchronize()
+    except Exception as error:
+        learn.__dict__.update(eager)
+        learn.training_forward, learn.lr_tensors = learn.forward_part, None
+        print(f"Warning: compile=True failed, so training continues without it ({type(error).__name__}: {str(error).strip()[:500]}).",
+              file=sys.stderr)
+
+
+def warm_up(learn, batch):
+    """Steps on a stream of their own, as CUDA graphs require: compilers, libraries and the optimizer allocate what they keep."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(WARMUP_STEPS):
+            trial_step(learn, batch)
+    torch.cuda.current_stream().wait_stream(stream)
+
+
+def trial_step(learn, batch):
+    """A step as PretrainingLearner takes it, of this process alone and without callbacks."""
+    x, totals = learn.masks(*batch)
+    for part in learn.parts_of(x):
+        learn.part(*part, *totals)
+    learn.update(*learn.learning_rates())
+
+
+@contextlib.contextmanager
+def undone(learn):
+    """Context at whose end weights, optimizer state, metrics and random numbers are as before, at the same addresses."""
+    def state():
+        moments = [tensor for of_parameter in learn.opt.opt.state.values() for tensor in of_parameter.values()]
+        return [*learn.model.parameters(), *learn.train_metrics.state_dict().values(), *moments]
+
+    before = {tensor: tensor.detach().to("cpu", copy=True) for tensor in state()}
+    try:
+        with fork_rng(learn.device):
+            yield
+    finally:
+        with torch.no_grad():
+            for tensor in state():
+                tensor.copy_(before.get(tensor, torch.zeros(())))  # zero: a moment that did not exist before
+            learn.gradients.zero()
+
+
+class CapturedFunction:
+    """A function of tensors whose calls are captured as CUDA graphs, one for each combination of shapes."""
+
+    def __init__(self, function, pool):
+        self.function, self.pool, self.graphs = function, pool, {}
+
+    def __call__(self, *inputs):
+        shapes = tuple(tensor.shape for tensor in inputs)
+        if shapes not in self.graphs:
+            self.graphs[shapes] = CapturedCall(self.function, inputs, self.pool)
+        return self.graphs[shapes](*inputs)
+
+
+class CapturedCall:
+    """The CUDA graph of one call. Its inputs and outputs stay in the tensors of that call.
+
+    pool: memory that several graphs share; they must be replayed in the order of their capture.
+    """
+
+    def __init__(self, function, inputs, pool):
+        self.inputs, self.graph = inputs, torch.cuda.CUDAGraph()
+        # thread_local, because other threads, which load or log data, may use the GPU meanwhile
+        with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
+            self.outputs = function(*inputs)
+
+    def __call__(self, *inputs):
+        for own, given in zip(self.inputs, inputs):
+            if own.data_ptr() != given.data_ptr():
+                own.copy_(given)
+        self.graph.replay()
+        return self.outputs

@@ -718,7 +718,7 @@ def build_learner(c, hf_tokenizer, dls, pair, processes):
     """
     set_seed(c.seed)
     model = build_model(c, hf_tokenizer, fixed_slots=c.compile or dls.device.type != "cpu", pair=pair).to(dls.device)
-    if dls.device.type == "cpu":
+    if dls.device.type == "cpu" and not c.compile:
         make_dropout_cheap(model)
     optimizer = build_optimizer(model, c.lr, c.adam_bias_correction, c.optimizer)
     functions = schedules(c.schedule, c.lr, c.steps, c.warmup_steps)

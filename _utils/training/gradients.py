@@ -1,7 +1,7 @@
-"""Accumulating gradients over the parts of a batch, and adding them up over processes.
+"""Adding up gradients over the parts of a batch and over processes.
 
-Two implementations of one protocol: `network` runs the forward pass; `accumulate(is_last)` is the context of the forward and backward pass of
-a part; `collect()` follows each backward pass; `add_up()` follows the last one; `tensors()` are the gradients to clip; `zero()` starts over.
+Two implementations of one protocol: `network` runs the forward pass of a part and `backward(loss)` its backward pass, both inside the
+context `part(is_last)`; `add_up()` follows the last part; `tensors()` are the gradients to clip; `zero()` prepares the next step.
 """
 import contextlib
 
@@ -12,33 +12,40 @@ from torch.nn.parallel import DistributedDataParallel
 class FlatGradients:
     """Gradients as views of one tensor: one operation zeroes them, clips them, or adds them up over processes.
 
-    They keep their addresses, as a CUDA graph requires. Parameters that receive no gradient keep None, so that weight decay skips them too.
+    Their addresses stay the same, as a CUDA graph requires. A parameter that never receives a gradient has None, so weight decay skips it.
     """
 
     def __init__(self, model, processes):
         self.network, self.processes = model, processes
-        self.parameters = list(model.parameters())
-        self.views, self.flat = [None] * len(self.parameters), None
+        self.parameters = [p for p in model.parameters() if p.requires_grad]
+        self.views = [None] * len(self.parameters)
+        self.flat = torch.zeros(0)
 
-    def accumulate(self, is_last):
+    def part(self, is_last):
         return contextlib.nullcontext()
 
-    def collect(self):
-        """Move the gradients into the flat tensor: after the first backward pass; later ones add to the views."""
-        if any(p.grad is not view for p, view in zip(self.parameters, self.views)):
-            self._flatten([p for p in self.parameters if p.grad is not None])
+    def backward(self, loss):
+        """Add the gradients of a loss. They are added all at once: autograd alone would launch one addition for each parameter."""
+        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
+        if any(gradient is not None and view is None for gradient, view in zip(gradients, self.views)):
+            self._extend(gradients)
+        pairs = [(view, gradient) for view, gradient in zip(self.views, gradients) if gradient is not None]
+        torch._foreach_add_(*map(list, zip(*pairs)))
 
-    @torch.no_grad()
-    def _flatten(self, parameters):
-        gradients = [p.grad for p in parameters]
-        self.flat = torch.cat([torch.zeros(p.numel(), dtype=p.dtype, device=p.device) for p in parameters])
+    def _extend(self, gradients):
+        """Make room for the gradients that have no view yet: at the first backward pass, for all."""
+        old = self.views
+        used = [p for p, gradient, view in zip(self.parameters, gradients, old) if gradient is not None or view is not None]
+        self.flat = torch.zeros(sum(p.numel() for p in used), dtype=used[0].dtype, device=used[0].device)
         offset = 0
-        for p in parameters:
-            # With the strides of the parameter, so that optimizers can walk through both in memory order.
+        for p in used:
+            # With the strides of the parameter, so that an optimizer can walk through both in memory order.
             p.grad = self.flat.as_strided(p.shape, p.stride(), offset)
             offset += p.numel()
-        torch._foreach_copy_([p.grad for p in parameters], gradients)
         self.views = [p.grad for p in self.parameters]
+        for view, before in zip(self.views, old):
+            if before is not None:
+                view.copy_(before)
 
     def add_up(self):
         self.processes.add_up([self.flat])
@@ -53,25 +60,23 @@ class FlatGradients:
 class BucketedGradients:
     """Gradients of several processes through DistributedDataParallel, which adds them up while the backward pass continues.
 
-    Gradients are sums over processes, not means: each loss is already divided by the totals of the whole batch.
+    They are sums over processes, not means: each loss is already divided by the totals of the whole batch.
     """
 
     def __init__(self, model):
-        on_gpu = next(model.parameters()).is_cuda
-        # find_unused_parameters: some families have parameters without gradients, such as an unused pooler.
-        self.network = DistributedDataParallel(model, device_ids=[torch.cuda.current_device()] if on_gpu else None, broadcast_buffers=False,
-                                               find_unused_parameters=True, gradient_as_bucket_view=True)
+        # find_unused_parameters: some families have parameters that receive no gradient, such as an unused pooler.
+        self.network = DistributedDataParallel(model, broadcast_buffers=False, find_unused_parameters=True, gradient_as_bucket_view=True)
         self.network.register_comm_hook(None, _add_up_bucket)
         self.parameters = list(model.parameters())
 
-    def accumulate(self, is_last):
+    def part(self, is_last):
         return contextlib.nullcontext() if is_last else self.network.no_sync()
 
-    def collect(self):
-        pass
+    def backward(self, loss):
+        loss.backward()
 
     def add_up(self):
-        pass
+        pass  # the backward pass of the last part has done it
 
     def tensors(self):
         return [p.grad for p in self.parameters if p.grad is not None]
@@ -82,5 +87,5 @@ class BucketedGradients:
 
 
 def _add_up_bucket(state, bucket):
-    """Communication hook of DistributedDataParallel: the sum over processes; its default is the mean."""
+    """Communication hook of DistributedDataParallel: the sum over processes. Its default is the mean."""
     return torch.distributed.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda future: future.value()[0])

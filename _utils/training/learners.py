@@ -91,8 +91,8 @@ class PretrainingLearner(ClippingLearner):
     micro_batch: examples per forward and backward pass.
     seed: determines the masks of each step, and dropout and samples of each part of a batch, whatever was drawn before.
     processes: Processes that train together. Each has the whole batch and its masks, and computes every n-th part.
-    is_static: keep all gradients at constant addresses, so that the step can be captured; processes then add them up in one message at the end of
-    the backward pass. Otherwise several processes use DistributedDataParallel, which adds them up during it.
+    is_static: keep all gradients at constant addresses, so that the step can be captured. Several processes then add them up in one message
+    after the backward pass; otherwise DistributedDataParallel adds them up during it.
     train_metrics: of the training steps since they were last reset.
     """
 
@@ -117,7 +117,7 @@ class PretrainingLearner(ClippingLearner):
         parts = list(enumerate(self.parts_of(x), start=1))[self.processes.index::self.processes.n]
         for number, part in parts:
             seed_step(self.seed, self.train_iter, number)
-            with self.gradients.accumulate(is_last=number == parts[-1][0]):
+            with self.gradients.part(is_last=number == parts[-1][0]):
                 self.part(*part, *totals)
         self._with_events(self._step, "step", CancelStepException)
 
@@ -138,7 +138,9 @@ class PretrainingLearner(ClippingLearner):
         *x, n_masked, n_tokens = x_and_totals
         _, self.loss_grad = self.training_forward(x, (n_masked, n_tokens), self.train_metrics)
         self._backward()
-        self.gradients.collect()
+
+    def _backward(self):
+        self.gradients.backward(self.scaler.scale(self.loss_grad))
 
     def update(self, *lrs):
         """Clip, update the weights, and zero the gradients. Returns the norm of the gradients, ().

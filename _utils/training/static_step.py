@@ -4,8 +4,8 @@ An eager step of ELECTRA-Small launches thousands of small kernels, and the GPU 
 all kernels of a function at once. The three functions of PretrainingLearner can be captured because they read and write tensors at constant
 addresses only; what changes between steps reaches them through tensors (batch, learning rates) and the seeds that are set before each call.
 
-Two things stay eager: fp16, because loss scaling reads numbers from the GPU; and the update if momentum is scheduled, because PyTorch's fused
-Adam takes it as a number.
+Two things stay eager: fp16, because loss scaling reads numbers from the GPU; and the update if momentum is scheduled, because PyTorch's
+fused Adam takes it as a number.
 """
 import contextlib
 import sys
@@ -36,7 +36,7 @@ class StaticStep(Callback):
 
 
 def compile_step(learn, backend="inductor"):
-    """Compile masks and forward pass of a PretrainingLearner, each as one graph, at their first call; autograd compiles the backward pass."""
+    """Compile masks and forward pass of a PretrainingLearner, each as one graph, at their first call, and with it the backward pass."""
     def compiled(function):
         return torch.compile(function, fullgraph=True, dynamic=False, backend=backend)
     learn.masks, learn.training_forward = compiled(learn.masks), compiled(learn.forward_part)

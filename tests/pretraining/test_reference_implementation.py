@@ -14,7 +14,6 @@ from _utils.networks.build import build_network
 from _utils.networks.dropout import make_dropout_cheap
 from _utils.networks.positions import first_position_only
 from _utils.recipes import RECIPES
-from _utils.training.device import compile_networks
 from benchmarks.finetuning import VOCAB_SIZE, fresh_predictor
 from benchmarks.reference import OneByOneAdam, ReferenceModel, ReferencePredictor, RowsOneByOne, reference_loss
 from pretrain import ELECTRALoss, build_masking, build_model, build_optimizer, slot_capacity
@@ -76,7 +75,7 @@ def test_bf16_losses_and_gradients_are_close_to_the_reference(models):
 def test_loss_and_gradients_of_the_compiled_model_match_the_reference(models):
     model, reference, x = models
     model.n_slots = partial(slot_capacity, mlm_probability=.15)
-    compile_networks(model, torch.device("cpu"))
+    model.compile(fullgraph=True)
     loss_without_dropout = assert_same_loss_and_gradients(model, reference, x)
     model.train()
     for _ in range(2):

@@ -11,6 +11,7 @@ import pretrain
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.run_files.checkpoints import load_checkpoint
+from _utils.training.learners import PretrainingLearner
 
 
 def test_run_writes_milestones_configuration_metrics_and_plots(workplace):
@@ -68,12 +69,12 @@ def first_gradients(*overrides):
     class Stop(Exception):
         pass
 
-    def record_and_stop(parameters, max_norm):
-        gradients.extend(p.grad.clone() for p in parameters)
+    def record_and_stop(learn, *lrs):
+        gradients.extend(p.grad.clone() for p in learn.model.parameters())
         raise Stop
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("_utils.training.learners.clip_by_global_norm", record_and_stop)
+        patch.setattr(PretrainingLearner, "update", record_and_stop)
         patch.setattr("pretrain.build_model", without_dropout(pretrain.build_model))
         with pytest.raises(Stop):
             run("temperature=1e-6", *overrides)

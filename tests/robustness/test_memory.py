@@ -80,11 +80,9 @@ def kept_bytes_per_token(size, precision, examples=512, length=16):
         with GPU:
             learn = pretrain.build_learner(c, tokenizer_from_tokens(benchmarks.pretraining.VOCABULARY), SimpleNamespace(device=GPU), None,
                                            Processes())
-            learn.xb, learn.yb = (torch.full((examples, length), 7), torch.full((examples,), 10)), ()
-        learn.masking.before_batch()
-        totals = learn.model.totals(*learn.xb)
+            x, totals = learn.masks(torch.full((examples, length), 7), torch.full((examples,), 10))
         with LiveTensors(learn.model.parameters()) as live:
-            output = learn.forward_part(learn.xb, totals, learn.train_metrics)
+            output = learn.forward_part(x, totals, learn.train_metrics)
             gc.collect()
             assert output[0].disc_logits.shape == (examples, length)
             return sum(live.bytes.values()) / (examples * length)

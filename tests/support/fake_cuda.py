@@ -13,6 +13,9 @@ from fastai.data.load import DataLoader
 from torch._subclasses import FakeTensorMode
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
+# PyTorch has no fake kernel of the fused AdamW with a tensor as learning rate.
+torch.library.register_fake("aten::_fused_adamw_.tensor_lr", lambda *args, **kwargs: None)
+
 _iterate_loader, _swap_tensors = DataLoader.__iter__, torch.utils.swap_tensors
 
 
@@ -22,7 +25,8 @@ def fake_cuda():
 
     It patches functions that would call the CUDA driver or treat fake tensors differently:
     - mixed precision checks that a GPU is available and supports bf16;
-    - `Tensor.backward` is replaced by `backward` below, because the autograd engine needs a CUDA context;
+    - `Tensor.backward` and `torch.autograd.grad` are replaced by `backward` and `grad` below, because the autograd engine needs a CUDA
+      context;
     - `Module.to` rejects parameters with weak references or gradients, which fake ones have, even if nothing has to be moved;
     - transformers does not inspect the attention mask of fake tensors, as it does for real ones;
     - fastai's loaders yield real tensors on the CPU, because they read a random number to seed their workers.
@@ -33,6 +37,7 @@ def fake_cuda():
                 (torch.cuda.amp.common, "amp_definitely_not_available", lambda: False),
                 (torch.cuda, "is_bf16_supported", lambda *_, **__: True),
                 (torch.Tensor, "backward", backward),
+                (torch.autograd, "grad", grad),
                 (torch.utils, "swap_tensors", _swap),
                 (transformers.utils.import_utils, "is_fake_tensor", lambda _: False),
                 (DataLoader, "__iter__", _real_batches)):
@@ -52,19 +57,29 @@ def _real_batches(loader):
     yield from batches
 
 
-@torch.no_grad()
 def backward(loss):
-    """Add the gradients of a scalar loss to the `grad` of its leaves: call each node of the autograd graph once, in backward order."""
+    """Add the gradients of a scalar loss to the `grad` of its leaves, in place where they have one."""
+    for leaf, gradient in _gradients(loss).items():
+        leaf.grad = gradient if leaf.grad is None else leaf.grad.add_(gradient)
+
+
+def grad(loss, inputs, allow_unused=False):
+    """Gradients of a scalar loss with respect to leaves; None for those it does not depend on."""
+    found = _gradients(loss)
+    return tuple(found.get(leaf) for leaf in inputs)
+
+
+@torch.no_grad()
+def _gradients(loss):
+    """{leaf: gradient of a scalar loss}: call each node of the autograd graph once, in backward order."""
     waiting = {loss.grad_fn: [torch.ones_like(loss)]}  # {node: gradients of its outputs, accumulated so far}
+    found = {}
     for node in reversed(_topological_order(loss.grad_fn)):
         if node not in waiting:
             continue
         gradients = [_match_output(gradient, output) for gradient, output in zip(waiting.pop(node), node._input_metadata, strict=True)]
         if hasattr(node, "variable"):  # the node accumulates the gradient of a leaf
-            if node.variable.grad is None:
-                node.variable.grad = gradients[0]
-            else:
-                node.variable.grad += gradients[0]
+            found[node.variable] = gradients[0]
             continue
         results = node(*gradients)
         if not isinstance(results, tuple):
@@ -73,6 +88,7 @@ def backward(loss):
             if next_node is not None and gradient is not None:
                 sums = waiting.setdefault(next_node, [None] * len(next_node._input_metadata))
                 sums[index] = _sum(sums[index], gradient)
+    return found
 
 
 def _sum(a, b):

@@ -1,0 +1,252 @@
+"""A static step does the same in every step, so that it can be captured in CUDA graphs, and the same as an eager step."""
+import contextlib
+import copy
+from types import SimpleNamespace
+from unittest import mock
+
+import pytest
+import torch
+from fake_cuda import fake_cuda
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import benchmarks.pretraining
+import pretrain
+from _utils.config import complete
+from _utils.pretraining_data.vocabulary import tokenizer_from_tokens
+from _utils.training import static_step
+from _utils.training.processes import Processes
+from _utils.training.seeds import seed_step
+
+EXAMPLES, LENGTH = 4, 32
+
+
+def static_learner(device="cpu", *settings):
+    """A static learner, not yet compiled, whose steps have two parts."""
+    c = complete(pretrain.c.override(["size=tiny", f"bs={EXAMPLES}", "micro_batch=2", f"max_length={LENGTH}", "compile=True", "precision=fp32",
+                                      *settings]))
+    device = torch.device(device)
+    with device:
+        hf_tokenizer = tokenizer_from_tokens(benchmarks.pretraining.VOCABULARY[:1000])
+        learn = pretrain.build_learner(c, hf_tokenizer, SimpleNamespace(device=device, n_inp=2), None, Processes())
+    learn.remove_cbs([callback for callback in learn.cbs if isinstance(callback, static_step.StaticStep)])
+    learn.training, learn.train_iter, learn.pct_train, learn.n_iter, learn.n_epoch = True, 0, 0., 1000, 1
+    learn.lr_tensors = [torch.zeros((), device=device) for _ in learn.opt.opt.param_groups]
+    return learn
+
+
+def batch_of(learn, seed=0):
+    """A batch whose last example has padding."""
+    ids = torch.randint(5, 1000, (EXAMPLES, LENGTH), generator=torch.Generator().manual_seed(seed))
+    ids[-1, 20:] = 0
+    return learn.on_device((ids, torch.full((EXAMPLES,), 10)))
+
+
+class Recorder(TorchDispatchMode):
+    """Records every operation with its numbers and the origin of its tensors.
+
+    A tensor is the nth result of the recorded function ('new', n), the memory of one of its inputs ('input', i), or memory that existed before:
+    ('kept', address).
+    """
+
+    def __init__(self, inputs):
+        super().__init__()
+        self.calls, self.alive = [], []
+        self.origin = {self.storage(tensor): ("input", i) for i, tensor in enumerate(inputs) if isinstance(tensor, torch.Tensor)}
+
+    def storage(self, tensor):
+        return tensor.untyped_storage()._cdata
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        leaves = tree_leaves((args, kwargs or {}))
+        if function.namespace != "profiler":
+            self.calls.append((str(function), *map(self.describe, leaves)))
+        devices = {leaf.device.type for leaf in leaves if isinstance(leaf, torch.Tensor) and leaf.dim()}
+        result = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor):
+                devices |= {tensor.device.type} if tensor.dim() else set()
+                if self.storage(tensor) not in self.origin and not self.is_kept(tensor, leaves):
+                    self.origin[self.storage(tensor)] = ("new", len(self.alive))
+                    self.alive.append(tensor)  # so that no other tensor gets its address
+        assert len(devices) < 2 or "cuda" not in devices, f"{function} copies between {devices}"
+        return result
+
+    def is_kept(self, tensor, leaves):
+        """Whether a result is a view of an argument that existed before, or that argument changed in place."""
+        return any(isinstance(leaf, torch.Tensor) and self.storage(leaf) == self.storage(tensor) for leaf in leaves)
+
+    def describe(self, leaf):
+        if not isinstance(leaf, torch.Tensor):
+            return repr(leaf)
+        origin = self.origin.get(self.storage(leaf), ("kept", self.storage(leaf)))
+        return *origin, leaf.storage_offset(), tuple(leaf.shape), leaf.stride(), leaf.dtype
+
+
+def recorded_step(learn, batch, step):
+    """A step of a static learner; returns the recorded calls of each function, in order."""
+    learn.train_iter = step
+    learn.opt.set_hyper("lr", 1e-4 * (step + 1))
+    calls = []
+
+    def recorded(function, *inputs):
+        with Recorder(inputs) as recorder:
+            result = function(*inputs)
+        calls.append(recorder.calls)
+        return result
+
+    seed_step(learn.seed, step)
+    x, totals = recorded(learn.masks, *batch)
+    for part in learn.parts_of(x):
+        recorded(learn.part, *part, *totals)
+    recorded(learn.update, *learn.learning_rates())
+    return calls
+
+
+VARIANTS = [[], ["masking=official"], ["objective=mlm"], ["adam_bias_correction=True"], ["optimizer=lamb"], ["disallow_correct=True"],
+            ["sampling=multinomial"], ["electra_mask_style=False"]]
+
+
+@pytest.mark.parametrize("device, settings", [*(("cpu", settings) for settings in VARIANTS),
+                                              *(("cuda", ["precision=bf16", *settings]) for settings in VARIANTS)])
+def test_all_steps_run_the_same_operations_on_the_same_memory(device, settings):
+    """Only what the operations compute differs; so they can be captured once and replayed. Nothing is copied between devices."""
+    with fake_cuda() if device == "cuda" else contextlib.nullcontext():
+        learn = static_learner(device, *settings)
+        for step in range(2):  # these allocate gradients and moments
+            recorded_step(learn, batch_of(learn), step)
+        second, third = (recorded_step(learn, batch_of(learn, seed=step), step) for step in (2, 3))
+    assert len(second) == 4 and all(len(calls) > 3 for calls in second)  # masks, two parts, update
+    for a, b in zip(second, third, strict=True):
+        assert len(a) == len(b)
+        for call, other in zip(a, b):
+            assert call == other
+
+
+def read_step_number(learn):
+    masks = learn.masks
+    learn.masks = lambda ids, lengths: masks(ids + 0 * ids * learn.train_iter, lengths)
+
+
+def learning_rate_as_number(learn):
+    learn.lr_tensors = None
+
+
+def allocate_gradients_in_each_step(learn):
+    learn.gradients.zero = lambda: learn.gradients.__init__(learn.model, learn.processes)
+
+
+@pytest.mark.parametrize("fault", [read_step_number, learning_rate_as_number, allocate_gradients_in_each_step])
+def test_a_step_that_changes_is_noticed(fault):
+    learn = static_learner()
+    fault(learn)
+    recorded_step(learn, batch_of(learn), 0)
+    second, third = (recorded_step(learn, batch_of(learn), step) for step in (1, 2))
+    assert second != third
+
+
+def train(learn, steps=4):
+    """Weights, moments and metrics after some steps."""
+    for step in range(steps):
+        learn.train_iter = step
+        learn.opt.set_hyper("lr", 1e-3 * (step + 1))
+        learn.one_batch(step, batch_of(learn, seed=step))
+    return state_of(learn)
+
+
+def state_of(learn):
+    moments = [tensor for of_parameter in learn.opt.opt.state.values() for tensor in of_parameter.values()]
+    return [tensor.detach().clone() for tensor in (*learn.model.parameters(), *moments, learn.train_metrics.sums)]
+
+
+def assert_same_state(a, b, **tolerances):
+    for x, y in zip(a, b, strict=True):
+        torch.testing.assert_close(x, y, **{"atol": 0., "rtol": 0., **tolerances})
+
+
+def test_functions_are_one_graph_each_and_compute_the_same():
+    eager, compiled = static_learner(), static_learner()
+    static_step.compile_step(compiled, backend="aot_eager")
+    assert_same_state(train(eager), train(compiled), atol=1e-6, rtol=1e-5)
+
+
+class SimulatedGraph(TorchDispatchMode):
+    """A CUDA graph on the CPU: it records operations while they run, and a replay runs them again on the same tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        self.calls.append((function, args, kwargs or {}, result))
+        return result
+
+    @torch.no_grad()
+    def replay(self):
+        for function, args, kwargs, results in self.calls:
+            for old, new in zip(tree_leaves(results), tree_leaves(function(*args, **kwargs))):
+                if isinstance(old, torch.Tensor) and old.data_ptr() != new.data_ptr():
+                    old.copy_(new)
+
+
+@pytest.fixture
+def simulated_gpu(monkeypatch):
+    """torch.cuda's graphs and streams, simulated on the CPU."""
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", SimulatedGraph)
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph, pool, capture_error_mode: graph)
+    for name in ("Stream", "current_stream", "graph_pool_handle", "synchronize"):
+        monkeypatch.setattr(torch.cuda, name, mock.MagicMock())
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+
+
+@pytest.mark.parametrize("settings", VARIANTS)
+def test_captured_steps_compute_the_same_as_eager_ones(simulated_gpu, capsys, settings):
+    eager, captured = static_learner("cpu", *settings), static_learner("cpu", *settings)
+    train(eager, 2), train(captured, 2)  # so that there are moments to keep
+    before = state_of(captured)
+    static_step.capture_step(captured, batch_of(captured))
+    assert_same_state(before, state_of(captured))
+    assert isinstance(captured.part, static_step.CapturedFunction) and "Warning" not in capsys.readouterr().err
+    assert_same_state(train(eager), train(captured))
+
+
+def test_run_resumed_with_captured_steps_matches_an_uninterrupted_eager_run(simulated_gpu):
+    eager, first = static_learner(), static_learner()
+    train(eager, 2), train(first, 2)
+    resumed = static_learner()
+    resumed.model.load_state_dict(first.model.state_dict())
+    resumed.opt.opt.load_state_dict(copy.deepcopy(first.opt.opt.state_dict()))
+    resumed.train_metrics.load_state_dict(first.train_metrics.state_dict())
+    static_step.capture_step(resumed, batch_of(resumed))
+    assert_same_state(train(eager), train(resumed))
+
+
+def test_failed_capture_is_reported_once_and_training_continues_eagerly(simulated_gpu, monkeypatch, capsys):
+    eager, captured = static_learner(), static_learner()
+
+    def fail(*_, **__):
+        raise RuntimeError("operation not permitted when stream is capturing")
+    monkeypatch.setattr(torch.cuda, "graph", fail)
+    static_step.capture_step(captured, batch_of(captured))
+    assert_same_state(train(eager), train(captured))
+    assert capsys.readouterr().err == ("Warning: compile=True failed, so training continues without it (RuntimeError: operation not permitted "
+                                       "when stream is capturing).\n")
+
+
+def test_parts_of_different_sizes_are_captured_separately(simulated_gpu):
+    eager, captured = static_learner(), static_learner()
+    eager.micro_batch = captured.micro_batch = 3
+    static_step.capture_step(captured, batch_of(captured))
+    assert len(captured.part.graphs) == 2
+    assert_same_state(train(eager), train(captured))
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_captured_steps_compute_the_same_as_eager_ones_on_a_real_gpu(capsys, precision):
+    eager, captured = (static_learner("cuda", f"precision={precision}") for _ in range(2))
+    static_step.capture_step(captured, batch_of(captured))
+    assert "Warning" not in capsys.readouterr().err
+    assert_same_state(train(eager), train(captured), atol=1e-5, rtol=1e-4)

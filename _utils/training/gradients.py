@@ -1,7 +1,7 @@
 """Adding up gradients over the parts of a batch and over processes.
 
-Two implementations of one protocol: `network` runs the forward pass of a part and `backward(loss)` its backward pass, both inside the
-context `part(is_last)`; `add_up()` follows the last part; `tensors()` are the gradients to clip; `zero()` prepares the next step.
+Two implementations of one protocol: `begin()` starts a step; `network` runs the forward pass of a part and `backward(loss)` its backward
+pass, both inside the context `part(is_last)`; `add_up()` follows the last part; `tensors()` are the gradients to clip; `zero()` ends it.
 """
 import contextlib
 
@@ -12,40 +12,48 @@ from torch.nn.parallel import DistributedDataParallel
 class FlatGradients:
     """Gradients as views of one tensor: one operation zeroes them, clips them, or adds them up over processes.
 
-    Their addresses stay the same, as a CUDA graph requires. A parameter that never receives a gradient has None, so weight decay skips it.
+    Their addresses stay the same, as a CUDA graph requires. Parameters that the first loss does not depend on have none, so weight decay
+    skips them, too.
+    half: HalfWeights of the model, for training in half precision.
     """
 
-    def __init__(self, model, processes):
-        self.network, self.processes = model, processes
-        self.parameters = [p for p in model.parameters() if p.requires_grad]
-        self.views = [None] * len(self.parameters)
-        self.flat = torch.zeros(0)
+    def __init__(self, model, processes, half=None):
+        self.network, self.processes, self.half = half or model, processes, half
+        halved, copies = (half.parameters, half.copies) if half else ([], [])
+        rest = [p for p in model.parameters() if p.requires_grad and not any(p is other for other in halved)]
+        self.parameters, self.leaves = [*halved, *rest], [*copies, *rest]  # leaves: of the autograd graph
+        self.flat = None
+
+    def begin(self):
+        if self.half:
+            self.half.refresh()
 
     def part(self, is_last):
         return contextlib.nullcontext()
 
     def backward(self, loss):
-        """Add the gradients of a loss. They are added all at once: autograd alone would launch one addition for each parameter."""
-        gradients = torch.autograd.grad(loss, self.parameters, allow_unused=True)
-        if any(gradient is not None and view is None for gradient, view in zip(gradients, self.views)):
-            self._extend(gradients)
-        pairs = [(view, gradient) for view, gradient in zip(self.views, gradients) if gradient is not None]
-        torch._foreach_add_(*map(list, zip(*pairs)))
+        """Add the gradients of a loss. All are added at once: autograd alone would launch an addition for each parameter."""
+        gradients = torch.autograd.grad(loss, self.leaves, allow_unused=True)
+        if self.flat is None:
+            self._allocate(gradients)
+        half, full = [[gradients[i] for i in indices] for indices in (self.half_indices, self.full_indices)]
+        if half:
+            torch._foreach_copy_(self.half_views, half)
+            self.flat[:len(self.flat_half)] += self.flat_half
+        torch._foreach_add_(self.full_views, full)
 
-    def _extend(self, gradients):
-        """Make room for the gradients that have no view yet: at the first backward pass, for all."""
-        old = self.views
-        used = [p for p, gradient, view in zip(self.parameters, gradients, old) if gradient is not None or view is not None]
-        self.flat = torch.zeros(sum(p.numel() for p in used), dtype=used[0].dtype, device=used[0].device)
-        offset = 0
-        for p in used:
-            # With the strides of the parameter, so that an optimizer can walk through both in memory order.
-            p.grad = self.flat.as_strided(p.shape, p.stride(), offset)
-            offset += p.numel()
-        self.views = [p.grad for p in self.parameters]
-        for view, before in zip(self.views, old):
-            if before is not None:
-                view.copy_(before)
+    def _allocate(self, gradients):
+        """Allocate gradients, in the order of `parameters`, for those that are used."""
+        used = [i for i, gradient in enumerate(gradients) if gradient is not None]
+        self.half_indices = [i for i in used if self.leaves[i] is not self.parameters[i]]
+        self.full_indices = used[len(self.half_indices):]
+        half, full = [[self.parameters[i] for i in indices] for indices in (self.half_indices, self.full_indices)]
+        self.flat, views = flat_like([*half, *full])
+        self.full_views = views[len(half):]
+        if half:
+            self.flat_half, self.half_views = flat_like(half, self.half.dtype)
+        for p, view in zip([*half, *full], views):
+            p.grad = view
 
     def add_up(self):
         self.processes.add_up([self.flat])
@@ -55,6 +63,16 @@ class FlatGradients:
 
     def zero(self):
         self.flat.zero_()
+
+
+def flat_like(tensors, dtype=None):
+    """(zeros in one dimension, views of them with the shapes and strides of some tensors, one after the other)."""
+    flat = torch.zeros(sum(tensor.numel() for tensor in tensors), dtype=dtype or tensors[0].dtype, device=tensors[0].device)
+    views, offset = [], 0
+    for tensor in tensors:
+        views.append(flat.as_strided(tensor.shape, tensor.stride(), offset))
+        offset += tensor.numel()
+    return flat, views
 
 
 class BucketedGradients:
@@ -68,6 +86,9 @@ class BucketedGradients:
         self.network = DistributedDataParallel(model, broadcast_buffers=False, find_unused_parameters=True, gradient_as_bucket_view=True)
         self.network.register_comm_hook(None, _add_up_bucket)
         self.parameters = list(model.parameters())
+
+    def begin(self):
+        pass
 
     def part(self, is_last):
         return contextlib.nullcontext() if is_last else self.network.no_sync()

@@ -28,6 +28,7 @@ from fastai.optimizer import OptimWrapper
 
 from _utils.optim import clip_gradients, learning_rates
 from _utils.training.gradients import BucketedGradients, FlatGradients
+from _utils.training.half_weights import HalfWeights
 from _utils.training.metrics import PretrainingMetrics, exact_auc
 from _utils.training.seeds import fork_rng, seed_step
 
@@ -98,9 +99,13 @@ class PretrainingLearner(ClippingLearner):
 
     def __init__(self, dls, model, loss_func, optimizer, masking, micro_batch, seed, precision, processes, is_static=False, cbs=()):
         super().__init__(dls, model, loss_func, optimizer, precision, 2. ** 11, cbs)
+        self.is_static = is_static
         self.masking, self.micro_batch, self.seed, self.processes = masking, micro_batch, seed, processes
         self.train_metrics = PretrainingMetrics(self.device, only_finite=self.scaler.is_enabled())
-        self.gradients = FlatGradients(model, processes) if is_static or processes.n == 1 else BucketedGradients(model)
+        if is_static or processes.n == 1:
+            self.gradients = FlatGradients(model, processes, HalfWeights(model, DTYPES[precision]) if DTYPES[precision] else None)
+        else:
+            self.gradients = BucketedGradients(model)
         self.training_forward, self.lr_tensors = self.forward_part, None
 
     def one_batch(self, i, b):
@@ -122,21 +127,29 @@ class PretrainingLearner(ClippingLearner):
         self._with_events(self._step, "step", CancelStepException)
 
     def parts_of(self, x):
-        """The model's inputs (B, ...) in parts of micro_batch rows: an iterator over tuples."""
-        return zip(*(tensor.split(self.micro_batch) for tensor in x))
+        """The model's inputs (B, ...) in parts of micro_batch rows: an iterator over tuples.
+
+        On a CPU the rows are sorted by length, and each part is as long as its longest row; on a GPU all shapes stay the same.
+        """
+        if self.device.type != "cpu" or self.is_static:
+            return zip(*(tensor.split(self.micro_batch) for tensor in x))
+        lengths = (x[0] != self.model.pad_token_id).sum(1)
+        rows = lengths.argsort(descending=True, stable=True).split(self.micro_batch)
+        return (cut([tensor[part] for tensor in x], int(lengths[part[0]])) for part in rows)
 
     # The three functions of a step. They read and write nothing but tensors, whose shapes and addresses are the same in every step if the
     # learner is static, and no Python number that changes. `static_step` relies on this.
 
     def masks(self, *batch):
         """(x, totals) of a batch: the model's inputs with new masks, and the denominators of its losses."""
+        self.gradients.begin()
         x, _ = self.masking.mask(*batch)
         return x, self.model.totals(*x)
 
     def part(self, *x_and_totals):
         """Add the gradients of a part of a batch to those of the step, and its metrics to `train_metrics`."""
         *x, n_masked, n_tokens = x_and_totals
-        _, self.loss_grad = self.training_forward(x, (n_masked, n_tokens), self.train_metrics)
+        _, self.loss_grad = self.training_forward(x, (n_masked, n_tokens), self.train_metrics, self.gradients.network)
         self._backward()
 
     def _backward(self):
@@ -161,11 +174,14 @@ class PretrainingLearner(ClippingLearner):
         self.gradients.add_up()
         self.gradient_norm = self.update(*self.learning_rates())
 
-    def forward_part(self, x, totals, metrics):
-        """(pred, loss) of a part of a batch, whose metrics are added to `metrics`; the protocol at the top of this module."""
+    def forward_part(self, x, totals, metrics, network):
+        """(pred, loss) of a part of a batch, whose metrics are added to `metrics`; the protocol at the top of this module.
+
+        network: the model, or in training what `gradients` wraps it in.
+        """
         labels = x[-1]
         with self.autocast():
-            pred = self.gradients.network(*x)
+            pred = network(*x)
             loss, parts = self.loss_func(pred, labels, totals, return_parts=True)
         metrics.update(pred, labels, loss, parts, totals)
         return pred, loss
@@ -188,7 +204,7 @@ class PretrainingLearner(ClippingLearner):
                 totals = self.model.totals(*x)
                 for number, part in enumerate(self.parts_of(x), start=1):
                     seed_step(self.seed, n, number)
-                    pred, _ = self.forward_part(part, totals, metrics)
+                    pred, _ = self.forward_part(part, totals, metrics, self.model)
                     if hasattr(pred, "disc_logits"):
                         tokens = pred.attention_mask.bool()
                         logits.append(pred.disc_logits[tokens].float().cpu())
@@ -196,3 +212,8 @@ class PretrainingLearner(ClippingLearner):
         self.model.train()
         auc = exact_auc(torch.cat(logits), torch.cat(replaced)) if logits else None
         return metrics.compute() | ({} if auc is None else {"disc_auc": auc})
+
+
+def cut(x, length):
+    """The model's inputs with rows of this length, without the padding after it: (B, length) or (B,) each."""
+    return tuple(tensor[:, :length] if tensor.dim() == 2 else tensor for tensor in x)

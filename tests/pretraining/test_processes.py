@@ -64,10 +64,29 @@ def assert_same_run(name, other, n=12 + 5):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4, msg=key)
 
 
-def test_two_processes_train_the_same_model_as_one(workplace, repo):
-    launch(repo, 1, *SETTINGS, "steps=12", "base_run_name=one")
-    printed = launch(repo, 2, *SETTINGS, "steps=12", "base_run_name=two")
+@pytest.mark.parametrize("n, settings", [(2, []), (3, []), (2, ["objective=mlm"])])
+def test_several_processes_train_the_same_model_as_one(workplace, repo, n, settings):
+    """Of three processes, one has two of the four parts of a batch."""
+    launch(repo, 1, *SETTINGS, "steps=12", "base_run_name=one", *settings)
+    printed = launch(repo, n, *SETTINGS, "steps=12", "base_run_name=several", *settings)
     assert printed.count("training examples") == 1  # only one process prints
+    assert_same_run("several_5", "one_5")
+
+
+STATIC_LEARNER_IN_SEVERAL_PROCESSES = """
+import sys
+import pretrain
+from _utils.config import complete
+from _utils.training.static_step import StaticStep
+StaticStep.before_fit = lambda self: None  # the gradients of captured steps, without compiling
+pretrain.pretrain(complete(pretrain.c.override([*sys.argv[1:], "compile=True"])))
+"""
+
+
+def test_gradients_of_captured_steps_are_added_up_in_one_message(workplace, repo):
+    Path("static.py").write_text(STATIC_LEARNER_IN_SEVERAL_PROCESSES)
+    launch(repo, 1, *SETTINGS, "steps=12", "base_run_name=one", script=workplace / "static.py")
+    launch(repo, 2, *SETTINGS, "steps=12", "base_run_name=two", script=workplace / "static.py")
     assert_same_run("two_5", "one_5")
 
 

@@ -23,8 +23,8 @@ EXAMPLES, LENGTH = 4, 32
 
 def static_learner(device="cpu", *settings):
     """A static learner, not yet compiled, whose steps have two parts."""
-    c = complete(pretrain.c.override(["size=tiny", f"bs={EXAMPLES}", "micro_batch=2", f"max_length={LENGTH}", "compile=True", "precision=fp32",
-                                      *settings]))
+    c = pretrain.c.override(["size=tiny", f"bs={EXAMPLES}", "micro_batch=2", f"max_length={LENGTH}", "compile=True", "precision=fp32"])
+    c = complete(c.override(settings))
     device = torch.device(device)
     with device:
         hf_tokenizer = tokenizer_from_tokens(benchmarks.pretraining.VOCABULARY[:1000])
@@ -45,8 +45,8 @@ def batch_of(learn, seed=0):
 class Recorder(TorchDispatchMode):
     """Records every operation with its numbers and the origin of its tensors.
 
-    A tensor is the nth result of the recorded function ('new', n), the memory of one of its inputs ('input', i), or memory that existed before:
-    ('kept', address).
+    A tensor is the nth result of the recorded function ('new', n), the memory of one of its inputs ('input', i), or memory that existed
+    before: ('kept', address).
     """
 
     def __init__(self, inputs):
@@ -108,7 +108,7 @@ VARIANTS = [[], ["masking=official"], ["objective=mlm"], ["adam_bias_correction=
 
 
 @pytest.mark.parametrize("device, settings", [*(("cpu", settings) for settings in VARIANTS),
-                                              *(("cuda", ["precision=bf16", *settings]) for settings in VARIANTS)])
+                                              *(("cuda", [*settings, "precision=bf16"]) for settings in VARIANTS)])
 def test_all_steps_run_the_same_operations_on_the_same_memory(device, settings):
     """Only what the operations compute differs; so they can be captured once and replayed. Nothing is copied between devices."""
     with fake_cuda() if device == "cuda" else contextlib.nullcontext():
@@ -230,8 +230,8 @@ def test_failed_capture_is_reported_once_and_training_continues_eagerly(simulate
     monkeypatch.setattr(torch.cuda, "graph", fail)
     static_step.capture_step(captured, batch_of(captured))
     assert_same_state(train(eager), train(captured))
-    assert capsys.readouterr().err == ("Warning: compile=True failed, so training continues without it (RuntimeError: operation not permitted "
-                                       "when stream is capturing).\n")
+    assert capsys.readouterr().err == ("Warning: compile=True failed, so training continues without it (RuntimeError: operation not "
+                                       "permitted when stream is capturing).\n")
 
 
 def test_parts_of_different_sizes_are_captured_separately(simulated_gpu):

@@ -82,7 +82,7 @@ def kept_bytes_per_token(size, precision, examples=512, length=16):
                                            Processes())
             x, totals = learn.masks(torch.full((examples, length), 7), torch.full((examples,), 10))
         with LiveTensors(learn.model.parameters()) as live:
-            output = learn.forward_part(x, totals, learn.train_metrics)
+            output = learn.forward_part(x, totals, learn.train_metrics, learn.gradients.network)
             gc.collect()
             assert output[0].disc_logits.shape == (examples, length)
             return sum(live.bytes.values()) / (examples * length)

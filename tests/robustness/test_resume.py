@@ -36,13 +36,13 @@ class SendSignal(Callback):
 def stop_after(monkeypatch):
     """stop_after(step, number): the next run receives a signal while it computes the step after `step`."""
     def arrange(step, number=signal.SIGINT):
-        build_masking, sender = pretrain.build_masking, SendSignal(step, number)
+        build_learner = pretrain.build_learner
 
-        def with_sender(c, hf_tokenizer):
-            masking = build_masking(c, hf_tokenizer)
-            masking.before_fit = lambda: masking.learn.add_cb(sender)
-            return masking
-        monkeypatch.setattr(pretrain, "build_masking", with_sender)
+        def with_sender(*args):
+            learn = build_learner(*args)
+            learn.add_cb(SendSignal(step, number))
+            return learn
+        monkeypatch.setattr(pretrain, "build_learner", with_sender)
     return arrange
 
 

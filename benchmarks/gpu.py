@@ -56,7 +56,7 @@ def measurements(given):
 
 
 def measure(section, arguments, limit):
-    """Result of a section in a new process: {"status": 'ok', 'failed' or 'timed out', "seconds": ..., its numbers or "error": ...}."""
+    """Result of a section in a new process: {"status": 'ok', 'failed' or 'timed out', "seconds": ..., its numbers or what it "printed"}."""
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         found, printed = Path(folder, "found.json"), Path(folder, "printed")
@@ -73,7 +73,7 @@ def measure(section, arguments, limit):
                 os.killpg(process.pid, signal.SIGKILL)  # with the processes that it started
             process.wait()
         result = {"status": status, "seconds": round(time.perf_counter() - started, 1)}
-        found = json.loads(found.read_text()) if status == "ok" else {"error": printed.read_text(errors="replace")[-3000:]}
+        found = json.loads(found.read_text()) if status == "ok" else {"printed": printed.read_text(errors="replace")[-3000:]}
         return result | found
 
 
@@ -99,7 +99,7 @@ def main(arguments):
     given = parse(arguments, DEFAULTS, rules())
     environment = measure("environment", {"device": given["device"]}, given["limit"])
     if environment["status"] != "ok":
-        sys.exit(f"{environment['error']}\nerror: The environment is incomplete: see the last lines above.")
+        sys.exit(f"{environment['printed']}\nerror: The environment is incomplete: see the last lines above.")
     machine, command = environment["machine"], " ".join(["benchmarks/gpu.sh", *arguments])
     path = Path(given["results"], f"gpu_{slug(machine)}{'_miniature' if given['miniature'] else ''}.json")
     all_found = save(path, machine, command, {"environment": environment})
@@ -111,7 +111,7 @@ def main(arguments):
         print(f"{name}: {found['status']} ({found['seconds']:.0f} s) {found.get('summary', '')}", flush=True)
         if found["status"] != "ok":
             failed.append(name)
-            print(found["error"], flush=True)
+            print(found["printed"], flush=True)
     print(f"\n{tables(all_found)}\n\nWritten to {path}")
     if failed:
         sys.exit(f"error: Not measured: {'; '.join(failed)}. The output of each is above and in the file.")

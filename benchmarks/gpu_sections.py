@@ -2,6 +2,7 @@
 
     python -m benchmarks.gpu_sections SECTION ARGUMENTS_AS_JSON RESULT.json
 """
+import contextlib
 import json
 import math
 import os
@@ -121,22 +122,39 @@ def steps(size, is_compiled, device, miniature, seconds=9.):
         loader = pretraining_dataloaders({"train": examples}, hf_tokenizer, c.bs, c.steps, c.max_length, 0, c.num_workers,
                                          pin_memory=device.type == "cuda").train
         training = Training(c, hf_tokenizer, device, iter(loader))
-        warmup = warm_up(training, most=warmup_steps(c, device))
-        n = max(1, round(seconds / 3 / seconds_of(lambda: training.take(1), device)))
-        per_step = [seconds_of(lambda: training.take(n), device) / n for _ in range(3)]
-    dtype = DTYPES[training.c.precision] or torch.float32
-    flops = recipes.flops_per_token(recipes.RECIPES[size], len(VOCABULARY), c.max_length, c.mask_prob)
-    tokens_per_second = c.bs * c.max_length / median(per_step)
-    peak, throughput = peak_memory(device), matmul_throughput(device, dtype, 256 if miniature else None)
-    row = {"ms/step": 1e3 * median(per_step), "tokens/s": tokens_per_second,
-           "share of matmul throughput": tokens_per_second * flops / throughput, "peak MB": peak / 1e6,
-           "micro-batch": training.c.micro_batch}
-    loss = training.learn.train_metrics.compute()["loss"]
-    return {"row": row, "precision": training.c.precision, "bs": c.bs, "max_length": c.max_length, "seconds per step": per_step,
-            "steps per measurement": n, "warmup": warmup, "matmul_flops": throughput, "mean loss": loss,
-            "hours for all steps": c.steps * median(per_step) / 3600,
-            "summary": f"{row['ms/step']:.4g} ms/step, {tokens_per_second:,.0f} tokens/s, "
-                       f"{row['share of matmul throughput']:.1%} of matmul throughput"}
+        found = time_steps(training, seconds)
+    found |= {"precision": training.c.precision, "bs": c.bs, "max_length": c.max_length,
+              "mean loss": training.learn.train_metrics.compute()["loss"]}
+    per_step, peak = median(found["seconds per step"]), peak_memory(device)
+    throughput = matmul_throughput(device, DTYPES[training.c.precision] or torch.float32, 256 if miniature else None)
+    tokens = c.bs * c.max_length
+    flops = tokens * recipes.flops_per_token(recipes.RECIPES[size], len(VOCABULARY), c.max_length, c.mask_prob)
+    row = {"ms/step": 1e3 * per_step, "tokens/s": tokens / per_step, "share of matmul throughput": flops / per_step / throughput,
+           "peak MB": peak / 1e6, "micro-batch": training.c.micro_batch, "hours for all steps": c.steps * per_step / 3600}
+    return {"row": row, **found, "matmul_flops": throughput,
+            "summary": f"{row['ms/step']:.4g} ms/step, {row['tokens/s']:,.0f} tokens/s, {row['share of matmul throughput']:.1%} of matmul "
+                       f"throughput, {found['captured graphs']} CUDA graphs"}
+
+
+def time_steps(training, seconds):
+    """Warm a Training up and time three groups of its steps, which take about `seconds` in all."""
+    with counted_captures() as captured:
+        warmup = warm_up(training, most=warmup_steps(training.c, training.device))
+    n = max(1, round(seconds / 3 / seconds_of(lambda: training.take(1), training.device)))
+    per_step = [seconds_of(lambda: training.take(n), training.device) / n for _ in range(3)]
+    return {"seconds per step": per_step, "steps of each group": n, "seconds of warmup steps": warmup, "captured graphs": len(captured)}
+
+
+@contextlib.contextmanager
+def counted_captures():
+    """Context that yields a list with an entry for each CUDA graph captured in it. Without any, compile=True runs eager steps."""
+    captured, begin = [], torch.cuda.CUDAGraph.capture_begin
+
+    def begin_and_count(graph, *arguments, **kwargs):
+        captured.append(None)
+        return begin(graph, *arguments, **kwargs)
+    with mock.patch.object(torch.cuda.CUDAGraph, "capture_begin", begin_and_count):
+        yield captured
 
 
 def warm_up(training, most, least=3, seconds=20.):

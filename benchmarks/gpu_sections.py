@@ -191,8 +191,8 @@ def finetuning(at_once, device, glue_dir, miniature):
         c, hf_tokenizer = complete(pretrain.c.override([f"size={size}"])), tokenizer_for(None, {TASKS["cola"]: table})
         set_seed(0)
         save_pretrained(Path(folder, "fresh.pth"), pretrain.build_model(c, hf_tokenizer), c, hf_tokenizer, step=0)
-        rows = min(len(table), 64 if miniature else 8_000)
-        settings = {"rows": rows, "epochs": 1 if miniature else math.ceil(8_000 / rows)}
+        rows = 64 if miniature else len(table)
+        settings = {"rows": rows, "epochs": 1 if miniature else math.ceil(24_000 / rows)}  # about as many as a run of CoLA
         run_script(folder, at_once, "finetune.py", f"size={size}", "pretrained_checkpoint=fresh.pth", f"glue_dir={glue_dir or tables}",
                    "tasks=cola", f"end={2 * at_once}", f"task_overrides={{'cola': {settings}}}", f"device={device}", "logger=None",
                    "group_name=benchmark")

@@ -175,7 +175,7 @@ def test_partial_pretraining_is_stopped_at_its_milestone_and_finetuned_and_can_b
     while process.poll() is None and not (log.exists() and log.stat().st_size):
         time.sleep(.1)
     process.send_signal(signal.SIGTERM)  # it stops pretraining, which saves
-    printed = process.communicate(timeout=60)[0]
+    printed = process.communicate(timeout=200)[0]
     assert process.returncode and "Stopped at step" in printed, printed[-3000:]
     first = load_checkpoint(resume)["step"]
     assert 0 < first < 500 and not milestone.exists()

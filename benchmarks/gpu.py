@@ -1,4 +1,4 @@
-"""The first ten minutes on a GPU: does everything run, are the results those of the CPU, and how fast is it?
+"""The first minutes on a GPU: does everything run, are the results those of the CPU, and how fast is it?
 
     benchmarks/gpu.sh [device=cuda] [sections=environment,equality,steps,finetuning,processes] [sizes=small,base,large]
                       [at_once=1,2,4] [glue_dir=PATH] [limit=300] [results=benchmarks/results] [miniature=False]

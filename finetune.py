@@ -35,6 +35,7 @@ from _utils.glue.config import FINETUNE_RULES, complete_finetuning, uses_synthet
 from _utils.glue.inference import predict_logits, predict_rows, to_device
 from _utils.glue.metrics import glue_metrics
 from _utils.glue.plan import assign_runs, chosen_runs, plan_runs, seed_of
+from _utils.glue.processes import RunProcesses
 from _utils.glue.results import report, save_result_plots, summarize, table_of_runs
 from _utils.glue.runs import (
     GLUE_FOLDER,
@@ -58,7 +59,7 @@ from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
 from _utils.plots import plot_layer_lrs, plot_lengths, save_plot
 from _utils.pretraining_data import tokenizer_from_json
 from _utils.run_files import RunLog, check_writable, load_checkpoint, locked, save_checkpoint, versions
-from _utils.training import FinetuningLearner, LossProgress, Processes, Schedule, choose_device, set_seed
+from _utils.training import FinetuningLearner, LossProgress, Schedule, choose_device, set_seed
 
 # %%
 # Edit any key here, or override it on the command line: python finetune.py tasks=cola,rte end=3 glue_dir=PATH
@@ -390,7 +391,7 @@ def evaluate(learn, task, data):
 def finetune(c, pretrained, tables, plan, processes):
     """Finetune the unfinished runs of each planned task. plan: from `plan_runs`.
 
-    Several processes share the runs. All wait for the MNLI runs if other tasks start from one.
+    Several processes share the runs, and may share a GPU. All wait for the MNLI runs if other tasks start from one.
     """
     owners = assign_runs(c, plan, read_scores(), processes)
     for name, settings in plan.items():
@@ -405,7 +406,7 @@ def finetune(c, pretrained, tables, plan, processes):
                     data = data or encode_task(task, tables[name], settings, pretrained.hf_tokenizer)
                     row = finetune_run(task, run, seed, data, settings, pretrained, c)
                     status = f"{row['seconds']:.0f} s"
-            print(f"{task.title}, run {run}, seed {seed}: {format_scores(row['scores'])} ({status})", flush=True)
+            processes.report(f"{task.title}, run {run}, seed {seed}: {format_scores(row['scores'])} ({status})")
         if name == "mnli" and c.start_from_mnli:
             processes.wait()
     processes.wait()
@@ -591,7 +592,7 @@ def run(c):
     checkpoints/glue/scores.jsonl, plots in checkpoints/glue/<group_name>/, and test files in test_outputs/.
     With do_finetune=False it only predicts and reports.
     """
-    processes = Processes(c.device)
+    processes = RunProcesses(c.device)
     c = c.copy_with({"device": str(processes.device(choose_device(c.device)))})
     check_writable(GLUE_FOLDER, Path("test_outputs", c.group_name))
     if c.do_finetune:

@@ -4,10 +4,12 @@
                                       [micro_batch=...] [compile=False]
 
 Prints ms/step, tokens/s, the ratio to the reference of the same round, peak memory of the tensors of a step, the share of the measured
-matmul throughput of the machine, and the share of the time of each part of a step; writes them to benchmarks/results/. Examples are full
-and have random ids, because the text does not matter here.
+matmul throughput of the machine, and the share of the time of each part of a step (not with compile=True, where a step has no parts);
+writes them to benchmarks/results/. Examples are full and have random ids, because the text does not matter here. Steps of pretrain.py
+include what its training does around them: the copy to the GPU, new masks, the schedule, the check for non-finite gradients, the log.
 """
 import contextlib
+import itertools
 import sys
 import tempfile
 import time
@@ -23,6 +25,8 @@ from _utils.config_rules import PRETRAIN_RULES, count
 from _utils.pretraining_data.batches import pretraining_dataloaders
 from _utils.pretraining_data.vocabulary import SPECIAL_TOKENS, tokenizer_from_tokens
 from _utils.recipes import RECIPES, flops_per_token
+from _utils.run_files.run_log import NoLog
+from _utils.training.callbacks import NonFiniteGuard, TrainLog
 from _utils.training.device import choose_device
 from _utils.training.learners import DTYPES
 from _utils.training.processes import Processes
@@ -47,36 +51,58 @@ RULES = {**{key: PRETRAIN_RULES[key] for key in (*FORWARDED, "device")}, "rounds
 VOCABULARY = [*SPECIAL_TOKENS, *(f"word{i}" for i in range(30517))]
 
 
-def build_learner(c, hf_tokenizer, device, precision):
-    """The learner of pretrain.py, without data and log."""
-    c = pretrain.settle(c.copy_with({"precision": precision, "device": str(device)}), None, hf_tokenizer, Processes())
-    learn = pretrain.build_learner(c, hf_tokenizer, SimpleNamespace(device=device), None, Processes())
-    learn.training, learn.train_iter = True, 0
-    return learn
+class Training:
+    """The training of pretrain.py, some steps at a time: its learner and the callbacks of `pretrain.fit`, with a log that goes nowhere.
+
+    batches: iterator over batches (input_ids (B, L), sentA_length (B,)) in host memory.
+    """
+
+    def __init__(self, c, hf_tokenizer, device, batches):
+        self.c = pretrain.settle(c.copy_with({"device": str(device)}), None, hf_tokenizer, Processes())
+        self.learn = pretrain.build_learner(self.c, hf_tokenizer, SimpleNamespace(device=device, n_inp=2), None, Processes())
+        self.device, self.batches = device, batches
+        guard = NonFiniteGuard(NoLog())
+        log = TrainLog(NoLog(), guard, self.c.steps, self.c.bs * self.c.max_length)
+        self.learn.add_cbs([guard, log])
+        self.learn.n_epoch, self.learn.n_iter = 1, self.c.steps
+        for event in ("before_fit", "before_epoch", "before_train"):
+            self.learn(event)
+        log.close()  # the progress bar
+
+    def take(self, n):
+        """Take n steps, as `Learner.all_batches` does."""
+        for _ in range(n):
+            self.learn.one_batch(self.learn.train_iter, next(self.batches))
 
 
-def train_step(learn, batch):
-    """One training step of a PretrainingLearner."""
-    learn.xb, learn.yb = batch, ()
-    learn._do_one_batch()
+def warmup_steps(c, device):
+    """Steps before time is measured: until the GPU's memory is allocated, and with compile=True until the step is compiled."""
+    if c.compile:
+        return 12
+    return 3 if device.type == "cuda" else 1
 
 
-def variants(c, hf_tokenizer, device):
-    """({name: function of a batch that takes one step}, each with its own model; {precision: learner of pretrain.py})."""
-    learners = {precision: build_learner(c, hf_tokenizer, device, precision) for precision in ("fp32", "bf16")}
+def variants(c, hf_tokenizer, device, batches):
+    """({name: function that takes n steps}, each with its own model; {precision: Training of pretrain.py})."""
+    trainings = {precision: Training(c.copy_with({"precision": precision}), hf_tokenizer, device, itertools.cycle(batches))
+                 for precision in ("fp32", "bf16")}
 
     def reference(precision):
         set_seed(0)
-        model = ReferenceModel(pretrain.build_model(c, hf_tokenizer)).to(device)
+        model, endless = ReferenceModel(pretrain.build_model(c, hf_tokenizer)).to(device), itertools.cycle(batches)
         optimizer = OneByOneAdam(model.named_parameters(), 1e-4)
         ids = hf_tokenizer.mask_token_id, len(hf_tokenizer), hf_tokenizer.all_special_ids
-        return lambda batch: reference_step(model, optimizer, batch, ids, precision)
+
+        def take(n):
+            for batch in itertools.islice(endless, n):
+                reference_step(model, optimizer, tuple(tensor.to(device) for tensor in batch), ids, precision)
+        return take
 
     steps = {}
-    for precision, learn in learners.items():
+    for precision, training in trainings.items():
         steps[f"reference {precision}"] = reference(precision)
-        steps[f"pretrain.py {precision}"] = partial(train_step, learn)
-    return steps, learners
+        steps[f"pretrain.py {precision}"] = training.take
+    return steps, trainings
 
 
 class Stopwatch:
@@ -118,36 +144,38 @@ def timed_parts(watch, learn):
             hook.remove()
 
 
-def shares(learn, loader, device):
-    """{part: share of the time} of a learner's steps, with batches from Arrow in this process. Waiting at each part slows a GPU down."""
-    watch = Stopwatch(device)
-    with timed_parts(watch, learn):
-        for i, batch in enumerate(loader):
-            batch = tuple(tensor.to(device) for tensor in batch)
-            watch.lap("data")
-            train_step(learn, batch)
-            if i == 0:  # warmup
-                watch.restart()
+def lapped(batches, watch):
+    """The batches; the watch takes a lap when the training asks for the next one, and when it has been fetched."""
+    for batch in batches:
+        watch.lap("data")
+        yield batch
+        watch.lap("log")
+
+
+def shares(training, loader):
+    """{part: share of the time} of the steps on a loader's batches, except the first. Waiting at each part slows a GPU down."""
+    watch = Stopwatch(training.device)
+    training.batches = lapped(loader, watch)
+    with timed_parts(watch, training.learn):
+        training.take(1)
+        watch.restart()
+        training.take(len(loader) - 1)
+        watch.lap("log")
     total = sum(watch.seconds.values())
     return {part: seconds / total for part, seconds in watch.seconds.items()}
 
 
 def random_batch(c, device):
-    """(input_ids (B, L), sentA_length (B,)): two segments of random tokens that fill the length."""
-    ids = torch.randint(5, len(VOCABULARY), (c.bs, c.max_length), device=device)
+    """(input_ids (B, L), sentA_length (B,)) in host memory, pinned for a GPU: two segments of random tokens that fill the length."""
+    ids = torch.randint(5, len(VOCABULARY), (c.bs, c.max_length))
     ids[:, 0], ids[:, c.max_length // 2], ids[:, -1] = 2, 3, 3
-    return ids, torch.full((c.bs,), c.max_length // 2 + 1, device=device)
+    batch = ids, torch.full((c.bs,), c.max_length // 2 + 1)
+    return tuple(tensor.pin_memory() for tensor in batch) if device.type == "cuda" else batch
 
 
-def measure(steps, batches, device, rounds, n):
+def measure(steps, device, rounds, n):
     """{name: seconds per step of each round}; each variant takes n steps per round."""
-    def n_times(step):
-        for i in range(n):
-            step(batches[i % len(batches)])
-
-    for step in steps.values():
-        step(batches[0])
-    return alternate({name: lambda step=step: seconds_of(partial(n_times, step), device) / n for name, step in steps.items()}, rounds)
+    return alternate({name: lambda take=take: seconds_of(lambda: take(n), device) / n for name, take in steps.items()}, rounds)
 
 
 def main(arguments):
@@ -155,31 +183,34 @@ def main(arguments):
     device = choose_device(given["device"])
     c = complete(pretrain.c.override([f"{key}={given[key]}" for key in FORWARDED if given[key]]))
     hf_tokenizer = tokenizer_from_tokens(VOCABULARY)
-    batches = [random_batch(c, device) for _ in range(4)]
-    steps, learners = variants(c, hf_tokenizer, device)
-    seconds = measure(steps, batches, device, given["rounds"], given["steps"])
+    steps, trainings = variants(c, hf_tokenizer, device, [random_batch(c, device) for _ in range(4)])
+    peaks = {}
+    for name, take in steps.items():
+        take(1)  # allocates the state of the optimizer
+        peaks[name] = peak_bytes(partial(take, warmup_steps(c, device)), device)
+    seconds = measure(steps, device, given["rounds"], given["steps"])
     tokens, flops = c.bs * c.max_length, flops_per_token(RECIPES[c.size], len(VOCABULARY), c.max_length, c.mask_prob)
-    throughput = {precision: matmul_throughput(device, DTYPES[precision] or torch.float32) for precision in learners}
+    throughput = {precision: matmul_throughput(device, DTYPES[precision] or torch.float32) for precision in trainings}
     rows = {}
-    for name, step in steps.items():
+    for name in steps:
         rows[name] = {"ms/step": 1e3 * median(seconds[name]), "tokens/s": tokens / median(seconds[name]),
                       "ratio to reference fp32": median_ratio(seconds["reference fp32"], seconds[name]),
-                      "peak MB": peak_bytes(lambda step=step: step(batches[0]), device) / 1e6,
+                      "peak MB": peaks[name] / 1e6,
                       "share of matmul throughput": tokens * flops / median(seconds[name]) / throughput[name.split()[1]]}
     write_results("pretraining", rows, {**given, "bs": c.bs, "max_length": c.max_length, "rounds_seconds": seconds,
                                         "machine": describe_machine(device), "matmul_flops": throughput,
-                                        "shares": parts_of_a_step(c, hf_tokenizer, learners, device, given["steps"])})
+                                        "shares": {} if c.compile else parts_of_a_step(c, hf_tokenizer, trainings, given["steps"])})
 
 
-def parts_of_a_step(c, hf_tokenizer, learners, device, n):
+def parts_of_a_step(c, hf_tokenizer, trainings, n):
     """Print and return {'pretrain.py fp32': {part: share of the time}, 'pretrain.py bf16': ...}, over n steps."""
     parts = {}
     with tempfile.TemporaryDirectory() as folder:
         examples = random_examples(c.bs * 4, c.max_length, folder)
-        for precision, learn in learners.items():
+        for precision, training in trainings.items():
             loader = pretraining_dataloaders({"train": examples}, hf_tokenizer, c.bs, n + 1, c.max_length, 0).train
             name = f"pretrain.py {precision}"
-            parts[name] = shares(learn, loader, device)
+            parts[name] = shares(training, loader)
             print(f"{name}: " + ", ".join(f"{part} {share:.1%}" for part, share in parts[name].items()))
     return parts
 

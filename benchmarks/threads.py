@@ -27,20 +27,21 @@ DEFAULTS = {"size": "mini", "bs": 32, "max_length": 64, "precision": "fp32", "ro
 
 def tokens_per_second(given):
     """Speed of the learner of pretrain.py on full examples in this process, after two warmup steps."""
+    import itertools
+
     import torch
 
     import pretrain
     from _utils.config import complete
     from _utils.pretraining_data.vocabulary import tokenizer_from_tokens
-    from benchmarks.pretraining import VOCABULARY, build_learner, random_batch, train_step
-    c = complete(pretrain.c.override([f"{key}={given[key]}" for key in ("size", "bs", "max_length")]))
-    learn = build_learner(c, tokenizer_from_tokens(VOCABULARY), torch.device("cpu"), given["precision"])
-    batch = random_batch(c, torch.device("cpu"))
-    for _ in range(2):
-        train_step(learn, batch)
+    from benchmarks.pretraining import VOCABULARY, Training, random_batch
+    c = complete(pretrain.c.override([f"{key}={given[key]}" for key in ("size", "bs", "max_length", "precision")]))
+    device = torch.device("cpu")
+    training = Training(c, tokenizer_from_tokens(VOCABULARY), device, itertools.repeat(random_batch(c, device)))
+    training.take(2)
     steps, start = 0, time.perf_counter()
     while time.perf_counter() - start < given["seconds"]:
-        train_step(learn, batch)
+        training.take(1)
         steps += 1
     return steps * c.bs * c.max_length / (time.perf_counter() - start)
 

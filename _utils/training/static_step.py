@@ -13,26 +13,28 @@ import sys
 import torch
 from fastai.callback.core import Callback
 
-from _utils.training.callbacks import RESUME
 from _utils.training.seeds import fork_rng
 
 WARMUP_STEPS = 3
 
 
 class StaticStep(Callback):
-    """Compiles the step of a PretrainingLearner and, on a GPU, captures it before the first step.
+    """Compiles the step of a PretrainingLearner and, on a GPU, captures it with the first batch.
 
     with_update: whether the update can be captured: only learning rates change between steps.
     """
-    order = RESUME + 10  # after the weights and the optimizer state to resume from are loaded
 
     def __init__(self, with_update):
         self.with_update = with_update
 
     def before_fit(self):
         compile_step(self.learn)
-        if self.learn.device.type == "cuda" and not self.learn.scaler.is_enabled():
-            capture_step(self.learn, self.learn.on_device(self.learn.dls.train.batch_of_step(0)), self.with_update)
+        self.has_to_capture = self.learn.device.type == "cuda" and not self.learn.scaler.is_enabled()
+
+    def before_batch(self):
+        if self.has_to_capture:
+            self.has_to_capture = False
+            capture_step(self.learn, self.xb, self.with_update)
 
 
 def compile_step(learn, backend="inductor"):

@@ -14,6 +14,7 @@ import torch
 from tiny_pretraining import rows, weights
 
 from _utils.errors import PlainError
+from _utils.glue.processes import RunProcesses
 from _utils.run_files.checkpoints import load_checkpoint
 from _utils.training.processes import Processes
 
@@ -153,30 +154,63 @@ def scores_of(group):
     return sorted((row["task"], row["run"], row["seed"], json.dumps(row["scores"])) for row in finished if row["group"] == group)
 
 
-def test_finetuning_runs_are_divided_among_processes_and_score_as_in_one(tmp_path, monkeypatch, fresh_checkpoint, glue, repo):
+@pytest.fixture
+def finetuning(tmp_path, monkeypatch, fresh_checkpoint, glue, repo):
+    """`finetuning(n, "key=value", ...)` finetunes CoLA and RTE in n processes on the CPU and returns the CompletedProcess."""
     monkeypatch.chdir(tmp_path)
     settings = ["size=tiny", f"pretrained_checkpoint={fresh_checkpoint}", f"glue_dir={glue}", "tasks=cola,rte", "end=2", "max_length=32",
-                "device=cpu", "logger=None", "task_overrides={'cola': {'epochs': 1, 'rows': 100}, 'rte': {'epochs': 1, 'rows': 100}}"]
-    printed = [launch(repo, n, *settings, f"group_name=by_{n}", script="finetune.py") for n in (1, 2)]
-    by_two = scores_of("by_2")
-    assert scores_of("by_1") == by_two and len(by_two) == 4
-    printed_runs = [re.findall(r"(\S+), run (\d), seed", text) for text in printed]
-    # With two processes, only the first one prints, and only its own runs.
-    assert len(printed_runs[0]) == 4 and printed_runs[1] == [("CoLA", "0"), ("RTE", "0")]
-    assert printed[1].count("CoLA.tsv") == 1 and Path("test_outputs/by_2/CoLA.tsv").exists()
+                "device=cpu", "logger=None"]
+    overrides = {"cola": {"epochs": 1, "rows": 100}, "rte": {"epochs": 1, "rows": 100}}
 
-    # Remove the runs of the second process, as if it had been killed. The rerun divides them among both processes.
-    kept = []
-    for line in SCORES.read_text().splitlines():
-        row = json.loads(line)
-        if row["group"] != "by_2" or row["run"] == 0:
-            kept.append(line)
-    SCORES.write_text("\n".join(kept) + "\n")
-    rerun = launch(repo, 2, *settings, "group_name=by_2", script="finetune.py")
-    printed_again = re.findall(r"(\S+), run (\d), seed .*\((.*)\)", rerun)
-    was_finished = [(task, run, status == "already finished") for task, run, status in printed_again]
-    assert was_finished == [("CoLA", "0", True), ("CoLA", "1", False), ("RTE", "0", True)]
-    assert scores_of("by_2") == by_two
+    def finetuning(n, *changes, **of_tasks):
+        tasks = {task: {**values, **of_tasks.get(task, {})} for task, values in overrides.items()}
+        return subprocess.run(command(repo, n, "finetune.py", *settings, f"task_overrides={tasks}", *changes), capture_output=True,
+                              text=True, timeout=600, env=environment(repo))
+    return finetuning
+
+
+def printed_runs(done):
+    """Sorted (task, run, status) of the finished runs that a command printed."""
+    assert done.returncode == 0, done.stderr[-3000:]
+    return sorted(re.findall(r"(\S+), run (\d), seed .*\((.*)\)", done.stdout))
+
+
+def test_finetuning_runs_are_divided_among_processes_and_score_as_in_one(finetuning):
+    several, one = finetuning(3, "group_name=several"), finetuning(1, "group_name=one")
+    names = lambda done: [run for *run, _ in printed_runs(done)]
+    assert names(several) == names(one) == [["CoLA", "0"], ["CoLA", "1"], ["RTE", "0"], ["RTE", "1"]]
+    by_several = scores_of("several")
+    assert by_several == scores_of("one") and len(by_several) == 4
+    test_files = [Path(f"test_outputs/{group}/CoLA.tsv").read_text() for group in ("several", "one")]
+    assert test_files[0] == test_files[1] and several.stdout.count("CoLA.tsv") == 1
+
+    # Remove some runs, as if their process had been killed. The rerun divides them among all processes.
+    kept = [row for row in map(json.loads, SCORES.read_text().splitlines()) if row["group"] != "several" or row["run"] == 0]
+    SCORES.write_text("".join(json.dumps(row) + "\n" for row in kept))
+    rerun = printed_runs(finetuning(2, "group_name=several"))
+    assert [(task, run) for task, run, status in rerun if status == "already finished"] == [("CoLA", "0"), ("RTE", "0")]
+    assert len(rerun) == 4 and scores_of("several") == by_several
+
+
+def test_a_run_that_fails_in_one_of_several_processes_is_reported(finetuning):
+    done = finetuning(2, "start=1", "group_name=g", rte={"lr": 1e30, "epochs": 20})
+    assert done.returncode and "process 1: error: RTE, run 1: the loss is nan" in done.stderr, done.stderr[-3000:]
+    assert [(task, run) for task, run, *_ in scores_of("g")] == [("cola", 1)]
+
+
+def test_finetuning_processes_are_spread_over_the_gpus_unless_device_is_set(monkeypatch):
+    chosen, current = torch.device("cuda:0"), []
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "set_device", current.append)
+    by_rank = []
+    for rank in range(5):
+        processes = RunProcesses()
+        processes.n = 5
+        monkeypatch.setenv("LOCAL_RANK", str(rank))
+        by_rank.append(processes.device(chosen).index)
+    assert by_rank == [0, 1, 0, 1, 0] == [device.index for device in current]
+    processes.configured = "cuda:0"
+    assert processes.device(chosen) == chosen and RunProcesses().device(chosen) == chosen
 
 
 def test_finetuning_started_twice_at_once_trains_each_run_once(tmp_path, monkeypatch, fresh_checkpoint, glue, repo):

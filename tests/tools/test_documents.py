@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 import benchmarks.finetuning
+import benchmarks.gpu
+import benchmarks.gpu_run
 import benchmarks.loader
 import benchmarks.preprocessing
 import benchmarks.pretraining
@@ -98,7 +100,9 @@ def test_settings_in_commands_are_accepted(folder_with_placeholders):
               "finetune.py": lambda arguments: complete_finetuning(finetune.c.override(arguments)),
               **{f"benchmarks.{name}": partial(parse, defaults=module.DEFAULTS, rules=module.RULES)
                  for name, module in (("finetuning", benchmarks.finetuning), ("loader", benchmarks.loader),
-                                      ("preprocessing", benchmarks.preprocessing), ("pretraining", benchmarks.pretraining))}}
+                                      ("preprocessing", benchmarks.preprocessing), ("pretraining", benchmarks.pretraining))},
+              "benchmarks/gpu.sh": partial(parse, defaults=benchmarks.gpu.DEFAULTS, rules=benchmarks.gpu.rules()),
+              "benchmarks/gpu_run.sh": partial(parse, defaults=benchmarks.gpu_run.DEFAULTS, rules=benchmarks.gpu_run.RULES)}
     seen = Counter()
     for command in commands():
         parts = shlex.split(command)
@@ -109,7 +113,7 @@ def test_settings_in_commands_are_accepted(folder_with_placeholders):
                 arguments = [argument.replace(placeholder, existing) for argument in arguments]
             accept[program](arguments)
             seen[program] += 1
-    assert seen["pretrain.py"] > 12 and seen["finetune.py"] > 10 and len(seen) == 6
+    assert seen["pretrain.py"] > 12 and seen["finetune.py"] > 10 and len(seen) == 8
 
 
 def test_modules_and_tests_in_commands_exist():

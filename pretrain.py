@@ -379,7 +379,9 @@ def sample(logits, sampling="fp32_gumbel", temperature=1., disallowed=None):
     logits: (M, V), any dtype.   sampling: 'fp32_gumbel', 'fp16_gumbel' or 'multinomial'.
     disallowed: an id for each row that must not be sampled, (M,), or None.   Returns ids, (M,).
     """
-    logits = logits.float() / temperature
+    logits = logits.float()
+    if temperature != 1.:
+        logits = logits / temperature
     if disallowed is not None:
         logits = logits.scatter_add(1, disallowed[:, None], torch.full_like(logits[:, :1], -1000.))
     if sampling == "multinomial":
@@ -390,8 +392,9 @@ def sample(logits, sampling="fp32_gumbel", temperature=1., disallowed=None):
         return (logits.half() - torch.log(-torch.log(uniform))).argmax(-1)
     if sampling != "fp32_gumbel":
         raise ValueError(f"Invalid value for sampling: {sampling!r}")
-    uniform = torch.rand_like(logits)
-    return (logits - torch.log(-torch.log(uniform + 1e-9) + 1e-9)).argmax(-1)  # both 1e-9 as in Google's code (F15)
+    # logits - log(-log(uniform + 1e-9) + 1e-9), both 1e-9 as in Google's code (F15); in place, because memory is what takes time
+    noise = torch.rand_like(logits).add_(1e-9).log_().neg_().add_(1e-9).log_()
+    return torch.sub(logits, noise, out=noise).argmax(-1)
 
 
 # %% [markdown]

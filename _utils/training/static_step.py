@@ -25,7 +25,7 @@ class StaticStep(Callback):
     """
 
     def __init__(self, with_update):
-        self.with_update = with_update
+        self.with_update, self.has_to_capture = with_update, False
 
     def before_fit(self):
         compile_step(self.learn)

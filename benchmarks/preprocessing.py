@@ -45,7 +45,7 @@ def tokenizer_alone(processor):
     """Seconds of the fast tokenizer on all lines, in the batches of the processor."""
     seconds = 0.
     for block in range(-(-len(processor.hf_dset) // BLOCK)):
-        for chunk in processor._chunks(processor.rows(block)):
+        for chunk in processor.chunks(processor.rows(block)):
             lines = [line for line in chunk if line is not None]
             seconds += seconds_of(lambda lines=lines: processor.tokenizer.encode_batch_fast(lines, add_special_tokens=False), CPU)
     return seconds

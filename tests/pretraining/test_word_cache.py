@@ -5,6 +5,7 @@ import random
 import sys
 import unicodedata
 
+import datasets
 import pyarrow.parquet
 import pytest
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
@@ -12,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from _utils.pretraining_data import word_cache
 from _utils.pretraining_data.processors import ELECTRADataProcessor
-from _utils.pretraining_data.vocabulary import SPECIAL_TOKENS, from_vocab_file
+from _utils.pretraining_data.vocabulary import SPECIAL_TOKENS, from_vocab_file, tokenizer_from_tokens
 from _utils.pretraining_data.word_cache import WordCache, is_cacheable
 
 SPACES = list(" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u2009\u200a\u2028\u2029\u202f\u205f\u3000")
@@ -149,6 +150,14 @@ def test_a_pickled_processor_has_an_empty_cache_and_the_same_examples(small_toke
     assert size > 5 and len(other.word_cache) == 0
     assert other(["The generator [MASK] some words. " * 10]) == expected
     assert other.word_cache.keys() == processor.word_cache.keys()
+
+
+def test_ids_above_65535_are_kept(tmp_path):
+    hf_tokenizer = tokenizer_from_tokens([*SPECIAL_TOKENS, *(f"w{i}" for i in range(70_000))])
+    documents = datasets.Dataset.from_dict({"text": ["w69999 w5 w69998"]})
+    processor = ELECTRADataProcessor(documents, hf_tokenizer, 8, apply_cleaning=False)
+    [ids] = processor.map(tmp_path / "examples.arrow", 1)["input_ids"]
+    assert ids == [2, 70_004, 10, 70_003, 3]
 
 
 TWICE = processors.TemplateProcessing(single="$A $A", special_tokens=[])

@@ -1,14 +1,15 @@
 """The example builder of the original: tokenized lines to `[CLS] A [SEP] B [SEP]` (build_pretraining_dataset.py:ExampleBuilder, F2, F3)."""
+from array import array
 
 
 class ExampleBuilder:
     """Collects tokenized lines into examples, with the random draws of the original in its order (F3).
 
-    max_length: of an example, in tokens.   rng: random.Random.
+    Token ids are arrays of one typecode.   max_length: of an example, in tokens.   cls, sep: arrays of one id.   rng: random.Random.
     """
 
-    def __init__(self, max_length, cls_id, sep_id, rng):
-        self.max_length, self.cls_id, self.sep_id, self.rng = max_length, cls_id, sep_id, rng
+    def __init__(self, max_length, cls, sep, rng):
+        self.max_length, self.cls, self.sep, self.rng = max_length, cls, sep, rng
         self.target_length = max_length
         self.lines, self.length = [], 0
 
@@ -24,10 +25,10 @@ class ExampleBuilder:
         # The line that crossed the limit is truncated and its overflow is dropped, as in the original (F2).
         first = first[:self.max_length - 2]
         second = second[:max(0, self.max_length - len(first) - 3)]
-        input_ids = [self.cls_id, *first, self.sep_id]
+        input_ids = self.cls + first + self.sep
         sentA_length = len(input_ids)
         if second:
-            input_ids += [*second, self.sep_id]
+            input_ids += second + self.sep
         self.lines, self.length = [], 0
         is_short = self.rng.random() < .05  # so that the model sees other lengths too
         self.target_length = self.rng.randint(5, self.max_length) if is_short else self.max_length
@@ -37,7 +38,7 @@ class ExampleBuilder:
         """Return the two segments: the first takes lines up to about half of the target length, the second the rest."""
         single_segment = self.rng.random() < .1  # as in tasks that classify one text
         target = 100_000 if single_segment else (self.target_length - 3) // 2
-        first, second = [], []
+        first, second = array(self.cls.typecode), array(self.cls.typecode)
         for line in self.lines:
             fits = not first or len(first) + len(line) < target
             if fits or (not second and len(first) < target and self.rng.random() < .5):

@@ -72,7 +72,7 @@ def test_preprocessing_benchmark_runs(results, tmp_path, monkeypatch):
     (tmp_path / "text.txt").write_text("\n\n".join(f"Document {i} has a few words and some more of them." for i in range(300)))
     benchmarks.preprocessing.main(["datas=text.txt", "vocab=200", "megabytes=.04", "processes=(1,)", "rounds=1"])
     found = results("preprocessing_default")
-    assert set(found["rows"]) == {"tokenizers alone", "1 processes"} and found["bytes"] >= 40_000
+    assert set(found["rows"]) == {"tokenizers alone", "tokenization", "1 processes"} and found["bytes"] >= 40_000
     assert found["rows"]["1 processes"]["ratio to 1 processes"] == 1
 
 

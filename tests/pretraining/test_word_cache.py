@@ -1,0 +1,195 @@
+"""The cache of words returns the token ids of the `tokenizers` library: for random Unicode text, every character, and real text."""
+import itertools
+import pickle
+import random
+import sys
+import unicodedata
+
+import datasets
+import pyarrow.parquet
+import pytest
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
+
+from _utils.pretraining_data import word_cache
+from _utils.pretraining_data.processors import ELECTRADataProcessor
+from _utils.pretraining_data.vocabulary import SPECIAL_TOKENS, from_vocab_file, tokenizer_from_tokens
+from _utils.pretraining_data.word_cache import WordCache, is_cacheable
+
+SPACES = list(" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u2009\u200a\u2028\u2029\u202f\u205f\u3000")
+REMOVED = list("\0\x01\x7f\x80\x9f\xad\u0600\u180e\u200b\u200c\u200d\u200e\u202e\u2060\ufeff\ufffd\ufffe\uffff\U000e0001\U000e0041")
+MARKS = list("\u0300\u0301\u0307\u0308\u030a\u0323\u0327\u0338\u0345\u034f\u0591\u064b\u093c\u0903\u0e31\u0f71\u1ab0\u20d0\u20dd\u3099"
+             "\ufe0f\ufe20\U0001d165\U0001e94a")
+LETTERS = list("abcdeghimnorstzABISTΑΒΣΩαβσςωЖжёЙйіІєאبपक") + list("0179²½٣Ⅷ")
+ACCENTED = list("éÉåÅ\u212b\u2126\u212aïİıßẞſﬁŉǅǰΐΆάḍ̇ṩÇçñửỗクプガが")
+HANGUL = list("각갛힣\u1100\u1112\u1161\u1175\u11a8\u11c2\ua960\ud7b0\ud7fb")
+CJK = list("一丁国龥\u9fff\u3400\u4dbf\uf900\ufa0e\ufaff\U00020000\U0002a6df\U0002a700\U0002b740\U0002b820\U0002b920\U0002f800\U0002fa1d"
+           "々〇ー、。「」")
+PUNCTUATION = list("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~") + list("¡§«»¿‐–—‘’“”…‰′⁄、。・！，－．／［］＿�․·;")
+OTHER = ["👩‍👩‍👧", "👍🏽", "🇩🇪", "❤️", "1️⃣", "\U0001f9ff", "€", "©", "™", "∑", "√", "→", "𝐀", "𝒷", "ﷺ", "ﬃ", "㎏", "①",
+         "\ud7ff", "\ue000", "\uf8ff", "\U0010ffff", "\U000f0000", "\u0378", "\u2fe0"]
+TEXTS = ["[MASK]", "[CLS]", "[SEP]", "[UNK]", "[PAD]", "[ CLS ]", "[mask]", "[MASK", "MASK]", "##s", "##", "the", "The", "don't", "  "]
+LONG = [character * n for character in ("a", "é", "Σ", "e\u0301", "\u0301", "一", "-", "\U0001f9ff")
+        for n in (63, 64, 65, 99, 100, 101, 199, 200, 201, 300)]
+GROUPS = {"spaces": (SPACES, 3), "space": ([" "], 4), "removed": (REMOVED, 2), "marks": (MARKS, 4), "letters": (LETTERS, 5),
+          "accented": (ACCENTED, 3), "hangul": (HANGUL, 1), "cjk": (CJK, 2), "punctuation": (PUNCTUATION, 3), "other": (OTHER, 1),
+          "texts": (TEXTS, 1), "long": (LONG, .03)}
+SETTINGS = [dict(zip(("clean_text", "handle_chinese_chars", "strip_accents", "lowercase"), values))
+            for values in itertools.product((True, False), (True, False), (None, True, False), (True, False))]
+
+
+def vocabulary():
+    """Return a vocabulary in which most characters of GROUPS have tokens, at the beginning and inside of words, so that ids show them."""
+    texts = {text for group, _ in GROUPS.values() for text in group}
+    forms = {form for text in texts for lower in (text, text.lower()) for form in (lower, unicodedata.normalize("NFD", lower))}
+    characters = sorted({character for form in forms for character in form} - set(REMOVED))
+    words = ["the", "The", "don", "##on", "##ss", "aa", "##aaa", "##\u0301\u0301", "mas", "##sk", "MASK", "##σς", "ας"]
+    return {token: i for i, token in enumerate(dict.fromkeys([*SPECIAL_TOKENS, *characters, *("##" + c for c in characters), *words]))}
+
+
+def bert_tokenizer(**settings):
+    """Return a tokenizers.Tokenizer of BERT's kind with settings of its normalizer."""
+    tokenizer = Tokenizer(models.WordPiece(vocabulary(), unk_token="[UNK]", max_input_chars_per_word=200))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(**settings), pre_tokenizers.BertPreTokenizer()
+    tokenizer.add_special_tokens([*SPECIAL_TOKENS])
+    tokenizer.encode_special_tokens = True
+    return tokenizer
+
+
+def random_texts(rng, n):
+    """Yield random strings of up to 30 parts, one in ten a code point from any plane."""
+    groups, weights = zip(*GROUPS.values())
+    for _ in range(n):
+        parts = [rng.choice(group) for group in rng.choices(groups, weights, k=rng.randint(1, 30))]
+        yield "".join(any_character(rng) if rng.random() < .1 else part for part in parts)
+
+
+def any_character(rng):
+    code = rng.choice((rng.randrange(0x3000), rng.randrange(0x10000), rng.randrange(sys.maxunicode + 1)))
+    return chr(code if not 0xd800 <= code < 0xe000 else code - 0x800)  # surrogates are not text
+
+
+def compare(tokenizer, lines, cache=None):
+    """Compare the cache with the library on many lines. Returns their bytes."""
+    cache, lines = WordCache(tokenizer, "i") if cache is None else cache, iter(lines)
+    size = 0
+    while batch := [*itertools.islice(lines, 10_000)]:
+        for line, encoding in zip(batch, tokenizer.encode_batch_fast(batch, add_special_tokens=False)):
+            assert cache.encode(line).tolist() == encoding.ids, ascii(line)
+            size += len(line.encode())
+    return size
+
+
+def fuzz(n):
+    """Compare on n random strings for each of SETTINGS."""
+    for seed, settings in enumerate(SETTINGS):
+        compare(bert_tokenizer(**settings), random_texts(random.Random(seed), n))
+
+
+def test_ids_of_random_text_with_all_settings_of_the_normalizer():
+    fuzz(200)
+
+
+@pytest.mark.slow
+def test_ids_of_a_million_random_texts():
+    fuzz(1_000_000 // len(SETTINGS) + 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [SETTINGS[0], SETTINGS[5]])
+def test_ids_of_every_character_beside_spaces_punctuation_and_letters(settings):
+    characters = (chr(code) for code in range(sys.maxunicode + 1) if not 0xd800 <= code < 0xe000)
+    compare(bert_tokenizer(**settings), (f"a{c} {c}b {c} Σ.{c}'Σ{c}-a\u0301{c}\u0323" for c in characters))
+
+
+@pytest.mark.slow
+def test_ids_of_all_real_text(shared):
+    hf_tokenizer = from_vocab_file(shared / "data/vocab.txt")
+    processor = ELECTRADataProcessor(None, hf_tokenizer, 128, apply_cleaning=False, drop_parentheses=False)
+    processor.tokenizer.encode_special_tokens = True
+    size = compare(processor.tokenizer, real_lines(shared / "data"), processor.word_cache)
+    print(f"{size:,} bytes compared")
+    assert size > 3e8
+
+
+def real_lines(folder):
+    """Yield the lines of all files in a folder."""
+    for path in sorted(folder.rglob("*.*")):
+        if path.suffix == ".parquet":
+            batches = pyarrow.parquet.ParquetFile(path).iter_batches(1000, columns=["text"])
+            texts = (text.as_py() for batch in batches for text in batch["text"])
+        else:
+            texts = path.open(encoding="utf-8")
+        for text in texts:
+            yield from text.split("\n")
+
+
+def test_full_cache_stays_bounded_and_returns_the_same_ids(monkeypatch):
+    monkeypatch.setattr(word_cache, "_ENTRIES", 100)
+    cache = WordCache(bert_tokenizer(), "i")
+    sizes = []
+    for line in random_texts(random.Random(1), 2000):
+        compare(cache.tokenizer, [line], cache)
+        sizes.append(len(cache) + len(cache.old))
+    assert max(sizes) == 100 and max(map(len, [*cache, *cache.old])) <= 64
+
+
+def test_repeated_words_do_not_reach_the_library():
+    cache = WordCache(bert_tokenizer(), "i")
+    first = cache.encode("The letters, THE a\u0301 (the)")
+    cache.tokenizer = cache.model = None
+    assert cache.encode("The letters, THE a\u0301 (the)") == first
+    assert cache.encode("(letters) the, a\u0301, the")  # other combinations of the same pieces
+
+
+def test_a_pickled_processor_has_an_empty_cache_and_the_same_examples(small_tokenizer):
+    processor = ELECTRADataProcessor(None, small_tokenizer, 32, apply_cleaning=False)
+    expected = processor(["The generator [MASK] some words. " * 10])
+    size = len(processor.word_cache)
+    other = pickle.loads(pickle.dumps(processor))
+    assert size > 5 and len(other.word_cache) == 0
+    assert other(["The generator [MASK] some words. " * 10]) == expected
+    assert other.word_cache.keys() == processor.word_cache.keys()
+
+
+def test_ids_above_65535_are_kept(tmp_path):
+    hf_tokenizer = tokenizer_from_tokens([*SPECIAL_TOKENS, *(f"w{i}" for i in range(70_000))])
+    documents = datasets.Dataset.from_dict({"text": ["w69999 w5 w69998"]})
+    processor = ELECTRADataProcessor(documents, hf_tokenizer, 8, apply_cleaning=False)
+    [ids] = processor.map(tmp_path / "examples.arrow", 1)["input_ids"]
+    assert ids == [2, 70_004, 10, 70_003, 3]
+
+
+TWICE = processors.TemplateProcessing(single="$A $A", special_tokens=[])
+OTHER_TOKENIZERS = {
+    "added token with a space": lambda tokenizer: tokenizer.add_tokens(["the words"]),
+    "added token that removes spaces": lambda tokenizer: tokenizer.add_tokens([AddedToken("words", lstrip=True)]),
+    "truncation": lambda tokenizer: tokenizer.enable_truncation(3),
+    "padding": lambda tokenizer: tokenizer.enable_padding(length=9),
+    "normalizer": lambda tokenizer: setattr(tokenizer, "normalizer", normalizers.Lowercase()),
+    "no normalizer": lambda tokenizer: setattr(tokenizer, "normalizer", None),
+    "pre-tokenizer": lambda tokenizer: setattr(tokenizer, "pre_tokenizer", pre_tokenizers.Metaspace()),
+    "model": lambda tokenizer: setattr(tokenizer, "model", models.WordLevel(vocabulary(), unk_token="[UNK]")),
+    "template": lambda tokenizer: setattr(tokenizer, "post_processor", TWICE),
+}
+
+
+@pytest.mark.parametrize("change", OTHER_TOKENIZERS)
+def test_other_tokenizers_have_no_cache_and_the_ids_of_the_library(change):
+    tokenizer = bert_tokenizer()
+    assert is_cacheable(tokenizer)
+    OTHER_TOKENIZERS[change](tokenizer)
+    assert not is_cacheable(tokenizer)
+    hf_tokenizer = PreTrainedTokenizerFast(tokenizer_object=tokenizer, cls_token="[CLS]", sep_token="[SEP]", unk_token="[UNK]")
+    processor = ELECTRADataProcessor(None, hf_tokenizer, 32, apply_cleaning=False, drop_parentheses=False)
+    lines = " ".join(random_texts(random.Random(2), 50)).split() + ["the words  and the words"]
+    found = [ids.tolist() for line in lines for ids in processor.tokenize([(line, True)])]
+    assert found == [encoding.ids for encoding in processor.tokenizer.encode_batch_fast(lines, add_special_tokens=False)]
+
+
+def test_a_token_that_is_not_in_the_vocabulary_raises_the_error_of_the_library():
+    tokenizer = Tokenizer(models.WordPiece({"the": 0}, unk_token="[UNK]"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    for line in ("the words", "the wörds"):
+        with pytest.raises(Exception, match="Missing \\[UNK\\] token"):
+            WordCache(tokenizer, "i").encode(line)

@@ -48,6 +48,7 @@ from _utils.networks import (
     set_attention,
     share_parameters,
     shared_modules,
+    uniform_like,
 )
 from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, schedules
 from _utils.plots import save_pretraining_plots
@@ -393,7 +394,7 @@ def sample(logits, sampling="fp32_gumbel", temperature=1., disallowed=None):
     if sampling != "fp32_gumbel":
         raise ValueError(f"Invalid value for sampling: {sampling!r}")
     # logits - log(-log(uniform + 1e-9) + 1e-9), both 1e-9 as in Google's code (F15); in place, because memory is what takes time
-    noise = torch.rand_like(logits).add_(1e-9).log_().neg_().add_(1e-9).log_()
+    noise = uniform_like(logits).add_(1e-9).log_().neg_().add_(1e-9).log_()
     return torch.sub(logits, noise, out=noise).argmax(-1)
 
 

@@ -1,7 +1,7 @@
 """Fast dropout on the CPU: 16 random bits per element, four elements per random integer.
 
-PyTorch draws at least 32 bits per element, sequentially, which takes a tenth of a training step on a CPU. With 16 bits, a dropout
-probability of .1 becomes 6554 / 65536 = .100006; the remaining elements are scaled accordingly. Other devices use PyTorch's dropout.
+PyTorch draws at least 32 bits per element, which takes a tenth of a training step on a CPU. With 16 bits, a dropout probability of .1
+becomes 6554 / 65536 = .100006; the remaining elements are scaled accordingly. Other devices use PyTorch's dropout.
 """
 import torch
 from torch import nn
@@ -10,6 +10,7 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
 from _utils.networks.attention import set_attention
+from _utils.networks.random_numbers import random_bits
 
 _RANGE = 1 << 16
 
@@ -18,8 +19,7 @@ def cheap_dropout(x, p):
     """Zero the elements of x with probability p and scale up the others; any dtype and shape, on the CPU."""
     dropped = round(p * _RANGE)
     n = x.numel()
-    n_draws = (n + 3) // 4
-    bits = torch.empty(n_draws, dtype=torch.int64).random_(-(1 << 63), None).view(torch.int16)[:n].view(x.shape)
+    bits = random_bits((n + 3) // 4).view(torch.int16)[:n].view(x.shape)
     keep = torch.ge(bits, dropped - _RANGE // 2, out=torch.empty(x.shape, dtype=x.dtype))
     return x * keep.mul_(_RANGE / (_RANGE - dropped))
 

@@ -21,6 +21,12 @@ from _utils.training.seeds import seed_step
 EXAMPLES, LENGTH = 4, 32
 
 
+@pytest.fixture(autouse=True)
+def random_numbers_of_torch(monkeypatch):
+    """As on a GPU, so that all of them are operations of PyTorch."""
+    monkeypatch.setattr(pretrain, "uniform_like", torch.rand_like)
+
+
 def static_learner(device="cpu", *settings):
     """A static learner, not yet compiled, whose steps have two parts."""
     c = pretrain.c.override(["size=tiny", f"bs={EXAMPLES}", "micro_batch=2", f"max_length={LENGTH}", "compile=True", "precision=fp32"])

@@ -5,8 +5,9 @@
 
 Prints ms/step, tokens/s, the ratio to the reference of the same round, peak memory of the tensors of a step, the share of the measured
 matmul throughput of the machine, and the share of the time of each part of a step (not with compile=True, where a step has no parts);
-writes them to benchmarks/results/. Examples are full and have random ids, because the text does not matter here. Steps of pretrain.py
-include what its training does around them: the copy to the GPU, new masks, the schedule, the check for non-finite gradients, the log.
+writes them to benchmarks/results/. Examples are full and have random ids, because the text does not matter here. bf16 is left out on a CPU
+that only emulates it. Steps of pretrain.py include what its training does around them: the copy to the GPU, new masks, the schedule, the
+check for non-finite gradients, the log.
 """
 import contextlib
 import itertools
@@ -27,7 +28,7 @@ from _utils.pretraining_data.vocabulary import SPECIAL_TOKENS, tokenizer_from_to
 from _utils.recipes import RECIPES, flops_per_token
 from _utils.run_files.run_log import NoLog
 from _utils.training.callbacks import NonFiniteGuard, TrainLog
-from _utils.training.device import choose_device
+from _utils.training.device import choose_device, has_bf16_on_cpu
 from _utils.training.learners import DTYPES
 from _utils.training.processes import Processes
 from _utils.training.seeds import set_seed
@@ -84,8 +85,9 @@ def warmup_steps(c, device):
 
 def variants(c, hf_tokenizer, device, batches):
     """({name: function that takes n steps}, each with its own model; {precision: Training of pretrain.py})."""
+    is_emulated = device.type == "cpu" and not has_bf16_on_cpu()
     trainings = {precision: Training(c.copy_with({"precision": precision}), hf_tokenizer, device, itertools.cycle(batches))
-                 for precision in ("fp32", "bf16")}
+                 for precision in (["fp32"] if is_emulated else ["fp32", "bf16"])}
 
     def reference(precision):
         set_seed(0)

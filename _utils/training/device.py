@@ -34,10 +34,15 @@ def warn_of_unused_gpu():
               "GPU. Update the driver (nvidia-smi shows its version), or install a PyTorch build for it.", file=sys.stderr)
 
 
+def has_bf16_on_cpu():
+    """Whether this CPU has bf16 arithmetic; others emulate it."""
+    return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+
+
 @cache
 def warn_of_emulated_bf16():
     """Warn once if this CPU only emulates bf16."""
-    if not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+    if not has_bf16_on_cpu():
         print("Warning: this CPU has no bf16 arithmetic, so precision=bf16 is many times slower than fp32.", file=sys.stderr)
 
 

@@ -4,6 +4,7 @@ Two implementations of one protocol: `begin()` starts a step; `network` runs the
 pass, both inside the context `part(is_last)`; `add_up()` follows the last part; `tensors()` are the gradients to clip; `zero()` ends it.
 """
 import contextlib
+import warnings
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -56,7 +57,8 @@ class FlatGradients:
             p.grad = view
 
     def add_up(self):
-        self.processes.add_up([self.flat])
+        if self.processes.n > 1:
+            torch.distributed.all_reduce(self.flat)
 
     def tensors(self):
         return [self.flat]
@@ -78,26 +80,34 @@ def flat_like(tensors, dtype=None):
 class BucketedGradients:
     """Gradients of several processes through DistributedDataParallel, which adds them up while the backward pass continues.
 
-    They are sums over processes, not means: each loss is already divided by the totals of the whole batch.
+    They are sums over processes, not means: each loss is already divided by the totals of the whole batch. The first step, which shows what
+    parameters have gradients, adds them up in one message; the others are then frozen, because DistributedDataParallel would wait for them.
     """
 
-    def __init__(self, model):
-        # find_unused_parameters: some families have parameters that receive no gradient, such as an unused pooler.
-        self.network = DistributedDataParallel(model, broadcast_buffers=False, find_unused_parameters=True, gradient_as_bucket_view=True)
-        self.network.register_comm_hook(None, _add_up_bucket)
-        self.parameters = list(model.parameters())
+    def __init__(self, model, processes):
+        self.network = self.model = model
+        self.processes, self.parameters, self.is_first_step = processes, list(model.parameters()), True
 
     def begin(self):
-        pass
+        if self.network is self.model and not self.is_first_step:
+            with warnings.catch_warnings():  # newer versions of PyTorch have another name for broadcast_buffers
+                warnings.simplefilter("ignore", FutureWarning)
+                self.network = DistributedDataParallel(self.model, broadcast_buffers=False, gradient_as_bucket_view=True)
+            self.network.register_comm_hook(None, _add_up_bucket)
 
     def part(self, is_last):
-        return contextlib.nullcontext() if is_last else self.network.no_sync()
+        return contextlib.nullcontext() if is_last or self.is_first_step else self.network.no_sync()
 
     def backward(self, loss):
         loss.backward()
 
     def add_up(self):
-        pass  # the backward pass of the last part has done it
+        """Add up the gradients of the first step; in later ones the backward pass of the last part has done it."""
+        if self.is_first_step:
+            self.is_first_step = False
+            self.processes.add_up(self.tensors())
+            for p in self.parameters:
+                p.requires_grad_(p.grad is not None)
 
     def tensors(self):
         return [p.grad for p in self.parameters if p.grad is not None]

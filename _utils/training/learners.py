@@ -105,7 +105,7 @@ class PretrainingLearner(ClippingLearner):
         if is_static or processes.n == 1:
             self.gradients = FlatGradients(model, processes, HalfWeights(model, DTYPES[precision]) if DTYPES[precision] else None)
         else:
-            self.gradients = BucketedGradients(model)
+            self.gradients = BucketedGradients(model, processes)
         self.training_forward, self.lr_tensors = self.forward_part, None
 
     def one_batch(self, i, b):

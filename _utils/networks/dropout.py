@@ -19,7 +19,7 @@ def cheap_dropout(x, p):
     """Zero the elements of x with probability p and scale up the others; any dtype and shape, on the CPU."""
     dropped = round(p * _RANGE)
     n = x.numel()
-    bits = random_bits((n + 3) // 4).view(torch.int16)[:n].view(x.shape)
+    bits = random_bits(n // 4 + 1).view(torch.int16)[:n].view(x.shape)
     keep = torch.ge(bits, dropped - _RANGE // 2, out=torch.empty(x.shape, dtype=x.dtype))
     return x * keep.mul_(_RANGE / (_RANGE - dropped))
 

@@ -13,5 +13,5 @@ def uniform_like(x):
     """torch.rand_like of a float32 tensor: multiples of 2 ** -24 in [0, 1); on a CPU two of them from each random 64-bit integer."""
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return torch.rand_like(x)
-    bits = random_bits((x.numel() + 1) // 2).view(torch.int32)[:x.numel()].view(x.shape)
+    bits = random_bits(x.numel() // 2 + 1).view(torch.int32)[:x.numel()].view(x.shape)
     return bits.bitwise_right_shift_(8).float().mul_(2. ** -24).add_(.5)

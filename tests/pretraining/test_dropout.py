@@ -22,6 +22,7 @@ def test_cheap_dropout_drops_its_share_and_keeps_the_mean(p, dtype):
     by_column = (y.detach() == 0).double().mean(0)
     assert abs(by_column - p).max() < 7 * (p * (1 - p) / len(x)) ** .5  # the same share for all four values of one random number
     assert not cheap_dropout(x, p).equal(y)
+    assert cheap_dropout(x[:0], p).shape == (0, 999)
 
 
 @pytest.mark.parametrize("size", ["tiny", "bert_tiny", "albert_tiny"])

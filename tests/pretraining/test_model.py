@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 import torch
 from electra_models import build
+from tiny_pretraining import run
 from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
 
@@ -187,3 +188,23 @@ def test_padding_does_not_change_the_logits_of_tokens(batch):
     padded = model(masked, lengths, chosen, labels).disc_logits[:, :30]
     unpadded = model(masked[:, :30], lengths, chosen[:, :30], labels[:, :30]).disc_logits
     torch.testing.assert_close(padded, unpadded, atol=1e-5, rtol=1e-4)
+
+
+def test_parts_of_a_batch_on_the_cpu_are_as_long_as_their_longest_row_and_have_the_same_metrics(workplace):
+    learn = run("steps=1", "temperature=1e-6")
+    torch.manual_seed(0)
+    ids = torch.randint(5, 100, (8, 32))
+    for row, length in enumerate((32, 6, 20, 6, 31, 5, 12, 19)):
+        ids[row, length:] = 0
+    x, totals = learn.masks(ids, torch.full((8,), 4))
+    learn.micro_batch, learn.model = 2, learn.model.eval()
+    found = {}
+    for learn.is_static in (True, False):  # static shapes are not cut
+        metrics, parts = PretrainingMetrics(), list(learn.parts_of(x))
+        for part in parts:
+            learn.forward_part(part, totals, metrics, learn.model)
+        found[learn.is_static] = metrics.compute()
+        assert [part[0].shape[1] for part in parts] == ([32] * 4 if learn.is_static else [32, 20, 12, 6])
+        assert sorted(part[0][row].ne(0).sum().item() for part in parts for row in range(2)) == [5, 6, 6, 12, 19, 20, 31, 32]
+    for name, value in found[True].items():
+        assert found[False][name] == pytest.approx(value, rel=1e-5), name

@@ -13,6 +13,7 @@ import benchmarks.finetuning
 import benchmarks.gpu
 import benchmarks.gpu_sections
 import benchmarks.loader
+import benchmarks.operators
 import benchmarks.preprocessing
 import benchmarks.pretraining
 import benchmarks.starting
@@ -28,7 +29,12 @@ def results(tmp_path, monkeypatch):
     return lambda name: json.loads((tmp_path / f"{name}.json").read_text())
 
 
-def test_pretraining_benchmark_compares_implementations_and_precisions(results, capsys):
+@pytest.fixture
+def cpu_with_bf16(monkeypatch):
+    monkeypatch.setattr("benchmarks.pretraining.has_bf16_on_cpu", lambda: True)
+
+
+def test_pretraining_benchmark_compares_implementations_and_precisions(results, capsys, cpu_with_bf16):
     benchmarks.pretraining.main(["size=tiny", "bs=2", "max_length=16", "rounds=1", "steps=1", "device=cpu"])
     found = results("pretraining_tiny_cpu")
     assert set(found["rows"]) == {"reference fp32", "pretrain.py fp32", "reference bf16", "pretrain.py bf16"}
@@ -40,6 +46,24 @@ def test_pretraining_benchmark_compares_implementations_and_precisions(results, 
     assert "cores" in found["machine"] and found["versions"]["torch"] and "ratio" in capsys.readouterr().out
     with pytest.raises(PlainError, match="Unknown key: 'sise'. Did you mean 'size'"):
         benchmarks.pretraining.main(["sise=tiny"])
+
+
+def test_bf16_is_left_out_where_it_is_emulated(results, monkeypatch):
+    monkeypatch.setattr("benchmarks.pretraining.has_bf16_on_cpu", lambda: False)
+    benchmarks.pretraining.main(["size=tiny", "bs=2", "max_length=16", "rounds=1", "steps=1", "device=cpu"])
+    assert set(results("pretraining_tiny_cpu")["rows"]) == {"reference fp32", "pretrain.py fp32"}
+
+
+def test_operators_of_a_step_are_counted_by_function(results):
+    counted = {}
+    for precision in ("bf16", "fp32"):
+        benchmarks.operators.main(["size=tiny", "bs=2", "max_length=16", f"precision={precision}"])
+        found = results("operators_tiny_default")
+        counted[precision] = {name: row["operators"] for name, row in found["rows"].items()}
+        assert counted[precision]["step"] == sum(counted[precision][name] for name in ("masks", "part", "update")) > 300
+    # Weights are cast to half precision all at once: no more than a few casts per layer are left, those of activations.
+    assert counted["bf16"]["masks"] <= counted["fp32"]["masks"] + 1
+    assert counted["bf16"]["part"] < 1.5 * counted["fp32"]["part"]
 
 
 def test_finetuning_benchmark_compares_implementations_and_precisions(results):

@@ -50,20 +50,20 @@ def capture_step(learn, batch, with_update=True):
     batch: one batch of the training, on the device.   with_update: capture the update, too.
     If it fails, training continues eagerly, and a warning says why.
     """
-    names = ["masks", "part"] + ["update"] * with_update
-    eager = {name: getattr(learn, name) for name in names}
-    pool = torch.cuda.graph_pool_handle()
+    names = ("masks", "part", "update") if with_update else ("masks", "part")
     if with_update:
         learn.lr_tensors = [torch.zeros((), device=learn.device) for _ in learn.opt.opt.param_groups]
     try:
         with undone(learn):
             warm_up(learn, batch)
+            pool = torch.cuda.graph_pool_handle()
             for name in names:
-                setattr(learn, name, CapturedFunction(eager[name], pool))
+                setattr(learn, name, CapturedFunction(getattr(learn, name), pool))
             trial_step(learn, batch)
             torch.cuda.synchronize()
     except Exception as error:
-        learn.__dict__.update(eager)
+        for name in names:
+            learn.__dict__.pop(name, None)  # back to the method
         learn.training_forward, learn.lr_tensors = learn.forward_part, None
         print(f"Warning: compile=True failed, so training continues without it ({type(error).__name__}: {str(error).strip()[:500]}).",
               file=sys.stderr)

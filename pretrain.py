@@ -743,7 +743,10 @@ def pretrain(c):
     Raises PlainError before any long work if the configuration, the files or the hardware do not allow the run.
     """
     processes, run = Processes(c.device), Run(c.base_run_name, c.seed)
-    c = c.copy_with({"device": str(processes.device(choose_device(c.device)))})
+    device = processes.device(choose_device(c.device))
+    if device.type == "cuda":
+        torch.cuda.set_device(device)  # streams and CUDA graphs belong to the current device
+    c = c.copy_with({"device": str(device)})
     pair = check_start(c, run, processes.is_main)
     hf_tokenizer, dls = load_data(c, processes)
     with run.lock() if processes.is_main else nullcontext():

@@ -96,9 +96,11 @@ def learning_rates(optimizer, lrs):
     before = [group["lr"] for group in optimizer.param_groups]
     for group, lr in zip(optimizer.param_groups, lrs, strict=True):
         group["lr"] = lr
-    yield
-    for group, lr in zip(optimizer.param_groups, before):
-        group["lr"] = lr
+    try:
+        yield
+    finally:
+        for group, lr in zip(optimizer.param_groups, before):
+            group["lr"] = lr
 
 
 def clip_by_global_norm(parameters, max_norm=1.):

@@ -56,14 +56,18 @@ def measurements(given):
 
 
 def measure(section, arguments, limit):
-    """Result of a section in a new process: {"status": 'ok', 'failed' or 'timed out', "seconds": ..., its numbers or what it "printed"}."""
+    """Result of a section in a new process: {"status", "seconds", "printed", its numbers}.
+
+    status: 'ok', 'failed' or 'timed out'.   printed: the end of its output, which may contain warnings.
+    """
     started = time.perf_counter()
+    compiled = str(Path(tempfile.gettempdir(), "torchinductor_electra"))  # kept, so that a rerun does not compile again
     with tempfile.TemporaryDirectory() as folder:
         found, printed = Path(folder, "found.json"), Path(folder, "printed")
         command = [sys.executable, "-m", "benchmarks.gpu_sections", section, json.dumps(arguments), str(found)]
         with printed.open("w") as output:
-            process = subprocess.Popen(command, cwd=REPO, env={**os.environ, "TMPDIR": folder}, stdout=output, stderr=subprocess.STDOUT,
-                                       start_new_session=True)
+            process = subprocess.Popen(command, cwd=REPO, env={"TORCHINDUCTOR_CACHE_DIR": compiled, **os.environ, "TMPDIR": folder},
+                                       stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
         try:
             status = "failed" if process.wait(limit) else "ok"
         except subprocess.TimeoutExpired:
@@ -72,9 +76,9 @@ def measure(section, arguments, limit):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)  # with the processes that it started
             process.wait()
-        result = {"status": status, "seconds": round(time.perf_counter() - started, 1)}
-        found = json.loads(found.read_text()) if status == "ok" else {"printed": printed.read_text(errors="replace")[-3000:]}
-        return result | found
+        result = {"status": status, "seconds": round(time.perf_counter() - started, 1),
+                  "printed": printed.read_text(errors="replace")[-3000:]}
+        return result | (json.loads(found.read_text()) if status == "ok" else {})
 
 
 def slug(machine):
@@ -112,6 +116,8 @@ def main(arguments):
         if found["status"] != "ok":
             failed.append(name)
             print(found["printed"], flush=True)
+        elif warnings := [line for line in found["printed"].splitlines() if line.startswith("Warning")]:
+            print(*warnings, sep="\n", flush=True)
     print(f"\n{tables(all_found)}\n\nWritten to {path}")
     if failed:
         sys.exit(f"error: Not measured: {'; '.join(failed)}. The output of each is above and in the file.")

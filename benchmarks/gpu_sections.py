@@ -2,7 +2,6 @@
 
     python -m benchmarks.gpu_sections SECTION ARGUMENTS_AS_JSON RESULT.json
 """
-import contextlib
 import json
 import math
 import os
@@ -33,6 +32,7 @@ from _utils.run_files.run_log import read_metrics
 from _utils.training.device import choose_device
 from _utils.training.learners import DTYPES
 from _utils.training.seeds import set_seed
+from _utils.training.static_step import CapturedFunction
 from benchmarks.finetuning import load_tables, tokenizer_for
 from benchmarks.loader import random_examples
 from benchmarks.pretraining import VOCABULARY, Training, random_batch, warmup_steps
@@ -138,23 +138,17 @@ def steps(size, is_compiled, device, miniature, seconds=9.):
 
 def time_steps(training, seconds):
     """Warm a Training up and time three groups of its steps, which take about `seconds` in all."""
-    with counted_captures() as captured:
-        warmup = warm_up(training, most=warmup_steps(training.c, training.device))
+    warmup = warm_up(training, most=warmup_steps(training.c, training.device))
     n = max(1, round(seconds / 3 / seconds_of(lambda: training.take(1), training.device)))
     per_step = [seconds_of(lambda: training.take(n), training.device) / n for _ in range(3)]
-    return {"seconds per step": per_step, "steps of each group": n, "seconds of warmup steps": warmup, "captured graphs": len(captured)}
+    return {"seconds per step": per_step, "steps of each group": n, "seconds of warmup steps": warmup,
+            "captured graphs": captured_graphs(training.learn)}
 
 
-@contextlib.contextmanager
-def counted_captures():
-    """Context that yields a list with an entry for each CUDA graph captured in it. Without any, compile=True runs eager steps."""
-    captured, begin = [], torch.cuda.CUDAGraph.capture_begin
-
-    def begin_and_count(graph, *arguments, **kwargs):
-        captured.append(None)
-        return begin(graph, *arguments, **kwargs)
-    with mock.patch.object(torch.cuda.CUDAGraph, "capture_begin", begin_and_count):
-        yield captured
+def captured_graphs(learn):
+    """The number of CUDA graphs that the steps of a learner replay: 0 for eager steps."""
+    functions = [getattr(learn, name) for name in ("masks", "part", "update")]
+    return sum(len(function.graphs) for function in functions if isinstance(function, CapturedFunction))
 
 
 def warm_up(training, most, least=3, seconds=20.):

@@ -9,8 +9,8 @@ import torch
 from _utils.errors import PlainError
 from _utils.networks.build import count_parameters
 
-# Bytes per parameter: weight, gradient and Adam's two moments in fp32, and a copy in half precision.
-BYTES_PER_PARAMETER = 4 * 4 + 2
+# Bytes per parameter: weight, gradient and Adam's two moments in fp32, weight and gradient in half precision, and the gradient of one part.
+BYTES_PER_PARAMETER = 4 * 4 + 2 * 2 + 4
 
 
 def choose_device(device=None):

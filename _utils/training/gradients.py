@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 
 class FlatGradients:
-    """Gradients as views of one tensor: one operation zeroes them, clips them, or adds them up over processes.
+    """Gradients as views of one tensor: one operation zeroes them, or adds them up over processes.
 
     Their addresses stay the same, as a CUDA graph requires. Parameters that the first loss does not depend on have none, so weight decay
     skips them, too.
@@ -49,11 +49,11 @@ class FlatGradients:
         self.half_indices = [i for i in used if self.leaves[i] is not self.parameters[i]]
         self.full_indices = used[len(self.half_indices):]
         half, full = [[self.parameters[i] for i in indices] for indices in (self.half_indices, self.full_indices)]
-        self.flat, views = flat_like([*half, *full])
-        self.full_views = views[len(half):]
+        self.flat, self.views = flat_like([*half, *full])
+        self.full_views = self.views[len(half):]
         if half:
             self.flat_half, self.half_views = flat_like(half, self.half.dtype)
-        for p, view in zip([*half, *full], views):
+        for p, view in zip([*half, *full], self.views):
             p.grad = view
 
     def add_up(self):
@@ -61,10 +61,11 @@ class FlatGradients:
             torch.distributed.all_reduce(self.flat)
 
     def tensors(self):
-        return [self.flat]
+        return self.views  # not the flat tensor, whose norm is less exact on a CPU
 
     def zero(self):
-        self.flat.zero_()
+        if self.flat is not None:
+            self.flat.zero_()
 
 
 def flat_like(tensors, dtype=None):

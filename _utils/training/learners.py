@@ -106,7 +106,7 @@ class PretrainingLearner(ClippingLearner):
             self.gradients = FlatGradients(model, processes, HalfWeights(model, DTYPES[precision]) if DTYPES[precision] else None)
         else:
             self.gradients = BucketedGradients(model, processes)
-        self.training_forward, self.lr_tensors = self.forward_part, None
+        self.lr_tensors = None
 
     def one_batch(self, i, b):
         seed_step(self.seed, self.train_iter)
@@ -149,8 +149,13 @@ class PretrainingLearner(ClippingLearner):
     def part(self, *x_and_totals):
         """Add the gradients of a part of a batch to those of the step, and its metrics to `train_metrics`."""
         *x, n_masked, n_tokens = x_and_totals
-        _, self.loss_grad = self.training_forward(x, (n_masked, n_tokens), self.train_metrics, self.gradients.network)
+        self.loss_grad = self.loss_of_part(x, (n_masked, n_tokens))
         self._backward()
+        self.loss_grad = self.loss_grad.detach()  # frees the autograd graph
+
+    def loss_of_part(self, x, totals):
+        """The loss of a part, whose metrics are added to `train_metrics`."""
+        return self.forward_part(x, totals, self.train_metrics, self.gradients.network)[1]
 
     def _backward(self):
         self.gradients.backward(self.scaler.scale(self.loss_grad))

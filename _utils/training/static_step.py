@@ -4,8 +4,8 @@ An eager step of ELECTRA-Small launches thousands of small kernels, and the GPU 
 all kernels of a function at once. The three functions of PretrainingLearner can be captured because they read and write tensors at constant
 addresses only; what changes between steps reaches them through tensors (batch, learning rates) and the seeds that are set before each call.
 
-Two things stay eager: fp16, because loss scaling reads numbers from the GPU; and the update if momentum is scheduled, because PyTorch's
-fused Adam takes it as a number.
+Two things are not captured: fp16, because loss scaling reads numbers from the GPU; and the update if momentum is scheduled, because
+PyTorch's fused Adam takes it as a number.
 """
 import contextlib
 import sys
@@ -41,7 +41,7 @@ def compile_step(learn, backend="inductor"):
     """Compile masks and forward pass of a PretrainingLearner, each as one graph, at their first call, and with it the backward pass."""
     def compiled(function):
         return torch.compile(function, fullgraph=True, dynamic=False, backend=backend)
-    learn.masks, learn.training_forward = compiled(learn.masks), compiled(learn.forward_part)
+    learn.masks, learn.loss_of_part = compiled(learn.masks), compiled(learn.loss_of_part)
 
 
 def capture_step(learn, batch, with_update=True):
@@ -50,7 +50,11 @@ def capture_step(learn, batch, with_update=True):
     batch: one batch of the training, on the device.   with_update: capture the update, too.
     If it fails, training continues eagerly, and a warning says why.
     """
+    batch = tuple(tensor.clone() for tensor in batch)  # the graphs keep it, and overwrite it
     names = ("masks", "part", "update") if with_update else ("masks", "part")
+    for group in learn.opt.opt.param_groups:
+        if "capturable" in group:  # PyTorch's own Adam
+            group["capturable"] = True
     if with_update:
         learn.lr_tensors = [torch.zeros((), device=learn.device) for _ in learn.opt.opt.param_groups]
     try:
@@ -62,11 +66,19 @@ def capture_step(learn, batch, with_update=True):
             trial_step(learn, batch)
             torch.cuda.synchronize()
     except Exception as error:
-        for name in names:
+        for name in (*names, "loss_of_part"):
             learn.__dict__.pop(name, None)  # back to the method
-        learn.training_forward, learn.lr_tensors = learn.forward_part, None
-        print(f"Warning: compile=True failed, so training continues without it ({type(error).__name__}: {str(error).strip()[:500]}).",
+        learn.lr_tensors = None
+        cause = first_cause(error)
+        print(f"Warning: compile=True failed, so training continues without it ({type(cause).__name__}: {str(cause).strip()[:500]}).",
               file=sys.stderr)
+
+
+def first_cause(error):
+    """The error that led to this one. The end of a failed capture raises another error in its place."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return error
 
 
 def warm_up(learn, batch):

@@ -45,7 +45,7 @@ def batch_of(learn, seed=0):
     """A batch whose last example has padding."""
     ids = torch.randint(5, 1000, (EXAMPLES, LENGTH), generator=torch.Generator().manual_seed(seed))
     ids[-1, 20:] = 0
-    return learn.on_device((ids, torch.full((EXAMPLES,), 10)))
+    return learn.on_device((ids, torch.tensor([5, 11, 17, 29])))
 
 
 class Recorder(TorchDispatchMode):
@@ -170,10 +170,11 @@ def assert_same_state(a, b, **tolerances):
         torch.testing.assert_close(x, y, **{"atol": 0., "rtol": 0., **tolerances})
 
 
-def test_functions_are_one_graph_each_and_compute_the_same():
-    eager, compiled = static_learner(), static_learner()
+@pytest.mark.parametrize("precision, tolerances", [("fp32", {"atol": 1e-6, "rtol": 1e-5}), ("bf16", {"atol": 1e-2, "rtol": 1e-2})])
+def test_functions_are_one_graph_each_and_compute_the_same(precision, tolerances):
+    eager, compiled = (static_learner("cpu", f"precision={precision}") for _ in range(2))
     static_step.compile_step(compiled, backend="aot_eager")
-    assert_same_state(train(eager), train(compiled), atol=1e-6, rtol=1e-5)
+    assert_same_state(train(eager), train(compiled), **tolerances)
 
 
 class SimulatedGraph(TorchDispatchMode):
@@ -210,9 +211,10 @@ def simulated_gpu(monkeypatch):
 def test_captured_steps_compute_the_same_as_eager_ones(simulated_gpu, capsys, settings):
     eager, captured = static_learner("cpu", *settings), static_learner("cpu", *settings)
     train(eager, 2), train(captured, 2)  # so that there are moments to keep
-    before = state_of(captured)
-    static_step.capture_step(captured, batch_of(captured))
+    before, batch = state_of(captured), batch_of(captured)
+    static_step.capture_step(captured, batch)
     assert_same_state(before, state_of(captured))
+    assert_same_state(batch, batch_of(captured))
     assert isinstance(captured.part, static_step.CapturedFunction) and "Warning" not in capsys.readouterr().err
     assert_same_state(train(eager), train(captured))
 
@@ -240,6 +242,14 @@ def test_failed_capture_is_reported_once_and_training_continues_eagerly(simulate
                                        "permitted when stream is capturing).\n")
 
 
+def test_failure_before_the_first_backward_pass_is_reported(simulated_gpu, monkeypatch, capsys):
+    learn = static_learner()
+    monkeypatch.setattr(learn, "masks", mock.Mock(side_effect=RuntimeError("no compiler")))
+    static_step.capture_step(learn, batch_of(learn))
+    assert "(RuntimeError: no compiler)" in capsys.readouterr().err
+    assert_same_state(train(static_learner()), train(learn))
+
+
 def test_parts_of_different_sizes_are_captured_separately(simulated_gpu):
     eager, captured = static_learner(), static_learner()
     eager.micro_batch = captured.micro_batch = 3
@@ -252,7 +262,7 @@ def test_parts_of_different_sizes_are_captured_separately(simulated_gpu):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_captured_steps_compute_the_same_as_eager_ones_on_a_real_gpu(capsys, precision):
-    eager, captured = (static_learner("cuda", f"precision={precision}") for _ in range(2))
+    eager, captured = (static_learner("cuda", f"precision={precision}", "adam_bias_correction=True") for _ in range(2))
     static_step.capture_step(captured, batch_of(captured))
     assert "Warning" not in capsys.readouterr().err
     assert_same_state(train(eager), train(captured), atol=1e-5, rtol=1e-4)

@@ -209,14 +209,21 @@ def processes(device, miniature):
         write_random_corpus(Path(folder))
         settings = [f"size={'tiny' if miniature else 'small'}", "datas=text.txt", "vocab=vocab.txt", "seed=5", "bs=32", "micro_batch=8",
                     "max_length=64", "steps=10", "precision=fp32", "num_workers=0", "logger=None"]
-        on_cpu = ["device=cpu"] if device.type == "cpu" else []
-        run_script(folder, 1, "pretrain.py", *settings, f"device={device}", "base_run_name=one")
-        run_script(folder, 2, "pretrain.py", *settings, *on_cpu, "base_run_name=two")
-        one, two = ([row["loss"] for row in read_metrics(Path(folder, f"checkpoints/pretrain/{name}_5/metrics.jsonl"), "train")]
-                    for name in ("one", "two"))
-    difference = max(abs(a - b) / abs(a) for a, b in zip(one, two, strict=True))
-    return {"losses": {"one process": one, "two processes": two}, "relative difference": difference,
-            "summary": f"maximum relative difference between the losses of one and two processes: {difference:.1e}"}
+        kinds = {"eager": [], "compiled": ["compile=True"]} if device.type == "cuda" else {"eager": []}
+        losses = {kind: losses_of_processes(folder, [*settings, *more], device) for kind, more in kinds.items()}
+    differences = {kind: max(abs(a - b) / abs(a) for a, b in zip(one, two, strict=True)) for kind, (one, two) in losses.items()}
+    return {"losses of one and of two processes": losses, "relative differences": differences,
+            "summary": "maximum relative difference between the losses of one and two processes: " +
+                       ", ".join(f"{kind} {difference:.1e}" for kind, difference in differences.items())}
+
+
+def losses_of_processes(folder, settings, device):
+    """(losses of one process, losses of two) that pretrain with the same settings."""
+    on_cpu = ["device=cpu"] if device.type == "cpu" else []
+    run_script(folder, 1, "pretrain.py", *settings, f"device={device}", "base_run_name=one", "resume=False")
+    run_script(folder, 2, "pretrain.py", *settings, *on_cpu, "base_run_name=two", "resume=False")
+    return tuple([row["loss"] for row in read_metrics(Path(folder, f"checkpoints/pretrain/{name}_5/metrics.jsonl"), "train")]
+                 for name in ("one", "two"))
 
 
 def write_random_corpus(folder):

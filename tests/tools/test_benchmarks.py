@@ -176,7 +176,8 @@ def test_gpu_command_runs_in_miniature_on_the_cpu(repo, tmp_path):
     [path] = tmp_path.glob("gpu_*_miniature.json")
     found = json.loads(path.read_text())["measurements"]
     assert all(values["status"] == "ok" for values in found.values()) and len(found) == 6
-    assert found["processes"]["relative difference"] < 1e-4 and len(found["processes"]["losses"]["two processes"]) == 10
+    [losses] = found["processes"]["losses of one and of two processes"].values()
+    assert found["processes"]["relative differences"]["eager"] < 1e-4 and [len(of_run) for of_run in losses] == [10, 10]
     assert set(found["equality"]["relative differences"].values()) == {0.}
     for n in (1, 2):
         assert len(found[f"finetuning, {n} at once"]["rows/s of runs"]) == n

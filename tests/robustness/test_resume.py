@@ -36,11 +36,11 @@ class SendSignal(Callback):
 def stop_after(monkeypatch):
     """stop_after(step, number): the next run receives a signal while it computes the step after `step`."""
     def arrange(step, number=signal.SIGINT):
-        build_learner = pretrain.build_learner
+        build_learner, sender = pretrain.build_learner, SendSignal(step, number)
 
         def with_sender(*args):
             learn = build_learner(*args)
-            learn.add_cb(SendSignal(step, number))
+            learn.add_cb(sender)
             return learn
         monkeypatch.setattr(pretrain, "build_learner", with_sender)
     return arrange

@@ -393,7 +393,7 @@ def sample(logits, sampling="fp32_gumbel", temperature=1., disallowed=None):
         return (logits.half() - torch.log(-torch.log(uniform))).argmax(-1)
     if sampling != "fp32_gumbel":
         raise ValueError(f"Invalid value for sampling: {sampling!r}")
-    # logits - log(-log(uniform + 1e-9) + 1e-9), both 1e-9 as in Google's code (F15); in place, because memory is what takes time
+    # logits - log(-log(uniform + 1e-9) + 1e-9), both 1e-9 as in Google's code (F15); in place, because new tensors of this size take longer
     noise = uniform_like(logits).add_(1e-9).log_().neg_().add_(1e-9).log_()
     return torch.sub(logits, noise, out=noise).argmax(-1)
 

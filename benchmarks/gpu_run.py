@@ -24,7 +24,7 @@ from _utils.errors import PlainError
 from _utils.glue.config import FINETUNE_RULES
 from _utils.run_files.checkpoints import MILESTONES
 from _utils.run_files.run import Run
-from benchmarks.report import parse
+from benchmarks.report import launcher, parse
 
 REPO = Path(__file__).parents[1]
 OF_PRETRAINING = {**{key: pretrain.c[key] for key in ("size", "seed", "datas", "vocab", "device", "num_workers", "logger", "steps", "bs",
@@ -77,9 +77,8 @@ def stopped_at_the_end(process):
 
 def finetune_in_processes(at_once, arguments):
     """Run finetune.py in several processes. Raises PlainError if it fails."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={at_once}"] if at_once > 1 else []
-    print(shlex.join(["python", *launcher, "finetune.py", *arguments]), flush=True)
-    if status := subprocess.run([sys.executable, *launcher, REPO / "finetune.py", *arguments]).returncode:
+    print(shlex.join(["python", *launcher(at_once), "finetune.py", *arguments]), flush=True)
+    if status := subprocess.run([sys.executable, *launcher(at_once), REPO / "finetune.py", *arguments]).returncode:
         raise PlainError(f"Finetuning failed with exit status {status}. Its message is above. Rerun the same command to resume.")
 
 

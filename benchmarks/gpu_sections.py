@@ -36,7 +36,7 @@ from _utils.training.static_step import CapturedFunction
 from benchmarks.finetuning import load_tables, tokenizer_for
 from benchmarks.loader import random_examples
 from benchmarks.pretraining import VOCABULARY, Training, random_batch, warmup_steps
-from benchmarks.report import describe_machine, matmul_throughput, seconds_of
+from benchmarks.report import describe_machine, launcher, matmul_throughput, seconds_of
 
 REPO = Path(__file__).parents[1]
 
@@ -170,9 +170,8 @@ def peak_memory(device):
 
 def run_script(folder, n_processes, script, *settings):
     """Seconds of a script of the repository in n processes, with `folder` as working directory."""
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={n_processes}"] if n_processes > 1 else []
     started = time.perf_counter()
-    subprocess.run([sys.executable, *launcher, REPO / script, *settings], cwd=folder, check=True)
+    subprocess.run([sys.executable, *launcher(n_processes), REPO / script, *settings], cwd=folder, check=True)
     return time.perf_counter() - started
 
 

@@ -37,6 +37,11 @@ def describe_machine(device):
     return f"{model}, {len(os.sched_getaffinity(0))} cores, {torch.get_num_threads()} threads"
 
 
+def launcher(n_processes):
+    """Arguments of Python that start a script in several processes on this machine."""
+    return ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={n_processes}"] if n_processes > 1 else []
+
+
 def wait_for(device):
     """Wait until a GPU has finished all queued work."""
     if device.type == "cuda":

@@ -21,7 +21,8 @@ class FlatGradients:
     def __init__(self, model, processes, half=None):
         self.network, self.processes, self.half = half or model, processes, half
         halved, copies = (half.parameters, half.copies) if half else ([], [])
-        rest = [p for p in model.parameters() if p.requires_grad and not any(p is other for other in halved)]
+        ids = {id(p) for p in halved}
+        rest = [p for p in model.parameters() if p.requires_grad and id(p) not in ids]
         self.parameters, self.leaves = [*halved, *rest], [*copies, *rest]  # leaves: of the autograd graph
         self.flat = None
 

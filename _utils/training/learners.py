@@ -205,7 +205,7 @@ class PretrainingLearner(ClippingLearner):
         with fork_rng(self.device):
             for n, batch in enumerate(itertools.islice(self.dls.loaders[split], max_batches)):
                 seed_step(self.seed, n)
-                x, _ = self.masking.mask(*self.on_device(batch))
+                x, _ = self.masking.mask(*self.on_device(batch))  # not `masks`, which may be a CUDA graph
                 totals = self.model.totals(*x)
                 for number, part in enumerate(self.parts_of(x), start=1):
                     seed_step(self.seed, n, number)

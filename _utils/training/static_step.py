@@ -69,16 +69,16 @@ def capture_step(learn, batch, with_update=True):
         for name in (*names, "loss_of_part"):
             learn.__dict__.pop(name, None)  # back to the method
         learn.lr_tensors = None
-        cause = first_cause(error)
-        print(f"Warning: compile=True failed, so training continues without it ({type(cause).__name__}: {str(cause).strip()[:500]}).",
-              file=sys.stderr)
+        print(f"Warning: compile=True failed, so training continues without it ({with_first_cause(error)}).", file=sys.stderr)
 
 
-def first_cause(error):
-    """The error that led to this one. The end of a failed capture raises another error in its place."""
-    while error.__context__ is not None:
-        error = error.__context__
-    return error
+def with_first_cause(error):
+    """Type and message of an error, and of the one that led to it: the end of a failed capture raises another error in its place."""
+    first = error
+    while first.__context__ is not None:
+        first = first.__context__
+    described = [f"{type(one).__name__}: {str(one).strip()[:500]}" for one in ([error] if first is error else [error, first])]
+    return ", after ".join(described)
 
 
 def warm_up(learn, batch):

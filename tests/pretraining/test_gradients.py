@@ -8,6 +8,7 @@ import benchmarks.pretraining
 import pretrain
 from _utils.config import complete
 from _utils.pretraining_data.vocabulary import tokenizer_from_tokens
+from _utils.training.learners import PretrainingLearner
 from _utils.training.processes import Processes
 from _utils.training.seeds import seed_step
 
@@ -65,8 +66,8 @@ def test_parameters_without_gradient_are_left_alone():
     learn = build_learner("size=tiny", "precision=bf16")
     learn.model.unused = torch.nn.Linear(3, 3)
     learn.model.frozen = torch.nn.Parameter(torch.ones(2), requires_grad=False)
-    learn.__init__(learn.dls, learn.model, learn.loss_func, pretrain.build_optimizer(learn.model, 1e-2), learn.masking, 2, 0, "bf16",
-                   learn.processes)
+    learn = PretrainingLearner(learn.dls, learn.model, learn.loss_func, pretrain.build_optimizer(learn.model, 1e-2), learn.masking, 2, 0,
+                               "bf16", learn.processes)
     learn.training, learn.train_iter, learn.pct_train, learn.n_iter, learn.n_epoch = True, 0, 0., 1, 1
     before = learn.model.unused.weight.detach().clone()
     learn.one_batch(0, batch())

@@ -27,4 +27,5 @@ class RunProcesses(Processes):
 
     def report(self, line):
         """Print a line of any process, although only the first one of a machine prints otherwise."""
-        print(line, file=sys.stdout if self.is_main else sys.__stdout__, flush=True)
+        # One write for text and newline, so that the lines of several processes do not mix.
+        print(f"{line}\n", end="", file=sys.stdout if self.is_main else sys.__stdout__, flush=True)

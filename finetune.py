@@ -1,9 +1,10 @@
 # %% [markdown]
-# # Finetuning on GLUE
+# # Finetuning on GLUE and on your own tasks
 #
 # [GLUE](https://gluebenchmark.com) is a benchmark of nine language understanding tasks: is a sentence acceptable, do two sentences
 # mean the same, does one follow from the other? This notebook adds an output layer to a pretrained ELECTRA and finetunes both on each
 # task, several times with different seeds. It reports the scores as the papers do and writes the test files for the GLUE server.
+# Your own labels are finetuned in the same way: sentences, pairs, scores, or the words of a sentence.
 # `finetune.py` is exported from this notebook, without the cells that only explore.
 #
 # References such as *F41* are facts about Google's original code, verified by running it. References such as *D12* are differences of
@@ -25,15 +26,18 @@ from typing import NamedTuple
 
 import pandas as pd
 import torch
+import torch.nn.functional as F
 from torch import nn
 from transformers import AutoModel, ElectraForPreTraining
 
 from _utils.config import MyConfig, each_once
-from _utils.errors import print_plain_errors
-from _utils.glue.batches import EncodedRows, finetuning_dataloaders
+from _utils.errors import PlainError, print_plain_errors
+from _utils.glue.batches import IGNORED, EncodedRows, finetuning_dataloaders
 from _utils.glue.config import FINETUNE_RULES, complete_finetuning, uses_synthetic_glue
 from _utils.glue.inference import predict_logits, predict_rows, to_device
-from _utils.glue.metrics import glue_metrics
+from _utils.glue.metrics import compute_metrics
+from _utils.glue.own_tables import load_own_task
+from _utils.glue.own_tasks import names_of
 from _utils.glue.plan import assign_runs, chosen_runs, plan_runs, seed_of
 from _utils.glue.processes import RunProcesses
 from _utils.glue.results import report, save_result_plots, summarize, table_of_runs
@@ -49,10 +53,11 @@ from _utils.glue.runs import (
     run_path,
     score,
 )
-from _utils.glue.submission import complete_submission, format_predictions, rows_of, write_tsv
+from _utils.glue.submission import complete_submission, rows_of, write_predictions
 from _utils.glue.synthetic import write_synthetic_glue
 from _utils.glue.tables import load_task, row_counts
-from _utils.glue.tasks import TASKS, as_task
+from _utils.glue.tasks import FIRST_TASK, PRONOUN_TASK, TASKS, as_task, task_of
+from _utils.glue.word_rows import WordRows
 from _utils.glue.wsc_trick import SchemaPredictor, SchemaRows, find_spacy, load_spacy, load_wsc, wnli_schemas
 from _utils.networks import config_of, count_layers, first_position_only, layer_groups, load_pretrained, load_weights
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
@@ -74,6 +79,8 @@ c = MyConfig({
     "start": 0,
     "end": 10,
     # Any of cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli. MNLI's model also predicts the diagnostic set AX.
+    # Your own tasks are dictionaries (docs/own_tasks.md):
+    # {'train': 'reviews.csv', 'dev': .1, 'test': 'new.csv', 'text': 'review', 'label': 'stars'}; optional: name, kind, metrics.
     "tasks": ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"],
     # A checkpoint in checkpoints/pretrain/ or its path (.pth), a transformers folder, or the hub id of any encoder.
     # None: Google's model of this size (for small: ELECTRA-Small++).
@@ -118,6 +125,8 @@ c = MyConfig({
     "max_length": None,
     # True: train WNLI on SuperGLUE's WSC with the discriminator's own head (_utils/glue/wsc_trick.py).
     "wsc_trick": False,
+    # True: keep the pretrained encoder as it is and train only the output layer (a linear probe).
+    "freeze": False,
     # A folder in the layout of the GLUE download (CoLA/train.tsv ...). None: nyu-mll/glue on the hub.
     "glue_dir": None,
     # Folder of WSC's train.jsonl and val.jsonl. None: WSC/ in glue_dir if it exists, else aps/super_glue on the hub.
@@ -143,23 +152,26 @@ if __name__ == "__main__":
 # ## 2. Data
 #
 # `_utils/glue/tasks.py` defines the columns, labels and metrics of each task. The tables come from the hub or from the files of the GLUE
-# download; both give the same rows. If a file of a task is missing, the task is skipped with a message.
+# download; both give the same rows. If a file of a task is missing, the task is skipped with a message. The tables of own tasks are CSV,
+# TSV, JSON lines, parquet or CoNLL files, from which the kind of the task and its labels follow.
 
 # %%
 def load_tables(c):
     """{task: TaskData} of the configured tasks, and of AX if MNLI is among them. With the WSC trick, WNLI's splits include WSC's."""
     if uses_synthetic_glue(c):
         write_synthetic_glue(c.glue_dir)
-    predicted = [name for name, task in TASKS.items() if task.predicted_by in c.tasks]
-    tables = {name: load_task(name, c.glue_dir) for name in [*c.tasks, *predicted]}
+    names = names_of(c.tasks)
+    predicted = [name for name, task in TASKS.items() if task.predicted_by in names]
+    tables = {name: load_task(given, c.glue_dir) if name in TASKS else load_own_task(given)
+              for name, given in zip([*names, *predicted], [*c.tasks, *predicted])}
     if trains_on_wsc(c):
         for split in ("train", "validation"):
-            tables["wnli"].splits[f"wsc_{split}"] = load_wsc(split, c.wsc_dir, load_spacy(find_spacy()))
+            tables[PRONOUN_TASK].splits[f"wsc_{split}"] = load_wsc(split, c.wsc_dir, load_spacy(find_spacy()))
     return tables
 
 
 def trains_on_wsc(c):
-    return c.wsc_trick and c.do_finetune and "wnli" in c.tasks
+    return c.wsc_trick and c.do_finetune and PRONOUN_TASK in names_of(c.tasks)
 
 
 def print_tables(c, tables):
@@ -168,9 +180,9 @@ def print_tables(c, tables):
         spacy_model = find_spacy()
         print(f"WSC: the other candidates are noun chunks found by spaCy's {spacy_model}" if spacy_model else
               "WSC: candidates compete with a learned threshold, because no English spaCy model is installed")
-    for name, data in tables.items():
-        counts = row_counts(TASKS[name], data, official=not uses_synthetic_glue(c))
-        print(f"{TASKS[name].title:6}", ", ".join(f"{split} {rows}" for split, rows in counts.items()))
+    for data in tables.values():
+        counts = row_counts(data.task, data, official=not uses_synthetic_glue(c))
+        print(f"{data.task.title:6}", ", ".join(f"{split} {rows}" for split, rows in counts.items()))
         for notice in [*data.missing.values(), *data.notices]:
             print("      ", notice)
 
@@ -228,14 +240,20 @@ def tokenize_sents_max_len(example, cols, max_len, swap=False, *, hf_tokenizer):
 
 
 def encode(rows, task, max_len, hf_tokenizer, double=False):
-    """EncodedRows of a Dataset with the columns of a Task. double: append every pair in reverse order (F42)."""
+    """EncodedRows of a Dataset with the columns of a Task, or WordRows for tagging; scores are standardized if the Task has a scale.
+
+    double: append every pair in reverse order (F42).
+    """
+    if task.is_tagging:
+        return WordRows(rows[task.texts[0]][:], rows["label"][:], hf_tokenizer, max_len)
     orders, encoded = [False, True] if double else [False], []
     for swap in orders:
         for start in range(0, len(rows), 1000):
             columns = rows[start:start + 1000]
             for row in tokenize_columns([columns[text] for text in task.texts], max_len, swap, hf_tokenizer):
                 encoded.append({"inp_ids": row.ids, "token_type_ids": row.type_ids})
-    return EncodedRows(encoded, rows["label"][:] * len(orders), hf_tokenizer.pad_token_id)
+    labels, (mean, std) = rows["label"][:] * len(orders), task.scale or (0., 1.)
+    return EncodedRows(encoded, [(label - mean) / std for label in labels] if task.scale else labels, hf_tokenizer.pad_token_id)
 
 
 def encode_samples(tables, max_length, hf_tokenizer, n=2000):
@@ -244,7 +262,7 @@ def encode_samples(tables, max_length, hf_tokenizer, n=2000):
     for name, data in tables.items():
         if "train" in data.splits:
             rows = data.splits["train"]
-            samples[name] = encode(rows.select(range(min(n, len(rows)))), TASKS[name], max_length, hf_tokenizer)
+            samples[name] = encode(rows.select(range(min(n, len(rows)))), data.task, max_length, hf_tokenizer)
     return samples
 
 
@@ -252,41 +270,78 @@ def encode_samples(tables, max_length, hf_tokenizer, n=2000):
 # ## 4. The model
 #
 # The final hidden state of `[CLS]`, dropout, and one linear layer (F43). Unlike the `ElectraForSequenceClassification` of
-# transformers, the head has no hidden layer and no activation.
+# transformers, the head has no hidden layer and no activation. To label words, the linear layer is applied to each token, without
+# dropout (F51).
 
 # %%
-class SentencePredictor(nn.Module):
-    """An encoder with an output layer for classification, or for regression with num_class=1.
+class Predictor(nn.Module):
+    """An encoder with a linear output layer.
 
-    model: a transformers encoder.   xavier_reinited_outlayer: Glorot uniform weights and zero bias as in the original (F30), else
-    PyTorch's default initialization.
+    model: a transformers encoder.   num_class: outputs of the layer; 1 for regression.
+    xavier_reinited_outlayer: Glorot uniform weights and zero bias as in the original (F30), else PyTorch's default initialization.
+    freeze: keep the encoder as it is, also without its dropout.
     """
 
-    def __init__(self, model, hidden_size, num_class, xavier_reinited_outlayer=True):
+    def __init__(self, model, hidden_size, num_class, xavier_reinited_outlayer=True, freeze=False):
         super().__init__()
-        self.base_model = model
-        self.dropout = nn.Dropout(.1)
+        self.base_model = model.requires_grad_(not freeze)
+        self.freeze = freeze
         self.classifier = nn.Linear(hidden_size, num_class)
         if xavier_reinited_outlayer:
             nn.init.xavier_uniform_(self.classifier.weight)
             nn.init.zeros_(self.classifier.bias)
 
-    def forward(self, inp_ids, attn_mask, token_type_ids):
-        """inp_ids, attn_mask, token_type_ids (B, L) -> logits (B, C), or scores (B,)."""
+    def train(self, mode=True):
+        super().train(mode)
+        if self.freeze:
+            self.base_model.eval()
+        return self
+
+    def hidden_states(self, inp_ids, attn_mask, token_type_ids):
+        """inp_ids, attn_mask, token_type_ids (B, L) -> the encoder's final hidden states (B, L, H)."""
         # Some families, such as DistilBERT, have no segments.
         segments = {"token_type_ids": token_type_ids} if getattr(self.base_model.config, "type_vocab_size", 0) else {}
+        return self.base_model(inp_ids, attention_mask=attn_mask, **segments).last_hidden_state
+
+    def outputs(self, hidden):
+        """Outputs (..., C) in fp32: bf16 has fewer digits than the three decimals of a submitted score."""
+        with torch.autocast(hidden.device.type, enabled=False):
+            return self.classifier(hidden.float())
+
+
+class SentencePredictor(Predictor):
+    """Classification or regression of a sentence or pair; arguments as for Predictor."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self.dropout = nn.Dropout(.1)
+
+    def forward(self, inp_ids, attn_mask, token_type_ids):
+        """inp_ids, attn_mask, token_type_ids (B, L) -> logits (B, C), or scores (B,)."""
         with first_position_only(self.base_model):
-            hidden = self.base_model(inp_ids, attention_mask=attn_mask, **segments).last_hidden_state[:, 0]  # (B, H)
-        with torch.autocast(hidden.device.type, enabled=False):  # bf16 has fewer digits than the three decimals of a submitted score
-            return self.classifier(self.dropout(hidden.float())).squeeze(-1)
+            hidden = self.hidden_states(inp_ids, attn_mask, token_type_ids)[:, 0]  # (B, H)
+        return self.outputs(self.dropout(hidden.float())).squeeze(-1)
 
 
-def build_predictor(task, pretrained, wsc_trick=False, xavier_reinited_outlayer=True):
-    """The model of a Task on pretrained weights: SentencePredictor, or SchemaPredictor with the WSC trick."""
+class WordPredictor(Predictor):
+    """Classification of every token, of which training and evaluation use the first of each word; arguments as for Predictor."""
+
+    def forward(self, inp_ids, attn_mask, token_type_ids):
+        """inp_ids, attn_mask, token_type_ids (B, L) -> logits (B, L, C)."""
+        return self.outputs(self.hidden_states(inp_ids, attn_mask, token_type_ids))
+
+
+def predictor_of(task):
+    """The class of predictor of a Task."""
+    return WordPredictor if task.is_tagging else SentencePredictor
+
+
+def build_predictor(task, pretrained, wsc_trick=False, xavier_reinited_outlayer=True, freeze=False):
+    """The model of a Task on pretrained weights: a Predictor, or SchemaPredictor with the WSC trick."""
     if wsc_trick:
         return SchemaPredictor(pretrained.discriminator())
     encoder = pretrained.encoder()
-    return SentencePredictor(encoder, encoder.config.hidden_size, task.n_outputs, xavier_reinited_outlayer)
+    return predictor_of(task)(encoder, encoder.config.hidden_size, task.n_outputs, xavier_reinited_outlayer, freeze)
 
 
 # %% [markdown]
@@ -320,7 +375,8 @@ def build_optimizer(model, settings):
     """Adam with a learning rate for each layer; weight decay spares biases and LayerNorms (F34)."""
     groups = parameter_groups(model)
     lrs = get_layer_lrs(settings["lr"], settings["layer_decay"], len(groups) - 2, settings["original_lr_layer_decays"])
-    param_groups = [{**group, "lr": lr} for lr, parameters in zip(lrs, groups)
+    trained = [[(name, parameter) for name, parameter in parameters if parameter.requires_grad] for parameters in groups]
+    param_groups = [{**group, "lr": lr} for lr, parameters in zip(lrs, trained)
                     for group in decay_groups(parameters, settings["weight_decay"]) if group["params"]]
     adam = torch.optim.AdamW if settings["adam_bias_correction"] else AdamNoBiasCorrection
     return adam(param_groups, lr=settings["lr"], betas=(.9, .999), eps=1e-6)
@@ -330,12 +386,21 @@ def build_optimizer(model, settings):
 # ### The learner
 #
 # Training takes three epochs with batch size 32, and ten epochs for RTE and STS-B (F40). The loss is the mean over the batch (D9); Google
-# sums it, and clips the gradient of the sum (F44). For STS-B it is the squared error of the score from 0 to 5 (Google: from 0 to 1, F45).
+# sums it, and clips the gradient of the sum (F44). For STS-B it is the squared error of the score from 0 to 5 (Google: from 0 to 1, F45);
+# own scores are standardized. The loss of a sentence of labelled words is the sum over the words (F51).
 
 # %%
+class WordLoss(nn.Module):
+    """Cross-entropy, summed over the words of each sentence; the mean over the batch (F51, D9)."""
+
+    def forward(self, logits, labels):
+        """logits (B, L, C), labels (B, L) -> ()."""
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum") / len(logits)
+
+
 class EncodedTask(NamedTuple):
     """Encoded rows of a task: the training set, and {split: rows} of the dev sets."""
-    train: EncodedRows | SchemaRows
+    train: EncodedRows | WordRows | SchemaRows
     devs: dict
 
 
@@ -353,7 +418,7 @@ def encode_task(task, data, settings, hf_tokenizer):
 
 def build_loss(task):
     """Cross-entropy, or squared error for regression: the mean over the batch."""
-    return nn.MSELoss() if task.is_regression else nn.CrossEntropyLoss()
+    return {"classification": nn.CrossEntropyLoss, "regression": nn.MSELoss, "tagging": WordLoss}[task.kind]()
 
 
 def get_glue_learner(task, run_name=None, inference=False, *, model, data, settings, device, precision, num_workers=0, log=None):
@@ -376,7 +441,7 @@ def evaluate(learn, task, data):
     """{split: {metric: value}} of a learner on the dev sets of an EncodedTask."""
     scores = {}
     for (split, rows), dl in zip(data.devs.items(), learn.dls.loaders[1:]):
-        scores[split] = glue_metrics(task, predict_logits(learn.model, dl, learn.precision), rows.labels)
+        scores[split] = compute_metrics(task, predict_logits(learn.model, dl, learn.precision), rows.labels, rows.sentence_lengths)
     return scores
 
 
@@ -395,7 +460,7 @@ def finetune(c, pretrained, tables, plan, processes):
     """
     owners = assign_runs(c, plan, read_scores(), processes)
     for name, settings in plan.items():
-        task, data = TASKS[name], None
+        task, data = tables[name].task, None
         for run in range(c.start, c.end):
             if owners[name, run] != processes.index:
                 continue
@@ -407,7 +472,7 @@ def finetune(c, pretrained, tables, plan, processes):
                     row = finetune_run(task, run, seed, data, settings, pretrained, c)
                     status = f"{row['seconds']:.0f} s"
             processes.report(f"{task.title}, run {run}, seed {seed}: {format_scores(row['scores'])} ({status})")
-        if name == "mnli" and c.start_from_mnli:
+        if task.trains_first and c.start_from_mnli:
             processes.wait()
     processes.wait()
 
@@ -422,6 +487,8 @@ def finetune_run(task, run, seed, data, settings, pretrained, c):
     learn = get_glue_learner(task, f"{task.title}, run {run}", model=model, data=data, settings=settings, device=device,
                              precision=settings["precision"], num_workers=c.num_workers, log=log)
     scores = train_and_evaluate(learn, task, data, settings["epochs"], log)
+    if task.scale:
+        undo_standardization(learn.model.classifier, *task.scale)
     row = {"group": c.group_name, "task": task.name, "run": run, "seed": seed, "scores": scores, "settings": settings,
            "pretrained_checkpoint": pretrained.name, "synthetic": uses_synthetic_glue(c), "mnli_run": from_mnli,
            "train_rows": len(data.train), "seconds": round(time.perf_counter() - started, 1), "device": str(device)}
@@ -434,12 +501,19 @@ def finetune_run(task, run, seed, data, settings, pretrained, c):
 
 def initial_model(task, settings, pretrained):
     """(predictor, number of the MNLI run that its encoder comes from, or None)."""
-    model = build_predictor(task, pretrained, settings["wsc_trick"], settings["xavier_reinited_outlayer"])
+    model = build_predictor(task, pretrained, settings["wsc_trick"], settings["xavier_reinited_outlayer"], settings["freeze"])
     if not settings["start_from_mnli"]:
         return model, None
     best = mnli_run(read_scores(), settings["start_from_mnli"], pretrained)
-    load_encoder(model, run_path(settings["start_from_mnli"], "mnli", best))
+    load_encoder(model, run_path(settings["start_from_mnli"], FIRST_TASK, best))
     return model, best
+
+
+@torch.no_grad()
+def undo_standardization(output_layer, mean, std):
+    """Make an output layer that was trained on standardized scores predict the scores themselves."""
+    output_layer.weight.mul_(std)
+    output_layer.bias.mul_(std).add_(mean)
 
 
 def train_and_evaluate(learn, task, data, epochs, log):
@@ -487,7 +561,8 @@ def load_finetuned(path):
         encoder = AutoModel.from_config(config, trust_remote_code=False)
         if not any("pooler." in name for name in checkpoint["model"]):
             encoder.pooler = None  # pretrain.py builds BERT and ALBERT without a pooler
-        model = SentencePredictor(encoder, config.hidden_size, TASKS[row["task"]].n_outputs)
+        task = task_of(row)
+        model = predictor_of(task)(encoder, config.hidden_size, task.n_outputs)
     load_weights(model, checkpoint["model"], path)
     return model.eval(), tokenizer_from_json(checkpoint["tokenizer"], checkpoint["pad_token"]), row
 
@@ -508,7 +583,7 @@ def load_encoder(model, path):
 
 # %%
 def predict_test(task, checkpoint, dl_idx=0, *, data, device=None, precision=None):
-    """Predictions for the dl_idx-th test set of a Task or its name: class ids or scores (N,), in the order of its rows.
+    """Predictions for the dl_idx-th test set of a Task or its name: class ids or scores (N,), in the order of its rows, or words.
 
     checkpoint: path of a finetuned checkpoint, or a list of paths, whose probabilities (scores) are averaged.   data: TaskData.
     """
@@ -526,6 +601,9 @@ def predict_by_checkpoint(task, path, rows, cache, device, precision):
     """
     model, hf_tokenizer, run = load_finetuned(path)
     settings = run["settings"]
+    if task.is_own and settings.get("own_task") != task.as_record():
+        raise PlainError(f"{str(path)!r} was trained for another task than {task.name!r} is now: its files have other labels, or 'kind' or "
+                         "'metrics' changed. Restore them, or finetune with another group_name.")
     if settings["wsc_trick"]:
         return predict_schemas(model, hf_tokenizer, rows, settings, device, precision)
     key = settings["max_length"], hf_tokenizer.backend_tokenizer.to_str()
@@ -542,26 +620,27 @@ def predict_schemas(model, hf_tokenizer, rows, settings, device=None, precision=
     probabilities = torch.tensor([[1., 0.]]).repeat(len(schemas), 1)
     if found:
         encoded = SchemaRows([schemas[i] for i in found], hf_tokenizer, settings["max_length"])
-        probabilities[found] = predict_rows(TASKS["wnli"], model, encoded, settings, device, precision)
+        probabilities[found] = predict_rows(TASKS[PRONOUN_TASK], model, encoded, settings, device, precision)
     return probabilities
 
 
 def write_test_files(c, tables):
     """Write test_outputs/<group_name>/*.tsv, what made each to <group_name>.json, and <group_name>.zip if all eleven files exist.
 
+    The file of an own task has the columns and the format of its test file, and the predictions as one more column.
     Returns the path of the zip, or None.   Majority baselines of an earlier command are deleted or rewritten.
     """
     folder, rows, made_by = Path("test_outputs") / c.group_name, read_scores(), {}
     chosen = chosen_runs(c, rows)
     for name, data in tables.items():
-        task, source = TASKS[name], TASKS[name].predicted_by or name
+        task, source = data.task, data.task.predicted_by or name
         for dl_idx, test in enumerate(task.tests):
             if not chosen[source] or test.split in data.missing:
-                print(f"Skipping {test.tsv}: {data.missing.get(test.split, f'{TASKS[source].title} has no finished run')}")
+                print(f"Skipping {test.tsv}: {data.missing.get(test.split, f'{tables[source].task.title} has no finished run')}")
                 continue
             paths = [run_path(c.group_name, source, run) for run in chosen[source]]
             predictions = predict_test(task, paths, dl_idx, data=data, device=c.device, precision=c.precision)
-            write_tsv(folder / test.tsv, data.splits[test.split]["index"], format_predictions(task, predictions))
+            write_predictions(folder / test.tsv, task, test, data.splits[test.split], predictions)
             made_by[test.tsv] = format_runs(rows, c.group_name, source, chosen[source])
             print(f"{test.tsv:12} by {made_by[test.tsv]}")
     return complete_submission(folder, made_by, c.majority_for_missing, rows_of(c.glue_dir) if uses_synthetic_glue(c) else None)
@@ -569,8 +648,7 @@ def write_test_files(c, tables):
 
 def format_runs(rows, group, task, runs):
     """The runs of a task with their dev scores, e.g. 'cola run 3 (dev 57.12)'."""
-    dev = "MNLI-m dev" if task == "mnli" else "dev"
-    return ", ".join(f"{task} run {run} ({dev} {score(find_run(rows, group, task, run)):.2f})" for run in runs)
+    return ", ".join(f"{task} run {run} (dev {score(find_run(rows, group, task, run)):.2f})" for run in runs)
 
 
 # %% [markdown]
@@ -597,7 +675,7 @@ def run(c):
     check_writable(GLUE_FOLDER, Path("test_outputs", c.group_name))
     if c.do_finetune:
         pretrained = load_pretrained(c.pretrained_checkpoint, c.size, c.max_length)
-        print(f"{c.group_name}: runs {c.start} to {c.end - 1} of {', '.join(c.tasks)}, from {pretrained.name}")
+        print(f"{c.group_name}: runs {c.start} to {c.end - 1} of {', '.join(names_of(c.tasks))}, from {pretrained.name}")
     else:
         chosen_runs(c, read_scores())  # fail before loading the tables
     with processes.main_first():
@@ -623,11 +701,11 @@ def save_task_plots(c, pretrained, tables, plan):
     folder.mkdir(parents=True, exist_ok=True)
     from_glue = {name: tables[name] for name in plan if not plan[name]["wsc_trick"]}
     if samples := encode_samples(from_glue, c.max_length, pretrained.hf_tokenizer):
-        save_plot(plot_lengths({TASKS[name].title: rows.lengths for name, rows in samples.items()}), folder / "lengths.png")
+        save_plot(plot_lengths({tables[name].task.title: rows.lengths for name, rows in samples.items()}), folder / "lengths.png")
     titles_by_lrs = {}
     for name, settings in plan.items():
         lrs = get_layer_lrs(settings["lr"], settings["layer_decay"], count_layers(pretrained.model.config), c.original_lr_layer_decays)
-        titles_by_lrs.setdefault(tuple(lrs), []).append(TASKS[name].title)
+        titles_by_lrs.setdefault(tuple(lrs), []).append(tables[name].task.title)
     save_plot(plot_layer_lrs({", ".join(titles): lrs for lrs, titles in titles_by_lrs.items()}), folder / "layer_learning_rates.png")
 
 

@@ -93,6 +93,14 @@ def mapping(rules, accepts):
     return Rule(accepts, convert)
 
 
+def by_name(rule, accepts):
+    """A dictionary with names as keys, for whose values there is one rule."""
+    def convert(value):
+        _accept(value, isinstance(value, dict) and all(isinstance(key, str) for key in value))
+        return {key: rule.convert(item) for key, item in value.items()}
+    return Rule(accepts, convert)
+
+
 def either(*rules, accepts):
     """A value that one of several rules accepts; the first one that does converts it."""
     def convert(value):

@@ -12,7 +12,7 @@ import datasets
 import finetune
 from _utils.errors import PlainError, print_plain_errors
 from _utils.glue.submission import format_predictions
-from _utils.glue.tasks import TASKS
+from _utils.glue.tasks import task_of
 
 
 def read_texts(path, task):
@@ -42,7 +42,7 @@ def main(arguments):
     model, hf_tokenizer, run = finetune.load_finetuned(checkpoint)
     if run["settings"]["wsc_trick"]:
         raise PlainError(f"{checkpoint!r} was trained with the WSC trick, which resolves pronouns. Choose a checkpoint of another task.")
-    task = TASKS[run["task"]]
+    task = task_of(run)
     texts = read_texts(path, task)
     rows = finetune.encode(texts, task, run["settings"]["max_length"], hf_tokenizer)
     predictions = finetune.predict_rows(task, model, rows, run["settings"])

@@ -7,8 +7,22 @@ import torch.nn.functional as F
 from fastai.data.core import DataLoaders
 from fastai.text.data import SortedDL
 
+IGNORED = -100  # the label of tokens that have none, as in PyTorch's cross-entropy
 
-class EncodedRows:
+
+class Rows:
+    """What can be predicted row by row. sentence_lengths: words of each sentence, if it is tagging; else None."""
+    sentence_lengths = None
+
+    def in_order(self, outputs, order):
+        """Outputs (N, ...) in the order of the rows, on the CPU. outputs: of each batch.   order: row numbers of the batches."""
+        outputs = torch.cat(outputs).cpu()
+        in_order = torch.empty_like(outputs)
+        in_order[torch.as_tensor(order)] = outputs
+        return in_order
+
+
+class EncodedRows(Rows):
     """Encoded sentences or pairs in flat arrays, with their labels.
 
     encoded: dictionaries with inp_ids and token_type_ids.   labels: one number per row.   pad_idx: id of [PAD].
@@ -72,15 +86,15 @@ class PaddedBatchDL(SortedDL):
 def pad_to_multiple(batch, multiple, longest, pad_idx):
     """Pad a batch to a length that `multiple` divides, but to at most `longest`: the model may have no more positions.
 
-    batch: tensors; those of shape (B, L) are padded, the first with pad_idx, the others with 0.
+    batch: tensors; those of shape (B, L) are padded, the first with pad_idx, the last (labels) with IGNORED, the others with 0.
     """
     length = batch[0].shape[1]
     missing = min(-length % multiple, longest - length)
     if missing <= 0:
         return batch
     pad = lambda part, value: F.pad(part, (0, missing), value=value) if part.dim() == 2 else part
-    ids, *others = batch
-    return pad(ids, pad_idx), *(pad(part, 0) for part in others)
+    ids, *others, labels = batch
+    return pad(ids, pad_idx), *(pad(part, 0) for part in others), pad(labels, IGNORED)
 
 
 def inference_dataloader(rows, bs, device, num_workers=0):

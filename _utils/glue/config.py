@@ -11,6 +11,7 @@ from _utils.config_rules import (
     PRECISION,
     SCHEDULES,
     SEED,
+    by_name,
     choice,
     count,
     either,
@@ -22,10 +23,12 @@ from _utils.config_rules import (
     text,
 )
 from _utils.errors import PlainError
+from _utils.glue.own_tasks import OWN_TASK, names_of
 from _utils.glue.tasks import AVERAGED_TASKS, FINETUNED_TASKS
 from _utils.recipes import RECIPES
 
 _RUNS = either(count(0), list_of(count(0), "a list of runs"), accepts="a run or a list of runs")
+_TASKS = either(choice(*FINETUNED_TASKS), OWN_TASK, accepts="a task")
 _TASK_SETTINGS = mapping({"lr": POSITIVE, "epochs": count(), "bs": count(), "rows": count()}, "the settings of a task")
 
 # In the order of the first cell of Finetune_GLUE.ipynb.
@@ -34,8 +37,8 @@ FINETUNE_RULES = {
     "device": DEVICE,
     "start": count(0),
     "end": count(1),
-    "tasks": list_of(choice(*FINETUNED_TASKS), f"a list of different tasks from {', '.join(FINETUNED_TASKS)}",
-                     lambda tasks: 0 < len(tasks) == len(set(tasks))),
+    "tasks": list_of(_TASKS, f"a list of different tasks from {', '.join(FINETUNED_TASKS)}, or dictionaries of your own",
+                     lambda tasks: 0 < len(tasks) == len(set(names_of(tasks)))),
     "pretrained_checkpoint": optional(text("the name of a checkpoint of pretrain.py, a path, or a hub id")),
     "seeds": optional(list_of(SEED, "a list of integers, one for each run")),
     "weight_decay": number("a number in [0, 1)", lambda value: 0 <= value < 1),
@@ -46,16 +49,16 @@ FINETUNE_RULES = {
     "double_unordered": flag(),
     "protocol": choice(None, "lmtuners"),
     "start_from_mnli": either(flag(), text(), accepts="True, False or the name of a group"),
-    "task_overrides": mapping(dict.fromkeys(FINETUNED_TASKS, _TASK_SETTINGS),
-                              "{task: {'lr': number, 'epochs': count, 'bs': count, 'rows': count}}, each of the four optional, for tasks "
-                              f"from {', '.join(FINETUNED_TASKS)}"),
+    "task_overrides": by_name(_TASK_SETTINGS, "{task: {'lr': number, 'epochs': count, 'bs': count, 'rows': count}}, each of the four "
+                              "optional"),
     "do_finetune": flag(),
-    "th_run": optional(either(_RUNS, mapping(dict.fromkeys(FINETUNED_TASKS, _RUNS), "runs by task"),
+    "th_run": optional(either(_RUNS, by_name(_RUNS, "runs by task"),
                               accepts="a run, a list of runs, or {task: a run or a list of runs}")),
     "majority_for_missing": flag(),
     "size": choice(*RECIPES),
     "max_length": LENGTH,
     "wsc_trick": flag(),
+    "freeze": flag(),
     "glue_dir": optional(text("the folder of a GLUE download")),
     "wsc_dir": optional(text("the folder with train.jsonl and val.jsonl of WSC")),
     "precision": PRECISION,
@@ -107,6 +110,9 @@ def _group_of(model):
 
 
 def _check(config):
+    _check_names(config)
+    if config.freeze and config.wsc_trick:
+        raise PlainError("freeze=True trains only an output layer, and wsc_trick=True has none. Leave one of them out.")
     if config.end <= config.start:
         raise PlainError(f"start={config.start} and end={config.end} select no run: the runs are start, start + 1, ..., end - 1.")
     if config.seeds is not None and len(config.seeds) < config.end:
@@ -115,6 +121,15 @@ def _check(config):
     if config.wsc_dir is not None and not config.wsc_trick:
         raise PlainError(f"wsc_dir={config.wsc_dir!r} is only used with wsc_trick=True. Add it, or remove wsc_dir.")
     check_logger(config)
+
+
+def _check_names(config):
+    """PlainError for a name in task_overrides or th_run that no task has."""
+    known = dict.fromkeys((*FINETUNED_TASKS, *names_of(config.tasks)))
+    for key in ("task_overrides", "th_run"):
+        for name in config[key] if isinstance(config[key], dict) else ():
+            if name not in known:
+                raise PlainError(f"Invalid value for {key}: there is no task {name!r:.60}. Choose from {', '.join(known)}.")
 
 
 def uses_synthetic_glue(config):

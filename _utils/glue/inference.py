@@ -19,17 +19,17 @@ def to_device(model, device):
 
 @torch.no_grad()
 def predict_logits(model, dl, precision):
-    """Outputs of a model, (N, C) or (N,), for an unshuffled PaddedBatchDL on the model's device: on the CPU, in the order of the rows."""
+    """Outputs of a model for an unshuffled PaddedBatchDL on its device: (N, C) or (N,), on the CPU, in the order of the rows.
+
+    For tagging N counts the words of all rows.
+    """
     dtype = DTYPES[precision]
     model.eval()
     # cuDNN's attention is disabled: on an H100 it takes half a second for each new batch shape.
     with (sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]),
           torch.autocast(dl.destination.type, dtype, enabled=dtype is not None)):
         outputs = [model(*xb).float() for *xb, _ in dl]
-    outputs = torch.cat(outputs).cpu()  # one synchronization, at the end
-    in_order = torch.empty_like(outputs)
-    in_order[torch.as_tensor(dl.get_idxs())] = outputs
-    return in_order
+    return dl.dataset.in_order(outputs, dl.get_idxs())  # waits for the GPU only here, at the end
 
 
 def predict_rows(task, model, rows, settings, device=None, precision=None):

@@ -2,15 +2,16 @@
 import itertools
 
 from _utils.errors import PlainError
+from _utils.glue.own_tasks import names_of
 from _utils.glue.runs import best_runs, find_run, finished_run, mnli_run, read_scores, run_path, runs_of
 from _utils.glue.tables import table_key
-from _utils.glue.tasks import LMTUNERS_FROM_MNLI, LMTUNERS_SETTINGS, TASKS
+from _utils.glue.tasks import FIRST_TASK, LMTUNERS_FROM_MNLI, LMTUNERS_SETTINGS, PRONOUN_TASK
 from _utils.glue.wsc_trick import find_spacy
 from _utils.recipes import RECIPES
 from _utils.training import choose_device, choose_precision
 
 CONFIGURED_SETTINGS = ("size", "max_length", "weight_decay", "adam_bias_correction", "xavier_reinited_outlayer", "schedule",
-                       "original_lr_layer_decays", "protocol")
+                       "original_lr_layer_decays", "protocol", "freeze")
 
 
 def hyperparameters(task, c, model_type):
@@ -33,7 +34,7 @@ def mnli_group(task, c):
 
 
 def uses_wsc(task, c):
-    return c.wsc_trick and task.name == "wnli"
+    return c.wsc_trick and task.resolves_pronouns
 
 
 def settings_of(task, data, c, pretrained):
@@ -42,6 +43,7 @@ def settings_of(task, data, c, pretrained):
     return {**hyperparameters(task, c, pretrained.model.config.model_type), **{key: c[key] for key in CONFIGURED_SETTINGS},
             "precision": choose_precision(c.precision, choose_device(c.device)),
             "double_unordered": c.double_unordered and task.unordered,
+            "own_task": task.as_record() if task.is_own else None,
             "wsc_trick": wsc_trick, "spacy_model": find_spacy() if wsc_trick else None,
             "start_from_mnli": mnli_group(task, c),
             "training_table": table_key(data.splits["wsc_train" if wsc_trick else "train"]),
@@ -54,20 +56,20 @@ def plan_runs(c, pretrained, tables):
     Raises PlainError, before training starts, for an unavailable device, finished runs with other settings, a missing MNLI run or
     discriminator, and runs in th_run that will not exist.
     """
-    plan = {}
-    for name in sorted(c.tasks, key=lambda name: name != "mnli") if c.start_from_mnli else c.tasks:
-        task, data = TASKS[name], tables[name]
+    plan, names = {}, names_of(c.tasks)
+    for name in sorted(names, key=lambda name: name != FIRST_TASK) if c.start_from_mnli else names:
+        task, data = tables[name].task, tables[name]
         missing = [data.missing[split] for split in task.train_splits if split in data.missing]
         if missing and not uses_wsc(task, c):  # the WSC trick does not read WNLI's tables
             print(f"Skipping {task.title}: {'; '.join(missing)}")
         else:
             plan[name] = settings_of(task, data, c, pretrained)
-    for name in sorted(set(c.task_overrides) - set(c.tasks)):
+    for name in sorted(set(c.task_overrides) - set(names)):
         print(f"Ignoring task_overrides of {name}, which is not in tasks")
-    if c.wsc_trick and "wnli" not in c.tasks:
-        print("Ignoring wsc_trick, because wnli is not in tasks")
+    if c.wsc_trick and PRONOUN_TASK not in names:
+        print(f"Ignoring wsc_trick, because {PRONOUN_TASK} is not in tasks")
     if not plan:
-        raise PlainError(f"Tables are missing for each of the tasks {', '.join(c.tasks)}. Set glue_dir=PATH to a complete GLUE download.")
+        raise PlainError(f"Tables are missing for each of the tasks {', '.join(names)}. Set glue_dir=PATH to a complete GLUE download.")
     check_plan(c, plan, read_scores(), pretrained)
     return plan
 
@@ -78,7 +80,7 @@ def check_plan(c, plan, rows, pretrained):
         for run in range(c.start, c.end):
             finished_run(rows, c.group_name, name, run, seed_of(c, run), settings)
         group = settings["start_from_mnli"]
-        if group and not (group == c.group_name and "mnli" in plan):
+        if group and not (group == c.group_name and FIRST_TASK in plan):
             mnli_run(rows, group, pretrained)
         if settings["wsc_trick"]:
             pretrained.discriminator()
@@ -107,7 +109,7 @@ def chosen_runs(c, rows, plan=()):
     finished with its checkpoint, and if no task has a run.
     """
     chosen = {}
-    for name in c.tasks:
+    for name in names_of(c.tasks):
         has_runs = name in plan or runs_of(rows, c.group_name, name)
         requested = requested_runs(c.th_run, name, has_runs)
         for run in requested:
@@ -117,8 +119,8 @@ def chosen_runs(c, rows, plan=()):
                                  f"{str(path)!r} was deleted. Choose another run, or finetune it.")
         chosen[name] = requested or best_runs(rows, c.group_name, name)
     if not plan and not any(chosen.values()):
-        raise PlainError(f"The group {c.group_name!r} has no finished run of {', '.join(c.tasks)} with a checkpoint. Finetune first with "
-                         "do_finetune=True, or set another group_name.")
+        raise PlainError(f"The group {c.group_name!r} has no finished run of {', '.join(names_of(c.tasks))} with a checkpoint. Finetune "
+                         "first with do_finetune=True, or set another group_name.")
     return chosen
 
 

@@ -1,11 +1,13 @@
 """Tables and plots of finished runs, and comparisons of groups."""
+import itertools
+
 import numpy as np
 import pandas as pd
 
 from _utils.errors import PlainError
-from _utils.glue.metrics import glue_metrics
+from _utils.glue.metrics import compute_metrics
 from _utils.glue.runs import GLUE_FOLDER, run_path, runs_of, score
-from _utils.glue.tasks import AVERAGED_TASKS, PUBLISHED, PUBLISHED_SEEDS, TASKS
+from _utils.glue.tasks import AVERAGED_TASKS, FIRST_TASK, PUBLISHED, PUBLISHED_SEEDS, TASKS, task_of
 from _utils.plots import plot_finetuning_losses, plot_scores, save_plot, sortable
 from _utils.run_files.run_log import read_metrics
 
@@ -13,19 +15,17 @@ COMPARISON = GLUE_FOLDER / "comparison.png"
 
 
 def group_rows(rows, group):
-    """The rows of a group, in the order of TASKS and by run."""
-    return [row for task in TASKS for row in runs_of(rows, group, task)]
+    """The rows of a group: GLUE's tasks in their order, then own tasks, and by run."""
+    names = dict.fromkeys((*TASKS, *(row["task"] for row in rows)))
+    return [row for task in names for row in runs_of(rows, group, task)]
 
 
 def headline_scores(row):
-    """{line of the summary: percent} of a run. MNLI has lines for its second dev set and for the mean of both."""
-    title = TASKS[row["task"]].title
-    if "wsc_validation" in row["scores"]:
-        title += " (on WSC)"
-    scores = {title: score(row)}
-    if "validation_mismatched" in row["scores"]:
-        mismatched = 100 * row["scores"]["validation_mismatched"]["accuracy"]
-        scores |= {"MNLI-mm": mismatched, "MNLI, both": (score(row) + mismatched) / 2}
+    """{line of the summary: percent} of a run: a line for each of its dev sets, and one for their mean if the task has it (MNLI)."""
+    task = task_of(row)
+    scores = {task.title_of(split): 100 * next(iter(metrics.values())) for split, metrics in row["scores"].items()}
+    if task.mean_title and len(scores) > 1:
+        scores[task.mean_title] = sum(scores.values()) / len(scores)
     return scores
 
 
@@ -33,15 +33,16 @@ def summarize(rows, group):
     """DataFrame of a group in percent, indexed by task: training rows, runs, mean, std, median, best, best run.
 
     MRPC and STS-B count their training rows in both orders. std is the sample standard deviation, NaN for one run.
+    The best run of a task is the best on its first dev set, also in the lines of its other sets.
     """
-    lines = [{"task": line, "run": row["run"], "rows": f"{row['train_rows']:,}", "score": value}
+    lines = [{"task": line, "run": row["run"], "rows": f"{row['train_rows']:,}", "score": value, "rank": score(row)}
              for row in group_rows(rows, group) for line, value in headline_scores(row).items()]
-    runs = pd.DataFrame(lines, columns=["task", "run", "rows", "score"])
+    runs = pd.DataFrame(lines, columns=["task", "run", "rows", "score", "rank"])
     by_task = runs.groupby("task", sort=False)
-    table = by_task["score"].agg(runs="size", mean="mean", std="std", median="median", best="max").rename_axis(None)
+    best = runs.loc[by_task["rank"].idxmax()]
+    table = by_task["score"].agg(runs="size", mean="mean", std="std", median="median").rename_axis(None)
     table.insert(0, "training rows", by_task["rows"].agg(lambda counts: " or ".join(counts.unique())))
-    table["best run"] = runs.loc[by_task["score"].idxmax(), "run"].to_numpy()
-    return table
+    return table.assign(**{"best": best["score"].to_numpy(), "best run": best["run"].to_numpy()})
 
 
 def table_of_runs(rows, group):
@@ -51,7 +52,7 @@ def table_of_runs(rows, group):
         scores = {f"{split.removeprefix('validation').strip('_')} {metric}".strip(): 100 * value
                   for split, metrics in row["scores"].items() for metric, value in metrics.items()}
         (metric, value), *others = scores.items()
-        lines.append({"task": TASKS[row["task"]].title, "run": row["run"], "seed": row["seed"], "score": value, "metric": metric,
+        lines.append({"task": task_of(row).title, "run": row["run"], "seed": row["seed"], "score": value, "metric": metric,
                       "other metrics": ", ".join(f"{name} {value:.2f}" for name, value in others), "training rows": row["train_rows"],
                       **{key: row["settings"].get(key) for key in ("lr", "bs", "epochs")}, "seconds": row.get("seconds")})
     return pd.DataFrame(lines, columns=["task", "run", "seed", "score", "metric", "other metrics", "training rows", "lr", "bs", "epochs",
@@ -71,19 +72,23 @@ def by_title(scores):
 def majority_scores(tables, rows, group):
     """{title of a task: percent of the majority baseline}, in the first metric on the first dev set.
 
-    tables: {task: TaskData}.   WNLI is left out if the group's runs were evaluated on WSC.
+    tables: {task: TaskData}.   A task is left out if the group's runs were evaluated on another dev set (WNLI on WSC's).
     """
-    on_wsc = any("wsc_validation" in row["scores"] for row in runs_of(rows, group, "wnli"))
     scores = {}
     for name, data in tables.items():
-        task = TASKS[name]
-        if not task.devs or task.devs[0][0] not in data.splits or (name == "wnli" and on_wsc):
-            continue
-        labels = data.splits[task.devs[0][0]]["label"][:]
-        constant = np.full(len(labels), max(set(labels), key=labels.count))
-        metrics = glue_metrics(task, constant if task.is_regression else np.eye(len(task.labels))[constant], labels)
-        scores[task.title] = 100 * metrics[task.metrics[0]]
+        task, evaluated = data.task, [next(iter(row["scores"])) for row in runs_of(rows, group, name)]
+        if task.devs and task.devs[0][0] in data.splits and set(evaluated) <= {task.devs[0][0]}:
+            scores[task.title] = 100 * _majority_score(task, data.splits[task.devs[0][0]]["label"][:])
     return scores
+
+
+def _majority_score(task, labels):
+    """The first metric of predicting the most frequent label everywhere. labels: of each row, or a list of those of each word."""
+    lengths = list(map(len, labels)) if task.is_tagging else None
+    labels = list(itertools.chain.from_iterable(labels)) if task.is_tagging else labels
+    constant = np.full(len(labels), max(set(labels), key=labels.count))
+    logits = constant if task.is_regression else np.eye(task.n_outputs)[constant]
+    return compute_metrics(task, logits, labels, lengths)[task.metrics[0]]
 
 
 def losses_of_runs(rows, group):
@@ -92,7 +97,7 @@ def losses_of_runs(rows, group):
     for row in group_rows(rows, group):
         path = run_path(group, row["task"], row["run"]).with_suffix("") / "metrics.jsonl"
         if path.exists():
-            losses.setdefault(TASKS[row["task"]].title, []).append(read_metrics(path, "train"))
+            losses.setdefault(task_of(row).title, []).append(read_metrics(path, "train"))
     return losses
 
 
@@ -103,8 +108,9 @@ def compare_with_published(rows, group):
     With lmtuners' protocol, MNLI is the mean of its two dev sets.
     """
     summary = summarize(rows, group)
-    if "MNLI, both" in summary.index and any(row["settings"].get("protocol") == "lmtuners" for row in runs_of(rows, group, "mnli")):
-        summary = summary.drop("MNLI").rename({"MNLI, both": "MNLI"})
+    mnli = TASKS[FIRST_TASK]
+    if mnli.mean_title in summary.index and any(row["settings"].get("protocol") == "lmtuners" for row in runs_of(rows, group, mnli.name)):
+        summary = summary.drop(mnli.title).rename({mnli.mean_title: mnli.title})
     titles = [TASKS[task].title for task in AVERAGED_TASKS if TASKS[task].title in summary.index]
     found = summary.loc[titles, ["mean", "std", "median", "best"]].T.rename(lambda name: f"{group} ({name})")
     published = pd.DataFrame([by_title(scores) for scores in PUBLISHED.values()], index=list(PUBLISHED))[titles]
@@ -132,13 +138,20 @@ def as_text(table):
 
 def report(rows, group):
     """The tables of a group as text, with the published results unless its tables are synthetic."""
-    parts = [f"Dev scores of {group} in percent (Matthews for CoLA, Spearman for STS-B, accuracy otherwise)",
-             as_text(summarize(rows, group))]
+    parts = [f"Dev scores of {group} in percent ({_name_metrics(rows, group)})", as_text(summarize(rows, group))]
     if is_synthetic(rows, group):
         parts += ["", "These are the quickstart's synthetic tables. The scores do not carry over to GLUE."]
     elif any(runs_of(rows, group, task) for task in AVERAGED_TASKS):
         parts += ["", "Comparison with published results", as_text(compare_with_published(rows, group))]
     return "\n".join(parts)
+
+
+def _name_metrics(rows, group):
+    """Which metric each task is ranked by, e.g. 'matthews for CoLA, accuracy for RTE and SST-2'."""
+    by_metric = {}
+    for row in group_rows(rows, group):
+        by_metric.setdefault(task_of(row).metrics[0], {})[task_of(row).title] = None
+    return ", ".join(f"{metric} for {', '.join(titles)}" for metric, titles in by_metric.items())
 
 
 def is_synthetic(rows, group):

@@ -7,12 +7,13 @@ import os
 from pathlib import Path
 
 from _utils.errors import PlainError
-from _utils.glue.tasks import TASKS
+from _utils.glue.tasks import FIRST_TASK, task_of
 from _utils.run_files.checkpoints import has_keys, load_checkpoint
 
 GLUE_FOLDER = Path("checkpoints/glue")
 SCORES = GLUE_FOLDER / "scores.jsonl"
 _FIELDS = {"group": str, "task": str, "run": int, "seed": int, "scores": dict, "settings": dict, "train_rows": int, "synthetic": bool}
+_ADDED_SETTINGS = {"freeze": False, "own_task": None}  # settings of runs of earlier versions, which do not name them
 FINETUNING_KEYS = {"model": dict, "encoder_config": dict, "tokenizer": str, "run": dict}  # of a finetuned checkpoint
 
 
@@ -32,7 +33,7 @@ def read_scores(path=SCORES):
                 continue
             row = None
         row = _with_current_keys(row)
-        if not has_keys(row, _FIELDS) or row["task"] not in TASKS or not _are_scores(row["scores"]):
+        if not has_keys(row, _FIELDS) or not _has_task(row) or not _are_scores(row["scores"]):
             raise PlainError(f"{path}, line {number} is not a row of the table of runs. Delete that line.")
         latest[row["group"], row["task"], row["run"]] = row
     return list(latest.values())
@@ -43,6 +44,14 @@ def _with_current_keys(row):
     if isinstance(row, dict) and "made_up" in row:
         row = {"synthetic" if key == "made_up" else key: value for key, value in row.items()}
     return row
+
+
+def _has_task(row):
+    """Whether a row names a task of GLUE, or holds the record of an own task."""
+    try:
+        return bool(task_of(row))
+    except ValueError:
+        return False
 
 
 def _are_scores(scores):
@@ -94,7 +103,7 @@ def finished_run(rows, group, task, run, seed, settings):
     row = find_run(rows, group, task, run)
     if row is None:
         return None
-    wanted, found = {**settings, "seed": seed}, {**row["settings"], "seed": row["seed"]}
+    wanted, found = {**settings, "seed": seed}, {**_ADDED_SETTINGS, **row["settings"], "seed": row["seed"]}
     differences = [f"{key}={found.get(key)!r}, not {value!r}" for key, value in wanted.items() if found.get(key) != value]
     if differences:
         raise PlainError(f"Run {run} of {task} in the group {group!r} was trained with {', '.join(differences)}. Set another group_name "
@@ -111,7 +120,7 @@ def best_runs(rows, group, task):
 def mnli_run(rows, group, pretrained):
     """Number of a group's best MNLI run from the same pretrained weights. PlainError if there is none."""
     same = [row for row in rows if row["settings"]["pretrained_weights"] == pretrained.digest]
-    best = best_runs(same, group, "mnli")
+    best = best_runs(same, group, FIRST_TASK)
     if not best:
         raise PlainError(f"start_from_mnli needs an MNLI run in the group {group!r} from the same pretrained weights, and none was found. "
                          "Add mnli to tasks, or set start_from_mnli to another group or False.")
@@ -124,7 +133,7 @@ def load_finetuned_checkpoint(path):
         raise PlainError(f"Finetuned checkpoint not found: {str(path)!r}. Pass one of checkpoints/glue/*.pth, or create it with "
                          "python finetune.py.")
     checkpoint = load_checkpoint(path)
-    if not has_keys(checkpoint, FINETUNING_KEYS) or checkpoint["run"].get("task") not in TASKS \
-            or not has_keys(checkpoint["run"].get("settings"), {"wsc_trick": bool}):
+    if not has_keys(checkpoint, FINETUNING_KEYS) or not has_keys(checkpoint["run"].get("settings"), {"wsc_trick": bool}) \
+            or "task" not in checkpoint["run"] or not _has_task(checkpoint["run"]):
         raise PlainError(f"{str(path)!r} is not a checkpoint written by finetune.py. Pass one of checkpoints/glue/*.pth.")
     return checkpoint

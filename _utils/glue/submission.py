@@ -5,22 +5,23 @@ import zipfile
 from pathlib import Path
 
 from _utils.errors import PlainError
+from _utils.glue.own_files import add_column
 from _utils.glue.tables import load_task
-from _utils.glue.tasks import GLUE, OWN_TASKS
+from _utils.glue.tasks import GLUE
 from _utils.run_files.checkpoints import write_atomically
 
 SUBMISSION = {test.tsv: (task, test) for task in GLUE for test in task.tests}  # {file: (Task, TestSet)}
-_OWN_FILES = {test.tsv for task in OWN_TASKS for test in task.tests}  # beside them in the folder, but not part of the submission
 OFFICIAL_ROWS = {name: test.rows for name, (_, test) in SUBMISSION.items()}
 MAJORITY = "majority baseline"  # who made a file that no model predicted
 _MAJORITY_MARKS = (MAJORITY, "no model")  # the second one in records of earlier versions
+_UNKNOWN = "not written by finetune.py"
 _HEADER = "index\tprediction"
 
 
 def format_predictions(task, predictions):
     """Predictions as the server expects them: label strings from class ids, or scores in the task's range with 3 decimals."""
     if task.is_regression:
-        low, high = task.score_range
+        low, high = task.score_range or (-math.inf, math.inf)
         return [f"{min(high, max(low, float(score))):.3f}" for score in predictions]
     return [task.written_labels[int(label)] for label in predictions]
 
@@ -30,6 +31,22 @@ def write_tsv(path, indices, predictions):
     rows = sorted(zip(indices, predictions))
     text = "\n".join([_HEADER, *(f"{index}\t{prediction}" for index, prediction in rows)]) + "\n"
     write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def write_predictions(path, task, test, rows, predictions):
+    """Write the predictions for a test set: as the GLUE server expects them, or those of an own task beside the columns of its file.
+
+    rows: the test set.   predictions: class ids or scores; for tagging, of all words.
+    """
+    if not task.is_own:
+        write_tsv(path, rows["index"], format_predictions(task, predictions))
+    elif task.is_regression:
+        add_column(test.file, path, [round(float(score), 4) for score in predictions])
+    elif task.is_tagging:
+        tags = iter(format_predictions(task, predictions))
+        add_column(test.file, path, [[next(tags) for _ in words] for words in rows["text"]])
+    else:
+        add_column(test.file, path, format_predictions(task, predictions))
 
 
 def check_tsv(name, content, rows):
@@ -86,9 +103,10 @@ def check_submission(path, rows=None):
 
 
 def _read(path):
-    """{file: bytes} of a folder or a zip; the content of unknown files is not read."""
+    """{file: bytes} of a folder, without the files of own tasks, or of a zip; the content of unknown files is not read."""
     if path.is_dir():
-        return {file.name: file.read_bytes() if file.is_file() else b"" for file in path.iterdir() if file.name not in _OWN_FILES}
+        of_own_tasks = {name for name, made_by in read_record(_record_of(path)).items() if name not in SUBMISSION and made_by != _UNKNOWN}
+        return {file.name: file.read_bytes() if file.is_file() else b"" for file in path.iterdir() if file.name not in of_own_tasks}
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
@@ -109,7 +127,11 @@ def read_record(path):
         return {}
     if not isinstance(made_by, dict):
         return {}
-    return {name: text for name, text in made_by.items() if name in {*SUBMISSION, *_OWN_FILES} and isinstance(text, str)}
+    return {name: text for name, text in made_by.items() if isinstance(text, str)}
+
+
+def _record_of(folder):
+    return folder.with_name(folder.name + ".json")
 
 
 def make_zip(folder, rows=None):
@@ -137,15 +159,17 @@ def complete_submission(folder, made_by, majority_for_missing=False, rows=None):
     made_by: {file: what made it} of the files just written.   rows: as in `check_submission`, for other than the official tables.
     Returns the path of the zip, or None if there is none.
     """
-    record = folder.with_name(folder.name + ".json")
+    record = _record_of(folder)
     folder.with_name(folder.name + ".zip").unlink(missing_ok=True)  # it is outdated now
     earlier = _without_majorities(folder, {**read_record(record), **made_by}, majority_for_missing)
-    existing = {path.name: earlier.get(path.name, "not written by finetune.py") for path in folder.glob("*.tsv")}
+    existing = {path.name: earlier.get(path.name, _UNKNOWN) for path in folder.glob("*") if path.is_file()}
     made_by = existing | made_by
     if majority_for_missing:
         made_by |= write_majorities(folder, rows)
     write_atomically(record, lambda file: file.write(json.dumps(made_by, indent=1).encode() + b"\n"))
     missing = [name for name in SUBMISSION if name not in made_by]
+    if len(missing) == len(SUBMISSION):  # only own tasks
+        return None
     if missing:
         print(f"No zip: missing {', '.join(missing)}. Finetune these tasks in this group, with their test files, or set "
               "majority_for_missing=True")

@@ -8,7 +8,7 @@ import datasets
 import xxhash
 
 from _utils.errors import PlainError, as_plain_error
-from _utils.glue.tasks import as_task
+from _utils.glue.tasks import Task, as_task
 
 HUB_GLUE = "nyu-mll/glue"
 MAX_BAD_ROWS = .01  # a file with a larger share of malformed rows is rejected
@@ -17,9 +17,11 @@ MAX_BAD_ROWS = .01  # a file with a larger share of malformed rows is rejected
 class TaskData(NamedTuple):
     """The tables of one task.
 
-    splits: {name on the hub: datasets.Dataset with the columns index, the task's texts, and label}; a label is a class id or a score, -1 in
-    test sets.   missing: {split: message} of the splits that were not found.   notices: messages about skipped or unusual rows.
+    task: its Task.   splits: {name on the hub: datasets.Dataset with the columns index, the task's texts, and label}; a label is a class
+    id or a score, -1 in test sets. For tagging, text and label are lists with an item for each word.
+    missing: {split: message} of the splits that were not found.   notices: messages about skipped or unusual rows.
     """
+    task: Task
     splits: dict
     missing: dict
     notices: Sequence
@@ -35,7 +37,7 @@ def load_task(task, glue_dir=None):
     if glue_dir is not None and not os.path.isdir(glue_dir):
         raise PlainError(f"Invalid value for glue_dir: {str(glue_dir)!r} is not a folder. Pass the folder of a GLUE download (with CoLA/, "
                          "SST-2/ ...), or None to read the hub.")
-    data = TaskData({}, {}, [])
+    data = TaskData(task, {}, {}, [])
     for split, file in task.files.items():
         if glue_dir is None:
             source, lines, parse = _open_hub(task, split)
@@ -44,7 +46,8 @@ def load_task(task, glue_dir=None):
         else:
             data.missing[split] = f"{file} not found in {Path(glue_dir) / task.title}"
             continue
-        data.splits[split] = _parse_rows(source, lines, parse, task, split, data.notices)
+        data.splits[split] = parse_rows(source, lines, parse, task, split, data.notices,
+                                        f"This is not the table of {task.title}, or a program added quotes to it. Download it again.")
     return data
 
 
@@ -53,52 +56,65 @@ def _find(glue_dir, task, file):
     return next((path for path in candidates if path.is_file()), None)
 
 
-def _parse_rows(source, lines, parse, task, split, notices):
-    """Dataset of one table. Appends messages about skipped and unusual rows to `notices`; raises PlainError as `load_task`.
+def parse_rows(source, lines, parse, task, split, notices, advice):
+    """Dataset of one table. Appends messages about skipped and unusual rows to `notices`.
 
     lines: (place in the source, content).   parse(content, position): the row, with the position as its index if it has no other;
     ValueError if it is malformed.
+    Raises PlainError, which ends with `advice`, if more than 1 % of the rows are malformed, or one of a test set.
     """
     rows, bad = [], []
     for place, content in lines:
         try:
             row = parse(content, len(rows))
-            if not _is_test(split):
+            if not is_test(split):
                 _check_texts(row, task)
                 row["index"] = len(rows)
             rows.append(row)
         except ValueError as error:
             bad.append(f"{source}, {place}: {error}")
     total = len(rows) + len(bad)
-    if bad and _is_test(split):
-        raise PlainError(f"{bad[0]}. The GLUE server expects a prediction for every test row: fix the file or download it again.")
+    if bad and is_test(split):
+        raise PlainError(f"{bad[0]}. Every row of a test set needs a prediction: correct the file, or download it again.")
     if bad and (not rows or len(bad) > MAX_BAD_ROWS * total):
-        raise PlainError(f"{bad[0]} ({len(bad):,} of {total:,} rows are malformed). This is not the table of {task.title}, or a program "
-                         "added quotes to it. Download it again.")
+        raise PlainError(f"{bad[0]} ({len(bad):,} of {total:,} rows are malformed). {advice}")
     if not rows:
-        raise PlainError(f"{source} has a header but no rows. Download it again.")
+        raise PlainError(f"{source} has a header but no rows. {advice}")
     if bad:
         notices.append(f"skipped {len(bad):,} of {total:,} rows: {'; '.join(bad[:5])}{' ...' if len(bad) > 5 else ''}")
-    if empty := sum(not all(row[text].strip() for text in task.texts) for row in rows):
+    if empty := sum(not all(_has_text(row[text]) for text in task.texts) for row in rows):
         notices.append(f"{source}: kept {empty:,} rows with an empty text, because every row of a test set needs a prediction")
-    features = datasets.Features({"index": datasets.Value("int64"), **dict.fromkeys(task.texts, datasets.Value("string")),
-                                  "label": datasets.Value("float32" if task.is_regression else "int64")})
+    features = _features(task)
     return datasets.Dataset.from_dict({name: [row[name] for row in rows] for name in features}, features)
 
 
-def _is_test(split):
+def _features(task):
+    """datasets.Features of the tables of a task."""
+    label = datasets.Value("float32" if task.is_regression else "int64")
+    text = datasets.Value("string")
+    if task.is_tagging:
+        text, label = datasets.List(text), datasets.List(label)
+    return datasets.Features({"index": datasets.Value("int64"), **dict.fromkeys(task.texts, text), "label": label})
+
+
+def is_test(split):
     return split.startswith("test")
+
+
+def _has_text(text):
+    """Whether a text is not blank, or a list of words not empty."""
+    return bool(text and (text.strip() if isinstance(text, str) else text))
 
 
 def _check_texts(row, task):
     """ValueError for an empty text. electra_pytorch skips such rows too; Google encodes them as single sentences (D13)."""
     for text in task.texts:
-        if not (row[text] or "").strip():
+        if not _has_text(row[text]):
             raise ValueError(f"the {text} is empty")
 
 
 def _open_file(path, task, split):
-    """(source, lines, parse) of a .tsv file for `_parse_rows`. Quotes are ordinary characters (F49)."""
+    """(source, lines, parse) of a .tsv file for `parse_rows`. Quotes are ordinary characters (F49)."""
     try:
         content = path.read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -109,10 +125,10 @@ def _open_file(path, task, split):
     lines = content.removesuffix("\n").split("\n")  # splitlines would also split at U+2028
     numbered = [(f"line {number}", line.removesuffix("\r").split("\t")) for number, line in enumerate(lines, 1)]
     names = task.headerless
-    if not names or _is_test(split):
+    if not names or is_test(split):
         (_, names), *numbered = numbered
     *texts, label = task.columns_in_files
-    required = texts if _is_test(split) else task.columns_in_files
+    required = texts if is_test(split) else task.columns_in_files
     if missing := [name for name in required if name not in names]:
         raise PlainError(f"{path}, line 1: missing column {missing[0]!r} (found: {', '.join(names)}). Use the official download.")
 
@@ -121,7 +137,7 @@ def _open_file(path, task, split):
             raise ValueError(f"{len(cells)} columns instead of {len(names)}")
         cells = dict(zip(names, cells))
         row = {text: cells[name] for text, name in zip(task.texts, texts)}
-        if _is_test(split):
+        if is_test(split):
             return row | {"label": -1, "index": _parse_number(cells.get("index", cells.get("id", position)), int, "index")}
         return row | {"label": _parse_label(cells[label], task)}
     return path, numbered, parse
@@ -147,7 +163,7 @@ def _parse_label(text, task):
 
 
 def _open_hub(task, split):
-    """(source, lines, parse) of a split on the hub for `_parse_rows`."""
+    """(source, lines, parse) of a split on the hub for `parse_rows`."""
     with as_plain_error(f"Could not load {task.title} from the hub dataset {HUB_GLUE} ({{error}}). Check the connection, or set "
                         "glue_dir=PATH to a GLUE download, or try it without one: python finetune.py quickstart=True"):
         rows = datasets.load_dataset(HUB_GLUE, task.name, split=split)

@@ -1,5 +1,7 @@
-"""GLUE's nine tasks and its diagnostic set AX: columns, labels, files, metrics and published results. Add your own task to OWN_TASKS."""
-from dataclasses import dataclass
+"""Tasks to finetune on: the Task record, GLUE's nine tasks with its diagnostic set AX, and published results."""
+from dataclasses import dataclass, fields
+
+KINDS = ("classification", "regression", "tagging")
 
 
 @dataclass(frozen=True)
@@ -13,22 +15,30 @@ class TestSet:
 
 @dataclass(frozen=True)
 class Task:
-    """A classification or regression task on one or two texts, in the file layout of the GLUE download.
+    """A task on one or two texts, or on the words of a sentence. GLUE's have the file layout of the GLUE download.
 
     name: in `tasks` and on the hub.   title: its folder and its name in tables.   texts: columns of its one or two texts on the hub.
-    labels: class names on the hub, by id; () for regression.   score_range: of a regression task.
-    tests: test sets.   devs: (split, file) of the dev sets; none for a task that is only predicted, with the model of `predicted_by`.
+    labels: class names on the hub, by id; () for regression.   kind: 'classification', 'regression', or 'tagging': a label for each word.
+    score_range: of the predictions of a regression task; None: any number.   scale: (mean, standard deviation) of the training scores, by
+    which they are standardized for training; None: as they are.
+    tests: test sets.   devs: (split, file) of the evaluated sets, the first of which ranks the runs; none for a task that is only
+    predicted, with the model of `predicted_by`.
     file_labels: labels as the files spell them.   file_columns: (texts, label) as the files' headers spell them; each if it differs.
     headerless: columns of training and dev files that have no header.   other_folders: alternative names of its folder.
     metrics: computed on the dev sets; the first one ranks runs.   rows: official sizes of the training and dev sets.
     majority: the most frequent training label, or the mean score.
+    score_titles: (split, line in tables) where it is not the title.   mean_title: line for the mean of the dev sets.
     unordered: the order of a pair carries no meaning, so training uses both orders (F42).   starts_from_mnli: as in the paper.
+    trains_first: other tasks may start from its model.   resolves_pronouns: the WSC trick applies.
+    is_averaged: part of GLUE's mean.   is_own: a task of the user (own_tasks.py) instead of GLUE's.
     """
     name: str
     title: str
     texts: tuple
     labels: tuple = ()
-    score_range: tuple = (0., 5.)
+    kind: str = "classification"
+    score_range: tuple | None = None
+    scale: tuple | None = None
     tests: tuple = ()
     devs: tuple = (("validation", "dev.tsv"),)
     file_labels: tuple = ()
@@ -39,13 +49,23 @@ class Task:
     rows: tuple = ()
     majority: int | float = 0
     epochs: int = 3
+    score_titles: tuple = ()
+    mean_title: str = ""
     unordered: bool = False
     starts_from_mnli: bool = False
+    trains_first: bool = False
+    resolves_pronouns: bool = False
+    is_averaged: bool = True
+    is_own: bool = False
     predicted_by: str = ""
 
     @property
     def is_regression(self):
-        return not self.labels
+        return self.kind == "regression"
+
+    @property
+    def is_tagging(self):
+        return self.kind == "tagging"
 
     @property
     def n_outputs(self):
@@ -78,6 +98,16 @@ class Task:
         """{split: rows} of the official tables."""
         return dict(zip(self.train_splits, self.rows)) | {test.split: test.rows for test in self.tests}
 
+    def title_of(self, split):
+        """The line in tables for the scores of a split."""
+        return dict(self.score_titles).get(split, self.title)
+
+    def as_record(self):
+        """{field: value} of the fields that differ from their defaults, without files; lists instead of tuples, as in JSON."""
+        as_lists = lambda value: list(map(as_lists, value)) if isinstance(value, tuple) else value
+        return {field.name: as_lists(getattr(self, field.name)) for field in fields(self)
+                if getattr(self, field.name) != field.default and field.name not in ("tests", "devs")}
+
 
 _PAIR = ("sentence1", "sentence2")
 _ENTAILMENT = ("entailment", "not_entailment")
@@ -96,33 +126,58 @@ GLUE = (
     Task("mrpc", "MRPC", _PAIR, ("not_equivalent", "equivalent"), tests=_test("MRPC.tsv", 1725), file_labels=("0", "1"),
          file_columns=("#1 String", "#2 String", "Quality"), metrics=("accuracy", "f1"), rows=(3668, 408), majority=1, unordered=True,
          starts_from_mnli=True),
-    Task("stsb", "STS-B", _PAIR, tests=_test("STS-B.tsv", 1379), file_columns=(*_PAIR, "score"), metrics=("spearman", "pearson"),
-         rows=(5749, 1500), majority=2.7, epochs=10, unordered=True, starts_from_mnli=True),
+    Task("stsb", "STS-B", _PAIR, kind="regression", score_range=(0., 5.), tests=_test("STS-B.tsv", 1379),
+         file_columns=(*_PAIR, "score"), metrics=("spearman", "pearson"), rows=(5749, 1500), majority=2.7, epochs=10, unordered=True,
+         starts_from_mnli=True),
     Task("qqp", "QQP", ("question1", "question2"), ("not_duplicate", "duplicate"), tests=_test("QQP.tsv", 390965), file_labels=("0", "1"),
          file_columns=("question1", "question2", "is_duplicate"), metrics=("accuracy", "f1"), rows=(363846, 40430)),
     Task("mnli", "MNLI", ("premise", "hypothesis"), _MNLI_LABELS,
          tests=(TestSet("test_matched", "test_matched.tsv", "MNLI-m.tsv", 9796),
                 TestSet("test_mismatched", "test_mismatched.tsv", "MNLI-mm.tsv", 9847)),
          devs=(("validation_matched", "dev_matched.tsv"), ("validation_mismatched", "dev_mismatched.tsv")),
-         file_columns=(*_PAIR, "gold_label"), rows=(392702, 9815, 9832)),
+         file_columns=(*_PAIR, "gold_label"), rows=(392702, 9815, 9832), score_titles=(("validation_mismatched", "MNLI-mm"),),
+         mean_title="MNLI, both", trains_first=True),
     Task("qnli", "QNLI", ("question", "sentence"), _ENTAILMENT, tests=_test("QNLI.tsv", 5463), rows=(104743, 5463)),
     Task("rte", "RTE", _PAIR, _ENTAILMENT, tests=_test("RTE.tsv", 3000), rows=(2490, 277), epochs=10, starts_from_mnli=True),
-    Task("wnli", "WNLI", _PAIR, ("not_entailment", "entailment"), tests=_test("WNLI.tsv", 146), file_labels=("0", "1"), rows=(635, 71)),
+    Task("wnli", "WNLI", _PAIR, ("not_entailment", "entailment"), tests=_test("WNLI.tsv", 146), file_labels=("0", "1"), rows=(635, 71),
+         score_titles=(("wsc_validation", "WNLI (on WSC)"),), resolves_pronouns=True,
+         is_averaged=False),  # the papers leave it out of the mean, because its dev set contradicts its training set
     Task("ax", "AX", ("premise", "hypothesis"), _MNLI_LABELS, tests=(TestSet("test", "diagnostic.tsv", "AX.tsv", 1104),), devs=(),
          file_columns=(*_PAIR, "label"), other_folders=("diagnostic",), predicted_by="mnli"),  # F38
 )
-# Your own tasks: add a Task, put its tables into <glue_dir>/<title>/ and set tasks=<name>. They are trained, scored and predicted like
-# GLUE's, and are left out of the mean over GLUE and of the submission.
-OWN_TASKS = ()
-TASKS = {task.name: task for task in (*GLUE, *OWN_TASKS)}
-FINETUNED_TASKS = tuple(name for name, task in TASKS.items() if task.devs)
-# The papers average over eight tasks: WNLI's dev set contradicts its training set.
-AVERAGED_TASKS = tuple(task.name for task in GLUE if task.devs and task.name != "wnli")
+TASKS = {task.name: task for task in GLUE}
+FINETUNED_TASKS = tuple(task.name for task in GLUE if task.devs)
+AVERAGED_TASKS = tuple(task.name for task in GLUE if task.devs and task.is_averaged)
+[FIRST_TASK] = (task.name for task in GLUE if task.trains_first)
+[PRONOUN_TASK] = (task.name for task in GLUE if task.resolves_pronouns)
 
 
 def as_task(task):
     """The Task of a name; a Task is returned unchanged."""
     return TASKS[task] if isinstance(task, str) else task
+
+
+def task_of(row):
+    """The Task of a row of the table of runs, which holds the record of an own task; ValueError if it names no task."""
+    record = row["settings"].get("own_task")
+    if record is None:
+        if row["task"] not in TASKS:
+            raise ValueError(f"unknown task {row['task']!r:.40}")
+        return TASKS[row["task"]]
+    return _task_from_record(row["task"], record)
+
+
+def _task_from_record(name, record):
+    """The Task of `Task.as_record`, from a file that may come from a stranger; ValueError if it does not describe a task."""
+    is_record = isinstance(record, dict) and record.get("name") == name and record.get("kind", "classification") in KINDS
+    if not is_record or not set(record) <= {field.name for field in fields(Task)}:
+        raise ValueError(f"the record of the task {name!r:.40} is not valid")
+    as_tuples = lambda value: tuple(map(as_tuples, value)) if isinstance(value, list) else value
+    task = Task(**{key: as_tuples(value) for key, value in record.items()})
+    lists = (task.texts, task.labels, task.metrics)
+    if not all(isinstance(values, tuple) and all(isinstance(value, str) for value in values) for values in lists) or not task.texts:
+        raise ValueError(f"the record of the task {name!r:.40} is not valid")
+    return task
 
 
 # Published dev results in percent (facts.md#published-results): Matthews correlation for CoLA, Spearman correlation for STS-B, accuracy

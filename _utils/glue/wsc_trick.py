@@ -19,6 +19,7 @@ from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
 from _utils.errors import PlainError, as_plain_error, first_line
+from _utils.glue.batches import Rows
 
 HUB_WSC = ("aps/super_glue", "wsc")
 WSC_FILES = {"train": "train.jsonl", "validation": "val.jsonl"}
@@ -158,7 +159,7 @@ def wnli_schemas(rows, nlp=None):
     return schemas
 
 
-class SchemaRows:
+class SchemaRows(Rows):
     """Like EncodedRows, for schemas: each row holds several texts, one per candidate."""
 
     def __init__(self, schemas, hf_tokenizer, max_len):

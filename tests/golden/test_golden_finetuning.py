@@ -6,7 +6,7 @@ import pytest
 from transformers import ElectraConfig, ElectraModel
 
 from _utils.glue.batches import EncodedRows, finetuning_dataloaders
-from _utils.glue.metrics import glue_metrics
+from _utils.glue.metrics import compute_metrics
 from _utils.glue.tasks import TASKS
 from _utils.networks import layer_groups
 from _utils.pretraining_data.vocabulary import from_vocab_file
@@ -84,8 +84,8 @@ def test_metrics_match_google(numbers):
     recorded = numbers["scorers"]
     results = {name: dict(values) for name, values in recorded["results"].items()}
     logits = [[0., 1.] if label else [1., 0.] for label in recorded["p"]]
-    assert 100 * glue_metrics(TASKS["rte"], logits, recorded["y"])["accuracy"] == pytest.approx(results["AccuracyScorer"]["accuracy"])
-    assert 100 * glue_metrics(TASKS["cola"], logits, recorded["y"])["matthews"] == pytest.approx(results["MCCScorer"]["mcc"])
-    metrics = glue_metrics(TASKS["stsb"], recorded["pr"], recorded["yt"])
+    assert 100 * compute_metrics(TASKS["rte"], logits, recorded["y"])["accuracy"] == pytest.approx(results["AccuracyScorer"]["accuracy"])
+    assert 100 * compute_metrics(TASKS["cola"], logits, recorded["y"])["matthews"] == pytest.approx(results["MCCScorer"]["mcc"])
+    metrics = compute_metrics(TASKS["stsb"], recorded["pr"], recorded["yt"])
     assert {name: 100 * value for name, value in metrics.items()} == pytest.approx(
         {name: results["RegressionScorer"][name] for name in ("spearman", "pearson")})

@@ -1,0 +1,241 @@
+"""Tables of own tasks: which columns hold texts and labels, the kind of the task, its labels, and its training, dev and test sets."""
+import math
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from _utils.errors import PlainError
+from _utils.glue.metrics import METRICS_OF_KIND
+from _utils.glue.own_files import read_table
+from _utils.glue.tables import TaskData, parse_rows
+from _utils.glue.tasks import Task, TestSet
+
+MAX_LABELS = 1000
+_SPLITS = {"train": "train", "dev": "validation", "test": "test"}
+_BIO = re.compile(r"O|[BIESLU]-\S+")  # tags that mark where entities begin and end: BIO, BIOES, BILOU
+
+
+def load_own_task(given):
+    """TaskData of an own task. given: from `complete_own_task`.
+
+    Without a dev file, a share of the training rows is the dev set; the same rows at every call. A test file with labels is evaluated too.
+    Raises PlainError, with file, line and column where possible, for what does not fit.
+    """
+    tables = {split: read_table(given[key]) for key, split in _SPLITS.items() if isinstance(given[key], str)}
+    files = {split: given[key] for key, split in _SPLITS.items() if split in tables}
+    texts, label = _columns(given, files, tables)
+    is_labelled = {split: label in table.columns for split, table in tables.items()}
+    labelled = {split: _labels(files[split], table, label) for split, table in tables.items() if is_labelled[split]}
+    kind = given["kind"] or _kind_of(labelled["train"])
+    task = _with_labels(_task(given, files, texts, kind, "test" in labelled), labelled, files)
+    data = TaskData(task, {}, {}, [_description(task, given, label)])
+    for split, table in tables.items():
+        parse = _parser(task, texts, label if is_labelled[split] else None)
+        data.splits[split] = parse_rows(files[split], table.rows, parse, task, split, data.notices, "Correct these rows, or remove them.")
+    if "validation" not in tables:
+        data.splits.update(_split(data.splits["train"], given["dev"], files["train"]))
+    return data
+
+
+def _columns(given, files, tables):
+    """(columns of the texts, column of the label); PlainError if the files lack one."""
+    columns = tables["train"].columns
+    is_conll = all(isinstance(column, int) for column in columns)
+    if is_conll:
+        label = columns[-1] if given["label"] in (None, -1) else given["label"]
+        texts = given["text"] or [0]
+    else:
+        label = given["label"] or "label"
+        texts = given["text"] or [column for column in columns if column != label]
+        if given["text"] is None and len(texts) != 1:
+            raise PlainError(f"{files['train']} has the columns {', '.join(columns)}: set 'text' of the task {given['name']!r} to the "
+                             "column of the text, or to a list of two.")
+    for split, table in tables.items():
+        required = texts if split == "test" else [*texts, label]
+        if missing := [column for column in required if column not in table.columns]:
+            raise PlainError(f"{files[split]}: missing column {missing[0]!r} (found: {', '.join(map(str, table.columns))}). Set 'text' and "
+                             f"'label' of the task {given['name']!r} to columns of its files.")
+    if label in texts:
+        raise PlainError(f"The column {label!r} of the task {given['name']!r} is both text and label. Set 'text' and 'label' to different "
+                         "columns.")
+    return texts, label
+
+
+def _labels(path, table, column):
+    """(place, label) of the rows that have one; a label is a string, a number, or a list of labels."""
+    labels = [(f"{path}, {place}", row[column]) for place, row in table.rows if isinstance(row, dict) and row.get(column) not in (None, "")]
+    if not labels:
+        raise PlainError(f"{path}: the column {column!r} is empty. It must contain the labels.")
+    return labels
+
+
+def _kind_of(labels):
+    """The kind that follows from the training labels: lists are tags, numbers with a fraction are scores, anything else is a class."""
+    if any(isinstance(label, list) for _, label in labels):
+        return "tagging"
+    numbers = [_as_number(label) for _, label in labels]
+    return "regression" if None not in numbers and any(number % 1 for number in numbers) else "classification"
+
+
+def _as_number(value):
+    """A finite number, or None."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) and not isinstance(value, bool) else None
+
+
+def _task(given, files, texts, kind, is_test_labelled):
+    """The Task without labels and metrics."""
+    name, dev_file = given["name"], files.get("validation", files["train"])
+    devs = (("validation", dev_file), *([("test", files["test"])] if is_test_labelled else []))
+    tests = (TestSet("test", files["test"], f"{name}{Path(files['test']).suffix}"),) if "test" in files else ()
+    if kind == "tagging" and len(texts) > 1:
+        raise PlainError(f"The task {name!r} labels words, so it needs one column with the words, not {', '.join(map(repr, texts))}. Set "
+                         "'text' to one column.")
+    return Task(name, name, tuple(f"text{i}" if len(texts) > 1 else "text" for i, _ in enumerate(texts, 1)), kind=kind, tests=tests,
+                devs=devs, metrics=tuple(given["metrics"] or ()), score_titles=(("test", f"{name} (test)"),), is_own=True)
+
+
+def _with_labels(task, labelled, files):
+    """The Task with its labels, or the scale of its scores, and its metrics."""
+    found = {split: _values(task, labels) for split, labels in labelled.items()}
+    if task.is_regression:
+        scores = [score for score in map(_as_number, found["train"]) if score is not None]
+        if len(set(scores)) < 2:
+            raise PlainError(f"{files['train']}: regression needs at least two different numbers as labels.")
+        fields = {"scale": (float(np.mean(scores)), float(np.std(scores)))}
+    else:
+        labels = _sorted_labels(set().union(*found.values()))
+        _check_labels(task, labels, len(found["train"]), files["train"])
+        fields = {"labels": labels}
+    task = replace(task, **fields)
+    metrics = task.metrics or _default_metrics(task)
+    if "f1" in metrics and len(task.labels) != 2:
+        raise PlainError(f"metrics='f1' of the task {task.name!r} is the F1 of one class against the other, but there are "
+                         f"{len(task.labels)} labels. Use 'macro_f1', the mean over the classes.")
+    wrong = [metric for metric in metrics if metric not in METRICS_OF_KIND[task.kind]]
+    if wrong:
+        raise PlainError(f"metrics={wrong[0]!r} does not apply to {task.kind}, the kind of the task {task.name!r}. Choose from "
+                         f"{', '.join(METRICS_OF_KIND[task.kind])}, or set 'kind'.")
+    if "entity_f1" in metrics and not _has_entities(task):
+        raise PlainError(f"metrics='entity_f1' of the task {task.name!r} needs tags such as B-NP, I-NP and O, but its labels are "
+                         f"{_shortened(task.labels)}. Use 'accuracy' or 'macro_f1'.")
+    return replace(task, metrics=tuple(metrics))
+
+
+def _values(task, labels):
+    """The labels of all rows as strings; of tagging, of all words."""
+    if not task.is_tagging:
+        return [_spelled(label, place) for place, label in labels]
+    return [_spelled(tag, place) for place, tags in labels for tag in _words(tags)]
+
+
+def _spelled(label, place):
+    """A label as a string. PlainError if it is a list or a dictionary."""
+    if isinstance(label, list | dict):
+        raise PlainError(f"{place}: the label {str(label)[:60]} is not a string or a number. Correct it, or set 'kind': 'tagging'.")
+    return str(label)
+
+
+def _words(cell):
+    """The words, or tags, of a sentence: a list, or a string with spaces between them."""
+    return cell.split() if isinstance(cell, str) else list(cell)
+
+
+def _sorted_labels(labels):
+    """Labels in alphabetical order, or by value if all are numbers."""
+    is_numeric = all(_as_number(label) is not None for label in labels)
+    return tuple(sorted(labels, key=float if is_numeric else None))
+
+
+def _check_labels(task, labels, n_rows, path):
+    if len(labels) < 2:
+        raise PlainError(f"{path}: all labels are {labels[0]!r}. Classification and tagging need at least two different labels.")
+    if len(labels) > min(MAX_LABELS, n_rows / 2) and n_rows > 20:
+        raise PlainError(f"{path}: {len(labels):,} different labels in {n_rows:,} rows, such as {_shortened(labels)}. Set 'label' to the "
+                         "column of the labels, or 'kind': 'regression' if they are numbers to predict.")
+
+
+def _default_metrics(task):
+    if task.is_tagging and _has_entities(task):
+        return ("entity_f1", "accuracy")
+    return ("spearman", "pearson") if task.is_regression else ("accuracy", "macro_f1")
+
+
+def _has_entities(task):
+    return all(map(_BIO.fullmatch, task.labels)) and any(label != "O" for label in task.labels)
+
+
+def _shortened(labels, n=12):
+    return ", ".join(labels[:n]) + (f" ... ({len(labels)} in all)" if len(labels) > n else "")
+
+
+def _description(task, given, label):
+    """What was found out, to be printed."""
+    if task.is_regression:
+        found = "regression, scores with mean {:.4g} and standard deviation {:.4g}".format(*task.scale)
+    else:
+        found = f"{task.kind}, {len(task.labels)} labels: {_shortened(task.labels)}"
+    numbers = not task.is_regression and given["kind"] is None and all(_as_number(name) is not None for name in task.labels)
+    return f"{found}; metrics {', '.join(task.metrics)}" + (" (set 'kind': 'regression' to predict numbers)" if numbers else "")
+
+
+def _parser(task, texts, label):
+    """parse(row, position) for `parse_rows`. texts, label: columns in the file; label=None: rows have none."""
+    as_text, ids = _words_of if task.is_tagging else _text_of, {name: i for i, name in enumerate(task.labels)}
+
+    def parse(row, position):
+        if isinstance(row, str):
+            raise ValueError(row)
+        parsed = {name: as_text(row.get(column), column) for name, column in zip(task.texts, texts)}
+        parsed |= {"label": _parse_label(row.get(label), label, task, ids) if label is not None else _no_label(task, parsed),
+                   "index": position}
+        if task.is_tagging and len(parsed["label"]) != len(parsed["text"]):
+            raise ValueError(f"{len(parsed['text'])} words in the column {texts[0]!r}, but {len(parsed['label'])} labels in {label!r}")
+        return parsed
+    return parse
+
+
+def _text_of(value, column):
+    if not isinstance(value, str | None):
+        raise ValueError(f"the column {column!r} contains {value!r:.60}, which is not a string")
+    return value or ""
+
+
+def _words_of(value, column):
+    words = _words(value) if isinstance(value, str | list) else [None]
+    if not all(isinstance(word, str) and word.strip() for word in words):
+        raise ValueError(f"the column {column!r} contains {value!r:.60}, which is not a list of words")
+    return words
+
+
+def _no_label(task, parsed):
+    return [-1] * len(parsed["text"]) if task.is_tagging else -1
+
+
+def _parse_label(value, column, task, ids):
+    """Class id, score, or list of class ids; ValueError if the row has no label or another one than the task."""
+    if value is None or value == "":
+        raise ValueError(f"the label in the column {column!r} is empty")
+    if task.is_tagging:
+        return [ids[str(tag)] for tag in _words(value)]
+    if not task.is_regression:
+        return ids[str(value)]
+    number = _as_number(value)
+    if number is None:
+        raise ValueError(f"the label {value!r:.40} in the column {column!r} is not a number")
+    return number
+
+
+def _split(rows, share, path):
+    """{"train", "validation"}: a share of the rows, drawn with a fixed seed, becomes the dev set."""
+    n_dev = round(share * len(rows))
+    if not 0 < n_dev < len(rows):
+        raise PlainError(f"{path} has {len(rows)} rows, of which dev={share} leaves none for training or for the dev set. Add rows, or set "
+                         "'dev' to a file.")
+    order = np.random.default_rng(0).permutation(len(rows))
+    return {"train": rows.select(np.sort(order[n_dev:])), "validation": rows.select(np.sort(order[:n_dev]))}

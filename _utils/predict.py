@@ -1,8 +1,9 @@
 """Predict with a finetuned model: `python -m _utils.predict CHECKPOINT FILE`.
 
 FILE contains one sentence per line; for tasks with two texts, two separated by a tab. The output has one tab-separated line for each:
-the label (for STS-B the score), the probability of every label, and the text. This command imports finetune.py, which defines the
-model.
+the label (for regression the score), the probability of every label, and the text. For a task that labels words, the sentences have
+spaces between words, and the output has a line for each word (word, label, probability) and an empty line after each sentence. This
+command imports finetune.py, which defines the model.
 """
 import sys
 from pathlib import Path
@@ -31,8 +32,9 @@ def read_texts(path, task):
             raise PlainError(f"{path}, line {number}: {task.title} requires {expected} per line, found "
                              f"{sum(bool(text.strip()) for text in texts)}.")
         for name, text in zip(columns, texts):
-            columns[name].append(text)
-    return datasets.Dataset.from_dict({**columns, "label": [0] * len(lines)})
+            columns[name].append(text.split() if task.is_tagging else text)
+    labels = [[0] * len(words) for words in columns[task.texts[0]]] if task.is_tagging else [0] * len(lines)
+    return datasets.Dataset.from_dict({**columns, "label": labels})
 
 
 def main(arguments):
@@ -46,9 +48,23 @@ def main(arguments):
     texts = read_texts(path, task)
     rows = finetune.encode(texts, task, run["settings"]["max_length"], hf_tokenizer)
     predictions = finetune.predict_rows(task, model, rows, run["settings"])
+    if task.is_tagging:
+        print_words(texts["text"], predictions, task)
+        return
     print("\t".join(["score" if task.is_regression else "label", *(f"P({label})" for label in task.labels), *task.texts]))
     for row, prediction in zip(texts, predictions.tolist()):
         print("\t".join([*_format(prediction, task), *(row[text] for text in task.texts)]))
+
+
+def print_words(sentences, predictions, task):
+    """Print a line for each word: the word, its label and the label's probability. predictions: of all words, (N, C)."""
+    probabilities, labels = predictions.max(-1)
+    found = zip(labels.tolist(), probabilities.tolist())
+    for words in sentences:
+        for word in words:
+            label, probability = next(found)
+            print(f"{word}\t{task.labels[label]}\t{probability:.4f}")
+        print()
 
 
 def _format(prediction, task):

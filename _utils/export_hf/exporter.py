@@ -1,9 +1,9 @@
 """Export a checkpoint to transformers folders: `python -m _utils.export_hf CKPT OUT_DIR`.
 
 A pretraining checkpoint becomes OUT_DIR/generator and OUT_DIR/discriminator (for an ELECTRA: ElectraForMaskedLM and
-ElectraForPreTraining); that of a masked language model has only a generator. A finetuned ELECTRA becomes OUT_DIR/classifier
-(ElectraForSequenceClassification). Each folder contains safetensors, the configuration, the tokenizer and a model card.
-`from_pretrained` loads it into any class of its family and initializes missing heads.
+ElectraForPreTraining); that of a masked language model has only a generator. A finetuned model becomes OUT_DIR/classifier: an ELECTRA's
+ElectraForSequenceClassification, or, if it labels words, any family's class for token classification. Each folder contains safetensors,
+the configuration, the tokenizer and a model card. `from_pretrained` loads it into any class of its family and initializes missing heads.
 
 Checkpoints of electra_pytorch are exported too; since they contain only weights, --vocab must name the vocab.txt of the training. Their
 sizes follow from the shapes, with attention heads of size 64. electra_pytorch trained the LayerNorm in the generator's head with eps
@@ -17,12 +17,12 @@ import torch
 import transformers
 from huggingface_hub import EvalResult
 from torch import nn
-from transformers import ElectraForSequenceClassification
+from transformers import AutoModelForTokenClassification, ElectraForSequenceClassification
 
 from _utils.errors import PlainError
 from _utils.export_hf.model_folder import TRAINING, new_folder, read_vocab, save_network, without_folders
 from _utils.glue.runs import FINETUNING_KEYS, GLUE_FOLDER, load_finetuned_checkpoint
-from _utils.glue.tasks import TASKS
+from _utils.glue.tasks import task_of
 from _utils.networks.build import PARTS
 from _utils.networks.pretrained import config_of, load_weights, network_of, parts_of, with_prefix
 from _utils.pretraining_data.hub_corpora import HUB_CORPORA
@@ -34,7 +34,8 @@ from _utils.run_files.run_log import read_metrics
 # {part: (prefix of its metrics, task on the hub, name of the task)}
 _OBJECTIVES = {"generator": ("gen_", "fill-mask", "Masked language modelling"),
                "discriminator": ("disc_", "token-classification", "Replaced token detection")}
-_HUB_METRICS = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}
+_HUB_METRICS = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr", "macro_f1": "f1",
+                "entity_f1": "seqeval"}
 
 
 def export(path, folder, vocab=None):
@@ -126,27 +127,47 @@ def export_finetuned(path, folder):
     run, config = checkpoint["run"], config_of(checkpoint, "encoder", path)
     if run["settings"]["wsc_trick"]:
         raise PlainError(f"{str(path)!r} was trained with the WSC trick, which no class of transformers supports. Choose another run.")
-    if config.model_type != "electra":
+    task = task_of(run)
+    if config.model_type != "electra" and not task.is_tagging:
         raise PlainError(f"{str(path)!r} is a {config.model_type} model, whose classification head in transformers differs from the one "
                          "used here. Use python -m _utils.predict, or export the pretrained checkpoint.")
-    task = TASKS[run["task"]]
     labels = task.labels or ("score",)
     config.update({"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)},
-                   "problem_type": "regression" if task.is_regression else "single_label_classification"})
-    network, output_layer = ElectraForSequenceClassification(config), nn.Linear(config.hidden_size, len(labels))
+                   "problem_type": {"regression": "regression", "classification": "single_label_classification"}.get(task.kind)})
+    network = word_classifier(checkpoint, config, path) if task.is_tagging else text_classifier(checkpoint, config, path)
+    family = "ELECTRA" if config.model_type == "electra" else config.model_type
+    save_network(network, tokenizer_from_json(checkpoint["tokenizer"], checkpoint["pad_token"]), folder / "classifier",
+                 f"{family} finetuned on {task.title}", TRAINING["discriminator"] if family == "ELECTRA" else "masked language modelling",
+                 {"run": run, "versions": checkpoint["versions"]}, eval_results=_dev_results(task, run))
+
+
+def text_classifier(checkpoint, config, path):
+    """ElectraForSequenceClassification with the weights of a finetuned checkpoint."""
+    network, output_layer = ElectraForSequenceClassification(config), nn.Linear(config.hidden_size, config.num_labels)
     load_weights(network.electra, with_prefix(checkpoint["model"], "base_model."), path)
     load_weights(output_layer, with_prefix(checkpoint["model"], "classifier."), path)
     copy_output_layer(output_layer, network.classifier)
-    save_network(network, tokenizer_from_json(checkpoint["tokenizer"], checkpoint["pad_token"]), folder / "classifier",
-                 f"ELECTRA finetuned on {task.title}", TRAINING["discriminator"], {"run": run, "versions": checkpoint["versions"]},
-                 eval_results=_dev_results(task, run))
+    return network
+
+
+def word_classifier(checkpoint, config, path):
+    """The family's ForTokenClassification, whose head is the same linear layer, with the weights of a finetuned checkpoint."""
+    network = AutoModelForTokenClassification.from_config(config, trust_remote_code=False)
+    load_weights(network.base_model, with_prefix(checkpoint["model"], "base_model."), path)
+    load_weights(network.classifier, with_prefix(checkpoint["model"], "classifier."), path)
+    return network
 
 
 def _dev_results(task, run):
     """EvalResults of the scores {split: {metric: fraction}} of a run."""
-    hub_id, suite = ("synthetic", "synthetic") if run.get("synthetic") else ("nyu-mll/glue", "GLUE")
-    return [EvalResult(task_type="text-classification", dataset_type=hub_id, dataset_name=f"{suite} {task.title}",
-                       dataset_config=task.name, dataset_split=split, metric_type=_HUB_METRICS.get(name, name), metric_value=value)
+    task_type = "token-classification" if task.is_tagging else "text-classification"
+    if task.is_own:
+        data = {"dataset_type": "own", "dataset_name": task.name}
+    elif run.get("synthetic"):
+        data = {"dataset_type": "synthetic", "dataset_name": f"synthetic {task.title}", "dataset_config": task.name}
+    else:
+        data = {"dataset_type": "nyu-mll/glue", "dataset_name": f"GLUE {task.title}", "dataset_config": task.name}
+    return [EvalResult(task_type=task_type, **data, dataset_split=split, metric_type=_HUB_METRICS.get(name, name), metric_value=value)
             for split, metrics in run.get("scores", {}).items() for name, value in metrics.items()]
 
 

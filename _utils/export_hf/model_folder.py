@@ -16,7 +16,7 @@ _ELECTRA = "[ELECTRA](https://arxiv.org/abs/2003.10555)"
 # How the networks of an ELECTRA are pretrained.
 TRAINING = {"generator": f"masked language modelling, as the generator of an {_ELECTRA}",
             "discriminator": f"replaced token detection, as the discriminator of an {_ELECTRA}"}
-_PIPELINES = {"MaskedLM": "fill-mask", "SequenceClassification": "text-classification"}
+_PIPELINES = {"MaskedLM": "fill-mask", "SequenceClassification": "text-classification", "TokenClassification": "token-classification"}
 
 
 @contextlib.contextmanager

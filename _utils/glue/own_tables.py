@@ -49,11 +49,11 @@ def _columns(given, files, tables):
     else:
         label = given["label"] or "label"
         texts = given["text"] or [column for column in columns if column != label]
-        if given["text"] is None and len(texts) != 1:
+        if given["text"] is None and label in columns and len(texts) != 1:
             raise PlainError(f"{files['train']} has the columns {', '.join(columns)}: set 'text' of the task {given['name']!r} to the "
                              "column of the text, or to a list of two.")
     for split, table in tables.items():
-        required = texts if split == "test" else [*texts, label]
+        required = texts if split == "test" else [label, *texts]
         if missing := [column for column in required if column not in table.columns]:
             raise PlainError(f"{files[split]}: missing column {missing[0]!r} (found: {', '.join(map(str, table.columns))}). Set 'text' and "
                              f"'label' of the task {given['name']!r} to columns of its files.")

@@ -130,6 +130,25 @@ def write_synthetic_glue(folder, seed=0):
         _write(folder / "WSC" / file, [json.dumps(_wsc_row(*_schema(rng), i)) for i in range(size)])
 
 
+def write_synthetic_roles(folder, seed=0):
+    """Write train.txt and test.txt in CoNLL columns: words, and tags of the phrases that say who does what, where and when."""
+    for file, size in (("train.txt", 1500), ("test.txt", 300)):
+        rng = random.Random(f"{seed} roles {file}")
+        sentences = ["".join(f"{word} {tag}\n" for word, tag in _roles(rng)) for _ in range(size)]
+        _write(Path(folder) / file, "\n".join(sentences).removesuffix("\n").split("\n"))
+
+
+def _roles(rng):
+    """[(word, tag)] of a sentence."""
+    fact = _fact(rng)
+    phrases = [("WHO", f"the {fact['agent']}"), ("ACTION", fact["verb"]),
+               ("WHAT", f"the {fact['kind']} {fact['thing']}" if rng.random() < .6 else f"the {fact['thing']}")]
+    place = ("WHERE" if fact["place"] in _PLACES else "WHEN", fact["place"])
+    phrases = [place, *phrases] if rng.random() < .5 else [*phrases, place]
+    words = [(word, f"{'I' if i else 'B'}-{role}") for role, phrase in phrases for i, word in enumerate(phrase.split())]
+    return [(words[0][0].capitalize(), words[0][1]), *words[1:], (".", "O")]
+
+
 def _lines(task, rows, is_test):
     """Lines of a .tsv file. rows: [(texts by column, label)]."""
     *names, label_column = task.columns_in_files

@@ -250,31 +250,6 @@ def test_tasks_with_missing_files_are_skipped(start, glue, tmp_path, capsys):
     assert [row["task"] for row in read_scores()] == ["rte"]
 
 
-OWN_TASK = """OWN_TASKS = (Task("directions", "Directions", ("premise", "hypothesis"), ("same", "other"),
-                   tests=(TestSet("test", "test.tsv", "D.tsv"),)),)"""
-
-
-def test_a_new_task_needs_one_entry(repo, fresh_checkpoint, tmp_path):
-    """Tables in GLUE's layout, trained, scored and predicted; not in the mean over GLUE, nor in the submission."""
-    shutil.copy(repo / "finetune.py", tmp_path)
-    shutil.copytree(repo / "_utils", tmp_path / "_utils")
-    path = tmp_path / "_utils/glue/tasks.py"
-    path.write_text(path.read_text().replace("OWN_TASKS = ()", OWN_TASK))
-    (tmp_path / "own/Directions").mkdir(parents=True)
-    for split, n in (("train", 60), ("dev", 20), ("test", 10)):
-        rows = [f"{i}\tGo {i % 7}.\tTurn {i % 3}." + ("" if split == "test" else f"\t{('same', 'other')[i % 2]}") for i in range(n)]
-        header = "index\tpremise\thypothesis" + ("" if split == "test" else "\tlabel")
-        (tmp_path / f"own/Directions/{split}.tsv").write_text("\n".join([header, *rows]) + "\n")
-    done = subprocess.run([sys.executable, "finetune.py", "tasks=directions", "glue_dir=own", "size=tiny", "end=1", "group_name=g",
-                           f"pretrained_checkpoint={fresh_checkpoint}", "majority_for_missing=True", "logger=None",
-                           "task_overrides={'directions': {'epochs': 1}}"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "Directions" in done.stdout and "Comparison with published" not in done.stdout
-    assert len((tmp_path / "test_outputs/g/D.tsv").read_text().splitlines()) == 11
-    made_by = json.loads((tmp_path / "test_outputs/g.json").read_text())
-    assert made_by["D.tsv"].startswith("directions run 0 (dev ") and (tmp_path / "test_outputs/g.zip").exists()
-
-
 def test_rte_starts_from_the_best_mnli_run(start, monkeypatch):
     started_from = []
     load_encoder = finetune.load_encoder

@@ -104,8 +104,8 @@ def test_the_table_of_runs_has_every_metric_and_the_hyperparameters():
 
 def test_scores_of_the_majority_baseline():
     labels = {"rte": [1, 0, 1, 1, 0], "cola": [1, 1, 0], "stsb": [1.5, 4., 4.], "wnli": [0, 1, 1]}
-    tables = {task: SimpleNamespace(splits={"validation": {"label": values}}) for task, values in labels.items()}
-    tables["qnli"] = SimpleNamespace(splits={})
+    tables = {task: SimpleNamespace(task=TASKS[task], splits={"validation": {"label": values}}) for task, values in labels.items()}
+    tables["qnli"] = SimpleNamespace(task=TASKS["qnli"], splits={})
     assert majority_scores(tables, [], "g") == {"RTE": 60., "CoLA": 0., "STS-B": 0., "WNLI": pytest.approx(200 / 3)}
     on_wsc = [row("wnli", 0, 0.) | {"scores": {"wsc_validation": {"accuracy": .635}}}]
     assert "WNLI" not in majority_scores(tables, on_wsc, "g") and "WNLI" in majority_scores(tables, on_wsc, "other")

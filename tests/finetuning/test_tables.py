@@ -145,7 +145,7 @@ def test_unicode_line_separators_do_not_split_a_text(tmp_path):
     (dict(train=""), "train.tsv is empty"),
     (dict(dev=HEADER), "dev.tsv has a header but no rows"),
     (dict(dev=(HEADER + "0\tcaf").encode() + b"\xe9\tb\tentailment\n"), "dev.tsv, line 2 is not UTF-8"),
-    (dict(test="index\tsentence1\tsentence2\n0\ta\tb\n1\ta\n"), "test.tsv, line 3: 2 columns instead of 3. The GLUE server expects"),
+    (dict(test="index\tsentence1\tsentence2\n0\ta\tb\n1\ta\n"), "test.tsv, line 3: 2 columns instead of 3. Every row of a test set"),
     (dict(test="index\tsentence1\tsentence2\nx\ta\tb\n"), "test.tsv, line 2: the index 'x' is not a number"),
     (dict(test="index\tsentence1\n0\ta\n"), "test.tsv, line 1: missing column 'sentence2'"),
 ])

@@ -252,7 +252,6 @@ def test_overrides_of_finetuning(argument, value):
     ("start=-1", ["for start: -1"]),
     ("th_run=best", ["for th_run: 'best'", "a run, a list of runs"]),
     ("th_run=[]", ["for th_run: []"]),
-    ("th_run={'sst': 1}", ["for th_run: {'sst': 1}"]),
     ("th_run={'rte': 'a'}", ["for th_run: "]),
     ("task_overrides={'rte': 3}", ["for task_overrides: ", "'epochs': count"]),
     ("task_overrides={'rte': {'size': 3}}", ["for task_overrides: "]),

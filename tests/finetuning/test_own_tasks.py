@@ -1,0 +1,354 @@
+"""Own tasks from their files to predictions, and to a pipeline of transformers; their files, labels, metrics and errors."""
+import csv
+import json
+import random
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import AutoModelForTokenClassification, PreTrainedTokenizerFast, pipeline
+
+import finetune
+from _utils import predict
+from _utils.errors import PlainError
+from _utils.export_hf.exporter import main as export
+from _utils.glue.batches import IGNORED, finetuning_dataloaders
+from _utils.glue.config import complete_finetuning
+from _utils.glue.metrics import compute_metrics
+from _utils.glue.own_tables import load_own_task
+from _utils.glue.own_tasks import complete_own_task
+from _utils.glue.results import report
+from _utils.glue.runs import read_scores, run_path
+from _utils.glue.submission import check_submission, make_zip, write_majorities
+from _utils.glue.tasks import Task, task_of
+from _utils.glue.word_rows import WordRows, divide
+from _utils.networks import load_pretrained
+
+WORDS = "the generator replaces some words of text and discriminator finds every replaced word a small network makes good guesses".split()
+
+
+@pytest.fixture
+def start(fresh_checkpoint, tmp_path, monkeypatch):
+    """`start(task, "key=value", ...)` finetunes one own task in an empty working directory, and returns the Results."""
+    monkeypatch.chdir(tmp_path)
+
+    def start(task, *overrides):
+        c = finetune.c.override([f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", "end=1", "logger=None", "group_name=g",
+                                 f"tasks={task}", *overrides])
+        return finetune.run(complete_finetuning(c))
+    return start
+
+
+def sentences(n, seed=0):
+    rng = random.Random(seed)
+    return [" ".join(rng.choices(WORDS, k=rng.randint(3, 9))) for _ in range(n)]
+
+
+def exported_pipeline(kind, task, **options):
+    """A pipeline of plain transformers with the first run of a task."""
+    export([str(run_path("g", task, 0)), f"exported_{task}"])
+    return pipeline(kind, model=f"exported_{task}/classifier", device="cpu", **options)
+
+
+def write_csv(path, header, rows):
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([header, *rows])
+
+
+def test_classification_from_csv_to_a_pipeline(start):
+    """Labels are found in the file, quoted cells may contain anything, and the predictions have the columns of the test file."""
+    topic = lambda text: "nets, big" if "network" in text else "none" if len(text) > 30 else "short \"one\""
+    rows = [(i, text, topic(text)) for i, text in enumerate(sentences(80))]
+    write_csv("train.csv", ("id", "review", "topic"), rows)
+    tests = [(f"x{i}", f"{text},\n\"quoted\"") for i, text in enumerate(sentences(12, seed=1))]
+    write_csv("new.csv", ("id", "review"), tests)
+    results = start({"name": "topics", "train": "train.csv", "test": "new.csv", "text": "review", "label": "topic"},
+                    "task_overrides={'topics': {'epochs': 1}}")
+    assert list(results.scores.index) == ["topics"] and list(read_scores()[0]["scores"]["validation"]) == ["accuracy", "macro_f1"]
+    assert len(results.tables["topics"].splits["train"]) == 72  # a tenth is the dev set
+    model, _, row = finetune.load_finetuned(run_path("g", "topics", 0))
+    labels = ("nets, big", "none", "short \"one\"")
+    assert task_of(row).labels == labels and model.classifier.out_features == 3
+
+    predicted = pd.read_csv("test_outputs/g/topics.csv")
+    assert list(predicted.columns) == ["id", "review", "prediction"] and list(zip(predicted["id"], predicted["review"])) == tests
+    classify = exported_pipeline("text-classification", "topics")
+    assert [found["label"] for found in classify([text for _, text in tests])] == list(predicted["prediction"])
+    assert tuple(classify.model.config.id2label.values()) == labels
+    best = results.scores.loc["topics", "best"]
+    assert json.loads(Path("test_outputs/g.json").read_text()) == {"topics.csv": f"topics run 0 (dev {best:.2f})"}
+    assert "accuracy for topics" in report(read_scores(), "g") and "published" not in report(read_scores(), "g")
+    assert {path.name for path in Path("checkpoints/glue/g").iterdir()} >= {"scores.png", "losses.png", "lengths.png", "runs.html"}
+
+
+def test_regression_from_json_lines_to_a_pipeline(start):
+    """Scores of any size are learned: they are standardized for training, and predicted in their own unit."""
+    rows = [{"text": text, "price": 5000.5 + 10 * len(text)} for text in sentences(120)]
+    Path("prices.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    Path("new.jsonl").write_text("".join(json.dumps({"text": text, "id": i}) + "\n" for i, text in enumerate(sentences(10, seed=1))))
+    results = start({"train": "prices.jsonl", "test": "new.jsonl", "label": "price", "dev": .2}, "task_overrides={'prices': {'epochs': 2}}")
+    assert results.tables["prices"].task.kind == "regression" and list(read_scores()[0]["scores"]["validation"]) == ["spearman", "pearson"]
+    predicted = [json.loads(line) for line in Path("test_outputs/g/prices.jsonl").read_text().splitlines()]
+    assert [list(row) for row in predicted] == [["text", "id", "prediction"]] * 10
+    scores = [row["prediction"] for row in predicted]
+    mean, std = results.tables["prices"].task.scale
+    assert abs(sum(scores) / 10 - mean) < 2 * std
+    found = exported_pipeline("text-classification", "prices")([row["text"] for row in predicted])
+    assert [score["score"] for score in found] == pytest.approx(scores, abs=.05)
+
+
+def test_pairs_from_parquet_to_a_pipeline(start):
+    rng = random.Random(0)
+    table = pd.DataFrame({"question": sentences(60), "answer": sentences(60, seed=1), "good": [rng.randrange(2) for _ in range(60)]})
+    table.to_parquet("qa.parquet")
+    table.drop(columns="good").head(9).to_parquet("new.parquet")
+    start({"train": "qa.parquet", "dev": "qa.parquet", "test": "new.parquet", "text": ["question", "answer"], "label": "good",
+           "metrics": ["f1", "matthews"]}, "task_overrides={'qa': {'epochs': 1}}")
+    assert list(read_scores()[0]["scores"]["validation"]) == ["f1", "matthews"]
+    predicted = pd.read_parquet("test_outputs/g/qa.parquet")
+    assert list(predicted.columns) == ["question", "answer", "prediction"] and len(predicted) == 9
+    pairs = [{"text": question, "text_pair": answer} for question, answer in zip(predicted["question"], predicted["answer"])]
+    assert [found["label"] for found in exported_pipeline("text-classification", "qa")(pairs)] == list(predicted["prediction"])
+
+
+def write_conll(path, n, seed=0):
+    """Sentences in which 'generator' and 'discriminator' are entities, with a word that precedes them."""
+    lines = []
+    for text in sentences(n, seed):
+        words = text.split()
+        ends = [i for i, word in enumerate(words) if word in ("generator", "discriminator")]
+        tags = ["I-NET" if i in ends and i else "B-NET" if i in ends or i + 1 in ends else "O" for i in range(len(words))]
+        lines += [*(f"{word} {len(word)} {tag}" for word, tag in zip(words, tags)), ""]
+    Path(path).write_text("-DOCSTART- 0 O\n\n" + "\n".join(lines))
+
+
+def test_tagging_from_conll_to_a_pipeline(start, capsys):
+    """Every word of the test file gets a tag; a test file with tags is scored too."""
+    write_conll("train.txt", 200)
+    write_conll("test.txt", 20, seed=1)
+    results = start({"name": "nets", "train": "train.txt", "test": "test.txt"}, "task_overrides={'nets': {'epochs': 8}}")
+    assert list(results.scores.index) == ["nets", "nets (test)"]
+    assert list(read_scores()[0]["scores"]["test"]) == ["entity_f1", "accuracy"] and results.scores.loc["nets (test)", "mean"] > 30
+    given, predicted = (Path(path).read_text().split("\n") for path in ("test.txt", "test_outputs/g/nets.txt"))
+    is_word = lambda line: bool(line) and not line.startswith("-DOCSTART-")
+    assert [line.rpartition(" ")[0] if is_word(line) else line for line in predicted[:-1]] == given[:len(predicted) - 1]
+    tags, words = [line.split()[-1] for line in predicted if is_word(line)], [line.split()[0] for line in given if is_word(line)]
+    exported = exported_pipeline("token-classification", "nets", aggregation_strategy="first")
+    assert isinstance(exported.model, type(AutoModelForTokenClassification.from_pretrained("exported_nets/classifier")))
+    text = " ".join(words[:given.index("", 2) - 2])  # the first sentence
+    found = [(entity["entity_group"], entity["word"]) for entity in exported(text)]
+    assert [kind for kind, _ in found if kind != "O"] == [tag[2:] for tag in tags[:len(text.split())] if tag.startswith("B-")]
+
+    Path("x.txt").write_text(text + "\nthe network .\n")
+    capsys.readouterr()
+    predict.main([str(run_path("g", "nets", 0)), "x.txt"])
+    lines = [line.split("\t") for line in capsys.readouterr().out.split("\n")]
+    assert [line[:2] for line in lines[:len(text.split())]] == [list(pair) for pair in zip(text.split(), tags)]
+    assert lines[len(text.split())] == [""] and [line[0] for line in lines[len(text.split()) + 1:]] == ["the", "network", ".", "", ""]
+
+
+def test_own_tasks_beside_glue_are_neither_in_its_mean_nor_in_the_submission(start, glue):
+    write_csv("train.csv", ("text", "label"), [(text, i % 2) for i, text in enumerate(sentences(40))])
+    write_csv("new.tsv", ("text",), [(text,) for text in sentences(5)])
+    own = {"name": "mine", "train": "train.csv", "test": "new.tsv"}
+    small = {name: {"epochs": 1, "rows": 32} for name in ("rte", "mine")}
+    results, folder = start(["rte", own], f"glue_dir={glue}", f"task_overrides={small}"), Path("test_outputs/g")
+    assert list(results.tables) == ["rte", "mine"] and {path.name for path in folder.iterdir()} == {"RTE.tsv", "mine.tsv"}
+    assert (folder / "mine.tsv").read_text().startswith("text\tprediction\n")
+    rows = finetune.rows_of(glue)
+    write_majorities(folder, rows)
+    assert make_zip(folder, rows) == Path("test_outputs/g.zip") and len(check_submission("test_outputs/g.zip", rows)) == 11
+    assert "mean of 1" in report(read_scores(), "g")
+
+
+def test_a_finished_run_is_kept_until_the_task_changes(start, capsys):
+    write_csv("train.csv", ("text", "label"), [(text, "ab"[i % 2]) for i, text in enumerate(sentences(40))])
+    own = {"name": "mine", "train": "train.csv", "dev": .5}
+    start(own, "task_overrides={'mine': {'epochs': 1}}")
+    start(own, "task_overrides={'mine': {'epochs': 1}}")
+    assert "already finished" in capsys.readouterr().out and len(read_scores()) == 1
+    with pytest.raises(PlainError, match="was trained with own_task="):
+        start({**own, "metrics": "matthews"}, "task_overrides={'mine': {'epochs': 1}}")
+    write_csv("new.csv", ("text", "label"), [("the text", "c")])
+    with pytest.raises(PlainError, match="was trained for another task than 'mine' is now"):
+        start({**own, "test": "new.csv"}, "do_finetune=False")
+
+
+def test_a_frozen_encoder_keeps_its_weights_and_has_no_dropout(start, fresh_checkpoint):
+    write_csv("train.csv", ("text", "label"), [(text, i % 2) for i, text in enumerate(sentences(40))])
+    start({"name": "mine", "train": "train.csv"}, "freeze=True", "task_overrides={'mine': {'epochs': 1}}")
+    model, _, row = finetune.load_finetuned(run_path("g", "mine", 0))
+    pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 128)
+    for name, weight in pretrained.encoder().state_dict().items():
+        assert torch.equal(model.base_model.state_dict()[name], weight)
+    assert row["settings"]["freeze"] and not torch.equal(model.classifier.bias, torch.zeros(2))
+    frozen = finetune.build_predictor(task_of(row), pretrained, freeze=True).train()
+    assert not any(module.training for module in frozen.base_model.modules()) and frozen.dropout.training
+    with pytest.raises(PlainError, match="freeze=True trains only an output layer"):
+        complete_finetuning(finetune.c.override(["freeze=True", "wsc_trick=True"]))
+
+
+def loaded(name="t", **given):
+    return load_own_task(complete_own_task({"name": name, **given}))
+
+
+@pytest.mark.parametrize("labels, kind, found", [
+    (["b", "a", "b"], "classification", ("a", "b")),
+    (["10", "9", "10"], "classification", ("9", "10")),
+    (["1.5", "2", "3"], "regression", ()),
+    (["1e3", ".5", "-2"], "regression", ()),
+])
+def test_the_kind_and_the_labels_follow_from_the_file(tmp_path, labels, kind, found):
+    write_csv(tmp_path / "a.csv", ("text", "label"), [(f"text {i}", label) for i, label in enumerate(labels * 5)])
+    data = loaded(train=f"{tmp_path}/a.csv", dev=.2)
+    assert (data.task.kind, data.task.labels) == (kind, found) and data.notices[0].startswith(kind)
+    assert loaded(train=f"{tmp_path}/a.csv", dev=.2).splits["validation"]["text"][:] == data.splits["validation"]["text"][:]
+    if "10" in labels:
+        assert "set 'kind': 'regression'" in data.notices[0]
+        assert loaded(train=f"{tmp_path}/a.csv", kind="regression").task.is_regression
+
+
+def test_words_and_tags_in_json_lines(tmp_path):
+    rows = [{"words": ["Mr.", "Smith", "left"], "tags": ["O", "NAME", "O"]}, {"words": ["He"], "tags": ["O"]}] * 4
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    data = loaded(train=f"{tmp_path}/a.jsonl", text="words", label="tags", dev=f"{tmp_path}/a.jsonl")
+    assert data.task.is_tagging and data.task.labels == ("NAME", "O") and data.task.metrics == ("accuracy", "macro_f1")
+    assert data.splits["train"][0]["text"] == ["Mr.", "Smith", "left"] and data.splits["train"][0]["label"] == [1, 0, 1]
+
+
+def test_tsv_files_have_no_quoting_and_files_may_start_with_a_byte_order_mark(tmp_path):
+    (tmp_path / "a.tsv").write_bytes("\ufefflabel\ttext\r\nx\t\"He\" said\r\ny\tno\r\nx\tyes".encode())
+    data = loaded(train=f"{tmp_path}/a.tsv", dev=f"{tmp_path}/a.tsv")
+    assert data.splits["train"]["text"][:] == ["\"He\" said", "no", "yes"]
+
+
+BAD_FILES = [
+    ("a.csv", "text,label\none,x\nthree,y\ntwo\n", {}, r"a.csv, line 4: 1 columns instead of 2 \(1 of 3 rows are malformed\)"),
+    ("a.csv", "text,label\none,x\n,y\n", {}, r"a.csv, line 3: the text is empty"),
+    ("a.csv", "text,label\none,x\nthree,y\ntwo,\n", {}, r"a.csv, line 4: the label in the column 'label' is empty"),
+    ("a.csv", 'text,label\n"one"s,x\n', {}, r"a.csv, line 2 is not valid CSV .* Quote cells"),
+    ("a.csv", "text,text\n1,2\n", {}, r"a.csv, line 1 has the column 'text' twice"),
+    ("a.csv", "a,b,label\n1,2,3\n", {}, r"a.csv has the columns a, b, label: set 'text' of the task 't'"),
+    ("a.csv", "text,label\none,x\n", {"label": "stars"}, r"a.csv: missing column 'stars' \(found: text, label\)"),
+    ("a.csv", "text,label\none,x\ntwo,x\n", {}, r"a.csv: all labels are 'x'"),
+    ("a.csv", "text,label\n" + "".join(f"one,{i}x\n" for i in range(99)), {}, r"99 different labels in 99 rows, such as 0x"),
+    ("a.csv", "text,label\n", {}, r"a.csv has no rows"),
+    ("a.csv", "text,label\none,x\ntwo,y\n", {"metrics": "spearman"}, r"metrics='spearman' does not apply to classification"),
+    ("a.csv", "text,label\none,x\ntwo,y\nthree,z\n", {"metrics": "f1"}, r"metrics='f1' .* there are 3 labels. Use 'macro_f1'"),
+    ("a.csv", "text,label\none,1.5\ntwo,b\n", {"kind": "regression"}, r"a.csv.* needs at least two different numbers"),
+    ("a.csv", "text,label\none,1.5\ntwo,2\nthree,b\n", {"kind": "regression"}, r"line 4: the label 'b' in .* is not a number"),
+    ("a.csv", "text,label\none,x\ntwo,y\n", {"dev": .1}, r"a.csv has 2 rows, of which dev=0.1 leaves none"),
+    ("a.csv", "text,label\none,x\ntwo,y\n", {"label": "text", "text": "text"}, r"is both text and label"),
+    ("a.tsv", "text\tlabel\none\tx\nthree\ty\ny\n", {}, r"a.tsv, line 4: 1 columns instead of 2"),
+    ("a.jsonl", '{"text": "a", "label": 1}\nno\n', {}, r"a.jsonl, line 2 is not valid JSON"),
+    ("a.jsonl", '{"text": "a", "label": 1}\n[1]\n', {}, r"a.jsonl, line 2 is not a JSON object"),
+    ("a.jsonl", '{"text": "a", "label": 1}\n{"text": 5, "label": 2}\n', {}, r"line 2: the column 'text' contains 5, which is not a string"),
+    ("a.jsonl", '{"text": ["a", "b"], "label": ["x"]}\n{"text": ["c"], "label": ["y"]}\n', {}, r"line 1: 2 words in .*, but 1 labels"),
+    ("a.txt", "one O\ntwo\n\n", {}, r"a.txt, line 2: 1 columns instead of 2"),
+    ("a.txt", "one A\ntwo B\n\nthree B\n", {"metrics": "entity_f1"}, r"needs tags such as B-NP, I-NP and O, but its labels are A, B"),
+    ("a.txt", "one A x\ntwo B x\n\nthree B x\n", {"text": [0, 1]}, r"needs one column with the words, not 0, 1"),
+    ("a.parquet", "text", {}, r"a.parquet is not a readable parquet file"),
+]
+
+
+@pytest.mark.parametrize("name, content, given, message", BAD_FILES)
+def test_bad_files_are_rejected_with_file_line_and_column(tmp_path, name, content, given, message):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(PlainError, match=message):
+        loaded(train=str(tmp_path / name), **{"dev": str(tmp_path / name), **given})
+
+
+@pytest.mark.parametrize("given, message", [
+    ({"train": "a.csv", "lable": "x"}, "unknown key 'lable' .* Did you mean 'label'?"),
+    ({"text": "x"}, "has no training file"),
+    ({"train": "a.xlsx"}, "Invalid file for an own task: 'a.xlsx'. Use a file that ends with .csv"),
+    ({"train": "a.csv", "dev": 2.}, "dev=2.0 in an own task. Use a file, or a share"),
+    ({"train": "a.csv", "text": ["a", "b", "c"]}, "text=.* Use the name of a column"),
+    ({"train": "a.csv", "kind": "ranking"}, "kind='ranking' .* 'classification', 'regression', 'tagging'"),
+    ({"train": "a.csv", "metrics": "bleu"}, "metrics='bleu' of a. Choose from accuracy"),
+    ({"train": "a.csv", "kind": "regression", "metrics": "f1"}, "Choose from pearson, spearman for kind='regression'"),
+    ({"train": "rte.csv"}, "an own task cannot be called 'rte'"),
+    ({"train": "a.csv", "name": "x/y"}, "name='x/y' of an own task"),
+])
+def test_invalid_descriptions_are_rejected_before_a_file_is_read(given, message):
+    with pytest.raises(PlainError, match=message):
+        finetune.c.override([f"tasks={given}"])
+
+
+def test_settings_of_own_tasks_are_given_by_name():
+    overrides = ["tasks=[{'train': 'data/reviews/train.csv'}, 'rte']", "task_overrides={'reviews': {'lr': .1}}", "th_run={'reviews': 1}"]
+    assert complete_finetuning(finetune.c.override(overrides)).tasks[0]["name"] == "reviews"
+    with pytest.raises(PlainError, match="Invalid value for task_overrides: there is no task 'review'. Choose from cola, .*, reviews"):
+        complete_finetuning(finetune.c.override([overrides[0], "task_overrides={'review': {'lr': .1}}"]))
+    with pytest.raises(PlainError, match="Invalid value for th_run: there is no task 'sst'"):
+        complete_finetuning(finetune.c.override(["th_run={'sst': 1}"]))
+    with pytest.raises(PlainError, match="Invalid value for tasks"):
+        finetune.c.override(["tasks=[{'train': 'a.csv'}, {'train': 'b.csv', 'name': 'a'}]"])
+    with pytest.raises(PlainError, match="File not found: 'none.csv'"):
+        loaded(train="none.csv")
+
+
+TAGS = Task("t", "t", ("text",), ("O", "B-X", "I-X", "B-Y"), kind="tagging", metrics=("entity_f1", "accuracy"))
+
+
+def test_entity_f1_counts_whole_entities_within_sentences():
+    """Of three entities, two are predicted, one of them with the right end; an entity does not reach into the next sentence."""
+    targets = [1, 2, 0, 3, 1]
+    predicted = [1, 2, 0, 0, 3]
+    metrics = compute_metrics(TAGS, torch.eye(4)[predicted], targets, [2, 3])
+    assert metrics == {"entity_f1": pytest.approx(2 * (1 / 2) * (1 / 3) / (1 / 2 + 1 / 3)), "accuracy": .6}
+    joined = compute_metrics(TAGS, torch.eye(4)[[1, 2, 2]], [1, 2, 2], [2, 1])
+    assert joined["entity_f1"] == 1.
+
+
+def test_words_are_labelled_at_their_first_wordpiece(small_tokenizer):
+    text = [["The", "discriminators", "\u200b", "finds"], ["[MASK]", "words"]]
+    rows = WordRows(text, [[0, 1, 2, 3], [1, 0]], small_tokenizer, 64)
+    ids, attn_mask, types, labels = rows.batch([0, 1])
+    for row, words in enumerate(text):
+        tokens = small_tokenizer.convert_ids_to_tokens(ids[row][attn_mask[row] == 1])
+        firsts = [i for i, label in enumerate(labels[row].tolist()) if label != IGNORED]
+        assert tokens[0] == "[CLS]" and tokens[-1] == "[SEP]" and firsts[0] == 1
+        for word, start, end in zip(words, firsts, [*firsts[1:], len(tokens) - 1]):
+            expected = small_tokenizer.backend_tokenizer.encode(word, add_special_tokens=False).tokens or ["[UNK]"]
+            assert tokens[start:end] == expected
+    assert labels[labels != IGNORED].tolist() == [0, 1, 2, 3, 1, 0] and types.sum() == 0
+
+
+def test_long_sentences_are_divided_and_every_word_is_predicted(small_tokenizer):
+    pieces = {"a": [1], "b": [2, 3], "c": [4] * 9}
+    assert divide([["a", "b", "a", "c", "a"]], pieces, 4) == [[[1], [2, 3], [1]], [[4, 4, 4, 4]], [[1]]]
+    words = WORDS * 3
+    rows = WordRows([words, words[:2]], [list(range(len(words))), [0, 1]], small_tokenizer, 16)
+    assert rows.lengths.max() <= 16 and len(rows) > 2 and rows.sentence_lengths == [len(words), 2]
+    dls = finetuning_dataloaders(rows, [rows], bs=3, num_workers=0, device="cpu")
+    order = dls.loaders[1].get_idxs()
+    outputs = [torch.nn.functional.one_hot(labels.clamp(min=0), len(words)).float() for *_, labels in dls.loaders[1]]
+    assert rows.in_order(outputs, order).argmax(-1).tolist() == rows.labels.tolist()
+
+
+def test_words_of_tokenizers_that_mark_the_space_before_a_word():
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.train_from_iterator([" ".join(WORDS)] * 3, trainers.BpeTrainer(vocab_size=400, special_tokens=["<pad>", "<unk>"]))
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>")
+    ids, *_ = WordRows([["small", "network"]], [[0, 0]], fast, 64).batch([0])
+    assert fast.decode(ids[0]) == " small network"
+
+
+def test_the_loss_sums_over_the_words_of_a_sentence_and_is_the_mean_over_sentences():
+    logits, labels = torch.randn(2, 3, 4), torch.tensor([[IGNORED, 1, 2], [3, IGNORED, IGNORED]])
+    logprobs = logits.log_softmax(-1)
+    expected = -(logprobs[0, 1, 1] + logprobs[0, 2, 2] + logprobs[1, 0, 3]) / 2
+    torch.testing.assert_close(finetune.build_loss(TAGS)(logits, labels), expected)
+
+
+def test_a_record_of_a_stranger_is_checked():
+    row = {"task": "t", "settings": {"own_task": TAGS.as_record()}}
+    assert task_of(row) == TAGS
+    for change in ({"name": "other"}, {"kind": "x"}, {"surprise": 1}, {"labels": [1, 2]}, {"texts": []}):
+        with pytest.raises(ValueError, match="not valid"):
+            task_of({**row, "settings": {"own_task": TAGS.as_record() | change}})

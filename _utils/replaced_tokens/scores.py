@@ -1,4 +1,4 @@
-"""Scores of discriminators on a CorruptedText, with standard errors over its examples."""
+"""Scores of discriminators on a CorruptedText, with standard errors over blocks of its examples."""
 from typing import NamedTuple
 
 import numpy as np
@@ -14,10 +14,11 @@ from _utils.replaced_tokens.corruption import TEXT_KEYS, text_config
 from _utils.training import choose_device
 
 _TOKENS_AT_ONCE = 8192
+_BLOCKS = 16  # as many as the runs of consecutive examples that pretrain.py holds out
 
 
 class Auc(NamedTuple):
-    """An AUC and how much each example contributes to its error: influence (N,) of N examples."""
+    """An AUC and how much each block of examples contributes to its error: influence, (number of blocks,)."""
     value: float
     influence: np.ndarray
 
@@ -81,9 +82,10 @@ def _score(text, name, network):
 
 
 def _labels(text):
-    """(is_replaced, is_masked, index of the example) of all tokens, (T,) each, as NumPy arrays."""
-    is_token = text.is_token()
-    return tuple(x.numpy() for x in (text.is_replaced[is_token], text.is_masked[is_token], is_token.nonzero()[:, 0]))
+    """(is_replaced, is_masked, block) of all tokens, (T,) each, as NumPy arrays; arguments of `replaced_scores`."""
+    is_token, n = text.is_token(), len(text.lengths)
+    blocks = torch.arange(n) * min(n, _BLOCKS) // n
+    return tuple(x.numpy() for x in (text.is_replaced[is_token], text.is_masked[is_token], blocks[is_token.nonzero()[:, 0]]))
 
 
 @torch.inference_mode()
@@ -103,16 +105,16 @@ def discriminator_logits(network, text, name="discriminator"):
     return logits[is_token].double().numpy()
 
 
-def replaced_scores(logits, is_replaced, is_masked, example):
+def replaced_scores(logits, is_replaced, is_masked, block):
     """{column of `compare`: value} of logits (T,) for labels is_replaced (T,); undefined values are NaN or None.
 
     is_masked: (T,); "AUC at masks" separates wrong samples from correct ones, at masked positions only.
-    example: (T,), the index of each token's example.   "loss": mean binary cross-entropy over all tokens, as in training (F22).
+    block: (T,), as in `auc`.   "loss": mean binary cross-entropy over all tokens, as in training (F22).
     """
     is_flagged = logits > 0  # probability above .5
     hits = (is_flagged & is_replaced).sum()
-    return {"AUC": auc(logits, is_replaced, example),
-            "AUC at masks": auc(logits[is_masked], is_replaced[is_masked], example[is_masked]),
+    return {"AUC": auc(logits, is_replaced, block),
+            "AUC at masks": auc(logits[is_masked], is_replaced[is_masked], block[is_masked]),
             "average precision": average_precision_score(is_replaced, logits),
             "precision": hits / is_flagged.sum() if is_flagged.any() else None,
             "recall": hits / is_replaced.sum(),
@@ -126,11 +128,12 @@ def constant_scores(text):
             "loss": -share * np.log(share) - (1 - share) * np.log1p(-share)}
 
 
-def auc(logits, is_positive, example):
+def auc(logits, is_positive, block):
     """Auc of logits (T,), or None if one class is missing: the probability that a positive token has a higher logit than a negative one.
 
-    example: (T,), index of the example of each token. Tokens of an example are not independent, so the error is that of a sample of
-    examples (Obuchowski 1997, https://doi.org/10.2307/2533958; with one token per example DeLong et al. 1988).
+    block: (T,), the index of each token's block of consecutive examples. Tokens of an example, and examples of a document, are not
+    independent, so the error is that of a sample of blocks (Obuchowski 1997, Nonparametric analysis of clustered ROC curve data; with one
+    token per block it is that of DeLong et al. 1988).
     """
     n_positive = int(is_positive.sum())
     n_negative = len(is_positive) - n_positive
@@ -141,10 +144,10 @@ def auc(logits, is_positive, example):
     share[is_positive] = (ranks[is_positive] - rankdata(logits[is_positive])) / n_negative
     share[~is_positive] = 1 - (ranks[~is_positive] - rankdata(logits[~is_positive])) / n_positive
     value = float(share[is_positive].mean())
-    return Auc(value, np.bincount(example, (share - value) / np.where(is_positive, n_positive, n_negative)))
+    return Auc(value, np.bincount(block, (share - value) / np.where(is_positive, n_positive, n_negative)))
 
 
 def standard_error(influence):
-    """Standard error of an estimate from the influence of each example (N,); NaN for a single example."""
+    """Standard error of an estimate from the influence of each block; NaN for a single block."""
     n = len(influence)
     return float(np.sqrt(n / (n - 1) * np.square(influence).sum())) if n > 1 else float("nan")

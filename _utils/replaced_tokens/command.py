@@ -45,7 +45,7 @@ def _parser():
     parser.add_argument("--text", metavar="PATH", nargs="+", help="corpora by name or path, as datas of pretrain.py")
     parser.add_argument("--all", action="store_true", help="use the whole text instead of the part that pretrain.py holds out, for text "
                         "that no discriminator was trained on")
-    parser.add_argument("--rows", type=int, metavar="N", help="number of examples, evenly spread; default: all")
+    parser.add_argument("--rows", type=int, metavar="N", help="number of examples, evenly spread; default: up to 1,024")
     parser.add_argument("--max_length", type=int, metavar="N", help="tokens of an example; default: as the generator was trained, or 128")
     parser.add_argument("--data_seed", type=int, metavar="N", help="random seed of the examples; default: that of the generator's run")
     parser.add_argument("--mask_prob", type=float, metavar="P", default=.15, help="fraction of the tokens that are masked; default: .15")

@@ -1,12 +1,13 @@
 """The file of corrupted text: plain tensors, numbers and strings (torch.load with weights_only=True), written atomically."""
 import os
+from pathlib import Path
 from typing import NamedTuple
 
 import tokenizers
 import torch
 
 from _utils.errors import PlainError, as_plain_error
-from _utils.run_files.checkpoints import has_keys, load_checkpoint, save_checkpoint
+from _utils.run_files.checkpoints import check_writable, has_keys, load_checkpoint, save_checkpoint
 
 _KIND = "corrupted text, version 1"
 
@@ -44,9 +45,10 @@ _MADE_BY = {"generator": str, "weights_digest": str, "part": str, "text": dict}
 
 
 def check_new(path):
-    """PlainError if something exists at this path: results of another corruption could no longer be compared with new ones."""
+    """PlainError if this path exists or cannot be written. Scores on an overwritten file could no longer be compared with new ones."""
     if os.path.lexists(path):
         raise PlainError(f"{str(path)!r} already exists. Pass a new file, or delete it first.")
+    check_writable(Path(path).parent)
 
 
 def save_corrupted(text, path):
@@ -63,12 +65,9 @@ def open_corrupted(path):
     if not os.path.isfile(path):
         raise PlainError(f"File not found: {str(path)!r}. Make it with python -m _utils.replaced_tokens --make {path} --generator "
                          "CHECKPOINT --text PATH.")
-    with as_plain_error(f"{str(path)!r} is not a file of corrupted text, or it is damaged ({{error}}). Make one with python -m "
-                        "_utils.replaced_tokens --make FILE --generator CHECKPOINT --text PATH."):
-        try:
-            content = load_checkpoint(path)
-        except PlainError as error:
-            raise ValueError(error.message) from None
+    with as_plain_error(f"{str(path)!r} is not a file of corrupted text ({{error}}). Make one with python -m _utils.replaced_tokens --make "
+                        "FILE --generator CHECKPOINT --text PATH."):
+        content = load_checkpoint(path)
         if not isinstance(content, dict) or content.pop("kind", None) != _KIND:
             raise ValueError(f"expected {_KIND!r}")
         text = CorruptedText(**content)
@@ -89,3 +88,5 @@ def _check(text):
         raise ValueError("lengths or token ids out of range")
     if not text.is_replaced.equal(text.input_ids != text.original_ids) or (text.is_replaced & ~text.is_masked).any():
         raise ValueError("is_replaced does not fit the token ids")
+    if (text.is_masked & ~text.is_token()).any() or not 0 < text.is_replaced.sum() < text.lengths.sum():
+        raise ValueError("masked padding, or only one class of tokens")

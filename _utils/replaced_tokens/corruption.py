@@ -19,6 +19,7 @@ from _utils.training.seeds import fork_rng
 TEXT_KEYS = ("encoding", "one_document_per_file", "revisions", "clean", "examples", "max_length", "data_seed")
 _BATCH = 64          # examples; the masks and samples depend on it
 _MAX_LENGTH = 128    # for generators from other programs
+_ROWS = 1024         # examples, at most, unless given
 _MASK_STYLE = True   # of pretrain.MASK_STYLES
 
 
@@ -26,7 +27,7 @@ def make_corrupted(generator, sources, part="held_out", rows=None, mask_prob=.15
     """The CorruptedText of some corpora. The same arguments give the same tensors, with any number of threads.
 
     generator: as in `load_generator`; its vocabulary is used.   sources: a list, as `datas` of pretrain.py.
-    part: 'held_out', what pretrain.py holds out of these corpora, or 'all'.   rows: number of examples, evenly spread; None: all.
+    part: 'held_out', what pretrain.py holds out of these corpora, or 'all'.   rows: number of examples, evenly spread; None: up to 1,024.
     settings: max_length and data_seed of the examples; None: those of the generator's run. TEXT_KEYS has the others of its run.
     Raises PlainError for invalid values, missing text, an unusable generator, or too little text.
     """
@@ -42,7 +43,7 @@ def make_corrupted(generator, sources, part="held_out", rows=None, mask_prob=.15
         raise PlainError(f"No token of the {len(examples)} examples was replaced. Raise --rows or --mask_prob.")
     made_by = {"generator": str(generator), "weights_digest": weights_digest(network), "part": part,
                "text": {"datas": list(c.datas), **{key: c[key] for key in TEXT_KEYS}}, "mask_prob": c.mask_prob,
-               "mask_style": _MASK_STYLE, "sampling": "fp32_gumbel", "seed": c.seed, "versions": versions()}
+               "electra_mask_style": _MASK_STYLE, "sampling": "fp32_gumbel", "seed": c.seed, "versions": versions()}
     return CorruptedText(**tensors, tokenizer=tokenizer_json(hf_tokenizer), made_by=made_by)
 
 
@@ -62,9 +63,10 @@ def _examples(c, hf_tokenizer, part, rows):
     if not len(examples):
         raise PlainError(f"pretrain.py holds out no example of {', '.join(c.datas)}, because there are fewer than 20. Add text, or pass "
                          "--all to use all of it.")
-    if rows is not None and rows > len(examples):
+    rows = rows or min(_ROWS, len(examples))
+    if rows > len(examples):
         raise PlainError(f"The text yields only {len(examples):,} examples, fewer than rows={rows}. Lower --rows or add text.")
-    return examples.select(np.arange(rows) * len(examples) // rows) if rows else examples
+    return examples.select(np.arange(rows) * len(examples) // rows)
 
 
 @torch.inference_mode()

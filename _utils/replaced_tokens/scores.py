@@ -33,19 +33,20 @@ class Auc(NamedTuple):
 def compare(text, names):
     """DataFrame with the scores of each discriminator, and of a constant prediction, on a CorruptedText.
 
-    names: as in `load_discriminator`. All are checked before the first is scored, which raises PlainError. Prints a warning for a
-    discriminator that was trained on the text.
+    names: as in `load_discriminator`. AUCs are strings with the standard error in parentheses.
+    Raises PlainError, before any scoring, for a discriminator that cannot be loaded or has another vocabulary or too few positions; later
+    for logits that are not finite. Prints a warning for a discriminator that may have been trained on the text.
     """
     discriminators = []
     for name in names:
         discriminators.append(load_discriminator(name))
         _check_fits(text, name, *discriminators[-1])
         _warn_of_training_text(text, name)
-    rows = [_score(text, name, network) for name, (network, _) in zip(names, discriminators)]
-    lines = [row | ({"AUC difference": str(row["AUC"].minus(rows[0]["AUC"]))} if i else {}) for i, row in enumerate(rows)]
-    columns = ["AUC", *(["AUC difference"] if len(rows) > 1 else []), "AUC at masks", "average precision", "precision", "recall", "loss"]
-    table = pd.DataFrame([*lines, constant_scores(text)], index=[*names, "constant prediction"], columns=columns)
-    return table.astype({name: object for name in columns if "AUC" in name}).map(lambda x: str(x) if isinstance(x, Auc) else x)
+    first, *others = [_score(text, name, network) for name, (network, _) in zip(names, discriminators)]
+    rows = [first, *(row | {"AUC difference": row["AUC"].minus(first["AUC"])} for row in others), constant_scores(text)]
+    rows = [{name: str(value) if isinstance(value, Auc) else value for name, value in row.items()} for row in rows]
+    columns = ["AUC", *(["AUC difference"] if others else []), "AUC at masks", "average precision", "precision", "recall", "loss"]
+    return pd.DataFrame(rows, index=[*names, "constant prediction"], columns=columns)
 
 
 def _check_fits(text, name, network, hf_tokenizer):
@@ -54,9 +55,9 @@ def _check_fits(text, name, network, hf_tokenizer):
     if ours != theirs:
         differing = min((token for token in {**ours, **theirs} if ours.get(token) != theirs.get(token)), key=lambda token: (
             ours.get(token, len(ours)), token))
-        raise PlainError(f"{name!r} has another vocabulary than the corrupted text: {len(theirs):,} instead of {len(ours):,} tokens, and "
-                         f"{differing!r} has the id {theirs.get(differing)} instead of {ours.get(differing)}. Choose discriminators with "
-                         "one vocabulary, and make the file with a generator that has it too.")
+        raise PlainError(f"{name!r} has another vocabulary than the corrupted text: {len(theirs):,} tokens instead of {len(ours):,}; the "
+                         f"first difference is {differing!r}. Choose discriminators of one vocabulary, and make the file with a generator "
+                         "that has it too.")
     if (longest := int(text.lengths.max())) > max_positions(network):
         raise PlainError(f"{name!r} has {max_positions(network)} positions, but the longest corrupted example has {longest} tokens. Make a "
                          "file with a lower --max_length.")
@@ -75,6 +76,7 @@ def _warn_of_training_text(text, name):
 
 
 def _score(text, name, network):
+    """The scores of a discriminator, as `replaced_scores` returns them."""
     logits = discriminator_logits(network, text, name)
     if not np.isfinite(logits).all():
         raise PlainError(f"{name!r} computes NaN or infinite logits. Choose another checkpoint.")

@@ -52,6 +52,11 @@ def logits_one_by_one(text, name):
     return torch.cat(logits).numpy()
 
 
+def error_in(cell):
+    """The standard error in a cell such as '0.6448 (0.0076)'."""
+    return float(cell.split("(")[1].rstrip(")"))
+
+
 # Scores
 
 @pytest.fixture
@@ -103,6 +108,15 @@ def test_an_auc_with_one_class_is_undefined():
     assert auc(np.zeros(3), np.zeros(3, bool), np.arange(3)) is None and auc(np.zeros(3), np.ones(3, bool), np.arange(3)) is None
 
 
+def test_a_single_example_has_no_standard_error(two_runs, capsys):
+    text = make_corrupted("a.pth", ["text.txt"], rows=1, mask_prob=.5)
+    text = text._replace(is_masked=text.is_replaced)  # no correct sample
+    save_corrupted(text, "c.pt")
+    main(["a.pth", "--corrupted", "c.pt"])
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("a.pth"))
+    assert "(nan)" in line and line.split()[3] == "-"  # AUC at masks
+
+
 # The file
 
 def test_the_text_is_what_pretraining_holds_out(two_runs):
@@ -113,8 +127,8 @@ def test_the_text_is_what_pretraining_holds_out(two_runs):
     segments = [[0] * a + [1] * (length - a) + [0] * (text.original_ids.shape[1] - length)
                 for a, length in zip(torch.cat([lengths for _, lengths in dls.valid]).tolist(), text.lengths.tolist())]
     assert text.token_type_ids.tolist() == segments and text.lengths.equal((held_out != 0).sum(1).int())
-    whole, few = (make_corrupted("a.pth", ["text.txt"], part, rows, max_length=16) for part, rows in (("all", None), ("held_out", 5)))
-    assert len(whole.lengths) > 20 * len(few.lengths) == 100 and few.original_ids.shape[1] <= 16
+    whole, few = (make_corrupted("a.pth", ["text.txt"], part, rows, max_length=16) for part, rows in (("all", 999), ("held_out", 5)))
+    assert (len(whole.lengths), len(few.lengths)) == (999, 5) and few.original_ids.shape[1] <= 16
 
 
 def test_samples_replace_only_masked_tokens_as_in_pretraining(two_runs):
@@ -164,6 +178,8 @@ def test_an_existing_file_is_kept(two_runs):
     Path("mine.pt").write_text("mine")
     with pytest.raises(PlainError, match="'mine.pt' already exists"):
         main(["--make", "mine.pt", "--generator", "a.pth", "--text", "text.txt"])
+    with pytest.raises(PlainError, match="'mine.pt' is a file"):
+        main(["--make", "mine.pt/c.pt", "--generator", "a.pth", "--text", "text.txt"])
     assert Path("mine.pt").read_text() == "mine" and not Path("datasets").exists()
 
 
@@ -176,6 +192,9 @@ def test_discriminators_are_scored_on_the_same_inputs(two_runs):
     for name, logits in (("a.pth", a), ("b.pth", b)):
         assert table.loc[name, "AUC"].startswith(f"{roc_auc_score(labels, logits):.4f} (")
         assert table.loc[name, "loss"] == pytest.approx(log_loss(labels, 1 / (1 + np.exp(-logits.astype(float)))), abs=1e-5)
+    n = len(text.lengths)
+    blocks = np.repeat(np.arange(n) * 16 // n, text.lengths)
+    assert n >= 16 and error_in(table.loc["a.pth", "AUC"]) == pytest.approx(standard_error(auc(a, labels, blocks).influence), abs=1e-3)
     assert table.loc["b.pth", "AUC difference"].startswith(f"{roc_auc_score(labels, b) - roc_auc_score(labels, a):.4f} (")
     share = labels.mean()
     assert table.loc["constant prediction", "loss"] == pytest.approx(log_loss(labels, np.full(len(labels), share)))
@@ -261,10 +280,10 @@ def test_a_damaged_or_inconsistent_file_raises(corrupted):
     for change in ({"kind": "other"}, {"lengths": content["lengths"] + 99}, {"input_ids": content["input_ids"] + 9999},
                    {"is_replaced": content["is_masked"]}, {"is_masked": content["is_masked"].int()}, {"tokenizer": "{}"}, {"made_by": {}}):
         torch.save({**content, **change}, "changed.pt")
-        with pytest.raises(PlainError, match="'changed.pt' is not a file of corrupted text, or it is damaged"):
+        with pytest.raises(PlainError, match="'changed.pt' is not a file of corrupted text"):
             open_corrupted("changed.pt")
     flip_bit(corrupted)
-    with pytest.raises(PlainError, match="'c.pt' is not a file of corrupted text, or it is damaged"):
+    with pytest.raises(PlainError, match="Cannot read the checkpoint 'c.pt'"):
         open_corrupted(corrupted)
 
 
@@ -276,7 +295,7 @@ def test_another_vocabulary_raises_before_scoring(corrupted, small_tokenizer, mo
     checkpoint("larger.pth", tokenizer_from_tokens([*tokens, "onemore"]), 1)
     monkeypatch.setattr("_utils.replaced_tokens.scores.discriminator_logits", None)
     for name in ("swapped.pth", "larger.pth"):
-        with pytest.raises(PlainError, match=f"'{name}' has another vocabulary than the corrupted text.*{tokens[11]!r} has the id 11"):
+        with pytest.raises(PlainError, match=f"'{name}' has another vocabulary .*; the first difference is {tokens[11]!r}"):
             compare(open_corrupted(corrupted), ["a.pth", name])
 
 

@@ -1,4 +1,5 @@
-"""Trained networks, from checkpoints, transformers folders or the hub: encoders to finetune, and pairs to continue pretraining."""
+"""Trained networks, from checkpoints, transformers folders or the hub: encoders to finetune, generators and discriminators with their
+heads, and pairs of them to continue pretraining."""
 import copy
 import os
 from typing import NamedTuple
@@ -59,10 +60,11 @@ def load_pretrained(name, size, max_length, folder="checkpoints/pretrain"):
         model, hf_tokenizer = _encoder_from_transformers(name)
         _check_size(name, model.config, size)
     check_length(model, max_length, repr(name))
-    return Pretrained(name, model, hf_tokenizer, _digest(model))
+    return Pretrained(name, model, hf_tokenizer, weights_digest(model))
 
 
-def _digest(model):
+def weights_digest(model):
+    """Hash of the names, shapes and values of all weights of a network."""
     weights = model.state_dict()
     shapes = [(name, tuple(tensor.shape)) for name, tensor in weights.items()]
     return content_key(shapes, (tensor.detach().float().contiguous().numpy() for tensor in weights.values()))
@@ -84,25 +86,31 @@ def _encoder_from_transformers(name):
     with as_plain_error(f"Cannot load the model {name!r} ({{error}}): its weights or its tokenizer are missing. Download it again or "
                         "choose another model."):
         model, report = _load_from_transformers(kind, name)
-        hf_tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     missing = " ".join(report["missing_keys"])  # transformers initialized them randomly
     if "discriminator_predictions." in missing:
         model = model.base_model
     if "pooler." in missing:
         model.pooler = None
+    return model, _tokenizer_from_transformers(name)
+
+
+def _tokenizer_from_transformers(name):
+    """The tokenizer in the folder of a model or on the hub, of any family."""
+    check_has_tokenizer(name)
+    with as_plain_error(f"Cannot load the tokenizer of {name!r} ({{error}}). Download it again or choose another model."):
+        hf_tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     if not hf_tokenizer.is_fast or hf_tokenizer.pad_token is None:
         raise PlainError(f"The tokenizer of {name!r} has no fast version or no padding token. Choose another model.")
     hf_tokenizer.backend_tokenizer.no_padding()  # both settings can be part of a saved tokenizer
     hf_tokenizer.backend_tokenizer.no_truncation()
-    return model, hf_tokenizer
+    return hf_tokenizer
 
 
 def _encoder_config(name):
     """The configuration of a folder or a hub id; PlainError if it is missing, not an encoder, or has no tokenizer."""
     if os.path.isdir(os.path.join(name, "discriminator")):
         raise PlainError(f"{name!r} contains two networks. Set pretrained_checkpoint={os.path.join(name, 'discriminator')!r}.")
-    if name.startswith((".", "/", "~")) and not os.path.isdir(name):
-        raise PlainError(f"Folder not found: {name!r}. Pass the folder of a transformers model, a hub id, or a checkpoint of pretrain.py.")
+    _check_folder(name)
     place = "folder" if os.path.isdir(name) else "hub"
     with as_plain_error(f"Cannot load the model {name!r} from the {place} ({{error}}). Pass a hub id, a transformers folder or a "
                         "checkpoint in checkpoints/pretrain/, or try python finetune.py quickstart=True."):
@@ -115,6 +123,41 @@ def _encoder_config(name):
     return config
 
 
+def _check_folder(name):
+    """PlainError for what looks like a folder, not a hub id, and does not exist."""
+    if name.startswith((".", "/", "~")) and not os.path.isdir(name):
+        raise PlainError(f"Folder not found: {name!r}. Pass the folder of a transformers model, a hub id, or a checkpoint of pretrain.py.")
+
+
+def load_discriminator(name):
+    """(network, hf_tokenizer) of a trained discriminator with its head, in evaluation mode, for `inputs_of` and `replaced_logits`.
+
+    name: a checkpoint (.pth) in checkpoints/pretrain, a path, a transformers folder, a folder with discriminator/, or a hub id. The network
+    is ElectraForPreTraining, or a token classifier with two labels for other families.
+    Raises PlainError for a network that is missing, of another kind, without the trained head, or with fewer embeddings than tokens.
+    """
+    return _load_part(name, "discriminator")
+
+
+def load_generator(name):
+    """(network, hf_tokenizer) of a trained masked language model with its head; as `load_discriminator`, with generator/."""
+    return _load_part(name, "generator")
+
+
+def _load_part(name, part):
+    if name.endswith(".pth"):
+        path, checkpoint = _checkpoint_with(part, name)
+        network, hf_tokenizer = network_of(checkpoint, part, path), tokenizer_from_json(checkpoint["tokenizer"])
+    else:
+        _check_folder(name)
+        source = os.path.join(name, part) if os.path.isdir(os.path.join(name, part)) else name
+        network = _trained_part(source, part, f"Pass a checkpoint of pretrain.py, the folder of a {part} from export_hf or convert_tf, or "
+                                f"a hub id such as google/electra-small-{part}.")
+        hf_tokenizer = _tokenizer_from_transformers(source)
+    _check_embeddings(name, hf_tokenizer, network)
+    return network.eval(), hf_tokenizer
+
+
 def load_pair(name, size, max_length, tying="embeddings"):
     """(generator, discriminator) of a checkpoint, a folder with both, or the hub id of the discriminator.
 
@@ -125,32 +168,49 @@ def load_pair(name, size, max_length, tying="embeddings"):
     _check_tied(name, *pair, tying)
     _check_size(name, pair[1].config, size)
     check_length(pair[1], max_length, repr(name))
-    n_tokens, n_embeddings = len(load_tokenizer(name)), pair[1].config.vocab_size
-    if n_tokens > n_embeddings:
-        raise PlainError(f"The tokenizer of {name!r} has {n_tokens} tokens, but the networks have {n_embeddings} token embeddings. Use the "
-                         "tokenizer that the networks were trained with.")
+    _check_embeddings(name, load_tokenizer(name), pair[1])
     return pair
 
 
+def _check_embeddings(name, hf_tokenizer, network):
+    """PlainError for a tokenizer with more tokens than the network has embeddings."""
+    n_tokens, n_embeddings = len(hf_tokenizer), network.config.vocab_size
+    if n_tokens > n_embeddings:
+        raise PlainError(f"The tokenizer of {name!r} has {n_tokens} tokens, but the networks have {n_embeddings} token embeddings. Use the "
+                         "tokenizer that the networks were trained with.")
+
+
 def _pair_from_checkpoint(name):
+    path, checkpoint = _checkpoint_with("discriminator", name)
+    return tuple(network_of(checkpoint, part, path) for part in PARTS)
+
+
+def _checkpoint_with(part, name):
+    """(path, content) of a pretraining checkpoint; PlainError if it does not have this network."""
     path = find_checkpoint(name)
     checkpoint = load_pretraining_checkpoint(path)
-    if "discriminator" not in parts_of(checkpoint):
-        raise PlainError(f"{name!r} has no discriminator, because it was pretrained with objective='mlm'. Choose an ELECTRA.")
-    return tuple(network_of(checkpoint, part, path) for part in PARTS)
+    if part not in parts_of(checkpoint):
+        raise PlainError(f"{name!r} has no {part}, because it was pretrained with objective='mlm'. Choose an ELECTRA.")
+    return path, checkpoint
 
 
 def _part_of_pair(name, part):
     """One network of a pair, from a folder or the hub."""
     source = _subfolder(name, part) if os.path.isdir(name) else name.replace("discriminator", part)
-    with as_plain_error(f"Cannot load the {part} {source!r} ({{error}}). Set initial_weights to a checkpoint, a folder with generator/ and "
-                        "discriminator/, or a hub id such as google/electra-small-discriminator."):
+    return _trained_part(source, part, "Set initial_weights to a checkpoint, a folder with generator/ and discriminator/ from export_hf or "
+                         "convert_tf, or a hub id such as google/electra-small-discriminator.")
+
+
+def _trained_part(source, part, advice):
+    """The generator or discriminator in a folder or on the hub. Raises PlainError, with `advice`, if it lacks trained weights."""
+    with as_plain_error(f"Cannot load the {part} {source!r} ({{error}}). {advice}"):
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
         network, report = _load_from_transformers(network_class(part, config.model_type), source)
     missing = sorted([*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])])
     if missing:
-        raise PlainError(f"{source!r} is not a {part}: it lacks {missing[0]}. Set initial_weights to a pair from export_hf, convert_tf "
-                         "or Google.")
+        raise PlainError(f"{source!r} is not a {part}: it lacks {missing[0]}. {advice}")
+    if part == "discriminator" and config.model_type != "electra" and config.num_labels != 2:
+        raise PlainError(f"{source!r} is not a {part}: it has {config.num_labels} labels instead of original and replaced. {advice}")
     return network
 
 

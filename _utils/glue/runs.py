@@ -50,7 +50,7 @@ def _has_task(row):
     """Whether a row names a task of GLUE, or holds the record of an own task."""
     try:
         return bool(task_of(row))
-    except ValueError:
+    except (ValueError, TypeError):
         return False
 
 

@@ -395,6 +395,21 @@ finetuning("a damaged finished run", "do_finetune=False", ["checkpoints/glue/g_c
 finetuning("a file for a folder of checkpoints", "", ["checkpoints", "is a file"], {"checkpoints": "x"})
 finetuning("a file for a folder of test files", "", ["test_outputs", "is a file"], {"test_outputs": "x"})
 
+# Own tasks.
+for name, task, expected, files in [
+    ("without a training file", {"test": "own.csv"}, ["has no training file"], {}),
+    ("an unknown key", {"train": "own.csv", "lable": "x"}, ["unknown key 'lable'", "Did you mean 'label'?"], {}),
+    ("a missing file", {"train": "own.csv"}, ["File not found: 'own.csv'"], {}),
+    ("another format", {"train": "own.xlsx"}, ["'own.xlsx'", ".csv"], {"own.xlsx": "x"}),
+    ("a missing column", {"train": "own.csv"}, ["own.csv: missing column 'label'", "text, stars"], {"own.csv": "text,stars\nGood,5\n"}),
+    ("one label", {"train": "own.csv"}, ["own.csv: all labels are '5'"], {"own.csv": "text,label\nGood,5\nFine,5\n"}),
+    ("a cut row", {"train": "own.csv"}, ["own.csv, line 4: 1 columns instead of 2"], {"own.csv": "text,label\nGood,5\nBad,1\nFi"}),
+    ("a cut word", {"train": "own.txt"}, ["own.txt, line 3: 1 columns instead of 2"], {"own.txt": "The O\nserver B\nrea"}),
+    ("binary data", {"train": "own.csv"}, ["own.csv, line 1 is not UTF-8"], {"own.csv": bytes(range(128, 256))}),
+    ("damaged parquet", {"train": "own.parquet"}, ["own.parquet is not a readable parquet file"], {"own.parquet": "x"}),
+]:
+    finetuning(f"own task, {name}", [f"tasks={task}"], expected, files, reads_data=True)
+
 # Tables.
 for name, arguments, file, content, expected in [
     ("without tables", "tasks=mrpc", "glue/CoLA/", None, ["mrpc", "glue_dir=PATH"]),
@@ -405,7 +420,7 @@ for name, arguments, file, content, expected in [
     ("a header alone", "tasks=rte", "glue/RTE/train.tsv", lambda content: content.split(b"\n")[0] + b"\n",
      ["RTE/train.tsv", "a header but no rows"]),
     ("a cut test file", "tasks=rte", "glue/RTE/test.tsv", lambda content: content[:content.rindex(b"\t")],
-     ["RTE/test.tsv, line ", "every test row"]),
+     ["RTE/test.tsv, line ", "Every row of a test set"]),
     ("a zip for a table", "", "glue/CoLA/train.tsv", b"PK\x03\x04\xff\xfe" * 99, ["CoLA/train.tsv, line 1", "UTF-8"]),
     ("commas for tabs", "tasks=rte", "glue/RTE/train.tsv", replace("\t", ","), ["RTE/train.tsv, line 1", "missing column"]),
     ("broken JSON of WSC", "tasks=wnli wsc_trick=True", "glue/WSC/train.jsonl", replace("{", "["), ["WSC/train.jsonl, line 1"]),
@@ -496,7 +511,7 @@ QUICK = [
     "pretrain: an unreachable hub",
     "pretrain: JSON without text", "pretrain: without [MASK]", "pretrain: start from a trap", "pretrain: start from a cut checkpoint",
     "finetune: tasks=cola,sst", "finetune: from a flipped checkpoint", "finetune: from a folder with custom code",
-    "finetune: from a folder with a trap", "finetune: tables wrong labels", "finetune: do_finetune=False",
+    "finetune: from a folder with a trap", "finetune: tables wrong labels", "finetune: do_finetune=False", "finetune: own task, a cut row",
     "export_hf: an existing folder", "convert_tf: cut values", "predict: a trap",
     "glue_submission: a zip that climbs out", "benchmarks.loader: a string for workers",
 ]

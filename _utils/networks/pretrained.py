@@ -1,4 +1,4 @@
-"""Trained networks, from checkpoints, transformers folders or the hub: encoders to finetune, and pairs to continue pretraining."""
+"""Trained networks, from checkpoints, transformers folders or the hub: encoders to finetune, heads to probe, and pairs."""
 import copy
 import os
 from typing import NamedTuple
@@ -44,6 +44,13 @@ class Pretrained(NamedTuple):
         return copy.deepcopy(self.model)
 
 
+class WithHead(NamedTuple):
+    """A pretrained network with its trained head. part: 'discriminator' (`replaced_logits` of its output) or 'generator' (a masked LM)."""
+    network: nn.Module
+    part: str
+    hf_tokenizer: PreTrainedTokenizerBase
+
+
 def load_pretrained(name, size, max_length, folder="checkpoints/pretrain"):
     """The Pretrained of a checkpoint in `folder`, a path, a transformers folder or a hub id; None: Google's model of that size.
 
@@ -81,20 +88,31 @@ def _encoder_from_transformers(name):
     """(model, hf_tokenizer) of a folder or a hub id, without a head or pooler for which there are no trained weights."""
     config = _encoder_config(name)
     kind = ElectraForPreTraining if config.model_type == "electra" else AutoModel
-    with as_plain_error(f"Cannot load the model {name!r} ({{error}}): its weights or its tokenizer are missing. Download it again or "
-                        "choose another model."):
+    with _explain_missing_files(name):
         model, report = _load_from_transformers(kind, name)
-        hf_tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     missing = " ".join(report["missing_keys"])  # transformers initialized them randomly
     if "discriminator_predictions." in missing:
         model = model.base_model
     if "pooler." in missing:
         model.pooler = None
+    return model, _tokenizer_from_transformers(name)
+
+
+def _explain_missing_files(name):
+    """A context in which an error of transformers becomes a PlainError."""
+    return as_plain_error(f"Cannot load the model {name!r} ({{error}}): its weights or its tokenizer are missing. Download it again or "
+                          "choose another model.")
+
+
+def _tokenizer_from_transformers(name):
+    """The tokenizer of a folder or a hub id, without padding and truncation. PlainError for one without a fast version."""
+    with _explain_missing_files(name):
+        hf_tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     if not hf_tokenizer.is_fast or hf_tokenizer.pad_token is None:
         raise PlainError(f"The tokenizer of {name!r} has no fast version or no padding token. Choose another model.")
     hf_tokenizer.backend_tokenizer.no_padding()  # both settings can be part of a saved tokenizer
     hf_tokenizer.backend_tokenizer.no_truncation()
-    return model, hf_tokenizer
+    return hf_tokenizer
 
 
 def _encoder_config(name):
@@ -115,6 +133,51 @@ def _encoder_config(name):
     return config
 
 
+def load_with_head(name, part=None, folder="checkpoints/pretrain"):
+    """The WithHead of a checkpoint in `folder`, a path, a transformers folder, the folder of a pair, or a hub id.
+
+    part: 'discriminator', 'generator' (any masked language model), or None: the discriminator of an ELECTRA if there is one.
+    Raises PlainError for a model that is missing, or whose weights lack the head: transformers would initialize it randomly.
+    """
+    if name.endswith(".pth"):
+        path = find_checkpoint(name, folder)
+        checkpoint = load_pretraining_checkpoint(path)
+        part = part or parts_of(checkpoint)[-1]
+        if part not in parts_of(checkpoint):
+            raise PlainError(f"{name!r} has no discriminator, because it was pretrained with objective='mlm'. Choose an ELECTRA, or the "
+                             "generator.")
+        return WithHead(network_of(checkpoint, part, path), part, tokenizer_from_json(checkpoint["tokenizer"]))
+    if os.path.isdir(os.path.join(name, "discriminator")):
+        part = part or "discriminator"
+        name = os.path.join(name, part)
+    network, part = _head_from_transformers(name, part, _encoder_config(name).model_type)
+    hf_tokenizer = _tokenizer_from_transformers(name)
+    if part == "generator" and hf_tokenizer.mask_token is None:
+        raise PlainError(f"The tokenizer of {name!r} has no mask token. Save the tokenizer of the masked language model in its folder.")
+    _check_vocabulary(name, hf_tokenizer, network)
+    return WithHead(network, part, hf_tokenizer)
+
+
+def _head_from_transformers(name, part, model_type):
+    """(network, part) of a folder or a hub id; part: None: the first of an ELECTRA's discriminator and a masked language model."""
+    lacking = {}
+    for candidate in [part] if part else reversed(PARTS) if model_type == "electra" else ["generator"]:
+        with _explain_missing_files(name):
+            network, report = _load_from_transformers(network_class(candidate, model_type), name)
+        lacking[candidate] = _missing_weights(report)
+        if not lacking[candidate] and (candidate == "generator" or network.config.num_labels == 2):
+            return network, candidate
+    reasons = " and ".join(f"{missing[0] if missing else 'an output layer with two labels'} of a {candidate}"
+                           for candidate, missing in lacking.items())
+    raise PlainError(f"{name!r} is not a pretrained model with its head: it lacks {reasons}. Choose a discriminator or a masked language "
+                     "model, as they are after pretraining.")
+
+
+def _missing_weights(report):
+    """Names of the weights that a loading report lacks or that have other shapes; transformers initialized them randomly."""
+    return sorted([*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])])
+
+
 def load_pair(name, size, max_length, tying="embeddings"):
     """(generator, discriminator) of a checkpoint, a folder with both, or the hub id of the discriminator.
 
@@ -125,11 +188,16 @@ def load_pair(name, size, max_length, tying="embeddings"):
     _check_tied(name, *pair, tying)
     _check_size(name, pair[1].config, size)
     check_length(pair[1], max_length, repr(name))
-    n_tokens, n_embeddings = len(load_tokenizer(name)), pair[1].config.vocab_size
+    _check_vocabulary(name, load_tokenizer(name), pair[1])
+    return pair
+
+
+def _check_vocabulary(name, hf_tokenizer, network):
+    """PlainError for a tokenizer with more tokens than the network has embeddings."""
+    n_tokens, n_embeddings = len(hf_tokenizer), network.config.vocab_size
     if n_tokens > n_embeddings:
         raise PlainError(f"The tokenizer of {name!r} has {n_tokens} tokens, but the networks have {n_embeddings} token embeddings. Use the "
                          "tokenizer that the networks were trained with.")
-    return pair
 
 
 def _pair_from_checkpoint(name):
@@ -147,8 +215,7 @@ def _part_of_pair(name, part):
                         "discriminator/, or a hub id such as google/electra-small-discriminator."):
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
         network, report = _load_from_transformers(network_class(part, config.model_type), source)
-    missing = sorted([*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])])
-    if missing:
+    if missing := _missing_weights(report):
         raise PlainError(f"{source!r} is not a {part}: it lacks {missing[0]}. Set initial_weights to a pair from export_hf, convert_tf "
                          "or Google.")
     return network

@@ -7,7 +7,6 @@ import argparse
 import os
 from pathlib import Path
 
-import torch
 import transformers
 
 from _utils.errors import PlainError, print_plain_errors
@@ -33,6 +32,7 @@ def main(arguments=None):
     paradigms = accuracy_by_paradigm(pairs, scores)
     print(report(paradigms))
     write_atomically(options.csv, lambda file: paradigms.round(3).to_csv(file))
+    Path(options.plot).parent.mkdir(parents=True, exist_ok=True)
     save_plot(plot_minimal_pairs(*summarize(paradigms)), options.plot)
     print(f"Plot: {options.plot}. Accuracy by paradigm: {options.csv}")
 
@@ -53,11 +53,10 @@ def parse(arguments):
 
 
 def check_output(path, suffix):
-    """PlainError for a file that cannot be written or does not end in the suffix; its folder is created."""
+    """PlainError for a file that cannot be written or does not end in the suffix."""
     if not path.endswith(suffix):
         raise PlainError(f"Invalid value for --{suffix[1:].replace('png', 'plot')}: {path!r}. Pass a file name that ends in {suffix}.")
     check_writable(Path(path).parent)
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
 
 
 def load_models(names, part=None, untrained_seed=None):

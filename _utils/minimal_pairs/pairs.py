@@ -29,11 +29,11 @@ def _files(path):
 
 
 def _read_file(path):
-    """Yield the values of COLUMNS of every line that is not empty."""
+    """The values of COLUMNS of every line that is not empty."""
     try:
         lines = path.read_text(encoding="utf-8-sig").split("\n")
     except FileNotFoundError:
-        raise PlainError(f"File not found: {str(path)!r}. Pass a folder with .jsonl files in the layout of BLiMP, or one of them.") from None
+        raise PlainError(f"File not found: {str(path)!r}. Pass a folder of .jsonl files in the layout of BLiMP, or one file.") from None
     except UnicodeDecodeError as error:
         raise PlainError(f"{path} is not a UTF-8 text file ({error.reason}). Pass .jsonl files in the layout of BLiMP.") from None
     pairs = [_values(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]

@@ -21,7 +21,7 @@ def accuracy_by_paradigm(pairs, scores):
 
 
 def summarize(paradigms):
-    """(means, standard errors) of `accuracy_by_paradigm`: DataFrames with a row per phenomenon, ordered by field, and last the overall mean.
+    """(means, standard errors) of `accuracy_by_paradigm`: DataFrames with a row per phenomenon, ordered by field, then the overall mean.
 
     Every paradigm has the same weight. The standard error of a mean of k paradigms is the standard deviation over all paradigms, divided
     by the square root of k. The pairs of a paradigm are not independent: they share a template, for which even a network with random
@@ -29,7 +29,7 @@ def summarize(paradigms):
     match the deviations from 50 % of all phenomena and of the overall mean. A single paradigm has the standard error over its pairs.
     """
     accuracies = paradigms.drop(columns="pairs")
-    by_phenomenon = accuracies.groupby(["phenomenon"])
+    by_phenomenon = accuracies.groupby("phenomenon")
     means, counts = by_phenomenon.mean(), by_phenomenon.size()
     fields = paradigms.reset_index().groupby("phenomenon")["field"].agg(lambda names: names.mode()[0])  # BLiMP has two of NPI licensing
     means.index = pd.MultiIndex.from_arrays([fields, means.index], names=[None, None])

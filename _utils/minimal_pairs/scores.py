@@ -50,8 +50,9 @@ def score(model, encoded, device, title):
 def _batches(rows, n_tokens):
     """Yield lists of (ids, special tokens mask) of equal length, which need no padding, with about n_tokens tokens; long ones first."""
     for length, group in groupby(sorted(rows, key=lambda row: (-len(row[0]), row)), key=lambda row: len(row[0])):
-        group, size = list(group), max(1, n_tokens // length)
-        yield from (group[start:start + size] for start in range(0, len(group), size))
+        equally_long, size = list(group), max(1, n_tokens // length)
+        for start in range(0, len(equally_long), size):
+            yield equally_long[start:start + size]
 
 
 def _outputs(network, ids):

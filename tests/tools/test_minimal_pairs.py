@@ -20,7 +20,7 @@ from _utils.networks import load_pretrained, load_with_head, replaced_logits
 from _utils.run_files.checkpoints import save_pretrained
 
 CPU = torch.device("cpu")
-SENTENCES = ["The generator replaces some words.", "the words replaces some generator.", "A network!", "A network?", "THE words",
+SENTENCES = ["The generator replaces some words.", "the words replaces some generator.", "A network.", "A network,", "THE words",
              "Each sentence has been written for this purpose, with common and uncommon letters.", "In 1843 the ¤ paper was read aloud:"]
 
 

@@ -12,21 +12,21 @@ def accuracy_by_paradigm(pairs, scores):
     pairs: from `read_pairs`.   scores: {checkpoint: {sentence: score}}. A pair is correct if its good sentence has the higher score; equal
     scores count one half.
     """
-    correct = {}
+    correct = pd.DataFrame(index=pairs.index)
     for name, score_of in scores.items():
         good, bad = pairs["good"].map(score_of), pairs["bad"].map(score_of)
         correct[name] = 100 * ((good > bad) + .5 * (good == bad))
-    by_paradigm = pairs.assign(**correct).groupby(["field", "phenomenon", "paradigm"])
-    return pd.concat([by_paradigm.size().rename("pairs"), by_paradigm[[*scores]].mean()], axis=1)
+    by_paradigm = correct.groupby([pairs[key] for key in ("field", "phenomenon", "paradigm")])
+    return pd.concat([by_paradigm.size().rename("pairs"), by_paradigm.mean()], axis=1)
 
 
 def summarize(paradigms):
     """(means, standard errors) of `accuracy_by_paradigm`: DataFrames with a row per phenomenon, ordered by field, then the overall mean.
 
     Every paradigm has the same weight. The standard error of a mean of k paradigms is the standard deviation over all paradigms, divided
-    by the square root of k. The pairs of a paradigm are not independent: they share a template, for which even a network with random
-    weights prefers one side, so that its paradigms differ far more than 1,000 coin flips would. Over random weights, these standard errors
-    match the deviations from 50 % of all phenomena and of the overall mean. A single paradigm has the standard error over its pairs.
+    by the square root of k: the pairs of a paradigm share a template, for which even a network with random weights has a preference, so
+    they are not independent. The overall mean of random weights lies within two of these standard errors of 50 % (docs/probes.md).
+    A single paradigm has the standard error over its pairs.
     """
     accuracies = paradigms.drop(columns="pairs")
     by_phenomenon = accuracies.groupby("phenomenon")

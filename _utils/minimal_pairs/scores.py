@@ -1,4 +1,5 @@
 """Scores of sentences: how natural a pretrained network considers each of them."""
+import math
 from itertools import groupby
 
 import torch
@@ -27,23 +28,25 @@ def encode(sentences, model, name):
 
 
 @torch.inference_mode()
-def score(model, encoded, device, title):
+def score(model, encoded, device, name):
     """{sentence: score} of a WithHead, for sentences from `encode`; in float32, because the scores of a pair differ little.
 
     A discriminator's score is the sum of log(1 - P(replaced)) over the tokens. That of a masked language model is the pseudo-log-likelihood
     (Salazar et al. 2020, Masked Language Model Scoring): the sum of log P(token | all other tokens), masking one token at a time. Special
     tokens do not count. Sentences with the same token ids are computed once and have the same score.
-    title: of the progress bar.
+    name: of the checkpoint, for the progress bar and the PlainError about scores that are not finite.
     """
     network = model.network.eval().to(device)
     n_tokens = TOKENS_PER_BATCH[device.type]
     scorer = _replaced if model.part == "discriminator" else _MaskedLM(network, model.hf_tokenizer.mask_token_id, n_tokens)
     scores = {}
-    with tqdm(total=len(set(encoded.values())), desc=title, unit=" sentences", mininterval=1) as bar:
+    with tqdm(total=len(set(encoded.values())), desc=name, unit=" sentences", mininterval=1) as bar:
         for batch in _batches(set(encoded.values()), n_tokens):
             ids, special = torch.tensor(batch, device=device).unbind(1)  # (B, L) each
             scores.update(zip(batch, scorer(network, ids, special.bool()).tolist()))
             bar.update(len(batch))
+    if not all(map(math.isfinite, scores.values())):
+        raise PlainError(f"The scores of {name!r} are not finite, so its training diverged. Choose an earlier checkpoint.")
     return {sentence: scores[row] for sentence, row in encoded.items()}
 
 

@@ -236,6 +236,13 @@ def test_an_untrained_network_is_near_chance_on_blimp(fresh_checkpoint, shared, 
     assert len(phenomena) == len(set(phenomena)) == 13 and ("semantics", "npi_licensing") in means.index  # whose paradigms have two fields
 
 
+def test_scores_that_are_not_finite_raise(fresh_checkpoint):
+    model = load_with_head(str(fresh_checkpoint))
+    torch.nn.init.constant_(model.network.discriminator_predictions.dense.bias, float("nan"))
+    with pytest.raises(PlainError, match="The scores of 'diverged' are not finite"):
+        score(model, encode(SENTENCES, model, "diverged"), CPU, "diverged")
+
+
 GOOD = json.dumps(pair("a", "b"))
 
 

@@ -243,6 +243,14 @@ def test_scores_that_are_not_finite_raise(fresh_checkpoint):
         score(model, encode(SENTENCES, model, "diverged"), CPU, "diverged")
 
 
+def test_the_measured_accuracies_equal_their_raw_numbers(repo):
+    means, errors = summarize(pd.read_csv(repo / "benchmarks/results/minimal_pairs_quickstart.csv", index_col=[0, 1, 2]))
+    page = (repo / "docs/probes.md").read_text()
+    for (_, phenomenon), row in means.iterrows():
+        cells = [f"{row[name]:.1f} ± {errors.loc[row.name, name]:.1f}" for name in means]
+        assert f"| {phenomenon.replace('_', ' ') or 'overall'} | {' | '.join(cells)} |" in page
+
+
 GOOD = json.dumps(pair("a", "b"))
 
 

@@ -6,7 +6,13 @@ import pandas as pd
 import pytest
 import torch
 from tiny_families import FAMILIES
-from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoModelForTokenClassification, ElectraForPreTraining
+from transformers import (
+    AlbertConfig,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    ElectraForPreTraining,
+)
 
 import finetune
 import pretrain
@@ -118,10 +124,10 @@ def test_masked_language_models_of_every_family(family, small_tokenizer, tmp_pat
 
 def test_a_token_classifier_with_two_labels_is_a_discriminator_if_asked(small_tokenizer, tmp_path):
     for labels in (2, 3):
-        FAMILIES["albert"].num_labels = labels
-        AutoModelForTokenClassification.from_config(FAMILIES["albert"]).save_pretrained(tmp_path / str(labels))
+        config = AlbertConfig(**FAMILIES["albert"].to_dict())
+        config.num_labels = labels
+        AutoModelForTokenClassification.from_config(config).save_pretrained(tmp_path / str(labels))
         small_tokenizer.save_pretrained(tmp_path / str(labels))
-    FAMILIES["albert"].num_labels = 2
     model = load_with_head(str(tmp_path / "2"), "discriminator")
     assert scores(tmp_path / "2", "discriminator") == pytest.approx({text: plain_score(model, text) for text in SENTENCES}, rel=1e-4)
     with pytest.raises(PlainError, match="lacks an output layer with two labels of a discriminator"):

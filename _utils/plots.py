@@ -3,6 +3,7 @@ import html
 import re
 import unicodedata
 import warnings
+from itertools import pairwise
 
 import matplotlib.pyplot as plt
 import torch
@@ -214,6 +215,24 @@ def plot_scores(scores_by_group, published=None, majority=None):
     axis.set_xticks(range(len(tasks)), tasks)
     axis.set(ylabel="dev score, %", xlim=(-.6, len(tasks) - .4))
     figure.legend(frameon=False, loc="outside right upper")
+    return figure
+
+
+def plot_minimal_pairs(means, errors):
+    """Accuracy on minimal pairs with standard errors, from `_utils.minimal_pairs.summarize`: a row per phenomenon, dots per checkpoint."""
+    names = [name or field for field, name in means.index]
+    figure, axis = plt.subplots(figsize=(7, 1 + (.25 + .1 * means.shape[1]) * len(names)), layout="constrained")
+    for i, checkpoint in enumerate(means):
+        rows = [row + .6 * ((i + .5) / means.shape[1] - .5) for row in range(len(names))]
+        axis.errorbar(means[checkpoint], rows, xerr=errors[checkpoint], fmt="o", ms=4, lw=1, color=plt.get_cmap("tab10")(i % 10),
+                      label=checkpoint)
+    axis.axvline(50, color=GREY, ls=":", label="chance")
+    for row, (before, after) in enumerate(pairwise(means.index.get_level_values(0))):
+        if before != after:
+            axis.axhline(row + .5, color=GREY, lw=.5)
+    axis.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
+    axis.set(xlabel="correct pairs, % ± standard error", ylim=(len(names) - .5, -.5))
+    figure.legend(frameon=False, loc="outside upper center")
     return figure
 
 

@@ -1,5 +1,4 @@
-"""Trained networks, from checkpoints, transformers folders or the hub: encoders to finetune, generators and discriminators with their
-heads, and pairs of them to continue pretraining."""
+"""Trained networks, from checkpoints, transformers folders or the hub: encoders to finetune, networks with their heads, and pairs."""
 import copy
 import os
 from typing import NamedTuple
@@ -43,6 +42,13 @@ class Pretrained(NamedTuple):
             raise PlainError(f"wsc_trick=True requires ELECTRA's discriminator, but {self.name!r} is a {self.model.config.model_type} "
                              "model without it. Leave wsc_trick out, or choose another pretrained_checkpoint.")
         return copy.deepcopy(self.model)
+
+
+class WithHead(NamedTuple):
+    """A pretrained network with its trained head. part: 'discriminator' (`replaced_logits` of its output) or 'generator' (a masked LM)."""
+    network: nn.Module
+    part: str
+    hf_tokenizer: PreTrainedTokenizerBase
 
 
 def load_pretrained(name, size, max_length, folder="checkpoints/pretrain"):
@@ -110,7 +116,8 @@ def _encoder_config(name):
     """The configuration of a folder or a hub id; PlainError if it is missing, not an encoder, or has no tokenizer."""
     if os.path.isdir(os.path.join(name, "discriminator")):
         raise PlainError(f"{name!r} contains two networks. Set pretrained_checkpoint={os.path.join(name, 'discriminator')!r}.")
-    _check_folder(name)
+    if name.startswith((".", "/", "~")) and not os.path.isdir(name):
+        raise PlainError(f"Folder not found: {name!r}. Pass the folder of a transformers model, a hub id, or a checkpoint of pretrain.py.")
     place = "folder" if os.path.isdir(name) else "hub"
     with as_plain_error(f"Cannot load the model {name!r} from the {place} ({{error}}). Pass a hub id, a transformers folder or a "
                         "checkpoint in checkpoints/pretrain/, or try python finetune.py quickstart=True."):
@@ -123,39 +130,40 @@ def _encoder_config(name):
     return config
 
 
-def _check_folder(name):
-    """PlainError for what looks like a folder, not a hub id, and does not exist."""
-    if name.startswith((".", "/", "~")) and not os.path.isdir(name):
-        raise PlainError(f"Folder not found: {name!r}. Pass the folder of a transformers model, a hub id, or a checkpoint of pretrain.py.")
+def load_with_head(name, part=None, folder="checkpoints/pretrain"):
+    """The WithHead, in evaluation mode, of a checkpoint in `folder`, a path, a transformers folder, the folder of a pair, or a hub id.
 
-
-def load_discriminator(name):
-    """(network, hf_tokenizer) of a trained discriminator with its head, in evaluation mode, for `inputs_of` and `replaced_logits`.
-
-    name: a checkpoint (.pth) in checkpoints/pretrain, a path, a transformers folder, a folder with discriminator/, or a hub id. The network
-    is ElectraForPreTraining, or a token classifier with two labels for other families.
-    Raises PlainError for a network that is missing, of another kind, without the trained head, or with fewer embeddings than tokens.
+    part: 'discriminator' (of families without ElectraForPreTraining a token classifier with two labels), 'generator' (any masked language
+    model), or None: the discriminator of an ELECTRA if there is one.
+    Raises PlainError for a model that is missing, whose weights lack the head, which transformers would initialize randomly, or with fewer
+    embeddings than its tokenizer has tokens.
     """
-    return _load_part(name, "discriminator")
-
-
-def load_generator(name):
-    """(network, hf_tokenizer) of a trained masked language model with its head; as `load_discriminator`, with generator/."""
-    return _load_part(name, "generator")
-
-
-def _load_part(name, part):
     if name.endswith(".pth"):
-        path, checkpoint = _checkpoint_with(part, name)
-        network, hf_tokenizer = network_of(checkpoint, part, path), tokenizer_from_json(checkpoint["tokenizer"])
-    else:
-        _check_folder(name)
-        source = os.path.join(name, part) if os.path.isdir(os.path.join(name, part)) else name
-        network = _trained_part(source, part, f"Pass a checkpoint of pretrain.py, the folder of a {part} from export_hf or convert_tf, or "
-                                f"a hub id such as google/electra-small-{part}.")
-        hf_tokenizer = _tokenizer_from_transformers(source)
+        path, checkpoint = _checkpoint_with(part, name, folder)
+        part = part or parts_of(checkpoint)[-1]
+        return WithHead(network_of(checkpoint, part, path).eval(), part, tokenizer_from_json(checkpoint["tokenizer"]))
+    if os.path.isdir(os.path.join(name, part or "discriminator")):
+        part = part or "discriminator"
+        name = os.path.join(name, part)
+    network, part = _head_from_transformers(name, part, _encoder_config(name).model_type)
+    hf_tokenizer = _tokenizer_from_transformers(name)
+    if part == "generator" and hf_tokenizer.mask_token is None:
+        raise PlainError(f"The tokenizer of {name!r} has no mask token. Save the tokenizer of the masked language model in its folder.")
     _check_embeddings(name, hf_tokenizer, network)
-    return network.eval(), hf_tokenizer
+    return WithHead(network.eval(), part, hf_tokenizer)
+
+
+def _head_from_transformers(name, part, model_type):
+    """(network, part) of a folder or a hub id; part=None: the first of an ELECTRA's discriminator and a masked language model."""
+    reasons = []
+    for candidate in [part] if part else reversed(PARTS) if model_type == "electra" else ["generator"]:
+        network, lacks = _part_from_transformers(name, candidate, "Pass a checkpoint of pretrain.py, a transformers folder or a hub id "
+                                                 "such as google/electra-small-discriminator.")
+        if lacks is None:
+            return network, candidate
+        reasons.append(f"{lacks} of a {candidate}")
+    raise PlainError(f"{name!r} is not a pretrained model with its head: it lacks {' and '.join(reasons)}. Choose a discriminator or a "
+                     "masked language model, as they are after pretraining.")
 
 
 def load_pair(name, size, max_length, tying="embeddings"):
@@ -181,15 +189,15 @@ def _check_embeddings(name, hf_tokenizer, network):
 
 
 def _pair_from_checkpoint(name):
-    path, checkpoint = _checkpoint_with("discriminator", name)
+    path, checkpoint = _checkpoint_with("discriminator", name, "checkpoints/pretrain")
     return tuple(network_of(checkpoint, part, path) for part in PARTS)
 
 
-def _checkpoint_with(part, name):
-    """(path, content) of a pretraining checkpoint; PlainError if it does not have this network."""
-    path = find_checkpoint(name)
+def _checkpoint_with(part, name, folder):
+    """(path, content) of a pretraining checkpoint; PlainError if it does not have this network. part=None: any."""
+    path = find_checkpoint(name, folder)
     checkpoint = load_pretraining_checkpoint(path)
-    if part not in parts_of(checkpoint):
+    if part and part not in parts_of(checkpoint):
         raise PlainError(f"{name!r} has no {part}, because it was pretrained with objective='mlm'. Choose an ELECTRA.")
     return path, checkpoint
 
@@ -197,21 +205,26 @@ def _checkpoint_with(part, name):
 def _part_of_pair(name, part):
     """One network of a pair, from a folder or the hub."""
     source = _subfolder(name, part) if os.path.isdir(name) else name.replace("discriminator", part)
-    return _trained_part(source, part, "Set initial_weights to a checkpoint, a folder with generator/ and discriminator/ from export_hf or "
-                         "convert_tf, or a hub id such as google/electra-small-discriminator.")
+    advice = ("Set initial_weights to a checkpoint, a folder with generator/ and discriminator/ from export_hf or convert_tf, or a hub id "
+              "such as google/electra-small-discriminator.")
+    network, lacks = _part_from_transformers(source, part, advice)
+    if lacks is not None:
+        raise PlainError(f"{source!r} is not a {part}: it lacks {lacks}. {advice}")
+    return network
 
 
-def _trained_part(source, part, advice):
-    """The generator or discriminator in a folder or on the hub. Raises PlainError, with `advice`, if it lacks trained weights."""
+def _part_from_transformers(source, part, advice):
+    """(network, what its weights lack to be a trained generator or discriminator, or None) of a folder or a hub id.
+
+    Raises PlainError, with `advice`, if it cannot be loaded.
+    """
     with as_plain_error(f"Cannot load the {part} {source!r} ({{error}}). {advice}"):
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
         network, report = _load_from_transformers(network_class(part, config.model_type), source)
-    missing = sorted([*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])])
-    if missing:
-        raise PlainError(f"{source!r} is not a {part}: it lacks {missing[0]}. {advice}")
-    if part == "discriminator" and config.model_type != "electra" and config.num_labels != 2:
-        raise PlainError(f"{source!r} is not a {part}: it has {config.num_labels} labels instead of original and replaced. {advice}")
-    return network
+    if missing := sorted([*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])]):
+        return network, missing[0]
+    is_foreign_classifier = part == "discriminator" and config.model_type != "electra" and config.num_labels != 2
+    return network, "an output layer with two labels" if is_foreign_classifier else None
 
 
 def _subfolder(name, part):

@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 import pretrain
 from _utils.errors import PlainError
-from _utils.networks import load_generator, max_positions, weights_digest
+from _utils.networks import load_with_head, max_positions, weights_digest
 from _utils.pretraining_data import check_sources, load_documents, prepare_examples, split_held_out
 from _utils.pretraining_data.processors import tokenizer_json
 from _utils.replaced_tokens.corrupted_text import CorruptedText
@@ -26,7 +26,7 @@ _MASK_STYLE = True   # of pretrain.MASK_STYLES
 def make_corrupted(generator, sources, part="held_out", rows=None, mask_prob=.15, seed=0, **settings):
     """The CorruptedText of some corpora. The same arguments give the same tensors, with any number of threads.
 
-    generator: as in `load_generator`; its vocabulary is used.   sources: a list, as `datas` of pretrain.py.
+    generator: as in `load_with_head`; its vocabulary is used.   sources: a list, as `datas` of pretrain.py.
     part: 'held_out', what pretrain.py holds out of these corpora, or 'all'.   rows: number of examples, evenly spread; None: up to 1,024.
     settings: max_length and data_seed of the examples; None: those of the generator's run. TEXT_KEYS has the others of its run.
     Raises PlainError for invalid values, missing text, an unusable generator, or too little text.
@@ -34,7 +34,7 @@ def make_corrupted(generator, sources, part="held_out", rows=None, mask_prob=.15
     c = text_config(generator).copy_with({"datas": sources, "examples": "electra", "mask_prob": mask_prob, "seed": seed,
                                           **{key: value for key, value in settings.items() if value is not None}})
     check_sources(c.datas)
-    network, hf_tokenizer = load_generator(generator)
+    network, _, hf_tokenizer = load_with_head(generator, "generator")
     if c.max_length > max_positions(network):
         raise PlainError(f"{generator!r} has {max_positions(network)} positions, fewer than max_length={c.max_length}. Lower --max_length.")
     examples = _examples(c, hf_tokenizer, part, rows)

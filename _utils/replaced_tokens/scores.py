@@ -9,7 +9,7 @@ from sklearn.metrics import average_precision_score
 from tqdm import tqdm
 
 from _utils.errors import PlainError
-from _utils.networks import inputs_of, load_discriminator, max_positions, replaced_logits
+from _utils.networks import inputs_of, load_with_head, max_positions, replaced_logits
 from _utils.replaced_tokens.corruption import TEXT_KEYS, text_config
 from _utils.training import choose_device
 
@@ -33,16 +33,17 @@ class Auc(NamedTuple):
 def compare(text, names):
     """DataFrame with the scores of each discriminator, and of a constant prediction, on a CorruptedText.
 
-    names: as in `load_discriminator`. AUCs are strings with the standard error in parentheses.
+    names: as in `load_with_head`. AUCs are strings with the standard error in parentheses.
     Raises PlainError, before any scoring, for a discriminator that cannot be loaded or has another vocabulary or too few positions; later
     for logits that are not finite. Prints a warning for a discriminator that may have been trained on the text.
     """
-    discriminators = []
+    networks = []
     for name in names:
-        discriminators.append(load_discriminator(name))
-        _check_fits(text, name, *discriminators[-1])
+        network, _, hf_tokenizer = load_with_head(name, "discriminator")
+        _check_fits(text, name, network, hf_tokenizer)
         _warn_of_training_text(text, name)
-    first, *others = [_score(text, name, network) for name, (network, _) in zip(names, discriminators)]
+        networks.append(network)
+    first, *others = [_score(text, name, network) for name, network in zip(names, networks)]
     rows = [first, *(row | {"AUC difference": row["AUC"].minus(first["AUC"])} for row in others), constant_scores(text)]
     rows = [{name: str(value) if isinstance(value, Auc) else value for name, value in row.items()} for row in rows]
     columns = ["AUC", *(["AUC difference"] if others else []), "AUC at masks", "average precision", "precision", "recall", "loss"]

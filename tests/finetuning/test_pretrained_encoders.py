@@ -3,16 +3,13 @@ import copy
 
 import pytest
 import torch
+from tiny_families import FAMILIES, TINY
 from transformers import (
-    AlbertConfig,
     AutoModel,
     BertConfig,
-    DebertaV2Config,
-    DistilBertConfig,
     ElectraConfig,
     ElectraForPreTraining,
     GPT2Config,
-    RobertaConfig,
     T5Config,
 )
 
@@ -20,16 +17,6 @@ from _utils.errors import PlainError
 from _utils.networks.layers import layer_groups
 from _utils.networks.pretrained import GOOGLE_MODELS, load_pretrained
 from finetune import SentencePredictor, get_layer_lrs, parameter_groups, tokenize_sents_max_len
-
-TINY = dict(vocab_size=400, hidden_size=16, num_hidden_layers=3, num_attention_heads=2, intermediate_size=16, max_position_embeddings=64)
-FAMILIES = {
-    "electra": ElectraConfig(embedding_size=8, **TINY),
-    "bert": BertConfig(**TINY),
-    "albert": AlbertConfig(embedding_size=8, **TINY),
-    "roberta": RobertaConfig(**TINY),
-    "deberta": DebertaV2Config(**TINY),
-    "distilbert": DistilBertConfig(vocab_size=400, dim=16, n_layers=3, n_heads=2, hidden_dim=16, max_position_embeddings=64),
-}
 
 
 def save(folder, config, tokenizer):

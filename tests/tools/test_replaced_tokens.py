@@ -13,7 +13,7 @@ import pretrain
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.export_hf import main as export
-from _utils.networks import inputs_of, load_discriminator, load_generator, replaced_logits
+from _utils.networks import inputs_of, load_with_head, replaced_logits
 from _utils.pretraining_data.vocabulary import tokenizer_from_tokens
 from _utils.replaced_tokens import compare, main, make_corrupted, open_corrupted, replaced_scores, save_corrupted
 from _utils.replaced_tokens.scores import auc, standard_error
@@ -43,7 +43,7 @@ def two_runs(workplace, small_tokenizer):
 
 def logits_one_by_one(text, name):
     """The discriminator's logits of all tokens, without batches or padding."""
-    network, _ = load_discriminator(name)
+    network = load_with_head(name, "discriminator").network
     logits = []
     with torch.no_grad():
         for ids, segments, length in zip(text.input_ids, text.token_type_ids, text.lengths):
@@ -133,7 +133,7 @@ def test_the_text_is_what_pretraining_holds_out(two_runs):
 
 def test_samples_replace_only_masked_tokens_as_in_pretraining(two_runs):
     text = make_corrupted("a.pth", ["text.txt"], part="all", rows=60, seed=4)
-    network, hf_tokenizer = load_generator("a.pth")
+    network, _, hf_tokenizer = load_with_head("a.pth", "generator")
     torch.manual_seed(4)
     originals, attention_mask = text.original_ids.long(), text.is_token()
     masked_ids, _, is_masked = pretrain.mask_tokens(originals, hf_tokenizer.mask_token_id, len(hf_tokenizer), hf_tokenizer.all_special_ids,
@@ -313,9 +313,9 @@ def test_networks_without_the_trained_head_of_a_discriminator_raise(corrupted, s
     for file in Path("bare").glob("tokenizer*"):
         file.unlink()
     for name, message in {"mlm.pth": "has no discriminator", "other.pth": "is not a checkpoint of pretrain.py",
-                          "exported/generator": "is not a discriminator: it lacks discriminator_predictions",
+                          "exported/generator": "it lacks discriminator_predictions",
                           "bert_mlm": "is not a discriminator: it lacks classifier", "bert_tags": "it has 3 labels",
-                          "classifier": "is not a discriminator: it lacks discriminator_predictions",
+                          "classifier": "it lacks discriminator_predictions",
                           "bare": "has no tokenizer"}.items():
         with pytest.raises(PlainError, match=message):
             compare(text, ["a.pth", name])

@@ -1,0 +1,298 @@
+"""Scoring minimal pairs: the scores of sentences, accuracies and standard errors, the command's files, and invalid input."""
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from tiny_families import FAMILIES
+from transformers import (
+    AlbertConfig,
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    ElectraForPreTraining,
+)
+
+import finetune
+import pretrain
+from _utils.config import complete
+from _utils.errors import PlainError
+from _utils.export_hf import main as export
+from _utils.glue.tasks import TASKS
+from _utils.minimal_pairs import accuracy_by_paradigm, encode, read_pairs, score, summarize
+from _utils.minimal_pairs.__main__ import load_models, main
+from _utils.networks import load_pretrained, load_with_head, replaced_logits
+from _utils.run_files.checkpoints import save_pretrained
+
+CPU = torch.device("cpu")
+SENTENCES = ["The generator replaces some words.", "the words replaces some generator.", "A network.", "A network,", "THE words",
+             "Each sentence has been written for this purpose, with common and uncommon letters.", "In 1843 the ¤ paper was read aloud:"]
+
+
+def pair(good, bad, paradigm="order_1", phenomenon="order", field="syntax"):
+    return {"sentence_good": good, "sentence_bad": bad, "field": field, "linguistics_term": phenomenon, "UID": paradigm, "pairID": "0"}
+
+
+def write(path, pairs):
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text("\n".join(map(json.dumps, pairs)) + "\n")
+
+
+@pytest.fixture
+def blimp(tmp_path, monkeypatch):
+    """A working directory with a folder of four paradigms of three phenomena. The last pair has twice the same tokens."""
+    monkeypatch.chdir(tmp_path)
+    a, b, c, d, *_ = SENTENCES
+    write("blimp/order_1.jsonl", [pair(a, b), pair(a, c)])
+    write("blimp/order_2.jsonl", [pair(a, d, "order_2"), pair(c, b, "order_2")])
+    write("blimp/marks.jsonl", [pair(c, d, "marks", "punctuation", "morphology"), pair(d, b, "marks", "punctuation", "morphology")])
+    write("blimp/case.jsonl", [pair("the words", "THE words", "case", "case", "syntax/semantics")])
+    return tmp_path / "blimp"
+
+
+@pytest.fixture(scope="module")
+def masked_lm_checkpoint(small_tokenizer, tmp_path_factory):
+    """Path of a checkpoint of a masked language model without a discriminator."""
+    c = complete(pretrain.c.override(["quickstart=True", "objective=mlm"]))
+    path = tmp_path_factory.mktemp("mlm") / "mlm_0_100.0%.pth"
+    save_pretrained(path, pretrain.build_model(c, small_tokenizer), c, small_tokenizer, step=0)
+    return path
+
+
+@pytest.fixture(scope="module")
+def exported(fresh_checkpoint, tmp_path_factory):
+    """The folder of the pair that export_hf writes for fresh_checkpoint."""
+    folder = tmp_path_factory.mktemp("exported") / "pair"
+    export([str(fresh_checkpoint), str(folder)])
+    return folder
+
+
+def scores(name, part=None, sentences=SENTENCES):
+    model = load_with_head(str(name), part)
+    return score(model, encode(sentences, model, name), CPU, "")
+
+
+@torch.no_grad()
+def plain_score(model, sentence):
+    """The score of one sentence, computed as directly as possible."""
+    ids = torch.tensor([[2, *model.hf_tokenizer(sentence, add_special_tokens=False).input_ids, 3]])
+    network, inner = model.network.eval(), range(1, ids.shape[1] - 1)
+    if model.part == "discriminator":
+        replaced = replaced_logits(network(ids)).sigmoid()[0]
+        return sum((1 - replaced[i]).log().item() for i in inner)
+    total = 0
+    for i in inner:
+        masked = ids.clone()
+        masked[0, i] = 4
+        total += network(masked).logits[0, i].log_softmax(-1)[ids[0, i]].item()
+    return total
+
+
+@pytest.mark.parametrize("part", ["discriminator", "generator"])
+def test_scores_equal_a_plain_computation(fresh_checkpoint, part, monkeypatch):
+    monkeypatch.setattr("_utils.minimal_pairs.scores.TOKENS_PER_BATCH", {"cpu": 40})  # several batches, also within one sentence
+    found = scores(fresh_checkpoint, part)
+    assert found == pytest.approx({sentence: plain_score(load_with_head(str(fresh_checkpoint), part), sentence)
+                                   for sentence in SENTENCES}, rel=1e-5)
+    assert len(set(found.values())) == len(SENTENCES)
+
+
+@pytest.mark.parametrize("part", ["discriminator", "generator"])
+def test_an_exported_folder_has_the_scores_of_its_checkpoint(fresh_checkpoint, exported, part):
+    expected = pytest.approx(scores(fresh_checkpoint, part), rel=1e-5)
+    assert scores(exported, part) == expected and scores(exported / part) == expected
+
+
+def test_an_mlm_checkpoint_and_its_folder_are_masked_language_models(masked_lm_checkpoint, tmp_path):
+    assert load_with_head(str(masked_lm_checkpoint)).part == "generator"
+    export([str(masked_lm_checkpoint), str(tmp_path / "out")])
+    assert scores(tmp_path / "out/generator") == pytest.approx(scores(masked_lm_checkpoint), rel=1e-5)
+    with pytest.raises(PlainError, match="no discriminator, because it was pretrained with objective='mlm'"):
+        load_with_head(str(masked_lm_checkpoint), "discriminator")
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_masked_language_models_of_every_family(family, small_tokenizer, tmp_path):
+    torch.manual_seed(0)
+    AutoModelForMaskedLM.from_config(FAMILIES[family]).save_pretrained(tmp_path)
+    small_tokenizer.save_pretrained(tmp_path)
+    model = load_with_head(str(tmp_path))
+    assert model.part == "generator"
+    assert scores(tmp_path) == pytest.approx({sentence: plain_score(model, sentence) for sentence in SENTENCES}, rel=1e-4)
+
+
+def test_a_token_classifier_with_two_labels_is_a_discriminator_if_asked(small_tokenizer, tmp_path):
+    for labels in (2, 3):
+        config = AlbertConfig(**FAMILIES["albert"].to_dict())
+        config.num_labels = labels
+        AutoModelForTokenClassification.from_config(config).save_pretrained(tmp_path / str(labels))
+        small_tokenizer.save_pretrained(tmp_path / str(labels))
+    model = load_with_head(str(tmp_path / "2"), "discriminator")
+    assert scores(tmp_path / "2", "discriminator") == pytest.approx({text: plain_score(model, text) for text in SENTENCES}, rel=1e-4)
+    with pytest.raises(PlainError, match="lacks an output layer with two labels of a discriminator"):
+        load_with_head(str(tmp_path / "3"), "discriminator")
+    with pytest.raises(PlainError, match="lacks predictions.*of a generator"):
+        load_with_head(str(tmp_path / "2"))
+
+
+def test_weights_without_a_head_are_refused(fresh_checkpoint, exported, small_tokenizer, tmp_path):
+    with pytest.raises(PlainError, match="lacks generator_lm_head.bias of a generator"):
+        load_with_head(str(exported / "discriminator"), "generator")
+    with pytest.raises(PlainError, match="lacks discriminator_predictions.dense.bias of a discriminator\\. "):
+        load_with_head(str(exported / "generator"), "discriminator")
+    AutoModelForSequenceClassification.from_config(FAMILIES["electra"]).save_pretrained(tmp_path / "classifier")
+    small_tokenizer.save_pretrained(tmp_path / "classifier")
+    with pytest.raises(PlainError, match="lacks discriminator_predictions.* of a discriminator and generator_.* of a generator"):
+        load_with_head(str(tmp_path / "classifier"))
+    pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 128)
+    predictor = finetune.SentencePredictor(pretrained.encoder(), 128, len(TASKS["cola"].labels))
+    finetune.save_finetuned(tmp_path / "cola.pth", predictor, pretrained.hf_tokenizer, {"task": "cola", "run": 0, "settings": {}})
+    with pytest.raises(PlainError, match="cola.pth' is not a checkpoint of pretrain.py"):
+        load_with_head(str(tmp_path / "cola.pth"))
+
+
+def accuracies(pairs, score_of):
+    return accuracy_by_paradigm(pairs, {"model": score_of})["model"]
+
+
+def test_accuracy_counts_correct_pairs_and_half_of_the_ties(blimp):
+    pairs = read_pairs(blimp)
+    a, b, c, d, *_ = SENTENCES
+    found = accuracies(pairs, {a: 4, b: 1, c: 4, d: 2, "the words": 1, "THE words": 1})
+    assert found.to_dict() == {("morphology", "punctuation", "marks"): 100, ("syntax", "order", "order_1"): 75,
+                               ("syntax", "order", "order_2"): 100, ("syntax_semantics", "case", "case"): 50}
+
+
+def test_swapping_the_sentences_gives_the_complement(fresh_checkpoint, blimp):
+    pairs = read_pairs(blimp)
+    score_of = scores(fresh_checkpoint, sentences=[*pairs["good"], *pairs["bad"]])
+    assert score_of["the words"] == score_of["THE words"]  # the tokenizer lower-cases
+    swapped = pairs.rename(columns={"good": "bad", "bad": "good"})
+    assert (accuracies(pairs, score_of) + accuracies(swapped, score_of) == 100).all()
+
+
+def test_a_network_that_knows_the_answer_is_always_right(fresh_checkpoint, small_tokenizer):
+    """A discriminator whose only signal is the embedding of one token finds it replaced."""
+    model = load_with_head(str(fresh_checkpoint))
+    bad, good = (small_tokenizer(word, add_special_tokens=False).input_ids[0] for word in ("words", "network"))
+
+    class Rigged(ElectraForPreTraining):
+        def forward(self, input_ids, **kwargs):
+            output = super().forward(input_ids, **kwargs)
+            output.logits = (input_ids == bad) * 10. - (input_ids == good) * 10.
+            return output
+
+    model.network.__class__ = Rigged
+    pairs = pd.DataFrame([(f"{text} network", f"{text} words", "syntax", "order", "order") for text in ("the", "a small", "every")],
+                         columns=["good", "bad", "field", "phenomenon", "paradigm"])
+    score_of = score(model, encode([*pairs["good"], *pairs["bad"]], model, "rigged"), CPU, "")
+    assert accuracies(pairs, score_of).tolist() == [100]
+
+
+def test_standard_errors_come_from_the_spread_between_paradigms(blimp):
+    table = accuracy_by_paradigm(read_pairs(blimp), {})
+    table["model"] = [40., 60., 80., 20.]  # marks, order_1, order_2, case
+    means, errors = summarize(table)
+    assert [*means.index] == [("morphology", "punctuation"), ("syntax", "order"), ("syntax_semantics", "case"), ("overall", "")]
+    assert means["model"].tolist() == [40, 70, 20, 50]
+    deviation = (2000 / 3) ** .5
+    assert errors["model"].tolist() == pytest.approx([deviation, deviation / 2 ** .5, deviation, deviation / 2])
+    single = summarize(table.iloc[:1])[1]  # two pairs of one paradigm
+    assert single["model"].tolist() == pytest.approx([(40 * 60 / 2) ** .5] * 2)
+
+
+def test_the_command_writes_a_table_a_plot_and_the_paradigms(fresh_checkpoint, masked_lm_checkpoint, blimp, capsys):
+    main([str(fresh_checkpoint), str(masked_lm_checkpoint), "--untrained", str(blimp), "--device", "cpu"])
+    text = capsys.readouterr().out
+    names = ["fresh_0_100.0%", "fresh_0_100.0%, untrained", "mlm_0_100.0%", "mlm_0_100.0%, untrained"]
+    assert "7 pairs, 4 paradigms" in text and all(name in text for name in names)
+    assert text.index("morphology") < text.index("order") < text.index("syntax_semantics") < text.index("overall")
+    assert "checkpoints/minimal_pairs.png" in text and Path("checkpoints/minimal_pairs.png").stat().st_size > 5000
+    table = pd.read_csv("checkpoints/minimal_pairs.csv", index_col=[0, 1, 2])
+    assert [*table.columns] == ["pairs", *names] and table["pairs"].tolist() == [2, 2, 2, 1]
+    expected = accuracies(read_pairs(blimp), scores(fresh_checkpoint, sentences=[*SENTENCES, "the words"]))
+    assert table["fresh_0_100.0%"].tolist() == expected.tolist()
+    assert table.loc[("syntax_semantics", "case", "case"), names].tolist() == [50] * 4
+
+
+def test_untrained_networks_depend_on_the_seed_only(fresh_checkpoint):
+    def weights(seed):
+        trained, untrained = load_models([str(fresh_checkpoint)], untrained_seed=seed).values()
+        assert untrained.network.config.to_dict() == trained.network.config.to_dict()
+        return untrained.network.electra.encoder.layer[0].output.dense.weight
+    assert weights(0).equal(weights(0)) and not weights(0).equal(weights(1))
+
+
+def test_equal_file_names_are_told_apart(fresh_checkpoint, tmp_path):
+    other = tmp_path / fresh_checkpoint.name
+    other.write_bytes(fresh_checkpoint.read_bytes())
+    assert [*load_models([str(fresh_checkpoint), str(other)])] == [str(fresh_checkpoint), str(other)]
+
+
+@pytest.mark.parametrize("part", ["discriminator", "generator"])
+def test_an_untrained_network_is_near_chance_on_blimp(fresh_checkpoint, shared, part):
+    pairs = read_pairs(shared / "data/blimp").groupby("paradigm").head(10 if part == "discriminator" else 2)
+    untrained = load_models([str(fresh_checkpoint)], part, untrained_seed=1)["fresh_0_100.0%, untrained"]
+    score_of = score(untrained, encode([*pairs["good"], *pairs["bad"]], untrained, ""), CPU, "")
+    means, errors = summarize(accuracy_by_paradigm(pairs, {"model": score_of}))
+    [mean], [error] = means.loc["overall", "model"], errors.loc["overall", "model"]
+    assert abs(mean - 50) < 3 * error < 18
+    phenomena = [phenomenon for _, phenomenon in means.index[:-1]]
+    assert len(phenomena) == len(set(phenomena)) == 13 and ("semantics", "npi_licensing") in means.index  # whose paradigms have two fields
+
+
+def test_scores_that_are_not_finite_raise(fresh_checkpoint):
+    model = load_with_head(str(fresh_checkpoint))
+    torch.nn.init.constant_(model.network.discriminator_predictions.dense.bias, float("nan"))
+    with pytest.raises(PlainError, match="The scores of 'diverged' are not finite"):
+        score(model, encode(SENTENCES, model, "diverged"), CPU, "diverged")
+
+
+def test_the_measured_accuracies_equal_their_raw_numbers(repo):
+    means, errors = summarize(pd.read_csv(repo / "benchmarks/results/minimal_pairs_quickstart.csv", index_col=[0, 1, 2]))
+    page = (repo / "docs/probes.md").read_text()
+    for (_, phenomenon), row in means.iterrows():
+        cells = [f"{row[name]:.1f} ± {errors.loc[row.name, name]:.1f}" for name in means]
+        assert f"| {phenomenon.replace('_', ' ') or 'overall'} | {' | '.join(cells)} |" in page
+
+
+GOOD = json.dumps(pair("a", "b"))
+
+
+@pytest.mark.parametrize("content, message", [
+    (None, "File not found: 'pairs.jsonl'. Pass a folder"),
+    ("", "pairs.jsonl is empty. Expected a JSON object with the strings sentence_good, sentence_bad, field, linguistics_term, UID"),
+    (f"{GOOD}\n\n{GOOD[:-4]}", "pairs.jsonl, line 3 is not JSON. Expected"),
+    (f"{GOOD}\n[1]", "pairs.jsonl, line 2 has no string 'sentence_good'"),
+    (GOOD.replace("sentence_bad", "bad"), "pairs.jsonl, line 1 has no string 'sentence_bad'. Expected"),
+    (json.dumps({**pair("a", "b"), "UID": 5}), "pairs.jsonl, line 1 has no string 'UID'"),
+    (json.dumps(pair("a", " ")), "pairs.jsonl, line 1 has no string 'sentence_bad'"),
+    ("\xff".encode("latin-1"), "pairs.jsonl is not a UTF-8 text file"),
+])
+def test_invalid_files_raise(tmp_path, monkeypatch, content, message):
+    monkeypatch.chdir(tmp_path)
+    if content is not None:
+        Path("pairs.jsonl").write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(PlainError, match=message):
+        main(["missing.pth", "pairs.jsonl"])
+    assert not Path("checkpoints").exists()
+
+
+def test_invalid_arguments_raise_before_anything_is_scored(fresh_checkpoint, blimp, monkeypatch):
+    monkeypatch.setattr("_utils.minimal_pairs.__main__.score", None)
+    Path("empty").mkdir()
+    name = str(fresh_checkpoint)
+    for arguments, message in [
+        ([name, "empty"], "The folder 'empty' has no .jsonl files"),
+        ([name, "missing.pth", str(blimp)], "Checkpoint not found: 'missing.pth'"),
+        ([name, str(blimp), "--plot", "plot.gif"], "Invalid value for --plot: 'plot.gif'. Pass a file name that ends in .png"),
+        ([name, str(blimp), "--csv", "checkpoints"], "Invalid value for --csv: 'checkpoints'"),
+        ([name, str(blimp), "--device", "cuda:99"], "Device not found: 'cuda:99'"),
+    ]:
+        with pytest.raises(PlainError, match=message):
+            main(arguments)
+    write("blimp/long.jsonl", [pair("words " * 600, "b")])
+    with pytest.raises(PlainError, match="'words words .* has 602 tokens, more than the 512 positions of 'fresh_0_100.0%'"):
+        main([name, str(blimp)])
+    assert not Path("checkpoints").exists()

@@ -314,7 +314,7 @@ def test_networks_without_the_trained_head_of_a_discriminator_raise(corrupted, s
         file.unlink()
     for name, message in {"mlm.pth": "has no discriminator", "other.pth": "is not a checkpoint of pretrain.py",
                           "exported/generator": "it lacks discriminator_predictions",
-                          "bert_mlm": "is not a discriminator: it lacks classifier", "bert_tags": "it has 3 labels",
+                          "bert_mlm": "it lacks classifier", "bert_tags": "it lacks an output layer with two labels",
                           "classifier": "it lacks discriminator_predictions",
                           "bare": "has no tokenizer"}.items():
         with pytest.raises(PlainError, match=message):

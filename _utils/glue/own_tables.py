@@ -26,13 +26,13 @@ def load_own_task(given):
     tables = {split: read_table(given[key]) for key, split in _SPLITS.items() if isinstance(given[key], str)}
     files = {split: given[key] for key, split in _SPLITS.items() if split in tables}
     texts, label = _columns(given, files, tables)
-    is_labelled = {split: label in table.columns for split, table in tables.items()}
-    labelled = {split: _labels(files[split], table, label) for split, table in tables.items() if is_labelled[split]}
+    labelled = {split: _labels(files[split], table, label) for split, table in tables.items()
+                if split != "test" or not _is_unlabelled(table, label)}
     kind = given["kind"] or _kind_of(labelled["train"])
-    task = _with_labels(_task(given, files, texts, kind, "test" in labelled), labelled, files)
+    task = _with_metrics(_with_labels(_task(given, files, texts, kind, "test" in labelled), labelled, files))
     data = TaskData(task, {}, {}, [_description(task, given, label)])
     for split, table in tables.items():
-        parse = _parser(task, texts, label if is_labelled[split] else None)
+        parse = _parser(task, texts, label if split in labelled else None)
         data.splits[split] = parse_rows(files[split], table.rows, parse, task, split, data.notices, "Correct these rows, or remove them.")
     if "validation" not in tables:
         data.splits.update(_split(data.splits["train"], given["dev"], files["train"]))
@@ -61,6 +61,11 @@ def _columns(given, files, tables):
         raise PlainError(f"The column {label!r} of the task {given['name']!r} is both text and label. Set 'text' and 'label' to different "
                          "columns.")
     return texts, label
+
+
+def _is_unlabelled(table, column):
+    """Whether a table has no labels: no such column, empty cells, or -1 as in the test sets of the hub."""
+    return all(isinstance(row, str) or row.get(column) in (None, "", -1, "-1") for _, row in table.rows)
 
 
 def _labels(path, table, column):
@@ -101,18 +106,20 @@ def _task(given, files, texts, kind, is_test_labelled):
 
 
 def _with_labels(task, labelled, files):
-    """The Task with its labels, or the scale of its scores, and its metrics."""
+    """The Task with its labels, or the scale of its scores."""
     found = {split: _values(task, labels) for split, labels in labelled.items()}
     if task.is_regression:
         scores = [score for score in map(_as_number, found["train"]) if score is not None]
         if len(set(scores)) < 2:
             raise PlainError(f"{files['train']}: regression needs at least two different numbers as labels.")
-        fields = {"scale": (float(np.mean(scores)), float(np.std(scores)))}
-    else:
-        labels = _sorted_labels(set().union(*found.values()))
-        _check_labels(task, labels, len(found["train"]), files["train"])
-        fields = {"labels": labels}
-    task = replace(task, **fields)
+        return replace(task, scale=(float(np.mean(scores)), float(np.std(scores))))
+    labels = _sorted_labels(set().union(*found.values()))
+    _check_labels(labels, len(found["train"]), files["train"])
+    return replace(task, labels=labels)
+
+
+def _with_metrics(task):
+    """The Task with its metrics, or those of its kind; PlainError for one that does not apply."""
     metrics = task.metrics or _default_metrics(task)
     if "f1" in metrics and len(task.labels) != 2:
         raise PlainError(f"metrics='f1' of the task {task.name!r} is the F1 of one class against the other, but there are "
@@ -152,7 +159,7 @@ def _sorted_labels(labels):
     return tuple(sorted(labels, key=float if is_numeric else None))
 
 
-def _check_labels(task, labels, n_rows, path):
+def _check_labels(labels, n_rows, path):
     if len(labels) < 2:
         raise PlainError(f"{path}: all labels are {labels[0]!r}. Classification and tagging need at least two different labels.")
     if len(labels) > min(MAX_LABELS, n_rows / 2) and n_rows > 20:

@@ -218,6 +218,15 @@ def test_words_and_tags_in_json_lines(tmp_path):
     assert data.splits["train"][0]["text"] == ["Mr.", "Smith", "left"] and data.splits["train"][0]["label"] == [1, 0, 1]
 
 
+@pytest.mark.parametrize("column", [["", ""], ["-1", "-1"], None])
+def test_a_test_file_without_labels_is_only_predicted(tmp_path, column):
+    write_csv(tmp_path / "a.csv", ("text", "label"), [("one", "x"), ("two", "y")] * 5)
+    write_csv(tmp_path / "b.csv", ("text", "label") if column else ("text",), [("one", *(column or [])[:1])] * 2)
+    data = loaded(train=f"{tmp_path}/a.csv", test=f"{tmp_path}/b.csv")
+    assert data.task.labels == ("x", "y") and data.splits["test"]["label"][:] == [-1, -1]
+    assert [split for split, _ in data.task.devs] == ["validation"]
+
+
 def test_tsv_files_have_no_quoting_and_files_may_start_with_a_byte_order_mark(tmp_path):
     (tmp_path / "a.tsv").write_bytes("\ufefflabel\ttext\r\nx\t\"He\" said\r\ny\tno\r\nx\tyes".encode())
     data = loaded(train=f"{tmp_path}/a.tsv", dev=f"{tmp_path}/a.tsv")

@@ -490,7 +490,7 @@ def finetune_run(task, run, seed, data, settings, pretrained, c):
     if task.scale:
         undo_standardization(learn.model.classifier, *task.scale)
     row = {"group": c.group_name, "task": task.name, "run": run, "seed": seed, "scores": scores, "settings": settings,
-           "pretrained_checkpoint": pretrained.name, "synthetic": uses_synthetic_glue(c), "mnli_run": from_mnli,
+           "pretrained_checkpoint": pretrained.name, "synthetic": uses_synthetic_glue(c) and not task.is_own, "mnli_run": from_mnli,
            "train_rows": len(data.train), "seconds": round(time.perf_counter() - started, 1), "device": str(device)}
     save_finetuned(run_path(c.group_name, task.name, run), learn.model.cpu(), pretrained.hf_tokenizer, row)
     append_score(row)

@@ -258,6 +258,17 @@ def test_first_result_equals_its_raw_scores():
         assert f"loss {last['gen_loss']:.2f}" in rows[system][0], system
 
 
+def test_chunking_scores_equal_their_raw_numbers():
+    runs = read_scores(REPO / "benchmarks/results/conll2000.jsonl")
+    found = {}
+    for row in runs:
+        found.setdefault(row["group"].removesuffix("_frozen"), {}).setdefault(row["settings"]["freeze"], []).append(
+            f"{100 * row['scores']['test']['entity_f1']:.1f}")
+    cells = [(", ".join(scores[False]), ", ".join(scores.get(True, []))) for scores in found.values()]
+    rows = table(section(read("own_tasks.md"), "CoNLL-2000 chunking"))
+    assert [(finetuned, probe) for _, _, finetuned, probe in rows] == cells
+
+
 def test_steps_of_equal_compute_are_those_of_the_commands(capsys):
     [lines] = [block for block in re.findall(r"```python\n(.*?)```", read("results.md"), re.S) if "steps_of_equal_compute" in block]
     exec(lines, {})

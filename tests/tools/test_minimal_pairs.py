@@ -250,11 +250,12 @@ def test_scores_that_are_not_finite_raise(fresh_checkpoint):
 
 
 def test_the_measured_accuracies_equal_their_raw_numbers(repo):
-    means, errors = summarize(pd.read_csv(repo / "benchmarks/results/minimal_pairs_quickstart.csv", index_col=[0, 1, 2]))
+    files = [repo / f"benchmarks/results/minimal_pairs_{name}.csv" for name in ("quickstart", "mini")]
+    summaries = [summarize(pd.read_csv(file, index_col=[0, 1, 2])) for file in files]
     page = (repo / "docs/probes.md").read_text()
-    for (_, phenomenon), row in means.iterrows():
-        cells = [f"{row[name]:.1f} ± {errors.loc[row.name, name]:.1f}" for name in means]
-        assert f"| {phenomenon.replace('_', ' ') or 'overall'} | {' | '.join(cells)} |" in page
+    for row in summaries[0][0].index:
+        cells = [f"{means.loc[row, name]:.1f} ± {errors.loc[row, name]:.1f}" for means, errors in summaries for name in means]
+        assert f"| {row[1].replace('_', ' ') or 'overall'} | {' | '.join(cells)} |" in page
 
 
 GOOD = json.dumps(pair("a", "b"))

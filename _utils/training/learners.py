@@ -10,7 +10,7 @@ metrics of the parts add up to those of the batch, because each part is divided 
         pred = model(*x)                     ELECTRAOutput or MaskedLMOutput
         loss, parts = loss_func(pred, labels, totals, return_parts=True)
                                              the loss to minimize, and (generator loss[, discriminator loss]) to log
-        metrics.update(pred, labels, loss, parts, totals)
+        metrics.update(pred, x[0], labels, loss, parts, totals)
         loss.backward()
     update:
         clip, optimizer step
@@ -188,7 +188,7 @@ class PretrainingLearner(ClippingLearner):
         with self.autocast():
             pred = network(*x)
             loss, parts = self.loss_func(pred, labels, totals, return_parts=True)
-        metrics.update(pred, labels, loss, parts, totals)
+        metrics.update(pred, x[0], labels, loss, parts, totals)
         return pred, loss
 
     @torch.no_grad()

@@ -2,11 +2,12 @@
 import math
 
 import torch
+import torch.nn.functional as F
 from sklearn.metrics import roc_auc_score
 
 _BINS = 4096
 _LOGIT_RANGE = 16.  # logits beyond +-16 fall into the outermost bins
-_SUMS = ("batches", "loss", "masked", "gen_loss", "gen_correct", "masks_dropped",
+_SUMS = ("batches", "loss", "masked", "gen_loss", "gen_correct", "hidden", "hidden_loss", "hidden_correct", "masks_dropped",
          "tokens", "disc_loss", "true_positives", "false_positives", "false_negatives")
 
 
@@ -14,6 +15,8 @@ class PretrainingMetrics:
     """Loss, generator loss and accuracy, and, if there is a discriminator, its loss, precision, recall and AUC over several batches.
 
     The positive class is "replaced". Accuracy alone says nothing about the discriminator: about 90 % of the tokens are original.
+    Of the masked positions, some show their original token (15 % in ELECTRA), which costs next to nothing; "hidden" are the others. Only on
+    those can the generator be compared with the unigram entropy of the text.
     only_finite: skip parts whose loss is not finite, as fp16 loss scaling skips the update.
     """
 
@@ -36,17 +39,21 @@ class PretrainingMetrics:
         self.histogram.copy_(state["histogram"])
 
     @torch.no_grad()
-    def update(self, pred, labels, loss, parts, totals):
+    def update(self, pred, inputs, labels, loss, parts, totals):
         """Add a batch or a part of one.
 
-        pred: ELECTRAOutput or MaskedLMOutput.   labels: original ids of the masked tokens, (B, L).
+        pred: ELECTRAOutput or MaskedLMOutput.   inputs: ids that the generator saw, (B, L).   labels: original ids of the masked tokens,
+        (B, L).
         loss, parts: from the loss function, with `totals` as the denominators.   totals: masked positions and tokens of the whole batch.
         """
         gathered_labels, weights = pred.gather(labels)  # (M,), (M,)
         correct = (pred.mlm_gen_logits.argmax(-1) == gathered_labels) * weights
+        hidden = (pred.gather(inputs)[0] != gathered_labels) * weights
+        nll = F.cross_entropy(pred.mlm_gen_logits.float(), torch.where(weights.bool(), gathered_labels, 0), reduction="none")
         n_tokens, n_gathered = pred.attention_mask.sum(), weights.sum()
         is_counted = torch.stack([loss, *parts]).isfinite().all() if self.only_finite else self.always
-        sums = [n_tokens / totals[1], loss, n_gathered, parts[0] * totals[0], correct.sum(), pred.is_mlm_applied.sum() - n_gathered]
+        sums = [n_tokens / totals[1], loss, n_gathered, parts[0] * totals[0], correct.sum(), hidden.sum(), (nll * hidden).sum(),
+                (correct * hidden).sum(), pred.is_mlm_applied.sum() - n_gathered]
         self.has_discriminator = len(parts) > 1
         if self.has_discriminator:
             sums += [n_tokens, parts[1] * totals[1], *self._confusion(pred, is_counted)]
@@ -74,6 +81,8 @@ class PretrainingMetrics:
             "gen_loss": gen_loss,
             "gen_perplexity": None if gen_loss is None else math.exp(min(gen_loss, 700.)),
             "gen_accuracy": _ratio(n["gen_correct"], n["masked"]),
+            "gen_loss_hidden": _ratio(n["hidden_loss"], n["hidden"]),
+            "gen_accuracy_hidden": _ratio(n["hidden_correct"], n["hidden"]),
             "masks_dropped": n["masks_dropped"],  # beyond the fixed capacity: 0 in practice
         }
         if not self.has_discriminator:
@@ -104,7 +113,7 @@ def exact_auc(logits, replaced):
 
 def format_metrics(metrics):
     """Metrics of generator and discriminator on one line."""
-    names = {"gen_loss": "gen loss", "gen_accuracy": "acc", "disc_loss": "disc loss", "disc_auc": "AUC",
+    names = {"gen_loss": "gen loss", "gen_loss_hidden": "hidden", "gen_accuracy": "acc", "disc_loss": "disc loss", "disc_auc": "AUC",
              "disc_precision": "prec", "disc_recall": "rec"}
     return ", ".join(f"{label} -" if metrics[name] is None else f"{label} {metrics[name]:.3g}"
                      for name, label in names.items() if name in metrics)

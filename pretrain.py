@@ -62,6 +62,7 @@ from _utils.pretraining_data import (
     split_documents,
     split_held_out,
     text_key,
+    unigram_entropy,
 )
 from _utils.recipes import RECIPES
 from _utils.run_files import NoLog, Run, Uploads, check_same_data, check_writable, open_log, resume, save_pretrained
@@ -753,10 +754,12 @@ def pretrain(c):
         c, checkpoint = resume(c, run)  # again, because another process may have trained the run in the meantime
         c = settle(c, pair, hf_tokenizer, processes)
         learn = build_learner(c, hf_tokenizer, dls.to(torch.device(c.device)), pair, processes)
+        entropy = unigram_entropy(dls.train_ds.hf_dset, hf_tokenizer.all_special_ids)
         print(f"{len(dls.train_ds):,} training examples ({c.steps * c.bs / len(dls.train_ds):.3g} epochs), "
               f"{len(dls.valid_ds) if len(dls.loaders) > 1 else 0:,} held out; "
-              f"{count_parameters(learn.model):,} parameters; {c.device}, {c.precision}, micro-batches of {c.micro_batch} examples")
-        fit(learn, c, run, hf_tokenizer, checkpoint)
+              f"{count_parameters(learn.model):,} parameters; {c.device}, {c.precision}, micro-batches of {c.micro_batch} examples; "
+              f"unigram entropy {entropy:.2f} nats per token")
+        fit(learn, c, run, hf_tokenizer, entropy, checkpoint)
     processes.close()
     return learn
 
@@ -791,8 +794,11 @@ def settle(c, pair, hf_tokenizer, processes):
     return c.copy_with({"micro_batch": processes.share(c.micro_batch, c.bs)})
 
 
-def fit(learn, c, run, hf_tokenizer, checkpoint=None):
-    """Train to the last step, from the start or from a checkpoint to resume from, with log, milestones and uploads."""
+def fit(learn, c, run, hf_tokenizer, entropy, checkpoint=None):
+    """Train to the last step, from the start or from a checkpoint to resume from, with log, milestones and uploads.
+
+    entropy: of the text's unigrams, for the log.
+    """
     made_of = {"vocabulary": hf_tokenizer.backend_tokenizer.to_str(), "text": text_key(learn.dls.train_ds.hf_dset)}
     is_main, first_step = learn.processes.is_main, checkpoint["step"] if checkpoint else 0
     learn.processes.check_alike(first_step, f"The processes found different checkpoints to resume from in {str(run.folder)!r}. Start "
@@ -802,6 +808,8 @@ def fit(learn, c, run, hf_tokenizer, checkpoint=None):
         learn.dls.train.start = first_step * c.bs
 
     log, uploads = open_log(run, c, checkpoint) if is_main else NoLog(), Uploads(c.upload_to)
+    if not checkpoint:
+        log.log("text", 0, {"unigram_entropy": entropy})
     guard = NonFiniteGuard(log)
     train_log = TrainLog(log, guard, c.steps, c.bs * c.max_length)
 

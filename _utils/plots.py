@@ -16,7 +16,7 @@ from _utils.run_files.run_log import read_metrics
 from _utils.training.seeds import fork_rng
 
 # One colour for one meaning in all plots.
-BLUE, ORANGE, GREEN, GREY = "#4477aa", "#ee7733", "#228833", "#999999"
+BLUE, LIGHT_BLUE, ORANGE, GREEN, GREY = "#4477aa", "#99bbdd", "#ee7733", "#228833", "#999999"
 # Further fonts for characters that the first one lacks, if they are installed.
 FONTS = ["monospace", *sorted({font.name for font in fontManager.ttflist if re.search("CJK|Noto|Arial Unicode", font.name)})]
 FAMILY_COLORS = "#332288", "#88ccee", "#aa3377", "#ddaa33"
@@ -102,9 +102,10 @@ def plot_schedules(by_name, steps):
 def plot_training(metrics_file):
     """Losses, accuracy and AUC of a pretraining run by step, from its metrics.jsonl: lines for training, dots for held-out text.
 
-    Dotted lines are a constant prediction; for the discriminator loss, the share of replaced tokens as every token's probability.
+    Dotted lines are a constant prediction: for the generator loss on hidden tokens, the unigram entropy of the text; for the discriminator
+    loss, the share of replaced tokens as every token's probability.
     """
-    train, held_out = read_metrics(metrics_file, "train"), read_metrics(metrics_file, "held_out")
+    train, held_out, text = (read_metrics(metrics_file, split) for split in ("train", "held_out", "text"))
     titles = {"gen_loss": "generator: loss", "gen_accuracy": "generator: accuracy", "disc_loss": "discriminator: loss",
               "disc_auc": "discriminator: AUC"}
     titles = {name: title for name, title in titles.items() if name in train[0]}
@@ -115,6 +116,9 @@ def plot_training(metrics_file):
         if held_out:
             axis.plot([row["step"] for row in held_out], [row[name] for row in held_out], "o", color=GREEN, ms=4, label="held out")
         axis.set_title(title)
+        if name == "gen_loss" and text:
+            axis.plot(*_smooth(train, "gen_loss_hidden"), color=LIGHT_BLUE, label="training, hidden tokens")
+            axis.axhline(text[-1]["unigram_entropy"], color=GREY, lw=1, ls=":", label="unigram entropy")
         if name == "disc_loss":
             steps, shares = _smooth(train, "replaced_share")
             axis.plot(steps, [entr(share) + entr(1 - share) for share in shares], color=GREY, lw=1, ls=":", label="constant prediction")

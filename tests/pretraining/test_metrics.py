@@ -1,10 +1,14 @@
 """Metrics of pretraining, and the warning of a discriminator that does not learn."""
+import math
+
+import datasets
 import numpy as np
 import pytest
 import torch
 from sklearn.metrics import accuracy_score, precision_score, recall_score, roc_auc_score
 
 import pretrain
+from _utils.pretraining_data import unigram_entropy
 from _utils.training.metrics import PretrainingMetrics, warning_of_collapse
 
 LOSSES = torch.tensor(27.), (torch.tensor(2.), torch.tensor(.5))  # total, (generator, discriminator)
@@ -20,7 +24,8 @@ def test_metrics_match_scikit_learn():
         chosen = torch.zeros(8, 64, dtype=torch.bool)
         chosen[:, :3] = True
         pred = pretrain.ELECTRAOutput(torch.randn(24, 10), None, disc_logits, is_replaced, attention_mask, chosen)
-        metrics.update(pred, torch.randint(10, (8, 64)), *LOSSES, (chosen.sum(), attention_mask.sum()))
+        labels = torch.randint(10, (8, 64))
+        metrics.update(pred, labels, labels, *LOSSES, (chosen.sum(), attention_mask.sum()))
         logits.append(disc_logits[attention_mask])
         replaced.append(is_replaced[attention_mask])
     computed = metrics.compute()
@@ -38,7 +43,7 @@ def test_masks_beyond_the_slot_capacity_are_counted():
     chosen = torch.ones(2, 4, dtype=torch.bool)
     pred = pretrain.ELECTRAOutput(torch.zeros(5, 10), None, torch.zeros(2, 4), chosen, chosen, chosen)
     metrics = PretrainingMetrics()
-    metrics.update(pred, torch.zeros(2, 4, dtype=torch.long), *LOSSES, (torch.tensor(8), torch.tensor(8)))
+    metrics.update(pred, *torch.zeros(2, 2, 4, dtype=torch.long), *LOSSES, (torch.tensor(8), torch.tensor(8)))
     assert metrics.compute()["masks_dropped"] == 3
 
 
@@ -46,9 +51,29 @@ def test_undefined_metrics_are_none():
     nowhere, everywhere = torch.zeros(1, 4, dtype=torch.bool), torch.ones(1, 4, dtype=torch.bool)
     pred = pretrain.ELECTRAOutput(torch.zeros(0, 10), None, torch.zeros(1, 4) - 1, nowhere, everywhere, nowhere)
     metrics = PretrainingMetrics()
-    metrics.update(pred, torch.zeros(1, 4, dtype=torch.long), *LOSSES, (torch.tensor(0), torch.tensor(4)))
+    metrics.update(pred, *torch.zeros(2, 1, 4, dtype=torch.long), *LOSSES, (torch.tensor(0), torch.tensor(4)))
     computed = metrics.compute()
-    assert [computed[name] for name in ("gen_loss", "gen_accuracy", "disc_auc", "disc_precision", "disc_recall")] == [None] * 5
+    assert [computed[name] for name in ("gen_loss", "gen_accuracy", "gen_loss_hidden", "gen_accuracy_hidden", "disc_auc", "disc_precision",
+                                        "disc_recall")] == [None] * 7
+
+
+def test_hidden_tokens_are_those_whose_input_is_not_the_original():
+    """Of five masked positions, two are [MASK] (4), one shows another token and two the original; one slot is unused."""
+    labels, inputs = torch.tensor([[1, 2, 3, 1, 2, 0]]), torch.tensor([[4, 2, 4, 2, 2, 0]])
+    chosen = torch.tensor([[True] * 5 + [False]])
+    logits = torch.randn(6, 6)
+    pred = pretrain.MaskedLMOutput(logits, chosen, chosen)
+    metrics = PretrainingMetrics()
+    metrics.update(pred, inputs, labels, torch.tensor(2.), (torch.tensor(2.),), (chosen.sum(), chosen.sum()))
+    computed, hidden = metrics.compute(), [0, 2, 3]
+    nll = torch.nn.functional.cross_entropy(logits[hidden], labels[0, hidden])
+    assert computed["gen_loss_hidden"] == pytest.approx(nll.item())
+    assert computed["gen_accuracy_hidden"] == pytest.approx((logits[hidden].argmax(-1) == labels[0, hidden]).double().mean().item())
+
+
+def test_the_unigram_entropy_leaves_out_special_tokens():
+    examples = datasets.Dataset.from_dict({"input_ids": [[2, 5, 5, 3], [2, 6, 7, 3], [2, 3]]})
+    assert unigram_entropy(examples, [2, 3, 99]) == pytest.approx(-.5 * math.log(.5) - 2 * .25 * math.log(.25))
 
 
 @pytest.mark.parametrize("aucs, share_done, message", [

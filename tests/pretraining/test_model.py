@@ -166,7 +166,7 @@ def test_fixed_number_of_slots_gives_the_same_losses_with_each_masking(small_tok
         pred, totals = network(*x), network.totals(*x)
         loss, parts = ELECTRALoss()(pred, labels, totals, return_parts=True)
         losses.append(parts)
-        metrics.update(pred, labels, loss, parts, totals)
+        metrics.update(pred, masked, labels, loss, parts, totals)
     assert masking == "bernoulli" or ((chosen > 1).any() and len(pred.mlm_gen_logits) == 192)  # 16 * 9, rounded up
     assert len(pred.mlm_gen_logits) > chosen.sum()
     torch.testing.assert_close(*losses)

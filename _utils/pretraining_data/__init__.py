@@ -5,6 +5,7 @@ documents             the documents of a corpus in an Arrow file
 vocabulary            the tokenizer: loaded, or trained on the documents
 processors            documents to examples: example_builder (ELECTRA), line pairs (lmtuners)
 examples, splits      prepared examples in the cache, built by worker_pool; training and held-out parts
+unigrams              entropy of the tokens' frequencies
 batches               shuffled batches of fixed shape, through hugdatafast_repair
 """
 from _utils.pretraining_data.batches import pretraining_dataloaders

@@ -9,7 +9,8 @@ from transformers import AutoModel, ElectraForPreTraining
 import finetune
 from _utils.glue.batches import EncodedRows, finetuning_dataloaders, pad_to_multiple
 from _utils.glue.inference import predict_logits
-from _utils.glue.tasks import TASKS
+from _utils.glue.tasks import TASKS, Task
+from _utils.glue.word_rows import WordRows
 from _utils.glue.wsc_trick import SchemaPredictor, SchemaRows, make_schema
 from _utils.networks.attention import set_attention
 from _utils.recipes import RECIPES
@@ -91,6 +92,28 @@ def test_other_families_do_not_synchronize(size):
     task = TASKS["rte"]
     with fake_cuda():
         take_two_steps(learner(task, predictor(task, size), rows_of(task), "bf16", size))
+
+
+def test_tagging_does_not_synchronize(small_tokenizer):
+    task = Task("tags", "tags", ("text",), ("A", "B"), kind="tagging")
+    sentences = [["the", "network", "makes", "guesses"][:2 + i % 3] for i in range(16)]
+    rows = WordRows(sentences, [[i % 2 for i, _ in enumerate(words)] for words in sentences], small_tokenizer, 32)
+    encoder = RECIPES["tiny"].encoder.config(len(small_tokenizer))
+    with fake_cuda():
+        model = finetune.WordPredictor(AutoModel.from_config(encoder), encoder.hidden_size, task.n_outputs)
+        learn = learner(task, model, rows, "bf16")
+        take_two_steps(learn)
+        outputs = predict(learn, learn.dls.loaders[1])
+        assert outputs.device.type == "cpu" and outputs.shape == (len(rows.labels), 2)
+
+
+def test_a_frozen_encoder_has_no_gradients():
+    task = TASKS["rte"]
+    with fake_cuda():
+        model = predictor(task, "tiny")
+        frozen = finetune.SentencePredictor(model.base_model, model.classifier.in_features, task.n_outputs, freeze=True)
+        gradients = take_two_steps(learner(task, frozen, rows_of(task), "bf16"))
+        assert {name for name, gradient in gradients.items() if gradient is not None} == {"classifier.weight", "classifier.bias"}
 
 
 def test_the_wsc_trick_does_not_synchronize(small_tokenizer):

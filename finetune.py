@@ -55,7 +55,7 @@ from _utils.glue.runs import (
 )
 from _utils.glue.submission import complete_submission, rows_of, write_predictions
 from _utils.glue.synthetic import write_synthetic_glue
-from _utils.glue.tables import load_task, row_counts
+from _utils.glue.tables import load_task, row_counts, table_key
 from _utils.glue.tasks import FIRST_TASK, PRONOUN_TASK, TASKS, as_task, task_of
 from _utils.glue.word_rows import WordRows
 from _utils.glue.wsc_trick import SchemaPredictor, SchemaRows, find_spacy, load_spacy, load_wsc, wnli_schemas
@@ -471,10 +471,31 @@ def finetune(c, pretrained, tables, plan, processes):
                     data = data or encode_task(task, tables[name], settings, pretrained.hf_tokenizer)
                     row = finetune_run(task, run, seed, data, settings, pretrained, c)
                     status = f"{row['seconds']:.0f} s"
+                row = with_test_scores(row, tables[name], c)
             processes.report(f"{task.title}, run {run}, seed {seed}: {format_scores(row['scores'])} ({status})")
         if task.trains_first and c.start_from_mnli:
             processes.wait()
     processes.wait()
+
+
+def with_test_scores(row, data, c):
+    """The row of a finished run, with scores on the labelled test file of an own task, which are also added to the table.
+
+    A test file may get labels, or change, after the run: then the scores are computed again, or removed.
+    """
+    key = table_key(data.splits["test"]) if data.has_test_labels else None
+    path = run_path(c.group_name, data.task.name, row["run"])
+    if row.get("test_table") == key or not path.exists():
+        return row
+    scores = {split: metrics for split, metrics in row["scores"].items() if split != "test"}
+    if key:
+        model, hf_tokenizer, _ = load_finetuned(path)
+        rows = encode(data.splits["test"], data.task, row["settings"]["max_length"], hf_tokenizer)
+        outputs = predict_rows(data.task, model, rows, row["settings"], c.device, c.precision)
+        scores["test"] = compute_metrics(data.task, outputs, rows.labels, rows.sentence_lengths)
+    row = {**row, "scores": scores, "test_table": key}
+    append_score(row)
+    return row
 
 
 def finetune_run(task, run, seed, data, settings, pretrained, c):
@@ -642,7 +663,7 @@ def write_test_files(c, tables):
             predictions = predict_test(task, paths, dl_idx, data=data, device=c.device, precision=c.precision)
             write_predictions(folder / test.tsv, task, test, data.splits[test.split], predictions)
             made_by[test.tsv] = format_runs(rows, c.group_name, source, chosen[source])
-            print(f"{test.tsv:12} by {made_by[test.tsv]}")
+            print(f"{folder / test.tsv} by {made_by[test.tsv]}")
     return complete_submission(folder, made_by, c.majority_for_missing, rows_of(c.glue_dir) if uses_synthetic_glue(c) else None)
 
 

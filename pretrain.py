@@ -807,9 +807,7 @@ def fit(learn, c, run, hf_tokenizer, entropy, checkpoint=None):
         check_same_data(checkpoint, made_of, run.folder)
         learn.dls.train.start = first_step * c.bs
 
-    log, uploads = open_log(run, c, checkpoint) if is_main else NoLog(), Uploads(c.upload_to)
-    if not checkpoint:
-        log.log("text", 0, {"unigram_entropy": entropy})
+    log, uploads = open_log(run, c, checkpoint, {"unigram_entropy": entropy}) if is_main else NoLog(), Uploads(c.upload_to)
     guard = NonFiniteGuard(log)
     train_log = TrainLog(log, guard, c.steps, c.bs * c.max_length)
 

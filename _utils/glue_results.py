@@ -1,4 +1,4 @@
-"""Prints the tables of finished runs, and compares groups: `python -m _utils.glue_results [GROUP ...]`."""
+"""Prints the tables of finished runs, and compares groups: `python -m _utils.glue_results [GROUP ...]`. Without names: all groups."""
 import sys
 
 from _utils.errors import PlainError, print_plain_errors
@@ -8,6 +8,9 @@ from _utils.plots import plot_scores, save_plot
 
 
 def main(groups):
+    if {"-h", "--help"} & set(groups):
+        print(__doc__)
+        return
     rows = read_scores()
     if not rows:
         raise PlainError(f"No finished run in {SCORES}. Start some with python finetune.py.")
@@ -15,12 +18,17 @@ def main(groups):
     for group in groups:
         if group not in known:
             raise PlainError(f"Group not found in {SCORES}: {group!r}. Choose from {', '.join(known)}.")
-    groups = groups or known
+    are_chosen, groups = bool(groups), groups or known
     for group in groups:
         print(report(rows, group), end="\n\n")
     groups = [group for group in groups if not is_synthetic(rows, group)]
     if len(groups) > 1:
-        print(report_checkpoints(rows, groups))
+        try:
+            print(report_checkpoints(rows, groups))
+        except PlainError as error:  # all groups need not be comparable
+            if are_chosen:
+                raise
+            print(f"No comparison of all groups: {error}")
         save_plot(plot_scores({group: scores_by_task(rows, group) for group in groups}), COMPARISON)
         print(f"Plot of all runs of these groups: {COMPARISON}")
 

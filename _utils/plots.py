@@ -1,9 +1,11 @@
 """Plots for the notebooks and the folders of runs: sentences in colour, curves, schedules, scores."""
 import html
+import json
 import re
 import unicodedata
 import warnings
 from itertools import pairwise
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import torch
@@ -105,7 +107,8 @@ def plot_training(metrics_file):
     Dotted lines are a constant prediction: for the generator loss on hidden tokens, the unigram entropy of the text; for the discriminator
     loss, the share of replaced tokens as every token's probability.
     """
-    train, held_out, text = (read_metrics(metrics_file, split) for split in ("train", "held_out", "text"))
+    train, held_out = read_metrics(metrics_file, "train"), read_metrics(metrics_file, "held_out")
+    facts = json.loads(Path(metrics_file).with_name("config.json").read_text()).get("facts", {})
     titles = {"gen_loss": "generator: loss", "gen_accuracy": "generator: accuracy", "disc_loss": "discriminator: loss",
               "disc_auc": "discriminator: AUC"}
     titles = {name: title for name, title in titles.items() if name in train[0]}
@@ -116,9 +119,9 @@ def plot_training(metrics_file):
         if held_out:
             axis.plot([row["step"] for row in held_out], [row[name] for row in held_out], "o", color=GREEN, ms=4, label="held out")
         axis.set_title(title)
-        if name == "gen_loss" and text:
+        if name == "gen_loss" and "unigram_entropy" in facts:
             axis.plot(*_smooth(train, "gen_loss_hidden"), color=LIGHT_BLUE, label="training, hidden tokens")
-            axis.axhline(text[-1]["unigram_entropy"], color=GREY, lw=1, ls=":", label="unigram entropy")
+            axis.axhline(facts["unigram_entropy"], color=GREY, lw=1, ls=":", label="unigram entropy")
         if name == "disc_loss":
             steps, shares = _smooth(train, "replaced_share")
             axis.plot(steps, [entr(share) + entr(1 - share) for share in shares], color=GREY, lw=1, ls=":", label="constant prediction")
@@ -236,6 +239,8 @@ def plot_minimal_pairs(means, errors):
             axis.axhline(row + .5, color=GREY, lw=.5)
     axis.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
     axis.set(xlabel="correct pairs, % ± standard error", ylim=(len(names) - .5, -.5))
+    left, right = axis.get_xlim()
+    axis.set_xlim(max(0, left), min(100, right))
     figure.legend(frameon=False, loc="outside upper center")
     return figure
 

@@ -17,7 +17,10 @@ from _utils.glue.tasks import task_of
 
 
 def read_texts(path, task):
-    """A Dataset of the task's texts from a file; PlainError with file and line for a wrong number of texts."""
+    """A Dataset of the task's texts from a file; PlainError with file and line for a wrong number of texts, and for a table."""
+    if Path(path).suffix.lower() in (".csv", ".jsonl", ".json", ".parquet"):
+        raise PlainError(f"{path!r} is a table, but this command reads one sentence per line. Set 'test' of the task to it, and run "
+                         "python finetune.py with the same settings and do_finetune=False.")
     try:
         lines = Path(path).read_bytes().decode("utf-8-sig").rstrip("\r\n").split("\n")
     except FileNotFoundError:
@@ -26,6 +29,8 @@ def read_texts(path, task):
         raise PlainError(f"{path!r} is not a UTF-8 text file ({error}). Convert it to UTF-8.") from None
     columns = {name: [] for name in task.texts}
     for number, line in enumerate(lines, 1):
+        if not line.strip() and len(lines) > 1:
+            raise PlainError(f"{path}, line {number} is empty. Remove it: every line needs a prediction.")
         texts = line.removesuffix("\r").split("\t")
         if len(texts) != len(columns) or not all(text.strip() for text in texts):
             expected = "one sentence" if len(columns) == 1 else f"two texts separated by a tab ({' and '.join(columns)})"
@@ -38,6 +43,9 @@ def read_texts(path, task):
 
 
 def main(arguments):
+    if {"-h", "--help"} & set(arguments):
+        print(__doc__)
+        return
     if len(arguments) != 2:
         raise PlainError("Pass a checkpoint and a file: python -m _utils.predict checkpoints/glue/NAME.pth FILE")
     checkpoint, path = arguments

@@ -23,7 +23,7 @@ from _utils.config_rules import (
     text,
 )
 from _utils.errors import PlainError
-from _utils.glue.own_tasks import OWN_TASK, names_of
+from _utils.glue.own_tasks import OWN_TASK, check_names, names_of
 from _utils.glue.tasks import AVERAGED_TASKS, FINETUNED_TASKS
 from _utils.recipes import RECIPES
 
@@ -37,8 +37,8 @@ FINETUNE_RULES = {
     "device": DEVICE,
     "start": count(0),
     "end": count(1),
-    "tasks": list_of(_TASKS, f"a list of different tasks from {', '.join(FINETUNED_TASKS)}, or dictionaries of your own",
-                     lambda tasks: 0 < len(tasks) == len(set(names_of(tasks)))),
+    "tasks": list_of(_TASKS, f"a list of different tasks from {', '.join(FINETUNED_TASKS)}, or of dictionaries such as "
+                     "{'train': 'reviews.csv', 'text': 'review', 'label': 'stars'}, with the quotes", check_names),
     "pretrained_checkpoint": optional(text("the name of a checkpoint of pretrain.py, a path, or a hub id")),
     "seeds": optional(list_of(SEED, "a list of integers, one for each run")),
     "weight_decay": number("a number in [0, 1)", lambda value: 0 <= value < 1),

@@ -87,6 +87,8 @@ class _Csv:
         reader, rows = csv.reader(io.StringIO(_read_text(path), newline=""), strict=True), []
         try:
             names = next(reader, [])
+            if len(names) == 1 and (separators := {";", "\t"} & set(names[0])):
+                raise PlainError(f"{path}, line 1: the columns are separated by {separators.pop()!r}. Use commas, or tabs in a .tsv file.")
             _check_header(path, names)
             rows = [(f"line {reader.line_num}", _named_cells(names, cells)) for cells in reader if cells]
         except csv.Error as error:

@@ -20,7 +20,7 @@ _BIO = re.compile(r"O|[BIESLU]-\S+")  # tags that mark where entities begin and 
 def load_own_task(given):
     """TaskData of an own task. given: from `complete_own_task`.
 
-    Without a dev file, a share of the training rows is the dev set; the same rows at every call. A test file with labels is evaluated too.
+    Without a dev file, a share of the training rows is the dev set; the same rows at every call.
     Raises PlainError, with file, line and column where possible, for what does not fit.
     """
     tables = {split: read_table(given[key]) for key, split in _SPLITS.items() if isinstance(given[key], str)}
@@ -29,11 +29,12 @@ def load_own_task(given):
     labelled = {split: _labels(files[split], table, label) for split, table in tables.items()
                 if split != "test" or not _is_unlabelled(table, label)}
     kind = given["kind"] or _kind_of(labelled["train"])
-    task = _with_metrics(_with_labels(_task(given, files, texts, kind, "test" in labelled), labelled, files))
-    data = TaskData(task, {}, {}, [_description(task, given, label)])
+    task = _with_metrics(_with_labels(_task(given, files, texts, kind), labelled, files))
+    data = TaskData(task, {}, {}, [_description(task, given, label)], has_test_labels="test" in labelled)
     for split, table in tables.items():
         parse = _parser(task, texts, label if split in labelled else None)
-        data.splits[split] = parse_rows(files[split], table.rows, parse, task, split, data.notices, "Correct these rows, or remove them.")
+        advice = "Correct it: in a test file, no row is skipped." if split == "test" else "Correct these rows, or remove them."
+        data.splits[split] = parse_rows(files[split], table.rows, parse, task, split, data.notices, advice)
     if "validation" not in tables:
         data.splits.update(_split(data.splits["train"], given["dev"], files["train"]))
     return data
@@ -93,10 +94,9 @@ def _as_number(value):
     return number if math.isfinite(number) and not isinstance(value, bool) else None
 
 
-def _task(given, files, texts, kind, is_test_labelled):
+def _task(given, files, texts, kind):
     """The Task without labels and metrics."""
-    name, dev_file = given["name"], files.get("validation", files["train"])
-    devs = (("validation", dev_file), *([("test", files["test"])] if is_test_labelled else []))
+    name, devs = given["name"], (("validation", files.get("validation", files["train"])),)
     tests = (TestSet("test", files["test"], f"{name}{Path(files['test']).suffix}"),) if "test" in files else ()
     if kind == "tagging" and len(texts) > 1:
         raise PlainError(f"The task {name!r} labels words, so it needs one column with the words, not {', '.join(map(repr, texts))}. Set "
@@ -111,10 +111,12 @@ def _with_labels(task, labelled, files):
     if task.is_regression:
         scores = [score for score in map(_as_number, found["train"]) if score is not None]
         if len(set(scores)) < 2:
-            raise PlainError(f"{files['train']}: regression needs at least two different numbers as labels.")
+            place, label = next(((place, label) for place, label in labelled["train"] if _as_number(label) is None), labelled["train"][0])
+            raise PlainError(f"{place}: the label {label!r:.40}. Regression needs at least two different numbers as labels.")
         return replace(task, scale=(float(np.mean(scores)), float(np.std(scores))))
-    labels = _sorted_labels(set().union(*found.values()))
-    _check_labels(labels, len(found["train"]), files["train"])
+    # A word may have a tag that is in no training sentence; another class is a mistake in the row.
+    labels = _sorted_labels(set().union(*found.values()) if task.is_tagging else set(found["train"]))
+    _check_labels(labels, labelled["train"], files["train"])
     return replace(task, labels=labels)
 
 
@@ -159,12 +161,17 @@ def _sorted_labels(labels):
     return tuple(sorted(labels, key=float if is_numeric else None))
 
 
-def _check_labels(labels, n_rows, path):
+def _check_labels(labels, rows, path):
+    """PlainError for a single label, and for classes that look like texts or numbers. rows: (place, label) of the training rows."""
     if len(labels) < 2:
         raise PlainError(f"{path}: all labels are {labels[0]!r}. Classification and tagging need at least two different labels.")
-    if len(labels) > min(MAX_LABELS, n_rows / 2) and n_rows > 20:
-        raise PlainError(f"{path}: {len(labels):,} different labels in {n_rows:,} rows, such as {_shortened(labels)}. Set 'label' to the "
-                         "column of the labels, or 'kind': 'regression' if they are numbers to predict.")
+    n = len(rows)
+    if isinstance(rows[0][1], list) or n <= 20 or len(labels) <= min(MAX_LABELS, n / 2):
+        return
+    words = [f"; {place}: {label!r:.40} is not a number" for place, label in rows if _as_number(label) is None]
+    exception = words[0] if 0 < len(words) < n / 2 else ""
+    raise PlainError(f"{path}: {len(labels):,} different labels in {n:,} rows, such as {_shortened(labels, 3)}{exception}. Set 'label' to "
+                     "the column of the labels, or 'kind': 'regression' if they are numbers to predict.")
 
 
 def _default_metrics(task):
@@ -231,6 +238,9 @@ def _parse_label(value, column, task, ids):
     if task.is_tagging:
         return [ids[str(tag)] for tag in _words(value)]
     if not task.is_regression:
+        if str(value) not in ids:
+            raise ValueError(f"the label {str(value)[:40]!r} in the column {column!r} is not one of the training file's: "
+                             f"{_shortened(task.labels)}")
         return ids[str(value)]
     number = _as_number(value)
     if number is None:

@@ -105,3 +105,12 @@ def name_of(task):
 def names_of(tasks):
     """The names of the entries of `tasks`, in their order."""
     return [name_of(task) for task in tasks]
+
+
+def check_names(tasks):
+    """Whether there are tasks; PlainError if two have the same name."""
+    names = names_of(tasks)
+    repeated = [name for name in names if names.count(name) > 1]
+    if repeated:
+        raise PlainError(f"Invalid value for tasks: two tasks are called {repeated[0]!r}. Remove one, or set 'name'.")
+    return bool(names)

@@ -47,6 +47,7 @@ def settings_of(task, data, c, pretrained):
             "wsc_trick": wsc_trick, "spacy_model": find_spacy() if wsc_trick else None,
             "start_from_mnli": mnli_group(task, c),
             "training_table": table_key(data.splits["wsc_train" if wsc_trick else "train"]),
+            "dev_table": table_key(data.splits["validation"]) if task.is_own else None,
             "pretrained_weights": pretrained.digest}
 
 
@@ -119,8 +120,10 @@ def chosen_runs(c, rows, plan=()):
                                  f"{str(path)!r} was deleted. Choose another run, or finetune it.")
         chosen[name] = requested or best_runs(rows, c.group_name, name)
     if not plan and not any(chosen.values()):
-        raise PlainError(f"The group {c.group_name!r} has no finished run of {', '.join(names_of(c.tasks))} with a checkpoint. Finetune "
-                         "first with do_finetune=True, or set another group_name.")
+        finished = dict.fromkeys(row["task"] for row in rows if row["group"] == c.group_name)
+        others = f" (it has runs of {', '.join(finished)})" if finished else ""
+        raise PlainError(f"The group {c.group_name!r} has no finished run of {', '.join(names_of(c.tasks))} with a checkpoint{others}. "
+                         "Finetune first with do_finetune=True, or set tasks or group_name.")
     return chosen
 
 

@@ -15,8 +15,8 @@ COMPARISON = GLUE_FOLDER / "comparison.png"
 
 
 def group_rows(rows, group):
-    """The rows of a group: GLUE's tasks in their order, then own tasks, and by run."""
-    names = dict.fromkeys((*TASKS, *(row["task"] for row in rows)))
+    """The rows of a group: GLUE's tasks in their order, then own tasks in that of their first runs, and by run."""
+    names = dict.fromkeys((*TASKS, *(row["task"] for row in rows if row["group"] == group)))
     return [row for task in names for row in runs_of(rows, group, task)]
 
 
@@ -122,10 +122,13 @@ def compare_with_published(rows, group):
 def compare_checkpoints(rows, groups):
     """Series in percent: the mean of each group's best runs over the tasks that all groups have; its name lists them.
 
+    Own tasks count only if the groups have no task of GLUE's mean in common. PlainError if there is no common task at all.
     For groups that differ only in the pretraining seed, this is electra_pytorch's comparison of 14 models (facts.md#published-results).
     """
     best = pd.DataFrame({group: summarize(rows, group)["best"] for group in groups})
-    best = best.reindex([TASKS[task].title for task in AVERAGED_TASKS]).dropna()
+    own = dict.fromkeys(task_of(row).title for group in groups for row in group_rows(rows, group) if task_of(row).is_own)
+    best = next((common for titles in ([TASKS[task].title for task in AVERAGED_TASKS], list(own))
+                 if not (common := best.reindex(titles).dropna()).empty), pd.DataFrame())
     if best.empty:
         raise PlainError(f"The groups {', '.join(groups)} have no task in common. Finetune one task in all of them.")
     return best.mean().rename(f"best runs, mean of {', '.join(best.index)}")
@@ -138,7 +141,7 @@ def as_text(table):
 
 def report(rows, group):
     """The tables of a group as text, with the published results unless its tables are synthetic."""
-    parts = [f"Dev scores of {group} in percent ({_name_metrics(rows, group)})", as_text(summarize(rows, group))]
+    parts = [f"Scores of {group} in percent ({_name_metrics(rows, group)})", as_text(summarize(rows, group))]
     if is_synthetic(rows, group):
         parts += ["", "These are the quickstart's synthetic tables. The scores do not carry over to GLUE."]
     elif any(runs_of(rows, group, task) for task in AVERAGED_TASKS):

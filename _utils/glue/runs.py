@@ -13,7 +13,7 @@ from _utils.run_files.checkpoints import has_keys, load_checkpoint
 GLUE_FOLDER = Path("checkpoints/glue")
 SCORES = GLUE_FOLDER / "scores.jsonl"
 _FIELDS = {"group": str, "task": str, "run": int, "seed": int, "scores": dict, "settings": dict, "train_rows": int, "synthetic": bool}
-_ADDED_SETTINGS = {"freeze": False, "own_task": None}  # settings of runs of earlier versions, which do not name them
+_ADDED_SETTINGS = {"freeze": False, "own_task": None, "dev_table": None}  # settings of runs of earlier versions, which do not name them
 FINETUNING_KEYS = {"model": dict, "encoder_config": dict, "tokenizer": str, "run": dict}  # of a finetuned checkpoint
 
 

@@ -20,11 +20,13 @@ class TaskData(NamedTuple):
     task: its Task.   splits: {name on the hub: datasets.Dataset with the columns index, the task's texts, and label}; a label is a class
     id or a score, -1 in test sets. For tagging, text and label are lists with an item for each word.
     missing: {split: message} of the splits that were not found.   notices: messages about skipped or unusual rows.
+    has_test_labels: whether the test set of an own task has labels to be scored with.
     """
     task: Task
     splits: dict
     missing: dict
     notices: Sequence
+    has_test_labels: bool = False
 
 
 def load_task(task, glue_dir=None):
@@ -46,8 +48,9 @@ def load_task(task, glue_dir=None):
         else:
             data.missing[split] = f"{file} not found in {Path(glue_dir) / task.title}"
             continue
-        data.splits[split] = parse_rows(source, lines, parse, task, split, data.notices,
-                                        f"This is not the table of {task.title}, or a program added quotes to it. Download it again.")
+        advice = "Every row of a test set needs a prediction: correct the file, or download it again." if is_test(split) else \
+            f"This is not the table of {task.title}, or a program added quotes to it. Download it again."
+        data.splits[split] = parse_rows(source, lines, parse, task, split, data.notices, advice)
     return data
 
 
@@ -75,7 +78,7 @@ def parse_rows(source, lines, parse, task, split, notices, advice):
             bad.append(f"{source}, {place}: {error}")
     total = len(rows) + len(bad)
     if bad and is_test(split):
-        raise PlainError(f"{bad[0]}. Every row of a test set needs a prediction: correct the file, or download it again.")
+        raise PlainError(f"{bad[0]}. {advice}")
     if bad and (not rows or len(bad) > MAX_BAD_ROWS * total):
         raise PlainError(f"{bad[0]} ({len(bad):,} of {total:,} rows are malformed). {advice}")
     if not rows:

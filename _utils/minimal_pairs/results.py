@@ -4,6 +4,7 @@ import pandas as pd
 from _utils.glue.results import as_text
 
 OVERALL = "overall"
+FEW_PARADIGMS = 20
 
 
 def accuracy_by_paradigm(pairs, scores):
@@ -50,5 +51,6 @@ def report(paradigms):
                          index=means.index)
     n_pairs, n_paradigms = paradigms["pairs"].sum(), len(paradigms)
     title = (f"Pairs in which the acceptable sentence has the higher score, in percent ± standard error; chance is 50 ({n_pairs:,} pairs, "
-             f"{n_paradigms} paradigms)")
-    return "\n".join([title, as_text(table)])
+             f"{n_paradigms} paradigm{'s' if n_paradigms > 1 else ''})")
+    warning = ["Uncertain, because there are few paradigms: even with random weights, one can have any accuracy from 0 to 100."]
+    return "\n".join([title, as_text(table), *(warning if n_paradigms < FEW_PARADIGMS else [])])

@@ -65,7 +65,8 @@ def _examples(c, hf_tokenizer, part, rows):
                          "--all to use all of it.")
     rows = rows or min(_ROWS, len(examples))
     if rows > len(examples):
-        raise PlainError(f"The text yields only {len(examples):,} examples, fewer than rows={rows}. Lower --rows or add text.")
+        raise PlainError(f"The text yields only {len(examples):,} examples, fewer than rows={rows}. Lower --rows, add text, or "
+                         "use --all if no discriminator was trained on it.")
     return examples.select(np.arange(rows) * len(examples) // rows)
 
 

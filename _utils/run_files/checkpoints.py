@@ -90,6 +90,9 @@ def find_checkpoint(name, folder="checkpoints/pretrain"):
 def load_pretraining_checkpoint(path):
     """Load a checkpoint of pretrain.py, as `load_checkpoint`. Raises PlainError for any other kind."""
     checkpoint = load_checkpoint(path)
+    if has_keys(checkpoint, {"encoder_config": dict, "run": dict}):
+        raise PlainError(f"{str(path)!r} is not a checkpoint of pretrain.py but a finetuned one, which has lost the heads of the "
+                         "pretraining. Choose the checkpoint it was finetuned from.")
     if not has_keys(checkpoint, PRETRAINING_KEYS):
         raise PlainError(f"{str(path)!r} is not a checkpoint of pretrain.py. Choose one from checkpoints/pretrain/, or convert it to a "
                          "transformers folder with python -m _utils.export_hf or python -m _utils.convert_tf.")

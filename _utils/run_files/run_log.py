@@ -84,16 +84,16 @@ LOGGERS = {None: NoLogger, "tensorboard": TensorBoardLogger, "neptune": NeptuneL
 class RunLog:
     """Configuration and metrics of a run in its folder: config.json, metrics.jsonl, and the files of the chosen logger.
 
-    config: a JSON-serializable dictionary with the key 'logger'.
+    config: a JSON-serializable dictionary with the key 'logger'.   facts: {name: number} about the data, also for config.json.
     position, step: of the log and the run that are resumed; later rows are dropped. None for a new run, whose folder must not exist.
     """
 
-    def __init__(self, run_name, folder, config, position=None, step=None):
+    def __init__(self, run_name, folder, config, position=None, step=None, facts=None):
         folder = Path(folder)
         self.path = folder / "metrics.jsonl"
         if position is None:
             folder.mkdir(parents=True)
-            made_by = {"config": config, "versions": versions()}
+            made_by = {"config": config, "facts": facts or {}, "versions": versions()}
             (folder / "config.json").write_text(json.dumps(made_by, indent=1) + "\n")
         elif self.path.exists():
             os.truncate(self.path, min(position, self.path.stat().st_size))
@@ -129,11 +129,11 @@ class NoLog:
         pass
 
 
-def open_log(run, config, checkpoint=None):
-    """RunLog of a Run that starts (an earlier one of its name is archived), or that is resumed from a checkpoint."""
+def open_log(run, config, checkpoint=None, facts=None):
+    """RunLog of a Run that starts (an earlier one of its name is archived), or that is resumed from a checkpoint. facts: for RunLog."""
     if checkpoint is None:
         run.archive()
-        return RunLog(run.name, run.folder, config.as_data())
+        return RunLog(run.name, run.folder, config.as_data(), facts=facts)
     is_complete = checkpoint["step"] == config.steps
     print(f"The run {run.name} is complete. Set resume=False to train it again." if is_complete else
           f"Resuming the run {run.name} after step {checkpoint['step']:,}.")

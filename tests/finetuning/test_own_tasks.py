@@ -24,6 +24,7 @@ from _utils.glue.runs import read_scores, run_path
 from _utils.glue.submission import check_submission, make_zip, write_majorities
 from _utils.glue.tasks import Task, task_of
 from _utils.glue.word_rows import WordRows, divide
+from _utils.glue_results import main as glue_results
 from _utils.networks import load_pretrained
 
 WORDS = "the generator replaces some words of text and discriminator finds every replaced word a small network makes good guesses".split()
@@ -171,9 +172,42 @@ def test_a_finished_run_is_kept_until_the_task_changes(start, capsys):
     assert "already finished" in capsys.readouterr().out and len(read_scores()) == 1
     with pytest.raises(PlainError, match="was trained with own_task="):
         start({**own, "metrics": "matthews"}, "task_overrides={'mine': {'epochs': 1}}")
-    write_csv("new.csv", ("text", "label"), [("the text", "c")])
+    write_csv("dev.csv", ("text", "label"), [("the text", "a")])
+    with pytest.raises(PlainError, match="was trained with .*dev_table="):
+        start({**own, "dev": "dev.csv"}, "task_overrides={'mine': {'epochs': 1}}")
+    write_csv("train.csv", ("text", "label"), [(text, "abc"[i % 3]) for i, text in enumerate(sentences(40))])
+    write_csv("new.csv", ("text",), [("the text",)])
     with pytest.raises(PlainError, match="was trained for another task than 'mine' is now"):
         start({**own, "test": "new.csv"}, "do_finetune=False")
+
+
+def test_labels_of_the_test_file_may_come_later_and_change(start):
+    """Finished runs are scored on the labels that the test file has now."""
+    write_csv("train.csv", ("text", "label"), [(text, "ab"[i % 2]) for i, text in enumerate(sentences(40))])
+    own, settings = {"name": "mine", "train": "train.csv", "test": "new.csv"}, ("task_overrides={'mine': {'epochs': 1}}", "end=2")
+    texts, found = sentences(20, seed=1), []
+    for labels in ([], ["a"] * 20, ["b"] * 20, []):
+        write_csv("new.csv", ("text", "label")[:1 + bool(labels)], zip(texts, labels) if labels else [(text,) for text in texts])
+        found.append(start(own, *settings).scores)
+    assert [list(scores.index) for scores in found] == [["mine"], ["mine", "mine (test)"], ["mine", "mine (test)"], ["mine"]]
+    assert found[1].loc["mine (test)", "mean"] + found[2].loc["mine (test)", "mean"] == pytest.approx(100)
+    assert len(read_scores()) == 2 and "test" not in read_scores()[0]["scores"]
+    predicted = pd.read_csv("test_outputs/g/mine.csv")["prediction"]
+    best = int(found[1].loc["mine (test)", "best run"])
+    write_csv("new.csv", ("text", "label"), zip(texts, predicted))
+    assert start(own, *settings) and read_scores()[best]["scores"]["test"]["accuracy"] == 1.
+    write_csv("new.csv", ("text", "label"), zip(texts, ["A"] * 20))
+    with pytest.raises(PlainError, match="new.csv, line 2: the label 'A' in the column 'label' is not one of the training file's: a, b"):
+        start(own, *settings)
+
+
+def test_groups_are_compared_on_their_own_tasks(start, capsys):
+    write_csv("train.csv", ("text", "label"), [(text, "ab"[i % 2]) for i, text in enumerate(sentences(40))])
+    for group in ("g", "other"):
+        start({"name": "mine", "train": "train.csv"}, "task_overrides={'mine': {'epochs': 1}}", f"group_name={group}")
+    capsys.readouterr()
+    glue_results(["g", "other"])
+    assert "best runs, mean of mine" in capsys.readouterr().out and Path("checkpoints/glue/comparison.png").exists()
 
 
 def test_a_frozen_encoder_keeps_its_weights_and_has_no_dropout(start, fresh_checkpoint):
@@ -246,7 +280,9 @@ BAD_FILES = [
     ("a.csv", "text,label\n", {}, r"a.csv has no rows"),
     ("a.csv", "text,label\none,x\ntwo,y\n", {"metrics": "spearman"}, r"metrics='spearman' does not apply to classification"),
     ("a.csv", "text,label\none,x\ntwo,y\nthree,z\n", {"metrics": "f1"}, r"metrics='f1' .* there are 3 labels. Use 'macro_f1'"),
-    ("a.csv", "text,label\none,1.5\ntwo,b\n", {"kind": "regression"}, r"a.csv.* needs at least two different numbers"),
+    ("a.csv", "text,label\none,1.5\ntwo,b\n", {"kind": "regression"}, r"a.csv, line 3: the label 'b'. Regression needs at least two"),
+    ("a.csv", "text,label\n" + "".join(f"one,{i}.5\n" for i in range(40)) + 'two,"1,5"\n', {}, r"line 42: '1,5' is not a number"),
+    ("a.csv", "text;label\none;x\n", {}, r"a.csv, line 1: the columns are separated by ';'. Use commas"),
     ("a.csv", "text,label\none,1.5\ntwo,2\nthree,b\n", {"kind": "regression"}, r"line 4: the label 'b' in .* is not a number"),
     ("a.csv", "text,label\none,x\ntwo,y\n", {"dev": .1}, r"a.csv has 2 rows, of which dev=0.1 leaves none"),
     ("a.csv", "text,label\none,x\ntwo,y\n", {"label": "text", "text": "text"}, r"is both text and label"),
@@ -293,7 +329,7 @@ def test_settings_of_own_tasks_are_given_by_name():
         complete_finetuning(finetune.c.override([overrides[0], "task_overrides={'review': {'lr': .1}}"]))
     with pytest.raises(PlainError, match="Invalid value for th_run: there is no task 'sst'"):
         complete_finetuning(finetune.c.override(["th_run={'sst': 1}"]))
-    with pytest.raises(PlainError, match="Invalid value for tasks"):
+    with pytest.raises(PlainError, match="two tasks are called 'a'. Remove one, or set 'name'"):
         finetune.c.override(["tasks=[{'train': 'a.csv'}, {'train': 'b.csv', 'name': 'a'}]"])
     with pytest.raises(PlainError, match="File not found: 'none.csv'"):
         loaded(train="none.csv")

@@ -1,6 +1,10 @@
 """Fixtures shared by several test files."""
+import os
 import random
 from pathlib import Path
+
+# Many tests start several processes, whose threads would compete for the same cores. Before PyTorch is imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 from script_server import Scripts

@@ -188,7 +188,7 @@ def test_th_run_of_a_task_without_tables_does_not_stop_the_others(start, glue, t
     (partial / "RTE/dev.tsv").unlink()
     start("tasks=rte,cola", "th_run=0", f"glue_dir={partial}")
     printed = capsys.readouterr().out
-    assert "CoLA.tsv     by cola run 0" in printed and "Skipping RTE.tsv: RTE has no finished run" in printed
+    assert "test_outputs/g/CoLA.tsv by cola run 0" in printed and "Skipping RTE.tsv: RTE has no finished run" in printed
     with pytest.raises(PlainError, match="Tables are missing for each of the tasks rte"):
         start("tasks=rte", f"glue_dir={partial}")
 

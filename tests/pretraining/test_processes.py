@@ -65,7 +65,7 @@ def assert_same_run(name, other, n=12 + 5):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4, msg=key)
 
 
-@pytest.mark.parametrize("n, settings", [(2, []), (3, []), (2, ["objective=mlm"])])
+@pytest.mark.parametrize("n, settings", [pytest.param(2, [], marks=pytest.mark.slow), (3, []), (2, ["objective=mlm"])])
 def test_several_processes_train_the_same_model_as_one(workplace, repo, n, settings):
     """Of three processes, one has two of the four parts of a batch."""
     launch(repo, 1, *SETTINGS, "steps=12", "base_run_name=one", *settings)
@@ -114,7 +114,7 @@ def test_first_process_prepares_data_and_the_others_open_it(workplace, repo, mor
     assert Path("seen_0").read_text() == Path("seen_1").read_text()
 
 
-@pytest.mark.parametrize("first, then", [(2, 1), (1, 2)])
+@pytest.mark.parametrize("first, then", [(2, 1), pytest.param(1, 2, marks=pytest.mark.slow)])
 def test_stopped_run_resumes_with_another_number_of_processes(workplace, repo, first, then):
     settings = [*SETTINGS, "steps=60"]
     launch(repo, 1, *settings, "base_run_name=one")

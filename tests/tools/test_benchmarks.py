@@ -78,6 +78,7 @@ def test_finetuning_benchmark_compares_implementations_and_precisions(results):
         benchmarks.finetuning.main(["tasks=stsb"])
 
 
+@pytest.mark.slow
 def test_threads_benchmark_compares_settings_on_an_idle_and_a_busy_machine(results, monkeypatch):
     monkeypatch.setattr(benchmarks.threads, "SETTINGS", {"default": {}})  # each setting starts a process that imports torch
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))

@@ -51,6 +51,7 @@ from _utils.glue.runs import (
     read_scores,
     run_folder,
     run_path,
+    runs_of,
     score,
 )
 from _utils.glue.submission import complete_submission, rows_of, write_predictions
@@ -498,6 +499,14 @@ def with_test_scores(row, data, c):
     return row
 
 
+def score_test_files(c, tables):
+    """Bring the test scores of all finished runs of own tasks up to date, also of runs that this command does not train."""
+    for name, data in tables.items():
+        for row in runs_of(read_scores(), c.group_name, name):
+            if data.task.is_own and row["settings"].get("own_task") == data.task.as_record():
+                with_test_scores(row, data, c)
+
+
 def finetune_run(task, run, seed, data, settings, pretrained, c):
     """Finetune one run, save its checkpoint, append its row to the table, and return the row."""
     started, device, folder = time.perf_counter(), choose_device(c.device), run_folder(c.group_name, task.name, run)
@@ -707,6 +716,8 @@ def run(c):
         if processes.is_main:
             save_task_plots(c, pretrained, tables, plan)
         finetune(c, pretrained, tables, plan, processes)
+    if processes.is_main:
+        score_test_files(c, tables)
     submission = write_test_files(c, tables) if processes.is_main else None
     rows = read_scores()
     if processes.is_main:

@@ -258,6 +258,15 @@ def test_first_result_equals_its_raw_scores():
         assert f"loss {last['gen_loss']:.2f}" in rows[system][0], system
 
 
+@pytest.mark.parametrize("line, pilot", enumerate(["p1_drop0_std02_bc", "p3_drop1_std02_bc", "p2_drop0_std02"]))
+def test_losses_of_pilots_equal_their_raw_numbers(line, pilot):
+    _, _, *losses, held_out = table(section(read("results.md"), "Pilots: the unigram plateau"))[line]
+    metrics = REPO / f"benchmarks/results/mini/pilots/{pilot}/metrics.jsonl"
+    loss_at = {row["step"]: f"{row['gen_loss']:.2f}" for row in read_metrics(metrics, "train")}
+    assert losses == [loss_at.get(step, "") for step in (1125, 1875, 2250, 2550, 3000)]
+    assert held_out == f"{read_metrics(metrics, 'held_out')[-1]['gen_loss']:.2f}"
+
+
 def test_chunking_scores_equal_their_raw_numbers():
     runs = read_scores(REPO / "benchmarks/results/conll2000.jsonl")
     found = {}

@@ -239,7 +239,7 @@ def test_overrides_of_finetuning(argument, value):
     ("bs=16", ["'bs'", "task_overrides="]),
     ("task=rte", ["'task'", "Did you mean 'tasks'?"]),
     ("tasks=cola,sst", ["for tasks: 'cola,sst'", "cola, sst2, mrpc"]),
-    ("tasks=cola,cola", ["for tasks: ", "different tasks"]),
+    ("tasks=cola,cola", ["for tasks: ", "two tasks are called 'cola'"]),
     ("tasks=ax", ["for tasks: 'ax'"]),
     ("tasks=[]", ["for tasks: []"]),
     ("tasks=[['cola']]", ["for tasks: [['cola']]"]),

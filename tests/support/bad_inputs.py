@@ -324,7 +324,7 @@ for arguments, expected in {
     "stpes=100": ["'stpes'", "Choose one of"],
     "tasks=cola,sst": ["for tasks: 'cola,sst'", "sst2"],
     "tasks=../x": ["for tasks: '../x'", "cola"],
-    "tasks=cola,cola": ["for tasks: 'cola,cola'", "different tasks"],
+    "tasks=cola,cola": ["for tasks", "two tasks are called 'cola'"],
     "tasks=": ["for tasks: ''", "cola"],
     "end=0": ["for end: 0", "from 1 to"],
     "start=3": ["start=3", "end=1"],

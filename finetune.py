@@ -253,8 +253,11 @@ def encode(rows, task, max_len, hf_tokenizer, double=False):
             columns = rows[start:start + 1000]
             for row in tokenize_columns([columns[text] for text in task.texts], max_len, swap, hf_tokenizer):
                 encoded.append({"inp_ids": row.ids, "token_type_ids": row.type_ids})
-    labels, (mean, std) = rows["label"][:] * len(orders), task.scale or (0., 1.)
-    return EncodedRows(encoded, [(label - mean) / std for label in labels] if task.scale else labels, hf_tokenizer.pad_token_id)
+    labels = rows["label"][:] * len(orders)
+    if task.scale:
+        mean, std = task.scale
+        labels = [(label - mean) / std for label in labels]
+    return EncodedRows(encoded, labels, hf_tokenizer.pad_token_id)
 
 
 def encode_samples(tables, max_length, hf_tokenizer, n=2000):

@@ -82,7 +82,7 @@ class MyConfig(dict):
 
 
 def _unknown_key(key, rules):
-    near = _nearest(key, rules)
+    near = nearest(key, rules)
     if "task_overrides" in rules and key in ("lr", "epochs", "bs", "rows"):
         advice = f"Set {key} by task, for example \"task_overrides={{'rte': {{'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 1000}}}}\"."
     elif near:
@@ -93,13 +93,13 @@ def _unknown_key(key, rules):
 
 
 def _invalid_value(key, value, rule):
-    near = _nearest(value, rule.choices)
+    near = nearest(value, rule.choices)
     hint = f" (did you mean {near!r}?)" if near else ""
     verb = "Choose one of" if rule.choices else "Use"
     return PlainError(f"Invalid value for {key}: {value!r:.200}. {verb} {rule.accepts}{hint}.")
 
 
-def _nearest(value, options):
+def nearest(value, options):
     """The option that a value may be a misspelling of, or None."""
     near = difflib.get_close_matches(str(value), [option for option in options if isinstance(option, str)], n=1, cutoff=.65)
     return near[0] if near else None

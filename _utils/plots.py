@@ -108,7 +108,8 @@ def plot_training(metrics_file):
     loss, the share of replaced tokens as every token's probability.
     """
     train, held_out = read_metrics(metrics_file, "train"), read_metrics(metrics_file, "held_out")
-    facts = json.loads(Path(metrics_file).with_name("config.json").read_text()).get("facts", {})
+    config = Path(metrics_file).with_name("config.json")
+    facts = json.loads(config.read_text()).get("facts", {}) if config.is_file() else {}
     titles = {"gen_loss": "generator: loss", "gen_accuracy": "generator: accuracy", "disc_loss": "discriminator: loss",
               "disc_auc": "discriminator: AUC"}
     titles = {name: title for name, title in titles.items() if name in train[0]}

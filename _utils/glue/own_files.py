@@ -15,6 +15,7 @@ import pyarrow
 import pyarrow.parquet
 
 from _utils.errors import PlainError, as_plain_error
+from _utils.glue.tables import numbered_cells, read_text
 from _utils.run_files.checkpoints import write_atomically
 
 _DOCUMENT_START = "-DOCSTART-"  # a line that some CoNLL files put between documents
@@ -45,7 +46,7 @@ def read_table(path):
 
 
 def add_column(source, target, values):
-    """Write `source` to `target` atomically with one more column, 'prediction', and return its name.
+    """Write `source` to `target` atomically with one more column, 'prediction'.
 
     values: one string or number per row; for tagging a list of one per word. An existing column of that name stays: the new one is
     'prediction_2'.
@@ -55,16 +56,10 @@ def add_column(source, target, values):
     name = next(name for name in candidates if name not in names)
     content = format_of(source).with_column(source, name, values)
     write_atomically(Path(target), lambda file: file.write(content))
-    return name
 
 
 def _read_text(path):
-    """The text of a file in UTF-8, with or without a byte order mark."""
-    try:
-        return Path(path).read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = error.object[:error.start].count(b"\n") + 1
-        raise PlainError(f"{path}, line {line} is not UTF-8 text. Convert the file.") from None
+    return read_text(path, "Convert the file.")
 
 
 def _named_cells(names, cells):
@@ -109,18 +104,13 @@ class _Tsv:
 
     @staticmethod
     def read(path):
-        names, *rows = _Tsv._cells(path)
-        _check_header(path, names[1])
-        return Table(names[1], [(place, _named_cells(names[1], cells)) for place, cells in rows])
-
-    @staticmethod
-    def _cells(path):
-        lines = _read_text(path).removesuffix("\n").split("\n")
-        return [(f"line {number}", line.removesuffix("\r").split("\t")) for number, line in enumerate(lines, 1)]
+        (_, names), *rows = numbered_cells(_read_text(path))
+        _check_header(path, names)
+        return Table(names, [(place, _named_cells(names, cells)) for place, cells in rows])
 
     @staticmethod
     def with_column(path, name, values):
-        lines = ["\t".join([*cells, str(value)]) for (_, cells), value in zip(_Tsv._cells(path), [name, *values])]
+        lines = ["\t".join([*cells, str(value)]) for (_, cells), value in zip(numbered_cells(_read_text(path)), [name, *values])]
         return ("\n".join(lines) + "\n").encode()
 
 

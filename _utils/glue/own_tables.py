@@ -123,13 +123,13 @@ def _with_labels(task, labelled, files):
 def _with_metrics(task):
     """The Task with its metrics, or those of its kind; PlainError for one that does not apply."""
     metrics = task.metrics or _default_metrics(task)
-    if "f1" in metrics and len(task.labels) != 2:
-        raise PlainError(f"metrics='f1' of the task {task.name!r} is the F1 of one class against the other, but there are "
-                         f"{len(task.labels)} labels. Use 'macro_f1', the mean over the classes.")
     wrong = [metric for metric in metrics if metric not in METRICS_OF_KIND[task.kind]]
     if wrong:
         raise PlainError(f"metrics={wrong[0]!r} does not apply to {task.kind}, the kind of the task {task.name!r}. Choose from "
                          f"{', '.join(METRICS_OF_KIND[task.kind])}, or set 'kind'.")
+    if "f1" in metrics and len(task.labels) != 2:
+        raise PlainError(f"metrics='f1' of the task {task.name!r} is the F1 of one class against the other, but there are "
+                         f"{len(task.labels)} labels. Use 'macro_f1', the mean over the classes.")
     if "entity_f1" in metrics and not _has_entities(task):
         raise PlainError(f"metrics='entity_f1' of the task {task.name!r} needs tags such as B-NP, I-NP and O, but its labels are "
                          f"{_shortened(task.labels)}. Use 'accuracy' or 'macro_f1'.")

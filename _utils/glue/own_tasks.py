@@ -1,7 +1,7 @@
 """Tasks of one's own: the dictionary that describes one in `tasks`, its checks and its default values."""
-import difflib
 from pathlib import Path
 
+from _utils.config import nearest
 from _utils.config_rules import FILE_NAME, Rule
 from _utils.errors import PlainError
 from _utils.glue.metrics import METRICS_OF_KIND
@@ -46,8 +46,8 @@ def complete_own_task(given):
         raise ValueError
     for key, value in given.items():
         if key not in _KEYS:
-            near = difflib.get_close_matches(str(key), _KEYS, n=1)
-            advice = f"Did you mean {near[0]!r}?" if near else f"Choose from {', '.join(_KEYS)}."
+            near = nearest(key, _KEYS)
+            advice = f"Did you mean {near!r}?" if near else f"Choose from {', '.join(_KEYS)}."
             raise PlainError(f"Invalid value for tasks: unknown key {key!r:.40} in {given!r:.200}. {advice}")
         accepts, is_valid = _KEYS[key]
         if value is not None and not is_valid(value):
@@ -97,14 +97,9 @@ def _check_metrics(task):
 OWN_TASK = Rule("a dictionary with the files and columns of an own task", complete_own_task)
 
 
-def name_of(task):
-    """The name of an entry of `tasks`: a name of GLUE's, or the dictionary of an own task."""
-    return task if isinstance(task, str) else task["name"]
-
-
 def names_of(tasks):
-    """The names of the entries of `tasks`, in their order."""
-    return [name_of(task) for task in tasks]
+    """The names of the entries of `tasks`, in their order; an entry is a name of GLUE's, or the dictionary of an own task."""
+    return [task if isinstance(task, str) else task["name"] for task in tasks]
 
 
 def check_names(tasks):

@@ -134,8 +134,8 @@ def write_synthetic_roles(folder, seed=0):
     """Write train.txt and test.txt in CoNLL columns: words, and tags of the phrases that say who does what, where and when."""
     for file, size in (("train.txt", 1500), ("test.txt", 300)):
         rng = random.Random(f"{seed} roles {file}")
-        sentences = ["".join(f"{word} {tag}\n" for word, tag in _roles(rng)) for _ in range(size)]
-        _write(Path(folder) / file, "\n".join(sentences).removesuffix("\n").split("\n"))
+        lines = [line for _ in range(size) for line in (*(f"{word} {tag}" for word, tag in _roles(rng)), "")]
+        _write(Path(folder) / file, lines[:-1])
 
 
 def _roles(rng):

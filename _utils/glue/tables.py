@@ -116,17 +116,27 @@ def _check_texts(row, task):
             raise ValueError(f"the {text} is empty")
 
 
-def _open_file(path, task, split):
-    """(source, lines, parse) of a .tsv file for `parse_rows`. Quotes are ordinary characters (F49)."""
+def read_text(path, advice):
+    """The text of a UTF-8 file, with or without a byte order mark. PlainError, with the line and `advice`, for another encoding."""
     try:
-        content = path.read_bytes().decode("utf-8-sig")
+        return Path(path).read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object[:error.start].count(b"\n") + 1
-        raise PlainError(f"{path}, line {line} is not UTF-8 text. Convert the file or download it again.") from None
+        raise PlainError(f"{path}, line {line} is not UTF-8 text. {advice}") from None
+
+
+def numbered_cells(text):
+    """[(place, cells)] of the lines of a .tsv file."""
+    lines = text.removesuffix("\n").split("\n")  # splitlines would also split at U+2028
+    return [(f"line {number}", line.removesuffix("\r").split("\t")) for number, line in enumerate(lines, 1)]
+
+
+def _open_file(path, task, split):
+    """(source, lines, parse) of a .tsv file for `parse_rows`. Quotes are ordinary characters (F49)."""
+    content = read_text(path, "Convert the file or download it again.")
     if not content:
         raise PlainError(f"{path} is empty. Download it again.")
-    lines = content.removesuffix("\n").split("\n")  # splitlines would also split at U+2028
-    numbered = [(f"line {number}", line.removesuffix("\r").split("\t")) for number, line in enumerate(lines, 1)]
+    numbered = numbered_cells(content)
     names = task.headerless
     if not names or is_test(split):
         (_, names), *numbered = numbered

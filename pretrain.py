@@ -482,10 +482,10 @@ class ELECTRAOutput(NamedTuple):
     attention_mask: torch.Tensor  # (B, L), bool: True for tokens, False for padding
     is_mlm_applied: torch.Tensor  # (B, L), bool, or the number of slots of each position
 
-    def gather(self, labels):
-        """(labels (M,), weights (M,)) of the slots, from labels (B, L)."""
+    def gather(self, *tokens):
+        """What each of `tokens` (B, L) has at the slots, (M,) each, and the weights of the slots, (M,)."""
         positions, weights = masked_slots(self.is_mlm_applied, len(self.mlm_gen_logits))
-        return labels.flatten()[positions], weights
+        return *(ids.flatten()[positions] for ids in tokens), weights
 
 
 class MaskedLMOutput(NamedTuple):

@@ -46,9 +46,9 @@ class PretrainingMetrics:
         (B, L).
         loss, parts: from the loss function, with `totals` as the denominators.   totals: masked positions and tokens of the whole batch.
         """
-        gathered_labels, weights = pred.gather(labels)  # (M,), (M,)
+        seen, gathered_labels, weights = pred.gather(inputs, labels)  # (M,) each
         correct = (pred.mlm_gen_logits.argmax(-1) == gathered_labels) * weights
-        hidden = (pred.gather(inputs)[0] != gathered_labels) * weights
+        hidden = (seen != gathered_labels) * weights
         nll = F.cross_entropy(pred.mlm_gen_logits.float(), torch.where(weights.bool(), gathered_labels, 0), reduction="none")
         n_tokens, n_gathered = pred.attention_mask.sum(), weights.sum()
         is_counted = torch.stack([loss, *parts]).isfinite().all() if self.only_finite else self.always

@@ -288,7 +288,7 @@ class Predictor(nn.Module):
 
     def __init__(self, model, hidden_size, num_class, xavier_reinited_outlayer=True, freeze=False):
         super().__init__()
-        self.base_model = model.requires_grad_(not freeze)
+        self.base_model = model.requires_grad_(False) if freeze else model
         self.freeze = freeze
         self.classifier = nn.Linear(hidden_size, num_class)
         if xavier_reinited_outlayer:

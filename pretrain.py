@@ -611,7 +611,8 @@ def initialize_officially(model, std=.02):
     The projection of the embeddings and the discriminator's head use Glorot uniform, the default of tf.layers.dense.
     """
     glorot = ("embeddings_project", "embedding_hidden_mapping_in", "dense_prediction", "classifier")
-    for name, parameter in model.named_parameters():
+    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    for name, parameter in trained:  # not RoFormer's table of angles
         if parameter.dim() == 1:
             parameter.fill_(1. if "norm" in name.lower() and name.endswith("weight") else 0.)
         elif any(layer in name for layer in glorot):

@@ -7,7 +7,7 @@ the default of Google's code is 1e-4, for small too (F40).
 import itertools
 from dataclasses import dataclass
 
-from transformers import AlbertConfig, BertConfig, ElectraConfig
+from transformers import AlbertConfig, BertConfig, ElectraConfig, RoFormerConfig
 
 # Settings of all networks (F23, F29).
 _SHARED = dict(layer_norm_eps=1e-12, hidden_dropout_prob=.1, attention_probs_dropout_prob=.1)
@@ -19,13 +19,13 @@ TYINGS = {"embeddings": ("embeddings",), "embeddings+projection": ("embeddings",
 
 @dataclass(frozen=True)
 class Network:
-    """The shape of one network. `family` is a model_type of transformers: 'electra', 'bert' or 'albert'."""
+    """The shape of one network. `family` is a model_type of transformers: 'electra', 'bert', 'albert' or 'roformer'."""
     family: str
     layers: int
     hidden: int
     heads: int
     intermediate: int
-    embedding: int  # projected if it differs from `hidden` (F25); BERT has no projection
+    embedding: int  # projected to `hidden` if it differs (F25); BERT has no projection
     positions: int = 512
 
     def config(self, vocab_size, pad_token_id=0, initializer_range=.02):
@@ -37,6 +37,8 @@ class Network:
             return ElectraConfig(embedding_size=self.embedding, **shape)
         if self.family == "albert":
             return AlbertConfig(embedding_size=self.embedding, num_hidden_groups=1, classifier_dropout_prob=.1, **shape)
+        if self.family == "roformer":
+            return RoFormerConfig(embedding_size=self.embedding, **shape)
         return BertConfig(**shape)
 
 
@@ -73,15 +75,15 @@ class Recipe:
         return self.discriminator or self.generator
 
 
-def electra(layers, hidden, heads, intermediate, embedding, generator_size, generator_layers=None):
+def electra(layers, hidden, heads, intermediate, embedding, generator_size, generator_layers=None, family="electra"):
     """(generator, discriminator) of an ELECTRA.
 
     The generator's hidden size is that of the discriminator times `generator_size`; its feed-forward layers are four times as wide, its
     attention heads have size 64 (run_pretraining.py:get_generator_config, F26).
     """
     width = round(hidden * generator_size)
-    return (Network("electra", generator_layers or layers, width, max(1, width // 64), 4 * width, embedding),
-            Network("electra", layers, hidden, heads, intermediate, embedding))
+    return (Network(family, generator_layers or layers, width, max(1, width // 64), 4 * width, embedding),
+            Network(family, layers, hidden, heads, intermediate, embedding))
 
 
 # lmtuners (facts.md#lmtuners); all networks have 128 positions.
@@ -93,7 +95,9 @@ _LMTUNERS_SETTINGS = (128, .15, 512, 500_000, 40_000, 2e-3, 3e-4, .8, 128)
 # For the quickstart: minutes on two CPU cores. In so few steps the discriminator only gets better than chance with short examples, a
 # low learning rate and larger initial weights: .02 * sqrt(768 / 128) scales those of BERT-Base to the smaller width.
 _TINY = (32, .15, 64, 3_000, 300, 3e-4, 1e-3, .8, 128, .05)
-_MINI = (64, .15, 64, 5_000, 500, 3e-4, 1e-3, .8, 128, .05)
+# An ELECTRA in hours on two CPU cores. Its rotary positions (Su et al., 2021) are not in the paper: with learned ones, networks of this
+# size spend thousands of steps on the frequencies of tokens alone (docs/results.md).
+_MINI = (64, .15, 64, 6_000, 600, 5e-4, 1e-3, .8, 128)
 _TINY_BERT = Network("bert", 2, 128, 2, 512, 128)
 _TINY_ALBERT = Network("albert", 2, 128, 2, 512, 128)
 
@@ -104,7 +108,7 @@ RECIPES = {
     "large":   Recipe(*electra(24, 1024, 16,  4096,   1024,  1/4),  512,   .25, 2048, 400_000,   10_000, 2e-4, 5e-5, .9, 512),
     "small++": Recipe(*electra(12, 256,  4,   1024,   128,   1.0),  512,   .15,  128, 4_000_000, 10_000, 5e-4, 3e-4, .8, 512),
     "tiny":    Recipe(*electra(2,  128,  2,   512,    128,   1/4),  *_TINY),
-    "mini":    Recipe(*electra(4,  128,  2,   512,    128,   1/4),  *_MINI),
+    "mini":    Recipe(*electra(4,  128,  2,   512,    128,   1/2, family="roformer"), *_MINI),
 
     # The baselines of lmtuners, with the settings of its script.
     "bert_small":   Recipe(_BERT, None,   128, .15, 128, 1_500_000, 10_000, 5e-4, 3e-4, .8, 128, **_BASELINE),

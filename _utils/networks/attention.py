@@ -21,7 +21,13 @@ AttentionMaskInterface.register("sdpa_static", _static_mask)
 
 
 def set_attention(model, implementation):
-    """Select a registered attention implementation for the networks of a model whose family supports it."""
+    """Select a registered attention implementation for the networks of a model.
+
+    A family without exchangeable attention, such as RoFormer, only takes the mask of 'sdpa_static', which is additive as its own.
+    """
     for network in model.children():
-        if isinstance(network, PreTrainedModel) and network._supports_sdpa and network._supports_attention_backend:
-            network.set_attn_implementation(implementation)
+        if isinstance(network, PreTrainedModel):
+            if network._supports_sdpa and network._supports_attention_backend:
+                network.set_attn_implementation(implementation)
+            elif implementation == "sdpa_static":
+                network.config._attn_implementation = implementation

@@ -165,11 +165,12 @@ def test_the_attention_of_transformers_synchronizes():
             take_two_steps(learn)
 
 
-def test_padding_and_attention_for_the_gpu_do_not_change_predictions():
+@pytest.mark.parametrize("size", ["tiny", "mini"])  # ELECTRA, and RoFormer with attention of its own
+def test_padding_and_attention_for_the_gpu_do_not_change_predictions(size):
     """Runs on the CPU what is only used on GPUs."""
     task = TASKS["mnli"]
     torch.manual_seed(0)
-    model, rows = predictor(task, "tiny"), rows_of(task)
+    model, rows = predictor(task, size), rows_of(task)
     rows.ids[:] = torch.randint(5, 100, (len(rows.ids),)).numpy()
     learn = learner(task, model, rows, "fp32", device=torch.device("cpu"), bs=1)
     dev = learn.dls.loaders[1]

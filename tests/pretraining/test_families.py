@@ -24,6 +24,7 @@ from _utils.optim import Lamb, decay_groups
 from _utils.pretraining_data.processors import LinePairsProcessor
 from _utils.recipes import RECIPES, flops_per_token, steps_of_equal_compute
 from _utils.run_files.checkpoints import load_checkpoint
+from finetune import SentencePredictor
 
 OTHERS = ["bert_small", "albert_small", "alectra_small", "electra_small_lmtuners", "bert_albert_small", "albert_bert_small"]
 ROBERTA = "{'model_type': 'roberta', 'hidden_size': 32, 'num_hidden_layers': 1, 'num_attention_heads': 2, 'intermediate_size': 32}"
@@ -84,6 +85,19 @@ def test_every_recipe_trains_ten_steps_on_real_text(workplace, shallow, name):
     assert ("disc_loss" in rows[0]) == (RECIPES[name].discriminator is not None)
     assert metrics("held_out")[-1]["gen_perplexity"] > 1
     assert isinstance(learn.opt.opt, Lamb) == (RECIPES[name].optimizer == "lamb")
+
+
+@pytest.mark.parametrize("initial_weights", ["huggingface", "official"])
+def test_mini_keeps_its_rotary_positions(small_tokenizer, initial_weights):
+    """RoFormer's table of angles is no weight: it is neither initialized nor trained, before and after finetuning begins."""
+    c = complete(pretrain.c.override(["size=mini", f"initial_weights={initial_weights}"]))
+    model = pretrain.build_model(c, small_tokenizer)
+    for network in (model.generator, model.discriminator):
+        angles = network.base_model.encoder.embed_positions.weight
+        torch.testing.assert_close(angles[3, :2], torch.tensor([3., 3 / 10_000 ** (1 / 32)]).sin())
+        assert not angles.requires_grad
+    predictor = SentencePredictor(model.discriminator.base_model, 128, 2)
+    assert not predictor.base_model.encoder.embed_positions.weight.requires_grad
 
 
 @pytest.mark.parametrize("name", ["base", "large"])

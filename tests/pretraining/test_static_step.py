@@ -110,7 +110,7 @@ def recorded_step(learn, batch, step):
 
 
 VARIANTS = [[], ["masking=official"], ["objective=mlm"], ["adam_bias_correction=True"], ["optimizer=lamb"], ["disallow_correct=True"],
-            ["sampling=multinomial"], ["electra_mask_style=False"]]
+            ["sampling=multinomial"], ["electra_mask_style=False"], ["size=mini"]]
 
 
 @pytest.mark.parametrize("device, settings", [*(("cpu", settings) for settings in VARIANTS),

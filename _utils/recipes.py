@@ -97,7 +97,7 @@ _LMTUNERS_SETTINGS = (128, .15, 512, 500_000, 40_000, 2e-3, 3e-4, .8, 128)
 _TINY = (32, .15, 64, 3_000, 300, 3e-4, 1e-3, .8, 128, .05)
 # An ELECTRA in hours on two CPU cores. Its rotary positions (Su et al., 2021) are not in the paper: with learned ones, networks of this
 # size spend thousands of steps on the frequencies of tokens alone (docs/results.md).
-_MINI = (64, .15, 64, 6_000, 600, 5e-4, 1e-3, .8, 128)
+_MINI = (64, .15, 64, 6_000, 1_000, 1e-3, 1e-3, .8, 128)
 _TINY_BERT = Network("bert", 2, 128, 2, 512, 128)
 _TINY_ALBERT = Network("albert", 2, 128, 2, 512, 128)
 

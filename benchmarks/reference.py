@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
+from _utils.networks import replaced_logits
 from pretrain import mask_tokens
 
 
@@ -47,7 +48,8 @@ class ReferenceModel(nn.Module):
             generated[is_mlm_applied] = drawn
             is_replaced = is_mlm_applied.clone()
             is_replaced[is_mlm_applied] = drawn != labels[is_mlm_applied]
-        return mlm_gen_logits, self.discriminator(generated, attention_mask, token_type_ids).logits, is_replaced, attention_mask
+        disc_logits = replaced_logits(self.discriminator(generated, attention_mask, token_type_ids))
+        return mlm_gen_logits, disc_logits, is_replaced, attention_mask
 
 
 def reference_loss(mlm_gen_logits, disc_logits, is_replaced, attention_mask, labels, is_mlm_applied):

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import transformers
 
-from _utils.errors import PlainError, print_plain_errors
+from _utils.errors import print_plain_errors
 from _utils.minimal_pairs.pairs import read_pairs
 from _utils.minimal_pairs.results import accuracy_by_paradigm, report, summarize
 from _utils.minimal_pairs.scores import encode, score
 from _utils.networks import PARTS, build_network, load_with_head
 from _utils.plots import plot_minimal_pairs, save_plot
-from _utils.run_files.checkpoints import check_writable, write_atomically
+from _utils.run_files.checkpoints import check_output, write_atomically
 from _utils.training.device import choose_device
 from _utils.training.seeds import set_seed
 
@@ -50,13 +50,6 @@ def parse(arguments):
     parser.add_argument("--csv", metavar="FILE.csv", default="checkpoints/minimal_pairs.csv",
                         help="accuracy by paradigm; default: %(default)s")
     return parser.parse_intermixed_args(arguments)
-
-
-def check_output(path, suffix):
-    """PlainError for a file that cannot be written or does not end in the suffix."""
-    if not path.endswith(suffix):
-        raise PlainError(f"Invalid value for --{suffix[1:].replace('png', 'plot')}: {path!r}. Pass a file name that ends in {suffix}.")
-    check_writable(Path(path).parent)
 
 
 def load_models(names, part=None, untrained_seed=None):

@@ -164,6 +164,13 @@ def check_writable(*folders):
             raise PlainError(f"Cannot write results to the folder {str(folder)!r}: permission denied. Start in another folder.")
 
 
+def check_output(path, suffix):
+    """PlainError for an output file of a command (--plot, --csv) that cannot be written or does not end in the suffix."""
+    if not path.endswith(suffix):
+        raise PlainError(f"Invalid value for --{suffix[1:].replace('png', 'plot')}: {path!r}. Pass a file name that ends in {suffix}.")
+    check_writable(Path(path).parent)
+
+
 def versions():
     """{package: version} of Python and the packages that a run depends on."""
     names = ("torch", "fastai", "transformers", "datasets", "hugdatafast", "tokenizers", "numpy")

@@ -24,7 +24,6 @@ import finetune
 import pretrain
 from _utils.config import complete
 from _utils.glue.config import complete_finetuning
-from _utils.glue.results import summarize
 from _utils.glue.runs import read_scores
 from _utils.glue.tasks import AVERAGED_TASKS, PUBLISHED
 from _utils.run_files.run_log import read_metrics
@@ -240,31 +239,33 @@ def test_published_scores_are_those_that_reports_show():
 def test_results_of_the_readme_are_those_of_the_results_page():
     rows = rows_below("results.md", "Published scores").values()
     own = rows_below(REPO / "README.md", "Results").values()
-    assert len(own) == 5 and all(row in rows for row in own)
+    assert len(own) == 4 and all(row in rows for row in own)
 
 
-def test_first_result_equals_its_raw_scores():
-    """Mean and standard deviation of each task and system, and the mean of the means."""
-    results = REPO / "benchmarks/results/mini"
-    rows = rows_below("results.md", "A first result, on two cores")
-    scores = read_scores(results / "scores.jsonl")
-    for system, group in {"ELECTRA": "electra", "masked language model": "mlm", "untrained": "untrained"}.items():
-        summary = summarize(scores, f"{group}_11081_100.0%")
-        assert list(summary.index) == ["CoLA", "SST-2", "MRPC", "STS-B", "RTE"] and set(summary["runs"]) == {3}
-        expected = [f"{line['mean']:.1f} ({line['std']:.1f})" for _, line in summary.iterrows()]
-        assert rows[system][1:] == [*expected, f"{summary['mean'].mean():.1f}"], system
-    for system, group in {"ELECTRA": "electra", "masked language model": "mlm"}.items():
-        *_, last = read_metrics(results / f"{group}_metrics.jsonl", "held_out")
-        assert f"loss {last['gen_loss']:.2f}" in rows[system][0], system
-
-
-@pytest.mark.parametrize("line, pilot", enumerate(["p1_drop0_std02_bc", "p3_drop1_std02_bc", "p2_drop0_std02"]))
+@pytest.mark.parametrize("line, pilot", enumerate([
+    "p1_drop0_std02_bc", "p3_drop1_std02_bc", "p2_drop0_std02", "p4_sinusoidal_drop0_std02_bc", "r1_rotary_drop0_bc",
+    "r2_rotary_warmup300", "r3_rotary_warmup300_lr5e4", "r4_rotary_warmup1000"]))
 def test_losses_of_pilots_equal_their_raw_numbers(line, pilot):
-    _, _, *losses, held_out = table(section(read("results.md"), "Pilots: the unigram plateau"))[line]
-    metrics = REPO / f"benchmarks/results/mini/pilots/{pilot}/metrics.jsonl"
-    loss_at = {row["step"]: f"{row['gen_loss']:.2f}" for row in read_metrics(metrics, "train")}
-    assert losses == [loss_at.get(step, "") for step in (1125, 1875, 2250, 2550, 3000)]
-    assert held_out == f"{read_metrics(metrics, 'held_out')[-1]['gen_loss']:.2f}"
+    _, _, _, _, *losses, held_out = table(section(read("results.md"), "Pilots: the unigram plateau"))[line]
+    train, found = metrics_of_pilot(pilot)
+    assert losses == [f"{train[step]['gen_loss']:.2f}" if step in train else "" for step in (300, 450, 600, 900, 1125, 1875, 2550, 3000)]
+    assert held_out == (f"{found[-1]['gen_loss']:.2f}" if found else "")
+
+
+@pytest.mark.parametrize("line, pilot", enumerate(["e2_electra_rotary_drop0_bc", "e3_electra_rotary_warmup1000"]))
+def test_pilots_of_electra_equal_their_raw_numbers(line, pilot):
+    cells = table(section(read("results.md"), "Pilots: the unigram plateau").partition("The same for ELECTRA")[2])[line]
+    train, found = metrics_of_pilot(pilot)
+    rows = [*(train.get(step) for step in (450, 600, 900)), *(found or [None])]
+    losses = [f"{row['gen_loss_hidden']:.2f}" if row else "" for row in rows]
+    aucs = [f"{row['disc_auc']:.3f}".lstrip("0") if row else "" for row in rows]
+    assert cells[4:] == losses + aucs
+
+
+def metrics_of_pilot(pilot):
+    """({step: training metrics}, held-out metrics)."""
+    file = REPO / f"benchmarks/results/mini/pilots/{pilot}/metrics.jsonl"
+    return {row["step"]: row for row in read_metrics(file, "train")}, read_metrics(file, "held_out")
 
 
 def test_chunking_scores_equal_their_raw_numbers():

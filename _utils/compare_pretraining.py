@@ -1,0 +1,141 @@
+"""Compares pretrained systems by their scores after finetuning, against the floating point operations of their pretraining.
+
+    python -m _utils.compare_pretraining SYSTEM ... [--tasks cola,stsb] [--baseline RUN] [--plot FILE.png]
+
+SYSTEM is a base_run_name, which may have been pretrained with several seeds. Of each run, all checkpoints count whose finetuning group
+has its default name (RUN_25.0%, ...) and finished runs of all tasks. The score of a checkpoint is the mean over the tasks (--tasks;
+default: all that the checkpoints have in common) of the mean over finetuning seeds. The unit of the comparison is the pretraining seed:
+errors are computed from the scores of different seeds only. --baseline: a run to show as a dotted line, for example untrained_11081.
+"""
+import argparse
+import re
+from dataclasses import replace
+
+import matplotlib.pyplot as plt
+import pandas as pd
+
+from _utils.errors import PlainError, print_plain_errors
+from _utils.glue.runs import GLUE_FOLDER, SCORES, read_scores, score
+from _utils.glue.tasks import task_of
+from _utils.plots import FAMILY_COLORS, GREY, save_plot
+from _utils.recipes import RECIPES, flops_per_token
+from _utils.run_files.checkpoints import check_output, find_checkpoint, load_pretraining_checkpoint
+
+PLOT = GLUE_FOLDER / "compare_pretraining.png"
+_GROUP = re.compile(r"(?P<run>(?P<system>.+)_(?P<seed>\d+))_(?P<percent>[\d.]+)%")
+
+
+def checkpoint_scores(rows):
+    """DataFrame of finished runs: a row per checkpoint (system, seed, run, percent of the training), a column per task.
+
+    rows: of the table of runs.   Values are means over finetuning seeds, in percent, in the first metric on the first dev set.
+    """
+    found = [{**match.groupdict(), "task": task_of(row).title, "score": score(row)}
+             for row in rows if (match := _GROUP.fullmatch(row["group"]))]
+    if not found:
+        raise PlainError(f"No finished run in {SCORES} belongs to a checkpoint such as NAME_11081_25.0%. Finetune the checkpoints of the "
+                         "pretraining runs first, without group_name.")
+    runs = pd.DataFrame(found).astype({"seed": int, "percent": float})
+    return runs.pivot_table(index=["system", "seed", "run", "percent"], columns="task", values="score", sort=False).sort_index()
+
+
+def checkpoint_flops(checkpoint):
+    """Floating point operations spent on a loaded checkpoint of pretrain.py. PlainError if its networks are not those of a recipe."""
+    config = checkpoint["config"]
+    if config["generator"] or config["discriminator"]:
+        raise PlainError(f"The run {config['base_run_name']} has networks that are not those of a recipe, whose floating point operations "
+                         "cannot be counted. Compare runs of recipes (size).")
+    recipe = RECIPES[config["size"]]
+    if config["objective"] == "mlm":
+        recipe = replace(recipe, generator=recipe.encoder, discriminator=None)
+    tokens = checkpoint["step"] * config["bs"] * config["max_length"]
+    return tokens * flops_per_token(recipe, checkpoint["generator_config"]["vocab_size"], config["max_length"], config["mask_prob"])
+
+
+def compare(scores, systems):
+    """DataFrame by percent of the training: mean and standard error over pretraining seeds of each system, and of differences to the first.
+
+    scores: Series of the scores of checkpoints (system, seed, run, percent).   The standard error is NaN for a single seed.
+    """
+    by_system = scores.groupby(["system", "percent"])
+    mean, error = by_system.mean().unstack("system")[systems], by_system.sem().unstack("system")[systems]
+    table = {}
+    for name in systems:
+        table[name], table[f"{name}, s.e."] = mean[name], error[name]
+    for name in systems[1:]:
+        table[f"{systems[0]} - {name}"] = mean[systems[0]] - mean[name]
+        table[f"{systems[0]} - {name}, s.e."] = (error[systems[0]] ** 2 + error[name] ** 2) ** .5
+    return pd.DataFrame(table)
+
+
+def plot_comparison(scores, flops, systems, baseline=None):
+    """Score against floating point operations: a dot per checkpoint of each pretraining seed, a line through the means.
+
+    scores: as for `compare`.   flops: a Series with the same index.   baseline: (name, score) of a dotted line, or None.
+    """
+    figure, axis = plt.subplots(figsize=(7, 3.6), layout="constrained")
+    for name, color in zip(systems, FAMILY_COLORS):
+        axis.plot(flops[name], scores[name], "o", ms=5, color=color, alpha=.7)
+        axis.plot(flops[name].groupby("percent").mean(), scores[name].groupby("percent").mean(), color=color, label=name)
+    if baseline:
+        axis.axhline(baseline[1], color=GREY, ls=":", label=baseline[0])
+    axis.set(xscale="log", xlabel="floating point operations of pretraining", ylabel="mean dev score, %")
+    axis.legend(frameon=False)
+    return figure
+
+
+def chosen_tasks(table, names):
+    """The columns of the tasks with these names; by default those that all checkpoints have."""
+    if names is None:
+        return list(table.columns[table.notna().all()])
+    titles = {task.lower().replace("-", ""): task for task in table.columns}
+    if unknown := [name for name in names if name not in titles]:
+        raise PlainError(f"No checkpoint was finetuned on {unknown[0]!r}. Choose from {', '.join(titles)}.")
+    return [titles[name] for name in names]
+
+
+def of_systems(table, systems):
+    """The checkpoints of some systems that have all tasks. PlainError for a system without any."""
+    complete = table.dropna()
+    known = complete.index.unique("system")
+    if missing := [name for name in systems if name not in known]:
+        raise PlainError(f"No checkpoint of {missing[0]!r} was finetuned on all of {', '.join(table.columns)}. Complete: "
+                         f"{', '.join(known) or 'none'}.")
+    return complete[complete.index.get_level_values("system").isin(systems)]
+
+
+def baseline_score(table, run):
+    """(name, score) of the last checkpoint of a run such as untrained_11081. PlainError if it has none with all tasks."""
+    found = table.dropna().mean(axis=1)
+    found = found[found.index.get_level_values("run") == run]
+    if not len(found):
+        raise PlainError(f"Invalid value for --baseline: {run!r} has no checkpoint that was finetuned on all of "
+                         f"{', '.join(table.columns)}. Pass the name of a run with its seed, such as untrained_11081.")
+    return run, found.iloc[-1]
+
+
+def main(arguments=None):
+    parser = argparse.ArgumentParser(prog="python -m _utils.compare_pretraining", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("systems", nargs="+")
+    parser.add_argument("--tasks", type=lambda text: text.split(","))
+    parser.add_argument("--baseline")
+    parser.add_argument("--plot", default=str(PLOT))
+    args = parser.parse_args(arguments)
+    check_output(args.plot, ".png")
+    table = checkpoint_scores(read_scores())
+    table = table[chosen_tasks(table, args.tasks)]
+    checkpoints = of_systems(table, args.systems)
+    means = checkpoints.mean(axis=1)
+    names = [f"{run}_{percent}%.pth" for _, _, run, percent in checkpoints.index]
+    flops = pd.Series([checkpoint_flops(load_pretraining_checkpoint(find_checkpoint(name))) for name in names], means.index)
+    baseline = args.baseline and baseline_score(table, args.baseline)
+    print(checkpoints.assign(mean=means).droplevel("run").to_string(float_format="{:.1f}".format), end="\n\n")
+    print(compare(means, args.systems).to_string(float_format="{:.1f}".format, na_rep=""))
+    save_plot(plot_comparison(means, flops, args.systems, baseline), args.plot)
+    print(f"\nPlot: {args.plot}")
+
+
+if __name__ == "__main__":
+    print_plain_errors()
+    main()

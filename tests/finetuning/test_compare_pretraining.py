@@ -1,0 +1,96 @@
+"""Comparing systems by the finetuned checkpoints of several pretraining runs."""
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import pretrain
+from _utils.compare_pretraining import checkpoint_flops, checkpoint_scores, compare, main, of_systems
+from _utils.config import complete
+from _utils.errors import PlainError
+from _utils.glue.runs import append_score, read_scores
+from _utils.recipes import RECIPES, flops_per_token, steps_of_equal_compute
+
+# {(run, percent): (score of finetuning seed 0 on RTE, seed 1, the score of the only seed on CoLA)}
+SCORES = {("electra_1", 25.): (50, 54, 10), ("electra_1", 100.): (60, 64, 20), ("electra_2", 25.): (50, 52, 11),
+          ("electra_2", 100.): (66, 66, 24), ("mlm_1", 100.): (58, 58, 14), ("mlm_2", 100.): (56, 60, 14),
+          ("untrained_1", 100.): (50, 50, 0)}
+
+
+def checkpoint(run, percent, *settings):
+    """What `checkpoint_flops` reads of a checkpoint; no weights."""
+    objective = ["objective=mlm", "steps=7403"] if run.startswith("mlm") else ["steps=6000"]
+    c = complete(pretrain.c.override(["size=mini", *objective, *settings]))
+    return {"model": {}, "generator_config": {"vocab_size": 8192}, "tokenizer": "", "config": dict(c),
+            "step": round(c.steps * percent / 100)}
+
+
+@pytest.fixture
+def finished(tmp_path, monkeypatch):
+    """A working directory with the table of runs and the checkpoints of two seeds of two systems, and one without training."""
+    monkeypatch.chdir(tmp_path)
+    Path("checkpoints/pretrain").mkdir(parents=True)
+    for (run, percent), (first, second, cola) in SCORES.items():
+        torch.save(checkpoint(run, percent), f"checkpoints/pretrain/{run}_{percent}%.pth")
+        for task, metric, values in (("rte", "accuracy", (first, second)), ("cola", "matthews", (cola,))):
+            for seed, value in enumerate(values):
+                append_score({"group": f"{run}_{percent}%", "task": task, "run": seed, "seed": seed, "settings": {}, "train_rows": 10,
+                              "synthetic": False, "scores": {"validation": {metric: value / 100}}})
+
+
+def test_the_unit_of_comparison_is_the_pretraining_seed(finished):
+    """ELECTRA's seeds have 41 (62 and 20) and 45 (66 and 24), the others 36 (58 and 14) and 36."""
+    means = of_systems(checkpoint_scores(read_scores()), ["electra", "mlm"]).mean(axis=1)
+    table = compare(means, ["electra", "mlm"])
+    assert table.loc[100.].to_dict() == pytest.approx({"electra": 43, "electra, s.e.": 2, "mlm": 36, "mlm, s.e.": 0, "electra - mlm": 7,
+                                                       "electra - mlm, s.e.": 2})
+    assert table.loc[25., "electra"] == pytest.approx(31) and table.loc[25.].isna().sum() == 4
+
+
+def test_one_seed_has_no_error(finished):
+    means = of_systems(checkpoint_scores(read_scores()), ["untrained"]).mean(axis=1)
+    assert compare(means, ["untrained"]).isna().to_numpy().tolist() == [[False, True]]
+
+
+def test_command_prints_scores_and_differences_and_draws_them(finished, capsys):
+    main(["electra", "mlm", "--baseline", "untrained_1", "--plot", "figure.png"])
+    printed = capsys.readouterr().out
+    assert "electra - mlm" in printed and "43.0" in printed and "7.0" in printed and "Plot: figure.png" in printed
+    assert Path("figure.png").stat().st_size > 5000
+
+
+def test_tasks_can_be_chosen(finished, capsys):
+    main(["electra", "mlm", "--tasks", "rte"])
+    assert "CoLA" not in (printed := capsys.readouterr().out) and "64.0" in printed
+
+
+def test_a_checkpoint_costs_the_operations_of_its_steps():
+    electra, mlm = (checkpoint_flops(checkpoint(name, 100.)) for name in ("electra_1", "mlm_1"))
+    recipe = RECIPES["mini"]
+    assert electra == 6000 * 64 * 64 * flops_per_token(recipe, 8192) and mlm == pytest.approx(electra, rel=1e-3)
+    assert steps_of_equal_compute(recipe, replace(recipe, generator=recipe.discriminator, discriminator=None), 6000, 8192) == 7403
+    assert checkpoint_flops(checkpoint("electra_1", 25.)) == electra / 4
+
+
+@pytest.mark.parametrize("arguments, fragment", [
+    (["electra", "bert"], "No checkpoint of 'bert' was finetuned on all of RTE, CoLA. Complete: electra, mlm, untrained."),
+    (["electra", "--tasks", "rte,qqp"], "No checkpoint was finetuned on 'qqp'. Choose from rte, cola."),
+    (["electra", "--baseline", "untrained"], "Invalid value for --baseline: 'untrained'"),
+    (["electra", "--baseline", "untrained_7"], "Invalid value for --baseline: 'untrained_7'"),
+    (["electra", "--plot", "figure.txt"], "figure.txt")])
+def test_what_is_missing_is_named(finished, arguments, fragment):
+    with pytest.raises(PlainError) as error:
+        main(arguments)
+    assert fragment in str(error.value)
+
+
+def test_no_finetuned_checkpoint_at_all(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(PlainError, match="without group_name"):
+        main(["electra"])
+
+
+def test_own_networks_have_no_known_operations():
+    with pytest.raises(PlainError, match="not those of a recipe"):
+        checkpoint_flops(checkpoint("mlm_1", 100., "generator={'model_type': 'bert', 'hidden_size': 64}"))

@@ -1,9 +1,10 @@
-"""Export a checkpoint to transformers folders: `python -m _utils.export_hf CKPT OUT_DIR`.
+"""Export a checkpoint to transformers folders: `python -m _utils.export_hf CKPT OUT_DIR [--half]`.
 
 A pretraining checkpoint becomes OUT_DIR/generator and OUT_DIR/discriminator (for an ELECTRA: ElectraForMaskedLM and
-ElectraForPreTraining); that of a masked language model has only a generator. A finetuned model becomes OUT_DIR/classifier: an ELECTRA's
-ElectraForSequenceClassification, or, if it labels words, any family's class for token classification. Each folder contains safetensors,
-the configuration, the tokenizer and a model card. `from_pretrained` loads it into any class of its family and initializes missing heads.
+ElectraForPreTraining); that of a masked language model has only a generator. A finetuned model becomes OUT_DIR/classifier: the class for
+sequence classification of ELECTRA or RoFormer, or, if it labels words, any family's class for token classification. Each folder contains
+safetensors, the configuration, the tokenizer and a model card. `from_pretrained` loads it into any class of its family and initializes
+missing heads. --half writes 16-bit floats: half the size, and weights that are equal to three decimal digits.
 
 Checkpoints of electra_pytorch are exported too; since they contain only weights, --vocab must name the vocab.txt of the training. Their
 sizes follow from the shapes, with attention heads of size 64. electra_pytorch trained the LayerNorm in the generator's head with eps
@@ -17,7 +18,7 @@ import torch
 import transformers
 from huggingface_hub import EvalResult
 from torch import nn
-from transformers import AutoModelForTokenClassification, ElectraForSequenceClassification
+from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 from _utils.errors import PlainError
 from _utils.export_hf.model_folder import TRAINING, new_folder, read_vocab, save_network, without_folders
@@ -36,24 +37,29 @@ _OBJECTIVES = {"generator": ("gen_", "fill-mask", "Masked language modelling"),
                "discriminator": ("disc_", "token-classification", "Replaced token detection")}
 _HUB_METRICS = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr", "macro_f1": "f1",
                 "entity_f1": "seqeval"}
+# Families whose head for sequence classification is a layer, GELU and a layer, on the first token.
+_EXPORTED_CLASSIFIERS = "electra", "roformer"
 
 
-def export(path, folder, vocab=None):
-    """Write a checkpoint of pretrain.py, finetune.py or electra_pytorch into `folder`. vocab: a vocab.txt, for electra_pytorch."""
+def export(path, folder, vocab=None, half=False):
+    """Write a checkpoint of pretrain.py, finetune.py or electra_pytorch into `folder`.
+
+    vocab: a vocab.txt, for electra_pytorch.   half: in 16-bit floats.
+    """
     checkpoint = load_checkpoint(path)
     if weights := _weights_of_electra_pytorch(checkpoint):
         checkpoint = _as_pretraining_checkpoint(weights, path, vocab)
     elif vocab is not None:
         raise PlainError(f"{str(path)!r} is not a checkpoint of electra_pytorch. Leave --vocab out.")
     if has_keys(checkpoint, FINETUNING_KEYS):
-        export_finetuned(path, folder)
+        export_finetuned(path, folder, half)
     elif has_keys(checkpoint, PRETRAINING_KEYS):
-        export_pretrained(checkpoint, path, folder)
+        export_pretrained(checkpoint, path, folder, half)
     else:
         raise PlainError(f"{str(path)!r} was not written by pretrain.py, finetune.py or electra_pytorch. Use one of their checkpoints.")
 
 
-def export_pretrained(checkpoint, path, folder):
+def export_pretrained(checkpoint, path, folder, half=False):
     """Write `generator` and `discriminator` of a pretraining checkpoint, the content of the file `path`, into `folder`."""
     hf_tokenizer, parts = tokenizer_from_json(checkpoint["tokenizer"]), parts_of(checkpoint)
     corpora = checkpoint["config"].get("datas", [])
@@ -69,7 +75,8 @@ def export_pretrained(checkpoint, path, folder):
                               dataset_name=", ".join(without_folders(corpora)), dataset_split="held-out",
                               metric_type=name.removeprefix(prefix), metric_value=value)
                    for name, value in metrics.items() if name.startswith(prefix) and value is not None]
-        save_network(network_of(checkpoint, part, path), hf_tokenizer, folder / part, f"{_title(checkpoint)}, {role}", training, made_by,
+        network = network_of(checkpoint, part, path)
+        save_network(network.half() if half else network, hf_tokenizer, folder / part, f"{_title(checkpoint)}, {role}", training, made_by,
                      datasets, results)
 
 
@@ -121,14 +128,14 @@ def _as_pretraining_checkpoint(weights, path, vocab):
         "made by": "electra_pytorch", "layer_norm_eps": "1e-12; in training 1e-5 in the generator's head (transformers 3.3.1)"}}
 
 
-def export_finetuned(path, folder):
+def export_finetuned(path, folder, half=False):
     """Write `classifier` of a finetuned checkpoint into `folder`; it computes the same logits as the finetuned model."""
     checkpoint = load_finetuned_checkpoint(path)
     run, config = checkpoint["run"], config_of(checkpoint, "encoder", path)
     if run["settings"]["wsc_trick"]:
         raise PlainError(f"{str(path)!r} was trained with the WSC trick, which no class of transformers supports. Choose another run.")
     task = task_of(run)
-    if config.model_type != "electra" and not task.is_tagging:
+    if config.model_type not in _EXPORTED_CLASSIFIERS and not task.is_tagging:
         raise PlainError(f"{str(path)!r} is a {config.model_type} model, whose classification head in transformers differs from the one "
                          "used here. Use python -m _utils.predict, or export the pretrained checkpoint.")
     labels = task.labels or ("score",)
@@ -136,15 +143,17 @@ def export_finetuned(path, folder):
                    "problem_type": {"regression": "regression", "classification": "single_label_classification"}.get(task.kind)})
     network = word_classifier(checkpoint, config, path) if task.is_tagging else text_classifier(checkpoint, config, path)
     family = "ELECTRA" if config.model_type == "electra" else config.model_type
-    save_network(network, tokenizer_from_json(checkpoint["tokenizer"], checkpoint["pad_token"]), folder / "classifier",
-                 f"{family} finetuned on {task.title}", TRAINING["discriminator"] if family == "ELECTRA" else "masked language modelling",
-                 {"run": run, "versions": checkpoint["versions"]}, eval_results=_dev_results(task, run))
+    training = TRAINING["discriminator"] if family == "ELECTRA" else "replaced token detection or masked language modelling"
+    save_network(network.half() if half else network, tokenizer_from_json(checkpoint["tokenizer"], checkpoint["pad_token"]),
+                 folder / "classifier", f"{family} finetuned on {task.title}", training, {"run": run, "versions": checkpoint["versions"]},
+                 eval_results=_dev_results(task, run))
 
 
 def text_classifier(checkpoint, config, path):
-    """ElectraForSequenceClassification with the weights of a finetuned checkpoint."""
-    network, output_layer = ElectraForSequenceClassification(config), nn.Linear(config.hidden_size, config.num_labels)
-    load_weights(network.electra, with_prefix(checkpoint["model"], "base_model."), path)
+    """The family's ForSequenceClassification with the weights of a finetuned checkpoint."""
+    network = AutoModelForSequenceClassification.from_config(config, trust_remote_code=False)
+    output_layer = nn.Linear(config.hidden_size, config.num_labels)
+    load_weights(network.base_model, with_prefix(checkpoint["model"], "base_model."), path)
     load_weights(output_layer, with_prefix(checkpoint["model"], "classifier."), path)
     copy_output_layer(output_layer, network.classifier)
     return network
@@ -191,10 +200,11 @@ def main(arguments=None):
     parser.add_argument("checkpoint", metavar="CKPT", help="a file, or a name in checkpoints/pretrain/ or checkpoints/glue/")
     parser.add_argument("out_dir", metavar="OUT_DIR", help="a new or empty folder")
     parser.add_argument("--vocab", metavar="VOCAB_TXT", help="the vocabulary, for checkpoints of electra_pytorch")
+    parser.add_argument("--half", action="store_true", help="write 16-bit floats, half the size")
     options = parser.parse_args(arguments)
     transformers.utils.logging.disable_progress_bar()
     finetuned = GLUE_FOLDER / options.checkpoint
     path = finetuned if finetuned.is_file() else find_checkpoint(options.checkpoint)
     with new_folder(options.out_dir) as folder:
-        export(path, folder, options.vocab)
+        export(path, folder, options.vocab, options.half)
     print(*sorted(map(str, Path(options.out_dir).iterdir())), sep="\n")

@@ -6,6 +6,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import torch
 from huggingface_hub import ModelCard, ModelCardData
 
 from _utils.errors import PlainError, as_plain_error
@@ -74,6 +75,7 @@ def _text(network, title, training, made_by, has_tokenizer):
     imports, tokenizer = name, ""
     if has_tokenizer:
         imports, tokenizer = f"AutoTokenizer, {name}", '\ntokenizer = AutoTokenizer.from_pretrained("PATH")'
+    dtype = ", dtype='float32'" if network.dtype == torch.float16 else ""  # half precision is slow on a CPU
     size = f"{config.num_hidden_layers} layers x {config.hidden_size}, {config.num_attention_heads} heads"
     return f"""# {title}
 
@@ -82,7 +84,7 @@ def _text(network, title, training, made_by, has_tokenizer):
 ```python
 from transformers import {imports}
 
-model = {name}.from_pretrained("PATH"){tokenizer}
+model = {name}.from_pretrained("PATH"{dtype}){tokenizer}
 ```
 
 Trained with:

@@ -9,7 +9,16 @@ import transformers
 from fastcore.foundation import L
 from huggingface_hub import ModelCard
 from safetensors.torch import load_file
-from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertModel
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertConfig,
+    BertModel,
+    RoFormerConfig,
+    RoFormerModel,
+)
 
 import finetune
 from _utils.errors import PlainError
@@ -75,6 +84,17 @@ def test_either_part_loads_into_any_electra_class(exported, part, name):
         assert loaded["generator_lm_head.weight"].equal(saved["electra.embeddings.word_embeddings.weight"])
 
 
+def test_half_precision_halves_the_files_and_hardly_changes_the_weights(exported, fresh_checkpoint, tmp_path):
+    main([str(fresh_checkpoint), str(tmp_path / "half"), "--half"])
+    for part in PARTS:
+        full, half = (folder / part / "model.safetensors" for folder in (exported, tmp_path / "half"))
+        assert half.stat().st_size / full.stat().st_size == pytest.approx(.5, abs=.02)
+        assert "from_pretrained(\"PATH\", dtype='float32')" in half.with_name("README.md").read_text()
+    for original, loaded in zip(load_pair(str(exported), "tiny", 32), load_pair(str(tmp_path / "half"), "tiny", 32)):
+        assert {p.dtype for p in loaded.parameters()} == {torch.float32}
+        torch.testing.assert_close(output(loaded).logits, output(original).logits, atol=2e-3, rtol=2e-3)
+
+
 def test_loading_the_folder_gives_the_same_networks(exported, fresh_checkpoint):
     for original, loaded in zip(load_pair(str(fresh_checkpoint), "tiny", 32), load_pair(str(exported), "tiny", 32)):
         assert all(a.equal(b) for a, b in zip(original.state_dict().values(), loaded.state_dict().values()))
@@ -117,9 +137,11 @@ def finetuned(folder, fresh_checkpoint, task, model=None):
     return path, predictor
 
 
-@pytest.mark.parametrize("task", ["cola", "mnli", "stsb"])
-def test_an_exported_classifier_computes_the_same_logits(tmp_path, fresh_checkpoint, task):
-    path, original = finetuned(tmp_path, fresh_checkpoint, task)
+@pytest.mark.parametrize("task, family", [("cola", "electra"), ("mnli", "electra"), ("stsb", "electra"), ("mnli", "roformer")])
+def test_an_exported_classifier_computes_the_same_logits(tmp_path, fresh_checkpoint, task, family):
+    roformer = RoFormerModel(RoFormerConfig(vocab_size=400, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+                                            intermediate_size=16))
+    path, original = finetuned(tmp_path, fresh_checkpoint, task, model=roformer if family == "roformer" else None)
     main([str(path), str(tmp_path / "out")])
     folder = tmp_path / "out/classifier"
     loaded = AutoModelForSequenceClassification.from_pretrained(folder)

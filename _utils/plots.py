@@ -264,20 +264,28 @@ def sortable(table):
     return HTML(shown.replace("<th>", head))
 
 
-@torch.no_grad()
 def sentences_in_color(learn, hf_tokenizer, n=4):
-    """The first n held-out examples (training examples if none are held out), up to 128 tokens, as the discriminator sees them.
+    """The first n held-out examples (training examples if none are held out), as in `corrupted_in_color`.
 
     Masks depend on the learner's seed only. Returns None for a masked language model, which has no discriminator.
     """
     if not hasattr(learn.model, "discriminator"):
         return None
     input_ids, sentA_lenths = (tensor[:n] for tensor in learn.on_device(next(iter(learn.dls.loaders[-1]))))
-    learn.model.eval()
-    with fork_rng(learn.device):
-        torch.manual_seed(learn.seed)
-        x, _ = learn.masking.mask(input_ids, sentA_lenths)
-        pred = learn.model(*x)
+    return corrupted_in_color(learn.model, learn.masking, input_ids, sentA_lenths, hf_tokenizer, learn.seed)
+
+
+@torch.no_grad()
+def corrupted_in_color(model, masking, input_ids, sentA_lenths, hf_tokenizer, seed=0):
+    """Examples with samples of an ELECTRAModel's generator, up to 128 tokens, as its discriminator sees them.
+
+    input_ids: (B, L).   sentA_lenths: (B,).   seed: of the masks and samples.
+    """
+    model.eval()
+    with fork_rng(input_ids.device):
+        torch.manual_seed(seed)
+        x, _ = masking.mask(input_ids, sentA_lenths)
+        pred = model(*x)
     seen = input_ids, pred.generated, pred.is_mlm_applied, pred.disc_logits.float().sigmoid()
     return show_discriminator(*(tensor[:, :128] for tensor in seen), hf_tokenizer)
 

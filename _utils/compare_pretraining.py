@@ -4,21 +4,24 @@
 
 SYSTEM is a base_run_name, which may have been pretrained with several seeds. Of each run, all checkpoints count whose finetuning group
 has its default name (RUN_25.0%, ...) and finished runs of all tasks. The score of a checkpoint is the mean over the tasks (--tasks;
-default: all that the checkpoints have in common) of the mean over finetuning seeds. The unit of the comparison is the pretraining seed:
+default: all that these checkpoints have in common) of the mean over finetuning seeds. The unit of the comparison is the pretraining seed:
 errors are computed from the scores of different seeds only. --baseline: a run to show as a dotted line, for example untrained_11081.
 """
 import argparse
 import re
+from collections import Counter
 from dataclasses import replace
 
 import matplotlib.pyplot as plt
 import pandas as pd
 
+from _utils.config_rules import FRESH_WEIGHTS
 from _utils.errors import PlainError, print_plain_errors
 from _utils.glue.runs import GLUE_FOLDER, SCORES, read_scores, score
 from _utils.glue.tasks import task_of
-from _utils.plots import FAMILY_COLORS, GREY, save_plot
-from _utils.recipes import RECIPES, flops_per_token
+from _utils.networks import PARTS
+from _utils.plots import GREY, save_plot
+from _utils.recipes import RECIPES, flops_per_token, network_from
 from _utils.run_files.checkpoints import check_output, find_checkpoint, load_pretraining_checkpoint
 
 PLOT = GLUE_FOLDER / "compare_pretraining.png"
@@ -40,22 +43,29 @@ def checkpoint_scores(rows):
 
 
 def checkpoint_flops(checkpoint):
-    """Floating point operations spent on a loaded checkpoint of pretrain.py. PlainError if its networks are not those of a recipe."""
+    """Floating point operations spent on a loaded checkpoint of pretrain.py.
+
+    PlainError if its networks are of a family without a count, or if it continued the training of others.
+    """
     config = checkpoint["config"]
-    if config["generator"] or config["discriminator"]:
-        raise PlainError(f"The run {config['base_run_name']} has networks that are not those of a recipe, whose floating point operations "
-                         "cannot be counted. Compare runs of recipes (size).")
-    recipe = RECIPES[config["size"]]
-    if config["objective"] == "mlm":
-        recipe = replace(recipe, generator=recipe.encoder, discriminator=None)
+    name = f"{config['base_run_name']}_{config['seed']}"
+    if config["initial_weights"] not in FRESH_WEIGHTS:
+        raise PlainError(f"The run {name} started from {config['initial_weights']!r}, whose floating point operations are not known. "
+                         "Compare runs with fresh initial_weights.")
+    networks = {part: network_from(checkpoint.get(f"{part}_config")) for part in PARTS}
+    if networks["generator"] is None or (networks["discriminator"] is None) != (config["objective"] == "mlm"):
+        raise PlainError(f"The run {name} has networks whose floating point operations cannot be counted. Compare runs with ELECTRA, BERT, "
+                         "ALBERT or RoFormer.")
     tokens = checkpoint["step"] * config["bs"] * config["max_length"]
-    return tokens * flops_per_token(recipe, checkpoint["generator_config"]["vocab_size"], config["max_length"], config["mask_prob"])
+    return tokens * flops_per_token(replace(RECIPES[config["size"]], **networks), checkpoint["generator_config"]["vocab_size"],
+                                    config["max_length"], config["mask_prob"])
 
 
 def compare(scores, systems):
-    """DataFrame by percent of the training: mean and standard error over pretraining seeds of each system, and of differences to the first.
+    """DataFrame by percent of the training: mean and standard error of each system, and of the first minus each other one.
 
-    scores: Series of the scores of checkpoints (system, seed, run, percent).   The standard error is NaN for a single seed.
+    scores: Series of the scores of checkpoints (system, seed, run, percent).   Standard errors are
+    over pretraining seeds, NaN for a single seed.
     """
     by_system = scores.groupby(["system", "percent"])
     mean, error = by_system.mean().unstack("system")[systems], by_system.sem().unstack("system")[systems]
@@ -74,7 +84,8 @@ def plot_comparison(scores, flops, systems, baseline=None):
     scores: as for `compare`.   flops: a Series with the same index.   baseline: (name, score) of a dotted line, or None.
     """
     figure, axis = plt.subplots(figsize=(7, 3.6), layout="constrained")
-    for name, color in zip(systems, FAMILY_COLORS):
+    for i, name in enumerate(systems):
+        color = plt.get_cmap("tab10")(i % 10)
         axis.plot(flops[name], scores[name], "o", ms=5, color=color, alpha=.7)
         axis.plot(flops[name].groupby("percent").mean(), scores[name].groupby("percent").mean(), color=color, label=name)
     if baseline:
@@ -84,30 +95,39 @@ def plot_comparison(scores, flops, systems, baseline=None):
     return figure
 
 
-def chosen_tasks(table, names):
-    """The columns of the tasks with these names; by default those that all checkpoints have."""
+def with_tasks(table, names):
+    """The columns of the tasks with these names or titles; None: those that all checkpoints have. PlainError if there are none."""
     if names is None:
-        return list(table.columns[table.notna().all()])
-    titles = {task.lower().replace("-", ""): task for task in table.columns}
-    if unknown := [name for name in names if name not in titles]:
+        table = table.dropna(axis=1)
+        if not len(table.columns):
+            raise PlainError(f"The checkpoints of {', '.join(table.index.unique('system'))} have no task in common. Finetune them on the "
+                             "same tasks.")
+        return table
+    titles = {_normalized(title): title for title in table.columns}
+    if unknown := [name for name in names if _normalized(name) not in titles]:
         raise PlainError(f"No checkpoint was finetuned on {unknown[0]!r}. Choose from {', '.join(titles)}.")
-    return [titles[name] for name in names]
+    return table[[titles[_normalized(name)] for name in names]]
 
 
-def of_systems(table, systems):
-    """The checkpoints of some systems that have all tasks. PlainError for a system without any."""
-    complete = table.dropna()
-    known = complete.index.unique("system")
+def _normalized(task):
+    return task.lower().replace("-", "")
+
+
+def of_systems(table, systems, tasks=None):
+    """The checkpoints of some systems that have all tasks, see `with_tasks`. PlainError for a system without any."""
+    if repeated := [name for name, times in Counter(systems).items() if times > 1]:
+        raise PlainError(f"{repeated[0]!r} is given twice. Name each system once.")
+    table = with_tasks(table[table.index.get_level_values("system").isin(systems)].dropna(axis=1, how="all"), tasks).dropna()
+    known = table.index.unique("system")
     if missing := [name for name in systems if name not in known]:
         raise PlainError(f"No checkpoint of {missing[0]!r} was finetuned on all of {', '.join(table.columns)}. Complete: "
                          f"{', '.join(known) or 'none'}.")
-    return complete[complete.index.get_level_values("system").isin(systems)]
+    return table
 
 
 def baseline_score(table, run):
-    """(name, score) of the last checkpoint of a run such as untrained_11081. PlainError if it has none with all tasks."""
-    found = table.dropna().mean(axis=1)
-    found = found[found.index.get_level_values("run") == run]
+    """(name, score) of the last checkpoint of a run such as untrained_11081. PlainError if it has none with all columns."""
+    found = table[table.index.get_level_values("run") == run].dropna().mean(axis=1)
     if not len(found):
         raise PlainError(f"Invalid value for --baseline: {run!r} has no checkpoint that was finetuned on all of "
                          f"{', '.join(table.columns)}. Pass the name of a run with its seed, such as untrained_11081.")
@@ -124,12 +144,11 @@ def main(arguments=None):
     args = parser.parse_args(arguments)
     check_output(args.plot, ".png")
     table = checkpoint_scores(read_scores())
-    table = table[chosen_tasks(table, args.tasks)]
-    checkpoints = of_systems(table, args.systems)
+    checkpoints = of_systems(table, args.systems, args.tasks)
     means = checkpoints.mean(axis=1)
     names = [f"{run}_{percent}%.pth" for _, _, run, percent in checkpoints.index]
     flops = pd.Series([checkpoint_flops(load_pretraining_checkpoint(find_checkpoint(name))) for name in names], means.index)
-    baseline = args.baseline and baseline_score(table, args.baseline)
+    baseline = args.baseline and baseline_score(table[checkpoints.columns], args.baseline)
     print(checkpoints.assign(mean=means).droplevel("run").to_string(float_format="{:.1f}".format), end="\n\n")
     print(compare(means, args.systems).to_string(float_format="{:.1f}".format, na_rep=""))
     save_plot(plot_comparison(means, flops, args.systems, baseline), args.plot)

@@ -42,6 +42,14 @@ class Network:
         return BertConfig(**shape)
 
 
+def network_from(config):
+    """The Network of a transformers configuration, a dictionary; None for None and for other families."""
+    if not config or config["model_type"] not in ("electra", "bert", "albert", "roformer"):
+        return None
+    return Network(config["model_type"], config["num_hidden_layers"], config["hidden_size"], config["num_attention_heads"],
+                   config["intermediate_size"], config.get("embedding_size") or config["hidden_size"])
+
+
 @dataclass(frozen=True)
 class Recipe:
     """The networks and settings of one system. Lengths are in tokens, `bs` in examples, `lr` is the peak of the schedule.

@@ -4,7 +4,8 @@ A pretraining checkpoint becomes OUT_DIR/generator and OUT_DIR/discriminator (fo
 ElectraForPreTraining); that of a masked language model has only a generator. A finetuned model becomes OUT_DIR/classifier: the class for
 sequence classification of ELECTRA or RoFormer, or, if it labels words, any family's class for token classification. Each folder contains
 safetensors, the configuration, the tokenizer and a model card. `from_pretrained` loads it into any class of its family and initializes
-missing heads. --half writes 16-bit floats: half the size, and weights that are equal to three decimal digits.
+missing heads. The discriminator of another family than ELECTRA has the head of a token classifier with two labels; to load it into that
+class with other labels, pass ignore_mismatched_sizes=True. --half writes 16-bit floats: half the size, and about three significant digits.
 
 Checkpoints of electra_pytorch are exported too; since they contain only weights, --vocab must name the vocab.txt of the training. Their
 sizes follow from the shapes, with attention heads of size 64. electra_pytorch trained the LayerNorm in the generator's head with eps
@@ -76,8 +77,16 @@ def export_pretrained(checkpoint, path, folder, half=False):
                               metric_type=name.removeprefix(prefix), metric_value=value)
                    for name, value in metrics.items() if name.startswith(prefix) and value is not None]
         network = network_of(checkpoint, part, path)
-        save_network(network.half() if half else network, hf_tokenizer, folder / part, f"{_title(checkpoint)}, {role}", training, made_by,
+        save_network(halved(network) if half else network, hf_tokenizer, folder / part, f"{_title(checkpoint)}, {role}", training, made_by,
                      datasets, results)
+
+
+def halved(network):
+    """The network with weights in 16-bit floats; constants, such as RoFormer's table of angles, stay exact."""
+    for parameter in network.parameters():
+        if parameter.requires_grad:
+            parameter.data = parameter.data.half()
+    return network
 
 
 def _title(checkpoint):
@@ -86,7 +95,7 @@ def _title(checkpoint):
     families, recipe = [config["model_type"] for config in configs], RECIPES.get(size)
     shape = families[-1], configs[-1].get("num_hidden_layers"), configs[-1].get("hidden_size")
     if recipe and shape == (recipe.encoder.family, recipe.encoder.layers, recipe.encoder.hidden):
-        return f"ELECTRA-{size}" if families[-1] == "electra" and len(families) == 2 else size
+        return f"ELECTRA-{size}" if len(families) == 2 and families[-1] in ("electra", "roformer") else size
     return " and ".join(dict.fromkeys(families))
 
 
@@ -144,7 +153,7 @@ def export_finetuned(path, folder, half=False):
     network = word_classifier(checkpoint, config, path) if task.is_tagging else text_classifier(checkpoint, config, path)
     family = "ELECTRA" if config.model_type == "electra" else config.model_type
     training = TRAINING["discriminator"] if family == "ELECTRA" else "replaced token detection or masked language modelling"
-    save_network(network.half() if half else network, tokenizer_from_json(checkpoint["tokenizer"], checkpoint["pad_token"]),
+    save_network(halved(network) if half else network, tokenizer_from_json(checkpoint["tokenizer"], checkpoint["pad_token"]),
                  folder / "classifier", f"{family} finetuned on {task.title}", training, {"run": run, "versions": checkpoint["versions"]},
                  eval_results=_dev_results(task, run))
 

@@ -23,11 +23,13 @@ AttentionMaskInterface.register("sdpa_static", _static_mask)
 def set_attention(model, implementation):
     """Select a registered attention implementation for the networks of a model.
 
-    A family without exchangeable attention, such as RoFormer, only takes the mask of 'sdpa_static', which is additive as its own.
+    An encoder without exchangeable attention, such as RoFormer, keeps its own; only its mask is replaced by that of 'sdpa_static', which
+    is additive too.
     """
     for network in model.children():
         if isinstance(network, PreTrainedModel):
+            config = network.config
             if network._supports_sdpa and network._supports_attention_backend:
                 network.set_attn_implementation(implementation)
-            elif implementation == "sdpa_static":
-                network.config._attn_implementation = implementation
+            elif implementation == "sdpa_static" and config._attn_implementation == "eager" and not config.is_encoder_decoder:
+                config._attn_implementation = implementation

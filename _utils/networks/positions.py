@@ -32,7 +32,7 @@ def first_position_only(encoder):
 
     This position still attends to all others. Families whose last layer is built differently, or shared, compute all positions.
     """
-    if encoder.config.model_type not in ("electra", "bert", "roberta"):
+    if encoder.config.model_type not in ("electra", "bert", "roberta", "roformer"):
         return contextlib.nullcontext()
     after_attention = encoder.encoder.layer[-1].attention.output
     return after_attention.register_forward_pre_hook(lambda module, inputs: tuple(x[:, :1] for x in inputs))  # (B, 1, H)

@@ -37,10 +37,10 @@ class Pretrained(NamedTuple):
         return copy.deepcopy(self.model.base_model)
 
     def discriminator(self):
-        """A copy of ELECTRA's discriminator; PlainError for other models."""
+        """A copy of ELECTRA's discriminator; PlainError for other models, also for discriminators of other families."""
         if not isinstance(self.model, ElectraForPreTraining):
-            raise PlainError(f"wsc_trick=True requires ELECTRA's discriminator, but {self.name!r} is a {self.model.config.model_type} "
-                             "model without it. Leave wsc_trick out, or choose another pretrained_checkpoint.")
+            raise PlainError(f"wsc_trick=True requires a discriminator of the family ELECTRA, but {self.name!r} is a "
+                             f"{self.model.config.model_type} model. Leave wsc_trick out, or choose another pretrained_checkpoint.")
         return copy.deepcopy(self.model)
 
 

@@ -96,7 +96,8 @@ def activation_bytes_per_token(configs, mask_prob, precision):
     """Bytes saved for the backward pass per token on a GPU.
 
     configs: transformers configurations of the networks; the first is the generator, whose logits at masked positions are included.
-    Fitted to what a forward pass saves (tests/robustness/test_memory.py). Fused attention saves nothing quadratic in the length.
+    Fitted to what a forward pass saves (tests/robustness/test_memory.py). Fused attention saves nothing quadratic in the length; that of
+    RoFormer is not fused, but `mini` is small and its examples are short.
     """
     full, half = (42, 7), (38, 4)  # bytes per unit of the hidden and of the feed-forward layer
     of_hidden, of_intermediate = full if precision == "fp32" else half

@@ -10,6 +10,7 @@ from _utils.compare_pretraining import checkpoint_flops, checkpoint_scores, comp
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.glue.runs import append_score, read_scores
+from _utils.networks import PARTS, make_networks
 from _utils.recipes import RECIPES, flops_per_token, steps_of_equal_compute
 
 # {(run, percent): (score of finetuning seed 0 on RTE, seed 1, the score of the only seed on CoLA)}
@@ -22,13 +23,18 @@ def checkpoint(run, percent, *settings):
     """What `checkpoint_flops` reads of a checkpoint; no weights."""
     objective = ["objective=mlm", "steps=7403"] if run.startswith("mlm") else ["steps=6000"]
     c = complete(pretrain.c.override(["size=mini", *objective, *settings]))
-    return {"model": {}, "generator_config": {"vocab_size": 8192}, "tokenizer": "", "config": dict(c),
-            "step": round(c.steps * percent / 100)}
+    with torch.device("meta"):
+        networks = make_networks(RECIPES["mini"], c.objective, (c.generator, c.discriminator), 8192)
+    configs = {f"{part}_config": network.config.to_dict() for part, network in zip(PARTS, networks) if network}
+    return {"model": {}, **configs, "tokenizer": "", "config": dict(c), "step": round(c.steps * percent / 100)}
 
 
 @pytest.fixture
 def finished(tmp_path, monkeypatch):
-    """A working directory with the table of runs and the checkpoints of two seeds of two systems, and one without training."""
+    """A working directory with the table of runs and the checkpoints of two seeds of two systems, and one without training.
+
+    Other checkpoints were finetuned on other tasks.
+    """
     monkeypatch.chdir(tmp_path)
     Path("checkpoints/pretrain").mkdir(parents=True)
     for (run, percent), (first, second, cola) in SCORES.items():
@@ -37,11 +43,14 @@ def finished(tmp_path, monkeypatch):
             for seed, value in enumerate(values):
                 append_score({"group": f"{run}_{percent}%", "task": task, "run": seed, "seed": seed, "settings": {}, "train_rows": 10,
                               "synthetic": False, "scores": {"validation": {metric: value / 100}}})
+    for group, task in (("electra_3_100.0%", "sst2"), ("other_1_100.0%", "sst2"), ("grid_lr0.001", "rte")):
+        append_score({"group": group, "task": task, "run": 0, "seed": 0, "settings": {}, "train_rows": 10, "synthetic": False,
+                      "scores": {"validation": {"accuracy": .9}}})
 
 
 def test_the_unit_of_comparison_is_the_pretraining_seed(finished):
     """ELECTRA's seeds have 41 (62 and 20) and 45 (66 and 24), the others 36 (58 and 14) and 36."""
-    means = of_systems(checkpoint_scores(read_scores()), ["electra", "mlm"]).mean(axis=1)
+    means = of_systems(checkpoint_scores(read_scores()), ["electra", "mlm"], ["rte", "CoLA"]).mean(axis=1)
     table = compare(means, ["electra", "mlm"])
     assert table.loc[100.].to_dict() == pytest.approx({"electra": 43, "electra, s.e.": 2, "mlm": 36, "mlm, s.e.": 0, "electra - mlm": 7,
                                                        "electra - mlm, s.e.": 2})
@@ -54,6 +63,8 @@ def test_one_seed_has_no_error(finished):
 
 
 def test_command_prints_scores_and_differences_and_draws_them(finished, capsys):
+    Path("checkpoints/glue/scores.jsonl").write_text("".join(
+        line for line in Path("checkpoints/glue/scores.jsonl").open() if "electra_3" not in line))
     main(["electra", "mlm", "--baseline", "untrained_1", "--plot", "figure.png"])
     printed = capsys.readouterr().out
     assert "electra - mlm" in printed and "43.0" in printed and "7.0" in printed and "Plot: figure.png" in printed
@@ -71,13 +82,18 @@ def test_a_checkpoint_costs_the_operations_of_its_steps():
     assert electra == 6000 * 64 * 64 * flops_per_token(recipe, 8192) and mlm == pytest.approx(electra, rel=1e-3)
     assert steps_of_equal_compute(recipe, replace(recipe, generator=recipe.discriminator, discriminator=None), 6000, 8192) == 7403
     assert checkpoint_flops(checkpoint("electra_1", 25.)) == electra / 4
+    smaller = "{'model_type': 'bert', 'hidden_size': 128, 'num_hidden_layers': 2, 'num_attention_heads': 2, 'intermediate_size': 512}"
+    assert checkpoint_flops(checkpoint("mlm_1", 100., f"generator={smaller}")) < .65 * mlm
 
 
 @pytest.mark.parametrize("arguments, fragment", [
-    (["electra", "bert"], "No checkpoint of 'bert' was finetuned on all of RTE, CoLA. Complete: electra, mlm, untrained."),
-    (["electra", "--tasks", "rte,qqp"], "No checkpoint was finetuned on 'qqp'. Choose from rte, cola."),
-    (["electra", "--baseline", "untrained"], "Invalid value for --baseline: 'untrained'"),
-    (["electra", "--baseline", "untrained_7"], "Invalid value for --baseline: 'untrained_7'"),
+    (["mlm", "bert"], "No checkpoint of 'bert' was finetuned on all of RTE, CoLA. Complete: mlm."),
+    (["mlm", "other"], "The checkpoints of mlm, other have no task in common."),
+    (["electra", "mlm"], "The checkpoints of electra, mlm have no task in common."),
+    (["mlm", "mlm"], "'mlm' is given twice."),
+    (["mlm", "--tasks", "rte,qqp"], "No checkpoint was finetuned on 'qqp'. Choose from rte, cola."),
+    (["mlm", "--baseline", "untrained"], "Invalid value for --baseline: 'untrained'"),
+    (["mlm", "--baseline", "untrained_7"], "Invalid value for --baseline: 'untrained_7'"),
     (["electra", "--plot", "figure.txt"], "figure.txt")])
 def test_what_is_missing_is_named(finished, arguments, fragment):
     with pytest.raises(PlainError) as error:
@@ -91,6 +107,11 @@ def test_no_finetuned_checkpoint_at_all(tmp_path, monkeypatch):
         main(["electra"])
 
 
-def test_own_networks_have_no_known_operations():
-    with pytest.raises(PlainError, match="not those of a recipe"):
-        checkpoint_flops(checkpoint("mlm_1", 100., "generator={'model_type': 'bert', 'hidden_size': 64}"))
+def test_operations_that_are_not_known_raise():
+    distilbert = "generator={'model_type': 'distilbert', 'dim': 64, 'n_heads': 2}"
+    with pytest.raises(PlainError, match="mlm_1 has networks whose floating point operations"):
+        checkpoint_flops(checkpoint("mlm_1", 100., "base_run_name=mlm", "seed=1", distilbert))
+    continued = checkpoint("electra_1", 100.)
+    continued["config"]["initial_weights"] = "google/electra-small-discriminator"
+    with pytest.raises(PlainError, match="started from 'google/electra-small-discriminator'"):
+        checkpoint_flops(continued)

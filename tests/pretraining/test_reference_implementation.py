@@ -118,7 +118,7 @@ def test_finetuning_step_matches_the_reference():
         torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5, msg=name)
 
 
-@pytest.mark.parametrize("size, n_positions", [("tiny", 1), ("bert_tiny", 1), ("albert_tiny", 20)])
+@pytest.mark.parametrize("size, n_positions", [("tiny", 1), ("bert_tiny", 1), ("mini", 1), ("albert_tiny", 20)])
 def test_computing_only_the_first_position_gives_the_same_vector(size, n_positions):
     torch.manual_seed(0)
     encoder = build_network("generator", RECIPES[size].encoder.config(100)).base_model.eval()

@@ -142,7 +142,11 @@ def test_an_exported_classifier_computes_the_same_logits(tmp_path, fresh_checkpo
     roformer = RoFormerModel(RoFormerConfig(vocab_size=400, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
                                             intermediate_size=16))
     path, original = finetuned(tmp_path, fresh_checkpoint, task, model=roformer if family == "roformer" else None)
+    main([str(path), str(tmp_path / "half"), "--half"])
     main([str(path), str(tmp_path / "out")])
+    weights = load_file(tmp_path / "half/classifier/model.safetensors")
+    assert {name for name, weight in weights.items() if weight.dtype != torch.float16} == \
+        ({"roformer.encoder.embed_positions.weight"} if family == "roformer" else set())
     folder = tmp_path / "out/classifier"
     loaded = AutoModelForSequenceClassification.from_pretrained(folder)
     with torch.no_grad():

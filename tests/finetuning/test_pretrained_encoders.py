@@ -174,5 +174,5 @@ def test_weights_that_do_not_fit_the_configuration_raise(fresh_checkpoint, tmp_p
 
 def test_the_wsc_trick_requires_electra(small_tokenizer, tmp_path):
     pretrained = load_pretrained(save(tmp_path, FAMILIES["bert"], small_tokenizer), "small", 32)
-    with pytest.raises(PlainError, match="wsc_trick=True requires ELECTRA's discriminator"):
+    with pytest.raises(PlainError, match="wsc_trick=True requires a discriminator of the family ELECTRA"):
         pretrained.discriminator()

@@ -277,7 +277,7 @@ def test_a_masked_language_model_of_electra_has_no_discriminator_for_the_wsc_tri
     run("size=tiny", "objective=mlm", "steps=1")
     export_hf(["checkpoints/pretrain/mini_5_100.0%.pth", "out"])
     for where in ("mini_5_100.0%.pth", "out/generator"):
-        with pytest.raises(PlainError, match="requires ELECTRA's discriminator"):
+        with pytest.raises(PlainError, match="requires a discriminator of the family ELECTRA"):
             load_pretrained(where, "tiny", 32).discriminator()
 
 

@@ -12,7 +12,6 @@ import re
 from pathlib import Path
 
 import torch
-import transformers
 
 from _utils.convert_tf.tf_checkpoint import TFCheckpoint
 from _utils.errors import PlainError, as_plain_error
@@ -179,7 +178,6 @@ def main(arguments=None):
     options = _parse_arguments(arguments)
     hparams = None if options.hparams is None else read_hparams(options.hparams)
     vocab = options.vocab or next(Path(options.prefix).parent.glob("vocab.txt"), None)
-    transformers.utils.logging.disable_progress_bar()
     with new_folder(options.out_dir) as folder:
         network, step = convert(options.prefix, options.part, hparams)
         config = network.config

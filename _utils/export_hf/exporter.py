@@ -16,7 +16,6 @@ import re
 from pathlib import Path
 
 import torch
-import transformers
 from huggingface_hub import EvalResult
 from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
@@ -211,7 +210,6 @@ def main(arguments=None):
     parser.add_argument("--vocab", metavar="VOCAB_TXT", help="the vocabulary, for checkpoints of electra_pytorch")
     parser.add_argument("--half", action="store_true", help="write 16-bit floats, half the size")
     options = parser.parse_args(arguments)
-    transformers.utils.logging.disable_progress_bar()
     finetuned = GLUE_FOLDER / options.checkpoint
     path = finetuned if finetuned.is_file() else find_checkpoint(options.checkpoint)
     with new_folder(options.out_dir) as folder:

@@ -7,8 +7,6 @@ import argparse
 import os
 from pathlib import Path
 
-import transformers
-
 from _utils.errors import print_plain_errors
 from _utils.minimal_pairs.pairs import read_pairs
 from _utils.minimal_pairs.results import accuracy_by_paradigm, report, summarize
@@ -71,5 +69,4 @@ def titles(names):
 
 if __name__ == "__main__":
     print_plain_errors()
-    transformers.utils.logging.disable_progress_bar()
     main()

@@ -17,6 +17,8 @@ from _utils.pretraining_data.vocabulary import check_has_tokenizer, load_tokeniz
 from _utils.recipes import RECIPES, TYINGS
 from _utils.run_files.checkpoints import find_checkpoint, load_pretraining_checkpoint
 
+logging.disable_progress_bar()  # of reading and writing weights, which takes a moment
+
 # The meaning of pretrained_checkpoint=None: Google's released models. The small one is ELECTRA-Small++.
 GOOGLE_MODELS = {"small": "google/electra-small-discriminator", "small++": "google/electra-small-discriminator",
                  "base": "google/electra-base-discriminator", "large": "google/electra-large-discriminator"}

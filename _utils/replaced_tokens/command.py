@@ -6,8 +6,6 @@ compared with that of another run, because each discriminator is evaluated on th
 """
 import argparse
 
-import transformers
-
 from _utils.errors import PlainError
 from _utils.replaced_tokens.corrupted_text import check_new, open_corrupted, save_corrupted
 from _utils.replaced_tokens.corruption import make_corrupted
@@ -19,7 +17,6 @@ _USAGE = ("Pass --make FILE --generator CHECKPOINT --text PATH to make a file of
 
 def main(arguments=None):
     options = _parser().parse_args(arguments)
-    transformers.utils.logging.disable_progress_bar()
     if options.make and not (options.checkpoints or options.corrupted) and options.generator and options.text:
         check_new(options.make)
         text = make_corrupted(options.generator, options.text, "all" if options.all else "held_out", options.rows, options.mask_prob,

@@ -29,7 +29,8 @@ def test_notebook_runs_from_top_to_bottom(repo, notebook, tmp_path, fresh_checkp
     [command_line] = [cell for cell in content.cells if 'sys.argv = ["' in cell.source]
     arguments = "".join(f", {argument!r}" for argument in OVERRIDES[notebook])
     command_line.source = command_line.source.replace('"quickstart=True"', '"quickstart=True"' + arguments)
-    # It runs in a temporary folder; finetuning needs a checkpoint there.
+    # It runs in a temporary folder, which needs the trained model and, for finetuning, a checkpoint.
+    (tmp_path / "benchmarks").symlink_to(repo / "benchmarks")
     if notebook != "Pretrain.ipynb":
         (tmp_path / "checkpoints/pretrain").mkdir(parents=True)
         shutil.copy(fresh_checkpoint, tmp_path / RESULT["Pretrain.ipynb"])

@@ -12,6 +12,7 @@ from functools import cache, partial
 from itertools import takewhile
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import benchmarks.finetuning
@@ -26,6 +27,7 @@ from _utils.config import complete
 from _utils.glue.config import complete_finetuning
 from _utils.glue.runs import read_scores
 from _utils.glue.tasks import AVERAGED_TASKS, PUBLISHED
+from _utils.minimal_pairs.results import summarize
 from _utils.run_files.run_log import read_metrics
 from benchmarks.report import parse
 
@@ -266,6 +268,27 @@ def metrics_of_pilot(pilot):
     """({step: training metrics}, held-out metrics)."""
     file = REPO / f"benchmarks/results/mini/pilots/{pilot}/metrics.jsonl"
     return {row["step"]: row for row in read_metrics(file, "train")}, read_metrics(file, "held_out")
+
+
+def test_curves_of_mini_equal_their_raw_numbers():
+    electra, mlm = (read_metrics(REPO / f"benchmarks/results/mini/{run}_11081/metrics.jsonl", "held_out") for run in ("electra", "mlm"))
+    short = lambda number: f"{number:.3f}".lstrip("0")
+    expected = [[f"{e['gen_loss_hidden']:.2f}", short(e["gen_accuracy_hidden"]), short(e["disc_auc"]), short(e["disc_loss"]),
+                 f"{m['gen_loss_hidden']:.2f}", short(m["gen_accuracy_hidden"])] for e, m in zip(electra, mlm, strict=True)]
+    assert list(rows_below("results.md", "So far: one pretraining seed").values()) == expected
+    *_, last = electra
+    healthy = [others[-1].split(",")[0] for others in rows_below("results.md", "Is my run healthy?").values()]
+    assert healthy == [f"{last['gen_loss']:.2f}", f"{last['gen_loss_hidden']:.2f}", short(last["gen_accuracy"]), short(last["disc_loss"]),
+                       short(last["disc_auc"])]
+
+
+def test_accuracies_on_minimal_pairs_equal_their_raw_numbers():
+    found = []
+    for name in ("quickstart", "mini"):
+        paradigms = pd.read_csv(REPO / f"benchmarks/results/minimal_pairs_{name}.csv", index_col=["field", "phenomenon", "paradigm"])
+        means, errors = summarize(paradigms)
+        found.append([[f"{mean:.1f} ± {error:.1f}" for mean, error in zip(*rows)] for rows in zip(means.to_numpy(), errors.to_numpy())])
+    assert list(rows_below("probes.md", "Measurements").values()) == [first + second for first, second in zip(*found, strict=True)]
 
 
 def test_chunking_scores_equal_their_raw_numbers():

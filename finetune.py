@@ -7,7 +7,7 @@
 # Your own labels are finetuned in the same way: sentences, pairs, scores, or the words of a sentence.
 # `finetune.py` is exported from this notebook, without the cells that only explore.
 #
-# References such as *F41* are facts about Google's original code, verified by running it. References such as *D12* are differences of
+# References such as *F41* are facts about Google's original code. References such as *D12* are differences of
 # electra_pytorch, the replication that this one builds on. [docs/facts.md](docs/facts.md) lists both.
 # Shapes in comments: B batch, L length, H hidden size, C classes.
 
@@ -133,7 +133,8 @@ c = MyConfig({
     # Folder of WSC's train.jsonl and val.jsonl. None: WSC/ in glue_dir if it exists, else aps/super_glue on the hub.
     "wsc_dir": None,
 
-    # 'bf16', 'fp16' (with loss scaling) or 'fp32'; None: bf16 on a GPU, fp32 on the CPU.
+    # 'bf16', 'fp16' (with loss scaling) or 'fp32'. None: fp32 on the CPU, bf16 on GPUs that support it, fp16 on older ones (compute
+    # capability below 8: T4, V100, RTX 20xx).
     "precision": None,
     # Worker processes that load batches. 0: load them in the training process, which is fastest unless the GPU has to wait.
     "num_workers": 0,
@@ -611,8 +612,8 @@ def load_encoder(model, path):
 # ### Test files
 #
 # The run with the best dev score predicts the test set of its task, or the runs that `th_run` names; several runs make an ensemble. The
-# GLUE server hardly explains why it rejects a submission, for example for an extra column as in electra_pytorch's files, so the files are
-# checked before they are zipped.
+# GLUE server gives little explanation when it rejects a submission, for example one with an extra column as in electra_pytorch's files, so
+# the files are checked before they are zipped.
 
 # %%
 def predict_test(task, checkpoint, dl_idx=0, *, data, device=None, precision=None):

@@ -8,9 +8,9 @@
 # This notebook builds the paper's method step by step on real data: configuration, data, objective, model, optimization, run, results.
 # `pretrain.py` is exported from it for long trainings, without the cells that only explore.
 #
-# *F12* and the like refer to numbered facts about Google's code, measured by running it, and *D3* to differences between it and
-# electra_pytorch; [docs/facts.md](docs/facts.md) lists them. Shapes are given at the end of a line: B batch, L length, V vocabulary,
-# M slots (masked positions of a batch that the generator predicts), H hidden size.
+# *F12* and the like refer to numbered facts about Google's code, and *D3* to differences between it and electra_pytorch;
+# [docs/facts.md](docs/facts.md) lists them, and says which were measured by running the code. Shapes are given at the end of a line:
+# B batch, L length, V vocabulary, M slots (masked positions of a batch that the generator predicts), H hidden size.
 
 # %% [markdown]
 # ## 1. Configuration
@@ -126,8 +126,9 @@ c = MyConfig({
     "gen_smooth_label": False,
     "disc_smooth_label": False,
 
-    # The recipe: 'small', 'base' and 'large' from the paper, 'small++' (Google's released model), 'tiny' for experiments, or lmtuners'
-    # 'alectra_small', 'electra_small_lmtuners', 'bert_small' ... All recipes: _utils/recipes.py.
+    # The recipe: 'small', 'base' and 'large' from the paper, 'small++' (Google's released model), 'mini' (1.5 hours on a CPU core, rotary
+    # positions), 'tiny' (the quickstart's), or lmtuners' 'alectra_small', 'electra_small_lmtuners', 'bert_small' ... All recipes:
+    # _utils/recipes.py.
     "size": "small",
     # 'electra', or 'mlm' for masked language modelling with the discriminator's architecture. None: the recipe's.
     "objective": None,
@@ -167,8 +168,8 @@ c = MyConfig({
     # Examples per forward and backward pass, a divisor of the batch size; gradients are accumulated over the batch. None: as many as fit
     # in free GPU memory, up to 32,768 tokens; on the CPU as many as fit in its caches.
     "micro_batch": None,
-    # True: compile the training step with torch.compile and, on a GPU, replay it as CUDA graphs (not with fp16). It takes a minute or two
-    # at the start.
+    # True: compile the training step with torch.compile and, on a GPU, replay it as CUDA graphs (not with fp16). Compilation takes
+    # minutes at the start.
     "compile": False,
     # 'tensorboard', 'neptune' (its offline store), 'wandb' or None. metrics.jsonl is always written.
     "logger": "tensorboard",
@@ -696,7 +697,8 @@ def build_optimizer(model, lr, bias_correction=False, kind="adam"):
 # %% [markdown]
 # ## 6. Run
 #
-# The training step in `_utils/training/learners.py` adds mixed precision, gradient accumulation and several processes to the loop above.
+# The training step is in `_utils/training/learners.py`: forward pass, loss, backward pass, clipping and update, with mixed precision,
+# gradient accumulation and several processes.
 
 # %%
 def build_masking(c, hf_tokenizer):

@@ -1,6 +1,6 @@
 """Convert Google's TensorFlow checkpoint to a transformers folder: `python -m _utils.convert_tf CKPT_PREFIX --part PART OUT_DIR`.
 
-CKPT_PREFIX is the name of the checkpoint without its extension, such as electra_small/model.ckpt-4000000. Sizes follow from the shapes,
+CKPT_PREFIX is the name of the checkpoint without its extension, such as electra_small/electra_small. Sizes follow from the shapes,
 with attention heads of size 64 as in all models that Google released. For other sizes pass --hparams with the value that Google's
 run_pretraining.py received, for example '{"model_size": "small", "model_hparam_overrides": {"num_attention_heads": 8}}', or a file that
 contains it. A vocab.txt next to the checkpoint, or --vocab, becomes the tokenizer. To continue pretraining, convert both parts to
@@ -192,7 +192,7 @@ def main(arguments=None):
 
 def _parse_arguments(arguments):
     parser = argparse.ArgumentParser(prog="python -m _utils.convert_tf", description=__doc__.split("\n")[0])
-    parser.add_argument("prefix", metavar="CKPT_PREFIX", help="name without extension, such as electra_small/model.ckpt-4000000")
+    parser.add_argument("prefix", metavar="CKPT_PREFIX", help="name without extension, such as electra_small/electra_small")
     parser.add_argument("--part", choices=PARTS, required=True)
     parser.add_argument("out_dir", metavar="OUT_DIR", help="a new or empty folder")
     parser.add_argument("--hparams", metavar="JSON", help="the hparams of run_pretraining.py, or a file with them")

@@ -65,7 +65,7 @@ class TFCheckpoint:
 def _existing(path):
     if not os.path.isfile(path):
         raise PlainError(f"File not found: {path!r}. Pass the name of the checkpoint without its extension, such as "
-                         "electra_small/model.ckpt-4000000.")
+                         "electra_small/electra_small.")
     return Path(path)
 
 

@@ -4,12 +4,14 @@
 
 SYSTEM is a base_run_name, which may have been pretrained with several seeds. Of each run, all checkpoints count whose finetuning group
 has its default name (RUN_25.0%, ...) and finished runs of all tasks. The score of a checkpoint is the mean over the tasks (--tasks;
-default: all that these checkpoints have in common) of the mean over finetuning seeds. The unit of the comparison is the pretraining seed:
-errors are computed from the scores of different seeds only. --baseline: a run to show as a dotted line, for example untrained_11081.
+default: all that these checkpoints have in common) of the mean over finetuning seeds; settings of finetuning that differ are printed.
+The unit of the comparison is the pretraining seed: errors are computed from the scores of different seeds only. --baseline: a run to
+show as a dotted line, for example untrained_11081.
 """
 import argparse
+import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import replace
 
 import matplotlib.pyplot as plt
@@ -40,6 +42,23 @@ def checkpoint_scores(rows):
                          "pretraining runs first, without group_name.")
     runs = pd.DataFrame(found).astype({"seed": int, "percent": float})
     return runs.pivot_table(index=["system", "seed", "run", "percent"], columns="task", values="score", sort=False).sort_index()
+
+
+def setting_differences(rows, checkpoints):
+    """{(task title, setting): {value: {system, ...}}} of the settings of finetuning that are not the same for all checkpoints.
+
+    rows: of the table of runs.   checkpoints: as returned by `of_systems`. Values are JSON.   The pretrained weights are left out.
+    """
+    used = defaultdict(lambda: defaultdict(set))
+    known = set(zip(checkpoints.index.get_level_values("run"), checkpoints.index.get_level_values("percent")))
+    for row in rows:
+        match, title = _GROUP.fullmatch(row["group"]), task_of(row).title
+        if match and (match["run"], float(match["percent"])) in known and title in checkpoints.columns:
+            for key, value in row["settings"].items():
+                if key != "pretrained_weights":
+                    own_group = key == "start_from_mnli" and value == row["group"]
+                    used[title, key][json.dumps(True if own_group else value)].add(match["system"])
+    return {key: dict(values) for key, values in used.items() if len(values) > 1}
 
 
 def checkpoint_flops(checkpoint):
@@ -143,13 +162,15 @@ def main(arguments=None):
     parser.add_argument("--plot", default=str(PLOT))
     args = parser.parse_args(arguments)
     check_output(args.plot, ".png")
-    table = checkpoint_scores(read_scores())
+    rows = read_scores()
+    table = checkpoint_scores(rows)
     checkpoints = of_systems(table, args.systems, args.tasks)
-    means = checkpoints.mean(axis=1)
+    means, baseline = checkpoints.mean(axis=1), args.baseline and baseline_score(table[checkpoints.columns], args.baseline)
     names = [f"{run}_{percent}%.pth" for _, _, run, percent in checkpoints.index]
     flops = pd.Series([checkpoint_flops(load_pretraining_checkpoint(find_checkpoint(name))) for name in names], means.index)
-    baseline = args.baseline and baseline_score(table[checkpoints.columns], args.baseline)
     print(checkpoints.assign(mean=means).droplevel("run").to_string(float_format="{:.1f}".format), end="\n\n")
+    for (task, key), values in setting_differences(rows, checkpoints).items():
+        print(f"{task} was finetuned with", " and ".join(f"{key}={value} ({', '.join(sorted(names))})" for value, names in values.items()))
     print(compare(means, args.systems).to_string(float_format="{:.1f}".format, na_rep=""))
     save_plot(plot_comparison(means, flops, args.systems, baseline), args.plot)
     print(f"\nPlot: {args.plot}")

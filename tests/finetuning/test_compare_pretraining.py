@@ -76,6 +76,16 @@ def test_tasks_can_be_chosen(finished, capsys):
     assert "CoLA" not in (printed := capsys.readouterr().out) and "64.0" in printed
 
 
+def test_settings_that_differ_are_printed(finished, capsys):
+    for row in read_scores():
+        lr = {"mlm": 1e-3, "untrained": 1e-4}.get(row["group"].split("_")[0], 3e-4)
+        append_score({**row, "settings": {"lr": lr, "start_from_mnli": row["group"] if row["task"] == "rte" else False,
+                                          "pretrained_weights": row["group"], "epochs": 3}})
+    main(["electra", "mlm", "--tasks", "rte"])
+    printed = [line for line in capsys.readouterr().out.splitlines() if "finetuned with" in line]
+    assert printed == ["RTE was finetuned with lr=0.0003 (electra) and lr=0.001 (mlm)"]
+
+
 def test_a_checkpoint_costs_the_operations_of_its_steps():
     electra, mlm = (checkpoint_flops(checkpoint(name, 100.)) for name in ("electra_1", "mlm_1"))
     recipe = RECIPES["mini"]

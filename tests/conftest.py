@@ -7,7 +7,8 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
-from script_server import Scripts
+from matplotlib.figure import Figure
+from script_server import Scripts, save_empty_file
 
 import pretrain
 from _utils.config import complete
@@ -21,6 +22,13 @@ SENTENCES = [
     "In 1843 the first paper on this method was read aloud: nobody in the room understood its argument.",
     "Each sentence has been written for this purpose, with common and uncommon letters, quickly, lazily, jovially, oxidised.",
 ]
+
+
+@pytest.fixture(autouse=True)
+def empty_plots(request, monkeypatch):
+    """Drawing takes most of the time of a short run, so plots are empty files, except in tests that are marked `plots`."""
+    if not request.node.get_closest_marker("plots"):
+        monkeypatch.setattr(Figure, "savefig", save_empty_file)
 
 
 @pytest.fixture(scope="session")

@@ -62,6 +62,7 @@ def test_one_seed_has_no_error(finished):
     assert compare(means, ["untrained"]).isna().to_numpy().tolist() == [[False, True]]
 
 
+@pytest.mark.plots
 def test_command_prints_scores_and_differences_and_draws_them(finished, capsys):
     Path("checkpoints/glue/scores.jsonl").write_text("".join(
         line for line in Path("checkpoints/glue/scores.jsonl").open() if "electra_3" not in line))

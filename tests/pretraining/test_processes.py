@@ -35,11 +35,24 @@ def command(repo, n, script, *settings):
     return [sys.executable, *launcher, repo / script, *settings]
 
 
-def launch(repo, n, *settings, script="pretrain.py"):
-    """Run a script in n processes on the CPU. Returns its standard output."""
-    done = subprocess.run(command(repo, n, script, *settings), capture_output=True, text=True, timeout=600, env=environment(repo))
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
+@pytest.fixture
+def run_in(repo, scripts):
+    """`run_in(n, script, *settings)` runs a script in n processes on the CPU and returns its result. A single process is a fork."""
+    def run_in(n, script, *settings):
+        if n == 1:
+            return scripts.run(str(script), settings, Path.cwd())
+        return subprocess.run(command(repo, n, script, *settings), capture_output=True, text=True, timeout=600, env=environment(repo))
+    return run_in
+
+
+@pytest.fixture
+def launch(run_in):
+    """`launch(n, *settings)` pretrains, or runs another script, in n processes on the CPU and returns its standard output."""
+    def launch(n, *settings, script="pretrain.py"):
+        done = run_in(n, script, *settings)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
+    return launch
 
 
 def launch_and_stop(repo, n, *settings, number=signal.SIGINT):
@@ -66,10 +79,10 @@ def assert_same_run(name, other, n=12 + 5):
 
 
 @pytest.mark.parametrize("n, settings", [pytest.param(2, [], marks=pytest.mark.slow), (3, []), (2, ["objective=mlm"])])
-def test_several_processes_train_the_same_model_as_one(workplace, repo, n, settings):
+def test_several_processes_train_the_same_model_as_one(workplace, launch, n, settings):
     """Of three processes, one has two of the four parts of a batch."""
-    launch(repo, 1, *SETTINGS, "steps=12", "base_run_name=one", *settings)
-    printed = launch(repo, n, *SETTINGS, "steps=12", "base_run_name=several", *settings)
+    launch(1, *SETTINGS, "steps=12", "base_run_name=one", *settings)
+    printed = launch(n, *SETTINGS, "steps=12", "base_run_name=several", *settings)
     assert printed.count("training examples") == 1  # only one process prints
     assert_same_run("several_5", "one_5")
 
@@ -84,10 +97,10 @@ pretrain.pretrain(complete(pretrain.c.override([*sys.argv[1:], "compile=True"]))
 """
 
 
-def test_gradients_of_captured_steps_are_added_up_in_one_message(workplace, repo):
+def test_gradients_of_captured_steps_are_added_up_in_one_message(workplace, launch):
     Path("static.py").write_text(STATIC_LEARNER_IN_SEVERAL_PROCESSES)
-    launch(repo, 1, *SETTINGS, "steps=12", "base_run_name=one", script=workplace / "static.py")
-    launch(repo, 2, *SETTINGS, "steps=12", "base_run_name=two", script=workplace / "static.py")
+    launch(1, *SETTINGS, "steps=12", "base_run_name=one", script=workplace / "static.py")
+    launch(2, *SETTINGS, "steps=12", "base_run_name=two", script=workplace / "static.py")
     assert_same_run("two_5", "one_5")
 
 
@@ -108,29 +121,29 @@ Path(f"seen_{processes.index}").write_text(repr(seen))
 
 
 @pytest.mark.parametrize("more", [[], ["examples=line_pairs"]])
-def test_first_process_prepares_data_and_the_others_open_it(workplace, repo, more):
+def test_first_process_prepares_data_and_the_others_open_it(workplace, launch, more):
     Path("load.py").write_text(LOAD_DATA_PREPARED_BY_FIRST_PROCESS)
-    launch(repo, 2, *SETTINGS, "steps=4", *more, script=workplace / "load.py")
+    launch(2, *SETTINGS, "steps=4", *more, script=workplace / "load.py")
     assert Path("seen_0").read_text() == Path("seen_1").read_text()
 
 
 @pytest.mark.parametrize("first, then", [(2, 1), pytest.param(1, 2, marks=pytest.mark.slow)])
-def test_stopped_run_resumes_with_another_number_of_processes(workplace, repo, first, then):
+def test_stopped_run_resumes_with_another_number_of_processes(workplace, repo, launch, first, then):
     settings = [*SETTINGS, "steps=60"]
-    launch(repo, 1, *settings, "base_run_name=one")
+    launch(1, *settings, "base_run_name=one")
     launch_and_stop(repo, first, *settings, "base_run_name=two")
     step = load_checkpoint("checkpoints/pretrain/two_5/resume.pth")["step"]
     assert 0 < step < 60
-    assert f"Resuming the run two_5 after step {step}." in launch(repo, then, *settings, "base_run_name=two")
+    assert f"Resuming the run two_5 after step {step}." in launch(then, *settings, "base_run_name=two")
     assert_same_run("two_5", "one_5", 60 + 5)
 
 
-def test_sigterm_to_all_processes_lets_the_run_save_and_resume(workplace, repo):
+def test_sigterm_to_all_processes_lets_the_run_save_and_resume(workplace, repo, launch):
     """Slurm, systemd and Kubernetes also send SIGTERM to the data workers."""
     settings = [*(setting for setting in SETTINGS if "num_workers" not in setting), "steps=60", "num_workers=2"]
-    launch(repo, 1, *settings, "base_run_name=one")
+    launch(1, *settings, "base_run_name=one")
     launch_and_stop(repo, 1, *settings, "base_run_name=two", number=signal.SIGTERM)
-    assert "Resuming the run two_5 after step" in launch(repo, 1, *settings, "base_run_name=two")
+    assert "Resuming the run two_5 after step" in launch(1, *settings, "base_run_name=two")
     assert rows("two_5") == rows("one_5")
 
 
@@ -155,8 +168,8 @@ def scores_of(group):
 
 
 @pytest.fixture
-def finetuning(tmp_path, monkeypatch, fresh_checkpoint, glue, repo):
-    """`finetuning(n, "key=value", ...)` finetunes CoLA and RTE in n processes on the CPU and returns the CompletedProcess."""
+def finetuning(tmp_path, monkeypatch, fresh_checkpoint, glue, run_in):
+    """`finetuning(n, "key=value", ...)` finetunes CoLA and RTE in n processes on the CPU and returns the result."""
     monkeypatch.chdir(tmp_path)
     settings = ["size=tiny", f"pretrained_checkpoint={fresh_checkpoint}", f"glue_dir={glue}", "tasks=cola,rte", "end=2", "max_length=32",
                 "device=cpu", "logger=None"]
@@ -164,8 +177,7 @@ def finetuning(tmp_path, monkeypatch, fresh_checkpoint, glue, repo):
 
     def finetuning(n, *changes, **of_tasks):
         tasks = {task: {**values, **of_tasks.get(task, {})} for task, values in overrides.items()}
-        return subprocess.run(command(repo, n, "finetune.py", *settings, f"task_overrides={tasks}", *changes), capture_output=True,
-                              text=True, timeout=600, env=environment(repo))
+        return run_in(n, "finetune.py", *settings, f"task_overrides={tasks}", *changes)
     return finetuning
 
 

@@ -14,6 +14,7 @@ from _utils.run_files.checkpoints import load_checkpoint
 from _utils.training.learners import PretrainingLearner
 
 
+@pytest.mark.plots
 def test_run_writes_milestones_configuration_metrics_and_plots(workplace):
     learn = run()
     milestones = {f"mini_5_{percent}%.pth" for percent in ("6.25", "12.5", "25.0", "50.0", "100.0")}

@@ -202,6 +202,7 @@ def test_standard_errors_come_from_the_spread_between_paradigms(blimp):
     assert single["model"].tolist() == pytest.approx([(40 * 60 / 2) ** .5] * 2)
 
 
+@pytest.mark.plots
 def test_the_command_writes_a_table_a_plot_and_the_paradigms(fresh_checkpoint, masked_lm_checkpoint, blimp, capsys):
     main([str(fresh_checkpoint), str(masked_lm_checkpoint), "--untrained", str(blimp), "--device", "cpu"])
     text = capsys.readouterr().out

@@ -5,6 +5,7 @@ import pytest
 from _utils.plots import _grid, plot_lengths, save_plot, sortable, tokens_in_color
 
 
+@pytest.mark.plots
 @pytest.mark.parametrize("token", ["$→##$", "\\frac", "<b>", "日本語", "한국어"])
 def test_token_with_special_characters_is_plotted(tmp_path, token):
     figure = tokens_in_color([[(token, "#ff0000", token), ("word", None, "")]])

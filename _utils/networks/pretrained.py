@@ -22,6 +22,8 @@ logging.disable_progress_bar()  # of reading and writing weights, which takes a 
 # The meaning of pretrained_checkpoint=None: Google's released models. The small one is ELECTRA-Small++.
 GOOGLE_MODELS = {"small": "google/electra-small-discriminator", "small++": "google/electra-small-discriminator",
                  "base": "google/electra-base-discriminator", "large": "google/electra-large-discriminator"}
+# Modules on top of the encoder that finetuning can do without: the discriminator's head, and a pooler.
+_ABOVE_ENCODER = "discriminator_predictions.", "pooler."
 
 
 class Pretrained(NamedTuple):
@@ -94,10 +96,13 @@ def _encoder_from_transformers(name):
     with as_plain_error(f"Cannot load the model {name!r} ({{error}}): its weights or its tokenizer are missing. Download it again or "
                         "choose another model."):
         model, report = _load_from_transformers(kind, name)
-    missing = " ".join(report["missing_keys"])  # transformers initialized them randomly
-    if "discriminator_predictions." in missing:
+    untrained = _untrained(report)
+    if lacking := [weight for weight in untrained if not weight.startswith(_ABOVE_ENCODER)]:
+        raise PlainError(f"The weights of {name!r} lack {lacking[0]}, which its config.json requires. Download the model again or choose "
+                         "another one.")
+    if any(weight.startswith("discriminator_predictions.") for weight in untrained):
         model = model.base_model
-    if "pooler." in missing:
+    if any(weight.startswith("pooler.") for weight in untrained):
         model.pooler = None
     return model, _tokenizer_from_transformers(name)
 
@@ -223,8 +228,8 @@ def _part_from_transformers(source, part, advice):
     with as_plain_error(f"Cannot load the {part} {source!r} ({{error}}). {advice}"):
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
         network, report = _load_from_transformers(network_class(part, config.model_type), source)
-    if missing := sorted([*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])]):
-        return network, missing[0]
+    if untrained := _untrained(report):
+        return network, untrained[0]
     is_foreign_classifier = part == "discriminator" and config.model_type != "electra" and config.num_labels != 2
     return network, "an output layer with two labels" if is_foreign_classifier else None
 
@@ -298,6 +303,15 @@ def _load_from_transformers(kind, name):
         return kind.from_pretrained(name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False)
     finally:
         logging.set_verbosity(verbosity)
+
+
+def _untrained(report):
+    """Sorted names of the weights that transformers initialized randomly, because they are missing or have another shape.
+
+    report: of `_load_from_transformers`. RoFormer's table of angles may be missing: transformers computes it.
+    """
+    names = {*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])}
+    return sorted(name for name in names if not name.endswith("encoder.embed_positions.weight"))
 
 
 def _check_size(name, config, size):

@@ -170,7 +170,9 @@ def text_classifier(checkpoint, config, path):
 def word_classifier(checkpoint, config, path):
     """The family's ForTokenClassification, whose head is the same linear layer, with the weights of a finetuned checkpoint."""
     network = AutoModelForTokenClassification.from_config(config, trust_remote_code=False)
-    load_weights(network.base_model, with_prefix(checkpoint["model"], "base_model."), path)
+    network.base_model.pooler = None  # of the first token; only some families' classes have one
+    encoder = {name: value for name, value in with_prefix(checkpoint["model"], "base_model.").items() if not name.startswith("pooler.")}
+    load_weights(network.base_model, encoder, path)
     load_weights(network.classifier, with_prefix(checkpoint["model"], "classifier."), path)
     return network
 

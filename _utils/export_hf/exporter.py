@@ -140,12 +140,8 @@ def export_finetuned(path, folder, half=False):
     """Write `classifier` of a finetuned checkpoint into `folder`; it computes the same logits as the finetuned model."""
     checkpoint = load_finetuned_checkpoint(path)
     run, config = checkpoint["run"], config_of(checkpoint, "encoder", path)
-    if run["settings"]["wsc_trick"]:
-        raise PlainError(f"{str(path)!r} was trained with the WSC trick, which no class of transformers supports. Choose another run.")
     task = task_of(run)
-    if config.model_type not in _EXPORTED_CLASSIFIERS and not task.is_tagging:
-        raise PlainError(f"{str(path)!r} is a {config.model_type} model, whose classification head in transformers differs from the one "
-                         "used here. Use python -m _utils.predict, or export the pretrained checkpoint.")
+    _check_supported(run, task, config, path)
     labels = task.labels or ("score",)
     config.update({"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)},
                    "problem_type": {"regression": "regression", "classification": "single_label_classification"}.get(task.kind)})
@@ -155,6 +151,20 @@ def export_finetuned(path, folder, half=False):
     save_network(halved(network) if half else network, tokenizer_from_json(checkpoint["tokenizer"], checkpoint["pad_token"]),
                  folder / "classifier", f"{family} finetuned on {task.title}", training, {"run": run, "versions": checkpoint["versions"]},
                  eval_results=_dev_results(task, run))
+
+
+def _check_supported(run, task, config, path):
+    """PlainError for a finetuned model whose logits no class of transformers can compute."""
+    if run["settings"]["wsc_trick"]:
+        raise PlainError(f"{str(path)!r} was trained with the WSC trick, which no class of transformers supports. Choose another run.")
+    if task.is_tagging:
+        return
+    if config.model_type not in _EXPORTED_CLASSIFIERS:
+        raise PlainError(f"{str(path)!r} is a {config.model_type} model, whose classification head in transformers differs from the one "
+                         "used here. Use python -m _utils.predict, or export the pretrained checkpoint.")
+    if 2 * task.n_outputs > config.hidden_size:  # copy_output_layer needs two units per label
+        raise PlainError(f"{str(path)!r} has {task.n_outputs} labels, but with hidden size {config.hidden_size} it can be exported only "
+                         f"with up to {config.hidden_size // 2}. Use python -m _utils.predict.")
 
 
 def text_classifier(checkpoint, config, path):
@@ -192,7 +202,7 @@ def _dev_results(task, run):
 
 @torch.no_grad()
 def copy_output_layer(layer, head):
-    """Make transformers' head (dense, GELU, output layer) compute the linear `layer`.
+    """Make transformers' head (dense, GELU, output layer) compute the linear `layer`, whose outputs are at most half its inputs.
 
     Since gelu(x) - gelu(-x) = x, dense weights W and -W with output weights 1 and -1 compute W x exactly. Further finetuning in
     transformers trains this larger head.

@@ -182,6 +182,9 @@ def test_models_that_transformers_does_not_support_raise(tmp_path, fresh_checkpo
     path, _ = finetuned(tmp_path, fresh_checkpoint, "cola", model=bert)
     with pytest.raises(PlainError, match="is a bert model"):
         main([str(path), str(tmp_path / "out")])
+    path, _ = finetuned(tmp_path, fresh_checkpoint, own_task("classification", 65))
+    with pytest.raises(PlainError, match="has 65 labels, but with hidden size 128 .* up to 64. Use python -m _utils.predict"):
+        main([str(path), str(tmp_path / "out")])
     checkpoint = load_checkpoint(finetuned(tmp_path, fresh_checkpoint, "wnli")[0])
     pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 128)
     schemas = finetune.SchemaPredictor(pretrained.discriminator())

@@ -22,7 +22,7 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 
 from _utils.errors import PlainError
 from _utils.export_hf.model_folder import TRAINING, new_folder, read_vocab, save_network, without_folders
-from _utils.glue.runs import FINETUNING_KEYS, GLUE_FOLDER, load_finetuned_checkpoint
+from _utils.glue.runs import FINETUNING_KEYS, GLUE_FOLDER, check_finetuned
 from _utils.glue.tasks import task_of
 from _utils.networks.build import PARTS
 from _utils.networks.pretrained import config_of, load_weights, network_of, parts_of, with_prefix
@@ -52,7 +52,7 @@ def export(path, folder, vocab=None, half=False):
     elif vocab is not None:
         raise PlainError(f"{str(path)!r} is not a checkpoint of electra_pytorch. Leave --vocab out.")
     if has_keys(checkpoint, FINETUNING_KEYS):
-        export_finetuned(path, folder, half)
+        export_finetuned(checkpoint, path, folder, half)
     elif has_keys(checkpoint, PRETRAINING_KEYS):
         export_pretrained(checkpoint, path, folder, half)
     else:
@@ -136,9 +136,9 @@ def _as_pretraining_checkpoint(weights, path, vocab):
         "made by": "electra_pytorch", "layer_norm_eps": "1e-12; in training 1e-5 in the generator's head (transformers 3.3.1)"}}
 
 
-def export_finetuned(path, folder, half=False):
-    """Write `classifier` of a finetuned checkpoint into `folder`; it computes the same logits as the finetuned model."""
-    checkpoint = load_finetuned_checkpoint(path)
+def export_finetuned(checkpoint, path, folder, half=False):
+    """Write `classifier` of a finetuned checkpoint, the content of the file `path`, into `folder`; it computes the same logits."""
+    check_finetuned(checkpoint, path)
     run, config = checkpoint["run"], config_of(checkpoint, "encoder", path)
     task = task_of(run)
     _check_supported(run, task, config, path)

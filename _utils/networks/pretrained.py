@@ -12,7 +12,7 @@ from transformers.utils import logging
 from _utils.content_key import content_key
 from _utils.errors import PlainError, as_plain_error
 from _utils.networks.build import PARTS, build_network, check_length, network_class
-from _utils.networks.tying import shared_modules
+from _utils.networks.tying import check_tied_output, shared_modules
 from _utils.pretraining_data.vocabulary import check_has_tokenizer, load_tokenizer, tokenizer_from_json
 from _utils.recipes import RECIPES, TYINGS
 from _utils.run_files.checkpoints import find_checkpoint, load_pretraining_checkpoint
@@ -177,9 +177,10 @@ def load_pair(name, size, max_length, tying="embeddings"):
     """(generator, discriminator) of a checkpoint, a folder with both, or the hub id of the discriminator.
 
     Raises PlainError for a pair that is missing, of another size, too short for max_length tokens, or that does not share the
-    parameters that `tying` shares.
+    parameters that `tying` shares, and for a generator whose output layer is not its token embeddings.
     """
     pair = _pair_from_checkpoint(name) if name.endswith(".pth") else tuple(_part_of_pair(name, part) for part in PARTS)
+    check_tied_output(pair[0], name)
     _check_tied(name, *pair, tying)
     _check_size(name, pair[1].config, size)
     check_length(pair[1], max_length, repr(name))

@@ -115,6 +115,12 @@ def test_an_invalid_pair_raises(exported, tmp_path):
     with pytest.raises(PlainError, match="not trained together: their position_embeddings.weight"):
         load_pair(str(mixed), "tiny", 32)
     shutil.rmtree(mixed / "generator")
+    untied = network_class("generator", "electra").from_pretrained(exported / "generator", tie_word_embeddings=False)
+    torch.nn.init.normal_(untied.generator_lm_head.weight)
+    untied.save_pretrained(mixed / "generator")
+    with pytest.raises(PlainError, match="The output layer of .* differs from its token embeddings"):
+        load_pair(str(mixed), "tiny", 32)
+    shutil.rmtree(mixed / "generator")
     with pytest.raises(PlainError, match="has no folder generator/. Pass a folder with"):
         load_pair(str(mixed), "tiny", 32)
     with pytest.raises(PlainError, match="has no folder generator/. Pass the parent folder"):

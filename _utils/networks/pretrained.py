@@ -91,7 +91,10 @@ def _encoder_from_checkpoint(path, size):
 
 def _encoder_from_transformers(name):
     """(model, hf_tokenizer) of a folder or a hub id, without a head or pooler for which there are no trained weights."""
-    config = _encoder_config(name)
+    if os.path.isdir(os.path.join(name, "discriminator")):
+        raise PlainError(f"{name!r} contains two networks. Set pretrained_checkpoint={os.path.join(name, 'discriminator')!r}.")
+    config = _encoder_config(name, "Pass a hub id, a transformers folder or a checkpoint in checkpoints/pretrain/, or try "
+                                   "python finetune.py quickstart=True.")
     kind = ElectraForPreTraining if config.model_type == "electra" else AutoModel
     with as_plain_error(f"Cannot load the model {name!r} ({{error}}): its weights or its tokenizer are missing. Download it again or "
                         "choose another model."):
@@ -119,15 +122,15 @@ def _tokenizer_from_transformers(name):
     return hf_tokenizer
 
 
-def _encoder_config(name):
-    """The configuration of a folder or a hub id; PlainError if it is missing, not an encoder, or has no tokenizer."""
-    if os.path.isdir(os.path.join(name, "discriminator")):
-        raise PlainError(f"{name!r} contains two networks. Set pretrained_checkpoint={os.path.join(name, 'discriminator')!r}.")
+def _encoder_config(name, advice):
+    """The configuration of a folder or a hub id; PlainError if it is missing, not an encoder, or has no tokenizer.
+
+    advice: for the message if it is missing: what the command accepts.
+    """
     if name.startswith((".", "/", "~")) and not os.path.isdir(name):
-        raise PlainError(f"Folder not found: {name!r}. Pass the folder of a transformers model, a hub id, or a checkpoint of pretrain.py.")
+        raise PlainError(f"Folder not found: {name!r}. {advice}")
     place = "folder" if os.path.isdir(name) else "hub"
-    with as_plain_error(f"Cannot load the model {name!r} from the {place} ({{error}}). Pass a hub id, a transformers folder or a "
-                        "checkpoint in checkpoints/pretrain/, or try python finetune.py quickstart=True."):
+    with as_plain_error(f"Cannot load the model {name!r} from the {place} ({{error}}). {advice}"):
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
     if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or config.is_encoder_decoder:
         raise PlainError(f"{name!r} is a {config.model_type} model, which is not an encoder. Choose an ELECTRA, BERT, ALBERT, RoBERTa or "
@@ -149,10 +152,8 @@ def load_with_head(name, part=None, folder="checkpoints/pretrain"):
         path, checkpoint = _checkpoint_with(part, name, folder)
         part = part or parts_of(checkpoint)[-1]
         return WithHead(network_of(checkpoint, part, path).eval(), part, tokenizer_from_json(checkpoint["tokenizer"]))
-    if os.path.isdir(os.path.join(name, part or "discriminator")):
-        part = part or "discriminator"
-        name = os.path.join(name, part)
-    network, part = _head_from_transformers(name, part, _encoder_config(name).model_type)
+    name, part = _inside_pair(name, part)
+    network, part = _head_from_transformers(name, part)
     hf_tokenizer = _tokenizer_from_transformers(name)
     if part == "generator" and hf_tokenizer.mask_token is None:
         raise PlainError(f"The tokenizer of {name!r} has no mask token. Save the tokenizer of the masked language model in its folder.")
@@ -160,12 +161,23 @@ def load_with_head(name, part=None, folder="checkpoints/pretrain"):
     return WithHead(network.eval(), part, hf_tokenizer)
 
 
-def _head_from_transformers(name, part, model_type):
+def _inside_pair(name, part):
+    """(folder, part) of a network in the folder of a pair, by default the discriminator; other names and parts as they are."""
+    parts = [inside for inside in PARTS if os.path.isdir(os.path.join(name, inside))]
+    if not parts:
+        return name, part
+    part = part or parts[-1]
+    if part not in parts:
+        raise PlainError(f"{name!r} has no folder {part}/. Pass a folder that contains a {part}.")
+    return os.path.join(name, part), part
+
+
+def _head_from_transformers(name, part):
     """(network, part) of a folder or a hub id; part=None: the first of an ELECTRA's discriminator and a masked language model."""
-    reasons = []
-    for candidate in [part] if part else reversed(PARTS) if model_type == "electra" else ["generator"]:
-        network, lacks = _part_from_transformers(name, candidate, "Pass a checkpoint of pretrain.py, a transformers folder or a hub id "
-                                                 "such as google/electra-small-discriminator.")
+    advice = "Pass a checkpoint of pretrain.py, a transformers folder or a hub id such as google/electra-small-discriminator."
+    config, reasons = _encoder_config(name, advice), []
+    for candidate in [part] if part else reversed(PARTS) if config.model_type == "electra" else ["generator"]:
+        network, lacks = _part_from_transformers(name, candidate, advice)
         if lacks is None:
             return network, candidate
         reasons.append(f"{lacks} of a {candidate}")

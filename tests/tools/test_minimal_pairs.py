@@ -1,5 +1,6 @@
 """Scoring minimal pairs: the scores of sentences, accuracies and standard errors, the command's files, and invalid input."""
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -150,6 +151,15 @@ def test_weights_without_a_head_are_refused(fresh_checkpoint, exported, small_to
     finetune.save_finetuned(tmp_path / "cola.pth", predictor, pretrained.hf_tokenizer, {"task": "cola", "run": 0, "settings": {}})
     with pytest.raises(PlainError, match="cola.pth' is not a checkpoint of pretrain.py"):
         load_with_head(str(tmp_path / "cola.pth"))
+
+
+def test_messages_about_folders_are_those_of_the_command(exported, tmp_path):
+    shutil.copytree(exported / "discriminator", tmp_path / "pair/discriminator")
+    with pytest.raises(PlainError, match="has no folder generator/. Pass a folder that contains a generator"):
+        load_with_head(str(tmp_path / "pair"), "generator")
+    for name in (tmp_path / "none", tmp_path):
+        with pytest.raises(PlainError, match=f"{name}.*\\. Pass a checkpoint of pretrain.py, a transformers folder or a hub id such as"):
+            load_with_head(str(name))
 
 
 def accuracies(pairs, score_of):

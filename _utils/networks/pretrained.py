@@ -144,7 +144,7 @@ def load_with_head(name, part=None, folder="checkpoints/pretrain"):
     """The WithHead, in evaluation mode, of a checkpoint in `folder`, a path, a transformers folder, the folder of a pair, or a hub id.
 
     part: 'discriminator' (of families without ElectraForPreTraining a token classifier with two labels), 'generator' (any masked language
-    model), or None: the discriminator of an ELECTRA if there is one.
+    model), or None: the discriminator if there is one.
     Raises PlainError for a model that is missing, whose weights lack the head, which transformers would initialize randomly, or with fewer
     embeddings than its tokenizer has tokens.
     """
@@ -173,16 +173,22 @@ def _inside_pair(name, part):
 
 
 def _head_from_transformers(name, part):
-    """(network, part) of a folder or a hub id; part=None: the first of an ELECTRA's discriminator and a masked language model."""
+    """(network, part) of a folder or a hub id; part=None: the first of a discriminator and a masked language model."""
     advice = "Pass a checkpoint of pretrain.py, a transformers folder or a hub id such as google/electra-small-discriminator."
     config, reasons = _encoder_config(name, advice), []
-    for candidate in [part] if part else reversed(PARTS) if config.model_type == "electra" else ["generator"]:
+    for candidate in [part] if part else _possible_parts(config):
         network, lacks = _part_from_transformers(name, candidate, advice)
         if lacks is None:
             return network, candidate
         reasons.append(f"{lacks} of a {candidate}")
     raise PlainError(f"{name!r} is not a pretrained model with its head: it lacks {' and '.join(reasons)}. Choose a discriminator or a "
                      "masked language model, as they are after pretraining.")
+
+
+def _possible_parts(config):
+    """The parts that a network of this configuration may be. Other classes than token classifiers may have weights of the same names."""
+    is_token_classifier = any(name.endswith("ForTokenClassification") for name in config.architectures or [])
+    return reversed(PARTS) if config.model_type == "electra" or is_token_classifier else ["generator"]
 
 
 def load_pair(name, size, max_length, tying="embeddings"):

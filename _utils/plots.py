@@ -301,7 +301,8 @@ def save_pretraining_plots(learn, hf_tokenizer, folder, steps, max_length):
 
 
 def save_plot(figure, path):
-    """Save a figure to a file and close it."""
+    """Save a figure to a file, whose folder may be new, and close it."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")
         figure.savefig(path, dpi=100)

@@ -142,7 +142,7 @@ def main(arguments=None):
     parser.add_argument("--baseline")
     parser.add_argument("--plot", default=str(PLOT))
     args = parser.parse_args(arguments)
-    check_output(args.plot, ".png")
+    check_output("--plot", args.plot, ".png")
     table = checkpoint_scores(read_scores())
     checkpoints = of_systems(table, args.systems, args.tasks)
     means = checkpoints.mean(axis=1)

@@ -19,8 +19,8 @@ from _utils.training.seeds import set_seed
 
 def main(arguments=None):
     options = parse(arguments)
-    for path, suffix in ((options.plot, ".png"), (options.csv, ".csv")):
-        check_output(path, suffix)
+    check_output("--plot", options.plot, ".png")
+    check_output("--csv", options.csv, ".csv")
     device = choose_device(options.device)
     pairs = read_pairs(options.path)
     models = load_models(options.checkpoints, options.part, options.seed if options.untrained else None)

@@ -161,7 +161,7 @@ def main(arguments=None):
     parser.add_argument("--baseline")
     parser.add_argument("--plot", default=str(PLOT))
     args = parser.parse_args(arguments)
-    check_output(args.plot, ".png")
+    check_output("--plot", args.plot, ".png")
     rows = read_scores()
     table = checkpoint_scores(rows)
     checkpoints = of_systems(table, args.systems, args.tasks)

@@ -265,13 +265,15 @@ def sortable(table):
 
 
 def sentences_in_color(learn, hf_tokenizer, n=4):
-    """The first n held-out examples (training examples if none are held out), as in `corrupted_in_color`.
+    """The first n held-out examples (those of the first step if none are held out), as in `corrupted_in_color`.
 
     Masks depend on the learner's seed only. Returns None for a masked language model, which has no discriminator.
     """
     if not hasattr(learn.model, "discriminator"):
         return None
-    input_ids, sentA_lenths = (tensor[:n] for tensor in learn.on_device(next(iter(learn.dls.loaders[-1]))))
+    train, *others = learn.dls.loaders
+    batch = next(iter(others[0])) if others else train.batch_of_step(0)
+    input_ids, sentA_lenths = (tensor[:n] for tensor in learn.on_device(batch))
     return corrupted_in_color(learn.model, learn.masking, input_ids, sentA_lenths, hf_tokenizer, learn.seed)
 
 
@@ -301,7 +303,8 @@ def save_pretraining_plots(learn, hf_tokenizer, folder, steps, max_length):
 
 
 def save_plot(figure, path):
-    """Save a figure to a file and close it."""
+    """Save a figure to a file, whose folder may be new, and close it."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")
         figure.savefig(path, dpi=100)

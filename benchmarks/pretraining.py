@@ -23,6 +23,7 @@ import torch
 import pretrain
 from _utils.config import complete
 from _utils.config_rules import PRETRAIN_RULES, count
+from _utils.errors import PlainError
 from _utils.pretraining_data.batches import pretraining_dataloaders
 from _utils.pretraining_data.vocabulary import SPECIAL_TOKENS, tokenizer_from_tokens
 from _utils.recipes import RECIPES, flops_per_token
@@ -182,6 +183,8 @@ def measure(steps, device, rounds, n):
 
 def main(arguments):
     given = parse(arguments, DEFAULTS, RULES)
+    if RECIPES[given["size"]].discriminator is None:
+        raise PlainError(f"Invalid value for size: {given['size']!r}, which has no discriminator. Choose an ELECTRA, such as mini.")
     device = choose_device(given["device"])
     c = complete(pretrain.c.override([f"{key}={given[key]}" for key in FORWARDED if given[key]]))
     hf_tokenizer = tokenizer_from_tokens(VOCABULARY)

@@ -63,7 +63,8 @@ class OneByOneAdam:
     """Adam without bias correction (F33), one parameter and one operation at a time."""
 
     def __init__(self, named_parameters, lr, weight_decay=.01):
-        self.parameters, self.lr, self.weight_decay = list(named_parameters), lr, weight_decay
+        self.parameters = [(name, parameter) for name, parameter in named_parameters if parameter.requires_grad]
+        self.lr, self.weight_decay = lr, weight_decay
         self.state = {parameter: (torch.zeros_like(parameter), torch.zeros_like(parameter)) for _, parameter in self.parameters}
 
     @torch.no_grad()

@@ -22,7 +22,7 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 
 from _utils.errors import PlainError
 from _utils.export_hf.model_folder import TRAINING, new_folder, read_vocab, save_network, without_folders
-from _utils.glue.runs import FINETUNING_KEYS, GLUE_FOLDER, load_finetuned_checkpoint
+from _utils.glue.runs import FINETUNING_KEYS, GLUE_FOLDER, check_finetuned
 from _utils.glue.tasks import task_of
 from _utils.networks.build import PARTS
 from _utils.networks.pretrained import config_of, load_weights, network_of, parts_of, with_prefix
@@ -52,7 +52,7 @@ def export(path, folder, vocab=None, half=False):
     elif vocab is not None:
         raise PlainError(f"{str(path)!r} is not a checkpoint of electra_pytorch. Leave --vocab out.")
     if has_keys(checkpoint, FINETUNING_KEYS):
-        export_finetuned(path, folder, half)
+        export_finetuned(checkpoint, path, folder, half)
     elif has_keys(checkpoint, PRETRAINING_KEYS):
         export_pretrained(checkpoint, path, folder, half)
     else:
@@ -136,16 +136,12 @@ def _as_pretraining_checkpoint(weights, path, vocab):
         "made by": "electra_pytorch", "layer_norm_eps": "1e-12; in training 1e-5 in the generator's head (transformers 3.3.1)"}}
 
 
-def export_finetuned(path, folder, half=False):
-    """Write `classifier` of a finetuned checkpoint into `folder`; it computes the same logits as the finetuned model."""
-    checkpoint = load_finetuned_checkpoint(path)
+def export_finetuned(checkpoint, path, folder, half=False):
+    """Write `classifier` of a finetuned checkpoint, the content of the file `path`, into `folder`; it computes the same logits."""
+    check_finetuned(checkpoint, path)
     run, config = checkpoint["run"], config_of(checkpoint, "encoder", path)
-    if run["settings"]["wsc_trick"]:
-        raise PlainError(f"{str(path)!r} was trained with the WSC trick, which no class of transformers supports. Choose another run.")
     task = task_of(run)
-    if config.model_type not in _EXPORTED_CLASSIFIERS and not task.is_tagging:
-        raise PlainError(f"{str(path)!r} is a {config.model_type} model, whose classification head in transformers differs from the one "
-                         "used here. Use python -m _utils.predict, or export the pretrained checkpoint.")
+    _check_supported(run, task, config, path)
     labels = task.labels or ("score",)
     config.update({"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)},
                    "problem_type": {"regression": "regression", "classification": "single_label_classification"}.get(task.kind)})
@@ -155,6 +151,20 @@ def export_finetuned(path, folder, half=False):
     save_network(halved(network) if half else network, tokenizer_from_json(checkpoint["tokenizer"], checkpoint["pad_token"]),
                  folder / "classifier", f"{family} finetuned on {task.title}", training, {"run": run, "versions": checkpoint["versions"]},
                  eval_results=_dev_results(task, run))
+
+
+def _check_supported(run, task, config, path):
+    """PlainError for a finetuned model whose logits no class of transformers can compute."""
+    if run["settings"]["wsc_trick"]:
+        raise PlainError(f"{str(path)!r} was trained with the WSC trick, which no class of transformers supports. Choose another run.")
+    if task.is_tagging:
+        return
+    if config.model_type not in _EXPORTED_CLASSIFIERS:
+        raise PlainError(f"{str(path)!r} is a {config.model_type} model, whose classification head in transformers differs from the one "
+                         "used here. Use python -m _utils.predict, or export the pretrained checkpoint.")
+    if 2 * task.n_outputs > config.hidden_size:  # copy_output_layer needs two units per label
+        raise PlainError(f"{str(path)!r} has {task.n_outputs} labels, but with hidden size {config.hidden_size} it can be exported only "
+                         f"with up to {config.hidden_size // 2}. Use python -m _utils.predict.")
 
 
 def text_classifier(checkpoint, config, path):
@@ -170,7 +180,9 @@ def text_classifier(checkpoint, config, path):
 def word_classifier(checkpoint, config, path):
     """The family's ForTokenClassification, whose head is the same linear layer, with the weights of a finetuned checkpoint."""
     network = AutoModelForTokenClassification.from_config(config, trust_remote_code=False)
-    load_weights(network.base_model, with_prefix(checkpoint["model"], "base_model."), path)
+    network.base_model.pooler = None  # of the first token; only some families' classes have one
+    encoder = {name: value for name, value in with_prefix(checkpoint["model"], "base_model.").items() if not name.startswith("pooler.")}
+    load_weights(network.base_model, encoder, path)
     load_weights(network.classifier, with_prefix(checkpoint["model"], "classifier."), path)
     return network
 
@@ -190,7 +202,7 @@ def _dev_results(task, run):
 
 @torch.no_grad()
 def copy_output_layer(layer, head):
-    """Make transformers' head (dense, GELU, output layer) compute the linear `layer`.
+    """Make transformers' head (dense, GELU, output layer) compute the linear `layer`, whose outputs are at most half its inputs.
 
     Since gelu(x) - gelu(-x) = x, dense weights W and -W with output weights 1 and -1 compute W x exactly. Further finetuning in
     transformers trains this larger head.

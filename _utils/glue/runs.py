@@ -133,7 +133,12 @@ def load_finetuned_checkpoint(path):
         raise PlainError(f"Finetuned checkpoint not found: {str(path)!r}. Pass one of checkpoints/glue/*.pth, or create it with "
                          "python finetune.py.")
     checkpoint = load_checkpoint(path)
+    check_finetuned(checkpoint, path)
+    return checkpoint
+
+
+def check_finetuned(checkpoint, path):
+    """PlainError if the content of the file `path` is not a checkpoint that finetune.py wrote."""
     if not has_keys(checkpoint, FINETUNING_KEYS) or not has_keys(checkpoint["run"].get("settings"), {"wsc_trick": bool}) \
             or "task" not in checkpoint["run"] or not _has_task(checkpoint["run"]):
         raise PlainError(f"{str(path)!r} is not a checkpoint written by finetune.py. Pass one of checkpoints/glue/*.pth.")
-    return checkpoint

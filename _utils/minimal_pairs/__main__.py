@@ -5,7 +5,6 @@ the acceptable sentence the higher score; no training is involved.
 """
 import argparse
 import os
-from pathlib import Path
 
 from _utils.errors import print_plain_errors
 from _utils.minimal_pairs.pairs import read_pairs
@@ -20,8 +19,8 @@ from _utils.training.seeds import set_seed
 
 def main(arguments=None):
     options = parse(arguments)
-    for path, suffix in ((options.plot, ".png"), (options.csv, ".csv")):
-        check_output(path, suffix)
+    check_output("--plot", options.plot, ".png")
+    check_output("--csv", options.csv, ".csv")
     device = choose_device(options.device)
     pairs = read_pairs(options.path)
     models = load_models(options.checkpoints, options.part, options.seed if options.untrained else None)
@@ -30,7 +29,6 @@ def main(arguments=None):
     paradigms = accuracy_by_paradigm(pairs, scores)
     print(report(paradigms))
     write_atomically(options.csv, lambda file: paradigms.round(3).to_csv(file))
-    Path(options.plot).parent.mkdir(parents=True, exist_ok=True)
     save_plot(plot_minimal_pairs(*summarize(paradigms)), options.plot)
     print(f"Plot: {options.plot}. Accuracy by paradigm: {options.csv}")
 

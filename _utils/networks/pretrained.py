@@ -12,7 +12,7 @@ from transformers.utils import logging
 from _utils.content_key import content_key
 from _utils.errors import PlainError, as_plain_error
 from _utils.networks.build import PARTS, build_network, check_length, network_class
-from _utils.networks.tying import shared_modules
+from _utils.networks.tying import check_tied_output, shared_modules
 from _utils.pretraining_data.vocabulary import check_has_tokenizer, load_tokenizer, tokenizer_from_json
 from _utils.recipes import RECIPES, TYINGS
 from _utils.run_files.checkpoints import find_checkpoint, load_pretraining_checkpoint
@@ -22,6 +22,8 @@ logging.disable_progress_bar()  # of reading and writing weights, which takes a 
 # The meaning of pretrained_checkpoint=None: Google's released models. The small one is ELECTRA-Small++.
 GOOGLE_MODELS = {"small": "google/electra-small-discriminator", "small++": "google/electra-small-discriminator",
                  "base": "google/electra-base-discriminator", "large": "google/electra-large-discriminator"}
+# Modules on top of the encoder that finetuning can do without: the discriminator's head, and a pooler.
+_ABOVE_ENCODER = "discriminator_predictions.", "pooler."
 
 
 class Pretrained(NamedTuple):
@@ -89,15 +91,21 @@ def _encoder_from_checkpoint(path, size):
 
 def _encoder_from_transformers(name):
     """(model, hf_tokenizer) of a folder or a hub id, without a head or pooler for which there are no trained weights."""
-    config = _encoder_config(name)
+    if os.path.isdir(os.path.join(name, "discriminator")):
+        raise PlainError(f"{name!r} contains two networks. Set pretrained_checkpoint={os.path.join(name, 'discriminator')!r}.")
+    config = _encoder_config(name, "Pass a hub id, a transformers folder or a checkpoint in checkpoints/pretrain/, or try "
+                                   "python finetune.py quickstart=True.")
     kind = ElectraForPreTraining if config.model_type == "electra" else AutoModel
     with as_plain_error(f"Cannot load the model {name!r} ({{error}}): its weights or its tokenizer are missing. Download it again or "
                         "choose another model."):
         model, report = _load_from_transformers(kind, name)
-    missing = " ".join(report["missing_keys"])  # transformers initialized them randomly
-    if "discriminator_predictions." in missing:
+    untrained = _untrained(report)
+    if lacking := [weight for weight in untrained if not weight.startswith(_ABOVE_ENCODER)]:
+        raise PlainError(f"The weights of {name!r} lack {lacking[0]}, which its config.json requires. Download the model again or choose "
+                         "another one.")
+    if any(weight.startswith("discriminator_predictions.") for weight in untrained):
         model = model.base_model
-    if "pooler." in missing:
+    if any(weight.startswith("pooler.") for weight in untrained):
         model.pooler = None
     return model, _tokenizer_from_transformers(name)
 
@@ -114,15 +122,15 @@ def _tokenizer_from_transformers(name):
     return hf_tokenizer
 
 
-def _encoder_config(name):
-    """The configuration of a folder or a hub id; PlainError if it is missing, not an encoder, or has no tokenizer."""
-    if os.path.isdir(os.path.join(name, "discriminator")):
-        raise PlainError(f"{name!r} contains two networks. Set pretrained_checkpoint={os.path.join(name, 'discriminator')!r}.")
+def _encoder_config(name, advice):
+    """The configuration of a folder or a hub id; PlainError if it is missing, not an encoder, or has no tokenizer.
+
+    advice: for the message if it is missing: what the command accepts.
+    """
     if name.startswith((".", "/", "~")) and not os.path.isdir(name):
-        raise PlainError(f"Folder not found: {name!r}. Pass the folder of a transformers model, a hub id, or a checkpoint of pretrain.py.")
+        raise PlainError(f"Folder not found: {name!r}. {advice}")
     place = "folder" if os.path.isdir(name) else "hub"
-    with as_plain_error(f"Cannot load the model {name!r} from the {place} ({{error}}). Pass a hub id, a transformers folder or a "
-                        "checkpoint in checkpoints/pretrain/, or try python finetune.py quickstart=True."):
+    with as_plain_error(f"Cannot load the model {name!r} from the {place} ({{error}}). {advice}"):
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
     if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or config.is_encoder_decoder:
         raise PlainError(f"{name!r} is a {config.model_type} model, which is not an encoder. Choose an ELECTRA, BERT, ALBERT, RoBERTa or "
@@ -136,7 +144,7 @@ def load_with_head(name, part=None, folder="checkpoints/pretrain"):
     """The WithHead, in evaluation mode, of a checkpoint in `folder`, a path, a transformers folder, the folder of a pair, or a hub id.
 
     part: 'discriminator' (of families without ElectraForPreTraining a token classifier with two labels), 'generator' (any masked language
-    model), or None: the discriminator of an ELECTRA if there is one.
+    model), or None: the discriminator if there is one.
     Raises PlainError for a model that is missing, whose weights lack the head, which transformers would initialize randomly, or with fewer
     embeddings than its tokenizer has tokens.
     """
@@ -144,10 +152,8 @@ def load_with_head(name, part=None, folder="checkpoints/pretrain"):
         path, checkpoint = _checkpoint_with(part, name, folder)
         part = part or parts_of(checkpoint)[-1]
         return WithHead(network_of(checkpoint, part, path).eval(), part, tokenizer_from_json(checkpoint["tokenizer"]))
-    if os.path.isdir(os.path.join(name, part or "discriminator")):
-        part = part or "discriminator"
-        name = os.path.join(name, part)
-    network, part = _head_from_transformers(name, part, _encoder_config(name).model_type)
+    name, part = _inside_pair(name, part)
+    network, part = _head_from_transformers(name, part)
     hf_tokenizer = _tokenizer_from_transformers(name)
     if part == "generator" and hf_tokenizer.mask_token is None:
         raise PlainError(f"The tokenizer of {name!r} has no mask token. Save the tokenizer of the masked language model in its folder.")
@@ -155,12 +161,23 @@ def load_with_head(name, part=None, folder="checkpoints/pretrain"):
     return WithHead(network.eval(), part, hf_tokenizer)
 
 
-def _head_from_transformers(name, part, model_type):
-    """(network, part) of a folder or a hub id; part=None: the first of an ELECTRA's discriminator and a masked language model."""
-    reasons = []
-    for candidate in [part] if part else reversed(PARTS) if model_type == "electra" else ["generator"]:
-        network, lacks = _part_from_transformers(name, candidate, "Pass a checkpoint of pretrain.py, a transformers folder or a hub id "
-                                                 "such as google/electra-small-discriminator.")
+def _inside_pair(name, part):
+    """(folder, part) of a network in the folder of a pair, by default the discriminator; other names and parts as they are."""
+    parts = [inside for inside in PARTS if os.path.isdir(os.path.join(name, inside))]
+    if not parts:
+        return name, part
+    part = part or parts[-1]
+    if part not in parts:
+        raise PlainError(f"{name!r} has no folder {part}/. Pass a folder that contains a {part}.")
+    return os.path.join(name, part), part
+
+
+def _head_from_transformers(name, part):
+    """(network, part) of a folder or a hub id; part=None: the first of a discriminator and a masked language model."""
+    advice = "Pass a checkpoint of pretrain.py, a transformers folder or a hub id such as google/electra-small-discriminator."
+    config, reasons = _encoder_config(name, advice), []
+    for candidate in [part] if part else _possible_parts(config):
+        network, lacks = _part_from_transformers(name, candidate, advice)
         if lacks is None:
             return network, candidate
         reasons.append(f"{lacks} of a {candidate}")
@@ -168,13 +185,20 @@ def _head_from_transformers(name, part, model_type):
                      "masked language model, as they are after pretraining.")
 
 
+def _possible_parts(config):
+    """The parts that a network of this configuration may be. Other classes than token classifiers may have weights of the same names."""
+    is_token_classifier = any(name.endswith("ForTokenClassification") for name in config.architectures or [])
+    return reversed(PARTS) if config.model_type == "electra" or is_token_classifier else ["generator"]
+
+
 def load_pair(name, size, max_length, tying="embeddings"):
     """(generator, discriminator) of a checkpoint, a folder with both, or the hub id of the discriminator.
 
     Raises PlainError for a pair that is missing, of another size, too short for max_length tokens, or that does not share the
-    parameters that `tying` shares.
+    parameters that `tying` shares, and for a generator whose output layer is not its token embeddings.
     """
     pair = _pair_from_checkpoint(name) if name.endswith(".pth") else tuple(_part_of_pair(name, part) for part in PARTS)
+    check_tied_output(pair[0], name)
     _check_tied(name, *pair, tying)
     _check_size(name, pair[1].config, size)
     check_length(pair[1], max_length, repr(name))
@@ -223,8 +247,8 @@ def _part_from_transformers(source, part, advice):
     with as_plain_error(f"Cannot load the {part} {source!r} ({{error}}). {advice}"):
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
         network, report = _load_from_transformers(network_class(part, config.model_type), source)
-    if missing := sorted([*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])]):
-        return network, missing[0]
+    if untrained := _untrained(report):
+        return network, untrained[0]
     is_foreign_classifier = part == "discriminator" and config.model_type != "electra" and config.num_labels != 2
     return network, "an output layer with two labels" if is_foreign_classifier else None
 
@@ -298,6 +322,15 @@ def _load_from_transformers(kind, name):
         return kind.from_pretrained(name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False)
     finally:
         logging.set_verbosity(verbosity)
+
+
+def _untrained(report):
+    """Sorted names of the weights that transformers initialized randomly, because they are missing or have another shape.
+
+    report: of `_load_from_transformers`. RoFormer's table of angles may be missing: transformers computes it.
+    """
+    names = {*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])}
+    return sorted(name for name in names if not name.endswith("encoder.embed_positions.weight"))
 
 
 def _check_size(name, config, size):

@@ -1,4 +1,6 @@
-"""Sharing parameters between the generator and the discriminator."""
+"""Sharing parameters: between the generator and the discriminator, and between a generator's output layer and its embeddings."""
+import torch
+
 from _utils.errors import PlainError
 from _utils.recipes import TYINGS
 
@@ -27,6 +29,16 @@ def check_tying(generator, discriminator, tying="embeddings"):
     for part in TYINGS[tying]:
         if part in {*tying.split("+"), *source, *target}:  # a projection that `tying` only implies may be missing in both
             _check_same(source.get(part), target.get(part), part, tying)
+
+
+def check_tied_output(network, name):
+    """PlainError if a trained masked language model has an output layer of its own, which tying would overwrite.
+
+    name: of the model, for the message.
+    """
+    if not torch.equal(network.get_output_embeddings().weight, network.get_input_embeddings().weight):
+        raise PlainError(f"The output layer of {name!r} differs from its token embeddings (tie_word_embeddings=False), but here they are "
+                         "one matrix. Choose a masked language model that was trained with tied embeddings.")
 
 
 def _check_same(source, target, part, tying):

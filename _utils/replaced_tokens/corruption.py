@@ -8,7 +8,7 @@ from tqdm import tqdm
 
 import pretrain
 from _utils.errors import PlainError
-from _utils.networks import load_with_head, max_positions, weights_digest
+from _utils.networks import check_tied_output, load_with_head, max_positions, weights_digest
 from _utils.pretraining_data import check_sources, load_documents, prepare_examples, split_held_out
 from _utils.pretraining_data.processors import tokenizer_json
 from _utils.replaced_tokens.corrupted_text import CorruptedText
@@ -35,6 +35,7 @@ def make_corrupted(generator, sources, part="held_out", rows=None, mask_prob=.15
                                           **{key: value for key, value in settings.items() if value is not None}})
     check_sources(c.datas)
     network, _, hf_tokenizer = load_with_head(generator, "generator")
+    check_tied_output(network, generator)
     if c.max_length > max_positions(network):
         raise PlainError(f"{generator!r} has {max_positions(network)} positions, fewer than max_length={c.max_length}. Lower --max_length.")
     examples = _examples(c, hf_tokenizer, part, rows)

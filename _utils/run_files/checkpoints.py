@@ -164,10 +164,10 @@ def check_writable(*folders):
             raise PlainError(f"Cannot write results to the folder {str(folder)!r}: permission denied. Start in another folder.")
 
 
-def check_output(path, suffix):
-    """PlainError for an output file of a command (--plot, --csv) that cannot be written or does not end in the suffix."""
+def check_output(option, path, suffix):
+    """PlainError for an output file of a command that cannot be written or does not end in the suffix. option: '--plot' or another."""
     if not path.endswith(suffix):
-        raise PlainError(f"Invalid value for --{suffix[1:].replace('png', 'plot')}: {path!r}. Pass a file name that ends in {suffix}.")
+        raise PlainError(f"Invalid value for {option}: {path!r}. Pass a file name that ends in {suffix}.")
     check_writable(Path(path).parent)
 
 

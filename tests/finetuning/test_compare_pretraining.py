@@ -105,7 +105,7 @@ def test_a_checkpoint_costs_the_operations_of_its_steps():
     (["mlm", "--tasks", "rte,qqp"], "No checkpoint was finetuned on 'qqp'. Choose from rte, cola."),
     (["mlm", "--baseline", "untrained"], "Invalid value for --baseline: 'untrained'"),
     (["mlm", "--baseline", "untrained_7"], "Invalid value for --baseline: 'untrained_7'"),
-    (["electra", "--plot", "figure.txt"], "figure.txt")])
+    (["electra", "--plot", "figure.txt"], "Invalid value for --plot: 'figure.txt'")])
 def test_what_is_missing_is_named(finished, arguments, fragment):
     with pytest.raises(PlainError) as error:
         main(arguments)

@@ -6,10 +6,12 @@ import torch
 from tiny_families import FAMILIES, TINY
 from transformers import (
     AutoModel,
+    AutoModelForMaskedLM,
     BertConfig,
     ElectraConfig,
     ElectraForPreTraining,
     GPT2Config,
+    RoFormerConfig,
     T5Config,
 )
 
@@ -151,6 +153,26 @@ def test_a_folder_without_weights_or_tokenizer_raises(small_tokenizer, tmp_path)
     small_tokenizer.save_pretrained(tmp_path)
     with pytest.raises(PlainError, match="its weights or its tokenizer are missing"):
         load_pretrained(str(tmp_path), "small", 32)
+
+
+@pytest.mark.parametrize("family", ["bert", "electra", "deberta"])
+def test_missing_layers_raise_instead_of_getting_random_weights(family, small_tokenizer, tmp_path):
+    config = copy.deepcopy(FAMILIES[family])
+    folder = save(tmp_path, config, small_tokenizer)
+    config.num_hidden_layers = 5
+    config.save_pretrained(folder)
+    with pytest.raises(PlainError, match=r"The weights of .* lack .*encoder.layer.3.*, which its config.json requires"):
+        load_pretrained(folder, "small", 32)
+
+
+@pytest.mark.parametrize("config, kind, left_out", [(FAMILIES["bert"], AutoModelForMaskedLM, "pooler"),
+                                                    (RoFormerConfig(**TINY), AutoModel, "embed_positions")])
+def test_poolers_and_computed_tables_may_be_missing(config, kind, left_out, small_tokenizer, tmp_path):
+    model = kind.from_config(config)
+    model.save_pretrained(tmp_path, state_dict={name: value for name, value in model.state_dict().items() if left_out not in name})
+    small_tokenizer.save_pretrained(tmp_path)
+    expected, loaded = (network.state_dict() for network in (model.base_model, load_pretrained(str(tmp_path), "small", 32).encoder()))
+    assert loaded.keys() == expected.keys() and all(loaded[name].equal(value) for name, value in expected.items())
 
 
 def test_a_length_beyond_the_positions_raises(small_tokenizer, tmp_path):

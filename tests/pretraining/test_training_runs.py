@@ -35,6 +35,19 @@ def test_run_writes_milestones_configuration_metrics_and_plots(workplace):
     assert train[-1]["gen_loss"] < train[0]["gen_loss"] and train[0]["lr"] == 0 and train[-1]["tokens_per_second"] > 0
 
 
+@pytest.mark.parametrize("few, kind", [(True, "electra"), (False, "electra"), (False, "line_pairs")])
+def test_plotted_sentences_are_held_out_or_of_the_first_step_also_of_a_completed_run(workplace, monkeypatch, few, kind):
+    if few:
+        Path("text.txt").write_text("\n\n".join(Path("text.txt").read_text().split("\n\n")[:3]))
+    plotted = []
+    monkeypatch.setattr("_utils.plots.corrupted_in_color", lambda model, masking, input_ids, *_: plotted.append(input_ids))
+    for resume in (False, True):
+        learn = run("steps=2", f"examples={kind}", resume=resume)
+    assert len(learn.dls.loaders) == (1 if few else 2 if kind == "electra" else 3)
+    expected, _ = learn.dls.train.batch_of_step(0) if few else next(iter(learn.dls.valid))
+    assert len(plotted) == 2 and all(input_ids.equal(expected[:8]) for input_ids in plotted)
+
+
 def test_several_sources_are_mixed(workplace):
     Path("other.jsonl").write_text("\n".join(json.dumps({"text": "a small network of another source .\n" * 9}) for _ in range(60)))
 

@@ -34,9 +34,10 @@ def cpu_with_bf16(monkeypatch):
     monkeypatch.setattr("benchmarks.pretraining.has_bf16_on_cpu", lambda: True)
 
 
-def test_pretraining_benchmark_compares_implementations_and_precisions(results, capsys, cpu_with_bf16):
-    benchmarks.pretraining.main(["size=tiny", "bs=2", "max_length=16", "rounds=1", "steps=1", "device=cpu"])
-    found = results("pretraining_tiny_cpu")
+@pytest.mark.parametrize("size", ["tiny", "mini"])
+def test_pretraining_benchmark_compares_implementations_and_precisions(results, capsys, cpu_with_bf16, size):
+    benchmarks.pretraining.main([f"size={size}", "bs=2", "max_length=16", "rounds=1", "steps=1", "device=cpu"])
+    found = results(f"pretraining_{size}_cpu")
     assert set(found["rows"]) == {"reference fp32", "pretrain.py fp32", "reference bf16", "pretrain.py bf16"}
     for row in found["rows"].values():
         assert row["ms/step"] > 0 and row["peak MB"] > 0 and row["share of matmul throughput"] > 0
@@ -44,8 +45,13 @@ def test_pretraining_benchmark_compares_implementations_and_precisions(results, 
         assert set(shares) == {"data", "masking", "generator", "sampling", "discriminator", "losses", "backward", "optimizer", "log"}
         assert sum(shares.values()) == pytest.approx(1) and shares["backward"] > shares["data"] > 0
     assert "cores" in found["machine"] and found["versions"]["torch"] and "ratio" in capsys.readouterr().out
-    with pytest.raises(PlainError, match="Unknown key: 'sise'. Did you mean 'size'"):
-        benchmarks.pretraining.main(["sise=tiny"])
+
+
+@pytest.mark.parametrize("argument, message", [("sise=tiny", "Unknown key: 'sise'. Did you mean 'size'"),
+                                               ("size=bert_tiny", "Invalid value for size: 'bert_tiny', which has no discriminator")])
+def test_pretraining_benchmark_refuses_invalid_arguments(argument, message):
+    with pytest.raises(PlainError, match=message):
+        benchmarks.pretraining.main([argument])
 
 
 def test_bf16_is_left_out_where_it_is_emulated(results, monkeypatch):
@@ -66,9 +72,10 @@ def test_operators_of_a_step_are_counted_by_function(results):
     assert counted["bf16"]["part"] < 1.5 * counted["fp32"]["part"]
 
 
-def test_finetuning_benchmark_compares_implementations_and_precisions(results):
-    benchmarks.finetuning.main(["size=tiny", "tasks=cola,mrpc", "rows=12", "bs=4", "max_length=32", "rounds=1", "device=cpu"])
-    found = results("finetuning_tiny_cpu")
+@pytest.mark.parametrize("size", ["tiny", "mini"])
+def test_finetuning_benchmark_compares_implementations_and_precisions(results, size):
+    benchmarks.finetuning.main([f"size={size}", "tasks=cola,mrpc", "rows=12", "bs=4", "max_length=32", "rounds=1", "device=cpu"])
+    found = results(f"finetuning_{size}_cpu")
     assert list(found["rows"]) == ["reference", "reference, padded to 32", "finetune.py fp32", "finetune.py bf16"]
     reference, padded, *optimized = found["rows"].values()
     assert all(row["rows/s"] > 0 and row["tokens/row"] == reference["tokens/row"] for row in optimized)

@@ -13,6 +13,7 @@ from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     AutoTokenizer,
     BertConfig,
     BertModel,
@@ -23,7 +24,7 @@ from transformers import (
 import finetune
 from _utils.errors import PlainError
 from _utils.export_hf import main, new_folder
-from _utils.glue.tasks import TASKS
+from _utils.glue.tasks import TASKS, Task
 from _utils.networks import load_pair, load_pretrained
 from _utils.networks.build import PARTS, network_class
 from _utils.networks.pretrained import network_of
@@ -114,6 +115,12 @@ def test_an_invalid_pair_raises(exported, tmp_path):
     with pytest.raises(PlainError, match="not trained together: their position_embeddings.weight"):
         load_pair(str(mixed), "tiny", 32)
     shutil.rmtree(mixed / "generator")
+    untied = network_class("generator", "electra").from_pretrained(exported / "generator", tie_word_embeddings=False)
+    torch.nn.init.normal_(untied.generator_lm_head.weight)
+    untied.save_pretrained(mixed / "generator")
+    with pytest.raises(PlainError, match="The output layer of .* differs from its token embeddings"):
+        load_pair(str(mixed), "tiny", 32)
+    shutil.rmtree(mixed / "generator")
     with pytest.raises(PlainError, match="has no folder generator/. Pass a folder with"):
         load_pair(str(mixed), "tiny", 32)
     with pytest.raises(PlainError, match="has no folder generator/. Pass the parent folder"):
@@ -125,16 +132,21 @@ def test_an_invalid_pair_raises(exported, tmp_path):
 
 
 def finetuned(folder, fresh_checkpoint, task, model=None):
-    """(path, model) of a checkpoint as finetune.py writes it, with a new output layer."""
-    pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 128)
+    """(path, model) of a checkpoint as finetune.py writes it, with a new output layer. task: a Task, or the name of one of GLUE's."""
+    task, pretrained = TASKS.get(task, task), load_pretrained(str(fresh_checkpoint), "tiny", 128)
     torch.manual_seed(1)
     encoder = model or pretrained.encoder()
-    predictor = finetune.SentencePredictor(encoder, encoder.config.hidden_size, len(TASKS[task].labels) or 1)
+    predictor = finetune.predictor_of(task)(encoder, encoder.config.hidden_size, task.n_outputs)
     torch.nn.init.normal_(predictor.classifier.bias)
-    path = folder / f"{task}.pth"
-    row = {"task": task, "run": 3, "settings": {"wsc_trick": False}}
+    path = folder / f"{task.name}.pth"
+    row = {"task": task.name, "run": 3, "settings": {"wsc_trick": False, "own_task": task.as_record() if task.is_own else None}}
     finetune.save_finetuned(path, predictor, pretrained.hf_tokenizer, row)
     return path, predictor
+
+
+def own_task(kind, n_labels):
+    """A Task of the user with the labels 0, 1, ..."""
+    return Task("mine", "mine", ("text",), tuple(map(str, range(n_labels))), kind, is_own=True)
 
 
 @pytest.mark.parametrize("task, family", [("cola", "electra"), ("mnli", "electra"), ("stsb", "electra"), ("mnli", "roformer")])
@@ -159,10 +171,25 @@ def test_an_exported_classifier_computes_the_same_logits(tmp_path, fresh_checkpo
         assert found["label"] in TASKS[task].labels
 
 
+@pytest.mark.parametrize("with_pooler", [True, False])
+def test_an_exported_word_classifier_computes_the_same_logits(tmp_path, fresh_checkpoint, with_pooler):
+    bert = BertModel(BertConfig(vocab_size=400, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16),
+                     add_pooling_layer=with_pooler)
+    path, original = finetuned(tmp_path, fresh_checkpoint, own_task("tagging", 3), model=bert)
+    main([str(path), str(tmp_path / "out")])
+    loaded = AutoModelForTokenClassification.from_pretrained(tmp_path / "out/classifier")
+    with torch.no_grad():
+        wanted = original.eval()(IDS, (IDS > 0).long(), SEGMENTS)
+    torch.testing.assert_close(output(loaded).logits, wanted, atol=1e-5, rtol=1e-5)
+
+
 def test_models_that_transformers_does_not_support_raise(tmp_path, fresh_checkpoint):
     bert = BertModel(BertConfig(vocab_size=400, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16))
     path, _ = finetuned(tmp_path, fresh_checkpoint, "cola", model=bert)
     with pytest.raises(PlainError, match="is a bert model"):
+        main([str(path), str(tmp_path / "out")])
+    path, _ = finetuned(tmp_path, fresh_checkpoint, own_task("classification", 65))
+    with pytest.raises(PlainError, match="has 65 labels, but with hidden size 128 .* up to 64. Use python -m _utils.predict"):
         main([str(path), str(tmp_path / "out")])
     checkpoint = load_checkpoint(finetuned(tmp_path, fresh_checkpoint, "wnli")[0])
     pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 128)

@@ -1,5 +1,6 @@
 """Scoring minimal pairs: the scores of sentences, accuracies and standard errors, the command's files, and invalid input."""
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -122,18 +123,21 @@ def test_masked_language_models_of_every_family(family, small_tokenizer, tmp_pat
     assert scores(tmp_path) == pytest.approx({sentence: plain_score(model, sentence) for sentence in SENTENCES}, rel=1e-4)
 
 
-def test_a_token_classifier_with_two_labels_is_a_discriminator_if_asked(small_tokenizer, tmp_path):
+def test_a_token_classifier_with_two_labels_is_a_discriminator(small_tokenizer, tmp_path):
     for labels in (2, 3):
         config = AlbertConfig(**FAMILIES["albert"].to_dict())
         config.num_labels = labels
         AutoModelForTokenClassification.from_config(config).save_pretrained(tmp_path / str(labels))
         small_tokenizer.save_pretrained(tmp_path / str(labels))
-    model = load_with_head(str(tmp_path / "2"), "discriminator")
-    assert scores(tmp_path / "2", "discriminator") == pytest.approx({text: plain_score(model, text) for text in SENTENCES}, rel=1e-4)
+    model = load_with_head(str(tmp_path / "2"))
+    assert model.part == "discriminator" and scores(tmp_path / "2") == scores(tmp_path / "2", "discriminator")
+    assert scores(tmp_path / "2") == pytest.approx({text: plain_score(model, text) for text in SENTENCES}, rel=1e-4)
     with pytest.raises(PlainError, match="lacks an output layer with two labels of a discriminator"):
         load_with_head(str(tmp_path / "3"), "discriminator")
+    with pytest.raises(PlainError, match="two labels of a discriminator and predictions.* of a generator"):
+        load_with_head(str(tmp_path / "3"))
     with pytest.raises(PlainError, match="lacks predictions.*of a generator"):
-        load_with_head(str(tmp_path / "2"))
+        load_with_head(str(tmp_path / "2"), "generator")
 
 
 def test_weights_without_a_head_are_refused(fresh_checkpoint, exported, small_tokenizer, tmp_path):
@@ -150,6 +154,15 @@ def test_weights_without_a_head_are_refused(fresh_checkpoint, exported, small_to
     finetune.save_finetuned(tmp_path / "cola.pth", predictor, pretrained.hf_tokenizer, {"task": "cola", "run": 0, "settings": {}})
     with pytest.raises(PlainError, match="cola.pth' is not a checkpoint of pretrain.py"):
         load_with_head(str(tmp_path / "cola.pth"))
+
+
+def test_messages_about_folders_are_those_of_the_command(exported, tmp_path):
+    shutil.copytree(exported / "discriminator", tmp_path / "pair/discriminator")
+    with pytest.raises(PlainError, match="has no folder generator/. Pass a folder that contains a generator"):
+        load_with_head(str(tmp_path / "pair"), "generator")
+    for name in (tmp_path / "none", tmp_path):
+        with pytest.raises(PlainError, match=f"{name}.*\\. Pass a checkpoint of pretrain.py, a transformers folder or a hub id such as"):
+            load_with_head(str(name))
 
 
 def accuracies(pairs, score_of):

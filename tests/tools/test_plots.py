@@ -10,7 +10,8 @@ from _utils.plots import _grid, plot_lengths, save_plot, sortable, tokens_in_col
 def test_token_with_special_characters_is_plotted(tmp_path, token):
     figure = tokens_in_color([[(token, "#ff0000", token), ("word", None, "")]])
     assert token in [text.get_text() for text in figure.axes[0].texts]
-    save_plot(figure, tmp_path / "tokens.png")
+    save_plot(figure, tmp_path / "new folder/tokens.png")
+    assert (tmp_path / "new folder/tokens.png").stat().st_size > 0
 
 
 def test_tokens_do_not_overlap_and_lines_wrap():

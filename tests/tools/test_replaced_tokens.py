@@ -334,3 +334,9 @@ def test_too_few_positions_and_infinite_logits_raise(corrupted, small_tokenizer)
     torch.save(content, "nan.pth")
     with pytest.raises(PlainError, match="'nan.pth' computes NaN or infinite logits"):
         compare(text, ["nan.pth"])
+
+
+def test_a_generator_with_an_output_layer_of_its_own_raises(workplace, small_tokenizer):
+    save_bert(BertForMaskedLM, small_tokenizer, "untied", tie_word_embeddings=False)
+    with pytest.raises(PlainError, match="The output layer of 'untied' differs from its token embeddings"):
+        make_corrupted("untied", ["text.txt"], max_length=32)

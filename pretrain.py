@@ -54,6 +54,7 @@ from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, schedules
 from _utils.plots import save_pretraining_plots
 from _utils.pretraining_data import (
     check_sources,
+    limit_held_out,
     load_documents,
     load_tokenizer,
     open_examples,
@@ -224,7 +225,7 @@ def load_data(c, processes=None):
     processes = processes or Processes(c.device)
     hf_tokenizer, files = processes.from_first(lambda: prepare_data(c))
     if c.examples == "line_pairs":
-        parts = [map(open_examples, of_corpus) for of_corpus in files]
+        parts = [limit_held_out(*map(open_examples, of_corpus)) for of_corpus in files]
     else:
         parts = [split_held_out(open_examples(of_corpus)) for [of_corpus] in files]
     splits = dict(zip(("train", "held_out", "test"), map(concatenate_datasets, zip(*parts))))

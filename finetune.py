@@ -487,7 +487,7 @@ def with_test_scores(row, data, c):
 
     A test file may get labels, or change, after the run: then the scores are computed again, or removed.
     """
-    key = table_key(data.splits["test"]) if data.has_test_labels else None
+    key = table_key(data.splits["test"]) if data.test_task else None
     path = run_path(c.group_name, data.task.name, row["run"])
     if row.get("test_table") == key or not path.exists():
         return row
@@ -496,7 +496,7 @@ def with_test_scores(row, data, c):
         model, hf_tokenizer, _ = load_finetuned(path)
         rows = encode(data.splits["test"], data.task, row["settings"]["max_length"], hf_tokenizer)
         outputs = predict_rows(data.task, model, rows, row["settings"], c.device, c.precision)
-        scores["test"] = compute_metrics(data.task, outputs, rows.labels, rows.sentence_lengths)
+        scores["test"] = compute_metrics(data.test_task, outputs, rows.labels, rows.sentence_lengths)
     row = {**row, "scores": scores, "test_table": key}
     append_score(row)
     return row

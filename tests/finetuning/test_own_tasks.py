@@ -253,6 +253,19 @@ def test_words_and_tags_in_json_lines(tmp_path):
     assert data.splits["train"][0]["text"] == ["Mr.", "Smith", "left"] and data.splits["train"][0]["label"] == [1, 0, 1]
 
 
+def test_tags_that_only_the_test_file_has_are_errors_and_no_labels(tmp_path):
+    """Scores are those of seqeval on the names of the tags, which a finished run keeps when the test file changes."""
+    for name, tags in {"train": "B-X I-X O", "dev": "B-Y O O", "unlabelled": "", "labelled": "B-X I-Z O"}.items():
+        (tmp_path / f"{name}.txt").write_text("".join(f"word {tag}".strip() + "\n" for tag in tags.split() or [""] * 3))
+    given = {split: f"{tmp_path}/{split}.txt" for split in ("train", "dev")} | {"text": 0, "label": 1}
+    data, unlabelled = (loaded(**given, test=f"{tmp_path}/{name}.txt") for name in ("labelled", "unlabelled"))
+    assert data.task.labels == ("B-X", "B-Y", "I-X", "O") and data.task.as_record() == unlabelled.task.as_record()
+    assert unlabelled.test_task is None and "the tags I-Z of the test file" in data.notices[1] and len(unlabelled.notices) == 1
+    [targets] = data.splits["test"]["label"]
+    correct_but_for_one = torch.eye(4)[[0, 3, 3]]
+    assert compute_metrics(data.test_task, correct_but_for_one, targets, [3]) == {"entity_f1": pytest.approx(2 / 3), "accuracy": 2 / 3}
+
+
 @pytest.mark.parametrize("column", [["", ""], ["-1", "-1"], None])
 def test_a_test_file_without_labels_is_only_predicted(tmp_path, column):
     write_csv(tmp_path / "a.csv", ("text", "label"), [("one", "x"), ("two", "y")] * 5)

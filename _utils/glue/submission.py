@@ -19,9 +19,11 @@ _HEADER = "index\tprediction"
 
 
 def format_predictions(task, predictions):
-    """Predictions as the server expects them: label strings from class ids, or scores in the task's range with 3 decimals."""
+    """Label strings from class ids. Scores: in the task's range with 3 decimals, as the server expects them; others with 6 digits."""
+    if task.is_regression and not task.score_range:
+        return [f"{float(score):.6g}" for score in predictions]
     if task.is_regression:
-        low, high = task.score_range or (-math.inf, math.inf)
+        low, high = task.score_range
         return [f"{min(high, max(low, float(score))):.3f}" for score in predictions]
     return [task.written_labels[int(label)] for label in predictions]
 
@@ -41,7 +43,7 @@ def write_predictions(path, task, test, rows, predictions):
     if not task.is_own:
         write_tsv(path, rows["index"], format_predictions(task, predictions))
     elif task.is_regression:
-        add_column(test.file, path, [round(float(score), 4) for score in predictions])
+        add_column(test.file, path, list(map(float, format_predictions(task, predictions))))
     elif task.is_tagging:
         tags = iter(format_predictions(task, predictions))
         add_column(test.file, path, [[next(tags) for _ in words] for words in rows["text"]])

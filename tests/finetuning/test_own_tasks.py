@@ -21,7 +21,7 @@ from _utils.glue.own_tables import load_own_task
 from _utils.glue.own_tasks import complete_own_task
 from _utils.glue.results import report
 from _utils.glue.runs import read_scores, run_path
-from _utils.glue.submission import check_submission, make_zip, write_majorities
+from _utils.glue.submission import check_submission, make_zip, write_majorities, write_predictions
 from _utils.glue.tasks import Task, task_of
 from _utils.glue.word_rows import WordRows, divide
 from _utils.glue_results import main as glue_results
@@ -264,6 +264,16 @@ def test_tags_that_only_the_test_file_has_are_errors_and_no_labels(tmp_path):
     [targets] = data.splits["test"]["label"]
     correct_but_for_one = torch.eye(4)[[0, 3, 3]]
     assert compute_metrics(data.test_task, correct_but_for_one, targets, [3]) == {"entity_f1": pytest.approx(2 / 3), "accuracy": 2 / 3}
+
+
+@pytest.mark.parametrize("name, header", [("a.csv", "text\n"), ("a.tsv", "text\n"), ("a.jsonl", "")])
+def test_scores_of_any_size_are_written_with_six_digits(tmp_path, name, header):
+    write_csv(tmp_path / "train.csv", ("text", "label"), [(f"text {i}", i / 1e5) for i in range(20)])
+    (tmp_path / name).write_text(header + "".join(json.dumps({"text": "x"}) + "\n" if not header else "x\n" for _ in range(2)))
+    data = loaded(train=f"{tmp_path}/train.csv", test=f"{tmp_path}/{name}")
+    write_predictions(tmp_path / f"new_{name}", data.task, data.task.tests[0], data.splits["test"], torch.tensor([3.21987654e-5, 12345.6]))
+    text = (tmp_path / f"new_{name}").read_text()
+    assert "3.21988e-05" in text and "12345.6" in text
 
 
 @pytest.mark.parametrize("column", [["", ""], ["-1", "-1"], None])

@@ -29,7 +29,7 @@ def load_own_task(given):
     labelled = {split: _labels(files[split], table, label) for split, table in tables.items()
                 if split != "test" or not _is_unlabelled(table, label)}
     kind = given["kind"] or _kind_of(labelled["train"])
-    task = _with_metrics(_with_labels(_task(given, files, texts, kind), labelled, files))
+    task = _with_metrics(_with_labels(_task(given, files, tables, texts, kind), labelled, files))
     test_task = _with_test_tags(task, labelled["test"]) if "test" in labelled else None
     data = TaskData(task, {}, {}, [_description(task, given, label), *_unknown_tags(task, test_task)], test_task)
     for split, table in tables.items():
@@ -95,10 +95,10 @@ def _as_number(value):
     return number if math.isfinite(number) and not isinstance(value, bool) else None
 
 
-def _task(given, files, texts, kind):
+def _task(given, files, tables, texts, kind):
     """The Task without labels and metrics."""
     name, devs = given["name"], (("validation", files.get("validation", files["train"])),)
-    tests = (TestSet("test", files["test"], f"{name}{Path(files['test']).suffix}"),) if "test" in files else ()
+    tests = (TestSet("test", files["test"], f"{name}{Path(files['test']).suffix}", key=tables["test"].key),) if "test" in files else ()
     if kind == "tagging" and len(texts) > 1:
         raise PlainError(f"The task {name!r} labels words, so it needs one column with the words, not {', '.join(map(repr, texts))}. Set "
                          "'text' to one column.")

@@ -276,6 +276,19 @@ def test_scores_of_any_size_are_written_with_six_digits(tmp_path, name, header):
     assert "3.21988e-05" in text and "12345.6" in text
 
 
+@pytest.mark.parametrize("name, old, new", [("a.csv", "text\nx\ny\n", "text\ny\nx\n"), ("a.txt", "x\ny\n\n", "x\n\ny\n"),
+                                            ("a.tsv", "text\nx\n", "text\nx\ny\n")])
+def test_a_test_file_that_changed_is_not_joined_with_predictions_for_the_old_one(tmp_path, name, old, new):
+    (tmp_path / "train.txt").write_text("x A\ny B\n\n" * 20)
+    write_csv(tmp_path / "train.csv", ("text", "label"), [("x", "A"), ("y", "B")] * 20)
+    (tmp_path / name).write_text(old)
+    data = loaded(train=f"{tmp_path}/train.{'txt' if name == 'a.txt' else 'csv'}", test=f"{tmp_path}/{name}")
+    (tmp_path / name).write_text(new)
+    with pytest.raises(PlainError, match=f"{name} changed after it was read, .* Rerun the command with do_finetune=False"):
+        write_predictions(tmp_path / "new", data.task, data.task.tests[0], data.splits["test"], [0, 1])
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize("column", [["", ""], ["-1", "-1"], None])
 def test_a_test_file_without_labels_is_only_predicted(tmp_path, column):
     write_csv(tmp_path / "a.csv", ("text", "label"), [("one", "x"), ("two", "y")] * 5)

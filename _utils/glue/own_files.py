@@ -112,14 +112,18 @@ class _Tsv:
 
     @staticmethod
     def read(path):
-        (_, names), *rows = numbered_cells(_read_text(path))
+        (_, names), *rows = _Tsv._lines(path)
         _check_header(path, names)
         return Table(names, [(place, _named_cells(names, cells)) for place, cells in rows])
 
     @staticmethod
+    def _lines(path):
+        """(place, cells) of the lines; empty lines at the end are no rows."""
+        return numbered_cells(_read_text(path).rstrip("\r\n"))
+
+    @staticmethod
     def with_column(path, name, values):
-        numbered = numbered_cells(_read_text(path))
-        lines = ["\t".join([*cells, str(value)]) for (_, cells), value in zip(numbered, [name, *values], strict=True)]
+        lines = ["\t".join([*cells, str(value)]) for (_, cells), value in zip(_Tsv._lines(path), [name, *values], strict=True)]
         return ("\n".join(lines) + "\n").encode()
 
 

@@ -17,6 +17,7 @@ from _utils.export_hf.exporter import main as export
 from _utils.glue.batches import IGNORED, finetuning_dataloaders
 from _utils.glue.config import complete_finetuning
 from _utils.glue.metrics import compute_metrics
+from _utils.glue.own_files import read_table
 from _utils.glue.own_tables import load_own_task
 from _utils.glue.own_tasks import complete_own_task
 from _utils.glue.results import report
@@ -302,6 +303,17 @@ def test_tsv_files_have_no_quoting_and_files_may_start_with_a_byte_order_mark(tm
     (tmp_path / "a.tsv").write_bytes("\ufefflabel\ttext\r\nx\t\"He\" said\r\ny\tno\r\nx\tyes".encode())
     data = loaded(train=f"{tmp_path}/a.tsv", dev=f"{tmp_path}/a.tsv")
     assert data.splits["train"]["text"][:] == ["\"He\" said", "no", "yes"]
+
+
+@pytest.mark.parametrize("name, content", [("new.tsv", "text\tid\r\none\t1\r\ntwo\t\r\n\r\n\n"), ("new.csv", "text,id\none,1\ntwo,\n\n\n"),
+                                           ("new.jsonl", '{"text": "one", "id": "1"}\n{"text": "two", "id": ""}\n\n\n')])
+def test_empty_lines_at_the_end_of_a_test_file_are_skipped(tmp_path, name, content):
+    write_csv(tmp_path / "train.csv", ("text", "label"), [("x", "A"), ("y", "B")] * 20)
+    (tmp_path / name).write_text(content, newline="")
+    data = loaded(train=f"{tmp_path}/train.csv", test=f"{tmp_path}/{name}")
+    write_predictions(tmp_path / f"predicted_{name}", data.task, data.task.tests[0], data.splits["test"], [0, 1])
+    rows = read_table(tmp_path / f"predicted_{name}").rows
+    assert [row for _, row in rows] == [{"text": "one", "id": "1", "prediction": "A"}, {"text": "two", "id": "", "prediction": "B"}]
 
 
 BAD_FILES = [

@@ -81,7 +81,6 @@ from _utils.training import (
     choose_device,
     choose_micro_batch,
     choose_precision,
-    format_metrics,
     set_seed,
 )
 
@@ -822,9 +821,6 @@ def fit(learn, c, run, hf_tokenizer, entropy, checkpoint=None):
                        ResumePoint(run.folder, {"config": c.as_data(), "made_of": made_of}, log, guard, train_log, c.steps, c.save_minutes,
                                    signals, checkpoint)])
         learn.fit(1)
-        if is_main and first_step < c.steps and (metrics := learn.evaluate_held_out(split=2)):
-            log.log("test", c.steps, metrics)
-            print("test:", format_metrics(metrics))
     if is_main:
         save_pretraining_plots(learn, hf_tokenizer, run.folder, c.steps, c.max_length)
 

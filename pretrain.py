@@ -817,6 +817,8 @@ def fit(learn, c, run, hf_tokenizer, entropy, checkpoint=None):
         uploads.add(run.milestone(percent))
 
     with StopSignals() as signals, closing(uploads), closing(log), closing(train_log):
+        for path in run.milestones() if checkpoint and is_main else ():
+            uploads.add_missing(path)
         learn.add_cbs([guard, train_log, Milestones(log, guard, train_log, c.steps, save),
                        ResumePoint(run.folder, {"config": c.as_data(), "made_of": made_of}, log, guard, train_log, c.steps, c.save_minutes,
                                    signals, checkpoint)])

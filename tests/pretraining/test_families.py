@@ -337,6 +337,18 @@ def test_checkpoints_are_uploaded_during_training(workplace):
     assert "/bucket/run/mini_5_100.0%.pth" in fsspec.filesystem("memory").ls("/bucket/run", detail=False)
 
 
+def test_a_resumed_run_uploads_what_is_missing_at_the_destination(workplace):
+    run("size=tiny", "steps=4", "upload_to=sent")
+    missing, incomplete, *kept = sorted(Path("sent").iterdir())
+    times = [path.stat().st_mtime_ns for path in kept]
+    missing.unlink()
+    incomplete.write_bytes(b"x")
+    run("size=tiny", "steps=4", "upload_to=sent")
+    assert [path.stat().st_mtime_ns for path in kept] == times
+    for path in (missing, incomplete):
+        assert path.read_bytes() == Path("checkpoints/pretrain", path.name).read_bytes()
+
+
 def test_training_continues_if_an_upload_function_fails(workplace, capsys):
     taken = []
 
@@ -349,6 +361,8 @@ def test_training_continues_if_an_upload_function_fails(workplace, capsys):
     pretrain.pretrain(c)
     assert len(taken) == 5 and len(metrics()) == 4
     printed = capsys.readouterr().out
+    pretrain.pretrain(c)
+    assert len(taken) == 5  # a function is not called again
     assert "Could not upload mini_5_100.0%.pth (OSError: no network)" in printed and "5 of 5 checkpoints were not uploaded" in printed
     assert json.loads(Path("checkpoints/pretrain/mini_5/config.json").read_text())["config"]["upload_to"] == "send"
 

@@ -60,7 +60,7 @@ from _utils.glue.tables import load_task, row_counts, table_key
 from _utils.glue.tasks import FIRST_TASK, PRONOUN_TASK, TASKS, as_task, task_of
 from _utils.glue.word_rows import WordRows
 from _utils.glue.wsc_trick import SchemaPredictor, SchemaRows, find_spacy, load_spacy, load_wsc, wnli_schemas
-from _utils.networks import config_of, count_layers, first_position_only, layer_groups, load_pretrained, load_weights
+from _utils.networks import config_of, count_layers, first_position_only, inputs_of, layer_groups, load_pretrained, load_weights
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
 from _utils.plots import plot_layer_lrs, plot_lengths, save_plot
 from _utils.pretraining_data import tokenizer_from_json
@@ -303,9 +303,7 @@ class Predictor(nn.Module):
 
     def hidden_states(self, inp_ids, attn_mask, token_type_ids):
         """inp_ids, attn_mask, token_type_ids (B, L) -> the encoder's final hidden states (B, L, H)."""
-        # Some families, such as DistilBERT, have no segments.
-        segments = {"token_type_ids": token_type_ids} if getattr(self.base_model.config, "type_vocab_size", 0) else {}
-        return self.base_model(inp_ids, attention_mask=attn_mask, **segments).last_hidden_state
+        return self.base_model(**inputs_of(self.base_model, inp_ids, attn_mask, token_type_ids)).last_hidden_state
 
     def outputs(self, hidden):
         """Outputs (..., C) in fp32: bf16 has fewer digits than the three decimals of a submitted score."""

@@ -60,7 +60,7 @@ from _utils.glue.tables import load_task, row_counts, table_key
 from _utils.glue.tasks import FIRST_TASK, PRONOUN_TASK, TASKS, as_task, task_of
 from _utils.glue.word_rows import WordRows
 from _utils.glue.wsc_trick import SchemaPredictor, SchemaRows, find_spacy, load_spacy, load_wsc, wnli_schemas
-from _utils.networks import config_of, count_layers, first_position_only, layer_groups, load_pretrained, load_weights
+from _utils.networks import config_of, count_layers, first_position_only, inputs_of, layer_groups, load_pretrained, load_weights
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
 from _utils.plots import plot_layer_lrs, plot_lengths, save_plot
 from _utils.pretraining_data import tokenizer_from_json
@@ -304,9 +304,7 @@ class Predictor(nn.Module):
 
     def hidden_states(self, inp_ids, attn_mask, token_type_ids):
         """inp_ids, attn_mask, token_type_ids (B, L) -> the encoder's final hidden states (B, L, H)."""
-        # Some families, such as DistilBERT, have no segments.
-        segments = {"token_type_ids": token_type_ids} if getattr(self.base_model.config, "type_vocab_size", 0) else {}
-        return self.base_model(inp_ids, attention_mask=attn_mask, **segments).last_hidden_state
+        return self.base_model(**inputs_of(self.base_model, inp_ids, attn_mask, token_type_ids)).last_hidden_state
 
     def outputs(self, hidden):
         """Outputs (..., C) in fp32: bf16 has fewer digits than the three decimals of a submitted score."""
@@ -488,7 +486,7 @@ def with_test_scores(row, data, c):
 
     A test file may get labels, or change, after the run: then the scores are computed again, or removed.
     """
-    key = table_key(data.splits["test"]) if data.has_test_labels else None
+    key = table_key(data.splits["test"]) if data.test_task else None
     path = run_path(c.group_name, data.task.name, row["run"])
     if row.get("test_table") == key or not path.exists():
         return row
@@ -497,7 +495,7 @@ def with_test_scores(row, data, c):
         model, hf_tokenizer, _ = load_finetuned(path)
         rows = encode(data.splits["test"], data.task, row["settings"]["max_length"], hf_tokenizer)
         outputs = predict_rows(data.task, model, rows, row["settings"], c.device, c.precision)
-        scores["test"] = compute_metrics(data.task, outputs, rows.labels, rows.sentence_lengths)
+        scores["test"] = compute_metrics(data.test_task, outputs, rows.labels, rows.sentence_lengths)
     row = {**row, "scores": scores, "test_table": key}
     append_score(row)
     return row

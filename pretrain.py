@@ -54,6 +54,7 @@ from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, schedules
 from _utils.plots import save_pretraining_plots
 from _utils.pretraining_data import (
     check_sources,
+    limit_held_out,
     load_documents,
     load_tokenizer,
     open_examples,
@@ -80,7 +81,6 @@ from _utils.training import (
     choose_device,
     choose_micro_batch,
     choose_precision,
-    format_metrics,
     set_seed,
 )
 
@@ -225,7 +225,7 @@ def load_data(c, processes=None):
     processes = processes or Processes(c.device)
     hf_tokenizer, files = processes.from_first(lambda: prepare_data(c))
     if c.examples == "line_pairs":
-        parts = [map(open_examples, of_corpus) for of_corpus in files]
+        parts = [limit_held_out(*map(open_examples, of_corpus)) for of_corpus in files]
     else:
         parts = [split_held_out(open_examples(of_corpus)) for [of_corpus] in files]
     splits = dict(zip(("train", "held_out", "test"), map(concatenate_datasets, zip(*parts))))
@@ -819,13 +819,12 @@ def fit(learn, c, run, hf_tokenizer, entropy, checkpoint=None):
         uploads.add(run.milestone(percent))
 
     with StopSignals() as signals, closing(uploads), closing(log), closing(train_log):
+        for path in run.milestones() if checkpoint and is_main else ():
+            uploads.add_missing(path)
         learn.add_cbs([guard, train_log, Milestones(log, guard, train_log, c.steps, save),
                        ResumePoint(run.folder, {"config": c.as_data(), "made_of": made_of}, log, guard, train_log, c.steps, c.save_minutes,
                                    signals, checkpoint)])
         learn.fit(1)
-        if is_main and first_step < c.steps and (metrics := learn.evaluate_held_out(split=2)):
-            log.log("test", c.steps, metrics)
-            print("test:", format_metrics(metrics))
     if is_main:
         save_pretraining_plots(learn, hf_tokenizer, run.folder, c.steps, c.max_length)
 

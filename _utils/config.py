@@ -197,6 +197,8 @@ def _validate(config):
     if config.seed is None:
         raise PlainError("seed=None would draw a different seed in each process. Set seed to a number.")
     _check_numbers(config)
+    if unused := [name for name in config.revisions if name not in config.datas]:
+        raise PlainError(f"revisions names {unused[0]!r}, which is not in datas={config.datas!r}. Add it to datas, or remove it.")
     if isinstance(config.vocab, str) and config.vocab.endswith(".txt") and not os.path.isfile(config.vocab):
         raise PlainError(f"File not found: vocab={config.vocab!r}. Pass the path of a vocab.txt, a hub tokenizer or a vocabulary size.")
     _check_networks(config)

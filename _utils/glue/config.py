@@ -124,12 +124,16 @@ def _check(config):
 
 
 def _check_names(config):
-    """PlainError for a name in task_overrides or th_run that no task has."""
+    """PlainError for a name in task_overrides or th_run that no task has, and for one in th_run that is not in tasks."""
     known = dict.fromkeys((*FINETUNED_TASKS, *names_of(config.tasks)))
     for key in ("task_overrides", "th_run"):
         for name in config[key] if isinstance(config[key], dict) else ():
             if name not in known:
                 raise PlainError(f"Invalid value for {key}: there is no task {name!r:.60}. Choose from {', '.join(known)}.")
+    tasks = names_of(config.tasks)
+    for name in config.th_run if isinstance(config.th_run, dict) else ():
+        if name not in tasks:
+            raise PlainError(f"th_run names {name}, which is not in tasks ({', '.join(tasks)}). Add it to tasks, or remove it.")
 
 
 def uses_synthetic_glue(config):

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import pyarrow
 import pyarrow.parquet
 
+from _utils.content_key import content_key, file_chunks
 from _utils.errors import PlainError, as_plain_error
 from _utils.glue.tables import numbered_cells, read_text
 from _utils.run_files.checkpoints import write_atomically
@@ -22,9 +23,10 @@ _DOCUMENT_START = "-DOCSTART-"  # a line that some CoNLL files put between docum
 
 
 class Table(NamedTuple):
-    """A file's columns and its rows: (place in the file, {column: value}, or a message for a row that cannot be read)."""
+    """A file's columns, its rows: (place in the file, {column: value}, or a message for a row that cannot be read), and its content key."""
     columns: list
     rows: list
+    key: str = ""
 
 
 def format_of(path):
@@ -39,19 +41,24 @@ def read_table(path):
     """The Table of a file. PlainError, with the line where possible, if it cannot be read or has no rows."""
     if not Path(path).is_file():
         raise PlainError(f"File not found: {str(path)!r}. Correct the path in tasks.")
-    table = format_of(path).read(path)
+    key = content_key("table", file_chunks(path))
+    table = format_of(path).read(path)._replace(key=key)
     if not table.rows:
         raise PlainError(f"{path} has no rows. Correct the path in tasks, or the file.")
     return table
 
 
-def add_column(source, target, values):
+def add_column(source, target, values, key):
     """Write `source` to `target` atomically with one more column, 'prediction'.
 
     values: one string or number per row; for tagging a list of one per word. An existing column of that name stays: the new one is
-    'prediction_2'.
+    'prediction_2'.   key: of the Table that the values belong to; PlainError if the file has changed since it was read.
     """
-    names = read_table(source).columns
+    table = read_table(source)
+    if table.key != key:
+        raise PlainError(f"{source} changed after it was read, so the predictions do not belong to its rows. Rerun the command with "
+                         "do_finetune=False to predict the new file.")
+    names = table.columns
     candidates = itertools.chain(["prediction"], (f"prediction_{number}" for number in itertools.count(2)))
     name = next(name for name in candidates if name not in names)
     content = format_of(source).with_column(source, name, values)
@@ -95,7 +102,8 @@ class _Csv:
     def with_column(path, name, values):
         header, *rows = [cells for cells in csv.reader(io.StringIO(_read_text(path), newline="")) if cells]
         file = io.StringIO(newline="")
-        csv.writer(file, lineterminator="\n").writerows([[*header, name], *([*cells, value] for cells, value in zip(rows, values))])
+        extended = ([*cells, value] for cells, value in zip(rows, values, strict=True))
+        csv.writer(file, lineterminator="\n").writerows([[*header, name], *extended])
         return file.getvalue().encode()
 
 
@@ -104,13 +112,18 @@ class _Tsv:
 
     @staticmethod
     def read(path):
-        (_, names), *rows = numbered_cells(_read_text(path))
+        (_, names), *rows = _Tsv._lines(path)
         _check_header(path, names)
         return Table(names, [(place, _named_cells(names, cells)) for place, cells in rows])
 
     @staticmethod
+    def _lines(path):
+        """(place, cells) of the lines; empty lines at the end are no rows."""
+        return numbered_cells(_read_text(path).rstrip("\r\n"))
+
+    @staticmethod
     def with_column(path, name, values):
-        lines = ["\t".join([*cells, str(value)]) for (_, cells), value in zip(numbered_cells(_read_text(path)), [name, *values])]
+        lines = ["\t".join([*cells, str(value)]) for (_, cells), value in zip(_Tsv._lines(path), [name, *values], strict=True)]
         return ("\n".join(lines) + "\n").encode()
 
 
@@ -137,7 +150,7 @@ class _JsonLines:
 
     @staticmethod
     def with_column(path, name, values):
-        rows = (json.loads(line) | {name: value} for (_, line), value in zip(_JsonLines._lines(path), values))
+        rows = (json.loads(line) | {name: value} for (_, line), value in zip(_JsonLines._lines(path), values, strict=True))
         return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
 
 

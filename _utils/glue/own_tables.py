@@ -29,10 +29,11 @@ def load_own_task(given):
     labelled = {split: _labels(files[split], table, label) for split, table in tables.items()
                 if split != "test" or not _is_unlabelled(table, label)}
     kind = given["kind"] or _kind_of(labelled["train"])
-    task = _with_metrics(_with_labels(_task(given, files, texts, kind), labelled, files))
-    data = TaskData(task, {}, {}, [_description(task, given, label)], has_test_labels="test" in labelled)
+    task = _with_metrics(_with_labels(_task(given, files, tables, texts, kind), labelled, files))
+    test_task = _with_test_tags(task, labelled["test"]) if "test" in labelled else None
+    data = TaskData(task, {}, {}, [_description(task, given, label), *_unknown_tags(task, test_task)], test_task)
     for split, table in tables.items():
-        parse = _parser(task, texts, label if split in labelled else None)
+        parse = _parser(test_task if split == "test" and test_task else task, texts, label if split in labelled else None)
         advice = "Correct it: in a test file, no row is skipped." if split == "test" else "Correct these rows, or remove them."
         data.splits[split] = parse_rows(files[split], table.rows, parse, task, split, data.notices, advice)
     if "validation" not in tables:
@@ -94,10 +95,10 @@ def _as_number(value):
     return number if math.isfinite(number) and not isinstance(value, bool) else None
 
 
-def _task(given, files, texts, kind):
+def _task(given, files, tables, texts, kind):
     """The Task without labels and metrics."""
     name, devs = given["name"], (("validation", files.get("validation", files["train"])),)
-    tests = (TestSet("test", files["test"], f"{name}{Path(files['test']).suffix}"),) if "test" in files else ()
+    tests = (TestSet("test", files["test"], f"{name}{Path(files['test']).suffix}", key=tables["test"].key),) if "test" in files else ()
     if kind == "tagging" and len(texts) > 1:
         raise PlainError(f"The task {name!r} labels words, so it needs one column with the words, not {', '.join(map(repr, texts))}. Set "
                          "'text' to one column.")
@@ -107,17 +108,28 @@ def _task(given, files, texts, kind):
 
 def _with_labels(task, labelled, files):
     """The Task with its labels, or the scale of its scores."""
-    found = {split: _values(task, labels) for split, labels in labelled.items()}
+    found = {split: _values(task, labels) for split, labels in labelled.items() if split != "test"}
     if task.is_regression:
         scores = [score for score in map(_as_number, found["train"]) if score is not None]
         if len(set(scores)) < 2:
             place, label = next(((place, label) for place, label in labelled["train"] if _as_number(label) is None), labelled["train"][0])
             raise PlainError(f"{place}: the label {label!r:.40}. Regression needs at least two different numbers as labels.")
         return replace(task, scale=(float(np.mean(scores)), float(np.std(scores))))
-    # A word may have a tag that is in no training sentence; another class is a mistake in the row.
+    # A word of the dev set may have a tag that is in no training sentence; another class is a mistake in the row.
     labels = _sorted_labels(set().union(*found.values()) if task.is_tagging else set(found["train"]))
     _check_labels(labels, labelled["train"], files["train"])
     return replace(task, labels=labels)
+
+
+def _with_test_tags(task, labelled):
+    """The Task with the tags that only the test set has as its last labels. They are no part of the Task: the test file may change."""
+    return replace(task, labels=tuple(dict.fromkeys((*task.labels, *_values(task, labelled))))) if task.is_tagging else task
+
+
+def _unknown_tags(task, test_task):
+    """[a notice about the tags that only the test set has], or []."""
+    tags = test_task.labels[len(task.labels):] if test_task else ()
+    return [f"no training or dev sentence has the tags {_shortened(tags)} of the test file, so they count as errors"] if tags else []
 
 
 def _with_metrics(task):

@@ -67,6 +67,9 @@ def plan_runs(c, pretrained, tables):
             plan[name] = settings_of(task, data, c, pretrained)
     for name in sorted(set(c.task_overrides) - set(names)):
         print(f"Ignoring task_overrides of {name}, which is not in tasks")
+    unaffected = [name for name in names if name != FIRST_TASK and not mnli_group(tables[name].task, c)]
+    if c.start_from_mnli and unaffected:
+        print(f"Ignoring start_from_mnli for {', '.join(unaffected)}, which do not start from MNLI")
     if c.wsc_trick and PRONOUN_TASK not in names:
         print(f"Ignoring wsc_trick, because {PRONOUN_TASK} is not in tasks")
     if not plan:

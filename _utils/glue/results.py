@@ -1,5 +1,6 @@
 """Tables and plots of finished runs, and comparisons of groups."""
 import itertools
+from collections import Counter
 
 import numpy as np
 import pandas as pd
@@ -84,10 +85,12 @@ def majority_scores(tables, rows, group):
 
 def _majority_score(task, labels):
     """The first metric of predicting the most frequent label everywhere. labels: of each row, or a list of those of each word."""
+    if task.is_regression:
+        return 0.  # constant scores correlate with nothing
     lengths = list(map(len, labels)) if task.is_tagging else None
     labels = list(itertools.chain.from_iterable(labels)) if task.is_tagging else labels
-    constant = np.full(len(labels), max(set(labels), key=labels.count))
-    logits = constant if task.is_regression else np.eye(task.n_outputs)[constant]
+    [(majority, _)] = Counter(labels).most_common(1)
+    logits = np.eye(task.n_outputs)[np.full(len(labels), majority)]
     return compute_metrics(task, logits, labels, lengths)[task.metrics[0]]
 
 

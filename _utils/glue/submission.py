@@ -19,9 +19,11 @@ _HEADER = "index\tprediction"
 
 
 def format_predictions(task, predictions):
-    """Predictions as the server expects them: label strings from class ids, or scores in the task's range with 3 decimals."""
+    """Label strings from class ids. Scores: in the task's range with 3 decimals, as the server expects them; others with 6 digits."""
+    if task.is_regression and not task.score_range:
+        return [f"{float(score):.6g}" for score in predictions]
     if task.is_regression:
-        low, high = task.score_range or (-math.inf, math.inf)
+        low, high = task.score_range
         return [f"{min(high, max(low, float(score))):.3f}" for score in predictions]
     return [task.written_labels[int(label)] for label in predictions]
 
@@ -37,16 +39,18 @@ def write_predictions(path, task, test, rows, predictions):
     """Write the predictions for a test set: as the GLUE server expects them, or those of an own task beside the columns of its file.
 
     rows: the test set.   predictions: class ids or scores; for tagging, of all words.
+    Raises PlainError if the file of an own task has changed since it was read.
     """
+    predicted = format_predictions(task, predictions)
     if not task.is_own:
-        write_tsv(path, rows["index"], format_predictions(task, predictions))
-    elif task.is_regression:
-        add_column(test.file, path, [round(float(score), 4) for score in predictions])
+        write_tsv(path, rows["index"], predicted)
+        return
+    if task.is_regression:
+        predicted = list(map(float, predicted))
     elif task.is_tagging:
-        tags = iter(format_predictions(task, predictions))
-        add_column(test.file, path, [[next(tags) for _ in words] for words in rows["text"]])
-    else:
-        add_column(test.file, path, format_predictions(task, predictions))
+        tags = iter(predicted)
+        predicted = [[next(tags) for _ in words] for words in rows["text"]]
+    add_column(test.file, path, predicted, test.key)
 
 
 def check_tsv(name, content, rows):

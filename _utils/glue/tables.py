@@ -20,13 +20,14 @@ class TaskData(NamedTuple):
     task: its Task.   splits: {name on the hub: datasets.Dataset with the columns index, the task's texts, and label}; a label is a class
     id or a score, -1 in test sets. For tagging, text and label are lists with an item for each word.
     missing: {split: message} of the splits that were not found.   notices: messages about skipped or unusual rows.
-    has_test_labels: whether the test set of an own task has labels to be scored with.
+    test_task: the Task to score the labelled test set of an own task with, whose labels include tags that only this set has; None if it
+    has no labels.
     """
     task: Task
     splits: dict
     missing: dict
     notices: Sequence
-    has_test_labels: bool = False
+    test_task: Task | None = None
 
 
 def load_task(task, glue_dir=None):

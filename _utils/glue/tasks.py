@@ -6,11 +6,15 @@ KINDS = ("classification", "regression", "tagging")
 
 @dataclass(frozen=True)
 class TestSet:
-    """A test set: its split on the hub, its file in the download, its file in a submission, and its official number of rows."""
+    """A test set: its split on the hub, its file in the download, its file in a submission, and its official number of rows.
+
+    key: of an own task's file, the key of the content that was read.
+    """
     split: str
     file: str
     tsv: str
     rows: int = 0
+    key: str = ""
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ from _utils.pretraining_data.batches import pretraining_dataloaders
 from _utils.pretraining_data.examples import open_examples, prepare_examples, text_key
 from _utils.pretraining_data.processors import ELECTRADataProcessor, LinePairsProcessor
 from _utils.pretraining_data.sources import Corpus, check_sources, load_documents
-from _utils.pretraining_data.splits import split_documents, split_held_out
+from _utils.pretraining_data.splits import limit_held_out, split_documents, split_held_out
 from _utils.pretraining_data.unigrams import unigram_entropy
 from _utils.pretraining_data.vocabulary import from_vocab_file, load_tokenizer, tokenizer_from_json
 
-__all__ = ["Corpus", "ELECTRADataProcessor", "LinePairsProcessor", "check_sources", "from_vocab_file", "load_documents", "load_tokenizer",
-           "open_examples", "prepare_examples", "pretraining_dataloaders", "split_documents", "split_held_out", "text_key",
-           "tokenizer_from_json", "unigram_entropy"]
+__all__ = ["Corpus", "ELECTRADataProcessor", "LinePairsProcessor", "check_sources", "from_vocab_file", "limit_held_out", "load_documents",
+           "load_tokenizer", "open_examples", "prepare_examples", "pretraining_dataloaders", "split_documents", "split_held_out",
+           "text_key", "tokenizer_from_json", "unigram_entropy"]

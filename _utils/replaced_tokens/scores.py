@@ -1,4 +1,5 @@
 """Scores of discriminators on a CorruptedText, with standard errors over blocks of its examples."""
+import os
 from typing import NamedTuple
 
 import numpy as np
@@ -10,6 +11,7 @@ from tqdm import tqdm
 
 from _utils.errors import PlainError
 from _utils.networks import inputs_of, load_with_head, max_positions, replaced_logits
+from _utils.pretraining_data.hub_corpora import HUB_CORPORA
 from _utils.replaced_tokens.corruption import TEXT_KEYS, text_config
 from _utils.training import choose_device
 
@@ -69,11 +71,17 @@ def _warn_of_training_text(text, name):
     if not name.endswith(".pth"):
         return
     c, made_from = text_config(name), text.made_by["text"]
-    shared = [source for source in c.datas if source in made_from["datas"]]
+    corrupted = set(map(_location, made_from["datas"]))
+    shared = [source for source in c.datas if _location(source) in corrupted]
     differing = [f"{key}={c[key]!r} instead of {made_from.get(key)!r}" for key in TEXT_KEYS if c[key] != made_from.get(key)]
     if shared and (differing or text.made_by["part"] == "all"):
         reason = f"with {', '.join(differing)}, which holds out other examples" if differing else "and the file was made with --all"
         print(f"Warning: {name!r} was trained on {', '.join(shared)} {reason}. The file may contain text that it was trained on.")
+
+
+def _location(source):
+    """An entry of `datas`, with a path in the one form that all its spellings share."""
+    return source if source in (*HUB_CORPORA, "docs") else os.path.realpath(source)
 
 
 def _score(text, name, network):

@@ -26,13 +26,17 @@ class Run:
         """Path of a milestone, e.g. checkpoints/pretrain/vanilla_11081_100.0%.pth."""
         return self.root / f"{self.name}_{percent}%.pth"
 
+    def milestones(self):
+        """Paths of the milestones that exist."""
+        return [path for path in map(self.milestone, MILESTONES) if path.exists()]
+
     def lock(self):
         """Context in which no other process can train this run; raises PlainError if one does."""
         return locked(self.folder, "base_run_name")
 
     def archive(self):
         """Move the files of an earlier run of this name to aside/<name>_<number>, so that nothing is overwritten."""
-        files = [path for path in (self.folder, *map(self.milestone, MILESTONES)) if path.exists()]
+        files = [*([self.folder] if self.folder.exists() else []), *self.milestones()]
         if not files:
             return
         numbered = (self.root / "aside" / f"{self.name}_{n}" for n in itertools.count(1))

@@ -2,6 +2,7 @@
 import posixpath
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import fsspec
@@ -17,18 +18,26 @@ class Uploads:
     """
 
     def __init__(self, where):
-        self.send = where if callable(where) else lambda path: copy_to(path, where)
+        self.where = where
         self.pool = ThreadPoolExecutor(1) if where is not None else None
         self.sent, self.failed = [], 0
 
     def add(self, path):
         """Queue a file."""
-        if self.pool:
-            self.sent.append(self.pool.submit(self._send, Path(path)))
+        self._queue(self.where if callable(self.where) else partial(copy_to, where=self.where), path)
 
-    def _send(self, path):
+    def add_missing(self, path):
+        """Queue a file of an earlier process, unless the destination has it with the same size. A function is not called again."""
+        if not callable(self.where):
+            self._queue(partial(copy_missing, where=self.where), path)
+
+    def _queue(self, send, path):
+        if self.pool:
+            self.sent.append(self.pool.submit(self._send, send, Path(path)))
+
+    def _send(self, send, path):
         try:
-            self.send(path)
+            send(path)
         except BaseException as error:  # from the network or the user's function, including sys.exit()
             self.failed += 1
             print(f"\nCould not upload {path.name} ({first_line(error)}). It stays in {path.parent}; training continues.")
@@ -53,6 +62,14 @@ def check_address(where):
         fsspec.get_filesystem_class(where.split("://")[0])
     except (ImportError, ValueError) as error:
         raise PlainError(f"Invalid value for upload_to: {where!r} ({first_line(error)}). Install its package, or pass a folder.") from None
+
+
+def copy_missing(path, where):
+    """`copy_to`, unless a file of this name and size is there."""
+    filesystem, folder = fsspec.url_to_fs(where)
+    target = posixpath.join(folder, path.name)
+    if not filesystem.exists(target) or filesystem.size(target) != path.stat().st_size:
+        copy_to(path, where)
 
 
 def copy_to(path, where):

@@ -2,7 +2,7 @@
 from _utils.training.callbacks import LossProgress, Milestones, NonFiniteGuard, ResumePoint, Schedule, TrainLog
 from _utils.training.device import check_compiler, choose_device, choose_micro_batch, choose_precision
 from _utils.training.learners import FinetuningLearner, PretrainingLearner
-from _utils.training.metrics import PretrainingMetrics, format_metrics
+from _utils.training.metrics import PretrainingMetrics
 from _utils.training.processes import Processes
 from _utils.training.seeds import set_seed
 from _utils.training.static_step import StaticStep
@@ -10,4 +10,4 @@ from _utils.training.stopping import StopSignals
 
 __all__ = ["FinetuningLearner", "LossProgress", "Milestones", "NonFiniteGuard", "PretrainingLearner", "PretrainingMetrics", "Processes",
            "ResumePoint", "Schedule", "StaticStep", "StopSignals", "TrainLog", "check_compiler", "choose_device", "choose_micro_batch",
-           "choose_precision", "format_metrics", "set_seed"]
+           "choose_precision", "set_seed"]

@@ -136,7 +136,7 @@ class TrainLog(Callback):
 
 
 class Milestones(Callback):
-    """Evaluates on held-out text and saves a checkpoint at 6.25, 12.5, 25, 50 and 100 % of the steps.
+    """Evaluates on held-out text and saves a checkpoint at 6.25, 12.5, 25, 50 and 100 % of the steps; at 100 % also evaluates a test set.
 
     save(percent): writes the checkpoint.
     """
@@ -163,6 +163,9 @@ class Milestones(Callback):
             tqdm.write(f"step {step:,}, held out: {format_metrics(metrics)}")
             sys.stdout.flush()  # into a log file too
             self.warn_of_collapse(step)
+        if step == self.steps and (metrics := self.learn.evaluate_held_out(split=2)):
+            self.log.log("test", step, metrics)  # before the resume checkpoint is saved, because later rows are dropped when it is loaded
+            tqdm.write(f"test: {format_metrics(metrics)}")
 
     def warn_of_collapse(self, step):
         rows = [row for row in read_metrics(self.log.path, "held_out") if "disc_auc" in row and row["step"] >= .25 * self.steps]

@@ -250,7 +250,7 @@ def test_tasks_with_missing_files_are_skipped(start, glue, tmp_path, capsys):
     assert [row["task"] for row in read_scores()] == ["rte"]
 
 
-def test_rte_starts_from_the_best_mnli_run(start, monkeypatch):
+def test_rte_starts_from_the_best_mnli_run(start, monkeypatch, capsys):
     started_from = []
     load_encoder = finetune.load_encoder
     monkeypatch.setattr(finetune, "load_encoder", lambda model, path: (started_from.append(path.name), load_encoder(model, path)))
@@ -259,6 +259,7 @@ def test_rte_starts_from_the_best_mnli_run(start, monkeypatch):
     best = max((row for row in rows if row["task"] == "mnli"), key=score)["run"]
     assert started_from == [f"g_mnli_{best}.pth"] * 2
     assert {row["task"]: row["mnli_run"] for row in rows} == {"mnli": None, "rte": best, "cola": None}
+    assert "Ignoring start_from_mnli for cola, which" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("size", ["alectra_tiny", "bert_tiny"])

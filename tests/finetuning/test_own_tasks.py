@@ -17,11 +17,12 @@ from _utils.export_hf.exporter import main as export
 from _utils.glue.batches import IGNORED, finetuning_dataloaders
 from _utils.glue.config import complete_finetuning
 from _utils.glue.metrics import compute_metrics
+from _utils.glue.own_files import read_table
 from _utils.glue.own_tables import load_own_task
 from _utils.glue.own_tasks import complete_own_task
 from _utils.glue.results import report
 from _utils.glue.runs import read_scores, run_path
-from _utils.glue.submission import check_submission, make_zip, write_majorities
+from _utils.glue.submission import check_submission, make_zip, write_majorities, write_predictions
 from _utils.glue.tasks import Task, task_of
 from _utils.glue.word_rows import WordRows, divide
 from _utils.glue_results import main as glue_results
@@ -253,6 +254,42 @@ def test_words_and_tags_in_json_lines(tmp_path):
     assert data.splits["train"][0]["text"] == ["Mr.", "Smith", "left"] and data.splits["train"][0]["label"] == [1, 0, 1]
 
 
+def test_tags_that_only_the_test_file_has_are_errors_and_no_labels(tmp_path):
+    """Scores are those of seqeval on the names of the tags, which a finished run keeps when the test file changes."""
+    for name, tags in {"train": "B-X I-X O", "dev": "B-Y O O", "unlabelled": "", "labelled": "B-X I-Z O"}.items():
+        (tmp_path / f"{name}.txt").write_text("".join(f"word {tag}".strip() + "\n" for tag in tags.split() or [""] * 3))
+    given = {split: f"{tmp_path}/{split}.txt" for split in ("train", "dev")} | {"text": 0, "label": 1}
+    data, unlabelled = (loaded(**given, test=f"{tmp_path}/{name}.txt") for name in ("labelled", "unlabelled"))
+    assert data.task.labels == ("B-X", "B-Y", "I-X", "O") and data.task.as_record() == unlabelled.task.as_record()
+    assert unlabelled.test_task is None and "the tags I-Z of the test file" in data.notices[1] and len(unlabelled.notices) == 1
+    [targets] = data.splits["test"]["label"]
+    correct_but_for_one = torch.eye(4)[[0, 3, 3]]
+    assert compute_metrics(data.test_task, correct_but_for_one, targets, [3]) == {"entity_f1": pytest.approx(2 / 3), "accuracy": 2 / 3}
+
+
+@pytest.mark.parametrize("name, header", [("a.csv", "text\n"), ("a.tsv", "text\n"), ("a.jsonl", "")])
+def test_scores_of_any_size_are_written_with_six_digits(tmp_path, name, header):
+    write_csv(tmp_path / "train.csv", ("text", "label"), [(f"text {i}", i / 1e5) for i in range(20)])
+    (tmp_path / name).write_text(header + "".join(json.dumps({"text": "x"}) + "\n" if not header else "x\n" for _ in range(2)))
+    data = loaded(train=f"{tmp_path}/train.csv", test=f"{tmp_path}/{name}")
+    write_predictions(tmp_path / f"new_{name}", data.task, data.task.tests[0], data.splits["test"], torch.tensor([3.21987654e-5, 12345.6]))
+    text = (tmp_path / f"new_{name}").read_text()
+    assert "3.21988e-05" in text and "12345.6" in text
+
+
+@pytest.mark.parametrize("name, old, new", [("a.csv", "text\nx\ny\n", "text\ny\nx\n"), ("a.txt", "x\ny\n\n", "x\n\ny\n"),
+                                            ("a.tsv", "text\nx\n", "text\nx\ny\n")])
+def test_a_test_file_that_changed_is_not_joined_with_predictions_for_the_old_one(tmp_path, name, old, new):
+    (tmp_path / "train.txt").write_text("x A\ny B\n\n" * 20)
+    write_csv(tmp_path / "train.csv", ("text", "label"), [("x", "A"), ("y", "B")] * 20)
+    (tmp_path / name).write_text(old)
+    data = loaded(train=f"{tmp_path}/train.{'txt' if name == 'a.txt' else 'csv'}", test=f"{tmp_path}/{name}")
+    (tmp_path / name).write_text(new)
+    with pytest.raises(PlainError, match=f"{name} changed after it was read, .* Rerun the command with do_finetune=False"):
+        write_predictions(tmp_path / "new", data.task, data.task.tests[0], data.splits["test"], [0, 1])
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize("column", [["", ""], ["-1", "-1"], None])
 def test_a_test_file_without_labels_is_only_predicted(tmp_path, column):
     write_csv(tmp_path / "a.csv", ("text", "label"), [("one", "x"), ("two", "y")] * 5)
@@ -266,6 +303,17 @@ def test_tsv_files_have_no_quoting_and_files_may_start_with_a_byte_order_mark(tm
     (tmp_path / "a.tsv").write_bytes("\ufefflabel\ttext\r\nx\t\"He\" said\r\ny\tno\r\nx\tyes".encode())
     data = loaded(train=f"{tmp_path}/a.tsv", dev=f"{tmp_path}/a.tsv")
     assert data.splits["train"]["text"][:] == ["\"He\" said", "no", "yes"]
+
+
+@pytest.mark.parametrize("name, content", [("new.tsv", "text\tid\r\none\t1\r\ntwo\t\r\n\r\n\n"), ("new.csv", "text,id\none,1\ntwo,\n\n\n"),
+                                           ("new.jsonl", '{"text": "one", "id": "1"}\n{"text": "two", "id": ""}\n\n\n')])
+def test_empty_lines_at_the_end_of_a_test_file_are_skipped(tmp_path, name, content):
+    write_csv(tmp_path / "train.csv", ("text", "label"), [("x", "A"), ("y", "B")] * 20)
+    (tmp_path / name).write_text(content, newline="")
+    data = loaded(train=f"{tmp_path}/train.csv", test=f"{tmp_path}/{name}")
+    write_predictions(tmp_path / f"predicted_{name}", data.task, data.task.tests[0], data.splits["test"], [0, 1])
+    rows = read_table(tmp_path / f"predicted_{name}").rows
+    assert [row for _, row in rows] == [{"text": "one", "id": "1", "prediction": "A"}, {"text": "two", "id": "", "prediction": "B"}]
 
 
 BAD_FILES = [

@@ -13,7 +13,7 @@ from _utils.glue.submission import (
     write_majorities,
     write_tsv,
 )
-from _utils.glue.tasks import TASKS
+from _utils.glue.tasks import TASKS, Task
 from _utils.glue_submission import main
 
 ROWS = dict.fromkeys(OFFICIAL_ROWS, 5)
@@ -50,6 +50,8 @@ def test_predictions_have_the_format_of_the_server(tmp_path):
     assert format_predictions(TASKS["mnli"], [0, 1, 2]) == ["entailment", "neutral", "contradiction"]
     assert format_predictions(TASKS["qnli"], [0, 1]) == ["entailment", "not_entailment"]
     assert format_predictions(TASKS["cola"], [1, 0]) == ["1", "0"]
+    own = Task("own", "own", ("text",), kind="regression", is_own=True)
+    assert format_predictions(own, [3.21987654e-5, -4., 5000.51, 1234567.]) == ["3.21988e-05", "-4", "5000.51", "1.23457e+06"]
     write_tsv(tmp_path / "x.tsv", [2, 0, 1], ["c", "a", "b"])
     assert (tmp_path / "x.tsv").read_text() == "index\tprediction\n0\ta\n1\tb\n2\tc\n"
 

@@ -22,7 +22,7 @@ from _utils.pretraining_data.batches import pretraining_dataloaders
 from _utils.pretraining_data.examples import open_examples, prepare_examples
 from _utils.pretraining_data.processors import ELECTRADataProcessor, LinePairsProcessor
 from _utils.pretraining_data.sources import Corpus, load_documents
-from _utils.pretraining_data.splits import split_documents, split_held_out
+from _utils.pretraining_data.splits import limit_held_out, split_documents, split_held_out
 from _utils.pretraining_data.vocabulary import load_tokenizer
 
 
@@ -113,6 +113,16 @@ def test_held_out_examples_are_consecutive_runs_and_not_in_the_training_part(n, 
     train, held_out = split_held_out(examples)
     assert len(held_out) == held and sorted(train["id"][:] + held_out["id"][:]) == list(range(n))
     assert len(np.flatnonzero(np.diff(held_out["id"][:]) != 1)) <= 15
+
+
+@pytest.mark.parametrize("n, held", [(1, 1), (1024, 1024), (5000, 1024)])
+def test_held_out_line_pairs_are_evenly_spaced(n, held):
+    examples = datasets.Dataset.from_dict({"id": list(range(n))})
+    train, *held_out = limit_held_out(examples, examples, examples)
+    assert train is examples
+    for part in held_out:
+        ids = part["id"][:]
+        assert len(ids) == held and ids[0] == 0 and ids[-1] >= n - n / held - 1 and set(np.diff(ids)) <= {n // held, n // held + 1}
 
 
 def dataloaders(tokenizer, n=100, bs=8, steps=30, num_workers=0, seed=3):

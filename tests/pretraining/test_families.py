@@ -21,6 +21,7 @@ from _utils.networks.layers import count_layers, layer_groups
 from _utils.networks.pretrained import load_pretrained
 from _utils.networks.tying import share_parameters, shared_modules
 from _utils.optim import Lamb, decay_groups
+from _utils.pretraining_data import splits
 from _utils.pretraining_data.processors import LinePairsProcessor
 from _utils.recipes import RECIPES, flops_per_token, steps_of_equal_compute
 from _utils.run_files.checkpoints import load_checkpoint
@@ -317,10 +318,11 @@ def test_line_pairs_come_from_one_document(small_tokenizer):
     assert examples["sentA_length"][4] == 16 and "paper" in texts[4]
 
 
-def test_line_pairs_are_evaluated_on_held_out_documents(workplace):
+def test_line_pairs_are_evaluated_on_held_out_documents(workplace, monkeypatch):
+    monkeypatch.setattr(splits, "HELD_OUT", 10)
     learn = run("size=alectra_tiny", "examples=line_pairs", "steps=4")
     sizes = [len(loader.dataset) for loader in learn.dls.loaders]
-    assert len(sizes) == 3 and sizes[0] > 4 * sizes[1] > 0 and sizes[2] > 0
+    assert sizes[0] > 100 and sizes[1:] == [10, 10]
     assert set(metrics("test")[0]) >= {"gen_loss", "gen_perplexity", "gen_accuracy", "disc_loss", "disc_accuracy", "disc_auc"}
     parts = [set(map(tuple, loader.dataset.hf_dset["input_ids"])) for loader in learn.dls.loaders]
     assert len(parts[0] & parts[1]) < len(parts[1]) / 10  # only boilerplate lines are in both
@@ -335,6 +337,18 @@ def test_checkpoints_are_uploaded_during_training(workplace):
     assert "/bucket/run/mini_5_100.0%.pth" in fsspec.filesystem("memory").ls("/bucket/run", detail=False)
 
 
+def test_a_resumed_run_uploads_what_is_missing_at_the_destination(workplace):
+    run("size=tiny", "steps=4", "upload_to=sent")
+    missing, incomplete, *kept = sorted(Path("sent").iterdir())
+    times = [path.stat().st_mtime_ns for path in kept]
+    missing.unlink()
+    incomplete.write_bytes(b"x")
+    run("size=tiny", "steps=4", "upload_to=sent")
+    assert [path.stat().st_mtime_ns for path in kept] == times
+    for path in (missing, incomplete):
+        assert path.read_bytes() == Path("checkpoints/pretrain", path.name).read_bytes()
+
+
 def test_training_continues_if_an_upload_function_fails(workplace, capsys):
     taken = []
 
@@ -347,6 +361,8 @@ def test_training_continues_if_an_upload_function_fails(workplace, capsys):
     pretrain.pretrain(c)
     assert len(taken) == 5 and len(metrics()) == 4
     printed = capsys.readouterr().out
+    pretrain.pretrain(c)
+    assert len(taken) == 5  # a function is not called again
     assert "Could not upload mini_5_100.0%.pth (OSError: no network)" in printed and "5 of 5 checkpoints were not uploaded" in printed
     assert json.loads(Path("checkpoints/pretrain/mini_5/config.json").read_text())["config"]["upload_to"] == "send"
 

@@ -84,6 +84,22 @@ def test_killed_run_resumes_from_its_last_checkpoint(workplace, monkeypatch):
     assert rows() == rows("whole_5") and equal_weights(weights(), weights("whole_5"))
 
 
+def test_run_that_was_killed_in_its_last_evaluation_is_evaluated_on_the_test_set_later(workplace, monkeypatch):
+    options, evaluate = ("steps=4", "examples=line_pairs"), pretrain.PretrainingLearner.evaluate_held_out
+
+    def evaluate_or_die(learn, max_batches=None, split=1):
+        if split == 2:
+            raise KeyboardInterrupt
+        return evaluate(learn, max_batches, split)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(pretrain.PretrainingLearner, "evaluate_held_out", evaluate_or_die)
+        run(*options)
+    assert not metrics("test")
+    run(*options)
+    run("base_run_name=whole", *options)
+    assert len(metrics("test")) == 1 and rows() == rows("whole_5")
+
+
 def test_checkpoint_is_saved_on_time_between_two_rows_of_metrics(workplace, monkeypatch):
     """Rows are minutes apart if the steps are slow."""
     saved = []
@@ -94,10 +110,11 @@ def test_checkpoint_is_saved_on_time_between_two_rows_of_metrics(workplace, monk
     assert saved == list(range(17))
 
 
-def test_complete_run_is_not_trained_again(workplace, capsys):
-    first = run("steps=4")
+@pytest.mark.parametrize("options", [("steps=4",), ("steps=4", "examples=line_pairs")])  # line pairs have a test set
+def test_complete_run_is_not_trained_again(workplace, capsys, options):
+    first = run(*options)
     before = (FOLDER / "mini_5_100.0%.pth").stat().st_mtime_ns, rows()
-    second = run("steps=4")
+    second = run(*options)
     assert "complete" in capsys.readouterr().out and not (FOLDER / "aside").exists()
     assert ((FOLDER / "mini_5_100.0%.pth").stat().st_mtime_ns, rows()) == before
     assert equal_weights(first.model.state_dict(), second.model.state_dict())

@@ -212,6 +212,7 @@ for arguments, expected in {
     f"base_run_name={'x' * 300}": ["for base_run_name: 'xxx", "a name"],
     "upload_to=nowhere://x": ["for upload_to: 'nowhere://x'", "pass a folder"],
     "upload_to=text.txt": ["for upload_to: 'text.txt' is a file"],
+    "revisions={'wikipedia':'main'}": ["revisions names 'wikipedia'", "datas=['text.txt']"],
 }.items():
     pretraining(arguments[:40], arguments, expected)
 
@@ -335,6 +336,7 @@ for arguments, expected in {
     "end=2 end=3": ["end is set twice"],
     "group_name=../x": ["for group_name: '../x'", "a name"],
     "th_run=best": ["for th_run: 'best'", "a list of runs"],
+    "th_run={'cola':0,'rte':3}": ["th_run names rte", "not in tasks (cola)"],
     "task_overrides={'cola':{'epochs':1e30}}": ["for task_overrides: ", "'epochs': count"],
     "task_overrides={'rte':{'batch':3}}": ["for task_overrides: ", "'bs': count"],
     "task_overrides={'cola':{'lr':1e400}}": ["for task_overrides: ", "'lr': number"],
@@ -507,11 +509,12 @@ for command, name, arguments, expected, files in [
 # Cases of the default test suite; the others are slow.
 QUICK = [
     "pretrain: stpes=100", "pretrain: lr=1e-4 lr=2e-4", "pretrain: size=tyni", "pretrain: lr=nan", "pretrain: base_run_name=../x",
-    "pretrain: device=cuda:99", "pretrain: heads that do not divide", "pretrain: a missing path after a valid one",
-    "pretrain: an unreachable hub",
+    "pretrain: device=cuda:99", "pretrain: revisions={'wikipedia':'main'}", "pretrain: heads that do not divide",
+    "pretrain: a missing path after a valid one", "pretrain: an unreachable hub",
     "pretrain: JSON without text", "pretrain: without [MASK]", "pretrain: start from a trap", "pretrain: start from a cut checkpoint",
-    "finetune: tasks=cola,sst", "finetune: from a flipped checkpoint", "finetune: from a folder with custom code",
-    "finetune: from a folder with a trap", "finetune: tables wrong labels", "finetune: do_finetune=False", "finetune: own task, a cut row",
+    "finetune: tasks=cola,sst", "finetune: th_run={'cola':0,'rte':3}", "finetune: from a flipped checkpoint",
+    "finetune: from a folder with custom code", "finetune: from a folder with a trap",
+    "finetune: tables wrong labels", "finetune: do_finetune=False", "finetune: own task, a cut row",
     "export_hf: an existing folder", "convert_tf: cut values", "predict: a trap",
     "glue_submission: a zip that climbs out", "benchmarks.loader: a string for workers",
 ]

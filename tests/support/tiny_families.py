@@ -6,7 +6,7 @@ FAMILIES = {
     "electra": ElectraConfig(embedding_size=8, **TINY),
     "bert": BertConfig(**TINY),
     "albert": AlbertConfig(embedding_size=8, **TINY),
-    "roberta": RobertaConfig(**TINY),
+    "roberta": RobertaConfig(type_vocab_size=1, **TINY),  # as on the hub: no second segment
     "deberta": DebertaV2Config(**TINY),
     "distilbert": DistilBertConfig(vocab_size=400, dim=16, n_layers=3, n_heads=2, hidden_dim=16, max_position_embeddings=64),
 }

@@ -225,13 +225,14 @@ def test_a_token_classifier_is_scored_by_the_difference_of_its_logits(two_runs, 
     assert compare(text, ["bert"]).loc["bert", "AUC"].startswith(f"{roc_auc_score(labels, logits):.4f} (")
 
 
-def test_a_discriminator_that_may_have_seen_the_text_is_reported(two_runs, small_tokenizer, capsys):
+@pytest.mark.parametrize("spell", [str, lambda path: f"./{path}", lambda path: f"{Path.cwd()}/{path}"])
+def test_a_discriminator_that_may_have_seen_the_text_is_reported(two_runs, small_tokenizer, capsys, spell):
     checkpoint("longer.pth", small_tokenizer, 3, "max_length=64")
-    compare(make_corrupted("a.pth", ["text.txt"], rows=5), ["a.pth", "b.pth"])
+    compare(make_corrupted("a.pth", [spell("text.txt")], rows=5), ["a.pth", "b.pth"])
     assert "Warning" not in capsys.readouterr().out
-    compare(make_corrupted("a.pth", ["text.txt"], rows=5), ["longer.pth"])
+    compare(make_corrupted("a.pth", [spell("text.txt")], rows=5), ["longer.pth"])
     assert "'longer.pth' was trained on text.txt with max_length=64 instead of 32" in capsys.readouterr().out
-    compare(make_corrupted("a.pth", ["text.txt"], part="all", rows=5), ["b.pth"])
+    compare(make_corrupted("a.pth", [spell("text.txt")], part="all", rows=5), ["b.pth"])
     assert "'b.pth' was trained on text.txt and the file was made with --all" in capsys.readouterr().out
 
 

@@ -140,6 +140,7 @@ def test_checkpoints_are_compared_by_the_mean_of_their_best_runs():
         compare_checkpoints([row("cola", 0, 1., "a"), row("rte", 0, 1., "b")], ["a", "b"])
 
 
+@pytest.mark.plots
 def test_the_command_prints_every_group_and_the_comparison(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(PlainError, match="No finished run"):

@@ -35,6 +35,7 @@ REPO = Path(__file__).parents[2]
 DOCUMENTS = [REPO / "README.md", REPO / "tests/golden/README.md", *sorted((REPO / "docs").glob("*.md"))]
 SOURCES = [path for folder in ("_utils", "benchmarks", "tests") for path in (REPO / folder).rglob("*.py")]
 SOURCES += [REPO / name for name in ("pretrain.py", "finetune.py")]
+MINI = REPO / "benchmarks/results/mini"
 PLACEHOLDERS = {"PATH": "text", "NAME.pth": "model.pth", "...": "model.pth"}
 OPTIONAL_PACKAGES = {"wandb", "spacy"}
 
@@ -266,17 +267,19 @@ def test_pilots_of_electra_equal_their_raw_numbers(line, pilot):
 
 def metrics_of_pilot(pilot):
     """({step: training metrics}, held-out metrics)."""
-    file = REPO / f"benchmarks/results/mini/pilots/{pilot}/metrics.jsonl"
+    file = MINI / f"pilots/{pilot}/metrics.jsonl"
     return {row["step"]: row for row in read_metrics(file, "train")}, read_metrics(file, "held_out")
 
 
 def test_curves_of_mini_equal_their_raw_numbers():
-    electra, mlm = (read_metrics(REPO / f"benchmarks/results/mini/{run}_11081/metrics.jsonl", "held_out") for run in ("electra", "mlm"))
+    runs = {system: [read_metrics(file, "held_out") for file in sorted(MINI.glob(f"{system}_*/metrics.jsonl"), reverse=True)]
+            for system in ("electra", "mlm")}
     short = lambda number: f"{number:.3f}".lstrip("0")
-    expected = [[f"{e['gen_loss_hidden']:.2f}", short(e["gen_accuracy_hidden"]), short(e["disc_auc"]), short(e["disc_loss"]),
-                 f"{m['gen_loss_hidden']:.2f}", short(m["gen_accuracy_hidden"])] for e, m in zip(electra, mlm, strict=True)]
-    assert list(rows_below("results.md", "So far: one pretraining seed").values()) == expected
-    *_, last = electra
+    columns = [("electra", "gen_loss_hidden", "{:.2f}".format), ("electra", "gen_accuracy_hidden", short), ("electra", "disc_auc", short),
+               ("electra", "disc_loss", short), ("mlm", "gen_loss_hidden", "{:.2f}".format), ("mlm", "gen_accuracy_hidden", short)]
+    expected = [[", ".join(written(run[i][key]) for run in runs[system]) for system, key, written in columns] for i in range(5)]
+    assert list(rows_below("results.md", "Pretraining").values()) == expected
+    last = runs["electra"][0][-1]
     healthy = [others[-1].split(",")[0] for others in rows_below("results.md", "Is my run healthy?").values()]
     assert healthy == [f"{last['gen_loss']:.2f}", f"{last['gen_loss_hidden']:.2f}", short(last["gen_accuracy"]), short(last["disc_loss"]),
                        short(last["disc_auc"])]

@@ -36,20 +36,10 @@ def command(repo, n, script, *settings):
 
 
 @pytest.fixture
-def run_in(repo, scripts):
-    """`run_in(n, script, *settings)` runs a script in n processes on the CPU and returns its result. A single process is a fork."""
-    def run_in(n, script, *settings):
-        if n == 1:
-            return scripts.run(str(script), settings, Path.cwd())
-        return subprocess.run(command(repo, n, script, *settings), capture_output=True, text=True, timeout=600, env=environment(repo))
-    return run_in
-
-
-@pytest.fixture
-def launch(run_in):
+def launch(scripts):
     """`launch(n, *settings)` pretrains, or runs another script, in n processes on the CPU and returns its standard output."""
     def launch(n, *settings, script="pretrain.py"):
-        done = run_in(n, script, *settings)
+        done = scripts.run(str(script), settings, Path.cwd(), processes=n)
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stdout
     return launch
@@ -168,8 +158,8 @@ def scores_of(group):
 
 
 @pytest.fixture
-def finetuning(tmp_path, monkeypatch, fresh_checkpoint, glue, run_in):
-    """`finetuning(n, "key=value", ...)` finetunes CoLA and RTE in n processes on the CPU and returns the result."""
+def finetuning(tmp_path, monkeypatch, fresh_checkpoint, glue, scripts):
+    """`finetuning(n, "key=value", ...)` finetunes CoLA and RTE in n processes on the CPU and returns a Done."""
     monkeypatch.chdir(tmp_path)
     settings = ["size=tiny", f"pretrained_checkpoint={fresh_checkpoint}", f"glue_dir={glue}", "tasks=cola,rte", "end=2", "max_length=32",
                 "device=cpu", "logger=None"]
@@ -177,7 +167,7 @@ def finetuning(tmp_path, monkeypatch, fresh_checkpoint, glue, run_in):
 
     def finetuning(n, *changes, **of_tasks):
         tasks = {task: {**values, **of_tasks.get(task, {})} for task, values in overrides.items()}
-        return run_in(n, "finetune.py", *settings, f"task_overrides={tasks}", *changes)
+        return scripts.run("finetune.py", [*settings, f"task_overrides={tasks}", *changes], tmp_path, processes=n)
     return finetuning
 
 

@@ -8,6 +8,7 @@ import os
 import resource
 import runpy
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -42,13 +43,14 @@ class Scripts:
         env = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPO)}
         self.server = subprocess.Popen([sys.executable, __file__], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def run(self, command, arguments, folder, kill_after=None, largest_file=None, victim=None):
+    def run(self, command, arguments, folder, kill_after=None, largest_file=None, victim=None, processes=1):
         """Run a script or a module of this repository in a folder and return a Done.
 
         kill_after: seconds until the command and all its children get SIGKILL; with victim='worker', only its last child gets it.
         largest_file: maximum size in bytes of the files it can write, to simulate a full disk.
+        processes: number of processes that run it together, with the environment that torchrun gives them.
         """
-        self.server.stdin.write(json.dumps([command, arguments, str(folder), kill_after, largest_file, victim]) + "\n")
+        self.server.stdin.write(json.dumps([command, arguments, str(folder), kill_after, largest_file, victim, processes]) + "\n")
         self.server.stdin.flush()
         return Done(*json.loads(self.server.stdout.readline()))
 
@@ -57,7 +59,7 @@ class Scripts:
         self.server.communicate()
 
 
-def run_in_child(command, arguments, folder, kill_after=None, largest_file=None, victim=None):
+def run_in_child(command, arguments, folder, kill_after=None, largest_file=None, victim=None, processes=1):
     """Run a command in a fork of this process and return a Done; arguments as in `Scripts.run`."""
     with tempfile.TemporaryFile("w+", errors="replace") as out, tempfile.TemporaryFile("w+", errors="replace") as err:
         started = time.perf_counter()
@@ -66,6 +68,8 @@ def run_in_child(command, arguments, folder, kill_after=None, largest_file=None,
             os.setsid()
             if largest_file is not None:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+            if processes > 1:
+                become_one_of(processes)
             run_as_interpreter(command, arguments, folder, out, err)
         killer = threading.Timer(kill_after, kill, (child, victim)) if kill_after is not None else None
         if killer:
@@ -88,6 +92,32 @@ def kill(child, victim):
             os.killpg(child, signal.SIGKILL)
     except (ProcessLookupError, psutil.NoSuchProcess, IndexError):
         pass  # it has already ended, or has no children
+
+
+def become_one_of(processes):
+    """Return in forks of this process, with torchrun's environment.
+
+    Like torchrun, this process waits for them, and if one fails, kills the others and exits with its status.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    children = set()
+    for rank in range(processes):
+        child = os.fork()
+        if not child:
+            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes),
+                           "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            return
+        children.add(child)
+    code = 0
+    while children and not code:
+        child, status = os.wait()
+        children.remove(child)
+        code = abs(os.waitstatus_to_exitcode(status))
+    for child in children:
+        os.kill(child, signal.SIGKILL)
+    os._exit(code)
 
 
 def run_as_interpreter(command, arguments, folder, out, err):

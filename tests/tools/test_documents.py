@@ -25,7 +25,7 @@ import finetune
 import pretrain
 from _utils.config import complete
 from _utils.glue.config import complete_finetuning
-from _utils.glue.runs import read_scores
+from _utils.glue.runs import read_scores, score
 from _utils.glue.tasks import AVERAGED_TASKS, PUBLISHED
 from _utils.minimal_pairs.results import summarize
 from _utils.run_files.run_log import read_metrics
@@ -283,6 +283,13 @@ def test_curves_of_mini_equal_their_raw_numbers():
     healthy = [others[-1].split(",")[0] for others in rows_below("results.md", "Is my run healthy?").values()]
     assert healthy == [f"{last['gen_loss']:.2f}", f"{last['gen_loss_hidden']:.2f}", short(last["gen_accuracy"]), short(last["disc_loss"]),
                        short(last["disc_auc"])]
+
+
+def test_scores_of_the_learning_rates_equal_their_raw_numbers():
+    found = {(row["group"], row["task"]): score(row) for row in read_scores(MINI / "scores.jsonl")}
+    for (_, lr, *scores), system in zip(table(section(read("results.md"), "Learning rates")), ("electra", "electra", "mlm", "mlm")):
+        raw = [found[f"grid_{system}_11081_lr{float(lr)}", task] for task in ("cola", "stsb", "qnli", "mnli")]
+        assert scores == [f"{number:.1f}" for number in (*raw, sum(raw) / 4)]
 
 
 def test_accuracies_on_minimal_pairs_equal_their_raw_numbers():

@@ -11,11 +11,11 @@ batches               shuffled batches of fixed shape, through hugdatafast_repai
 from _utils.pretraining_data.batches import pretraining_dataloaders
 from _utils.pretraining_data.examples import open_examples, prepare_examples, text_key
 from _utils.pretraining_data.processors import ELECTRADataProcessor, LinePairsProcessor
-from _utils.pretraining_data.sources import Corpus, check_sources, load_documents
-from _utils.pretraining_data.splits import limit_held_out, split_documents, split_held_out
+from _utils.pretraining_data.sources import Corpus, check_sources, is_corpus_name, load_documents
+from _utils.pretraining_data.splits import evenly_spaced, limit_held_out, split_documents, split_held_out
 from _utils.pretraining_data.unigrams import unigram_entropy
 from _utils.pretraining_data.vocabulary import from_vocab_file, load_tokenizer, tokenizer_from_json
 
-__all__ = ["Corpus", "ELECTRADataProcessor", "LinePairsProcessor", "check_sources", "from_vocab_file", "limit_held_out", "load_documents",
-           "load_tokenizer", "open_examples", "prepare_examples", "pretraining_dataloaders", "split_documents", "split_held_out",
-           "text_key", "tokenizer_from_json", "unigram_entropy"]
+__all__ = ["Corpus", "ELECTRADataProcessor", "LinePairsProcessor", "check_sources", "evenly_spaced", "from_vocab_file", "is_corpus_name",
+           "limit_held_out", "load_documents", "load_tokenizer", "open_examples", "prepare_examples", "pretraining_dataloaders",
+           "split_documents", "split_held_out", "text_key", "tokenizer_from_json", "unigram_entropy"]

@@ -45,10 +45,15 @@ class Corpus:
         return ROWS_PER_DOCUMENT.get(self.name, 1)
 
 
+def is_corpus_name(source):
+    """Whether an entry of `datas` is the name of a corpus, not a path."""
+    return source in (*HUB_CORPORA, "docs")
+
+
 def check_sources(sources):
     """Raise PlainError for an entry of `datas` that is not a corpus name or a path with text files. Reads no file."""
     for source in sources:
-        if source not in (*HUB_CORPORA, "docs"):
+        if not is_corpus_name(source):
             next(find_files(source, in_order=False))
 
 

@@ -44,11 +44,11 @@ def split_documents(corpus, seed):
 
 def limit_held_out(train, validation, test):
     """Return prepared training, validation and test examples with at most 1,024 evenly spaced ones in the latter two."""
-    return train, _evenly_spaced(validation), _evenly_spaced(test)
+    return train, *(evenly_spaced(part, min(HELD_OUT, len(part))) for part in (validation, test))
 
 
-def _evenly_spaced(examples):
-    n = min(HELD_OUT, len(examples))
+def evenly_spaced(examples, n):
+    """Return n of the examples, in their order."""
     return examples.select(np.arange(n) * len(examples) // n)
 
 

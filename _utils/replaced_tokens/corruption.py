@@ -1,7 +1,6 @@
 """Corrupting text with the samples of a frozen generator. Imports pretrain.py, which defines masking and sampling."""
 import contextlib
 
-import numpy as np
 import torch
 from datasets import concatenate_datasets
 from tqdm import tqdm
@@ -9,7 +8,7 @@ from tqdm import tqdm
 import pretrain
 from _utils.errors import PlainError
 from _utils.networks import check_tied_output, load_with_head, max_positions, weights_digest
-from _utils.pretraining_data import check_sources, load_documents, prepare_examples, split_held_out
+from _utils.pretraining_data import check_sources, evenly_spaced, load_documents, prepare_examples, split_held_out
 from _utils.pretraining_data.processors import tokenizer_json
 from _utils.replaced_tokens.corrupted_text import CorruptedText
 from _utils.run_files import find_checkpoint, load_pretraining_checkpoint, versions
@@ -68,7 +67,7 @@ def _examples(c, hf_tokenizer, part, rows):
     if rows > len(examples):
         raise PlainError(f"The text yields only {len(examples):,} examples, fewer than rows={rows}. Lower --rows, add text, or "
                          "use --all if no discriminator was trained on it.")
-    return examples.select(np.arange(rows) * len(examples) // rows)
+    return evenly_spaced(examples, rows)
 
 
 @torch.inference_mode()

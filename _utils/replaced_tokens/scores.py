@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from _utils.errors import PlainError
 from _utils.networks import inputs_of, load_with_head, max_positions, replaced_logits
-from _utils.pretraining_data.hub_corpora import HUB_CORPORA
+from _utils.pretraining_data import is_corpus_name
 from _utils.replaced_tokens.corruption import TEXT_KEYS, text_config
 from _utils.training import choose_device
 
@@ -81,7 +81,7 @@ def _warn_of_training_text(text, name):
 
 def _location(source):
     """An entry of `datas`, with a path in the one form that all its spellings share."""
-    return source if source in (*HUB_CORPORA, "docs") else os.path.realpath(source)
+    return source if is_corpus_name(source) else os.path.realpath(source)
 
 
 def _score(text, name, network):

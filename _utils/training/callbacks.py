@@ -136,8 +136,9 @@ class TrainLog(Callback):
 
 
 class Milestones(Callback):
-    """Evaluates on held-out text and saves a checkpoint at 6.25, 12.5, 25, 50 and 100 % of the steps; at 100 % also evaluates a test set.
+    """Evaluates on held-out text and saves a checkpoint at 6.25, 12.5, 25, 50 and 100 % of the steps.
 
+    If there is a test set, the last evaluation includes it.
     save(percent): writes the checkpoint.
     """
     order = MILESTONES

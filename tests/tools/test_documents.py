@@ -287,7 +287,8 @@ def test_curves_of_mini_equal_their_raw_numbers():
 
 def test_scores_of_the_learning_rates_equal_their_raw_numbers():
     found = {(row["group"], row["task"]): score(row) for row in read_scores(MINI / "scores.jsonl")}
-    for (_, lr, *scores), system in zip(table(section(read("results.md"), "Learning rates")), ("electra", "electra", "mlm", "mlm")):
+    rows = table(section(read("results.md"), "Learning rates"))
+    for (_, lr, *scores), system in zip(rows, ("electra", "electra", "mlm", "mlm"), strict=True):
         raw = [found[f"grid_{system}_11081_lr{float(lr)}", task] for task in ("cola", "stsb", "qnli", "mnli")]
         assert scores == [f"{number:.1f}" for number in (*raw, sum(raw) / 4)]
 

@@ -1,5 +1,4 @@
-"""Own tasks from their files to predictions, and to a pipeline of transformers; their files, labels, metrics and errors."""
-import csv
+"""Own tasks from their files to predictions, and to a pipeline of transformers; tagging, its metric and its loss."""
 import json
 import random
 from pathlib import Path
@@ -7,6 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
+from csv_files import write_csv
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import ElectraForTokenClassification, PreTrainedTokenizerFast, pipeline
 
@@ -17,12 +17,9 @@ from _utils.export_hf.exporter import main as export
 from _utils.glue.batches import IGNORED, finetuning_dataloaders
 from _utils.glue.config import complete_finetuning
 from _utils.glue.metrics import compute_metrics
-from _utils.glue.own_files import read_table
-from _utils.glue.own_tables import load_own_task
-from _utils.glue.own_tasks import complete_own_task
 from _utils.glue.results import report
 from _utils.glue.runs import read_scores, run_path
-from _utils.glue.submission import check_submission, make_zip, write_majorities, write_predictions
+from _utils.glue.submission import check_submission, make_zip, write_majorities
 from _utils.glue.tasks import Task, task_of
 from _utils.glue.word_rows import WordRows, divide
 from _utils.glue_results import main as glue_results
@@ -52,11 +49,6 @@ def exported_pipeline(kind, task, **options):
     """A pipeline of plain transformers with the first run of a task."""
     export([str(run_path("g", task, 0)), f"exported_{task}"])
     return pipeline(kind, model=f"exported_{task}/classifier", device="cpu", **options)
-
-
-def write_csv(path, header, rows):
-    with open(path, "w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([header, *rows])
 
 
 def test_classification_from_csv_to_a_pipeline(start):
@@ -224,164 +216,6 @@ def test_a_frozen_encoder_keeps_its_weights_and_has_no_dropout(start, fresh_chec
     assert not any(module.training for module in frozen.base_model.modules()) and frozen.dropout.training
     with pytest.raises(PlainError, match="freeze=True trains only an output layer"):
         complete_finetuning(finetune.c.override(["freeze=True", "wsc_trick=True"]))
-
-
-def loaded(name="t", **given):
-    return load_own_task(complete_own_task({"name": name, **given}))
-
-
-@pytest.mark.parametrize("labels, kind, found", [
-    (["b", "a", "b"], "classification", ("a", "b")),
-    (["10", "9", "10"], "classification", ("9", "10")),
-    (["1.5", "2", "3"], "regression", ()),
-    (["1e3", ".5", "-2"], "regression", ()),
-])
-def test_the_kind_and_the_labels_follow_from_the_file(tmp_path, labels, kind, found):
-    write_csv(tmp_path / "a.csv", ("text", "label"), [(f"text {i}", label) for i, label in enumerate(labels * 5)])
-    data = loaded(train=f"{tmp_path}/a.csv", dev=.2)
-    assert (data.task.kind, data.task.labels) == (kind, found) and data.notices[0].startswith(kind)
-    assert loaded(train=f"{tmp_path}/a.csv", dev=.2).splits["validation"]["text"][:] == data.splits["validation"]["text"][:]
-    if "10" in labels:
-        assert "set 'kind': 'regression'" in data.notices[0]
-        assert loaded(train=f"{tmp_path}/a.csv", kind="regression").task.is_regression
-
-
-def test_words_and_tags_in_json_lines(tmp_path):
-    rows = [{"words": ["Mr.", "Smith", "left"], "tags": ["O", "NAME", "O"]}, {"words": ["He"], "tags": ["O"]}] * 4
-    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    data = loaded(train=f"{tmp_path}/a.jsonl", text="words", label="tags", dev=f"{tmp_path}/a.jsonl")
-    assert data.task.is_tagging and data.task.labels == ("NAME", "O") and data.task.metrics == ("accuracy", "macro_f1")
-    assert data.splits["train"][0]["text"] == ["Mr.", "Smith", "left"] and data.splits["train"][0]["label"] == [1, 0, 1]
-
-
-def test_tags_that_only_the_test_file_has_are_errors_and_no_labels(tmp_path):
-    """Scores are those of seqeval on the names of the tags, which a finished run keeps when the test file changes."""
-    for name, tags in {"train": "B-X I-X O", "dev": "B-Y O O", "unlabelled": "", "labelled": "B-X I-Z O"}.items():
-        (tmp_path / f"{name}.txt").write_text("".join(f"word {tag}".strip() + "\n" for tag in tags.split() or [""] * 3))
-    given = {split: f"{tmp_path}/{split}.txt" for split in ("train", "dev")} | {"text": 0, "label": 1}
-    data, unlabelled = (loaded(**given, test=f"{tmp_path}/{name}.txt") for name in ("labelled", "unlabelled"))
-    assert data.task.labels == ("B-X", "B-Y", "I-X", "O") and data.task.as_record() == unlabelled.task.as_record()
-    assert unlabelled.test_task is None and "the tags I-Z of the test file" in data.notices[1] and len(unlabelled.notices) == 1
-    [targets] = data.splits["test"]["label"]
-    correct_but_for_one = torch.eye(4)[[0, 3, 3]]
-    assert compute_metrics(data.test_task, correct_but_for_one, targets, [3]) == {"entity_f1": pytest.approx(2 / 3), "accuracy": 2 / 3}
-
-
-@pytest.mark.parametrize("name, header", [("a.csv", "text\n"), ("a.tsv", "text\n"), ("a.jsonl", "")])
-def test_scores_of_any_size_are_written_with_six_digits(tmp_path, name, header):
-    write_csv(tmp_path / "train.csv", ("text", "label"), [(f"text {i}", i / 1e5) for i in range(20)])
-    (tmp_path / name).write_text(header + "".join(json.dumps({"text": "x"}) + "\n" if not header else "x\n" for _ in range(2)))
-    data = loaded(train=f"{tmp_path}/train.csv", test=f"{tmp_path}/{name}")
-    write_predictions(tmp_path / f"new_{name}", data.task, data.task.tests[0], data.splits["test"], torch.tensor([3.21987654e-5, 12345.6]))
-    text = (tmp_path / f"new_{name}").read_text()
-    assert "3.21988e-05" in text and "12345.6" in text
-
-
-@pytest.mark.parametrize("name, old, new", [("a.csv", "text\nx\ny\n", "text\ny\nx\n"), ("a.txt", "x\ny\n\n", "x\n\ny\n"),
-                                            ("a.tsv", "text\nx\n", "text\nx\ny\n")])
-def test_a_test_file_that_changed_is_not_joined_with_predictions_for_the_old_one(tmp_path, name, old, new):
-    (tmp_path / "train.txt").write_text("x A\ny B\n\n" * 20)
-    write_csv(tmp_path / "train.csv", ("text", "label"), [("x", "A"), ("y", "B")] * 20)
-    (tmp_path / name).write_text(old)
-    data = loaded(train=f"{tmp_path}/train.{'txt' if name == 'a.txt' else 'csv'}", test=f"{tmp_path}/{name}")
-    (tmp_path / name).write_text(new)
-    with pytest.raises(PlainError, match=f"{name} changed after it was read, .* Rerun the command with do_finetune=False"):
-        write_predictions(tmp_path / "new", data.task, data.task.tests[0], data.splits["test"], [0, 1])
-    assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.parametrize("column", [["", ""], ["-1", "-1"], None])
-def test_a_test_file_without_labels_is_only_predicted(tmp_path, column):
-    write_csv(tmp_path / "a.csv", ("text", "label"), [("one", "x"), ("two", "y")] * 5)
-    write_csv(tmp_path / "b.csv", ("text", "label") if column else ("text",), [("one", *(column or [])[:1])] * 2)
-    data = loaded(train=f"{tmp_path}/a.csv", test=f"{tmp_path}/b.csv")
-    assert data.task.labels == ("x", "y") and data.splits["test"]["label"][:] == [-1, -1]
-    assert [split for split, _ in data.task.devs] == ["validation"]
-
-
-def test_tsv_files_have_no_quoting_and_files_may_start_with_a_byte_order_mark(tmp_path):
-    (tmp_path / "a.tsv").write_bytes("\ufefflabel\ttext\r\nx\t\"He\" said\r\ny\tno\r\nx\tyes".encode())
-    data = loaded(train=f"{tmp_path}/a.tsv", dev=f"{tmp_path}/a.tsv")
-    assert data.splits["train"]["text"][:] == ["\"He\" said", "no", "yes"]
-
-
-@pytest.mark.parametrize("name, content", [("new.tsv", "text\tid\r\none\t1\r\ntwo\t\r\n\r\n\n"), ("new.csv", "text,id\none,1\ntwo,\n\n\n"),
-                                           ("new.jsonl", '{"text": "one", "id": "1"}\n{"text": "two", "id": ""}\n\n\n')])
-def test_empty_lines_at_the_end_of_a_test_file_are_skipped(tmp_path, name, content):
-    write_csv(tmp_path / "train.csv", ("text", "label"), [("x", "A"), ("y", "B")] * 20)
-    (tmp_path / name).write_text(content, newline="")
-    data = loaded(train=f"{tmp_path}/train.csv", test=f"{tmp_path}/{name}")
-    write_predictions(tmp_path / f"predicted_{name}", data.task, data.task.tests[0], data.splits["test"], [0, 1])
-    rows = read_table(tmp_path / f"predicted_{name}").rows
-    assert [row for _, row in rows] == [{"text": "one", "id": "1", "prediction": "A"}, {"text": "two", "id": "", "prediction": "B"}]
-
-
-BAD_FILES = [
-    ("a.csv", "text,label\none,x\nthree,y\ntwo\n", {}, r"a.csv, line 4: 1 columns instead of 2 \(1 of 3 rows are malformed\)"),
-    ("a.csv", "text,label\none,x\n,y\n", {}, r"a.csv, line 3: the text is empty"),
-    ("a.csv", "text,label\none,x\nthree,y\ntwo,\n", {}, r"a.csv, line 4: the label in the column 'label' is empty"),
-    ("a.csv", 'text,label\n"one"s,x\n', {}, r"a.csv, line 2 is not valid CSV .* Quote cells"),
-    ("a.csv", "text,text\n1,2\n", {}, r"a.csv, line 1 has the column 'text' twice"),
-    ("a.csv", "a,b,label\n1,2,3\n", {}, r"a.csv has the columns a, b, label: set 'text' of the task 't'"),
-    ("a.csv", "text,label\none,x\n", {"label": "stars"}, r"a.csv: missing column 'stars' \(found: text, label\)"),
-    ("a.csv", "text,label\none,x\ntwo,x\n", {}, r"a.csv: all labels are 'x'"),
-    ("a.csv", "text,label\n" + "".join(f"one,{i}x\n" for i in range(99)), {}, r"99 different labels in 99 rows, such as 0x"),
-    ("a.csv", "text,label\n", {}, r"a.csv has no rows"),
-    ("a.csv", "text,label\none,x\ntwo,y\n", {"metrics": "spearman"}, r"metrics='spearman' does not apply to classification"),
-    ("a.csv", "text,label\none,x\ntwo,y\nthree,z\n", {"metrics": "f1"}, r"metrics='f1' .* there are 3 labels. Use 'macro_f1'"),
-    ("a.csv", "text,label\none,1.5\ntwo,b\n", {"kind": "regression"}, r"a.csv, line 3: the label 'b'. Regression needs at least two"),
-    ("a.csv", "text,label\n" + "".join(f"one,{i}.5\n" for i in range(40)) + 'two,"1,5"\n', {}, r"line 42: '1,5' is not a number"),
-    ("a.csv", "text;label\none;x\n", {}, r"a.csv, line 1: the columns are separated by ';'. Use commas"),
-    ("a.csv", "text,label\none,1.5\ntwo,2\nthree,b\n", {"kind": "regression"}, r"line 4: the label 'b' in .* is not a number"),
-    ("a.csv", "text,label\none,x\ntwo,y\n", {"dev": .1}, r"a.csv has 2 rows, of which dev=0.1 leaves none"),
-    ("a.csv", "text,label\none,x\ntwo,y\n", {"label": "text", "text": "text"}, r"is both text and label"),
-    ("a.tsv", "text\tlabel\none\tx\nthree\ty\ny\n", {}, r"a.tsv, line 4: 1 columns instead of 2"),
-    ("a.jsonl", '{"text": "a", "label": 1}\nno\n', {}, r"a.jsonl, line 2 is not valid JSON"),
-    ("a.jsonl", '{"text": "a", "label": 1}\n[1]\n', {}, r"a.jsonl, line 2 is not a JSON object"),
-    ("a.jsonl", '{"text": "a", "label": 1}\n{"text": 5, "label": 2}\n', {}, r"line 2: the column 'text' contains 5, which is not a string"),
-    ("a.jsonl", '{"text": ["a", "b"], "label": ["x"]}\n{"text": ["c"], "label": ["y"]}\n', {}, r"line 1: 2 words in .*, but 1 labels"),
-    ("a.txt", "one O\ntwo\n\n", {}, r"a.txt, line 2: 1 columns instead of 2"),
-    ("a.txt", "one A\ntwo B\n\nthree B\n", {"metrics": "entity_f1"}, r"needs tags such as B-NP, I-NP and O, but its labels are A, B"),
-    ("a.txt", "one A x\ntwo B x\n\nthree B x\n", {"text": [0, 1]}, r"needs one column with the words, not 0, 1"),
-    ("a.parquet", "text", {}, r"a.parquet is not a readable parquet file"),
-]
-
-
-@pytest.mark.parametrize("name, content, given, message", BAD_FILES)
-def test_bad_files_are_rejected_with_file_line_and_column(tmp_path, name, content, given, message):
-    (tmp_path / name).write_text(content)
-    with pytest.raises(PlainError, match=message):
-        loaded(train=str(tmp_path / name), **{"dev": str(tmp_path / name), **given})
-
-
-@pytest.mark.parametrize("given, message", [
-    ({"train": "a.csv", "lable": "x"}, "unknown key 'lable' .* Did you mean 'label'?"),
-    ({"text": "x"}, "has no training file"),
-    ({"train": "a.xlsx"}, "Invalid file for an own task: 'a.xlsx'. Use a file that ends with .csv"),
-    ({"train": "a.csv", "dev": 2.}, "dev=2.0 in an own task. Use a file, or a share"),
-    ({"train": "a.csv", "text": ["a", "b", "c"]}, "text=.* Use the name of a column"),
-    ({"train": "a.csv", "kind": "ranking"}, "kind='ranking' .* 'classification', 'regression', 'tagging'"),
-    ({"train": "a.csv", "metrics": "bleu"}, "metrics='bleu' of a. Choose from accuracy"),
-    ({"train": "a.csv", "kind": "regression", "metrics": "f1"}, "Choose from pearson, spearman for kind='regression'"),
-    ({"train": "rte.csv"}, "an own task cannot be called 'rte'"),
-    ({"train": "a.csv", "name": "x/y"}, "name='x/y' of an own task"),
-])
-def test_invalid_descriptions_are_rejected_before_a_file_is_read(given, message):
-    with pytest.raises(PlainError, match=message):
-        finetune.c.override([f"tasks={given}"])
-
-
-def test_settings_of_own_tasks_are_given_by_name():
-    overrides = ["tasks=[{'train': 'data/reviews/train.csv'}, 'rte']", "task_overrides={'reviews': {'lr': .1}}", "th_run={'reviews': 1}"]
-    assert complete_finetuning(finetune.c.override(overrides)).tasks[0]["name"] == "reviews"
-    with pytest.raises(PlainError, match="Invalid value for task_overrides: there is no task 'review'. Choose from cola, .*, reviews"):
-        complete_finetuning(finetune.c.override([overrides[0], "task_overrides={'review': {'lr': .1}}"]))
-    with pytest.raises(PlainError, match="Invalid value for th_run: there is no task 'sst'"):
-        complete_finetuning(finetune.c.override(["th_run={'sst': 1}"]))
-    with pytest.raises(PlainError, match="two tasks are called 'a'. Remove one, or set 'name'"):
-        finetune.c.override(["tasks=[{'train': 'a.csv'}, {'train': 'b.csv', 'name': 'a'}]"])
-    with pytest.raises(PlainError, match="File not found: 'none.csv'"):
-        loaded(train="none.csv")
 
 
 TAGS = Task("t", "t", ("text",), ("O", "B-X", "I-X", "B-Y"), kind="tagging", metrics=("entity_f1", "accuracy"))

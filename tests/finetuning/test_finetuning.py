@@ -14,8 +14,6 @@ from _utils import predict
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.glue.config import complete_finetuning
-from _utils.glue.inference import predict_logits
-from _utils.glue.plan import settings_of
 from _utils.glue.results import report
 from _utils.glue.runs import read_scores, run_path, score
 from _utils.glue.submission import SUBMISSION
@@ -361,118 +359,6 @@ def test_a_run_with_every_option(start):
           "xavier_reinited_outlayer=False", "original_lr_layer_decays=False", "logger=neptune")
     [row] = read_scores()
     assert row["settings"]["precision"] == "bf16" and Path(".neptune").exists()
-
-
-@pytest.fixture
-def parts(glue, fresh_checkpoint):
-    """`parts("key=value", ...)`: (learner, EncodedTask, settings) for MRPC, to test single steps."""
-    def make(*overrides):
-        c = complete_finetuning(finetune.c.override([f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", f"glue_dir={glue}",
-                                                     "task_overrides={'mrpc': {'rows': 96, 'epochs': 2}}", *overrides]))
-        pretrained, task, tables = load_pretrained(c.pretrained_checkpoint, "tiny", 128), TASKS["mrpc"], finetune.load_task("mrpc", glue)
-        settings = settings_of(task, tables, c, pretrained)
-        data = finetune.encode_task(task, tables, settings, pretrained.hf_tokenizer)
-        model = finetune.build_predictor(task, pretrained, xavier_reinited_outlayer=c.xavier_reinited_outlayer)
-        learn = finetune.get_glue_learner("mrpc", model=model, data=data, settings=settings, device=torch.device("cpu"),
-                                          precision=settings["precision"])
-        return learn, data, settings
-    return make
-
-
-def test_the_head_is_dropout_and_one_linear_layer_on_the_first_token(parts):
-    learn, data, _ = parts()
-    model = learn.model.eval()
-    assert model.dropout.p == .1
-    bound = (6 / (128 + 2)) ** .5  # Glorot's
-    assert .8 * bound < float(model.classifier.weight.detach().abs().max()) <= bound and not model.classifier.bias.any()
-    ids, mask, segments, _ = data.train.batch([0, 1, 2])
-    hidden = model.base_model(ids, attention_mask=mask, token_type_ids=segments).last_hidden_state
-    torch.testing.assert_close(model(ids, mask, segments), model.classifier(hidden[:, 0]))
-    with_dropout = learn.model.train()
-    assert not torch.equal(with_dropout(ids, mask, segments), with_dropout(ids, mask, segments))
-
-
-def test_options_of_the_learner_take_effect(parts):
-    learn, _, _ = parts("adam_bias_correction=True", "original_lr_layer_decays=False", "xavier_reinited_outlayer=False", "precision=bf16")
-    assert isinstance(learn.opt.opt, torch.optim.AdamW) and isinstance(parts()[0].opt.opt, finetune.AdamNoBiasCorrection)
-    rates = [group["lr"] for group in learn.opt.opt.param_groups]
-    assert rates == pytest.approx([1e-3 * .8 ** depth for depth in (3, 2, 1, 0) for _ in range(2)])
-    bound = 1 / 128 ** .5  # PyTorch's own
-    assert .9 * bound < float(learn.model.classifier.weight.detach().abs().max()) <= bound and learn.model.classifier.bias.any()
-    learn.remove_cb(learn.loss_progress)
-    dtypes = []
-    for layer in (learn.model.base_model.encoder.layer[0].intermediate.dense, learn.model.classifier):
-        layer.register_forward_hook(lambda _, __, out: dtypes.append(out.dtype))
-    learn.fit(1)
-    assert dtypes[0::2] == [torch.bfloat16] * 6 and dtypes[1::2] == [torch.float32] * 6
-
-
-def test_learning_rates_follow_schedule_and_layer_decay_at_every_step(parts):
-    learn, _, settings = parts()
-    learn.remove_cb(learn.loss_progress)
-    seen = []
-    learn.opt.opt.register_step_pre_hook(lambda *_: seen.append([group["lr"] for group in learn.opt.opt.param_groups]))
-    learn.fit(settings["epochs"])
-    steps, warmup = 12, 1  # 192 rows in batches of 32, twice; int(.1 * 12)
-    layers = finetune.get_layer_lrs(1e-3, .8, 2)
-    assert len(seen) == steps
-    for step, rates in enumerate(seen):
-        share = (1 - step / steps) * min(1, step / warmup)
-        assert rates == pytest.approx([lr * share for lr in layers for _ in range(2)])
-
-
-@pytest.mark.parametrize("decay", [0., .01])
-def test_weight_decay_excludes_biases_and_layernorms(parts, decay):
-    learn, _, _ = parts(f"weight_decay={decay}")
-    names = {id(p): name for name, p in learn.model.named_parameters()}
-    for group in learn.opt.opt.param_groups:
-        for parameter in group["params"]:
-            excluded = "bias" in names[id(parameter)] or "LayerNorm" in names[id(parameter)]
-            assert group["weight_decay"] == (0. if excluded else decay)
-
-
-def test_unordered_pairs_are_trained_in_both_orders(parts):
-    _, both, _ = parts()
-    _, one, _ = parts("double_unordered=False")
-    assert len(both.train) == 2 * len(one.train) == 192 and len(both.devs["validation"]) == len(one.devs["validation"])
-    ids = lambda row: row[0].tolist()
-    first, swapped = ids(both.train[0]), ids(both.train[96])
-    boundary = first.index(3)  # [SEP] of the small vocabulary
-    assert swapped == [first[0], *first[boundary + 1:], *first[1:boundary + 1]] and both.train[0][3] == both.train[96][3]
-
-
-def test_the_loss_is_the_mean_cross_entropy_or_squared_error_of_the_batch(parts):
-    learn, _, settings = parts()
-    assert isinstance(learn.loss_func, torch.nn.CrossEntropyLoss) and learn.loss_func.reduction == "mean"
-    rows = finetune.EncodedRows([{"inp_ids": [2, 5, 3], "token_type_ids": [0, 0, 0]}] * 2, [1.5, 4.], 0)
-    stsb = finetune.get_glue_learner("stsb", model=finetune.SentencePredictor(learn.model.base_model, 128, 1), settings=settings,
-                                     data=finetune.EncodedTask(rows, {}), device=torch.device("cpu"), precision="fp32")
-    *xb, targets = stsb.dls.one_batch()
-    pred = stsb.model.eval()(*xb).detach()
-    assert pred.shape == (2,) and float(stsb.loss_func(pred, targets)) == pytest.approx(float(((pred - targets) ** 2).mean()))
-
-
-def test_predictions_are_in_the_order_of_the_rows(parts):
-    learn, data, _ = parts()
-    rows = data.devs["validation"]
-    assert len(set(rows.lengths)) > 3
-    together = predict_logits(learn.model, learn.dls.loaders[1], learn.precision)
-    with torch.no_grad():
-        alone = torch.cat([learn.model(*rows.batch([i])[:3]) for i in range(20)])
-    torch.testing.assert_close(together[:20], alone, atol=1e-5, rtol=1e-4)
-
-
-def test_training_batches_contain_every_row_once_with_rows_of_similar_length_together(parts):
-    learn, data, _ = parts("task_overrides={'mrpc': {'rows': 3000}}")
-    finetune.set_seed(1)
-    batches = [tuple(part.clone() for part in batch) for batch in learn.dls.train]
-    assert sum(len(batch[0]) for batch in batches) == len(data.train) == 6000
-    assert batches[0][0].shape[1] == data.train.lengths.max()
-    tokens, cells = (sum(int(part) for part in parts) for parts in zip(*((b[1].sum(), b[1].numel()) for b in batches)))
-    in_file_order = sum(32 * max(data.train.lengths[i:i + 32]) for i in range(0, 6000, 32))
-    assert cells - tokens < .5 * (in_file_order - tokens)
-    finetune.set_seed(2)
-    assert not torch.equal(next(iter(learn.dls.train))[3], batches[0][3])
 
 
 def test_the_script_writes_a_valid_submission_and_plots(repo, fresh_checkpoint, glue, tmp_path):

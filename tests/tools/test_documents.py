@@ -293,6 +293,24 @@ def test_scores_of_the_learning_rates_equal_their_raw_numbers():
         assert scores == [f"{number:.1f}" for number in (*raw, sum(raw) / 4)]
 
 
+SYSTEMS = {"ELECTRA": "electra", "masked language model": "mlm", "not pretrained": "untrained"}
+
+
+def test_chunking_scores_of_mini_equal_their_raw_numbers():
+    rows = [row for row in read_scores(MINI / "scores.jsonl") if row["task"] == "chunking"]
+    kind, system, seed = zip(*(row["group"].removeprefix("chunking_").split("_") for row in rows))
+    f1 = pd.DataFrame({"kind": kind, "system": system, "seed": seed, "f1": [100 * row["scores"]["test"]["entity_f1"] for row in rows]})
+    f1 = f1.pivot(index=["system", "seed"], columns="kind", values="f1")
+    text = section(read("results.md"), "Chunking")
+    shown = {(SYSTEMS[system], seed): scores for system, seed, *scores in table(text)}
+    assert shown == {key: [f"{score:.1f}" for score in f1.loc[key]] for key in f1.index}
+    mean, error = f1.groupby("system").mean(), f1.groupby("system").sem()
+    gain, error = mean.loc["mlm"] - mean.loc["electra"], (error.loc["mlm"] ** 2 + error.loc["electra"] ** 2) ** .5
+    assert re.findall(r"([\d.]+) ± ([\d.]+)", text) == [(f"{gain[kind]:.2f}", f"{error[kind]:.2f}") for kind in ("finetuned", "frozen")]
+    pretrained = f1.drop("untrained")["finetuned"]
+    assert f"reach {pretrained.min():.1f} to {pretrained.max():.1f}]" in read("own_tasks.md")
+
+
 def test_accuracies_on_minimal_pairs_equal_their_raw_numbers():
     found = []
     for name in ("quickstart", "mini"):

@@ -16,6 +16,7 @@ from dataclasses import replace
 
 import matplotlib.pyplot as plt
 import pandas as pd
+from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullFormatter
 
 from _utils.config_rules import FRESH_WEIGHTS
 from _utils.errors import PlainError, print_plain_errors
@@ -97,10 +98,10 @@ def compare(scores, systems):
     return pd.DataFrame(table)
 
 
-def plot_comparison(scores, flops, systems, baseline=None):
+def plot_comparison(scores, flops, systems, tasks, baseline=None):
     """Score against floating point operations: a dot per checkpoint of each pretraining seed, a line through the means.
 
-    scores: as for `compare`.   flops: a Series with the same index.   baseline: (name, score) of a dotted line, or None.
+    scores: as for `compare`.   flops: a Series with the same index.   tasks: titles.   baseline: (name, score) of a dotted line, or None.
     """
     figure, axis = plt.subplots(figsize=(7, 3.6), layout="constrained")
     for i, name in enumerate(systems):
@@ -109,7 +110,9 @@ def plot_comparison(scores, flops, systems, baseline=None):
         axis.plot(flops[name].groupby("percent").mean(), scores[name].groupby("percent").mean(), color=color, label=name)
     if baseline:
         axis.axhline(baseline[1], color=GREY, ls=":", label=baseline[0])
-    axis.set(xscale="log", xlabel="floating point operations of pretraining", ylabel="mean dev score, %")
+    axis.set(xscale="log", xlabel="floating point operations of pretraining", ylabel="mean dev score, %", title=", ".join(tasks))
+    axis.xaxis.set(major_locator=LogLocator(subs=(1, 2, 5)), major_formatter=LogFormatterSciNotation(minor_thresholds=(9, 9)),
+                   minor_formatter=NullFormatter())
     axis.legend(frameon=False)
     return figure
 
@@ -172,7 +175,7 @@ def main(arguments=None):
     for (task, key), values in setting_differences(rows, checkpoints).items():
         print(f"{task} was finetuned with", " and ".join(f"{key}={value} ({', '.join(sorted(names))})" for value, names in values.items()))
     print(compare(means, args.systems).to_string(float_format="{:.1f}".format, na_rep=""))
-    save_plot(plot_comparison(means, flops, args.systems, baseline), args.plot)
+    save_plot(plot_comparison(means, flops, args.systems, checkpoints.columns, baseline), args.plot)
     print(f"\nPlot: {args.plot}")
 
 

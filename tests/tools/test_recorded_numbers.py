@@ -91,19 +91,31 @@ def test_scores_after_finetuning_equal_their_raw_numbers():
     assert len(set(seeds)) == 1 and f"seeds 0 to {seeds.index.max()}" in text
 
 
+def chunking_rows():
+    return [row for row in read_scores(MINI / "scores.jsonl") if row["task"] == "chunking"]
+
+
 def test_chunking_scores_of_mini_equal_their_raw_numbers():
-    rows = [row for row in read_scores(MINI / "scores.jsonl") if row["task"] == "chunking"]
-    kind, system, seed = zip(*(row["group"].removeprefix("chunking_").split("_") for row in rows))
-    f1 = pd.DataFrame({"kind": kind, "system": system, "seed": seed, "f1": [100 * row["scores"]["test"]["entity_f1"] for row in rows]})
-    f1 = f1.pivot(index=["system", "seed"], columns="kind", values="f1")
-    text = section(read("results.md"), "Chunking")
-    shown = {(SYSTEMS[system], seed): scores for system, seed, *scores in table(text)}
-    assert shown == {key: [f"{score:.1f}" for score in f1.loc[key]] for key in f1.index}
+    found, text = {row["group"]: 100 * row["scores"]["test"]["entity_f1"] for row in chunking_rows()}, section(read("results.md"), "Chunking")
+    f1 = pd.DataFrame([{"system": SYSTEMS[system], "finetuned": found[f"{SYSTEMS[system]}_{seed}_100.0%"],
+                        "frozen": found[f"chunking_frozen_{SYSTEMS[system]}_{seed}"]} for system, seed, *_ in table(text)])
+    assert [cells for _, _, *cells in table(text)] == f1[["finetuned", "frozen"]].map("{:.1f}".format).values.tolist()
     mean, error = f1.groupby("system").mean(), f1.groupby("system").sem()
     gain, error = mean.loc["mlm"] - mean.loc["electra"], (error.loc["mlm"] ** 2 + error.loc["electra"] ** 2) ** .5
     assert re.findall(r"([\d.]+) ± ([\d.]+)", text) == [(f"{gain[kind]:.2f}", f"{error[kind]:.2f}") for kind in ("finetuned", "frozen")]
-    pretrained = f1.drop("untrained")["finetuned"]
+    readme = [cells for _, *cells in table(section(read(REPO / "README.md"), "An ELECTRA for a laptop"))]
+    assert readme == mean.loc[["untrained", "electra", "mlm"]].map("{:.1f}".format).values.tolist()
+    pretrained = f1.loc[f1["system"] != "untrained", "finetuned"]
     assert f"reach {pretrained.min():.1f} to {pretrained.max():.1f}]" in read("own_tasks.md")
+
+
+def test_chunking_during_the_training_equals_its_raw_numbers():
+    f1 = checkpoint_scores(chunking_rows())["chunking"].droplevel("run")
+    found = compare(f1, ["electra", "mlm"])
+    shown = rows_below("results.md", "Chunking during the training")
+    assert shown == {f"{percent:g} %": [
+        *(", ".join(f"{f1[system, seed, percent]:.1f}" for seed in (11081, 1)) for system in ("electra", "mlm")),
+        f"{row['electra - mlm']:.1f} ± {row['electra - mlm, s.e.']:.1f}"] for percent, row in found.iterrows()}
 
 
 def test_accuracies_on_minimal_pairs_equal_their_raw_numbers():

@@ -96,7 +96,8 @@ def chunking_rows():
 
 
 def test_chunking_scores_of_mini_equal_their_raw_numbers():
-    found, text = {row["group"]: 100 * row["scores"]["test"]["entity_f1"] for row in chunking_rows()}, section(read("results.md"), "Chunking")
+    text = section(read("results.md"), "Chunking")
+    found = {row["group"]: 100 * row["scores"]["test"]["entity_f1"] for row in chunking_rows()}
     f1 = pd.DataFrame([{"system": SYSTEMS[system], "finetuned": found[f"{SYSTEMS[system]}_{seed}_100.0%"],
                         "frozen": found[f"chunking_frozen_{SYSTEMS[system]}_{seed}"]} for system, seed, *_ in table(text)])
     assert [cells for _, _, *cells in table(text)] == f1[["finetuned", "frozen"]].map("{:.1f}".format).values.tolist()

@@ -4,7 +4,8 @@
 
 SYSTEM is a base_run_name, which may have been pretrained with several seeds. Of each run, all checkpoints count whose finetuning group
 has its default name (RUN_25.0%, ...) and finished runs of all tasks. The score of a checkpoint is the mean over the tasks (--tasks;
-default: all that these checkpoints have in common) of the mean over finetuning seeds; settings of finetuning that differ are printed.
+default: all that these checkpoints have in common) of the mean over finetuning seeds; settings of finetuning and numbers of runs that
+differ are printed.
 The unit of the comparison is the pretraining seed: errors are computed from the scores of different seeds only. --baseline: a run to
 show as a dotted line, for example untrained_11081.
 """
@@ -31,10 +32,11 @@ PLOT = GLUE_FOLDER / "compare_pretraining.png"
 _GROUP = re.compile(r"(?P<run>(?P<system>.+)_(?P<seed>\d+))_(?P<percent>[\d.]+)%")
 
 
-def checkpoint_scores(rows):
+def checkpoint_scores(rows, aggregate="mean"):
     """DataFrame of finished runs: a row per checkpoint (system, seed, run, percent of the training), a column per task.
 
-    rows: of the table of runs.   Values are means over finetuning seeds, in percent, in the first metric on the first dev set.
+    rows: of the table of runs.   Values are means over finetuning seeds, in percent, in the first metric on the first dev set;
+    with aggregate="count" their numbers.
     """
     found = [{**match.groupdict(), "task": task_of(row).title, "score": score(row)}
              for row in rows if (match := _GROUP.fullmatch(row["group"]))]
@@ -42,7 +44,8 @@ def checkpoint_scores(rows):
         raise PlainError(f"No finished run in {SCORES} belongs to a checkpoint such as NAME_11081_25.0%. Finetune the checkpoints of the "
                          "pretraining runs first, without group_name.")
     runs = pd.DataFrame(found).astype({"seed": int, "percent": float})
-    return runs.pivot_table(index=["system", "seed", "run", "percent"], columns="task", values="score", sort=False).sort_index()
+    return runs.pivot_table(index=["system", "seed", "run", "percent"], columns="task", values="score", aggfunc=aggregate,
+                            sort=False).sort_index()
 
 
 def setting_differences(rows, checkpoints):
@@ -174,6 +177,9 @@ def main(arguments=None):
     print(checkpoints.assign(mean=means).droplevel("run").to_string(float_format="{:.1f}".format), end="\n\n")
     for (task, key), values in setting_differences(rows, checkpoints).items():
         print(f"{task} was finetuned with", " and ".join(f"{key}={value} ({', '.join(sorted(names))})" for value, names in values.items()))
+    counts = checkpoint_scores(rows, "count").loc[checkpoints.index, checkpoints.columns].astype(int)
+    if counts.stack().nunique() > 1:
+        print("The scores are means of different numbers of finetuning runs:", counts.droplevel("run").to_string(), sep="\n", end="\n\n")
     print(compare(means, args.systems).to_string(float_format="{:.1f}".format, na_rep=""))
     save_plot(plot_comparison(means, flops, args.systems, checkpoints.columns, baseline), args.plot)
     print(f"\nPlot: {args.plot}")

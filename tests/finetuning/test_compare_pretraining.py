@@ -77,6 +77,14 @@ def test_tasks_can_be_chosen(finished, capsys):
     assert "CoLA" not in (printed := capsys.readouterr().out) and "64.0" in printed
 
 
+def test_different_numbers_of_finetuning_runs_are_printed(finished, capsys):
+    main(["electra", "mlm", "--tasks", "rte"])
+    assert "different numbers" not in capsys.readouterr().out
+    main(["electra", "mlm", "--tasks", "rte,cola"])
+    printed = capsys.readouterr().out.partition("means of different numbers of finetuning runs:\n")[2].splitlines()
+    assert printed[0].split() == ["task", "RTE", "CoLA"] and printed[2].split()[-2:] == ["2", "1"]
+
+
 def test_settings_that_differ_are_printed(finished, capsys):
     for row in read_scores():
         lr = {"mlm": 1e-3, "untrained": 1e-4}.get(row["group"].split("_")[0], 3e-4)

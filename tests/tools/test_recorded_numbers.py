@@ -1,6 +1,7 @@
 """Numbers in the documents against the files in benchmarks/results that they come from."""
 import json
 import re
+from collections import defaultdict
 
 import pandas as pd
 import pytest
@@ -23,9 +24,9 @@ def test_published_scores_are_those_that_reports_show():
 
 
 def test_results_of_the_readme_are_those_of_the_results_page():
-    rows = rows_below("results.md", "Published scores").values()
-    own = rows_below(REPO / "README.md", "Results").values()
-    assert len(own) == 4 and all(row in rows for row in own)
+    rows, own = rows_below("results.md", "Published scores"), rows_below(REPO / "README.md", "Results")
+    label = lambda name: next(known for known in rows if known.startswith(name))
+    assert len(own) == 4 and all(cells == rows[label(name)] for name, cells in own.items())
 
 
 @pytest.mark.parametrize("line, pilot", enumerate([
@@ -61,7 +62,8 @@ def test_curves_of_mini_equal_their_raw_numbers():
     columns = [("electra", "gen_loss_hidden", "{:.2f}".format), ("electra", "gen_accuracy_hidden", short), ("electra", "disc_auc", short),
                ("electra", "disc_loss", short), ("mlm", "gen_loss_hidden", "{:.2f}".format), ("mlm", "gen_accuracy_hidden", short)]
     expected = [[", ".join(written(run[i][key]) for run in runs[system]) for system, key, written in columns] for i in range(5)]
-    assert list(rows_below("results.md", "Pretraining").values()) == expected
+    shares = [f"{100 * run['step'] / runs['electra'][0][-1]['step']:g} %" for run in runs["electra"][0]]
+    assert rows_below("results.md", "Pretraining") == dict(zip(shares, expected, strict=True))
     last = runs["electra"][0][-1]
     healthy = [others[-1].split(",")[0] for others in rows_below("results.md", "Is my run healthy?").values()]
     assert healthy == [f"{last['gen_loss']:.2f}", f"{last['gen_loss_hidden']:.2f}", short(last["gen_accuracy"]), short(last["disc_loss"]),
@@ -72,6 +74,9 @@ def test_scores_of_the_learning_rates_equal_their_raw_numbers():
     found = {(row["group"], row["task"]): score(row) for row in read_scores(MINI / "scores.jsonl")}
     rows = table(section(read("results.md"), "Learning rates"))
     assert len(rows) == 6
+    best = {system: max((sum(found[f"grid_{key}_11081_lr{lr}", task] for task in ("cola", "stsb", "qnli", "mnli")), lr)
+                        for lr in (3e-4, 1e-3))[1] for system, key in SYSTEMS.items()}
+    assert best == {"ELECTRA": 3e-4, "masked language model": 1e-3, "not pretrained": 1e-3}
     for system, lr, *scores in rows:
         raw = [found[f"grid_{SYSTEMS[system]}_11081_lr{float(lr)}", task] for task in ("cola", "stsb", "qnli", "mnli")]
         assert scores == [f"{number:.1f}" for number in (*raw, sum(raw) / 4)]
@@ -87,8 +92,16 @@ def test_scores_after_finetuning_equal_their_raw_numbers():
     found = compare(scores.mean(axis=1), ["electra", "mlm"]).loc[100.]
     assert re.findall(r"(-?[\d.]+) ± ([\d.]+)", text) == [
         (f"{found[name]:.1f}", f"{found[f'{name}, s.e.']:.1f}") for name in ("electra", "mlm", "electra - mlm")]
-    seeds = pd.Series([row["seed"] for row in rows if row["group"].endswith("_100.0%")]).value_counts()
-    assert len(set(seeds)) == 1 and f"seeds 0 to {seeds.index.max()}" in text
+    gain = f"{-found['electra - mlm']:.1f} ± {found['electra - mlm, s.e.']:.1f}"
+    assert all(gain in " ".join(read(page).split()) for page in (REPO / "README.md", "results.md"))
+    seeds, lrs = defaultdict(set), defaultdict(set)
+    for row in rows:
+        if row["group"].endswith("_100.0%"):
+            seeds[row["group"], row["task"]].add(row["seed"])
+            lrs[row["group"].split("_")[0]].add(row["settings"]["lr"])
+    [shared] = {frozenset(found) for found in seeds.values()}
+    assert f"seeds 0 to {max(shared)}" in text and shared == set(range(max(shared) + 1))
+    assert lrs.items() <= {"electra": {3e-4}, "mlm": {1e-3}, "untrained": {1e-3}}.items()
 
 
 def chunking_rows():
@@ -104,8 +117,9 @@ def test_chunking_scores_of_mini_equal_their_raw_numbers():
     mean, error = f1.groupby("system").mean(), f1.groupby("system").sem()
     gain, error = mean.loc["mlm"] - mean.loc["electra"], (error.loc["mlm"] ** 2 + error.loc["electra"] ** 2) ** .5
     assert re.findall(r"([\d.]+) ± ([\d.]+)", text) == [(f"{gain[kind]:.2f}", f"{error[kind]:.2f}") for kind in ("finetuned", "frozen")]
-    readme = [cells for _, *cells in table(section(read(REPO / "README.md"), "An ELECTRA for a laptop"))]
-    assert readme == mean.loc[["untrained", "electra", "mlm"]].map("{:.1f}".format).values.tolist()
+    assert rows_below(REPO / "README.md", "An ELECTRA for a laptop") == dict(zip(
+        ("none", "ELECTRA, 25 million tokens", "masked language modelling, 30 million tokens"),
+        mean.loc[["untrained", "electra", "mlm"]].map("{:.1f}".format).values.tolist(), strict=True))
     pretrained = f1.loc[f1["system"] != "untrained", "finetuned"]
     assert f"reach {pretrained.min():.1f} to {pretrained.max():.1f}]" in read("own_tasks.md")
 

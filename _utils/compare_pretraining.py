@@ -5,9 +5,8 @@
 SYSTEM is a base_run_name, which may have been pretrained with several seeds. Of each run, all checkpoints count whose finetuning group
 has its default name (RUN_25.0%, ...) and finished runs of all tasks. The score of a checkpoint is the mean over the tasks (--tasks;
 default: all that these checkpoints have in common) of the mean over finetuning seeds; settings of finetuning and numbers of runs that
-differ are printed.
-The unit of the comparison is the pretraining seed: errors are computed from the scores of different seeds only. --baseline: a run to
-show as a dotted line, for example untrained_11081.
+differ are printed. The unit of the comparison is the pretraining seed: errors are computed from the scores of different seeds only.
+--baseline: a run to show as a dotted line, for example untrained_11081.
 """
 import argparse
 import json
@@ -36,7 +35,7 @@ def checkpoint_scores(rows, aggregate="mean"):
     """DataFrame of finished runs: a row per checkpoint (system, seed, run, percent of the training), a column per task.
 
     rows: of the table of runs.   Values are means over finetuning seeds, in percent, in the first metric on the first dev set;
-    with aggregate="count" their numbers.
+    with aggregate="count" the numbers of finetuning seeds.
     """
     found = [{**match.groupdict(), "task": task_of(row).title, "score": score(row)}
              for row in rows if (match := _GROUP.fullmatch(row["group"]))]

@@ -48,7 +48,7 @@ def limit_held_out(train, validation, test):
 
 
 def evenly_spaced(examples, n):
-    """Return n of the examples, in their order."""
+    """Return n evenly spaced ones of the examples, in their order. n: at most their number."""
     return examples.select(np.arange(n) * len(examples) // n)
 
 

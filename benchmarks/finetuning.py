@@ -27,7 +27,7 @@ from _utils.glue.tasks import TASKS
 from _utils.pretraining_data.vocabulary import load_tokenizer, tokenizer_from_tokens, train_vocabulary
 from _utils.recipes import RECIPES
 from _utils.run_files.run_log import RunLog
-from _utils.training.device import choose_device
+from _utils.training.device import choose_device, keep_freed_memory
 from _utils.training.seeds import set_seed
 from benchmarks.reference import OneByOneAdam, ReferencePredictor, RowsOneByOne, reference_finetuning_step
 from benchmarks.report import alternate, describe_machine, median_ratio, parse, seconds_of, write_results
@@ -76,14 +76,23 @@ def reference(task, rows, settings, device, pad_to=None):
     optimizers = [OneByOneAdam(group, lr, weight_decay=0.) for lr, group in zip(lrs, groups)]
     model = ReferencePredictor(model)
     loader = finetuning_dataloaders(RowsOneByOne(rows, pad_to), [], settings["bs"], 0, device).train
-    return loader, lambda: [reference_finetuning_step(model, optimizers, batch) for batch in loader]
+
+    def one_pass():
+        keep_freed_memory(False)
+        for batch in loader:
+            reference_finetuning_step(model, optimizers, batch)
+    return loader, one_pass
 
 
 def this_repository(task, rows, settings, device, precision, log):
     """(loader, function that trains one pass over it) of finetune.py."""
     learn = finetune.get_glue_learner(task, model=fresh_predictor(task, settings["size"]), data=finetune.EncodedTask(rows, {}),
                                       settings=settings, device=device, precision=precision, log=log)
-    return learn.dls.train, lambda: learn.fit(1)
+
+    def one_pass():
+        keep_freed_memory()  # as the learner does when it is created
+        learn.fit(1)
+    return learn.dls.train, one_pass
 
 
 def timed(one_pass, device):

@@ -7,7 +7,7 @@ Prints ms/step, tokens/s, the ratio to the reference of the same round, peak mem
 matmul throughput of the machine, and the share of the time of each part of a step (not with compile=True, where a step has no parts);
 writes them to benchmarks/results/. Examples are full and have random ids, because the text does not matter here. bf16 is left out on a CPU
 that only emulates it. Steps of pretrain.py include what its training does around them: the copy to the GPU, new masks, the schedule, the
-check for non-finite gradients, the log.
+check for non-finite gradients, the log. The reference returns freed memory to the system, which is the default.
 """
 import contextlib
 import itertools
@@ -29,7 +29,7 @@ from _utils.pretraining_data.vocabulary import SPECIAL_TOKENS, tokenizer_from_to
 from _utils.recipes import RECIPES, flops_per_token
 from _utils.run_files.run_log import NoLog
 from _utils.training.callbacks import NonFiniteGuard, TrainLog
-from _utils.training.device import choose_device, has_bf16_on_cpu
+from _utils.training.device import choose_device, has_bf16_on_cpu, keep_freed_memory
 from _utils.training.learners import DTYPES
 from _utils.training.processes import Processes
 from _utils.training.seeds import set_seed
@@ -73,6 +73,7 @@ class Training:
 
     def take(self, n):
         """Take n steps, as `Learner.all_batches` does."""
+        keep_freed_memory()  # as the learner does when it is created
         for _ in range(n):
             self.learn.one_batch(self.learn.train_iter, next(self.batches))
 
@@ -97,6 +98,7 @@ def variants(c, hf_tokenizer, device, batches):
         ids = hf_tokenizer.mask_token_id, len(hf_tokenizer), hf_tokenizer.all_special_ids
 
         def take(n):
+            keep_freed_memory(False)
             for batch in itertools.islice(endless, n):
                 reference_step(model, optimizer, tuple(tensor.to(device) for tensor in batch), ids, precision)
         return take

@@ -1,4 +1,5 @@
 """Settings that depend on the hardware: device, precision, examples per micro-batch, compiler."""
+import ctypes
 import os
 import shutil
 import sys
@@ -11,6 +12,9 @@ from _utils.networks.build import count_parameters
 
 # Bytes per parameter: weight, gradient and Adam's two moments in fp32, weight and gradient in half precision, and the gradient of one part.
 BYTES_PER_PARAMETER = 4 * 4 + 2 * 2 + 4
+
+# Options of glibc's mallopt (malloc.h).
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
 
 
 def choose_device(device=None):
@@ -58,6 +62,20 @@ def choose_precision(precision, device):
     if precision:
         return precision
     return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp16"
+
+
+def keep_freed_memory(keep=True):
+    """Let glibc's malloc keep the memory of freed tensors for the next ones of this process.
+
+    By default it returns large blocks to the system and gets them anew in every step, filled with zeros page by page. Other C libraries
+    are left as they are, and so are settings of malloc in the environment (MALLOC_*).   keep=False: back to the default, for comparisons.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt and not any(name.startswith("MALLOC_") for name in os.environ):
+        # The defaults are the greatest values that glibc reaches by itself.
+        mallopt(M_MMAP_MAX, 0 if keep else 65536)
+        mallopt(M_MMAP_THRESHOLD, 32 << 20)
+        mallopt(M_TRIM_THRESHOLD, 2 ** 31 - 1 if keep else 64 << 20)
 
 
 def choose_micro_batch(device, bs, max_length, precision, networks, mask_prob):

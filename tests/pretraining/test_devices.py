@@ -1,4 +1,10 @@
-"""The default device and precision, and warnings about hardware that is slow or cannot be used."""
+"""The default device and precision, memory that is kept, and warnings about hardware that is slow or cannot be used."""
+import os
+import platform
+import resource
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -39,3 +45,21 @@ def test_gpu_that_pytorch_cannot_use_causes_one_warning(monkeypatch, capsys, has
 def test_missing_gpu_is_reported_by_name():
     with pytest.raises(PlainError, match="Device not found: 'cuda:99'"):
         choose_device("cuda:99")
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
+@pytest.mark.parametrize("variables, is_kept", [({}, True), ({"MALLOC_TRIM_THRESHOLD_": "0"}, False)])
+def test_freed_memory_is_kept_for_the_next_step_unless_the_user_has_set_malloc_up(repo, variables, is_kept):
+    code = """if True:
+        import resource
+        from _utils.training.device import keep_freed_memory
+        import torch
+        keep_freed_memory()
+        for _ in range(4):
+            before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            torch.ones(64 << 20, dtype=torch.uint8)
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)"""
+    env = {key: value for key, value in os.environ.items() if not key.startswith("MALLOC_")} | variables
+    done = subprocess.run([sys.executable, "-c", code], cwd=repo, env=env, capture_output=True, text=True, timeout=120)
+    pages = (64 << 20) // resource.getpagesize()
+    assert (int(done.stdout) < pages / 10) == is_kept, done

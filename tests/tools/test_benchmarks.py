@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import benchmarks.environment
 import benchmarks.finetuning
 import benchmarks.gpu
 import benchmarks.gpu_sections
@@ -17,7 +18,6 @@ import benchmarks.operators
 import benchmarks.preprocessing
 import benchmarks.pretraining
 import benchmarks.starting
-import benchmarks.threads
 from _utils.errors import PlainError
 from _utils.run_files.checkpoints import load_checkpoint
 
@@ -86,11 +86,11 @@ def test_finetuning_benchmark_compares_implementations_and_precisions(results, s
 
 
 @pytest.mark.slow
-def test_threads_benchmark_compares_settings_on_an_idle_and_a_busy_machine(results, monkeypatch):
-    monkeypatch.setattr(benchmarks.threads, "SETTINGS", {"default": {}})  # each setting starts a process that imports torch
+def test_environment_benchmark_compares_settings_on_an_idle_and_a_busy_machine(results, monkeypatch):
+    monkeypatch.setattr(benchmarks.environment, "SETTINGS", {"scripts": {}})  # each setting starts a process that imports torch
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    benchmarks.threads.main(["size=tiny", "bs=2", "max_length=16", "rounds=1", "seconds=1"])
-    [row] = results("threads_tiny_default")["rows"].values()
+    benchmarks.environment.main(["size=tiny", "bs=2", "max_length=16", "rounds=1", "seconds=1"])
+    [row] = results("environment_tiny_default")["rows"].values()
     assert row["idle tokens/s"] > 0 and row["busy tokens/s"] > 0 and row["idle ratio"] == row["busy ratio"] == 1
 
 

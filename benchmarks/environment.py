@@ -1,9 +1,9 @@
-"""Pretraining steps with several OpenMP settings for waiting threads, on an idle machine and next to a busy process.
+"""Pretraining steps with several settings of OpenMP and of glibc's malloc, on an idle machine and next to a busy process.
 
-    python -m benchmarks.threads [size=mini] [bs=32] [max_length=64] [precision=fp32] [rounds=3] [seconds=8]
+    python -m benchmarks.environment [size=mini] [bs=64] [max_length=64] [precision=fp32] [rounds=3] [seconds=8]
 
-OpenMP reads its settings once, so each measurement is a new process. The settings alternate within a round. Prints tokens/s and the
-ratio to the default settings of OpenMP, and writes them to benchmarks/results/.
+These settings are environment variables that are read once, so each measurement is a new process. The settings alternate within a round.
+Prints tokens/s and the ratio to the settings of the scripts, and writes them to benchmarks/results/.
 """
 import json
 import os
@@ -13,16 +13,17 @@ import time
 from functools import partial
 from statistics import median
 
-# Environment variables of each setting. By default GCC's OpenMP spins, which wastes the time slices of a busy core.
+# Environment variables of each setting.
 SETTINGS = {
-    "default": {},
+    "scripts": {"GOMP_SPINCOUNT": "1000"},
+    "default of OpenMP": {},  # spins, which wastes the time slices of a busy core
     "passive": {"OMP_WAIT_POLICY": "passive"},
-    "spin 1,000 times": {"GOMP_SPINCOUNT": "1000"},
-    "spin 10,000 times": {"GOMP_SPINCOUNT": "10000"},
-    "spin 100,000 times": {"GOMP_SPINCOUNT": "100000"},
     "one thread": {"OMP_NUM_THREADS": "1"},
+    # The values at which glibc's own thresholds end up: blocks of more than 32 MiB are mapped when they are allocated, and unmapped when
+    # they are freed.
+    "default of malloc": {"GOMP_SPINCOUNT": "1000", "MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)},
 }
-DEFAULTS = {"size": "mini", "bs": 32, "max_length": 64, "precision": "fp32", "rounds": 3, "seconds": 8}
+DEFAULTS = {"size": "mini", "bs": 64, "max_length": 64, "precision": "fp32", "rounds": 3, "seconds": 8}
 
 
 def tokens_per_second(given):
@@ -50,10 +51,10 @@ def measure(setting, is_busy, given):
     """tokens/s of a new process with a setting. is_busy: another process keeps one core busy meanwhile."""
     neighbour = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if is_busy else None
     try:
-        plain = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "GOMP_"))}
+        plain = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "GOMP_", "MALLOC_"))}
         # Set even if empty, because _utils/__init__.py has its own default.
         env = {**plain, "OMP_WAIT_POLICY": "", **SETTINGS[setting]}
-        done = subprocess.run([sys.executable, "-m", "benchmarks.threads", "--measure", json.dumps(given)], env=env, text=True,
+        done = subprocess.run([sys.executable, "-m", "benchmarks.environment", "--measure", json.dumps(given)], env=env, text=True,
                               capture_output=True, check=True)
         return float(done.stdout.split()[-1])
     finally:
@@ -73,10 +74,10 @@ def main(arguments):
     for (setting, is_busy), rate in rates.items():
         load = "busy" if is_busy else "idle"
         rows[setting][f"{load} tokens/s"] = median(rate)
-        rows[setting][f"{load} ratio"] = median_ratio(rate, rates["default", is_busy])
+        rows[setting][f"{load} ratio"] = median_ratio(rate, rates["scripts", is_busy])
     import torch
     rounds = {f"{setting}, {'busy' if is_busy else 'idle'}": rate for (setting, is_busy), rate in rates.items()}
-    write_results("threads", rows, {**given, "rounds_tokens_per_second": rounds, "machine": describe_machine(torch.device("cpu"))})
+    write_results("environment", rows, {**given, "rounds_tokens_per_second": rounds, "machine": describe_machine(torch.device("cpu"))})
 
 
 if __name__ == "__main__":

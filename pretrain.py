@@ -36,6 +36,7 @@ from _utils.config_rules import is_pair
 from _utils.errors import print_plain_errors
 from _utils.networks import (
     GatheredPositions,
+    argmax,
     check_networks,
     check_tying,
     count_parameters,
@@ -397,7 +398,7 @@ def sample(logits, sampling="fp32_gumbel", temperature=1., disallowed=None):
         raise ValueError(f"Invalid value for sampling: {sampling!r}")
     # logits - log(-log(uniform + 1e-9) + 1e-9), both 1e-9 as in Google's code (F15); in place, because new tensors of this size take longer
     noise = uniform_like(logits).add_(1e-9).log_().neg_().add_(1e-9).log_()
-    return torch.sub(logits, noise, out=noise).argmax(-1)
+    return argmax(torch.sub(logits, noise, out=noise))
 
 
 # %% [markdown]

@@ -1,4 +1,5 @@
 """Generators, discriminators and pretrained encoders of any transformers family."""
+from _utils.networks.cpu_argmax import argmax
 from _utils.networks.attention import set_attention
 from _utils.networks.build import (
     PARTS,
@@ -18,7 +19,7 @@ from _utils.networks.pretrained import config_of, load_pair, load_pretrained, lo
 from _utils.networks.random_numbers import uniform_like
 from _utils.networks.tying import check_tied_output, check_tying, share_parameters, shared_modules
 
-__all__ = ["PARTS", "GatheredPositions", "build_network", "check_networks", "check_tied_output", "check_tying", "config_of", "count_layers",
-           "count_parameters", "first_position_only", "inputs_of", "layer_groups", "load_pair", "load_pretrained", "load_weights",
-           "load_with_head", "make_dropout_cheap", "make_networks", "max_positions", "pad_vocabulary", "replaced_logits", "set_attention",
-           "share_parameters", "shared_modules", "uniform_like", "weights_digest"]
+__all__ = ["PARTS", "GatheredPositions", "argmax", "build_network", "check_networks", "check_tied_output", "check_tying", "config_of",
+           "count_layers", "count_parameters", "first_position_only", "inputs_of", "layer_groups", "load_pair", "load_pretrained",
+           "load_weights", "load_with_head", "make_dropout_cheap", "make_networks", "max_positions", "pad_vocabulary",
+           "replaced_logits", "set_attention", "share_parameters", "shared_modules", "uniform_like", "weights_digest"]

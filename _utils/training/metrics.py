@@ -5,6 +5,8 @@ import torch
 import torch.nn.functional as F
 from sklearn.metrics import roc_auc_score
 
+from _utils.networks.cpu_argmax import argmax
+
 _BINS = 4096
 _LOGIT_RANGE = 16.  # logits beyond +-16 fall into the outermost bins
 _SUMS = ("batches", "loss", "masked", "gen_loss", "gen_correct", "hidden", "hidden_loss", "hidden_correct", "masks_dropped",
@@ -47,9 +49,10 @@ class PretrainingMetrics:
         loss, parts: from the loss function, with `totals` as the denominators.   totals: masked positions and tokens of the whole batch.
         """
         seen, gathered_labels, weights = pred.gather(inputs, labels)  # (M,) each
-        correct = (pred.mlm_gen_logits.argmax(-1) == gathered_labels) * weights
+        logits = pred.mlm_gen_logits.float()
+        correct = (argmax(logits) == gathered_labels) * weights
         hidden = (seen != gathered_labels) * weights
-        nll = F.cross_entropy(pred.mlm_gen_logits.float(), torch.where(weights.bool(), gathered_labels, 0), reduction="none")
+        nll = F.cross_entropy(logits, torch.where(weights.bool(), gathered_labels, 0), reduction="none")
         n_tokens, n_gathered = pred.attention_mask.sum(), weights.sum()
         is_counted = torch.stack([loss, *parts]).isfinite().all() if self.only_finite else self.always
         sums = [n_tokens / totals[1], loss, n_gathered, parts[0] * totals[0], correct.sum(), hidden.sum(), (nll * hidden).sum(),

@@ -1,7 +1,8 @@
-"""Random numbers on the CPU: uniform, independent, and determined by PyTorch's seed."""
+"""Random numbers on the CPU: uniform, independent, and determined by PyTorch's seed. Argmax on the CPU."""
 import pytest
 import torch
 
+from _utils.networks import argmax
 from _utils.networks.random_numbers import random_bits, uniform_like
 
 
@@ -37,3 +38,13 @@ def test_numbers_follow_from_the_seed_and_differ_between_calls():
     torch.manual_seed(1)
     for a, b, other in zip(first, draw(), second):
         assert a.equal(b) and not a.equal(other)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_argmax_is_that_of_pytorch_also_for_ties_and_nan(dtype):
+    torch.manual_seed(0)
+    x = torch.randn(500, 300).to(dtype).requires_grad_()  # many ties in bf16
+    with torch.no_grad():
+        x[3, [7, 9]] = float("nan")
+        x[4] = -float("inf")
+    assert argmax(x).equal(x.argmax(-1)) and argmax(x[:0]).shape == (0,)

@@ -14,7 +14,7 @@ import benchmarks.pretraining
 import pretrain
 from _utils.config import complete
 from _utils.pretraining_data.vocabulary import tokenizer_from_tokens
-from _utils.training import static_step
+from _utils.training import metrics, static_step
 from _utils.training.processes import Processes
 from _utils.training.seeds import seed_step
 
@@ -22,9 +22,11 @@ EXAMPLES, LENGTH = 4, 32
 
 
 @pytest.fixture(autouse=True)
-def random_numbers_of_torch(monkeypatch):
-    """As on a GPU, so that all of them are operations of PyTorch."""
+def operations_of_torch(monkeypatch):
+    """Random numbers and argmax as on a GPU, so that all operations are PyTorch's."""
     monkeypatch.setattr(pretrain, "uniform_like", torch.rand_like)
+    for module in (pretrain, metrics):
+        monkeypatch.setattr(module, "argmax", lambda x: x.argmax(-1))
 
 
 def static_learner(device="cpu", *settings):

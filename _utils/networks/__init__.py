@@ -1,5 +1,4 @@
 """Generators, discriminators and pretrained encoders of any transformers family."""
-from _utils.networks.cpu_argmax import argmax
 from _utils.networks.attention import set_attention
 from _utils.networks.build import (
     PARTS,
@@ -11,6 +10,7 @@ from _utils.networks.build import (
     max_positions,
     replaced_logits,
 )
+from _utils.networks.cpu_argmax import argmax
 from _utils.networks.dropout import make_dropout_cheap
 from _utils.networks.layers import count_layers, layer_groups
 from _utils.networks.padded_vocabulary import pad_vocabulary

@@ -50,6 +50,18 @@ def test_pilots_of_electra_equal_their_raw_numbers(line, pilot):
     assert cells[4:] == losses + aucs
 
 
+def test_pilots_of_the_learning_rate_equal_their_raw_numbers():
+    f1 = {row["group"]: 100 * row["scores"]["validation"]["entity_f1"] for row in chunking_rows()}
+    rows = table(section(read("results.md"), "Learning rates of pretraining"))
+    assert len(rows) == 7
+    for system, lr, *cells in rows:
+        name = f"{SYSTEMS[system]}_lr{lr.split()[0]}"
+        last = metrics_of_pilot(f"../{SYSTEMS[system]}_11081" if lr == "1e-3" else name)[1][-1]
+        assert cells == [f"{last['gen_loss_hidden']:.2f}", f"{last['disc_auc']:.3f}".lstrip("0") if "disc_auc" in last else "",
+                         f"{f1[f'pilot_{name}_11081_100.0%' if lr != '1e-3' else f'{SYSTEMS[system]}_11081_100.0%']:.1f}"
+                         if "stopped" not in lr else ""]
+
+
 def metrics_of_pilot(pilot):
     """({step: training metrics}, held-out metrics)."""
     file = MINI / f"pilots/{pilot}/metrics.jsonl"

@@ -60,6 +60,8 @@ def test_pilots_of_the_learning_rate_equal_their_raw_numbers():
         assert cells == [f"{last['gen_loss_hidden']:.2f}", f"{last['disc_auc']:.3f}".lstrip("0") if "disc_auc" in last else "",
                          f"{f1[f'pilot_{name}_11081_100.0%' if lr != '1e-3' else f'{SYSTEMS[system]}_11081_100.0%']:.1f}"
                          if "stopped" not in lr else ""]
+    stopped = metrics_of_pilot("electra_37000_lr1e-3")[1][-1]
+    assert stopped["step"] == 37_000 // 8 and f"was {stopped['disc_auc']:.3f} ".replace("0.", ".") in read("results.md")
 
 
 def metrics_of_pilot(pilot):

@@ -136,7 +136,7 @@ def warning_of_collapse(aucs, share_done):
         return None
     return (f"Warning: {problem}. Check the curves in training.png: if the generator loss does not fall either, the learning rate is too "
             "high or the vocabulary does not fit the text; if replaced_share is near 0, the generator is too good: use a smaller one or "
-            "raise temperature.")
+            "raise temperature; otherwise the learning rate is too high for the discriminator.")
 
 
 def _ratio(part, whole):

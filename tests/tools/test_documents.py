@@ -13,7 +13,7 @@ from itertools import takewhile
 from pathlib import Path
 
 import pytest
-from documents import REPO, read, section, table
+from documents import REPO, read, rows_below, section, table
 
 import benchmarks.finetuning
 import benchmarks.gpu
@@ -25,6 +25,7 @@ import finetune
 import pretrain
 from _utils.config import complete
 from _utils.glue.config import complete_finetuning
+from _utils.recipes import RECIPES
 from benchmarks.report import parse
 
 DOCUMENTS = [REPO / "README.md", REPO / "tests/golden/README.md", *sorted((REPO / "docs").glob("*.md"))]
@@ -93,6 +94,27 @@ def test_settings_in_commands_are_accepted(folder_with_placeholders):
             accept[program](arguments)
             seen[program] += 1
     assert seen["pretrain.py"] > 12 and seen["finetune.py"] > 10 and len(seen) == 8
+
+
+def short(number):
+    """As the documents write learning rates and shares."""
+    return f"{number:.0e}".replace("e-0", "e-") if number < .1 else f"{number:g}".lstrip("0")
+
+
+def test_sizes_are_those_of_the_recipes():
+    for size, row in rows_below("pretraining.md", "Sizes").items():
+        recipe = RECIPES[size]
+        assert row == [*(f"{network.layers} x {network.hidden}" for network in (recipe.discriminator, recipe.generator)),
+                       f"{recipe.bs} x {recipe.max_length}", f"{recipe.steps:,}", f"{recipe.warmup_steps:,}", short(recipe.lr)]
+        assert recipe.mask_prob == (.25 if size == "large" else .15)
+
+
+def test_settings_of_finetuning_are_those_of_the_recipes():
+    rows = {size: cells for sizes, *cells in table(section(read("finetuning.md"), "Settings")) for size in sizes.split(", ")}
+    [others] = [cells for sizes, cells in rows.items() if sizes.startswith("the other")]
+    for size, recipe in RECIPES.items():
+        lr, decay, length = rows.get(size, others)
+        assert (lr, decay, length.split(" ")[0]) == (short(recipe.glue_lr), short(recipe.layer_decay), str(recipe.glue_length)), size
 
 
 def test_modules_and_tests_in_commands_exist():

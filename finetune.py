@@ -487,8 +487,10 @@ def with_test_scores(row, data, c):
     A test file may get labels, or change, after the run: then the scores are computed again, or removed.
     """
     key = table_key(data.splits["test"]) if data.test_task else None
-    path = run_path(c.group_name, data.task.name, row["run"])
-    if row.get("test_table") == key or not path.exists():
+    path, scored = run_path(c.group_name, data.task.name, row["run"]), row.get("test_table")
+    if key != scored and not path.exists():
+        key = None  # without its checkpoint, the run cannot be scored again
+    if key == scored:
         return row
     scores = {split: metrics for split, metrics in row["scores"].items() if split != "test"}
     if key:
@@ -523,7 +525,8 @@ def finetune_run(task, run, seed, data, settings, pretrained, c):
         undo_standardization(learn.model.classifier, *task.scale)
     row = {"group": c.group_name, "task": task.name, "run": run, "seed": seed, "scores": scores, "settings": settings,
            "pretrained_checkpoint": pretrained.name, "synthetic": uses_synthetic_glue(c) and not task.is_own, "mnli_run": from_mnli,
-           "train_rows": len(data.train), "seconds": round(time.perf_counter() - started, 1), "device": str(device)}
+           "train_rows": len(data.train.sentence_lengths or data.train), "seconds": round(time.perf_counter() - started, 1),
+           "device": str(device)}
     save_finetuned(run_path(c.group_name, task.name, run), learn.model.cpu(), pretrained.hf_tokenizer, row)
     append_score(row)
     del learn
@@ -720,11 +723,11 @@ def run(c):
         finetune(c, pretrained, tables, plan, processes)
     if processes.is_main:
         score_test_files(c, tables)
-    submission = write_test_files(c, tables) if processes.is_main else None
-    rows = read_scores()
+    rows, submission = read_scores(), None
     if processes.is_main:
         print(report(rows, c.group_name))
         save_result_plots(rows, c.group_name, tables)
+        submission = write_test_files(c, tables)
     processes.close()
     return Results(summarize(rows, c.group_name), table_of_runs(rows, c.group_name), tables, submission)
 

@@ -45,6 +45,8 @@ def main(arguments):
     if unknown := set(arguments) - {"--check", "--execute"}:
         raise PlainError(f"Unknown option: {unknown.pop()!r}. Choose from --check and --execute.")
     check, run = "--check" in arguments, "--execute" in arguments
+    if check and run:
+        raise PlainError("--check writes nothing, but --execute saves outputs. Pass one of them.")
     for notebook, script in SCRIPTS.items():
         if not Path(notebook).is_file():
             raise PlainError(f"File not found: {notebook}. Run this command in the root folder of the repository.")

@@ -2,7 +2,7 @@
 import sys
 
 from _utils.errors import PlainError, print_plain_errors
-from _utils.glue.results import COMPARISON, is_synthetic, report, report_checkpoints, scores_by_task
+from _utils.glue.results import COMPARISON, report, report_checkpoints, scores_by_task, synthetic_titles, without_synthetic
 from _utils.glue.runs import SCORES, read_scores
 from _utils.plots import plot_scores, save_plot
 
@@ -21,7 +21,11 @@ def main(groups):
     are_chosen, groups = bool(groups), groups or known
     for group in groups:
         print(report(rows, group), end="\n\n")
-    groups = [group for group in groups if not is_synthetic(rows, group)]
+    for group in groups:
+        if are_chosen and (synthetic := synthetic_titles(rows, group)):
+            print(f"Not compared: {', '.join(synthetic)} of {group}, on synthetic tables")
+    rows = without_synthetic(rows)
+    groups = [group for group in groups if any(row["group"] == group for row in rows)]
     if len(groups) > 1:
         try:
             print(report_checkpoints(rows, groups))

@@ -10,11 +10,14 @@ from _utils.glue.submission import OFFICIAL_ROWS, check_submission, make_zip, ro
 
 
 def main(arguments):
+    if {"-h", "--help"} & set(arguments):
+        print(__doc__)
+        return
     if not 1 <= len(arguments) <= 2:
         raise PlainError("Pass a zip or a folder: python -m _utils.glue_submission ZIP_OR_FOLDER [GLUE_DIR]")
     path, rows = Path(arguments[0]), rows_of(arguments[1]) if len(arguments) == 2 else None
     if path.is_dir():
-        path = make_zip(path, rows)
+        path = make_zip(path if path.name.strip(".") else path.resolve(), rows)  # "." has no name for the zip
     for name, count in check_submission(path, rows).items():
         print(f"{name:12} {count:7,} lines")
     is_official = rows in (None, OFFICIAL_ROWS)

@@ -79,10 +79,13 @@ class Lamb(AdamNoBiasCorrection):
 
 
 def decay_groups(named_parameters, weight_decay=.01):
-    """Two parameter groups from (name, parameter) pairs: with weight decay, and biases and LayerNorms without it, by name (F34)."""
+    """Two parameter groups from (name, parameter) pairs: with weight decay, and biases and LayerNorms without it (F34).
+
+    LayerNorms are recognized by their names in transformers: LayerNorm, layer_norm, mlp_norm, ln and others.
+    """
     decayed, plain = [], []
     for name, parameter in named_parameters:
-        exempt = any(word in name for word in ("LayerNorm", "layer_norm", "bias"))
+        exempt = any(word in name.lower() for word in ("norm", ".ln", "bias"))
         (plain if exempt else decayed).append(parameter)
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.}]
 

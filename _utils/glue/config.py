@@ -138,4 +138,4 @@ def _check_names(config):
 
 def uses_synthetic_glue(config):
     """True for the quickstart's tables, which are generated on the fly and whose scores do not carry over to GLUE."""
-    return config.glue_dir == QUICKSTART_GLUE["glue_dir"]
+    return config.glue_dir is not None and os.path.realpath(config.glue_dir) == os.path.realpath(QUICKSTART_GLUE["glue_dir"])

@@ -38,5 +38,6 @@ def compute_metrics(task, logits, targets, lengths=None):
 
 
 def _entity_f1(task, predictions, targets, lengths):
-    tags = lambda ids: [[task.labels[i] for i in sentence] for sentence in np.split(ids, np.cumsum(lengths)[:-1])]
+    labels = [{"L-": "E-", "U-": "S-"}.get(label[:2], label[:2]) + label[2:] for label in task.labels]  # seqeval knows BIOES, not BILOU
+    tags = lambda ids: [[labels[i] for i in sentence] for sentence in np.split(ids, np.cumsum(lengths)[:-1])]
     return float(entity_f1_score(tags(targets), tags(predictions), zero_division=0))

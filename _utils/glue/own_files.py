@@ -16,8 +16,9 @@ import pyarrow.parquet
 
 from _utils.content_key import content_key, file_chunks
 from _utils.errors import PlainError, as_plain_error
-from _utils.glue.tables import numbered_cells, read_text
+from _utils.glue.tables import numbered_cells
 from _utils.run_files.checkpoints import write_atomically
+from _utils.text_files import read_json_lines, read_text
 
 _DOCUMENT_START = "-DOCSTART-"  # a line that some CoNLL files put between documents
 
@@ -74,6 +75,11 @@ def _named_cells(names, cells):
     return dict(zip(names, cells)) if len(cells) == len(names) else f"{len(cells)} columns instead of {len(names)}"
 
 
+def _cell(value):
+    """A value as text: the tags of a sentence with spaces between them."""
+    return " ".join(value) if isinstance(value, list) else str(value)
+
+
 def _check_header(path, names):
     repeated = [name for name in names if names.count(name) > 1]
     if not all(names) or repeated:
@@ -102,7 +108,7 @@ class _Csv:
     def with_column(path, name, values):
         header, *rows = [cells for cells in csv.reader(io.StringIO(_read_text(path), newline="")) if cells]
         file = io.StringIO(newline="")
-        extended = ([*cells, value] for cells, value in zip(rows, values, strict=True))
+        extended = ([*cells, _cell(value)] for cells, value in zip(rows, values, strict=True))
         csv.writer(file, lineterminator="\n").writerows([[*header, name], *extended])
         return file.getvalue().encode()
 
@@ -123,7 +129,7 @@ class _Tsv:
 
     @staticmethod
     def with_column(path, name, values):
-        lines = ["\t".join([*cells, str(value)]) for (_, cells), value in zip(_Tsv._lines(path), [name, *values], strict=True)]
+        lines = ["\t".join([*cells, _cell(value)]) for (_, cells), value in zip(_Tsv._lines(path), [name, *values], strict=True)]
         return ("\n".join(lines) + "\n").encode()
 
 
@@ -132,25 +138,16 @@ class _JsonLines:
 
     @staticmethod
     def read(path):
-        rows, columns = [], {}
-        for number, line in _JsonLines._lines(path):
-            try:
-                row = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise PlainError(f"{path}, line {number} is not valid JSON ({error}). The file needs one JSON object per line.") from None
-            if not isinstance(row, dict):
-                raise PlainError(f"{path}, line {number} is not a JSON object. The file needs one JSON object per line.")
-            columns |= dict.fromkeys(row)
-            rows.append((f"line {number}", row))
-        return Table(list(columns), rows)
+        rows = _JsonLines._rows(path)
+        return Table(list(dict.fromkeys(column for _, row in rows for column in row)), rows)
 
     @staticmethod
-    def _lines(path):
-        return [(number, line) for number, line in enumerate(_read_text(path).split("\n"), 1) if line.strip()]
+    def _rows(path):
+        return read_json_lines(path, "The file needs one JSON object per line.")
 
     @staticmethod
     def with_column(path, name, values):
-        rows = (json.loads(line) | {name: value} for (_, line), value in zip(_JsonLines._lines(path), values, strict=True))
+        rows = (row | {name: value} for (_, row), value in zip(_JsonLines._rows(path), values, strict=True))
         return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from _utils.errors import PlainError
 from _utils.glue.metrics import METRICS_OF_KIND
 from _utils.glue.own_files import read_table
-from _utils.glue.tables import TaskData, parse_rows
+from _utils.glue.tables import TaskData, has_text, is_test, parse_rows
 from _utils.glue.tasks import Task, TestSet
 
 MAX_LABELS = 1000
@@ -33,7 +33,7 @@ def load_own_task(given):
     test_task = _with_test_tags(task, labelled["test"]) if "test" in labelled else None
     data = TaskData(task, {}, {}, [_description(task, given, label), *_unknown_tags(task, test_task)], test_task)
     for split, table in tables.items():
-        parse = _parser(test_task if split == "test" and test_task else task, texts, label if split in labelled else None)
+        parse = _parser(test_task if split == "test" and test_task else task, texts, label if split in labelled else None, is_test(split))
         advice = "Correct it: in a test file, no row is skipped." if split == "test" else "Correct these rows, or remove them."
         data.splits[split] = parse_rows(files[split], table.rows, parse, task, split, data.notices, advice)
     if "validation" not in tables:
@@ -47,9 +47,9 @@ def _columns(given, files, tables):
     is_conll = all(isinstance(column, int) for column in columns)
     if is_conll:
         label = columns[-1] if given["label"] in (None, -1) else given["label"]
-        texts = given["text"] or [0]
+        texts = [columns[-1] if column == -1 else column for column in given["text"] or [0]]
     else:
-        label = given["label"] or "label"
+        label = "label" if given["label"] is None else given["label"]
         texts = given["text"] or [column for column in columns if column != label]
         if given["text"] is None and label in columns and len(texts) != 1:
             raise PlainError(f"{files['train']} has the columns {', '.join(columns)}: set 'text' of the task {given['name']!r} to the "
@@ -117,7 +117,7 @@ def _with_labels(task, labelled, files):
         return replace(task, scale=(float(np.mean(scores)), float(np.std(scores))))
     # A word of the dev set may have a tag that is in no training sentence; another class is a mistake in the row.
     labels = _sorted_labels(set().union(*found.values()) if task.is_tagging else set(found["train"]))
-    _check_labels(labels, labelled["train"], files["train"])
+    _check_labels(task, labels, labelled["train"], files["train"])
     return replace(task, labels=labels)
 
 
@@ -152,14 +152,26 @@ def _values(task, labels):
     """The labels of all rows as strings; of tagging, of all words."""
     if not task.is_tagging:
         return [_spelled(label, place) for place, label in labels]
-    return [_spelled(tag, place) for place, tags in labels for tag in _words(tags)]
+    return [_spelled(tag, place) for place, tags in labels for tag in _tags(tags, place)]
+
+
+def _tags(cell, place):
+    """The tags of a sentence. PlainError if the cell is not a list or string of tags."""
+    if not isinstance(cell, str | list) or any(tag is None or tag == "" for tag in cell):
+        raise PlainError(f"{place}: the label {str(cell)[:60]} is not a list with a tag for each word. Correct it.")
+    return _words(cell)
 
 
 def _spelled(label, place):
     """A label as a string. PlainError if it is a list or a dictionary."""
     if isinstance(label, list | dict):
         raise PlainError(f"{place}: the label {str(label)[:60]} is not a string or a number. Correct it, or set 'kind': 'tagging'.")
-    return str(label)
+    return _as_string(label)
+
+
+def _as_string(label):
+    """A label as a string; 1 and 1.0 are the same label."""
+    return str(int(label) if isinstance(label, float) and label.is_integer() else label)
 
 
 def _words(cell):
@@ -170,15 +182,15 @@ def _words(cell):
 def _sorted_labels(labels):
     """Labels in alphabetical order, or by value if all are numbers."""
     is_numeric = all(_as_number(label) is not None for label in labels)
-    return tuple(sorted(labels, key=float if is_numeric else None))
+    return tuple(sorted(labels, key=(lambda label: (float(label), label)) if is_numeric else None))
 
 
-def _check_labels(labels, rows, path):
+def _check_labels(task, labels, rows, path):
     """PlainError for a single label, and for classes that look like texts or numbers. rows: (place, label) of the training rows."""
     if len(labels) < 2:
         raise PlainError(f"{path}: all labels are {labels[0]!r}. Classification and tagging need at least two different labels.")
     n = len(rows)
-    if isinstance(rows[0][1], list) or n <= 20 or len(labels) <= min(MAX_LABELS, n / 2):
+    if task.is_tagging or n <= 20 or len(labels) <= min(MAX_LABELS, n / 2):
         return
     words = [f"; {place}: {label!r:.40} is not a number" for place, label in rows if _as_number(label) is None]
     exception = words[0] if 0 < len(words) < n / 2 else ""
@@ -210,14 +222,20 @@ def _description(task, given, label):
     return f"{found}; metrics {', '.join(task.metrics)}" + (" (set 'kind': 'regression' to predict numbers)" if numbers else "")
 
 
-def _parser(task, texts, label):
-    """parse(row, position) for `parse_rows`. texts, label: columns in the file; label=None: rows have none."""
+def _parser(task, texts, label, may_be_empty):
+    """parse(row, position) for `parse_rows`. texts, label: columns in the file; label=None: rows have none.
+
+    may_be_empty: whether texts may, as in a test set, whose rows all need a prediction.
+    """
     as_text, ids = _words_of if task.is_tagging else _text_of, {name: i for i, name in enumerate(task.labels)}
 
     def parse(row, position):
         if isinstance(row, str):
             raise ValueError(row)
         parsed = {name: as_text(row.get(column), column) for name, column in zip(task.texts, texts)}
+        empty = [column for name, column in zip(task.texts, texts) if not has_text(parsed[name])]
+        if empty and not may_be_empty:
+            raise ValueError(f"the column {empty[0]!r} is empty")
         parsed |= {"label": _parse_label(row.get(label), label, task, ids) if label is not None else _no_label(task, parsed),
                    "index": position}
         if task.is_tagging and len(parsed["label"]) != len(parsed["text"]):
@@ -248,12 +266,12 @@ def _parse_label(value, column, task, ids):
     if value is None or value == "":
         raise ValueError(f"the label in the column {column!r} is empty")
     if task.is_tagging:
-        return [ids[str(tag)] for tag in _words(value)]
+        return [ids[_as_string(tag)] for tag in _words(value)]
     if not task.is_regression:
-        if str(value) not in ids:
+        if _as_string(value) not in ids:
             raise ValueError(f"the label {str(value)[:40]!r} in the column {column!r} is not one of the training file's: "
                              f"{_shortened(task.labels)}")
-        return ids[str(value)]
+        return ids[_as_string(value)]
     number = _as_number(value)
     if number is None:
         raise ValueError(f"the label {value!r:.40} in the column {column!r} is not a number")

@@ -3,7 +3,7 @@ import itertools
 
 from _utils.errors import PlainError
 from _utils.glue.own_tasks import names_of
-from _utils.glue.runs import best_runs, find_run, finished_run, mnli_run, read_scores, run_path, runs_of
+from _utils.glue.runs import best_runs, check_paths, find_run, finished_run, mnli_run, read_scores, run_path, runs_of
 from _utils.glue.tables import table_key
 from _utils.glue.tasks import FIRST_TASK, LMTUNERS_FROM_MNLI, LMTUNERS_SETTINGS, PRONOUN_TASK
 from _utils.glue.wsc_trick import find_spacy
@@ -81,8 +81,10 @@ def plan_runs(c, pretrained, tables):
 def check_plan(c, plan, rows, pretrained):
     """Raise PlainError for problems that would stop the planned runs later. rows: of the table of runs."""
     for name, settings in plan.items():
-        for run in range(c.start, c.end):
-            finished_run(rows, c.group_name, name, run, seed_of(c, run), settings)
+        for row in runs_of(rows, c.group_name, name):  # those that this command does not train, too
+            seed = seed_of(c, row["run"]) if c.start <= row["run"] < c.end else row["seed"]
+            finished_run(rows, c.group_name, name, row["run"], seed, settings)
+        check_paths(rows, c.group_name, name, range(c.start, c.end))
         group = settings["start_from_mnli"]
         if group and not (group == c.group_name and FIRST_TASK in plan):
             mnli_run(rows, group, pretrained)

@@ -143,12 +143,13 @@ def as_text(table):
 
 
 def report(rows, group):
-    """The tables of a group as text, with the published results unless its tables are synthetic."""
+    """The tables of a group as text, with the published results of the tasks whose tables are not synthetic."""
     parts = [f"Scores of {group} in percent ({_name_metrics(rows, group)})", as_text(summarize(rows, group))]
-    if is_synthetic(rows, group):
-        parts += ["", "These are the quickstart's synthetic tables. The scores do not carry over to GLUE."]
-    elif any(runs_of(rows, group, task) for task in AVERAGED_TASKS):
-        parts += ["", "Comparison with published results", as_text(compare_with_published(rows, group))]
+    if synthetic := synthetic_titles(rows, group):
+        parts += ["", f"On the quickstart's synthetic tables: {', '.join(synthetic)}. These scores do not carry over to GLUE."]
+    real = without_synthetic(rows)
+    if any(runs_of(real, group, task) for task in AVERAGED_TASKS):
+        parts += ["", "Comparison with published results", as_text(compare_with_published(real, group))]
     return "\n".join(parts)
 
 
@@ -160,9 +161,14 @@ def _name_metrics(rows, group):
     return ", ".join(f"{metric} for {', '.join(titles)}" for metric, titles in by_metric.items())
 
 
-def is_synthetic(rows, group):
-    """True if a run of the group used the quickstart's tables."""
-    return any(row["synthetic"] for row in rows if row["group"] == group)
+def synthetic_titles(rows, group):
+    """The tasks of a group with runs on the quickstart's tables."""
+    return list(dict.fromkeys(task_of(row).title for row in group_rows(rows, group) if row["synthetic"]))
+
+
+def without_synthetic(rows):
+    """The runs on tables other than the quickstart's."""
+    return [row for row in rows if not row["synthetic"]]
 
 
 def report_checkpoints(rows, groups):
@@ -181,8 +187,10 @@ def _format_numbers(numbers):
 
 
 def plot_group(rows, group, tables):
-    """Scores of a group's runs by task, with the majority baseline and, unless the tables are synthetic, ELECTRA-Small's."""
-    published = {} if is_synthetic(rows, group) else by_title(PUBLISHED["ELECTRA-Small-OWT (Google, median)"])
+    """Scores of a group's runs by task, with the majority baseline and, of tables that are not synthetic, ELECTRA-Small's."""
+    published = by_title(PUBLISHED["ELECTRA-Small-OWT (Google, median)"])
+    for title in synthetic_titles(rows, group):
+        published.pop(title, None)
     return plot_scores({group: scores_by_task(rows, group)}, published, majority_scores(tables, rows, group))
 
 

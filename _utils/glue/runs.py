@@ -98,17 +98,38 @@ def run_folder(group, task, run):
     return run_path(group, task, run).with_suffix("")
 
 
+def check_paths(rows, group, task, runs):
+    """PlainError if a finished run of another group or task has the checkpoint's path of one of these runs."""
+    paths = {run_path(group, task, run) for run in runs}
+    for row in rows:
+        path = run_path(row["group"], row["task"], row["run"])
+        if path in paths and (row["group"], row["task"]) != (group, task):
+            raise PlainError(f"{str(path)!r} belongs to run {row['run']} of {row['task']} in the group {row['group']!r}. Set another "
+                             "group_name, or another 'name' of the task.")
+
+
 def finished_run(rows, group, task, run, seed, settings):
     """The row of a finished run, or None. PlainError if it was trained with other settings."""
     row = find_run(rows, group, task, run)
     if row is None:
         return None
     wanted, found = {**settings, "seed": seed}, {**_ADDED_SETTINGS, **row["settings"], "seed": row["seed"]}
-    differences = [f"{key}={found.get(key)!r}, not {value!r}" for key, value in wanted.items() if found.get(key) != value]
-    if differences:
+    if differences := _differences(found, wanted):
         raise PlainError(f"Run {run} of {task} in the group {group!r} was trained with {', '.join(differences)}. Set another group_name "
                          "for these runs.")
     return row
+
+
+def _differences(found, wanted):
+    """[text about each value of `wanted` that `found` does not have]; of values that are dictionaries, about their values."""
+    texts = []
+    for key, value in wanted.items():
+        other = found.get(key)
+        if isinstance(value, dict) and isinstance(other, dict):
+            texts += [f"{key}: {text}" for text in _differences(other, value)]
+        elif other != value:
+            texts.append(f"{key}={other!r:.200}, not {value!r:.200}")
+    return texts
 
 
 def best_runs(rows, group, task):

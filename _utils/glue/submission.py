@@ -2,7 +2,10 @@
 import json
 import math
 import zipfile
+import zlib
 from pathlib import Path
+
+import xxhash
 
 from _utils.errors import PlainError
 from _utils.glue.own_files import add_column
@@ -109,7 +112,7 @@ def check_submission(path, rows=None):
 def _read(path):
     """{file: bytes} of a folder, without the files of own tasks, or of a zip; the content of unknown files is not read."""
     if path.is_dir():
-        of_own_tasks = {name for name, made_by in read_record(_record_of(path)).items() if name not in SUBMISSION and made_by != _UNKNOWN}
+        of_own_tasks = {name for name, made_by in read_record(path).items() if name not in SUBMISSION and made_by != _UNKNOWN}
         return {file.name: file.read_bytes() if file.is_file() else b"" for file in path.iterdir() if file.name not in of_own_tasks}
     try:
         with zipfile.ZipFile(path) as archive:
@@ -119,19 +122,37 @@ def _read(path):
             return {name: archive.read(name) if name in SUBMISSION else b"" for name in names}
     except FileNotFoundError:
         raise PlainError(f"File not found: '{path}'. Pass a zip or a folder in test_outputs/.") from None
-    except (zipfile.BadZipFile, OSError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, NotImplementedError, RuntimeError) as error:
         raise PlainError(f"{path} is not a readable zip ({error}). Create it again.") from None
 
 
-def read_record(path):
-    """{file: what made it} from the record beside a folder; {} if there is no readable record."""
+def read_record(folder):
+    """{file: what made it} of the files of a folder, from the record beside it; {} if there is no readable record.
+
+    A file that was replaced since it was recorded is unknown. In records of earlier versions, which have no checksums, none is.
+    """
     try:
-        made_by = json.loads(Path(path).read_text(encoding="utf-8"))
+        record = json.loads(_record_of(folder).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    if not isinstance(made_by, dict):
+    if not isinstance(record, dict):
         return {}
-    return {name: text for name, text in made_by.items() if isinstance(text, str)}
+    made_by = {}
+    for name, entry in record.items():
+        entry = {"made_by": entry} if isinstance(entry, str) else entry
+        if isinstance(entry, dict) and isinstance(entry.get("made_by"), str):
+            is_replaced = (folder / name).is_file() and entry.get("xxh3") not in (None, _checksum(folder / name))
+            made_by[name] = _UNKNOWN if is_replaced else entry["made_by"]
+    return made_by
+
+
+def _write_record(folder, made_by):
+    record = {name: {"made_by": text, "xxh3": _checksum(folder / name)} for name, text in made_by.items()}
+    write_atomically(_record_of(folder), lambda file: file.write(json.dumps(record, indent=1).encode() + b"\n"))
+
+
+def _checksum(path):
+    return xxhash.xxh3_64_hexdigest(path.read_bytes())
 
 
 def _record_of(folder):
@@ -163,14 +184,13 @@ def complete_submission(folder, made_by, majority_for_missing=False, rows=None):
     made_by: {file: what made it} of the files just written.   rows: as in `check_submission`, for other than the official tables.
     Returns the path of the zip, or None if there is none.
     """
-    record = _record_of(folder)
     folder.with_name(folder.name + ".zip").unlink(missing_ok=True)  # it is outdated now
-    earlier = _without_majorities(folder, {**read_record(record), **made_by}, majority_for_missing)
+    earlier = _without_majorities(folder, {**read_record(folder), **made_by}, majority_for_missing)
     existing = {path.name: earlier.get(path.name, _UNKNOWN) for path in folder.glob("*") if path.is_file()}
     made_by = existing | made_by
     if majority_for_missing:
         made_by |= write_majorities(folder, rows)
-    write_atomically(record, lambda file: file.write(json.dumps(made_by, indent=1).encode() + b"\n"))
+    _write_record(folder, made_by)
     missing = [name for name in SUBMISSION if name not in made_by]
     if len(missing) == len(SUBMISSION):  # only own tasks
         return None
@@ -223,6 +243,6 @@ def rows_of(glue_dir):
     """{file: rows} of the test sets in a GLUE folder; the official number for test sets that are missing."""
     rows = dict(OFFICIAL_ROWS)
     for task in GLUE:
-        splits = load_task(task, glue_dir).splits
+        splits = load_task(task, glue_dir, [test.split for test in task.tests]).splits
         rows |= {test.tsv: len(splits[test.split]) for test in task.tests if test.split in splits}
     return rows

@@ -9,6 +9,7 @@ import xxhash
 
 from _utils.errors import PlainError, as_plain_error
 from _utils.glue.tasks import Task, as_task
+from _utils.text_files import read_text
 
 HUB_GLUE = "nyu-mll/glue"
 MAX_BAD_ROWS = .01  # a file with a larger share of malformed rows is rejected
@@ -30,8 +31,8 @@ class TaskData(NamedTuple):
     test_task: Task | None = None
 
 
-def load_task(task, glue_dir=None):
-    """TaskData of a Task or its name; glue_dir=None reads the hub.
+def load_task(task, glue_dir=None, splits=None):
+    """TaskData of a Task or its name; glue_dir=None reads the hub. splits: names of the splits to read, None: all.
 
     Raises PlainError if the folder or the hub cannot be read, for a file with other content than its name promises, and for a malformed
     row of a test set, with file and line.
@@ -41,7 +42,8 @@ def load_task(task, glue_dir=None):
         raise PlainError(f"Invalid value for glue_dir: {str(glue_dir)!r} is not a folder. Pass the folder of a GLUE download (with CoLA/, "
                          "SST-2/ ...), or None to read the hub.")
     data = TaskData(task, {}, {}, [])
-    for split, file in task.files.items():
+    for split in splits or task.files:
+        file = task.files[split]
         if glue_dir is None:
             source, lines, parse = _open_hub(task, split)
         elif path := _find(Path(glue_dir), task, file):
@@ -86,7 +88,7 @@ def parse_rows(source, lines, parse, task, split, notices, advice):
         raise PlainError(f"{source} has a header but no rows. {advice}")
     if bad:
         notices.append(f"skipped {len(bad):,} of {total:,} rows: {'; '.join(bad[:5])}{' ...' if len(bad) > 5 else ''}")
-    if empty := sum(not all(_has_text(row[text]) for text in task.texts) for row in rows):
+    if empty := sum(not all(has_text(row[text]) for text in task.texts) for row in rows):
         notices.append(f"{source}: kept {empty:,} rows with an empty text, because every row of a test set needs a prediction")
     features = _features(task)
     return datasets.Dataset.from_dict({name: [row[name] for row in rows] for name in features}, features)
@@ -105,7 +107,7 @@ def is_test(split):
     return split.startswith("test")
 
 
-def _has_text(text):
+def has_text(text):
     """Whether a text is not blank, or a list of words not empty."""
     return bool(text and (text.strip() if isinstance(text, str) else text))
 
@@ -113,17 +115,8 @@ def _has_text(text):
 def _check_texts(row, task):
     """ValueError for an empty text. electra_pytorch skips such rows too; Google encodes them as single sentences (D13)."""
     for text in task.texts:
-        if not _has_text(row[text]):
+        if not has_text(row[text]):
             raise ValueError(f"the {text} is empty")
-
-
-def read_text(path, advice):
-    """The text of a UTF-8 file, with or without a byte order mark. PlainError, with the line and `advice`, for another encoding."""
-    try:
-        return Path(path).read_bytes().decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = error.object[:error.start].count(b"\n") + 1
-        raise PlainError(f"{path}, line {line} is not UTF-8 text. {advice}") from None
 
 
 def numbered_cells(text):

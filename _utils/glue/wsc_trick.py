@@ -6,7 +6,6 @@ and electra_pytorch adapted it to ELECTRA.
 """
 import importlib.util
 import itertools
-import json
 import math
 import re
 from pathlib import Path
@@ -20,6 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from _utils.errors import PlainError, as_plain_error, first_line
 from _utils.glue.batches import Rows
+from _utils.text_files import read_json_lines
 
 HUB_WSC = ("aps/super_glue", "wsc")
 WSC_FILES = {"train": "train.jsonl", "validation": "val.jsonl"}
@@ -78,22 +78,18 @@ def load_wsc(split, wsc_dir=None, nlp=None):
 
 
 def _file_rows(path):
-    """Yield (row, source) of a file of JSON lines."""
+    """[(row, source)] of a file of JSON lines."""
     if not path.is_file():
         raise PlainError(f"File not found: '{path}'. wsc_trick=True reads it: set wsc_dir=PATH to a folder with train.jsonl and val.jsonl.")
-    with as_plain_error(f"{path} is not UTF-8 text ({{error}}). Download the file again.", UnicodeDecodeError):
-        lines = path.read_text(encoding="utf-8").split("\n")
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            with as_plain_error(f"{path}, line {number} is not valid JSON ({{error}}). Download the file again.", ValueError):
-                row = json.loads(line)
-            yield row, f"{path}, line {number}"
+    return [(row, f"{path}, {place}") for place, row in read_json_lines(path, "Download the file again.")]
 
 
 def _schema(row, source, nlp):
     try:
         text, target, label = row["text"], row["target"], int(row["label"])
         candidate, pronoun, index = target["span1_text"], target["span2_text"], target["span2_index"]
+        if not all(isinstance(string, str) for string in (text, candidate, pronoun)):
+            raise TypeError("text, span1_text and span2_text must be strings")
         before = " ".join(text.split(" ")[:index])
         start = text.index(pronoun, len(before))  # after an opening quote, if there is one
     except (KeyError, TypeError, ValueError) as error:

@@ -1,10 +1,10 @@
 """Minimal pairs from files in the layout of BLiMP (Warstadt et al. 2020): JSON lines, one pair each."""
-import json
 from pathlib import Path
 
 import pandas as pd
 
 from _utils.errors import PlainError
+from _utils.text_files import read_json_lines
 
 # Keys of a line. A paradigm (UID) is a template of pairs, a phenomenon (linguistics_term) has one or more of them.
 COLUMNS = {"sentence_good": "good", "sentence_bad": "bad", "field": "field", "linguistics_term": "phenomenon", "UID": "paradigm"}
@@ -30,25 +30,17 @@ def _files(path):
 
 def _read_file(path):
     """The values of COLUMNS of every line that is not empty."""
-    try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except FileNotFoundError:
-        raise PlainError(f"File not found: {str(path)!r}. Pass a folder of .jsonl files in the layout of BLiMP, or one file.") from None
-    except UnicodeDecodeError as error:
-        raise PlainError(f"{path} is not a UTF-8 text file ({error.reason}). Pass .jsonl files in the layout of BLiMP.") from None
-    pairs = [_values(line, f"{path}, line {number}") for number, line in enumerate(lines, 1) if line.strip()]
+    if not path.is_file():
+        raise PlainError(f"File not found: {str(path)!r}. Pass a folder of .jsonl files in the layout of BLiMP, or one file.")
+    pairs = [_values(pair, f"{path}, {place}") for place, pair in read_json_lines(path, f"Expected {EXPECTED} on each line.")]
     if not pairs:
         raise PlainError(f"{path} is empty. Expected {EXPECTED} on each line.")
     return pairs
 
 
-def _values(line, place):
-    try:
-        pair = json.loads(line)
-    except (ValueError, RecursionError):
-        raise PlainError(f"{place} is not JSON. Expected {EXPECTED}.") from None
+def _values(pair, place):
     for key in COLUMNS:
-        value = pair.get(key) if isinstance(pair, dict) else None
+        value = pair.get(key)
         if not isinstance(value, str) or not value.strip():
             raise PlainError(f"{place} has no string {key!r}. Expected {EXPECTED}.")
     return [pair[key] for key in COLUMNS]

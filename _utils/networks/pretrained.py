@@ -1,5 +1,6 @@
 """Trained networks, from checkpoints, transformers folders or the hub: encoders to finetune, networks with their heads, and pairs."""
 import copy
+import inspect
 import os
 from typing import NamedTuple
 
@@ -135,6 +136,9 @@ def _encoder_config(name, advice):
     if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or config.is_encoder_decoder:
         raise PlainError(f"{name!r} is a {config.model_type} model, which is not an encoder. Choose an ELECTRA, BERT, ALBERT, RoBERTa or "
                          "similar model.")
+    if "attention_mask" not in inspect.signature(MODEL_FOR_MASKED_LM_MAPPING[type(config)].forward).parameters:
+        raise PlainError(f"{name!r} is a {config.model_type} model, which does not mask padding, so its outputs would depend on the other "
+                         "texts of a batch. Choose an ELECTRA, BERT, ALBERT, RoBERTa or similar model.")
     if os.path.isdir(name):
         check_has_tokenizer(name)
     return config

@@ -1,4 +1,5 @@
 """The WordPiece vocabulary: a vocab.txt, a tokenizer folder, a checkpoint, a hub id, or trained on the text."""
+import json
 import os
 from collections import Counter
 from pathlib import Path
@@ -81,7 +82,13 @@ def tokenizer_from_json(text, pad_token="[PAD]"):
         if bert.backend_tokenizer.to_str() == backend.to_str():
             return bert
     roles = {role: token for role, token in _ROLES.items() if backend.token_to_id(token) is not None}
-    return PreTrainedTokenizerFast(tokenizer_object=backend, **{**roles, "pad_token": pad_token})
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **{**roles, "unk_token": _unknown_token(text), "pad_token": pad_token})
+
+
+def _unknown_token(text):
+    """The token for unknown words of a tokenizer's JSON, by the settings of its model; None if it has none."""
+    model = json.loads(text)["model"]
+    return model["vocab"][model["unk_id"]][0] if model.get("unk_id") is not None else model.get("unk_token")
 
 
 def check_has_tokenizer(name):

@@ -1,6 +1,7 @@
 """Settings that depend on the hardware: device, precision, examples per micro-batch, compiler."""
 import ctypes
 import os
+import re
 import shutil
 import sys
 from functools import cache
@@ -23,11 +24,15 @@ def choose_device(device=None):
         if not torch.cuda.is_available():
             warn_of_unused_gpu()
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise PlainError(f"Invalid value for device: {device!r}. Use 'cpu', 'cuda' or 'cuda:N'.")
+    if device == "cpu":
+        return torch.device("cpu")
     index = int(device.partition(":")[2] or 0)
-    if device != "cpu" and torch.cuda.device_count() <= index:
+    if torch.cuda.device_count() <= index:
         raise PlainError(f"Device not found: {device!r} ({torch.cuda.device_count()} GPUs are available). Leave device out, or set "
                          "device=cpu.")
-    return torch.device(device)
+    return torch.device("cuda", index)  # torch.cuda.set_device needs the index
 
 
 @cache

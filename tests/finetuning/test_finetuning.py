@@ -16,7 +16,7 @@ from _utils.errors import PlainError
 from _utils.glue.config import complete_finetuning
 from _utils.glue.results import report
 from _utils.glue.runs import read_scores, run_path, score
-from _utils.glue.submission import SUBMISSION
+from _utils.glue.submission import SUBMISSION, read_record
 from _utils.glue.synthetic import write_synthetic_glue
 from _utils.glue.tasks import FINETUNED_TASKS, TASKS
 from _utils.networks import load_pretrained
@@ -142,7 +142,7 @@ def test_other_tables_in_the_same_group_are_detected(start, tmp_path):
 def test_the_best_run_predicts_unless_th_run_names_others(start):
     start("tasks=stsb", "end=3")
     rows = read_scores()
-    made_by = lambda: json.loads(Path("test_outputs/g.json").read_text())["STS-B.tsv"]
+    made_by = lambda: read_record(Path("test_outputs/g"))["STS-B.tsv"]
     best = max(rows, key=score)
     assert made_by() == f"stsb run {best['run']} (dev {score(best):.2f})"
     start("tasks=stsb", "do_finetune=False", "th_run={'stsb': 1}")
@@ -157,7 +157,7 @@ def test_the_best_run_predicts_unless_th_run_names_others(start):
 
 def test_an_ensemble_averages_its_members(start, glue):
     start("tasks=stsb,qnli", "end=2", "th_run=[0, 1]")
-    assert json.loads(Path("test_outputs/g.json").read_text())["STS-B.tsv"].count("stsb run") == 2
+    assert read_record(Path("test_outputs/g"))["STS-B.tsv"].count("stsb run") == 2
     data = finetune.load_task("stsb", glue)
     paths = [run_path("g", "stsb", run) for run in (0, 1)]
     alone = [finetune.predict_test("stsb", path, data=data) for path in paths]
@@ -222,7 +222,7 @@ def test_majority_baselines_are_written_only_on_request(start, capsys):
     printed = capsys.readouterr().out
     assert "CoLA.tsv     by majority baseline: 1 in every row" in printed
     assert "complete and valid (10 of its files are majority baselines)" in printed
-    made_by = json.loads(Path("test_outputs/g.json").read_text())
+    made_by = read_record(Path("test_outputs/g"))
     assert set(made_by) == set(SUBMISSION) and made_by["WNLI.tsv"].startswith("wnli run 0")
     assert Path("test_outputs/g.zip").exists() and results.submission == Path("test_outputs/g.zip")
     start("tasks=wnli", "do_finetune=False")
@@ -230,10 +230,19 @@ def test_majority_baselines_are_written_only_on_request(start, capsys):
     assert "Removed the majority baselines CoLA.tsv" in printed and "No zip: missing CoLA.tsv" in printed
     assert not Path("test_outputs/g.zip").exists()
     assert [path.name for path in Path("test_outputs/g").iterdir()] == ["WNLI.tsv"]
-    assert list(json.loads(Path("test_outputs/g.json").read_text())) == ["WNLI.tsv"]
+    assert list(read_record(Path("test_outputs/g"))) == ["WNLI.tsv"]
     Path("test_outputs/g/QQP.tsv").write_text("of another group")
     start("tasks=wnli", "do_finetune=False")
-    assert json.loads(Path("test_outputs/g.json").read_text())["QQP.tsv"] == "not written by finetune.py"
+    assert read_record(Path("test_outputs/g"))["QQP.tsv"] == "not written by finetune.py"
+
+
+def test_a_file_copied_over_a_majority_baseline_is_kept(start):
+    start("tasks=wnli", "majority_for_missing=True")
+    copied = Path("test_outputs/g/RTE.tsv")
+    copied.write_text(copied.read_text().replace("entailment", "not_entailment", 1))
+    start("tasks=wnli", "do_finetune=False")
+    assert {path.name for path in Path("test_outputs/g").iterdir()} == {"WNLI.tsv", "RTE.tsv"}
+    assert read_record(Path("test_outputs/g"))["RTE.tsv"] == "not written by finetune.py"
 
 
 def test_tasks_with_missing_files_are_skipped(start, glue, tmp_path, capsys):

@@ -105,9 +105,33 @@ def test_empty_lines_at_the_end_of_a_test_file_are_skipped(tmp_path, name, conte
     assert [row for _, row in rows] == [{"text": "one", "id": "1", "prediction": "A"}, {"text": "two", "id": "", "prediction": "B"}]
 
 
+def test_tags_of_a_table_are_strings_with_spaces_and_may_be_many(tmp_path):
+    """In a table with a header, a cell has the words or the tags of a sentence; the predictions can be read as labels again."""
+    rows = [("the cat sat", f"O B-X{i % 15} O") for i in range(25)]
+    for name, separator in (("a.csv", ","), ("a.tsv", "\t")):
+        (tmp_path / name).write_text("".join(separator.join(row) + "\n" for row in [("text", "label"), *rows]))
+        data = loaded(train=f"{tmp_path}/{name}", test=f"{tmp_path}/{name}", kind="tagging")
+        assert len(data.task.labels) == 16
+        predicted = [data.task.labels.index(tag) for _, tags in rows for tag in tags.split()]
+        write_predictions(tmp_path / f"new_{name}", data.task, data.task.tests[0], data.splits["test"], predicted)
+        assert [row["prediction"] for _, row in read_table(tmp_path / f"new_{name}").rows] == [tags for _, tags in rows]
+
+
+def test_equal_numbers_are_one_label_and_different_spellings_have_a_fixed_order(tmp_path):
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": "x", "label": label}) + "\n" for label in (1, 1., 0) * 9))
+    assert loaded(train=f"{tmp_path}/a.jsonl").task.labels == ("0", "1")
+    write_csv(tmp_path / "a.csv", ("text", "label"), [("x", label) for label in ("1", "01", "0") * 9])
+    assert loaded(train=f"{tmp_path}/a.csv").task.labels == ("0", "01", "1")
+
+
+def test_the_text_may_be_the_last_column_of_a_conll_file(tmp_path):
+    (tmp_path / "a.txt").write_text("O the\nB-X cat\n\n" * 10)
+    assert loaded(train=f"{tmp_path}/a.txt", text=-1, label=0).splits["train"][0]["text"] == ["the", "cat"]
+
+
 BAD_FILES = [
     ("a.csv", "text,label\none,x\nthree,y\ntwo\n", {}, r"a.csv, line 4: 1 columns instead of 2 \(1 of 3 rows are malformed\)"),
-    ("a.csv", "text,label\none,x\n,y\n", {}, r"a.csv, line 3: the text is empty"),
+    ("a.csv", "text,label\none,x\n,y\n", {}, r"a.csv, line 3: the column 'text' is empty"),
     ("a.csv", "text,label\none,x\nthree,y\ntwo,\n", {}, r"a.csv, line 4: the label in the column 'label' is empty"),
     ("a.csv", 'text,label\n"one"s,x\n', {}, r"a.csv, line 2 is not valid CSV .* Quote cells"),
     ("a.csv", "text,text\n1,2\n", {}, r"a.csv, line 1 has the column 'text' twice"),
@@ -128,6 +152,11 @@ BAD_FILES = [
     ("a.jsonl", '{"text": "a", "label": 1}\nno\n', {}, r"a.jsonl, line 2 is not valid JSON"),
     ("a.jsonl", '{"text": "a", "label": 1}\n[1]\n', {}, r"a.jsonl, line 2 is not a JSON object"),
     ("a.jsonl", '{"text": "a", "label": 1}\n{"text": 5, "label": 2}\n', {}, r"line 2: the column 'text' contains 5, which is not a string"),
+    ("a.jsonl", '{"text": "a", "label": "x \\ud83d"}\n', {}, r"a.jsonl, line 1 is not valid JSON .*surrogates"),
+    ("a.jsonl", '{"text": ["a"], "label": ["x"]}\n{"text": ["b"], "label": 3}\n', {}, r"line 2: the label 3 is not a list with a tag"),
+    ("a.jsonl", '{"text": ["a"], "label": ["x"]}\n{"text": ["b"], "label": [null]}\n', {}, r"line 2: the label \[None\] is not a list"),
+    ("a.csv", "q,a,label\none,,x\nthree,y,y\n", {"text": ["q", "a"]}, r"a.csv, line 2: the column 'a' is empty"),
+    ("a.csv", "text,label\none,x\ntwo,y\n", {"label": 0}, r"a.csv: missing column 0"),
     ("a.jsonl", '{"text": ["a", "b"], "label": ["x"]}\n{"text": ["c"], "label": ["y"]}\n', {}, r"line 1: 2 words in .*, but 1 labels"),
     ("a.txt", "one O\ntwo\n\n", {}, r"a.txt, line 2: 1 columns instead of 2"),
     ("a.txt", "one A\ntwo B\n\nthree B\n", {"metrics": "entity_f1"}, r"needs tags such as B-NP, I-NP and O, but its labels are A, B"),

@@ -19,7 +19,7 @@ from _utils.glue.config import complete_finetuning
 from _utils.glue.metrics import compute_metrics
 from _utils.glue.results import report
 from _utils.glue.runs import read_scores, run_path
-from _utils.glue.submission import check_submission, make_zip, write_majorities
+from _utils.glue.submission import check_submission, make_zip, read_record, write_majorities
 from _utils.glue.tasks import Task, task_of
 from _utils.glue.word_rows import WordRows, divide
 from _utils.glue_results import main as glue_results
@@ -72,7 +72,7 @@ def test_classification_from_csv_to_a_pipeline(start):
     assert [found["label"] for found in classify([text for _, text in tests])] == list(predicted["prediction"])
     assert tuple(classify.model.config.id2label.values()) == labels
     best = results.scores.loc["topics", "best"]
-    assert json.loads(Path("test_outputs/g.json").read_text()) == {"topics.csv": f"topics run 0 (dev {best:.2f})"}
+    assert read_record(Path("test_outputs/g")) == {"topics.csv": f"topics run 0 (dev {best:.2f})"}
     assert "accuracy for topics" in report(read_scores(), "g") and "published" not in report(read_scores(), "g")
     assert {path.name for path in Path("checkpoints/glue/g").iterdir()} >= {"scores.png", "losses.png", "lengths.png", "runs.html"}
 
@@ -163,7 +163,7 @@ def test_a_finished_run_is_kept_until_the_task_changes(start, capsys):
     start(own, "task_overrides={'mine': {'epochs': 1}}")
     start(own, "task_overrides={'mine': {'epochs': 1}}")
     assert "already finished" in capsys.readouterr().out and len(read_scores()) == 1
-    with pytest.raises(PlainError, match="was trained with own_task="):
+    with pytest.raises(PlainError, match="was trained with own_task: metrics="):
         start({**own, "metrics": "matthews"}, "task_overrides={'mine': {'epochs': 1}}")
     write_csv("dev.csv", ("text", "label"), [("the text", "a")])
     with pytest.raises(PlainError, match="was trained with .*dev_table="):
@@ -172,6 +172,22 @@ def test_a_finished_run_is_kept_until_the_task_changes(start, capsys):
     write_csv("new.csv", ("text",), [("the text",)])
     with pytest.raises(PlainError, match="was trained for another task than 'mine' is now"):
         start({**own, "test": "new.csv"}, "do_finetune=False")
+
+
+def test_all_runs_of_a_group_have_the_same_settings(start):
+    write_csv("train.csv", ("text", "label"), [(text, "ab"[i % 2]) for i, text in enumerate(sentences(40))])
+    own, epochs = {"name": "mine", "train": "train.csv"}, "task_overrides={'mine': {'epochs': 1}}"
+    start(own, epochs)
+    with pytest.raises(PlainError, match="Run 0 of mine in the group 'g' was trained with weight_decay=0.0, not 0.01"):
+        start(own, epochs, "weight_decay=.01", "start=1", "end=2")
+
+
+def test_a_checkpoint_of_another_group_is_not_overwritten(start):
+    """The names of groups and own tasks may contain the character that separates them in the names of checkpoints."""
+    write_csv("train.csv", ("text", "label"), [(text, "ab"[i % 2]) for i, text in enumerate(sentences(40))])
+    start({"name": "b_c", "train": "train.csv"}, "task_overrides={'b_c': {'epochs': 1}}", "group_name=a")
+    with pytest.raises(PlainError, match="a_b_c_0.pth' belongs to run 0 of b_c in the group 'a'. Set another group_name"):
+        start({"name": "c", "train": "train.csv"}, "group_name=a_b")
 
 
 def test_labels_of_the_test_file_may_come_later_and_change(start):
@@ -193,6 +209,11 @@ def test_labels_of_the_test_file_may_come_later_and_change(start):
     write_csv("new.csv", ("text", "label"), zip(texts, ["A"] * 20))
     with pytest.raises(PlainError, match="new.csv, line 2: the label 'A' in the column 'label' is not one of the training file's: a, b"):
         start(own, *settings)
+    run_path("g", "mine", 1 - best).unlink()
+    write_csv("new.csv", ("text", "label"), zip(texts[:9], ["a"] * 9))
+    start(own, "do_finetune=False")
+    scored = {row["run"]: row["test_table"] for row in read_scores() if "test" in row["scores"]}
+    assert list(scored) == [best] and scored[best].startswith("9 rows")  # a run without its checkpoint cannot be scored on a new file
 
 
 def test_groups_are_compared_on_their_own_tasks(start, capsys):
@@ -229,6 +250,14 @@ def test_entity_f1_counts_whole_entities_within_sentences():
     assert metrics == {"entity_f1": pytest.approx(2 * (1 / 2) * (1 / 3) / (1 / 2 + 1 / 3)), "accuracy": .6}
     joined = compute_metrics(TAGS, torch.eye(4)[[1, 2, 2]], [1, 2, 2], [2, 1])
     assert joined["entity_f1"] == 1.
+
+
+@pytest.mark.parametrize("begin, inside, end, single", ["BIES", "BILU"])
+def test_entity_f1_of_tags_that_mark_the_end_of_an_entity(begin, inside, end, single):
+    """One of two entities is found, and one of a single word is predicted as two words."""
+    task = Task("t", "t", ("text",), ("O", *(f"{mark}-X" for mark in (begin, inside, end, single))), kind="tagging", metrics=("entity_f1",))
+    f1 = lambda targets, predicted: compute_metrics(task, torch.eye(5)[predicted], targets, [len(targets)])["entity_f1"]
+    assert f1([1, 3, 1, 3], [0, 0, 1, 3]) == pytest.approx(2 / 3) and f1([4, 4], [1, 3]) == 0. and f1([1, 2, 3], [1, 2, 3]) == 1.
 
 
 def test_words_are_labelled_at_their_first_wordpiece(small_tokenizer):

@@ -4,12 +4,14 @@ import copy
 import pytest
 import torch
 from tiny_families import FAMILIES, TINY
+from tokenizers import Tokenizer, models
 from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
     BertConfig,
     ElectraConfig,
     ElectraForPreTraining,
+    FNetConfig,
     GPT2Config,
     RoFormerConfig,
     T5Config,
@@ -18,6 +20,7 @@ from transformers import (
 from _utils.errors import PlainError
 from _utils.networks.layers import layer_groups
 from _utils.networks.pretrained import GOOGLE_MODELS, load_pretrained
+from _utils.pretraining_data import tokenizer_from_json
 from finetune import SentencePredictor, get_layer_lrs, parameter_groups, tokenize_sents_max_len
 
 
@@ -198,3 +201,18 @@ def test_the_wsc_trick_requires_electra(small_tokenizer, tmp_path):
     pretrained = load_pretrained(save(tmp_path, FAMILIES["bert"], small_tokenizer), "small", 32)
     with pytest.raises(PlainError, match="wsc_trick=True requires a discriminator of the family ELECTRA"):
         pretrained.discriminator()
+
+
+def test_a_model_that_does_not_mask_padding_is_refused(small_tokenizer, tmp_path):
+    config = FNetConfig(vocab_size=400, hidden_size=128, num_hidden_layers=2, intermediate_size=8)
+    with pytest.raises(PlainError, match="is a fnet model, which does not mask padding"):
+        load_pretrained(save(tmp_path, config, small_tokenizer), "tiny", 32)
+
+
+def test_the_unknown_token_of_other_tokenizers_survives_a_checkpoint(small_tokenizer):
+    """A word that the tokenizer drops, such as a zero-width space, becomes the unknown token of its model."""
+    unigram = Tokenizer(models.Unigram([("<pad>", 0.), ("<unk>", 0.), ("a", -1.)], unk_id=1))
+    bpe = Tokenizer(models.BPE({"<pad>": 0, "?": 1}, [], unk_token="?"))
+    for tokenizer, unknown in ((unigram, "<unk>"), (bpe, "?"), (small_tokenizer.backend_tokenizer, "[UNK]")):
+        pad = "<pad>" if unknown != "[UNK]" else "[PAD]"
+        assert tokenizer_from_json(tokenizer.to_str(), pad).unk_token == unknown

@@ -129,6 +129,8 @@ def test_the_report_of_synthetic_tables_has_no_published_results():
     assert "published" in report([row("cola", 0, 40.)], "g")
     synthetic = report([row("cola", 0, 40.) | {"synthetic": True}], "g")
     assert "synthetic" in synthetic and "Google" not in synthetic
+    both = report([row("cola", 0, 40.) | {"synthetic": True}, row("rte", 0, 60.)], "g")
+    assert "synthetic tables: CoLA." in both and "Google" in both
 
 
 def test_checkpoints_are_compared_by_the_mean_of_their_best_runs():
@@ -154,6 +156,8 @@ def test_the_command_prints_every_group_and_the_comparison(tmp_path, monkeypatch
     assert "over 2 groups from 2 pretrained checkpoints: mean 55.00, std 7.07, max 60.00, min 50.00" in printed
     assert "electra_pytorch, 14 checkpoints: mean 81.38, std 0.57, max 82.23, min 80.42" in printed
     assert COMPARISON.stat().st_size > 5000
+    main(["seed_1", "seed_2", "quickstart"])
+    assert "Not compared: CoLA of quickstart, on synthetic tables" in capsys.readouterr().out
     with pytest.raises(PlainError, match="Group not found.*'seed_3'.*seed_1, seed_2"):
         main(["seed_3"])
 

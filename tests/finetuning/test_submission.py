@@ -114,13 +114,33 @@ def test_nested_damaged_and_missing_zips_are_rejected(folder, tmp_path):
         check_submission(tmp_path / "none.zip", ROWS)
 
 
-def test_the_command_checks_against_the_rows_of_a_folder(glue, tmp_path, capsys):
+def test_no_damage_of_a_zip_ends_in_another_error(folder):
+    """Bytes of the first two files, their names and their compressed content; some, such as dates, do not matter."""
+    path, rejected = make_zip(folder, ROWS), 0
+    content = bytearray(path.read_bytes())
+    for position in range(400):
+        content[position] ^= 0x55
+        path.write_bytes(content)
+        try:
+            check_submission(path, ROWS)
+        except PlainError:
+            rejected += 1
+        content[position] ^= 0x55
+    assert rejected > 200
+
+
+def test_the_command_checks_against_the_rows_of_a_folder(glue, tmp_path, monkeypatch, capsys):
     for name, (task, _) in SUBMISSION.items():
         rows = 146 if name == "WNLI.tsv" else 200
         write_tsv(tmp_path / "group" / name, range(rows), format_predictions(task, [task.majority] * rows))
     main([str(tmp_path / "group"), str(glue)])
     assert "group.zip is valid for tables other than the official ones" in capsys.readouterr().out
     assert (tmp_path / "group.zip").exists()
+    monkeypatch.chdir(tmp_path / "group")
+    main([".", str(glue)])
+    assert "group.zip is valid" in capsys.readouterr().out
+    main(["--help"])
+    assert "glue_submission ZIP_OR_FOLDER" in capsys.readouterr().out
     with pytest.raises(PlainError, match="AX.tsv has 201 lines instead of 1,105"):
         main([str(tmp_path / "group")])
     with pytest.raises(PlainError, match="Pass a zip or a folder"):

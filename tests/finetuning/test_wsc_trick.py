@@ -83,11 +83,12 @@ def test_the_splits_of_wsc(shared):
 @pytest.mark.parametrize("line, message", [
     ("{", "line 2 is not valid JSON"),
     ('{"text": "It is.", "label": true}', "line 2 is not a row of WSC"),
+    ('{"text": "a b", "label": 1, "target": {"span1_text": null, "span2_text": "b", "span2_index": 1}}', "line 2 is not a row of WSC"),
     ('{"text": "a b", "label": 1, "target": {"span1_text": "a", "span2_text": "it", "span2_index": 9}}', "line 2 is not a row of WSC"),
 ])
 def test_a_malformed_line_of_wsc_is_reported(tmp_path, line, message):
     good = json.dumps({"text": "a b", "label": True, "target": {"span1_text": "a", "span2_text": "b", "span2_index": 1}})
-    (tmp_path / "train.jsonl").write_text(f"{good}\n{line}\n")
+    (tmp_path / "train.jsonl").write_text(f"\ufeff{good}\n{line}\n")  # with a byte order mark
     with pytest.raises(PlainError, match=f"train.jsonl, {message}"):
         load_wsc("train", tmp_path)
 

@@ -6,7 +6,7 @@
 # original or replaced. It learns from all tokens instead of the masked 15 %, and it is the network that is finetuned later.
 #
 # This notebook builds the paper's method step by step on real data: configuration, data, objective, model, optimization, run, results.
-# `pretrain.py` is exported from it for long trainings, without the cells that only explore.
+# `pretrain.py` is exported from it for long runs, without the cells that only explore.
 #
 # *F12* and the like refer to numbered facts about Google's code, and *D3* to differences between it and electra_pytorch;
 # [docs/facts.md](docs/facts.md) lists them, and says which were measured by running the code. Shapes are given at the end of a line:
@@ -67,7 +67,7 @@ from _utils.pretraining_data import (
     unigram_entropy,
 )
 from _utils.recipes import RECIPES
-from _utils.run_files import NoLog, Run, Uploads, check_same_data, check_writable, open_log, resume, save_pretrained
+from _utils.run_files import NoLog, Run, Uploads, check_same_data, check_writable, config_files, open_log, resume, save_pretrained
 from _utils.training import (
     Milestones,
     NonFiniteGuard,
@@ -166,8 +166,8 @@ c = MyConfig({
     # 'bf16', 'fp16' (with loss scaling) or 'fp32'. None: fp32 on the CPU, bf16 on GPUs that support it, fp16 on older ones (compute
     # capability below 8: T4, V100, RTX 20xx).
     "precision": None,
-    # Examples per forward and backward pass, a divisor of the batch size; gradients are accumulated over the batch. None: as many as fit
-    # in free GPU memory, up to 32,768 tokens; on the CPU as many as fit in its caches.
+    # Examples per forward and backward pass; gradients are accumulated over the batch. None: as many as fit in free GPU memory, up to
+    # 32,768 tokens; on the CPU as many as fit in its caches.
     "micro_batch": None,
     # True: compile the training step with torch.compile and, on a GPU, replay it as CUDA graphs (not with fp16). Compilation takes
     # minutes at the start.
@@ -213,7 +213,7 @@ if __name__ == "__main__":
 # A corpus is a list of documents, and a document is a list of lines. Lines are collected until they fill an example, which is split into
 # two segments: `[CLS] A [SEP] B [SEP]`. As in Google's code (F2-F4), 10 % of the examples have only one segment, 5 % have a random shorter
 # length, and the part of a line that exceeds the maximum length is dropped. Unlike in BERT, B always follows A in the text: there is no
-# next sentence prediction.
+# next sentence prediction. The code is in `_utils/pretraining_data/example_builder.py`.
 
 # %%
 def load_data(c, processes=None):
@@ -349,6 +349,7 @@ class MaskedLMCallback(Callback):
 
     for_electra: the model's inputs are x = (masked_inputs, sentA_lenths, is_mlm_applied, labels); otherwise (masked_inputs, sentA_lenths).
     The targets are y = (labels,).   masking: `mask_tokens` or `mask_tokens_official`, with its other arguments as keyword arguments.
+    PretrainingLearner calls `mask` itself; as a callback it is for other Learners.
     """
 
     def __init__(self, mask_tok_id, special_tok_ids, vocab_size, ignore_index=-100, for_electra=False, masking=mask_tokens,
@@ -451,7 +452,8 @@ def slot_capacity(shape, mlm_probability, masking="bernoulli"):
 # ### Weight sharing
 #
 # Generator and discriminator share their embeddings: tokens, positions, token types, and the LayerNorm after them. The generator's output
-# layer is its token embedding matrix again (paper, section 3.2; F24). Nothing else is shared.
+# layer is its token embedding matrix again (paper, section 3.2; F24). Nothing else is shared. The generator is smaller than the
+# discriminator: a quarter as wide in ELECTRA-Small and Large, a third in Base (`_utils/recipes.py: electra`, F26).
 
 # %%
 def tie(generator, discriminator=None, tying="embeddings"):
@@ -616,7 +618,7 @@ def initialize_officially(model, std=.02):
     trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     for name, parameter in trained:  # not RoFormer's table of angles
         if parameter.dim() == 1:
-            parameter.fill_(1. if "norm" in name.lower() and name.endswith("weight") else 0.)
+            parameter.fill_(1. if name.endswith("weight") else 0.)  # a LayerNorm's weight, or a bias
         elif any(layer in name for layer in glorot):
             nn.init.xavier_uniform_(parameter)
         else:
@@ -628,8 +630,16 @@ def initialize_officially(model, std=.02):
 #
 # The generator loss is the mean cross-entropy over the masked tokens, including those that stayed visible (F21). The discriminator loss
 # is the mean binary cross-entropy over all tokens, including [CLS] and [SEP] (F22). Their sum, the latter times 50, is minimized (F20).
+# Unlike in a GAN, the generator is trained by maximum likelihood, not to deceive the discriminator, and gets no gradient from it. A sample
+# that equals the original counts as original (F17). The adversarial and the two-stage training that the paper compares (section 3.2), and
+# the objectives of its efficiency analysis (section 3.4), are not part of this repository.
 
 # %%
+def smoothing(value):
+    """The number that a setting of label smoothing stands for: True is .1, False 0."""
+    return .1 if value is True else float(value)
+
+
 class ELECTRALoss(nn.Module):
     """loss_weights[0] * generator loss + loss_weights[1] * discriminator loss (run_pretraining.py, F20-F22).
 
@@ -640,8 +650,7 @@ class ELECTRALoss(nn.Module):
     def __init__(self, loss_weights=(1., 50.), gen_label_smooth=False, disc_label_smooth=False):
         super().__init__()
         self.loss_weights = loss_weights
-        self.gen_smooth, self.disc_smooth = (.1 if smooth is True else float(smooth)
-                                             for smooth in (gen_label_smooth, disc_label_smooth))
+        self.gen_smooth, self.disc_smooth = smoothing(gen_label_smooth), smoothing(disc_label_smooth)
 
     def forward(self, pred, targ_ids, totals=None, return_parts=False):
         """The loss, (), of a batch or of a part of one.
@@ -673,7 +682,7 @@ class MaskedLMLoss(nn.Module):
 
     def __init__(self, gen_label_smooth=False):
         super().__init__()
-        self.gen_smooth = .1 if gen_label_smooth is True else float(gen_label_smooth)
+        self.gen_smooth = smoothing(gen_label_smooth)
 
     def forward(self, pred, targ_ids, totals=None, return_parts=False):
         n_masked = totals[0] if totals else pred.is_mlm_applied.sum()
@@ -685,7 +694,7 @@ class MaskedLMLoss(nn.Module):
 # ## 5. Optimization
 #
 # Adam without bias correction (F33), weight decay on everything but biases and LayerNorms (F34), gradients clipped at global norm 1
-# (F35), and a learning rate that warms up and decays *at the same time* (F31).
+# (F35), and a learning rate that warms up and decays *at the same time* (F31). The code is in `_utils/optim.py`.
 
 # %%
 def build_optimizer(model, lr, bias_correction=False, kind="adam"):
@@ -752,7 +761,7 @@ def pretrain(c):
     if device.type == "cuda":
         torch.cuda.set_device(device)  # streams and CUDA graphs belong to the current device
     c = c.copy_with({"device": str(device)})
-    pair = check_start(c, run, processes.is_main)
+    pair = check_start(c, run, processes)
     hf_tokenizer, dls = load_data(c, processes)
     with run.lock() if processes.is_main else nullcontext():
         c, checkpoint = resume(c, run)  # again, because another process may have trained the run in the meantime
@@ -768,15 +777,13 @@ def pretrain(c):
     return learn
 
 
-def check_start(c, run, is_main):
-    """Raise PlainError for what would fail later. Returns the trained pair of networks to start from, or None.
-
-    is_main: whether this is the main process, which looks for the text.
-    """
+def check_start(c, run, processes):
+    """Raise PlainError for what would fail later. Returns the trained pair of networks to start from, or None."""
     check_writable("datasets", run.folder)
+    processes.share(1, c.bs)
     if c.compile:
         check_compiler(torch.device(c.device))
-    if is_main:
+    if processes.is_main:
         check_sources(c.datas)
     resume(c, run)
     if is_pair(c.initial_weights):
@@ -793,7 +800,7 @@ def settle(c, pair, hf_tokenizer, processes):
     if c.micro_batch is None:
         with torch.device("meta"):
             networks = [network for network in pair or fresh_pair(c, hf_tokenizer) if network]
-        micro_batch = choose_micro_batch(device, c.bs, c.max_length, c.precision, networks, c.mask_prob)
+        micro_batch = choose_micro_batch(device, c.bs, c.max_length, c.precision, networks, c.mask_prob, processes.n)
         c = c.copy_with({"micro_batch": processes.smallest(micro_batch)})
     return c.copy_with({"micro_batch": processes.share(c.micro_batch, c.bs)})
 
@@ -803,7 +810,8 @@ def fit(learn, c, run, hf_tokenizer, entropy, checkpoint=None):
 
     entropy: of the text's unigrams, for the log.
     """
-    made_of = {"vocabulary": hf_tokenizer.backend_tokenizer.to_str(), "text": text_key(learn.dls.train_ds.hf_dset)}
+    made_of = {"vocabulary": hf_tokenizer.backend_tokenizer.to_str(), "text": text_key(learn.dls.train_ds.hf_dset),
+               **config_files(generator=c.generator, discriminator=c.discriminator)}
     is_main, first_step = learn.processes.is_main, checkpoint["step"] if checkpoint else 0
     learn.processes.check_alike(first_step, f"The processes found different checkpoints to resume from in {str(run.folder)!r}. Start "
                                 "them in a folder that all machines share.")

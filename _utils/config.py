@@ -225,11 +225,11 @@ def _check_pair(config):
 def _check_numbers(config):
     if config.warmup_steps > config.steps:
         raise PlainError(f"warmup_steps={config.warmup_steps} is more than steps={config.steps}. Lower it or leave it out.")
+    if config.micro_batch is not None and config.micro_batch > config.bs:
+        raise PlainError(f"micro_batch={config.micro_batch} is more than bs={config.bs}. Lower it or leave it out.")
     if config.masking == "official" and (config.mask_prob + .005) * config.max_length < 1:
         raise PlainError(f"mask_prob={config.mask_prob} masks no token of max_length={config.max_length} with masking='official'. "
                          "Raise one of them.")
-    if config.micro_batch is not None and config.bs % config.micro_batch:
-        raise PlainError(f"micro_batch={config.micro_batch} does not divide bs={config.bs}. Choose a divisor of the batch size.")
 
 
 # Keys that have no effect without a discriminator.

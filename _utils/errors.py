@@ -64,6 +64,8 @@ def _message(error):
                 "command, which continues with what was saved.")
     if type(error).__name__ == "OutOfMemoryError":
         return f"error: Out of GPU memory ({first_line(error)}). Lower micro_batch (pretraining) or the bs of a task (finetuning)."
+    if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
+        return f"error: compile=True failed ({first_line(error)}). Leave compile out."
     return None
 
 

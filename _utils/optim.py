@@ -1,5 +1,6 @@
 """ELECTRA's optimizer, gradient clipping and learning rate schedules."""
 import contextlib
+import re
 from functools import partial
 
 import torch
@@ -85,7 +86,7 @@ def decay_groups(named_parameters, weight_decay=.01):
     """
     decayed, plain = [], []
     for name, parameter in named_parameters:
-        exempt = any(word in name.lower() for word in ("norm", ".ln", "bias"))
+        exempt = re.search(r"norm|bias|\bln\b|\bln_|_ln\b", name.lower())
         (plain if exempt else decayed).append(parameter)
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.}]
 

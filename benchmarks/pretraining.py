@@ -29,7 +29,7 @@ from _utils.pretraining_data.vocabulary import SPECIAL_TOKENS, tokenizer_from_to
 from _utils.recipes import RECIPES, flops_per_token
 from _utils.run_files.run_log import NoLog
 from _utils.training.callbacks import NonFiniteGuard, TrainLog
-from _utils.training.device import choose_device, has_bf16_on_cpu, keep_freed_memory
+from _utils.training.device import choose_device, has_on_cpu, keep_freed_memory
 from _utils.training.learners import DTYPES
 from _utils.training.processes import Processes
 from _utils.training.seeds import set_seed
@@ -87,7 +87,7 @@ def warmup_steps(c, device):
 
 def variants(c, hf_tokenizer, device, batches):
     """({name: function that takes n steps}, each with its own model; {precision: Training of pretrain.py})."""
-    is_emulated = device.type == "cpu" and not has_bf16_on_cpu()
+    is_emulated = device.type == "cpu" and not has_on_cpu("bf16")
     trainings = {precision: Training(c.copy_with({"precision": precision}), hf_tokenizer, device, itertools.cycle(batches))
                  for precision in (["fp32"] if is_emulated else ["fp32", "bf16"])}
 

@@ -3,7 +3,7 @@ import torch
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForTokenClassification, ElectraForPreTraining
 
 from _utils.errors import PlainError, as_plain_error
-from _utils.networks.tying import UNKNOWN_VOCAB_SIZE, check_tying
+from _utils.networks.tying import UNKNOWN_VOCAB_SIZE, check_output_layer, check_tying
 
 PARTS = ("generator", "discriminator")
 
@@ -30,14 +30,14 @@ def build_network(part, config):
 def read_config(source, vocab_size, pad_token_id):
     """A transformers configuration for a vocabulary.
 
-    source: a dictionary with model_type and sizes, a folder, or a hub id.   vocab_size: None: any, because it is not known yet.
+    source: a dictionary with model_type and sizes, a folder, or a hub id.   vocab_size: None: that of the folder or hub id.
     Raises PlainError for an invalid configuration, unknown keys and a different vocabulary size.
     """
     with as_plain_error(f"Invalid network configuration: {source!r} ({{error}}). Pass a dictionary with model_type and sizes, a folder "
                         "with a config.json, or a hub id."):
         if isinstance(source, dict):
             _check_keys(source)
-            return AutoConfig.for_model(**{**source, "vocab_size": vocab_size or UNKNOWN_VOCAB_SIZE, "pad_token_id": pad_token_id})
+            return AutoConfig.for_model(**{**source, "vocab_size": vocab_size, "pad_token_id": pad_token_id})
         config = AutoConfig.from_pretrained(source, trust_remote_code=False)
     config.pad_token_id = pad_token_id
     if vocab_size not in (None, config.vocab_size):
@@ -61,10 +61,13 @@ def make_networks(recipe, objective, sources, vocab_size=None, pad_token_id=0):
     sources: (generator, discriminator): each a configuration that `read_config` accepts, or None for that of the recipe.
     vocab_size: None: not known yet, to check whether the networks can be built.
     """
+    of_folders = [read_config(source, vocab_size, pad_token_id).vocab_size for source in sources if isinstance(source, str)]
+    size = vocab_size or next(iter(of_folders), UNKNOWN_VOCAB_SIZE)  # of the networks that are built for the vocabulary of the data
+
     def make(part, network, source):
         if source:
-            return build_network(part, read_config(source, vocab_size, pad_token_id))
-        return build_network(part, network.config(vocab_size or UNKNOWN_VOCAB_SIZE, pad_token_id, recipe.initializer_range))
+            return build_network(part, read_config(source, size if isinstance(source, dict) else vocab_size, pad_token_id))
+        return build_network(part, network.config(size, pad_token_id, recipe.initializer_range))
 
     if objective == "mlm":
         return make("generator", recipe.encoder, sources[0]), None
@@ -75,6 +78,7 @@ def check_networks(recipe, objective, sources, tying, max_length):
     """PlainError, without allocating weights, if the networks cannot be built, tied, or process max_length tokens."""
     with torch.device("meta"):
         generator, discriminator = make_networks(recipe, objective, sources)
+    check_output_layer(generator)
     if discriminator is not None:
         check_tying(generator, discriminator, tying)
     for network in filter(None, (generator, discriminator)):
@@ -91,7 +95,7 @@ def check_length(network, max_length, name):
 def max_positions(network):
     """The longest input of a network, in tokens. RoBERTa reserves the first positions for padding."""
     table = getattr(getattr(network.base_model, "embeddings", None), "position_embeddings", None)
-    if table is None:
+    if not isinstance(table, torch.nn.Embedding):  # none, or I-BERT's
         return getattr(network.config, "max_position_embeddings", 1 << 30)
     return table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1)
 

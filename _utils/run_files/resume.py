@@ -6,6 +6,7 @@ from pathlib import Path
 
 import torch
 
+from _utils.content_key import content_key, file_chunks
 from _utils.errors import PlainError, first_line, is_first_process
 from _utils.run_files.checkpoints import DamagedCheckpoint, check_sums, save_checkpoint
 
@@ -108,10 +109,19 @@ def check_same_configuration(checkpoint, config, folder, defaults):
                          "another base_run_name, or set resume=False to start from scratch (the earlier run is archived).")
 
 
+def config_files(**sources):
+    """{name: hash} of the configuration files of networks that are built from a folder. sources: {part: as the configuration key}."""
+    paths = {part: Path(source, "config.json") for part, source in sources.items() if isinstance(source, str)}
+    return {f"{part}'s config.json": content_key("config", file_chunks(path)) for part, path in paths.items() if path.is_file()}
+
+
 def check_same_data(checkpoint, made_of, folder):
-    """Raise PlainError if vocabulary or text changed. made_of: {'vocabulary': ..., 'text': ...}, what identifies them."""
-    differ = [name for name, value in made_of.items() if checkpoint["made_of"][name] != value]
+    """Raise PlainError if vocabulary, text or a network's configuration file changed. made_of: {name: what identifies it}.
+
+    Checkpoints of earlier versions do not identify the configuration files.
+    """
+    differ = [name for name, value in made_of.items() if checkpoint["made_of"].get(name, value) != value]
     if differ:
-        raise PlainError(f"The {' and the '.join(differ)} (datas, vocab) changed since the run in {str(folder)!r} was started. Restore "
+        raise PlainError(f"The {' and the '.join(differ)} changed since the run in {str(folder)!r} was started. Restore "
                          "what was there, choose another base_run_name, or set resume=False to start from scratch (the earlier run is "
                          "archived).")

@@ -152,6 +152,7 @@ class Milestones(Callback):
         step = self.learn.train_iter
         if step in self.percents and self.learn.processes.is_main:
             with self.train_log.paused():
+                self.guard.check()  # a milestone has finite weights
                 self.evaluate(step)
                 for percent in self.percents[step]:
                     self.save(percent)
@@ -169,8 +170,9 @@ class Milestones(Callback):
             tqdm.write(f"test: {format_metrics(metrics)}")
 
     def warn_of_collapse(self, step):
-        rows = [row for row in read_metrics(self.log.path, "held_out") if "disc_auc" in row and row["step"] >= .25 * self.steps]
-        if warning := warning_of_collapse([row["disc_auc"] for row in rows], step / self.steps):
+        rows = [row for row in read_metrics(self.log.path, "held_out") if row["step"] >= .25 * self.steps]
+        aucs = [row["disc_auc"] for row in rows if row.get("disc_auc") is not None]  # None if no held-out token was replaced
+        if warning := warning_of_collapse(aucs, step / self.steps):
             tqdm.write(warning, file=sys.stderr)
 
 

@@ -1,5 +1,6 @@
 """Settings that depend on the hardware: device, precision, examples per micro-batch, compiler."""
 import ctypes
+import math
 import os
 import re
 import shutil
@@ -43,16 +44,17 @@ def warn_of_unused_gpu():
               "GPU. Update the driver (nvidia-smi shows its version), or install a PyTorch build for it.", file=sys.stderr)
 
 
-def has_bf16_on_cpu():
-    """Whether this CPU has bf16 arithmetic; others emulate it."""
-    return torch.ops.mkldnn._is_mkldnn_bf16_supported()
+def has_on_cpu(precision):
+    """Whether this CPU has the arithmetic of 'bf16' or 'fp16'; others emulate it."""
+    supported = {"bf16": torch.ops.mkldnn._is_mkldnn_bf16_supported, "fp16": torch.ops.mkldnn._is_mkldnn_fp16_supported}
+    return supported[precision]()
 
 
 @cache
-def warn_of_emulated_bf16():
-    """Warn once if this CPU only emulates bf16."""
-    if not has_bf16_on_cpu():
-        print("Warning: this CPU has no bf16 arithmetic, so precision=bf16 is many times slower than fp32.", file=sys.stderr)
+def warn_of_emulation(precision):
+    """Warn once if this CPU only emulates a precision."""
+    if not has_on_cpu(precision):
+        print(f"Warning: this CPU has no {precision} arithmetic, so precision={precision} is many times slower than fp32.", file=sys.stderr)
 
 
 def choose_precision(precision, device):
@@ -61,8 +63,8 @@ def choose_precision(precision, device):
     GPUs below compute capability 8 (T4, V100, RTX 20xx) only emulate bf16, slowly; their default is fp16.
     """
     if device.type == "cpu":
-        if precision == "bf16":
-            warn_of_emulated_bf16()
+        if precision in ("bf16", "fp16"):
+            warn_of_emulation(precision)
         return precision or "fp32"
     if precision:
         return precision
@@ -83,13 +85,18 @@ def keep_freed_memory(keep=True):
         mallopt(M_TRIM_THRESHOLD, 2 ** 31 - 1 if keep else 64 << 20)
 
 
-def choose_micro_batch(device, bs, max_length, precision, networks, mask_prob):
-    """Examples per forward and backward pass: the largest divisor of the batch size that fits into memory or cache, at least 1.
+def choose_micro_batch(device, bs, max_length, precision, networks, mask_prob, n_processes=1):
+    """Examples per forward and backward pass: as many as fit into memory or cache, if possible a divisor of the batch size.
 
+    Other batch sizes, and numbers of processes that do not divide it, have as few passes as possible, and the last one is smaller.
     networks: generator first, on any device, including meta.   Raises PlainError if a GPU cannot hold the networks themselves.
     """
     tokens = _tokens_in_cache(precision, networks) if device.type == "cpu" else _tokens_on_gpu(device, precision, networks, mask_prob)
-    return max(n for n in range(1, bs + 1) if bs % n == 0 and (n == 1 or n * max_length <= tokens))
+    fitting = max(1, int(tokens / max_length))
+    passes = lambda n: math.ceil(bs / (n * n_processes))  # of the process with the most
+    largest = math.ceil(bs / (passes(fitting) * n_processes))
+    divisors = [n for n in range(largest // 2 + 1, fitting + 1) if bs % n == 0 and n * passes(n) * n_processes <= 1.1 * bs]
+    return max(divisors, default=largest)
 
 
 def _tokens_in_cache(precision, networks):

@@ -182,7 +182,6 @@ def test_seed_none_draws_a_seed():
 
 
 @pytest.mark.parametrize("arguments, expected", [
-    (["micro_batch=3"], ["micro_batch=3", "bs=128"]),
     (["micro_batch=32", "bs=16"], ["micro_batch=32", "bs=16"]),
     (["warmup_steps=2000", "steps=1000"], ["warmup_steps=2000", "steps=1000"]),
     (["size=tiny", "warmup_steps=3001"], ["warmup_steps=3001", "steps=3000"]),

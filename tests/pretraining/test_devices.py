@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from _utils.errors import PlainError
-from _utils.training.device import choose_device, choose_precision, warn_of_emulated_bf16, warn_of_unused_gpu
+from _utils.training.device import choose_device, choose_precision, warn_of_emulation, warn_of_unused_gpu
 
 GPU, CPU = torch.device("cuda"), torch.device("cpu")
 
@@ -21,13 +21,14 @@ def test_default_precision_is_the_fastest_that_the_gpu_supports(monkeypatch, cap
     assert choose_precision("fp32", GPU) == "fp32"
 
 
-def test_default_precision_on_a_cpu_is_fp32_and_emulated_bf16_causes_a_warning(monkeypatch, capsys):
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_default_precision_on_a_cpu_is_fp32_and_an_emulated_one_causes_a_warning(monkeypatch, capsys, precision):
     assert choose_precision(None, CPU) == "fp32"
     for supported in (True, False):
-        monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda supported=supported: supported)
-        warn_of_emulated_bf16.cache_clear()
-        assert [choose_precision("bf16", CPU) for _ in range(2)] == ["bf16", "bf16"]
-        assert ("this CPU has no bf16 arithmetic" in capsys.readouterr().err) is not supported
+        monkeypatch.setattr(torch.ops.mkldnn, f"_is_mkldnn_{precision}_supported", lambda supported=supported: supported)
+        warn_of_emulation.cache_clear()
+        assert [choose_precision(precision, CPU) for _ in range(2)] == [precision, precision]
+        assert (f"this CPU has no {precision} arithmetic" in capsys.readouterr().err) is not supported
 
 
 @pytest.mark.parametrize("has_driver, visible_devices, is_warned", [(True, None, True), (True, "", False), (False, None, False)])
@@ -45,6 +46,16 @@ def test_gpu_that_pytorch_cannot_use_causes_one_warning(monkeypatch, capsys, has
 def test_missing_gpu_is_reported_by_name():
     with pytest.raises(PlainError, match="Device not found: 'cuda:99'"):
         choose_device("cuda:99")
+    with pytest.raises(PlainError, match="Invalid value for device: 'cuda:x'"):
+        choose_device("cuda:x")
+
+
+def test_a_gpu_has_an_index(monkeypatch):
+    """torch.cuda.set_device refuses a device without one."""
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    for name, index in (("cuda", 0), ("cuda:1", 1)):
+        device = choose_device(name)
+        assert device.index == index == torch.cuda._utils._get_device_index(device)
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")

@@ -31,7 +31,11 @@ OTHERS = ["bert_small", "albert_small", "alectra_small", "electra_small_lmtuners
 ROBERTA = "{'model_type': 'roberta', 'hidden_size': 32, 'num_hidden_layers': 1, 'num_attention_heads': 2, 'intermediate_size': 32}"
 DISTILBERT = "{'model_type': 'distilbert', 'dim': 32, 'n_layers': 2, 'n_heads': 2, 'hidden_dim': 64}"
 BERT = "{'model_type': 'bert', 'hidden_size': 32, 'num_hidden_layers': 1, 'num_attention_heads': 2, 'intermediate_size': 32}"
+BERT_128 = BERT.replace("'hidden_size': 32", "'hidden_size': 128")
 ELECTRA = "{'model_type': 'electra', 'embedding_size': 32, 'hidden_size': 48, 'num_hidden_layers': 1, 'num_attention_heads': 2}"
+
+REMBERT = "{'model_type': 'rembert', 'hidden_size': 32, 'num_hidden_layers': 1, 'num_attention_heads': 2, 'input_embedding_size': 32}"
+XLM = "{'model_type': 'xlm', 'emb_dim': 32, 'n_layers': 1, 'n_heads': 2}"
 
 run = partial(tiny_pretraining.run, "steps=10", "bs=4", resume=True)
 
@@ -167,6 +171,26 @@ def test_any_pair_of_families_trains(workplace, generator, discriminator):
     assert shared is other and learn.model.discriminator.config.hidden_size in (32, 48)
 
 
+def test_a_network_from_a_folder_trains_with_one_of_the_recipe_or_a_dictionary(workplace, small_tokenizer):
+    for part in PARTS:
+        getattr(RECIPES["tiny"], part).config(len(small_tokenizer)).save_pretrained(part)
+    run("size=tiny", "generator=generator", "steps=1", "base_run_name=recipe")
+    learn = run("size=tiny", f"generator={BERT_128}", "discriminator=discriminator", "steps=1", "base_run_name=dictionary")
+    assert learn.model.generator.config.model_type == "bert" and learn.model.discriminator.config.model_type == "electra"
+
+
+@pytest.mark.parametrize("model_type", ["megatron-bert", "modernbert", "nomic_bert"])
+def test_layernorms_of_other_families_are_recognized(model_type, small_tokenizer):
+    """They start with weights 1 and are not decayed, whatever they are called."""
+    own = f"{{'model_type': '{model_type}', 'hidden_size': 32, 'num_hidden_layers': 2, 'num_attention_heads': 2, 'intermediate_size': 32}}"
+    c = complete(pretrain.c.override(["size=tiny", f"generator={own}", f"discriminator={own}", "initial_weights=official"]))
+    model = pretrain.build_model(c, small_tokenizer)
+    weights = [p for name, p in model.named_parameters() if p.dim() == 1 and name.endswith("weight")]
+    assert len(weights) >= 10 and all((weight == 1).all() for weight in weights)
+    decayed = {id(p) for p in decay_groups(model.named_parameters())[0]["params"]}
+    assert decayed and not decayed & set(map(id, weights))
+
+
 @pytest.mark.parametrize("overrides, message", [
     (["size=bert_small", "objective=electra"], "size=bert_small has no discriminator"),
     (["objective=mlm", "discriminator={'model_type': 'bert'}"], "no effect with objective='mlm'"),
@@ -176,6 +200,8 @@ def test_any_pair_of_families_trains(workplace, generator, discriminator):
     (["discriminator={'model_type': 'bert', 'hidden_size': 30, 'num_attention_heads': 4}"], "Cannot build the discriminator"),
     (["generator={'model_type': 'bert', 'hidden_size': 36}"], "tying='embeddings' is not possible"),
     (["generator={'model_type': 'bert', 'hiden_size': 32}"], "Unknown key .*: 'hiden_size'"),
+    ([f"generator={REMBERT}"], "The output layer of the rembert network is not its token embeddings"),
+    ([f"generator={XLM}", f"discriminator={XLM}"], "tying='embeddings' is not possible: the generator has no embeddings to share"),
     (["generator=no/such/folder"], "Invalid network configuration: 'no/such/folder'"),
     (["size=alectra_small", "max_length=256"], "max_length=256 is more than the 128 positions"),
     (["size=bert_small", "temperature=2"], "temperature=2.0 has no effect with objective='mlm'"),

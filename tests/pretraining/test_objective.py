@@ -2,8 +2,22 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from fastai.data.core import DataLoaders
+from fastai.data.load import DataLoader
+from fastai.learner import Learner
+from torch import nn
 
-from pretrain import ELECTRALoss, ELECTRAOutput, fill_slots, mask_tokens, masked_slots, random_tokens, sample, slot_capacity
+from pretrain import (
+    ELECTRALoss,
+    ELECTRAOutput,
+    MaskedLMCallback,
+    fill_slots,
+    mask_tokens,
+    masked_slots,
+    random_tokens,
+    sample,
+    slot_capacity,
+)
 
 SPECIAL = [0, 1, 2, 3, 4]
 
@@ -80,6 +94,30 @@ def test_sampling_accepts_half_precision_and_never_draws_impossible_tokens(sampl
     drawn = sample(logits, sampling)
     assert drawn.shape == (1000,) and drawn.max() < 25
     assert sample(torch.tensor([[0., 1., 0.]]).expand(50, -1), sampling, temperature=1e-3).eq(1).all()
+
+
+@pytest.mark.parametrize("for_electra", [False, True])
+def test_the_callback_masks_the_batches_of_any_learner(for_electra):
+    seen = []
+
+    class Network(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.zeros(()))
+
+        def forward(self, *x):
+            seen.append(x)
+            return self.weight
+
+    ids = batch(16, 32, 50)
+    dl = DataLoader([(row, torch.tensor(32), 0) for row in ids], bs=8)  # the target is replaced
+    masking = MaskedLMCallback(4, SPECIAL, 50, for_electra=for_electra)
+    learn = Learner(DataLoaders(dl, dl, device="cpu"), Network(), lambda output, labels: output + (labels != -100).sum(), cbs=[masking])
+    with learn.no_bar(), learn.no_logging():
+        learn.fit(1)
+    for x in seen:
+        assert len(x) == (4 if for_electra else 2) and (x[0] == 4).any()  # [MASK]
+    assert len(seen) == 4
 
 
 def prediction(seed=0, capacity=None):

@@ -158,6 +158,27 @@ def test_nonfinite_loss_stops_the_run_and_saves_the_batch(workplace):
     assert saved["step"] == 2 and saved["input_ids"].shape == (8, 32) and str(error.value).count("mini_5/not_finite.pth") == 1
 
 
+def test_a_milestone_between_log_steps_has_finite_weights(workplace, monkeypatch):
+    """Without held-out text, no evaluation notices weights that are not finite."""
+    Path("text.txt").write_text("\n\n".join(Path("text.txt").read_text().split("\n\n")[:3]))
+    forward = pretrain.ELECTRALoss.forward
+
+    def infinite_after_step_24(loss_func, *args, **kwargs):
+        loss, parts = forward(loss_func, *args, **kwargs)
+        path = FOLDER / "mini_5/metrics.jsonl"
+        return loss * (float("inf") if path.exists() and metrics() and metrics()[-1]["step"] == 24 else 1.), parts
+    monkeypatch.setattr(pretrain.ELECTRALoss, "forward", infinite_after_step_24)
+    with pytest.raises(PlainError, match="not finite .* at step 25"):
+        run("steps=400", "bs=1")  # logged every two steps
+    assert metrics()[-1]["step"] == 24 and not list(FOLDER.glob("mini_5_*.pth"))
+
+
+def test_a_run_whose_held_out_text_has_no_replaced_token_ends(workplace):
+    """Its AUC is undefined."""
+    run("mask_prob=.001", "bs=1", "steps=4")
+    assert metrics("held_out")[-1]["disc_auc"] is None
+
+
 def test_warning_of_a_discriminator_that_does_not_learn_is_printed(workplace, capsys):
     run("lr=1e-9")
     assert capsys.readouterr().err.count("Warning: the discriminator's AUC") in (1, 2)  # at 50 and 100 %, unless it is .55 by chance

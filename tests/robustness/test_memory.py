@@ -53,6 +53,14 @@ def test_micro_batch_fits_the_cpu_caches(size, precision, tokens):
     assert default_micro_batch(size, CPU, precision) * RECIPES[size].max_length == tokens
 
 
+@pytest.mark.parametrize("bs, processes, examples", [(128, 1, 8), (96, 1, 8), (127, 1, 8), (131, 1, 8), (10, 1, 5), (3, 1, 3), (128, 2, 8),
+                                                     (60, 3, 5), (16, 3, 6), (3, 4, 1)])
+def test_micro_batches_are_few_for_any_batch_size_and_number_of_processes(bs, processes, examples):
+    """Up to 8 examples of 128 tokens fit."""
+    networks, recipe = build_networks("small"), RECIPES["small"]
+    assert choose_micro_batch(CPU, bs, recipe.max_length, "fp32", networks, recipe.mask_prob, processes) == examples
+
+
 class LiveTensors(TorchDispatchMode):
     """Counts the bytes of all tensors created in this mode that are still alive, except views of the weights."""
 

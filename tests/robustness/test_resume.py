@@ -13,6 +13,7 @@ from tiny_pretraining import FOLDER, equal_weights, flip_bit, metrics, rows, ten
 
 import pretrain
 from _utils.errors import PlainError
+from _utils.recipes import RECIPES
 from _utils.run_files.run_log import locked
 from _utils.training.callbacks import TrainLog
 from _utils.training.stopping import Stopped
@@ -168,14 +169,24 @@ def test_run_with_another_text_or_vocabulary_is_rejected(workplace):
     run("steps=4")
     text, vocab = Path("text.txt").read_text(), Path("vocab.txt").read_text()
     Path("text.txt").write_text(text.replace("guesses", "decisions"))
-    with pytest.raises(PlainError, match=r"The text \(datas, vocab\) changed since the run in .*mini_5"):
+    with pytest.raises(PlainError, match=r"The text changed since the run in .*mini_5"):
         run("steps=4")
     Path("text.txt").write_text(text)
     Path("vocab.txt").write_text(vocab + "\nguessing")
-    with pytest.raises(PlainError, match="The vocabulary and the text .* changed"):
+    with pytest.raises(PlainError, match="The vocabulary and the text changed"):
         run("steps=4")
     Path("vocab.txt").write_text(vocab)
     run("steps=4")
+
+
+def test_run_with_another_configuration_file_is_rejected(workplace, small_tokenizer):
+    config = RECIPES["tiny"].generator.config(len(small_tokenizer))
+    config.save_pretrained("own")
+    run("steps=4", "generator=own")
+    config.hidden_act = "relu"
+    config.save_pretrained("own")
+    with pytest.raises(PlainError, match="The generator's config.json changed since the run in .*mini_5"):
+        run("steps=4", "generator=own")
 
 
 @pytest.mark.parametrize("damage", [lambda path: path.write_bytes(path.read_bytes()[:5000]), flip_bit,

@@ -31,7 +31,7 @@ def results(tmp_path, monkeypatch):
 
 @pytest.fixture
 def cpu_with_bf16(monkeypatch):
-    monkeypatch.setattr("benchmarks.pretraining.has_bf16_on_cpu", lambda: True)
+    monkeypatch.setattr("benchmarks.pretraining.has_on_cpu", lambda precision: True)
 
 
 @pytest.mark.parametrize("size", ["tiny", "mini"])
@@ -55,7 +55,7 @@ def test_pretraining_benchmark_refuses_invalid_arguments(argument, message):
 
 
 def test_bf16_is_left_out_where_it_is_emulated(results, monkeypatch):
-    monkeypatch.setattr("benchmarks.pretraining.has_bf16_on_cpu", lambda: False)
+    monkeypatch.setattr("benchmarks.pretraining.has_on_cpu", lambda precision: False)
     benchmarks.pretraining.main(["size=tiny", "bs=2", "max_length=16", "rounds=1", "steps=1", "device=cpu"])
     assert set(results("pretraining_tiny_cpu")["rows"]) == {"reference fp32", "pretrain.py fp32"}
 

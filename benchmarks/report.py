@@ -39,13 +39,14 @@ def describe_machine(device):
 
 def launcher(n_processes):
     """Arguments of Python that start a script in several processes on this machine."""
-    return ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={n_processes}"] if n_processes > 1 else []
+    options = ["--standalone", "--local-addr=127.0.0.1", f"--nproc_per_node={n_processes}"]  # the host's name may not resolve
+    return ["-m", "torch.distributed.run", *options] if n_processes > 1 else []
 
 
 def wait_for(device):
     """Wait until a GPU has finished all queued work."""
     if device.type == "cuda":
-        torch.cuda.synchronize()
+        torch.cuda.synchronize(device)
 
 
 def seconds_of(work, device):

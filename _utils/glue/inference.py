@@ -1,10 +1,9 @@
 """Predictions of a finetuned model."""
 import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from _utils.glue.batches import inference_dataloader
 from _utils.networks import make_dropout_cheap, set_attention
-from _utils.training.device import choose_device, choose_precision
+from _utils.training.device import avoid_cudnn_attention, choose_device, choose_precision
 from _utils.training.learners import DTYPES
 
 
@@ -25,9 +24,8 @@ def predict_logits(model, dl, precision):
     """
     dtype = DTYPES[precision]
     model.eval()
-    # cuDNN's attention is disabled: on an H100 it takes half a second for each new batch shape.
-    with (sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]),
-          torch.autocast(dl.destination.type, dtype, enabled=dtype is not None)):
+    avoid_cudnn_attention()
+    with torch.autocast(dl.destination.type, dtype, enabled=dtype is not None):
         outputs = [model(*xb).float() for *xb, _ in dl]
     return dl.dataset.in_order(outputs, dl.get_idxs())  # waits for the GPU only here, at the end
 

@@ -85,6 +85,15 @@ def keep_freed_memory(keep=True):
         mallopt(M_TRIM_THRESHOLD, 2 ** 31 - 1 if keep else 64 << 20)
 
 
+def avoid_cudnn_attention():
+    """Do not let scaled_dot_product_attention choose cuDNN's kernels on a GPU.
+
+    On an H100 they take half a second for each new shape of a batch, and some versions round the dropout probability to a multiple of
+    1/16 (pytorch/pytorch#174245).
+    """
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
 def choose_micro_batch(device, bs, max_length, precision, networks, mask_prob, n_processes=1):
     """Examples per forward and backward pass: as many as fit into memory or cache, if possible a divisor of the batch size.
 

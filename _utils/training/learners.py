@@ -27,7 +27,7 @@ from fastai.learner import CancelBackwardException, CancelStepException, Learner
 from fastai.optimizer import OptimWrapper
 
 from _utils.optim import clip_gradients, learning_rates
-from _utils.training.device import keep_freed_memory
+from _utils.training.device import avoid_cudnn_attention, keep_freed_memory
 from _utils.training.gradients import BucketedGradients, FlatGradients
 from _utils.training.half_weights import HalfWeights
 from _utils.training.metrics import PretrainingMetrics, exact_auc
@@ -49,8 +49,7 @@ class ClippingLearner(Learner):
         self.opt = OptimWrapper(opt=optimizer)
         self.precision = precision
         self.device = dls.device
-        if self.device.type == "cpu":
-            keep_freed_memory()
+        (keep_freed_memory if self.device.type == "cpu" else avoid_cudnn_attention)()
         self.scaler = torch.amp.GradScaler(self.device.type, init_scale=init_scale, enabled=precision == "fp16")
 
     def autocast(self):

@@ -9,6 +9,7 @@ PyTorch's fused Adam takes it as a number.
 """
 import contextlib
 import sys
+import traceback
 
 import torch
 from fastai.callback.core import Callback
@@ -48,7 +49,7 @@ def capture_step(learn, batch, with_update=True):
     """Capture the step of a PretrainingLearner in CUDA graphs, after some steps on `batch` that change nothing.
 
     batch: one batch of the training, on the device.   with_update: capture the update, too.
-    If it fails, training continues eagerly, and a warning says why.
+    If it fails, training continues eagerly, and a warning after the traceback says why.
     """
     batch = tuple(tensor.clone() for tensor in batch)  # the graphs keep it, and overwrite it
     names = ("masks", "part", "update") if with_update else ("masks", "part")
@@ -66,10 +67,23 @@ def capture_step(learn, batch, with_update=True):
             trial_step(learn, batch)
             torch.cuda.synchronize()
     except Exception as error:
+        leave_capture(learn.device)
         for name in (*names, "loss_of_part"):
             learn.__dict__.pop(name, None)  # back to the method
         learn.lr_tensors = None
+        traceback.print_exception(error)
         print(f"Warning: compile=True failed, so training continues without it ({with_first_cause(error)}).", file=sys.stderr)
+
+
+def leave_capture(device):
+    """After a capture that CUDA ended, make the default stream current again and free the random numbers from the capture.
+
+    Newer versions of PyTorch do both themselves; in 2.11 the next dropout would fail. A copy of a generator's state belongs to no capture.
+    """
+    if device.type == "cuda":
+        torch.cuda.set_stream(torch.cuda.default_stream(device))
+        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        generator.graphsafe_set_state(generator.clone_state())
 
 
 def with_first_cause(error):

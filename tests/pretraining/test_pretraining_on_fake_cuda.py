@@ -66,6 +66,7 @@ def test_step_that_synchronizes_or_mixes_devices_fails(fault):
     assert "fake" in f"{type(error.value)} {error.value}".lower() or "device" in str(error.value)
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("masking", ["bernoulli", "official"])
 def test_step_never_synchronizes_with_a_real_gpu(masking):

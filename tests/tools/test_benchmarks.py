@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import benchmarks.environment
 import benchmarks.finetuning
@@ -133,6 +134,19 @@ def test_a_step_on_another_device_is_compared_with_the_cpu(monkeypatch):
     monkeypatch.setattr(benchmarks.gpu_sections, "step_from_start", differ_in_the_second_call)
     found = benchmarks.gpu_sections.equality("cpu", miniature=True)["relative differences"]
     assert found["gradients"] == pytest.approx(.01, rel=.01) and found["losses"] == found["weights"] == 0
+
+
+def test_a_correct_device_is_close_to_the_cpu_although_it_rounds_otherwise(monkeypatch):
+    """As a GPU does; the gradients of the keys' biases consist of rounding errors."""
+    step, calls = benchmarks.gpu_sections.step_from_start, []
+
+    def round_otherwise_in_the_second_call(*arguments):
+        calls.append(arguments)
+        with sdpa_kernel(SDPBackend.MATH if len(calls) == 2 else SDPBackend.FLASH_ATTENTION):
+            return step(*arguments)
+    monkeypatch.setattr(benchmarks.gpu_sections, "step_from_start", round_otherwise_in_the_second_call)
+    found = benchmarks.gpu_sections.equality("cpu", miniature=True)["relative differences"]
+    assert 0 < found["gradients"] < 1e-4 and found["weights"] < 1e-3
 
 
 def test_speed_of_a_configuration_is_measured_with_its_loader():

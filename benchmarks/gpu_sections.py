@@ -116,6 +116,26 @@ def relative_difference(a, b):
     return float((a - b).abs().max() / b.abs().max().clamp(min=1e-30))
 
 
+# Pretraining runs
+
+def runs(device, miniature):
+    """Short runs of pretrain.py in every precision and compiled, and one that is loaded again: their losses at the last step."""
+    device = choose_device(device)
+    kinds = {"eager": [], "eager, loaded again": [], "fp32": ["precision=fp32"], "bf16": ["precision=bf16"]}
+    if device.type == "cuda":
+        kinds |= {"fp16": ["precision=fp16"], "compiled": ["compile=True"]}
+    with tempfile.TemporaryDirectory() as folder:
+        write_random_corpus(Path(folder))
+        settings = ["size=tiny", "datas=text.txt", "vocab=vocab.txt", "seed=5", "bs=32", "max_length=64", "num_workers=1", "logger=None",
+                    f"steps={20 if miniature else 100}", f"device={device}"]
+        losses = {}
+        for kind, more in kinds.items():
+            name = kind.partition(",")[0]
+            run_script(folder, 1, "pretrain.py", *settings, *more, f"base_run_name={name}")
+            losses[kind] = read_metrics(Path(folder, f"checkpoints/pretrain/{name}_5/metrics.jsonl"), "train")[-1]["loss"]
+    return {"losses": losses, "summary": "loss at the last step: " + ", ".join(f"{kind} {loss:.4g}" for kind, loss in losses.items())}
+
+
 # Pretraining steps
 
 def steps(size, is_compiled, device, miniature, seconds=9.):
@@ -241,7 +261,7 @@ def write_random_corpus(folder):
     Path(folder, "vocab.txt").write_text("\n".join([*VOCABULARY[:2000], "."]))
 
 
-SECTIONS = {function.__name__: function for function in (environment, equality, steps, finetuning, processes)}
+SECTIONS = {function.__name__: function for function in (environment, equality, runs, steps, finetuning, processes)}
 
 if __name__ == "__main__":
     section, arguments, path = sys.argv[1:]

@@ -165,7 +165,8 @@ if section == "equality":
 if section == "finetuning":
     time.sleep(60)
 found = {"environment": {"machine": "GPU 9000, 1 core", "summary": "1 GPUs"},
-         "processes": {"summary": "skipped: one GPU"}, "steps": {"row": {"ms/step": 12.345, "tokens/s": 1234567.8}, "summary": "fast"}}
+         "processes": {"summary": "skipped: one GPU"}, "runs": {"summary": "losses"},
+         "steps": {"row": {"ms/step": 12.345, "tokens/s": 1234567.8}, "summary": "fast"}}
 Path(path).write_text(json.dumps(found[section]))
 """
 
@@ -180,7 +181,7 @@ def test_gpu_command_keeps_all_results_when_some_measurements_fail_or_hang(tmp_p
     path, printed = tmp_path / "gpu_gpu_9000.json", capsys.readouterr().out
     found = json.loads(path.read_text())["measurements"]
     assert {name: values["status"] for name, values in found.items()} == {
-        "environment": "ok", "equality": "failed", "steps of small, eager": "ok", "steps of small, compiled": "ok",
+        "environment": "ok", "equality": "failed", "runs": "ok", "steps of small, eager": "ok", "steps of small, compiled": "ok",
         "finetuning, 2 at once": "timed out", "processes": "ok"}
     assert "no kernel image" in found["equality"]["printed"] and "no kernel image" in printed
     assert "| small, compiled | 12.3 | 1,234,568 |" in printed and "processes: skipped: one GPU" in printed
@@ -197,7 +198,7 @@ def test_gpu_command_runs_in_miniature_on_the_cpu(repo, tmp_path):
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     [path] = tmp_path.glob("gpu_*_miniature.json")
     found = json.loads(path.read_text())["measurements"]
-    assert all(values["status"] == "ok" for values in found.values()) and len(found) == 6
+    assert all(values["status"] == "ok" for values in found.values()) and len(found) == 7
     [losses] = found["processes"]["losses of one and of two processes"].values()
     assert found["processes"]["relative differences"]["eager"] < 1e-4 and [len(of_run) for of_run in losses] == [10, 10]
     assert set(found["equality"]["relative differences"].values()) == {0.}

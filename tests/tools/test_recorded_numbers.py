@@ -64,6 +64,16 @@ def test_pilots_of_the_learning_rate_equal_their_raw_numbers():
     assert stopped["step"] == 37_000 // 8 and f"was {stopped['disc_auc']:.3f} ".replace("0.", ".") in read("results.md")
 
 
+def test_chunking_of_the_long_runs_equals_its_raw_numbers():
+    rows = [row for row in read_scores(MINI / "long/scores.jsonl") if row["task"] == "chunking"]
+    f1 = checkpoint_scores(rows)["chunking"].droplevel("run")
+    text = section(read("results.md"), "A run six times as long")
+    assert {share: cells for share, *cells in table(text)} == {
+        f"{percent:g} %": [f"{f1[key]:.1f}" if (key := (f"{system}_150m", 11081, percent)) in f1 else "not measured yet"
+                           for system in ("electra", "mlm")] for percent in (6.25, 12.5, 25., 50., 100.)}
+    assert f"not pretrained has {f1['untrained', 11081, 100.]:.1f}." in text
+
+
 def metrics_of_pilot(pilot):
     """({step: training metrics}, held-out metrics)."""
     file = MINI / f"pilots/{pilot}/metrics.jsonl"

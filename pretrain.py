@@ -780,7 +780,7 @@ def pretrain(c):
 def check_start(c, run, processes):
     """Raise PlainError for what would fail later. Returns the trained pair of networks to start from, or None."""
     check_writable("datasets", run.folder)
-    processes.share(1, c.bs)
+    processes.share(1, c.bs)  # at least one example for each process
     if c.compile:
         check_compiler(torch.device(c.device))
     if processes.is_main:

@@ -49,7 +49,10 @@ class ClippingLearner(Learner):
         self.opt = OptimWrapper(opt=optimizer)
         self.precision = precision
         self.device = dls.device
-        (keep_freed_memory if self.device.type == "cpu" else avoid_cudnn_attention)()
+        if self.device.type == "cpu":
+            keep_freed_memory()
+        else:
+            avoid_cudnn_attention()
         self.scaler = torch.amp.GradScaler(self.device.type, init_scale=init_scale, enabled=precision == "fp16")
 
     def autocast(self):

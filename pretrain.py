@@ -127,7 +127,7 @@ c = MyConfig({
     "gen_smooth_label": False,
     "disc_smooth_label": False,
 
-    # The recipe: 'small', 'base' and 'large' from the paper, 'small++' (Google's released model), 'mini' (1.5 hours on a CPU core, rotary
+    # The recipe: 'small', 'base' and 'large' from the paper, 'small++' (Google's released model), 'mini' (overnight on a CPU core, rotary
     # positions), 'tiny' (the quickstart's), or lmtuners' 'alectra_small', 'electra_small_lmtuners', 'bert_small' ... All recipes:
     # _utils/recipes.py.
     "size": "small",

@@ -1,0 +1,189 @@
+"""The pilots and the comparison of ELECTRA with masked language modelling in results.md against the files they come from."""
+import re
+from collections import defaultdict
+
+import pandas as pd
+import pytest
+from documents import REPO, read, rows_below, section, table
+
+from _utils.compare_pretraining import checkpoint_scores, compare
+from _utils.glue.runs import read_scores, score
+from _utils.run_files.run_log import read_metrics
+
+MINI = REPO / "benchmarks/results/mini"
+ELECTRA, MLM = "electra_150m", "mlm_150m"
+SYSTEMS = {"ELECTRA": ELECTRA, "masked language model": MLM, "not pretrained": "untrained"}
+SHORT = MINI / "short"  # the shorter training
+SHORT_SYSTEMS = {"ELECTRA": "electra", "masked language model": "mlm", "not pretrained": "untrained"}
+PRIMARY = ("cola", "stsb", "qnli", "mnli")  # tasks of the primary measure
+
+
+def metrics_in(folder):
+    """({step: training metrics}, held-out metrics)."""
+    file = folder / "metrics.jsonl"
+    return {row["step"]: row for row in read_metrics(file, "train")}, read_metrics(file, "held_out")
+
+
+def scores_of(tasks, folder=MINI):
+    return [row for row in read_scores(folder / "scores.jsonl") if row["task"] in tasks]
+
+
+def is_checkpoint(row):
+    """Whether a run belongs to the comparison, not to the choice of the learning rate or to a frozen encoder."""
+    return row["group"].endswith("%")
+
+
+def last_scores(folder):
+    """DataFrame of the last checkpoints (system, seed): mean dev scores over finetuning seeds."""
+    rows = [row for row in scores_of(PRIMARY, folder) if row["group"].endswith("_100.0%")]
+    return checkpoint_scores(rows)[["CoLA", "STS-B", "QNLI", "MNLI"]].droplevel(["run", "percent"])
+
+
+def with_mean(scores):
+    return [f"{number:.1f}" for number in (*scores, sum(scores) / len(scores))]
+
+
+def short(number):
+    return f"{number:.3f}".lstrip("0")
+
+
+def gain(scores, better, other):
+    """The difference of two systems as the documents write it; with a single seed it has no standard error."""
+    found = compare(pd.concat({100.: scores}, names=["percent"]), [better, other]).loc[100.]
+    return with_error(found[f"{better} - {other}"], found[f"{better} - {other}, s.e."])
+
+
+def with_error(value, error):
+    return f"{value:.1f}" if pd.isna(error) else f"{value:.1f} ± {error:.1f}"
+
+
+def says(page, sentence):
+    return sentence in " ".join(page.split())
+
+
+@pytest.mark.parametrize("line, pilot", enumerate([
+    "p1_drop0_std02_bc", "p3_drop1_std02_bc", "p2_drop0_std02", "p4_sinusoidal_drop0_std02_bc", "r1_rotary_drop0_bc",
+    "r2_rotary_warmup300", "r3_rotary_warmup300_lr5e4", "r4_rotary_warmup1000"]))
+def test_losses_of_pilots_equal_their_raw_numbers(line, pilot):
+    _, _, _, _, *losses, held_out = table(section(read("results.md"), "Pilots: the unigram plateau"))[line]
+    train, found = metrics_in(MINI / "pilots" / pilot)
+    assert losses == [f"{train[step]['gen_loss']:.2f}" if step in train else "" for step in (300, 450, 600, 900, 1125, 1875, 2550, 3000)]
+    assert held_out == (f"{found[-1]['gen_loss']:.2f}" if found else "")
+
+
+@pytest.mark.parametrize("line, pilot", enumerate(["e2_electra_rotary_drop0_bc", "e3_electra_rotary_warmup1000"]))
+def test_pilots_of_electra_equal_their_raw_numbers(line, pilot):
+    cells = table(section(read("results.md"), "Pilots: the unigram plateau").partition("The same for ELECTRA")[2])[line]
+    train, found = metrics_in(MINI / "pilots" / pilot)
+    rows = [*(train.get(step) for step in (450, 600, 900)), *(found or [None])]
+    losses = [f"{row['gen_loss_hidden']:.2f}" if row else "" for row in rows]
+    aucs = [short(row["disc_auc"]) if row else "" for row in rows]
+    assert cells[4:] == losses + aucs
+
+
+def test_pilots_of_the_learning_rate_equal_their_raw_numbers():
+    f1 = {row["group"]: 100 * row["scores"]["validation"]["entity_f1"] for row in scores_of(["chunking"], SHORT)}
+    rows = table(section(read("results.md"), "Learning rates of pretraining"))
+    assert len(rows) == 7
+    for title, lr, *cells in rows:
+        system, (lr, *notes) = SHORT_SYSTEMS[title], lr.split()
+        last = metrics_in(SHORT / f"{system}_11081" if lr == "1e-3" else MINI / f"pilots/{system}_lr{lr}")[1][-1]
+        group = f"{system}_11081_100.0%" if lr == "1e-3" else f"pilot_{system}_lr{lr}_11081_100.0%"
+        assert cells == [f"{last['gen_loss_hidden']:.2f}", short(last["disc_auc"]) if "disc_auc" in last else "",
+                         "" if notes else f"{f1[group]:.1f}"]
+    stopped = metrics_in(MINI / "pilots/electra_37000_lr1e-3")[1][-1]
+    assert stopped["step"] == 37_000 // 8 and f"was {short(stopped['disc_auc'])} " in read("results.md")
+
+
+def test_curves_equal_their_raw_numbers():
+    runs = {system: [metrics_in(folder)[1] for folder in sorted(MINI.glob(f"{system}_*"), reverse=True)] for system in (ELECTRA, MLM)}
+    two_digits = "{:.2f}".format
+    columns = [(ELECTRA, "gen_loss_hidden", two_digits), (ELECTRA, "gen_accuracy_hidden", short), (ELECTRA, "disc_auc", short),
+               (ELECTRA, "disc_loss", short), (MLM, "gen_loss_hidden", two_digits), (MLM, "gen_accuracy_hidden", short)]
+    expected = [[", ".join(written(run[i][key]) for run in runs[system]) for system, key, written in columns] for i in range(5)]
+    shares = [f"{100 * run['step'] / runs[ELECTRA][0][-1]['step']:.3g} %" for run in runs[ELECTRA][0]]
+    assert rows_below("results.md", "Pretraining") == dict(zip(shares, expected, strict=True))
+    last = runs[ELECTRA][0][-1]
+    healthy = [others[-1].split(",")[0] for others in rows_below("results.md", "Is my run healthy?").values()]
+    assert healthy == [two_digits(last["gen_loss"]), two_digits(last["gen_loss_hidden"]),
+                       *(short(last[key]) for key in ("gen_accuracy", "disc_loss", "disc_auc"))]
+    assert says(read(REPO / "README.md"), f"is {two_digits(last['gen_loss_hidden'])} nats, {7.08 - last['gen_loss_hidden']:.1f} below the "
+                                          f"unigram entropy, and its discriminator's AUC {short(last['disc_auc'])}")
+
+
+def test_learning_rates_of_finetuning_equal_their_raw_numbers_and_were_used():
+    found = {(row["group"], row["task"]): score(row) for row in scores_of(PRIMARY)}
+    scores = {(system, lr): [found[f"grid_{system}_11081_lr{lr}", task] for task in PRIMARY]
+              for system in SYSTEMS.values() for lr in (3e-4, 1e-3)}
+    rows = table(section(read("results.md"), "Learning rates of finetuning"))
+    assert {(SYSTEMS[title], float(lr)): cells for title, lr, *cells in rows} == {key: with_mean(raw) for key, raw in scores.items()}
+    used = defaultdict(set)
+    for row in filter(is_checkpoint, scores_of(PRIMARY)):
+        used[next(system for system in SYSTEMS.values() if row["group"].startswith(system))].add(row["settings"]["lr"])
+    assert used == {system: {max((3e-4, 1e-3), key=lambda lr: sum(scores[system, lr]))} for system in SYSTEMS.values()}
+
+
+def test_scores_after_finetuning_equal_their_raw_numbers():
+    scores, text = last_scores(MINI), section(read("results.md"), "Finetuning")
+    shown = {(SYSTEMS[title], int(seed)): cells for title, seed, *cells in table(text)}
+    assert shown == {key: with_mean(scores.loc[key]) for key in scores.index}
+    for page in (REPO / "README.md", "results.md"):
+        assert says(read(page), f"better by {gain(scores.mean(axis=1), ELECTRA, MLM)} points")
+    seeds = defaultdict(set)
+    for row in scores_of(PRIMARY):
+        if row["group"].endswith("_100.0%"):
+            seeds[row["group"], row["task"]].add(row["seed"])
+    assert set(map(frozenset, seeds.values())) == {frozenset(range(5))}
+
+
+def test_scores_during_the_training_equal_their_raw_numbers():
+    cells = defaultdict(list)
+    for tasks in (PRIMARY, ["chunking"]):
+        scores = checkpoint_scores(list(filter(is_checkpoint, scores_of(tasks)))).mean(axis=1).droplevel("run")
+        for percent, found in compare(scores, [ELECTRA, MLM]).iterrows():
+            by_seed = [scores[system].xs(percent, level="percent").sort_index(ascending=False) for system in (ELECTRA, MLM)]
+            cells[f"{percent:g} %"] += [*(", ".join(f"{score:.1f}" for score in of_system) for of_system in by_seed),
+                                        with_error(found[f"{ELECTRA} - {MLM}"], found[f"{ELECTRA} - {MLM}, s.e."])]
+    assert rows_below("results.md", "During the training") == cells
+
+
+def chunking_table(heading, systems, folder):
+    """DataFrame (system, seed) of the F1 on the test set that a section shows in its last two columns; it equals the raw scores."""
+    rows = table(section(read("results.md"), heading))
+    found = {row["group"]: 100 * row["scores"]["test"]["entity_f1"] for row in scores_of(["chunking"], folder) if "test" in row["scores"]}
+    f1 = pd.DataFrame([{"system": systems[title], "seed": seed, "finetuned": found[f"{systems[title]}_{seed}_100.0%"],
+                        "frozen": found[f"chunking_frozen_{systems[title]}_{seed}"]} for title, seed, *_ in rows])
+    assert [cells[-2:] for cells in rows] == f1[["finetuned", "frozen"]].map("{:.1f}".format).values.tolist()
+    return f1.set_index(["system", "seed"])
+
+
+def test_chunking_scores_equal_their_raw_numbers():
+    f1 = chunking_table("Chunking", SYSTEMS, MINI)
+    assert says(read("results.md"), f"by {gain(f1['finetuned'], MLM, ELECTRA)} points finetuned and by "
+                                    f"{gain(f1['frozen'], MLM, ELECTRA)} frozen")
+    pretrained, [untrained] = f1.drop(index="untrained")["finetuned"], f1.loc["untrained", "finetuned"]
+    assert says(read("own_tasks.md"), f"`mini` has {untrained:.1f} without pretraining, and its models pretrained on Wikipedia "
+                                      f"[reach {pretrained.min():.1f} to {pretrained.max():.1f}]")
+
+
+def test_scores_in_the_readme_are_means_of_those_on_the_results_page():
+    scores = last_scores(MINI).groupby("system").mean()
+    f1 = chunking_table("Chunking", SYSTEMS, MINI).groupby("system").mean()
+    labels = {"none": "untrained", "ELECTRA, 152 million tokens": ELECTRA, "masked language modelling, 187 million tokens": MLM}
+    assert rows_below(REPO / "README.md", "An ELECTRA for a laptop") == {
+        label: [*with_mean(scores.loc[system]), *f1.loc[system].map("{:.1f}".format)] for label, system in labels.items()}
+
+
+def test_scores_of_the_shorter_training_equal_their_raw_numbers():
+    heading, scores = "A sixth of the training", last_scores(SHORT)
+    chunking_table(heading, SHORT_SYSTEMS, SHORT)
+    text = section(read("results.md"), heading)
+    assert {(SHORT_SYSTEMS[title], int(seed)): cells[:5] for title, seed, *cells in table(text)} == {
+        key: with_mean(scores.loc[key]) for key in scores.index}
+    assert says(text, f"by {gain(scores.mean(axis=1), 'mlm', 'electra')} (standard error")
+
+
+def test_steps_of_equal_compute_are_those_of_the_commands(capsys):
+    [lines] = [block for block in re.findall(r"```python\n(.*?)```", read("results.md"), re.S) if "steps_of_equal_compute" in block]
+    exec(lines, {})
+    assert f"objective=mlm electra_mask_style=False steps={capsys.readouterr().out.strip()} " in read("results.md")

@@ -1,4 +1,6 @@
 """The pilots and the comparison of ELECTRA with masked language modelling in results.md against the files they come from."""
+import json
+import math
 import re
 from collections import defaultdict
 
@@ -8,6 +10,7 @@ from documents import REPO, read, rows_below, section, table
 
 from _utils.compare_pretraining import checkpoint_scores, compare
 from _utils.glue.runs import read_scores, score
+from _utils.recipes import RECIPES
 from _utils.run_files.run_log import read_metrics
 
 MINI = REPO / "benchmarks/results/mini"
@@ -39,15 +42,15 @@ def last_scores(folder):
     return checkpoint_scores(rows)[["CoLA", "STS-B", "QNLI", "MNLI"]].droplevel(["run", "percent"])
 
 
-def with_mean(scores):
+def cells_with_mean(scores):
     return [f"{number:.1f}" for number in (*scores, sum(scores) / len(scores))]
 
 
-def short(number):
+def without_zero(number):
     return f"{number:.3f}".lstrip("0")
 
 
-def gain(scores, better, other):
+def difference(scores, better, other):
     """The difference of two systems as the documents write it; with a single seed it has no standard error."""
     found = compare(pd.concat({100.: scores}, names=["percent"]), [better, other]).loc[100.]
     return with_error(found[f"{better} - {other}"], found[f"{better} - {other}, s.e."])
@@ -57,8 +60,34 @@ def with_error(value, error):
     return f"{value:.1f}" if pd.isna(error) else f"{value:.1f} ± {error:.1f}"
 
 
-def says(page, sentence):
-    return sentence in " ".join(page.split())
+def has_sentence(text, sentence):
+    return sentence in " ".join(text.split())
+
+
+def test_runs_are_those_of_the_recipe_and_the_commands():
+    recipe, text = RECIPES["mini"], section(read("results.md"), "ELECTRA and masked language modelling at equal compute")
+    shared = {key: getattr(recipe, key) for key in ("bs", "max_length", "mask_prob", "warmup_steps")}
+    shared |= {"precision": "bf16", "size": "mini"}
+    [mlm] = re.findall(r"base_run_name=mlm_150m .*? steps=(\d+) warmup_steps=1000 lr=(\S+)", text)
+    own = {ELECTRA: {"steps": recipe.steps, "lr": recipe.lr}, MLM: {"steps": int(mlm[0]), "lr": float(mlm[1])}}
+    for system, values in own.items():
+        for folder in MINI.glob(f"{system}_*"):
+            config = json.loads((folder / "config.json").read_text())["config"]
+            assert {key: config[key] for key in shared | values} == shared | values
+        millions = values["steps"] * recipe.bs * recipe.max_length / 1e6
+        assert has_sentence(text, f"({millions:.1f} million tokens") and f"{millions:.0f} million tokens" in read(REPO / "README.md")
+
+
+@pytest.mark.parametrize("folder, precision", [(MINI, "bf16"), (SHORT, "fp32")])
+def test_finetuning_runs_have_the_settings_of_the_commands(folder, precision):
+    rows = [row for row in scores_of([*PRIMARY, "chunking"], folder) if not row["group"].startswith("pilot")]
+    assert {(row["settings"]["precision"], row["settings"]["epochs"]) for row in rows} == {(precision, 3)}
+    last = [row for row in rows if row["group"].endswith("_100.0%") and row["task"] in PRIMARY]
+    seeds = {(row["group"], row["task"]): set() for row in last}
+    for row in last:
+        seeds[row["group"], row["task"]].add(row["seed"])
+    assert set(map(frozenset, seeds.values())) == {frozenset(range(5 if folder == MINI else 3))}
+    assert len({(row["group"], row["task"], row["seed"]) for row in rows}) == len(rows)
 
 
 @pytest.mark.parametrize("line, pilot", enumerate([
@@ -77,7 +106,7 @@ def test_pilots_of_electra_equal_their_raw_numbers(line, pilot):
     train, found = metrics_in(MINI / "pilots" / pilot)
     rows = [*(train.get(step) for step in (450, 600, 900)), *(found or [None])]
     losses = [f"{row['gen_loss_hidden']:.2f}" if row else "" for row in rows]
-    aucs = [short(row["disc_auc"]) if row else "" for row in rows]
+    aucs = [without_zero(row["disc_auc"]) if row else "" for row in rows]
     assert cells[4:] == losses + aucs
 
 
@@ -89,51 +118,72 @@ def test_pilots_of_the_learning_rate_equal_their_raw_numbers():
         system, (lr, *notes) = SHORT_SYSTEMS[title], lr.split()
         last = metrics_in(SHORT / f"{system}_11081" if lr == "1e-3" else MINI / f"pilots/{system}_lr{lr}")[1][-1]
         group = f"{system}_11081_100.0%" if lr == "1e-3" else f"pilot_{system}_lr{lr}_11081_100.0%"
-        assert cells == [f"{last['gen_loss_hidden']:.2f}", short(last["disc_auc"]) if "disc_auc" in last else "",
+        assert cells == [f"{last['gen_loss_hidden']:.2f}", without_zero(last["disc_auc"]) if "disc_auc" in last else "",
                          "" if notes else f"{f1[group]:.1f}"]
     stopped = metrics_in(MINI / "pilots/electra_37000_lr1e-3")[1][-1]
-    assert stopped["step"] == 37_000 // 8 and f"was {short(stopped['disc_auc'])} " in read("results.md")
+    assert stopped["step"] == 37_000 // 8 and has_sentence(
+        read("results.md"), f"with 1e-3 the AUC was {without_zero(stopped['disc_auc'])} after 12.5 %")
 
 
 def test_curves_equal_their_raw_numbers():
     runs = {system: [metrics_in(folder)[1] for folder in sorted(MINI.glob(f"{system}_*"), reverse=True)] for system in (ELECTRA, MLM)}
     two_digits = "{:.2f}".format
-    columns = [(ELECTRA, "gen_loss_hidden", two_digits), (ELECTRA, "gen_accuracy_hidden", short), (ELECTRA, "disc_auc", short),
-               (ELECTRA, "disc_loss", short), (MLM, "gen_loss_hidden", two_digits), (MLM, "gen_accuracy_hidden", short)]
+    columns = [(ELECTRA, "gen_loss_hidden", two_digits), (ELECTRA, "gen_accuracy_hidden", without_zero),
+               (ELECTRA, "disc_auc", without_zero), (ELECTRA, "disc_loss", without_zero),
+               (MLM, "gen_loss_hidden", two_digits), (MLM, "gen_accuracy_hidden", without_zero)]
     expected = [[", ".join(written(run[i][key]) for run in runs[system]) for system, key, written in columns] for i in range(5)]
     shares = [f"{100 * run['step'] / runs[ELECTRA][0][-1]['step']:.3g} %" for run in runs[ELECTRA][0]]
     assert rows_below("results.md", "Pretraining") == dict(zip(shares, expected, strict=True))
     last = runs[ELECTRA][0][-1]
-    healthy = [others[-1].split(",")[0] for others in rows_below("results.md", "Is my run healthy?").values()]
-    assert healthy == [two_digits(last["gen_loss"]), two_digits(last["gen_loss_hidden"]),
-                       *(short(last[key]) for key in ("gen_accuracy", "disc_loss", "disc_auc"))]
-    assert says(read(REPO / "README.md"), f"is {two_digits(last['gen_loss_hidden'])} nats, {7.08 - last['gen_loss_hidden']:.1f} below the "
-                                          f"unigram entropy, and its discriminator's AUC {short(last['disc_auc'])}")
+    replaced = last["replaced_share"]
+    constant = -replaced * math.log(replaced) - (1 - replaced) * math.log(1 - replaced)
+    healthy = [others[-1] for others in rows_below("results.md", "Is my run healthy?").values()]
+    assert healthy == [two_digits(last["gen_loss"]), two_digits(last["gen_loss_hidden"]), without_zero(last["gen_accuracy"]),
+                       f"{without_zero(last['disc_loss'])}, {100 * (1 - last['disc_loss'] / constant):.0f} % below the line",
+                       without_zero(last["disc_auc"])]
+    below = 7.08 - last["gen_loss_hidden"]
+    assert has_sentence(read(REPO / "README.md"), f"is {two_digits(last['gen_loss_hidden'])} nats, {below:.1f} below the unigram entropy, "
+                                                  f"and its discriminator's AUC {without_zero(last['disc_auc'])}")
 
 
-def test_learning_rates_of_finetuning_equal_their_raw_numbers_and_were_used():
-    found = {(row["group"], row["task"]): score(row) for row in scores_of(PRIMARY)}
-    scores = {(system, lr): [found[f"grid_{system}_11081_lr{lr}", task] for task in PRIMARY]
-              for system in SYSTEMS.values() for lr in (3e-4, 1e-3)}
-    rows = table(section(read("results.md"), "Learning rates of finetuning"))
-    assert {(SYSTEMS[title], float(lr)): cells for title, lr, *cells in rows} == {key: with_mean(raw) for key, raw in scores.items()}
-    used = defaultdict(set)
-    for row in filter(is_checkpoint, scores_of(PRIMARY)):
-        used[next(system for system in SYSTEMS.values() if row["group"].startswith(system))].add(row["settings"]["lr"])
-    assert used == {system: {max((3e-4, 1e-3), key=lambda lr: sum(scores[system, lr]))} for system in SYSTEMS.values()}
+def grid(systems, folder):
+    """{(system, learning rate): scores of the tasks of the primary measure} of the runs that choose the learning rate."""
+    found = {(row["group"], row["task"]): score(row) for row in scores_of(PRIMARY, folder)}
+    return {(system, lr): [found[f"grid_{system}_11081_lr{lr}", task] for task in PRIMARY]
+            for system in systems.values() for lr in (3e-4, 1e-3)}
+
+
+def test_scores_of_the_learning_rates_equal_their_raw_numbers():
+    scores, text = grid(SYSTEMS, MINI), section(read("results.md"), "Learning rates of finetuning")
+    shown = {(SYSTEMS[title], float(lr)): cells for title, lr, *cells in table(text)}
+    assert shown == {key: cells_with_mean(raw) for key, raw in scores.items()}
+    low, high = ((sum(scores[ELECTRA, lr]) - sum(scores[MLM, lr])) / 4 for lr in (3e-4, 1e-3))
+    assert has_sentence(text, f"ELECTRA is better, too: by {low:.1f} points at 3e-4 and by {high:.1f} at 1e-3")
+
+
+@pytest.mark.parametrize("systems, folder", [(SYSTEMS, MINI), (SHORT_SYSTEMS, SHORT)])
+def test_systems_are_finetuned_with_the_learning_rate_of_the_higher_mean(systems, folder):
+    scores, used = grid(systems, folder), defaultdict(set)
+    for row in filter(is_checkpoint, scores_of(PRIMARY, folder)):
+        used[next(system for system in systems.values() if row["group"].startswith(f"{system}_"))].add(row["settings"]["lr"])
+    assert used == {system: {max((3e-4, 1e-3), key=lambda lr: sum(scores[system, lr]))} for system in systems.values()}
 
 
 def test_scores_after_finetuning_equal_their_raw_numbers():
     scores, text = last_scores(MINI), section(read("results.md"), "Finetuning")
     shown = {(SYSTEMS[title], int(seed)): cells for title, seed, *cells in table(text)}
-    assert shown == {key: with_mean(scores.loc[key]) for key in scores.index}
-    for page in (REPO / "README.md", "results.md"):
-        assert says(read(page), f"better by {gain(scores.mean(axis=1), ELECTRA, MLM)} points")
-    seeds = defaultdict(set)
-    for row in scores_of(PRIMARY):
-        if row["group"].endswith("_100.0%"):
-            seeds[row["group"], row["task"]].add(row["seed"])
-    assert set(map(frozenset, seeds.values())) == {frozenset(range(5))}
+    assert shown == {key: cells_with_mean(scores.loc[key]) for key in scores.index}
+    for place in (text, section(read("results.md"), "ELECTRA and masked language modelling at equal compute"),
+                  section(read(REPO / "README.md"), "An ELECTRA for a laptop")):
+        assert has_sentence(place, f"better by {difference(scores.mean(axis=1), ELECTRA, MLM)} points")
+    gains = scores.groupby("system").mean().T
+    gains = gains[ELECTRA] - gains[MLM]
+    assert has_sentence(text, "by {STS-B:.1f} on STS-B, {QNLI:.1f} on QNLI and {MNLI:.1f} on MNLI".format(**gains))
+    cola = {system: [100 * row["scores"]["validation"]["matthews"] for row in scores_of(["cola"])
+                     if re.fullmatch(rf"{system}_\d+_100.0%", row["group"])] for system in (ELECTRA, MLM)}
+    extremes = [extreme(cola[system]) for system in (ELECTRA, MLM) for extreme in (min, max)]
+    assert has_sentence(text, "between {:.1f}, a constant prediction, and {:.1f}, those of the masked language model between {:.1f} and "
+                              "{:.1f}.".format(*extremes))
 
 
 def test_scores_during_the_training_equal_their_raw_numbers():
@@ -159,10 +209,10 @@ def chunking_table(heading, systems, folder):
 
 def test_chunking_scores_equal_their_raw_numbers():
     f1 = chunking_table("Chunking", SYSTEMS, MINI)
-    assert says(read("results.md"), f"by {gain(f1['finetuned'], MLM, ELECTRA)} points finetuned and by "
-                                    f"{gain(f1['frozen'], MLM, ELECTRA)} frozen")
+    assert has_sentence(read("results.md"), f"by {difference(f1['finetuned'], MLM, ELECTRA)} points finetuned and by "
+                                    f"{difference(f1['frozen'], MLM, ELECTRA)} frozen")
     pretrained, [untrained] = f1.drop(index="untrained")["finetuned"], f1.loc["untrained", "finetuned"]
-    assert says(read("own_tasks.md"), f"`mini` has {untrained:.1f} without pretraining, and its models pretrained on Wikipedia "
+    assert has_sentence(read("own_tasks.md"), f"`mini` has {untrained:.1f} without pretraining, and its models pretrained on Wikipedia "
                                       f"[reach {pretrained.min():.1f} to {pretrained.max():.1f}]")
 
 
@@ -171,16 +221,18 @@ def test_scores_in_the_readme_are_means_of_those_on_the_results_page():
     f1 = chunking_table("Chunking", SYSTEMS, MINI).groupby("system").mean()
     labels = {"none": "untrained", "ELECTRA, 152 million tokens": ELECTRA, "masked language modelling, 187 million tokens": MLM}
     assert rows_below(REPO / "README.md", "An ELECTRA for a laptop") == {
-        label: [*with_mean(scores.loc[system]), *f1.loc[system].map("{:.1f}".format)] for label, system in labels.items()}
+        label: [*cells_with_mean(scores.loc[system]), *f1.loc[system].map("{:.1f}".format)] for label, system in labels.items()}
 
 
 def test_scores_of_the_shorter_training_equal_their_raw_numbers():
-    heading, scores = "A sixth of the training", last_scores(SHORT)
+    heading, scores = "The first comparison: a sixth of the tokens", last_scores(SHORT)
     chunking_table(heading, SHORT_SYSTEMS, SHORT)
     text = section(read("results.md"), heading)
     assert {(SHORT_SYSTEMS[title], int(seed)): cells[:5] for title, seed, *cells in table(text)} == {
-        key: with_mean(scores.loc[key]) for key in scores.index}
-    assert says(text, f"by {gain(scores.mean(axis=1), 'mlm', 'electra')} (standard error")
+        key: cells_with_mean(scores.loc[key]) for key in scores.index}
+    assert has_sentence(text, f"by {difference(scores.mean(axis=1), 'mlm', 'electra')} (standard error")
+    low, high = (sum(grid(SHORT_SYSTEMS, SHORT)["mlm", lr]) / 4 for lr in (3e-4, 1e-3))
+    assert has_sentence(text, f"by {max(low, high):.2f} to {min(low, high):.2f}")
 
 
 def test_steps_of_equal_compute_are_those_of_the_commands(capsys):

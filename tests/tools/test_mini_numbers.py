@@ -16,7 +16,7 @@ from _utils.run_files.run_log import read_metrics
 MINI = REPO / "benchmarks/results/mini"
 ELECTRA, MLM = "electra_150m", "mlm_150m"
 SYSTEMS = {"ELECTRA": ELECTRA, "masked language model": MLM, "not pretrained": "untrained"}
-SHORT = MINI / "short"  # the shorter training
+SHORT = MINI / "short"  # the first comparison
 SHORT_SYSTEMS = {"ELECTRA": "electra", "masked language model": "mlm", "not pretrained": "untrained"}
 PRIMARY = ("cola", "stsb", "qnli", "mnli")  # tasks of the primary measure
 
@@ -36,10 +36,14 @@ def is_checkpoint(row):
     return row["group"].endswith("%")
 
 
+def last_runs(folder):
+    """The finetuning runs of the last checkpoints on the tasks of the primary measure."""
+    return [row for row in scores_of(PRIMARY, folder) if row["group"].endswith("_100.0%")]
+
+
 def last_scores(folder):
     """DataFrame of the last checkpoints (system, seed): mean dev scores over finetuning seeds."""
-    rows = [row for row in scores_of(PRIMARY, folder) if row["group"].endswith("_100.0%")]
-    return checkpoint_scores(rows)[["CoLA", "STS-B", "QNLI", "MNLI"]].droplevel(["run", "percent"])
+    return checkpoint_scores(last_runs(folder))[["CoLA", "STS-B", "QNLI", "MNLI"]].droplevel(["run", "percent"])
 
 
 def cells_with_mean(scores):
@@ -82,9 +86,8 @@ def test_runs_are_those_of_the_recipe_and_the_commands():
 def test_finetuning_runs_have_the_settings_of_the_commands(folder, precision):
     rows = [row for row in scores_of([*PRIMARY, "chunking"], folder) if not row["group"].startswith("pilot")]
     assert {(row["settings"]["precision"], row["settings"]["epochs"]) for row in rows} == {(precision, 3)}
-    last = [row for row in rows if row["group"].endswith("_100.0%") and row["task"] in PRIMARY]
-    seeds = {(row["group"], row["task"]): set() for row in last}
-    for row in last:
+    seeds = defaultdict(set)
+    for row in last_runs(folder):
         seeds[row["group"], row["task"]].add(row["seed"])
     assert set(map(frozenset, seeds.values())) == {frozenset(range(5 if folder == MINI else 3))}
     assert len({(row["group"], row["task"], row["seed"]) for row in rows}) == len(rows)
@@ -179,8 +182,8 @@ def test_scores_after_finetuning_equal_their_raw_numbers():
     gains = scores.groupby("system").mean().T
     gains = gains[ELECTRA] - gains[MLM]
     assert has_sentence(text, "by {STS-B:.1f} on STS-B, {QNLI:.1f} on QNLI and {MNLI:.1f} on MNLI".format(**gains))
-    cola = {system: [100 * row["scores"]["validation"]["matthews"] for row in scores_of(["cola"])
-                     if re.fullmatch(rf"{system}_\d+_100.0%", row["group"])] for system in (ELECTRA, MLM)}
+    cola = {system: [score(row) for row in last_runs(MINI) if row["task"] == "cola" and row["group"].startswith(f"{system}_")]
+            for system in (ELECTRA, MLM)}
     extremes = [extreme(cola[system]) for system in (ELECTRA, MLM) for extreme in (min, max)]
     assert has_sentence(text, "between {:.1f}, a constant prediction, and {:.1f}, those of the masked language model between {:.1f} and "
                               "{:.1f}.".format(*extremes))
@@ -210,10 +213,10 @@ def chunking_table(heading, systems, folder):
 def test_chunking_scores_equal_their_raw_numbers():
     f1 = chunking_table("Chunking", SYSTEMS, MINI)
     assert has_sentence(read("results.md"), f"by {difference(f1['finetuned'], MLM, ELECTRA)} points finetuned and by "
-                                    f"{difference(f1['frozen'], MLM, ELECTRA)} frozen")
+                                            f"{difference(f1['frozen'], MLM, ELECTRA)} frozen")
     pretrained, [untrained] = f1.drop(index="untrained")["finetuned"], f1.loc["untrained", "finetuned"]
     assert has_sentence(read("own_tasks.md"), f"`mini` has {untrained:.1f} without pretraining, and its models pretrained on Wikipedia "
-                                      f"[reach {pretrained.min():.1f} to {pretrained.max():.1f}]")
+                                              f"[reach {pretrained.min():.1f} to {pretrained.max():.1f}]")
 
 
 def test_scores_in_the_readme_are_means_of_those_on_the_results_page():
@@ -224,7 +227,7 @@ def test_scores_in_the_readme_are_means_of_those_on_the_results_page():
         label: [*cells_with_mean(scores.loc[system]), *f1.loc[system].map("{:.1f}".format)] for label, system in labels.items()}
 
 
-def test_scores_of_the_shorter_training_equal_their_raw_numbers():
+def test_scores_of_the_first_comparison_equal_their_raw_numbers():
     heading, scores = "The first comparison: a sixth of the tokens", last_scores(SHORT)
     chunking_table(heading, SHORT_SYSTEMS, SHORT)
     text = section(read("results.md"), heading)

@@ -28,6 +28,7 @@ from _utils.recipes import RECIPES, flops_per_token, network_from
 from _utils.run_files.checkpoints import check_output, find_checkpoint, load_pretraining_checkpoint
 
 PLOT = GLUE_FOLDER / "compare_pretraining.png"
+PRINTED = {"percent": "% of steps"}
 _GROUP = re.compile(r"(?P<run>(?P<system>.+)_(?P<seed>\d+))_(?P<percent>[\d.]+)%")
 
 
@@ -141,8 +142,11 @@ def of_systems(table, systems, tasks=None):
     """The checkpoints of some systems that have all tasks, see `with_tasks`. PlainError for a system without any."""
     if repeated := [name for name, times in Counter(systems).items() if times > 1]:
         raise PlainError(f"{repeated[0]!r} is given twice. Name each system once.")
+    finetuned = table.index.unique("system")
     table = with_tasks(table[table.index.get_level_values("system").isin(systems)].dropna(axis=1, how="all"), tasks).dropna()
     known = table.index.unique("system")
+    if unknown := [name for name in systems if name not in finetuned]:
+        raise PlainError(f"No checkpoint of {unknown[0]!r} was finetuned. Finetuned: {', '.join(finetuned) or 'none'}.")
     if missing := [name for name in systems if name not in known]:
         raise PlainError(f"No checkpoint of {missing[0]!r} was finetuned on all of {', '.join(table.columns)}. Complete: "
                          f"{', '.join(known) or 'none'}.")
@@ -173,13 +177,13 @@ def main(arguments=None):
     means, baseline = checkpoints.mean(axis=1), args.baseline and baseline_score(table[checkpoints.columns], args.baseline)
     names = [f"{run}_{percent}%.pth" for _, _, run, percent in checkpoints.index]
     flops = pd.Series([checkpoint_flops(load_pretraining_checkpoint(find_checkpoint(name))) for name in names], means.index)
-    print(checkpoints.assign(mean=means).droplevel("run").to_string(float_format="{:.1f}".format), end="\n\n")
+    print(checkpoints.assign(mean=means).droplevel("run").rename_axis(index=PRINTED).to_string(float_format="{:.1f}".format), end="\n\n")
     for (task, key), values in setting_differences(rows, checkpoints).items():
         print(f"{task} was finetuned with", " and ".join(f"{key}={value} ({', '.join(sorted(names))})" for value, names in values.items()))
     counts = checkpoint_scores(rows, "count").loc[checkpoints.index, checkpoints.columns].astype(int)
     if counts.stack().nunique() > 1:
         print("The scores are means of different numbers of finetuning runs:", counts.droplevel("run").to_string(), sep="\n", end="\n\n")
-    print(compare(means, args.systems).to_string(float_format="{:.1f}".format, na_rep=""))
+    print(compare(means, args.systems).rename_axis(index=PRINTED).to_string(float_format="{:.1f}".format, na_rep=""))
     save_plot(plot_comparison(means, flops, args.systems, checkpoints.columns, baseline), args.plot)
     print(f"\nPlot: {args.plot}")
 

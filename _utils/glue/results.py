@@ -7,7 +7,7 @@ import pandas as pd
 
 from _utils.errors import PlainError
 from _utils.glue.metrics import compute_metrics
-from _utils.glue.runs import GLUE_FOLDER, run_path, runs_of, score
+from _utils.glue.runs import GLUE_FOLDER, best_runs, run_path, runs_of, score
 from _utils.glue.tasks import AVERAGED_TASKS, FIRST_TASK, PUBLISHED, PUBLISHED_SEEDS, TASKS, task_of
 from _utils.plots import plot_finetuning_losses, plot_scores, save_plot, sortable
 from _utils.run_files.run_log import read_metrics
@@ -31,9 +31,9 @@ def headline_scores(row):
 
 
 def summarize(rows, group):
-    """DataFrame of a group in percent, indexed by task: training rows, runs, mean, std, median, best, best run.
+    """DataFrame of a group in percent, indexed by task: training examples, runs, mean, std, median, best, best run.
 
-    MRPC and STS-B count their training rows in both orders. std is the sample standard deviation, NaN for one run.
+    A row of MRPC or STS-B is two training examples, one in each order. std is the sample standard deviation, NaN for one run.
     The best run of a task is the best on its first dev set, also in the lines of its other sets.
     """
     lines = [{"task": line, "run": row["run"], "rows": f"{row['train_rows']:,}", "score": value, "rank": score(row)}
@@ -42,7 +42,7 @@ def summarize(rows, group):
     by_task = runs.groupby("task", sort=False)
     best = runs.loc[by_task["rank"].idxmax()]
     table = by_task["score"].agg(runs="size", mean="mean", std="std", median="median").rename_axis(None)
-    table.insert(0, "training rows", by_task["rows"].agg(lambda counts: " or ".join(counts.unique())))
+    table.insert(0, "training examples", by_task["rows"].agg(lambda counts: " or ".join(counts.unique())))
     return table.assign(**{"best": best["score"].to_numpy(), "best run": best["run"].to_numpy()})
 
 
@@ -54,9 +54,9 @@ def table_of_runs(rows, group):
                   for split, metrics in row["scores"].items() for metric, value in metrics.items()}
         (metric, value), *others = scores.items()
         lines.append({"task": task_of(row).title, "run": row["run"], "seed": row["seed"], "score": value, "metric": metric,
-                      "other metrics": ", ".join(f"{name} {value:.2f}" for name, value in others), "training rows": row["train_rows"],
+                      "other metrics": ", ".join(f"{name} {value:.2f}" for name, value in others), "training examples": row["train_rows"],
                       **{key: row["settings"].get(key) for key in ("lr", "bs", "epochs")}, "seconds": row.get("seconds")})
-    return pd.DataFrame(lines, columns=["task", "run", "seed", "score", "metric", "other metrics", "training rows", "lr", "bs", "epochs",
+    return pd.DataFrame(lines, columns=["task", "run", "seed", "score", "metric", "other metrics", "training examples", "lr", "bs", "epochs",
                                         "seconds"])
 
 
@@ -145,12 +145,20 @@ def as_text(table):
 def report(rows, group):
     """The tables of a group as text, with the published results of the tasks whose tables are not synthetic."""
     parts = [f"Scores of {group} in percent ({_name_metrics(rows, group)})", as_text(summarize(rows, group))]
+    if best := best_checkpoints(rows, group):
+        parts += ["", f"Best runs: {', '.join(map(str, best))}"]
     if synthetic := synthetic_titles(rows, group):
         parts += ["", f"On the quickstart's synthetic tables: {', '.join(synthetic)}. These scores do not carry over to GLUE."]
     real = without_synthetic(rows)
     if any(runs_of(real, group, task) for task in AVERAGED_TASKS):
         parts += ["", "Comparison with published results", as_text(compare_with_published(real, group))]
     return "\n".join(parts)
+
+
+def best_checkpoints(rows, group):
+    """Paths of the models of each task's best run."""
+    tasks = dict.fromkeys(row["task"] for row in group_rows(rows, group))
+    return [run_path(group, task, run) for task in tasks for run in best_runs(rows, group, task)]
 
 
 def _name_metrics(rows, group):

@@ -74,7 +74,9 @@ def check_tsv(name, content, rows):
             raise PlainError(f"{name}, line {number}: the index must be {number - 2}, not {cells[0][:20]!r}. Keep the test set's order.")
         _check_prediction(name, number, cells[1], task)
     if len(lines) != rows + 1:
-        raise PlainError(f"{name} has {len(lines):,} lines instead of {rows + 1:,} (a header and {rows:,} predictions).")
+        raise PlainError(f"{name} has {len(lines):,} lines instead of {rows + 1:,} (a header and {rows:,} predictions)."
+                         + " This is the official number; `python -m _utils.glue_submission FILE GLUE_DIR` counts the rows of other tables."
+                         * (rows == OFFICIAL_ROWS[name]))
 
 
 def _check_prediction(name, number, prediction, task):

@@ -2,6 +2,7 @@
 import copy
 import inspect
 import os
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -94,8 +95,8 @@ def _encoder_from_transformers(name):
     """(model, hf_tokenizer) of a folder or a hub id, without a head or pooler for which there are no trained weights."""
     if os.path.isdir(os.path.join(name, "discriminator")):
         raise PlainError(f"{name!r} contains two networks. Set pretrained_checkpoint={os.path.join(name, 'discriminator')!r}.")
-    config = _encoder_config(name, "Pass a hub id, a transformers folder or a checkpoint in checkpoints/pretrain/, or try "
-                                   "python finetune.py quickstart=True.")
+    config = _encoder_config(name, "Check the name and the connection, or pass a transformers folder or a checkpoint in "
+                                   "checkpoints/pretrain/, or try python finetune.py quickstart=True.")
     kind = ElectraForPreTraining if config.model_type == "electra" else AutoModel
     with as_plain_error(f"Cannot load the model {name!r} ({{error}}): its weights or its tokenizer are missing. Download it again or "
                         "choose another model."):
@@ -128,10 +129,10 @@ def _encoder_config(name, advice):
 
     advice: for the message if it is missing: what the command accepts.
     """
-    if name.startswith((".", "/", "~")) and not os.path.isdir(name):
+    if not os.path.isdir(name) and _is_path(name):
         raise PlainError(f"Folder not found: {name!r}. {advice}")
-    place = "folder" if os.path.isdir(name) else "hub"
-    with as_plain_error(f"Cannot load the model {name!r} from the {place} ({{error}}). {advice}"):
+    places = "from the folder ({error})" if os.path.isdir(name) else "from the hub ({error}), and there is no such folder"
+    with as_plain_error(f"Cannot load the model {name!r} {places}. {advice}"):
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
     if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or config.is_encoder_decoder:
         raise PlainError(f"{name!r} is a {config.model_type} model, which is not an encoder. Choose an ELECTRA, BERT, ALBERT, RoBERTa or "
@@ -142,6 +143,12 @@ def _encoder_config(name, advice):
     if os.path.isdir(name):
         check_has_tokenizer(name)
     return config
+
+
+def _is_path(name):
+    """Whether a name cannot be a hub id, OWNER/MODEL, or looks into a folder that exists."""
+    parts = Path(name).parts
+    return name.startswith((".", "/", "~")) or len(parts) > 2 or len(parts) == 2 and os.path.isdir(parts[0])
 
 
 def load_with_head(name, part=None, folder="checkpoints/pretrain"):

@@ -118,5 +118,6 @@ def _check_device(device):
         raise PlainError(f"Invalid value for device: {device!r} would be shared by all processes. Leave device out, so that each process "
                          "uses its own GPU, or set device=cpu.")
     n_here, n_gpus = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), torch.cuda.device_count()
-    if device is None and 0 < n_gpus < n_here:
-        raise PlainError(f"{n_here} processes were started on a machine with {n_gpus} GPUs. Start {n_gpus}, or set device=cpu.")
+    if device is None and n_gpus < n_here:
+        raise PlainError(f"{n_here} processes were started on a machine with {n_gpus or 'no'} GPUs. Start a process per GPU, or set "
+                         "device=cpu.")

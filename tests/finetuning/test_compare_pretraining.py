@@ -106,7 +106,8 @@ def test_a_checkpoint_costs_the_operations_of_its_steps():
 
 
 @pytest.mark.parametrize("arguments, fragment", [
-    (["mlm", "bert"], "No checkpoint of 'bert' was finetuned on all of RTE, CoLA. Complete: mlm."),
+    (["mlm", "bert"], "No checkpoint of 'bert' was finetuned. Finetuned: electra, mlm, other, untrained."),
+    (["mlm", "other", "--tasks", "rte"], "No checkpoint of 'other' was finetuned on all of RTE. Complete: mlm."),
     (["mlm", "other"], "The checkpoints of mlm, other have no task in common."),
     (["electra", "mlm"], "The checkpoints of electra, mlm have no task in common."),
     (["mlm", "mlm"], "'mlm' is given twice."),

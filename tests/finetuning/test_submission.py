@@ -141,7 +141,7 @@ def test_the_command_checks_against_the_rows_of_a_folder(glue, tmp_path, monkeyp
     assert "group.zip is valid" in capsys.readouterr().out
     main(["--help"])
     assert "glue_submission ZIP_OR_FOLDER" in capsys.readouterr().out
-    with pytest.raises(PlainError, match="AX.tsv has 201 lines instead of 1,105"):
+    with pytest.raises(PlainError, match="AX.tsv has 201 lines instead of 1,105 .*GLUE_DIR"):
         main([str(tmp_path / "group")])
     with pytest.raises(PlainError, match="Pass a zip or a folder"):
         main([])

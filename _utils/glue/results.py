@@ -146,7 +146,7 @@ def report(rows, group):
     """The tables of a group as text, with the published results of the tasks whose tables are not synthetic."""
     parts = [f"Scores of {group} in percent ({_name_metrics(rows, group)})", as_text(summarize(rows, group))]
     if best := best_checkpoints(rows, group):
-        parts += ["", f"Best runs: {', '.join(map(str, best))}"]
+        parts += ["", f"Best runs, in {GLUE_FOLDER}/: {', '.join(path.name for path in best)}"]
     if synthetic := synthetic_titles(rows, group):
         parts += ["", f"On the quickstart's synthetic tables: {', '.join(synthetic)}. These scores do not carry over to GLUE."]
     real = without_synthetic(rows)

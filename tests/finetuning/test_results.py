@@ -1,6 +1,7 @@
 """The table of runs, its summaries and comparisons."""
 import json
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -131,6 +132,17 @@ def test_the_report_of_synthetic_tables_has_no_published_results():
     assert "synthetic" in synthetic and "Google" not in synthetic
     both = report([row("cola", 0, 40.) | {"synthetic": True}, row("rte", 0, 60.)], "g")
     assert "synthetic tables: CoLA." in both and "Google" in both
+
+
+def test_the_report_names_the_best_of_the_checkpoints_that_exist(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("checkpoints/glue").mkdir(parents=True)
+    rows = [row("cola", run, value) for run, value in enumerate((40., 60., 50.))] + [row("rte", 0, 70.)]
+    assert "Best runs" not in report(rows, "g")
+    for run in (0, 2):
+        Path(f"checkpoints/glue/g_cola_{run}.pth").touch()
+    Path("checkpoints/glue/g_rte_0.pth").touch()
+    assert "Best runs, in checkpoints/glue/: g_cola_2.pth, g_rte_0.pth\n" in report(rows, "g")
 
 
 def test_checkpoints_are_compared_by_the_mean_of_their_best_runs():

@@ -54,10 +54,11 @@ def table_of_runs(rows, group):
                   for split, metrics in row["scores"].items() for metric, value in metrics.items()}
         (metric, value), *others = scores.items()
         lines.append({"task": task_of(row).title, "run": row["run"], "seed": row["seed"], "score": value, "metric": metric,
-                      "other metrics": ", ".join(f"{name} {value:.2f}" for name, value in others), "training examples": row["train_rows"],
+                      "other metrics": ", ".join(f"{name} {value:.2f}" for name, value in others),
+                      "training examples": row["train_rows"],
                       **{key: row["settings"].get(key) for key in ("lr", "bs", "epochs")}, "seconds": row.get("seconds")})
-    return pd.DataFrame(lines, columns=["task", "run", "seed", "score", "metric", "other metrics", "training examples", "lr", "bs", "epochs",
-                                        "seconds"])
+    return pd.DataFrame(lines, columns=["task", "run", "seed", "score", "metric", "other metrics", "training examples", "lr", "bs",
+                                        "epochs", "seconds"])
 
 
 def scores_by_task(rows, group):

@@ -88,7 +88,8 @@ def test_an_electra_folder_keeps_the_head_of_the_discriminator(small_tokenizer, 
     (None, "tiny", "None means Google's model, but there is none with size=tiny"),
     ("no/such/folder", "small", "Folder not found: 'no/such/folder'"),
     ("tests/discrimnator", "small", "Folder not found: 'tests/discrimnator'"),
-    ("no-such/model", "small", "Cannot load the model 'no-such/model' from the hub .*, and there is no such folder. Check the name and the connection"),
+    ("no-such/model", "small",
+     "Cannot load the model 'no-such/model' from the hub .*, and there is no such folder. Check the name and the connection"),
 ])
 def test_a_missing_checkpoint_or_one_of_another_size_raises(fresh_checkpoint, monkeypatch, name, size, message):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

@@ -115,14 +115,18 @@ def test_pilots_of_electra_equal_their_raw_numbers(line, pilot):
 
 def test_pilots_of_the_learning_rate_equal_their_raw_numbers():
     f1 = {row["group"]: 100 * row["scores"]["validation"]["entity_f1"] for row in scores_of(["chunking"], SHORT)}
+    glue = {(row["group"], row["task"]): f"{score(row):.1f}" for folder in (MINI, SHORT) for row in scores_of(["stsb", "qnli"], folder)}
+    finetuning_lr = {"electra": 3e-4, "mlm": 1e-3}
     rows = table(section(read("results.md"), "Learning rates of pretraining"))
     assert len(rows) == 7
     for title, lr, *cells in rows:
         system, (lr, *notes) = SHORT_SYSTEMS[title], lr.split()
         last = metrics_in(SHORT / f"{system}_11081" if lr == "1e-3" else MINI / f"pilots/{system}_lr{lr}")[1][-1]
-        group = f"{system}_11081_100.0%" if lr == "1e-3" else f"pilot_{system}_lr{lr}_11081_100.0%"
+        pilot = f"pilot_{system}_lr{lr}_11081"
+        group, on_glue = (f"{system}_11081_100.0%", f"grid_{system}_11081_lr{finetuning_lr[system]}") if lr == "1e-3" else (
+            f"{pilot}_100.0%", f"sensitivity_{pilot}")
         assert cells == [f"{last['gen_loss_hidden']:.2f}", without_zero(last["disc_auc"]) if "disc_auc" in last else "",
-                         "" if notes else f"{f1[group]:.1f}"]
+                         *(["", "", ""] if notes else [f"{f1[group]:.1f}", glue[on_glue, "stsb"], glue[on_glue, "qnli"]])]
     stopped = metrics_in(MINI / "pilots/electra_37000_lr1e-3")[1][-1]
     assert stopped["step"] == 37_000 // 8 and has_sentence(
         read("results.md"), f"with 1e-3 the AUC was {without_zero(stopped['disc_auc'])} after 12.5 %")
@@ -154,24 +158,24 @@ def test_final_metrics_of_healthy_runs_equal_their_raw_numbers(column, folder):
         without_zero(last["disc_auc"])]
 
 
-def grid(systems, folder):
+def grid(systems, folder, lrs=(3e-4, 1e-3)):
     """{(system, learning rate): scores of the tasks of the primary measure} of the runs that choose the learning rate."""
     found = {(row["group"], row["task"]): score(row) for row in scores_of(PRIMARY, folder)}
-    return {(system, lr): [found[f"grid_{system}_11081_lr{lr}", task] for task in PRIMARY]
-            for system in systems.values() for lr in (3e-4, 1e-3)}
+    return {(system, lr): [found[f"grid_{system}_11081_lr{lr}", task] for task in PRIMARY] for system in systems for lr in lrs}
 
 
 def test_scores_of_the_learning_rates_equal_their_raw_numbers():
-    scores, text = grid(SYSTEMS, MINI), section(read("results.md"), "Learning rates of finetuning")
+    scores, text = grid(SYSTEMS.values(), MINI), section(read("results.md"), "Learning rates of finetuning")
     shown = {(SYSTEMS[title], float(lr)): cells for title, lr, *cells in table(text)}
-    assert shown == {key: cells_with_mean(raw) for key, raw in scores.items()}
+    added = grid([ELECTRA, MLM], MINI, [1e-4, 3e-3])
+    assert shown == {key: cells_with_mean(raw) for key, raw in (scores | added).items()}
     low, high = ((sum(scores[ELECTRA, lr]) - sum(scores[MLM, lr])) / 4 for lr in (3e-4, 1e-3))
     assert has_sentence(text, f"ELECTRA is better, too: by {low:.1f} points at 3e-4 and by {high:.1f} at 1e-3")
 
 
 @pytest.mark.parametrize("systems, folder", [(SYSTEMS, MINI), (SHORT_SYSTEMS, SHORT)])
 def test_systems_are_finetuned_with_the_learning_rate_of_the_higher_mean(systems, folder):
-    scores, used = grid(systems, folder), defaultdict(set)
+    scores, used = grid(systems.values(), folder), defaultdict(set)
     for row in filter(is_checkpoint, scores_of(PRIMARY, folder)):
         used[next(system for system in systems.values() if row["group"].startswith(f"{system}_"))].add(row["settings"]["lr"])
     assert used == {system: {max((3e-4, 1e-3), key=lambda lr: sum(scores[system, lr]))} for system in systems.values()}
@@ -192,6 +196,14 @@ def test_scores_after_finetuning_equal_their_raw_numbers():
     extremes = [extreme(cola[system]) for system in (ELECTRA, MLM) for extreme in (min, max)]
     assert has_sentence(text, "between {:.1f}, a constant prediction, and {:.1f}, those of the masked language model between {:.1f} and "
                               "{:.1f}.".format(*extremes))
+
+
+def test_scores_of_sst2_and_mrpc_equal_their_raw_numbers():
+    found = {(row["group"], row["task"]): f"{score(row):.1f}" for row in scores_of(["sst2", "mrpc"])}
+    rows = table(section(read("results.md"), "Finetuning").partition("SST-2 (10,000 training rows)")[2])
+    assert len(rows) == len(found) // 2 == 5
+    for title, seed, *cells in rows:
+        assert cells == [found[f"{SYSTEMS[title]}_{seed}_100.0%", task] for task in ("sst2", "mrpc")]
 
 
 def test_scores_during_the_training_equal_their_raw_numbers():
@@ -239,7 +251,7 @@ def test_scores_of_the_first_comparison_equal_their_raw_numbers():
     assert {(SHORT_SYSTEMS[title], int(seed)): cells[:5] for title, seed, *cells in table(text)} == {
         key: cells_with_mean(scores.loc[key]) for key in scores.index}
     assert has_sentence(text, f"by {difference(scores.mean(axis=1), 'mlm', 'electra')} (standard error")
-    low, high = (sum(grid(SHORT_SYSTEMS, SHORT)["mlm", lr]) / 4 for lr in (3e-4, 1e-3))
+    low, high = (sum(grid(["mlm"], SHORT)["mlm", lr]) / 4 for lr in (3e-4, 1e-3))
     assert has_sentence(text, f"by {max(low, high):.2f} to {min(low, high):.2f}")
 
 

@@ -120,13 +120,29 @@ def test_ctrl_c_stops_all_processes_and_keeps_finished_files(tmp_path, prepare, 
     process = start(prepare)
     while len(files(tmp_path / "cache") if (tmp_path / "cache").exists() else ()) < 4:
         time.sleep(.05)
-    for _ in range(2):  # Python loses an interrupt that arrives during a destructor; people press Ctrl-C again
-        if process.exitcode is None:
-            os.killpg(process.pid, signal.SIGINT)
-            process.join(25)
+    os.killpg(process.pid, signal.SIGINT)
+    process.join(25)
     assert process.exitcode == 1
     wait_until_empty(process.pid)
     assert files(tmp_path / "cache") and not list((tmp_path / "cache").glob("*.unfinished"))
+
+
+class InterruptedWhenDeleted:
+    def __del__(self):  # Python drops the KeyboardInterrupt of a destructor
+        os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_ctrl_c_during_a_destructor_stops_all_processes(prepare, before_file):
+    before_file(lambda path: time.sleep(60))
+
+    def prepare_and_interrupt():
+        signal.signal(signal.SIGALRM, lambda *_: InterruptedWhenDeleted())
+        signal.setitimer(signal.ITIMER_REAL, 1)
+        prepare()
+    process = start(prepare_and_interrupt)
+    process.join(25)
+    assert process.exitcode == 1
+    wait_until_empty(process.pid)
 
 
 def test_processes_that_prepare_the_same_examples_build_each_file_once(tmp_path, prepare, before_file):

@@ -182,7 +182,8 @@ def main(arguments=None):
         print(f"{task} was finetuned with", " and ".join(f"{key}={value} ({', '.join(sorted(names))})" for value, names in values.items()))
     counts = checkpoint_scores(rows, "count").loc[checkpoints.index, checkpoints.columns].astype(int)
     if counts.stack().nunique() > 1:
-        print("The scores are means of different numbers of finetuning runs:", counts.droplevel("run").rename_axis(index=PRINTED).to_string(), sep="\n", end="\n\n")
+        print("The scores are means of different numbers of finetuning runs:")
+        print(counts.droplevel("run").rename_axis(index=PRINTED).to_string(), end="\n\n")
     print(compare(means, args.systems).rename_axis(index=PRINTED).to_string(float_format="{:.1f}".format, na_rep=""))
     save_plot(plot_comparison(means, flops, args.systems, checkpoints.columns, baseline), args.plot)
     print(f"\nPlot: {args.plot}")

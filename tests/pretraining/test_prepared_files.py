@@ -129,17 +129,20 @@ def test_ctrl_c_stops_all_processes_and_keeps_finished_files(tmp_path, prepare, 
 
 class InterruptedWhenDeleted:
     def __del__(self):  # Python drops the KeyboardInterrupt of a destructor
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
 
 
 def test_ctrl_c_during_a_destructor_stops_all_processes(prepare, before_file):
-    before_file(lambda path: time.sleep(60))
+    def interrupt_main_process(path):
+        if path.stem.endswith("_00000_of_00012"):
+            os.kill(os.getppid(), signal.SIGUSR1)
+        time.sleep(60)
+    before_file(interrupt_main_process)
 
-    def prepare_and_interrupt():
-        signal.signal(signal.SIGALRM, lambda *_: InterruptedWhenDeleted())
-        signal.setitimer(signal.ITIMER_REAL, 1)
+    def prepare_with_destructor():
+        signal.signal(signal.SIGUSR1, lambda *_: InterruptedWhenDeleted())
         prepare()
-    process = start(prepare_and_interrupt)
+    process = start(prepare_with_destructor)
     process.join(25)
     assert process.exitcode == 1
     wait_until_empty(process.pid)

@@ -122,12 +122,15 @@ def test_pilots_of_the_learning_rate_equal_their_raw_numbers():
     assert len(rows) == 7
     for title, lr, *cells in rows:
         system, (lr, *notes) = SHORT_SYSTEMS[title], lr.split()
-        last = metrics_in(SHORT / f"{system}_11081" if lr == "1e-3" else MINI / f"pilots/{system}_lr{lr}")[1][-1]
-        pilot = f"pilot_{system}_lr{lr}_11081"
-        group, on_glue = (f"{system}_11081_100.0%", f"grid_{system}_11081_lr{finetuning_lr[system]}") if lr == "1e-3" else (
-            f"{pilot}_100.0%", f"sensitivity_{pilot}")
+        if lr == "1e-3":  # a run of the first comparison
+            folder, run = SHORT / f"{system}_11081", f"{system}_11081"
+            on_glue = f"grid_{run}_lr{finetuning_lr[system]}"
+        else:
+            folder, run = MINI / f"pilots/{system}_lr{lr}", f"pilot_{system}_lr{lr}_11081"
+            on_glue = f"sensitivity_{run}"
+        last = metrics_in(folder)[1][-1]
         assert cells == [f"{last['gen_loss_hidden']:.2f}", without_zero(last["disc_auc"]) if "disc_auc" in last else "",
-                         *(["", "", ""] if notes else [f"{f1[group]:.1f}", glue[on_glue, "stsb"], glue[on_glue, "qnli"]])]
+                         *(["", "", ""] if notes else [f"{f1[f'{run}_100.0%']:.1f}", glue[on_glue, "stsb"], glue[on_glue, "qnli"]])]
     stopped = metrics_in(MINI / "pilots/electra_37000_lr1e-3")[1][-1]
     assert stopped["step"] == 37_000 // 8 and has_sentence(
         read("results.md"), f"with 1e-3 the AUC was {without_zero(stopped['disc_auc'])} after 12.5 %")

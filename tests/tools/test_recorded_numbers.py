@@ -1,5 +1,6 @@
 """Numbers in the documents against the files in benchmarks/results that they come from."""
 import json
+import math
 import re
 
 import pandas as pd
@@ -23,18 +24,38 @@ def test_results_of_the_readme_are_those_of_the_results_page():
     assert len(own) == 4 and all(cells == rows[label(name)] for name, cells in own.items())
 
 
+def accuracies(file):
+    return pd.read_csv(REPO / f"benchmarks/results/{file}.csv", index_col=["field", "phenomenon", "paradigm"])
+
+
 def test_accuracies_on_minimal_pairs_equal_their_raw_numbers():
     found = []
     for name in ("quickstart", "mini"):
-        paradigms = pd.read_csv(REPO / f"benchmarks/results/minimal_pairs_{name}.csv", index_col=["field", "phenomenon", "paradigm"])
+        paradigms = accuracies(f"minimal_pairs_{name}")
         means, errors = summarize(paradigms)
         found.append([[f"{mean:.1f} ± {error:.1f}" for mean, error in zip(*rows)] for rows in zip(means.to_numpy(), errors.to_numpy())])
     assert list(rows_below("probes.md", "Measurements").values()) == [first + second for first, second in zip(*found, strict=True)]
     mlm = "masked language model"
-    differences = [paradigms[first] - paradigms[second] for first, second in (
-        ("ELECTRA", "ELECTRA, untrained"), (mlm, f"{mlm}, untrained"), (mlm, "ELECTRA"))]  # the last file is that of mini
+    differences = [paradigms[name] - paradigms[f"{name}, untrained"] for name in ("ELECTRA", mlm)]  # the last file is that of mini
     assert re.findall(r"([\d.]+) ± ([\d.]+) (?:points )?better", section(read("probes.md"), "Measurements")) == [
         (f"{by_paradigm.mean():.1f}", f"{by_paradigm.sem():.1f}") for by_paradigm in differences]
+
+
+def test_accuracies_of_all_pretraining_seeds_equal_their_raw_numbers():
+    first, others = (accuracies(f"minimal_pairs_{name}") for name in ("mini", "mini_seeds"))
+    by_seed = pd.concat({system: pd.concat({"11081": first[system], **{seed: others[f"{system}, seed {seed}"] for seed in "12"}}, axis=1)
+                         for system in ("ELECTRA", "masked language model")}, axis=1)
+    text = section(read("probes.md"), "Measurements").partition("Overall, for three pretraining seeds")[2]
+    assert table(text) == [[seed, *(f"{found.mean():.1f} ± {found.sem():.1f}" for _, found in by_seed.xs(seed, axis=1, level=1).items())]
+                           for seed in ("11081", "1", "2")]
+    means = by_seed.mean().unstack()
+    electra, mlm = (means.loc[system] for system in ("ELECTRA", "masked language model"))
+    by_paradigm = by_seed.T.groupby(level=0).mean().T @ pd.Series({"ELECTRA": -1, "masked language model": 1})
+    assert mlm.min() > electra.max() and re.search(r"by ([\d.]+) points; the\s+standard\s+error\s+is ([\d.]+) over pretraining seeds, but "
+                                                   r"([\d.]+) over paradigms", text).groups() == tuple(
+        f"{number:.1f}" for number in (by_paradigm.mean(), math.sqrt(electra.sem() ** 2 + mlm.sem() ** 2), by_paradigm.sem()))
+    assert f"score {mlm.min():.1f} to {mlm.max():.1f} and the discriminators {electra.min():.1f} to {electra.max():.1f}" in \
+        " ".join(read("results.md").split())
 
 
 def test_chunking_scores_equal_their_raw_numbers():

@@ -1,12 +1,11 @@
 """Worker processes for preparing data. They exit with this process: after an error, at Ctrl-C, and when it is killed."""
-import contextlib
 import multiprocessing
 import os
 import signal
 import threading
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import connection
+from multiprocessing.connection import wait
 
 from tqdm import tqdm
 
@@ -35,8 +34,8 @@ def run_in_processes(work, tasks, n, desc):
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     pool = ProcessPoolExecutor(n, initializer=_start_worker, initargs=(work, stop))
     try:
-        with _remembered_interrupt() as is_interrupted:
-            _wait_for_calls({pool.submit(_call, task) for task in tasks}, desc, is_interrupted)
+        for call in tqdm(as_completed([pool.submit(_call, task) for task in tasks]), total=len(tasks), desc=desc):
+            call.result()
     except BaseException as error:
         stopper.send(None)
         if isinstance(error, BrokenProcessPool):
@@ -50,40 +49,6 @@ def run_in_processes(work, tasks, n, desc):
             os.environ["TOKENIZERS_PARALLELISM"] = before
 
 
-@contextlib.contextmanager
-def _remembered_interrupt():
-    """Context that yields an event which Ctrl-C sets before KeyboardInterrupt is raised.
-
-    Python drops the KeyboardInterrupt when it is raised in a destructor or in a callback of the garbage collector.
-    """
-    event = threading.Event()
-
-    def interrupt(number, frame):
-        event.set()
-        signal.default_int_handler(number, frame)
-    is_main = threading.current_thread() is threading.main_thread()  # other threads cannot set handlers
-    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield event
-        return
-    signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield event
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _wait_for_calls(waiting, desc, is_interrupted):
-    """Wait until all calls have returned; raise the first error, or KeyboardInterrupt if it was dropped."""
-    with tqdm(total=len(waiting), desc=desc) as bar:
-        while waiting:
-            done, waiting = wait(waiting, timeout=1, return_when=FIRST_COMPLETED)
-            if is_interrupted.is_set():
-                raise KeyboardInterrupt
-            for call in done:
-                call.result()
-            bar.update(len(done))
-
-
 def _start_worker(work, stop):
     global _work
     _work = work
@@ -93,7 +58,7 @@ def _start_worker(work, stop):
 
 def _exit_with_parent(stop):
     """Exit this worker when its parent sends a message or dies."""
-    connection.wait([stop, multiprocessing.parent_process().sentinel])
+    wait([stop, multiprocessing.parent_process().sentinel])
     os._exit(1)
 
 

@@ -50,6 +50,7 @@ def start(function, *args):
     """Call a function in a fork of this process, in a new process group."""
     def run():
         os.setsid()
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored if a shell runs the tests in the background
         function(*args)
     process = FORK.Process(target=run)
     process.start()
@@ -125,27 +126,6 @@ def test_ctrl_c_stops_all_processes_and_keeps_finished_files(tmp_path, prepare, 
     assert process.exitcode == 1
     wait_until_empty(process.pid)
     assert files(tmp_path / "cache") and not list((tmp_path / "cache").glob("*.unfinished"))
-
-
-class InterruptedWhenDeleted:
-    def __del__(self):  # Python drops the KeyboardInterrupt of a destructor
-        signal.raise_signal(signal.SIGINT)
-
-
-def test_ctrl_c_during_a_destructor_stops_all_processes(prepare, before_file):
-    def interrupt_main_process(path):
-        if path.stem.endswith("_00000_of_00012"):
-            os.kill(os.getppid(), signal.SIGUSR1)
-        time.sleep(60)
-    before_file(interrupt_main_process)
-
-    def prepare_with_destructor():
-        signal.signal(signal.SIGUSR1, lambda *_: InterruptedWhenDeleted())
-        prepare()
-    process = start(prepare_with_destructor)
-    process.join(25)
-    assert process.exitcode == 1
-    wait_until_empty(process.pid)
 
 
 def test_processes_that_prepare_the_same_examples_build_each_file_once(tmp_path, prepare, before_file):

@@ -18,6 +18,7 @@ from _utils.run_files.run_log import read_metrics
 MINI = REPO / "benchmarks/results/mini"
 ELECTRA, MLM = "electra_150m", "mlm_150m"
 SEEDS = (11081, 1, 2)  # of pretraining, in the order in which the document lists them
+OTHER_RATE = "check_mlm_lr1e-3"  # the masked language model once more, with another learning rate of pretraining
 SYSTEMS = {"ELECTRA": ELECTRA, "masked language model": MLM, "not pretrained": "untrained"}
 SHORT = MINI / "short"  # the first comparison
 SHORT_SYSTEMS = {"ELECTRA": "electra", "masked language model": "mlm", "not pretrained": "untrained"}
@@ -36,17 +37,21 @@ def scores_of(tasks, folder=MINI):
 
 def is_checkpoint(row):
     """Whether a run belongs to the comparison, not to the choice of the learning rate or to a frozen encoder."""
-    return row["group"].endswith("%")
+    return row["group"].endswith("%") and not row["group"].startswith(OTHER_RATE)
 
 
 def last_runs(folder):
     """The finetuning runs of the last checkpoints on the tasks of the primary measure."""
-    return [row for row in scores_of(PRIMARY, folder) if row["group"].endswith("_100.0%")]
+    return [row for row in filter(is_checkpoint, scores_of(PRIMARY, folder)) if row["group"].endswith("_100.0%")]
 
 
 def last_scores(folder):
     """DataFrame of the last checkpoints (system, seed): mean dev scores over finetuning seeds."""
-    return checkpoint_scores(last_runs(folder))[["CoLA", "STS-B", "QNLI", "MNLI"]].droplevel(["run", "percent"])
+    return last_means(last_runs(folder))
+
+
+def last_means(runs):
+    return checkpoint_scores(runs)[["CoLA", "STS-B", "QNLI", "MNLI"]].droplevel(["run", "percent"])
 
 
 def cells_with_mean(scores):
@@ -136,6 +141,18 @@ def test_pilots_of_the_learning_rate_equal_their_raw_numbers():
     stopped = metrics_in(MINI / "pilots/electra_37000_lr1e-3")[1][-1]
     assert stopped["step"] == 37_000 // 8 and has_sentence(
         read("results.md"), f"with 1e-3 the AUC was {without_zero(stopped['disc_auc'])} after 12.5 %")
+
+
+def test_scores_of_the_other_learning_rate_equal_their_raw_numbers():
+    rows = table(section(read("results.md"), "Learning rates of pretraining").partition("At the full length")[2])
+    other = [row for row in scores_of(PRIMARY) if row["group"].startswith(OTHER_RATE)]
+    assert sorted((row["task"], row["seed"]) for row in other) == sorted((task, seed) for task in PRIMARY for seed in range(5))
+    f1 = {row["group"]: 100 * row["scores"]["test"]["entity_f1"] for row in scores_of(["chunking"])}
+    for (lr, *cells), system, folder, runs in zip(rows, (MLM, OTHER_RATE), (MINI / f"{MLM}_11081", MINI / "pilots/mlm_45653_lr1e-3"),
+                                                  (last_runs(MINI), other), strict=True):
+        assert json.loads((folder / "config.json").read_text())["config"]["lr"] == float(lr)
+        assert cells == [f"{metrics_in(folder)[1][-1]['gen_loss_hidden']:.2f}", *cells_with_mean(last_means(runs).loc[system, 11081]),
+                         f"{f1[f'{system}_11081_100.0%']:.1f}"]
 
 
 def test_curves_equal_their_raw_numbers():

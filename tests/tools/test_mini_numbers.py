@@ -153,6 +153,8 @@ def test_scores_of_the_other_learning_rate_equal_their_raw_numbers():
         assert json.loads((folder / "config.json").read_text())["config"]["lr"] == float(lr)
         assert cells == [f"{metrics_in(folder)[1][-1]['gen_loss_hidden']:.2f}", *cells_with_mean(last_means(runs).loc[system, 11081]),
                          f"{f1[f'{system}_11081_100.0%']:.1f}"]
+    for document in (read("results.md"), read(REPO / "README.md")):
+        assert has_sentence(document, f"has {rows[1][-2]} instead of {rows[0][-2]}")
 
 
 def test_curves_equal_their_raw_numbers():

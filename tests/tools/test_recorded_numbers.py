@@ -43,17 +43,16 @@ def test_accuracies_on_minimal_pairs_equal_their_raw_numbers():
 
 def test_accuracies_of_all_pretraining_seeds_equal_their_raw_numbers():
     first, others = (accuracies(f"minimal_pairs_{name}") for name in ("mini", "mini_seeds"))
-    by_seed = pd.concat({system: pd.concat({"11081": first[system], **{seed: others[f"{system}, seed {seed}"] for seed in "12"}}, axis=1)
-                         for system in ("ELECTRA", "masked language model")}, axis=1)
+    electra, mlm = (pd.DataFrame({"11081": first[system], **{seed: others[f"{system}, seed {seed}"] for seed in "12"}})
+                    for system in ("ELECTRA", "masked language model"))  # rows: paradigms, columns: pretraining seeds
     text = section(read("probes.md"), "Measurements").partition("Overall, for three pretraining seeds")[2]
-    assert table(text) == [[seed, *(f"{found.mean():.1f} ± {found.sem():.1f}" for _, found in by_seed.xs(seed, axis=1, level=1).items())]
-                           for seed in ("11081", "1", "2")]
-    means = by_seed.mean().unstack()
-    electra, mlm = (means.loc[system] for system in ("ELECTRA", "masked language model"))
-    by_paradigm = by_seed.T.groupby(level=0).mean().T @ pd.Series({"ELECTRA": -1, "masked language model": 1})
-    assert mlm.min() > electra.max() and re.search(r"by ([\d.]+) points; the\s+standard\s+error\s+is ([\d.]+) over pretraining seeds, but "
-                                                   r"([\d.]+) over paradigms", text).groups() == tuple(
-        f"{number:.1f}" for number in (by_paradigm.mean(), math.sqrt(electra.sem() ** 2 + mlm.sem() ** 2), by_paradigm.sem()))
+    assert table(text) == [[seed, *(f"{found[seed].mean():.1f} ± {found[seed].sem():.1f}" for found in (electra, mlm))] for seed in electra]
+    gains = mlm.mean(axis=1) - electra.mean(axis=1)
+    electra, mlm = electra.mean(), mlm.mean()
+    numbers = gains.mean(), math.hypot(electra.sem(), mlm.sem()), gains.sem()
+    assert mlm.min() > electra.max() and (
+        "by {:.1f} points; the standard error is {:.1f} over pretraining seeds, but {:.1f} over paradigms".format(*numbers)
+        in " ".join(text.split()))
     assert f"score {mlm.min():.1f} to {mlm.max():.1f} and the discriminators {electra.min():.1f} to {electra.max():.1f}" in \
         " ".join(read("results.md").split())
 

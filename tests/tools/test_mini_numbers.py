@@ -50,6 +50,15 @@ def last_scores(folder):
     return last_means(last_runs(folder))
 
 
+def other_rate_runs():
+    return [row for row in scores_of(PRIMARY) if row["group"].startswith(OTHER_RATE)]
+
+
+def chunking_f1(folder=MINI):
+    """{group: entity F1 on the test set} of the runs that have predicted it."""
+    return {row["group"]: 100 * row["scores"]["test"]["entity_f1"] for row in scores_of(["chunking"], folder) if "test" in row["scores"]}
+
+
 def last_means(runs):
     return checkpoint_scores(runs)[["CoLA", "STS-B", "QNLI", "MNLI"]].droplevel(["run", "percent"])
 
@@ -144,17 +153,44 @@ def test_pilots_of_the_learning_rate_equal_their_raw_numbers():
 
 
 def test_scores_of_the_other_learning_rate_equal_their_raw_numbers():
-    rows = table(section(read("results.md"), "Learning rates of pretraining").partition("At the full length")[2])
-    other = [row for row in scores_of(PRIMARY) if row["group"].startswith(OTHER_RATE)]
-    assert sorted((row["task"], row["seed"]) for row in other) == sorted((task, seed) for task in PRIMARY for seed in range(5))
-    f1 = {row["group"]: 100 * row["scores"]["test"]["entity_f1"] for row in scores_of(["chunking"])}
-    for (lr, *cells), system, folder, runs in zip(rows, (MLM, OTHER_RATE), (MINI / f"{MLM}_11081", MINI / "pilots/mlm_45653_lr1e-3"),
-                                                  (last_runs(MINI), other), strict=True):
-        assert json.loads((folder / "config.json").read_text())["config"]["lr"] == float(lr)
-        assert cells == [f"{metrics_in(folder)[1][-1]['gen_loss_hidden']:.2f}", *cells_with_mean(last_means(runs).loc[system, 11081]),
-                         f"{f1[f'{system}_11081_100.0%']:.1f}"]
-    for document in (read("results.md"), read(REPO / "README.md")):
-        assert has_sentence(document, f"has {rows[1][-2]} instead of {rows[0][-2]}")
+    rows = table(section(read("results.md"), "Masked language modelling with half the learning rate"))
+    other = other_rate_runs()
+    assert sorted((row["group"], row["task"], row["seed"]) for row in other) == sorted(
+        (f"{OTHER_RATE}_{pretraining}_100.0%", task, seed) for pretraining in SEEDS for task in PRIMARY for seed in range(5))
+    scores = pd.concat([last_scores(MINI), last_means(other)])
+    f1, runs = chunking_f1(), [(system, seed) for system in (MLM, OTHER_RATE) for seed in SEEDS]
+    for (lr, shown_seed, *cells), (system, seed) in zip(rows, runs, strict=True):
+        config = json.loads((MINI / f"{system}_{seed}/config.json").read_text())["config"]
+        assert (config["lr"], config["seed"], config["steps"]) == (float(lr), int(shown_seed), 45_653)
+        assert cells == [f"{metrics_in(MINI / f'{system}_{seed}')[1][-1]['gen_loss_hidden']:.2f}",
+                         *cells_with_mean(scores.loc[system, seed]), f"{f1[f'{system}_{seed}_100.0%']:.1f}"]
+
+
+def test_sentences_about_the_other_learning_rate_agree_with_its_scores():
+    text = section(read("results.md"), "Masked language modelling with half the learning rate")
+    means = pd.concat([last_scores(MINI), last_means(other_rate_runs())]).mean(axis=1)
+    gains = means[OTHER_RATE] - means[MLM]
+    assert has_sentence(text, f"rises by {gains[11081]:.1f} points with seed 11081, which was trained first, and by {gains[2]:.1f} with "
+                              f"seed 2, but falls by {-gains[1]:.1f} with seed 1; the mean over seeds is {means[OTHER_RATE].mean():.1f} "
+                              f"instead of {means[MLM].mean():.1f}.")
+    advantage = difference(means, ELECTRA, OTHER_RATE)
+    for place in (text, read("results.md").partition("The plan, written down")[0]):
+        assert has_sentence(place, f"better by {advantage} points")
+    assert has_sentence(read(REPO / "README.md"), f"the difference is then {advantage}.")
+    assert has_sentence(read("results.md"), "three more networks have {:.1f}, {:.1f} and {:.1f}, and".format(*sorted(means[OTHER_RATE])))
+    interval = ttest_ind(means[ELECTRA], means[OTHER_RATE], equal_var=False).confidence_interval()
+    assert has_sentence(text, f"from {interval.low:.0f} to {interval.high:.0f})") and interval.low < 0
+    assert means[ELECTRA].min() > means[OTHER_RATE].max() and means[OTHER_RATE].idxmin() == 2
+    assert has_sentence(read("results.md"), f"differ by {np.ptp(means[OTHER_RATE]):.1f} points, and the one with seed 2 is again the "
+                                            "lowest")
+
+
+def test_chunking_scores_of_the_other_learning_rate_are_compared_as_they_are():
+    text, f1 = section(read("results.md"), "Masked language modelling with half the learning rate"), chunking_f1()
+    f1 = pd.Series({(system, seed): f1[f"{system}_{seed}_100.0%"] for system in (ELECTRA, MLM, OTHER_RATE) for seed in SEEDS})
+    gains = f1[OTHER_RATE] - f1[MLM]
+    assert has_sentence(text, f"better with every seed, by {gains.min():.1f} to {gains.max():.1f} points")
+    assert has_sentence(text, f"than ELECTRA by {difference(f1.rename_axis(['system', 'seed']), OTHER_RATE, ELECTRA)}.")
 
 
 def test_curves_equal_their_raw_numbers():
@@ -256,8 +292,7 @@ def test_scores_during_the_training_equal_their_raw_numbers():
 
 def chunking_table(heading, systems, folder):
     """DataFrame (system, seed) of the F1 on the test set that a section shows in its last two columns; it equals the raw scores."""
-    rows = table(section(read("results.md"), heading))
-    found = {row["group"]: 100 * row["scores"]["test"]["entity_f1"] for row in scores_of(["chunking"], folder) if "test" in row["scores"]}
+    rows, found = table(section(read("results.md"), heading)), chunking_f1(folder)
     f1 = pd.DataFrame([{"system": systems[title], "seed": seed, "finetuned": found[f"{systems[title]}_{seed}_100.0%"],
                         "frozen": found[f"chunking_frozen_{systems[title]}_{seed}"]} for title, seed, *_ in rows])
     assert [cells[-2:] for cells in rows] == f1[["finetuned", "frozen"]].map("{:.1f}".format).values.tolist()

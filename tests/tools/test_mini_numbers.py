@@ -50,6 +50,10 @@ def last_scores(folder):
     return last_means(last_runs(folder))
 
 
+def last_means(runs):
+    return checkpoint_scores(runs)[["CoLA", "STS-B", "QNLI", "MNLI"]].droplevel(["run", "percent"])
+
+
 def other_rate_runs():
     return [row for row in scores_of(PRIMARY) if row["group"].startswith(OTHER_RATE)]
 
@@ -57,10 +61,6 @@ def other_rate_runs():
 def chunking_f1(folder=MINI):
     """{group: entity F1 on the test set} of the runs that have predicted it."""
     return {row["group"]: 100 * row["scores"]["test"]["entity_f1"] for row in scores_of(["chunking"], folder) if "test" in row["scores"]}
-
-
-def last_means(runs):
-    return checkpoint_scores(runs)[["CoLA", "STS-B", "QNLI", "MNLI"]].droplevel(["run", "percent"])
 
 
 def cells_with_mean(scores):

@@ -58,9 +58,9 @@ def other_rate_runs():
     return [row for row in scores_of(PRIMARY) if row["group"].startswith(OTHER_RATE)]
 
 
-def chunking_f1(folder=MINI):
-    """{group: entity F1 on the test set} of the runs that have predicted it."""
-    return {row["group"]: 100 * row["scores"]["test"]["entity_f1"] for row in scores_of(["chunking"], folder) if "test" in row["scores"]}
+def chunking_f1(folder=MINI, split="test"):
+    """{group: entity F1} of the runs with scores on this split."""
+    return {row["group"]: 100 * row["scores"][split]["entity_f1"] for row in scores_of(["chunking"], folder) if split in row["scores"]}
 
 
 def cells_with_mean(scores):
@@ -172,11 +172,11 @@ def test_sentences_about_the_other_learning_rate_agree_with_its_scores():
     gains = means[OTHER_RATE] - means[MLM]
     assert has_sentence(text, f"rises by {gains[11081]:.1f} points with seed 11081, which was trained first, and by {gains[2]:.1f} with "
                               f"seed 2, but falls by {-gains[1]:.1f} with seed 1; the mean over seeds is {means[OTHER_RATE].mean():.1f} "
-                              f"instead of {means[MLM].mean():.1f}.")
+                              f"instead of {means[MLM].mean():.1f}. This change, {gains.mean():.1f} ± {gains.sem():.1f} (paired by seed)")
     advantage = difference(means, ELECTRA, OTHER_RATE)
     for place in (text, read("results.md").partition("The plan, written down")[0]):
         assert has_sentence(place, f"better by {advantage} points")
-    assert has_sentence(read(REPO / "README.md"), f"the difference is then {advantage}.")
+    assert has_sentence(read(REPO / "README.md"), f"the difference is then {advantage}, and the interval again includes zero.")
     assert has_sentence(read("results.md"), "three more networks have {:.1f}, {:.1f} and {:.1f}, and".format(*sorted(means[OTHER_RATE])))
     interval = ttest_ind(means[ELECTRA], means[OTHER_RATE], equal_var=False).confidence_interval()
     assert has_sentence(text, f"from {interval.low:.0f} to {interval.high:.0f})") and interval.low < 0
@@ -186,11 +186,15 @@ def test_sentences_about_the_other_learning_rate_agree_with_its_scores():
 
 
 def test_chunking_scores_of_the_other_learning_rate_are_compared_as_they_are():
-    text, f1 = section(read("results.md"), "Masked language modelling with half the learning rate"), chunking_f1()
-    f1 = pd.Series({(system, seed): f1[f"{system}_{seed}_100.0%"] for system in (ELECTRA, MLM, OTHER_RATE) for seed in SEEDS})
-    gains = f1[OTHER_RATE] - f1[MLM]
-    assert has_sentence(text, f"better with every seed, by {gains.min():.1f} to {gains.max():.1f} points")
-    assert has_sentence(text, f"than ELECTRA by {difference(f1.rename_axis(['system', 'seed']), OTHER_RATE, ELECTRA)}.")
+    text = section(read("results.md"), "Masked language modelling with half the learning rate")
+    runs = [(system, seed) for system in (ELECTRA, MLM, OTHER_RATE) for seed in SEEDS]
+    test, dev = (pd.Series({(system, seed): found[f"{system}_{seed}_100.0%"] for system, seed in runs}).rename_axis(["system", "seed"])
+                 for found in (chunking_f1(), chunking_f1(split="validation")))
+    ranges = [f"{extreme(f1[OTHER_RATE] - f1[MLM]):.1f}" for f1 in (test, dev) for extreme in (min, max)]
+    assert has_sentence(text, "with every seed, by {} to {} points on the test set and by {} to {} on the dev set".format(*ranges))
+    advantage = difference(test, OTHER_RATE, ELECTRA)
+    assert has_sentence(text, f"than ELECTRA by {advantage} (test set)")
+    assert has_sentence(read(REPO / "README.md"), f"by {difference(test, MLM, ELECTRA)}, and by {advantage} with half the learning rate")
 
 
 def test_curves_equal_their_raw_numbers():
@@ -261,9 +265,14 @@ def test_scores_after_finetuning_equal_their_raw_numbers():
     for place in (text, section(read("results.md"), "ELECTRA and masked language modelling at equal compute"),
                   section(read(REPO / "README.md"), "An ELECTRA for a laptop")):
         assert has_sentence(place, f"better by {difference(means, ELECTRA, MLM)} points")
-    gains = scores.groupby("system").mean().T
-    gains = gains[ELECTRA] - gains[MLM]
-    assert has_sentence(text, "by {STS-B:.1f} on STS-B, {QNLI:.1f} on QNLI and {MNLI:.1f} on MNLI".format(**gains))
+    gains = {task: difference(scores[task], ELECTRA, MLM) for task in scores.columns}
+    assert has_sentence(text, "by {STS-B} on STS-B, which makes up more than half of the mean difference, by {QNLI} on QNLI, by {MNLI} on "
+                              "MNLI and by {CoLA} on CoLA.".format(**gains))
+    weak, untrained = scores.loc[(MLM, 2)], scores.loc[("untrained", 11081)]
+    worst = min(score(row) for row in last_runs(MINI) if row["task"] == "mnli" and row["group"] == f"{MLM}_2_100.0%")
+    assert has_sentence(text, f"on QNLI ({weak['QNLI']:.1f}, {untrained['QNLI']:.1f}), no better on MNLI ({weak['MNLI']:.1f}, "
+                              f"{untrained['MNLI']:.1f}; one of its five runs has only {worst:.1f})")
+    assert has_sentence(read("results.md"), f"only {weak.mean() - untrained.mean():.1f} points better on this measure")
     cola = {system: [score(row) for row in last_runs(MINI) if row["task"] == "cola" and row["group"].startswith(f"{system}_")]
             for system in (ELECTRA, MLM)}
     extremes = [extreme(cola[system]) for system in (ELECTRA, MLM) for extreme in (min, max)]

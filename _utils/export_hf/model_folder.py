@@ -76,7 +76,8 @@ def _text(network, title, training, made_by, has_tokenizer):
     if has_tokenizer:
         imports, tokenizer = f"AutoTokenizer, {name}", '\ntokenizer = AutoTokenizer.from_pretrained("PATH")'
     dtype = ", dtype='float32'" if network.dtype == torch.float16 else ""  # half precision is slow on a CPU
-    size = f"{config.num_hidden_layers} layers x {config.hidden_size}, {config.num_attention_heads} heads"
+    heads = config.num_attention_heads
+    size = f"{config.num_hidden_layers} layers x {config.hidden_size}, {heads} head{'s' if heads > 1 else ''}"
     return f"""# {title}
 
 {count_parameters(network):,} parameters: {size}, vocabulary of {config.vocab_size:,} tokens. Pretrained by {training}.

@@ -261,9 +261,13 @@ def test_scores_after_finetuning_equal_their_raw_numbers():
     interval = ttest_ind(electra, mlm, equal_var=False).confidence_interval()
     assert has_sentence(text, f"from {interval.low:.0f} to {interval.high:.0f} points") and has_sentence(
         text, f"differ by {np.ptp(mlm):.1f} points, those of ELECTRA by {np.ptp(electra):.1f}")
+    laptop = section(read(REPO / "README.md"), "An ELECTRA for a laptop")
+    assert has_sentence(laptop, f"from {interval.low:.0f} to {interval.high:.0f} points, includes zero") and has_sentence(
+        laptop, f"Every ELECTRA ({electra.min():.1f} to {electra.max():.1f}) is better than every masked language model "
+                "({:.1f}, {:.1f} and {:.1f})".format(*sorted(mlm)))
     assert has_sentence(read("results.md"), f"without it the difference is {electra.mean() - mlm.drop(2).mean():.1f}.")
     for place in (text, section(read("results.md"), "ELECTRA and masked language modelling at equal compute"),
-                  section(read(REPO / "README.md"), "An ELECTRA for a laptop")):
+                  laptop):
         assert has_sentence(place, f"better by {difference(means, ELECTRA, MLM)} points")
     gains = {task: difference(scores[task], ELECTRA, MLM) for task in scores.columns}
     assert has_sentence(text, "by {STS-B} on STS-B, which makes up more than half of the mean difference, by {QNLI} on QNLI, by {MNLI} on "

@@ -266,8 +266,7 @@ def test_scores_after_finetuning_equal_their_raw_numbers():
         laptop, f"Every ELECTRA ({electra.min():.1f} to {electra.max():.1f}) is better than every masked language model "
                 "({:.1f}, {:.1f} and {:.1f})".format(*sorted(mlm)))
     assert has_sentence(read("results.md"), f"without it the difference is {electra.mean() - mlm.drop(2).mean():.1f}.")
-    for place in (text, section(read("results.md"), "ELECTRA and masked language modelling at equal compute"),
-                  laptop):
+    for place in (text, section(read("results.md"), "ELECTRA and masked language modelling at equal compute"), laptop):
         assert has_sentence(place, f"better by {difference(means, ELECTRA, MLM)} points")
     gains = {task: difference(scores[task], ELECTRA, MLM) for task in scores.columns}
     assert has_sentence(text, "by {STS-B} on STS-B, which makes up more than half of the mean difference, by {QNLI} on QNLI, by {MNLI} on "

@@ -197,8 +197,8 @@ def complete_submission(folder, made_by, majority_for_missing=False, rows=None):
     if len(missing) == len(SUBMISSION):  # only own tasks
         return None
     if missing:
-        print(f"No zip: missing {', '.join(missing)}. Finetune these tasks in this group, with their test files, or set "
-              "majority_for_missing=True")
+        print(f"No zip for the GLUE server, which needs all tasks: missing {', '.join(missing)}. To submit, finetune these tasks in this "
+              "group, with their test files, or set majority_for_missing=True")
         return None
     try:
         path = make_zip(folder, rows)

@@ -217,7 +217,7 @@ def test_an_invalid_submission_is_reported_without_an_error(start, capsys):
 
 def test_majority_baselines_are_written_only_on_request(start, capsys):
     start("tasks=wnli")
-    assert "No zip: missing CoLA.tsv, SST-2.tsv" in capsys.readouterr().out and not Path("test_outputs/g.zip").exists()
+    assert "which needs all tasks: missing CoLA.tsv, SST-2.tsv" in capsys.readouterr().out and not Path("test_outputs/g.zip").exists()
     results = start("tasks=wnli", "do_finetune=False", "majority_for_missing=True")
     printed = capsys.readouterr().out
     assert "CoLA.tsv     by majority baseline: 1 in every row" in printed
@@ -227,7 +227,7 @@ def test_majority_baselines_are_written_only_on_request(start, capsys):
     assert Path("test_outputs/g.zip").exists() and results.submission == Path("test_outputs/g.zip")
     start("tasks=wnli", "do_finetune=False")
     printed = capsys.readouterr().out
-    assert "Removed the majority baselines CoLA.tsv" in printed and "No zip: missing CoLA.tsv" in printed
+    assert "Removed the majority baselines CoLA.tsv" in printed and "which needs all tasks: missing CoLA.tsv" in printed
     assert not Path("test_outputs/g.zip").exists()
     assert [path.name for path in Path("test_outputs/g").iterdir()] == ["WNLI.tsv"]
     assert list(read_record(Path("test_outputs/g"))) == ["WNLI.tsv"]

@@ -17,6 +17,11 @@ def section(text, heading):
     return re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", text, re.S | re.M)[1]
 
 
+def has_sentence(text, sentence):
+    """Whether a text contains a sentence, however its lines are broken."""
+    return sentence in " ".join(text.split())
+
+
 def table(text):
     """[[cell, ...], ...] of the first table in a text, without its head."""
     rows = re.search(r"(^\|.*?)(?:\n\n|\Z)", text, re.S | re.M)[1].strip().split("\n")

@@ -7,10 +7,10 @@ from collections import defaultdict
 import numpy as np
 import pandas as pd
 import pytest
-from documents import REPO, read, rows_below, section, table
+from documents import REPO, has_sentence, read, rows_below, section, table
 from scipy.stats import ttest_ind
 
-from _utils.compare_pretraining import checkpoint_scores, compare
+from _utils.compare_pretraining import checkpoint_scores, compare, setting_differences
 from _utils.glue.runs import read_scores, score
 from _utils.recipes import RECIPES
 from _utils.run_files.run_log import read_metrics
@@ -31,12 +31,16 @@ def metrics_in(folder):
     return {row["step"]: row for row in read_metrics(file, "train")}, read_metrics(file, "held_out")
 
 
+def config_of(system, seed):
+    return json.loads((MINI / f"{system}_{seed}/config.json").read_text())["config"]
+
+
 def scores_of(tasks, folder=MINI):
     return [row for row in read_scores(folder / "scores.jsonl") if row["task"] in tasks]
 
 
 def is_checkpoint(row):
-    """Whether a run belongs to the comparison, not to the choice of the learning rate or to a frozen encoder."""
+    """Whether a run belongs to the planned comparison, not to a choice of the learning rate, a frozen encoder or OTHER_RATE."""
     return row["group"].endswith("%") and not row["group"].startswith(OTHER_RATE)
 
 
@@ -51,6 +55,7 @@ def last_scores(folder):
 
 
 def last_means(runs):
+    """DataFrame of the last checkpoints that were finetuned in these runs (system, seed)."""
     return checkpoint_scores(runs)[["CoLA", "STS-B", "QNLI", "MNLI"]].droplevel(["run", "percent"])
 
 
@@ -77,12 +82,15 @@ def difference(scores, better, other):
     return with_error(found[f"{better} - {other}"], found[f"{better} - {other}, s.e."])
 
 
+def interval(means, better, other):
+    """Welch's 95 % confidence interval of the difference of two systems, as the documents write it."""
+    found = ttest_ind(means[better], means[other], equal_var=False).confidence_interval()
+    assert found.low < 0 < found.high  # the documents say that it includes zero
+    return f"from {found.low:.0f} to {found.high:.0f}"
+
+
 def with_error(value, error):
     return f"{value:.1f}" if pd.isna(error) else f"{value:.1f} ± {error:.1f}"
-
-
-def has_sentence(text, sentence):
-    return sentence in " ".join(text.split())
 
 
 def test_runs_are_those_of_the_recipe_and_the_commands():
@@ -160,10 +168,16 @@ def test_scores_of_the_other_learning_rate_equal_their_raw_numbers():
     scores = pd.concat([last_scores(MINI), last_means(other)])
     f1, runs = chunking_f1(), [(system, seed) for system in (MLM, OTHER_RATE) for seed in SEEDS]
     for (lr, shown_seed, *cells), (system, seed) in zip(rows, runs, strict=True):
-        config = json.loads((MINI / f"{system}_{seed}/config.json").read_text())["config"]
-        assert (config["lr"], config["seed"], config["steps"]) == (float(lr), int(shown_seed), 45_653)
+        assert (config_of(system, seed)["lr"], seed) == (float(lr), int(shown_seed))
         assert cells == [f"{metrics_in(MINI / f'{system}_{seed}')[1][-1]['gen_loss_hidden']:.2f}",
                          *cells_with_mean(scores.loc[system, seed]), f"{f1[f'{system}_{seed}_100.0%']:.1f}"]
+
+
+def test_runs_with_the_other_learning_rate_differ_in_nothing_else():
+    for seed in SEEDS:
+        assert config_of(OTHER_RATE, seed) == config_of(MLM, seed) | {"base_run_name": OTHER_RATE, "lr": 1e-3}
+    finetuned = other_rate_runs() + [row for row in last_runs(MINI) if row["group"].startswith(f"{MLM}_")]
+    assert not setting_differences(finetuned, checkpoint_scores(finetuned))
 
 
 def test_sentences_about_the_other_learning_rate_agree_with_its_scores():
@@ -178,8 +192,7 @@ def test_sentences_about_the_other_learning_rate_agree_with_its_scores():
         assert has_sentence(place, f"better by {advantage} points")
     assert has_sentence(read(REPO / "README.md"), f"the difference is then {advantage}, and the interval again includes zero.")
     assert has_sentence(read("results.md"), "three more networks have {:.1f}, {:.1f} and {:.1f}, and".format(*sorted(means[OTHER_RATE])))
-    interval = ttest_ind(means[ELECTRA], means[OTHER_RATE], equal_var=False).confidence_interval()
-    assert has_sentence(text, f"from {interval.low:.0f} to {interval.high:.0f})") and interval.low < 0
+    assert has_sentence(text, f"(95 % interval: {interval(means, ELECTRA, OTHER_RATE)})")
     assert means[ELECTRA].min() > means[OTHER_RATE].max() and means[OTHER_RATE].idxmin() == 2
     assert has_sentence(read("results.md"), f"differ by {np.ptp(means[OTHER_RATE]):.1f} points, and the one with seed 2 is again the "
                                             "lowest")
@@ -258,11 +271,10 @@ def test_scores_after_finetuning_equal_their_raw_numbers():
     means = scores.mean(axis=1)
     electra, mlm = means[ELECTRA], means[MLM]
     assert electra.min() > mlm.max() and (scores.loc[ELECTRA].min() > scores.loc[MLM].max())[["STS-B", "QNLI", "MNLI"]].all()
-    interval = ttest_ind(electra, mlm, equal_var=False).confidence_interval()
-    assert has_sentence(text, f"from {interval.low:.0f} to {interval.high:.0f} points") and has_sentence(
+    assert has_sentence(text, f"reaches {interval(means, ELECTRA, MLM)} points") and has_sentence(
         text, f"differ by {np.ptp(mlm):.1f} points, those of ELECTRA by {np.ptp(electra):.1f}")
     laptop = section(read(REPO / "README.md"), "An ELECTRA for a laptop")
-    assert has_sentence(laptop, f"from {interval.low:.0f} to {interval.high:.0f} points, includes zero") and has_sentence(
+    assert has_sentence(laptop, f"{interval(means, ELECTRA, MLM)} points, includes zero") and has_sentence(
         laptop, f"Every ELECTRA ({electra.min():.1f} to {electra.max():.1f}) is better than every masked language model "
                 "({:.1f}, {:.1f} and {:.1f})".format(*sorted(mlm)))
     assert has_sentence(read("results.md"), f"without it the difference is {electra.mean() - mlm.drop(2).mean():.1f}.")

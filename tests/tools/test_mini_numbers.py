@@ -168,7 +168,8 @@ def test_scores_of_the_other_learning_rate_equal_their_raw_numbers():
     scores = pd.concat([last_scores(MINI), last_means(other)])
     f1, runs = chunking_f1(), [(system, seed) for system in (MLM, OTHER_RATE) for seed in SEEDS]
     for (lr, shown_seed, *cells), (system, seed) in zip(rows, runs, strict=True):
-        assert (config_of(system, seed)["lr"], seed) == (float(lr), int(shown_seed))
+        config = config_of(system, seed)
+        assert (config["lr"], config["seed"], config["steps"]) == (float(lr), int(shown_seed), 45_653)
         assert cells == [f"{metrics_in(MINI / f'{system}_{seed}')[1][-1]['gen_loss_hidden']:.2f}",
                          *cells_with_mean(scores.loc[system, seed]), f"{f1[f'{system}_{seed}_100.0%']:.1f}"]
 

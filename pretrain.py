@@ -67,7 +67,18 @@ from _utils.pretraining_data import (
     unigram_entropy,
 )
 from _utils.recipes import RECIPES
-from _utils.run_files import NoLog, Run, Uploads, check_same_data, check_writable, config_files, open_log, resume, save_pretrained
+from _utils.run_files import (
+    NoLog,
+    Run,
+    Uploads,
+    check_same_data,
+    check_writable,
+    config_files,
+    milestone_steps,
+    open_log,
+    resume,
+    save_pretrained,
+)
 from _utils.training import (
     Milestones,
     NonFiniteGuard,
@@ -183,6 +194,11 @@ c = MyConfig({
     "resume": True,
     # Minutes between saves of the training state for resuming, which is also saved at Ctrl-C. 0: save whenever metrics are logged.
     "save_minutes": 10.,
+    # Milestones, in percent of the steps: the model is evaluated on held-out text and saved as <base_run_name>_<seed>_<percent>%.pth. The
+    # last step and stop_at are always milestones.
+    "milestones": [6.25, 12.5, 25., 50., 100.],
+    # End the run after this step, with the schedule of all steps. The same command with a larger stop_at, or without it, continues the run.
+    "stop_at": None,
 
     # None: the value of the recipe in _utils/recipes.py.
     # Batch size, in examples.
@@ -752,8 +768,8 @@ def build_learner(c, hf_tokenizer, dls, pair, processes):
 def pretrain(c):
     """Pretrain as described by a completed configuration, or resume that run. Returns the learner.
 
-    Writes checkpoints/pretrain/<run>_<percent>%.pth at 6.25, 12.5, 25, 50 and 100 % of the steps, and to the folder
-    checkpoints/pretrain/<run>/ the configuration, metrics.jsonl, the logger's files, plots, and the checkpoint to resume from.
+    Writes checkpoints/pretrain/<run>_<percent>%.pth at the milestones, and to the folder checkpoints/pretrain/<run>/ the configuration,
+    metrics.jsonl, the logger's files, plots, and the checkpoint to resume from.
     Raises PlainError before any long work if the configuration, the files or the hardware do not allow the run.
     """
     processes, run = Processes(c.device), Run(c.base_run_name, c.seed)
@@ -806,7 +822,7 @@ def settle(c, pair, hf_tokenizer, processes):
 
 
 def fit(learn, c, run, hf_tokenizer, entropy, checkpoint=None):
-    """Train to the last step, from the start or from a checkpoint to resume from, with log, milestones and uploads.
+    """Train to the last step or to stop_at, from the start or from a checkpoint to resume from, with log, milestones and uploads.
 
     entropy: of the text's unigrams, for the log.
     """
@@ -817,11 +833,13 @@ def fit(learn, c, run, hf_tokenizer, entropy, checkpoint=None):
                                 "them in a folder that all machines share.")
     if checkpoint:
         check_same_data(checkpoint, made_of, run.folder)
-        learn.dls.train.start = first_step * c.bs
+    last_step = max(first_step, c.stop_at or c.steps)
+    learn.dls.train.start, learn.dls.train.n = first_step * c.bs, last_step * c.bs
 
     log, uploads = open_log(run, c, checkpoint, {"unigram_entropy": entropy}) if is_main else NoLog(), Uploads(c.upload_to)
     guard = NonFiniteGuard(log)
-    train_log = TrainLog(log, guard, c.steps, c.bs * c.max_length)
+    train_log = TrainLog(log, guard, c.steps, c.bs * c.max_length, last_step)
+    milestones = milestone_steps(c.steps, c.milestones, c.stop_at)
 
     def save(percent):
         save_pretrained(run.milestone(percent), learn.model, c, hf_tokenizer, learn.train_iter)
@@ -830,12 +848,14 @@ def fit(learn, c, run, hf_tokenizer, entropy, checkpoint=None):
     with StopSignals() as signals, closing(uploads), closing(log), closing(train_log):
         for path in run.milestones() if checkpoint and is_main else ():
             uploads.add_missing(path)
-        learn.add_cbs([guard, train_log, Milestones(log, guard, train_log, c.steps, save),
-                       ResumePoint(run.folder, {"config": c.as_data(), "made_of": made_of}, log, guard, train_log, c.steps, c.save_minutes,
-                                   signals, checkpoint)])
+        learn.add_cbs([guard, train_log, Milestones(log, guard, train_log, c.steps, milestones, save),
+                       ResumePoint(run.folder, {"config": c.as_data(), "made_of": made_of}, log, guard, train_log, c.steps, milestones,
+                                   c.save_minutes, signals, checkpoint)])
         learn.fit(1)
     if is_main:
         save_pretraining_plots(learn, hf_tokenizer, run.folder, c.steps, c.max_length)
+    if last_step < c.steps:
+        print(f"Stopped after step {last_step:,} of {c.steps:,}. Rerun the command with a larger stop_at, or without it, to continue.")
 
 
 # %%

@@ -225,6 +225,8 @@ def _check_pair(config):
 def _check_numbers(config):
     if config.warmup_steps > config.steps:
         raise PlainError(f"warmup_steps={config.warmup_steps} is more than steps={config.steps}. Lower it or leave it out.")
+    if config.stop_at is not None and config.stop_at > config.steps:
+        raise PlainError(f"stop_at={config.stop_at} is more than steps={config.steps}. Lower it or leave it out.")
     if config.micro_batch is not None and config.micro_batch > config.bs:
         raise PlainError(f"micro_batch={config.micro_batch} is more than bs={config.bs}. Lower it or leave it out.")
     if config.masking == "official" and (config.mask_prob + .005) * config.max_length < 1:

@@ -153,6 +153,7 @@ PRECISION = choice(None, "bf16", "fp16", "fp32")
 LENGTH = optional(count(8, 512))
 SEED = count(0, MAX_SEED)
 POSITIVE = number("a number above 0", lambda value: value > 0)
+PERCENT = number("a percentage above 0, at most 100", lambda value: 0 < value <= 100)
 FILE_NAME = text("a name of at most 100 characters without / \\ : * ? \" < > | that does not start with a dot", _is_file_name)
 _SMOOTHING = either(flag(), number("a number", lambda value: 0 <= value < 1), accepts="True, False or a number in [0, 1)")
 _NETWORK = optional(either(custom("a dictionary", lambda value: isinstance(value, dict) and "model_type" in value), text(),
@@ -198,6 +199,8 @@ PRETRAIN_RULES = {
     "num_workers": count(0),
     "resume": flag(),
     "save_minutes": number("a number of minutes, 0 or more", lambda value: value >= 0),
+    "milestones": list_of(PERCENT, "a list of percentages of the steps, each above 0 and at most 100"),
+    "stop_at": optional(count()),
     "steps": optional(count()),
     "bs": optional(count()),
     "lr": optional(POSITIVE),

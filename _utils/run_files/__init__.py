@@ -4,6 +4,7 @@ from _utils.run_files.checkpoints import (
     find_checkpoint,
     load_checkpoint,
     load_pretraining_checkpoint,
+    milestone_steps,
     save_checkpoint,
     save_pretrained,
     versions,
@@ -15,5 +16,5 @@ from _utils.run_files.run_log import NoLog, RunLog, locked, open_log, read_metri
 from _utils.run_files.uploads import Uploads
 
 __all__ = ["NoLog", "Run", "RunLog", "Uploads", "check_same_data", "check_writable", "config_files", "find_checkpoint", "load_checkpoint",
-           "load_pretraining_checkpoint", "locked", "open_log", "read_metrics", "resume", "save_checkpoint", "save_pretrained",
-           "versions", "write_atomically"]
+           "load_pretraining_checkpoint", "locked", "milestone_steps", "open_log", "read_metrics", "resume", "save_checkpoint",
+           "save_pretrained", "versions", "write_atomically"]

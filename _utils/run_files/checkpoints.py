@@ -16,15 +16,19 @@ import torch
 
 from _utils.errors import PlainError, first_line
 
-MILESTONES = (6.25, 12.5, 25., 50., 100.)  # percent of the steps at which pretraining is saved
 PRETRAINING_KEYS = {"model": dict, "generator_config": dict, "tokenizer": str, "config": dict}
 
 
-def milestone_steps(steps):
-    """{step: percents} at which pretraining is saved. In a short run, several percents may fall on one step."""
+def milestone_steps(steps, percents, stop_at=None):
+    """{step: percents} at which pretraining is evaluated and saved: shares of the steps, the last step, and `stop_at`.
+
+    In a short run, several percents may fall on one step.
+    """
     found = {}
-    for percent in MILESTONES:
+    for percent in sorted({*percents, 100.}):
         found.setdefault(max(1, round(steps * percent / 100)), []).append(percent)
+    if stop_at and (share := round(100 * stop_at / steps, 4)) not in found.setdefault(stop_at, []):
+        found[stop_at].append(share)
     return found
 
 

@@ -12,7 +12,8 @@ from _utils.run_files.checkpoints import DamagedCheckpoint, check_sums, save_che
 
 # Keys that may differ when a run is resumed. micro_batch and compile change which random numbers are drawn; the others change no result.
 # `revisions` chooses a text, which is compared by its content.
-MAY_DIFFER = ("device", "num_workers", "logger", "upload_to", "micro_batch", "compile", "resume", "save_minutes", "revisions")
+MAY_DIFFER = ("device", "num_workers", "logger", "upload_to", "micro_batch", "compile", "resume", "save_minutes",
+              "milestones", "stop_at", "revisions")
 # Three names, so that one complete file exists at any moment.
 _NEWEST, _PREVIOUS, _NEXT = "resume.pth", "resume_before.pth", "resume_next.pth"
 

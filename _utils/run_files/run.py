@@ -1,9 +1,9 @@
 """The name of a pretraining run, and where its files are."""
 import itertools
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from _utils.run_files.checkpoints import MILESTONES
 from _utils.run_files.run_log import locked
 
 
@@ -28,7 +28,7 @@ class Run:
 
     def milestones(self):
         """Paths of the milestones that exist."""
-        return [path for path in map(self.milestone, MILESTONES) if path.exists()]
+        return [path for path in sorted(self.root.glob("*.pth")) if re.fullmatch(re.escape(self.name) + r"_[\d.]+%", path.stem)]
 
     def lock(self):
         """Context in which no other process can train this run; raises PlainError if one does."""

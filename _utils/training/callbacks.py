@@ -10,7 +10,7 @@ from fastai.callback.core import Callback
 from tqdm import tqdm
 
 from _utils.errors import PlainError, is_first_process
-from _utils.run_files.checkpoints import milestone_steps, save_checkpoint
+from _utils.run_files.checkpoints import save_checkpoint
 from _utils.run_files.resume import save_resume_checkpoint
 from _utils.run_files.run_log import read_metrics
 from _utils.training.metrics import format_metrics, warning_of_collapse
@@ -76,16 +76,17 @@ class NonFiniteGuard(Callback):
 class TrainLog(Callback):
     """Logs the metrics of the training every `every` steps and shows them in a progress bar.
 
-    guard: NonFiniteGuard, checked before each row.   tokens_per_step: of all processes together.
+    guard: NonFiniteGuard, checked before each row.   tokens_per_step: of all processes together.   stop_at: last step of the bar.
     """
     order = LOG
 
-    def __init__(self, log, guard, steps, tokens_per_step, every=None):
+    def __init__(self, log, guard, steps, tokens_per_step, stop_at=None, every=None):
         self.log, self.guard, self.steps, self.tokens_per_step = log, guard, steps, tokens_per_step
+        self.stop_at = stop_at or steps
         self.every = every or max(1, min(100, steps // 200))
 
     def before_fit(self):
-        self.bar = progress_bar("Pretraining", self.steps, disable=not self.learn.processes.is_main)
+        self.bar = progress_bar("Pretraining", self.stop_at, disable=not self.learn.processes.is_main)
         self.begin_interval()
 
     def begin_interval(self):
@@ -136,16 +137,15 @@ class TrainLog(Callback):
 
 
 class Milestones(Callback):
-    """Evaluates on held-out text and saves a checkpoint at 6.25, 12.5, 25, 50 and 100 % of the steps.
+    """Evaluates on held-out text and saves a checkpoint at the milestones.
 
     If there is a test set, the last evaluation includes it.
-    save(percent): writes the checkpoint.
+    percents: {step: percents} from `milestone_steps`.   save(percent): writes the checkpoint.
     """
     order = MILESTONES
 
-    def __init__(self, log, guard, train_log, steps, save):
-        self.log, self.guard, self.train_log, self.steps, self.save = log, guard, train_log, steps, save
-        self.percents = milestone_steps(steps)
+    def __init__(self, log, guard, train_log, steps, percents, save):
+        self.log, self.guard, self.train_log, self.steps, self.percents, self.save = log, guard, train_log, steps, percents, save
         self.max_batches = max(4, steps // 20)  # all held-out batches, unless the training itself is short
 
     def after_batch(self):
@@ -179,15 +179,14 @@ class Milestones(Callback):
 class ResumePoint(Callback):
     """Saves what is needed to resume the run: at its start, at milestones, about every `minutes`, and when it is asked to stop.
 
-    identity: {'config': ..., 'made_of': ...}, which a resumed run must share.   signals: StopSignals.
+    milestones: the steps of milestones.   identity: {'config': ..., 'made_of': ...}, which a resumed run must share.   signals: StopSignals.
     checkpoint: what an earlier process saved, to resume from; None starts at step 0.   The main process saves for all.
     """
     order = RESUME
 
-    def __init__(self, folder, identity, log, guard, train_log, steps, minutes, signals, checkpoint=None):
+    def __init__(self, folder, identity, log, guard, train_log, steps, milestones, minutes, signals, checkpoint=None):
         self.folder, self.identity, self.log, self.guard, self.train_log = folder, identity, log, guard, train_log
-        self.steps, self.seconds, self.signals, self.checkpoint = steps, 60 * minutes, signals, checkpoint
-        self.milestones = milestone_steps(steps)
+        self.steps, self.milestones, self.seconds, self.signals, self.checkpoint = steps, milestones, 60 * minutes, signals, checkpoint
 
     def before_fit(self):
         self.is_main = self.learn.processes.is_main

@@ -7,6 +7,7 @@ import torch
 from tiny_pretraining import FOLDER, run
 from tokenizers import Tokenizer
 
+import pretrain
 from _utils.errors import PlainError
 from _utils.export_hf import main as export_hf
 from _utils.run_files.checkpoints import load_checkpoint, milestone_steps, write_atomically
@@ -43,8 +44,23 @@ def test_readme_example_exports_and_loads_a_checkpoint(workplace, repo):
 @pytest.mark.parametrize("steps, expected", [(1_000_000, [62_500, 125_000, 250_000, 500_000, 1_000_000]), (16, [1, 2, 4, 8, 16]),
                                              (3, [1, 2, 3]), (1, [1])])
 def test_milestones_cover_all_percents_for_any_number_of_steps(steps, expected):
-    percents_by_step = milestone_steps(steps)
+    percents_by_step = milestone_steps(steps, pretrain.c.milestones)
     assert list(percents_by_step) == expected and sorted(sum(percents_by_step.values(), [])) == [6.25, 12.5, 25., 50., 100.]
+
+
+@pytest.mark.parametrize("steps, stop_at, expected", [
+    (1_000_000, 12_400, {4_000: [.4], 12_400: [1.24], 1_000_000: [100.]}), (1_000_000, 4_000, {4_000: [.4], 12_400: [1.24], 1_000_000: [100.]}),
+    (17, 2, {1: [.4, 1.24], 2: [11.7647], 17: [100.]})])
+def test_milestones_include_the_last_step_and_the_step_to_stop_at(steps, stop_at, expected):
+    assert milestone_steps(steps, [1.24, .4], stop_at) == expected
+
+
+def test_milestones_at_other_steps_are_archived_with_their_run(workplace):
+    run("steps=8", "milestones=25", "stop_at=3")
+    run("base_run_name=mini_5", "seed=1", "steps=2", "milestones=100")  # its name begins with the name of the other run
+    run("steps=8", "resume=False", "milestones=100")
+    assert {path.name for path in (FOLDER / "aside/mini_5_1").glob("*.pth")} == {"mini_5_25.0%.pth", "mini_5_37.5%.pth"}
+    assert {path.name for path in FOLDER.glob("*.pth")} == {"mini_5_100.0%.pth", "mini_5_1_100.0%.pth"}
 
 
 def test_failed_write_keeps_the_previous_file(tmp_path):

@@ -14,6 +14,7 @@ from tiny_pretraining import FOLDER, equal_weights, flip_bit, metrics, rows, ten
 import pretrain
 from _utils.errors import PlainError
 from _utils.recipes import RECIPES
+from _utils.run_files.checkpoints import load_checkpoint
 from _utils.run_files.run_log import locked
 from _utils.training.callbacks import TrainLog
 from _utils.training.stopping import Stopped
@@ -65,6 +66,26 @@ def test_resumed_run_equals_uninterrupted_run(workplace, stop_after, capsys, opt
         assert equal_weights(weights("mini_5", percent), weights("whole_5", percent))
 
 
+@pytest.mark.parametrize("options", [("steps=430", "num_workers=2"), ("steps=40", "precision=bf16", "masking=official")])
+def test_run_that_stops_twice_at_chosen_steps_equals_uninterrupted_run(workplace, capsys, options):
+    """The schedule is that of all steps, whatever the step to stop at; of 430 steps, metrics are logged at every second one."""
+    run("base_run_name=whole", "milestones=10,50", *options)
+    for stop_at in (7, 29):
+        run(f"stop_at={stop_at}", "milestones=10,50", *options)
+        steps = int(options[0].removeprefix("steps="))
+        saved = load_checkpoint(FOLDER / f"mini_5_{round(100 * stop_at / steps, 4)}%.pth")
+        assert saved["step"] == load_checkpoint(FOLDER / "mini_5/resume.pth")["step"] == metrics("held_out")[-1]["step"] == stop_at
+        assert f"Stopped after step {stop_at} of {steps}" in capsys.readouterr().out
+        before = rows()
+        run(f"stop_at={stop_at}", "milestones=10,50", *options)  # nothing left to do
+        assert rows() == before
+    run("milestones=10,50", *options)
+    of_stops = [row for row in rows() if row["split"] == "held_out" and row["step"] in (7, 29)]
+    assert len(of_stops) == 2 and [row for row in rows() if row not in of_stops] == rows("whole_5")
+    for percent in ("10.0", "50.0", "100.0"):
+        assert equal_weights(weights("mini_5", percent), weights("whole_5", percent))
+
+
 def test_killed_run_resumes_from_its_last_checkpoint(workplace, monkeypatch):
     run("base_run_name=whole")
 
@@ -105,9 +126,8 @@ def test_checkpoint_is_saved_on_time_between_two_rows_of_metrics(workplace, monk
     """Rows are minutes apart if the steps are slow."""
     saved = []
     monkeypatch.setattr("_utils.training.callbacks.ResumePoint.save", lambda callback: saved.append(callback.learn.train_iter))
-    monkeypatch.setattr("_utils.training.callbacks.milestone_steps", lambda steps: {steps: [100.]})
     monkeypatch.setattr(pretrain, "TrainLog", partial(TrainLog, every=8))
-    run("save_minutes=1e-9")
+    run("save_minutes=1e-9", "milestones=100")
     assert saved == list(range(17))
 
 

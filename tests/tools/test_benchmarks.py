@@ -231,7 +231,7 @@ def test_partial_pretraining_is_stopped_at_its_milestone_and_finetuned_and_can_b
     done = subprocess.run(command, capture_output=True, text=True, env=script_environment())
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     assert f"Resuming the run official_5 after step {first}." in done.stdout
-    assert load_checkpoint(milestone)["step"] == 500 <= load_checkpoint(resume)["step"] < 8_000
+    assert load_checkpoint(milestone)["step"] == load_checkpoint(resume)["step"] == 500
     assert load_checkpoint(milestone)["config"]["masking"] == "official"
     scores = Path("checkpoints/glue/official_5_6.25%/scores.txt").read_text()
     assert "CoLA" in scores and "RTE" in scores

@@ -34,12 +34,12 @@ from _utils.config import MyConfig, each_once
 from _utils.errors import PlainError, print_plain_errors
 from _utils.glue.batches import IGNORED, EncodedRows, finetuning_dataloaders
 from _utils.glue.config import FINETUNE_RULES, complete_finetuning, uses_synthetic_glue
-from _utils.glue.inference import predict_logits, predict_rows, to_device
-from _utils.glue.metrics import compute_metrics
+from _utils.glue.batches import predict_logits, predict_rows, to_device
+from _utils.glue.tasks import compute_metrics
 from _utils.glue.own_tables import load_own_task
 from _utils.glue.own_tasks import names_of
 from _utils.glue.plan import assign_runs, chosen_runs, plan_runs, seed_of
-from _utils.glue.processes import RunProcesses
+from _utils.glue.plan import RunProcesses
 from _utils.glue.results import report, save_result_plots, summarize, table_of_runs
 from _utils.glue.runs import (
     GLUE_FOLDER,
@@ -58,13 +58,13 @@ from _utils.glue.submission import complete_submission, rows_of, write_predictio
 from _utils.glue.synthetic import write_synthetic_glue
 from _utils.glue.tables import load_task, row_counts, table_key
 from _utils.glue.tasks import FIRST_TASK, PRONOUN_TASK, TASKS, as_task, task_of
-from _utils.glue.word_rows import WordRows
+from _utils.glue.batches import WordRows
 from _utils.glue.wsc_trick import SchemaPredictor, SchemaRows, find_spacy, load_spacy, load_wsc, wnli_schemas
 from _utils.networks import config_of, count_layers, first_position_only, inputs_of, layer_groups, load_pretrained, load_weights
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
 from _utils.plots import plot_layer_lrs, plot_lengths, save_plot
-from _utils.pretraining_data import tokenizer_from_json
-from _utils.run_files import RunLog, check_writable, load_checkpoint, locked, save_checkpoint, versions
+from _utils.text import tokenizer_from_json
+from _utils.runs import RunLog, check_writable, load_checkpoint, locked, save_checkpoint, versions
 from _utils.training import FinetuningLearner, LossProgress, Schedule, choose_device, set_seed
 
 # %%

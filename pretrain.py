@@ -53,7 +53,7 @@ from _utils.networks import (
 )
 from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, schedules
 from _utils.plots import save_pretraining_plots
-from _utils.pretraining_data import (
+from _utils.text import (
     check_sources,
     limit_held_out,
     load_documents,
@@ -67,7 +67,7 @@ from _utils.pretraining_data import (
     unigram_entropy,
 )
 from _utils.recipes import RECIPES
-from _utils.run_files import (
+from _utils.runs import (
     NoLog,
     Run,
     Uploads,
@@ -229,7 +229,7 @@ if __name__ == "__main__":
 # A corpus is a list of documents, and a document is a list of lines. Lines are collected until they fill an example, which is split into
 # two segments: `[CLS] A [SEP] B [SEP]`. As in Google's code (F2-F4), 10 % of the examples have only one segment, 5 % have a random shorter
 # length, and the part of a line that exceeds the maximum length is dropped. Unlike in BERT, B always follows A in the text: there is no
-# next sentence prediction. The code is in `_utils/pretraining_data/example_builder.py`.
+# next sentence prediction. The code is in `_utils/text/processors.py`.
 
 # %%
 def load_data(c, processes=None):

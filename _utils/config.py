@@ -9,7 +9,7 @@ import re
 from _utils.config_rules import PRETRAIN_RULES, is_pair
 from _utils.errors import PlainError
 from _utils.recipes import RECIPES
-from _utils.run_files.uploads import check_address
+from _utils.runs.log import check_address
 
 
 class MyConfig(dict):

@@ -4,8 +4,8 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from _utils.pretraining_data.hub_corpora import HUB_CORPORA
 from _utils.recipes import RECIPES, TYINGS
+from _utils.text.readers import HUB_CORPORA
 
 MAX_COUNT = 1_000_000_000
 MAX_SEED = 2 ** 63 - 1

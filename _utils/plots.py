@@ -14,8 +14,8 @@ from matplotlib.colors import to_hex
 from matplotlib.font_manager import fontManager
 from scipy.special import entr
 
-from _utils.run_files.run_log import read_metrics
-from _utils.training.seeds import fork_rng
+from _utils.runs.log import read_metrics
+from _utils.training.device import fork_rng
 
 # One colour for one meaning in all plots.
 BLUE, LIGHT_BLUE, ORANGE, GREEN, GREY = "#4477aa", "#99bbdd", "#ee7733", "#228833", "#999999"
@@ -227,7 +227,7 @@ def plot_scores(scores_by_group, published=None, majority=None):
 
 
 def plot_minimal_pairs(means, errors):
-    """Accuracy on minimal pairs with standard errors, from `_utils.minimal_pairs.summarize`: a row per phenomenon, dots per checkpoint."""
+    """Accuracy on minimal pairs with standard errors, from `minimal_pairs.summarize`: a row per phenomenon, dots per checkpoint."""
     names = [name or field for field, name in means.index]
     figure, axis = plt.subplots(figsize=(7, 1 + (.25 + .1 * means.shape[1]) * len(names)), layout="constrained")
     for i, checkpoint in enumerate(means):

@@ -34,7 +34,7 @@ def tokens_per_second(given):
 
     import pretrain
     from _utils.config import complete
-    from _utils.pretraining_data.vocabulary import tokenizer_from_tokens
+    from _utils.text.vocabulary import tokenizer_from_tokens
     from benchmarks.pretraining import VOCABULARY, Training, random_batch
     c = complete(pretrain.c.override([f"{key}={given[key]}" for key in ("size", "bs", "max_length", "precision")]))
     device = torch.device("cpu")

@@ -24,11 +24,10 @@ from _utils.glue.config import FINETUNE_RULES
 from _utils.glue.synthetic import write_synthetic_glue
 from _utils.glue.tables import load_task
 from _utils.glue.tasks import TASKS
-from _utils.pretraining_data.vocabulary import load_tokenizer, tokenizer_from_tokens, train_vocabulary
 from _utils.recipes import RECIPES
-from _utils.run_files.run_log import RunLog
-from _utils.training.device import choose_device, keep_freed_memory
-from _utils.training.seeds import set_seed
+from _utils.runs.log import RunLog
+from _utils.text.vocabulary import load_tokenizer, tokenizer_from_tokens, train_vocabulary
+from _utils.training.device import choose_device, keep_freed_memory, set_seed
 from benchmarks.reference import OneByOneAdam, ReferencePredictor, RowsOneByOne, reference_finetuning_step
 from benchmarks.report import alternate, describe_machine, median_ratio, parse, seconds_of, write_results
 

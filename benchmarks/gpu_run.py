@@ -22,7 +22,7 @@ from _utils.config_rules import PERCENT, PRETRAIN_RULES, count
 from _utils.errors import PlainError
 from _utils.glue.config import FINETUNE_RULES
 from _utils.recipes import RECIPES
-from _utils.run_files.run import Run
+from _utils.runs.log import Run
 from benchmarks.report import launcher, parse
 
 REPO = Path(__file__).parents[1]
@@ -53,7 +53,8 @@ def pretrain_until(milestone, arguments):
     with stopped_with_this_process(process):
         process.wait()
     if process.returncode:
-        raise PlainError(f"Pretraining failed with exit status {process.returncode}. Its message is above. Rerun the same command to resume.")
+        raise PlainError(f"Pretraining failed with exit status {process.returncode}. Its message is above. Rerun the same command to "
+                         "resume.")
 
 
 @contextlib.contextmanager
@@ -87,7 +88,8 @@ def main(arguments):
     finetune_in_processes(given.at_once, [*settings(given, (*SHARED, *OF_FINETUNING)), f"end={given.runs}",
                                           f"pretrained_checkpoint={milestone.name}"])
     scores = Path("checkpoints/glue", milestone.stem, "scores.txt")
-    done = subprocess.run([sys.executable, "-m", "_utils.glue_results", milestone.stem], stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run([sys.executable, "-m", "_utils", "glue_results", milestone.stem], stdout=subprocess.PIPE, text=True,
+                          check=True)
     scores.write_text(done.stdout)
     print(f"Scores: {scores}")
 

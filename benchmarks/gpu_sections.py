@@ -25,14 +25,13 @@ from _utils.config import complete
 from _utils.glue.runs import read_scores
 from _utils.glue.tasks import GLUE, TASKS
 from _utils.optim import clip_by_global_norm
-from _utils.pretraining_data.batches import pretraining_dataloaders
-from _utils.pretraining_data.vocabulary import tokenizer_from_tokens
-from _utils.run_files.checkpoints import save_pretrained, versions
-from _utils.run_files.run_log import read_metrics
-from _utils.training.device import choose_device
+from _utils.runs.checkpoints import save_pretrained, versions
+from _utils.runs.log import read_metrics
+from _utils.text.batches import pretraining_dataloaders
+from _utils.text.vocabulary import tokenizer_from_tokens
+from _utils.training.cuda_graph import CapturedFunction
+from _utils.training.device import choose_device, set_seed
 from _utils.training.learners import DTYPES
-from _utils.training.seeds import set_seed
-from _utils.training.static_step import CapturedFunction
 from benchmarks.finetuning import load_tables, tokenizer_for
 from benchmarks.loader import random_examples
 from benchmarks.pretraining import VOCABULARY, Training, random_batch, warmup_steps

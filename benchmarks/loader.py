@@ -15,8 +15,8 @@ import torch
 
 from _utils.config_rules import count
 from _utils.errors import PlainError
-from _utils.pretraining_data.batches import pretraining_dataloaders
-from _utils.pretraining_data.vocabulary import SPECIAL_TOKENS, tokenizer_from_tokens
+from _utils.text.batches import pretraining_dataloaders
+from _utils.text.vocabulary import SPECIAL_TOKENS, tokenizer_from_tokens
 from benchmarks.reference import RowByRowLoader
 from benchmarks.report import alternate, describe_machine, median_ratio, parse, processes, write_results
 

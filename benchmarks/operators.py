@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import pretrain
 from _utils.config import complete
 from _utils.config_rules import PRETRAIN_RULES
-from _utils.pretraining_data.vocabulary import tokenizer_from_tokens
+from _utils.text.vocabulary import tokenizer_from_tokens
 from _utils.training.processes import Processes
 from benchmarks.pretraining import VOCABULARY
 from benchmarks.report import parse, write_results

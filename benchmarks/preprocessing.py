@@ -19,9 +19,9 @@ import datasets
 import torch
 
 from _utils.config_rules import PRETRAIN_RULES, count, number, text
-from _utils.pretraining_data.processors import BLOCK, ELECTRADataProcessor
-from _utils.pretraining_data.sources import load_documents
-from _utils.pretraining_data.vocabulary import load_tokenizer
+from _utils.text.processors import BLOCK, ELECTRADataProcessor
+from _utils.text.sources import load_documents
+from _utils.text.vocabulary import load_tokenizer
 from benchmarks.report import alternate, describe_machine, median_ratio, parse, processes, seconds_of, write_results
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread per process, as in the workers

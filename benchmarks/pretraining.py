@@ -24,15 +24,14 @@ import pretrain
 from _utils.config import complete
 from _utils.config_rules import PRETRAIN_RULES, count
 from _utils.errors import PlainError
-from _utils.pretraining_data.batches import pretraining_dataloaders
-from _utils.pretraining_data.vocabulary import SPECIAL_TOKENS, tokenizer_from_tokens
 from _utils.recipes import RECIPES, flops_per_token
-from _utils.run_files.run_log import NoLog
-from _utils.training.callbacks import NonFiniteGuard, TrainLog
-from _utils.training.device import choose_device, has_on_cpu, keep_freed_memory
+from _utils.runs.log import NoLog
+from _utils.text.batches import pretraining_dataloaders
+from _utils.text.vocabulary import SPECIAL_TOKENS, tokenizer_from_tokens
+from _utils.training.after_step import NonFiniteGuard, TrainLog
+from _utils.training.device import choose_device, has_on_cpu, keep_freed_memory, set_seed
 from _utils.training.learners import DTYPES
 from _utils.training.processes import Processes
-from _utils.training.seeds import set_seed
 from benchmarks.loader import random_examples
 from benchmarks.reference import OneByOneAdam, ReferenceModel, reference_step
 from benchmarks.report import (

@@ -13,7 +13,7 @@ import torch
 from _utils.config import MyConfig, each_once
 from _utils.config_rules import count, list_of
 from _utils.errors import print_plain_errors
-from _utils.run_files.checkpoints import versions
+from _utils.runs.checkpoints import versions
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -21,7 +21,7 @@ from statistics import median
 import torch
 
 from _utils.config_rules import count, text
-from _utils.pretraining_data.sources import check_sources, load_documents
+from _utils.text.sources import check_sources, load_documents
 from benchmarks.report import describe_machine, parse, write_results
 
 DEFAULTS = {"documents": 20_000, "files": 2_000, "text": "docs", "rounds": 3}

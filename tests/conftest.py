@@ -13,8 +13,8 @@ from script_server import Scripts, save_empty_file
 import pretrain
 from _utils.config import complete
 from _utils.glue.synthetic import write_synthetic_glue
-from _utils.pretraining_data.vocabulary import tokenizer_from_tokens, train_vocabulary
-from _utils.run_files.checkpoints import save_pretrained
+from _utils.runs.checkpoints import save_pretrained
+from _utils.text.vocabulary import tokenizer_from_tokens, train_vocabulary
 
 SENTENCES = [
     "The generator replaces some words of the text, and the discriminator finds every replaced word.",

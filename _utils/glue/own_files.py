@@ -14,11 +14,10 @@ from typing import NamedTuple
 import pyarrow
 import pyarrow.parquet
 
-from _utils.content_key import content_key, file_chunks
 from _utils.errors import PlainError, as_plain_error
 from _utils.glue.tables import numbered_cells
-from _utils.run_files.checkpoints import write_atomically
-from _utils.text_files import read_json_lines, read_text
+from _utils.runs.checkpoints import write_atomically
+from _utils.runs.files import content_key, file_chunks, read_json_lines, read_text
 
 _DOCUMENT_START = "-DOCSTART-"  # a line that some CoNLL files put between documents
 

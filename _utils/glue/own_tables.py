@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from _utils.errors import PlainError
-from _utils.glue.metrics import METRICS_OF_KIND
 from _utils.glue.own_files import read_table
 from _utils.glue.tables import TaskData, has_text, is_test, parse_rows
-from _utils.glue.tasks import Task, TestSet
+from _utils.glue.tasks import METRICS_OF_KIND, Task, TestSet
 
 MAX_LABELS = 1000
 _SPLITS = {"train": "train", "dev": "validation", "test": "test"}

@@ -4,9 +4,8 @@ from pathlib import Path
 from _utils.config import nearest
 from _utils.config_rules import FILE_NAME, Rule
 from _utils.errors import PlainError
-from _utils.glue.metrics import METRICS_OF_KIND
 from _utils.glue.own_files import FORMATS, format_of
-from _utils.glue.tasks import KINDS, TASKS
+from _utils.glue.tasks import KINDS, METRICS_OF_KIND, TASKS
 
 # {key: (accepted values, test)}; None stands for the default, except for train.
 _COLUMN = "the name of a column (in CoNLL files its number from 0, or -1 for the last)"

@@ -1,5 +1,9 @@
-"""Which runs to finetune and with which settings, and which runs predict the test sets."""
+"""Which runs to finetune, in which process and with which settings, and which runs predict the test sets."""
 import itertools
+import os
+import sys
+
+import torch
 
 from _utils.errors import PlainError
 from _utils.glue.own_tasks import names_of
@@ -9,6 +13,32 @@ from _utils.glue.tasks import FIRST_TASK, LMTUNERS_FROM_MNLI, LMTUNERS_SETTINGS,
 from _utils.glue.wsc_trick import find_spacy
 from _utils.recipes import RECIPES
 from _utils.training import choose_device, choose_precision
+from _utils.training.processes import Processes
+
+
+class RunProcesses(Processes):
+    """Processes that finetune different runs. They exchange no tensors, so several of them may share a GPU.
+
+    device: of the configuration; None spreads the processes evenly over the GPUs of their machine.
+    """
+
+    def __init__(self, device=None):
+        super().__init__("cpu")  # over gloo: NCCL refuses processes that share a GPU
+        self.configured = device
+
+    def device(self, chosen):
+        """The torch.device of this process; `chosen` is the device of a single process."""
+        if self.n == 1 or chosen.type == "cpu" or self.configured is not None:
+            return chosen
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count())
+        torch.cuda.set_device(device)  # pinned memory is allocated through the current GPU
+        return device
+
+    def report(self, line):
+        """Print a line of any process, although only the first one of a machine prints otherwise."""
+        # One write for text and newline, so that the lines of several processes do not mix.
+        print(f"{line}\n", end="", file=sys.stdout if self.is_main else sys.__stdout__, flush=True)
+
 
 CONFIGURED_SETTINGS = ("size", "max_length", "weight_decay", "adam_bias_correction", "xavier_reinited_outlayer", "schedule",
                        "original_lr_layer_decays", "protocol", "freeze")

@@ -6,11 +6,10 @@ import numpy as np
 import pandas as pd
 
 from _utils.errors import PlainError
-from _utils.glue.metrics import compute_metrics
 from _utils.glue.runs import GLUE_FOLDER, best_runs, run_path, runs_of, score
-from _utils.glue.tasks import AVERAGED_TASKS, FIRST_TASK, PUBLISHED, PUBLISHED_SEEDS, TASKS, task_of
+from _utils.glue.tasks import AVERAGED_TASKS, FIRST_TASK, PUBLISHED, PUBLISHED_SEEDS, TASKS, compute_metrics, task_of
 from _utils.plots import plot_finetuning_losses, plot_scores, save_plot, sortable
-from _utils.run_files.run_log import read_metrics
+from _utils.runs.log import read_metrics
 
 COMPARISON = GLUE_FOLDER / "comparison.png"
 

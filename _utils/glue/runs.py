@@ -8,7 +8,7 @@ from pathlib import Path
 
 from _utils.errors import PlainError
 from _utils.glue.tasks import FIRST_TASK, task_of
-from _utils.run_files.checkpoints import has_keys, load_checkpoint
+from _utils.runs.checkpoints import has_keys, load_checkpoint
 
 GLUE_FOLDER = Path("checkpoints/glue")
 SCORES = GLUE_FOLDER / "scores.jsonl"

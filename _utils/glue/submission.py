@@ -1,4 +1,4 @@
-"""Writes, checks and zips the files of a submission to the GLUE server. Command: `python -m _utils.glue_submission`."""
+"""Writes, checks and zips the files of a submission to the GLUE server. Command: `python -m _utils glue_submission`."""
 import json
 import math
 import zipfile
@@ -11,7 +11,7 @@ from _utils.errors import PlainError
 from _utils.glue.own_files import add_column
 from _utils.glue.tables import load_task
 from _utils.glue.tasks import GLUE
-from _utils.run_files.checkpoints import write_atomically
+from _utils.runs.checkpoints import write_atomically
 
 SUBMISSION = {test.tsv: (task, test) for task in GLUE for test in task.tests}  # {file: (Task, TestSet)}
 OFFICIAL_ROWS = {name: test.rows for name, (_, test) in SUBMISSION.items()}
@@ -75,7 +75,7 @@ def check_tsv(name, content, rows):
         _check_prediction(name, number, cells[1], task)
     if len(lines) != rows + 1:
         raise PlainError(f"{name} has {len(lines):,} lines instead of {rows + 1:,} (a header and {rows:,} predictions)."
-                         + " This is the official number; `python -m _utils.glue_submission FILE GLUE_DIR` counts the rows of other tables."
+                         + " This is the official number; `python -m _utils glue_submission FILE GLUE_DIR` counts the rows of other tables."
                          * (rows == OFFICIAL_ROWS[name]))
 
 

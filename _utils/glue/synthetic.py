@@ -9,7 +9,7 @@ import random
 from pathlib import Path
 
 from _utils.glue.tasks import TASKS
-from _utils.run_files.checkpoints import write_atomically
+from _utils.runs.checkpoints import write_atomically
 
 _THINGS = ("file", "page", "table", "class", "value", "string", "name", "function", "module", "list", "image", "message", "number",
            "word", "line", "thread", "process", "window", "path", "key", "method", "object", "array", "test", "task", "type")

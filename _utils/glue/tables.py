@@ -9,7 +9,7 @@ import xxhash
 
 from _utils.errors import PlainError, as_plain_error
 from _utils.glue.tasks import Task, as_task
-from _utils.text_files import read_text
+from _utils.runs.files import read_text
 
 HUB_GLUE = "nyu-mll/glue"
 MAX_BAD_ROWS = .01  # a file with a larger share of malformed rows is rejected

@@ -19,7 +19,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from _utils.errors import PlainError, as_plain_error, first_line
 from _utils.glue.batches import Rows
-from _utils.text_files import read_json_lines
+from _utils.runs.files import read_json_lines
 
 HUB_WSC = ("aps/super_glue", "wsc")
 WSC_FILES = {"train": "train.jsonl", "validation": "val.jsonl"}

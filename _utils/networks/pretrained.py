@@ -11,13 +11,13 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, ElectraForPreTrai
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 from transformers.utils import logging
 
-from _utils.content_key import content_key
 from _utils.errors import PlainError, as_plain_error
 from _utils.networks.build import PARTS, build_network, check_length, network_class
 from _utils.networks.tying import check_tied_output, shared_modules
-from _utils.pretraining_data.vocabulary import check_has_tokenizer, load_tokenizer, tokenizer_from_json
 from _utils.recipes import RECIPES, TYINGS
-from _utils.run_files.checkpoints import find_checkpoint, load_pretraining_checkpoint
+from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint
+from _utils.runs.files import content_key
+from _utils.text.vocabulary import check_has_tokenizer, load_tokenizer, tokenizer_from_json
 
 logging.disable_progress_bar()  # of reading and writing weights, which takes a moment
 

@@ -1,16 +1,39 @@
-"""Settings that depend on the hardware: device, precision, examples per micro-batch, compiler."""
+"""Settings that depend on the hardware: device, precision, examples per micro-batch, compiler; and seeds."""
 import ctypes
 import math
 import os
+import random
 import re
 import shutil
 import sys
 from functools import cache
 
+import numpy as np
 import torch
 
 from _utils.errors import PlainError
 from _utils.networks.build import count_parameters
+
+
+def set_seed(seed):
+    """Seed Python, NumPy and PyTorch."""
+    random.seed(seed)
+    np.random.seed(seed % 2 ** 32)
+    torch.manual_seed(seed)
+
+
+def seed_step(seed, step, part=0):
+    """Seed PyTorch for one part (1, 2, ...) of a training step, or for what concerns the whole batch (0).
+
+    The random numbers of a step then do not depend on earlier steps, so a resumed run draws the same ones.
+    """
+    torch.manual_seed(int(np.random.SeedSequence((seed, step, part)).generate_state(1)[0]))
+
+
+def fork_rng(device):
+    """Context manager that restores PyTorch's random state, on the CPU and on this device only."""
+    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+
 
 # Bytes per parameter: weight, gradient and Adam's two moments in fp32, weight and gradient in half precision, and the gradient of one part.
 BYTES_PER_PARAMETER = 4 * 4 + 2 * 2 + 4

@@ -26,12 +26,11 @@ from fastai.callback.core import TrainEvalCallback
 from fastai.learner import CancelBackwardException, CancelStepException, Learner
 from fastai.optimizer import OptimWrapper
 
+from _utils.networks.fast import HalfWeights
 from _utils.optim import clip_gradients, learning_rates
-from _utils.training.device import avoid_cudnn_attention, keep_freed_memory
+from _utils.training.device import avoid_cudnn_attention, fork_rng, keep_freed_memory, seed_step
 from _utils.training.gradients import BucketedGradients, FlatGradients
-from _utils.training.half_weights import HalfWeights
 from _utils.training.metrics import PretrainingMetrics, exact_auc
-from _utils.training.seeds import fork_rng, seed_step
 
 DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 

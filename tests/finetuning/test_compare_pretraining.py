@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import pretrain
-from _utils.compare_pretraining import checkpoint_flops, checkpoint_scores, compare, main, of_systems
+from _utils.commands.compare_pretraining import checkpoint_flops, checkpoint_scores, compare, main, of_systems
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.glue.runs import append_score, read_scores

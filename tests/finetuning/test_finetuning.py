@@ -20,8 +20,8 @@ from _utils.glue.submission import SUBMISSION, read_record
 from _utils.glue.synthetic import write_synthetic_glue
 from _utils.glue.tasks import FINETUNED_TASKS, TASKS
 from _utils.networks import load_pretrained
-from _utils.run_files.checkpoints import save_pretrained
-from _utils.run_files.run_log import locked
+from _utils.runs.checkpoints import save_pretrained
+from _utils.runs.log import locked
 from _utils.training.processes import Processes
 
 SMALL = {name: {"rows": 64, "epochs": 1} for name in FINETUNED_TASKS}

@@ -7,14 +7,12 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTens
 from transformers import AutoModel, ElectraForPreTraining
 
 import finetune
-from _utils.glue.batches import EncodedRows, finetuning_dataloaders, pad_to_multiple
-from _utils.glue.inference import predict_logits
+from _utils.glue.batches import EncodedRows, WordRows, finetuning_dataloaders, pad_to_multiple, predict_logits
 from _utils.glue.tasks import TASKS, Task
-from _utils.glue.word_rows import WordRows
 from _utils.glue.wsc_trick import SchemaPredictor, SchemaRows, make_schema
-from _utils.networks.attention import set_attention
+from _utils.networks.fast import set_attention
 from _utils.recipes import RECIPES
-from _utils.run_files.run_log import NoLog
+from _utils.runs.log import NoLog
 
 CUDA = torch.device("cuda:0")
 pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory' argument")

@@ -3,8 +3,8 @@ import pytest
 import torch
 
 import finetune
+from _utils.glue.batches import predict_logits
 from _utils.glue.config import complete_finetuning
-from _utils.glue.inference import predict_logits
 from _utils.glue.plan import settings_of
 from _utils.glue.tasks import TASKS
 from _utils.networks import load_pretrained

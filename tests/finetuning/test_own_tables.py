@@ -8,11 +8,11 @@ from csv_files import write_csv
 import finetune
 from _utils.errors import PlainError
 from _utils.glue.config import complete_finetuning
-from _utils.glue.metrics import compute_metrics
 from _utils.glue.own_files import read_table
 from _utils.glue.own_tables import load_own_task
 from _utils.glue.own_tasks import complete_own_task
 from _utils.glue.submission import write_predictions
+from _utils.glue.tasks import compute_metrics
 
 
 def loaded(name="t", **given):

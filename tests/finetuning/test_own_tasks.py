@@ -12,17 +12,15 @@ from transformers import ElectraForTokenClassification, PreTrainedTokenizerFast,
 
 import finetune
 from _utils import predict
+from _utils.commands.export_hf import main as export
+from _utils.commands.glue_results import main as glue_results
 from _utils.errors import PlainError
-from _utils.export_hf.exporter import main as export
-from _utils.glue.batches import IGNORED, finetuning_dataloaders
+from _utils.glue.batches import IGNORED, WordRows, divide, finetuning_dataloaders
 from _utils.glue.config import complete_finetuning
-from _utils.glue.metrics import compute_metrics
 from _utils.glue.results import report
 from _utils.glue.runs import read_scores, run_path
 from _utils.glue.submission import check_submission, make_zip, read_record, write_majorities
-from _utils.glue.tasks import Task, task_of
-from _utils.glue.word_rows import WordRows, divide
-from _utils.glue_results import main as glue_results
+from _utils.glue.tasks import Task, compute_metrics, task_of
 from _utils.networks import load_pretrained
 
 WORDS = "the generator replaces some words of text and discriminator finds every replaced word a small network makes good guesses".split()

@@ -18,9 +18,9 @@ from transformers import (
 )
 
 from _utils.errors import PlainError
-from _utils.networks.layers import layer_groups
+from _utils.networks.build import layer_groups
 from _utils.networks.pretrained import GOOGLE_MODELS, load_pretrained
-from _utils.pretraining_data import tokenizer_from_json
+from _utils.text import tokenizer_from_json
 from finetune import SentencePredictor, get_layer_lrs, parameter_groups, tokenize_sents_max_len
 
 

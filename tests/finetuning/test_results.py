@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from _utils.commands.glue_results import main
 from _utils.errors import PlainError
 from _utils.glue.results import (
     COMPARISON,
@@ -19,7 +20,6 @@ from _utils.glue.results import (
 )
 from _utils.glue.runs import append_score, read_scores, score
 from _utils.glue.tasks import AVERAGED_TASKS, PUBLISHED, TASKS
-from _utils.glue_results import main
 
 HEADLINES = {"cola": "matthews", "stsb": "spearman"}
 

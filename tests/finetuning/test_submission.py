@@ -3,6 +3,7 @@ import zipfile
 
 import pytest
 
+from _utils.commands.glue_submission import main
 from _utils.errors import PlainError
 from _utils.glue.submission import (
     OFFICIAL_ROWS,
@@ -14,7 +15,6 @@ from _utils.glue.submission import (
     write_tsv,
 )
 from _utils.glue.tasks import TASKS, Task
-from _utils.glue_submission import main
 
 ROWS = dict.fromkeys(OFFICIAL_ROWS, 5)
 

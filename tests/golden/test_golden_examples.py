@@ -6,8 +6,8 @@ import re
 import numpy as np
 import pytest
 
-from _utils.pretraining_data.processors import ELECTRADataProcessor
-from _utils.pretraining_data.vocabulary import from_vocab_file
+from _utils.text.processors import ELECTRADataProcessor
+from _utils.text.vocabulary import from_vocab_file
 
 
 @pytest.fixture(scope="module")

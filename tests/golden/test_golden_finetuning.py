@@ -6,11 +6,10 @@ import pytest
 from transformers import ElectraConfig, ElectraModel
 
 from _utils.glue.batches import EncodedRows, finetuning_dataloaders
-from _utils.glue.metrics import compute_metrics
-from _utils.glue.tasks import TASKS
+from _utils.glue.tasks import TASKS, compute_metrics
 from _utils.networks import layer_groups
-from _utils.pretraining_data.vocabulary import from_vocab_file
 from _utils.recipes import RECIPES
+from _utils.text.vocabulary import from_vocab_file
 from finetune import get_layer_lrs, tokenize_sents_max_len, truncated_lengths
 
 

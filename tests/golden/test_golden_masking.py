@@ -6,7 +6,7 @@ import torch
 
 import pretrain
 from _utils.config import complete
-from _utils.pretraining_data.vocabulary import tokenizer_from_tokens
+from _utils.text.vocabulary import tokenizer_from_tokens
 from pretrain import build_masking, fill_slots, mask_tokens_official, max_predictions
 
 CLS, SEP, MASK, PAD, UNK = 101, 102, 103, 0, 100

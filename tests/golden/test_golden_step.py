@@ -9,7 +9,7 @@ import torch
 from electra_models import Vocabulary, by_google_name
 
 import pretrain
-from _utils.convert_tf.converter import configs_from_hparams, convert
+from _utils.commands.convert_tf import configs_from_hparams, convert
 from _utils.optim import clip_by_global_norm
 from pretrain import ELECTRALoss, ELECTRAModel, build_optimizer
 

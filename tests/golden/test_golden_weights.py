@@ -8,10 +8,10 @@ import torch
 from electra_models import build, by_google_name
 from transformers import AutoModel, AutoTokenizer
 
-from _utils.convert_tf.converter import convert, main
-from _utils.convert_tf.tf_checkpoint import Entry, TFCheckpoint, masked_crc32c
+from _utils.commands.convert_tf import convert, main
+from _utils.commands.tf_checkpoint import Entry, TFCheckpoint, masked_crc32c
 from _utils.errors import PlainError
-from _utils.pretraining_data.vocabulary import SPECIAL_TOKENS
+from _utils.text.vocabulary import SPECIAL_TOKENS
 from pretrain import initialize_officially
 
 # The hparams of the checkpoint in golden/official/micro_ckpt.
@@ -109,7 +109,7 @@ def test_sizes_follow_from_shapes_with_heads_of_size_64(golden, monkeypatch, par
         def read(self, name):
             return np.zeros(self.entries[name].shape, np.float32)
 
-    monkeypatch.setattr("_utils.convert_tf.converter.TFCheckpoint", Small)
+    monkeypatch.setattr("_utils.commands.convert_tf.TFCheckpoint", Small)
     inferred, given = (convert("small", part, hparams)[0].config.to_dict() for hparams in (None, {"model_size": "small"}))
     assert inferred == given and inferred["num_attention_heads"] == (1 if part == "generator" else 4)
 
@@ -154,7 +154,7 @@ def test_a_missing_or_unexpected_variable_raises(golden, tmp_path, monkeypatch, 
             getattr(self.entries, change)(name, None)
 
     prefix = golden / "official/micro_ckpt/model.ckpt-200"
-    monkeypatch.setattr("_utils.convert_tf.converter.TFCheckpoint", Changed)
+    monkeypatch.setattr("_utils.commands.convert_tf.TFCheckpoint", Changed)
     with pytest.raises(PlainError, match=f"lacks the variable {name}" if change == "pop" else f"Unexpected variable .*: {name}"):
         main([str(prefix), "--part", part, str(tmp_path / "out"), "--hparams", MICRO])
     assert list(tmp_path.iterdir()) == []
@@ -166,7 +166,7 @@ def test_a_variable_of_neither_part_is_skipped_with_a_message(golden, tmp_path, 
             super().__init__(prefix)
             self.entries["temperature"] = None
 
-    monkeypatch.setattr("_utils.convert_tf.converter.TFCheckpoint", WithTemperature)
+    monkeypatch.setattr("_utils.commands.convert_tf.TFCheckpoint", WithTemperature)
     main([str(golden / "official/micro_ckpt/model.ckpt-200"), "--part", "generator", str(tmp_path / "out"), "--hparams", MICRO])
     assert "Skipping the variable temperature" in capsys.readouterr().out
 

@@ -8,9 +8,9 @@ from tiny_pretraining import FOLDER, run
 from tokenizers import Tokenizer
 
 import pretrain
+from _utils.commands.export_hf import main as export_hf
 from _utils.errors import PlainError
-from _utils.export_hf import main as export_hf
-from _utils.run_files.checkpoints import load_checkpoint, milestone_steps, write_atomically
+from _utils.runs.checkpoints import load_checkpoint, milestone_steps, write_atomically
 
 
 def test_checkpoint_contains_weights_configuration_and_tokenizer_as_plain_data(workplace):
@@ -31,7 +31,7 @@ def test_checkpoint_contains_weights_configuration_and_tokenizer_as_plain_data(w
 def test_readme_example_exports_and_loads_a_checkpoint(workplace, repo):
     learn = run("base_run_name=quickstart", "seed=11081", "steps=1")
     section = re.search(r"## Export to transformers.*?\n## ", (repo / "docs/checkpoints.md").read_text(), re.S)[0]
-    [command] = re.findall(r"```bash\npython -m _utils.export_hf (.*)\n```", section)
+    [command] = re.findall(r"```bash\npython -m _utils export_hf (.*)\n```", section)
     export_hf(command.split())
     [code] = re.findall(r"```python\n(.*?)```", section, re.S)
     names = {}
@@ -49,7 +49,8 @@ def test_milestones_cover_all_percents_for_any_number_of_steps(steps, expected):
 
 
 @pytest.mark.parametrize("steps, stop_at, expected", [
-    (1_000_000, 12_400, {4_000: [.4], 12_400: [1.24], 1_000_000: [100.]}), (1_000_000, 4_000, {4_000: [.4], 12_400: [1.24], 1_000_000: [100.]}),
+    (1_000_000, 12_400, {4_000: [.4], 12_400: [1.24], 1_000_000: [100.]}),
+    (1_000_000, 4_000, {4_000: [.4], 12_400: [1.24], 1_000_000: [100.]}),
     (17, 2, {1: [.4, 1.24], 2: [11.7647], 17: [100.]})])
 def test_milestones_include_the_last_step_and_the_step_to_stop_at(steps, stop_at, expected):
     assert milestone_steps(steps, [1.24, .4], stop_at) == expected

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 from tiny_pretraining import metrics, run
 
+from _utils.commands.export_hf import main as export_hf
 from _utils.errors import PlainError
-from _utils.export_hf import main as export_hf
 from _utils.networks import load_pretrained
-from _utils.run_files.checkpoints import load_checkpoint
+from _utils.runs.checkpoints import load_checkpoint
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from _utils.pretraining_data.batches import EndlessPermutations
+from _utils.text.batches import EndlessPermutations
 
 
 @pytest.mark.parametrize("start", [0, 5, 10, 23])

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from _utils.networks.build import build_network
-from _utils.networks.dropout import CheapDropout, attention, cheap_dropout, make_dropout_cheap
+from _utils.networks.fast import CheapDropout, attention, cheap_dropout, make_dropout_cheap
 from _utils.recipes import RECIPES
 
 

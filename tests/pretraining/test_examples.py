@@ -17,13 +17,12 @@ from fake_hub import FIRST, Hub
 import pretrain
 from _utils.config import complete
 from _utils.errors import PlainError
-from _utils.pretraining_data import documents, processors, sources, text_readers
-from _utils.pretraining_data.batches import pretraining_dataloaders
-from _utils.pretraining_data.examples import open_examples, prepare_examples
-from _utils.pretraining_data.processors import ELECTRADataProcessor, LinePairsProcessor
-from _utils.pretraining_data.sources import Corpus, load_documents
-from _utils.pretraining_data.splits import limit_held_out, split_documents, split_held_out
-from _utils.pretraining_data.vocabulary import load_tokenizer
+from _utils.text import documents, processors, sources, text_readers
+from _utils.text.batches import pretraining_dataloaders
+from _utils.text.examples import limit_held_out, open_examples, prepare_examples, split_documents, split_held_out
+from _utils.text.processors import ELECTRADataProcessor, LinePairsProcessor
+from _utils.text.sources import Corpus, load_documents
+from _utils.text.vocabulary import load_tokenizer
 
 
 @pytest.fixture

@@ -13,18 +13,17 @@ from tiny_pretraining import metrics
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertTokenizer
 
 import pretrain
+from _utils.commands.export_hf import main as export_hf
 from _utils.config import complete
 from _utils.errors import PlainError
-from _utils.export_hf import main as export_hf
-from _utils.networks.build import PARTS, build_network, count_parameters
-from _utils.networks.layers import count_layers, layer_groups
+from _utils.networks.build import PARTS, build_network, count_layers, count_parameters, layer_groups
 from _utils.networks.pretrained import load_pretrained
 from _utils.networks.tying import share_parameters, shared_modules
 from _utils.optim import Lamb, decay_groups
-from _utils.pretraining_data import splits
-from _utils.pretraining_data.processors import LinePairsProcessor
 from _utils.recipes import RECIPES, flops_per_token, steps_of_equal_compute
-from _utils.run_files.checkpoints import load_checkpoint
+from _utils.runs.checkpoints import load_checkpoint
+from _utils.text import splits
+from _utils.text.processors import LinePairsProcessor
 from finetune import SentencePredictor
 
 OTHERS = ["bert_small", "albert_small", "alectra_small", "electra_small_lmtuners", "bert_albert_small", "albert_bert_small"]

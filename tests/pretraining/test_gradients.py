@@ -7,10 +7,10 @@ import torch
 import benchmarks.pretraining
 import pretrain
 from _utils.config import complete
-from _utils.pretraining_data.vocabulary import tokenizer_from_tokens
+from _utils.text.vocabulary import tokenizer_from_tokens
+from _utils.training.device import seed_step
 from _utils.training.learners import PretrainingLearner
 from _utils.training.processes import Processes
-from _utils.training.seeds import seed_step
 
 
 def build_learner(*settings):

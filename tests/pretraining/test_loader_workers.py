@@ -7,7 +7,7 @@ from datasets import Dataset
 from fastai.data.load import _FakeLoader
 
 from _utils.glue.batches import EncodedRows, finetuning_dataloaders
-from _utils.pretraining_data.batches import pretraining_dataloaders
+from _utils.text.batches import pretraining_dataloaders
 
 
 @pytest.fixture(params=["forkserver", "spawn"])

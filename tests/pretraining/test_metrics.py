@@ -8,7 +8,7 @@ import torch
 from sklearn.metrics import accuracy_score, precision_score, recall_score, roc_auc_score
 
 import pretrain
-from _utils.pretraining_data import unigram_entropy
+from _utils.text import unigram_entropy
 from _utils.training.metrics import PretrainingMetrics, warning_of_collapse
 
 LOSSES = torch.tensor(27.), (torch.tensor(2.), torch.tensor(.5))  # total, (generator, discriminator)

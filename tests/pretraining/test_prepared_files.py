@@ -11,9 +11,9 @@ import tiny_pretraining
 from corpora import make_corpus
 
 from _utils.errors import PlainError
-from _utils.pretraining_data import processors, worker_pool
-from _utils.pretraining_data.examples import prepare_examples
-from _utils.pretraining_data.processors import ELECTRADataProcessor
+from _utils.text import processors, worker_pool
+from _utils.text.examples import prepare_examples
+from _utils.text.processors import ELECTRADataProcessor
 
 pytestmark = pytest.mark.skipif(multiprocessing.get_start_method() != "fork", reason="monkeypatching reaches only forked processes")
 FORK = multiprocessing.get_context("fork")

@@ -9,8 +9,8 @@ from fake_cuda import fake_cuda
 import benchmarks.pretraining
 import pretrain
 from _utils.config import complete
-from _utils.pretraining_data.vocabulary import tokenizer_from_tokens
-from _utils.training.callbacks import NonFiniteGuard, TrainLog
+from _utils.text.vocabulary import tokenizer_from_tokens
+from _utils.training.after_step import NonFiniteGuard, TrainLog
 from _utils.training.processes import Processes
 
 GPU = torch.device("cuda")

@@ -14,8 +14,8 @@ import torch
 from tiny_pretraining import rows, weights
 
 from _utils.errors import PlainError
-from _utils.glue.processes import RunProcesses
-from _utils.run_files.checkpoints import load_checkpoint
+from _utils.glue.plan import RunProcesses
+from _utils.runs.checkpoints import load_checkpoint
 from _utils.training.processes import Processes
 
 SETTINGS = ["size=tiny", "datas=text.txt", "vocab=vocab.txt", "seed=5", "bs=8", "micro_batch=2", "max_length=32",
@@ -81,7 +81,7 @@ STATIC_LEARNER_IN_SEVERAL_PROCESSES = """
 import sys
 import pretrain
 from _utils.config import complete
-from _utils.training.static_step import StaticStep
+from _utils.training.cuda_graph import StaticStep
 StaticStep.before_fit = lambda self: None  # the gradients of captured steps, without compiling
 pretrain.pretrain(complete(pretrain.c.override([*sys.argv[1:], "compile=True"])))
 """

@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from _utils.networks import argmax
-from _utils.networks.random_numbers import random_bits, uniform_like
+from _utils.networks.fast import random_bits, uniform_like
 
 
 @pytest.mark.parametrize("shape", [(1001, 999), (7,), (2, 3, 5), (0, 5)])

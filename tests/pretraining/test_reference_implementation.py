@@ -11,8 +11,7 @@ from _utils.config import complete
 from _utils.glue.batches import EncodedRows
 from _utils.glue.tasks import TASKS
 from _utils.networks.build import build_network
-from _utils.networks.dropout import make_dropout_cheap
-from _utils.networks.positions import first_position_only
+from _utils.networks.fast import first_position_only, make_dropout_cheap
 from _utils.recipes import RECIPES
 from benchmarks.finetuning import VOCAB_SIZE, fresh_predictor
 from benchmarks.reference import OneByOneAdam, ReferenceModel, ReferencePredictor, RowsOneByOne, reference_loss

@@ -13,10 +13,10 @@ from torch.utils._pytree import tree_leaves
 import benchmarks.pretraining
 import pretrain
 from _utils.config import complete
-from _utils.pretraining_data.vocabulary import tokenizer_from_tokens
+from _utils.text.vocabulary import tokenizer_from_tokens
 from _utils.training import metrics, static_step
+from _utils.training.device import seed_step
 from _utils.training.processes import Processes
-from _utils.training.seeds import seed_step
 
 EXAMPLES, LENGTH = 4, 32
 

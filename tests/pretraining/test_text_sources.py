@@ -17,11 +17,11 @@ import pyarrow
 import pytest
 from fake_hub import FIRST, SECOND, Hub
 
-from _utils.content_key import file_chunks
 from _utils.errors import PlainError
-from _utils.pretraining_data import documents, embedded_text, sources, text_files
-from _utils.pretraining_data.sources import check_sources, load_documents
-from _utils.pretraining_data.text_files import find_files
+from _utils.runs.files import file_chunks
+from _utils.text import documents, embedded_text, sources, text_files
+from _utils.text.readers import find_files
+from _utils.text.sources import check_sources, load_documents
 
 DOCUMENTS = ["First line.\nÄ second, naïve line.", "Another document."]
 TXT = "First line.\nÄ second, naïve line.\n\n \n\nAnother document.\n"

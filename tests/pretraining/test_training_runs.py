@@ -10,7 +10,7 @@ from tiny_pretraining import FOLDER, equal_weights, metrics, run
 import pretrain
 from _utils.config import complete
 from _utils.errors import PlainError
-from _utils.run_files.checkpoints import load_checkpoint
+from _utils.runs.checkpoints import load_checkpoint
 from _utils.training.learners import PretrainingLearner
 
 

@@ -6,10 +6,10 @@ import datasets
 import pytest
 
 from _utils.errors import PlainError
-from _utils.pretraining_data import documents, text_readers, vocabulary
-from _utils.pretraining_data.documents import cut_text
-from _utils.pretraining_data.sources import Corpus, load_documents
-from _utils.pretraining_data.vocabulary import SPECIAL_TOKENS, load_tokenizer, train_vocabulary
+from _utils.text import documents, text_readers, vocabulary
+from _utils.text.documents import cut_text
+from _utils.text.sources import Corpus, load_documents
+from _utils.text.vocabulary import SPECIAL_TOKENS, load_tokenizer, train_vocabulary
 
 TOKENS = [*SPECIAL_TOKENS, "paris", "is", "a", "city", "##s", "."]
 

@@ -11,10 +11,9 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from _utils.pretraining_data import word_cache
-from _utils.pretraining_data.processors import ELECTRADataProcessor
-from _utils.pretraining_data.vocabulary import SPECIAL_TOKENS, from_vocab_file, tokenizer_from_tokens
-from _utils.pretraining_data.word_cache import WordCache, is_cacheable
+from _utils.text import word_cache
+from _utils.text.processors import ELECTRADataProcessor
+from _utils.text.vocabulary import SPECIAL_TOKENS, WordCache, from_vocab_file, is_cacheable, tokenizer_from_tokens
 
 SPACES = list(" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u2009\u200a\u2028\u2029\u202f\u205f\u3000")
 REMOVED = list("\0\x01\x7f\x80\x9f\xad\u0600\u180e\u200b\u200c\u200d\u200e\u202e\u2060\ufeff\ufffd\ufffe\uffff\U000e0001\U000e0041")

@@ -18,7 +18,7 @@ from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.networks import load_pair, load_pretrained
 from _utils.networks.build import read_config
-from _utils.pretraining_data.vocabulary import SPECIAL_TOKENS, load_tokenizer
+from _utils.text.vocabulary import SPECIAL_TOKENS, load_tokenizer
 
 PACKED = gzip.compress(ENGLISH.encode())
 

@@ -15,7 +15,7 @@ import pytest
 from bad_inputs import ENGLISH
 from tiny_pretraining import FOLDER, rows, weights
 
-from _utils.run_files.checkpoints import load_checkpoint
+from _utils.runs.checkpoints import load_checkpoint
 
 PRETRAIN = ["size=tiny", "datas=text.txt", "vocab=300", "seed=5", "base_run_name=run", "steps=24", "bs=8", "max_length=32", "device=cpu",
             "save_minutes=0", "logger=tensorboard"]

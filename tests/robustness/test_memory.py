@@ -15,9 +15,9 @@ import pretrain
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.networks.build import make_networks
-from _utils.pretraining_data.vocabulary import tokenizer_from_tokens
 from _utils.recipes import RECIPES
-from _utils.run_files.checkpoints import load_checkpoint
+from _utils.runs.checkpoints import load_checkpoint
+from _utils.text.vocabulary import tokenizer_from_tokens
 from _utils.training.device import activation_bytes_per_token, choose_micro_batch
 from _utils.training.processes import Processes
 

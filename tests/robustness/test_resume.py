@@ -14,10 +14,9 @@ from tiny_pretraining import FOLDER, equal_weights, flip_bit, metrics, rows, ten
 import pretrain
 from _utils.errors import PlainError
 from _utils.recipes import RECIPES
-from _utils.run_files.checkpoints import load_checkpoint
-from _utils.run_files.run_log import locked
-from _utils.training.callbacks import TrainLog
-from _utils.training.stopping import Stopped
+from _utils.runs.checkpoints import load_checkpoint
+from _utils.runs.log import locked
+from _utils.training.after_step import Stopped, TrainLog
 
 run = partial(tiny_pretraining.run, resume=True)
 
@@ -125,7 +124,7 @@ def test_run_that_was_killed_in_its_last_evaluation_is_evaluated_on_the_test_set
 def test_checkpoint_is_saved_on_time_between_two_rows_of_metrics(workplace, monkeypatch):
     """Rows are minutes apart if the steps are slow."""
     saved = []
-    monkeypatch.setattr("_utils.training.callbacks.ResumePoint.save", lambda callback: saved.append(callback.learn.train_iter))
+    monkeypatch.setattr("_utils.training.after_step.ResumePoint.save", lambda callback: saved.append(callback.learn.train_iter))
     monkeypatch.setattr(pretrain, "TrainLog", partial(TrainLog, every=8))
     run("save_minutes=1e-9", "milestones=100")
     assert saved == list(range(17))

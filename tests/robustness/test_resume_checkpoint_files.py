@@ -9,7 +9,7 @@ import torch
 from tiny_pretraining import flip_bit
 
 from _utils.errors import PlainError
-from _utils.run_files.resume import find_resume_checkpoint, save_resume_checkpoint
+from _utils.runs.resume import find_resume_checkpoint, save_resume_checkpoint
 
 
 def test_damaged_checkpoint_does_not_replace_the_undamaged_one(tmp_path):

@@ -57,9 +57,9 @@ def test_electra_small_trains_on_wikipedia(repo, shared, tmp_path):
 
 PREPARE = """
 import sys
-from _utils.pretraining_data.examples import prepare_examples
-from _utils.pretraining_data.sources import load_documents
-from _utils.pretraining_data.vocabulary import load_tokenizer
+from _utils.text.examples import prepare_examples
+from _utils.text.sources import load_documents
+from _utils.text.vocabulary import load_tokenizer
 source, vocab, cache = sys.argv[1:]
 corpus = load_documents(source, cache)
 hf_tokenizer = load_tokenizer(int(vocab) if vocab.isdigit() else vocab, [corpus], cache)

@@ -17,8 +17,8 @@ import pretrain
 from _utils.config import complete
 from _utils.glue.tasks import TASKS
 from _utils.networks import load_pretrained
-from _utils.pretraining_data.vocabulary import SPECIAL_TOKENS
-from _utils.run_files.checkpoints import save_pretrained
+from _utils.runs.checkpoints import save_pretrained
+from _utils.text.vocabulary import SPECIAL_TOKENS
 
 ENGLISH = "The generator replaces some words of the text.\nThe discriminator finds every replaced word.\n\n"
 JAPANESE = "吾輩は猫である。名前はまだ無い。\nどこで生れたかとんと見当がつかぬ。\n\n"
@@ -437,7 +437,7 @@ for name, arguments, file, content, expected in [
     finetuning(f"tables {name}", arguments, expected, {file: content}, reads_data=True)
 
 # The other commands.
-EXPORT, CONVERT, PREDICT, SUBMIT = "_utils.export_hf", "_utils.convert_tf", "_utils.predict", "_utils.glue_submission"
+EXPORT, CONVERT, PREDICT, SUBMIT = "_utils export_hf", "_utils convert_tf", "_utils predict", "_utils glue_submission"
 for name, arguments, expected, files in [
     ("no arguments", "", ["CKPT, OUT_DIR"], {}),
     ("no folder", "model.pth", ["OUT_DIR"], {}),
@@ -495,11 +495,11 @@ for command, name, arguments, expected, files in [
     (SUBMIT, "text for a zip", "text.txt", ["text.txt is not a readable zip"], {}),
     (SUBMIT, "an empty folder", "empty", ["empty lacks", "all eleven"], {"empty/": ""}),
     (SUBMIT, "a zip that climbs out", "a.zip", ["a.zip", "../trapped"], {"a.zip": lambda _: file_of(climbing_zip)}),
-    ("_utils.glue_results", "no runs", "", ["No finished run", "python finetune.py"], {}),
-    ("_utils.glue_results", "an unknown group", "nobody", ["'nobody'", "Choose from g"],
+    ("_utils glue_results", "no runs", "", ["No finished run", "python finetune.py"], {}),
+    ("_utils glue_results", "an unknown group", "nobody", ["'nobody'", "Choose from g"],
      {"checkpoints/glue/scores.jsonl": lambda _: Path("scores.jsonl").read_bytes()}),
-    ("_utils.export_notebooks", "an unknown option", "--chekc", ["--chekc", "--check"], {}),
-    ("_utils.export_notebooks", "another folder", "", ["File not found: Pretrain.ipynb", "root folder"], {}),
+    ("_utils export_notebooks", "an unknown option", "--chekc", ["--chekc", "--check"], {}),
+    ("_utils export_notebooks", "another folder", "", ["File not found: Pretrain.ipynb", "root folder"], {}),
     ("benchmarks.pretraining", "an unknown key", "sise=tiny", ["'sise", "size"], {}),
     ("benchmarks.pretraining", "an unknown size", "size=huge", ["for size: 'huge'", "'tiny'"], {}),
     ("benchmarks.pretraining", "no rounds", "size=tiny rounds=0", ["for rounds: 0", "from 1 to"], {}),

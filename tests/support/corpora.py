@@ -3,7 +3,7 @@ import random
 
 import datasets
 
-from _utils.pretraining_data import Corpus
+from _utils.text import Corpus
 
 WORDS = "the generator replaces some words and the discriminator finds them in every sentence of the text".split()
 

@@ -1,5 +1,5 @@
 """ELECTRAModels with the shapes of a recipe, and their parameters by Google's names."""
-from _utils.convert_tf.converter import Names
+from _utils.commands.convert_tf import Names
 from _utils.networks.build import PARTS, build_network
 from _utils.recipes import RECIPES
 from pretrain import ELECTRAModel

@@ -44,7 +44,7 @@ class Scripts:
         self.server = subprocess.Popen([sys.executable, __file__], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(self, command, arguments, folder, kill_after=None, largest_file=None, victim=None, processes=1):
-        """Run a script or a module of this repository in a folder and return a Done.
+        """Run a script, or a command such as "_utils predict", in a folder and return a Done.
 
         kill_after: seconds until the command and all its children get SIGKILL; with victim='worker', only its last child gets it.
         largest_file: maximum size in bytes of the files it can write, to simulate a full disk.
@@ -135,7 +135,9 @@ def run_as_interpreter(command, arguments, folder, out, err):
         if command.endswith(".py"):
             runpy.run_path(str(REPO / command), run_name="__main__")
         else:
-            runpy.run_module(command, run_name="__main__", alter_sys=True)
+            module, *name = command.split()
+            sys.argv[1:1] = name
+            runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         if isinstance(end.code, str):
@@ -153,10 +155,9 @@ def serve():
     import torch
     from matplotlib.figure import Figure
 
-    import _utils.export_notebooks  # noqa: F401  only to have its dependencies imported, as the next two
+    import _utils.commands.export_notebooks  # noqa: F401  only to have its dependencies imported, as the next two
     import finetune  # noqa: F401
     import pretrain  # noqa: F401
-    del sys.modules["_utils.export_notebooks"]  # runpy warns if the module that it runs is already imported
     torch.set_num_threads(1)
     Figure.savefig = save_empty_file
     for line in sys.stdin:

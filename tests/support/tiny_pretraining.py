@@ -6,8 +6,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 import pretrain
 from _utils.config import complete
-from _utils.run_files.checkpoints import load_checkpoint
-from _utils.run_files.run_log import read_metrics
+from _utils.runs.checkpoints import load_checkpoint
+from _utils.runs.log import read_metrics
 
 FOLDER = Path("checkpoints/pretrain")
 

@@ -20,7 +20,7 @@ import benchmarks.preprocessing
 import benchmarks.pretraining
 import benchmarks.starting
 from _utils.errors import PlainError
-from _utils.run_files.checkpoints import load_checkpoint
+from _utils.runs.checkpoints import load_checkpoint
 
 
 @pytest.fixture

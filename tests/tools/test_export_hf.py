@@ -22,14 +22,14 @@ from transformers import (
 )
 
 import finetune
+from _utils.commands.export_hf import main, new_folder
 from _utils.errors import PlainError
-from _utils.export_hf import main, new_folder
 from _utils.glue.tasks import TASKS, Task
 from _utils.networks import load_pair, load_pretrained
 from _utils.networks.build import PARTS, network_class
 from _utils.networks.pretrained import network_of
-from _utils.pretraining_data.vocabulary import tokenizer_from_json
-from _utils.run_files.checkpoints import load_checkpoint
+from _utils.runs.checkpoints import load_checkpoint
+from _utils.text.vocabulary import tokenizer_from_json
 
 IDS = torch.tensor([[2, 40, 41, 42, 3, 43, 44, 3], [2, 50, 51, 3, 0, 0, 0, 0]])
 SEGMENTS = torch.tensor([[0, 0, 0, 0, 0, 1, 1, 1], [0] * 8])
@@ -189,7 +189,7 @@ def test_models_that_transformers_does_not_support_raise(tmp_path, fresh_checkpo
     with pytest.raises(PlainError, match="is a bert model"):
         main([str(path), str(tmp_path / "out")])
     path, _ = finetuned(tmp_path, fresh_checkpoint, own_task("classification", 65))
-    with pytest.raises(PlainError, match="has 65 labels, but with hidden size 128 .* up to 64. Use python -m _utils.predict"):
+    with pytest.raises(PlainError, match="has 65 labels, but with hidden size 128 .* up to 64. Use python -m _utils predict"):
         main([str(path), str(tmp_path / "out")])
     checkpoint = load_checkpoint(finetuned(tmp_path, fresh_checkpoint, "wnli")[0])
     pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 128)

@@ -10,10 +10,10 @@ import pytest
 from documents import REPO, has_sentence, read, rows_below, section, table
 from scipy.stats import ttest_ind
 
-from _utils.compare_pretraining import checkpoint_scores, compare, setting_differences
+from _utils.commands.compare_pretraining import checkpoint_scores, compare, setting_differences
 from _utils.glue.runs import read_scores, score
 from _utils.recipes import RECIPES
-from _utils.run_files.run_log import read_metrics
+from _utils.runs.log import read_metrics
 
 MINI = REPO / "benchmarks/results/mini"
 ELECTRA, MLM = "electra_150m", "mlm_150m"

@@ -17,14 +17,13 @@ from transformers import (
 
 import finetune
 import pretrain
+from _utils.commands.export_hf import main as export
+from _utils.commands.minimal_pairs import accuracy_by_paradigm, encode, load_models, main, read_pairs, score, summarize
 from _utils.config import complete
 from _utils.errors import PlainError
-from _utils.export_hf import main as export
 from _utils.glue.tasks import TASKS
-from _utils.minimal_pairs import accuracy_by_paradigm, encode, read_pairs, score, summarize
-from _utils.minimal_pairs.__main__ import load_models, main
 from _utils.networks import load_pretrained, load_with_head, replaced_logits
-from _utils.run_files.checkpoints import save_pretrained
+from _utils.runs.checkpoints import save_pretrained
 
 CPU = torch.device("cpu")
 SENTENCES = ["The generator replaces some words.", "the words replaces some generator.", "A network.", "A network,", "THE words",
@@ -92,7 +91,7 @@ def plain_score(model, sentence):
 
 @pytest.mark.parametrize("part", ["discriminator", "generator"])
 def test_scores_equal_a_plain_computation(fresh_checkpoint, part, monkeypatch):
-    monkeypatch.setattr("_utils.minimal_pairs.scores.TOKENS_PER_BATCH", {"cpu": 40})  # several batches, also within one sentence
+    monkeypatch.setattr("_utils.commands.minimal_pairs.TOKENS_PER_BATCH", {"cpu": 40})  # several batches, also within one sentence
     found = scores(fresh_checkpoint, part)
     assert found == pytest.approx({sentence: plain_score(load_with_head(str(fresh_checkpoint), part), sentence)
                                    for sentence in SENTENCES}, rel=1e-5)
@@ -286,7 +285,7 @@ def test_invalid_files_raise(tmp_path, monkeypatch, content, message):
 
 
 def test_invalid_arguments_raise_before_anything_is_scored(fresh_checkpoint, blimp, monkeypatch):
-    monkeypatch.setattr("_utils.minimal_pairs.__main__.score", None)
+    monkeypatch.setattr("_utils.commands.minimal_pairs.score", None)
     Path("empty").mkdir()
     name = str(fresh_checkpoint)
     for arguments, message in [

@@ -8,13 +8,13 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from _utils.export_notebooks import SCRIPTS, export
+from _utils.commands.export_notebooks import SCRIPTS, export
 from _utils.glue.tasks import FINETUNED_TASKS
 
 
 @pytest.mark.parametrize("notebook, script", SCRIPTS.items())
 def test_script_equals_exported_notebook(repo, notebook, script):
-    assert (repo / script).read_text() == export(repo / notebook), "edit the notebook, then run python -m _utils.export_notebooks"
+    assert (repo / script).read_text() == export(repo / notebook), "edit the notebook, then run python -m _utils export_notebooks"
 
 
 FEW_ROWS = {name: {"rows": 64, "epochs": 1} for name in FINETUNED_TASKS}

@@ -7,9 +7,9 @@ import pandas as pd
 import pytest
 from documents import REPO, has_sentence, read, rows_below, section, table
 
+from _utils.commands.minimal_pairs import summarize
 from _utils.glue.runs import read_scores
 from _utils.glue.tasks import AVERAGED_TASKS, PUBLISHED
-from _utils.minimal_pairs.results import summarize
 
 
 def test_published_scores_are_those_that_reports_show():

@@ -10,14 +10,22 @@ from tiny_pretraining import flip_bit
 from transformers import BertConfig, BertForMaskedLM, BertForTokenClassification, ElectraForSequenceClassification
 
 import pretrain
+from _utils.commands.export_hf import main as export
+from _utils.commands.replaced_tokens import (
+    auc,
+    compare,
+    main,
+    make_corrupted,
+    open_corrupted,
+    replaced_scores,
+    save_corrupted,
+    standard_error,
+)
 from _utils.config import complete
 from _utils.errors import PlainError
-from _utils.export_hf import main as export
 from _utils.networks import inputs_of, load_with_head, replaced_logits
-from _utils.pretraining_data.vocabulary import tokenizer_from_tokens
-from _utils.replaced_tokens import compare, main, make_corrupted, open_corrupted, replaced_scores, save_corrupted
-from _utils.replaced_tokens.scores import auc, standard_error
-from _utils.run_files.checkpoints import load_checkpoint, save_pretrained
+from _utils.runs.checkpoints import load_checkpoint, save_pretrained
+from _utils.text.vocabulary import tokenizer_from_tokens
 
 TENSORS = ("input_ids", "original_ids", "token_type_ids", "lengths", "is_masked", "is_replaced")
 
@@ -202,9 +210,9 @@ def test_discriminators_are_scored_on_the_same_inputs(two_runs):
 
 
 def test_the_command_prints_one_table(two_runs, scripts, tmp_path):
-    made = scripts.run("_utils.replaced_tokens", ["--make", "c.pt", "--generator", "b.pth", "--text", "text.txt", "--rows", "9"], tmp_path)
+    made = scripts.run("_utils replaced_tokens", ["--make", "c.pt", "--generator", "b.pth", "--text", "text.txt", "--rows", "9"], tmp_path)
     assert made.returncode == 0 and made.stdout.startswith("c.pt: 9 examples of held-out part of text.txt, "), made.stderr
-    done = scripts.run("_utils.replaced_tokens", ["a.pth", "b.pth", "--corrupted", "c.pt"], tmp_path)
+    done = scripts.run("_utils replaced_tokens", ["a.pth", "b.pth", "--corrupted", "c.pt"], tmp_path)
     assert done.returncode == 0 and done.stdout.startswith(made.stdout.strip()), done.stderr
     assert [line.split()[0] for line in done.stdout.splitlines()[-3:]] == ["a.pth", "b.pth", "constant"]
 
@@ -294,7 +302,7 @@ def test_another_vocabulary_raises_before_scoring(corrupted, small_tokenizer, mo
     tokens[10], tokens[11] = tokens[11], tokens[10]
     checkpoint("swapped.pth", tokenizer_from_tokens(tokens), 1)
     checkpoint("larger.pth", tokenizer_from_tokens([*tokens, "onemore"]), 1)
-    monkeypatch.setattr("_utils.replaced_tokens.scores.discriminator_logits", None)
+    monkeypatch.setattr("_utils.commands.replaced_tokens.discriminator_logits", None)
     for name in ("swapped.pth", "larger.pth"):
         with pytest.raises(PlainError, match=f"'{name}' has another vocabulary .*; the first difference is {tokens[11]!r}"):
             compare(open_corrupted(corrupted), ["a.pth", name])

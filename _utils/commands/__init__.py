@@ -1,0 +1,1 @@
+"""The commands that `python -m _utils` lists, a module each."""

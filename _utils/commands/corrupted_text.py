@@ -1,0 +1,199 @@
+"""Text that a generator corrupted, in a file."""
+import contextlib
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import tokenizers
+import torch
+from datasets import concatenate_datasets
+from tqdm import tqdm
+
+import pretrain
+from _utils.errors import PlainError, as_plain_error
+from _utils.networks import check_tied_output, load_with_head, max_positions, weights_digest
+from _utils.runs import find_checkpoint, load_pretraining_checkpoint, versions
+from _utils.runs.checkpoints import check_writable, has_keys, load_checkpoint, save_checkpoint
+from _utils.text import check_sources, evenly_spaced, load_documents, prepare_examples, split_held_out
+from _utils.text.processors import tokenizer_json
+from _utils.training.device import fork_rng
+
+_KIND = "corrupted text, version 1"
+
+
+class CorruptedText(NamedTuple):
+    """Examples in which a generator replaced tokens. Shapes: N examples, L tokens of the longest one, padded at the end."""
+    input_ids: torch.Tensor       # (N, L), int32: with samples of the generator at the masked positions
+    original_ids: torch.Tensor    # (N, L), int32: the text
+    token_type_ids: torch.Tensor  # (N, L), uint8: 1 for segment B
+    lengths: torch.Tensor         # (N,), int32: the attention mask; a sample can be [PAD], so input_ids do not determine it
+    is_masked: torch.Tensor       # (N, L), bool: the generator sampled a token here
+    is_replaced: torch.Tensor     # (N, L), bool: the sample differs from the original token (F17)
+    tokenizer: str                # tokenizers.Tokenizer.to_str
+    made_by: dict                 # generator, weights_digest, text, part, settings of text, masks and samples, versions
+
+    def is_token(self):
+        """The attention mask, (N, L), bool."""
+        return torch.arange(self.input_ids.shape[1]) < self.lengths[:, None]
+
+    def token_ids(self):
+        """{token: id} of the vocabulary."""
+        return tokenizers.Tokenizer.from_str(self.tokenizer).get_vocab()
+
+    def describe(self):
+        """Size and origin on one line."""
+        n_tokens, n_masked, made_by = int(self.lengths.sum()), int(self.is_masked.sum()), self.made_by
+        part = "held-out part of " if made_by["part"] == "held_out" else ""
+        return (f"{len(self.lengths):,} examples of {part}{', '.join(made_by['text']['datas'])}, {n_tokens:,} tokens, {n_masked:,} masked, "
+                f"{self.is_replaced.sum() / n_tokens:.2%} replaced by {made_by['generator']}")
+
+
+_TYPES = {"input_ids": torch.int32, "original_ids": torch.int32, "token_type_ids": torch.uint8, "lengths": torch.int32,
+          "is_masked": torch.bool, "is_replaced": torch.bool}
+_MADE_BY = {"generator": str, "weights_digest": str, "part": str, "text": dict}
+
+
+def check_new(path):
+    """PlainError if this path exists or cannot be written. Scores on an overwritten file could no longer be compared with new ones."""
+    if os.path.lexists(path):
+        raise PlainError(f"{str(path)!r} already exists. Pass a new file, or delete it first.")
+    check_writable(Path(path).parent)
+
+
+def save_corrupted(text, path):
+    """Write a CorruptedText to a new file."""
+    check_new(path)
+    save_checkpoint({"kind": _KIND, **text._asdict()}, path)
+
+
+def open_corrupted(path):
+    """The CorruptedText in a file. It is untrusted data: no code in it is run.
+
+    Raises PlainError if the file is missing or damaged, or was not written by `save_corrupted`.
+    """
+    if not os.path.isfile(path):
+        raise PlainError(f"File not found: {str(path)!r}. Make it with python -m _utils replaced_tokens --make {path} --generator "
+                         "CHECKPOINT --text PATH.")
+    with as_plain_error(f"{str(path)!r} is not a file of corrupted text ({{error}}). Make one with python -m _utils replaced_tokens --make "
+                        "FILE --generator CHECKPOINT --text PATH."):
+        content = load_checkpoint(path)
+        if not isinstance(content, dict) or content.pop("kind", None) != _KIND:
+            raise ValueError(f"expected {_KIND!r}")
+        text = CorruptedText(**content)
+        _check(text)
+    return text
+
+
+def _check(text):
+    """ValueError or another exception for fields that do not fit together."""
+    shapes = {name: tuple(getattr(text, name).shape) for name, kind in _TYPES.items() if getattr(text, name).dtype == kind}
+    n, longest = text.input_ids.shape
+    if shapes != {name: (n,) if name == "lengths" else (n, longest) for name in _TYPES} or not n:
+        raise ValueError("tensors of other types or shapes")
+    if not has_keys(text.made_by, _MADE_BY) or not isinstance(text.made_by["text"].get("datas"), list):
+        raise ValueError("made_by lacks a key")
+    highest = max(text.token_ids().values())
+    if not 0 < text.lengths.min() <= text.lengths.max() <= longest or text.input_ids.min() < 0 or text.input_ids.max() > highest:
+        raise ValueError("lengths or token ids out of range")
+    if not text.is_replaced.equal(text.input_ids != text.original_ids) or (text.is_replaced & ~text.is_masked).any():
+        raise ValueError("is_replaced does not fit the token ids")
+    if (text.is_masked & ~text.is_token()).any() or not 0 < text.is_replaced.sum() < text.lengths.sum():
+        raise ValueError("masked padding, or only one class of tokens")
+
+
+# Keys of pretrain.py that determine the examples of a corpus and, with the vocabulary, which of them are held out.
+TEXT_KEYS = ("encoding", "one_document_per_file", "revisions", "clean", "examples", "max_length", "data_seed")
+_BATCH = 64          # examples; the masks and samples depend on it
+_MAX_LENGTH = 128    # for generators from other programs
+_ROWS = 1024         # examples, at most, unless given
+_MASK_STYLE = True   # of pretrain.MASK_STYLES
+
+
+def make_corrupted(generator, sources, part="held_out", rows=None, mask_prob=.15, seed=0, **settings):
+    """The CorruptedText of some corpora. The same arguments give the same tensors, with any number of threads.
+
+    generator: as in `load_with_head`; its vocabulary is used.   sources: a list, as `datas` of pretrain.py.
+    part: 'held_out', what pretrain.py holds out of these corpora, or 'all'.   rows: number of examples, evenly spread; None: up to 1,024.
+    settings: max_length and data_seed of the examples; None: those of the generator's run. TEXT_KEYS has the others of its run.
+    Raises PlainError for invalid values, missing text, an unusable generator, or too little text.
+    """
+    c = text_config(generator).copy_with({"datas": sources, "examples": "electra", "mask_prob": mask_prob, "seed": seed,
+                                          **{key: value for key, value in settings.items() if value is not None}})
+    check_sources(c.datas)
+    network, _, hf_tokenizer = load_with_head(generator, "generator")
+    check_tied_output(network, generator)
+    if c.max_length > max_positions(network):
+        raise PlainError(f"{generator!r} has {max_positions(network)} positions, fewer than max_length={c.max_length}. Lower --max_length.")
+    examples = _examples(c, hf_tokenizer, part, rows)
+    tensors = corrupt(examples, network, hf_tokenizer, c.mask_prob, c.seed)
+    if not tensors["is_replaced"].any():
+        raise PlainError(f"No token of the {len(examples)} examples was replaced. Raise --rows or --mask_prob.")
+    made_by = {"generator": str(generator), "weights_digest": weights_digest(network), "part": part,
+               "text": {"datas": list(c.datas), **{key: c[key] for key in TEXT_KEYS}}, "mask_prob": c.mask_prob,
+               "electra_mask_style": _MASK_STYLE, "sampling": "fp32_gumbel", "seed": c.seed, "versions": versions()}
+    return CorruptedText(**tensors, tokenizer=tokenizer_json(hf_tokenizer), made_by=made_by)
+
+
+def text_config(name):
+    """MyConfig of pretrain.py with the TEXT_KEYS and `datas` of the run that wrote a checkpoint; the defaults for folders and hub ids."""
+    run = load_pretraining_checkpoint(find_checkpoint(name))["config"] if name.endswith(".pth") else {"max_length": _MAX_LENGTH}
+    return pretrain.c.copy_with({key: run[key] for key in ("datas", *TEXT_KEYS) if key in run})
+
+
+def _examples(c, hf_tokenizer, part, rows):
+    """The examples of the corpora of a configuration, as pretrain.load_data prepares and divides them."""
+    if rows is not None and rows < 1:
+        raise PlainError(f"Invalid value for rows: {rows}. Use a positive number of examples.")
+    corpora = [load_documents(source, "datasets", c.encoding, c.one_document_per_file, c.revisions) for source in c.datas]
+    prepared = [prepare_examples(corpus, hf_tokenizer, c.max_length, c.data_seed, "datasets", c.clean) for corpus in corpora]
+    examples = concatenate_datasets([split_held_out(of_corpus)[1] if part == "held_out" else of_corpus for of_corpus in prepared])
+    if not len(examples):
+        raise PlainError(f"pretrain.py holds out no example of {', '.join(c.datas)}, because there are fewer than 20. Add text, or pass "
+                         "--all to use all of it.")
+    rows = rows or min(_ROWS, len(examples))
+    if rows > len(examples):
+        raise PlainError(f"The text yields only {len(examples):,} examples, fewer than rows={rows}. Lower --rows, add text, or "
+                         "use --all if no discriminator was trained on it.")
+    return evenly_spaced(examples, rows)
+
+
+@torch.inference_mode()
+def corrupt(examples, generator, hf_tokenizer, mask_prob, seed):
+    """The tensors of CorruptedText, {name: tensor}: `pretrain.mask_tokens` chooses and masks tokens, and `pretrain.sample` replaces them.
+
+    examples: with input_ids and sentA_length.   generator: a masked language model.
+    """
+    model = pretrain.MaskedLMModel(generator, hf_tokenizer).eval()
+    original_ids, lengths = _padded(examples["input_ids"], hf_tokenizer.pad_token_id)
+    sentA_lengths = torch.tensor(examples["sentA_length"])
+    input_ids, is_masked = original_ids.clone(), torch.zeros_like(original_ids, dtype=torch.bool)
+    _, token_type_ids = model.masks_and_segments(original_ids, sentA_lengths)
+    with _one_thread(), fork_rng(torch.device("cpu")):
+        torch.manual_seed(seed)
+        for rows in tqdm(torch.arange(len(lengths)).split(_BATCH), desc="Corrupting", unit="batch", leave=False):
+            ids = original_ids[rows]  # (B, L)
+            masked_ids, labels, is_chosen = pretrain.mask_tokens(
+                ids, hf_tokenizer.mask_token_id, len(hf_tokenizer), hf_tokenizer.all_special_ids, mask_prob,
+                *pretrain.MASK_STYLES[_MASK_STYLE])  # (B, L) each
+            logits = model(masked_ids, sentA_lengths[rows], is_chosen, labels).mlm_gen_logits  # (M, V)
+            input_ids[rows] = ids.masked_scatter(is_chosen, pretrain.sample(logits[:, :len(hf_tokenizer)]))
+            is_masked[rows] = is_chosen
+    return {"input_ids": input_ids.int(), "original_ids": original_ids.int(), "token_type_ids": token_type_ids.byte(),
+            "lengths": lengths.int(), "is_masked": is_masked, "is_replaced": input_ids != original_ids}
+
+
+def _padded(examples, pad_id):
+    """(ids (N, L), lengths (N,)) of lists of token ids."""
+    rows = [torch.tensor(ids) for ids in examples]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=pad_id), torch.tensor([len(row) for row in rows])
+
+
+@contextlib.contextmanager
+def _one_thread():
+    """Run PyTorch on one thread: with several, sums are rounded differently, and a sample can change."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

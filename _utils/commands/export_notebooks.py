@@ -1,0 +1,58 @@
+"""Export the notebooks to the scripts: `python -m _utils export_notebooks`.
+
+Cells tagged active-ipynb, code and text, only explore and are left out of the scripts.
+--check writes nothing and fails if a script differs from its notebook. --execute runs the notebooks first and saves their outputs.
+"""
+from pathlib import Path
+
+import jupytext
+import nbformat
+from nbclient import NotebookClient
+
+from _utils.errors import PlainError
+
+EXPLORING = "active-ipynb"
+SCRIPTS = {"Pretrain.ipynb": "pretrain.py", "Finetune_GLUE.ipynb": "finetune.py"}
+
+
+def export(notebook_path):
+    """The script of a notebook in jupytext's percent format, without the exploring cells."""
+    notebook = jupytext.read(notebook_path)
+    notebook.cells = [cell for cell in notebook.cells if EXPLORING not in cell.metadata.get("tags", [])]
+    notebook.metadata = {"jupytext": {"notebook_metadata_filter": "-all", "cell_metadata_filter": "tags,-all"}}
+    return jupytext.writes(notebook, fmt="py:percent")
+
+
+def execute(notebook_path):
+    """Run a notebook and save its outputs, without times and with the last state of progress bars only."""
+    notebook = nbformat.read(notebook_path, as_version=4)
+    NotebookClient(notebook, timeout=None, coalesce_streams=True, record_timing=False).execute()
+    nbformat.write(without_widgets(notebook), notebook_path)
+
+
+def without_widgets(notebook):
+    """The notebook without widgets, which only a running kernel can display."""
+    notebook.metadata.pop("widgets", None)
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [output for output in cell.outputs
+                            if "application/vnd.jupyter.widget-view+json" not in output.get("data", {})]
+    return notebook
+
+
+def main(arguments):
+    if unknown := set(arguments) - {"--check", "--execute"}:
+        raise PlainError(f"Unknown option: {unknown.pop()!r}. Choose from --check and --execute.")
+    check, run = "--check" in arguments, "--execute" in arguments
+    if check and run:
+        raise PlainError("--check writes nothing, but --execute saves outputs. Pass one of them.")
+    for notebook, script in SCRIPTS.items():
+        if not Path(notebook).is_file():
+            raise PlainError(f"File not found: {notebook}. Run this command in the root folder of the repository.")
+        if run:
+            execute(notebook)
+        text = export(notebook)
+        if not check:
+            Path(script).write_text(text, encoding="utf-8")
+        elif text != Path(script).read_text(encoding="utf-8"):
+            raise PlainError(f"{script} differs from {notebook}. Edit the notebook, then run python -m _utils export_notebooks.")

@@ -1,0 +1,195 @@
+"""What is only there for speed: attention, dropout, argmax and random numbers, heads at some positions only, weights in half precision."""
+import contextlib
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.func import functional_call
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
+
+
+def _static_mask(*args, dtype=torch.float32, **kwargs):
+    """transformers' SDPA mask without its test for padding, for which the CPU would have to wait for the GPU.
+
+    It is additive: SDPA would convert a boolean mask in every layer; this is done once per network. Returns (B, 1, L, L).
+    """
+    mask = sdpa_mask(*args, **{**kwargs, "allow_is_bidirectional_skip": False})
+    if torch.is_autocast_enabled(mask.device.type):
+        dtype = torch.get_autocast_dtype(mask.device.type)
+    return torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, torch.finfo(dtype).min)
+
+
+AttentionInterface.register("sdpa_static", sdpa_attention_forward)
+AttentionMaskInterface.register("sdpa_static", _static_mask)
+
+
+def set_attention(model, implementation):
+    """Select a registered attention implementation for the networks of a model.
+
+    An encoder without exchangeable attention, such as RoFormer, keeps its own; only its mask is replaced by that of 'sdpa_static', which
+    is additive too.
+    """
+    for network in model.children():
+        if isinstance(network, PreTrainedModel):
+            config = network.config
+            if network._supports_sdpa and network._supports_attention_backend:
+                network.set_attn_implementation(implementation)
+            elif implementation == "sdpa_static" and config._attn_implementation == "eager" and not config.is_encoder_decoder:
+                config._attn_implementation = implementation
+
+
+def argmax(x):
+    """x.argmax(-1), (N,), of logits (N, V) in any dtype: the first of several largest values. Has no gradient."""
+    if type(x) is not torch.Tensor or x.device.type != "cpu" or torch.compiler.is_compiling():
+        return x.argmax(-1)
+    x = x.detach()
+    return torch.from_numpy((x.float() if x.dtype == torch.bfloat16 else x).numpy().argmax(-1))
+
+
+def random_bits(n):
+    """n random 64-bit integers on the CPU, from NumPy's SFC64, which is seeded with a number from PyTorch's generator."""
+    seed = int(torch.empty((), dtype=torch.int64).random_())
+    return torch.from_numpy(np.random.SFC64(seed).random_raw(n).view(np.int64))
+
+
+def uniform_like(x):
+    """torch.rand_like of a float32 tensor: multiples of 2 ** -24 in [0, 1); on a CPU two of them from each random 64-bit integer."""
+    if x.device.type != "cpu" or torch.compiler.is_compiling():
+        return torch.rand_like(x)
+    bits = random_bits(x.numel() // 2 + 1).view(torch.int32)[:x.numel()].view(x.shape)
+    return bits.bitwise_right_shift_(8).float().mul_(2. ** -24).add_(.5)
+
+
+_RANGE = 1 << 16
+
+
+def cheap_dropout(x, p):
+    """Zero the elements of x with probability p and scale up the others; any dtype and shape, on the CPU."""
+    dropped = round(p * _RANGE)
+    n = x.numel()
+    bits = random_bits(n // 4 + 1).view(torch.int16)[:n].view(x.shape)
+    keep = torch.ge(bits, dropped - _RANGE // 2, out=torch.empty(x.shape, dtype=x.dtype))
+    return x * keep.mul_(_RANGE / (_RANGE - dropped))
+
+
+class CheapDropout(nn.Module):
+    """Like nn.Dropout, with `cheap_dropout`."""
+
+    def __init__(self, p):
+        super().__init__()
+        self.p = p
+
+    def forward(self, x):
+        return cheap_dropout(x, self.p) if self.training and self.p else x
+
+
+def attention(module, query, key, value, attention_mask, dropout=0., scaling=None, **kwargs):
+    """Attention as in transformers' SDPA implementation, with cheap dropout; (B, heads, L, D) each -> ((B, L, heads, D), None)."""
+    if not dropout:
+        return sdpa_attention_forward(module, query, key, value, attention_mask, dropout=0., scaling=scaling, **kwargs)
+    scores = torch.matmul(query, key.transpose(2, 3)) * (query.shape[-1] ** -.5 if scaling is None else scaling)
+    if attention_mask is not None:
+        scores = scores.masked_fill(~attention_mask, float("-inf")) if attention_mask.dtype == torch.bool else scores + attention_mask
+    weights = cheap_dropout(scores.softmax(-1, dtype=torch.float32).to(query.dtype), dropout)
+    return torch.matmul(weights, value).transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register("cheap_dropout", attention)
+AttentionMaskInterface.register("cheap_dropout", sdpa_mask)
+
+
+def make_dropout_cheap(model):
+    """Replace the dropout of all networks in a model, and of their attention if the family supports it, by cheap dropout."""
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if type(child) is nn.Dropout:
+                setattr(module, name, CheapDropout(child.p).train(child.training))
+    set_attention(model, "cheap_dropout")
+
+
+MULTIPLE = 64
+
+
+class PaddedLinear(nn.Linear):
+    """A linear layer that computes with its outputs padded to a multiple of 64, and returns those it has.
+
+    GPUs multiply matrices of aligned sizes faster; 30,522 is not even a multiple of 4. Parameters keep their shape.
+    """
+
+    def forward(self, x):
+        n_extra = -self.out_features % MULTIPLE
+        bias = None if self.bias is None else F.pad(self.bias, (0, n_extra))
+        return F.linear(x, F.pad(self.weight, (0, 0, 0, n_extra)), bias)[..., :self.out_features]
+
+
+def pad_vocabulary(network):
+    """Let the output layer of a masked language model compute with a padded vocabulary, if it is a plain linear layer."""
+    head = network.get_output_embeddings()
+    if type(head) is nn.Linear and head.out_features % MULTIPLE:
+        head.__class__ = PaddedLinear
+
+
+class GatheredPositions:
+    """A hook between the encoder and the head of a network, of any family, that selects the positions the head computes.
+
+    Inside `only` the head's output is (1, M, V); outside of it, that of all positions.
+    """
+
+    def __init__(self, network):
+        self.positions = None
+        network.base_model.register_forward_hook(self)
+
+    @contextlib.contextmanager
+    def only(self, positions):
+        """Let the head compute only `positions` (M,) of the flattened batch."""
+        self.positions = positions
+        try:
+            yield
+        finally:
+            self.positions = None
+
+    def __call__(self, module, arguments, output):
+        if self.positions is not None:
+            output.last_hidden_state = output.last_hidden_state.flatten(0, 1)[self.positions][None]  # (1, M, H)
+        return output
+
+
+def first_position_only(encoder):
+    """Return a context in which the last layer computes only the first position, `[CLS]`: last_hidden_state is (B, 1, H).
+
+    This position still attends to all others. Families whose last layer is built differently, or shared, compute all positions.
+    """
+    if encoder.config.model_type not in ("electra", "bert", "roberta", "roformer"):
+        return contextlib.nullcontext()
+    after_attention = encoder.encoder.layer[-1].attention.output
+    return after_attention.register_forward_pre_hook(lambda module, inputs: tuple(x[:, :1] for x in inputs))  # (B, 1, H)
+
+
+class HalfWeights:
+    """Copies of the weights and biases of a model's linear layers in the dtype of autocast.
+
+    Autocast would cast each of them in every forward pass, and its gradient in every backward pass: hundreds of small operations with the
+    same result. Weights that other layers use too, such as tied embeddings, are left to autocast.
+
+    parameters: the parameters that have copies.   copies: the copies, leaves of the autograd graph, in the same order.
+    """
+
+    def __init__(self, model, dtype):
+        self.model, self.dtype = model, dtype
+        of_linear = {id(p) for layer in model.modules() if isinstance(layer, nn.Linear) for p in layer.parameters(recurse=False)}
+        of_others = {id(p) for layer in model.modules() if not isinstance(layer, nn.Linear) for p in layer.parameters(recurse=False)}
+        found = {name: p for name, p in model.named_parameters() if id(p) in of_linear - of_others and p.requires_grad}
+        self.names, self.parameters = list(found), list(found.values())
+        self.copies = [torch.empty_like(p, dtype=dtype).requires_grad_() for p in self.parameters]
+
+    @torch.no_grad()
+    def refresh(self):
+        """Copy the current weights."""
+        torch._foreach_copy_(self.copies, self.parameters)
+
+    def __call__(self, *x):
+        """The model's output, computed with the copies."""
+        return functional_call(self.model, dict(zip(self.names, self.copies)), x)

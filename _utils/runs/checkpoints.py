@@ -1,0 +1,181 @@
+"""Checkpoint files: plain dictionaries of tensors, numbers and strings, written atomically."""
+import errno
+import glob
+import importlib.metadata
+import os
+import pickle
+import platform
+import re
+import shutil
+import zipfile
+import zlib
+from pathlib import Path
+
+import psutil
+import torch
+
+from _utils.errors import PlainError, first_line
+
+PRETRAINING_KEYS = {"model": dict, "generator_config": dict, "tokenizer": str, "config": dict}
+
+
+def milestone_steps(steps, percents, stop_at=None):
+    """{step: percents} at which pretraining is evaluated and saved: shares of the steps, the last step, and `stop_at`.
+
+    In a short run, several percents may fall on one step.
+    """
+    found = {}
+    for percent in sorted({*percents, 100.}):
+        found.setdefault(max(1, round(steps * percent / 100)), []).append(percent)
+    if stop_at and (share := round(100 * stop_at / steps, 4)) not in found.setdefault(stop_at, []):
+        found[stop_at].append(share)
+    return found
+
+
+def save_checkpoint(content, path):
+    """Write a dictionary of tensors and plain values atomically."""
+    write_atomically(path, lambda file: torch.save(content, file))
+
+
+def save_pretrained(path, model, config, hf_tokenizer, step):
+    """Write a pretraining checkpoint: weights, configurations of the networks, tokenizer, configuration of the run, versions."""
+    save_checkpoint({
+        "model": model.state_dict(),
+        **{f"{part}_config": network.config.to_dict() for part, network in model.named_children()},
+        "tokenizer": hf_tokenizer.backend_tokenizer.to_str(),  # for tokenizers.Tokenizer.from_str
+        "config": config.as_data(),
+        "step": step,
+        "versions": versions(),
+    }, path)
+
+
+def write_atomically(path, write):
+    """Call `write` with a binary file, which appears under `path` only when it is complete and synced to disk."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = unfinished_name(path)
+    try:
+        with open(unfinished, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    except (OSError, RuntimeError) as error:  # torch.save raises RuntimeError when the disk is full
+        raise PlainError(f"Could not write {str(path)!r} ({first_line(error)}). Free some disk space and rerun the same command; files "
+                         "saved earlier are intact.") from error
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def unfinished_name(path):
+    """The name under which this process writes a file or folder until it is complete. Removes leftovers of killed processes."""
+    host = re.sub(r"\W", "_", platform.node())  # in the name, because process ids of other machines cannot be checked
+    for left in path.parent.glob(f"{glob.escape(path.name)}.{host}-*.unfinished"):
+        pid = int(left.name.split("-")[-1].removesuffix(".unfinished"))
+        if pid == os.getpid() or not psutil.pid_exists(pid):
+            shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+    return path.with_name(f"{path.name}.{host}-{os.getpid()}.unfinished")
+
+
+def find_checkpoint(name, folder="checkpoints/pretrain"):
+    """Path of a checkpoint given by its name in `folder` or by its path. Raises PlainError if it does not exist."""
+    for path in (Path(folder) / name, Path(name)):
+        if path.is_file():
+            return path
+    if Path(name).is_dir():
+        raise PlainError(f"Expected a checkpoint (.pth), but {name!r} is a folder.")
+    names = [path.name for path in sorted(Path(folder).glob("*.pth"), key=os.path.getmtime, reverse=True)]
+    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+    available = f"available: {', '.join(names[:8])}{more}" if names else "the folder has no checkpoints"
+    command = "python pretrain.py quickstart=True" if name.startswith("quickstart") else "python pretrain.py"
+    raise PlainError(f"Checkpoint not found: {name!r} in {str(folder)!r} ({available}). Choose another, or create it with {command}.")
+
+
+def load_pretraining_checkpoint(path):
+    """Load a checkpoint of pretrain.py, as `load_checkpoint`. Raises PlainError for any other kind."""
+    checkpoint = load_checkpoint(path)
+    if has_keys(checkpoint, {"encoder_config": dict, "run": dict}):
+        raise PlainError(f"{str(path)!r} is not a checkpoint of pretrain.py but a finetuned one, which has lost the heads of the "
+                         "pretraining. Choose the checkpoint it was finetuned from.")
+    if not has_keys(checkpoint, PRETRAINING_KEYS):
+        raise PlainError(f"{str(path)!r} is not a checkpoint of pretrain.py. Choose one from checkpoints/pretrain/, or convert it to a "
+                         "transformers folder with python -m _utils export_hf or python -m _utils convert_tf.")
+    return checkpoint
+
+
+def has_keys(content, kinds):
+    """Whether `content` is a dictionary with the keys and types of values in `kinds`, {key: type}."""
+    return isinstance(content, dict) and all(isinstance(content.get(key), kind) for key, kind in kinds.items())
+
+
+class _Inert:
+    """Stands in for fastcore's L in optimizer states saved by electra_pytorch, which are read but not used."""
+
+
+class DamagedCheckpoint(PlainError):
+    """The bytes of the file are not those that were written."""
+
+
+def load_checkpoint(path):
+    """Load a checkpoint to the CPU. It is untrusted data: no code in it is run.
+
+    Raises PlainError if the file is missing, damaged or contains anything but data.
+    """
+    if not os.path.isfile(path):
+        raise PlainError(f"Checkpoint not found: {str(path)!r}. Choose one from {str(Path(path).parent)!r}, or create it with "
+                         "python pretrain.py.")
+    try:
+        if zipfile.is_zipfile(path):  # electra_pytorch's older ones are not
+            check_sums(path)
+        with torch.serialization.safe_globals([(_Inert, "fastcore.foundation.L")]):
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:  # its message is about pickle
+        raise PlainError(f"Cannot read the checkpoint {str(path)!r}: it is damaged, was not written by this project, or contains more "
+                         "than data. Use another one.") from None
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+        raise PlainError(f"Cannot read the checkpoint {str(path)!r} ({first_line(error)}): it is damaged or was not written by this "
+                         "project. Use another one.") from error
+
+
+def check_sums(path):
+    """Verify the checksums of a checkpoint (a zip file), which torch.load does not do.
+
+    Raises DamagedCheckpoint if bytes changed, and OSError if the file cannot be read.
+    """
+    with open(path, "rb") as file:
+        file.seek(max(0, os.path.getsize(path) - (1 << 17)))
+        file.read()  # the zip directory; zipfile would hide an OSError here
+        try:
+            with zipfile.ZipFile(file) as archive:
+                damaged = archive.testzip()
+        except (zipfile.BadZipFile, zlib.error, EOFError, ValueError, NotImplementedError, RuntimeError) as error:
+            damaged = first_line(error)
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # EINVAL: a damaged zip directory pointed before the start of the file
+                raise
+            damaged = first_line(error)
+    if damaged:
+        raise DamagedCheckpoint(f"Cannot read the checkpoint {str(path)!r}: it is damaged ({damaged}). Use another one, or copy it again.")
+
+
+def check_writable(*folders):
+    """Raise PlainError if files cannot be written to these folders, which need not exist yet."""
+    for folder in map(Path, folders):
+        existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        if not existing.is_dir():
+            raise PlainError(f"Cannot write results to the folder {str(folder)!r}: {str(existing)!r} is a file. Move it.")
+        if not os.access(existing, os.W_OK | os.X_OK):
+            raise PlainError(f"Cannot write results to the folder {str(folder)!r}: permission denied. Start in another folder.")
+
+
+def check_output(option, path, suffix):
+    """PlainError for an output file of a command that cannot be written or does not end in the suffix. option: '--plot' or another."""
+    if not path.endswith(suffix):
+        raise PlainError(f"Invalid value for {option}: {path!r}. Pass a file name that ends in {suffix}.")
+    check_writable(Path(path).parent)
+
+
+def versions():
+    """{package: version} of Python and the packages that a run depends on."""
+    names = ("torch", "fastai", "transformers", "datasets", "hugdatafast", "tokenizers", "numpy")
+    return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in names}}

@@ -1,0 +1,55 @@
+"""Reading text files and JSON lines with the file and the line in each error, and hashes that name cached files."""
+import json
+from pathlib import Path
+
+import xxhash
+
+from _utils.errors import PlainError
+
+
+def content_key(made_of, chunks=()):
+    """Hash (xxh3, 128 bits, hexadecimal) of `repr(made_of)` followed by the bytes-like `chunks`.
+
+    A cached file named with this key cannot be stale: whatever changes its content changes its name.
+    """
+    digest = xxhash.xxh3_128(repr(made_of).encode())
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def file_chunks(path):
+    """Yield the content of a file in blocks of a megabyte."""
+    with open(path, "rb", buffering=0) as file:
+        while chunk := file.read(1 << 20):
+            yield chunk
+
+
+def read_text(path, advice):
+    """The text of a UTF-8 file, with or without a byte order mark. PlainError, with the line and `advice`, for another encoding."""
+    try:
+        return Path(path).read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object[:error.start].count(b"\n") + 1
+        raise PlainError(f"{path}, line {line} is not UTF-8 text. {advice}") from None
+
+
+def read_json_lines(path, advice):
+    """[(place, object)] of a file with one JSON object per line, e.g. ("line 3", {...}); empty lines are skipped.
+
+    Raises PlainError, which ends with `advice`, for another encoding, and for a line that is not a JSON object or contains half of a
+    surrogate pair, which cannot be written to a file again.
+    """
+    objects = []
+    for number, line in enumerate(read_text(path, advice).split("\n"), 1):  # splitlines would also split at U+2028
+        if line.strip():
+            try:
+                found = json.loads(line)
+                if "\\u" in line:
+                    json.dumps(found, ensure_ascii=False).encode()
+            except (ValueError, RecursionError) as error:
+                raise PlainError(f"{path}, line {number} is not valid JSON ({error}). {advice}") from None
+            if not isinstance(found, dict):
+                raise PlainError(f"{path}, line {number} is not a JSON object. {advice}")
+            objects.append((f"line {number}", found))
+    return objects

@@ -1,0 +1,292 @@
+"""The name of a run and where its files are, its log, and uploads of its checkpoints."""
+import contextlib
+import itertools
+import json
+import math
+import os
+import posixpath
+import re
+import sys
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import fsspec
+from filelock import FileLock, Timeout
+
+from _utils.errors import PlainError, first_line
+from _utils.runs.checkpoints import versions
+
+
+class NoLogger:
+    """Logs nothing; the interface of the others. step: last step of a run that is resumed, or None for a new run."""
+
+    def __init__(self, run_name, folder, config, step=None):
+        pass
+
+    def log(self, metrics, step):
+        """Log {name: number} of a step; names include the split, e.g. 'train/gen_loss'."""
+
+    def close(self):
+        """Flush and close."""
+
+
+class TensorBoardLogger(NoLogger):
+    """For `tensorboard --logdir checkpoints`."""
+
+    def __init__(self, run_name, folder, config, step=None):
+        from torch.utils.tensorboard import SummaryWriter
+        self.writer = SummaryWriter(str(Path(folder) / "tensorboard"), purge_step=None if step is None else step + 1)
+        self.writer.add_text("config", "\n".join(f"    {key}: {value!r}" for key, value in config.items()))
+
+    def log(self, metrics, step):
+        for name, value in metrics.items():
+            self.writer.add_scalar(name, value, step)
+
+    def close(self):
+        self.writer.close()
+
+
+class NeptuneLogger(NoLogger):
+    """Neptune's offline store in the folder .neptune; the hosted service was shut down in March 2026 (facts.md#libraries).
+
+    It cannot append to a run, so a resumed run has a second entry.
+    """
+
+    def __init__(self, run_name, folder, config, step=None):
+        import neptune
+        self.run = neptune.init_run(mode="offline", name=run_name, capture_stdout=False, capture_stderr=False,
+                                    capture_hardware_metrics=False)
+        self.run["config"] = {key: str(value) for key, value in config.items()}
+
+    def log(self, metrics, step):
+        for name, value in metrics.items():
+            self.run[name].append(value, step=step)
+
+    def close(self):
+        self.run.stop()
+
+
+class WandbLogger(NoLogger):
+    """Weights & Biases. Without an account, set WANDB_MODE=offline."""
+
+    def __init__(self, run_name, folder, config, step=None):
+        import wandb
+        kept = Path(folder, "wandb_id")
+        if step is None or not kept.exists():
+            kept.write_text(uuid.uuid4().hex)
+        self.run = wandb.init(project="electra", name=run_name, dir=str(folder), config=dict(config), id=kept.read_text(), resume="allow")
+
+    def log(self, metrics, step):
+        self.run.log(metrics, step=step)
+
+    def close(self):
+        self.run.finish()
+
+
+LOGGERS = {None: NoLogger, "tensorboard": TensorBoardLogger, "neptune": NeptuneLogger, "wandb": WandbLogger}
+
+
+class RunLog:
+    """Configuration and metrics of a run in its folder: config.json, metrics.jsonl, and the files of the chosen logger.
+
+    config: a JSON-serializable dictionary with the key 'logger'.   facts: {name: number} about the data, also for config.json.
+    position, step: of the log and the run that are resumed; later rows are dropped. None for a new run, whose folder must not exist.
+    """
+
+    def __init__(self, run_name, folder, config, position=None, step=None, facts=None):
+        folder = Path(folder)
+        self.path = folder / "metrics.jsonl"
+        if position is None:
+            folder.mkdir(parents=True)
+            made_by = {"config": config, "facts": facts or {}, "versions": versions()}
+            (folder / "config.json").write_text(json.dumps(made_by, indent=1) + "\n")
+        elif self.path.exists():
+            os.truncate(self.path, min(position, self.path.stat().st_size))
+        self.logger = LOGGERS[config["logger"]](run_name, folder, config, step)
+
+    def position(self):
+        """Size of metrics.jsonl in bytes, after a sync to disk."""
+        if not self.path.exists():
+            return 0
+        with open(self.path, "rb") as file:
+            os.fsync(file.fileno())
+            return file.seek(0, os.SEEK_END)
+
+    def log(self, split, step, metrics):
+        """Log {name: number, or None if undefined} of a step; split: 'train', 'held_out' or 'test'."""
+        with open(self.path, "a") as file:
+            file.write(json.dumps({"step": step, "split": split, **metrics}) + "\n")
+        numbers = {f"{split}/{name}": value for name, value in metrics.items() if value is not None and math.isfinite(value)}
+        self.logger.log(numbers, step)
+
+    def close(self):
+        self.logger.close()
+
+
+class NoLog:
+    """The RunLog of processes other than the main one: writes nothing."""
+    path = None
+
+    def log(self, split, step, metrics):
+        pass
+
+    def close(self):
+        pass
+
+
+def open_log(run, config, checkpoint=None, facts=None):
+    """RunLog of a Run that starts (an earlier one of its name is archived), or that is resumed from a checkpoint. facts: for RunLog."""
+    if checkpoint is None:
+        run.archive()
+        return RunLog(run.name, run.folder, config.as_data(), facts=facts)
+    is_complete = checkpoint["step"] == config.steps
+    print(f"The run {run.name} is complete. Set resume=False to train it again." if is_complete else
+          f"Resuming the run {run.name} after step {checkpoint['step']:,}.")
+    return RunLog(run.name, run.folder, config.as_data(), checkpoint["log_position"], checkpoint["step"])
+
+
+@contextlib.contextmanager
+def locked(folder, name_key="base_run_name"):
+    """Context in which no other process can train the run of this folder; raises PlainError if one does. A kill releases the lock.
+
+    name_key: the configuration key that names a run, for the error message.
+    """
+    folder = Path(folder)
+    lock = FileLock(folder.with_name(f".{folder.name}.lock"))
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise PlainError(f"Another process is training the run in {str(folder)!r}. Wait for it, or choose another {name_key}.") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def read_metrics(path, split):
+    """The rows of one split in a metrics.jsonl, as dictionaries. Raises PlainError naming a line that is not a row of metrics."""
+    rows = []
+    for number, line in enumerate(Path(path).read_bytes().splitlines(), 1):
+        try:
+            row = json.loads(line)
+            rows += [row] if row["split"] == split else []
+        except (ValueError, TypeError, KeyError):
+            raise PlainError(f"{path}, line {number}: not a row of metrics. Delete that line.") from None
+    return rows
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run is named <base_run_name>_<seed>. Milestones are in `root`, everything else in the folder of that name."""
+    base_run_name: str
+    seed: int
+    root: Path = Path("checkpoints/pretrain")
+
+    @property
+    def name(self):
+        return f"{self.base_run_name}_{self.seed}"
+
+    @property
+    def folder(self):
+        return self.root / self.name
+
+    def milestone(self, percent):
+        """Path of a milestone, e.g. checkpoints/pretrain/vanilla_11081_100.0%.pth."""
+        return self.root / f"{self.name}_{percent}%.pth"
+
+    def milestones(self):
+        """Paths of the milestones that exist."""
+        return [path for path in sorted(self.root.glob("*.pth")) if re.fullmatch(re.escape(self.name) + r"_[\d.]+%", path.stem)]
+
+    def lock(self):
+        """Context in which no other process can train this run; raises PlainError if one does."""
+        return locked(self.folder, "base_run_name")
+
+    def archive(self):
+        """Move the files of an earlier run of this name to aside/<name>_<number>, so that nothing is overwritten."""
+        files = [*([self.folder] if self.folder.exists() else []), *self.milestones()]
+        if not files:
+            return
+        numbered = (self.root / "aside" / f"{self.name}_{n}" for n in itertools.count(1))
+        archive = next(path for path in numbered if not path.exists())
+        archive.mkdir(parents=True)
+        for unfinished in self.folder.glob("*.unfinished"):  # left by a process that was killed while writing
+            unfinished.unlink()
+        for path in files:
+            path.rename(archive / path.name)
+        print(f"Moved the earlier run {self.name} to {archive}")
+
+
+class Uploads:
+    """Uploads files in a background thread, one after another. Failures are printed and do not stop the training.
+
+    where: a folder, an address such as s3://bucket/run, gs://... or hf://..., a function of the file's path, or None for no uploads.
+    `check_address` checks it in advance.
+    """
+
+    def __init__(self, where):
+        self.where = where
+        self.pool = ThreadPoolExecutor(1) if where is not None else None
+        self.sent, self.failed = [], 0
+
+    def add(self, path):
+        """Queue a file."""
+        self._queue(self.where if callable(self.where) else partial(copy_to, where=self.where), path)
+
+    def add_missing(self, path):
+        """Queue a file of an earlier process, unless the destination has it with the same size. A function is not called again."""
+        if not callable(self.where):
+            self._queue(partial(copy_missing, where=self.where), path)
+
+    def _queue(self, send, path):
+        if self.pool:
+            self.sent.append(self.pool.submit(self._send, send, Path(path)))
+
+    def _send(self, send, path):
+        try:
+            send(path)
+        except BaseException as error:  # from the network or the user's function, including sys.exit()
+            self.failed += 1
+            print(f"\nCould not upload {path.name} ({first_line(error)}). It stays in {path.parent}; training continues.")
+
+    def close(self):
+        """Wait for the queue; after an error, only for the upload in progress."""
+        if self.pool:
+            if waiting := sum(not one.done() for one in self.sent):
+                print(f"Waiting for the upload of {waiting} checkpoints")
+            self.pool.shutdown(cancel_futures=sys.exc_info()[0] is not None)
+            if not_sent := self.failed + sum(one.cancelled() for one in self.sent):
+                print(f"{not_sent} of {len(self.sent)} checkpoints were not uploaded; they stay where they are")
+
+
+def check_address(where):
+    """Raise PlainError for a path of a file, or for an address of an unknown kind or whose package is not installed."""
+    if not isinstance(where, str) or "://" not in where:
+        if isinstance(where, str) and Path(where).is_file():
+            raise PlainError(f"Invalid value for upload_to: {where!r} is a file. Pass a folder.")
+        return
+    try:
+        fsspec.get_filesystem_class(where.split("://")[0])
+    except (ImportError, ValueError) as error:
+        raise PlainError(f"Invalid value for upload_to: {where!r} ({first_line(error)}). Install its package, or pass a folder.") from None
+
+
+def copy_missing(path, where):
+    """`copy_to`, unless a file of this name and size is there."""
+    filesystem, folder = fsspec.url_to_fs(where)
+    target = posixpath.join(folder, path.name)
+    if not filesystem.exists(target) or filesystem.size(target) != path.stat().st_size:
+        copy_to(path, where)
+
+
+def copy_to(path, where):
+    """Copy a file to a folder or address, where it appears under its own name only when it is complete."""
+    filesystem, folder = fsspec.url_to_fs(where)
+    filesystem.makedirs(folder, exist_ok=True)
+    target = posixpath.join(folder, path.name)
+    filesystem.put_file(str(path), f"{target}.unfinished")
+    filesystem.mv(f"{target}.unfinished", target)

@@ -1,0 +1,100 @@
+"""The corpus `docs`: English prose that is part of every installation, for pretraining without a download.
+
+It is the documentation in the Python standard library and the installed packages: pydoc's topics, and the docstrings of every source
+file as one document with one paragraph per line. No module is imported or run.
+"""
+import ast
+import gc
+import hashlib
+import importlib.metadata
+import inspect
+import itertools
+import multiprocessing
+import pydoc_data.topics
+import re
+import sys
+import sysconfig
+import warnings
+from pathlib import Path
+
+from _utils.text.worker_pool import available_cores
+
+# Lines of a docstring that are not prose: doctests, tables, directives, parameter lists.
+_NOT_PROSE = re.compile(r"^\s*(>>>|\.\.\s|:\w+|[-=~*^+|#`]{3,}|@|\$)|::\s*$|\|\s|[{}\\=<>_]{2,}|https?://")
+_MARKUP = re.compile(r":\w+:`~?\.?([^`<]*?)(?:\s*<[^`]*>)?`|``([^`]*)``|`([^`]*)`|\*\*([^*]+)\*\*")
+_DOCUMENTED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def documents(num_workers=None):
+    """Yield the documents: pydoc's topics, then one per source file with enough prose, without repeated paragraphs.
+
+    num_workers: processes that parse the files (None: one per available core); the documents do not depend on it.
+    """
+    topics = [paragraph for topic in pydoc_data.topics.topics.values() for paragraph in paragraphs(topic)]
+    # Syntax trees have no reference cycles, and with torch loaded the search for cycles takes longer than parsing.
+    with multiprocessing.Pool(num_workers or available_cores(), initializer=gc.disable) as pool:
+        yield from _without_repeats(itertools.chain([topics], pool.imap(_prose, source_files(), chunksize=64)))
+
+
+def installed_versions():
+    """Return the versions of Python and of all installed packages, which determine the documents."""
+    installed = {f"{d.metadata['Name']}=={d.version}" for d in importlib.metadata.distributions()}
+    return [sys.version, *sorted(installed)]
+
+
+def source_files():
+    """Yield the source files of the standard library and the installed packages, without test suites (hardly any prose)."""
+    stdlib, *packages = dict.fromkeys(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
+    for folder in (stdlib, *packages):
+        for path in sorted(Path(folder).rglob("*.py")):
+            parts = set(path.relative_to(folder).parts)
+            if not parts & {"test", "tests"} and not (folder == stdlib and "site-packages" in parts):
+                yield path
+
+
+def _prose(path):
+    return [paragraph for docstring in docstrings(path) for paragraph in paragraphs(docstring)]
+
+
+def docstrings(path):
+    """Yield every docstring of a Python source file in order; nothing if the file cannot be parsed."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # invalid escapes in third-party files
+            tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):
+        return
+    pending = [tree]
+    while pending:  # ast.walk would visit every expression too, which takes longer than parsing
+        node = pending.pop()
+        docstring = ast.get_docstring(node, clean=False)
+        if docstring:
+            yield docstring
+        pending += [child for child in reversed(node.body) if isinstance(child, _DOCUMENTED)]
+
+
+def paragraphs(docstring):
+    """Return the paragraphs of prose in a docstring, each on one line without markup; code, tables and name lists are dropped."""
+    prose = []
+    for block in re.split(r"\n\s*\n", inspect.cleandoc(docstring)):
+        if any(_NOT_PROSE.search(line) for line in block.split("\n")):
+            continue
+        text = _MARKUP.sub(lambda m: next(g for g in m.groups() if g is not None), " ".join(block.split()))
+        letters = sum(c.isalpha() or c == " " for c in text)
+        if len(text) >= 60 and text.count(" ") >= 9 and letters >= .9 * len(text):
+            prose.append(text)
+    return prose
+
+
+def _without_repeats(documents_as_paragraphs):
+    """Yield each document's new paragraphs as text, if they have at least 200 characters."""
+    seen = set()
+    for candidates in documents_as_paragraphs:
+        new = []
+        for paragraph in candidates:
+            digest = hashlib.blake2b(paragraph.lower().encode(errors="replace"), digest_size=8).digest()
+            if digest not in seen:
+                seen.add(digest)
+                new.append(paragraph)
+        if sum(map(len, new)) >= 200:
+            yield "\n".join(new).encode(errors="replace").decode()

@@ -1,0 +1,264 @@
+"""From documents to examples: Google's example builder and lmtuners' pairs of lines."""
+import contextlib
+import gc
+import itertools
+import random
+from array import array
+from functools import partial
+from pathlib import Path
+
+import datasets
+import numpy
+import pyarrow
+import tokenizers
+
+from _utils.runs.checkpoints import write_atomically
+from _utils.text.documents import LONG, checksum_path, open_prepared
+from _utils.text.vocabulary import WordCache, is_cacheable
+from _utils.text.worker_pool import available_cores, run_in_processes
+
+
+class ExampleBuilder:
+    """Collects tokenized lines into examples, with the random draws of the original in its order (F3).
+
+    Token ids are arrays of one typecode.   max_length: of an example, in tokens.   cls, sep: arrays of one id.   rng: random.Random.
+    """
+
+    def __init__(self, max_length, cls, sep, rng):
+        self.max_length, self.cls, self.sep, self.rng = max_length, cls, sep, rng
+        self.target_length = max_length
+        self.lines, self.length = [], 0
+
+    def add_line(self, ids):
+        """Add the tokens of one line. Returns an example if the pending lines reach the target length, else None."""
+        self.lines.append(ids)
+        self.length += len(ids)
+        return self.flush() if self.length >= self.target_length else None
+
+    def flush(self):
+        """Return (input_ids, sentA_length) for the pending lines; sentA_length is the number of tokens in [CLS] A [SEP]."""
+        first, second = self._split()
+        # The line that crossed the limit is truncated and its overflow is dropped, as in the original (F2).
+        first = first[:self.max_length - 2]
+        second = second[:max(0, self.max_length - len(first) - 3)]
+        input_ids = self.cls + first + self.sep
+        sentA_length = len(input_ids)
+        if second:
+            input_ids += second + self.sep
+        self.lines, self.length = [], 0
+        is_short = self.rng.random() < .05  # so that the model sees other lengths too
+        self.target_length = self.rng.randint(5, self.max_length) if is_short else self.max_length
+        return input_ids, sentA_length
+
+    def _split(self):
+        """Return the two segments: the first takes lines up to about half of the target length, the second the rest."""
+        single_segment = self.rng.random() < .1  # as in tasks that classify one text
+        target = 100_000 if single_segment else (self.target_length - 3) // 2
+        first, second = array(self.cls.typecode), array(self.cls.typecode)
+        for line in self.lines:
+            fits = not first or len(first) + len(line) < target
+            if fits or (not second and len(first) < target and self.rng.random() < .5):
+                first += line
+            else:
+                second += line
+        return first, second
+
+
+BLOCK = 1000           # rows
+MAX_FILES = 256        # files that the examples of a corpus are divided into; a killed run keeps the finished ones
+_TOKENIZED_AT_ONCE = 1 << 20  # characters
+_WRITTEN_AT_ONCE = 10_000     # examples
+
+
+class ELECTRADataProcessor:
+    """Turns documents into examples; `processor(documents)` returns {'input_ids': lists of ids, 'sentA_length': lengths}.
+
+    hf_dset: datasets.Dataset with the column `text_col`; None if only `processor(documents)` is used. If it has the bool column
+    `continues`, rows with True continue the document of the row before.
+    hf_tokenizer: a fast WordPiece tokenizer.   max_length: of an example, in tokens.
+    lines_delimiter: separates the "sentences" of a document.   apply_cleaning: drop lines under 80 characters,
+    as electra_pytorch does for Wikipedia.   drop_parentheses: remove every "()", as it does for all corpora (D5).
+    seed: of the random draws; a random.Random is used directly.
+    rows_per_document: consecutive rows that form a document, if there is no column `continues`.
+    """
+
+    def __init__(self, hf_dset, hf_tokenizer, max_length, text_col="text", lines_delimiter="\n", apply_cleaning=True,
+                 drop_parentheses=True, seed=0, rows_per_document=1):
+        self.hf_dset, self.text_col, self.lines_delimiter = hf_dset, text_col, lines_delimiter
+        self.max_length, self.apply_cleaning, self.seed = max_length, apply_cleaning, seed
+        self.drop_parentheses, self.rows_per_document = drop_parentheses, rows_per_document
+        self.typecode = "H" if len(hf_tokenizer) <= 1 << 16 else "i"  # of token ids, as in the module `array`
+        self.cls, self.sep = (array(self.typecode, [i]) for i in (hf_tokenizer.cls_token_id, hf_tokenizer.sep_token_id))
+        self.tokenizer = tokenizers.Tokenizer.from_str(tokenizer_json(hf_tokenizer))
+        if isinstance(self.tokenizer.model, tokenizers.models.WordPiece):
+            self.tokenizer.model.max_input_chars_per_word = 200  # as in the original; the default of `tokenizers` is 100 (F1)
+        self.word_cache = WordCache(self.tokenizer, self.typecode) if is_cacheable(self.tokenizer) else None
+
+    def __call__(self, documents, rng=None):
+        """Return the examples of one block of documents, drawn with `rng` (default: the random numbers of block 0)."""
+        rows = ((document, False) for document in documents)
+        examples = list(self.build(self.tokenize(rows), rng or self._block_rng(0)))
+        return {"input_ids": [ids.tolist() for ids, _ in examples], "sentA_length": [length for _, length in examples]}
+
+    def rows(self, block):
+        """Return an iterator over (text, whether it continues the document of the row before) of a block."""
+        start = block * BLOCK
+        table = self.hf_dset.with_format("arrow")[start:start + BLOCK]
+        if "continues" in table.column_names:
+            continues = table["continues"].to_pylist()
+        else:
+            continues = (i % self.rows_per_document != 0 for i in itertools.count(start))
+        return zip((text.as_py() for text in table[self.text_col]), continues)
+
+    def tokenize(self, rows):
+        """Yield the token ids of each line as an array, and None where a document begins. rows: as from `rows`."""
+        # "[MASK]" in raw text is text, as in the original (F1). Set here because pickling to another process loses it.
+        self.tokenizer.encode_special_tokens = True
+        for chunk in self.chunks(rows):
+            lines = [line for line in chunk if line is not None]
+            arrays = map(self.word_cache.encode, lines) if self.word_cache is not None else self._encode_without_cache(lines)
+            for line in chunk:
+                yield None if line is None else next(arrays)
+
+    def _encode_without_cache(self, lines):
+        """Yield the token ids of lines as arrays."""
+        for encoding in self.tokenizer.encode_batch_fast(lines, add_special_tokens=False):
+            yield array(self.typecode, encoding.ids)
+
+    def chunks(self, rows):
+        """Yield lists of lines to tokenize together, with None where a document begins. rows: as from `rows`."""
+        chunk, size = [], 0
+        for text, continues in rows:
+            if not continues:
+                chunk.append(None)
+            for line in self._lines(text):
+                chunk.append(line)
+                size += len(line)
+                if size >= _TOKENIZED_AT_ONCE:
+                    yield chunk
+                    chunk, size = [], 0
+        yield chunk
+
+    def _lines(self, text):
+        """Return the cleaned lines of a text, cut to LONG characters."""
+        if self.drop_parentheses:
+            text = text.replace("()", "")
+        lines = (line.strip() for line in text.split(self.lines_delimiter))
+        return [line[:LONG] for line in lines if line and not (self.apply_cleaning and len(line) < 80)]
+
+    def build(self, lines, rng):
+        """Yield the examples (input_ids, sentA_length) of tokenized lines. No example crosses the end of a document."""
+        builder = ExampleBuilder(self.max_length, self.cls, self.sep, rng)
+        for ids in itertools.chain(lines, [None]):
+            if ids is not None:
+                example = builder.add_line(ids)
+            else:
+                example = builder.flush() if builder.length else None
+            if example:
+                yield example
+
+    def tokens_used(self, input_ids, sentA_length):
+        """Return how many tokens of the text an example uses."""
+        return len(input_ids) - 2 - (len(input_ids) > sentA_length)
+
+    def _block_rng(self, block):
+        return self.seed if isinstance(self.seed, random.Random) else random.Random(f"{self.seed}, block {block}")
+
+    def map(self, cache_file_name, num_proc=None):
+        """Return the examples of the whole dataset as a datasets.Dataset, the same for any number of processes (None: one per core).
+
+        They are written to a fixed number of Arrow files named after `cache_file_name`. Files that an earlier call finished are kept.
+        """
+        target = Path(cache_file_name)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        files = self._files(target)
+        missing = [task for task in files if not task[0].exists()]
+        run_in_processes(self._write_file, missing, min(num_proc or available_cores(), len(missing)), "Building examples")
+        return datasets.concatenate_datasets([open_prepared(path) for path, _ in files])
+
+    def _files(self, target):
+        """Return [(path, its blocks)], with the blocks evenly divided into at most MAX_FILES files."""
+        n_blocks = -(-len(self.hf_dset) // BLOCK)
+        per_file = -(-n_blocks // MAX_FILES)
+        blocks = [range(start, min(start + per_file, n_blocks)) for start in range(0, n_blocks, per_file)]
+        return [(target.with_stem(f"{target.stem}_{i:05}_of_{len(blocks):05}"), blocks[i]) for i in range(len(blocks))]
+
+    def _write_file(self, task):
+        """Write the examples of some blocks to a file with its checksum. The file appears only when it is complete."""
+        path, blocks = task
+        checksum_path(path).unlink(missing_ok=True)  # left over from a damaged file that the user deleted
+        write_atomically(path, partial(self._write_blocks, blocks))
+        open_prepared(path)
+
+    def _write_blocks(self, blocks, file):
+        token_id = datasets.Value("uint16" if self.typecode == "H" else "int32")
+        schema = datasets.Features({"input_ids": datasets.List(token_id), "sentA_length": datasets.Value("int32")}).arrow_schema
+        with pyarrow.ipc.new_stream(file, schema) as writer, _gc_disabled():
+            for block in blocks:
+                examples = self.build(self.tokenize(self.rows(block)), self._block_rng(block))
+                while part := list(itertools.islice(examples, _WRITTEN_AT_ONCE)):
+                    writer.write_batch(_record_batch(part, schema))
+
+
+class LinePairsProcessor(ELECTRADataProcessor):
+    """lmtuners' examples (facts.md#lmtuners): `[CLS] A [SEP] B [SEP]` with two lines of one document, each cut to half of the length.
+
+    Every line is A once, with another line drawn as B. A document of one line gives a single segment. The lines of a document are held
+    in memory: after LONG tokens a new document begins.
+    """
+
+    def build(self, lines, rng):
+        """Yield the examples of tokenized lines, like ELECTRADataProcessor.build."""
+        document, size = [], 0
+        for ids in itertools.chain(lines, [None]):
+            if ids is not None:
+                document.append(ids)
+                size += len(ids)
+            if ids is None or size > LONG:
+                yield from self._pairs(document, rng)
+                document, size = [], 0
+
+    def _pairs(self, lines, rng):
+        longest = self.max_length // 2 - 2
+        for i, line in enumerate(lines):
+            first, second = self.cls + line[:longest] + self.sep, self.sep[:0]
+            if len(lines) > 1:
+                other = rng.randrange(len(lines) - 1)
+                second = lines[other + (other >= i)][:longest] + self.sep
+            yield first + second, len(first)
+
+    def tokens_used(self, input_ids, sentA_length):
+        """Return the tokens of A: every line is A once."""
+        return sentA_length - 2
+
+
+PROCESSORS = {"electra": ELECTRADataProcessor, "line_pairs": LinePairsProcessor}
+
+
+def tokenizer_json(hf_tokenizer):
+    """Return the JSON of a fast tokenizer without the padding and truncation that may have been saved with it."""
+    tokenizer = tokenizers.Tokenizer.from_str(hf_tokenizer.backend_tokenizer.to_str())
+    tokenizer.no_padding()
+    tokenizer.no_truncation()
+    return tokenizer.to_str()
+
+
+def _record_batch(examples, schema):
+    """Return an Arrow record batch of examples (array of input_ids, sentA_length)."""
+    offsets = numpy.cumsum([0] + [len(ids) for ids, _ in examples], dtype="int32")
+    lists = schema.field("input_ids").type
+    values = pyarrow.Array.from_buffers(lists.value_type, offsets[-1], [None, pyarrow.py_buffer(b"".join(ids for ids, _ in examples))])
+    input_ids = pyarrow.ListArray.from_arrays(pyarrow.array(offsets), values, type=lists)
+    return pyarrow.record_batch([input_ids, pyarrow.array([length for _, length in examples], "int32")], schema)
+
+
+@contextlib.contextmanager
+def _gc_disabled():
+    """Disable Python's cycle collector, which takes a tenth of the time while many arrays are created, and finds nothing."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

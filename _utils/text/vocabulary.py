@@ -1,0 +1,222 @@
+"""Load or train a WordPiece vocabulary, and a cache of words for BERT's tokenizers."""
+import json
+import os
+import re
+from array import array
+from collections import Counter
+from pathlib import Path
+
+import pyarrow.compute
+import tokenizers
+from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
+
+from _utils.errors import PlainError, as_plain_error
+from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint, write_atomically
+from _utils.runs.files import content_key
+from _utils.text.documents import PIECE, cut_text
+
+_ENTRIES = 1 << 19  # 70 MB; twice as many are a tenth faster
+_LONGEST = 64       # characters; longer words rarely repeat
+_PIECES = re.compile(r"[!-/:-@\[-`{-~]|[^!-/:-@\[-`{-~]+")  # an ASCII punctuation character, or text without one
+
+
+class WordCache(dict):
+    """Maps text without spaces to the bytes of its token ids, computed when first needed. `encode(line)` returns the ids of a line.
+
+    tokenizer: a tokenizers.Tokenizer that `is_cacheable`, with encode_special_tokens=True.   typecode: of the ids, as in `array`.
+
+    When half of the entries are used they become `old`, and the old ones are dropped. Old words that occur again are kept. A pickled cache
+    is empty.
+    """
+
+    def __init__(self, tokenizer, typecode):
+        super().__init__()
+        self.tokenizer, self.typecode, self.old = tokenizer, typecode, {}
+        self.model, self.lowercase = tokenizer.model, tokenizer.normalizer.lowercase
+
+    def __reduce__(self):
+        return WordCache, (self.tokenizer, self.typecode)
+
+    def encode(self, line):
+        """Return the token ids of a line as an array, without special tokens."""
+        return array(self.typecode, b"".join(map(self.__getitem__, line.split(" "))))
+
+    def __missing__(self, word):
+        ids = self.old.get(word)
+        if ids is None:
+            ids = self._compute(word)
+        if len(word) <= _LONGEST:
+            if len(self) >= _ENTRIES // 2:
+                self.old = dict(self)
+                self.clear()
+            self[word] = ids
+        return ids
+
+    def _compute(self, word):
+        if word.isascii() and word.isalnum():
+            if self.lowercase and (lower := word.lower()) != word:
+                return self[lower]
+            ids = [token.id for token in self.model.tokenize(word)]
+        elif len(pieces := _PIECES.findall(word)) > 1:
+            return b"".join(map(self.__getitem__, pieces))
+        else:
+            [encoding] = self.tokenizer.encode_batch_fast([word], add_special_tokens=False)
+            ids = encoding.ids
+        return array(self.typecode, ids).tobytes()
+
+
+def is_cacheable(tokenizer):
+    """Whether a tokenizers.Tokenizer is one of BERT's, with any settings of its normalizer and no added tokens that are not special."""
+    parts = json.loads(tokenizer.to_str())
+    kinds = tuple((parts[name] or {}).get("type") for name in ("normalizer", "pre_tokenizer", "model"))
+    return (kinds == ("BertNormalizer", "BertPreTokenizer", "WordPiece") and _only_adds_special_tokens(parts["post_processor"])
+            and not parts["truncation"] and not parts["padding"] and all(token["special"] for token in parts["added_tokens"]))
+
+
+def _only_adds_special_tokens(post_processor):
+    """Whether a post-processor keeps the ids of the text. A template can repeat them."""
+    if post_processor is None or post_processor["type"] == "BertProcessing":
+        return True
+    return post_processor["type"] == "TemplateProcessing" and sum("Sequence" in piece for piece in post_processor["single"]) == 1
+
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+_ROLES = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL_TOKENS))
+TRAINING_CHARACTERS = 100_000_000  # a vocabulary is trained on an even sample of the text; more changes it little
+_TRAINING_VERSION = 1  # increase when the same text would give other tokens
+
+
+def load_tokenizer(vocab, corpora=(), cache_dir="datasets"):
+    """Return the tokenizer for `vocab`: a path (vocab.txt, folder, or folder of a generator-discriminator pair), a checkpoint (.pth),
+    a vocabulary size to train on `corpora`, or a hub id.
+
+    Raises PlainError for an invalid vocabulary, a missing special token, or an unreachable hub.
+    """
+    if isinstance(vocab, int):
+        tokenizer = from_vocab_file(_trained_vocab_file(vocab, corpora, Path(cache_dir)))
+    elif vocab.endswith(".pth"):
+        tokenizer = tokenizer_from_json(load_pretraining_checkpoint(find_checkpoint(vocab))["tokenizer"])
+    elif os.path.isfile(vocab):
+        tokenizer = from_vocab_file(vocab)
+    else:
+        part = os.path.join(vocab, "discriminator")
+        tokenizer = _from_pretrained(part if os.path.isdir(part) else vocab)
+    _check_special_tokens(tokenizer.get_vocab(), vocab)
+    return tokenizer
+
+
+def _check_special_tokens(tokens, name):
+    missing = [token for token in SPECIAL_TOKENS if token not in tokens]
+    if missing:
+        raise PlainError(f"The vocabulary {name} lacks {', '.join(missing)}. ELECTRA needs {' '.join(SPECIAL_TOKENS)}: "
+                         "add a line for each, or train a vocabulary with vocab=30522.")
+
+
+def from_vocab_file(path):
+    """Return a BERT tokenizer for a vocab.txt with one token per line. It lower-cases unless the vocabulary has capital letters."""
+    try:
+        tokens = Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")  # splitlines would also split at U+2028
+    except OSError as error:
+        raise PlainError(f"The vocabulary {path} cannot be read ({error.strerror}). Pass a vocab.txt with one token per line.") from None
+    except UnicodeDecodeError as error:
+        raise PlainError(f"The vocabulary {path} is not UTF-8 text (byte {error.start}). "
+                         "Pass a vocab.txt with one token per line.") from None
+    return tokenizer_from_tokens(tokens, path)
+
+
+def tokenizer_from_tokens(tokens, name="vocabulary"):
+    """Return a BERT tokenizer whose ids are the positions in `tokens`. Raises PlainError for duplicate or missing tokens."""
+    ids = {token: i for i, token in enumerate(tokens)}
+    if len(ids) < len(tokens):
+        duplicate = next(token for i, token in enumerate(tokens) if ids[token] != i)
+        raise PlainError(f"The vocabulary {name} has the line {duplicate!r} twice. Remove duplicate tokens.")
+    _check_special_tokens(ids, name)
+    cased = any(token != token.lower() for token in tokens if token not in SPECIAL_TOKENS)
+    return BertTokenizer(vocab=ids, do_lower_case=not cased)
+
+
+def tokenizer_from_json(text, pad_token="[PAD]"):
+    """Return the tokenizer in a checkpoint. text: from tokenizers.Tokenizer.to_str.
+
+    It has the padding token and those of SPECIAL_TOKENS that are in the vocabulary. If possible it is a BertTokenizer, which programs
+    without support for tokenizers.Tokenizer can load too.
+    """
+    with as_plain_error("The tokenizer in the checkpoint cannot be read ({error}). Use another checkpoint."):
+        backend = tokenizers.Tokenizer.from_str(text)
+    vocab = backend.get_vocab()
+    if set(SPECIAL_TOKENS) <= set(vocab):
+        bert = tokenizer_from_tokens(sorted(vocab, key=vocab.get))
+        if bert.backend_tokenizer.to_str() == backend.to_str():
+            return bert
+    roles = {role: token for role, token in _ROLES.items() if backend.token_to_id(token) is not None}
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **{**roles, "unk_token": _unknown_token(text), "pad_token": pad_token})
+
+
+def _unknown_token(text):
+    """The token for unknown words of a tokenizer's JSON, by the settings of its model; None if it has none."""
+    model = json.loads(text)["model"]
+    return model["vocab"][model["unk_id"]][0] if model.get("unk_id") is not None else model.get("unk_token")
+
+
+def check_has_tokenizer(name):
+    """Raise PlainError for a folder without tokenizer files. For such a folder transformers builds a tokenizer with an empty vocabulary."""
+    files = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
+    if os.path.isdir(name) and not any(os.path.isfile(os.path.join(name, file)) for file in files):
+        raise PlainError(f"The folder {name!r} has no tokenizer. Save the tokenizer of its model there. If convert_tf wrote the "
+                         "folder, rerun it with --vocab PATH/vocab.txt.")
+
+
+def _from_pretrained(name):
+    check_has_tokenizer(name)
+    place = "folder" if os.path.isdir(name) else "hub"
+    with as_plain_error(f"The tokenizer {name!r} could not be loaded from the {place} ({{error}}). Set vocab=PATH/vocab.txt, train a "
+                        "vocabulary with vocab=30522, or run without a download: python pretrain.py quickstart=True"):
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    if not tokenizer.is_fast:
+        raise PlainError(f"The tokenizer {name!r} has no fast version. Choose a WordPiece tokenizer such as "
+                         "google-bert/bert-base-uncased.")
+    return tokenizer
+
+
+def _trained_vocab_file(size, corpora, cache_dir):
+    """Return the path of a vocab.txt trained on the corpora, from the cache if possible."""
+    key = content_key((_TRAINING_VERSION, [corpus.key for corpus in corpora]))
+    path = cache_dir / f"vocab_{size}_{key}.txt"
+    if not path.exists():
+        print(f"Training a vocabulary of {size:,} tokens on {', '.join(corpus.name for corpus in corpora)}")
+        tokens = train_vocabulary(size, lambda: _sample(corpora))
+        if len(tokens) < size:
+            print(f"The vocabulary has {len(tokens):,} tokens instead of the requested {size:,}, because the text is too small")
+        write_atomically(path, lambda file: file.write(("\n".join(tokens) + "\n").encode()))
+    return path
+
+
+def train_vocabulary(size, texts):
+    """Return the tokens of a WordPiece vocabulary trained on the texts that `texts()` yields; the same texts give the same tokens.
+
+    The trainer of `tokenizers` numbers the continuations (##a) in random order and breaks ties by number. To make it deterministic
+    they are passed in a fixed order as special tokens.
+    """
+    tokenizer = tokenizers.BertWordPieceTokenizer(lowercase=True)
+    counts = Counter()
+    for text in texts():
+        counts.update(tokenizer.normalizer.normalize_str(text))
+    min_count = max(2, sum(counts.values()) // 1_000_000)
+    most_common = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:size // 4]
+    alphabet = sorted(char for char, count in most_common if count >= min_count and not char.isspace())
+    # Punctuation and ideographs are always tokens by themselves and need no continuation.
+    continuations = ["##" + char for char in alphabet if char.isalnum() and not "\u2e80" <= char <= "\ud7ff"]
+    tokenizer.train_from_iterator(texts(), vocab_size=size, min_frequency=2, initial_alphabet=alphabet, limit_alphabet=len(alphabet),
+                                  special_tokens=[*SPECIAL_TOKENS, *continuations], show_progress=False)
+    return [*SPECIAL_TOKENS, *sorted(set(tokenizer.get_vocab()) - set(SPECIAL_TOKENS))]
+
+
+def _sample(corpora):
+    """Yield texts of bounded length: all rows of the corpora, or every k-th so that they have about TRAINING_CHARACTERS."""
+    for corpus in corpora:
+        rows, n = corpus.documents.with_format("arrow"), len(corpus.documents)
+        n_characters = pyarrow.compute.mean(pyarrow.compute.utf8_length(rows[:1000]["text"])).as_py() * n
+        step = max(1, round(n_characters * len(corpora) / TRAINING_CHARACTERS))
+        for start in range(0, n, 1000 * step):
+            for text in rows[range(start, min(n, start + 1000 * step), step)]["text"]:
+                yield from cut_text(text.as_py(), PIECE)

@@ -1,0 +1,164 @@
+"""A training step without Python: its functions compiled and, on a GPU, replayed as CUDA graphs.
+
+An eager step of ELECTRA-Small launches thousands of small kernels, and the GPU waits for the CPU that launches them. A CUDA graph launches
+all kernels of a function at once. The three functions of PretrainingLearner can be captured because they read and write tensors at constant
+addresses only; what changes between steps reaches them through tensors (batch, learning rates) and the seeds that are set before each call.
+
+Two things are not captured: fp16, because loss scaling reads numbers from the GPU; and the update if momentum is scheduled, because
+PyTorch's fused Adam takes it as a number.
+"""
+import contextlib
+import sys
+import traceback
+
+import torch
+from fastai.callback.core import Callback
+
+from _utils.training.device import fork_rng
+
+WARMUP_STEPS = 3
+
+
+class StaticStep(Callback):
+    """Compiles the step of a PretrainingLearner and, on a GPU, captures it with the first batch.
+
+    with_update: whether the update can be captured: only learning rates change between steps.
+    """
+
+    def __init__(self, with_update):
+        self.with_update, self.has_to_capture = with_update, False
+
+    def before_fit(self):
+        compile_step(self.learn)
+        self.has_to_capture = self.learn.device.type == "cuda" and not self.learn.scaler.is_enabled()
+
+    def before_batch(self):
+        if self.has_to_capture:
+            self.has_to_capture = False
+            capture_step(self.learn, self.xb, self.with_update)
+
+
+def compile_step(learn, backend="inductor"):
+    """Compile masks and forward pass of a PretrainingLearner, each as one graph, at their first call, and with it the backward pass."""
+    def compiled(function):
+        return torch.compile(function, fullgraph=True, dynamic=False, backend=backend)
+    learn.masks, learn.loss_of_part = compiled(learn.masks), compiled(learn.loss_of_part)
+
+
+def capture_step(learn, batch, with_update=True):
+    """Capture the step of a PretrainingLearner in CUDA graphs, after some steps on `batch` that change nothing.
+
+    batch: one batch of the training, on the device.   with_update: capture the update, too.
+    If it fails, training continues eagerly, and a warning after the traceback says why.
+    """
+    batch = tuple(tensor.clone() for tensor in batch)  # the graphs keep it, and overwrite it
+    names = ("masks", "part", "update") if with_update else ("masks", "part")
+    for group in learn.opt.opt.param_groups:
+        if "capturable" in group:  # PyTorch's own Adam
+            group["capturable"] = True
+    if with_update:
+        learn.lr_tensors = [torch.zeros((), device=learn.device) for _ in learn.opt.opt.param_groups]
+    try:
+        with undone(learn):
+            warm_up(learn, batch)
+            pool = torch.cuda.graph_pool_handle()
+            for name in names:
+                setattr(learn, name, CapturedFunction(getattr(learn, name), pool))
+            trial_step(learn, batch)
+            torch.cuda.synchronize()
+    except Exception as error:
+        leave_capture(learn.device)
+        for name in (*names, "loss_of_part"):
+            learn.__dict__.pop(name, None)  # back to the method
+        learn.lr_tensors = None
+        traceback.print_exception(error)
+        print(f"Warning: compile=True failed, so training continues without it ({with_first_cause(error)}).", file=sys.stderr)
+
+
+def leave_capture(device):
+    """After a capture that CUDA ended, make the default stream current again and free the random numbers from the capture.
+
+    Newer versions of PyTorch do both themselves; in 2.11 the next dropout would fail. A copy of a generator's state belongs to no capture.
+    """
+    if device.type == "cuda":
+        torch.cuda.set_stream(torch.cuda.default_stream(device))
+        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        generator.graphsafe_set_state(generator.clone_state())
+
+
+def with_first_cause(error):
+    """Type and message of an error, and of the one that led to it: the end of a failed capture raises another error in its place."""
+    first = error
+    while first.__context__ is not None:
+        first = first.__context__
+    described = [f"{type(one).__name__}: {str(one).strip()[:500]}" for one in ([error] if first is error else [error, first])]
+    return ", after ".join(described)
+
+
+def warm_up(learn, batch):
+    """Steps on a stream of their own, as CUDA graphs require: compilers, libraries and the optimizer allocate what they keep."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(WARMUP_STEPS):
+            trial_step(learn, batch)
+    torch.cuda.current_stream().wait_stream(stream)
+
+
+def trial_step(learn, batch):
+    """A step as PretrainingLearner takes it, of this process alone and without callbacks."""
+    x, totals = learn.masks(*batch)
+    for part in learn.parts_of(x):
+        learn.part(*part, *totals)
+    learn.update(*learn.learning_rates())
+
+
+@contextlib.contextmanager
+def undone(learn):
+    """Context at whose end weights, optimizer state, metrics and random numbers are as before, at the same addresses."""
+    def state():
+        moments = [tensor for of_parameter in learn.opt.opt.state.values() for tensor in of_parameter.values()]
+        return [*learn.model.parameters(), *learn.train_metrics.state_dict().values(), *moments]
+
+    before = {tensor: tensor.detach().to("cpu", copy=True) for tensor in state()}
+    try:
+        with fork_rng(learn.device):
+            yield
+    finally:
+        with torch.no_grad():
+            for tensor in state():
+                tensor.copy_(before.get(tensor, torch.zeros(())))  # zero: a moment that did not exist before
+            learn.gradients.zero()
+
+
+class CapturedFunction:
+    """A function of tensors whose calls are captured as CUDA graphs, one for each combination of shapes."""
+
+    def __init__(self, function, pool):
+        self.function, self.pool, self.graphs = function, pool, {}
+
+    def __call__(self, *inputs):
+        shapes = tuple(tensor.shape for tensor in inputs)
+        if shapes not in self.graphs:
+            self.graphs[shapes] = CapturedCall(self.function, inputs, self.pool)
+        return self.graphs[shapes](*inputs)
+
+
+class CapturedCall:
+    """The CUDA graph of one call. Its inputs and outputs stay in the tensors of that call.
+
+    pool: memory that several graphs share; they must be replayed in the order of their capture.
+    """
+
+    def __init__(self, function, inputs, pool):
+        self.inputs, self.graph = inputs, torch.cuda.CUDAGraph()
+        # thread_local, because other threads, which load or log data, may use the GPU meanwhile
+        with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
+            self.outputs = function(*inputs)
+
+    def __call__(self, *inputs):
+        for own, given in zip(self.inputs, inputs):
+            if own.data_ptr() != given.data_ptr():
+                own.copy_(given)
+        self.graph.replay()
+        return self.outputs

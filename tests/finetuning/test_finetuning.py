@@ -10,7 +10,7 @@ import torch
 
 import finetune
 import pretrain
-from _utils import predict
+from _utils.commands import predict
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.glue.config import complete_finetuning

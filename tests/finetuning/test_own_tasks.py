@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import ElectraForTokenClassification, PreTrainedTokenizerFast, pipeline
 
 import finetune
-from _utils import predict
+from _utils.commands import predict
 from _utils.commands.export_hf import main as export
 from _utils.commands.glue_results import main as glue_results
 from _utils.errors import PlainError

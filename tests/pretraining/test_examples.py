@@ -17,7 +17,7 @@ from fake_hub import FIRST, Hub
 import pretrain
 from _utils.config import complete
 from _utils.errors import PlainError
-from _utils.text import documents, processors, sources, text_readers
+from _utils.text import documents, processors, readers, sources
 from _utils.text.batches import pretraining_dataloaders
 from _utils.text.examples import limit_held_out, open_examples, prepare_examples, split_documents, split_held_out
 from _utils.text.processors import ELECTRADataProcessor, LinePairsProcessor
@@ -183,7 +183,7 @@ def test_documents_of_bookcorpus_for_line_pairs_are_consecutive_rows(tmp_path, m
 @pytest.fixture
 def short_rows(monkeypatch):
     """Store documents of 1,000 or more characters in rows of 200."""
-    for module in (documents, text_readers):
+    for module in (documents, readers):
         monkeypatch.setattr(module, "LONG", 1000)
     monkeypatch.setattr(documents, "PIECE", 200)
 

@@ -22,7 +22,7 @@ from _utils.networks.tying import share_parameters, shared_modules
 from _utils.optim import Lamb, decay_groups
 from _utils.recipes import RECIPES, flops_per_token, steps_of_equal_compute
 from _utils.runs.checkpoints import load_checkpoint
-from _utils.text import splits
+from _utils.text import examples
 from _utils.text.processors import LinePairsProcessor
 from finetune import SentencePredictor
 
@@ -344,7 +344,7 @@ def test_line_pairs_come_from_one_document(small_tokenizer):
 
 
 def test_line_pairs_are_evaluated_on_held_out_documents(workplace, monkeypatch):
-    monkeypatch.setattr(splits, "HELD_OUT", 10)
+    monkeypatch.setattr(examples, "HELD_OUT", 10)
     learn = run("size=alectra_tiny", "examples=line_pairs", "steps=4")
     sizes = [len(loader.dataset) for loader in learn.dls.loaders]
     assert sizes[0] > 100 and sizes[1:] == [10, 10]

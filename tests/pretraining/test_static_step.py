@@ -14,7 +14,7 @@ import benchmarks.pretraining
 import pretrain
 from _utils.config import complete
 from _utils.text.vocabulary import tokenizer_from_tokens
-from _utils.training import metrics, static_step
+from _utils.training import cuda_graph, metrics
 from _utils.training.device import seed_step
 from _utils.training.processes import Processes
 
@@ -37,7 +37,7 @@ def static_learner(device="cpu", *settings):
     with device:
         hf_tokenizer = tokenizer_from_tokens(benchmarks.pretraining.VOCABULARY[:1000])
         learn = pretrain.build_learner(c, hf_tokenizer, SimpleNamespace(device=device, n_inp=2), None, Processes())
-    learn.remove_cbs([callback for callback in learn.cbs if isinstance(callback, static_step.StaticStep)])
+    learn.remove_cbs([callback for callback in learn.cbs if isinstance(callback, cuda_graph.StaticStep)])
     learn.training, learn.train_iter, learn.pct_train, learn.n_iter, learn.n_epoch = True, 0, 0., 1000, 1
     learn.lr_tensors = [torch.zeros((), device=device) for _ in learn.opt.opt.param_groups]
     return learn
@@ -175,7 +175,7 @@ def assert_same_state(a, b, **tolerances):
 @pytest.mark.parametrize("precision, tolerances", [("fp32", {"atol": 1e-6, "rtol": 1e-5}), ("bf16", {"atol": 1e-2, "rtol": 1e-2})])
 def test_functions_are_one_graph_each_and_compute_the_same(precision, tolerances):
     eager, compiled = (static_learner("cpu", f"precision={precision}") for _ in range(2))
-    static_step.compile_step(compiled, backend="aot_eager")
+    cuda_graph.compile_step(compiled, backend="aot_eager")
     assert_same_state(train(eager), train(compiled), **tolerances)
 
 
@@ -214,10 +214,10 @@ def test_captured_steps_compute_the_same_as_eager_ones(simulated_gpu, capsys, se
     eager, captured = static_learner("cpu", *settings), static_learner("cpu", *settings)
     train(eager, 2), train(captured, 2)  # so that there are moments to keep
     before, batch = state_of(captured), batch_of(captured)
-    static_step.capture_step(captured, batch)
+    cuda_graph.capture_step(captured, batch)
     assert_same_state(before, state_of(captured))
     assert_same_state(batch, batch_of(captured))
-    assert isinstance(captured.part, static_step.CapturedFunction) and "Warning" not in capsys.readouterr().err
+    assert isinstance(captured.part, cuda_graph.CapturedFunction) and "Warning" not in capsys.readouterr().err
     assert_same_state(train(eager), train(captured))
 
 
@@ -228,7 +228,7 @@ def test_run_resumed_with_captured_steps_matches_an_uninterrupted_eager_run(simu
     resumed.model.load_state_dict(first.model.state_dict())
     resumed.opt.opt.load_state_dict(copy.deepcopy(first.opt.opt.state_dict()))
     resumed.train_metrics.load_state_dict(first.train_metrics.state_dict())
-    static_step.capture_step(resumed, batch_of(resumed))
+    cuda_graph.capture_step(resumed, batch_of(resumed))
     assert_same_state(train(eager), train(resumed))
 
 
@@ -238,7 +238,7 @@ def test_failed_capture_is_reported_once_and_training_continues_eagerly(simulate
     def fail(*_, **__):
         raise RuntimeError("operation not permitted when stream is capturing")
     monkeypatch.setattr(torch.cuda, "graph", fail)
-    static_step.capture_step(captured, batch_of(captured))
+    cuda_graph.capture_step(captured, batch_of(captured))
     assert_same_state(train(eager), train(captured))
     printed = capsys.readouterr().err
     assert printed.endswith("\nWarning: compile=True failed, so training continues without it (RuntimeError: operation not permitted when "
@@ -248,7 +248,7 @@ def test_failed_capture_is_reported_once_and_training_continues_eagerly(simulate
 def test_failure_before_the_first_backward_pass_is_reported(simulated_gpu, capsys):
     learn = static_learner()
     learn.masks = mock.Mock(side_effect=RuntimeError("no compiler"))
-    static_step.capture_step(learn, batch_of(learn))
+    cuda_graph.capture_step(learn, batch_of(learn))
     assert "(RuntimeError: no compiler)" in capsys.readouterr().err
     assert_same_state(train(static_learner()), train(learn))
 
@@ -264,14 +264,14 @@ def test_warning_names_the_last_error_and_the_one_that_led_to_it(simulated_gpu, 
     monkeypatch.setattr(torch.cuda, "graph", invalidated)
     totals = learn.model.totals(*learn.masking.mask(*batch_of(learn))[0])
     learn.model.totals = mock.Mock(side_effect=[totals] * 3 + [ValueError("the cause")])
-    static_step.capture_step(learn, batch_of(learn))
+    cuda_graph.capture_step(learn, batch_of(learn))
     assert "(RuntimeError: capture invalidated, after ValueError: the cause)" in capsys.readouterr().err
 
 
 def test_parts_of_different_sizes_are_captured_separately(simulated_gpu):
     eager, captured = static_learner(), static_learner()
     eager.micro_batch = captured.micro_batch = 3
-    static_step.capture_step(captured, batch_of(captured))
+    cuda_graph.capture_step(captured, batch_of(captured))
     assert len(captured.part.graphs) == 2
     assert_same_state(train(eager), train(captured))
 
@@ -281,6 +281,6 @@ def test_parts_of_different_sizes_are_captured_separately(simulated_gpu):
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_captured_steps_compute_the_same_as_eager_ones_on_a_real_gpu(capsys, precision):
     eager, captured = (static_learner("cuda", f"precision={precision}", "adam_bias_correction=True") for _ in range(2))
-    static_step.capture_step(captured, batch_of(captured))
+    cuda_graph.capture_step(captured, batch_of(captured))
     assert "Warning" not in capsys.readouterr().err
     assert_same_state(train(eager), train(captured), atol=1e-5, rtol=1e-4)

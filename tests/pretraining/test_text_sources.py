@@ -19,7 +19,7 @@ from fake_hub import FIRST, SECOND, Hub
 
 from _utils.errors import PlainError
 from _utils.runs.files import file_chunks
-from _utils.text import documents, embedded_text, sources, text_files
+from _utils.text import documents, embedded_text, readers, sources
 from _utils.text.readers import find_files
 from _utils.text.sources import check_sources, load_documents
 
@@ -254,8 +254,8 @@ def test_files_are_sorted_by_path_parts(tmp_path, monkeypatch):
 def test_check_sources_stops_at_the_first_file(tmp_path, monkeypatch):
     for i in range(50):
         write(tmp_path / f"many/{i}.txt", TXT)
-    seen, format_of = [], text_files.format_of
-    monkeypatch.setattr(text_files, "format_of", lambda path: seen.append(path) or format_of(path))
+    seen, format_of = [], readers.format_of
+    monkeypatch.setattr(readers, "format_of", lambda path: seen.append(path) or format_of(path))
     check_sources([str(tmp_path / "many")])
     assert len(seen) == 1
 

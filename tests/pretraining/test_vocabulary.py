@@ -6,7 +6,7 @@ import datasets
 import pytest
 
 from _utils.errors import PlainError
-from _utils.text import documents, text_readers, vocabulary
+from _utils.text import documents, readers, vocabulary
 from _utils.text.documents import cut_text
 from _utils.text.sources import Corpus, load_documents
 from _utils.text.vocabulary import SPECIAL_TOKENS, load_tokenizer, train_vocabulary
@@ -101,7 +101,7 @@ def test_text_in_pieces_gives_the_same_vocabulary():
 
 @pytest.mark.parametrize("separator", ["\n", "\n\n"])
 def test_sample_covers_one_huge_document_or_many_evenly(tmp_path, monkeypatch, separator):
-    for module, name, value in [(documents, "LONG", 1000), (text_readers, "LONG", 1000), (documents, "PIECE", 200),
+    for module, name, value in [(documents, "LONG", 1000), (readers, "LONG", 1000), (documents, "PIECE", 200),
                                 (vocabulary, "PIECE", 200), (vocabulary, "TRAINING_CHARACTERS", 20_000)]:
         monkeypatch.setattr(module, name, value)
     (tmp_path / "text.txt").write_text(separator.join(f"paragraph {i} " + "word " * 18 for i in range(1000)))

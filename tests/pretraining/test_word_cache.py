@@ -11,7 +11,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
-from _utils.text import word_cache
+from _utils.text import vocabulary as vocabulary_module
 from _utils.text.processors import ELECTRADataProcessor
 from _utils.text.vocabulary import SPECIAL_TOKENS, WordCache, from_vocab_file, is_cacheable, tokenizer_from_tokens
 
@@ -124,7 +124,7 @@ def real_lines(folder):
 
 
 def test_full_cache_stays_bounded_and_returns_the_same_ids(monkeypatch):
-    monkeypatch.setattr(word_cache, "_ENTRIES", 100)
+    monkeypatch.setattr(vocabulary_module, "_ENTRIES", 100)
     cache = WordCache(bert_tokenizer(), "i")
     sizes = []
     for line in random_texts(random.Random(1), 2000):

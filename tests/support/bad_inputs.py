@@ -150,7 +150,7 @@ def finetuning(name, arguments, expected, files=None, reads_data=False):
 
 
 def module(command, name, arguments, expected, files=None):
-    _case(f"{command.removeprefix('_utils.')}: {name}", command, arguments.split(), expected, files)
+    _case(f"{command.removeprefix('_utils ')}: {name}", command, arguments.split(), expected, files)
 
 
 # Keys and values.

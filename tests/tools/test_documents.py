@@ -118,11 +118,11 @@ def test_settings_of_finetuning_are_those_of_the_recipes():
 
 
 def test_modules_and_tests_in_commands_exist():
-    modules = {match for command in commands() for match in re.findall(r"-m ((?:_utils|benchmarks)\.\w+)", command)}
+    modules = {match.replace("_utils ", "_utils.commands.") for command in commands()
+               for match in re.findall(r"-m (_utils \w+|benchmarks\.\w+)", command)}
     assert len(modules) > 8
     for module in modules:
-        path = REPO / module.replace(".", "/")
-        assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), module
+        assert (REPO / module.replace(".", "/")).with_suffix(".py").exists(), module
     sources = {path.stem: path.read_text(encoding="utf-8") for path in (REPO / "tests").rglob("test_*.py")}
     names = [*sources, *(name for text in sources.values() for name in re.findall(r"^def (test_\w+)", text, re.M))]
     markers = tomllib.loads(read(REPO / "pyproject.toml"))["tool"]["pytest"]["ini_options"]["markers"]

@@ -30,6 +30,7 @@ from datasets import concatenate_datasets
 from torch import nn
 
 from fastai.callback.core import Callback
+from fastai.learner import CancelStepException
 
 from _utils.config import MyConfig, complete, each_once
 from _utils.config_rules import is_pair
@@ -53,6 +54,18 @@ from _utils.networks import (
 )
 from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, schedules
 from _utils.plots import save_pretraining_plots
+from _utils.recipes import RECIPES
+from _utils.runs import (
+    Run,
+    Uploads,
+    check_same_data,
+    check_writable,
+    config_files,
+    milestone_steps,
+    open_log,
+    resume,
+    save_pretrained,
+)
 from _utils.text import (
     check_sources,
     limit_held_out,
@@ -66,34 +79,23 @@ from _utils.text import (
     text_key,
     unigram_entropy,
 )
-from _utils.recipes import RECIPES
-from _utils.runs import (
-    NoLog,
-    Run,
-    Uploads,
-    check_same_data,
-    check_writable,
-    config_files,
-    milestone_steps,
-    open_log,
-    resume,
-    save_pretrained,
-)
 from _utils.training import (
-    Milestones,
-    NonFiniteGuard,
-    PretrainingLearner,
+    DTYPES,
+    Bookkeeping,
+    ClippingLearner,
+    Gradients,
+    PretrainingMetrics,
     Processes,
-    ResumePoint,
     Schedule,
     StaticStep,
     StopSignals,
-    TrainLog,
     check_compiler,
     choose_device,
     choose_micro_batch,
     choose_precision,
+    seed_step,
     set_seed,
+    split_micro_batches,
 )
 
 # %%
@@ -240,7 +242,7 @@ def load_data(c, processes=None):
     processes: Processes that train together. The main process prepares the data; the others open it.
     """
     processes = processes or Processes(c.device)
-    hf_tokenizer, files = processes.from_first(lambda: prepare_data(c))
+    hf_tokenizer, files = processes.broadcast(lambda: prepare_data(c))
     if c.examples == "line_pairs":
         parts = [limit_held_out(*map(open_examples, of_corpus)) for of_corpus in files]
     else:
@@ -268,13 +270,16 @@ def prepare_data(c):
 #
 # ### Masking
 #
-# 15 % of the tokens are chosen for the generator to predict. According to the paper, all of them are replaced with `[MASK]`. BERT replaces
-# 80 % of them with `[MASK]` and 10 % with a random token, and keeps 10 %. ELECTRA's code replaces 85 % with `[MASK]` and keeps 15 %
-# (F10), and so does this notebook. Each token is chosen independently, as in electra_pytorch (D1); `masking='official'`
-# is further below. Special tokens (F9) and `[UNK]` (D2) are never chosen.
+# Three words for what follows. A token is *masked* if the generator has to predict it: 15 % of the tokens. A masked token is *hidden* if
+# the input shows something else in its place, `[MASK]` or a random token. A *slot* is a place in the generator's output: each masked token
+# has one.
+#
+# According to the paper, all masked tokens are replaced with `[MASK]`. BERT replaces 80 % of them with `[MASK]` and 10 % with a random
+# token, and keeps 10 %. ELECTRA's code replaces 85 % with `[MASK]` and keeps 15 % (F10), and so does this notebook. Each token is masked
+# independently, as in electra_pytorch (D1); `masking='official'` is further below. Special tokens (F9) and `[UNK]` (D2) are never masked.
 
 # %%
-# Of the chosen tokens, the shares that become a random token and that stay as they are. The others become [MASK].
+# Of the masked tokens, the shares that become a random token and that stay as they are. The others become [MASK].
 MASK_STYLES = {
     True: (0., .15),      # ELECTRA's code (F10)
     False: (.1, .1),      # BERT
@@ -284,13 +289,13 @@ MASK_STYLES = {
 
 def mask_tokens(inputs, mask_token_index, vocab_size, special_token_indices, mlm_probability=.15, replace_prob=.1,
                 orginal_prob=.1, ignore_index=-100):
-    """Choose tokens for masked language modelling and mask them (paper, section 2).
+    """Mask tokens for masked language modelling (paper, section 2).
 
-    inputs: token ids, (B, L); not modified.   special_token_indices: ids that are never chosen, nor used as random tokens.
-    mlm_probability: probability that a token is chosen.   replace_prob, orginal_prob (spelled as in electra_pytorch): probabilities that a
-    chosen token becomes a random token, or stays as it is; otherwise it becomes [MASK]. `MASK_STYLES` has ELECTRA's and BERT's.
-    Returns (masked inputs, labels, is_mlm_applied), each (B, L): labels are the original ids of chosen tokens and ignore_index elsewhere,
-    is_mlm_applied is True for chosen tokens.
+    inputs: token ids, (B, L); not modified.   special_token_indices: ids that are never masked, nor used as random tokens.
+    mlm_probability: probability that a token is masked.   replace_prob, orginal_prob (spelled as in electra_pytorch): probabilities that a
+    masked token becomes a random token, or stays as it is; otherwise it becomes [MASK]. `MASK_STYLES` has ELECTRA's and BERT's.
+    Returns (masked inputs, labels, is_mlm_applied), each (B, L): labels are the original ids of masked tokens and ignore_index elsewhere,
+    is_mlm_applied is True for masked tokens.
     """
     maskable = ~is_one_of(inputs, special_token_indices)
     is_mlm_applied = (torch.rand(inputs.shape, device=inputs.device) < mlm_probability) & maskable  # (B, L)
@@ -322,20 +327,20 @@ def random_tokens(inputs, vocab_size, special_token_indices):
 
 
 # %% [markdown]
-# `masking='official'` follows Google's code: an example has a fixed number of *predictions*, 15 % of its tokens including [CLS] and
-# [SEP], and the position of each prediction is drawn independently, with replacement. In three out of four full examples of 128 tokens, a
-# position is drawn more than once (F8). It then counts more than once in the generator loss, and is sampled more than once.
+# `masking='official'` follows Google's code: an example has a fixed number of slots, 15 % of its tokens including [CLS] and [SEP], and the
+# position of each slot is drawn independently, with replacement. In three out of four full examples of 128 tokens, a position is drawn more
+# than once (F8). It then counts more than once in the generator loss, and is sampled more than once.
 
 # %%
 def mask_tokens_official(inputs, mask_token_index, vocab_size, special_token_indices, mlm_probability=.15, replace_prob=0.,
                          orginal_prob=.15, ignore_index=-100, pad_token_index=0):
-    """Choose and mask tokens as Google's pretrain_helpers.py:mask does (F7-F11); the default shares are its own.
+    """Mask tokens as Google's pretrain_helpers.py:mask does (F7-F11); the default shares are its own.
 
-    Arguments and results as in `mask_tokens`, except that is_mlm_applied counts how many predictions fell on a position.
-    special_token_indices: for Google [PAD], [CLS], [SEP] and [MASK], but not [UNK]. Each prediction shows [MASK] or not independently;
-    where several fall on one position, [MASK] wins.
+    Arguments and results as in `mask_tokens`, except that is_mlm_applied counts the slots of a position.
+    special_token_indices: for Google [PAD], [CLS], [SEP] and [MASK], but not [UNK]. Each slot shows [MASK] or not independently; where a
+    position has several slots, [MASK] wins.
     """
-    most = max_predictions(inputs.shape[1], mlm_probability)
+    most = max_slots(inputs.shape[1], mlm_probability)
     candidates = ~is_one_of(inputs, special_token_indices)  # (B, L)
     n_candidates = candidates.sum(1, keepdim=True)  # (B, 1)
     n_tokens = (inputs != pad_token_index).sum(1, keepdim=True)
@@ -343,9 +348,9 @@ def mask_tokens_official(inputs, mask_token_index, vocab_size, special_token_ind
     is_used = (torch.arange(most, device=inputs.device) < wanted) & (n_candidates > 0)  # (B, most)
 
     shape = (len(inputs), most)
-    nth = (torch.rand(shape, device=inputs.device) * n_candidates).long()  # a prediction falls on the nth candidate
+    nth = (torch.rand(shape, device=inputs.device) * n_candidates).long()  # a slot gets the position of the nth candidate
     positions = torch.searchsorted(candidates.cumsum(1), nth, right=True).clamp(max=inputs.shape[1] - 1)  # (B, most)
-    count = lambda predictions: torch.zeros_like(inputs).scatter_add(1, positions, predictions.long())  # (B, most) -> (B, L)
+    count = lambda slots: torch.zeros_like(inputs).scatter_add(1, positions, slots.long())  # (B, most) -> (B, L)
     fate = torch.rand(shape, device=inputs.device)
     shows_random = count(is_used & (fate < replace_prob)) > 0 if replace_prob else None
     shows_mask = count(is_used & (fate >= replace_prob + orginal_prob)) > 0
@@ -354,8 +359,8 @@ def mask_tokens_official(inputs, mask_token_index, vocab_size, special_token_ind
     return masked_inputs, inputs.masked_fill(is_mlm_applied == 0, ignore_index), is_mlm_applied
 
 
-def max_predictions(length, mlm_probability):
-    """Largest number of predictions in an example of `length` tokens (configure_pretraining.py:max_predictions_per_seq, F7)."""
+def max_slots(length, mlm_probability):
+    """Largest number of slots in an example of `length` tokens (configure_pretraining.py:max_predictions_per_seq, F7)."""
     return int((mlm_probability + .005) * length)
 
 
@@ -363,14 +368,12 @@ def max_predictions(length, mlm_probability):
 class MaskedLMCallback(Callback):
     """Masks each batch on its device, with new masks every time, before it goes into the model.
 
-    for_electra: the model's inputs are x = (masked_inputs, sentA_lenths, is_mlm_applied, labels); otherwise (masked_inputs, sentA_lenths).
-    The targets are y = (labels,).   masking: `mask_tokens` or `mask_tokens_official`, with its other arguments as keyword arguments.
+    The model's inputs are x = (masked_inputs, sentA_lenths, is_mlm_applied, labels), and the targets y = (labels,).
+    masking: `mask_tokens` or `mask_tokens_official`, with its other arguments as keyword arguments.
     PretrainingLearner calls `mask` itself; as a callback it is for other Learners.
     """
 
-    def __init__(self, mask_tok_id, special_tok_ids, vocab_size, ignore_index=-100, for_electra=False, masking=mask_tokens,
-                 **kwargs):
-        self.ignore_index, self.for_electra = ignore_index, for_electra
+    def __init__(self, mask_tok_id, special_tok_ids, vocab_size, ignore_index=-100, masking=mask_tokens, **kwargs):
         self.mask_tokens = partial(masking, mask_token_index=mask_tok_id, special_token_indices=special_tok_ids,
                                    vocab_size=vocab_size, ignore_index=ignore_index, **kwargs)
 
@@ -380,8 +383,7 @@ class MaskedLMCallback(Callback):
     def mask(self, input_ids, sentA_lenths):
         """(x, y) of a batch, input_ids (B, L), sentA_lenths (B,)."""
         masked_inputs, labels, is_mlm_applied = self.mask_tokens(input_ids)
-        x = (masked_inputs, sentA_lenths)
-        return (*x, is_mlm_applied, labels) if self.for_electra else x, (labels,)
+        return (masked_inputs, sentA_lenths, is_mlm_applied, labels), (labels,)
 
 
 # %% [markdown]
@@ -420,7 +422,7 @@ def sample(logits, sampling="fp32_gumbel", temperature=1., disallowed=None):
 
 # %% [markdown]
 # Logits for a vocabulary of 30,522 tokens cost more operations than four layers of the small discriminator. The generator's head therefore
-# runs on the masked positions only, gathered into M *slots* (D16). Their number varies from batch to batch. On a GPU, where a new shape
+# runs on the masked positions only, gathered into M slots (D16). Their number varies from batch to batch. On a GPU, where a new shape
 # or a number read from the device costs time, M is fixed with room to spare, and unused slots have weight 0. With official masking, a
 # position that was drawn twice has two slots. If their samples differ, Google's code puts in neither, but the token whose id is
 # the floor of the mean of their ids (F12, F19).
@@ -457,7 +459,7 @@ def slot_capacity(shape, mlm_probability, masking="bernoulli"):
     """
     n_tokens = shape[0] * shape[1]
     if masking == "official":
-        capacity = shape[0] * max_predictions(shape[1], mlm_probability)
+        capacity = shape[0] * max_slots(shape[1], mlm_probability)
     else:
         mean = n_tokens * mlm_probability
         capacity = mean + 8 * (mean * (1 - mlm_probability)) ** .5
@@ -501,10 +503,11 @@ class ELECTRAOutput(NamedTuple):
     is_replaced: torch.Tensor     # (B, L), bool
     attention_mask: torch.Tensor  # (B, L), bool: True for tokens, False for padding
     is_mlm_applied: torch.Tensor  # (B, L), bool, or the number of slots of each position
+    slots: tuple | None = None    # from `masked_slots`; None: found again from is_mlm_applied
 
     def gather(self, *tokens):
         """What each of `tokens` (B, L) has at the slots, (M,) each, and the weights of the slots, (M,)."""
-        positions, weights = masked_slots(self.is_mlm_applied, len(self.mlm_gen_logits))
+        positions, weights = self.slots or masked_slots(self.is_mlm_applied, len(self.mlm_gen_logits))
         return *(ids.flatten()[positions] for ids in tokens), weights
 
 
@@ -513,6 +516,7 @@ class MaskedLMOutput(NamedTuple):
     mlm_gen_logits: torch.Tensor
     attention_mask: torch.Tensor
     is_mlm_applied: torch.Tensor
+    slots: tuple | None = None
     gather = ELECTRAOutput.gather
 
 
@@ -530,16 +534,16 @@ class MaskedLMModel(nn.Module):
         self.at_positions = GatheredPositions(generator)
         tie(generator)
 
-    def totals(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
-        """(masked positions, tokens) of a batch, () each: the denominators of the mean losses."""
+    def counts(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
+        """(slots, tokens) of a batch, () each: the denominators of the mean losses."""
         return is_mlm_applied.sum(), (masked_inputs != self.pad_token_id).sum()
 
     def forward(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
         """masked_inputs (B, L), sentA_lenths (B,), is_mlm_applied (B, L), labels (B, L) -> MaskedLMOutput."""
         attention_mask, token_type_ids = self.masks_and_segments(masked_inputs, sentA_lenths)
-        positions, _ = self.slots(is_mlm_applied)
+        positions, weights = self.slots(is_mlm_applied)  # (M,), (M,)
         mlm_gen_logits = self.generator_logits(masked_inputs, attention_mask, token_type_ids, positions)  # (M, V)
-        return MaskedLMOutput(mlm_gen_logits, attention_mask, is_mlm_applied)
+        return MaskedLMOutput(mlm_gen_logits, attention_mask, is_mlm_applied, (positions, weights))
 
     def masks_and_segments(self, masked_inputs, sentA_lenths):
         """(attention mask, bool; token type ids), (B, L) each. Segment B has type 1; [CLS] A [SEP] and padding have type 0 (F4)."""
@@ -590,7 +594,7 @@ class ELECTRAModel(MaskedLMModel):
             is_replaced = generated != originals
 
         disc_logits = replaced_logits(self.discriminator(**inputs_of(self.discriminator, generated, attention_mask, token_type_ids)))
-        return ELECTRAOutput(mlm_gen_logits, generated, disc_logits, is_replaced, attention_mask, is_mlm_applied)
+        return ELECTRAOutput(mlm_gen_logits, generated, disc_logits, is_replaced, attention_mask, is_mlm_applied, (positions, weights))
 
 
 # %% [markdown]
@@ -668,29 +672,29 @@ class ELECTRALoss(nn.Module):
         self.loss_weights = loss_weights
         self.gen_smooth, self.disc_smooth = smoothing(gen_label_smooth), smoothing(disc_label_smooth)
 
-    def forward(self, pred, targ_ids, totals=None, return_parts=False):
-        """The loss, (), of a batch or of a part of one.
+    def forward(self, pred, targ_ids, counts=None, return_losses=False):
+        """The loss, (), of a batch or of a micro-batch.
 
-        pred: ELECTRAOutput or its six fields.   targ_ids: original ids of the masked tokens, (B, L).
-        totals: (masked positions, tokens) of the whole batch, if `pred` is a part of it: the losses of the parts then add up.
-        return_parts: return (loss, (generator loss, discriminator loss)) instead.
+        pred: ELECTRAOutput or its first six fields.   targ_ids: original ids of the masked tokens, (B, L).
+        counts: (slots, tokens) of the whole batch, if `pred` is that of a micro-batch: the losses of its micro-batches then add up.
+        return_losses: return (loss, (generator loss, discriminator loss)) instead.
         """
         pred = ELECTRAOutput(*pred)
-        n_masked, n_tokens = totals or (pred.is_mlm_applied.sum(), pred.attention_mask.sum())
-        gen_loss = masked_lm_loss(pred, targ_ids, n_masked, self.gen_smooth)
+        n_slots, n_tokens = counts or (pred.is_mlm_applied.sum(), pred.attention_mask.sum())
+        gen_loss = masked_lm_loss(pred, targ_ids, n_slots, self.gen_smooth)
         disc_labels = pred.is_replaced.float().clamp(min=self.disc_smooth)
         disc_bce = F.binary_cross_entropy_with_logits(pred.disc_logits.float(), disc_labels, reduction="none")
         disc_loss = (disc_bce * pred.attention_mask.float()).sum() / (n_tokens + 1e-6)
         loss = self.loss_weights[0] * gen_loss + self.loss_weights[1] * disc_loss
-        return (loss, (gen_loss, disc_loss)) if return_parts else loss
+        return (loss, (gen_loss, disc_loss)) if return_losses else loss
 
 
-def masked_lm_loss(pred, targ_ids, n_masked, smooth=0.):
-    """Cross-entropy at the masked positions, summed over the used slots and divided by `n_masked`, ()."""
+def masked_lm_loss(pred, targ_ids, n_slots, smooth=0.):
+    """Cross-entropy at the masked positions, summed over the used slots and divided by `n_slots`, ()."""
     slot_labels, slot_weights = pred.gather(targ_ids)
     slot_labels = torch.where(slot_weights.bool(), slot_labels, 0)
     nll = F.cross_entropy(pred.mlm_gen_logits.float(), slot_labels, reduction="none", label_smoothing=smooth)
-    return (nll * slot_weights).sum() / (n_masked + 1e-6)
+    return (nll * slot_weights).sum() / (n_slots + 1e-6)
 
 
 class MaskedLMLoss(nn.Module):
@@ -700,10 +704,10 @@ class MaskedLMLoss(nn.Module):
         super().__init__()
         self.gen_smooth = smoothing(gen_label_smooth)
 
-    def forward(self, pred, targ_ids, totals=None, return_parts=False):
-        n_masked = totals[0] if totals else pred.is_mlm_applied.sum()
-        loss = masked_lm_loss(pred, targ_ids, n_masked, self.gen_smooth)
-        return (loss, (loss,)) if return_parts else loss
+    def forward(self, pred, targ_ids, counts=None, return_losses=False):
+        n_slots = counts[0] if counts else pred.is_mlm_applied.sum()
+        loss = masked_lm_loss(pred, targ_ids, n_slots, self.gen_smooth)
+        return (loss, (loss,)) if return_losses else loss
 
 
 # %% [markdown]
@@ -723,8 +727,80 @@ def build_optimizer(model, lr, bias_correction=False, kind="adam"):
 # %% [markdown]
 # ## 6. Run
 #
-# The training step is in `_utils/training/learners.py`: forward pass, loss, backward pass, clipping and update, with mixed precision,
-# gradient accumulation and several processes.
+# ### The training step
+#
+# A batch is masked as a whole and goes through both networks in micro-batches. Each loss is divided by the counts of the whole batch, so
+# losses, gradients and metrics of the micro-batches add up to those of the batch, in whatever number of processes. `Gradients` hides copies
+# of the weights in half precision and the sum over processes; with `compile=True`, `masks`, `accumulate` and `update` become CUDA graphs
+# (`_utils/training/cuda_graph.py`). Masks, dropout and samples depend on the seed and the number of the step only, so a resumed run draws
+# the same ones.
+
+# %%
+class PretrainingLearner(ClippingLearner):
+    """fastai's Learner with the training step of ELECTRA.
+
+    masking: MaskedLMCallback.   micro_batch: examples per forward and backward pass.   seed: of all random numbers of the training.
+    processes: Processes that train together. Each has the whole batch and its masks, and trains on every n-th micro-batch.
+    is_static: all micro-batches have the same shape, also on a CPU, so that the step can be compiled.
+    train_metrics: of the training steps since they were last reset.
+    """
+
+    def __init__(self, dls, model, loss_func, optimizer, masking, micro_batch, seed, precision, processes, is_static=False, cbs=()):
+        super().__init__(dls, model, loss_func, optimizer, precision, init_scale=2. ** 11, cbs=cbs)
+        self.masking, self.micro_batch, self.seed, self.processes = masking, micro_batch, seed, processes
+        self.pad_token_id = model.pad_token_id if self.device.type == "cpu" and not is_static else None
+        self.gradients = Gradients(model, processes, DTYPES[precision])
+        self.train_metrics = PretrainingMetrics(self.device, only_finite=self.scaler.is_enabled())
+
+    def _do_one_batch(self):
+        seed_step(self.seed, self.train_iter)
+        masked, counts = self.masks(*self.xb)
+        for number, micro_batch in self.processes.own(self.micro_batches(masked)):
+            seed_step(self.seed, self.train_iter, number)
+            self.accumulate(*micro_batch, *counts)
+        self._with_events(self._step, "step", CancelStepException)
+
+    def masks(self, input_ids, sentA_lenths):
+        """The model's inputs (B, ...) with new masks at every step, and the counts of slots and tokens of the batch."""
+        self.gradients.begin()
+        masked, _ = self.masking.mask(input_ids, sentA_lenths)
+        return masked, self.model.counts(*masked)
+
+    def micro_batches(self, masked):
+        """(1, inputs), (2, inputs) ...: on a CPU without unnecessary padding, on a GPU all of the same shape."""
+        return enumerate(split_micro_batches(masked, self.micro_batch, self.pad_token_id), start=1)
+
+    def accumulate(self, *micro_batch_and_counts):
+        """Add the gradients of a micro-batch to those of the step."""
+        *micro_batch, n_slots, n_tokens = micro_batch_and_counts
+        loss = self.forward(micro_batch, (n_slots, n_tokens))
+        self.gradients.add(self.scaler.scale(loss))
+
+    def forward(self, micro_batch, counts):
+        """The loss of a micro-batch, (), whose metrics are added to `train_metrics`."""
+        with self.autocast():
+            output = self.gradients.network(*micro_batch)
+            loss, losses = self.loss_func(output, micro_batch[-1], counts, return_losses=True)
+        self.train_metrics.add(output, micro_batch, loss, losses, counts)
+        return loss
+
+    def _step(self):
+        self.gradients.sum_over_processes()
+        self.gradient_norm = self.update()
+
+    def update(self):
+        """Clip the gradients of the batch at global norm 1 (F35), update the weights, and return the norm, ()."""
+        norm = self.clip_and_update(self.gradients.tensors())
+        self.gradients.zero()
+        return norm
+
+    def one_batch(self, i, b):
+        super().one_batch(i, self.on_device(b))
+
+    def on_device(self, batch):
+        """A batch on the learner's device, without waiting for the copy."""
+        return tuple(tensor.to(self.device, non_blocking=True) for tensor in batch)
+
 
 # %%
 def build_masking(c, hf_tokenizer):
@@ -734,7 +810,7 @@ def build_masking(c, hf_tokenizer):
         special_ids = [i for i in special_ids if i != hf_tokenizer.unk_token_id]
         kwargs = dict(masking=mask_tokens_official, pad_token_index=hf_tokenizer.pad_token_id)
     replace_prob, orginal_prob = MASK_STYLES[c.electra_mask_style]
-    return MaskedLMCallback(hf_tokenizer.mask_token_id, special_ids, len(hf_tokenizer), for_electra=True,
+    return MaskedLMCallback(hf_tokenizer.mask_token_id, special_ids, len(hf_tokenizer),
                             mlm_probability=c.mask_prob, replace_prob=replace_prob, orginal_prob=orginal_prob, **kwargs)
 
 
@@ -781,7 +857,7 @@ def pretrain(c):
     hf_tokenizer, dls = load_data(c, processes)
     with run.lock() if processes.is_main else nullcontext():
         c, checkpoint = resume(c, run)  # again, because another process may have trained the run in the meantime
-        c = settle(c, pair, hf_tokenizer, processes)
+        c = fit_to_hardware(c, pair, hf_tokenizer, processes)
         learn = build_learner(c, hf_tokenizer, dls.to(torch.device(c.device)), pair, processes)
         entropy = unigram_entropy(dls.train_ds.hf_dset, hf_tokenizer.all_special_ids)
         print(f"{len(dls.train_ds):,} training examples ({c.steps * c.bs / len(dls.train_ds):.3g} epochs), "
@@ -809,7 +885,7 @@ def check_start(c, run, processes):
     check_networks(RECIPES[c.size], c.objective, (c.generator, c.discriminator), c.tying, c.max_length)
 
 
-def settle(c, pair, hf_tokenizer, processes):
+def fit_to_hardware(c, pair, hf_tokenizer, processes):
     """The configuration with precision and micro_batch chosen for the hardware where they are None."""
     device = torch.device(c.device)
     c = c.copy_with({"precision": choose_precision(c.precision, device)})
@@ -826,32 +902,30 @@ def fit(learn, c, run, hf_tokenizer, entropy, checkpoint=None):
 
     entropy: of the text's unigrams, for the log.
     """
-    made_of = {"vocabulary": hf_tokenizer.backend_tokenizer.to_str(), "text": text_key(learn.dls.train_ds.hf_dset),
-               **config_files(generator=c.generator, discriminator=c.discriminator)}
+    data = {"vocabulary": hf_tokenizer.backend_tokenizer.to_str(), "text": text_key(learn.dls.train_ds.hf_dset),
+            **config_files(generator=c.generator, discriminator=c.discriminator)}
     is_main, first_step = learn.processes.is_main, checkpoint["step"] if checkpoint else 0
-    learn.processes.check_alike(first_step, f"The processes found different checkpoints to resume from in {str(run.folder)!r}. Start "
+    learn.processes.check_equal(first_step, f"The processes found different checkpoints to resume from in {str(run.folder)!r}. Start "
                                 "them in a folder that all machines share.")
     if checkpoint:
-        check_same_data(checkpoint, made_of, run.folder)
+        check_same_data(checkpoint, data, run.folder)
     last_step = max(first_step, c.stop_at or c.steps)
     learn.dls.train.start, learn.dls.train.n = first_step * c.bs, last_step * c.bs
 
-    log, uploads = open_log(run, c, checkpoint, {"unigram_entropy": entropy}) if is_main else NoLog(), Uploads(c.upload_to)
-    guard = NonFiniteGuard(log)
-    train_log = TrainLog(log, guard, c.steps, c.bs * c.max_length, last_step)
-    milestones = milestone_steps(c.steps, c.milestones, c.stop_at)
-
-    def save(percent):
+    def save_milestone(percent):
         save_pretrained(run.milestone(percent), learn.model, c, hf_tokenizer, learn.train_iter)
         uploads.add(run.milestone(percent))
 
-    with StopSignals() as signals, closing(uploads), closing(log), closing(train_log):
+    log = open_log(run, c, checkpoint, {"unigram_entropy": entropy}) if is_main else None
+    with StopSignals() as signals, closing(Uploads(c.upload_to)) as uploads, closing(log) if log else nullcontext():
         for path in run.milestones() if checkpoint and is_main else ():
             uploads.add_missing(path)
-        learn.add_cbs([guard, train_log, Milestones(log, guard, train_log, c.steps, milestones, save),
-                       ResumePoint(run.folder, {"config": c.as_data(), "made_of": made_of}, log, guard, train_log, c.steps, milestones,
-                                   c.save_minutes, signals, checkpoint)])
-        learn.fit(1)
+        bookkeeping = Bookkeeping(c.steps, c.bs * c.max_length, last_step, log=log, folder=run.folder, save_milestone=save_milestone,
+                                  milestones=milestone_steps(c.steps, c.milestones, c.stop_at), save_minutes=c.save_minutes,
+                                  identity={"config": c.as_data(), "data": data}, signals=signals, checkpoint=checkpoint)
+        with closing(bookkeeping):
+            learn.add_cb(bookkeeping)
+            learn.fit(1)
     if is_main:
         save_pretraining_plots(learn, hf_tokenizer, run.folder, c.steps, c.max_length)
     if last_step < c.steps:

@@ -100,12 +100,12 @@ def step_from_start(c, hf_tokenizer, x, device):
     model = pretrain.build_model(c, hf_tokenizer, fixed_slots=True).to(device)
     optimizer = pretrain.build_optimizer(model, c.lr)
     x = tuple(tensor.to(device) for tensor in x)
-    loss, parts = pretrain.build_loss(c)(model(*x), x[-1], model.totals(*x), return_parts=True)
+    loss, terms = pretrain.build_loss(c)(model(*x), x[-1], model.counts(*x), return_losses=True)
     loss.backward()
     gradients = {name: parameter.grad.cpu().clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
     clip_by_global_norm(model.parameters())
     optimizer.step()
-    losses = dict(zip(("loss", "generator", "discriminator"), (loss, *parts)))
+    losses = dict(zip(("loss", "generator", "discriminator"), (loss, *terms)))
     return {"losses": {name: loss.detach().cpu() for name, loss in losses.items()}, "gradients": gradients,
             "weights": {name: parameter.detach().cpu() for name, parameter in model.named_parameters()}}
 
@@ -174,7 +174,7 @@ def time_steps(training, seconds):
 
 def captured_graphs(learn):
     """The number of CUDA graphs that the steps of a learner replay: 0 for eager steps."""
-    functions = [getattr(learn, name) for name in ("masks", "part", "update")]
+    functions = [getattr(learn, name) for name in ("masks", "accumulate", "update")]
     return sum(len(function.graphs) for function in functions if isinstance(function, CapturedFunction))
 
 

@@ -46,7 +46,7 @@ class Count(TorchDispatchMode):
 
 
 def counted_step(c):
-    """{function of the step: Counter of its operators}, for a batch in one part. c: a completed configuration."""
+    """{function of the step: Counter of its operators}, for a batch in one micro-batch. c: a completed configuration."""
     device = torch.device("cuda")
     with fake_cuda():
         with device:
@@ -55,20 +55,20 @@ def counted_step(c):
         batch = learn.on_device((torch.full((c.bs, c.max_length), 7), torch.full((c.bs,), 10)))
 
         def step(run):
-            x, totals = run("masks", learn.masks, *batch)
-            run("part", learn.part, *x, *totals)
-            run("update", learn.update, *learn.learning_rates())
+            x, counts = run("masks", learn.masks, *batch)
+            run("accumulate", learn.accumulate, *x, *counts)
+            run("update", learn.update)
         step(lambda name, function, *inputs: function(*inputs))  # allocates gradients and moments
 
-        counts = {}
+        found = {}
 
         def count(name, function, *inputs):
             with Count() as counter:
                 result = function(*inputs)
-            counts[name] = counter.names
+            found[name] = counter.names
             return result
         step(count)
-    return counts
+    return found
 
 
 def main(arguments):

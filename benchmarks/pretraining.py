@@ -25,10 +25,9 @@ from _utils.config import complete
 from _utils.config_rules import PRETRAIN_RULES, count
 from _utils.errors import PlainError
 from _utils.recipes import RECIPES, flops_per_token
-from _utils.runs.log import NoLog
 from _utils.text.batches import pretraining_dataloaders
 from _utils.text.vocabulary import SPECIAL_TOKENS, tokenizer_from_tokens
-from _utils.training.after_step import NonFiniteGuard, TrainLog
+from _utils.training.after_step import Bookkeeping
 from _utils.training.device import choose_device, has_on_cpu, keep_freed_memory, set_seed
 from _utils.training.learners import DTYPES
 from _utils.training.processes import Processes
@@ -53,22 +52,21 @@ VOCABULARY = [*SPECIAL_TOKENS, *(f"word{i}" for i in range(30517))]
 
 
 class Training:
-    """The training of pretrain.py, some steps at a time: its learner and the callbacks of `pretrain.fit`, with a log that goes nowhere.
+    """The training of pretrain.py, some steps at a time: its learner, with metrics that are computed but not written.
 
     batches: iterator over batches (input_ids (B, L), sentA_length (B,)) in host memory.
     """
 
     def __init__(self, c, hf_tokenizer, device, batches):
-        self.c = pretrain.settle(c.copy_with({"device": str(device)}), None, hf_tokenizer, Processes())
+        self.c = pretrain.fit_to_hardware(c.copy_with({"device": str(device)}), None, hf_tokenizer, Processes())
         self.learn = pretrain.build_learner(self.c, hf_tokenizer, SimpleNamespace(device=device, n_inp=2), None, Processes())
         self.device, self.batches = device, batches
-        guard = NonFiniteGuard(NoLog())
-        log = TrainLog(NoLog(), guard, self.c.steps, self.c.bs * self.c.max_length)
-        self.learn.add_cbs([guard, log])
+        bookkeeping = Bookkeeping(self.c.steps, self.c.bs * self.c.max_length)
+        self.learn.add_cb(bookkeeping)
         self.learn.n_epoch, self.learn.n_iter = 1, self.c.steps
         for event in ("before_fit", "before_epoch", "before_train"):
             self.learn(event)
-        log.close()  # the progress bar
+        bookkeeping.close()  # the progress bar
 
     def take(self, n):
         """Take n steps, as `Learner.all_batches` does."""
@@ -133,17 +131,17 @@ def timed_parts(watch, learn):
              for network, before in ((learn.model.generator, "masking"), (learn.model.discriminator, "sampling"))]
     hooks += [network.register_forward_hook(lambda *_, part=part: watch.lap(part))
               for network, part in ((learn.model.generator, "generator"), (learn.model.discriminator, "discriminator"))]
-    plain = learn._backward, learn._step
+    add, step = learn.gradients.add, learn._step
 
-    def timed(before, function, part):
+    def timed(before, function, part, *args):
         watch.lap(before)
-        function()
+        function(*args)
         watch.lap(part)
-    learn._backward, learn._step = partial(timed, "losses", plain[0], "backward"), partial(timed, "backward", plain[1], "optimizer")
+    learn.gradients.add, learn._step = partial(timed, "losses", add, "backward"), partial(timed, "backward", step, "optimizer")
     try:
         yield
     finally:
-        learn._backward, learn._step = plain
+        learn.gradients.add, learn._step = add, step
         for hook in hooks:
             hook.remove()
 

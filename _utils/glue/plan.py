@@ -133,7 +133,7 @@ def assign_runs(c, plan, rows, processes):
     rows: of the table of runs. Other commands may change it meanwhile, so all processes use what the first one read.
     """
     runs = [(name, run) for name in plan for run in range(c.start, c.end)]
-    is_finished = processes.from_first(lambda: [find_run(rows, c.group_name, name, run) is not None for name, run in runs])
+    is_finished = processes.broadcast(lambda: [find_run(rows, c.group_name, name, run) is not None for name, run in runs])
     turns = itertools.cycle(range(processes.n))
     return {run: 0 if finished else next(turns) for run, finished in zip(runs, is_finished)}
 

@@ -20,73 +20,51 @@ from _utils.errors import PlainError, first_line
 from _utils.runs.checkpoints import versions
 
 
-class NoLogger:
-    """Logs nothing; the interface of the others. step: last step of a run that is resumed, or None for a new run."""
+class TensorBoard:
+    """For `tensorboard --logdir checkpoints`. step: last step of a run that is resumed, or None for a new run."""
 
-    def __init__(self, run_name, folder, config, step=None):
-        pass
-
-    def log(self, metrics, step):
-        """Log {name: number} of a step; names include the split, e.g. 'train/gen_loss'."""
-
-    def close(self):
-        """Flush and close."""
-
-
-class TensorBoardLogger(NoLogger):
-    """For `tensorboard --logdir checkpoints`."""
-
-    def __init__(self, run_name, folder, config, step=None):
+    def __init__(self, run_name, folder, config, step):
         from torch.utils.tensorboard import SummaryWriter
-        self.writer = SummaryWriter(str(Path(folder) / "tensorboard"), purge_step=None if step is None else step + 1)
+        self.writer = SummaryWriter(str(folder / "tensorboard"), purge_step=None if step is None else step + 1)
         self.writer.add_text("config", "\n".join(f"    {key}: {value!r}" for key, value in config.items()))
+        self.close = self.writer.close
 
     def log(self, metrics, step):
         for name, value in metrics.items():
             self.writer.add_scalar(name, value, step)
 
-    def close(self):
-        self.writer.close()
 
-
-class NeptuneLogger(NoLogger):
+class Neptune:
     """Neptune's offline store in the folder .neptune; the hosted service was shut down in March 2026 (facts.md#libraries).
 
     It cannot append to a run, so a resumed run has a second entry.
     """
 
-    def __init__(self, run_name, folder, config, step=None):
+    def __init__(self, run_name, folder, config, step):
         import neptune
         self.run = neptune.init_run(mode="offline", name=run_name, capture_stdout=False, capture_stderr=False,
                                     capture_hardware_metrics=False)
         self.run["config"] = {key: str(value) for key, value in config.items()}
+        self.close = self.run.stop
 
     def log(self, metrics, step):
         for name, value in metrics.items():
             self.run[name].append(value, step=step)
 
-    def close(self):
-        self.run.stop()
 
-
-class WandbLogger(NoLogger):
+class Wandb:
     """Weights & Biases. Without an account, set WANDB_MODE=offline."""
 
-    def __init__(self, run_name, folder, config, step=None):
+    def __init__(self, run_name, folder, config, step):
         import wandb
-        kept = Path(folder, "wandb_id")
+        kept = folder / "wandb_id"
         if step is None or not kept.exists():
             kept.write_text(uuid.uuid4().hex)
         self.run = wandb.init(project="electra", name=run_name, dir=str(folder), config=dict(config), id=kept.read_text(), resume="allow")
-
-    def log(self, metrics, step):
-        self.run.log(metrics, step=step)
-
-    def close(self):
-        self.run.finish()
+        self.log, self.close = self.run.log, self.run.finish
 
 
-LOGGERS = {None: NoLogger, "tensorboard": TensorBoardLogger, "neptune": NeptuneLogger, "wandb": WandbLogger}
+LOGGERS = {"tensorboard": TensorBoard, "neptune": Neptune, "wandb": Wandb}
 
 
 class RunLog:
@@ -105,7 +83,7 @@ class RunLog:
             (folder / "config.json").write_text(json.dumps(made_by, indent=1) + "\n")
         elif self.path.exists():
             os.truncate(self.path, min(position, self.path.stat().st_size))
-        self.logger = LOGGERS[config["logger"]](run_name, folder, config, step)
+        self.logger = LOGGERS[config["logger"]](run_name, folder, config, step) if config["logger"] else None
 
     def position(self):
         """Size of metrics.jsonl in bytes, after a sync to disk."""
@@ -119,22 +97,13 @@ class RunLog:
         """Log {name: number, or None if undefined} of a step; split: 'train', 'held_out' or 'test'."""
         with open(self.path, "a") as file:
             file.write(json.dumps({"step": step, "split": split, **metrics}) + "\n")
-        numbers = {f"{split}/{name}": value for name, value in metrics.items() if value is not None and math.isfinite(value)}
-        self.logger.log(numbers, step)
+        if self.logger:
+            numbers = {f"{split}/{name}": value for name, value in metrics.items() if value is not None and math.isfinite(value)}
+            self.logger.log(numbers, step=step)
 
     def close(self):
-        self.logger.close()
-
-
-class NoLog:
-    """The RunLog of processes other than the main one: writes nothing."""
-    path = None
-
-    def log(self, split, step, metrics):
-        pass
-
-    def close(self):
-        pass
+        if self.logger:
+            self.logger.close()
 
 
 def open_log(run, config, checkpoint=None, facts=None):

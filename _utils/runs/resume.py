@@ -1,7 +1,7 @@
 """The checkpoint that a pretraining run is resumed from, after a kill, a crash or Ctrl-C."""
-import contextlib
 import os
 import pickle
+import shutil
 from pathlib import Path
 
 import torch
@@ -12,38 +12,40 @@ from _utils.runs.files import content_key, file_chunks
 
 # Keys that may differ when a run is resumed. micro_batch and compile change which random numbers are drawn; the others change no result.
 # `revisions` chooses a text, which is compared by its content.
-MAY_DIFFER = ("device", "num_workers", "logger", "upload_to", "micro_batch", "compile", "resume", "save_minutes",
-              "milestones", "stop_at", "revisions")
-# Three names, so that one complete file exists at any moment.
-_NEWEST, _PREVIOUS, _NEXT = "resume.pth", "resume_before.pth", "resume_next.pth"
+MAY_DIFFER = ("device", "num_workers", "logger", "upload_to", "micro_batch", "compile", "resume", "save_minutes", "milestones", "stop_at",
+              "revisions")
+_NEWEST, _PREVIOUS = "resume.pth", "resume_before.pth"
 
 
 def save_resume_checkpoint(folder, content):
-    """Write the newest checkpoint to resume from, and keep the previous one."""
-    newest, previous, following = (Path(folder, name) for name in (_NEWEST, _PREVIOUS, _NEXT))
-    save_checkpoint(content, following)
+    """Write the newest checkpoint to resume from, atomically, and keep the previous one."""
+    newest, previous = Path(folder, _NEWEST), Path(folder, _PREVIOUS)
     if newest.exists():
-        os.replace(newest, previous)
-    os.replace(following, newest)
+        previous.unlink(missing_ok=True)
+        try:
+            os.link(newest, previous)  # so that the newest one exists at any moment
+        except OSError:  # the file system has no hard links
+            shutil.copy(newest, previous)
+    save_checkpoint(content, newest)
 
 
 def find_resume_checkpoint(folder):
     """The newest undamaged checkpoint to resume from, with its tensors memory-mapped; None if the folder has none.
 
-    Raises PlainError if all of them are damaged, or if one cannot be read for another reason. Nothing is deleted.
+    Raises PlainError if all of them are damaged, or if one cannot be read for another reason. Nothing is deleted: a damaged one is renamed.
     """
     damaged = []
-    for path in (Path(folder, name) for name in (_NEXT, _NEWEST, _PREVIOUS)):  # _NEXT exists after a kill just before it was renamed
+    for path in (Path(folder, _NEWEST), Path(folder, _PREVIOUS)):
         try:
             checkpoint = _read(path)
-        except FileNotFoundError:  # does not exist, or another process has just renamed it
+        except FileNotFoundError:
             continue
         except DamagedCheckpoint:
             print(f"Skipping {str(path)!r}, which is damaged.")
             damaged.append(path)
             continue
-        if is_first_process():
-            _rename_damaged(damaged)
+        for bad in damaged if is_first_process() else ():
+            bad.rename(f"{bad}.damaged")  # the next save would keep it as the previous one
         return checkpoint
     if damaged:
         raise PlainError(f"No checkpoint to resume from in {str(folder)!r} can be read. Set resume=False to start the run from scratch; "
@@ -62,13 +64,6 @@ def _read(path):
                          "memory, then rerun the same command. No file was changed.") from error
 
 
-def _rename_damaged(paths):
-    """Rename damaged files, so that the next save does not replace the good one and keep a damaged one."""
-    for path in paths:
-        with contextlib.suppress(FileNotFoundError):  # the first process of another machine did it
-            path.rename(f"{path}.damaged")
-
-
 def resume(config, run):
     """(configuration, checkpoint to resume from, or None) of a Run; the configuration takes over what the run chose for its hardware.
 
@@ -79,7 +74,7 @@ def resume(config, run):
     checkpoint = find_resume_checkpoint(run.folder)
     if checkpoint:
         config = config.copy_with(inherited(config, checkpoint["config"]))
-        check_same_configuration(checkpoint, config.as_data(), run.folder, defaults=config.with_defaults().as_data())
+        check_same_configuration(checkpoint["config"], config.as_data(), run.folder)
     elif run.milestone(100.).exists():
         raise PlainError(f"The run {run.name} is complete ({str(run.milestone(100.))!r} exists), but its resume.pth was deleted. Set "
                          "resume=False to train it again (the earlier run is archived), or choose another base_run_name.")
@@ -97,12 +92,8 @@ def inherited(config, original):
     return {key: original[key] for key in keys if config[key] is None}
 
 
-def check_same_configuration(checkpoint, config, folder, defaults):
-    """Raise PlainError naming the settings that differ from those of the checkpoint. config: a plain dictionary.
-
-    defaults: values of keys that the checkpoint lacks because it was written by an earlier version.
-    """
-    original = {**defaults, **checkpoint["config"]}
+def check_same_configuration(original, config, folder):
+    """Raise PlainError naming the settings that differ from the original ones; two plain dictionaries."""
     differ = [key for key in {**config, **original} if key not in MAY_DIFFER and original.get(key) != config.get(key)]
     if differ:
         was, now = (", ".join(f"{key}={values.get(key)!r}" for key in differ) for values in (original, config))
@@ -111,17 +102,14 @@ def check_same_configuration(checkpoint, config, folder, defaults):
 
 
 def config_files(**sources):
-    """{name: hash} of the configuration files of networks that are built from a folder. sources: {part: as the configuration key}."""
-    paths = {part: Path(source, "config.json") for part, source in sources.items() if isinstance(source, str)}
-    return {f"{part}'s config.json": content_key("config", file_chunks(path)) for part, path in paths.items() if path.is_file()}
+    """{name: hash} of the config.json in the folders among `sources`, which the configuration only names."""
+    paths = {f"{name}'s config.json": Path(source, "config.json") for name, source in sources.items() if isinstance(source, str)}
+    return {name: content_key("", file_chunks(path)) for name, path in paths.items() if path.is_file()}
 
 
-def check_same_data(checkpoint, made_of, folder):
-    """Raise PlainError if vocabulary, text or a network's configuration file changed. made_of: {name: what identifies it}.
-
-    Checkpoints of earlier versions do not identify the configuration files.
-    """
-    differ = [name for name, value in made_of.items() if checkpoint["made_of"].get(name, value) != value]
+def check_same_data(checkpoint, data, folder):
+    """Raise PlainError if the vocabulary, the text or a network's configuration file changed. data: {name: what identifies it}."""
+    differ = [name for name, value in data.items() if checkpoint["data"].get(name) != value]
     if differ:
         raise PlainError(f"The {' and the '.join(differ)} changed since the run in {str(folder)!r} was started. Restore "
                          "what was there, choose another base_run_name, or set resume=False to start from scratch (the earlier run is "

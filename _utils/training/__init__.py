@@ -1,11 +1,12 @@
-"""The training loop: learners, callbacks, metrics, processes and devices."""
-from _utils.training.after_step import LossProgress, Milestones, NonFiniteGuard, ResumePoint, Schedule, StopSignals, TrainLog
+"""What pretraining and finetuning share: learners, gradients, metrics, what follows a step, processes and devices."""
+from _utils.training.after_step import Bookkeeping, LossProgress, Schedule, StopSignals
 from _utils.training.cuda_graph import StaticStep
-from _utils.training.device import check_compiler, choose_device, choose_micro_batch, choose_precision, set_seed
-from _utils.training.learners import FinetuningLearner, PretrainingLearner
+from _utils.training.device import check_compiler, choose_device, choose_micro_batch, choose_precision, seed_step, set_seed
+from _utils.training.gradients import Gradients
+from _utils.training.learners import DTYPES, ClippingLearner, FinetuningLearner, split_micro_batches
 from _utils.training.metrics import PretrainingMetrics
 from _utils.training.processes import Processes
 
-__all__ = ["FinetuningLearner", "LossProgress", "Milestones", "NonFiniteGuard", "PretrainingLearner", "PretrainingMetrics", "Processes",
-           "ResumePoint", "Schedule", "StaticStep", "StopSignals", "TrainLog", "check_compiler", "choose_device", "choose_micro_batch",
-           "choose_precision", "set_seed"]
+__all__ = ["DTYPES", "Bookkeeping", "ClippingLearner", "FinetuningLearner", "Gradients", "LossProgress", "PretrainingMetrics", "Processes",
+           "Schedule", "StaticStep", "StopSignals", "check_compiler", "choose_device", "choose_micro_batch", "choose_precision",
+           "seed_step", "set_seed", "split_micro_batches"]

@@ -1,4 +1,4 @@
-"""What follows a training step: log, non-finite gradients, milestones, the checkpoint to resume from, stopping."""
+"""What follows a training step: the log, milestones, the checkpoint to resume from, and stopping."""
 import contextlib
 import copy
 import math
@@ -16,7 +16,7 @@ from _utils.errors import PlainError, is_first_process
 from _utils.runs.checkpoints import save_checkpoint
 from _utils.runs.log import read_metrics
 from _utils.runs.resume import save_resume_checkpoint
-from _utils.training.metrics import format_metrics, warning_of_collapse
+from _utils.training.metrics import evaluate, format_metrics, warning_of_collapse
 
 
 class Stopped(PlainError):
@@ -54,14 +54,9 @@ class StopSignals:
             signal.signal(number, handler)
 
 
-# fastai calls the callbacks of an event in this order. After a batch: notice gradients that are not finite, log the metrics, evaluate and
-# save a milestone (whose time does not count as training), and last save the checkpoint to resume from, which includes all of that.
-SCHEDULE, GUARD, LOG, MILESTONES, RESUME = 0, 10, 20, 30, 40
-
-
 class Schedule(Callback):
     """Sets hyperparameters before each step. functions: {'lr': pct -> lr, ...} of the share of the steps done, in [0, 1]."""
-    order = SCHEDULE
+    order = 0
 
     def __init__(self, functions, steps):
         self.functions, self.steps = functions, steps
@@ -71,38 +66,82 @@ class Schedule(Callback):
             self.opt.set_hyper(name, function(self.learn.train_iter / self.steps))
 
 
-class NonFiniteGuard(Callback):
-    """Remembers, on the device, the first step whose gradients were not finite; `check` stops the run.
+class Bookkeeping(Callback):
+    """What follows a step of pretraining, in the order of `after_batch`.
 
-    log: RunLog; the batch of that step is saved beside it.
+    steps: of the schedule.   tokens_per_step: of all processes together.   last_step: at which the progress bar ends; None: `steps`.
+    every: steps between two rows of metrics; None: 200 rows in all, but at most 100 steps.
+    log: RunLog; None in all processes but the main one, which writes for all, and in benchmarks.
+    milestones: {step: percents} from `milestone_steps`.   save_milestone(percent): writes its checkpoint.
+    folder: for the checkpoint to resume from, which is saved at the start, at milestones, about every `save_minutes` (0: with each row of
+    metrics), and before a stop; None: not saved.   identity: what a resumed run must share, to be saved with it.
+    signals: StopSignals, or None.   checkpoint: what an earlier process saved, to resume from; None starts at step 0.
     """
-    order = GUARD
+    order = 10
 
-    def __init__(self, log):
-        self.log = log
+    def __init__(self, steps, tokens_per_step, last_step=None, every=None, log=None, milestones=(), save_milestone=None, folder=None,
+                 identity=None, save_minutes=10., signals=None, checkpoint=None):
+        self.steps, self.last_step, self.tokens_per_step = steps, last_step or steps, tokens_per_step
+        self.every = every or max(1, min(100, steps // 200))
+        self.log, self.milestones, self.save_milestone = log, milestones, save_milestone
+        self.folder, self.identity, self.save_seconds = folder, identity or {}, 60 * save_minutes
+        self.signals, self.checkpoint, self.bar = signals, checkpoint, None
 
     def before_fit(self):
-        self.first_step = torch.full((), -1, device=self.learn.device)
+        learn = self.learn
+        self.non_finite_step = torch.full((), -1, device=learn.device)
+        self.begin_interval()
+        if self.checkpoint:
+            self.load(self.checkpoint)
+            self.checkpoint = None
+        elif self.log:
+            self.save()
+        self.saved = time.monotonic()
+        self.bar = progress_bar("Pretraining", self.last_step, initial=learn.train_iter, disable=not learn.processes.is_main)
 
     def after_batch(self):
-        # The norm is that of the summed gradients, so it is the same in all processes.
-        is_first = ~torch.isfinite(self.learn.gradient_norm) & (self.first_step < 0)
-        self.first_step.masked_fill_(is_first, self.learn.train_iter)
+        step = self.learn.train_iter
+        self.note_non_finite_gradients(step)
+        self.interval_steps += 1
+        ends_interval = step % self.every == 0 or step == self.steps
+        if ends_interval:
+            self.log_interval(step)
+        self.bar.update()
+        if step in self.milestones and self.log:
+            self.reach_milestone(step)
+        stops = self.learn.processes.stop_asked(self.signals is not None and self.signals.asked is not None)
+        is_due = time.monotonic() - self.saved >= self.save_seconds if self.save_seconds else ends_interval
+        if self.log and (is_due or step in self.milestones or stops):
+            self.save()
+        if stops and step < self.steps:
+            raise Stopped(f"Stopped at step {step:,} of {self.steps:,}, saved in {str(self.folder)!r}. Rerun the same command to resume.")
 
-    def check(self):
+    def close(self):
+        """Close the progress bar, also after an error."""
+        if self.bar is not None:
+            self.bar.close()
+
+    # Gradients that are not finite
+
+    def note_non_finite_gradients(self, step):
+        """Remember, on the device, the first step whose gradients were not finite. Their norm is the same in all processes."""
+        is_first = ~torch.isfinite(self.learn.gradient_norm) & (self.non_finite_step < 0)
+        self.non_finite_step.masked_fill_(is_first, step)
+
+    def check_finite(self):
         """Raise PlainError if gradients were not finite since the last check, because the weights are lost then. Waits for the device.
 
         fp16 loss scaling skips such steps and lowers the scale; that has failed only if the scale is below 1.
         """
         is_skipped = self.learn.scaler.is_enabled() and self.learn.scaler.get_scale() >= 1
-        if self.first_step > 0 and not is_skipped:
-            self.stop(int(self.first_step))
-        self.first_step.fill_(-1)
+        if self.non_finite_step > 0 and not is_skipped:
+            self.stop_at_non_finite(int(self.non_finite_step))
+        self.non_finite_step.fill_(-1)
 
-    def stop(self, step):
+    def stop_at_non_finite(self, step):
         """Save the batch of a step, as it was before masking, and raise PlainError."""
         saved = ""
-        if self.log.path:
+        if self.log:
             path = self.log.path.with_name("not_finite.pth")
             input_ids, sentA_lenths = self.learn.dls.train.batch_of_step(step - 1)
             save_checkpoint({"step": step, "seed": self.learn.seed, "input_ids": input_ids, "sentA_length": sentA_lenths}, path)
@@ -110,168 +149,81 @@ class NonFiniteGuard(Callback):
         raise PlainError(f"The loss or its gradients are not finite (nan or inf) at step {step:,}.{saved} Lower lr, use a longer warmup or "
                          "set precision=fp32, under another base_run_name. Milestones saved before that step are intact.")
 
-
-class TrainLog(Callback):
-    """Logs the metrics of the training every `every` steps and shows them in a progress bar.
-
-    guard: NonFiniteGuard, checked before each row.   tokens_per_step: of all processes together.   stop_at: last step of the bar.
-    """
-    order = LOG
-
-    def __init__(self, log, guard, steps, tokens_per_step, stop_at=None, every=None):
-        self.log, self.guard, self.steps, self.tokens_per_step = log, guard, steps, tokens_per_step
-        self.stop_at = stop_at or steps
-        self.every = every or max(1, min(100, steps // 200))
-
-    def before_fit(self):
-        self.bar = progress_bar("Pretraining", self.stop_at, disable=not self.learn.processes.is_main)
-        self.begin_interval()
+    # Metrics of the training
 
     def begin_interval(self):
         self.learn.train_metrics.reset()
         self.interval_steps, self.started = 0, time.perf_counter()
 
-    def ends_interval(self, step):
-        """Whether a row is logged after this step."""
-        return step % self.every == 0 or step == self.steps
-
-    def after_batch(self):
-        step = self.learn.train_iter
-        self.interval_steps += 1
-        if self.ends_interval(step):
-            self.write_row(step)
-            self.begin_interval()
-        self.bar.update()
-
-    def write_row(self, step):
-        self.learn.train_metrics.add_up(self.learn.processes)
+    def log_interval(self, step):
+        """Log the metrics of the steps since the last row, and show them in the progress bar."""
+        self.learn.train_metrics.sum_over_processes(self.learn.processes)
         metrics = self.learn.train_metrics.compute()  # waits for the device, so the time is that of completed steps
         speed = self.interval_steps * self.tokens_per_step / (time.perf_counter() - self.started)
-        self.guard.check()
-        self.log.log("train", step, {**metrics, "lr": self.opt.hypers[0]["lr"], "tokens_per_second": speed})
+        self.check_finite()
+        if self.log:
+            self.log.log("train", step, {**metrics, "lr": self.opt.hypers[0]["lr"], "tokens_per_second": speed})
         self.bar.set_postfix_str(f"{format_metrics(metrics)}, {speed:,.0f} tokens/s", refresh=False)
+        self.begin_interval()
 
-    @contextlib.contextmanager
-    def paused(self):
-        """Time spent within this context does not count as training."""
+    # Milestones
+
+    def reach_milestone(self, step):
+        """Evaluate held-out text and save the milestone; this time does not count as training."""
         paused = time.perf_counter()
-        yield
-        self.started += time.perf_counter() - paused
-
-    def state_dict(self):
-        """The unfinished interval."""
-        return {**self.learn.train_metrics.state_dict(), "steps": self.interval_steps, "seconds": time.perf_counter() - self.started}
-
-    def resume(self, step, interval=None):
-        """Continue after `step`, with the unfinished interval that `state_dict` returned there."""
-        self.bar.initial = self.bar.n = self.bar.last_print_n = step  # so that rate and remaining time count only the steps from here on
-        if interval:
-            self.learn.train_metrics.load_state_dict(interval)
-            self.interval_steps, self.started = interval["steps"], time.perf_counter() - interval["seconds"]
-
-    def close(self):
-        """Close the bar, also after an error."""
-        self.bar.close()
-
-
-class Milestones(Callback):
-    """Evaluates on held-out text and saves a checkpoint at the milestones.
-
-    If there is a test set, the last evaluation includes it.
-    percents: {step: percents} from `milestone_steps`.   save(percent): writes the checkpoint.
-    """
-    order = MILESTONES
-
-    def __init__(self, log, guard, train_log, steps, percents, save):
-        self.log, self.guard, self.train_log, self.steps, self.percents, self.save = log, guard, train_log, steps, percents, save
-        self.max_batches = max(4, steps // 20)  # all held-out batches, unless the training itself is short
-
-    def after_batch(self):
-        step = self.learn.train_iter
-        if step in self.percents and self.learn.processes.is_main:
-            with self.train_log.paused():
-                self.guard.check()  # a milestone has finite weights
-                self.evaluate(step)
-                for percent in self.percents[step]:
-                    self.save(percent)
-
-    def evaluate(self, step):
-        if metrics := self.learn.evaluate_held_out(self.max_batches):
-            if metrics["loss"] is None or not math.isfinite(metrics["loss"]):
-                self.guard.stop(step)
-            self.log.log("held_out", step, metrics)
-            tqdm.write(f"step {step:,}, held out: {format_metrics(metrics)}")
-            sys.stdout.flush()  # into a log file too
-            self.warn_of_collapse(step)
-        if step == self.steps and (metrics := self.learn.evaluate_held_out(split=2)):
+        self.check_finite()  # a milestone has finite weights
+        _, held_out, test = [*self.learn.dls.loaders, None, None][:3]
+        if held_out:
+            self.evaluate_held_out(step, held_out)
+        if test and step == self.steps:
+            metrics = evaluate(self.learn, test)
             self.log.log("test", step, metrics)  # before the resume checkpoint is saved, because later rows are dropped when it is loaded
             tqdm.write(f"test: {format_metrics(metrics)}")
+        for percent in self.milestones[step]:
+            self.save_milestone(percent)
+        self.started += time.perf_counter() - paused
 
-    def warn_of_collapse(self, step):
+    def evaluate_held_out(self, step, loader):
+        metrics = evaluate(self.learn, loader, max_batches=max(4, self.steps // 20))  # all batches, unless the training itself is short
+        if metrics["loss"] is None or not math.isfinite(metrics["loss"]):
+            self.stop_at_non_finite(step)
+        self.log.log("held_out", step, metrics)
+        tqdm.write(f"step {step:,}, held out: {format_metrics(metrics)}")
+        sys.stdout.flush()  # into a log file too
         rows = [row for row in read_metrics(self.log.path, "held_out") if row["step"] >= .25 * self.steps]
         aucs = [row["disc_auc"] for row in rows if row.get("disc_auc") is not None]  # None if no held-out token was replaced
         if warning := warning_of_collapse(aucs, step / self.steps):
             tqdm.write(warning, file=sys.stderr)
 
+    # The checkpoint to resume from
 
-class ResumePoint(Callback):
-    """Saves what is needed to resume the run: at its start, at milestones, about every `minutes`, and when it is asked to stop.
-
-    milestones: their steps.   identity: {'config': ..., 'made_of': ...}, which a resumed run must share.   signals: StopSignals.
-    checkpoint: what an earlier process saved, to resume from; None starts at step 0.   The main process saves for all.
-    """
-    order = RESUME
-
-    def __init__(self, folder, identity, log, guard, train_log, steps, milestones, minutes, signals, checkpoint=None):
-        self.folder, self.identity, self.log, self.guard, self.train_log = folder, identity, log, guard, train_log
-        self.steps, self.milestones, self.seconds, self.signals, self.checkpoint = steps, milestones, 60 * minutes, signals, checkpoint
-
-    def before_fit(self):
-        self.is_main = self.learn.processes.is_main
-        if self.checkpoint:
-            self.load(self.checkpoint)
-            self.checkpoint = None
-        elif self.is_main:
-            self.save()
+    def save(self):
+        """Save the state between two steps. Raises PlainError instead if its weights are not finite; the earlier file stays."""
+        learn = self.learn
+        self.check_finite()
+        interval = {**learn.train_metrics.state_dict(), "steps": self.interval_steps, "seconds": time.perf_counter() - self.started}
+        save_resume_checkpoint(self.folder, {
+            **self.identity, "step": learn.train_iter, "model": learn.model.state_dict(), "optimizer": learn.opt.opt.state_dict(),
+            "scaler": learn.scaler.state_dict(), "interval": interval, "log_position": self.log.position()})
         self.saved = time.monotonic()
 
     def load(self, checkpoint):
-        learn, is_main = self.learn, self.is_main
+        """Continue after the step of a checkpoint, in the middle of an interval between two rows of metrics."""
+        learn = self.learn
         learn.train_iter = checkpoint["step"]
         learn.model.load_state_dict(checkpoint.pop("model"))
         learn.opt.opt.load_state_dict(copy.deepcopy(checkpoint.pop("optimizer")))  # copied, because on a CPU it would keep mapped tensors
         if checkpoint["scaler"] and learn.scaler.is_enabled():
             learn.scaler.load_state_dict(checkpoint["scaler"])
-        interval = checkpoint.pop("interval")  # summed over the processes later, so only one may have it
-        self.train_log.resume(learn.train_iter, interval if is_main else None)
-
-    def after_batch(self):
-        step = self.learn.train_iter
-        is_stopping = self.learn.processes.stop_asked(self.signals.asked is not None)
-        if self.is_main and (self.is_due(step) or step in self.milestones or is_stopping):
-            self.save()
-            self.saved = time.monotonic()
-        if is_stopping and step < self.steps:
-            raise Stopped(f"Stopped at step {step:,} of {self.steps:,}, saved in {str(self.folder)!r}. Rerun the same command to resume.")
-
-    def is_due(self, step):
-        """Whether the interval between two saves is over. With minutes=0 that is whenever a row of metrics was logged."""
-        if self.seconds == 0:
-            return self.train_log.ends_interval(step)
-        return time.monotonic() - self.saved >= self.seconds
-
-    def save(self):
-        """Save the state between two steps. Raises PlainError instead if its weights are not finite; the earlier file stays."""
-        learn = self.learn
-        self.guard.check()
-        save_resume_checkpoint(self.folder, {
-            **self.identity, "step": learn.train_iter, "model": learn.model.state_dict(), "optimizer": learn.opt.opt.state_dict(),
-            "scaler": learn.scaler.state_dict(), "interval": self.train_log.state_dict(), "log_position": self.log.position()})
+        if self.log:  # summed over the processes later, so only one may have it
+            interval = checkpoint.pop("interval")
+            learn.train_metrics.load_state_dict(interval)
+            self.interval_steps, self.started = interval["steps"], time.perf_counter() - interval["seconds"]
 
 
 class LossProgress(Callback):
     """Logs the mean loss and the head's learning rate of a finetuning run about 20 times or every 50 steps, and shows a progress bar."""
-    order = LOG
+    order = 10
 
     def __init__(self, log, steps, title):
         self.log, self.steps, self.title = log, steps, title

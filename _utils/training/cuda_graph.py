@@ -10,10 +10,12 @@ PyTorch's fused Adam takes it as a number.
 import contextlib
 import sys
 import traceback
+from functools import partial
 
 import torch
 from fastai.callback.core import Callback
 
+from _utils.optim import learning_rates
 from _utils.training.device import fork_rng
 
 WARMUP_STEPS = 3
@@ -40,9 +42,8 @@ class StaticStep(Callback):
 
 def compile_step(learn, backend="inductor"):
     """Compile masks and forward pass of a PretrainingLearner, each as one graph, at their first call, and with it the backward pass."""
-    def compiled(function):
-        return torch.compile(function, fullgraph=True, dynamic=False, backend=backend)
-    learn.masks, learn.loss_of_part = compiled(learn.masks), compiled(learn.loss_of_part)
+    for name in ("masks", "forward"):
+        setattr(learn, name, torch.compile(getattr(learn, name), fullgraph=True, dynamic=False, backend=backend))
 
 
 def capture_step(learn, batch, with_update=True):
@@ -52,27 +53,34 @@ def capture_step(learn, batch, with_update=True):
     If it fails, training continues eagerly, and a warning after the traceback says why.
     """
     batch = tuple(tensor.clone() for tensor in batch)  # the graphs keep it, and overwrite it
-    names = ("masks", "part", "update") if with_update else ("masks", "part")
     for group in learn.opt.opt.param_groups:
         if "capturable" in group:  # PyTorch's own Adam
             group["capturable"] = True
-    if with_update:
-        learn.lr_tensors = [torch.zeros((), device=learn.device) for _ in learn.opt.opt.param_groups]
+    rates = [torch.zeros((), device=learn.device) for _ in learn.opt.opt.param_groups]  # read by the captured update
     try:
-        with undone(learn):
+        with state_restored(learn), learning_rates(learn.opt.opt, rates) if with_update else contextlib.nullcontext():
             warm_up(learn, batch)
             pool = torch.cuda.graph_pool_handle()
-            for name in names:
+            for name in ("masks", "accumulate"):
                 setattr(learn, name, CapturedFunction(getattr(learn, name), pool))
+            if with_update:
+                learn.update = CapturedFunction(learn.update, pool)
             trial_step(learn, batch)
             torch.cuda.synchronize()
+        if with_update:
+            learn.update.before = partial(fill_rates, rates, learn.opt.opt)
     except Exception as error:
         leave_capture(learn.device)
-        for name in (*names, "loss_of_part"):
+        for name in ("masks", "forward", "accumulate", "update"):
             learn.__dict__.pop(name, None)  # back to the method
-        learn.lr_tensors = None
         traceback.print_exception(error)
         print(f"Warning: compile=True failed, so training continues without it ({with_first_cause(error)}).", file=sys.stderr)
+
+
+def fill_rates(rates, optimizer):
+    """Copy the learning rates of the optimizer's parameter groups to the tensors `rates`."""
+    for rate, group in zip(rates, optimizer.param_groups):
+        rate.fill_(group["lr"])
 
 
 def leave_capture(device):
@@ -107,14 +115,14 @@ def warm_up(learn, batch):
 
 def trial_step(learn, batch):
     """A step as PretrainingLearner takes it, of this process alone and without callbacks."""
-    x, totals = learn.masks(*batch)
-    for part in learn.parts_of(x):
-        learn.part(*part, *totals)
-    learn.update(*learn.learning_rates())
+    masked, counts = learn.masks(*batch)
+    for _, micro_batch in learn.micro_batches(masked):
+        learn.accumulate(*micro_batch, *counts)
+    learn.update()
 
 
 @contextlib.contextmanager
-def undone(learn):
+def state_restored(learn):
     """Context at whose end weights, optimizer state, metrics and random numbers are as before, at the same addresses."""
     def state():
         moments = [tensor for of_parameter in learn.opt.opt.state.values() for tensor in of_parameter.values()]
@@ -128,16 +136,21 @@ def undone(learn):
         with torch.no_grad():
             for tensor in state():
                 tensor.copy_(before.get(tensor, torch.zeros(())))  # zero: a moment that did not exist before
-            learn.gradients.zero()
+            if learn.gradients.flat is not None:  # it is None if the first backward pass failed
+                learn.gradients.zero()
 
 
 class CapturedFunction:
-    """A function of tensors whose calls are captured as CUDA graphs, one for each combination of shapes."""
+    """A function of tensors whose calls are captured as CUDA graphs, one for each combination of shapes.
+
+    before: called before each replay.
+    """
 
     def __init__(self, function, pool):
-        self.function, self.pool, self.graphs = function, pool, {}
+        self.function, self.pool, self.graphs, self.before = function, pool, {}, lambda: None
 
     def __call__(self, *inputs):
+        self.before()
         shapes = tuple(tensor.shape for tensor in inputs)
         if shapes not in self.graphs:
             self.graphs[shapes] = CapturedCall(self.function, inputs, self.pool)

@@ -22,12 +22,12 @@ def set_seed(seed):
     torch.manual_seed(seed)
 
 
-def seed_step(seed, step, part=0):
-    """Seed PyTorch for one part (1, 2, ...) of a training step, or for what concerns the whole batch (0).
+def seed_step(seed, step, micro_batch=0):
+    """Seed PyTorch for one micro-batch (1, 2, ...) of a training step, or for what concerns the whole batch (0).
 
     The random numbers of a step then do not depend on earlier steps, so a resumed run draws the same ones.
     """
-    torch.manual_seed(int(np.random.SeedSequence((seed, step, part)).generate_state(1)[0]))
+    torch.manual_seed(int(np.random.SeedSequence((seed, step, micro_batch)).generate_state(1)[0]))
 
 
 def fork_rng(device):
@@ -35,7 +35,8 @@ def fork_rng(device):
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 
-# Bytes per parameter: weight, gradient and Adam's two moments in fp32, weight and gradient in half precision, and the gradient of one part.
+# Bytes per parameter: weight, gradient and Adam's two moments in fp32, weight and gradient in half precision, and the gradient of one
+# micro-batch.
 BYTES_PER_PARAMETER = 4 * 4 + 2 * 2 + 4
 
 # Options of glibc's mallopt (malloc.h).

@@ -1,39 +1,35 @@
-"""Adding up gradients over the parts of a batch and over processes.
-
-Two implementations of one protocol: `begin()` starts a step; `network` runs the forward pass of a part and `backward(loss)` its backward
-pass, both inside the context `part(is_last)`; `add_up()` follows the last part; `tensors()` are the gradients to clip; `zero()` ends it.
-"""
-import contextlib
-import warnings
-
+"""The gradients of a batch: the sum over its micro-batches and over processes."""
 import torch
-from torch.nn.parallel import DistributedDataParallel
+
+from _utils.networks.fast import HalfWeights
 
 
-class FlatGradients:
-    """Gradients as views of one tensor: one operation zeroes them, or adds them up over processes.
+class Gradients:
+    """Gradients of a model as views of one tensor: one operation zeroes them, or adds them up over processes.
 
-    Their addresses stay the same, as a CUDA graph requires. Parameters that the first loss does not depend on have none, so weight decay
-    skips them, too.
-    half: HalfWeights of the model, for training in half precision.
+    A step calls `begin`; for each micro-batch `network`, which is the model, and `add`; then `sum_over_processes`, `tensors` for the
+    update, and `zero`. In fp32 and one process, this is what `loss.backward()` and `model.zero_grad()` do.
+    The addresses of the gradients stay the same, as a CUDA graph requires. Parameters that the first loss does not depend on have none, so
+    weight decay skips them, too.
+
+    dtype: of the forward and backward pass, in which `network` has a copy of the weights of linear layers; None: that of the weights.
     """
 
-    def __init__(self, model, processes, half=None):
-        self.network, self.processes, self.half = half or model, processes, half
-        halved, copies = (half.parameters, half.copies) if half else ([], [])
+    def __init__(self, model, processes, dtype=None):
+        self.processes, self.half = processes, HalfWeights(model, dtype) if dtype else None
+        self.network = self.half or model
+        halved, copies = (self.half.parameters, self.half.copies) if self.half else ([], [])
         ids = {id(p) for p in halved}
-        rest = [p for p in model.parameters() if p.requires_grad and id(p) not in ids]
-        self.parameters, self.leaves = [*halved, *rest], [*copies, *rest]  # leaves: of the autograd graph
+        others = [p for p in model.parameters() if p.requires_grad and id(p) not in ids]
+        self.parameters, self.leaves = [*halved, *others], [*copies, *others]  # leaves: of the autograd graph
         self.flat = None
 
     def begin(self):
+        """Start a step, with copies of the current weights."""
         if self.half:
             self.half.refresh()
 
-    def part(self, is_last):
-        return contextlib.nullcontext()
-
-    def backward(self, loss):
+    def add(self, loss):
         """Add the gradients of a loss. All are added at once: autograd alone would launch an addition for each parameter."""
         gradients = torch.autograd.grad(loss, self.leaves, allow_unused=True)
         if self.flat is None:
@@ -57,7 +53,7 @@ class FlatGradients:
         for p, view in zip([*half, *full], self.views):
             p.grad = view
 
-    def add_up(self):
+    def sum_over_processes(self):
         if self.processes.n > 1:
             torch.distributed.all_reduce(self.flat)
 
@@ -65,8 +61,7 @@ class FlatGradients:
         return self.views  # not the flat tensor, whose norm is less exact on a CPU
 
     def zero(self):
-        if self.flat is not None:
-            self.flat.zero_()
+        self.flat.zero_()
 
 
 def flat_like(tensors, dtype=None):
@@ -77,48 +72,3 @@ def flat_like(tensors, dtype=None):
         views.append(flat.as_strided(tensor.shape, tensor.stride(), offset))
         offset += tensor.numel()
     return flat, views
-
-
-class BucketedGradients:
-    """Gradients of several processes through DistributedDataParallel, which adds them up while the backward pass continues.
-
-    They are sums over processes, not means: each loss is already divided by the totals of the whole batch. The first step, which shows what
-    parameters have gradients, adds them up in one message; the others are then frozen, because DistributedDataParallel would wait for them.
-    """
-
-    def __init__(self, model, processes):
-        self.network = self.model = model
-        self.processes, self.parameters, self.is_first_step = processes, list(model.parameters()), True
-
-    def begin(self):
-        if self.network is self.model and not self.is_first_step:
-            with warnings.catch_warnings():  # newer versions of PyTorch have another name for broadcast_buffers
-                warnings.simplefilter("ignore", FutureWarning)
-                self.network = DistributedDataParallel(self.model, broadcast_buffers=False, gradient_as_bucket_view=True)
-            self.network.register_comm_hook(None, _add_up_bucket)
-
-    def part(self, is_last):
-        return contextlib.nullcontext() if is_last or self.is_first_step else self.network.no_sync()
-
-    def backward(self, loss):
-        loss.backward()
-
-    def add_up(self):
-        """Add up the gradients of the first step; in later ones the backward pass of the last part has done it."""
-        if self.is_first_step:
-            self.is_first_step = False
-            self.processes.add_up(self.tensors())
-            for p in self.parameters:
-                p.requires_grad_(p.grad is not None)
-
-    def tensors(self):
-        return [p.grad for p in self.parameters if p.grad is not None]
-
-    def zero(self):
-        for p in self.parameters:
-            p.grad = None
-
-
-def _add_up_bucket(state, bucket):
-    """Communication hook of DistributedDataParallel: the sum over processes. Its default is the mean."""
-    return torch.distributed.all_reduce(bucket.buffer(), async_op=True).get_future().then(lambda future: future.value()[0])

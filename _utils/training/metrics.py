@@ -1,4 +1,5 @@
 """Metrics of pretraining, accumulated on the device and read only when they are shown."""
+import itertools
 import math
 
 import torch
@@ -6,6 +7,7 @@ import torch.nn.functional as F
 from sklearn.metrics import roc_auc_score
 
 from _utils.networks.fast import argmax
+from _utils.training.device import fork_rng, seed_step
 
 _BINS = 4096
 _LOGIT_RANGE = 16.  # logits beyond +-16 fall into the outermost bins
@@ -19,7 +21,7 @@ class PretrainingMetrics:
     The positive class is "replaced". Accuracy alone says nothing about the discriminator: about 90 % of the tokens are original.
     Of the masked positions, some show their original token (15 % in ELECTRA), which costs next to nothing; "hidden" are the others. Only on
     those can the generator be compared with the unigram entropy of the text.
-    only_finite: skip parts whose loss is not finite, as fp16 loss scaling skips the update.
+    only_finite: skip micro-batches whose loss is not finite, as fp16 loss scaling skips the update.
     """
 
     def __init__(self, device="cpu", only_finite=False):
@@ -41,39 +43,38 @@ class PretrainingMetrics:
         self.histogram.copy_(state["histogram"])
 
     @torch.no_grad()
-    def update(self, pred, inputs, labels, loss, parts, totals):
-        """Add a batch or a part of one.
+    def add(self, output, micro_batch, loss, losses, counts):
+        """Add a micro-batch.
 
-        pred: ELECTRAOutput or MaskedLMOutput.   inputs: ids that the generator saw, (B, L).   labels: original ids of the masked tokens,
-        (B, L).
-        loss, parts: from the loss function, with `totals` as the denominators.   totals: masked positions and tokens of the whole batch.
+        output: ELECTRAOutput or MaskedLMOutput.   micro_batch: the model's inputs: ids that the generator saw (B, L) first, original ids of
+        the masked tokens (B, L) last.   loss, losses: from the loss function.   counts: masked positions and tokens of the whole batch.
         """
-        seen, gathered_labels, weights = pred.gather(inputs, labels)  # (M,) each
-        logits = pred.mlm_gen_logits.float()
-        correct = (argmax(logits) == gathered_labels) * weights
-        hidden = (seen != gathered_labels) * weights
-        nll = F.cross_entropy(logits, torch.where(weights.bool(), gathered_labels, 0), reduction="none")
-        n_tokens, n_gathered = pred.attention_mask.sum(), weights.sum()
-        is_counted = torch.stack([loss, *parts]).isfinite().all() if self.only_finite else self.always
-        sums = [n_tokens / totals[1], loss, n_gathered, parts[0] * totals[0], correct.sum(), hidden.sum(), (nll * hidden).sum(),
-                (correct * hidden).sum(), pred.is_mlm_applied.sum() - n_gathered]
-        self.has_discriminator = len(parts) > 1
+        seen, labels, weights = output.gather(micro_batch[0], micro_batch[-1])  # (M,) each
+        logits = output.mlm_gen_logits.float()
+        correct = (argmax(logits) == labels) * weights
+        hidden = (seen != labels) * weights
+        nll = F.cross_entropy(logits, torch.where(weights.bool(), labels, 0), reduction="none")
+        n_tokens, n_slots = output.attention_mask.sum(), weights.sum()
+        is_counted = torch.stack([loss, *losses]).isfinite().all() if self.only_finite else self.always
+        sums = [n_tokens / counts[1], loss, n_slots, losses[0] * counts[0], correct.sum(), hidden.sum(), (nll * hidden).sum(),
+                (correct * hidden).sum(), output.is_mlm_applied.sum() - n_slots]
+        self.has_discriminator = len(losses) > 1
         if self.has_discriminator:
-            sums += [n_tokens, parts[1] * totals[1], *self._confusion(pred, is_counted)]
+            sums += [n_tokens, losses[1] * counts[1], *self._confusion(output, is_counted)]
         sums = torch.stack([number.double() for number in sums])
         self.sums[:len(sums)] += torch.where(is_counted, sums, 0.)
 
-    def _confusion(self, pred, is_counted):
-        """True positives, false positives and false negatives of a part; also adds its logits to the histogram."""
-        tokens, replaced, flagged = pred.attention_mask.bool(), pred.is_replaced.bool(), pred.disc_logits > 0
-        bins = ((pred.disc_logits.float() / _LOGIT_RANGE + 1) / 2 * _BINS).long().clamp(0, _BINS - 1)
+    def _confusion(self, output, is_counted):
+        """True positives, false positives and false negatives of a micro-batch; also adds its logits to the histogram."""
+        tokens, replaced, flagged = output.attention_mask.bool(), output.is_replaced.bool(), output.disc_logits > 0
+        bins = ((output.disc_logits.float() / _LOGIT_RANGE + 1) / 2 * _BINS).long().clamp(0, _BINS - 1)
         counted = (tokens & is_counted).double()
         self.histogram.view(-1).scatter_add_(0, (bins + _BINS * replaced).flatten(), counted.flatten())
         return (flagged & replaced & tokens).sum(), (flagged & ~replaced & tokens).sum(), (~flagged & replaced & tokens).sum()
 
-    def add_up(self, processes):
-        """Sum over all Processes."""
-        processes.add_up([self.sums, self.histogram])
+    def sum_over_processes(self, processes):
+        processes.sum(self.sums)
+        processes.sum(self.histogram)
 
     def compute(self):
         """{name: number, or None where it is undefined}. Waits for the device."""
@@ -105,6 +106,33 @@ class PretrainingMetrics:
         originals, replaced = self.histogram
         below = originals.cumsum(0) - originals
         return _ratio(((below + originals / 2) * replaced).sum().item(), (originals.sum() * replaced.sum()).item())
+
+
+@torch.no_grad()
+def evaluate(learn, loader, max_batches=None):
+    """Metrics of a PretrainingLearner on the batches of a loader, or on the first `max_batches` of them, without dropout.
+
+    Masks and samples depend on the learner's seed only and are the same every time; the training's random numbers are not disturbed.
+    """
+    metrics, logits, replaced = PretrainingMetrics(learn.device), [], []
+    learn.model.eval()
+    with fork_rng(learn.device):
+        for n, batch in enumerate(itertools.islice(loader, max_batches)):
+            seed_step(learn.seed, n)
+            masked, _ = learn.masking.mask(*learn.on_device(batch))  # not learn.masks, which may be a CUDA graph
+            counts = learn.model.counts(*masked)
+            for number, micro_batch in learn.micro_batches(masked):
+                seed_step(learn.seed, n, number)
+                with learn.autocast():
+                    output = learn.model(*micro_batch)
+                    loss, losses = learn.loss_func(output, micro_batch[-1], counts, return_losses=True)
+                metrics.add(output, micro_batch, loss, losses, counts)
+                if metrics.has_discriminator:
+                    tokens = output.attention_mask.bool()
+                    logits.append(output.disc_logits[tokens].float().cpu())
+                    replaced.append(output.is_replaced[tokens].cpu())
+    learn.model.train()
+    return metrics.compute() | ({"disc_auc": exact_auc(torch.cat(logits), torch.cat(replaced))} if logits else {})
 
 
 def exact_auc(logits, replaced):
@@ -139,5 +167,5 @@ def warning_of_collapse(aucs, share_done):
             "raise temperature; otherwise the learning rate is too high for the discriminator.")
 
 
-def _ratio(part, whole):
-    return part / whole if whole else None
+def _ratio(share, whole):
+    return share / whole if whole else None

@@ -1,5 +1,6 @@
 """One process, or several that train together: `accelerate launch pretrain.py`, or torchrun."""
 import contextlib
+import itertools
 import os
 from collections import deque
 from datetime import timedelta
@@ -35,7 +36,7 @@ class Processes:
         """Context that the main process runs first, and the others after it."""
         return self.state.main_process_first() if self.state else contextlib.nullcontext()
 
-    def from_first(self, make):
+    def broadcast(self, make):
         """The result of `make()`, called in the main process and copied to the others."""
         found = [make() if self.is_main else None]
         return broadcast_object_list(found)[0] if self.state else found[0]
@@ -55,12 +56,14 @@ class Processes:
         torch.distributed.all_reduce(least, torch.distributed.ReduceOp.MIN)
         return int(least)
 
-    def add_up(self, tensors):
-        """Replace each tensor by its sum over all processes, in one message; all have the same dtype."""
+    def own(self, micro_batches):
+        """This process's share of the micro-batches of a batch: every n-th."""
+        return itertools.islice(micro_batches, self.index, None, self.n)
+
+    def sum(self, tensor):
+        """Replace a tensor by its sum over all processes."""
         if self.n > 1:
-            flat = torch.cat([tensor.flatten() for tensor in tensors])
-            torch.distributed.all_reduce(flat)
-            torch._foreach_copy_(tensors, [part.view_as(tensor) for part, tensor in zip(flat.split([t.numel() for t in tensors]), tensors)])
+            torch.distributed.all_reduce(tensor)
 
     def stop_asked(self, asked):
         """Whether any process was asked to stop; the same in all processes at the same step. Called once per step.
@@ -71,7 +74,7 @@ class Processes:
         if self.n == 1:
             return asked
         stops = torch.full((), float(asked), device=self.state.device)  # unlike torch.tensor, it does not wait for the GPU
-        self.add_up([stops])
+        self.sum(stops)
         self._stops.append(_sent_to_host(stops))
         if len(self._stops) <= self.stop_lag:
             return False
@@ -84,10 +87,10 @@ class Processes:
         """Steps between the message and its reading."""
         return 1 if self.state and self.state.device.type == "cuda" else 0
 
-    def check_alike(self, number, message):
+    def check_equal(self, number, message):
         """Raise PlainError with this message unless the number is the same in all processes."""
         total = torch.tensor([float(number)], dtype=torch.float64, device=self.state.device if self.state else "cpu")
-        self.add_up([total])
+        self.sum(total)
         if float(total) != number * self.n:
             raise PlainError(message)
 

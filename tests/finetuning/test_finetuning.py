@@ -93,7 +93,7 @@ class OneOfSeveral:
     def __init__(self, index, n, finished):
         self.index, self.n, self.finished = index, n, finished
 
-    def from_first(self, make):
+    def broadcast(self, make):
         assert len(make()) == len(self.finished)
         return self.finished
 

@@ -1,4 +1,6 @@
 """Finetuning steps on fake CUDA tensors: every tensor is on the GPU, and nothing synchronizes with it."""
+from types import SimpleNamespace
+
 import pytest
 import torch
 from fake_cuda import fake_cuda
@@ -12,7 +14,6 @@ from _utils.glue.tasks import TASKS, Task
 from _utils.glue.wsc_trick import SchemaPredictor, SchemaRows, make_schema
 from _utils.networks.fast import set_attention
 from _utils.recipes import RECIPES
-from _utils.runs.log import NoLog
 
 CUDA = torch.device("cuda:0")
 pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory' argument")
@@ -35,7 +36,7 @@ def learner(task, model, rows, precision, size="tiny", device=CUDA, **changes):
     settings = {"lr": recipe.glue_lr, "layer_decay": recipe.layer_decay, "epochs": 15, "bs": 4, "weight_decay": .01,
                 "original_lr_layer_decays": True, "adam_bias_correction": False, "schedule": "original_linear", **changes}
     return finetune.get_glue_learner(task, model=model, data=finetune.EncodedTask(rows, {"dev": rows}), settings=settings, device=device,
-                                     precision=precision, log=NoLog())
+                                     precision=precision, log=SimpleNamespace(log=lambda *_: None))
 
 
 def predict(learn, dl):

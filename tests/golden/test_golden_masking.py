@@ -7,7 +7,7 @@ import torch
 import pretrain
 from _utils.config import complete
 from _utils.text.vocabulary import tokenizer_from_tokens
-from pretrain import build_masking, fill_slots, mask_tokens_official, max_predictions
+from pretrain import build_masking, fill_slots, mask_tokens_official, max_slots
 
 CLS, SEP, MASK, PAD, UNK = 101, 102, 103, 0, 100
 RUNS = 3000
@@ -34,7 +34,7 @@ def mask(ids, **kwargs):
 
 
 def test_maximum_number_of_predictions_matches_google(recorded):
-    computed = {"L128_p.15": max_predictions(128, .15), "L512_p.15": max_predictions(512, .15), "L512_p.25": max_predictions(512, .25)}
+    computed = {"L128_p.15": max_slots(128, .15), "L512_p.15": max_slots(512, .15), "L512_p.25": max_slots(512, .25)}
     assert computed == recorded["max_predictions"]
 
 

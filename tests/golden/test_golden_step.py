@@ -56,7 +56,7 @@ def take_step(folder, prefix):
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(pretrain, "sample", lambda *_: samples)
         pred = model(recorded["masked_input_ids"].long(), first_length, times_drawn, labels)
-    loss, parts = ELECTRALoss()(pred, labels, return_parts=True)
+    loss, parts = ELECTRALoss()(pred, labels, return_losses=True)
     loss.backward()
     return Step(folder, model, pred, loss.detach(), [part.detach() for part in parts], order, segments)
 
@@ -165,8 +165,8 @@ def test_counting_duplicate_predictions_once_changes_the_loss(micro):
     labels = torch.tensor(recorded["input_ids"]).long()
     positions = torch.repeat_interleave(torch.arange(once.numel()), micro.pred.is_mlm_applied.flatten())
     is_first = torch.diff(positions, prepend=torch.tensor([-1])) > 0
-    pred = micro.pred._replace(is_mlm_applied=once, mlm_gen_logits=micro.pred.mlm_gen_logits[is_first])
-    _, (loss, _) = ELECTRALoss()(pred, labels, return_parts=True)
+    pred = micro.pred._replace(is_mlm_applied=once, mlm_gen_logits=micro.pred.mlm_gen_logits[is_first], slots=None)
+    _, (loss, _) = ELECTRALoss()(pred, labels, return_losses=True)
     assert abs(float(loss.detach()) - float(recorded["mlm_loss"])) > 1e-3
 
 

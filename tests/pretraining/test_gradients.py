@@ -9,7 +9,6 @@ import pretrain
 from _utils.config import complete
 from _utils.text.vocabulary import tokenizer_from_tokens
 from _utils.training.device import seed_step
-from _utils.training.learners import PretrainingLearner
 from _utils.training.processes import Processes
 
 
@@ -28,13 +27,14 @@ def batch():
 
 def gradients_by_autograd(learn):
     """{name: gradient} of the same step with plain autocast and loss.backward()."""
-    x, totals = learn.masks(*batch())
-    for number, part in enumerate(learn.parts_of(x)):
+    x, counts = learn.masks(*batch())
+    for number, micro_batch in learn.micro_batches(x):
         seed_step(0, 0, number)
-        learn.forward_part(part, totals, learn.train_metrics, learn.model)[1].backward()
+        with learn.autocast():
+            learn.loss_func(learn.model(*micro_batch), micro_batch[-1], counts).backward()
     found = {name: p.grad for name, p in learn.model.named_parameters()}
     learn.model.zero_grad(set_to_none=True)
-    return x, totals, found
+    return x, counts, found
 
 
 ROBERTA = {"model_type": "roberta", "hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 64,
@@ -47,10 +47,10 @@ PAIR = [f"generator={ROBERTA}", f"discriminator={ROBERTA}"]
     ["size=tiny", "precision=bf16", *PAIR], ["size=tiny", "precision=bf16", "tying=embeddings+encoder", *PAIR]])
 def test_gradients_equal_those_of_plain_autocast(settings):
     learn = build_learner(*settings)
-    x, totals, expected = gradients_by_autograd(learn)
-    for number, part in enumerate(learn.parts_of(x)):
+    x, counts, expected = gradients_by_autograd(learn)
+    for number, micro_batch in learn.micro_batches(x):
         seed_step(0, 0, number)
-        learn.part(*part, *totals)
+        learn.accumulate(*micro_batch, *counts)
     for name, p in learn.model.named_parameters():
         if expected[name] is None:
             assert p.grad is None, name
@@ -66,8 +66,8 @@ def test_parameters_without_gradient_are_left_alone():
     learn = build_learner("size=tiny", "precision=bf16")
     learn.model.unused = torch.nn.Linear(3, 3)
     learn.model.frozen = torch.nn.Parameter(torch.ones(2), requires_grad=False)
-    learn = PretrainingLearner(learn.dls, learn.model, learn.loss_func, pretrain.build_optimizer(learn.model, 1e-2), learn.masking, 2, 0,
-                               "bf16", learn.processes)
+    learn = pretrain.PretrainingLearner(learn.dls, learn.model, learn.loss_func, pretrain.build_optimizer(learn.model, 1e-2), learn.masking,
+                                        2, 0, "bf16", learn.processes)
     learn.training, learn.train_iter, learn.pct_train, learn.n_iter, learn.n_epoch = True, 0, 0., 1, 1
     before = learn.model.unused.weight.detach().clone()
     learn.one_batch(0, batch())

@@ -163,10 +163,10 @@ def test_fixed_number_of_slots_gives_the_same_losses_with_each_masking(small_tok
     fixed.load_state_dict(model.state_dict())
     metrics, losses = PretrainingMetrics(), []
     for network in (model, fixed):
-        pred, totals = network(*x), network.totals(*x)
-        loss, parts = ELECTRALoss()(pred, labels, totals, return_parts=True)
-        losses.append(parts)
-        metrics.update(pred, masked, labels, loss, parts, totals)
+        pred, counts = network(*x), network.counts(*x)
+        loss, terms = ELECTRALoss()(pred, labels, counts, return_losses=True)
+        losses.append(terms)
+        metrics.add(pred, x, loss, terms, counts)
     assert masking == "bernoulli" or ((chosen > 1).any() and len(pred.mlm_gen_logits) == 192)  # 16 * 9, rounded up
     assert len(pred.mlm_gen_logits) > chosen.sum()
     torch.testing.assert_close(*losses)
@@ -190,21 +190,22 @@ def test_padding_does_not_change_the_logits_of_tokens(batch):
     torch.testing.assert_close(padded, unpadded, atol=1e-5, rtol=1e-4)
 
 
-def test_parts_of_a_batch_on_the_cpu_are_as_long_as_their_longest_row_and_have_the_same_metrics(workplace):
-    learn = run("steps=1", "temperature=1e-6")
+def test_micro_batches_on_the_cpu_are_as_long_as_their_longest_row_and_have_the_same_metrics(workplace):
+    learn = run("steps=1", "temperature=1e-6", "micro_batch=2")
     torch.manual_seed(0)
     ids = torch.randint(5, 100, (8, 32))
     for row, length in enumerate((32, 6, 20, 6, 31, 5, 12, 19)):
         ids[row, length:] = 0
-    x, totals = learn.masks(ids, torch.full((8,), 4))
-    learn.micro_batch, learn.model = 2, learn.model.eval()
+    x, counts = learn.masks(ids, torch.full((8,), 4))
+    learn.model.eval()
     found = {}
-    for learn.is_static in (True, False):  # static shapes are not cut
-        metrics, parts = PretrainingMetrics(), list(learn.parts_of(x))
-        for part in parts:
-            learn.forward_part(part, totals, metrics, learn.model)
-        found[learn.is_static] = metrics.compute()
-        assert [part[0].shape[1] for part in parts] == ([32] * 4 if learn.is_static else [32, 20, 12, 6])
-        assert sorted(part[0][row].ne(0).sum().item() for part in parts for row in range(2)) == [5, 6, 6, 12, 19, 20, 31, 32]
-    for name, value in found[True].items():
-        assert found[False][name] == pytest.approx(value, rel=1e-5), name
+    for learn.pad_token_id in (None, 0):  # static shapes are not cut
+        learn.train_metrics.reset()
+        micro_batches = [micro_batch for _, micro_batch in learn.micro_batches(x)]
+        for micro_batch in micro_batches:
+            learn.forward(micro_batch, counts)
+        found[learn.pad_token_id] = learn.train_metrics.compute()
+        assert [rows[0].shape[1] for rows in micro_batches] == ([32] * 4 if learn.pad_token_id is None else [32, 20, 12, 6])
+        assert sorted(rows[0][i].ne(0).sum().item() for rows in micro_batches for i in range(2)) == [5, 6, 6, 12, 19, 20, 31, 32]
+    for name, value in found[None].items():
+        assert found[0][name] == pytest.approx(value, rel=1e-5), name

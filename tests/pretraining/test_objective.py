@@ -96,8 +96,7 @@ def test_sampling_accepts_half_precision_and_never_draws_impossible_tokens(sampl
     assert sample(torch.tensor([[0., 1., 0.]]).expand(50, -1), sampling, temperature=1e-3).eq(1).all()
 
 
-@pytest.mark.parametrize("for_electra", [False, True])
-def test_the_callback_masks_the_batches_of_any_learner(for_electra):
+def test_the_callback_masks_the_batches_of_any_learner():
     seen = []
 
     class Network(nn.Module):
@@ -111,12 +110,12 @@ def test_the_callback_masks_the_batches_of_any_learner(for_electra):
 
     ids = batch(16, 32, 50)
     dl = DataLoader([(row, torch.tensor(32), 0) for row in ids], bs=8)  # the target is replaced
-    masking = MaskedLMCallback(4, SPECIAL, 50, for_electra=for_electra)
+    masking = MaskedLMCallback(4, SPECIAL, 50)
     learn = Learner(DataLoaders(dl, dl, device="cpu"), Network(), lambda output, labels: output + (labels != -100).sum(), cbs=[masking])
     with learn.no_bar(), learn.no_logging():
         learn.fit(1)
     for x in seen:
-        assert len(x) == (4 if for_electra else 2) and (x[0] == 4).any()  # [MASK]
+        assert len(x) == 4 and (x[0] == 4).any()  # [MASK]
     assert len(seen) == 4
 
 

@@ -10,7 +10,7 @@ import benchmarks.pretraining
 import pretrain
 from _utils.config import complete
 from _utils.text.vocabulary import tokenizer_from_tokens
-from _utils.training.after_step import NonFiniteGuard, TrainLog
+from _utils.training.after_step import Bookkeeping
 from _utils.training.processes import Processes
 
 GPU = torch.device("cuda")
@@ -24,8 +24,7 @@ def learner_on_gpu(size, precision, masking):
     with GPU:
         hf_tokenizer = tokenizer_from_tokens(benchmarks.pretraining.VOCABULARY)
         learn = pretrain.build_learner(c, hf_tokenizer, SimpleNamespace(device=GPU, n_inp=2), None, Processes())
-    guard = NonFiniteGuard(None)
-    learn.add_cbs([guard, TrainLog(None, guard, 1000, 1, every=1000)])
+    learn.add_cb(Bookkeeping(1000, 1, every=1000))
     learn.training, learn.train_iter, learn.pct_train, learn.n_iter, learn.n_epoch = True, 0, 0., 1000, 1
     learn("before_fit")
     return learn

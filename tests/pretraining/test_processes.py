@@ -143,7 +143,7 @@ def test_all_processes_stop_after_the_same_step(monkeypatch, lag):
     processes = Processes()
     processes.n, processes.state = 2, SimpleNamespace(device=torch.device("cpu"))
     monkeypatch.setattr(Processes, "stop_lag", lag)
-    monkeypatch.setattr(Processes, "add_up", lambda self, tensors: None)
+    monkeypatch.setattr(Processes, "sum", lambda self, tensor: None)
     for step in range(6):
         assert processes.stop_asked(step >= 3) == (step >= 3 + lag)
 

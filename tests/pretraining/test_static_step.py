@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 import benchmarks.pretraining
 import pretrain
 from _utils.config import complete
+from _utils.optim import learning_rates
 from _utils.text.vocabulary import tokenizer_from_tokens
 from _utils.training import cuda_graph, metrics
 from _utils.training.device import seed_step
@@ -30,7 +31,7 @@ def operations_of_torch(monkeypatch):
 
 
 def static_learner(device="cpu", *settings):
-    """A static learner, not yet compiled, whose steps have two parts."""
+    """A static learner, not yet compiled, whose steps have two micro-batches."""
     c = pretrain.c.override(["size=tiny", f"bs={EXAMPLES}", "micro_batch=2", f"max_length={LENGTH}", "compile=True", "precision=fp32"])
     c = complete(c.override(settings))
     device = torch.device(device)
@@ -39,7 +40,7 @@ def static_learner(device="cpu", *settings):
         learn = pretrain.build_learner(c, hf_tokenizer, SimpleNamespace(device=device, n_inp=2), None, Processes())
     learn.remove_cbs([callback for callback in learn.cbs if isinstance(callback, cuda_graph.StaticStep)])
     learn.training, learn.train_iter, learn.pct_train, learn.n_iter, learn.n_epoch = True, 0, 0., 1000, 1
-    learn.lr_tensors = [torch.zeros((), device=device) for _ in learn.opt.opt.param_groups]
+    learn.rates = [torch.zeros((), device=device) for _ in learn.opt.opt.param_groups]
     return learn
 
 
@@ -104,10 +105,12 @@ def recorded_step(learn, batch, step):
         return result
 
     seed_step(learn.seed, step)
-    x, totals = recorded(learn.masks, *batch)
-    for part in learn.parts_of(x):
-        recorded(learn.part, *part, *totals)
-    recorded(learn.update, *learn.learning_rates())
+    x, counts = recorded(learn.masks, *batch)
+    for _, micro_batch in learn.micro_batches(x):
+        recorded(learn.accumulate, *micro_batch, *counts)
+    cuda_graph.fill_rates(learn.rates, learn.opt.opt)
+    with learning_rates(learn.opt.opt, learn.rates) if learn.rates else contextlib.nullcontext():
+        recorded(learn.update)
     return calls
 
 
@@ -124,7 +127,7 @@ def test_all_steps_run_the_same_operations_on_the_same_memory(device, settings):
         for step in range(2):  # these allocate gradients and moments
             recorded_step(learn, batch_of(learn), step)
         second, third = (recorded_step(learn, batch_of(learn, seed=step), step) for step in (2, 3))
-    assert len(second) == 4 and all(len(calls) > 3 for calls in second)  # masks, two parts, update
+    assert len(second) == 4 and all(len(calls) > 3 for calls in second)  # masks, two micro-batches, update
     for a, b in zip(second, third, strict=True):
         assert len(a) == len(b)
         for call, other in zip(a, b):
@@ -137,7 +140,7 @@ def read_step_number(learn):
 
 
 def learning_rate_as_number(learn):
-    learn.lr_tensors = None
+    learn.rates = []
 
 
 def allocate_gradients_in_each_step(learn):
@@ -217,7 +220,7 @@ def test_captured_steps_compute_the_same_as_eager_ones(simulated_gpu, capsys, se
     cuda_graph.capture_step(captured, batch)
     assert_same_state(before, state_of(captured))
     assert_same_state(batch, batch_of(captured))
-    assert isinstance(captured.part, cuda_graph.CapturedFunction) and "Warning" not in capsys.readouterr().err
+    assert isinstance(captured.accumulate, cuda_graph.CapturedFunction) and "Warning" not in capsys.readouterr().err
     assert_same_state(train(eager), train(captured))
 
 
@@ -262,17 +265,17 @@ def test_warning_names_the_last_error_and_the_one_that_led_to_it(simulated_gpu, 
             raise RuntimeError("capture invalidated")
     learn = static_learner()
     monkeypatch.setattr(torch.cuda, "graph", invalidated)
-    totals = learn.model.totals(*learn.masking.mask(*batch_of(learn))[0])
-    learn.model.totals = mock.Mock(side_effect=[totals] * 3 + [ValueError("the cause")])
+    counts = learn.model.counts(*learn.masking.mask(*batch_of(learn))[0])
+    learn.model.counts = mock.Mock(side_effect=[counts] * 3 + [ValueError("the cause")])
     cuda_graph.capture_step(learn, batch_of(learn))
     assert "(RuntimeError: capture invalidated, after ValueError: the cause)" in capsys.readouterr().err
 
 
-def test_parts_of_different_sizes_are_captured_separately(simulated_gpu):
+def test_micro_batches_of_different_sizes_are_captured_separately(simulated_gpu):
     eager, captured = static_learner(), static_learner()
     eager.micro_batch = captured.micro_batch = 3
     cuda_graph.capture_step(captured, batch_of(captured))
-    assert len(captured.part.graphs) == 2
+    assert len(captured.accumulate.graphs) == 2
     assert_same_state(train(eager), train(captured))
 
 

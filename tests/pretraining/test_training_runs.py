@@ -11,7 +11,6 @@ import pretrain
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.runs.checkpoints import load_checkpoint
-from _utils.training.learners import PretrainingLearner
 
 
 @pytest.mark.plots
@@ -83,12 +82,12 @@ def first_gradients(*overrides):
     class Stop(Exception):
         pass
 
-    def record_and_stop(learn, *lrs):
+    def record_and_stop(learn):
         gradients.extend(p.grad.clone() for p in learn.model.parameters())
         raise Stop
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(PretrainingLearner, "update", record_and_stop)
+        patch.setattr(pretrain.PretrainingLearner, "update", record_and_stop)
         patch.setattr("pretrain.build_model", without_dropout(pretrain.build_model))
         with pytest.raises(Stop):
             run("temperature=1e-6", *overrides)
@@ -118,9 +117,9 @@ def test_changed_loss_function_changes_training_and_metrics(workplace, monkeypat
     run("steps=4", "base_run_name=before", "warmup_steps=1")
     forward = pretrain.ELECTRALoss.forward
 
-    def without_discriminator(loss_func, pred, targ_ids, totals=None, return_parts=False):
-        _, (gen_loss, disc_loss) = forward(loss_func, pred, targ_ids, totals, return_parts=True)
-        return (3 * gen_loss, (gen_loss, disc_loss)) if return_parts else 3 * gen_loss
+    def without_discriminator(loss_func, pred, targ_ids, counts=None, return_losses=False):
+        _, (gen_loss, disc_loss) = forward(loss_func, pred, targ_ids, counts, return_losses=True)
+        return (3 * gen_loss, (gen_loss, disc_loss)) if return_losses else 3 * gen_loss
     monkeypatch.setattr(pretrain.ELECTRALoss, "forward", without_discriminator)
     run("steps=4", "warmup_steps=1")
     for row in metrics() + metrics("held_out"):
@@ -130,7 +129,7 @@ def test_changed_loss_function_changes_training_and_metrics(workplace, monkeypat
 
 def test_evaluation_does_not_change_training(workplace, monkeypatch):
     with_evaluation = run("steps=4").model.state_dict()
-    monkeypatch.setattr(pretrain.PretrainingLearner, "evaluate_held_out", lambda *_, **__: {})
+    monkeypatch.setattr("_utils.training.after_step.Bookkeeping.evaluate_held_out", lambda *_: None)
     without_evaluation = run("steps=4").model.state_dict()
     assert equal_weights(with_evaluation, without_evaluation)
 

@@ -19,6 +19,7 @@ from _utils.recipes import RECIPES
 from _utils.runs.checkpoints import load_checkpoint
 from _utils.text.vocabulary import tokenizer_from_tokens
 from _utils.training.device import activation_bytes_per_token, choose_micro_batch
+from _utils.training.metrics import evaluate
 from _utils.training.processes import Processes
 
 GPU, CPU = torch.device("cuda"), torch.device("cpu")
@@ -88,11 +89,11 @@ def kept_bytes_per_token(size, precision, examples=512, length=16):
         with GPU:
             learn = pretrain.build_learner(c, tokenizer_from_tokens(benchmarks.pretraining.VOCABULARY), SimpleNamespace(device=GPU), None,
                                            Processes())
-            x, totals = learn.masks(torch.full((examples, length), 7), torch.full((examples,), 10))
+            x, counts = learn.masks(torch.full((examples, length), 7), torch.full((examples,), 10))
         with LiveTensors(learn.model.parameters()) as live:
-            output = learn.forward_part(x, totals, learn.train_metrics, learn.gradients.network)
+            loss = learn.forward(x, counts)
             gc.collect()
-            assert output[0].disc_logits.shape == (examples, length)
+            assert loss.requires_grad
             return sum(live.bytes.values()) / (examples * length)
 
 
@@ -115,7 +116,7 @@ def test_held_out_examples_are_evaluated_in_micro_batches(workplace, monkeypatch
     metrics_of = {}
     for learn.micro_batch in (1, 8):
         sizes.clear()
-        metrics_of[learn.micro_batch] = learn.evaluate_held_out()
+        metrics_of[learn.micro_batch] = evaluate(learn, learn.dls.valid)
         assert set(sizes) == {learn.micro_batch, 1}  # the last batch has one of the 33 held-out examples
     in_parts, whole = metrics_of.values()
     assert in_parts.keys() == whole.keys() and in_parts["gen_loss"] == pytest.approx(whole["gen_loss"], rel=1e-5)

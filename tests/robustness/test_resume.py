@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import tiny_pretraining
-import torch
 from fastai.callback.core import Callback
 from tiny_pretraining import FOLDER, equal_weights, flip_bit, metrics, rows, tensorboard_events, weights
 
@@ -16,7 +15,8 @@ from _utils.errors import PlainError
 from _utils.recipes import RECIPES
 from _utils.runs.checkpoints import load_checkpoint
 from _utils.runs.log import locked
-from _utils.training.after_step import Stopped, TrainLog
+from _utils.training.after_step import Bookkeeping, Stopped
+from _utils.training.metrics import evaluate
 
 run = partial(tiny_pretraining.run, resume=True)
 
@@ -97,7 +97,7 @@ def test_killed_run_resumes_from_its_last_checkpoint(workplace, monkeypatch):
             raise Killed
         train_step(learn)
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr("_utils.training.learners.PretrainingLearner._step", train_step_or_die)
+        patch.setattr("pretrain.PretrainingLearner._step", train_step_or_die)
         run("save_minutes=0")
     assert len(metrics()) == 11
     (FOLDER / "mini_5" / "metrics.jsonl").open("a").write('{"step": 12, "split": "tr')  # a killed process may leave an incomplete line
@@ -106,14 +106,14 @@ def test_killed_run_resumes_from_its_last_checkpoint(workplace, monkeypatch):
 
 
 def test_run_that_was_killed_in_its_last_evaluation_is_evaluated_on_the_test_set_later(workplace, monkeypatch):
-    options, evaluate = ("steps=4", "examples=line_pairs"), pretrain.PretrainingLearner.evaluate_held_out
+    options = "steps=4", "examples=line_pairs"
 
-    def evaluate_or_die(learn, max_batches=None, split=1):
-        if split == 2:
+    def evaluate_or_die(learn, loader, max_batches=None):
+        if loader is learn.dls.loaders[2]:
             raise KeyboardInterrupt
-        return evaluate(learn, max_batches, split)
+        return evaluate(learn, loader, max_batches)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(pretrain.PretrainingLearner, "evaluate_held_out", evaluate_or_die)
+        patch.setattr("_utils.training.after_step.evaluate", evaluate_or_die)
         run(*options)
     assert not metrics("test")
     run(*options)
@@ -124,8 +124,8 @@ def test_run_that_was_killed_in_its_last_evaluation_is_evaluated_on_the_test_set
 def test_checkpoint_is_saved_on_time_between_two_rows_of_metrics(workplace, monkeypatch):
     """Rows are minutes apart if the steps are slow."""
     saved = []
-    monkeypatch.setattr("_utils.training.after_step.ResumePoint.save", lambda callback: saved.append(callback.learn.train_iter))
-    monkeypatch.setattr(pretrain, "TrainLog", partial(TrainLog, every=8))
+    monkeypatch.setattr("_utils.training.after_step.Bookkeeping.save", lambda callback: saved.append(callback.learn.train_iter))
+    monkeypatch.setattr(pretrain, "Bookkeeping", partial(Bookkeeping, every=8))
     run("save_minutes=1e-9", "milestones=100")
     assert saved == list(range(17))
 
@@ -168,20 +168,6 @@ def test_complete_run_without_its_resume_checkpoint_is_kept(workplace):
     assert (FOLDER / "mini_5_100.0%.pth").exists() and not (FOLDER / "aside").exists()
     run("steps=2", "resume=False")
     assert (FOLDER / "aside/mini_5_1/mini_5_100.0%.pth").exists()
-
-
-def test_setting_missing_in_the_checkpoint_has_its_default_value(workplace):
-    """As in a run that was started with an earlier version."""
-    run("steps=4")
-    path = FOLDER / "mini_5" / "resume.pth"
-    checkpoint = torch.load(path, weights_only=True)
-    for key in ("temperature", "warmup_steps"):  # warmup_steps defaults to the recipe's share of the steps
-        del checkpoint["config"][key]
-    torch.save(checkpoint, path)
-    run("steps=4")
-    run("steps=4", "temperature=1.0")
-    with pytest.raises(PlainError, match="started with temperature=1.0; now temperature=2.0"):
-        run("steps=4", "temperature=2.")
 
 
 def test_run_with_another_text_or_vocabulary_is_rejected(workplace):

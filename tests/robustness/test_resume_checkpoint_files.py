@@ -2,7 +2,6 @@
 import errno
 import os
 import zipfile
-from pathlib import Path
 
 import pytest
 import torch
@@ -55,20 +54,26 @@ def test_temporarily_unreadable_checkpoint_is_reported_and_kept(tmp_path, monkey
     assert find_resume_checkpoint(tmp_path) == {"step": 2}
 
 
-@pytest.mark.parametrize("n_renamed", [0, 1])
-def test_complete_checkpoint_is_used_after_a_kill_before_it_was_renamed(tmp_path, monkeypatch, n_renamed):
+def test_newest_checkpoint_exists_after_a_kill_while_the_next_is_written(tmp_path, monkeypatch):
     save_resume_checkpoint(tmp_path, {"step": 1})
-    replace, renamed = os.replace, []
 
-    def replace_or_kill(source, target):
-        if Path(source).name.startswith("resume") and Path(source).suffix == ".pth":
-            if len(renamed) == n_renamed:
-                raise KeyboardInterrupt
-            renamed.append(source)
-        replace(source, target)
+    def kill(source, target):
+        raise KeyboardInterrupt
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(os, "replace", replace_or_kill)
+        patch.setattr(os, "replace", kill)
         save_resume_checkpoint(tmp_path, {"step": 2})
-    assert find_resume_checkpoint(tmp_path) == {"step": 2}
+    assert find_resume_checkpoint(tmp_path) == {"step": 1}
     save_resume_checkpoint(tmp_path, {"step": 3})
     assert find_resume_checkpoint(tmp_path) == {"step": 3}
+    flip_bit(tmp_path / "resume.pth")
+    assert find_resume_checkpoint(tmp_path) == {"step": 1}
+
+
+def test_the_previous_checkpoint_is_kept_on_a_file_system_without_hard_links(tmp_path, monkeypatch):
+    def refuse(source, target):
+        raise OSError(errno.EPERM, "Operation not permitted")
+    monkeypatch.setattr(os, "link", refuse)
+    for step in (1, 2):
+        save_resume_checkpoint(tmp_path, {"step": step})
+    flip_bit(tmp_path / "resume.pth")
+    assert find_resume_checkpoint(tmp_path) == {"step": 1}

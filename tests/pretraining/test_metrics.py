@@ -25,7 +25,7 @@ def test_metrics_match_scikit_learn():
         chosen[:, :3] = True
         pred = pretrain.ELECTRAOutput(torch.randn(24, 10), None, disc_logits, is_replaced, attention_mask, chosen)
         labels = torch.randint(10, (8, 64))
-        metrics.update(pred, labels, labels, *LOSSES, (chosen.sum(), attention_mask.sum()))
+        metrics.add(pred, (labels, labels), *LOSSES, (chosen.sum(), attention_mask.sum()))
         logits.append(disc_logits[attention_mask])
         replaced.append(is_replaced[attention_mask])
     computed = metrics.compute()
@@ -43,7 +43,7 @@ def test_masks_beyond_the_slot_capacity_are_counted():
     chosen = torch.ones(2, 4, dtype=torch.bool)
     pred = pretrain.ELECTRAOutput(torch.zeros(5, 10), None, torch.zeros(2, 4), chosen, chosen, chosen)
     metrics = PretrainingMetrics()
-    metrics.update(pred, *torch.zeros(2, 2, 4, dtype=torch.long), *LOSSES, (torch.tensor(8), torch.tensor(8)))
+    metrics.add(pred, torch.zeros(2, 2, 4, dtype=torch.long), *LOSSES, (torch.tensor(8), torch.tensor(8)))
     assert metrics.compute()["masks_dropped"] == 3
 
 
@@ -51,7 +51,7 @@ def test_undefined_metrics_are_none():
     nowhere, everywhere = torch.zeros(1, 4, dtype=torch.bool), torch.ones(1, 4, dtype=torch.bool)
     pred = pretrain.ELECTRAOutput(torch.zeros(0, 10), None, torch.zeros(1, 4) - 1, nowhere, everywhere, nowhere)
     metrics = PretrainingMetrics()
-    metrics.update(pred, *torch.zeros(2, 1, 4, dtype=torch.long), *LOSSES, (torch.tensor(0), torch.tensor(4)))
+    metrics.add(pred, torch.zeros(2, 1, 4, dtype=torch.long), *LOSSES, (torch.tensor(0), torch.tensor(4)))
     computed = metrics.compute()
     assert [computed[name] for name in ("gen_loss", "gen_accuracy", "gen_loss_hidden", "gen_accuracy_hidden", "disc_auc", "disc_precision",
                                         "disc_recall")] == [None] * 7
@@ -64,7 +64,7 @@ def test_hidden_tokens_are_those_whose_input_is_not_the_original():
     logits = torch.randn(6, 6)
     pred = pretrain.MaskedLMOutput(logits, chosen, chosen)
     metrics = PretrainingMetrics()
-    metrics.update(pred, inputs, labels, torch.tensor(2.), (torch.tensor(2.),), (chosen.sum(), chosen.sum()))
+    metrics.add(pred, (inputs, labels), torch.tensor(2.), (torch.tensor(2.),), (chosen.sum(), chosen.sum()))
     computed, hidden = metrics.compute(), [0, 2, 3]
     nll = torch.nn.functional.cross_entropy(logits[hidden], labels[0, hidden])
     assert computed["gen_loss_hidden"] == pytest.approx(nll.item())

@@ -70,7 +70,7 @@ def test_operators_of_a_step_are_counted_by_function(results):
         assert counted[precision]["step"] == sum(counted[precision][name] for name in ("masks", "accumulate", "update")) > 300
     # Weights are cast to half precision all at once: no more than a few casts per layer are left, those of activations.
     assert counted["bf16"]["masks"] <= counted["fp32"]["masks"] + 1
-    assert counted["bf16"]["part"] < 1.5 * counted["fp32"]["part"]
+    assert counted["bf16"]["accumulate"] < 1.5 * counted["fp32"]["accumulate"]
 
 
 @pytest.mark.parametrize("size", ["tiny", "mini"])

@@ -4,7 +4,7 @@ from pathlib import Path
 from _utils.config import nearest
 from _utils.config_rules import FILE_NAME, Rule
 from _utils.errors import PlainError
-from _utils.glue.own_files import FORMATS, format_of
+from _utils.glue.own_files import check_format
 from _utils.glue.tasks import KINDS, METRICS_OF_KIND, TASKS
 
 # {key: (accepted values, test)}; None stands for the default, except for train.
@@ -53,10 +53,10 @@ def complete_own_task(given):
             raise PlainError(f"Invalid value for tasks: {key}={value!r:.200} in an own task. Use {accepts}.")
     task = _DEFAULTS | {key: value for key, value in given.items() if value is not None}
     if task["train"] is None:
-        raise PlainError(f"Invalid value for tasks: {given!r:.200} has no training file. Set 'train' to a {', '.join(FORMATS)} file.")
+        raise PlainError(f"Invalid value for tasks: {given!r:.200} has no training file. Set 'train' to a file.")
     for key in ("train", "dev", "test"):
         if isinstance(task[key], str):
-            format_of(task[key])
+            check_format(task[key])
     task["name"] = _checked_name(task["name"] or _name_of(task["train"]))
     task["text"] = None if task["text"] is None else _as_list(task["text"])
     task["metrics"] = None if task["metrics"] is None else _as_list(task["metrics"])

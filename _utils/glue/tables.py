@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import datasets
+import numpy as np
+import pandas as pd
 import xxhash
 
 from _utils.errors import PlainError, as_plain_error
@@ -31,6 +33,18 @@ class TaskData(NamedTuple):
     test_task: Task | None = None
 
 
+class Table(NamedTuple):
+    """The rows of a file, or of a split on the hub.
+
+    source: its name in messages.   rows: DataFrame, indexed by the places of the rows in the source, such as "line 3".
+    problems: what is wrong with each row, a Series; NaN for a good row.   key: hash of the file of an own task.
+    """
+    source: str
+    rows: pd.DataFrame
+    problems: pd.Series
+    key: str = ""
+
+
 def load_task(task, glue_dir=None, splits=None):
     """TaskData of a Task or its name; glue_dir=None reads the hub. splits: names of the splits to read, None: all.
 
@@ -43,61 +57,149 @@ def load_task(task, glue_dir=None, splits=None):
                          "SST-2/ ...), or None to read the hub.")
     data = TaskData(task, {}, {}, [])
     for split in splits or task.files:
-        file = task.files[split]
         if glue_dir is None:
-            source, lines, parse = _open_hub(task, split)
-        elif path := _find(Path(glue_dir), task, file):
-            source, lines, parse = _open_file(path, task, split)
+            table, columns = _read_hub(task, split)
         else:
-            data.missing[split] = f"{file} not found in {Path(glue_dir) / task.title}"
-            continue
+            paths = [Path(glue_dir, folder, task.files[split]) for folder in (task.title, *task.other_folders)]
+            path = next(filter(Path.is_file, paths), None)
+            if path is None:
+                data.missing[split] = f"{paths[0].name} not found in {paths[0].parent}"
+                continue
+            table, columns = _read_file(path, task, split)
         advice = "Every row of a test set needs a prediction: correct the file, or download it again." if is_test(split) else \
             f"This is not the table of {task.title}, or a program added quotes to it. Download it again."
-        data.splits[split] = parse_rows(source, lines, parse, task, split, data.notices, advice)
+        data.splits[split] = to_dataset(table, columns, task, split, data.notices, advice)
     return data
 
 
-def _find(glue_dir, task, file):
-    candidates = (glue_dir / folder / file for folder in (task.title, *task.other_folders))
-    return next((path for path in candidates if path.is_file()), None)
+def _read_file(path, task, split):
+    """(Table, columns for `to_dataset`) of a .tsv file."""
+    cells = tsv_cells(read_text(path, "Convert the file or download it again."))
+    names = task.headerless
+    if not names or is_test(split):
+        names, cells = cells.iloc[0], cells.iloc[1:]
+    columns = dict(zip((*task.texts, "label"), task.columns_in_files))
+    if is_test(split):
+        del columns["label"]
+        columns |= {"index": name for name in ("id", "index") if name in names}
+    check_columns(f"{path}, line 1", columns.values(), names, "Use the official download.")
+    return table_of_cells(path, cells, names), columns
 
 
-def parse_rows(source, lines, parse, task, split, notices, advice):
-    """Dataset of one table. Appends messages about skipped and unusual rows to `notices`.
+def _read_hub(task, split):
+    """(Table, columns for `to_dataset`) of a split on the hub."""
+    with as_plain_error(f"Could not load {task.title} from the hub dataset {HUB_GLUE} ({{error}}). Check the connection, or set "
+                        "glue_dir=PATH to a GLUE download, or try it without one: python finetune.py quickstart=True"):
+        on_hub = datasets.load_dataset(HUB_GLUE, task.name, split=split)
+    rows = on_hub.to_pandas().rename("row {}".format)
+    if labels := getattr(on_hub.features["label"], "names", None):
+        rows["label"] = rows["label"].map(dict(enumerate(labels)))
+    columns = dict(zip(task.texts, task.texts)) | ({"index": "idx"} if is_test(split) else {"label": "label"})
+    return Table(f"{HUB_GLUE}, {task.name}, {split}", rows, pd.Series(index=rows.index)), columns
 
-    lines: (place in the source, content).   parse(content, position): the row, with the position as its index if it has no other;
-    ValueError if it is malformed.
-    Raises PlainError, which ends with `advice`, if more than 1 % of the rows are malformed, or one of a test set.
+
+def tsv_cells(text):
+    """Series of the lines of a .tsv file, as lists of cells. Quotes are ordinary characters (F49)."""
+    lines = text.removesuffix("\n").split("\n")  # splitlines would also split at U+2028
+    return pd.Series([line.removesuffix("\r").split("\t") for line in lines], [f"line {i}" for i in range(1, len(lines) + 1)])
+
+
+def table_of_cells(source, cells, names):
+    """Table of a Series of rows, which are lists of cells. A row with more or fewer cells than names is malformed."""
+    rows = pd.DataFrame(cells.tolist(), cells.index).reindex(columns=range(len(names))).set_axis(names, axis=1).fillna("")
+    problems = cells.map(lambda row: f"{len(row)} columns instead of {len(names)}" if len(row) != len(names) else None)
+    return Table(source, rows, problems)
+
+
+def check_columns(source, required, found, advice):
+    """PlainError, which ends with `advice`, for a required column that a table does not have."""
+    if missing := [name for name in required if name not in found]:
+        raise PlainError(f"{source}: missing column {missing[0]!r} (found: {', '.join(map(str, found))}). {advice}")
+
+
+def to_dataset(table, columns, task, split, notices, advice):
+    """Dataset of the good rows of a Table. Appends messages about skipped and unusual rows to `notices`.
+
+    columns: {column of the Dataset: column of the Table} of the texts; of the label, if rows have one; of the index, if it is not the
+    position.
+    Raises PlainError, which ends with `advice`, if there are no rows, if more than 1 % are malformed, or one of a test set.
     """
-    rows, bad = [], []
-    for place, content in lines:
-        try:
-            row = parse(content, len(rows))
-            if not is_test(split):
-                _check_texts(row, task)
-                row["index"] = len(rows)
-            rows.append(row)
-        except ValueError as error:
-            bad.append(f"{source}, {place}: {error}")
-    total = len(rows) + len(bad)
+    if table.rows.empty:
+        raise PlainError(f"{table.source} has a header but no rows. {advice}")
+    rows, problems = pd.DataFrame(index=table.rows.index), table.problems
+    for name, column in columns.items():
+        rows[name], accepted = _parsed(table.rows[column], name, task)
+        problems = problems.fillna(table.rows[column][rows[name].isna()].map(
+            lambda value: f"the column {column!r} contains {value!r:.60}, which is not {accepted}"))
+    is_blank = ~rows[list(task.texts)].map(_has_text)  # (rows, texts)
+    if not is_test(split):  # electra_pytorch skips such rows too; Google encodes them as single sentences (D13)
+        problems = problems.fillna(is_blank.idxmax(axis=1)[is_blank.any(axis=1)].map(lambda name: f"the column {columns[name]!r} is empty"))
+    elif is_blank.any(axis=None):
+        notices.append(f"{table.source}: kept {is_blank.any(axis=1).sum():,} rows with an empty text, because every row of a test set "
+                       "needs a prediction")
+    if "label" not in rows:
+        rows["label"] = rows["text"].map(lambda words: [-1] * len(words)) if task.is_tagging else -1
+    if task.is_tagging:
+        differ = rows["text"].str.len() != rows["label"].str.len()
+        problems = problems.fillna(differ[differ].map(lambda _: "the numbers of words and tags differ"))
+    _report(table.source, problems, split, notices, advice)
+    rows = rows[problems.isna()]
+    if "index" not in rows:
+        rows["index"] = range(len(rows))
+    features = _features(task)
+    return datasets.Dataset.from_pandas(rows[list(features)], features, preserve_index=False)
+
+
+def _parsed(values, name, task):
+    """(values of a column as the Dataset has them, a Series with NaN for malformed ones; a description of well-formed ones)."""
+    if name == "index":
+        return pd.to_numeric(values, errors="coerce"), "a number"
+    if name in task.texts:
+        return (values.map(items), "a list of words") if task.is_tagging else (values.where(values.map(type) == str), "a string")
+    if task.is_regression:
+        low, high = task.score_range or (-np.finfo("float32").max, np.finfo("float32").max)
+        scores = pd.to_numeric(values, errors="coerce")
+        return scores.where(scores.between(low, high)), f"a number from {low:g} to {high:g}" if task.score_range else "a number"
+    ids = {label: i for labels in (task.labels, task.written_labels) for i, label in enumerate(labels)}
+    if task.is_tagging:
+        return values.map(items).map(lambda tags: [ids[tag] for tag in tags], na_action="ignore"), "a list of tags"
+    return values.map(as_label).map(ids), f"one of {shortened(task.written_labels)}"
+
+
+def items(cell):
+    """The words, or tags, of a sentence as strings: a list, or a string with spaces between them. NaN for another cell."""
+    found = cell.split() if isinstance(cell, str) else [as_label(item) for item in cell] if isinstance(cell, list) else [""]
+    return found if all(map(str.strip, found)) else np.nan
+
+
+def as_label(value):
+    """A label as a string; 1 and 1.0 are the same label."""
+    return "" if value is None else str(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def shortened(labels, n=12):
+    return ", ".join(labels[:n]) + (f" ... ({len(labels)} in all)" if len(labels) > n else "")
+
+
+def _has_text(text):
+    """Whether a text is not blank, or a list of words not empty."""
+    return bool(text.strip() if isinstance(text, str) else text)
+
+
+def _report(source, problems, split, notices, advice):
+    """Append a notice about malformed rows; PlainError if there are too many."""
+    bad = [f"{source}, {place}: {problem}" for place, problem in problems.dropna().items()]
     if bad and is_test(split):
         raise PlainError(f"{bad[0]}. {advice}")
-    if bad and (not rows or len(bad) > MAX_BAD_ROWS * total):
-        raise PlainError(f"{bad[0]} ({len(bad):,} of {total:,} rows are malformed). {advice}")
-    if not rows:
-        raise PlainError(f"{source} has a header but no rows. {advice}")
+    if len(bad) > MAX_BAD_ROWS * len(problems):
+        raise PlainError(f"{bad[0]} ({len(bad):,} of {len(problems):,} rows are malformed). {advice}")
     if bad:
-        notices.append(f"skipped {len(bad):,} of {total:,} rows: {'; '.join(bad[:5])}{' ...' if len(bad) > 5 else ''}")
-    if empty := sum(not all(has_text(row[text]) for text in task.texts) for row in rows):
-        notices.append(f"{source}: kept {empty:,} rows with an empty text, because every row of a test set needs a prediction")
-    features = _features(task)
-    return datasets.Dataset.from_dict({name: [row[name] for row in rows] for name in features}, features)
+        notices.append(f"skipped {len(bad):,} of {len(problems):,} rows: {'; '.join(bad[:5])}{' ...' if len(bad) > 5 else ''}")
 
 
 def _features(task):
     """datasets.Features of the tables of a task."""
-    label = datasets.Value("float32" if task.is_regression else "int64")
-    text = datasets.Value("string")
+    text, label = datasets.Value("string"), datasets.Value("float32" if task.is_regression else "int64")
     if task.is_tagging:
         text, label = datasets.List(text), datasets.List(label)
     return datasets.Features({"index": datasets.Value("int64"), **dict.fromkeys(task.texts, text), "label": label})
@@ -105,81 +207,6 @@ def _features(task):
 
 def is_test(split):
     return split.startswith("test")
-
-
-def has_text(text):
-    """Whether a text is not blank, or a list of words not empty."""
-    return bool(text and (text.strip() if isinstance(text, str) else text))
-
-
-def _check_texts(row, task):
-    """ValueError for an empty text. electra_pytorch skips such rows too; Google encodes them as single sentences (D13)."""
-    for text in task.texts:
-        if not has_text(row[text]):
-            raise ValueError(f"the {text} is empty")
-
-
-def numbered_cells(text):
-    """[(place, cells)] of the lines of a .tsv file."""
-    lines = text.removesuffix("\n").split("\n")  # splitlines would also split at U+2028
-    return [(f"line {number}", line.removesuffix("\r").split("\t")) for number, line in enumerate(lines, 1)]
-
-
-def _open_file(path, task, split):
-    """(source, lines, parse) of a .tsv file for `parse_rows`. Quotes are ordinary characters (F49)."""
-    content = read_text(path, "Convert the file or download it again.")
-    if not content:
-        raise PlainError(f"{path} is empty. Download it again.")
-    numbered = numbered_cells(content)
-    names = task.headerless
-    if not names or is_test(split):
-        (_, names), *numbered = numbered
-    *texts, label = task.columns_in_files
-    required = texts if is_test(split) else task.columns_in_files
-    if missing := [name for name in required if name not in names]:
-        raise PlainError(f"{path}, line 1: missing column {missing[0]!r} (found: {', '.join(names)}). Use the official download.")
-
-    def parse(cells, position):
-        if len(cells) != len(names):
-            raise ValueError(f"{len(cells)} columns instead of {len(names)}")
-        cells = dict(zip(names, cells))
-        row = {text: cells[name] for text, name in zip(task.texts, texts)}
-        if is_test(split):
-            return row | {"label": -1, "index": _parse_number(cells.get("index", cells.get("id", position)), int, "index")}
-        return row | {"label": _parse_label(cells[label], task)}
-    return path, numbered, parse
-
-
-def _parse_number(text, kind, name):
-    try:
-        return kind(text)
-    except ValueError:
-        raise ValueError(f"the {name} {text[:40]!r} is not a number") from None
-
-
-def _parse_label(text, task):
-    """The class id, or the score of a regression task."""
-    if task.is_regression:
-        score, (low, high) = _parse_number(text, float, "score"), task.score_range
-        if not low <= score <= high:
-            raise ValueError(f"the score {text[:40]!r} is not between {low:g} and {high:g}")
-        return score
-    if text not in task.written_labels:
-        raise ValueError(f"the label {text[:40]!r} is not one of {', '.join(task.written_labels)}")
-    return task.written_labels.index(text)
-
-
-def _open_hub(task, split):
-    """(source, lines, parse) of a split on the hub for `parse_rows`."""
-    with as_plain_error(f"Could not load {task.title} from the hub dataset {HUB_GLUE} ({{error}}). Check the connection, or set "
-                        "glue_dir=PATH to a GLUE download, or try it without one: python finetune.py quickstart=True"):
-        rows = datasets.load_dataset(HUB_GLUE, task.name, split=split)
-    names = getattr(rows.features["label"], "names", None)
-    if names and tuple(names) != task.labels:
-        raise PlainError(f"{HUB_GLUE}, {task.name} has the labels {', '.join(names)} instead of {', '.join(task.labels)}: it has changed. "
-                         "Set glue_dir=PATH to a GLUE download.")
-    lines = ((f"row {position}", row) for position, row in enumerate(rows))
-    return f"{HUB_GLUE}, {task.name}, {split}", lines, lambda row, _: row | {"index": row["idx"]}
 
 
 def table_key(rows):

@@ -102,7 +102,7 @@ def test_empty_lines_at_the_end_of_a_test_file_are_skipped(tmp_path, name, conte
     data = loaded(train=f"{tmp_path}/train.csv", test=f"{tmp_path}/{name}")
     write_predictions(tmp_path / f"predicted_{name}", data.task, data.task.tests[0], data.splits["test"], [0, 1])
     rows = read_table(tmp_path / f"predicted_{name}").rows
-    assert [row for _, row in rows] == [{"text": "one", "id": "1", "prediction": "A"}, {"text": "two", "id": "", "prediction": "B"}]
+    assert rows.to_dict("records") == [{"text": "one", "id": "1", "prediction": "A"}, {"text": "two", "id": "", "prediction": "B"}]
 
 
 def test_tags_of_a_table_are_strings_with_spaces_and_may_be_many(tmp_path):
@@ -114,7 +114,7 @@ def test_tags_of_a_table_are_strings_with_spaces_and_may_be_many(tmp_path):
         assert len(data.task.labels) == 16
         predicted = [data.task.labels.index(tag) for _, tags in rows for tag in tags.split()]
         write_predictions(tmp_path / f"new_{name}", data.task, data.task.tests[0], data.splits["test"], predicted)
-        assert [row["prediction"] for _, row in read_table(tmp_path / f"new_{name}").rows] == [tags for _, tags in rows]
+        assert list(read_table(tmp_path / f"new_{name}").rows["prediction"]) == [tags for _, tags in rows]
 
 
 def test_equal_numbers_are_one_label_and_different_spellings_have_a_fixed_order(tmp_path):
@@ -132,9 +132,9 @@ def test_the_text_may_be_the_last_column_of_a_conll_file(tmp_path):
 BAD_FILES = [
     ("a.csv", "text,label\none,x\nthree,y\ntwo\n", {}, r"a.csv, line 4: 1 columns instead of 2 \(1 of 3 rows are malformed\)"),
     ("a.csv", "text,label\none,x\n,y\n", {}, r"a.csv, line 3: the column 'text' is empty"),
-    ("a.csv", "text,label\none,x\nthree,y\ntwo,\n", {}, r"a.csv, line 4: the label in the column 'label' is empty"),
+    ("a.csv", "text,label\none,x\nthree,y\ntwo,\n", {}, r"a.csv, line 4: the column 'label' contains '', which is not one of x, y"),
     ("a.csv", 'text,label\n"one"s,x\n', {}, r"a.csv, line 2 is not valid CSV .* Quote cells"),
-    ("a.csv", "text,text\n1,2\n", {}, r"a.csv, line 1 has the column 'text' twice"),
+    ("a.csv", "text,text\n1,2\n", {}, r"a.csv, line 1 has the columns 'text', 'text'. Each needs a different name"),
     ("a.csv", "a,b,label\n1,2,3\n", {}, r"a.csv has the columns a, b, label: set 'text' of the task 't'"),
     ("a.csv", "text,label\none,x\n", {"label": "stars"}, r"a.csv: missing column 'stars' \(found: text, label\)"),
     ("a.csv", "text,label\none,x\ntwo,x\n", {}, r"a.csv: all labels are 'x'"),
@@ -142,22 +142,21 @@ BAD_FILES = [
     ("a.csv", "text,label\n", {}, r"a.csv has no rows"),
     ("a.csv", "text,label\none,x\ntwo,y\n", {"metrics": "spearman"}, r"metrics='spearman' does not apply to classification"),
     ("a.csv", "text,label\none,x\ntwo,y\nthree,z\n", {"metrics": "f1"}, r"metrics='f1' .* there are 3 labels. Use 'macro_f1'"),
-    ("a.csv", "text,label\none,1.5\ntwo,b\n", {"kind": "regression"}, r"a.csv, line 3: the label 'b'. Regression needs at least two"),
-    ("a.csv", "text,label\n" + "".join(f"one,{i}.5\n" for i in range(40)) + 'two,"1,5"\n', {}, r"line 42: '1,5' is not a number"),
-    ("a.csv", "text;label\none;x\n", {}, r"a.csv, line 1: the columns are separated by ';'. Use commas"),
-    ("a.csv", "text,label\none,1.5\ntwo,2\nthree,b\n", {"kind": "regression"}, r"line 4: the label 'b' in .* is not a number"),
+    ("a.csv", "text,label\none,1.5\ntwo,b\n", {"kind": "regression"}, r"a.csv: the labels are 1.5, b. Regression needs at least two"),
+    ("a.csv", "text,label\n" + "".join(f"one,{i}.5\n" for i in range(40)) + 'two,"1,5"\n', {}, r"41 different labels .* 'regression'"),
+    ("a.csv", "text;label\none;x\n", {}, r"a.csv, line 1 has the columns 'text;label'.* separated by commas"),
+    ("a.csv", "text,label\none,1.5\ntwo,2\nthree,b\n", {"kind": "regression"}, r"line 4: the column 'label' contains 'b', which is not a number"),
     ("a.csv", "text,label\none,x\ntwo,y\n", {"dev": .1}, r"a.csv has 2 rows, of which dev=0.1 leaves none"),
-    ("a.csv", "text,label\none,x\ntwo,y\n", {"label": "text", "text": "text"}, r"is both text and label"),
     ("a.tsv", "text\tlabel\none\tx\nthree\ty\ny\n", {}, r"a.tsv, line 4: 1 columns instead of 2"),
     ("a.jsonl", '{"text": "a", "label": 1}\nno\n', {}, r"a.jsonl, line 2 is not valid JSON"),
     ("a.jsonl", '{"text": "a", "label": 1}\n[1]\n', {}, r"a.jsonl, line 2 is not a JSON object"),
     ("a.jsonl", '{"text": "a", "label": 1}\n{"text": 5, "label": 2}\n', {}, r"line 2: the column 'text' contains 5, which is not a string"),
     ("a.jsonl", '{"text": "a", "label": "x \\ud83d"}\n', {}, r"a.jsonl, line 1 is not valid JSON .*surrogates"),
-    ("a.jsonl", '{"text": ["a"], "label": ["x"]}\n{"text": ["b"], "label": 3}\n', {}, r"line 2: the label 3 is not a list with a tag"),
-    ("a.jsonl", '{"text": ["a"], "label": ["x"]}\n{"text": ["b"], "label": [null]}\n', {}, r"line 2: the label \[None\] is not a list"),
+    ("a.jsonl", '{"text": ["a", "b"], "label": "x y"}\n{"text": ["b"], "label": 3}\n', {"kind": "tagging"}, r"line 2: .* contains 3, which is not a list"),
+    ("a.jsonl", '{"text": ["a", "b"], "label": ["x", "y"]}\n{"text": ["b"], "label": [null]}\n', {}, r"line 2: .* contains \[None\], which is not"),
     ("a.csv", "q,a,label\none,,x\nthree,y,y\n", {"text": ["q", "a"]}, r"a.csv, line 2: the column 'a' is empty"),
     ("a.csv", "text,label\none,x\ntwo,y\n", {"label": 0}, r"a.csv: missing column 0"),
-    ("a.jsonl", '{"text": ["a", "b"], "label": ["x"]}\n{"text": ["c"], "label": ["y"]}\n', {}, r"line 1: 2 words in .*, but 1 labels"),
+    ("a.jsonl", '{"text": ["a", "b"], "label": ["x"]}\n{"text": ["c"], "label": ["y"]}\n', {}, r"line 1: the numbers of words and tags differ"),
     ("a.txt", "one O\ntwo\n\n", {}, r"a.txt, line 2: 1 columns instead of 2"),
     ("a.txt", "one A\ntwo B\n\nthree B\n", {"metrics": "entity_f1"}, r"needs tags such as B-NP, I-NP and O, but its labels are A, B"),
     ("a.txt", "one A x\ntwo B x\n\nthree B x\n", {"text": [0, 1]}, r"needs one column with the words, not 0, 1"),

@@ -205,7 +205,7 @@ def test_labels_of_the_test_file_may_come_later_and_change(start):
     start(own, "do_finetune=False")
     assert read_scores()[best]["scores"]["test"]["accuracy"] == 1.
     write_csv("new.csv", ("text", "label"), zip(texts, ["A"] * 20))
-    with pytest.raises(PlainError, match="new.csv, line 2: the label 'A' in the column 'label' is not one of the training file's: a, b"):
+    with pytest.raises(PlainError, match="new.csv, line 2: the column 'label' contains 'A', which is not one of a, b"):
         start(own, *settings)
     run_path("g", "mine", 1 - best).unlink()
     write_csv("new.csv", ("text", "label"), zip(texts[:9], ["a"] * 9))

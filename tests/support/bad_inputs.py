@@ -422,7 +422,7 @@ for name, arguments, file, content, expected in [
     ("a missing column", "tasks=rte", "glue/RTE/train.tsv", replace("sentence2\t", "premise\t"), ["RTE/train.tsv, line 1", "'sentence2'"]),
     ("wrong labels", "tasks=rte", "glue/RTE/dev.tsv", replace("entailment\n", "entails\n"),
      ["RTE/dev.tsv, line ", "'not_entails'", "not_entailment"]),
-    ("an empty table", "", "glue/CoLA/train.tsv", "", ["CoLA/train.tsv is empty"]),
+    ("an empty table", "", "glue/CoLA/train.tsv", "", ["CoLA/train.tsv, line 1: 1 columns instead of 4"]),
     ("a header alone", "tasks=rte", "glue/RTE/train.tsv", lambda content: content.split(b"\n")[0] + b"\n",
      ["RTE/train.tsv", "a header but no rows"]),
     ("a cut test file", "tasks=rte", "glue/RTE/test.tsv", lambda content: content[:content.rindex(b"\t")],

@@ -126,8 +126,8 @@ def _classes(found, kind, given):
     if _numbers(labels).notna().all():
         labels.sort(key=float)
     if len(labels) < 2:
-        raise PlainError(f"{given['train']}: all labels are {', '.join(map(repr, labels)) or 'malformed'}. Classification and tagging need at "
-                         "least two different labels, and tagging a list of tags in each row.")
+        raise PlainError(f"{given['train']}: all labels are {', '.join(map(repr, labels)) or 'malformed'}. Classification and tagging need "
+                         "at least two different labels, and tagging a list of tags in each row.")
     if kind == "classification" and len(found) > 20 and len(labels) > min(MAX_LABELS, len(found) / 2):
         raise PlainError(f"{given['train']}: {len(labels):,} different labels in {len(found):,} rows, such as {shortened(labels, 3)}. Set "
                          "'label' to the column of the labels, or 'kind': 'regression' if they are numbers to predict.")

@@ -81,7 +81,7 @@ def _read_file(path, task, split):
     columns = dict(zip((*task.texts, "label"), task.columns_in_files))
     if is_test(split):
         del columns["label"]
-        columns |= {"index": name for name in ("id", "index") if name in names}
+        columns["index"] = "index" if "index" in names else "id"
     check_columns(f"{path}, line 1", columns.values(), names, "Use the official download.")
     return table_of_cells(path, cells, names), columns
 
@@ -129,8 +129,9 @@ def to_dataset(table, columns, task, split, notices, advice):
     rows, problems = pd.DataFrame(index=table.rows.index), table.problems
     for name, column in columns.items():
         rows[name], accepted = _parsed(table.rows[column], name, task)
-        problems = problems.fillna(table.rows[column][rows[name].isna()].map(
-            lambda value: f"the column {column!r} contains {value!r:.60}, which is not {accepted}"))
+        wrong = table.rows[column][rows[name].isna()]
+        problems = problems.fillna(pd.Series([f"the column {column!r} contains {value!r:.60}, which is not {accepted}" for value in wrong],
+                                             wrong.index))
     is_blank = ~rows[list(task.texts)].map(_has_text)  # (rows, texts)
     if not is_test(split):  # electra_pytorch skips such rows too; Google encodes them as single sentences (D13)
         problems = problems.fillna(is_blank.idxmax(axis=1)[is_blank.any(axis=1)].map(lambda name: f"the column {columns[name]!r} is empty"))
@@ -155,7 +156,7 @@ def _parsed(values, name, task):
     if name == "index":
         return pd.to_numeric(values, errors="coerce"), "a number"
     if name in task.texts:
-        return (values.map(items), "a list of words") if task.is_tagging else (values.where(values.map(type) == str), "a string")
+        return (values.map(items), "a list of words") if task.is_tagging else (values.where(values.map(type).eq(str)), "a string")
     if task.is_regression:
         low, high = task.score_range or (-np.finfo("float32").max, np.finfo("float32").max)
         scores = pd.to_numeric(values, errors="coerce")

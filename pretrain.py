@@ -713,8 +713,14 @@ class MaskedLMLoss(nn.Module):
 # %% [markdown]
 # ## 5. Optimization
 #
-# Adam without bias correction (F33), weight decay on everything but biases and LayerNorms (F34), gradients clipped at global norm 1
-# (F35), and a learning rate that warms up and decays *at the same time* (F31). The code is in `_utils/optim.py`.
+# Gradients clipped at global norm 1 (F35), a learning rate that warms up and decays *at the same time* (F31), weight decay $\lambda$ on
+# everything but biases and LayerNorms (F34), and Adam without bias correction (F33). For the gradient $g$ of a parameter $p$:
+#
+# $$m \leftarrow .9\,m + .1\,g \qquad v \leftarrow .999\,v + .001\,g^2 \qquad
+# p \leftarrow p - \eta \left( \frac{m}{\sqrt v + 10^{-6}} + \lambda\,p \right)$$
+#
+# Without the correction, $m / \sqrt v$ of the first steps is up to three times as large, and the warmup matters more. The code in
+# `_utils/optim.py` calls PyTorch's fused kernel.
 
 # %%
 def build_optimizer(model, lr, bias_correction=False, kind="adam"):

@@ -62,7 +62,7 @@ TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 32_768}  # measured for 4 layers x 128;
 
 
 def encode(sentences, model, name):
-    """{sentence: (token ids, special tokens mask)} for a WithHead, a tuple of each.
+    """{sentence: (token ids, special tokens mask)} for a PretrainedNetwork, a tuple of each.
 
     name: of the checkpoint, for the PlainError about a sentence that has more tokens than the network has positions.
     """
@@ -78,7 +78,7 @@ def encode(sentences, model, name):
 
 @torch.inference_mode()
 def score(model, encoded, device, name):
-    """{sentence: score} of a WithHead, for sentences from `encode`; in float32, because the scores of a pair differ little.
+    """{sentence: score} of a PretrainedNetwork, for sentences from `encode`; in float32, because the scores of a pair differ little.
 
     A discriminator's score is the sum of log(1 - P(replaced)) over the tokens. That of a masked language model is the pseudo-log-likelihood
     (Salazar et al. 2020, Masked Language Model Scoring): the sum of log P(token | all other tokens), masking one token at a time. Special
@@ -223,7 +223,7 @@ def parse(arguments):
 
 
 def load_models(names, part=None, untrained_seed=None):
-    """{name for the tables: WithHead} of checkpoints. untrained_seed: add each architecture with random weights; None: do not."""
+    """{name for the tables: PretrainedNetwork} of checkpoints. untrained_seed: add each architecture with random weights; None: do not."""
     models = {}
     for name, title in titles(names).items():
         models[title] = model = load_with_head(name, part)

@@ -2,7 +2,6 @@
 import copy
 import inspect
 import os
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
@@ -50,7 +49,7 @@ class Pretrained(NamedTuple):
         return copy.deepcopy(self.model)
 
 
-class WithHead(NamedTuple):
+class PretrainedNetwork(NamedTuple):
     """A pretrained network with its trained head. part: 'discriminator' (`replaced_logits` of its output) or 'generator' (a masked LM)."""
     network: nn.Module
     part: str
@@ -95,13 +94,9 @@ def _encoder_from_transformers(name):
     """(model, hf_tokenizer) of a folder or a hub id, without a head or pooler for which there are no trained weights."""
     if os.path.isdir(os.path.join(name, "discriminator")):
         raise PlainError(f"{name!r} contains two networks. Set pretrained_checkpoint={os.path.join(name, 'discriminator')!r}.")
-    config = _encoder_config(name, "Check the name and the connection, or pass a transformers folder or a checkpoint in "
-                                   "checkpoints/pretrain/, or try python finetune.py quickstart=True.")
-    kind = ElectraForPreTraining if config.model_type == "electra" else AutoModel
-    with as_plain_error(f"Cannot load the model {name!r} ({{error}}): its weights or its tokenizer are missing. Download it again or "
-                        "choose another model."):
-        model, report = _load_from_transformers(kind, name)
-    untrained = _untrained(report)
+    config = _encoder_config(name, "Pass a transformers folder, a hub id or a checkpoint in checkpoints/pretrain/, or try python "
+                                   "finetune.py quickstart=True.")
+    model, untrained = _from_transformers(ElectraForPreTraining if config.model_type == "electra" else AutoModel, name)
     if lacking := [weight for weight in untrained if not weight.startswith(_ABOVE_ENCODER)]:
         raise PlainError(f"The weights of {name!r} lack {lacking[0]}, which its config.json requires. Download the model again or choose "
                          "another one.")
@@ -110,6 +105,39 @@ def _encoder_from_transformers(name):
     if any(weight.startswith("pooler.") for weight in untrained):
         model.pooler = None
     return model, _tokenizer_from_transformers(name)
+
+
+def _encoder_config(name, advice):
+    """The configuration of a folder or a hub id; PlainError, with `advice`, if it is missing, not an encoder, or has no tokenizer."""
+    places = "from the folder" if os.path.isdir(name) else "from the hub, and there is no such folder"
+    with as_plain_error(f"Cannot load the model {name!r} {places} ({{error}}). {advice}"):
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+    if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or config.is_encoder_decoder:
+        raise PlainError(f"{name!r} is a {config.model_type} model, which is not an encoder. Choose an ELECTRA, BERT, ALBERT, RoBERTa or "
+                         "similar model.")
+    if "attention_mask" not in inspect.signature(MODEL_FOR_MASKED_LM_MAPPING[type(config)].forward).parameters:
+        raise PlainError(f"{name!r} is a {config.model_type} model, which does not mask padding, so its outputs would depend on the other "
+                         "texts of a batch. Choose an ELECTRA, BERT, ALBERT, RoBERTa or similar model.")
+    if os.path.isdir(name):
+        check_has_tokenizer(name)
+    return config
+
+
+def _from_transformers(kind, name):
+    """(network in float32, sorted names of its weights that are missing or have another shape) from a folder or a hub id.
+
+    Checkpoints may be stored in half precision, in which Adam's small updates would be lost. Code that comes with a model never runs.
+    """
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # the report of unused weights reads like an error
+    try:
+        with as_plain_error(f"Cannot load the model {name!r} ({{error}}): its weights are missing. Download it again or choose another "
+                            "model."):
+            network, report = kind.from_pretrained(name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False)
+    finally:
+        logging.set_verbosity(verbosity)
+    untrained = {*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])}
+    return network, sorted(key for key in untrained if not key.endswith("encoder.embed_positions.weight"))  # RoFormer's are computed
 
 
 def _tokenizer_from_transformers(name):
@@ -124,35 +152,8 @@ def _tokenizer_from_transformers(name):
     return hf_tokenizer
 
 
-def _encoder_config(name, advice):
-    """The configuration of a folder or a hub id; PlainError if it is missing, not an encoder, or has no tokenizer.
-
-    advice: for the message if it is missing: what the command accepts.
-    """
-    if not os.path.isdir(name) and _is_path(name):
-        raise PlainError(f"Folder not found: {name!r}. {advice}")
-    places = "from the folder ({error})" if os.path.isdir(name) else "from the hub ({error}), and there is no such folder"
-    with as_plain_error(f"Cannot load the model {name!r} {places}. {advice}"):
-        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
-    if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or config.is_encoder_decoder:
-        raise PlainError(f"{name!r} is a {config.model_type} model, which is not an encoder. Choose an ELECTRA, BERT, ALBERT, RoBERTa or "
-                         "similar model.")
-    if "attention_mask" not in inspect.signature(MODEL_FOR_MASKED_LM_MAPPING[type(config)].forward).parameters:
-        raise PlainError(f"{name!r} is a {config.model_type} model, which does not mask padding, so its outputs would depend on the other "
-                         "texts of a batch. Choose an ELECTRA, BERT, ALBERT, RoBERTa or similar model.")
-    if os.path.isdir(name):
-        check_has_tokenizer(name)
-    return config
-
-
-def _is_path(name):
-    """Whether a name cannot be a hub id, OWNER/MODEL, or looks into a folder that exists."""
-    parts = Path(name).parts
-    return name.startswith((".", "/", "~")) or len(parts) > 2 or len(parts) == 2 and os.path.isdir(parts[0])
-
-
 def load_with_head(name, part=None, folder="checkpoints/pretrain"):
-    """The WithHead, in evaluation mode, of a checkpoint in `folder`, a path, a transformers folder, the folder of a pair, or a hub id.
+    """The PretrainedNetwork, in evaluation mode, of a checkpoint in `folder`, a path, a transformers folder or that of a pair, or a hub id.
 
     part: 'discriminator' (of families without ElectraForPreTraining a token classifier with two labels), 'generator' (any masked language
     model), or None: the discriminator if there is one.
@@ -162,33 +163,27 @@ def load_with_head(name, part=None, folder="checkpoints/pretrain"):
     if name.endswith(".pth"):
         path, checkpoint = _checkpoint_with(part, name, folder)
         part = part or parts_of(checkpoint)[-1]
-        return WithHead(network_of(checkpoint, part, path).eval(), part, tokenizer_from_json(checkpoint["tokenizer"]))
-    name, part = _inside_pair(name, part)
+        return PretrainedNetwork(network_of(checkpoint, part, path).eval(), part, tokenizer_from_json(checkpoint["tokenizer"]))
+    if inside := [one for one in PARTS if os.path.isdir(os.path.join(name, one))]:
+        part = part or inside[-1]
+        name = os.path.join(name, part)
     network, part = _head_from_transformers(name, part)
     hf_tokenizer = _tokenizer_from_transformers(name)
     if part == "generator" and hf_tokenizer.mask_token is None:
         raise PlainError(f"The tokenizer of {name!r} has no mask token. Save the tokenizer of the masked language model in its folder.")
     _check_embeddings(name, hf_tokenizer, network)
-    return WithHead(network.eval(), part, hf_tokenizer)
-
-
-def _inside_pair(name, part):
-    """(folder, part) of a network in the folder of a pair, by default the discriminator; other names and parts as they are."""
-    parts = [inside for inside in PARTS if os.path.isdir(os.path.join(name, inside))]
-    if not parts:
-        return name, part
-    part = part or parts[-1]
-    if part not in parts:
-        raise PlainError(f"{name!r} has no folder {part}/. Pass a folder that contains a {part}.")
-    return os.path.join(name, part), part
+    return PretrainedNetwork(network.eval(), part, hf_tokenizer)
 
 
 def _head_from_transformers(name, part):
     """(network, part) of a folder or a hub id; part=None: the first of a discriminator and a masked language model."""
-    advice = "Pass a checkpoint of pretrain.py, a transformers folder or a hub id such as google/electra-small-discriminator."
-    config, reasons = _encoder_config(name, advice), []
-    for candidate in [part] if part else _possible_parts(config):
-        network, lacks = _part_from_transformers(name, candidate, advice)
+    config = _encoder_config(name, "Pass a checkpoint of pretrain.py, a transformers folder or a hub id such as "
+                                   "google/electra-small-discriminator.")
+    is_token_classifier = any(kind.endswith("ForTokenClassification") for kind in config.architectures or [])
+    may_be_discriminator = config.model_type == "electra" or is_token_classifier  # other heads may have weights of the same names
+    candidates, reasons = [part] if part else reversed(PARTS) if may_be_discriminator else ["generator"], []
+    for candidate in candidates:
+        network, lacks = _part_from_transformers(name, candidate)
         if lacks is None:
             return network, candidate
         reasons.append(f"{lacks} of a {candidate}")
@@ -196,10 +191,14 @@ def _head_from_transformers(name, part):
                      "masked language model, as they are after pretraining.")
 
 
-def _possible_parts(config):
-    """The parts that a network of this configuration may be. Other classes than token classifiers may have weights of the same names."""
-    is_token_classifier = any(name.endswith("ForTokenClassification") for name in config.architectures or [])
-    return reversed(PARTS) if config.model_type == "electra" or is_token_classifier else ["generator"]
+def _part_from_transformers(name, part):
+    """(network, what its weights lack to be a trained generator or discriminator, or None) of a folder or a hub id."""
+    with as_plain_error(f"Cannot load the {part} {name!r} ({{error}}). Pass a checkpoint, a folder with generator/ and discriminator/ from "
+                        "export_hf or convert_tf, or a hub id such as google/electra-small-discriminator."):
+        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+    network, untrained = _from_transformers(network_class(part, config.model_type), name)
+    is_foreign_classifier = part == "discriminator" and config.model_type != "electra" and config.num_labels != 2
+    return network, next(iter(untrained), "an output layer with two labels" if is_foreign_classifier else None)
 
 
 def load_pair(name, size, max_length, tying="embeddings"):
@@ -208,26 +207,30 @@ def load_pair(name, size, max_length, tying="embeddings"):
     Raises PlainError for a pair that is missing, of another size, too short for max_length tokens, or that does not share the
     parameters that `tying` shares, and for a generator whose output layer is not its token embeddings.
     """
-    pair = _pair_from_checkpoint(name) if name.endswith(".pth") else tuple(_part_of_pair(name, part) for part in PARTS)
-    check_tied_output(pair[0], name)
-    _check_tied(name, *pair, tying)
-    _check_size(name, pair[1].config, size)
-    check_length(pair[1], max_length, repr(name))
-    _check_embeddings(name, load_tokenizer(name), pair[1])
-    return pair
+    if name.endswith(".pth"):
+        path, checkpoint = _checkpoint_with("discriminator", name, "checkpoints/pretrain")
+        pair = [network_of(checkpoint, part, path) for part in PARTS]
+    else:
+        pair = [_part_of_pair(name, part) for part in PARTS]
+    generator, discriminator = pair
+    check_tied_output(generator, name)
+    _check_tied(name, generator, discriminator, tying)
+    _check_size(name, discriminator.config, size)
+    check_length(discriminator, max_length, repr(name))
+    _check_embeddings(name, load_tokenizer(name), discriminator)
+    return generator, discriminator
 
 
-def _check_embeddings(name, hf_tokenizer, network):
-    """PlainError for a tokenizer with more tokens than the network has embeddings."""
-    n_tokens, n_embeddings = len(hf_tokenizer), network.config.vocab_size
-    if n_tokens > n_embeddings:
-        raise PlainError(f"The tokenizer of {name!r} has {n_tokens} tokens, but the networks have {n_embeddings} token embeddings. Use the "
-                         "tokenizer that the networks were trained with.")
-
-
-def _pair_from_checkpoint(name):
-    path, checkpoint = _checkpoint_with("discriminator", name, "checkpoints/pretrain")
-    return tuple(network_of(checkpoint, part, path) for part in PARTS)
+def _part_of_pair(name, part):
+    """One network of a pair, from a folder or the hub."""
+    source = os.path.join(name, part) if os.path.isdir(name) else name.replace("discriminator", part)
+    if os.path.isdir(name) and not os.path.isdir(source):
+        raise PlainError(f"initial_weights={name!r} has no folder {part}/. Pass a folder with generator/ and discriminator/ from export_hf "
+                         "or convert_tf.")
+    network, lacks = _part_from_transformers(source, part)
+    if lacks is not None:
+        raise PlainError(f"{source!r} is not a {part}: it lacks {lacks}. Set initial_weights to another checkpoint, folder or hub id.")
+    return network
 
 
 def _checkpoint_with(part, name, folder):
@@ -239,40 +242,12 @@ def _checkpoint_with(part, name, folder):
     return path, checkpoint
 
 
-def _part_of_pair(name, part):
-    """One network of a pair, from a folder or the hub."""
-    source = _subfolder(name, part) if os.path.isdir(name) else name.replace("discriminator", part)
-    advice = ("Set initial_weights to a checkpoint, a folder with generator/ and discriminator/ from export_hf or convert_tf, or a hub id "
-              "such as google/electra-small-discriminator.")
-    network, lacks = _part_from_transformers(source, part, advice)
-    if lacks is not None:
-        raise PlainError(f"{source!r} is not a {part}: it lacks {lacks}. {advice}")
-    return network
-
-
-def _part_from_transformers(source, part, advice):
-    """(network, what its weights lack to be a trained generator or discriminator, or None) of a folder or a hub id.
-
-    Raises PlainError, with `advice`, if it cannot be loaded.
-    """
-    with as_plain_error(f"Cannot load the {part} {source!r} ({{error}}). {advice}"):
-        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-        network, report = _load_from_transformers(network_class(part, config.model_type), source)
-    if untrained := _untrained(report):
-        return network, untrained[0]
-    is_foreign_classifier = part == "discriminator" and config.model_type != "electra" and config.num_labels != 2
-    return network, "an output layer with two labels" if is_foreign_classifier else None
-
-
-def _subfolder(name, part):
-    """The folder of a part in the folder of a pair; PlainError if it is missing."""
-    folder = os.path.join(name, part)
-    if not os.path.isdir(folder):
-        parent = os.path.dirname(os.path.abspath(name))
-        is_inside_pair = all(os.path.isdir(os.path.join(parent, other)) for other in PARTS)
-        advice = "the parent folder" if is_inside_pair else "a folder with generator/ and discriminator/ from export_hf or convert_tf"
-        raise PlainError(f"initial_weights={name!r} has no folder {part}/. Pass {advice}.")
-    return folder
+def _check_embeddings(name, hf_tokenizer, network):
+    """PlainError for a tokenizer with more tokens than the network has embeddings."""
+    n_tokens, n_embeddings = len(hf_tokenizer), network.config.vocab_size
+    if n_tokens > n_embeddings:
+        raise PlainError(f"The tokenizer of {name!r} has {n_tokens} tokens, but the networks have {n_embeddings} token embeddings. Use the "
+                         "tokenizer that the networks were trained with.")
 
 
 def _check_tied(name, generator, discriminator, tying):
@@ -320,28 +295,6 @@ def load_weights(network, weights, path):
     """Load a state_dict; PlainError with the path of the checkpoint if it does not fit the network."""
     with as_plain_error(f"The weights in {str(path)!r} do not fit their configuration ({{error}}). Use another checkpoint.", RuntimeError):
         network.load_state_dict(weights)
-
-
-def _load_from_transformers(kind, name):
-    """(network in float32, loading report) of a class of transformers, from a folder or a hub id.
-
-    Checkpoints may be stored in half precision, in which Adam's small updates would be lost. Code that comes with a model never runs.
-    """
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # the report of unused weights reads like an error
-    try:
-        return kind.from_pretrained(name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False)
-    finally:
-        logging.set_verbosity(verbosity)
-
-
-def _untrained(report):
-    """Sorted names of the weights that transformers initialized randomly, because they are missing or have another shape.
-
-    report: of `_load_from_transformers`. RoFormer's table of angles may be missing: transformers computes it.
-    """
-    names = {*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])}
-    return sorted(name for name in names if not name.endswith("encoder.embed_positions.weight"))
 
 
 def _check_size(name, config, size):

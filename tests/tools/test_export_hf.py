@@ -123,7 +123,7 @@ def test_an_invalid_pair_raises(exported, tmp_path):
     shutil.rmtree(mixed / "generator")
     with pytest.raises(PlainError, match="has no folder generator/. Pass a folder with"):
         load_pair(str(mixed), "tiny", 32)
-    with pytest.raises(PlainError, match="has no folder generator/. Pass the parent folder"):
+    with pytest.raises(PlainError, match="has no folder generator/"):
         load_pair(str(exported / "discriminator"), "tiny", 32)
     with pytest.raises(PlainError, match="contains two networks. Set pretrained_checkpoint=.*discriminator"):
         load_pretrained(str(exported), "tiny", 32)

@@ -157,7 +157,7 @@ def test_weights_without_a_head_are_refused(fresh_checkpoint, exported, small_to
 
 def test_messages_about_folders_are_those_of_the_command(exported, tmp_path):
     shutil.copytree(exported / "discriminator", tmp_path / "pair/discriminator")
-    with pytest.raises(PlainError, match="has no folder generator/. Pass a folder that contains a generator"):
+    with pytest.raises(PlainError, match="pair/generator' from the hub, and there is no such folder"):
         load_with_head(str(tmp_path / "pair"), "generator")
     for name in (tmp_path / "none", tmp_path):
         with pytest.raises(PlainError, match=f"{name}.*\\. Pass a checkpoint of pretrain.py, a transformers folder or a hub id such as"):

@@ -267,7 +267,7 @@ def save_bert(kind, hf_tokenizer, folder, **kwargs):
     ("--make c.pt --generator a.pth --text text.txt --mask_prob 1e-9", "No token .* was replaced"),
     ("--make c.pt --generator a.pth --text few.txt", "holds out no example of few.txt"),
     ("--make c.pt --generator none.pth --text text.txt", "Checkpoint not found: 'none.pth'"),
-    ("--make c.pt --generator ./none --text text.txt", "Folder not found: './none'"),
+    ("--make c.pt --generator ./none --text text.txt", "'./none' from the hub, and there is no such folder"),
     ("a.pth --corrupted none.pt", "File not found: 'none.pt'"), ("a.pth --corrupted text.txt", "'text.txt' is not a file of corrupted"),
     ("a.pth --corrupted checkpoints/pretrain/a.pth", "is not a file of corrupted text"),
 ])

@@ -127,7 +127,7 @@ def test_an_invalid_pair_raises(exported, tmp_path):
         load_pair(str(exported / "discriminator"), "tiny", 32)
     with pytest.raises(PlainError, match="contains two networks. Set pretrained_checkpoint=.*discriminator"):
         load_pretrained(str(exported), "tiny", 32)
-    with pytest.raises(PlainError, match="Folder not found"):
+    with pytest.raises(PlainError, match="there is no such folder"):
         load_pretrained(str(exported / "none"), "tiny", 32)
 
 

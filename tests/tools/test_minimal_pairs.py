@@ -155,7 +155,7 @@ def test_weights_without_a_head_are_refused(fresh_checkpoint, exported, small_to
         load_with_head(str(tmp_path / "cola.pth"))
 
 
-def test_messages_about_folders_are_those_of_the_command(exported, tmp_path):
+def test_messages_about_folders_name_them(exported, tmp_path):
     shutil.copytree(exported / "discriminator", tmp_path / "pair/discriminator")
     with pytest.raises(PlainError, match="pair/generator' from the hub, and there is no such folder"):
         load_with_head(str(tmp_path / "pair"), "generator")

@@ -15,6 +15,7 @@ from functools import partial
 import torch
 from fastai.callback.core import Callback
 
+from _utils.errors import first_line
 from _utils.optim import learning_rates
 from _utils.training.device import fork_rng
 
@@ -74,7 +75,7 @@ def capture_step(learn, batch, with_update=True):
         for name in ("masks", "forward", "accumulate", "update"):
             learn.__dict__.pop(name, None)  # back to the method
         traceback.print_exception(error)
-        print(f"Warning: compile=True failed, so training continues without it ({with_first_cause(error)}).", file=sys.stderr)
+        print(f"Warning: compile=True failed, so training continues without it ({first_line(error)}).", file=sys.stderr)
 
 
 def fill_rates(rates, optimizer):
@@ -92,15 +93,6 @@ def leave_capture(device):
         torch.cuda.set_stream(torch.cuda.default_stream(device))
         generator = torch.cuda.default_generators[torch.cuda.current_device()]
         generator.graphsafe_set_state(generator.clone_state())
-
-
-def with_first_cause(error):
-    """Type and message of an error, and of the one that led to it: the end of a failed capture raises another error in its place."""
-    first = error
-    while first.__context__ is not None:
-        first = first.__context__
-    described = [f"{type(one).__name__}: {str(one).strip()[:500]}" for one in ([error] if first is error else [error, first])]
-    return ", after ".join(described)
 
 
 def warm_up(learn, batch):

@@ -256,21 +256,6 @@ def test_failure_before_the_first_backward_pass_is_reported(simulated_gpu, capsy
     assert_same_state(train(static_learner()), train(learn))
 
 
-def test_warning_names_the_last_error_and_the_one_that_led_to_it(simulated_gpu, monkeypatch, capsys):
-    @contextlib.contextmanager
-    def invalidated(*_, **__):
-        try:
-            yield
-        finally:
-            raise RuntimeError("capture invalidated")
-    learn = static_learner()
-    monkeypatch.setattr(torch.cuda, "graph", invalidated)
-    counts = learn.model.counts(*learn.masking.mask(*batch_of(learn))[0])
-    learn.model.counts = mock.Mock(side_effect=[counts] * 3 + [ValueError("the cause")])
-    cuda_graph.capture_step(learn, batch_of(learn))
-    assert "(RuntimeError: capture invalidated, after ValueError: the cause)" in capsys.readouterr().err
-
-
 def test_micro_batches_of_different_sizes_are_captured_separately(simulated_gpu):
     eager, captured = static_learner(), static_learner()
     eager.micro_batch = captured.micro_batch = 3

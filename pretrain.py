@@ -244,10 +244,10 @@ def load_data(c, processes=None):
     processes = processes or Processes(c.device)
     hf_tokenizer, files = processes.broadcast(lambda: prepare_data(c))
     if c.examples == "line_pairs":
-        parts = [limit_held_out(*map(open_examples, of_corpus)) for of_corpus in files]
+        by_corpus = [limit_held_out(*map(open_examples, of_corpus)) for of_corpus in files]
     else:
-        parts = [split_held_out(open_examples(of_corpus)) for [of_corpus] in files]
-    splits = dict(zip(("train", "held_out", "test"), map(concatenate_datasets, zip(*parts))))
+        by_corpus = [split_held_out(open_examples(of_corpus)) for [of_corpus] in files]
+    splits = dict(zip(("train", "held_out", "test"), map(concatenate_datasets, zip(*by_corpus))))
     is_on_gpu = choose_device(c.device).type == "cuda"
     return hf_tokenizer, pretraining_dataloaders(splits, hf_tokenizer, c.bs, c.steps, c.max_length, c.seed, c.num_workers, is_on_gpu)
 
@@ -816,8 +816,8 @@ def build_masking(c, hf_tokenizer):
         special_ids = [i for i in special_ids if i != hf_tokenizer.unk_token_id]
         kwargs = dict(masking=mask_tokens_official, pad_token_index=hf_tokenizer.pad_token_id)
     replace_prob, orginal_prob = MASK_STYLES[c.electra_mask_style]
-    return MaskedLMCallback(hf_tokenizer.mask_token_id, special_ids, len(hf_tokenizer),
-                            mlm_probability=c.mask_prob, replace_prob=replace_prob, orginal_prob=orginal_prob, **kwargs)
+    return MaskedLMCallback(hf_tokenizer.mask_token_id, special_ids, len(hf_tokenizer), mlm_probability=c.mask_prob,
+                            replace_prob=replace_prob, orginal_prob=orginal_prob, **kwargs)
 
 
 def build_loss(c):

@@ -77,23 +77,6 @@ def test_several_processes_train_the_same_model_as_one(workplace, launch, n, set
     assert_same_run("several_5", "one_5")
 
 
-STATIC_LEARNER_IN_SEVERAL_PROCESSES = """
-import sys
-import pretrain
-from _utils.config import complete
-from _utils.training.cuda_graph import StaticStep
-StaticStep.before_fit = lambda self: None  # the gradients of captured steps, without compiling
-pretrain.pretrain(complete(pretrain.c.override([*sys.argv[1:], "compile=True"])))
-"""
-
-
-def test_gradients_of_captured_steps_are_added_up_in_one_message(workplace, launch):
-    Path("static.py").write_text(STATIC_LEARNER_IN_SEVERAL_PROCESSES)
-    launch(1, *SETTINGS, "steps=12", "base_run_name=one", script=workplace / "static.py")
-    launch(2, *SETTINGS, "steps=12", "base_run_name=two", script=workplace / "static.py")
-    assert_same_run("two_5", "one_5")
-
-
 LOAD_DATA_PREPARED_BY_FIRST_PROCESS = """
 import sys
 from pathlib import Path

@@ -6,7 +6,6 @@ and electra_pytorch adapted it to ELECTRA.
 """
 import importlib.util
 import itertools
-import math
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +16,7 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
-from _utils.errors import PlainError, as_plain_error, first_line
+from _utils.errors import PlainError, as_plain_error
 from _utils.glue.batches import Rows
 from _utils.runs.files import read_json_lines
 
@@ -69,33 +68,27 @@ def load_wsc(split, wsc_dir=None, nlp=None):
 
     nlp: a spaCy model, whose noun chunks become the other candidates.   Raises PlainError with file and line for a malformed row.
     """
-    if wsc_dir is not None:
-        return [_schema(row, source, nlp) for row, source in _file_rows(Path(wsc_dir) / WSC_FILES[split])]
-    with as_plain_error(f"Could not load WSC from the hub dataset {HUB_WSC[0]} ({{error}}). Check the connection, or set wsc_dir=PATH to a "
-                        "folder with train.jsonl and val.jsonl."):
-        rows = datasets.load_dataset(*HUB_WSC, split=split)
-    return [_schema({**row, "target": row}, f"{', '.join(HUB_WSC)}, {split}, row {i}", nlp) for i, row in enumerate(rows)]
-
-
-def _file_rows(path):
-    """[(row, source)] of a file of JSON lines."""
-    if not path.is_file():
-        raise PlainError(f"File not found: '{path}'. wsc_trick=True reads it: set wsc_dir=PATH to a folder with train.jsonl and val.jsonl.")
-    return [(row, f"{path}, {place}") for place, row in read_json_lines(path, "Download the file again.")]
+    if wsc_dir is None:
+        with as_plain_error(f"Could not load WSC from the hub dataset {HUB_WSC[0]} ({{error}}). Check the connection, or set wsc_dir=PATH "
+                            "to a folder with train.jsonl and val.jsonl."):
+            on_hub = datasets.load_dataset(*HUB_WSC, split=split)
+        rows, source = [(f"row {i}", {**row, "target": row}) for i, row in enumerate(on_hub)], ", ".join((*HUB_WSC, split))
+    else:
+        source = Path(wsc_dir) / WSC_FILES[split]
+        if not source.is_file():
+            raise PlainError(f"File not found: '{source}'. wsc_trick=True reads it: set wsc_dir=PATH to a folder with train.jsonl and "
+                             "val.jsonl.")
+        rows = read_json_lines(source, "Download the file again.")
+    return [_schema(row, f"{source}, {place}", nlp) for place, row in rows]
 
 
 def _schema(row, source, nlp):
-    try:
-        text, target, label = row["text"], row["target"], int(row["label"])
-        candidate, pronoun, index = target["span1_text"], target["span2_text"], target["span2_index"]
-        if not all(isinstance(string, str) for string in (text, candidate, pronoun)):
-            raise TypeError("text, span1_text and span2_text must be strings")
-        before = " ".join(text.split(" ")[:index])
-        start = text.index(pronoun, len(before))  # after an opening quote, if there is one
-    except (KeyError, TypeError, ValueError) as error:
-        raise PlainError(f"{source} is not a row of WSC ({first_line(error)}). A row has text, label, and target with span1_text, "
-                         "span2_text and span2_index.") from None
-    return make_schema(text, start, start + len(pronoun), candidate, label, nlp)
+    with as_plain_error(f"{source} is not a row of WSC ({{error}}). A row has text, label, and target with span1_text, span2_text and "
+                        "span2_index."):
+        text, target = row["text"], row["target"]
+        before = " ".join(text.split(" ")[:target["span2_index"]])
+        start = text.index(target["span2_text"], len(before))  # after an opening quote, if there is one
+        return make_schema(text, start, start + len(target["span2_text"]), target["span1_text"], int(row["label"]), nlp)
 
 
 def make_schema(text, start, end, candidate, label, nlp=None):
@@ -110,35 +103,33 @@ def make_schema(text, start, end, candidate, label, nlp=None):
 def other_candidates(text, start, end, candidate, nlp):
     """Noun chunks of the text, except for pronouns and variants of the candidate."""
     plain = lambda phrase: re.sub(r"^(the|a|an|his|her|their|my) ", "", phrase.lower())
-    chunks = [chunk for chunk in nlp(text).noun_chunks if not (chunk.start_char < end and start < chunk.end_char)]
-    return [chunk.text for chunk in chunks if chunk.text.lower() not in PRONOUNS and plain(chunk.text) not in plain(candidate)
+    return [chunk.text for chunk in nlp(text).noun_chunks if (chunk.end_char <= start or end <= chunk.start_char)
+            and chunk.text.lower() not in PRONOUNS and plain(chunk.text) not in plain(candidate)
             and plain(candidate) not in plain(chunk.text)]
 
 
 def find_pronoun(text, hypothesis):
     """(start, end, candidate): the pronoun of `text` that a WNLI hypothesis replaces, and its replacement; None if none matches.
 
-    The hypothesis repeats the words around the pronoun, so the best alignment wins. A repeated word scores 1, an unmatched word -1/2,
-    a word of the candidate -1/4, and a candidate that does not occur in the text -2.
+    The hypothesis repeats the words around the pronoun, so the best alignment wins. A repeated word scores 3/2, a word of the candidate
+    1/4, another word 0, and a candidate that does not occur in the text -2.
     """
-    text_words, said = ([(m[0].lower(), m.start(), m.end()) for m in _WORD.finditer(string)] for string in (text, hypothesis))
-    words, hypothesis_words = ([word for word, _, _ in part] for part in (text_words, said))
-    mentioned = " ".join(words)
-    best = (-math.inf, None)
-    for p, (pronoun, start, _) in enumerate(text_words):
-        base = re.split("['’]", pronoun)[0]
-        if base not in PRONOUNS:
+    text_words, said = (list(_WORD.finditer(string)) for string in (text, hypothesis))
+    words, hypothesis_words = ([match[0].lower() for match in matches] for matches in (text_words, said))
+    mentioned, splits, found = " ".join(words), range(len(said) + 1), []
+    for p, word in enumerate(words):
+        pronoun = re.split("['’]", word)[0]
+        if pronoun not in PRONOUNS:
             continue
-        splits = range(len(hypothesis_words) + 1)
         left = [_common_prefix(reversed(words[:p]), reversed(hypothesis_words[:i])) for i in splits]
         right = [_common_prefix(words[p + 1:], hypothesis_words[j:]) for j in splits]
+        start = text_words[p].start()
         for i, j in itertools.combinations(splits, 2):  # the candidate is hypothesis_words[i:j]
             phrase = re.sub("^(the|a|an) |['’]s?$", "", " ".join(hypothesis_words[i:j]))
-            unmatched = i - left[i] + len(hypothesis_words) - j - right[j]
-            fit = left[i] + right[j] - unmatched / 2 - (j - i) / 4 - (0 if phrase in mentioned else 2)
-            if left[i] + right[j] and fit > best[0]:
-                best = fit, (start, start + len(base), hypothesis[said[i][1]:said[j - 1][2]])
-    return best[1]
+            if repeated := left[i] + right[j]:
+                fit = repeated * 3 / 2 + (j - i) / 4 - 2 * (phrase not in mentioned)
+                found.append((fit, (start, start + len(pronoun), hypothesis[said[i].start():said[j - 1].end()])))
+    return max(found, key=lambda fit: fit[0], default=(0, None))[1]
 
 
 def _common_prefix(a, b):

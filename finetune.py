@@ -30,10 +30,10 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import AutoModel, ElectraForPreTraining
 
-from _utils.config import MyConfig, each_once
+from _utils.config import MyConfig, from_command_line
 from _utils.errors import PlainError, print_plain_errors
 from _utils.glue.batches import IGNORED, EncodedRows, finetuning_dataloaders
-from _utils.glue.config import FINETUNE_RULES, complete_finetuning, uses_synthetic_glue
+from _utils.glue.config import FINETUNE_KEYS, complete_finetuning, uses_synthetic_glue
 from _utils.glue.batches import predict_logits, predict_rows, to_device
 from _utils.glue.tasks import compute_metrics
 from _utils.glue.own_tables import load_own_task
@@ -69,6 +69,7 @@ from _utils.training import FinetuningLearner, LossProgress, Schedule, choose_de
 
 # %%
 # Edit any key here, or override it on the command line: python finetune.py tasks=cola,rte end=3 glue_dir=PATH
+# `python finetune.py --help` prints all keys with these comments and the values they accept.
 c = MyConfig({
     # True: the tiny model of `python pretrain.py quickstart=True` on synthetic tables, two runs per task, minutes on two cores.
     # Replaces size, pretrained_checkpoint, end, glue_dir and group_name, unless they are set on the command line.
@@ -142,12 +143,12 @@ c = MyConfig({
     "logger": "tensorboard",
     # Name of these runs in the table of runs and in file names. None: derived from the checkpoint.
     "group_name": None,
-}, FINETUNE_RULES)
+}, FINETUNE_KEYS)
 
 # %%
 if __name__ == "__main__":
     print_plain_errors()
-    c = complete_finetuning(c.override(each_once(sys.argv[1:])))
+    c = complete_finetuning(from_command_line(c, sys.argv))
 
 
 # %% [markdown]

@@ -32,8 +32,7 @@ from torch import nn
 from fastai.callback.core import Callback
 from fastai.learner import CancelStepException
 
-from _utils.config import MyConfig, complete, each_once
-from _utils.config_rules import is_pair
+from _utils.config import MyConfig, complete, from_command_line, is_pair
 from _utils.errors import print_plain_errors
 from _utils.networks import (
     GatheredPositions,
@@ -100,6 +99,7 @@ from _utils.training import (
 
 # %%
 # Every key can be changed here, or on the command line: python pretrain.py size=base datas=wikipedia,openwebtext
+# `python pretrain.py --help` prints all keys with these comments and the values they accept.
 c = MyConfig({
     # True: a tiny model on text that is installed with Python; takes minutes on two CPU cores. Replaces size, datas, vocab and
     # base_run_name unless you set them on the command line.
@@ -202,25 +202,26 @@ c = MyConfig({
     # End the run after this step, with the schedule of all steps. The same command with a larger stop_at, or without it, continues the run.
     "stop_at": None,
 
-    # None: the value of the recipe in _utils/recipes.py.
-    # Batch size, in examples.
+    # The next values belong to the recipe, which is in _utils/recipes.py.
+
+    # Batch size, in examples. None: the recipe's.
     "bs": None,
-    # Peak learning rate.
+    # Peak learning rate. None: the recipe's.
     "lr": None,
-    # Number of training steps.
+    # Number of training steps. None: the recipe's.
     "steps": None,
     # Number of warmup steps. None: the recipe's share of the steps.
     "warmup_steps": None,
-    # Maximum length of an example, in tokens.
+    # Maximum length of an example, in tokens. None: the recipe's.
     "max_length": None,
-    # Fraction of the tokens that are masked.
+    # Fraction of the tokens that are masked. None: the recipe's.
     "mask_prob": None,
 })
 
 # %%
 if __name__ == "__main__":
     print_plain_errors()
-    c = complete(c.override(each_once(sys.argv[1:])))
+    c = complete(from_command_line(c, sys.argv))
     print(f"{c.size}, objective {c.objective}: {c.steps:,} steps of {c.bs} x {c.max_length} tokens on {', '.join(c.datas)}, seed {c.seed}, "
           f"{c.masking} masking, {'continuing from' if is_pair(c.initial_weights) else 'initial weights'} {c.initial_weights}")
 

@@ -1,102 +1,161 @@
-"""The configuration of a run: MyConfig, `key=value` overrides, and the values that `complete` derives."""
+"""The configuration of a run: the keys and their types, MyConfig with its `key=value` overrides, and the values that `complete` derives."""
 import ast
+import copy
 import difflib
 import importlib.util
 import os
-import random
 import re
+import secrets
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Literal, get_args, get_origin
 
-from _utils.config_rules import PRETRAIN_RULES, is_pair
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError, with_config
+from pydantic.fields import FieldInfo
+from typing_extensions import TypedDict
+
 from _utils.errors import PlainError
-from _utils.recipes import RECIPES
+from _utils.recipes import RECIPES, TYINGS
 from _utils.runs.log import check_address
+from _utils.text.readers import HUB_CORPORA
+
+FRESH_WEIGHTS = ("huggingface", "official")
 
 
-class MyConfig(dict):
-    """A dictionary whose keys are also attributes. Every value is checked against the rule of its key when it is set.
-
-    rules: {key: Rule}.   defaults: the values before any override; None: `values`.
-    overridden: the keys that were set by `override`, for example on the command line.
-    Raises PlainError for an unknown or missing key and for a value that the rule does not accept.
-    """
-
-    def __init__(self, values, rules=PRETRAIN_RULES, defaults=None):
-        super().__init__()
-        object.__setattr__(self, "_rules", rules)
-        object.__setattr__(self, "_defaults", defaults or values)
-        object.__setattr__(self, "overridden", frozenset())
-        self.update(values)
-        for key, rule in rules.items():
-            if key not in self:
-                raise PlainError(f"Missing key: {key!r}. Add it to the first cell; it accepts {rule.accepts}.")
-
-    def __setitem__(self, key, value):
-        if key not in self._rules:
-            raise _unknown_key(key, self._rules)
-        try:
-            super().__setitem__(key, self._rules[key].convert(value))
-        except ValueError:
-            raise _invalid_value(key, value, self._rules[key]) from None
-
-    def update(self, *args, **kwargs):
-        for key, value in dict(*args, **kwargs).items():
-            self[key] = value
-
-    def __getattr__(self, key):
-        try:
-            return self[key]
-        except KeyError:
-            raise AttributeError(key) from None
-
-    def __setattr__(self, key, value):
-        self[key] = value
-
-    def copy_with(self, values, overridden=()):
-        """A copy with some values replaced. The keys in `overridden` count as set by the user from then on."""
-        new = MyConfig({**self, **values}, self._rules, self._defaults)
-        object.__setattr__(new, "overridden", self.overridden | frozenset(overridden))
-        return new
-
-    def with_defaults(self):
-        """A copy in which the overridden keys have their values from the first cell again."""
-        return self.copy_with({key: self._defaults[key] for key in self.overridden})
-
-    def as_data(self):
-        """A plain dictionary, to be saved. Functions, which only a notebook can set, are replaced by their names."""
-        return {key: getattr(value, "__name__", repr(value)) if callable(value) else value for key, value in self.items()}
-
-    def override(self, arguments):
-        """A copy with `key=value` strings applied.
-
-        A value is a Python literal; anything else is a string. Keys that accept a list also accept `a,b`. If a key is repeated, the
-        last value is used. Raises PlainError as the constructor does, and for an argument without '='.
-        """
-        values = {}
-        for argument in arguments:
-            key, equals, value = argument.partition("=")
-            if not equals:
-                raise PlainError(f"Invalid argument: {argument!r:.200}. Use key=value; the keys, which the first cell explains, are "
-                                 f"{', '.join(self._rules)}.")
-            values[key] = _parse(value, self._rules.get(key))
-        return self.copy_with(values, overridden=values)
+def is_pair(initial_weights):
+    """True for a trained generator and discriminator: a .pth checkpoint, a folder or a hub id. False for freshly drawn weights."""
+    names_a_pair = initial_weights.endswith(".pth") or os.path.isdir(initial_weights) or "discriminator" in initial_weights
+    return names_a_pair and initial_weights not in FRESH_WEIGHTS
 
 
-def _unknown_key(key, rules):
-    near = nearest(key, rules)
-    if "task_overrides" in rules and key in ("lr", "epochs", "bs", "rows"):
-        advice = f"Set {key} by task, for example \"task_overrides={{'rte': {{'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 1000}}}}\"."
-    elif near:
-        advice = f"Did you mean {near!r}?"
-    else:
-        advice = f"Choose one of {', '.join(rules)}."
-    return PlainError(f"Unknown key: {key!r:.40}. {advice}")
+def _checked_pair(value):
+    if not is_pair(value):
+        raise ValueError
+    return value
 
 
-def _invalid_value(key, value, rule):
-    near = nearest(value, rule.choices)
-    hint = f" (did you mean {near!r}?)" if near else ""
-    verb = "Choose one of" if rule.choices else "Use"
-    return PlainError(f"Invalid value for {key}: {value!r:.200}. {verb} {rule.accepts}{hint}.")
+def _checked_encoding(value):
+    try:
+        "".encode(value)
+    except LookupError as error:  # also for codecs that do not encode text, such as base64
+        raise ValueError from error
+    return value
+
+
+def _whole(value):
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _listed(value):
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",")]
+    return list(value) if isinstance(value, list | tuple) else [value]
+
+
+# Types of values. The description of a type appears in error messages and in --help.
+def count(minimum=1, maximum=None):
+    """An integer in a range; also a float without a fraction, such as steps=1e6."""
+    description = f"an integer from {minimum} to {maximum}" if maximum else f"an integer of at least {minimum}"
+    return Annotated[int, BeforeValidator(_whole), Field(ge=minimum, le=maximum, description=description)]
+
+
+def number(description, **bounds):
+    """A finite number within pydantic's bounds gt, ge, lt and le."""
+    return Annotated[float, Field(allow_inf_nan=False, description=description, **bounds)]
+
+
+def list_of(item, description):
+    """A list, tuple or comma-separated string of items, or a single item."""
+    return Annotated[list[item], BeforeValidator(_listed), Field(min_length=1, description=description)]
+
+
+Text = Annotated[str, Field(min_length=1, description="a string")]
+FileName = Annotated[str, Field(pattern=r'^[^./\\:*?"<>|\x00-\x1f][^/\\:*?"<>|\x00-\x1f]{0,99}$', description=(
+    'a name of at most 100 characters without / \\ : * ? " < > | that does not start with a dot'))]
+Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$", description="'cpu', 'cuda' or 'cuda:N'")]
+Count, Index, Length = count(), count(0), count(8, 512)
+Positive = number("a number above 0", gt=0)
+Percent = number("a percentage above 0, at most 100", gt=0, le=100)
+Schedule = Literal["original_linear", "separate_linear", "one_cycle", "adjusted_one_cycle"]
+Size = Literal[tuple(RECIPES)]
+Precision = Literal["bf16", "fp16", "fp32", None]
+Logger = Literal["tensorboard", "neptune", "wandb", None]
+_Smoothing = bool | number("a number in [0, 1)", ge=0, lt=1)
+_Pair = Annotated[str, AfterValidator(_checked_pair), Field(description="a checkpoint (.pth), a folder with generator/ and discriminator/, "
+                                                            "the hub id of a discriminator")]
+
+
+@with_config(ConfigDict(extra="allow"))
+class _NetworkConfig(TypedDict):
+    model_type: str
+
+
+_Network = (Annotated[_NetworkConfig, Field(description="a dictionary with model_type")]
+            | Annotated[str, Field(min_length=1, description="a folder with a config.json, a hub id")] | None)
+
+
+class PretrainKeys(TypedDict):
+    """The keys of Pretrain.ipynb, in the order of its first cell, which explains them."""
+    quickstart: bool
+    device: Device | None
+    base_run_name: FileName
+    seed: Index | None
+    data_seed: Index
+    adam_bias_correction: bool
+    schedule: Schedule | None
+    optimizer: Literal["adam", "lamb", None]
+    sampling: Literal["fp32_gumbel", "fp16_gumbel", "multinomial"]
+    temperature: Positive
+    disallow_correct: bool
+    masking: Literal["bernoulli", "official"]
+    electra_mask_style: Literal[True, False, "always", None]
+    gen_smooth_label: _Smoothing
+    disc_smooth_label: _Smoothing
+    size: Size
+    objective: Literal["electra", "mlm", None]
+    generator: _Network
+    discriminator: _Network
+    tying: Literal[(*TYINGS, None)]
+    initial_weights: Literal[FRESH_WEIGHTS] | _Pair
+    datas: list_of(Text, "a list of corpus names or paths")
+    encoding: Annotated[str, AfterValidator(_checked_encoding),
+                        Field(description="an encoding that Python supports, such as utf-8, latin-1 or utf-16")]
+    revisions: Annotated[dict[Literal[tuple(HUB_CORPORA)], Text],
+                         Field(description=f"{{corpus: commit, branch or tag}} with the corpora {', '.join(HUB_CORPORA)}")]
+    one_document_per_file: bool
+    examples: Literal["electra", "line_pairs"]
+    clean: Literal[True, False, None]
+    vocab: count(200) | Annotated[str, Field(pattern=r"\D", description="a hub tokenizer, the path of a vocab.txt")]
+    precision: Precision
+    micro_batch: Count | None
+    compile: bool
+    logger: Logger
+    upload_to: Text | Annotated[Callable, Field(description="a function of a path")] | None
+    num_workers: Index
+    resume: bool
+    save_minutes: number("a number of minutes", ge=0)
+    milestones: list_of(Percent, "a list of percentages of the steps, each above 0 and at most 100")
+    stop_at: Count | None
+    steps: Count | None
+    bs: Count | None
+    lr: Positive | None
+    warmup_steps: Index | None
+    max_length: Length | None
+    mask_prob: number("a number between 0 and 1", gt=0, lt=1) | None
+
+
+PRETRAIN_KEYS = PretrainKeys.__annotations__
+
+def accepted(kind):
+    """What a type accepts, in words."""
+    if kind in (bool, NoneType):
+        return "True or False" if kind is bool else "None"
+    if get_origin(kind) is Literal:
+        return ", ".join(map(repr, get_args(kind)))
+    described = [field.description for field in get_args(kind) if isinstance(field, FieldInfo)]
+    return described[0] if described else ", or ".join(map(accepted, get_args(kind)))
 
 
 def nearest(value, options):
@@ -105,140 +164,180 @@ def nearest(value, options):
     return near[0] if near else None
 
 
-def each_once(arguments):
-    """The `key=value` arguments unchanged; PlainError if they set a key twice to different values."""
+def _choices(kind):
+    """The literal values within a type."""
+    return get_args(kind) if get_origin(kind) is Literal else [choice for part in get_args(kind) for choice in _choices(part)]
+
+
+class MyConfig(dict):
+    """A dictionary whose keys are also attributes. Every value is checked against the type of its key when it is set.
+
+    types: {key: type}, such as PRETRAIN_KEYS.
+    overridden: the keys that were set by `override`, for example on the command line.
+    Raises PlainError for an unknown or missing key and for a value that the type does not accept.
+    """
+
+    def __init__(self, values, types=PRETRAIN_KEYS):
+        vars(self).update(types=types, defaults=values, overridden=frozenset(), _adapters={
+            key: TypeAdapter(kind, config=ConfigDict(strict=True)) for key, kind in types.items()})
+        super().__init__()
+        for key, value in values.items():
+            self[key] = value
+        if missing := [key for key in types if key not in self]:
+            raise PlainError(f"Missing key: {missing[0]!r}. Add it to the first cell; it accepts {accepted(types[missing[0]])}.")
+
+    def __setitem__(self, key, value):
+        if key not in self.types:
+            raise _unknown_key(key, self.types)
+        try:
+            super().__setitem__(key, self._adapters[key].validate_python(value))
+        except ValidationError as error:
+            near = nearest(error.errors()[0]["input"], _choices(self.types[key]))
+            hint = f" (did you mean {near!r}?)" if near else ""
+            raise PlainError(f"Invalid value for {key}: {value!r:.200}. Use {accepted(self.types[key])}{hint}.") from None
+
+    def __getattr__(self, key):
+        try:
+            return self[key]
+        except KeyError:
+            raise AttributeError(key) from None
+
+    __setattr__ = __setitem__
+
+    def copy_with(self, values, overridden=()):
+        """A copy with some values replaced. The keys in `overridden` count as set by the user from then on."""
+        new = copy.copy(self)
+        vars(new)["overridden"] = self.overridden | frozenset(overridden)
+        for key, value in values.items():
+            new[key] = value
+        return new
+
+    def unless_given(self, values):
+        """A copy with these values, except for overridden keys."""
+        return self.copy_with({key: value for key, value in values.items() if key not in self.overridden})
+
+    def with_defaults(self):
+        """A copy in which the overridden keys have their values from the first cell again."""
+        return self.copy_with({key: self.defaults[key] for key in self.overridden})
+
+    def as_data(self):
+        """A plain dictionary, to be saved. Functions, which only a notebook can set, are replaced by their names."""
+        return {key: getattr(value, "__name__", repr(value)) if callable(value) else value for key, value in self.items()}
+
+    def override(self, arguments):
+        """A copy with `key=value` strings applied.
+
+        A value is a Python literal that the key accepts; anything else is a string. Keys that accept a list also accept `a,b`. If a key
+        is repeated, the last value is used. Raises PlainError as the constructor does, and for an argument without '='.
+        """
+        values = {}
+        for argument in arguments:
+            key, equals, text = argument.partition("=")
+            if not equals:
+                raise PlainError(f"Invalid argument: {argument!r:.200}. Use key=value; --help explains the keys.")
+            values[key] = self._literal_or_text(key, text)
+        return self.copy_with(values, overridden=values)
+
+    def _literal_or_text(self, key, text):
+        try:
+            return self._adapters[key].validate_python(ast.literal_eval(text))
+        except (KeyError, ValueError, SyntaxError, MemoryError, RecursionError):
+            return text  # also where the key accepts text only: a run may be named 7
+
+
+def _unknown_key(key, types):
+    near = nearest(key, types)
+    if "task_overrides" in types and key in ("lr", "epochs", "bs", "rows"):
+        advice = f"Set {key} by task, for example \"task_overrides={{'rte': {{'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 1000}}}}\"."
+    else:
+        advice = f"Did you mean {near!r}?" if near else f"Choose one of {', '.join(types)}."
+    return PlainError(f"Unknown key: {key!r:.40}. {advice}")
+
+
+def from_command_line(config, argv):
+    """The configuration with the `key=value` arguments of a script. argv: its name and arguments.
+
+    With --help it prints the keys and exits. Raises PlainError if a key is set twice to different values.
+    """
+    script, *arguments = argv
+    if {"-h", "--help"} & set(arguments):
+        print(explain_keys(config, script))
+        sys.exit()
     given = {}
     for argument in arguments:
         key, equals, value = argument.partition("=")
-        if equals and given.setdefault(key, value) != value:
+        if given.setdefault(key, value) != value:
             raise PlainError(f"{key} is set twice: {key}={given[key]} and {argument}. Remove one of them.")
-    return arguments
+    return config.override(arguments)
 
 
-def _parse(text, rule):
-    """The value of a `key=value` string: a Python literal, or the text itself.
-
-    Numbers also stay text if the key accepts text but no numbers: a run may be named 7, and two folders 2014,2015.
-    """
-    try:
-        value = ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        return text
-    parts = value if isinstance(value, tuple) else (value,)
-    is_numeric = any(type(part) in (int, float, complex) for part in parts)
-    return text if is_numeric and rule and rule.takes_text and not rule.takes_numbers else value
+def explain_keys(config, script):
+    """The text of --help: every key with its default, its comment in the first cell of a script, and the values that it accepts."""
+    path = Path(__file__).parents[1] / script
+    cell = path.read_text(encoding="utf-8").partition("MyConfig({")[2] if path.is_file() else ""
+    comments = {key: comment.replace("# ", "") for comment, keys in re.findall(r'((?: +# .*\n)+)((?: +"\w+": .*\n)+)', cell)
+                for key in re.findall(r'^ +"(\w+)":', keys, re.M)}
+    blocks = [f"{key}={config[key]}\n{comments.get(key, '')}    Accepts {accepted(kind)}." for key, kind in config.types.items()]
+    return "\n\n".join([f"{path.name} key=value ...", "A value is a Python literal; anything else is a string.", *blocks])
 
 
 # What quickstart=True replaces, except for keys that the user overrides.
 QUICKSTART = {"size": "tiny", "datas": ["docs"], "vocab": 8192, "base_run_name": "quickstart"}
 # Keys for which None means the value of the recipe.
-_FROM_RECIPE = ("bs", "lr", "max_length", "mask_prob", "steps", "schedule", "optimizer", "electra_mask_style", "objective", "tying")
+_FROM_RECIPE = ("bs", "lr", "max_length", "mask_prob", "steps", "warmup_steps", "schedule", "optimizer", "electra_mask_style", "objective",
+                "tying")
 # Of these, the keys that the user sets for continued pretraining: a recipe's schedule is that of a whole training.
 _SCHEDULE_KEYS = ("lr", "steps", "warmup_steps")
+# Keys that have no effect without a discriminator.
+_DISCRIMINATOR_KEYS = ("discriminator", "sampling", "temperature", "disallow_correct", "disc_smooth_label", "tying")
 
 
 def complete(config):
-    """Derive the values that depend on other keys, then check that the values fit together; see `_derive` and `_validate`.
+    """Derive the values that depend on other keys, then check that the values fit together.
 
+    Derived are the values of the quickstart, the vocabulary of a pair, the recipe's values for None, and a seed. Explicit values are
+    kept. If `steps` is set and `warmup_steps` is not, warmup keeps the recipe's share of the steps.
     Raises PlainError for values that contradict each other.
     """
-    config = _derive(config)
-    _validate(config)
+    if config.quickstart:
+        config = config.unless_given(QUICKSTART)
+    continues = is_pair(config.initial_weights)
+    if continues:
+        config = config.unless_given({"vocab": config.initial_weights})
+    if config.objective is None and config.discriminator:
+        config = config.copy_with({"objective": "electra"})
+    config = config.copy_with(_recipe_values(config, except_for=_SCHEDULE_KEYS if continues else ()))
+    if config.seed is None and os.environ.get("WORLD_SIZE", "1") == "1":  # several processes would draw different seeds
+        config = config.copy_with({"seed": secrets.randbits(32)})
+    _check(config)
     return config
 
 
 def with_recipe(config, size, **values):
     """A completed configuration changed to another recipe, with `values` on top."""
-    reset = dict.fromkeys((*_FROM_RECIPE, "warmup_steps"))
-    return complete(config.copy_with({**reset, "size": size, **values}, overridden=("size", *values)))
-
-
-def with_quickstart(config, values):
-    """A copy with the values of the quickstart if quickstart=True, except for overridden keys."""
-    return unless_given(config, values) if config.quickstart else config
-
-
-def unless_given(config, values):
-    """A copy with these values, except for overridden keys."""
-    return config.copy_with({key: value for key, value in values.items() if key not in config.overridden})
-
-
-def _derive(config):
-    """A copy with the values of the quickstart, the vocabulary of a pair, the recipe's values for None, and a seed.
-
-    Explicit values are kept. If `steps` is set and `warmup_steps` is not, warmup keeps the recipe's share of the steps.
-    """
-    config = with_quickstart(config, QUICKSTART)
-    continues = is_pair(config.initial_weights)
-    if continues:
-        config = unless_given(config, {"vocab": config.initial_weights})
-    if config.objective is None and config.discriminator:
-        config = config.copy_with({"objective": "electra"})
-    config = config.copy_with(_recipe_values(config, except_for=_SCHEDULE_KEYS if continues else ()))
-    if config.seed is None and os.environ.get("WORLD_SIZE", "1") == "1":  # several processes would draw different seeds
-        config = config.copy_with({"seed": random.SystemRandom().randrange(2 ** 32)})
-    return config
+    return complete(config.copy_with({**dict.fromkeys(_FROM_RECIPE), "size": size, **values}, overridden=("size", *values)))
 
 
 def _recipe_values(config, except_for):
     """{key: value of the recipe} of the keys that are None."""
     recipe = RECIPES[config.size]
     values = {key: getattr(recipe, key) for key in _FROM_RECIPE if config[key] is None and key not in except_for}
-    if config.warmup_steps is None and "warmup_steps" not in except_for:
-        steps = values.get("steps", config.steps)
-        values["warmup_steps"] = round(steps * recipe.warmup_steps / recipe.steps)
+    if "warmup_steps" in values:
+        values["warmup_steps"] = round(values.get("steps", config.steps) * recipe.warmup_steps / recipe.steps)
     return values
 
 
-def _validate(config):
+def _check(config):
     """PlainError for values that contradict each other or name something that does not exist."""
     if is_pair(config.initial_weights):
         _check_pair(config)
     if config.seed is None:
         raise PlainError("seed=None would draw a different seed in each process. Set seed to a number.")
-    _check_numbers(config)
-    if unused := [name for name in config.revisions if name not in config.datas]:
-        raise PlainError(f"revisions names {unused[0]!r}, which is not in datas={config.datas!r}. Add it to datas, or remove it.")
+    for key, limit in (("warmup_steps", "steps"), ("stop_at", "steps"), ("micro_batch", "bs")):
+        if config[key] is not None and config[key] > config[limit]:
+            raise PlainError(f"{key}={config[key]} is more than {limit}={config[limit]}. Lower it or leave it out.")
     if isinstance(config.vocab, str) and config.vocab.endswith(".txt") and not os.path.isfile(config.vocab):
         raise PlainError(f"File not found: vocab={config.vocab!r}. Pass the path of a vocab.txt, a hub tokenizer or a vocabulary size.")
-    _check_networks(config)
-    check_address(config.upload_to)
-    _check_run_name(config)
-    check_logger(config)
-
-
-def _check_pair(config):
-    """PlainError for keys that conflict with continued pretraining, or that it needs."""
-    start = f"initial_weights={config.initial_weights!r}"
-    if config.objective == "mlm":
-        raise PlainError(f"{start} continues training a generator and a discriminator, which objective='mlm' (size={config.size}) cannot "
-                         "do. Choose the size of an ELECTRA.")
-    if config.generator or config.discriminator:
-        raise PlainError(f"{start} contains both networks. Remove generator and discriminator.")
-    if "vocab" in config.overridden and config.vocab != config.initial_weights:
-        raise PlainError(f"{start} contains a vocabulary. Remove vocab={config.vocab!r}.")
-    missing = [key for key in _SCHEDULE_KEYS if config[key] is None]
-    if missing:
-        raise PlainError(f"{start} continues training with a new schedule, for which the recipe has no values. Set {', '.join(missing)}.")
-
-
-def _check_numbers(config):
-    if config.warmup_steps > config.steps:
-        raise PlainError(f"warmup_steps={config.warmup_steps} is more than steps={config.steps}. Lower it or leave it out.")
-    if config.stop_at is not None and config.stop_at > config.steps:
-        raise PlainError(f"stop_at={config.stop_at} is more than steps={config.steps}. Lower it or leave it out.")
-    if config.micro_batch is not None and config.micro_batch > config.bs:
-        raise PlainError(f"micro_batch={config.micro_batch} is more than bs={config.bs}. Lower it or leave it out.")
-    if config.masking == "official" and (config.mask_prob + .005) * config.max_length < 1:
-        raise PlainError(f"mask_prob={config.mask_prob} masks no token of max_length={config.max_length} with masking='official'. "
-                         "Raise one of them.")
-
-
-# Keys that have no effect without a discriminator.
-_DISCRIMINATOR_KEYS = ("sampling", "temperature", "disallow_correct", "disc_smooth_label", "tying")
-
-
-def _check_networks(config):
     if config.optimizer == "lamb" and config.adam_bias_correction:
         raise PlainError("adam_bias_correction=True requires optimizer='adam', but optimizer='lamb'. Change one of them.")
     unused = [key for key in _DISCRIMINATOR_KEYS if key in config.overridden]
@@ -248,16 +347,25 @@ def _check_networks(config):
     if config.objective == "electra" and not (config.discriminator or RECIPES[config.size].discriminator):
         raise PlainError(f"size={config.size} has no discriminator, but objective='electra' requires one. Set discriminator or choose "
                          "another size.")
-    if config.objective == "mlm" and config.discriminator:
-        raise PlainError(f"discriminator={config.discriminator!r} has no effect with objective='mlm'. Set generator instead.")
+    check_address(config.upload_to)
+    check_logger(config)
 
 
-def _check_run_name(config):
-    """PlainError if the run has the name of the run it starts from, whose checkpoints would be archived first."""
+def _check_pair(config):
+    """PlainError for keys that conflict with continued pretraining, or that it needs."""
+    start = f"initial_weights={config.initial_weights!r}"
+    conflicts = [key for key in ("generator", "discriminator") if config[key]]
+    conflicts += ["objective"] * (config.objective == "mlm") + ["vocab"] * (config.vocab != config.initial_weights)
+    if conflicts:
+        key = conflicts[0]
+        raise PlainError(f"{start} contains a generator, a discriminator and their vocabulary, which {key}={config[key]!r} contradicts. "
+                         f"Remove {key} (size={config.size}).")
+    missing = [key for key in _SCHEDULE_KEYS if config[key] is None]
+    if missing:
+        raise PlainError(f"{start} continues training with a new schedule, for which the recipe has no values. Set {', '.join(missing)}.")
     run_name = f"{config.base_run_name}_{config.seed}"
     if re.fullmatch(re.escape(run_name) + r"_[\d.]+%\.pth", os.path.basename(config.initial_weights)):
-        raise PlainError(f"initial_weights={config.initial_weights!r} belongs to the run {run_name}, the name of this run. Set another "
-                         "base_run_name.")
+        raise PlainError(f"{start} belongs to the run {run_name}, the name of this run. Set another base_run_name.")
 
 
 def check_logger(config):

@@ -64,10 +64,10 @@ def measure(setting, is_busy, given):
 
 
 def main(arguments):
-    from _utils.config_rules import PRETRAIN_RULES, count
+    from _utils.config import PRETRAIN_KEYS, Count
     from benchmarks.report import alternate, describe_machine, median_ratio, parse, write_results
-    rules = {**{key: PRETRAIN_RULES[key] for key in ("size", "bs", "max_length", "precision")}, "rounds": count(), "seconds": count()}
-    given = dict(parse(arguments, DEFAULTS, rules))
+    types = {**{key: PRETRAIN_KEYS[key] for key in ("size", "bs", "max_length", "precision")}, "rounds": Count, "seconds": Count}
+    given = dict(parse(arguments, DEFAULTS, types))
     rates = alternate({(setting, is_busy): partial(measure, setting, is_busy, given)
                        for setting in SETTINGS for is_busy in (False, True)}, given["rounds"])
     rows = {setting: {} for setting in SETTINGS}

@@ -17,10 +17,10 @@ from statistics import median
 from transformers import AutoModel
 
 import finetune
-from _utils.config_rules import count, optional, text
+from _utils.config import Count, Text
 from _utils.errors import PlainError
 from _utils.glue.batches import finetuning_dataloaders
-from _utils.glue.config import FINETUNE_RULES
+from _utils.glue.config import FINETUNE_KEYS
 from _utils.glue.synthetic import write_synthetic_glue
 from _utils.glue.tables import load_task
 from _utils.glue.tasks import TASKS
@@ -33,8 +33,8 @@ from benchmarks.report import alternate, describe_machine, median_ratio, parse, 
 
 DEFAULTS = {"glue_dir": None, "vocab": None, "tasks": ["cola", "mrpc", "rte"], "rows": 64, "size": "small", "bs": 32, "max_length": 128,
             "device": None, "rounds": 2}
-RULES = {**{key: FINETUNE_RULES[key] for key in ("glue_dir", "tasks", "size", "max_length", "device")},
-         "vocab": optional(text()), "rows": optional(count(1)), "bs": count(), "rounds": count()}
+TYPES = {**{key: FINETUNE_KEYS[key] for key in ("glue_dir", "tasks", "size", "max_length", "device")},
+         "vocab": Text | None, "rows": Count | None, "bs": Count, "rounds": Count}
 VOCAB_SIZE = 30_522  # of the encoder, independent of the tokenizer
 
 
@@ -112,7 +112,7 @@ def measure(task, rows, settings, max_length, device, rounds, log):
 
 
 def main(arguments):
-    given = parse(arguments, DEFAULTS, RULES)
+    given = parse(arguments, DEFAULTS, TYPES)
     device, recipe = choose_device(given["device"]), RECIPES[given["size"]]
     settings = {"size": given["size"], "bs": given["bs"], "epochs": 1, "lr": recipe.glue_lr, "layer_decay": recipe.layer_decay,
                 "original_lr_layer_decays": True, "weight_decay": 0., "adam_bias_correction": False, "schedule": "original_linear"}

@@ -23,6 +23,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Literal
 
 REPO = Path(__file__).parents[1]
 SECTIONS = ("environment", "equality", "runs", "steps", "finetuning", "processes")
@@ -32,13 +33,13 @@ DEFAULTS = {"device": "cuda", "sections": list(SECTIONS), "sizes": ["small", "ba
             "limit": 170, "results": str(REPO / "benchmarks/results"), "miniature": False}
 
 
-def rules():
-    """Rules of the arguments; a function, because their module needs the packages that `main` checks first."""
-    from _utils.config_rules import PRETRAIN_RULES, choice, count, flag, list_of, optional, text
+def types():
+    """Types of the arguments; a function, because their module needs the packages that `main` checks first."""
+    from _utils.config import Count, Device, Size, Text, list_of
     from benchmarks.report import processes
-    return {"device": PRETRAIN_RULES["device"], "sections": list_of(choice(*SECTIONS), f"a list of {', '.join(SECTIONS)}"),
-            "sizes": list_of(PRETRAIN_RULES["size"], "a list of sizes"), "at_once": processes(1),
-            "glue_dir": optional(text("the folder of a GLUE download")), "limit": count(), "results": text("a folder"), "miniature": flag()}
+    return {"device": Device | None, "sections": list_of(Literal[SECTIONS], f"a list of {', '.join(SECTIONS)}"),
+            "sizes": list_of(Size, "a list of sizes"), "at_once": processes(1),
+            "glue_dir": Text | None, "limit": Count, "results": Text, "miniature": bool}
 
 
 def measurements(given):
@@ -107,7 +108,7 @@ def main(arguments):
         sys.exit(f"error: Packages are missing: {', '.join(missing)}. Run pip install -r requirements.txt.")
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("error: Stopped."))  # so that `measure` stops its process
     from benchmarks.report import parse
-    given = parse(arguments, DEFAULTS, rules())
+    given = parse(arguments, DEFAULTS, types())
     environment = measure("environment", {"device": given["device"]}, given["limit"])
     if environment["status"] != "ok":
         sys.exit(f"{environment['printed']}\nerror: The environment is incomplete: see the last lines above.")

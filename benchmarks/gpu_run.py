@@ -18,9 +18,9 @@ from pathlib import Path
 
 import finetune
 import pretrain
-from _utils.config_rules import PERCENT, PRETRAIN_RULES, count
+from _utils.config import PRETRAIN_KEYS, Count, Percent, count
 from _utils.errors import PlainError
-from _utils.glue.config import FINETUNE_RULES
+from _utils.glue.config import FINETUNE_KEYS
 from _utils.recipes import RECIPES
 from _utils.runs.log import Run
 from benchmarks.report import launcher, parse
@@ -32,8 +32,8 @@ OF_PRETRAINING = {**{key: pretrain.c[key] for key in ("size", "seed", "datas", "
 OF_FINETUNING = {key: finetune.c[key] for key in ("tasks", "glue_dir", "task_overrides")}
 SHARED = ("size", "device", "logger", "max_length")  # keys of pretraining that finetuning gets too
 DEFAULTS = {**OF_PRETRAINING, **OF_FINETUNING, "percent": 6.25, "runs": 3, "at_once": 3}
-RULES = {**{key: PRETRAIN_RULES[key] for key in OF_PRETRAINING}, **{key: FINETUNE_RULES[key] for key in OF_FINETUNING},
-         "percent": PERCENT, "runs": count(), "at_once": count(1, 64)}
+TYPES = {**{key: PRETRAIN_KEYS[key] for key in OF_PRETRAINING}, **{key: FINETUNE_KEYS[key] for key in OF_FINETUNING},
+         "percent": Percent, "runs": Count, "at_once": count(1, 64)}
 
 
 def settings(given, keys):
@@ -81,7 +81,7 @@ def finetune_in_processes(at_once, arguments):
 
 
 def main(arguments):
-    given = parse(arguments, DEFAULTS, RULES)
+    given = parse(arguments, DEFAULTS, TYPES)
     milestone = Run(given.base_run_name, given.seed).milestone(given.percent)
     stop_at = max(1, round((given.steps or RECIPES[given.size].steps) * given.percent / 100))
     pretrain_until(milestone, [*settings(given, OF_PRETRAINING), f"milestones={given.percent}", f"stop_at={stop_at}"])

@@ -13,7 +13,7 @@ from statistics import median
 import datasets
 import torch
 
-from _utils.config_rules import count
+from _utils.config import Count, count
 from _utils.errors import PlainError
 from _utils.text.batches import pretraining_dataloaders
 from _utils.text.vocabulary import SPECIAL_TOKENS, tokenizer_from_tokens
@@ -21,7 +21,7 @@ from benchmarks.reference import RowByRowLoader
 from benchmarks.report import alternate, describe_machine, median_ratio, parse, processes, write_results
 
 DEFAULTS = {"bs": 128, "max_length": 128, "examples": 20_000, "workers": [0, 2], "rounds": 5}
-RULES = {"bs": count(), "max_length": count(8), "examples": count(), "workers": processes(0), "rounds": count()}
+TYPES = {"bs": Count, "max_length": count(8), "examples": Count, "workers": processes(0), "rounds": Count}
 
 
 def random_examples(n, max_length, folder):
@@ -47,7 +47,7 @@ def tokens_per_second(batches, n):
 
 
 def main(arguments):
-    given = parse(arguments, DEFAULTS, RULES)
+    given = parse(arguments, DEFAULTS, TYPES)
     if given["examples"] < 4 * given["bs"]:
         raise PlainError(f"examples={given['examples']} is too few for bs={given['bs']}. Pass at least four batches.")
     hf_tokenizer = tokenizer_from_tokens([*SPECIAL_TOKENS, "word"])

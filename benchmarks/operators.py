@@ -15,8 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import pretrain
-from _utils.config import complete
-from _utils.config_rules import PRETRAIN_RULES
+from _utils.config import PRETRAIN_KEYS, complete
 from _utils.text.vocabulary import tokenizer_from_tokens
 from _utils.training.processes import Processes
 from benchmarks.pretraining import VOCABULARY
@@ -26,7 +25,7 @@ sys.path.append(str(Path(__file__).parents[1] / "tests/support"))
 from fake_cuda import fake_cuda  # noqa: E402
 
 DEFAULTS = {"size": "small", "bs": None, "max_length": None, "precision": "bf16", "masking": "official"}
-RULES = {key: PRETRAIN_RULES[key] for key in DEFAULTS}
+TYPES = {key: PRETRAIN_KEYS[key] for key in DEFAULTS}
 NOT_COUNTED = {"device", "detach", "alias", "as_strided", "expand", "permute", "select", "slice", "split", "split_with_sizes", "squeeze",
                "t", "transpose", "unbind", "unsqueeze", "view", "_unsafe_view", "lift_fresh", "empty", "empty_like"}
 
@@ -72,7 +71,7 @@ def counted_step(c):
 
 
 def main(arguments):
-    given = parse(arguments, DEFAULTS, RULES)
+    given = parse(arguments, DEFAULTS, TYPES)
     c = complete(pretrain.c.override([f"{key}={value}" for key, value in given.items() if value is not None]))
     c = c.copy_with({"micro_batch": c.bs, "device": "cuda"})
     counts = counted_step(c)

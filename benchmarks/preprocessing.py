@@ -18,7 +18,7 @@ from statistics import median
 import datasets
 import torch
 
-from _utils.config_rules import PRETRAIN_RULES, count, number, text
+from _utils.config import PRETRAIN_KEYS, Count, Positive, Text
 from _utils.text.processors import BLOCK, ELECTRADataProcessor
 from _utils.text.sources import load_documents
 from _utils.text.vocabulary import load_tokenizer
@@ -27,8 +27,7 @@ from benchmarks.report import alternate, describe_machine, median_ratio, parse, 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread per process, as in the workers
 CPU = torch.device("cpu")
 DEFAULTS = {"datas": "docs", "vocab": 8192, "megabytes": 50, "processes": [1, 2], "rounds": 3}
-RULES = {"datas": text(), "vocab": PRETRAIN_RULES["vocab"], "processes": processes(1), "rounds": count(),
-         "megabytes": number("a number of megabytes", lambda value: value > 0)}
+TYPES = {"datas": Text, "vocab": PRETRAIN_KEYS["vocab"], "processes": processes(1), "rounds": Count, "megabytes": Positive}
 
 
 def some_megabytes(documents, megabytes):
@@ -74,7 +73,7 @@ def pipeline(new_processor, processes):
 
 
 def main(arguments):
-    given = parse(arguments, DEFAULTS, RULES)
+    given = parse(arguments, DEFAULTS, TYPES)
     corpus = load_documents(given["datas"], "datasets")
     hf_tokenizer = load_tokenizer(given["vocab"], [corpus], "datasets")
     documents, size = some_megabytes(corpus.documents, given["megabytes"])

@@ -21,8 +21,7 @@ from types import SimpleNamespace
 import torch
 
 import pretrain
-from _utils.config import complete
-from _utils.config_rules import PRETRAIN_RULES, count
+from _utils.config import PRETRAIN_KEYS, Count, complete
 from _utils.errors import PlainError
 from _utils.recipes import RECIPES, flops_per_token
 from _utils.text.batches import pretraining_dataloaders
@@ -47,7 +46,7 @@ from benchmarks.report import (
 
 DEFAULTS = {"size": "small", "bs": None, "max_length": None, "device": None, "micro_batch": None, "compile": False, "rounds": 5, "steps": 3}
 FORWARDED = ("size", "bs", "max_length", "micro_batch", "compile")  # keys of the configuration of pretrain.py
-RULES = {**{key: PRETRAIN_RULES[key] for key in (*FORWARDED, "device")}, "rounds": count(), "steps": count()}
+TYPES = {**{key: PRETRAIN_KEYS[key] for key in (*FORWARDED, "device")}, "rounds": Count, "steps": Count}
 VOCABULARY = [*SPECIAL_TOKENS, *(f"word{i}" for i in range(30517))]
 
 
@@ -181,7 +180,7 @@ def measure(steps, device, rounds, n):
 
 
 def main(arguments):
-    given = parse(arguments, DEFAULTS, RULES)
+    given = parse(arguments, DEFAULTS, TYPES)
     if RECIPES[given["size"]].discriminator is None:
         raise PlainError(f"Invalid value for size: {given['size']!r}, which has no discriminator. Choose an ELECTRA, such as mini.")
     device = choose_device(given["device"])

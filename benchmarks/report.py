@@ -10,8 +10,7 @@ from statistics import median
 
 import torch
 
-from _utils.config import MyConfig, each_once
-from _utils.config_rules import count, list_of
+from _utils.config import MyConfig, count, from_command_line, list_of
 from _utils.errors import print_plain_errors
 from _utils.runs.checkpoints import versions
 
@@ -19,14 +18,14 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def processes(minimum):
-    """Rule for a list of numbers of processes, such as 0,2."""
+    """The type of a list of numbers of processes, such as 0,2."""
     return list_of(count(minimum, 64), f"numbers of processes from {minimum} to 64")
 
 
-def parse(arguments, defaults, rules):
+def parse(arguments, defaults, types):
     """MyConfig of the defaults and key=value arguments. Raises PlainError for unknown keys and invalid values."""
     print_plain_errors()
-    return MyConfig(defaults, rules).override(each_once(arguments))
+    return from_command_line(MyConfig(defaults, types), [sys.argv[0], *arguments])
 
 
 def describe_machine(device):

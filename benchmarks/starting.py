@@ -20,12 +20,12 @@ from statistics import median
 
 import torch
 
-from _utils.config_rules import count, text
+from _utils.config import Count, Text
 from _utils.text.sources import check_sources, load_documents
 from benchmarks.report import describe_machine, parse, write_results
 
 DEFAULTS = {"documents": 20_000, "files": 2_000, "text": "docs", "rounds": 3}
-RULES = {"documents": count(), "files": count(), "text": text(), "rounds": count()}
+TYPES = {"documents": Count, "files": Count, "text": Text, "rounds": Count}
 DOCUMENT_LENGTH = 1_000  # characters
 
 
@@ -96,7 +96,7 @@ def measure(source, folder, rounds):
 
 
 def main(arguments):
-    given = parse(arguments, DEFAULTS, RULES)
+    given = parse(arguments, DEFAULTS, TYPES)
     rows, raw = {}, {}
     with tempfile.TemporaryDirectory() as folder:
         corpora = write_corpora(Path(folder), given["documents"], given["files"], paragraphs(given["text"]))

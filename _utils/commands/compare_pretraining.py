@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullFormatter
 
-from _utils.config_rules import FRESH_WEIGHTS
+from _utils.config import FRESH_WEIGHTS
 from _utils.errors import PlainError
 from _utils.glue.runs import GLUE_FOLDER, SCORES, read_scores, score
 from _utils.glue.tasks import task_of

@@ -1,72 +1,80 @@
-"""Configuration of finetuning: the rules of its keys, and the values derived from other keys."""
+"""Configuration of finetuning: the keys and their types, and the values derived from other keys."""
 import os
+from typing import Annotated, Literal
 
-from _utils.config import check_logger, unless_given, with_quickstart
-from _utils.config_rules import (
-    DEVICE,
-    FILE_NAME,
-    LENGTH,
-    LOGGER,
-    POSITIVE,
-    PRECISION,
-    SCHEDULES,
-    SEED,
-    by_name,
-    choice,
-    count,
-    either,
-    flag,
+from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, with_config
+from typing_extensions import TypedDict
+
+from _utils.config import (
+    Count,
+    Device,
+    FileName,
+    Index,
+    Length,
+    Logger,
+    Positive,
+    Precision,
+    Schedule,
+    Size,
+    Text,
+    check_logger,
     list_of,
-    mapping,
     number,
-    optional,
-    text,
 )
 from _utils.errors import PlainError
-from _utils.glue.own_tasks import OWN_TASK, check_names, names_of
+from _utils.glue.own_tasks import check_names, complete_own_task, names_of
 from _utils.glue.tasks import AVERAGED_TASKS, FINETUNED_TASKS
 from _utils.recipes import RECIPES
 
-_RUNS = either(count(0), list_of(count(0), "a list of runs"), accepts="a run or a list of runs")
-_TASKS = either(choice(*FINETUNED_TASKS), OWN_TASK, accepts="a task")
-_TASK_SETTINGS = mapping({"lr": POSITIVE, "epochs": count(), "bs": count(), "rows": count()}, "the settings of a task")
+_Tasks = list_of(Literal[FINETUNED_TASKS] | Annotated[dict, PlainValidator(complete_own_task)], (
+    f"a list of different tasks from {', '.join(FINETUNED_TASKS)}, or of dictionaries such as "
+    "{'train': 'reviews.csv', 'text': 'review', 'label': 'stars'}, with the quotes"))
+_Runs = Index | list_of(Index, "a list of runs")
 
-# In the order of the first cell of Finetune_GLUE.ipynb.
-FINETUNE_RULES = {
-    "quickstart": flag(),
-    "device": DEVICE,
-    "start": count(0),
-    "end": count(1),
-    "tasks": list_of(_TASKS, f"a list of different tasks from {', '.join(FINETUNED_TASKS)}, or of dictionaries such as "
-                     "{'train': 'reviews.csv', 'text': 'review', 'label': 'stars'}, with the quotes", check_names),
-    "pretrained_checkpoint": optional(text("the name of a checkpoint of pretrain.py, a path, or a hub id")),
-    "seeds": optional(list_of(SEED, "a list of integers, one for each run")),
-    "weight_decay": number("a number in [0, 1)", lambda value: 0 <= value < 1),
-    "adam_bias_correction": flag(),
-    "xavier_reinited_outlayer": flag(),
-    "schedule": choice(*SCHEDULES),
-    "original_lr_layer_decays": flag(),
-    "double_unordered": flag(),
-    "protocol": choice(None, "lmtuners"),
-    "start_from_mnli": either(flag(), text(), accepts="True, False or the name of a group"),
-    "task_overrides": by_name(_TASK_SETTINGS, "{task: {'lr': number, 'epochs': count, 'bs': count, 'rows': count}}, each of the four "
-                              "optional"),
-    "do_finetune": flag(),
-    "th_run": optional(either(_RUNS, by_name(_RUNS, "runs by task"),
-                              accepts="a run, a list of runs, or {task: a run or a list of runs}")),
-    "majority_for_missing": flag(),
-    "size": choice(*RECIPES),
-    "max_length": LENGTH,
-    "wsc_trick": flag(),
-    "freeze": flag(),
-    "glue_dir": optional(text("the folder of a GLUE download")),
-    "wsc_dir": optional(text("the folder with train.jsonl and val.jsonl of WSC")),
-    "precision": PRECISION,
-    "num_workers": count(0),
-    "logger": LOGGER,
-    "group_name": optional(FILE_NAME),
-}
 
+@with_config(ConfigDict(extra="forbid"))
+class _TaskSettings(TypedDict, total=False):
+    lr: Positive
+    epochs: Count
+    bs: Count
+    rows: Count
+
+
+class FinetuneKeys(TypedDict):
+    """The keys of Finetune_GLUE.ipynb, in the order of its first cell, which explains them."""
+    quickstart: bool
+    device: Device | None
+    start: Index
+    end: Count
+    tasks: Annotated[_Tasks, AfterValidator(check_names)]
+    pretrained_checkpoint: Text | None
+    seeds: list_of(Index, "a list of integers, one for each run") | None
+    weight_decay: number("a number in [0, 1)", ge=0, lt=1)
+    adam_bias_correction: bool
+    xavier_reinited_outlayer: bool
+    schedule: Schedule
+    original_lr_layer_decays: bool
+    double_unordered: bool
+    protocol: Literal["lmtuners", None]
+    start_from_mnli: bool | Text
+    task_overrides: Annotated[dict[str, _TaskSettings], Field(description=(
+        "{task: {'lr': number, 'epochs': count, 'bs': count, 'rows': count}}, each of the four optional"))]
+    do_finetune: bool
+    th_run: _Runs | Annotated[dict[str, _Runs], Field(description="{task: a run or a list of runs}")] | None
+    majority_for_missing: bool
+    size: Size
+    max_length: Length | None
+    wsc_trick: bool
+    freeze: bool
+    glue_dir: Text | None
+    wsc_dir: Text | None
+    precision: Precision
+    num_workers: Index
+    logger: Logger
+    group_name: FileName | None
+
+
+FINETUNE_KEYS = FinetuneKeys.__annotations__
 QUICKSTART_GLUE = {"size": "tiny", "pretrained_checkpoint": "quickstart_11081_100.0%.pth", "end": 2, "group_name": "quickstart",
                    "glue_dir": "datasets/quickstart_glue"}
 
@@ -76,12 +84,11 @@ def complete_finetuning(config):
 
     Raises PlainError for values that contradict each other.
     """
-    quickstart = dict(QUICKSTART_GLUE)
-    if "pretrained_checkpoint" in config.overridden:
-        quickstart["group_name"] = config.group_name  # derived from the checkpoint below
-    config = with_quickstart(config, quickstart)
+    if config.quickstart:
+        derived = {"group_name": config.group_name} if "pretrained_checkpoint" in config.overridden else {}  # from the checkpoint, below
+        config = config.unless_given(QUICKSTART_GLUE | derived)
     if config.protocol == "lmtuners":  # its hyperparameters, which also depend on the model, follow in plan.py
-        config = unless_given(config, {"end": 5, "start_from_mnli": True, "tasks": list(AVERAGED_TASKS)})
+        config = config.unless_given({"end": 5, "start_from_mnli": True, "tasks": list(AVERAGED_TASKS)})
     config = config.copy_with(_derived(config))
     _check(config)
     return config
@@ -89,13 +96,11 @@ def complete_finetuning(config):
 
 def _derived(config):
     """Values for the keys that are None and depend on others."""
-    derived = {}
+    derived, model = {}, config.pretrained_checkpoint or f"electra_{config.size}_google"
     if config.max_length is None:
-        is_from_pretrain = (config.pretrained_checkpoint or "").endswith(".pth")
-        derived["max_length"] = RECIPES[config.size].glue_length if is_from_pretrain else 512
+        derived["max_length"] = RECIPES[config.size].glue_length if model.endswith(".pth") else 512
     if config.group_name is None:
-        name = config.pretrained_checkpoint or f"electra_{config.size}_google"
-        derived["group_name"] = _group_of(name.rstrip("/\\"))
+        derived["group_name"] = _group_of(model.rstrip("/\\"))
     if config.wsc_trick and config.wsc_dir is None and config.glue_dir is not None:
         folder = os.path.join(config.glue_dir, "WSC")
         derived["wsc_dir"] = folder if os.path.isdir(folder) or config.quickstart else None
@@ -110,7 +115,11 @@ def _group_of(model):
 
 
 def _check(config):
-    _check_names(config)
+    tasks = names_of(config.tasks)
+    for key, known in (("task_overrides", (*FINETUNED_TASKS, *tasks)), ("th_run", tasks)):
+        for name in config[key] if isinstance(config[key], dict) else ():
+            if name not in known:
+                raise PlainError(f"Invalid value for {key}: there is no task {name!r:.60}. Choose from {', '.join(known)}.")
     if config.freeze and config.wsc_trick:
         raise PlainError("freeze=True trains only an output layer, and wsc_trick=True has none. Leave one of them out.")
     if config.end <= config.start:
@@ -118,22 +127,7 @@ def _check(config):
     if config.seeds is not None and len(config.seeds) < config.end:
         raise PlainError(f"seeds has {len(config.seeds)} entries, but the last run is {config.end - 1} and run i uses the i-th seed. "
                          "Add seeds, or set seeds=None.")
-    if config.wsc_dir is not None and not config.wsc_trick:
-        raise PlainError(f"wsc_dir={config.wsc_dir!r} is only used with wsc_trick=True. Add it, or remove wsc_dir.")
     check_logger(config)
-
-
-def _check_names(config):
-    """PlainError for a name in task_overrides or th_run that no task has, and for one in th_run that is not in tasks."""
-    known = dict.fromkeys((*FINETUNED_TASKS, *names_of(config.tasks)))
-    for key in ("task_overrides", "th_run"):
-        for name in config[key] if isinstance(config[key], dict) else ():
-            if name not in known:
-                raise PlainError(f"Invalid value for {key}: there is no task {name!r:.60}. Choose from {', '.join(known)}.")
-    tasks = names_of(config.tasks)
-    for name in config.th_run if isinstance(config.th_run, dict) else ():
-        if name not in tasks:
-            raise PlainError(f"th_run names {name}, which is not in tasks ({', '.join(tasks)}). Add it to tasks, or remove it.")
 
 
 def uses_synthetic_glue(config):

@@ -1,8 +1,9 @@
 """Tasks of one's own: the dictionary that describes one in `tasks`, its checks and its default values."""
 from pathlib import Path
 
-from _utils.config import nearest
-from _utils.config_rules import FILE_NAME, Rule
+from pydantic import TypeAdapter
+
+from _utils.config import FileName, accepted, nearest
 from _utils.errors import PlainError
 from _utils.glue.own_files import check_format
 from _utils.glue.tasks import KINDS, METRICS_OF_KIND, TASKS
@@ -11,7 +12,7 @@ from _utils.glue.tasks import KINDS, METRICS_OF_KIND, TASKS
 _COLUMN = "the name of a column (in CoNLL files its number from 0, or -1 for the last)"
 _is_column = lambda value: isinstance(value, str | int) and not isinstance(value, bool) and value != ""
 _KEYS = {
-    "name": (FILE_NAME.accepts, lambda value: isinstance(value, str)),
+    "name": (accepted(FileName), lambda value: isinstance(value, str)),
     "train": ("a file", lambda value: isinstance(value, str) and value),
     "dev": ("a file, or a share of the training rows such as .1",
             lambda value: isinstance(value, str) and value or isinstance(value, float) and 0 < value < 1),
@@ -73,9 +74,9 @@ def _name_of(path):
 
 def _checked_name(name):
     try:
-        FILE_NAME.convert(name)
+        TypeAdapter(FileName).validate_python(name)
     except ValueError:
-        raise PlainError(f"Invalid value for tasks: name={name!r:.120} of an own task. Use {FILE_NAME.accepts}.") from None
+        raise PlainError(f"Invalid value for tasks: name={name!r:.120} of an own task. Use {accepted(FileName)}.") from None
     taken = {known.lower() for task in TASKS.values() for known in (task.name, task.title, *(Path(test.tsv).stem for test in task.tests))}
     if name.lower() in taken:
         raise PlainError(f"Invalid value for tasks: an own task cannot be called {name!r}, because GLUE has a task of that name. Set "
@@ -93,18 +94,15 @@ def _check_metrics(task):
                              f"{', '.join(allowed)}{of_kind}.")
 
 
-OWN_TASK = Rule("a dictionary with the files and columns of an own task", complete_own_task)
-
-
 def names_of(tasks):
     """The names of the entries of `tasks`, in their order; an entry is a name of GLUE's, or the dictionary of an own task."""
     return [task if isinstance(task, str) else task["name"] for task in tasks]
 
 
 def check_names(tasks):
-    """Whether there are tasks; PlainError if two have the same name."""
+    """The tasks; PlainError if two have the same name."""
     names = names_of(tasks)
     repeated = [name for name in names if names.count(name) > 1]
     if repeated:
         raise PlainError(f"Invalid value for tasks: two tasks are called {repeated[0]!r}. Remove one, or set 'name'.")
-    return bool(names)
+    return tasks

@@ -78,11 +78,11 @@ def folder_with_placeholders(tmp_path, monkeypatch, small_tokenizer):
 def test_settings_in_commands_are_accepted(folder_with_placeholders):
     accept = {"pretrain.py": lambda arguments: complete(pretrain.c.override(arguments)),
               "finetune.py": lambda arguments: complete_finetuning(finetune.c.override(arguments)),
-              **{f"benchmarks.{name}": partial(parse, defaults=module.DEFAULTS, rules=module.RULES)
+              **{f"benchmarks.{name}": partial(parse, defaults=module.DEFAULTS, types=module.TYPES)
                  for name, module in (("finetuning", benchmarks.finetuning), ("loader", benchmarks.loader),
                                       ("preprocessing", benchmarks.preprocessing), ("pretraining", benchmarks.pretraining))},
-              "benchmarks/gpu.sh": partial(parse, defaults=benchmarks.gpu.DEFAULTS, rules=benchmarks.gpu.rules()),
-              "benchmarks/gpu_run.sh": partial(parse, defaults=benchmarks.gpu_run.DEFAULTS, rules=benchmarks.gpu_run.RULES)}
+              "benchmarks/gpu.sh": partial(parse, defaults=benchmarks.gpu.DEFAULTS, types=benchmarks.gpu.types()),
+              "benchmarks/gpu_run.sh": partial(parse, defaults=benchmarks.gpu_run.DEFAULTS, types=benchmarks.gpu_run.TYPES)}
     seen = Counter()
     for command in commands():
         parts = shlex.split(command)

@@ -62,7 +62,7 @@ UNREADABLE = {
     "empty files": ({"folder/a.txt": "", "folder/b.jsonl": "\n \n"}, ["datas=folder"], ["'folder'", "no text"]),
     "latin-1": ({"a.txt": "good\n", "b.txt": b"caf\xe9 au lait\n"}, ["datas=*.txt"], ["b.txt is not utf-8", "encoding=latin-1"]),
     "not utf-16": ({"a.txt": "plain"}, ["datas=a.txt", "encoding=utf-16"], ["a.txt is not utf-16"]),
-    "unknown encoding": ({"a.txt": "plain"}, ["datas=a.txt", "encoding=utf-9"], ["for encoding: 'utf-9'"]),
+    "unknown encoding": ({"a.txt": "plain"}, ["datas=a.txt", "encoding=utf-9"], ["encoding: 'utf-9'"]),
     "not gz": ({"a.txt.gz": "plain"}, ["datas=a.txt.gz"], ["a.txt.gz cannot be read"]),
     "cut gz": ({"a.txt.gz": PACKED[:-20]}, ["datas=a.txt.gz"], ["a.txt.gz cannot be read"]),
     "damaged gz": ({"a.txt.gz": PACKED[:10] + b"\xff" * 50}, ["datas=a.txt.gz"], ["a.txt.gz cannot be read"]),

@@ -88,7 +88,7 @@ def test_settings_in_commands_are_accepted(folder_with_placeholders):
         parts = shlex.split(command)
         program = next((part for part in parts if part in accept), None)
         if program:
-            arguments = [argument for argument in parts[parts.index(program) + 1:] if argument != "..."]
+            arguments = [argument for argument in parts[parts.index(program) + 1:] if argument not in ("...", "--help")]
             for placeholder, existing in PLACEHOLDERS.items():
                 arguments = [argument.replace(placeholder, existing) for argument in arguments]
             accept[program](arguments)

@@ -36,7 +36,7 @@ def test_continued_pretraining_keeps_weights_and_tying_and_uses_a_new_schedule(t
 
 @pytest.mark.parametrize("overrides, message", [
     (["initial_weights=pair"], "Set lr, warmup_steps"),
-    (["initial_weights=pair", "lr=1e-3", "warmup_steps=1", "vocab=vocab.txt"], "Remove vocab='vocab.txt'"),
+    (["initial_weights=pair", "lr=1e-3", "warmup_steps=1", "vocab=vocab.txt"], "vocab='vocab.txt' contradicts"),
     (["initial_weights=pair", "lr=1e-3", "warmup_steps=1", "size=small"], "Set size=tiny"),
     (["initial_weights=none.pth", "lr=1e-3", "warmup_steps=1"], "Checkpoint not found: 'none.pth'"),
     (["initial_weights=oficial"], "'huggingface', 'official'"),

@@ -21,18 +21,20 @@ from _utils.runs.files import read_json_lines, read_text
 _DOCUMENT_START = "-DOCSTART-"  # a line that some CoNLL files put between documents
 
 
-def check_format(path):
-    """The path of a file; PlainError for another format than those of own tasks, which follows from the extension."""
-    if Path(path).suffix.lower() not in _FORMATS:
+def format_of(path):
+    """(reader, writer) of a file's format, which follows from its extension. PlainError for another one."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in _FORMATS:
         raise PlainError(f"Invalid file for an own task: {path!r}. Use a file that ends with {', '.join(_FORMATS)}.")
-    return path
+    return _FORMATS[suffix]
 
 
 def read_table(path):
     """The Table of a file; missing values are "". PlainError, with the line where possible, if it cannot be read or has no rows."""
+    read, _ = format_of(path)
     if not Path(path).is_file():
         raise PlainError(f"File not found: {path!r}. Correct the path in tasks.")
-    key, (read, _) = xxhash.xxh3_64_hexdigest(Path(path).read_bytes()), _FORMATS[Path(path).suffix.lower()]
+    key = xxhash.xxh3_64_hexdigest(Path(path).read_bytes())
     table = read(path)
     if table.rows.empty:
         raise PlainError(f"{path} has no rows. Correct the path in tasks, or the file.")
@@ -52,7 +54,7 @@ def add_column(source, target, values, key):
     while name in table.rows:
         number += 1
         name = f"prediction_{number}"
-    _, with_column = _FORMATS[Path(source).suffix.lower()]
+    _, with_column = format_of(source)
     content = with_column(table, name, values)
     write_atomically(Path(target), lambda file: file.write(content))
 
@@ -135,12 +137,11 @@ def _conll_cells(line):
 def _read_conll(path):
     lines = _text_of(path).split("\n")
     cells = pd.Series(map(_conll_cells, lines), [f"line {i}" for i in range(1, len(lines) + 1)])
-    words = cells[cells.map(bool)]
-    table = table_of_cells(path, words, range(len(next(iter(words), []))))
+    is_word = cells.map(bool)
+    table = table_of_cells(path, cells[is_word], range(len(next(iter(cells[is_word]), []))))
     for place, problem in table.problems.dropna().items():
         raise PlainError(f"{path}, {place}: {problem}. Every word needs the same columns, and an empty line must end each sentence.")
-    sentence = (~cells.map(bool)).cumsum()
-    rows = table.rows.assign(place=words.index).groupby(sentence[words.index].to_numpy()).agg(list)
+    rows = table.rows.reset_index(names="place").groupby((~is_word).cumsum()[is_word].to_numpy()).agg(list)
     rows.index = rows.pop("place").str[0]
     return Table(path, rows, pd.Series(index=rows.index))
 

@@ -5,7 +5,7 @@ from pydantic import TypeAdapter
 
 from _utils.config import FileName, accepted, nearest
 from _utils.errors import PlainError
-from _utils.glue.own_files import check_format
+from _utils.glue.own_files import format_of
 from _utils.glue.tasks import KINDS, METRICS_OF_KIND, TASKS
 
 # {key: (accepted values, test)}; None stands for the default, except for train.
@@ -57,7 +57,7 @@ def complete_own_task(given):
         raise PlainError(f"Invalid value for tasks: {given!r:.200} has no training file. Set 'train' to a file.")
     for key in ("train", "dev", "test"):
         if isinstance(task[key], str):
-            check_format(task[key])
+            format_of(task[key])
     task["name"] = _checked_name(task["name"] or _name_of(task["train"]))
     task["text"] = None if task["text"] is None else _as_list(task["text"])
     task["metrics"] = None if task["metrics"] is None else _as_list(task["metrics"])

@@ -128,16 +128,10 @@ def to_dataset(table, columns, task, split, notices, advice):
         raise PlainError(f"{table.source} has a header but no rows. {advice}")
     rows, problems = pd.DataFrame(index=table.rows.index), table.problems
     for name, column in columns.items():
-        rows[name], accepted = _parsed(table.rows[column], name, task)
+        rows[name], accepted = _parsed(table.rows[column], name, task, is_test(split))
         wrong = table.rows[column][rows[name].isna()]
         problems = problems.fillna(pd.Series([f"the column {column!r} contains {value!r:.60}, which is not {accepted}" for value in wrong],
                                              wrong.index))
-    is_blank = ~rows[list(task.texts)].map(_has_text)  # (rows, texts)
-    if not is_test(split):  # electra_pytorch skips such rows too; Google encodes them as single sentences (D13)
-        problems = problems.fillna(is_blank.idxmax(axis=1)[is_blank.any(axis=1)].map(lambda name: f"the column {columns[name]!r} is empty"))
-    elif is_blank.any(axis=None):
-        notices.append(f"{table.source}: kept {is_blank.any(axis=1).sum():,} rows with an empty text, because every row of a test set "
-                       "needs a prediction")
     if "label" not in rows:
         rows["label"] = rows["text"].map(lambda words: [-1] * len(words)) if task.is_tagging else -1
     if task.is_tagging:
@@ -145,18 +139,24 @@ def to_dataset(table, columns, task, split, notices, advice):
         problems = problems.fillna(differ[differ].map(lambda _: "the numbers of words and tags differ"))
     _report(table.source, problems, split, notices, advice)
     rows = rows[problems.isna()]
+    if n_blank := len(rows) - rows[list(task.texts)].map(_has_text).all(axis=1).sum():
+        notices.append(f"{table.source}: kept {n_blank:,} rows with an empty text, because every row of a test set needs a prediction")
     if "index" not in rows:
         rows["index"] = range(len(rows))
     features = _features(task)
     return datasets.Dataset.from_pandas(rows[list(features)], features, preserve_index=False)
 
 
-def _parsed(values, name, task):
-    """(values of a column as the Dataset has them, a Series with NaN for malformed ones; a description of well-formed ones)."""
+def _parsed(values, name, task, may_be_blank):
+    """(values of a column as the Dataset has them, a Series with NaN for malformed ones; a description of well-formed ones).
+
+    may_be_blank: keep empty texts. electra_pytorch skips them in training, too; Google encodes them as single sentences (D13).
+    """
     if name == "index":
         return pd.to_numeric(values, errors="coerce"), "a number"
     if name in task.texts:
-        return (values.map(items), "a list of words") if task.is_tagging else (values.where(values.map(type).eq(str)), "a string")
+        texts = values.map(items) if task.is_tagging else values.where(values.map(type).eq(str))
+        return texts.where(texts.map(_has_text) | may_be_blank), "a list of words" if task.is_tagging else "a text"
     if task.is_regression:
         low, high = task.score_range or (-np.finfo("float32").max, np.finfo("float32").max)
         scores = pd.to_numeric(values, errors="coerce")
@@ -200,10 +200,9 @@ def _report(source, problems, split, notices, advice):
 
 def _features(task):
     """datasets.Features of the tables of a task."""
-    text, label = datasets.Value("string"), datasets.Value("float32" if task.is_regression else "int64")
-    if task.is_tagging:
-        text, label = datasets.List(text), datasets.List(label)
-    return datasets.Features({"index": datasets.Value("int64"), **dict.fromkeys(task.texts, text), "label": label})
+    typed = lambda kind: datasets.List(datasets.Value(kind)) if task.is_tagging else datasets.Value(kind)
+    return datasets.Features({"index": datasets.Value("int64"), **dict.fromkeys(task.texts, typed("string")),
+                              "label": typed("float32" if task.is_regression else "int64")})
 
 
 def is_test(split):

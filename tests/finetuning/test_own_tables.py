@@ -131,7 +131,7 @@ def test_the_text_may_be_the_last_column_of_a_conll_file(tmp_path):
 
 BAD_FILES = [
     ("a.csv", "text,label\none,x\nthree,y\ntwo\n", {}, r"a.csv, line 4: 1 columns instead of 2 \(1 of 3 rows are malformed\)"),
-    ("a.csv", "text,label\none,x\n,y\n", {}, r"a.csv, line 3: the column 'text' is empty"),
+    ("a.csv", "text,label\none,x\n,y\n", {}, r"a.csv, line 3: the column 'text' contains ''"),
     ("a.csv", "text,label\none,x\nthree,y\ntwo,\n", {}, r"a.csv, line 4: the column 'label' contains '', which is not one of x, y"),
     ("a.csv", 'text,label\n"one"s,x\n', {}, r"a.csv, line 2 is not valid CSV .* Quote cells"),
     ("a.csv", "text,text\n1,2\n", {}, r"a.csv, line 1 has the columns 'text', 'text'. Each needs a different name"),
@@ -150,11 +150,11 @@ BAD_FILES = [
     ("a.tsv", "text\tlabel\none\tx\nthree\ty\ny\n", {}, r"a.tsv, line 4: 1 columns instead of 2"),
     ("a.jsonl", '{"text": "a", "label": 1}\nno\n', {}, r"a.jsonl, line 2 is not valid JSON"),
     ("a.jsonl", '{"text": "a", "label": 1}\n[1]\n', {}, r"a.jsonl, line 2 is not a JSON object"),
-    ("a.jsonl", '{"text": "a", "label": 1}\n{"text": 5, "label": 2}\n', {}, r"line 2: the column 'text' contains 5, which is not a string"),
+    ("a.jsonl", '{"text": "a", "label": 1}\n{"text": 5, "label": 2}\n', {}, r"line 2: the column 'text' contains 5, which is not a text"),
     ("a.jsonl", '{"text": "a", "label": "x \\ud83d"}\n', {}, r"a.jsonl, line 1 is not valid JSON .*surrogates"),
     ("a.jsonl", '{"text": "a b", "label": "x y"}\n{"text": ["b"], "label": 3}\n', {"kind": "tagging"}, r"line 2: .* contains 3, .* a list"),
     ("a.jsonl", '{"text": "a b", "label": ["x", "y"]}\n{"text": "b", "label": [null]}\n', {}, r"line 2: .* contains \[None\], which"),
-    ("a.csv", "q,a,label\none,,x\nthree,y,y\n", {"text": ["q", "a"]}, r"a.csv, line 2: the column 'a' is empty"),
+    ("a.csv", "q,a,label\none,,x\nthree,y,y\n", {"text": ["q", "a"]}, r"a.csv, line 2: the column 'a' contains ''"),
     ("a.csv", "text,label\none,x\ntwo,y\n", {"label": 0}, r"a.csv: missing column 0"),
     ("a.jsonl", '{"text": ["a", "b"], "label": ["x"]}\n{"text": ["c"], "label": ["y"]}\n', {}, r"line 1: the numbers of words and"),
     ("a.txt", "one O\ntwo\n\n", {}, r"a.txt, line 2: 1 columns instead of 2"),

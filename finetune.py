@@ -36,8 +36,7 @@ from _utils.glue.batches import IGNORED, EncodedRows, finetuning_dataloaders
 from _utils.glue.config import FINETUNE_KEYS, complete_finetuning, uses_synthetic_glue
 from _utils.glue.batches import predict_logits, predict_rows, to_device
 from _utils.glue.tasks import compute_metrics
-from _utils.glue.own_tables import load_own_task
-from _utils.glue.own_tasks import names_of
+from _utils.glue.own_tasks import load_own_task, names_of
 from _utils.glue.plan import assign_runs, chosen_runs, plan_runs, seed_of
 from _utils.glue.plan import RunProcesses
 from _utils.glue.results import report, save_result_plots, summarize, table_of_runs

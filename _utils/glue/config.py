@@ -2,7 +2,7 @@
 import os
 from typing import Annotated, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field, PlainValidator, with_config
+from pydantic import AfterValidator, ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
 from _utils.config import (
@@ -26,7 +26,7 @@ from _utils.glue.own_tasks import check_names, complete_own_task, names_of
 from _utils.glue.tasks import AVERAGED_TASKS, FINETUNED_TASKS
 from _utils.recipes import RECIPES
 
-_Tasks = list_of(Literal[FINETUNED_TASKS] | Annotated[dict, PlainValidator(complete_own_task)], (
+_Tasks = list_of(Literal[FINETUNED_TASKS] | Annotated[dict, AfterValidator(complete_own_task)], (
     f"a list of different tasks from {', '.join(FINETUNED_TASKS)}, or of dictionaries such as "
     "{'train': 'reviews.csv', 'text': 'review', 'label': 'stars'}, with the quotes"))
 _Runs = Index | list_of(Index, "a list of runs")

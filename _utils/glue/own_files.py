@@ -24,9 +24,9 @@ _DOCUMENT_START = "-DOCSTART-"  # a line that some CoNLL files put between docum
 def format_of(path):
     """(reader, writer) of a file's format, which follows from its extension. PlainError for another one."""
     suffix = Path(path).suffix.lower()
-    if suffix not in _FORMATS:
-        raise PlainError(f"Invalid file for an own task: {path!r}. Use a file that ends with {', '.join(_FORMATS)}.")
-    return _FORMATS[suffix]
+    if suffix not in FORMATS:
+        raise PlainError(f"Invalid file for an own task: {path!r}. Use a file that ends with {', '.join(FORMATS)}.")
+    return FORMATS[suffix]
 
 
 def read_table(path):
@@ -155,6 +155,6 @@ def _conll_with(table, name, values):
 
 
 # {extension: (path -> Table, (Table, name and values of another column) -> content of a file)}
-_FORMATS = {".csv": (_read_csv, _cells_with), ".tsv": (_read_tsv, _tsv_with), ".jsonl": (_read_json_lines, _json_lines_with),
+FORMATS = {".csv": (_read_csv, _cells_with), ".tsv": (_read_tsv, _tsv_with), ".jsonl": (_read_json_lines, _json_lines_with),
             ".parquet": (_read_parquet, _parquet_with), ".conll": (_read_conll, _conll_with)}
-_FORMATS |= {".json": _FORMATS[".jsonl"], ".txt": _FORMATS[".conll"]}
+FORMATS |= {".json": FORMATS[".jsonl"], ".txt": FORMATS[".conll"]}

@@ -1,97 +1,58 @@
-"""Tasks of one's own: the dictionary that describes one in `tasks`, its checks and its default values."""
+"""Own tasks: the dictionary that describes one in `tasks`, and its tables, from which the kind of the task and its labels follow."""
+import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Annotated, Literal
 
-from pydantic import TypeAdapter
+import numpy as np
+import pandas as pd
+from pydantic import AfterValidator, Field
 
-from _utils.config import FileName, accepted, nearest
+from _utils.config import FileName, MyConfig, list_of, number
 from _utils.errors import PlainError
-from _utils.glue.own_files import format_of
-from _utils.glue.tasks import KINDS, METRICS_OF_KIND, TASKS
+from _utils.glue.own_files import FORMATS, format_of, read_table
+from _utils.glue.tables import TaskData, as_label, check_columns, items, shortened, to_dataset
+from _utils.glue.tasks import KINDS, METRICS_OF_KIND, TASKS, Task, TestSet
 
-# {key: (accepted values, test)}; None stands for the default, except for train.
-_COLUMN = "the name of a column (in CoNLL files its number from 0, or -1 for the last)"
-_is_column = lambda value: isinstance(value, str | int) and not isinstance(value, bool) and value != ""
+MAX_LABELS = 1000
+_BIO = re.compile(r"O|[BIESLU]-\S+")  # tags that mark where entities begin and end: BIO, BIOES, BILOU
+
+
+def _checked_file(path):
+    format_of(path)
+    return path
+
+
+_File = Annotated[str, AfterValidator(_checked_file), Field(min_length=1, description=f"a file that ends with {', '.join(FORMATS)}")]
+_Column = Annotated[str | int, Field(description="the name of a column (in CoNLL files its number from 0, or -1 for the last)")]
+_METRICS = tuple(dict.fromkeys(metric for metrics in METRICS_OF_KIND.values() for metric in metrics))
 _KEYS = {
-    "name": (accepted(FileName), lambda value: isinstance(value, str)),
-    "train": ("a file", lambda value: isinstance(value, str) and value),
-    "dev": ("a file, or a share of the training rows such as .1",
-            lambda value: isinstance(value, str) and value or isinstance(value, float) and 0 < value < 1),
-    "test": ("a file", lambda value: isinstance(value, str) and value),
-    "text": (f"{_COLUMN}, or a list of two", lambda value: _is_column(value) or _is_pair(value)),
-    "label": (_COLUMN, _is_column),
-    "kind": (", ".join(map(repr, KINDS)), lambda value: value in KINDS),
-    "metrics": ("a metric, or a list of metrics, the first of which ranks the runs", lambda value: _are_names(_as_list(value))),
+    "name": FileName | None,
+    "train": _File,
+    "dev": number("a share of the training rows such as .1", gt=0, lt=1) | _File,
+    "test": _File | None,
+    "text": Annotated[list_of(_Column, "the name of a column, or a list of two"), Field(max_length=2)] | None,
+    "label": _Column | None,
+    "kind": Literal[(*KINDS, None)],
+    "metrics": list_of(Literal[_METRICS], f"one or several of {', '.join(_METRICS)}; the first one ranks the runs") | None,
 }
-_DEFAULTS = dict.fromkeys(_KEYS) | {"dev": .1}
-
-
-def _is_pair(value):
-    return isinstance(value, list | tuple) and len(value) in (1, 2) and len(set(value)) == len(value) and all(map(_is_column, value))
-
-
-def _as_list(value):
-    return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def _are_names(values):
-    return bool(values) and all(isinstance(value, str) for value in values) and len(set(values)) == len(values)
 
 
 def complete_own_task(given):
     """The dictionary of an own task with all keys: defaults for missing ones, lists for text and metrics.
 
-    Raises PlainError for an unknown key or value; ValueError if `given` is not a dictionary. No file is read.
+    Raises PlainError for an unknown key or value, and for the name of a GLUE task. No file is read.
     """
-    if not isinstance(given, dict):
-        raise ValueError
-    for key, value in given.items():
-        if key not in _KEYS:
-            near = nearest(key, _KEYS)
-            advice = f"Did you mean {near!r}?" if near else f"Choose from {', '.join(_KEYS)}."
-            raise PlainError(f"Invalid value for tasks: unknown key {key!r:.40} in {given!r:.200}. {advice}")
-        accepts, is_valid = _KEYS[key]
-        if value is not None and not is_valid(value):
-            raise PlainError(f"Invalid value for tasks: {key}={value!r:.200} in an own task. Use {accepts}.")
-    task = _DEFAULTS | {key: value for key, value in given.items() if value is not None}
-    if task["train"] is None:
-        raise PlainError(f"Invalid value for tasks: {given!r:.200} has no training file. Set 'train' to a file.")
-    for key in ("train", "dev", "test"):
-        if isinstance(task[key], str):
-            format_of(task[key])
-    task["name"] = _checked_name(task["name"] or _name_of(task["train"]))
-    task["text"] = None if task["text"] is None else _as_list(task["text"])
-    task["metrics"] = None if task["metrics"] is None else _as_list(task["metrics"])
-    _check_metrics(task)
-    return task
-
-
-def _name_of(path):
-    """The stem of a training file, or its folder's name if the stem says nothing."""
-    path = Path(path)
+    values = dict.fromkeys(_KEYS) | {"dev": .1} | {key: value for key, value in given.items() if value is not None}
+    task = MyConfig(values, _KEYS)
+    path = Path(task.train)
     stem = path.name.partition(".")[0]
-    return path.resolve().parent.name if stem.lower() in ("train", "training") else stem
-
-
-def _checked_name(name):
-    try:
-        TypeAdapter(FileName).validate_python(name)
-    except ValueError:
-        raise PlainError(f"Invalid value for tasks: name={name!r:.120} of an own task. Use {accepted(FileName)}.") from None
-    taken = {known.lower() for task in TASKS.values() for known in (task.name, task.title, *(Path(test.tsv).stem for test in task.tests))}
-    if name.lower() in taken:
-        raise PlainError(f"Invalid value for tasks: an own task cannot be called {name!r}, because GLUE has a task of that name. Set "
+    task.name = task.name or (path.resolve().parent.name if stem.lower() in ("train", "training") else stem)
+    taken = {name.lower() for known in TASKS.values() for name in (known.name, known.title, *(Path(test.tsv).stem for test in known.tests))}
+    if task.name.lower() in taken:
+        raise PlainError(f"Invalid value for tasks: an own task cannot be called {task.name!r}, because GLUE has a task of that name. Set "
                          "'name' to another one.")
-    return name
-
-
-def _check_metrics(task):
-    """PlainError for a metric that does not exist, or not for the kind of the task if that is set."""
-    allowed = METRICS_OF_KIND[task["kind"]] if task["kind"] else sorted(set().union(*METRICS_OF_KIND.values()))
-    for metric in task["metrics"] or ():
-        if metric not in allowed:
-            of_kind = f" for kind={task['kind']!r}" if task["kind"] else ""
-            raise PlainError(f"Invalid value for tasks: metrics={metric!r:.40} of {task['name']}. Choose from "
-                             f"{', '.join(allowed)}{of_kind}.")
+    return dict(task)
 
 
 def names_of(tasks):
@@ -102,7 +63,157 @@ def names_of(tasks):
 def check_names(tasks):
     """The tasks; PlainError if two have the same name."""
     names = names_of(tasks)
-    repeated = [name for name in names if names.count(name) > 1]
-    if repeated:
+    if repeated := [name for name in names if names.count(name) > 1]:
         raise PlainError(f"Invalid value for tasks: two tasks are called {repeated[0]!r}. Remove one, or set 'name'.")
     return tasks
+
+
+def load_own_task(given):
+    """TaskData of an own task. given: from `complete_own_task`.
+
+    Without a dev file, a share of the training rows is the dev set; the same rows at every call.
+    Raises PlainError, with file, line and column where possible, for what does not fit.
+    """
+    files = {"train": given["train"], "validation": given["dev"], "test": given["test"]}
+    tables = {split: read_table(path) for split, path in files.items() if isinstance(path, str)}
+    texts, label = _columns(given, tables)
+    labels = {split: _labels(table, label) for split, table in tables.items() if split != "test" or _is_labelled(table, label)}
+    kind = given["kind"] or _kind_of(labels["train"])
+    labels = {split: found.map(items).explode().dropna() if kind == "tagging" else found.map(as_label) for split, found in labels.items()}
+    task = _task(given, tables, texts, kind, labels)
+    tasks, notices = dict.fromkeys(tables, task), [_description(task, given)]
+    if "test" in labels and task.is_tagging:
+        # Tags that only the test set has are not in `task`: the test file may change.
+        unknown = [tag for tag in labels["test"].unique() if tag not in task.labels]
+        tasks["test"] = replace(task, labels=(*task.labels, *unknown))
+        if unknown:
+            notices.append(f"no training or dev sentence has the tags {shortened(unknown)} of the test file, so they count as errors")
+    data = TaskData(task, {}, {}, notices, tasks["test"] if "test" in labels else None)
+    for split, table in tables.items():
+        columns = dict(zip((*task.texts, *["label"] * (split in labels)), (*texts, label)))
+        advice = "Correct it: in a test file, no row is skipped." if split == "test" else "Correct these rows, or remove them."
+        data.splits[split] = to_dataset(table, columns, tasks[split], split, notices, advice)
+    if "validation" not in tables:
+        data.splits.update(_split(data.splits["train"], given))
+    return data
+
+
+def _columns(given, tables):
+    """(columns of the texts, column of the label); PlainError if the files lack one."""
+    columns, label, texts = list(tables["train"].rows), given["label"], given["text"]
+    if isinstance(columns[0], int):  # CoNLL
+        label, *texts = (columns[-1] if column in (None, -1) else column for column in (label, *(texts or [0])))
+    else:
+        label = "label" if label is None else label
+        texts = texts or [column for column in columns if column != label]
+        if given["text"] is None and label in columns and len(texts) != 1:
+            raise PlainError(f"{given['train']} has the columns {', '.join(columns)}: set 'text' of the task {given['name']!r} to the "
+                             "column of the text, or to a list of two.")
+    for split, table in tables.items():
+        required = texts if split == "test" else [label, *texts]
+        check_columns(table.source, required, list(table.rows), f"Set 'text' and 'label' of the task {given['name']!r} to columns of its "
+                      "files.")
+    return texts, label
+
+
+def _is_labelled(table, column):
+    """Whether a table has labels other than -1, as in the test sets of the hub."""
+    return column in table.rows and not table.rows[column].map(as_label).isin(["", "-1"]).all()
+
+
+def _labels(table, column):
+    """The labels of the good rows that have one: strings, numbers, or lists of labels."""
+    cells = table.rows.loc[table.problems.isna(), column]
+    labels = cells[cells.map(as_label) != ""]
+    if labels.empty:
+        raise PlainError(f"{table.source}: the column {column!r} is empty. It must contain the labels.")
+    return labels
+
+
+def _kind_of(labels):
+    """The kind that follows from the training labels: lists are tags, numbers with a fraction are scores, anything else is a class."""
+    numbers = _numbers(labels.map(as_label))
+    if labels.map(type).eq(list).any():
+        return "tagging"
+    return "regression" if numbers.notna().all() and (numbers % 1 > 0).any() else "classification"
+
+
+def _numbers(labels):
+    """The numbers that labels spell; NaN for those that spell none."""
+    return pd.to_numeric(pd.Series(labels), errors="coerce")
+
+
+def _task(given, tables, texts, kind, labels):
+    """The Task. labels: {split: Series of strings}; PlainError for labels and metrics that do not fit its kind."""
+    name, test = given["name"], tables.get("test")
+    if kind == "tagging" and len(texts) > 1:
+        raise PlainError(f"The task {name!r} labels words, so it needs one column with the words, not {', '.join(map(repr, texts))}. Set "
+                         "'text' to one column.")
+    # A word of the dev set may have a tag that is in no training sentence; another class is a mistake in the row.
+    found = pd.concat([labels[split] for split in labels if split != "test"]) if kind == "tagging" else labels["train"]
+    scale, classes = (_scale(found, given), ()) if kind == "regression" else (None, _classes(found, kind, given))
+    tests = (TestSet("test", test.source, f"{name}{Path(test.source).suffix}", key=test.key),) if test else ()
+    return Task(name, name, tuple(f"text{i}" for i, _ in enumerate(texts, 1)) if len(texts) > 1 else ("text",), classes, kind, scale=scale,
+                tests=tests, devs=(("validation", tables.get("validation", tables["train"]).source),), is_own=True,
+                metrics=_metrics(given, kind, classes), score_titles=(("test", f"{name} (test)"),))
+
+
+def _scale(labels, given):
+    """(mean, standard deviation) of scores."""
+    scores = _numbers(labels).dropna().to_numpy()
+    if len(set(scores)) < 2:
+        raise PlainError(f"{given['train']}: the labels are {shortened(labels.unique(), 3)}. Regression needs at least two different "
+                         "numbers as labels.")
+    return float(np.mean(scores)), float(np.std(scores))
+
+
+def _classes(found, kind, given):
+    """The different labels, in alphabetical order, or by value if all are numbers. PlainError for one label, or one in each row."""
+    labels = sorted(set(found))
+    if _numbers(labels).notna().all():
+        labels.sort(key=float)
+    if len(labels) < 2:
+        raise PlainError(f"{given['train']}: all labels are {', '.join(map(repr, labels)) or 'malformed'}. Classification and tagging need "
+                         "at least two different labels, and tagging a list of tags in each row.")
+    if kind == "classification" and len(found) > 20 and len(labels) > min(MAX_LABELS, len(found) / 2):
+        raise PlainError(f"{given['train']}: {len(labels):,} different labels in {len(found):,} rows, such as {shortened(labels, 3)}. Set "
+                         "'label' to the column of the labels, or 'kind': 'regression' if they are numbers to predict.")
+    return tuple(labels)
+
+
+def _metrics(given, kind, labels):
+    """The metrics of a task, or those of its kind; PlainError for one that does not apply."""
+    has_entities = all(map(_BIO.fullmatch, labels)) and set(labels) - {"O"}
+    default = {"regression": ("spearman", "pearson"), "classification": ("accuracy", "macro_f1"),
+               "tagging": ("entity_f1", "accuracy") if has_entities else ("accuracy", "macro_f1")}
+    metrics = given["metrics"] or default[kind]
+    if wrong := set(metrics) - set(METRICS_OF_KIND[kind]):
+        raise PlainError(f"metrics={wrong.pop()!r} does not apply to {kind}, the kind of the task {given['name']!r}. Choose from "
+                         f"{', '.join(METRICS_OF_KIND[kind])}, or set 'kind'.")
+    if "f1" in metrics and len(labels) != 2:
+        raise PlainError(f"metrics='f1' of the task {given['name']!r} is the F1 of one class against the other, but there are "
+                         f"{len(labels)} labels. Use 'macro_f1', the mean over the classes.")
+    if "entity_f1" in metrics and not has_entities:
+        raise PlainError(f"metrics='entity_f1' of the task {given['name']!r} needs tags such as B-NP, I-NP and O, but its labels are "
+                         f"{shortened(labels)}. Use 'accuracy' or 'macro_f1'.")
+    return tuple(metrics)
+
+
+def _description(task, given):
+    """What was found out, to be printed."""
+    if task.is_regression:
+        found = "regression, scores with mean {:.4g} and standard deviation {:.4g}".format(*task.scale)
+    else:
+        found = f"{task.kind}, {len(task.labels)} labels: {shortened(task.labels)}"
+    numbers = task.labels and given["kind"] is None and _numbers(task.labels).notna().all()
+    return f"{found}; metrics {', '.join(task.metrics)}" + (" (set 'kind': 'regression' to predict numbers)" if numbers else "")
+
+
+def _split(rows, given):
+    """{"train", "validation"}: a share of the rows, drawn with a fixed seed, becomes the dev set."""
+    order = np.random.default_rng(0).permutation(len(rows))
+    dev, train = np.split(order, [round(given["dev"] * len(rows))])
+    if not len(dev) or not len(train):
+        raise PlainError(f"{given['train']} has {len(rows)} rows, of which dev={given['dev']} leaves none for training or for the dev set. "
+                         "Add rows, or set 'dev' to a file.")
+    return {"train": rows.select(np.sort(train)), "validation": rows.select(np.sort(dev))}

@@ -26,14 +26,18 @@ from _utils.networks import load_pretrained
 WORDS = "the generator replaces some words of text and discriminator finds every replaced word a small network makes good guesses".split()
 
 
+OWN = {"name": "mine", "train": "train.csv"}
+
+
 @pytest.fixture
 def start(fresh_checkpoint, tmp_path, monkeypatch):
-    """`start(task, "key=value", ...)` finetunes one own task in an empty working directory, and returns the Results."""
+    """`start(task, "key=value", ...)` finetunes one own task for an epoch in a working directory with train.csv; returns the Results."""
     monkeypatch.chdir(tmp_path)
+    write_classes("ab")
 
-    def start(task, *overrides):
+    def start(task=OWN, *overrides, epochs=1):
         c = finetune.c.override([f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", "end=1", "logger=None", "group_name=g",
-                                 f"tasks={task}", *overrides])
+                                 f"tasks={task}", f"task_overrides={{'{task['name']}': {{'epochs': {epochs}}}}}", *overrides])
         return finetune.run(complete_finetuning(c))
     return start
 
@@ -41,6 +45,11 @@ def start(fresh_checkpoint, tmp_path, monkeypatch):
 def sentences(n, seed=0):
     rng = random.Random(seed)
     return [" ".join(rng.choices(WORDS, k=rng.randint(3, 9))) for _ in range(n)]
+
+
+def write_classes(labels):
+    """Write train.csv, whose labels take turns."""
+    write_csv("train.csv", ("text", "label"), [(text, labels[i % len(labels)]) for i, text in enumerate(sentences(40))])
 
 
 def exported_pipeline(kind, task, **options):
@@ -56,8 +65,7 @@ def test_classification_from_csv_to_a_pipeline(start):
     write_csv("train.csv", ("id", "review", "topic"), rows)
     tests = [(f"x{i}", f"{text},\n\"quoted\"") for i, text in enumerate(sentences(12, seed=1))]
     write_csv("new.csv", ("id", "review"), tests)
-    results = start({"name": "topics", "train": "train.csv", "test": "new.csv", "text": "review", "label": "topic"},
-                    "task_overrides={'topics': {'epochs': 1}}")
+    results = start({"name": "topics", "train": "train.csv", "test": "new.csv", "text": "review", "label": "topic"})
     assert list(results.scores.index) == ["topics"] and list(read_scores()[0]["scores"]["validation"]) == ["accuracy", "macro_f1"]
     assert len(results.tables["topics"].splits["train"]) == 72  # a tenth is the dev set
     model, _, row = finetune.load_finetuned(run_path("g", "topics", 0))
@@ -80,7 +88,7 @@ def test_regression_from_json_lines_to_a_pipeline(start):
     rows = [{"text": text, "price": 5000.5 + 10 * len(text)} for text in sentences(120)]
     Path("prices.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     Path("new.jsonl").write_text("".join(json.dumps({"text": text, "id": i}) + "\n" for i, text in enumerate(sentences(10, seed=1))))
-    results = start({"train": "prices.jsonl", "test": "new.jsonl", "label": "price", "dev": .2}, "task_overrides={'prices': {'epochs': 2}}")
+    results = start({"name": "prices", "train": "prices.jsonl", "test": "new.jsonl", "label": "price", "dev": .2}, epochs=2)
     assert results.tables["prices"].task.kind == "regression" and list(read_scores()[0]["scores"]["validation"]) == ["spearman", "pearson"]
     predicted = [json.loads(line) for line in Path("test_outputs/g/prices.jsonl").read_text().splitlines()]
     assert [list(row) for row in predicted] == [["text", "id", "prediction"]] * 10
@@ -96,8 +104,8 @@ def test_pairs_from_parquet_to_a_pipeline(start):
     table = pd.DataFrame({"question": sentences(60), "answer": sentences(60, seed=1), "good": [rng.randrange(2) for _ in range(60)]})
     table.to_parquet("qa.parquet")
     table.drop(columns="good").head(9).to_parquet("new.parquet")
-    start({"train": "qa.parquet", "dev": "qa.parquet", "test": "new.parquet", "text": ["question", "answer"], "label": "good",
-           "metrics": ["f1", "matthews"]}, "task_overrides={'qa': {'epochs': 1}}")
+    start({"name": "qa", "train": "qa.parquet", "dev": "qa.parquet", "test": "new.parquet", "text": ["question", "answer"], "label": "good",
+           "metrics": ["f1", "matthews"]})
     assert list(read_scores()[0]["scores"]["validation"]) == ["f1", "matthews"]
     predicted = pd.read_parquet("test_outputs/g/qa.parquet")
     assert list(predicted.columns) == ["question", "answer", "prediction"] and len(predicted) == 9
@@ -120,7 +128,7 @@ def test_tagging_from_conll_to_a_pipeline(start, capsys):
     """Every word of the test file gets a tag; a test file with tags is scored too."""
     write_conll("train.txt", 200)
     write_conll("test.txt", 20, seed=1)
-    results = start({"name": "nets", "train": "train.txt", "test": "test.txt"}, "task_overrides={'nets': {'epochs': 8}}")
+    results = start({"name": "nets", "train": "train.txt", "test": "test.txt"}, epochs=8)
     assert list(results.scores.index) == ["nets", "nets (test)"]
     assert list(read_scores()[0]["scores"]["test"]) == ["entity_f1", "accuracy"] and results.scores.loc["nets (test)", "mean"] > 30
     given, predicted = (Path(path).read_text().split("\n") for path in ("test.txt", "test_outputs/g/nets.txt"))
@@ -142,11 +150,10 @@ def test_tagging_from_conll_to_a_pipeline(start, capsys):
 
 
 def test_own_tasks_beside_glue_are_neither_in_its_mean_nor_in_the_submission(start, glue):
-    write_csv("train.csv", ("text", "label"), [(text, i % 2) for i, text in enumerate(sentences(40))])
     write_csv("new.tsv", ("text",), [(text,) for text in sentences(5)])
-    own = {"name": "mine", "train": "train.csv", "test": "new.tsv"}
     small = {name: {"epochs": 1, "rows": 32} for name in ("rte", "mine")}
-    results, folder = start(["rte", own], f"glue_dir={glue}", f"task_overrides={small}"), Path("test_outputs/g")
+    results = start(OWN, f"tasks={['rte', OWN | {'test': 'new.tsv'}]}", f"glue_dir={glue}", f"task_overrides={small}")
+    folder = Path("test_outputs/g")
     assert list(results.tables) == ["rte", "mine"] and {path.name for path in folder.iterdir()} == {"RTE.tsv", "mine.tsv"}
     assert (folder / "mine.tsv").read_text().startswith("text\tprediction\n")
     rows = finetune.rows_of(glue)
@@ -156,76 +163,62 @@ def test_own_tasks_beside_glue_are_neither_in_its_mean_nor_in_the_submission(sta
 
 
 def test_a_finished_run_is_kept_until_the_task_changes(start, capsys):
-    write_csv("train.csv", ("text", "label"), [(text, "ab"[i % 2]) for i, text in enumerate(sentences(40))])
-    own = {"name": "mine", "train": "train.csv", "dev": .5}
-    start(own, "task_overrides={'mine': {'epochs': 1}}")
-    start(own, "task_overrides={'mine': {'epochs': 1}}")
+    own = OWN | {"dev": .5}
+    start(own)
+    start(own)
     assert "already finished" in capsys.readouterr().out and len(read_scores()) == 1
+    with pytest.raises(PlainError, match="was trained with weight_decay=0.0, not 0.01"):
+        start(own, "weight_decay=.01", "start=1", "end=2")
     with pytest.raises(PlainError, match="was trained with own_task: metrics="):
-        start({**own, "metrics": "matthews"}, "task_overrides={'mine': {'epochs': 1}}")
+        start(own | {"metrics": "matthews"})
     write_csv("dev.csv", ("text", "label"), [("the text", "a")])
     with pytest.raises(PlainError, match="was trained with .*dev_table="):
-        start({**own, "dev": "dev.csv"}, "task_overrides={'mine': {'epochs': 1}}")
-    write_csv("train.csv", ("text", "label"), [(text, "abc"[i % 3]) for i, text in enumerate(sentences(40))])
+        start(own | {"dev": "dev.csv"})
+    write_classes("abc")
     write_csv("new.csv", ("text",), [("the text",)])
     with pytest.raises(PlainError, match="was trained for another task than 'mine' is now"):
-        start({**own, "test": "new.csv"}, "do_finetune=False")
-
-
-def test_all_runs_of_a_group_have_the_same_settings(start):
-    write_csv("train.csv", ("text", "label"), [(text, "ab"[i % 2]) for i, text in enumerate(sentences(40))])
-    own, epochs = {"name": "mine", "train": "train.csv"}, "task_overrides={'mine': {'epochs': 1}}"
-    start(own, epochs)
-    with pytest.raises(PlainError, match="Run 0 of mine in the group 'g' was trained with weight_decay=0.0, not 0.01"):
-        start(own, epochs, "weight_decay=.01", "start=1", "end=2")
+        start(own | {"test": "new.csv"}, "do_finetune=False")
 
 
 def test_a_checkpoint_of_another_group_is_not_overwritten(start):
     """The names of groups and own tasks may contain the character that separates them in the names of checkpoints."""
-    write_csv("train.csv", ("text", "label"), [(text, "ab"[i % 2]) for i, text in enumerate(sentences(40))])
-    start({"name": "b_c", "train": "train.csv"}, "task_overrides={'b_c': {'epochs': 1}}", "group_name=a")
+    start(OWN | {"name": "b_c"}, "group_name=a")
     with pytest.raises(PlainError, match="a_b_c_0.pth' belongs to run 0 of b_c in the group 'a'. Set another group_name"):
-        start({"name": "c", "train": "train.csv"}, "group_name=a_b")
+        start(OWN | {"name": "c"}, "group_name=a_b")
 
 
 def test_labels_of_the_test_file_may_come_later_and_change(start):
     """Finished runs are scored on the labels that the test file has now."""
-    write_csv("train.csv", ("text", "label"), [(text, "ab"[i % 2]) for i, text in enumerate(sentences(40))])
-    own, settings = {"name": "mine", "train": "train.csv", "test": "new.csv"}, ("task_overrides={'mine': {'epochs': 1}}", "end=2")
-    texts, found = sentences(20, seed=1), []
-    for labels in ([], ["a"] * 20, ["b"] * 20, []):
+    own, texts = OWN | {"test": "new.csv"}, sentences(20, seed=1)
+
+    def start_with(labels, *overrides):
         write_csv("new.csv", ("text", "label")[:1 + bool(labels)], zip(texts, labels) if labels else [(text,) for text in texts])
-        found.append(start(own, *settings).scores)
+        return start(own, *overrides).scores
+    found = [start_with(labels, "end=2") for labels in ("", "a" * 20, "b" * 20, "")]
     assert [list(scores.index) for scores in found] == [["mine"], ["mine", "mine (test)"], ["mine", "mine (test)"], ["mine"]]
     assert found[1].loc["mine (test)", "mean"] + found[2].loc["mine (test)", "mean"] == pytest.approx(100)
     assert len(read_scores()) == 2 and "test" not in read_scores()[0]["scores"]
-    predicted = pd.read_csv("test_outputs/g/mine.csv")["prediction"]
     best = int(found[1].loc["mine (test)", "best run"])
-    write_csv("new.csv", ("text", "label"), zip(texts, predicted))
-    start(own, "do_finetune=False")
+    start_with(list(pd.read_csv("test_outputs/g/mine.csv")["prediction"]), "do_finetune=False")
     assert read_scores()[best]["scores"]["test"]["accuracy"] == 1.
-    write_csv("new.csv", ("text", "label"), zip(texts, ["A"] * 20))
     with pytest.raises(PlainError, match="new.csv, line 2: the column 'label' contains 'A', which is not one of a, b"):
-        start(own, *settings)
+        start_with("A" * 20)
     run_path("g", "mine", 1 - best).unlink()
-    write_csv("new.csv", ("text", "label"), zip(texts[:9], ["a"] * 9))
-    start(own, "do_finetune=False")
+    start_with("a" * 9, "do_finetune=False")
     scored = {row["run"]: row["test_table"] for row in read_scores() if "test" in row["scores"]}
     assert list(scored) == [best] and scored[best].startswith("9 rows")  # a run without its checkpoint cannot be scored on a new file
 
 
 def test_groups_are_compared_on_their_own_tasks(start, capsys):
-    write_csv("train.csv", ("text", "label"), [(text, "ab"[i % 2]) for i, text in enumerate(sentences(40))])
     for group in ("g", "other"):
-        start({"name": "mine", "train": "train.csv"}, "task_overrides={'mine': {'epochs': 1}}", f"group_name={group}")
+        start(OWN, f"group_name={group}")
     capsys.readouterr()
     glue_results(["g", "other"])
     assert "best runs, mean of mine" in capsys.readouterr().out and Path("checkpoints/glue/comparison.png").exists()
 
 
 def test_a_frozen_encoder_keeps_its_weights_and_has_no_dropout(start, fresh_checkpoint):
-    write_csv("train.csv", ("text", "label"), [(text, i % 2) for i, text in enumerate(sentences(40))])
-    start({"name": "mine", "train": "train.csv"}, "freeze=True", "task_overrides={'mine': {'epochs': 1}}")
+    start(OWN, "freeze=True")
     model, _, row = finetune.load_finetuned(run_path("g", "mine", 0))
     pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 128)
     for name, weight in pretrained.encoder().state_dict().items():

@@ -344,8 +344,8 @@ finetuning("a file for a folder of test files", "", ["test_outputs", "is a file"
 
 # Own tasks.
 for name, task, expected, files in [
-    ("without a training file", {"test": "own.csv"}, ["has no training file"], {}),
-    ("an unknown key", {"train": "own.csv", "lable": "x"}, ["unknown key 'lable'", "Did you mean 'label'?"], {}),
+    ("without a training file", {"test": "own.csv"}, ["train: None"], {}),
+    ("an Unknown key:", {"train": "own.csv", "lable": "x"}, ["unknown key 'lable'", "Did you mean 'label'?"], {}),
     ("a missing file", {"train": "own.csv"}, ["File not found: 'own.csv'"], {}),
     ("another format", {"train": "own.xlsx"}, ["'own.xlsx'", ".csv"], {"own.xlsx": "x"}),
     ("a missing column", {"train": "own.csv"}, ["own.csv: missing column 'label'", "text, stars"], {"own.csv": "text,stars\nGood,5\n"}),

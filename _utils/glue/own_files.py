@@ -6,6 +6,7 @@ no names, so they are numbered from 0, and the values of a row are lists with an
 """
 import csv
 import io
+import itertools
 import json
 from pathlib import Path
 
@@ -103,8 +104,8 @@ def _read_json_lines(path):
 
 
 def _json_lines_with(table, name, values):
-    rows = zip(_json_objects(table.source), values)
-    return "".join(json.dumps(row | {name: value}, ensure_ascii=False) + "\n" for (_, row), value in rows).encode()
+    rows = [row | {name: value} for (_, row), value in zip(_json_objects(table.source), values)]
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
 
 
 def _table_of_objects(path, objects):
@@ -147,11 +148,10 @@ def _read_conll(path):
 
 
 def _conll_with(table, name, values):
-    tags, lines = (tag for sentence in values for tag in sentence), []
-    for line in _text_of(table.source).removesuffix("\n").split("\n"):
-        separator = "\t" if "\t" in line else " "
-        lines.append(line.rstrip("\r") + (separator + next(tags) if _conll_cells(line) else "") + "\n")
-    return "".join(lines).encode()
+    tags = itertools.chain.from_iterable(values)
+    lines = [line.rstrip("\r") for line in _text_of(table.source).removesuffix("\n").split("\n")]
+    separated = (line + ("\t" if "\t" in line else " ") + next(tags) if _conll_cells(line) else line for line in lines)
+    return ("\n".join(separated) + "\n").encode()
 
 
 # {extension: (path -> Table, (Table, name and values of another column) -> content of a file)}

@@ -18,6 +18,12 @@ def loaded(name="t", **given):
     return load_own_task(complete_own_task({"name": name, **given}))
 
 
+def predicted(path, data, values):
+    """The rows of the file with predictions for the test set."""
+    write_predictions(path, data.task, data.task.tests[0], data.splits["test"], values)
+    return read_table(path).rows.to_dict("records")
+
+
 @pytest.mark.parametrize("labels, kind, found", [
     (["b", "a", "b"], "classification", ("a", "b")),
     (["10", "9", "10"], "classification", ("9", "10")),
@@ -55,14 +61,13 @@ def test_tags_that_only_the_test_file_has_are_errors_and_no_labels(tmp_path):
     assert compute_metrics(data.test_task, correct_but_for_one, targets, [3]) == {"entity_f1": pytest.approx(2 / 3), "accuracy": 2 / 3}
 
 
-@pytest.mark.parametrize("name, header", [("a.csv", "text\n"), ("a.tsv", "text\n"), ("a.jsonl", "")])
-def test_scores_of_any_size_are_written_with_six_digits(tmp_path, name, header):
+@pytest.mark.parametrize("name, content", [("a.csv", "text\nx\nx\n"), ("a.tsv", "text\nx\nx\n"), ("a.jsonl", '{"text": "x"}\n' * 2)])
+def test_scores_of_any_size_are_written_with_six_digits(tmp_path, name, content):
     write_csv(tmp_path / "train.csv", ("text", "label"), [(f"text {i}", i / 1e5) for i in range(20)])
-    (tmp_path / name).write_text(header + "".join(json.dumps({"text": "x"}) + "\n" if not header else "x\n" for _ in range(2)))
+    (tmp_path / name).write_text(content)
     data = loaded(train=f"{tmp_path}/train.csv", test=f"{tmp_path}/{name}")
-    write_predictions(tmp_path / f"new_{name}", data.task, data.task.tests[0], data.splits["test"], torch.tensor([3.21987654e-5, 12345.6]))
-    text = (tmp_path / f"new_{name}").read_text()
-    assert "3.21988e-05" in text and "12345.6" in text
+    rows = predicted(tmp_path / f"new_{name}", data, torch.tensor([3.21987654e-5, 12345.6]))
+    assert [str(row["prediction"]) for row in rows] == ["3.21988e-05", "12345.6"]
 
 
 @pytest.mark.parametrize("name, old, new", [("a.csv", "text\nx\ny\n", "text\ny\nx\n"), ("a.txt", "x\ny\n\n", "x\n\ny\n"),
@@ -99,9 +104,8 @@ def test_empty_lines_at_the_end_of_a_test_file_are_skipped(tmp_path, name, conte
     write_csv(tmp_path / "train.csv", ("text", "label"), [("x", "A"), ("y", "B")] * 20)
     (tmp_path / name).write_text(content, newline="")
     data = loaded(train=f"{tmp_path}/train.csv", test=f"{tmp_path}/{name}")
-    write_predictions(tmp_path / f"predicted_{name}", data.task, data.task.tests[0], data.splits["test"], [0, 1])
-    rows = read_table(tmp_path / f"predicted_{name}").rows
-    assert rows.to_dict("records") == [{"text": "one", "id": "1", "prediction": "A"}, {"text": "two", "id": "", "prediction": "B"}]
+    assert predicted(tmp_path / f"predicted_{name}", data, [0, 1]) == [
+        {"text": "one", "id": "1", "prediction": "A"}, {"text": "two", "id": "", "prediction": "B"}]
 
 
 def test_tags_of_a_table_are_strings_with_spaces_and_may_be_many(tmp_path):
@@ -111,9 +115,8 @@ def test_tags_of_a_table_are_strings_with_spaces_and_may_be_many(tmp_path):
         (tmp_path / name).write_text("".join(separator.join(row) + "\n" for row in [("text", "label"), *rows]))
         data = loaded(train=f"{tmp_path}/{name}", test=f"{tmp_path}/{name}", kind="tagging")
         assert len(data.task.labels) == 16
-        predicted = [data.task.labels.index(tag) for _, tags in rows for tag in tags.split()]
-        write_predictions(tmp_path / f"new_{name}", data.task, data.task.tests[0], data.splits["test"], predicted)
-        assert list(read_table(tmp_path / f"new_{name}").rows["prediction"]) == [tags for _, tags in rows]
+        values = [data.task.labels.index(tag) for _, tags in rows for tag in tags.split()]
+        assert [row["prediction"] for row in predicted(tmp_path / f"new_{name}", data, values)] == [tags for _, tags in rows]
 
 
 def test_equal_numbers_are_one_label_and_different_spellings_have_a_fixed_order(tmp_path):

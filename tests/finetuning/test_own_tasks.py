@@ -233,22 +233,15 @@ def test_a_frozen_encoder_keeps_its_weights_and_has_no_dropout(start, fresh_chec
 TAGS = Task("t", "t", ("text",), ("O", "B-X", "I-X", "B-Y"), kind="tagging", metrics=("entity_f1", "accuracy"))
 
 
-def test_entity_f1_counts_whole_entities_within_sentences():
-    """Of three entities, two are predicted, one of them with the right end; an entity does not reach into the next sentence."""
-    targets = [1, 2, 0, 3, 1]
-    predicted = [1, 2, 0, 0, 3]
-    metrics = compute_metrics(TAGS, torch.eye(4)[predicted], targets, [2, 3])
-    assert metrics == {"entity_f1": pytest.approx(2 * (1 / 2) * (1 / 3) / (1 / 2 + 1 / 3)), "accuracy": .6}
-    joined = compute_metrics(TAGS, torch.eye(4)[[1, 2, 2]], [1, 2, 2], [2, 1])
-    assert joined["entity_f1"] == 1.
-
-
-@pytest.mark.parametrize("begin, inside, end, single", ["BIES", "BILU"])
-def test_entity_f1_of_tags_that_mark_the_end_of_an_entity(begin, inside, end, single):
-    """One of two entities is found, and one of a single word is predicted as two words."""
-    task = Task("t", "t", ("text",), ("O", *(f"{mark}-X" for mark in (begin, inside, end, single))), kind="tagging", metrics=("entity_f1",))
-    f1 = lambda targets, predicted: compute_metrics(task, torch.eye(5)[predicted], targets, [len(targets)])["entity_f1"]
-    assert f1([1, 3, 1, 3], [0, 0, 1, 3]) == pytest.approx(2 / 3) and f1([4, 4], [1, 3]) == 0. and f1([1, 2, 3], [1, 2, 3]) == 1.
+@pytest.mark.parametrize("labels, targets, predicted, lengths, f1", [
+    ("O B-X I-X B-Y", [1, 2, 0, 3, 1], [1, 2, 0, 0, 3], [2, 3], .4),  # of three entities, two are predicted, one with the right end
+    ("O B-X I-X B-Y", [1, 2, 2], [1, 2, 2], [2, 1], 1.),  # an entity does not reach into the next sentence
+    *((f"O B-X I-X {end}-X {single}-X", *case) for end, single in ("ES", "LU") for case in (
+        ([1, 3, 1, 3], [0, 0, 1, 3], [4], 2 / 3), ([4, 4], [1, 3], [2], 0.), ([1, 2, 3], [1, 2, 3], [3], 1.))),
+])
+def test_entity_f1_counts_whole_entities_within_sentences(labels, targets, predicted, lengths, f1):
+    task = Task("t", "t", ("text",), tuple(labels.split()), kind="tagging", metrics=("entity_f1",))
+    assert compute_metrics(task, torch.eye(5)[predicted], targets, lengths)["entity_f1"] == pytest.approx(f1)
 
 
 def test_words_are_labelled_at_their_first_wordpiece(small_tokenizer):

@@ -155,14 +155,10 @@ def test_a_file_with_other_content_is_rejected(tmp_path, files, message):
 
 
 def test_rows_with_scores_outside_the_range_are_skipped(tmp_path, glue):
-    text = (glue / "STS-B/train.tsv").read_text().split("\n")
-    names = text[0].split("\t")
-    for line, score in ((1, "5.5"), (2, "nan"), (3, "high")):
-        cells = text[line].split("\t")
-        cells[names.index("score")] = score
-        text[line] = "\t".join(cells)
+    lines = (glue / "STS-B/train.tsv").read_text().split("\n")
+    lines[1:4] = ["\t".join([*line.split("\t")[:-1], score]) for line, score in zip(lines[1:], ("5.5", "nan", "high"))]
     (tmp_path / "STS-B").mkdir()
-    (tmp_path / "STS-B/train.tsv").write_text("\n".join(text))
+    (tmp_path / "STS-B/train.tsv").write_text("\n".join(lines))
     data = load_task("stsb", tmp_path)
     assert len(data.splits["train"]) == 1997
     assert all(f"line {line}" in data.notices[0] for line in (2, 3, 4))

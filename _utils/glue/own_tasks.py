@@ -77,7 +77,9 @@ def load_own_task(given):
     files = {"train": given["train"], "validation": given["dev"], "test": given["test"]}
     tables = {split: read_table(path) for split, path in files.items() if isinstance(path, str)}
     texts, label = _columns(given, tables)
-    labels = {split: _labels(table, label) for split, table in tables.items() if split != "test" or _is_labelled(table, label)}
+    labels = {split: _labels(table, label) for split, table in tables.items() if label in table.rows}
+    if "test" in labels and set(labels["test"].map(as_label)) <= {"-1"}:  # as in the test sets of the hub
+        del labels["test"]
     kind = given["kind"] or _kind_of(labels["train"])
     labels = {split: found.map(items).explode().dropna() if kind == "tagging" else found.map(as_label) for split, found in labels.items()}
     task = _task(given, tables, texts, kind, labels)
@@ -116,18 +118,10 @@ def _columns(given, tables):
     return texts, label
 
 
-def _is_labelled(table, column):
-    """Whether a table has labels other than -1, as in the test sets of the hub."""
-    return column in table.rows and not table.rows[column].map(as_label).isin(["", "-1"]).all()
-
-
 def _labels(table, column):
     """The labels of the good rows that have one: strings, numbers, or lists of labels."""
     cells = table.rows.loc[table.problems.isna(), column]
-    labels = cells[cells.map(as_label) != ""]
-    if labels.empty:
-        raise PlainError(f"{table.source}: the column {column!r} is empty. It must contain the labels.")
-    return labels
+    return cells[cells.map(as_label) != ""]
 
 
 def _kind_of(labels):
@@ -173,7 +167,7 @@ def _classes(found, kind, given):
     if _numbers(labels).notna().all():
         labels.sort(key=float)
     if len(labels) < 2:
-        raise PlainError(f"{given['train']}: all labels are {', '.join(map(repr, labels)) or 'malformed'}. Classification and tagging need "
+        raise PlainError(f"{given['train']}: all labels are {', '.join(map(repr, labels)) or 'missing'}. Classification and tagging need "
                          "at least two different labels, and tagging a list of tags in each row.")
     if kind == "classification" and len(found) > 20 and len(labels) > min(MAX_LABELS, len(found) / 2):
         raise PlainError(f"{given['train']}: {len(labels):,} different labels in {len(found):,} rows, such as {shortened(labels, 3)}. Set "

@@ -61,56 +61,48 @@ def exported_pipeline(kind, task, **options):
 def test_classification_from_csv_to_a_pipeline(start):
     """Labels are found in the file, quoted cells may contain anything, and the predictions have the columns of the test file."""
     topic = lambda text: "nets, big" if "network" in text else "none" if len(text) > 30 else "short \"one\""
-    rows = [(i, text, topic(text)) for i, text in enumerate(sentences(80))]
-    write_csv("train.csv", ("id", "review", "topic"), rows)
+    write_csv("train.csv", ("id", "review", "topic"), [(i, text, topic(text)) for i, text in enumerate(sentences(80))])
     tests = [(f"x{i}", f"{text},\n\"quoted\"") for i, text in enumerate(sentences(12, seed=1))]
     write_csv("new.csv", ("id", "review"), tests)
-    results = start({"name": "topics", "train": "train.csv", "test": "new.csv", "text": "review", "label": "topic"})
-    assert list(results.scores.index) == ["topics"] and list(read_scores()[0]["scores"]["validation"]) == ["accuracy", "macro_f1"]
-    assert len(results.tables["topics"].splits["train"]) == 72  # a tenth is the dev set
-    model, _, row = finetune.load_finetuned(run_path("g", "topics", 0))
-    labels = ("nets, big", "none", "short \"one\"")
-    assert task_of(row).labels == labels and model.classifier.out_features == 3
-
-    predicted = pd.read_csv("test_outputs/g/topics.csv")
+    results = start(OWN | {"test": "new.csv", "text": "review", "label": "topic"})
+    assert list(read_scores()[0]["scores"]["validation"]) == ["accuracy", "macro_f1"]
+    assert len(results.tables["mine"].splits["train"]) == 72  # a tenth is the dev set
+    predicted = pd.read_csv("test_outputs/g/mine.csv")
     assert list(predicted.columns) == ["id", "review", "prediction"] and list(zip(predicted["id"], predicted["review"])) == tests
-    classify = exported_pipeline("text-classification", "topics")
-    assert [found["label"] for found in classify([text for _, text in tests])] == list(predicted["prediction"])
-    assert tuple(classify.model.config.id2label.values()) == labels
-    best = results.scores.loc["topics", "best"]
-    assert read_record(Path("test_outputs/g")) == {"topics.csv": f"topics run 0 (dev {best:.2f})"}
-    assert "accuracy for topics" in report(read_scores(), "g") and "published" not in report(read_scores(), "g")
+    classify = exported_pipeline("text-classification", "mine")
+    assert [found["label"] for found in classify(list(predicted["review"]))] == list(predicted["prediction"])
+    assert tuple(classify.model.config.id2label.values()) == ("nets, big", "none", "short \"one\"")
+    assert read_record(Path("test_outputs/g")) == {"mine.csv": f"mine run 0 (dev {results.scores.loc['mine', 'best']:.2f})"}
+    assert "accuracy for mine" in report(read_scores(), "g") and "published" not in report(read_scores(), "g")
     assert {path.name for path in Path("checkpoints/glue/g").iterdir()} >= {"scores.png", "losses.png", "lengths.png", "runs.html"}
 
 
 def test_regression_from_json_lines_to_a_pipeline(start):
     """Scores of any size are learned: they are standardized for training, and predicted in their own unit."""
-    rows = [{"text": text, "price": 5000.5 + 10 * len(text)} for text in sentences(120)]
-    Path("prices.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    Path("new.jsonl").write_text("".join(json.dumps({"text": text, "id": i}) + "\n" for i, text in enumerate(sentences(10, seed=1))))
-    results = start({"name": "prices", "train": "prices.jsonl", "test": "new.jsonl", "label": "price", "dev": .2}, epochs=2)
-    assert results.tables["prices"].task.kind == "regression" and list(read_scores()[0]["scores"]["validation"]) == ["spearman", "pearson"]
-    predicted = [json.loads(line) for line in Path("test_outputs/g/prices.jsonl").read_text().splitlines()]
-    assert [list(row) for row in predicted] == [["text", "id", "prediction"]] * 10
-    scores = [row["prediction"] for row in predicted]
-    mean, std = results.tables["prices"].task.scale
+    for name, texts in {"train": sentences(120), "new": sentences(10, seed=1)}.items():
+        rows = pd.DataFrame({"text": texts, "price": [5000.5 + 10 * len(text) for text in texts]})
+        rows.to_json(f"{name}.jsonl", orient="records", lines=True)
+    results = start(OWN | {"train": "train.jsonl", "test": "new.jsonl", "label": "price", "dev": .2}, epochs=2)
+    assert list(read_scores()[0]["scores"]["validation"]) == ["spearman", "pearson"]
+    predicted = [json.loads(line) for line in Path("test_outputs/g/mine.jsonl").read_text().splitlines()]
+    assert [list(row) for row in predicted] == [["text", "price", "prediction"]] * 10
+    scores, (mean, std) = [row["prediction"] for row in predicted], results.tables["mine"].task.scale
     assert abs(sum(scores) / 10 - mean) < 2 * std
-    found = exported_pipeline("text-classification", "prices")([row["text"] for row in predicted])
+    found = exported_pipeline("text-classification", "mine")([row["text"] for row in predicted])
     assert [score["score"] for score in found] == pytest.approx(scores, abs=.05)
 
 
 def test_pairs_from_parquet_to_a_pipeline(start):
-    rng = random.Random(0)
-    table = pd.DataFrame({"question": sentences(60), "answer": sentences(60, seed=1), "good": [rng.randrange(2) for _ in range(60)]})
+    table = pd.DataFrame({"question": sentences(60), "answer": sentences(60, seed=1), "good": [0, 1, 1] * 20})
     table.to_parquet("qa.parquet")
-    table.drop(columns="good").head(9).to_parquet("new.parquet")
-    start({"name": "qa", "train": "qa.parquet", "dev": "qa.parquet", "test": "new.parquet", "text": ["question", "answer"], "label": "good",
-           "metrics": ["f1", "matthews"]})
+    table.head(9).drop(columns="good").to_parquet("new.parquet")
+    start(OWN | {"train": "qa.parquet", "dev": "qa.parquet", "test": "new.parquet", "text": ["question", "answer"], "label": "good",
+                 "metrics": ["f1", "matthews"]})
     assert list(read_scores()[0]["scores"]["validation"]) == ["f1", "matthews"]
-    predicted = pd.read_parquet("test_outputs/g/qa.parquet")
+    predicted = pd.read_parquet("test_outputs/g/mine.parquet")
     assert list(predicted.columns) == ["question", "answer", "prediction"] and len(predicted) == 9
-    pairs = [{"text": question, "text_pair": answer} for question, answer in zip(predicted["question"], predicted["answer"])]
-    assert [found["label"] for found in exported_pipeline("text-classification", "qa")(pairs)] == list(predicted["prediction"])
+    pairs = predicted[["question", "answer"]].set_axis(["text", "text_pair"], axis=1).to_dict("records")
+    assert [found["label"] for found in exported_pipeline("text-classification", "mine")(pairs)] == list(predicted["prediction"])
 
 
 def write_conll(path, n, seed=0):
@@ -221,9 +213,9 @@ def test_a_frozen_encoder_keeps_its_weights_and_has_no_dropout(start, fresh_chec
     start(OWN, "freeze=True")
     model, _, row = finetune.load_finetuned(run_path("g", "mine", 0))
     pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 128)
-    for name, weight in pretrained.encoder().state_dict().items():
-        assert torch.equal(model.base_model.state_dict()[name], weight)
-    assert row["settings"]["freeze"] and not torch.equal(model.classifier.bias, torch.zeros(2))
+    encoder = model.base_model.state_dict()
+    assert all(torch.equal(encoder[name], weight) for name, weight in pretrained.encoder().state_dict().items())
+    assert not torch.equal(model.classifier.bias, torch.zeros(2))
     frozen = finetune.build_predictor(task_of(row), pretrained, freeze=True).train()
     assert not any(module.training for module in frozen.base_model.modules()) and frozen.dropout.training
     with pytest.raises(PlainError, match="freeze=True trains only an output layer"):

@@ -1,7 +1,7 @@
 """README and docs/: commands, settings, files, functions, tests, links and facts that they name exist and are correct."""
 import ast
-import importlib
 import importlib.metadata
+import importlib.util
 import json
 import re
 import shlex
@@ -13,7 +13,7 @@ from itertools import takewhile
 from pathlib import Path
 
 import pytest
-from documents import REPO, read, rows_below, section, table
+from documents import REPO, read, section, tables
 
 import benchmarks.finetuning
 import benchmarks.gpu
@@ -25,19 +25,23 @@ import finetune
 import pretrain
 from _utils.config import complete
 from _utils.glue.config import complete_finetuning
-from _utils.recipes import RECIPES
 from benchmarks.report import parse
 
 DOCUMENTS = [REPO / "README.md", REPO / "tests/golden/README.md", *sorted((REPO / "docs").glob("*.md"))]
-SOURCES = [path for folder in ("_utils", "benchmarks", "tests") for path in (REPO / folder).rglob("*.py")]
-SOURCES += [REPO / name for name in ("pretrain.py", "finetune.py")]
+SOURCES = [*REPO.glob("*.py"), *(path for folder in ("_utils", "benchmarks", "tests") for path in (REPO / folder).rglob("*.py"))]
+TESTS = [path for path in SOURCES if path.name.startswith("test_")]
 PLACEHOLDERS = {"PATH": "text", "NAME.pth": "model.pth", "...": "model.pth"}
 OPTIONAL_PACKAGES = {"wandb", "spacy"}
 
 
-def anchors(text):
+def without_blocks(path):
+    """The text of a document without its blocks of code."""
+    return re.sub(r"^```.*?^```", "", read(path), flags=re.S | re.M)
+
+
+def anchors(path):
     """Anchors of the headings, as GitHub builds them."""
-    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.S | re.M), re.M)
+    headings = re.findall(r"^#+ (.*)$", without_blocks(path), re.M)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
@@ -45,7 +49,7 @@ def anchors(text):
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_lines_wrap_at_120_characters_and_no_placeholder_is_left(path):
-    text = re.sub(r"^```.*?^```", "", read(path), flags=re.S | re.M)
+    text = without_blocks(path)
     is_exempt = re.compile(r"\||\s*[-*]? ?(`[^`]+`|\[[^\]]+\]\([^)]+\))[,.:;]?$")  # tables, code and links alone
     assert [line for line in text.split("\n") if len(line) > 120 and not is_exempt.match(line)] == []
     assert not re.search(r"@\w+@|TODO|FIXME", text)
@@ -96,41 +100,15 @@ def test_settings_in_commands_are_accepted(folder_with_placeholders):
     assert seen["pretrain.py"] > 12 and seen["finetune.py"] > 10 and len(seen) == 8
 
 
-def short(number):
-    """As the documents write learning rates and shares."""
-    return f"{number:.0e}".replace("e-0", "e-") if number < .1 else f"{number:g}".lstrip("0")
-
-
-def test_sizes_are_those_of_the_recipes():
-    for size, row in rows_below("pretraining.md", "Sizes").items():
-        recipe = RECIPES[size]
-        assert row == [*(f"{network.layers} x {network.hidden}" for network in (recipe.discriminator, recipe.generator)),
-                       f"{recipe.bs} x {recipe.max_length}", f"{recipe.steps:,}", f"{recipe.warmup_steps:,}", short(recipe.lr)]
-        assert recipe.mask_prob == (.25 if size == "large" else .15)
-
-
-def test_settings_of_finetuning_are_those_of_the_recipes():
-    rows = {size: cells for sizes, *cells in table(section(read("finetuning.md"), "Settings")) for size in sizes.split(", ")}
-    [others] = [cells for sizes, cells in rows.items() if sizes.startswith("the other")]
-    for size, recipe in RECIPES.items():
-        lr, decay, length = rows.get(size, others)
-        assert (lr, decay, length.split(" ")[0]) == (short(recipe.glue_lr), short(recipe.layer_decay), str(recipe.glue_length)), size
-
-
 def test_modules_and_tests_in_commands_exist():
     modules = {match.replace("_utils ", "_utils.commands.") for command in commands()
                for match in re.findall(r"-m (_utils \w+|benchmarks\.\w+)", command)}
-    assert len(modules) > 8
-    for module in modules:
-        assert (REPO / module.replace(".", "/")).with_suffix(".py").exists(), module
-    sources = {path.stem: path.read_text(encoding="utf-8") for path in (REPO / "tests").rglob("test_*.py")}
-    names = [*sources, *(name for text in sources.values() for name in re.findall(r"^def (test_\w+)", text, re.M))]
+    assert len(modules) > 8 and all(importlib.util.find_spec(module) for module in modules), modules
+    tests = " ".join(name for path in TESTS for name in [path.stem, *re.findall(r"^def (test_\w+)", read(path), re.M)])
     markers = tomllib.loads(read(REPO / "pyproject.toml"))["tool"]["pytest"]["ini_options"]["markers"]
-    for command in commands():
-        if "pytest" in command:
-            assert all(any(word in name for name in names) for word in re.findall(r"-k (\w+)", command)), command
-            assert all(any(marker.startswith(f"{word}:") for marker in markers)
-                       for word in re.findall(r"pytest -m (\w+)", command)), command
+    for command in filter(re.compile("pytest").search, commands()):
+        assert all(word in tests for word in re.findall(r"-k (\w+)", command)), command
+        assert set(re.findall(r"pytest -m (\w+)", command)) <= {marker.partition(":")[0] for marker in markers}, command
 
 
 # Files, functions, links
@@ -138,19 +116,16 @@ def test_modules_and_tests_in_commands_exist():
 def test_layout_lists_every_module():
     [tree] = re.findall(r"```\n(_utils/\n.*?)```", read("development.md"), re.S)
     listed, folders = set(), []
-    for line in tree.splitlines():
-        indent, name = re.match(r"( *)(\S+)", line).groups()
-        folders = folders[:len(indent) // 2]
-        if name.endswith("/"):
-            folders.append(name)
-        else:
-            listed.add("".join([*folders, name]))
-    is_listed = lambda path: path.name != "__init__.py" or path.parent.name == "_utils"
-    assert listed == {path.relative_to(REPO).as_posix() for path in (REPO / "_utils").rglob("*.py") if is_listed(path)}
+    for indent, name in re.findall(r"^( *)(\S+)", tree, re.M):
+        folders = [*folders[:len(indent) // 2], name]
+        if not name.endswith("/"):
+            listed.add("".join(folders))
+    modules = {path.relative_to(REPO).as_posix() for path in (REPO / "_utils").rglob("*.py")}
+    assert listed == {module for module in modules if not re.fullmatch(r"_utils/\w+/__init__\.py", module)}
 
 
-def test_file_tree_of_the_readme_exists():
-    tree = re.search(r"```\n(.*?)```", section(read(REPO / "README.md"), "Files"), re.S)[1]
+def test_files_in_the_readme_exist():
+    tree = re.search(r"```\n(.*?)```", section("../README.md", "Files"), re.S)[1]
     names = [name for line in tree.splitlines() for name in takewhile(lambda word: word[-1] == "/" or "." in word, line.split())]
     assert len(names) > 11 and all((REPO / name).exists() for name in names)
 
@@ -158,8 +133,7 @@ def test_file_tree_of_the_readme_exists():
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_files_and_functions_exist(path):
     """`file: name` and `package: name` in inline code, and paths of Python files."""
-    text = re.sub(r"^```.*?^```", "", read(path), flags=re.S | re.M)
-    code = re.findall(r"`([^`\n]+)`", text)
+    code = re.findall(r"`([^`\n]+)`", without_blocks(path))
     for file in (word for word in code if re.fullmatch(r"(_utils|tests|benchmarks)/[\w/.]+\.py", word)):
         assert (REPO / file).exists(), file
     for module, name in (match.groups() for word in code if (match := re.fullmatch(r"((?:_utils/)?[\w/]+?)(?:\.py)?: (\w+)", word))):
@@ -174,7 +148,7 @@ def test_links_and_anchors_resolve(path):
             file, _, anchor = link.partition("#")
             target = (path.parent / file).resolve() if file else path
             assert target.exists(), link
-            assert not anchor or anchor in anchors(read(target)), link
+            assert not anchor or anchor in anchors(target), link
 
 
 def test_every_page_is_linked_from_the_readme():
@@ -194,51 +168,42 @@ def cited_facts(text):
         yield from (f"{kind}{number}" for number in range(int(first), int(last or first) + 1))
 
 
-def source_text(path):
-    """Code of a file; of a notebook its cells without outputs."""
-    text = path.read_text(encoding="utf-8")
-    return "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"]) if path.suffix == ".ipynb" else text
+def cells(notebook):
+    """The text of all cells, without their outputs."""
+    return "\n".join("".join(cell["source"]) for cell in json.loads(read(notebook))["cells"])
 
 
 def test_every_cited_fact_is_defined():
     known = known_facts()
     assert {f"F{i}" for i in range(1, 52)} | {f"D{i}" for i in range(1, 18)} == known
-    found = Counter()
-    for path in [*SOURCES, *REPO.glob("*.ipynb"), *DOCUMENTS]:
-        text = re.sub(r"# noqa.*", "", source_text(path))
+    found = set()
+    texts = {path: re.sub(r"# noqa.*", "", read(path)) for path in [*SOURCES, *DOCUMENTS]}
+    for path, text in {**texts, **{path: cells(path) for path in REPO.glob("*.ipynb")}}.items():
         found.update(cited_facts(text))
-        unknown = set(re.findall(r"facts\.md#([\w-]+)", text)) - anchors(read("facts.md"))
-        assert not unknown and not re.search(r"\bFACTS \d", text), (path, unknown)
-    assert set(found) <= known and len(found) > 50, set(found) - known
+        assert set(re.findall(r"facts\.md#([\w-]+)", text)) <= anchors("facts.md"), path
+    assert found <= known and len(found) > 50, found - known
 
 
 def test_details_name_facts_and_tests_that_exist():
-    rows = [row for row in table(read("details.md")) if row[1]]
-    tests = {path.name for path in (REPO / "tests").rglob("test_*.py")}
-    for detail, google, electra_pytorch, here, facts, files in rows:
-        assert google and electra_pytorch and here, detail
-        assert re.fullmatch(r"[FD]\d+(, [FD]\d+)*", facts) and set(facts.split(", ")) <= known_facts(), detail
+    [details] = tables(read("details.md"))
+    rows = [row for row in details if row[1]]  # without the headings in between
+    for *texts, facts, files in rows:
+        assert all(texts) and re.fullmatch(r"[FD]\d+(, [FD]\d+)*", facts) and set(facts.split(", ")) <= known_facts(), texts
         named = re.findall(r"`(test_\w+\.py)`", files)
-        assert named and set(named) <= tests, detail
-        needs_texts = "test_golden_examples.py" in named or detail in ("encoding", "MRPC, STS-B in both orders")
-        assert needs_texts == ("*" in files), detail
+        assert named and {path.name for path in TESTS}.issuperset(named), texts
     assert len(rows) > 40
 
 
 # Requirements
 
 def imported_packages():
-    """Top-level names of all third-party imports of the code, its tests and its notebooks."""
-    texts = [path.read_text(encoding="utf-8") for path in SOURCES]
+    """Top-level names of all third-party imports of the code and its tests."""
+    nodes = [node for path in SOURCES for node in ast.walk(ast.parse(read(path)))]
+    names = {"IPython"}  # of the notebooks
+    names |= {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
     own = {path.stem for path in [*REPO.glob("*.py"), *(REPO / "tests/support").glob("*.py")]} | {"_utils", "benchmarks"}
-    found = {"IPython", "pandas"}  # of the notebooks
-    for text in texts:
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Import):
-                found |= {alias.name.partition(".")[0] for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
-                found.add(node.module.partition(".")[0])
-    return found - own - set(sys.stdlib_module_names) - OPTIONAL_PACKAGES
+    return {name.partition(".")[0] for name in names} - own - set(sys.stdlib_module_names) - OPTIONAL_PACKAGES
 
 
 def test_every_imported_package_is_required():

@@ -152,12 +152,12 @@ class Bookkeeping(Callback):
     # Metrics of the training
 
     def begin_interval(self):
-        self.learn.train_metrics.reset()
+        self.learn.train_metrics.state.zero_()
         self.interval_steps, self.started = 0, time.perf_counter()
 
     def log_interval(self, step):
         """Log the metrics of the steps since the last row, and show them in the progress bar."""
-        self.learn.train_metrics.sum_over_processes(self.learn.processes)
+        self.learn.processes.sum(self.learn.train_metrics.state)
         metrics = self.learn.train_metrics.compute()  # waits for the device, so the time is that of completed steps
         speed = self.interval_steps * self.tokens_per_step / (time.perf_counter() - self.started)
         self.check_finite()
@@ -201,7 +201,7 @@ class Bookkeeping(Callback):
         """Save the state between two steps. Raises PlainError instead if its weights are not finite; the earlier file stays."""
         learn = self.learn
         self.check_finite()
-        interval = {**learn.train_metrics.state_dict(), "steps": self.interval_steps, "seconds": time.perf_counter() - self.started}
+        interval = {"metrics": learn.train_metrics.state, "steps": self.interval_steps, "seconds": time.perf_counter() - self.started}
         save_resume_checkpoint(self.folder, {
             **self.identity, "step": learn.train_iter, "model": learn.model.state_dict(), "optimizer": learn.opt.opt.state_dict(),
             "scaler": learn.scaler.state_dict(), "interval": interval, "log_position": self.log.position()})
@@ -217,7 +217,7 @@ class Bookkeeping(Callback):
             learn.scaler.load_state_dict(checkpoint["scaler"])
         if self.log:  # summed over the processes later, so only one may have it
             interval = checkpoint.pop("interval")
-            learn.train_metrics.load_state_dict(interval)
+            learn.train_metrics.state.copy_(interval["metrics"])
             self.interval_steps, self.started = interval["steps"], time.perf_counter() - interval["seconds"]
 
 

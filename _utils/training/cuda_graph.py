@@ -118,7 +118,7 @@ def state_restored(learn):
     """Context at whose end weights, optimizer state, metrics and random numbers are as before, at the same addresses."""
     def state():
         moments = [tensor for of_parameter in learn.opt.opt.state.values() for tensor in of_parameter.values()]
-        return [*learn.model.parameters(), *learn.train_metrics.state_dict().values(), *moments]
+        return [*learn.model.parameters(), learn.train_metrics.state, *moments]
 
     before = {tensor: tensor.detach().to("cpu", copy=True) for tensor in state()}
     try:

@@ -4,15 +4,12 @@ import math
 
 import torch
 import torch.nn.functional as F
-from sklearn.metrics import roc_auc_score
 
 from _utils.networks.fast import argmax
 from _utils.training.device import fork_rng, seed_step
 
-_BINS = 4096
-_LOGIT_RANGE = 16.  # logits beyond +-16 fall into the outermost bins
-_SUMS = ("batches", "loss", "masked", "gen_loss", "gen_correct", "hidden", "hidden_loss", "hidden_correct", "masks_dropped",
-         "tokens", "disc_loss", "true_positives", "false_positives", "false_negatives")
+_BINS = 1 << 16  # of logits: one for each bfloat16 number
+_SUMS = ("batches", "loss", "masked", "gen_loss", "gen_correct", "hidden", "hidden_loss", "hidden_correct", "masks_dropped", "disc_loss")
 
 
 class PretrainingMetrics:
@@ -22,25 +19,15 @@ class PretrainingMetrics:
     Of the masked positions, some show their original token (15 % in ELECTRA), which costs next to nothing; "hidden" are the others. Only on
     those can the generator be compared with the unigram entropy of the text.
     only_finite: skip micro-batches whose loss is not finite, as fp16 loss scaling skips the update.
+    state: one tensor on the device, with sums over micro-batches and a histogram of the discriminator's logits for original and for
+    replaced tokens. It may be summed over processes, saved, and set to zero.
     """
 
     def __init__(self, device="cpu", only_finite=False):
         self.only_finite, self.always = only_finite, torch.ones((), device=device, dtype=torch.bool)
         self.has_discriminator = False  # until an update shows otherwise
-        self.sums = torch.zeros(len(_SUMS), device=device, dtype=torch.float64)
-        self.histogram = torch.zeros(2, _BINS, device=device, dtype=torch.float64)  # of discriminator logits: originals, replaced
-
-    def reset(self):
-        """Start again from zero, in place."""
-        self.sums.zero_()
-        self.histogram.zero_()
-
-    def state_dict(self):
-        return {"sums": self.sums, "histogram": self.histogram}
-
-    def load_state_dict(self, state):
-        self.sums.copy_(state["sums"])
-        self.histogram.copy_(state["histogram"])
+        self.state = torch.zeros(len(_SUMS) + 2 * _BINS, device=device, dtype=torch.float64)
+        self.sums, self.histogram = self.state[:len(_SUMS)], self.state[len(_SUMS):]
 
     @torch.no_grad()
     def add(self, output, micro_batch, loss, losses, counts):
@@ -60,21 +47,16 @@ class PretrainingMetrics:
                 (correct * hidden).sum(), output.is_mlm_applied.sum() - n_slots]
         self.has_discriminator = len(losses) > 1
         if self.has_discriminator:
-            sums += [n_tokens, losses[1] * counts[1], *self._confusion(output, is_counted)]
+            sums.append(losses[1] * counts[1])
+            self._add_logits(output, is_counted)
         sums = torch.stack([number.double() for number in sums])
         self.sums[:len(sums)] += torch.where(is_counted, sums, 0.)
 
-    def _confusion(self, output, is_counted):
-        """True positives, false positives and false negatives of a micro-batch; also adds its logits to the histogram."""
-        tokens, replaced, flagged = output.attention_mask.bool(), output.is_replaced.bool(), output.disc_logits > 0
-        bins = ((output.disc_logits.float() / _LOGIT_RANGE + 1) / 2 * _BINS).long().clamp(0, _BINS - 1)
-        counted = (tokens & is_counted).double()
-        self.histogram.view(-1).scatter_add_(0, (bins + _BINS * replaced).flatten(), counted.flatten())
-        return (flagged & replaced & tokens).sum(), (flagged & ~replaced & tokens).sum(), (~flagged & replaced & tokens).sum()
-
-    def sum_over_processes(self, processes):
-        processes.sum(self.sums)
-        processes.sum(self.histogram)
+    def _add_logits(self, output, is_counted):
+        bits = output.disc_logits.bfloat16().view(torch.int16)
+        bins = torch.where(bits < 0, bits ^ 0x7fff, bits).long() + _BINS // 2  # in the order of the numbers; 0 is number _BINS // 2
+        counted = (output.attention_mask.bool() & is_counted).double()
+        self.histogram.scatter_add_(0, (bins + _BINS * output.is_replaced.bool()).flatten(), counted.flatten())
 
     def compute(self):
         """{name: number, or None where it is undefined}. Waits for the device."""
@@ -91,21 +73,23 @@ class PretrainingMetrics:
         }
         if not self.has_discriminator:
             return metrics
-        flagged, replaced = n["true_positives"] + n["false_positives"], n["true_positives"] + n["false_negatives"]
+        originals, replaced = self.histogram.view(2, _BINS).cpu()
+        n_tokens, n_replaced = float(originals.sum() + replaced.sum()), float(replaced.sum())
+        false_positives, true_positives = (float(counts[_BINS // 2 + 1:].sum()) for counts in (originals, replaced))  # logits above 0
         return metrics | {
-            "disc_loss": _ratio(n["disc_loss"], n["tokens"]),
-            "disc_auc": self._auc(),
-            "disc_precision": _ratio(n["true_positives"], flagged),
-            "disc_recall": _ratio(n["true_positives"], replaced),
-            "disc_accuracy": _ratio(n["tokens"] - n["false_positives"] - n["false_negatives"], n["tokens"]),
-            "replaced_share": _ratio(replaced, n["tokens"]),
+            "disc_loss": _ratio(n["disc_loss"], n_tokens),
+            "disc_auc": binned_auc(originals, replaced),
+            "disc_precision": _ratio(true_positives, true_positives + false_positives),
+            "disc_recall": _ratio(true_positives, n_replaced),
+            "disc_accuracy": _ratio(n_tokens - false_positives - (n_replaced - true_positives), n_tokens),
+            "replaced_share": _ratio(n_replaced, n_tokens),
         }
 
-    def _auc(self):
-        """Probability that a replaced token has a higher logit than an original one; ties within a bin count half."""
-        originals, replaced = self.histogram
-        below = originals.cumsum(0) - originals
-        return _ratio(((below + originals / 2) * replaced).sum().item(), (originals.sum() * replaced.sum()).item())
+
+def binned_auc(originals, replaced):
+    """Probability that a replaced token has a higher logit than an original one, from histograms; ties within a bin count half."""
+    below = originals.cumsum(0) - originals / 2
+    return _ratio(float((below * replaced).sum()), float(originals.sum() * replaced.sum()))
 
 
 @torch.no_grad()
@@ -114,7 +98,7 @@ def evaluate(learn, loader, max_batches=None):
 
     Masks and samples depend on the learner's seed only and are the same every time; the training's random numbers are not disturbed.
     """
-    metrics, logits, replaced = PretrainingMetrics(learn.device), [], []
+    metrics = PretrainingMetrics(learn.device)
     learn.model.eval()
     with fork_rng(learn.device):
         for n, batch in enumerate(itertools.islice(loader, max_batches)):
@@ -127,19 +111,8 @@ def evaluate(learn, loader, max_batches=None):
                     output = learn.model(*micro_batch)
                     loss, losses = learn.loss_func(output, micro_batch[-1], counts, return_losses=True)
                 metrics.add(output, micro_batch, loss, losses, counts)
-                if metrics.has_discriminator:
-                    tokens = output.attention_mask.bool()
-                    logits.append(output.disc_logits[tokens].float().cpu())
-                    replaced.append(output.is_replaced[tokens].cpu())
     learn.model.train()
-    return metrics.compute() | ({"disc_auc": exact_auc(torch.cat(logits), torch.cat(replaced))} if logits else {})
-
-
-def exact_auc(logits, replaced):
-    """AUC of the discriminator over all tokens, (N,) each; None if it is undefined."""
-    if not 0 < replaced.sum() < len(replaced) or not logits.isfinite().all():
-        return None
-    return float(roc_auc_score(replaced.numpy(), logits.numpy()))
+    return metrics.compute()
 
 
 def format_metrics(metrics):

@@ -200,7 +200,7 @@ def test_micro_batches_on_the_cpu_are_as_long_as_their_longest_row_and_have_the_
     learn.model.eval()
     found = {}
     for learn.pad_token_id in (None, 0):  # static shapes are not cut
-        learn.train_metrics.reset()
+        learn.train_metrics.state.zero_()
         micro_batches = [micro_batch for _, micro_batch in learn.micro_batches(x)]
         for micro_batch in micro_batches:
             learn.forward(micro_batch, counts)

@@ -63,7 +63,8 @@ def assert_same_run(name, other, n=12 + 5):
     for a, b in zip(rows(name), rows(other)):
         assert (a["step"], a["split"]) == (b["step"], b["split"])
         for key in {"loss", "gen_loss", "disc_loss", "gen_accuracy", "disc_auc", "replaced_share", "lr"} & set(a):
-            assert a[key] == pytest.approx(b[key], rel=1e-4, abs=1e-6), (key, a["step"])
+            tolerance = 1e-3 if key == "disc_auc" else 1e-4  # rounding moves logits to the next bin of the histogram
+            assert a[key] == pytest.approx(b[key], rel=tolerance, abs=1e-6), (key, a["step"])
     for (key, a), b in zip(weights(name).items(), weights(other).values()):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4, msg=key)
 

@@ -230,7 +230,7 @@ def test_run_resumed_with_captured_steps_matches_an_uninterrupted_eager_run(simu
     resumed = static_learner()
     resumed.model.load_state_dict(first.model.state_dict())
     resumed.opt.opt.load_state_dict(copy.deepcopy(first.opt.opt.state_dict()))
-    resumed.train_metrics.load_state_dict(first.train_metrics.state_dict())
+    resumed.train_metrics.state.copy_(first.train_metrics.state)
     cuda_graph.capture_step(resumed, batch_of(resumed))
     assert_same_state(train(eager), train(resumed))
 

@@ -934,7 +934,7 @@ def fit(learn, c, run, hf_tokenizer, entropy, checkpoint=None):
             learn.add_cb(bookkeeping)
             learn.fit(1)
     if is_main:
-        save_pretraining_plots(learn, hf_tokenizer, run.folder, c.steps, c.max_length)
+        save_pretraining_plots(learn, hf_tokenizer, run.folder, c.steps)
     if last_step < c.steps:
         print(f"Stopped after step {last_step:,} of {c.steps:,}. Rerun the command with a larger stop_at, or without it, to continue.")
 

@@ -4,10 +4,10 @@ import json
 import re
 import unicodedata
 import warnings
-from itertools import pairwise
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import pandas as pd
 import torch
 from IPython.display import HTML
 from matplotlib.colors import to_hex
@@ -21,7 +21,6 @@ from _utils.training.device import fork_rng
 BLUE, LIGHT_BLUE, ORANGE, GREEN, GREY = "#4477aa", "#99bbdd", "#ee7733", "#228833", "#999999"
 # Further fonts for characters that the first one lacks, if they are installed.
 FONTS = ["monospace", *sorted({font.name for font in fontManager.ttflist if re.search("CJK|Noto|Arial Unicode", font.name)})]
-FAMILY_COLORS = "#332288", "#88ccee", "#aa3377", "#ddaa33"
 
 
 def tokens_in_color(examples, columns=110):
@@ -91,11 +90,10 @@ def _tokens(shown, input_ids, hf_tokenizer):
 
 def plot_schedules(by_name, steps):
     """Learning rate by step of several schedules, {name: pct -> lr}."""
-    figure, axis = plt.subplots(figsize=(7, 2.8), layout="constrained")
+    figure, axis = _axis("step", "learning rate", height=2.8)
     points = range(0, steps + 1, max(1, steps // 500))
     for name, schedule in by_name.items():
         axis.plot(points, [schedule(step / steps) for step in points], label=name)
-    axis.set(xlabel="step", ylabel="learning rate")
     axis.ticklabel_format(axis="y", scilimits=(0, 0))
     axis.legend(frameon=False)
     return figure
@@ -107,25 +105,26 @@ def plot_training(metrics_file):
     Dotted lines are a constant prediction: for the generator loss on hidden tokens, the unigram entropy of the text; for the discriminator
     loss, the share of replaced tokens as every token's probability.
     """
-    train, held_out = read_metrics(metrics_file, "train"), read_metrics(metrics_file, "held_out")
+    train, held_out = (pd.DataFrame(read_metrics(metrics_file, split)) for split in ("train", "held_out"))
+    train = train.drop(columns="split").astype(float)
+    train = train.groupby(train.index * 100 // len(train)).mean().set_index("step")  # at most 100 points
     config = Path(metrics_file).with_name("config.json")
     facts = json.loads(config.read_text()).get("facts", {}) if config.is_file() else {}
     titles = {"gen_loss": "generator: loss", "gen_accuracy": "generator: accuracy", "disc_loss": "discriminator: loss",
               "disc_auc": "discriminator: AUC"}
-    titles = {name: title for name, title in titles.items() if name in train[0]}
+    titles = {name: title for name, title in titles.items() if name in train}
     figure, axes = plt.subplots(len(titles) // 2, 2, figsize=(9, 2.4 * (len(titles) // 2)), layout="constrained", sharex=True)
     for axis, (name, title) in zip(axes.flat, titles.items()):
-        color = BLUE if name.startswith("gen") else ORANGE
-        axis.plot(*_smooth(train, name), color=color, label="training")
-        if held_out:
-            axis.plot([row["step"] for row in held_out], [row[name] for row in held_out], "o", color=GREEN, ms=4, label="held out")
+        axis.plot(train[name], color=BLUE if name.startswith("gen") else ORANGE, label="training")
+        if len(held_out):
+            axis.plot(held_out["step"], held_out[name], "o", color=GREEN, ms=4, label="held out")
         axis.set_title(title)
         if name == "gen_loss" and "unigram_entropy" in facts:
-            axis.plot(*_smooth(train, "gen_loss_hidden"), color=LIGHT_BLUE, label="training, hidden tokens")
+            axis.plot(train["gen_loss_hidden"], color=LIGHT_BLUE, label="training, hidden tokens")
             axis.axhline(facts["unigram_entropy"], color=GREY, lw=1, ls=":", label="unigram entropy")
         if name == "disc_loss":
-            steps, shares = _smooth(train, "replaced_share")
-            axis.plot(steps, [entr(share) + entr(1 - share) for share in shares], color=GREY, lw=1, ls=":", label="constant prediction")
+            share = train["replaced_share"]
+            axis.plot(entr(share) + entr(1 - share), color=GREY, lw=1, ls=":", label="constant prediction")
         if name == "disc_auc":
             axis.axhline(.5, color=GREY, lw=1, ls=":", label="chance")
         axis.legend(frameon=False)
@@ -133,69 +132,62 @@ def plot_training(metrics_file):
     return figure
 
 
-def plot_families(curves, held_out):
-    """Masked LM losses by share of the compute; curves, held_out: {name: rows of metrics.jsonl}."""
-    figure, axis = plt.subplots(figsize=(7, 3.2), layout="constrained")
-    for color, (name, rows) in zip(FAMILY_COLORS, curves.items()):
-        steps, losses = _smooth(rows, "gen_loss", points=40)
-        axis.plot([step / steps[-1] for step in steps], losses, color=color, label=name)
-        axis.plot([row["step"] / steps[-1] for row in held_out[name]], [row["gen_loss"] for row in held_out[name]], "o", ms=4, color=color)
-    axis.set(xlabel="share of the compute", ylabel="masked LM loss (dots: held out)")
-    axis.legend(frameon=False)
-    return figure
-
-
-def plot_example_lengths(lengths, max_length):
-    """Histogram of the lengths of pretraining examples in tokens; logarithmic, because most have the maximum length."""
-    figure, axis = plt.subplots(figsize=(7, 2.2), layout="constrained")
-    axis.hist(lengths, bins=max_length, range=(.5, max_length + .5), color=BLUE)
-    axis.set(yscale="log", xlabel="tokens per example", ylabel="examples")
-    return figure
-
-
-def plot_lengths(lengths_by_name):
-    """A histogram of lengths in tokens for each {name: lengths}, with a common x axis."""
+def plot_lengths(lengths_by_name, xlabel="tokens per sentence or pair", **settings):
+    """A histogram of lengths in tokens for each {name: lengths}, with a common x axis. settings: of the axes, such as yscale='log'."""
     longest = max(map(max, lengths_by_name.values()))
     width = -(-longest // 40)  # a whole number of tokens, so that every bar covers equally many lengths
     edges = [.5 + width * i for i in range(-(-longest // width) + 1)]
-    figure, axes = _grid(len(lengths_by_name))
+    figure, axes = _grid(len(lengths_by_name), xlabel)
     for axis, (name, lengths) in zip(axes, lengths_by_name.items()):
         axis.hist(lengths, bins=edges, color=BLUE)
         axis.set(title=name, yticks=[])
-    figure.supxlabel("tokens per sentence or pair", fontsize=9)
+        axis.set(**settings)
     return figure
+
+
+def plot_example_lengths(dls):
+    """Histogram of the lengths of the first pretraining examples; logarithmic, because most have the maximum length."""
+    lengths = [len(input_ids) for input_ids in dls.train_ds.hf_dset[:20_000]["input_ids"]]
+    return plot_lengths({"": lengths}, "tokens per example", yscale="log", ylabel="examples")
 
 
 def plot_finetuning_losses(runs_by_name):
     """Training loss of every run over its steps, {name: [rows of metrics.jsonl, ...]}."""
-    figure, axes = _grid(len(runs_by_name))
+    figure, axes = _grid(len(runs_by_name), "fraction of the steps")
     for axis, (name, runs) in zip(axes, runs_by_name.items()):
-        for rows in runs:
-            axis.plot([row["step"] / rows[-1]["step"] for row in rows], [row["loss"] for row in rows], color=BLUE, lw=1, alpha=.7)
+        for rows in map(pd.DataFrame, runs):
+            axis.plot(rows["step"] / rows["step"].max(), rows["loss"], color=BLUE, lw=1, alpha=.7)
         axis.set_title(name)
         axis.set_ylim(bottom=0)
-    figure.supxlabel("fraction of the steps", fontsize=9)
     figure.supylabel("loss", fontsize=9)
     return figure
 
 
-def _grid(n):
+def _grid(n, xlabel):
     """(figure, n axes) in rows of five."""
     rows = -(-n // 5)
-    size = 2 * min(n, 5) + .4, 1.6 * rows + .4
+    size = max(5, 2 * min(n, 5) + .4), 1.6 * rows + .6
     figure, axes = plt.subplots(rows, min(n, 5), figsize=size, layout="constrained", sharex=True, squeeze=False)
     for axis in axes.flat[n:]:
         axis.axis("off")
+    figure.supxlabel(xlabel, fontsize=9)
     return figure, axes.flat[:n]
+
+
+def _axis(xlabel, ylabel, width=7, height=3.2, **settings):
+    """(figure, its only axis)."""
+    figure, axis = plt.subplots(figsize=(width, height), layout="constrained")
+    axis.set(xlabel=xlabel, ylabel=ylabel, **settings)
+    return figure, axis
 
 
 def plot_layer_lrs(lrs_by_name):
     """Learning rate by layer, {name: [embeddings, layer 0, ..., head]}."""
-    figure, axis = plt.subplots(figsize=(7, 2.8), layout="constrained")
+    figure, axis = _axis("layer", "learning rate", height=2.8)
     for name, lrs in lrs_by_name.items():
         axis.plot(lrs, "o", ms=5, label=name)
     axis.set_xticks(range(len(lrs)), ["emb.", *range(1, len(lrs) - 1), "head"])
-    axis.set(xlabel="layer", ylabel="learning rate", ylim=(0, None))
+    axis.set_ylim(bottom=0)
     axis.ticklabel_format(axis="y", scilimits=(0, 0))
     axis.legend(frameon=False)
     return figure
@@ -207,39 +199,34 @@ def plot_scores(scores_by_group, published=None, majority=None):
     published: {task: percent} of Google's ELECTRA-Small, as crosses.   majority: {task: percent} of the majority baseline, dotted.
     """
     tasks = list(dict.fromkeys(task for scores_by_task in scores_by_group.values() for task in scores_by_task))
-    figure, axis = plt.subplots(figsize=(4.5 + .8 * len(tasks), 3.2), layout="constrained")
+    figure, axis = _axis(None, "dev score, %", width=4.5 + .8 * len(tasks), xlim=(-.6, len(tasks) - .4))
+    axis.set_xticks(range(len(tasks)), tasks)
     width = .6 / len(scores_by_group)
     for i, (group, scores_by_task) in enumerate(scores_by_group.items()):
         color = plt.get_cmap("tab10")(i % 10)
-        centers = [tasks.index(task) + (i - (len(scores_by_group) - 1) / 2) * width for task in scores_by_task]
-        for center, scores in zip(centers, scores_by_task.values()):
-            axis.plot([center + .7 * width * ((run + .5) / len(scores) - .5) for run in range(len(scores))], scores, "o", color=color, ms=4)
-        means = [sum(scores) / len(scores) for scores in scores_by_task.values()]
-        axis.hlines(means, [x - .45 * width for x in centers], [x + .45 * width for x in centers], color=color, label=f"{group}, mean")
+        for task, scores in scores_by_task.items():
+            left = tasks.index(task) + (i - len(scores_by_group) / 2) * width
+            axis.plot([left + width * (.15 + .7 * (run + .5) / len(scores)) for run in range(len(scores))], scores, "o", color=color, ms=4)
+            mean = axis.hlines(sum(scores) / len(scores), left + .05 * width, left + .95 * width, color=color)
+        mean.set_label(f"{group}, mean")
     if marks := _by_position(published, tasks):
         axis.plot([*marks], [*marks.values()], "x", color="black", label="ELECTRA-Small-OWT, Google")
     if marks := _by_position(majority, tasks):
         axis.hlines([*marks.values()], [x - .4 for x in marks], [x + .4 for x in marks], color=GREY, ls=":", label="majority baseline")
-    axis.set_xticks(range(len(tasks)), tasks)
-    axis.set(ylabel="dev score, %", xlim=(-.6, len(tasks) - .4))
     figure.legend(frameon=False, loc="outside right upper")
     return figure
 
 
 def plot_minimal_pairs(means, errors):
     """Accuracy on minimal pairs with standard errors, from `minimal_pairs.summarize`: a row per phenomenon, dots per checkpoint."""
-    names = [name or field for field, name in means.index]
-    figure, axis = plt.subplots(figsize=(7, 1 + (.25 + .1 * means.shape[1]) * len(names)), layout="constrained")
+    names = [(name or field).replace("_", " ") for field, name in means.index]
+    figure, axis = _axis("correct pairs, % ± standard error", None, height=1 + (.25 + .1 * means.shape[1]) * len(names),
+                         ylim=(len(names) - .5, -.5))
+    axis.set_yticks(range(len(names)), names)
     for i, checkpoint in enumerate(means):
         rows = [row + .6 * ((i + .5) / means.shape[1] - .5) for row in range(len(names))]
-        axis.errorbar(means[checkpoint], rows, xerr=errors[checkpoint], fmt="o", ms=4, lw=1, color=plt.get_cmap("tab10")(i % 10),
-                      label=checkpoint)
+        axis.errorbar(means[checkpoint], rows, xerr=errors[checkpoint], fmt="o", ms=4, lw=1, label=checkpoint)
     axis.axvline(50, color=GREY, ls=":", label="chance")
-    for row, (before, after) in enumerate(pairwise(means.index.get_level_values(0))):
-        if before != after:
-            axis.axhline(row + .5, color=GREY, lw=.5)
-    axis.set_yticks(range(len(names)), [name.replace("_", " ") for name in names])
-    axis.set(xlabel="correct pairs, % ± standard error", ylim=(len(names) - .5, -.5))
     left, right = axis.get_xlim()
     axis.set_xlim(max(0, left), min(100, right))
     figure.legend(frameon=False, loc="outside upper center")
@@ -292,12 +279,11 @@ def corrupted_in_color(model, masking, input_ids, sentA_lenths, hf_tokenizer, se
     return show_discriminator(*(tensor[:, :128] for tensor in seen), hf_tokenizer)
 
 
-def save_pretraining_plots(learn, hf_tokenizer, folder, steps, max_length):
+def save_pretraining_plots(learn, hf_tokenizer, folder, steps):
     """Save training.png, learning_rate.png, lengths.png and sentences.png of a finished run in its folder."""
     save_plot(plot_training(folder / "metrics.jsonl"), folder / "training.png")
     save_plot(plot_schedules({"this run": learn.schedule.functions["lr"]}, steps), folder / "learning_rate.png")
-    lengths = [len(ids) for ids in learn.dls.train_ds.hf_dset[:20_000]["input_ids"]]
-    save_plot(plot_example_lengths(lengths, max_length), folder / "lengths.png")
+    save_plot(plot_example_lengths(learn.dls), folder / "lengths.png")
     if sentences := sentences_in_color(learn, hf_tokenizer, n=8):
         save_plot(sentences, folder / "sentences.png")
 
@@ -309,11 +295,3 @@ def save_plot(figure, path):
         warnings.filterwarnings("ignore", "Glyph .* missing")
         figure.savefig(path, dpi=100)
     plt.close(figure)
-
-
-def _smooth(rows, name, points=100):
-    """(steps, values) of one metric, averaged over neighbouring rows to at most `points` values."""
-    rows = [row for row in rows if row[name] is not None]
-    size = max(1, -(-len(rows) // points))
-    groups = [rows[i:i + size] for i in range(0, len(rows), size)]
-    return [group[-1]["step"] for group in groups], [sum(row[name] for row in group) / len(group) for group in groups]

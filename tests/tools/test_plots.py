@@ -2,7 +2,7 @@
 import pandas
 import pytest
 
-from _utils.plots import _grid, plot_lengths, save_plot, sortable, tokens_in_color
+from _utils.plots import plot_lengths, save_plot, sortable, tokens_in_color
 
 
 @pytest.mark.plots
@@ -27,11 +27,6 @@ def test_histogram_bars_of_uniform_lengths_have_equal_heights(longest):
     figure = plot_lengths({"uniform": 2 * list(range(1, longest + 1))})
     *others, last = [bar.get_height() for bar in figure.axes[0].patches]
     assert len(set(others)) == 1 and 0 < last <= others[0] and sum(others) + last == 2 * longest
-
-
-@pytest.mark.parametrize("n", [1, 5, 6, 9])
-def test_grid_has_n_axes(n):
-    assert len(_grid(n)[1]) == n
 
 
 def test_sortable_table_shows_small_learning_rates_and_sorts_by_every_column():

@@ -726,8 +726,8 @@ def run(c):
     rows, submission = read_scores(), None
     if processes.is_main:
         print(report(rows, c.group_name))
+        submission = write_test_files(c, tables)  # may find a damaged checkpoint
         save_result_plots(rows, c.group_name, tables)
-        submission = write_test_files(c, tables)
     processes.close()
     return Results(summarize(rows, c.group_name), table_of_runs(rows, c.group_name), tables, submission)
 

@@ -1,6 +1,5 @@
 """Trained networks, from checkpoints, transformers folders or the hub: encoders to finetune, networks with their heads, and pairs."""
 import copy
-import inspect
 import os
 from typing import NamedTuple
 
@@ -12,11 +11,11 @@ from transformers.utils import logging
 
 from _utils.errors import PlainError, as_plain_error
 from _utils.networks.build import PARTS, build_network, check_length, network_class
-from _utils.networks.tying import check_tied_output, shared_modules
-from _utils.recipes import RECIPES, TYINGS
+from _utils.networks.tying import check_tied_output, check_tying
+from _utils.recipes import RECIPES
 from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint
 from _utils.runs.files import content_key
-from _utils.text.vocabulary import check_has_tokenizer, load_tokenizer, tokenizer_from_json
+from _utils.text.vocabulary import check_has_tokenizer, tokenizer_from_json
 
 logging.disable_progress_bar()  # of reading and writing weights, which takes a moment
 
@@ -94,8 +93,7 @@ def _encoder_from_transformers(name):
     """(model, hf_tokenizer) of a folder or a hub id, without a head or pooler for which there are no trained weights."""
     if os.path.isdir(os.path.join(name, "discriminator")):
         raise PlainError(f"{name!r} contains two networks. Set pretrained_checkpoint={os.path.join(name, 'discriminator')!r}.")
-    config = _encoder_config(name, "Pass a transformers folder, a hub id or a checkpoint in checkpoints/pretrain/, or try python "
-                                   "finetune.py quickstart=True.")
+    config = _encoder_config(name)
     model, untrained = _from_transformers(ElectraForPreTraining if config.model_type == "electra" else AutoModel, name)
     if lacking := [weight for weight in untrained if not weight.startswith(_ABOVE_ENCODER)]:
         raise PlainError(f"The weights of {name!r} lack {lacking[0]}, which its config.json requires. Download the model again or choose "
@@ -107,17 +105,15 @@ def _encoder_from_transformers(name):
     return model, _tokenizer_from_transformers(name)
 
 
-def _encoder_config(name, advice):
-    """The configuration of a folder or a hub id; PlainError, with `advice`, if it is missing, not an encoder, or has no tokenizer."""
+def _encoder_config(name):
+    """The configuration of a folder or a hub id; PlainError if it is missing, not an encoder, or has no tokenizer."""
     places = "from the folder" if os.path.isdir(name) else "from the hub, and there is no such folder"
-    with as_plain_error(f"Cannot load the model {name!r} {places} ({{error}}). {advice}"):
+    with as_plain_error(f"Cannot load the model {name!r} {places} ({{error}}). Pass a transformers folder, a hub id such as "
+                        "google/electra-small-discriminator, or a checkpoint of pretrain.py; or try python finetune.py quickstart=True."):
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
     if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or config.is_encoder_decoder:
         raise PlainError(f"{name!r} is a {config.model_type} model, which is not an encoder. Choose an ELECTRA, BERT, ALBERT, RoBERTa or "
                          "similar model.")
-    if "attention_mask" not in inspect.signature(MODEL_FOR_MASKED_LM_MAPPING[type(config)].forward).parameters:
-        raise PlainError(f"{name!r} is a {config.model_type} model, which does not mask padding, so its outputs would depend on the other "
-                         "texts of a batch. Choose an ELECTRA, BERT, ALBERT, RoBERTa or similar model.")
     if os.path.isdir(name):
         check_has_tokenizer(name)
     return config
@@ -157,8 +153,7 @@ def load_with_head(name, part=None, folder="checkpoints/pretrain"):
 
     part: 'discriminator' (of families without ElectraForPreTraining a token classifier with two labels), 'generator' (any masked language
     model), or None: the discriminator if there is one.
-    Raises PlainError for a model that is missing, whose weights lack the head, which transformers would initialize randomly, or with fewer
-    embeddings than its tokenizer has tokens.
+    Raises PlainError for a model that is missing, or whose weights lack the head, which transformers would initialize randomly.
     """
     if name.endswith(".pth"):
         path, checkpoint = _checkpoint_with(part, name, folder)
@@ -167,70 +162,57 @@ def load_with_head(name, part=None, folder="checkpoints/pretrain"):
     if inside := [one for one in PARTS if os.path.isdir(os.path.join(name, one))]:
         part = part or inside[-1]
         name = os.path.join(name, part)
-    network, part = _head_from_transformers(name, part)
-    hf_tokenizer = _tokenizer_from_transformers(name)
+    part = part or _part_in(_encoder_config(name))
+    network, hf_tokenizer = _part_from_transformers(name, part), _tokenizer_from_transformers(name)
     if part == "generator" and hf_tokenizer.mask_token is None:
         raise PlainError(f"The tokenizer of {name!r} has no mask token. Save the tokenizer of the masked language model in its folder.")
-    _check_embeddings(name, hf_tokenizer, network)
     return PretrainedNetwork(network.eval(), part, hf_tokenizer)
 
 
-def _head_from_transformers(name, part):
-    """(network, part) of a folder or a hub id; part=None: the first of a discriminator and a masked language model."""
-    config = _encoder_config(name, "Pass a checkpoint of pretrain.py, a transformers folder or a hub id such as "
-                                   "google/electra-small-discriminator.")
-    is_token_classifier = any(kind.endswith("ForTokenClassification") for kind in config.architectures or [])
-    may_be_discriminator = config.model_type == "electra" or is_token_classifier  # other heads may have weights of the same names
-    candidates, reasons = [part] if part else reversed(PARTS) if may_be_discriminator else ["generator"], []
-    for candidate in candidates:
-        network, lacks = _part_from_transformers(name, candidate)
-        if lacks is None:
-            return network, candidate
-        reasons.append(f"{lacks} of a {candidate}")
-    raise PlainError(f"{name!r} is not a pretrained model with its head: it lacks {' and '.join(reasons)}. Choose a discriminator or a "
-                     "masked language model, as they are after pretraining.")
+def _part_in(config):
+    """'discriminator' if a saved model has the head of one, else 'generator'."""
+    heads = "ForPreTraining" if config.model_type == "electra" else "ForTokenClassification"
+    return PARTS[any(architecture.endswith(heads) for architecture in config.architectures or [])]
 
 
 def _part_from_transformers(name, part):
-    """(network, what its weights lack to be a trained generator or discriminator, or None) of a folder or a hub id."""
-    with as_plain_error(f"Cannot load the {part} {name!r} ({{error}}). Pass a checkpoint, a folder with generator/ and discriminator/ from "
-                        "export_hf or convert_tf, or a hub id such as google/electra-small-discriminator."):
-        config = AutoConfig.from_pretrained(name, trust_remote_code=False)
+    """The generator or discriminator in a folder or on the hub; PlainError if its head is not trained."""
+    config = _encoder_config(name)
     network, untrained = _from_transformers(network_class(part, config.model_type), name)
-    is_foreign_classifier = part == "discriminator" and config.model_type != "electra" and config.num_labels != 2
-    return network, next(iter(untrained), "an output layer with two labels" if is_foreign_classifier else None)
+    if part == "discriminator" and config.model_type != "electra" and config.num_labels != 2:
+        untrained = ["an output layer with two labels"]
+    if untrained:
+        raise PlainError(f"{name!r} is not a {part}: it lacks {untrained[0]}. Pass a checkpoint of pretrain.py, a folder from export_hf or "
+                         "convert_tf, or a hub id such as google/electra-small-discriminator.")
+    return network
 
 
 def load_pair(name, size, max_length, tying="embeddings"):
     """(generator, discriminator) of a checkpoint, a folder with both, or the hub id of the discriminator.
 
-    Raises PlainError for a pair that is missing, of another size, too short for max_length tokens, or that does not share the
-    parameters that `tying` shares, and for a generator whose output layer is not its token embeddings.
+    Raises PlainError for a pair that is missing, of another size, too short for max_length tokens, or that cannot share the parameters
+    that `tying` shares.
     """
     if name.endswith(".pth"):
         path, checkpoint = _checkpoint_with("discriminator", name, "checkpoints/pretrain")
-        pair = [network_of(checkpoint, part, path) for part in PARTS]
+        generator, discriminator = [network_of(checkpoint, part, path) for part in PARTS]
     else:
-        pair = [_part_of_pair(name, part) for part in PARTS]
-    generator, discriminator = pair
+        generator, discriminator = [_part_from_transformers(_source_of(name, part), part) for part in PARTS]
     check_tied_output(generator, name)
-    _check_tied(name, generator, discriminator, tying)
+    check_tying(generator, discriminator, tying)
     _check_size(name, discriminator.config, size)
     check_length(discriminator, max_length, repr(name))
-    _check_embeddings(name, load_tokenizer(name), discriminator)
     return generator, discriminator
 
 
-def _part_of_pair(name, part):
-    """One network of a pair, from a folder or the hub."""
-    source = os.path.join(name, part) if os.path.isdir(name) else name.replace("discriminator", part)
-    if os.path.isdir(name) and not os.path.isdir(source):
-        raise PlainError(f"initial_weights={name!r} has no folder {part}/. Pass a folder with generator/ and discriminator/ from export_hf "
+def _source_of(pair, part):
+    """The folder or hub id of one network of a pair."""
+    if not os.path.isdir(pair):
+        return pair.replace("discriminator", part)
+    if not os.path.isdir(os.path.join(pair, part)):
+        raise PlainError(f"initial_weights={pair!r} has no folder {part}/. Pass a folder with generator/ and discriminator/ from export_hf "
                          "or convert_tf.")
-    network, lacks = _part_from_transformers(source, part)
-    if lacks is not None:
-        raise PlainError(f"{source!r} is not a {part}: it lacks {lacks}. Set initial_weights to another checkpoint, folder or hub id.")
-    return network
+    return os.path.join(pair, part)
 
 
 def _checkpoint_with(part, name, folder):
@@ -240,29 +222,6 @@ def _checkpoint_with(part, name, folder):
     if part and part not in parts_of(checkpoint):
         raise PlainError(f"{name!r} has no {part}, because it was pretrained with objective='mlm'. Choose an ELECTRA.")
     return path, checkpoint
-
-
-def _check_embeddings(name, hf_tokenizer, network):
-    """PlainError for a tokenizer with more tokens than the network has embeddings."""
-    n_tokens, n_embeddings = len(hf_tokenizer), network.config.vocab_size
-    if n_tokens > n_embeddings:
-        raise PlainError(f"The tokenizer of {name!r} has {n_tokens} tokens, but the networks have {n_embeddings} token embeddings. Use the "
-                         "tokenizer that the networks were trained with.")
-
-
-def _check_tied(name, generator, discriminator, tying):
-    """PlainError unless the parameters that `tying` shares are equal, as in networks that were trained together (F24)."""
-    for part in TYINGS[tying]:
-        source, target = (shared_modules(network, tying).get(part, nn.Module()).state_dict() for network in (generator, discriminator))
-        for key in {**source, **target}:
-            if key not in source or key not in target or not _is_close(source[key], target[key]):
-                raise PlainError(f"The networks of {name!r} were not trained together: their {key} differ. Pass a generator and a "
-                                 f"discriminator of one run with tying={tying!r}.")
-
-
-def _is_close(a, b):
-    """True for equal tensors, of which one may have been stored in half precision."""
-    return a.shape == b.shape and torch.allclose(a, b, rtol=.01, atol=1e-4)
 
 
 def parts_of(checkpoint):

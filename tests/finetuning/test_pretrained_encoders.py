@@ -206,12 +206,6 @@ def test_the_wsc_trick_requires_electra(small_tokenizer, tmp_path):
         pretrained.discriminator()
 
 
-def test_a_model_that_does_not_mask_padding_is_refused(small_tokenizer, tmp_path):
-    config = FNetConfig(vocab_size=400, hidden_size=128, num_hidden_layers=2, intermediate_size=8)
-    with pytest.raises(PlainError, match="is a fnet model, which does not mask padding"):
-        load_pretrained(save(tmp_path, config, small_tokenizer), "tiny", 32)
-
-
 def test_the_unknown_token_of_other_tokenizers_survives_a_checkpoint(small_tokenizer):
     """A word that the tokenizer drops, such as a zero-width space, becomes the unknown token of its model."""
     unigram = Tokenizer(models.Unigram([("<pad>", 0.), ("<unk>", 0.), ("a", -1.)], unk_id=1))

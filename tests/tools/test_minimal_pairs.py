@@ -131,22 +131,20 @@ def test_a_token_classifier_with_two_labels_is_a_discriminator(small_tokenizer, 
     model = load_with_head(str(tmp_path / "2"))
     assert model.part == "discriminator" and scores(tmp_path / "2") == scores(tmp_path / "2", "discriminator")
     assert scores(tmp_path / "2") == pytest.approx({text: plain_score(model, text) for text in SENTENCES}, rel=1e-4)
-    with pytest.raises(PlainError, match="lacks an output layer with two labels of a discriminator"):
-        load_with_head(str(tmp_path / "3"), "discriminator")
-    with pytest.raises(PlainError, match="two labels of a discriminator and predictions.* of a generator"):
+    with pytest.raises(PlainError, match="lacks an output layer with two labels"):
         load_with_head(str(tmp_path / "3"))
-    with pytest.raises(PlainError, match="lacks predictions.*of a generator"):
+    with pytest.raises(PlainError, match="not a generator: it lacks predictions"):
         load_with_head(str(tmp_path / "2"), "generator")
 
 
 def test_weights_without_a_head_are_refused(fresh_checkpoint, exported, small_tokenizer, tmp_path):
-    with pytest.raises(PlainError, match="lacks generator_lm_head.bias of a generator"):
+    with pytest.raises(PlainError, match="lacks generator_lm_head.bias"):
         load_with_head(str(exported / "discriminator"), "generator")
-    with pytest.raises(PlainError, match="lacks discriminator_predictions.dense.bias of a discriminator\\. "):
+    with pytest.raises(PlainError, match="lacks discriminator_predictions.dense.bias"):
         load_with_head(str(exported / "generator"), "discriminator")
     AutoModelForSequenceClassification.from_config(FAMILIES["electra"]).save_pretrained(tmp_path / "classifier")
     small_tokenizer.save_pretrained(tmp_path / "classifier")
-    with pytest.raises(PlainError, match="lacks discriminator_predictions.* of a discriminator and generator_.* of a generator"):
+    with pytest.raises(PlainError, match="lacks generator_"):
         load_with_head(str(tmp_path / "classifier"))
     pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 128)
     predictor = finetune.SentencePredictor(pretrained.encoder(), 128, len(TASKS["cola"].labels))
@@ -160,7 +158,7 @@ def test_messages_about_folders_name_them(exported, tmp_path):
     with pytest.raises(PlainError, match="pair/generator' from the hub, and there is no such folder"):
         load_with_head(str(tmp_path / "pair"), "generator")
     for name in (tmp_path / "none", tmp_path):
-        with pytest.raises(PlainError, match=f"{name}.*\\. Pass a checkpoint of pretrain.py, a transformers folder or a hub id such as"):
+        with pytest.raises(PlainError, match=f"{name}.*Pass a transformers folder"):
             load_with_head(str(name))
 
 

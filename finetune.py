@@ -32,39 +32,24 @@ from transformers import AutoModel, ElectraForPreTraining
 
 from _utils.config import MyConfig, from_command_line
 from _utils.errors import PlainError, print_plain_errors
-from _utils.glue.batches import IGNORED, EncodedRows, finetuning_dataloaders
+from _utils.glue.batches import IGNORED, EncodedRows, WordRows, finetuning_dataloaders, predict_logits, predict_rows, to_device
 from _utils.glue.config import FINETUNE_KEYS, complete_finetuning, uses_synthetic_glue
-from _utils.glue.batches import predict_logits, predict_rows, to_device
-from _utils.glue.tasks import compute_metrics
 from _utils.glue.own_tasks import load_own_task, names_of
-from _utils.glue.plan import assign_runs, chosen_runs, plan_runs, seed_of
-from _utils.glue.plan import RunProcesses
+from _utils.glue.plan import RunProcesses, assign_runs, check_plan, chosen_runs, seed_of
 from _utils.glue.results import report, save_result_plots, summarize, table_of_runs
-from _utils.glue.runs import (
-    GLUE_FOLDER,
-    append_score,
-    find_run,
-    finished_run,
-    load_finetuned_checkpoint,
-    mnli_run,
-    read_scores,
-    run_folder,
-    run_path,
-    runs_of,
-    score,
-)
+from _utils.glue.runs import GLUE_FOLDER, Runs, add_run, load_finetuned_checkpoint, path_of, run_path, score
 from _utils.glue.submission import complete_submission, rows_of, write_predictions
 from _utils.glue.synthetic import write_synthetic_glue
 from _utils.glue.tables import load_task, row_counts, table_key
-from _utils.glue.tasks import FIRST_TASK, PRONOUN_TASK, TASKS, as_task, task_of
-from _utils.glue.batches import WordRows
+from _utils.glue.tasks import LMTUNERS_FROM_MNLI, LMTUNERS_SETTINGS, TASKS, as_task, compute_metrics, task_of
 from _utils.glue.wsc_trick import SchemaPredictor, SchemaRows, find_spacy, load_spacy, load_wsc, wnli_schemas
 from _utils.networks import config_of, count_layers, first_position_only, inputs_of, layer_groups, load_pretrained, load_weights
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
 from _utils.plots import plot_layer_lrs, plot_lengths, save_plot
-from _utils.text import tokenizer_from_json
+from _utils.recipes import RECIPES
 from _utils.runs import RunLog, check_writable, load_checkpoint, locked, save_checkpoint, versions
-from _utils.training import FinetuningLearner, LossProgress, Schedule, choose_device, set_seed
+from _utils.text import tokenizer_from_json
+from _utils.training import FinetuningLearner, LossProgress, Schedule, choose_device, choose_precision, set_seed
 
 # %%
 # Edit any key here, or override it on the command line: python finetune.py tasks=cola,rte end=3 glue_dir=PATH
@@ -168,12 +153,12 @@ def load_tables(c):
               for name, given in zip([*names, *predicted], [*c.tasks, *predicted])}
     if trains_on_wsc(c):
         for split in ("train", "validation"):
-            tables[PRONOUN_TASK].splits[f"wsc_{split}"] = load_wsc(split, c.wsc_dir, load_spacy(find_spacy()))
+            tables["wnli"].splits[f"wsc_{split}"] = load_wsc(split, c.wsc_dir, load_spacy(find_spacy()))
     return tables
 
 
 def trains_on_wsc(c):
-    return c.wsc_trick and c.do_finetune and PRONOUN_TASK in names_of(c.tasks)
+    return c.wsc_trick and c.do_finetune and "wnli" in names_of(c.tasks)
 
 
 def print_tables(c, tables):
@@ -386,11 +371,58 @@ def build_optimizer(model, settings):
 
 
 # %% [markdown]
+# ### Hyperparameters
+#
+# Three epochs with batch size 32, and ten epochs for RTE and STS-B (F40); learning rate and layer decay depend on the size. RTE, STS-B and
+# MRPC may start from MNLI's encoder; in the paper, RTE and STS-B do.
+
+# %%
+CONFIGURED_SETTINGS = ("size", "max_length", "weight_decay", "adam_bias_correction", "xavier_reinited_outlayer", "schedule",
+                       "original_lr_layer_decays", "protocol", "freeze")
+
+
+def hyperparameters(task, c, model_type):
+    """{"lr", "epochs", "bs", "rows", "layer_decay"} of a task: the recipe's, overridden by the protocol, then by task_overrides."""
+    recipe = RECIPES[c.size]
+    values = {"lr": recipe.glue_lr, "epochs": task.epochs, "bs": 32, "rows": None, "layer_decay": recipe.layer_decay}
+    if uses_wsc(task, c):
+        values["epochs"] = 10
+    if c.protocol == "lmtuners":
+        values |= LMTUNERS_SETTINGS["albert" if model_type == "albert" else "others"].get(task.name, {})
+    return values | c.task_overrides.get(task.name, {})
+
+
+def mnli_group(task, c):
+    """The group whose best MNLI run a task starts from, or False."""
+    if task.name not in (LMTUNERS_FROM_MNLI if c.protocol == "lmtuners" else ("mrpc", "stsb", "rte")):
+        return False
+    return c.group_name if c.start_from_mnli is True else c.start_from_mnli
+
+
+def uses_wsc(task, c):
+    return c.wsc_trick and task.name == "wnli"
+
+
+def settings_of(task, data, c, pretrained):
+    """{name: value} of all settings of a run except its seed. They are stored with the scores to detect changes within a group."""
+    wsc_trick = uses_wsc(task, c)
+    return {**hyperparameters(task, c, pretrained.model.config.model_type), **{key: c[key] for key in CONFIGURED_SETTINGS},
+            "precision": choose_precision(c.precision, choose_device(c.device)),
+            "double_unordered": c.double_unordered and task.unordered,
+            "own_task": task.as_record() if task.is_own else None,
+            "wsc_trick": wsc_trick, "spacy_model": find_spacy() if wsc_trick else None,
+            "start_from_mnli": mnli_group(task, c),
+            "training_table": table_key(data.splits["wsc_train" if wsc_trick else "train"]),
+            "dev_table": table_key(data.splits["validation"]) if task.is_own else None,
+            "pretrained_weights": pretrained.digest}
+
+
+# %% [markdown]
 # ### The learner
 #
-# Training takes three epochs with batch size 32, and ten epochs for RTE and STS-B (F40). The loss is the mean over the batch (D9); Google
-# sums it, and clips the gradient of the sum (F44). For STS-B it is the squared error of the score from 0 to 5 (Google: from 0 to 1, F45);
-# own scores are standardized. The loss of a sentence of labelled words is the sum over the words (F51).
+# The loss is the mean over the batch (D9); Google sums it, and clips the gradient of the sum (F44). For STS-B it is the squared error of
+# the score from 0 to 5 (Google: from 0 to 1, F45); own scores are standardized. The loss of a sentence of labelled words is the sum over
+# the words (F51).
 
 # %%
 class WordLoss(nn.Module):
@@ -427,7 +459,7 @@ def build_loss(task):
 def get_glue_learner(task, run_name=None, inference=False, *, model, data, settings, device, precision, num_workers=0, log=None):
     """FinetuningLearner of a Task or its name, ready for `fit(settings["epochs"])`.
 
-    model: from `build_predictor`.   data: EncodedTask.   settings: from `plan_runs`.   run_name: title of the progress bar.
+    model: from `build_predictor`.   data: EncodedTask.   settings: from `settings_of`.   run_name: title of the progress bar.
     log: RunLog for the losses.   inference: without schedule, progress bar and log.
     """
     task, model = as_task(task), to_device(model, device)
@@ -451,71 +483,81 @@ def evaluate(learn, task, data):
 # %% [markdown]
 # ## 6. Run
 #
-# `_utils/glue/plan.py` collects the settings of each run and decides which runs to train. Each finished run adds a line to
-# `checkpoints/glue/scores.jsonl`, with its settings; the runs of a group must share them. Rerun the same command to resume: finished
-# runs are skipped, and an interrupted run starts over.
+# Each finished run adds a line to `checkpoints/glue/scores.jsonl`, with its settings; the runs of a group must share them. Rerun the same
+# command to resume: finished runs are skipped, and an interrupted run starts over.
 
 # %%
+def plan_runs(c, pretrained, tables):
+    """{task: settings} of the tasks that can be finetuned, MNLI first if others start from it. Prints which tasks are skipped.
+
+    Raises PlainError, before training starts, for an unavailable device and for what `check_plan` finds.
+    """
+    plan, names = {}, names_of(c.tasks)
+    for name in sorted(names, key=lambda name: name != "mnli") if c.start_from_mnli else names:
+        task, data = tables[name].task, tables[name]
+        missing = [data.missing[split] for split in task.train_splits if split in data.missing]
+        if missing and not uses_wsc(task, c):  # the WSC trick does not read WNLI's tables
+            print(f"Skipping {task.title}: {'; '.join(missing)}")
+        else:
+            plan[name] = settings_of(task, data, c, pretrained)
+    if not plan:
+        raise PlainError(f"Tables are missing for each of the tasks {', '.join(names)}. Set glue_dir=PATH to a complete GLUE download.")
+    check_plan(c, plan, pretrained)
+    return plan
+
+
 def finetune(c, pretrained, tables, plan, processes):
     """Finetune the unfinished runs of each planned task. plan: from `plan_runs`.
 
     Several processes share the runs, and may share a GPU. All wait for the MNLI runs if other tasks start from one.
     """
-    owners = assign_runs(c, plan, read_scores(), processes)
+    owners = assign_runs(c, plan, Runs(), processes)
     for name, settings in plan.items():
         task, data = tables[name].task, None
         for run in range(c.start, c.end):
             if owners[name, run] != processes.index:
                 continue
             seed, status = seed_of(c, run), "already finished"
-            with locked(run_folder(c.group_name, name, run), "group_name"):  # another command may train this run, or have finished it
-                row = finished_run(read_scores(), c.group_name, name, run, seed, settings)
+            folder = run_path(c.group_name, name, run).with_suffix("")
+            with locked(folder, "group_name"):  # another command may train this run, or have finished it
+                row = Runs().finished(c.group_name, name, run, seed, settings)
                 if row is None:
                     data = data or encode_task(task, tables[name], settings, pretrained.hf_tokenizer)
                     row = finetune_run(task, run, seed, data, settings, pretrained, c)
                     status = f"{row['seconds']:.0f} s"
-                row = with_test_scores(row, tables[name], c)
             processes.report(f"{task.title}, run {run}, seed {seed}: {format_scores(row['scores'])} ({status})")
-        if task.trains_first and c.start_from_mnli:
+        if name == "mnli" and c.start_from_mnli:
             processes.wait()
     processes.wait()
 
 
-def with_test_scores(row, data, c):
-    """The row of a finished run, with scores on the labelled test file of an own task, which are also added to the table.
-
-    A test file may get labels, or change, after the run: then the scores are computed again, or removed.
-    """
-    key = table_key(data.splits["test"]) if data.test_task else None
-    path, scored = run_path(c.group_name, data.task.name, row["run"]), row.get("test_table")
-    if key != scored and not path.exists():
-        key = None  # without its checkpoint, the run cannot be scored again
-    if key == scored:
-        return row
-    scores = {split: metrics for split, metrics in row["scores"].items() if split != "test"}
-    if key:
-        model, hf_tokenizer, _ = load_finetuned(path)
-        rows = encode(data.splits["test"], data.task, row["settings"]["max_length"], hf_tokenizer)
-        outputs = predict_rows(data.task, model, rows, row["settings"], c.device, c.precision)
-        scores["test"] = compute_metrics(data.test_task, outputs, rows.labels, rows.sentence_lengths)
-    row = {**row, "scores": scores, "test_table": key}
-    append_score(row)
-    return row
-
-
 def score_test_files(c, tables):
-    """Bring the test scores of all finished runs of own tasks up to date, also of runs that this command does not train."""
+    """Add scores on the labelled test files of own tasks to all finished runs, also to those that this command does not train.
+
+    A test file may get labels, or change, after a run: then the scores are computed again, or removed.
+    """
     for name, data in tables.items():
-        for row in runs_of(read_scores(), c.group_name, name):
-            if data.task.is_own and row["settings"].get("own_task") == data.task.as_record():
-                with_test_scores(row, data, c)
+        current = table_key(data.splits["test"]) if data.test_task else None
+        for row in Runs().of(c.group_name, name) if data.task.is_own else ():
+            path, settings = path_of(row), row["settings"]
+            key = current if path.exists() else None  # without its checkpoint, a run cannot be scored again
+            if row.get("test_table") in (current, key) or settings["own_task"] != data.task.as_record():
+                continue
+            scores = {split: metrics for split, metrics in row["scores"].items() if split != "test"}
+            if key:
+                model, hf_tokenizer, _ = load_finetuned(path)
+                rows = encode(data.splits["test"], data.task, settings["max_length"], hf_tokenizer)
+                outputs = predict_rows(data.task, model, rows, settings, c.device, c.precision)
+                scores["test"] = compute_metrics(data.test_task, outputs, rows.labels, rows.sentence_lengths)
+            add_run({**row, "scores": scores, "test_table": key})
 
 
 def finetune_run(task, run, seed, data, settings, pretrained, c):
     """Finetune one run, save its checkpoint, append its row to the table, and return the row."""
-    started, device, folder = time.perf_counter(), choose_device(c.device), run_folder(c.group_name, task.name, run)
+    started, device, path = time.perf_counter(), choose_device(c.device), run_path(c.group_name, task.name, run)
     set_seed(seed)
     model, from_mnli = initial_model(task, settings, pretrained)
+    folder = path.with_suffix("")
     shutil.rmtree(folder, ignore_errors=True)  # of an interrupted run
     log = RunLog(folder.name, folder, {**c, **settings, "seed": seed})
     learn = get_glue_learner(task, f"{task.title}, run {run}", model=model, data=data, settings=settings, device=device,
@@ -527,8 +569,8 @@ def finetune_run(task, run, seed, data, settings, pretrained, c):
            "pretrained_checkpoint": pretrained.name, "synthetic": uses_synthetic_glue(c) and not task.is_own, "mnli_run": from_mnli,
            "train_rows": len(data.train.sentence_lengths or data.train), "seconds": round(time.perf_counter() - started, 1),
            "device": str(device)}
-    save_finetuned(run_path(c.group_name, task.name, run), learn.model.cpu(), pretrained.hf_tokenizer, row)
-    append_score(row)
+    save_finetuned(path, learn.model.cpu(), pretrained.hf_tokenizer, row)
+    add_run(row)
     del learn
     gc.collect()  # learners contain reference cycles, which would keep their GPU memory allocated
     return row
@@ -539,9 +581,9 @@ def initial_model(task, settings, pretrained):
     model = build_predictor(task, pretrained, settings["wsc_trick"], settings["xavier_reinited_outlayer"], settings["freeze"])
     if not settings["start_from_mnli"]:
         return model, None
-    best = mnli_run(read_scores(), settings["start_from_mnli"], pretrained)
-    load_encoder(model, run_path(settings["start_from_mnli"], FIRST_TASK, best))
-    return model, best
+    best = Runs().best_mnli(settings["start_from_mnli"], pretrained)
+    load_encoder(model, path_of(best))
+    return model, best["run"]
 
 
 @torch.no_grad()
@@ -655,7 +697,7 @@ def predict_schemas(model, hf_tokenizer, rows, settings, device=None, precision=
     probabilities = torch.tensor([[1., 0.]]).repeat(len(schemas), 1)
     if found:
         encoded = SchemaRows([schemas[i] for i in found], hf_tokenizer, settings["max_length"])
-        probabilities[found] = predict_rows(TASKS[PRONOUN_TASK], model, encoded, settings, device, precision)
+        probabilities[found] = predict_rows(TASKS["wnli"], model, encoded, settings, device, precision)
     return probabilities
 
 
@@ -665,25 +707,19 @@ def write_test_files(c, tables):
     The file of an own task has the columns and the format of its test file, and the predictions as one more column.
     Returns the path of the zip, or None.   Majority baselines of an earlier command are deleted or rewritten.
     """
-    folder, rows, made_by = Path("test_outputs") / c.group_name, read_scores(), {}
-    chosen = chosen_runs(c, rows)
+    folder, chosen, made_by = Path("test_outputs") / c.group_name, chosen_runs(c, Runs()), {}
     for name, data in tables.items():
         task, source = data.task, data.task.predicted_by or name
         for dl_idx, test in enumerate(task.tests):
             if not chosen[source] or test.split in data.missing:
                 print(f"Skipping {test.tsv}: {data.missing.get(test.split, f'{tables[source].task.title} has no finished run')}")
                 continue
-            paths = [run_path(c.group_name, source, run) for run in chosen[source]]
+            paths = [path_of(row) for row in chosen[source]]
             predictions = predict_test(task, paths, dl_idx, data=data, device=c.device, precision=c.precision)
             write_predictions(folder / test.tsv, task, test, data.splits[test.split], predictions)
-            made_by[test.tsv] = format_runs(rows, c.group_name, source, chosen[source])
+            made_by[test.tsv] = ", ".join(f"{source} run {row['run']} (dev {score(row):.2f})" for row in chosen[source])
             print(f"{folder / test.tsv} by {made_by[test.tsv]}")
     return complete_submission(folder, made_by, c.majority_for_missing, rows_of(c.glue_dir) if uses_synthetic_glue(c) else None)
-
-
-def format_runs(rows, group, task, runs):
-    """The runs of a task with their dev scores, e.g. 'cola run 3 (dev 57.12)'."""
-    return ", ".join(f"{task} run {run} (dev {score(find_run(rows, group, task, run)):.2f})" for run in runs)
 
 
 # %% [markdown]
@@ -712,7 +748,7 @@ def run(c):
         pretrained = load_pretrained(c.pretrained_checkpoint, c.size, c.max_length)
         print(f"{c.group_name}: runs {c.start} to {c.end - 1} of {', '.join(names_of(c.tasks))}, from {pretrained.name}")
     else:
-        chosen_runs(c, read_scores())  # fail before loading the tables
+        chosen_runs(c, Runs())  # fail before loading the tables
     with processes.main_first():
         tables = load_tables(c)
     print_tables(c, tables)
@@ -723,13 +759,13 @@ def run(c):
         finetune(c, pretrained, tables, plan, processes)
     if processes.is_main:
         score_test_files(c, tables)
-    rows, submission = read_scores(), None
+    runs, submission = Runs().of(c.group_name), None
     if processes.is_main:
-        print(report(rows, c.group_name))
+        print(report(runs))
         submission = write_test_files(c, tables)  # may find a damaged checkpoint
-        save_result_plots(rows, c.group_name, tables)
+        save_result_plots(runs, tables)
     processes.close()
-    return Results(summarize(rows, c.group_name), table_of_runs(rows, c.group_name), tables, submission)
+    return Results(summarize(runs), table_of_runs(runs), tables, submission)
 
 
 def save_task_plots(c, pretrained, tables, plan):

@@ -22,7 +22,7 @@ import finetune  # noqa: F401  shows what is missing in the environment
 import pretrain
 from _utils import recipes
 from _utils.config import complete
-from _utils.glue.runs import read_scores
+from _utils.glue.runs import Runs
 from _utils.glue.tasks import GLUE, TASKS
 from _utils.optim import clip_by_global_norm
 from _utils.runs.checkpoints import save_pretrained, versions
@@ -216,7 +216,7 @@ def finetuning(at_once, device, glue_dir, miniature):
         run_script(folder, at_once, "finetune.py", f"size={size}", "pretrained_checkpoint=fresh.pth", f"glue_dir={glue_dir or tables}",
                    "tasks=cola", f"end={2 * at_once}", f"task_overrides={{'cola': {settings}}}", f"device={device}", "logger=None",
                    "group_name=benchmark")
-        finished = read_scores(Path(folder, "checkpoints/glue/scores.jsonl"))
+        finished = Runs(path=Path(folder, "checkpoints/glue/scores.jsonl"))
     each = [row["train_rows"] * settings["epochs"] / row["seconds"] for row in finished if row["run"] >= at_once]
     speed = at_once * median(each)
     minutes = {task.name: task.rows[0] * (1 + task.unordered) * task.epochs / speed / 60 for task in GLUE if task.devs}

@@ -20,7 +20,7 @@ from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullFormatter
 
 from _utils.config import FRESH_WEIGHTS
 from _utils.errors import PlainError
-from _utils.glue.runs import GLUE_FOLDER, SCORES, read_scores, score
+from _utils.glue.runs import GLUE_FOLDER, SCORES, Runs, score
 from _utils.glue.tasks import task_of
 from _utils.networks import PARTS
 from _utils.plots import GREY, save_plot
@@ -171,7 +171,7 @@ def main(arguments=None):
     parser.add_argument("--plot", default=str(PLOT))
     args = parser.parse_args(arguments)
     check_output("--plot", args.plot, ".png")
-    rows = read_scores()
+    rows = Runs()
     table = checkpoint_scores(rows)
     checkpoints = of_systems(table, args.systems, args.tasks)
     means, baseline = checkpoints.mean(axis=1), args.baseline and baseline_score(table[checkpoints.columns], args.baseline)

@@ -5,62 +5,99 @@ checkpoints/glue/scores.jsonl holds one line for each finished run of every grou
 import json
 import os
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, TypeAdapter
+from typing_extensions import TypedDict
 
 from _utils.errors import PlainError
-from _utils.glue.tasks import FIRST_TASK, task_of
+from _utils.glue.tasks import TASKS, task_of
 from _utils.runs.checkpoints import has_keys, load_checkpoint
 
 GLUE_FOLDER = Path("checkpoints/glue")
 SCORES = GLUE_FOLDER / "scores.jsonl"
-_FIELDS = {"group": str, "task": str, "run": int, "seed": int, "scores": dict, "settings": dict, "train_rows": int, "synthetic": bool}
-_ADDED_SETTINGS = {"freeze": False, "own_task": None, "dev_table": None}  # settings of runs of earlier versions, which do not name them
 FINETUNING_KEYS = {"model": dict, "encoder_config": dict, "tokenizer": str, "run": dict}  # of a finetuned checkpoint
 
 
-def read_scores(path=SCORES):
-    """Rows of the table, the latest of each run; [] if there is no table. PlainError for an invalid line.
+class _Row(TypedDict):
+    """What the functions below read from a row; scores: {split: {metric: value}}, the first split and its first metric rank the runs."""
+    group: str
+    task: str
+    run: int
+    seed: int
+    scores: Annotated[dict[str, Annotated[dict[str, float], Field(min_length=1)]], Field(min_length=1)]
+    settings: dict
+    train_rows: int
+    synthetic: bool
 
-    A truncated row is skipped: a killed process leaves one, and its run is not finished.
+
+_ROW = TypeAdapter(_Row)
+
+class Runs(list):
+    """Finished runs: the rows given, or those of the table, the latest of each run.
+
+    Another command may add rows to the table at any time: `Runs()` reads it again. PlainError for an invalid line.
     """
-    if not os.path.exists(path):
-        return []
+
+    def __init__(self, rows=None, path=SCORES):
+        super().__init__(_read(Path(path)) if rows is None else rows)
+
+    def of(self, group, task=None):
+        """Those of a group, or of one of its tasks: GLUE's tasks in their order, then own tasks in that of their first runs, and by run."""
+        found = [row for row in self if row["group"] == group and task in (None, row["task"])]
+        tasks = list(dict.fromkeys((*TASKS, *(row["task"] for row in found))))
+        return Runs(sorted(found, key=lambda row: (tasks.index(row["task"]), row["run"])))
+
+    def find(self, group, task, run):
+        """The row of a finished run, or None."""
+        return next((row for row in self.of(group, task) if row["run"] == run), None)
+
+    def finished(self, group, task, run, seed, settings):
+        """The row of a finished run, or None. PlainError if it was trained with other settings."""
+        row = self.find(group, task, run)
+        if row and (differences := _differences(row["settings"] | {"seed": row["seed"]}, settings | {"seed": seed})):
+            raise PlainError(f"Run {run} of {task} in the group {group!r} was trained with {', '.join(differences)}. Set another group_name "
+                             "for these runs.")
+        return row
+
+    def best(self):
+        """The row with the best dev score among those whose checkpoint exists, or None."""
+        return max((row for row in self if path_of(row).exists()), key=score, default=None)
+
+    def best_mnli(self, group, pretrained):
+        """The row of a group's best MNLI run from the same pretrained weights. PlainError if there is none."""
+        same = [row for row in self.of(group, "mnli") if row["settings"]["pretrained_weights"] == pretrained.digest]
+        if best := Runs(same).best():
+            return best
+        raise PlainError(f"start_from_mnli needs an MNLI run in the group {group!r} from the same pretrained weights, and none was found. "
+                         "Add mnli to tasks, or set start_from_mnli to another group or False.")
+
+
+def _read(path):
+    """The latest row of each run. A truncated row is skipped: a killed process leaves one, and its run is not finished."""
     latest = {}
-    for number, line in enumerate(Path(path).read_text(encoding="utf-8").split("\n"), 1):
+    for number, line in enumerate(path.read_text(encoding="utf-8").split("\n") if path.exists() else (), 1):
         try:
             row = json.loads(line)
         except ValueError:
             if not line or line.startswith("{"):
                 continue
             row = None
-        row = _with_current_keys(row)
-        if not has_keys(row, _FIELDS) or not _has_task(row) or not _are_scores(row["scores"]):
+        if not is_row(row):
             raise PlainError(f"{path}, line {number} is not a row of the table of runs. Delete that line.")
         latest[row["group"], row["task"], row["run"]] = row
-    return list(latest.values())
+    return latest.values()
 
 
-def _with_current_keys(row):
-    """Rows of earlier versions have the key "made_up" instead of "synthetic"."""
-    if isinstance(row, dict) and "made_up" in row:
-        row = {"synthetic" if key == "made_up" else key: value for key, value in row.items()}
-    return row
-
-
-def _has_task(row):
-    """Whether a row names a task of GLUE, or holds the record of an own task."""
+def is_row(row):
+    """Whether a value from a file is a row of the table, of a task of GLUE or with the record of an own task."""
     try:
-        return bool(task_of(row))
-    except (ValueError, TypeError):
+        return bool(_ROW.validate_python(row) and task_of(row))
+    except ValueError:
         return False
 
 
-def _are_scores(scores):
-    """Check for {split: {metric: number}} with at least one split and one metric each."""
-    is_valid = lambda metrics: isinstance(metrics, dict) and metrics and all(isinstance(value, int | float) for value in metrics.values())
-    return bool(scores) and all(map(is_valid, scores.values()))
-
-
-def append_score(row, path=SCORES):
+def add_run(row, path=SCORES):
     """Append a finished run to the table and flush it to disk. Several processes may append at once."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -78,46 +115,14 @@ def score(row):
     return 100 * next(iter(metrics.values()))
 
 
-def find_run(rows, group, task, run):
-    """The row of a finished run, or None."""
-    return next((row for row in rows if (row["group"], row["task"], row["run"]) == (group, task, run)), None)
-
-
-def runs_of(rows, group, task):
-    """The finished runs of a task, sorted by number."""
-    return sorted((row for row in rows if (row["group"], row["task"]) == (group, task)), key=lambda row: row["run"])
-
-
 def run_path(group, task, run):
-    """Checkpoint of a run, e.g. checkpoints/glue/vanilla_11081_100.0%_cola_3.pth."""
+    """Checkpoint of a run, e.g. checkpoints/glue/vanilla_11081_100.0%_cola_3.pth; without the suffix, the folder of its logs."""
     return GLUE_FOLDER / f"{group}_{task}_{run}.pth"
 
 
-def run_folder(group, task, run):
-    """Folder of a run's logs, beside its checkpoint."""
-    return run_path(group, task, run).with_suffix("")
-
-
-def check_paths(rows, group, task, runs):
-    """PlainError if a finished run of another group or task has the checkpoint's path of one of these runs."""
-    paths = {run_path(group, task, run) for run in runs}
-    for row in rows:
-        path = run_path(row["group"], row["task"], row["run"])
-        if path in paths and (row["group"], row["task"]) != (group, task):
-            raise PlainError(f"{str(path)!r} belongs to run {row['run']} of {row['task']} in the group {row['group']!r}. Set another "
-                             "group_name, or another 'name' of the task.")
-
-
-def finished_run(rows, group, task, run, seed, settings):
-    """The row of a finished run, or None. PlainError if it was trained with other settings."""
-    row = find_run(rows, group, task, run)
-    if row is None:
-        return None
-    wanted, found = {**settings, "seed": seed}, {**_ADDED_SETTINGS, **row["settings"], "seed": row["seed"]}
-    if differences := _differences(found, wanted):
-        raise PlainError(f"Run {run} of {task} in the group {group!r} was trained with {', '.join(differences)}. Set another group_name "
-                         "for these runs.")
-    return row
+def path_of(row):
+    """Checkpoint of a finished run."""
+    return run_path(row["group"], row["task"], row["run"])
 
 
 def _differences(found, wanted):
@@ -132,22 +137,6 @@ def _differences(found, wanted):
     return texts
 
 
-def best_runs(rows, group, task):
-    """[number of the run with the best dev score among those whose checkpoint exists], or []."""
-    existing = [row for row in runs_of(rows, group, task) if run_path(group, task, row["run"]).exists()]
-    return [max(existing, key=score)["run"]] if existing else []
-
-
-def mnli_run(rows, group, pretrained):
-    """Number of a group's best MNLI run from the same pretrained weights. PlainError if there is none."""
-    same = [row for row in rows if row["settings"]["pretrained_weights"] == pretrained.digest]
-    best = best_runs(same, group, FIRST_TASK)
-    if not best:
-        raise PlainError(f"start_from_mnli needs an MNLI run in the group {group!r} from the same pretrained weights, and none was found. "
-                         "Add mnli to tasks, or set start_from_mnli to another group or False.")
-    return best[0]
-
-
 def load_finetuned_checkpoint(path):
     """The dictionary of a checkpoint that finetune.py wrote. PlainError for a missing file or another kind of checkpoint."""
     if not Path(path).is_file():
@@ -160,6 +149,5 @@ def load_finetuned_checkpoint(path):
 
 def check_finetuned(checkpoint, path):
     """PlainError if the content of the file `path` is not a checkpoint that finetune.py wrote."""
-    if not has_keys(checkpoint, FINETUNING_KEYS) or not has_keys(checkpoint["run"].get("settings"), {"wsc_trick": bool}) \
-            or "task" not in checkpoint["run"] or not _has_task(checkpoint["run"]):
+    if not has_keys(checkpoint, FINETUNING_KEYS) or not is_row(checkpoint["run"]):
         raise PlainError(f"{str(path)!r} is not a checkpoint written by finetune.py. Pass one of checkpoints/glue/*.pth.")

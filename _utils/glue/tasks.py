@@ -4,6 +4,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 
 import numpy as np
+import pandas as pd
 from scipy.stats import pearsonr, spearmanr
 from seqeval.metrics import f1_score as entity_f1_score
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
@@ -74,10 +75,9 @@ class Task:
     headerless: columns of training and dev files that have no header.   other_folders: alternative names of its folder.
     metrics: computed on the dev sets; the first one ranks runs.   rows: official sizes of the training and dev sets.
     majority: the most frequent training label, or the mean score.
-    score_titles: (split, line in tables) where it is not the title.   mean_title: line for the mean of the dev sets.
-    unordered: the order of a pair carries no meaning, so training uses both orders (F42).   starts_from_mnli: as in the paper.
-    trains_first: other tasks may start from its model.   resolves_pronouns: the WSC trick applies.
-    is_averaged: part of GLUE's mean.   is_own: a task of the user (own_tasks.py) instead of GLUE's.
+    score_titles: (split, line in tables) where it is not the title.
+    unordered: the order of a pair carries no meaning, so training uses both orders (F42).
+    is_own: a task of the user (own_tasks.py) instead of GLUE's.
     """
     name: str
     title: str
@@ -97,12 +97,7 @@ class Task:
     majority: int | float = 0
     epochs: int = 3
     score_titles: tuple = ()
-    mean_title: str = ""
     unordered: bool = False
-    starts_from_mnli: bool = False
-    trains_first: bool = False
-    resolves_pronouns: bool = False
-    is_averaged: bool = True
     is_own: bool = False
     predicted_by: str = ""
 
@@ -171,32 +166,27 @@ GLUE = (
     Task("sst2", "SST-2", ("sentence",), ("negative", "positive"), tests=_test("SST-2.tsv", 1821), file_labels=("0", "1"),
          rows=(67349, 872), majority=1),
     Task("mrpc", "MRPC", _PAIR, ("not_equivalent", "equivalent"), tests=_test("MRPC.tsv", 1725), file_labels=("0", "1"),
-         file_columns=("#1 String", "#2 String", "Quality"), metrics=("accuracy", "f1"), rows=(3668, 408), majority=1, unordered=True,
-         starts_from_mnli=True),
+         file_columns=("#1 String", "#2 String", "Quality"), metrics=("accuracy", "f1"), rows=(3668, 408), majority=1, unordered=True),
     Task("stsb", "STS-B", _PAIR, kind="regression", score_range=(0., 5.), tests=_test("STS-B.tsv", 1379),
-         file_columns=(*_PAIR, "score"), metrics=("spearman", "pearson"), rows=(5749, 1500), majority=2.7, epochs=10, unordered=True,
-         starts_from_mnli=True),
+         file_columns=(*_PAIR, "score"), metrics=("spearman", "pearson"), rows=(5749, 1500), majority=2.7, epochs=10, unordered=True),
     Task("qqp", "QQP", ("question1", "question2"), ("not_duplicate", "duplicate"), tests=_test("QQP.tsv", 390965), file_labels=("0", "1"),
          file_columns=("question1", "question2", "is_duplicate"), metrics=("accuracy", "f1"), rows=(363846, 40430)),
     Task("mnli", "MNLI", ("premise", "hypothesis"), _MNLI_LABELS,
          tests=(TestSet("test_matched", "test_matched.tsv", "MNLI-m.tsv", 9796),
                 TestSet("test_mismatched", "test_mismatched.tsv", "MNLI-mm.tsv", 9847)),
          devs=(("validation_matched", "dev_matched.tsv"), ("validation_mismatched", "dev_mismatched.tsv")),
-         file_columns=(*_PAIR, "gold_label"), rows=(392702, 9815, 9832), score_titles=(("validation_mismatched", "MNLI-mm"),),
-         mean_title="MNLI, both", trains_first=True),
+         file_columns=(*_PAIR, "gold_label"), rows=(392702, 9815, 9832), score_titles=(("validation_mismatched", "MNLI-mm"),)),
     Task("qnli", "QNLI", ("question", "sentence"), _ENTAILMENT, tests=_test("QNLI.tsv", 5463), rows=(104743, 5463)),
-    Task("rte", "RTE", _PAIR, _ENTAILMENT, tests=_test("RTE.tsv", 3000), rows=(2490, 277), epochs=10, starts_from_mnli=True),
+    Task("rte", "RTE", _PAIR, _ENTAILMENT, tests=_test("RTE.tsv", 3000), rows=(2490, 277), epochs=10),
     Task("wnli", "WNLI", _PAIR, ("not_entailment", "entailment"), tests=_test("WNLI.tsv", 146), file_labels=("0", "1"), rows=(635, 71),
-         score_titles=(("wsc_validation", "WNLI (on WSC)"),), resolves_pronouns=True,
-         is_averaged=False),  # the papers leave it out of the mean, because its dev set contradicts its training set
+         score_titles=(("wsc_validation", "WNLI (on WSC)"),)),
     Task("ax", "AX", ("premise", "hypothesis"), _MNLI_LABELS, tests=(TestSet("test", "diagnostic.tsv", "AX.tsv", 1104),), devs=(),
          file_columns=(*_PAIR, "label"), other_folders=("diagnostic",), predicted_by="mnli"),  # F38
 )
 TASKS = {task.name: task for task in GLUE}
 FINETUNED_TASKS = tuple(task.name for task in GLUE if task.devs)
-AVERAGED_TASKS = tuple(task.name for task in GLUE if task.devs and task.is_averaged)
-[FIRST_TASK] = (task.name for task in GLUE if task.trains_first)
-[PRONOUN_TASK] = (task.name for task in GLUE if task.resolves_pronouns)
+AVERAGED_TASKS = tuple(name for name in FINETUNED_TASKS if name != "wnli")  # whose dev set contradicts its training set
+AVERAGED_TITLES = [TASKS[name].title for name in AVERAGED_TASKS]
 
 
 def as_task(task):
@@ -229,17 +219,14 @@ def _task_from_record(name, record):
 
 # Published dev results in percent (facts.md#published-results): Matthews correlation for CoLA, Spearman correlation for STS-B, accuracy
 # otherwise.
-PUBLISHED = {
-    "ELECTRA-Small++ (Google, median)": dict(cola=57.0, sst2=91.2, mrpc=88.0, stsb=87.5, qqp=89.0, mnli=81.3, qnli=88.4, rte=66.7),
-    "ELECTRA-Small-OWT (Google, median)": dict(cola=56.8, sst2=88.3, mrpc=87.4, stsb=86.8, qqp=88.3, mnli=78.9, qnli=87.9, rte=68.5),
-    "ELECTRA-Small-OWT (electra_pytorch, mean of 10)":
-        dict(cola=58.72, sst2=88.03, mrpc=86.04, stsb=86.16, qqp=88.63, mnli=80.4, qnli=87.45, rte=67.46),
-    "  its standard deviation": dict(cola=1.30, sst2=.49, mrpc=.7, stsb=.29, qqp=.1, mnli=.15, qnli=.33, rte=1.93),
-    "ELECTRA-Small-OWT, 17M (lmtuners, median of 5)":
-        dict(cola=56.3, sst2=88.4, mrpc=75.0, stsb=86.1, qqp=89.1, mnli=77.9, qnli=83.0, rte=67.1),
-    "ALECTRA-Small-OWT, 4M (lmtuners, median of 5)":
-        dict(cola=50.6, sst2=89.1, mrpc=86.3, stsb=87.2, qqp=89.1, mnli=78.2, qnli=85.9, rte=69.6),
-}
+PUBLISHED = pd.DataFrame({
+    "ELECTRA-Small++ (Google, median)": (57.0, 91.2, 88.0, 87.5, 89.0, 81.3, 88.4, 66.7),
+    "ELECTRA-Small-OWT (Google, median)": (56.8, 88.3, 87.4, 86.8, 88.3, 78.9, 87.9, 68.5),
+    "ELECTRA-Small-OWT (electra_pytorch, mean of 10)": (58.72, 88.03, 86.04, 86.16, 88.63, 80.4, 87.45, 67.46),
+    "  its standard deviation": (1.30, .49, .7, .29, .1, .15, .33, 1.93),
+    "ELECTRA-Small-OWT, 17M (lmtuners, median of 5)": (56.3, 88.4, 75.0, 86.1, 89.1, 77.9, 83.0, 67.1),
+    "ALECTRA-Small-OWT, 4M (lmtuners, median of 5)": (50.6, 89.1, 86.3, 87.2, 89.1, 78.2, 85.9, 69.6),
+}, AVERAGED_TITLES).T
 # 14 checkpoints pretrained with different seeds, best of 10 runs by task, averaged over the tasks (electra_pytorch,
 # facts.md#published-results).
 PUBLISHED_SEEDS = {"mean": 81.38, "std": .57, "max": 82.23, "min": 80.42}

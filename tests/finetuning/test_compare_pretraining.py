@@ -9,7 +9,7 @@ import pretrain
 from _utils.commands.compare_pretraining import checkpoint_flops, checkpoint_scores, compare, main, of_systems
 from _utils.config import complete
 from _utils.errors import PlainError
-from _utils.glue.runs import append_score, read_scores
+from _utils.glue.runs import Runs, add_run
 from _utils.networks import PARTS, make_networks
 from _utils.recipes import RECIPES, flops_per_token, steps_of_equal_compute
 
@@ -41,16 +41,16 @@ def finished(tmp_path, monkeypatch):
         torch.save(checkpoint(run, percent), f"checkpoints/pretrain/{run}_{percent}%.pth")
         for task, metric, values in (("rte", "accuracy", (first, second)), ("cola", "matthews", (cola,))):
             for seed, value in enumerate(values):
-                append_score({"group": f"{run}_{percent}%", "task": task, "run": seed, "seed": seed, "settings": {}, "train_rows": 10,
+                add_run({"group": f"{run}_{percent}%", "task": task, "run": seed, "seed": seed, "settings": {}, "train_rows": 10,
                               "synthetic": False, "scores": {"validation": {metric: value / 100}}})
     for group, task in (("electra_3_100.0%", "sst2"), ("other_1_100.0%", "sst2"), ("grid_lr0.001", "rte")):
-        append_score({"group": group, "task": task, "run": 0, "seed": 0, "settings": {}, "train_rows": 10, "synthetic": False,
+        add_run({"group": group, "task": task, "run": 0, "seed": 0, "settings": {}, "train_rows": 10, "synthetic": False,
                       "scores": {"validation": {"accuracy": .9}}})
 
 
 def test_the_unit_of_comparison_is_the_pretraining_seed(finished):
     """ELECTRA's seeds have 41 (62 and 20) and 45 (66 and 24), the others 36 (58 and 14) and 36."""
-    means = of_systems(checkpoint_scores(read_scores()), ["electra", "mlm"], ["rte", "CoLA"]).mean(axis=1)
+    means = of_systems(checkpoint_scores(Runs()), ["electra", "mlm"], ["rte", "CoLA"]).mean(axis=1)
     table = compare(means, ["electra", "mlm"])
     assert table.loc[100.].to_dict() == pytest.approx({"electra": 43, "electra, s.e.": 2, "mlm": 36, "mlm, s.e.": 0, "electra - mlm": 7,
                                                        "electra - mlm, s.e.": 2})
@@ -58,7 +58,7 @@ def test_the_unit_of_comparison_is_the_pretraining_seed(finished):
 
 
 def test_one_seed_has_no_error(finished):
-    means = of_systems(checkpoint_scores(read_scores()), ["untrained"]).mean(axis=1)
+    means = of_systems(checkpoint_scores(Runs()), ["untrained"]).mean(axis=1)
     assert compare(means, ["untrained"]).isna().to_numpy().tolist() == [[False, True]]
 
 
@@ -86,9 +86,9 @@ def test_different_numbers_of_finetuning_runs_are_printed(finished, capsys):
 
 
 def test_settings_that_differ_are_printed(finished, capsys):
-    for row in read_scores():
+    for row in Runs():
         lr = {"mlm": 1e-3, "untrained": 1e-4}.get(row["group"].split("_")[0], 3e-4)
-        append_score({**row, "settings": {"lr": lr, "start_from_mnli": row["group"] if row["task"] == "rte" else False,
+        add_run({**row, "settings": {"lr": lr, "start_from_mnli": row["group"] if row["task"] == "rte" else False,
                                           "pretrained_weights": row["group"], "epochs": 3}})
     main(["electra", "mlm", "--tasks", "rte"])
     printed = [line for line in capsys.readouterr().out.splitlines() if "finetuned with" in line]

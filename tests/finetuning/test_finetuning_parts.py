@@ -5,7 +5,6 @@ import torch
 import finetune
 from _utils.glue.batches import predict_logits
 from _utils.glue.config import complete_finetuning
-from _utils.glue.plan import settings_of
 from _utils.glue.tasks import TASKS
 from _utils.networks import load_pretrained
 
@@ -17,7 +16,7 @@ def parts(glue, fresh_checkpoint):
         c = complete_finetuning(finetune.c.override([f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", f"glue_dir={glue}",
                                                      "task_overrides={'mrpc': {'rows': 96, 'epochs': 2}}", *overrides]))
         pretrained, task, tables = load_pretrained(c.pretrained_checkpoint, "tiny", 128), TASKS["mrpc"], finetune.load_task("mrpc", glue)
-        settings = settings_of(task, tables, c, pretrained)
+        settings = finetune.settings_of(task, tables, c, pretrained)
         data = finetune.encode_task(task, tables, settings, pretrained.hf_tokenizer)
         model = finetune.build_predictor(task, pretrained, xavier_reinited_outlayer=c.xavier_reinited_outlayer)
         learn = finetune.get_glue_learner("mrpc", model=model, data=data, settings=settings, device=torch.device("cpu"),

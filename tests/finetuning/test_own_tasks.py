@@ -18,7 +18,7 @@ from _utils.errors import PlainError
 from _utils.glue.batches import IGNORED, WordRows, divide, finetuning_dataloaders
 from _utils.glue.config import complete_finetuning
 from _utils.glue.results import report
-from _utils.glue.runs import read_scores, run_path
+from _utils.glue.runs import Runs, run_path
 from _utils.glue.submission import check_submission, make_zip, read_record, write_majorities
 from _utils.glue.tasks import Task, compute_metrics, task_of
 from _utils.networks import load_pretrained
@@ -65,7 +65,7 @@ def test_classification_from_csv_to_a_pipeline(start):
     tests = [(f"x{i}", f"{text},\n\"quoted\"") for i, text in enumerate(sentences(12, seed=1))]
     write_csv("new.csv", ("id", "review"), tests)
     results = start(OWN | {"test": "new.csv", "text": "review", "label": "topic"})
-    assert list(read_scores()[0]["scores"]["validation"]) == ["accuracy", "macro_f1"]
+    assert list(Runs()[0]["scores"]["validation"]) == ["accuracy", "macro_f1"]
     assert len(results.tables["mine"].splits["train"]) == 72  # a tenth is the dev set
     predicted = pd.read_csv("test_outputs/g/mine.csv")
     assert list(predicted.columns) == ["id", "review", "prediction"] and list(zip(predicted["id"], predicted["review"])) == tests
@@ -73,7 +73,7 @@ def test_classification_from_csv_to_a_pipeline(start):
     assert [found["label"] for found in classify(list(predicted["review"]))] == list(predicted["prediction"])
     assert tuple(classify.model.config.id2label.values()) == ("nets, big", "none", "short \"one\"")
     assert read_record(Path("test_outputs/g")) == {"mine.csv": f"mine run 0 (dev {results.scores.loc['mine', 'best']:.2f})"}
-    assert "accuracy for mine" in report(read_scores(), "g") and "published" not in report(read_scores(), "g")
+    assert "accuracy for mine" in report(Runs()) and "published" not in report(Runs())
     assert {path.name for path in Path("checkpoints/glue/g").iterdir()} >= {"scores.png", "losses.png", "lengths.png", "runs.html"}
 
 
@@ -83,7 +83,7 @@ def test_regression_from_json_lines_to_a_pipeline(start):
         rows = pd.DataFrame({"text": texts, "price": [5000.5 + 10 * len(text) for text in texts]})
         rows.to_json(f"{name}.jsonl", orient="records", lines=True)
     results = start(OWN | {"train": "train.jsonl", "test": "new.jsonl", "label": "price", "dev": .2}, epochs=2)
-    assert list(read_scores()[0]["scores"]["validation"]) == ["spearman", "pearson"]
+    assert list(Runs()[0]["scores"]["validation"]) == ["spearman", "pearson"]
     predicted = [json.loads(line) for line in Path("test_outputs/g/mine.jsonl").read_text().splitlines()]
     assert [list(row) for row in predicted] == [["text", "price", "prediction"]] * 10
     scores, (mean, std) = [row["prediction"] for row in predicted], results.tables["mine"].task.scale
@@ -98,7 +98,7 @@ def test_pairs_from_parquet_to_a_pipeline(start):
     table.head(9).drop(columns="good").to_parquet("new.parquet")
     start(OWN | {"train": "qa.parquet", "dev": "qa.parquet", "test": "new.parquet", "text": ["question", "answer"], "label": "good",
                  "metrics": ["f1", "matthews"]})
-    assert list(read_scores()[0]["scores"]["validation"]) == ["f1", "matthews"]
+    assert list(Runs()[0]["scores"]["validation"]) == ["f1", "matthews"]
     predicted = pd.read_parquet("test_outputs/g/mine.parquet")
     assert list(predicted.columns) == ["question", "answer", "prediction"] and len(predicted) == 9
     pairs = predicted[["question", "answer"]].set_axis(["text", "text_pair"], axis=1).to_dict("records")
@@ -122,7 +122,7 @@ def test_tagging_from_conll_to_a_pipeline(start, capsys):
     write_conll("test.txt", 20, seed=1)
     results = start({"name": "nets", "train": "train.txt", "test": "test.txt"}, epochs=8)
     assert list(results.scores.index) == ["nets", "nets (test)"]
-    assert list(read_scores()[0]["scores"]["test"]) == ["entity_f1", "accuracy"] and results.scores.loc["nets (test)", "mean"] > 30
+    assert list(Runs()[0]["scores"]["test"]) == ["entity_f1", "accuracy"] and results.scores.loc["nets (test)", "mean"] > 30
     given, predicted = (Path(path).read_text().split("\n") for path in ("test.txt", "test_outputs/g/nets.txt"))
     is_word = lambda line: bool(line) and not line.startswith("-DOCSTART-")
     assert [line.rpartition(" ")[0] if is_word(line) else line for line in predicted[:-1]] == given[:len(predicted) - 1]
@@ -151,14 +151,14 @@ def test_own_tasks_beside_glue_are_neither_in_its_mean_nor_in_the_submission(sta
     rows = finetune.rows_of(glue)
     write_majorities(folder, rows)
     assert make_zip(folder, rows) == Path("test_outputs/g.zip") and len(check_submission("test_outputs/g.zip", rows)) == 11
-    assert "mean of 1" in report(read_scores(), "g")
+    assert "mean of 1" in report(Runs())
 
 
 def test_a_finished_run_is_kept_until_the_task_changes(start, capsys):
     own = OWN | {"dev": .5}
     start(own)
     start(own)
-    assert "already finished" in capsys.readouterr().out and len(read_scores()) == 1
+    assert "already finished" in capsys.readouterr().out and len(Runs()) == 1
     with pytest.raises(PlainError, match="was trained with weight_decay=0.0, not 0.01"):
         start(own, "weight_decay=.01", "start=1", "end=2")
     with pytest.raises(PlainError, match="was trained with own_task: metrics="):
@@ -189,15 +189,15 @@ def test_labels_of_the_test_file_may_come_later_and_change(start):
     found = [start_with(labels, "end=2") for labels in ("", "a" * 20, "b" * 20, "")]
     assert [list(scores.index) for scores in found] == [["mine"], ["mine", "mine (test)"], ["mine", "mine (test)"], ["mine"]]
     assert found[1].loc["mine (test)", "mean"] + found[2].loc["mine (test)", "mean"] == pytest.approx(100)
-    assert len(read_scores()) == 2 and "test" not in read_scores()[0]["scores"]
+    assert len(Runs()) == 2 and "test" not in Runs()[0]["scores"]
     best = int(found[1].loc["mine (test)", "best run"])
     start_with(list(pd.read_csv("test_outputs/g/mine.csv")["prediction"]), "do_finetune=False")
-    assert read_scores()[best]["scores"]["test"]["accuracy"] == 1.
+    assert Runs()[best]["scores"]["test"]["accuracy"] == 1.
     with pytest.raises(PlainError, match="new.csv, line 2: the column 'label' contains 'A', which is not one of a, b"):
         start_with("A" * 20)
     run_path("g", "mine", 1 - best).unlink()
     start_with("a" * 9, "do_finetune=False")
-    scored = {row["run"]: row["test_table"] for row in read_scores() if "test" in row["scores"]}
+    scored = {row["run"]: row["test_table"] for row in Runs() if "test" in row["scores"]}
     assert list(scored) == [best] and scored[best].startswith("9 rows")  # a run without its checkpoint cannot be scored on a new file
 
 

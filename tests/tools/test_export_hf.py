@@ -139,7 +139,8 @@ def finetuned(folder, fresh_checkpoint, task, model=None):
     predictor = finetune.predictor_of(task)(encoder, encoder.config.hidden_size, task.n_outputs)
     torch.nn.init.normal_(predictor.classifier.bias)
     path = folder / f"{task.name}.pth"
-    row = {"task": task.name, "run": 3, "settings": {"wsc_trick": False, "own_task": task.as_record() if task.is_own else None}}
+    row = {"group": "g", "task": task.name, "run": 3, "seed": 3, "scores": {"validation": {"accuracy": 1.}}, "train_rows": 1,
+           "synthetic": False, "settings": {"wsc_trick": False, "own_task": task.as_record() if task.is_own else None}}
     finetune.save_finetuned(path, predictor, pretrained.hf_tokenizer, row)
     return path, predictor
 

@@ -11,8 +11,8 @@ from documents import REPO, read, section, tables
 from scipy.stats import ttest_ind
 
 from _utils.commands.minimal_pairs import summarize
-from _utils.glue.runs import read_scores, score
-from _utils.glue.tasks import AVERAGED_TASKS, PUBLISHED
+from _utils.glue.runs import Runs, score
+from _utils.glue.tasks import PUBLISHED
 from _utils.recipes import RECIPES
 from _utils.runs.log import read_metrics
 
@@ -30,7 +30,7 @@ NUMBER = re.compile(r"-?(?:\d[\d,]*)?\.?\d+(?:e-\d+)?")
 def finetuned(folder):
     """Finished runs by group, task and finetuning seed: percent on the dev set, and for chunking on the test set."""
     rows = [(row["group"], row["task"], row["seed"], score(row), 100 * row["scores"].get("test", {}).get("entity_f1", math.nan))
-            for row in read_scores(folder / "scores.jsonl")]
+            for row in Runs(path=folder / "scores.jsonl")]
     return pd.DataFrame(rows, columns=["group", "task", "seed", "dev", "test"]).set_index(["group", "task", "seed"])
 
 
@@ -88,8 +88,7 @@ def finetuning_settings():
 
 
 def published():
-    scores = [[scores[task] for task in AVERAGED_TASKS] for scores in PUBLISHED.values()]
-    return [row if "deviation" in name else [*row, sum(row) / len(row)] for name, row in zip(PUBLISHED, scores)]
+    return [row if "deviation" in name else [*row, sum(row) / len(row)] for name, row in zip(PUBLISHED.index, PUBLISHED.values.tolist())]
 
 
 def curves():
@@ -201,7 +200,7 @@ def accuracy_by_seed():
 
 def conll2000():
     """Test F1 of the finetuning runs, then of the frozen encoder."""
-    rows = read_scores(RESULTS / "conll2000.jsonl")
+    rows = Runs(path=RESULTS / "conll2000.jsonl")
     return [[100 * row["scores"]["test"]["entity_f1"] for group in (name, f"{name}_frozen") for row in rows if row["group"] == group]
             for name in ("quickstart", "quickstart_untrained")]
 

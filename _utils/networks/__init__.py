@@ -22,8 +22,3 @@ from _utils.networks.fast import (
 )
 from _utils.networks.pretrained import config_of, load_pair, load_pretrained, load_weights, load_with_head, weights_digest
 from _utils.networks.tying import check_tied_output, check_tying, share_parameters, shared_modules
-
-__all__ = ["PARTS", "GatheredPositions", "argmax", "build_network", "check_networks", "check_tied_output", "check_tying", "config_of",
-           "count_layers", "count_parameters", "first_position_only", "inputs_of", "layer_groups", "load_pair", "load_pretrained",
-           "load_weights", "load_with_head", "make_dropout_cheap", "make_networks", "max_positions", "pad_vocabulary",
-           "replaced_logits", "set_attention", "share_parameters", "shared_modules", "uniform_like", "weights_digest"]

@@ -5,7 +5,7 @@ import torch
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForTokenClassification, ElectraForPreTraining
 
 from _utils.errors import PlainError, as_plain_error
-from _utils.networks.tying import UNKNOWN_VOCAB_SIZE, check_output_layer, check_tying
+from _utils.networks.tying import check_output_layer, check_tying
 
 _LAYER_NUMBER = re.compile(r"(?:^|\.)(?:layers?|albert_layer_groups|h|blocks?)\.(\d+)\.")
 
@@ -79,23 +79,19 @@ def _check_keys(source):
     default = AutoConfig.for_model(source["model_type"])
     known = {*default.to_dict(), *default.attribute_map} - {"vocab_size", "pad_token_id"}
     if unknown := sorted(set(source) - known):
-        sizes = sorted(key for key in known if "size" in key or "num_" in key or key in default.attribute_map)
+        sizes = sorted(key for key in known if "size" in key or "num_" in key)
         raise PlainError(f"Unknown key in a {source['model_type']} configuration: {unknown[0]!r}. Common keys are {', '.join(sizes)}.")
 
 
-def make_networks(recipe, objective, sources, vocab_size=None, pad_token_id=0):
+def make_networks(recipe, objective, sources, vocab_size, pad_token_id=0):
     """(generator, discriminator) with fresh weights; (network, None) if objective is 'mlm'.
 
     sources: (generator, discriminator): each a configuration that `read_config` accepts, or None for that of the recipe.
-    vocab_size: None: not known yet, to check whether the networks can be built.
     """
-    of_folders = [read_config(source, vocab_size, pad_token_id).vocab_size for source in sources if isinstance(source, str)]
-    size = vocab_size or next(iter(of_folders), UNKNOWN_VOCAB_SIZE)  # of the networks that are built for the vocabulary of the data
-
     def make(part, network, source):
         if source:
-            return build_network(part, read_config(source, size if isinstance(source, dict) else vocab_size, pad_token_id))
-        return build_network(part, network.config(size, pad_token_id, recipe.initializer_range))
+            return build_network(part, read_config(source, vocab_size, pad_token_id))
+        return build_network(part, network.config(vocab_size, pad_token_id, recipe.initializer_range))
 
     if objective == "mlm":
         return make("generator", recipe.encoder, sources[0]), None
@@ -104,8 +100,9 @@ def make_networks(recipe, objective, sources, vocab_size=None, pad_token_id=0):
 
 def check_networks(recipe, objective, sources, tying, max_length):
     """PlainError, without allocating weights, if the networks cannot be built, tied, or process max_length tokens."""
+    of_folders = [read_config(source, None, 0).vocab_size for source in sources if isinstance(source, str)]
     with torch.device("meta"):
-        generator, discriminator = make_networks(recipe, objective, sources)
+        generator, discriminator = make_networks(recipe, objective, sources, vocab_size=next(iter(of_folders), 30_522))
     check_output_layer(generator)
     if discriminator is not None:
         check_tying(generator, discriminator, tying)

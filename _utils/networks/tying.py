@@ -5,7 +5,6 @@ from torch import nn
 from _utils.errors import PlainError, as_plain_error
 from _utils.recipes import TYINGS
 
-UNKNOWN_VOCAB_SIZE = 1000  # placeholder for the size of a vocabulary that is not built yet
 # Names of the modules that can be shared, by family; only factorized embeddings have a projection to the hidden size.
 _MODULE_NAMES = {"embeddings": ("embeddings",), "projection": ("embeddings_project", "encoder.embedding_hidden_mapping_in"),
                  "encoder": ("encoder", "transformer")}
@@ -52,27 +51,14 @@ def check_tied_output(network, name):
 
 
 def _check_same(source, target, part, tying):
-    """PlainError if a module is missing, or if both differ in the names or shapes of their parameters, or in how they number positions."""
+    """PlainError if a module is missing, or if both differ in the names or shapes of their parameters."""
     for name, module in (("generator", source), ("discriminator", target)):
         if module is None or isinstance(module, nn.Embedding):  # XLM's embeddings are those of its tokens alone
             raise PlainError(f"tying={tying!r} is not possible: the {name} has no {part} to share. Choose another tying, or an encoder "
                              "such as ELECTRA, BERT, ALBERT, RoBERTa or DistilBERT.")
-    source_shapes, target_shapes = _shapes(source), _shapes(target)
+    source_shapes, target_shapes = ({name: tuple(p.shape) for name, p in module.named_parameters()} for module in (source, target))
     for name in {**target_shapes, **source_shapes}:
-        expected, shape = source_shapes.get(name, "none"), target_shapes.get(name, "none")
+        expected, shape = source_shapes.get(name), target_shapes.get(name)
         if shape != expected:
             raise PlainError(f"tying={tying!r} is not possible: {part}.{name} is {shape} in the discriminator and {expected} in the "
                              "generator. Choose another tying or networks of the same size.")
-    if part == "embeddings" and _padding_position(source) != _padding_position(target):
-        raise PlainError(f"tying={tying!r} is not possible: the positions of only one of the networks start after a padding position. "
-                         "Choose two networks of one family.")
-
-
-def _shapes(module):
-    """{name: shape} of the parameters; a shape is a string such as "(V, 128)", where V stands for an unknown vocabulary size."""
-    return {name: f"({', '.join('V' if size == UNKNOWN_VOCAB_SIZE else str(size) for size in parameter.shape)})"
-            for name, parameter in module.named_parameters()}
-
-
-def _padding_position(embeddings):
-    return getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)

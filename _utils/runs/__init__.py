@@ -12,7 +12,3 @@ from _utils.runs.checkpoints import (
 )
 from _utils.runs.log import Run, RunLog, Uploads, locked, open_log, read_metrics
 from _utils.runs.resume import check_same_data, config_files, resume
-
-__all__ = ["Run", "RunLog", "Uploads", "check_same_data", "check_writable", "config_files", "find_checkpoint", "load_checkpoint",
-           "load_pretraining_checkpoint", "locked", "milestone_steps", "open_log", "read_metrics", "resume", "save_checkpoint",
-           "save_pretrained", "versions", "write_atomically"]

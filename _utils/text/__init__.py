@@ -22,7 +22,3 @@ from _utils.text.examples import (
 from _utils.text.processors import ELECTRADataProcessor, LinePairsProcessor
 from _utils.text.sources import Corpus, check_sources, is_corpus_name, load_documents
 from _utils.text.vocabulary import from_vocab_file, load_tokenizer, tokenizer_from_json
-
-__all__ = ["Corpus", "ELECTRADataProcessor", "LinePairsProcessor", "check_sources", "evenly_spaced", "from_vocab_file", "is_corpus_name",
-           "limit_held_out", "load_documents", "load_tokenizer", "open_examples", "prepare_examples", "pretraining_dataloaders",
-           "split_documents", "split_held_out", "text_key", "tokenizer_from_json", "unigram_entropy"]

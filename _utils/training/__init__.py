@@ -6,7 +6,3 @@ from _utils.training.gradients import Gradients
 from _utils.training.learners import DTYPES, ClippingLearner, FinetuningLearner, split_micro_batches
 from _utils.training.metrics import PretrainingMetrics
 from _utils.training.processes import Processes
-
-__all__ = ["DTYPES", "Bookkeeping", "ClippingLearner", "FinetuningLearner", "Gradients", "LossProgress", "PretrainingMetrics", "Processes",
-           "Schedule", "StaticStep", "StopSignals", "check_compiler", "choose_device", "choose_micro_batch", "choose_precision",
-           "seed_step", "set_seed", "split_micro_batches"]

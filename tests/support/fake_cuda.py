@@ -71,28 +71,22 @@ def grad(loss, inputs, allow_unused=False):
 
 @torch.no_grad()
 def _gradients(loss):
-    """{leaf: gradient of a scalar loss}: call each node of the autograd graph once, in backward order."""
-    waiting = {loss.grad_fn: [torch.ones_like(loss)]}  # {node: gradients of its outputs, accumulated so far}
-    found = {}
-    for node in reversed(_topological_order(loss.grad_fn)):
-        if node not in waiting:
-            continue
+    """{leaf: gradient of a scalar loss}: call each node of the autograd graph once, the latest first."""
+    found, waiting = {}, {loss.grad_fn: [torch.ones_like(loss)]}  # {node: gradients of its outputs, accumulated so far}
+    while waiting:
+        node = max(waiting, key=lambda node: node._sequence_nr())  # no other node can pass a gradient to it any more
         gradients = [_match_output(gradient, output) for gradient, output in zip(waiting.pop(node), node._input_metadata, strict=True)]
-        if hasattr(node, "variable"):  # the node accumulates the gradient of a leaf
-            found[node.variable] = gradients[0]
-            continue
         results = node(*gradients)
-        if not isinstance(results, tuple):
-            results = (results,)
-        for (next_node, index), gradient in zip(node.next_functions, results, strict=True):
-            if next_node is not None and gradient is not None:
+        for (next_node, index), gradient in zip(node.next_functions, results if isinstance(results, tuple) else [results], strict=True):
+            if gradient is None or next_node is None:
+                continue
+            if hasattr(next_node, "variable"):  # it accumulates the gradient of a leaf
+                gradient = _match_output(gradient, next_node._input_metadata[0])
+                found[next_node.variable] = gradient + found.get(next_node.variable, 0)
+            else:
                 sums = waiting.setdefault(next_node, [None] * len(next_node._input_metadata))
-                sums[index] = _sum(sums[index], gradient)
+                sums[index] = gradient if sums[index] is None else sums[index] + gradient
     return found
-
-
-def _sum(a, b):
-    return b if a is None else a + b
 
 
 def _match_output(gradient, output):
@@ -101,17 +95,3 @@ def _match_output(gradient, output):
         return None
     assert gradient.device == output.device, f"gradient on {gradient.device} for a tensor on {output.device}"
     return gradient.sum_to_size(output.shape).to(output.dtype)
-
-
-def _topological_order(last):
-    """All nodes of the autograd graph of `last`, each after the nodes that it passes gradients to."""
-    order, seen, stack = [], set(), [(last, False)]
-    while stack:
-        node, is_visited = stack.pop()
-        if is_visited:
-            order.append(node)
-        elif node not in seen:
-            seen.add(node)
-            stack.append((node, True))
-            stack += [(next_node, False) for next_node, _ in node.next_functions if next_node is not None]
-    return order

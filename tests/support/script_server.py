@@ -43,15 +43,9 @@ class Scripts:
         env = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPO)}
         self.server = subprocess.Popen([sys.executable, __file__], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
-    def run(self, command, arguments, folder, kill_after=None, largest_file=None, victim=None, processes=1):
-        """Run a script, or a command such as "_utils predict", in a folder and return a Done.
-
-        kill_after: seconds until the command and all its children get SIGKILL; with victim='worker', only its last child gets it.
-        largest_file: maximum size in bytes of the files it can write, to simulate a full disk.
-        processes: number of processes that run it together, with the environment that torchrun gives them.
-        """
-        self.server.stdin.write(json.dumps([command, arguments, str(folder), kill_after, largest_file, victim, processes]) + "\n")
-        self.server.stdin.flush()
+    def run(self, command, arguments, folder, **faults):
+        """Run a script, or a command such as "_utils predict", in a folder and return a Done. faults: as of `run_in_child`."""
+        print(json.dumps([[command, arguments, str(folder)], faults]), file=self.server.stdin, flush=True)
         return Done(*json.loads(self.server.stdout.readline()))
 
     def close(self):
@@ -59,24 +53,26 @@ class Scripts:
         self.server.communicate()
 
 
-def run_in_child(command, arguments, folder, kill_after=None, largest_file=None, victim=None, processes=1):
-    """Run a command in a fork of this process and return a Done; arguments as in `Scripts.run`."""
+def run_in_child(command, arguments, folder, kill_after=None, largest_file=resource.RLIM_INFINITY, victim=None, processes=1):
+    """Run a command in a fork of this process and return a Done.
+
+    kill_after: seconds until the command and all its children get SIGKILL; with victim='worker', only its last child gets it.
+    largest_file: maximum size in bytes of the files it can write, to simulate a full disk.
+    processes: number of processes that run it together, with the environment that torchrun gives them.
+    """
     with tempfile.TemporaryFile("w+", errors="replace") as out, tempfile.TemporaryFile("w+", errors="replace") as err:
         started = time.perf_counter()
         child = os.fork()
         if not child:
             os.setsid()
-            if largest_file is not None:
-                resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, resource.RLIM_INFINITY))
             if processes > 1:
                 become_one_of(processes)
             run_as_interpreter(command, arguments, folder, out, err)
-        killer = threading.Timer(kill_after, kill, (child, victim)) if kill_after is not None else None
-        if killer:
-            killer.start()
+        killer = threading.Timer(TIMEOUT if kill_after is None else kill_after, kill, (child, victim))
+        killer.start()
         returncode = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        if killer:
-            killer.cancel()
+        killer.cancel()
         seconds = time.perf_counter() - started
         for file in (out, err):
             file.seek(0)
@@ -122,11 +118,9 @@ def become_one_of(processes):
 
 def run_as_interpreter(command, arguments, folder, out, err):
     """Run a command in this process as the Python interpreter would, and exit with its status."""
-    signal.alarm(TIMEOUT)
     os.chdir(folder)
-    with open(os.devnull) as empty:
-        for file, number in ((empty, 0), (out, 1), (err, 2)):
-            os.dup2(file.fileno(), number)
+    for file, number in ((open(os.devnull), 0), (out, 1), (err, 2)):
+        os.dup2(file.fileno(), number)
     sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w", buffering=1, closefd=False), open(2, "w", closefd=False)
     sys.__stderr__ = sys.stderr
     sys.argv = [command, *arguments]
@@ -161,7 +155,8 @@ def serve():
     torch.set_num_threads(1)
     Figure.savefig = save_empty_file
     for line in sys.stdin:
-        print(json.dumps(run_in_child(*json.loads(line))), flush=True)
+        command, faults = json.loads(line)
+        print(json.dumps(run_in_child(*command, **faults)), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""The generator's samples follow its softmax, at the right temperature and position (chi-square tests)."""
-import json
+"""The generator's samples follow its softmax, at the right temperature and position, with Google's noise (F15, chi-square tests)."""
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from electra_models import build
+from recorded import recorded
 from scipy.stats import chisquare
 
 from pretrain import mask_tokens, mask_tokens_official, sample
@@ -28,28 +29,34 @@ def p_value(drawn, logits):
 
 
 @pytest.mark.parametrize("sampling", N_SAMPLES)
-@pytest.mark.parametrize("temperature", [.5, 1., 2.])
-def test_samples_follow_the_softmax_at_the_given_temperature_only(golden, sampling, temperature):
-    logits = torch.tensor(json.loads((golden / "official/sampling.json").read_text())["logits"])
+@pytest.mark.parametrize("temperature, disallowed", [(.5, False), (1., False), (2., False), (.5, True), (1., True)])
+def test_samples_follow_the_softmax_at_the_given_temperature_only(sampling, temperature, disallowed):
+    """As recorded; with token 0 disallowed, the others keep their proportions."""
+    google = recorded("official/sampling.json")
+    logits, n = torch.tensor(google["logits"]), N_SAMPLES[sampling]
     torch.manual_seed(0)
-    drawn = sample(logits.expand(N_SAMPLES[sampling], -1), sampling, temperature)
-    assert p_value(drawn, logits / temperature) > 1e-3
+    drawn = sample(logits.expand(200_000, -1), sampling, temperature, torch.zeros(200_000, dtype=torch.long) if disallowed else None)
+    # Tolerance for two samples of 200,000
+    np.testing.assert_allclose(drawn.bincount(minlength=len(logits)) / len(drawn),
+                               google[f"T{temperature:g}{'_disallow0' if disallowed else ''}"]["freq"],
+                               atol=.01 if sampling == "fp16_gumbel" else .005)
+    possible, drawn = logits[int(disallowed):], drawn[:n] - int(disallowed)
+    assert drawn.min() >= 0 and p_value(drawn, possible / temperature) > 1e-3
     for wrong in (WRONG_FACTOR[sampling], 1 / WRONG_FACTOR[sampling]):
-        assert p_value(drawn, logits / (temperature * wrong)) < 1e-6
-    assert p_value(drawn, logits.roll(1) / temperature) == 0
+        assert p_value(drawn, possible / (temperature * wrong)) < 1e-6
+    assert p_value(drawn, possible.roll(1) / temperature) < 1e-6
 
 
-@pytest.mark.parametrize("sampling", N_SAMPLES)
-@pytest.mark.parametrize("temperature", [.5, 1.])
-def test_disallowed_token_is_never_drawn_and_the_others_keep_their_proportions(golden, sampling, temperature):
-    recorded = json.loads((golden / "official/sampling.json").read_text())
-    logits = torch.tensor(recorded["logits"])
-    torch.manual_seed(0)
-    drawn = sample(logits.expand(N_SAMPLES[sampling], -1), sampling, temperature, torch.zeros(N_SAMPLES[sampling], dtype=torch.long))
-    assert drawn.min() > 0 and p_value(drawn - 1, logits[1:] / temperature) > 1e-3
-    frequencies = drawn.bincount(minlength=len(logits)) / len(drawn)
-    recorded_frequencies = torch.tensor(recorded[f"T{temperature:g}_disallow0"]["freq"])
-    assert (frequencies - recorded_frequencies).abs().max() < (.03 if sampling == "fp16_gumbel" else .006)
+def test_gumbel_noise_adds_both_of_googles_epsilons(monkeypatch):
+    """-log(-log(u + 1e-9) + 1e-9) for the smallest and the largest u, where each epsilon matters (F15)."""
+    uniform = torch.tensor([[0., 1 - 2 ** -24]])
+    monkeypatch.setattr("pretrain.uniform_like", lambda logits: uniform.clone())
+    epsilon, largest = np.float32(1e-9), np.float32(1 - 2 ** -24)
+    low, high = (-np.log(-np.log(u + epsilon) + epsilon) for u in (np.float32(0), largest))
+    assert np.isfinite([low, high]).all() and abs(high + np.log(-np.log(largest))) > .01  # the second epsilon matters
+    # Token 0 has the noise `low`, token 1 `high`. The logit of token 0 makes up for the difference, except for the margin.
+    for margin, sampled in ((-1e-3, 0), (1e-3, 1)):
+        assert sample(torch.tensor([[high - low - margin, 0.]])).item() == sampled
 
 
 @pytest.fixture(scope="module")

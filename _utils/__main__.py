@@ -1,6 +1,10 @@
 """The commands of this project: `python -m _utils` lists them, `python -m _utils NAME ...` runs one."""
+import argparse
 import importlib
+import inspect
 import sys
+
+from fastcore.docments import docments
 
 from _utils.errors import PlainError, print_plain_errors
 
@@ -17,15 +21,47 @@ COMMANDS = {
 }
 
 
+def find_command(name):
+    """The function of a command: that of its name in the module of its name, or in `glue`. Raises PlainError for an unknown command."""
+    if name not in COMMANDS:
+        raise PlainError(f"Unknown command: {name!r}. Choose one of {', '.join(COMMANDS)}.")
+    module = "glue" if name.startswith("glue_") else name
+    return getattr(importlib.import_module(f"_utils.commands.{module}"), name)
+
+
+class Parser(argparse.ArgumentParser):
+    """The parser of the arguments of a command, which are the parameters of its function. Raises PlainError for wrong arguments.
+
+    Keyword-only parameters are options. The comment beside a parameter is its help, the annotation a type, a tuple of choices, or `list`
+    for several values. The default False makes a flag.
+    """
+
+    def __init__(self, command):
+        super().__init__(prog=f"python -m _utils {command.__name__}", description=inspect.getdoc(command),
+                         formatter_class=argparse.RawDescriptionHelpFormatter)
+        for name, parameter in docments(command, full=True, returns=False).items():
+            kind, default = parameter.anno, parameter.default
+            is_option, is_required = parameter.kind is inspect.Parameter.KEYWORD_ONLY, default is inspect.Parameter.empty
+            about = parameter.docment if is_required or not default else f"{parameter.docment}; default: {default}"
+            if kind is bool:
+                self.add_argument(f"--{name}", action="store_true", help=about)
+                continue
+            nargs = ("+" if is_required else "*") if kind is list else None if is_option or is_required else "?"
+            named = {"required": is_required} if is_option else {"metavar": name.upper()}
+            self.add_argument(f"--{name}" if is_option else name, help=about, default=None if is_required else default, nargs=nargs,
+                              type=kind if kind in (int, float) else str, choices=kind if isinstance(kind, tuple) else None, **named)
+
+    def error(self, message):
+        raise PlainError(f"{self.prog}: {message}. Pass --help to list the arguments.")
+
+
 def main(arguments):
     if not arguments or arguments[0] in ("-h", "--help"):
         print(__doc__, *(f"{name:20} {what}" for name, what in COMMANDS.items()), "", "python -m _utils NAME --help explains a command.",
               sep="\n")
         return
-    name, *rest = arguments
-    if name not in COMMANDS:
-        raise PlainError(f"Unknown command: {name!r}. Choose one of {', '.join(COMMANDS)}.")
-    importlib.import_module(f"_utils.commands.{name}").main(rest)
+    command = find_command(arguments[0])
+    command(**vars(Parser(command).parse_intermixed_args(arguments[1:])))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,4 @@
 """Text that a generator corrupted, in a file."""
-import contextlib
 import os
 from pathlib import Path
 from typing import NamedTuple
@@ -10,7 +9,7 @@ from datasets import concatenate_datasets
 from tqdm import tqdm
 
 import pretrain
-from _utils.errors import PlainError, as_plain_error
+from _utils.errors import PlainError
 from _utils.networks import check_tied_output, load_with_head, max_positions, weights_digest
 from _utils.runs import find_checkpoint, load_pretraining_checkpoint, versions
 from _utils.runs.checkpoints import check_writable, has_keys, load_checkpoint, save_checkpoint
@@ -19,6 +18,10 @@ from _utils.text.processors import tokenizer_json
 from _utils.training.device import fork_rng
 
 _KIND = "corrupted text, version 1"
+# Keys of pretrain.py that determine the examples of a corpus and, with the vocabulary, which of them are held out.
+TEXT_KEYS = ("encoding", "one_document_per_file", "revisions", "clean", "examples", "max_length", "data_seed")
+_BATCH = 64          # examples; the masks and samples depend on it
+_MASK_STYLE = True   # of pretrain.MASK_STYLES
 
 
 class CorruptedText(NamedTuple):
@@ -48,11 +51,6 @@ class CorruptedText(NamedTuple):
                 f"{self.is_replaced.sum() / n_tokens:.2%} replaced by {made_by['generator']}")
 
 
-_TYPES = {"input_ids": torch.int32, "original_ids": torch.int32, "token_type_ids": torch.uint8, "lengths": torch.int32,
-          "is_masked": torch.bool, "is_replaced": torch.bool}
-_MADE_BY = {"generator": str, "weights_digest": str, "part": str, "text": dict}
-
-
 def check_new(path):
     """PlainError if this path exists or cannot be written. Scores on an overwritten file could no longer be compared with new ones."""
     if os.path.lexists(path):
@@ -71,42 +69,13 @@ def open_corrupted(path):
 
     Raises PlainError if the file is missing or damaged, or was not written by `save_corrupted`.
     """
+    advice = "Make one with python -m _utils replaced_tokens --make FILE --generator CHECKPOINT --text PATH."
     if not os.path.isfile(path):
-        raise PlainError(f"File not found: {str(path)!r}. Make it with python -m _utils replaced_tokens --make {path} --generator "
-                         "CHECKPOINT --text PATH.")
-    with as_plain_error(f"{str(path)!r} is not a file of corrupted text ({{error}}). Make one with python -m _utils replaced_tokens --make "
-                        "FILE --generator CHECKPOINT --text PATH."):
-        content = load_checkpoint(path)
-        if not isinstance(content, dict) or content.pop("kind", None) != _KIND:
-            raise ValueError(f"expected {_KIND!r}")
-        text = CorruptedText(**content)
-        _check(text)
-    return text
-
-
-def _check(text):
-    """ValueError or another exception for fields that do not fit together."""
-    shapes = {name: tuple(getattr(text, name).shape) for name, kind in _TYPES.items() if getattr(text, name).dtype == kind}
-    n, longest = text.input_ids.shape
-    if shapes != {name: (n,) if name == "lengths" else (n, longest) for name in _TYPES} or not n:
-        raise ValueError("tensors of other types or shapes")
-    if not has_keys(text.made_by, _MADE_BY) or not isinstance(text.made_by["text"].get("datas"), list):
-        raise ValueError("made_by lacks a key")
-    highest = max(text.token_ids().values())
-    if not 0 < text.lengths.min() <= text.lengths.max() <= longest or text.input_ids.min() < 0 or text.input_ids.max() > highest:
-        raise ValueError("lengths or token ids out of range")
-    if not text.is_replaced.equal(text.input_ids != text.original_ids) or (text.is_replaced & ~text.is_masked).any():
-        raise ValueError("is_replaced does not fit the token ids")
-    if (text.is_masked & ~text.is_token()).any() or not 0 < text.is_replaced.sum() < text.lengths.sum():
-        raise ValueError("masked padding, or only one class of tokens")
-
-
-# Keys of pretrain.py that determine the examples of a corpus and, with the vocabulary, which of them are held out.
-TEXT_KEYS = ("encoding", "one_document_per_file", "revisions", "clean", "examples", "max_length", "data_seed")
-_BATCH = 64          # examples; the masks and samples depend on it
-_MAX_LENGTH = 128    # for generators from other programs
-_ROWS = 1024         # examples, at most, unless given
-_MASK_STYLE = True   # of pretrain.MASK_STYLES
+        raise PlainError(f"File not found: {str(path)!r}. {advice}")
+    content = load_checkpoint(path)
+    if not has_keys(content, {"kind": str, "made_by": dict}) or content.pop("kind") != _KIND:
+        raise PlainError(f"{str(path)!r} is not a file of corrupted text. {advice}")
+    return CorruptedText(**content)
 
 
 def make_corrupted(generator, sources, part="held_out", rows=None, mask_prob=.15, seed=0, **settings):
@@ -136,24 +105,22 @@ def make_corrupted(generator, sources, part="held_out", rows=None, mask_prob=.15
 
 def text_config(name):
     """MyConfig of pretrain.py with the TEXT_KEYS and `datas` of the run that wrote a checkpoint; the defaults for folders and hub ids."""
-    run = load_pretraining_checkpoint(find_checkpoint(name))["config"] if name.endswith(".pth") else {"max_length": _MAX_LENGTH}
+    run = load_pretraining_checkpoint(find_checkpoint(name))["config"] if name.endswith(".pth") else {"max_length": 128}
     return pretrain.c.copy_with({key: run[key] for key in ("datas", *TEXT_KEYS) if key in run})
 
 
 def _examples(c, hf_tokenizer, part, rows):
     """The examples of the corpora of a configuration, as pretrain.load_data prepares and divides them."""
-    if rows is not None and rows < 1:
-        raise PlainError(f"Invalid value for rows: {rows}. Use a positive number of examples.")
     corpora = [load_documents(source, "datasets", c.encoding, c.one_document_per_file, c.revisions) for source in c.datas]
     prepared = [prepare_examples(corpus, hf_tokenizer, c.max_length, c.data_seed, "datasets", c.clean) for corpus in corpora]
     examples = concatenate_datasets([split_held_out(of_corpus)[1] if part == "held_out" else of_corpus for of_corpus in prepared])
     if not len(examples):
         raise PlainError(f"pretrain.py holds out no example of {', '.join(c.datas)}, because there are fewer than 20. Add text, or pass "
                          "--all to use all of it.")
-    rows = rows or min(_ROWS, len(examples))
-    if rows > len(examples):
-        raise PlainError(f"The text yields only {len(examples):,} examples, fewer than rows={rows}. Lower --rows, add text, or "
-                         "use --all if no discriminator was trained on it.")
+    rows = min(1024, len(examples)) if rows is None else rows
+    if not 0 < rows <= len(examples):
+        raise PlainError(f"Invalid value for rows: {rows}. The text yields {len(examples):,} examples. Change --rows, add text, or use "
+                         "--all if no discriminator was trained on it.")
     return evenly_spaced(examples, rows)
 
 
@@ -162,38 +129,27 @@ def corrupt(examples, generator, hf_tokenizer, mask_prob, seed):
     """The tensors of CorruptedText, {name: tensor}: `pretrain.mask_tokens` chooses and masks tokens, and `pretrain.sample` replaces them.
 
     examples: with input_ids and sentA_length.   generator: a masked language model.
+    PyTorch runs on one thread: with several, sums are rounded differently, and a sample can change.
     """
-    model = pretrain.MaskedLMModel(generator, hf_tokenizer).eval()
-    original_ids, lengths = _padded(examples["input_ids"], hf_tokenizer.pad_token_id)
+    model, threads = pretrain.MaskedLMModel(generator, hf_tokenizer).eval(), torch.get_num_threads()
+    rows = [torch.tensor(ids) for ids in examples["input_ids"]]
+    original_ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=hf_tokenizer.pad_token_id)
     sentA_lengths = torch.tensor(examples["sentA_length"])
     input_ids, is_masked = original_ids.clone(), torch.zeros_like(original_ids, dtype=torch.bool)
-    _, token_type_ids = model.masks_and_segments(original_ids, sentA_lengths)
-    with _one_thread(), fork_rng(torch.device("cpu")):
-        torch.manual_seed(seed)
-        for rows in tqdm(torch.arange(len(lengths)).split(_BATCH), desc="Corrupting", unit="batch", leave=False):
-            ids = original_ids[rows]  # (B, L)
-            masked_ids, labels, is_chosen = pretrain.mask_tokens(
-                ids, hf_tokenizer.mask_token_id, len(hf_tokenizer), hf_tokenizer.all_special_ids, mask_prob,
-                *pretrain.MASK_STYLES[_MASK_STYLE])  # (B, L) each
-            logits = model(masked_ids, sentA_lengths[rows], is_chosen, labels).mlm_gen_logits  # (M, V)
-            input_ids[rows] = ids.masked_scatter(is_chosen, pretrain.sample(logits[:, :len(hf_tokenizer)]))
-            is_masked[rows] = is_chosen
-    return {"input_ids": input_ids.int(), "original_ids": original_ids.int(), "token_type_ids": token_type_ids.byte(),
-            "lengths": lengths.int(), "is_masked": is_masked, "is_replaced": input_ids != original_ids}
-
-
-def _padded(examples, pad_id):
-    """(ids (N, L), lengths (N,)) of lists of token ids."""
-    rows = [torch.tensor(ids) for ids in examples]
-    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=pad_id), torch.tensor([len(row) for row in rows])
-
-
-@contextlib.contextmanager
-def _one_thread():
-    """Run PyTorch on one thread: with several, sums are rounded differently, and a sample can change."""
-    threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        yield
+        with fork_rng(torch.device("cpu")):
+            torch.manual_seed(seed)
+            for at in tqdm(torch.arange(len(rows)).split(_BATCH), desc="Corrupting", unit="batch", leave=False):
+                ids = original_ids[at]  # (B, L)
+                masked_ids, labels, is_chosen = pretrain.mask_tokens(
+                    ids, hf_tokenizer.mask_token_id, len(hf_tokenizer), hf_tokenizer.all_special_ids, mask_prob,
+                    *pretrain.MASK_STYLES[_MASK_STYLE])  # (B, L) each
+                logits = model(masked_ids, sentA_lengths[at], is_chosen, labels).mlm_gen_logits  # (M, V)
+                input_ids[at] = ids.masked_scatter(is_chosen, pretrain.sample(logits[:, :len(hf_tokenizer)]))
+                is_masked[at] = is_chosen
     finally:
         torch.set_num_threads(threads)
+    _, token_type_ids = model.masks_and_segments(original_ids, sentA_lengths)
+    return {"input_ids": input_ids.int(), "original_ids": original_ids.int(), "token_type_ids": token_type_ids.byte(),
+            "lengths": torch.tensor([len(row) for row in rows]).int(), "is_masked": is_masked, "is_replaced": input_ids != original_ids}

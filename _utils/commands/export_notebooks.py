@@ -1,8 +1,4 @@
-"""Export the notebooks to the scripts: `python -m _utils export_notebooks`.
-
-Cells tagged active-ipynb, code and text, only explore and are left out of the scripts.
---check writes nothing and fails if a script differs from its notebook. --execute runs the notebooks first and saves their outputs.
-"""
+"""Export the notebooks to the scripts: `python -m _utils export_notebooks`."""
 from pathlib import Path
 
 import jupytext
@@ -23,34 +19,31 @@ def export(notebook_path):
     return jupytext.writes(notebook, fmt="py:percent")
 
 
-def execute(notebook_path):
+def run(notebook_path):
     """Run a notebook and save its outputs, without times and with the last state of progress bars only."""
     notebook = nbformat.read(notebook_path, as_version=4)
     NotebookClient(notebook, timeout=None, coalesce_streams=True, record_timing=False).execute()
-    nbformat.write(without_widgets(notebook), notebook_path)
-
-
-def without_widgets(notebook):
-    """The notebook without widgets, which only a running kernel can display."""
-    notebook.metadata.pop("widgets", None)
+    notebook.metadata.pop("widgets", None)  # which only a running kernel can display
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = [output for output in cell.outputs
                             if "application/vnd.jupyter.widget-view+json" not in output.get("data", {})]
-    return notebook
+    nbformat.write(notebook, notebook_path)
 
 
-def main(arguments):
-    if unknown := set(arguments) - {"--check", "--execute"}:
-        raise PlainError(f"Unknown option: {unknown.pop()!r}. Choose from --check and --execute.")
-    check, run = "--check" in arguments, "--execute" in arguments
-    if check and run:
+def export_notebooks(
+    *,
+    check=False,    # write nothing, and fail if a script differs from its notebook
+    execute=False,  # run the notebooks first and save their outputs
+):
+    """Export the notebooks to the scripts. Cells tagged active-ipynb, code and text, only explore and are left out of the scripts."""
+    if check and execute:
         raise PlainError("--check writes nothing, but --execute saves outputs. Pass one of them.")
     for notebook, script in SCRIPTS.items():
         if not Path(notebook).is_file():
             raise PlainError(f"File not found: {notebook}. Run this command in the root folder of the repository.")
-        if run:
-            execute(notebook)
+        if execute:
+            run(notebook)
         text = export(notebook)
         if not check:
             Path(script).write_text(text, encoding="utf-8")

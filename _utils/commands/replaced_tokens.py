@@ -1,11 +1,11 @@
 """Compare discriminators on the same corrupted text: `python -m _utils replaced_tokens`."""
-import argparse
 import os
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 import torch
+from scipy.special import logit
 from scipy.stats import rankdata
 from sklearn.metrics import average_precision_score
 from tqdm import tqdm
@@ -20,13 +20,53 @@ _TOKENS_AT_ONCE = 8192
 _BLOCKS = 16  # as many as the runs of consecutive examples that pretrain.py holds out
 
 
+def replaced_tokens(
+    checkpoints: list = (),  # discriminators to compare, the first one with the others: checkpoints, transformers folders or hub ids
+    *,
+    corrupted=None,          # the file of corrupted text, from --make
+    make=None,               # the file of corrupted text to make
+    generator=None,          # the masked language model that replaces tokens
+    text: list = (),         # corpora by name or path, as datas of pretrain.py
+    all=False,               # use the whole text instead of the part that pretrain.py holds out, if no discriminator was trained on it
+    rows: int = None,        # number of examples, evenly spread; default: up to 1,024
+    max_length: int = None,  # tokens of an example; default: as the generator was trained, or 128
+    data_seed: int = None,   # random seed of the examples; default: that of the generator's run
+    mask_prob=.15,           # fraction of the tokens that are masked
+    seed=0,                  # random seed of masks and samples; default: 0
+):
+    """Compare discriminators on the same corrupted text.
+
+    Pass --make FILE --generator CHECKPOINT --text PATH to make a file of corrupted text, then CHECKPOINT ... --corrupted FILE to compare
+    discriminators on it.
+    """
+    if make and generator and text and not (checkpoints or corrupted):
+        check_new(make)
+        made = make_corrupted(generator, text, "all" if all else "held_out", rows, mask_prob, seed, max_length=max_length,
+                              data_seed=data_seed)
+        save_corrupted(made, make)
+        print(f"{make}: {made.describe()}")
+    elif corrupted and checkpoints and not (make or generator or text):
+        found = open_corrupted(corrupted)
+        table = compare(found, checkpoints)
+        print(f"{corrupted}: {found.describe()}", "AUC and differences with (standard error)", "",
+              table.to_string(float_format=lambda x: f"{x:.4f}", na_rep="-"), sep="\n")
+    else:
+        raise PlainError("Pass --make FILE --generator CHECKPOINT --text PATH to make a file of corrupted text, or CHECKPOINT "
+                         "[CHECKPOINT ...] --corrupted FILE to compare discriminators on it.")
+
+
 class Auc(NamedTuple):
     """An AUC and how much each block of examples contributes to its error: influence, (number of blocks,)."""
     value: float
     influence: np.ndarray
 
+    def error(self):
+        """The standard error; NaN for a single block."""
+        n = len(self.influence)
+        return float(np.sqrt(n / (n - 1) * np.square(self.influence).sum())) if n > 1 else float("nan")
+
     def __str__(self):
-        return f"{self.value:.4f} ({standard_error(self.influence):.4f})"
+        return f"{self.value:.4f} ({self.error():.4f})"
 
     def minus(self, other):
         """The difference to the AUC of another discriminator on the same tokens. Their errors are correlated, so its error is smaller."""
@@ -40,28 +80,27 @@ def compare(text, names):
     Raises PlainError, before any scoring, for a discriminator that cannot be loaded or has another vocabulary or too few positions; later
     for logits that are not finite. Prints a warning for a discriminator that may have been trained on the text.
     """
-    networks = []
-    for name in names:
-        network, _, hf_tokenizer = load_with_head(name, "discriminator")
+    networks = {name: load_with_head(name, "discriminator") for name in names}
+    for name, (network, _, hf_tokenizer) in networks.items():
         _check_fits(text, name, network, hf_tokenizer)
         _warn_of_training_text(text, name)
-        networks.append(network)
-    first, *others = [_score(text, name, network) for name, network in zip(names, networks)]
-    rows = [first, *(row | {"AUC difference": row["AUC"].minus(first["AUC"])} for row in others), constant_scores(text)]
-    rows = [{name: str(value) if isinstance(value, Auc) else value for name, value in row.items()} for row in rows]
-    columns = ["AUC", *(["AUC difference"] if others else []), "AUC at masks", "average precision", "precision", "recall", "loss"]
-    return pd.DataFrame(rows, index=[*names, "constant prediction"], columns=columns)
+    labels = _labels(text)
+    rows = {name: replaced_scores(discriminator_logits(network, text, name), *labels) for name, (network, *_) in networks.items()}
+    for name in names[1:]:
+        rows[name]["AUC difference"] = rows[name]["AUC"].minus(rows[names[0]]["AUC"])
+    constant = np.full(len(labels[0]), logit(labels[0].mean()))  # which minimizes the loss
+    rows["constant prediction"] = replaced_scores(constant, *labels) | {"AUC": "0.5000", "AUC at masks": "0.5000"}
+    columns = ["AUC", *(["AUC difference"] if len(names) > 1 else []), "AUC at masks", "average precision", "precision", "recall", "loss"]
+    return pd.DataFrame(rows.values(), rows, columns).map(lambda value: str(value) if isinstance(value, Auc) else value)
 
 
 def _check_fits(text, name, network, hf_tokenizer):
     """PlainError for a discriminator with another vocabulary or too few positions."""
     ours, theirs = text.token_ids(), hf_tokenizer.get_vocab()
-    if ours != theirs:
-        differing = min((token for token in {**ours, **theirs} if ours.get(token) != theirs.get(token)), key=lambda token: (
-            ours.get(token, len(ours)), token))
+    if differing := ours.items() ^ theirs.items():
         raise PlainError(f"{name!r} has another vocabulary than the corrupted text: {len(theirs):,} tokens instead of {len(ours):,}; the "
-                         f"first difference is {differing!r}. Choose discriminators of one vocabulary, and make the file with a generator "
-                         "that has it too.")
+                         f"first difference is {min((i, token) for token, i in differing)[1]!r}. Choose discriminators of one vocabulary, "
+                         "and make the file with a generator that has it too.")
     if (longest := int(text.lengths.max())) > max_positions(network):
         raise PlainError(f"{name!r} has {max_positions(network)} positions, but the longest corrupted example has {longest} tokens. Make a "
                          "file with a lower --max_length.")
@@ -72,25 +111,12 @@ def _warn_of_training_text(text, name):
     if not name.endswith(".pth"):
         return
     c, made_from = text_config(name), text.made_by["text"]
-    corrupted = set(map(_location, made_from["datas"]))
-    shared = [source for source in c.datas if _location(source) in corrupted]
+    location = lambda source: source if is_corpus_name(source) else os.path.realpath(source)  # the same for all spellings of a path
+    shared = [source for source in c.datas if location(source) in map(location, made_from["datas"])]
     differing = [f"{key}={c[key]!r} instead of {made_from.get(key)!r}" for key in TEXT_KEYS if c[key] != made_from.get(key)]
     if shared and (differing or text.made_by["part"] == "all"):
         reason = f"with {', '.join(differing)}, which holds out other examples" if differing else "and the file was made with --all"
         print(f"Warning: {name!r} was trained on {', '.join(shared)} {reason}. The file may contain text that it was trained on.")
-
-
-def _location(source):
-    """An entry of `datas`, with a path in the one form that all its spellings share."""
-    return source if is_corpus_name(source) else os.path.realpath(source)
-
-
-def _score(text, name, network):
-    """The scores of a discriminator, as `replaced_scores` returns them."""
-    logits = discriminator_logits(network, text, name)
-    if not np.isfinite(logits).all():
-        raise PlainError(f"{name!r} computes NaN or infinite logits. Choose another checkpoint.")
-    return replaced_scores(logits, *_labels(text))
 
 
 def _labels(text):
@@ -101,8 +127,8 @@ def _labels(text):
 
 
 @torch.inference_mode()
-def discriminator_logits(network, text, name="discriminator"):
-    """Logits of "replaced" for all tokens of a CorruptedText, (T,), NumPy float64. name: for the progress bar.
+def discriminator_logits(network, text, name):
+    """Logits of "replaced" for all tokens of a CorruptedText, (T,), NumPy float64. PlainError if they are not finite.
 
     Runs on the first GPU, or on the CPU if there is none, in batches of similar lengths.
     """
@@ -114,6 +140,8 @@ def discriminator_logits(network, text, name="discriminator"):
         longest = int(text.lengths[rows].max())
         ids, mask, segments = (x[rows, :longest].to(device) for x in (text.input_ids, is_token, text.token_type_ids))  # (B, longest)
         logits[rows, :longest] = replaced_logits(network(**inputs_of(network, ids.long(), mask, segments.long()))).float().cpu()
+    if not logits.isfinite().all():
+        raise PlainError(f"{name!r} computes NaN or infinite logits. Choose another checkpoint.")
     return logits[is_token].double().numpy()
 
 
@@ -133,13 +161,6 @@ def replaced_scores(logits, is_replaced, is_masked, block):
             "loss": (np.logaddexp(0, logits) - logits * is_replaced).mean()}
 
 
-def constant_scores(text):
-    """The same for a constant prediction, the share of replaced tokens, which minimizes its loss."""
-    share = float(text.is_replaced.sum() / text.lengths.sum())
-    return {"AUC": "0.5000", "AUC at masks": "0.5000", "average precision": share, "recall": 0.,
-            "loss": -share * np.log(share) - (1 - share) * np.log1p(-share)}
-
-
 def auc(logits, is_positive, block):
     """Auc of logits (T,), or None if one class is missing: the probability that a positive token has a higher logit than a negative one.
 
@@ -157,48 +178,3 @@ def auc(logits, is_positive, block):
     share[~is_positive] = 1 - (ranks[~is_positive] - rankdata(logits[~is_positive])) / n_positive
     value = float(share[is_positive].mean())
     return Auc(value, np.bincount(block, (share - value) / np.where(is_positive, n_positive, n_negative)))
-
-
-def standard_error(influence):
-    """Standard error of an estimate from the influence of each block; NaN for a single block."""
-    n = len(influence)
-    return float(np.sqrt(n / (n - 1) * np.square(influence).sum())) if n > 1 else float("nan")
-
-
-_USAGE = ("Pass --make FILE --generator CHECKPOINT --text PATH to make a file of corrupted text, or CHECKPOINT [CHECKPOINT ...] "
-          "--corrupted FILE to compare discriminators on it.")
-
-
-def main(arguments=None):
-    options = _parser().parse_args(arguments)
-    if options.make and not (options.checkpoints or options.corrupted) and options.generator and options.text:
-        check_new(options.make)
-        text = make_corrupted(options.generator, options.text, "all" if options.all else "held_out", options.rows, options.mask_prob,
-                              options.seed, max_length=options.max_length, data_seed=options.data_seed)
-        save_corrupted(text, options.make)
-        print(f"{options.make}: {text.describe()}")
-    elif options.corrupted and options.checkpoints and not (options.make or options.generator or options.text):
-        text = open_corrupted(options.corrupted)
-        table = compare(text, options.checkpoints)
-        print(f"{options.corrupted}: {text.describe()}", "AUC and differences with (standard error)", "",
-              table.to_string(float_format=lambda x: f"{x:.4f}", na_rep="-"), sep="\n")
-    else:
-        raise PlainError(_USAGE)
-
-
-def _parser():
-    parser = argparse.ArgumentParser(prog="python -m _utils replaced_tokens", description=__doc__.split("\n")[0])
-    parser.add_argument("checkpoints", metavar="CHECKPOINT", nargs="*", help="discriminators to compare, the first one with the others: "
-                        "checkpoints of pretrain.py, transformers folders or hub ids")
-    parser.add_argument("--corrupted", metavar="FILE", help="the corrupted text, from --make")
-    parser.add_argument("--make", metavar="FILE", help="make a file of corrupted text")
-    parser.add_argument("--generator", metavar="CHECKPOINT", help="the masked language model that replaces tokens")
-    parser.add_argument("--text", metavar="PATH", nargs="+", help="corpora by name or path, as datas of pretrain.py")
-    parser.add_argument("--all", action="store_true", help="use the whole text instead of the part that pretrain.py holds out, for text "
-                        "that no discriminator was trained on")
-    parser.add_argument("--rows", type=int, metavar="N", help="number of examples, evenly spread; default: up to 1,024")
-    parser.add_argument("--max_length", type=int, metavar="N", help="tokens of an example; default: as the generator was trained, or 128")
-    parser.add_argument("--data_seed", type=int, metavar="N", help="random seed of the examples; default: that of the generator's run")
-    parser.add_argument("--mask_prob", type=float, metavar="P", default=.15, help="fraction of the tokens that are masked; default: .15")
-    parser.add_argument("--seed", type=int, metavar="N", default=0, help="random seed of masks and samples; default: 0")
-    return parser

@@ -128,7 +128,7 @@ def load_checkpoint(path):
             check_sums(path)
         with torch.serialization.safe_globals([(_Inert, "fastcore.foundation.L")]):
             return torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, LookupError) as error:
         raise PlainError(f"Cannot read the checkpoint {str(path)!r} ({type(error).__name__}): it is damaged, was not written by this "
                          "project, or contains more than data. Use another one.") from error
 

@@ -10,7 +10,7 @@ import torch
 
 import finetune
 import pretrain
-from _utils.commands import predict
+from _utils.commands.predict import predict
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.glue.config import complete_finetuning
@@ -305,7 +305,7 @@ def test_wnli_by_the_wsc_trick(start, capsys, monkeypatch, tmp_path, glue):
     assert row["train_rows"] == 40 and row["settings"]["spacy_model"] is None and "wsc_validation accuracy" in printed
     assert "WNLI (on WSC)" in report(Runs())
     with pytest.raises(PlainError, match="was trained with the WSC trick"):
-        predict.main([str(run_path("g", "wnli", 0)), "x.txt"])
+        predict(str(run_path("g", "wnli", 0)), "x.txt")
     shutil.copytree(glue / "WSC", tmp_path / "wsc")
     (tmp_path / "wsc/train.jsonl").write_text((glue / "WSC/val.jsonl").read_text())
     with pytest.raises(PlainError, match="was trained with training_table='300 rows"):
@@ -317,7 +317,7 @@ def test_predictions_for_new_sentences(start, capsys, glue):
     write = lambda text: Path("x.txt").write_text(text)
     capsys.readouterr()
     write("a good server\nthis tool is broken\n\n")
-    predict.main([str(run_path("g", "sst2", 0)), "x.txt"])
+    predict(str(run_path("g", "sst2", 0)), "x.txt")
     header, *lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert header == ["label", "P(negative)", "P(positive)", "sentence"]
     assert [line[-1] for line in lines] == ["a good server", "this tool is broken"]
@@ -328,13 +328,13 @@ def test_predictions_for_new_sentences(start, capsys, glue):
     data = finetune.load_task("mnli", glue)
     rows = [data.splits["test_matched"][i] for i in range(5)]
     write("\n".join(f"{row['premise']}\t{row['hypothesis']}" for row in rows))
-    predict.main([str(run_path("g", "mnli", 0)), "x.txt"])
+    predict(str(run_path("g", "mnli", 0)), "x.txt")
     labels = [line.split("\t")[0] for line in capsys.readouterr().out.splitlines()[1:]]
     expected = finetune.predict_test("mnli", run_path("g", "mnli", 0), data=data)[:5]
     assert labels == [TASKS["mnli"].labels[label] for label in expected]
 
     write("one\ttwo\nthree\tfour\n")
-    predict.main([str(run_path("g", "stsb", 0)), "x.txt"])
+    predict(str(run_path("g", "stsb", 0)), "x.txt")
     scores = [float(line.split("\t")[0]) for line in capsys.readouterr().out.splitlines()[1:]]
     assert len(scores) == 2 and all(0 <= value <= 5 for value in scores)
 
@@ -342,11 +342,9 @@ def test_predictions_for_new_sentences(start, capsys, glue):
                        ("a\tb\tc\n", "x.txt, line 1")):
         write(text)
         with pytest.raises(PlainError, match=said):
-            predict.main([str(run_path("g", "mnli", 0)), "x.txt"])
+            predict(str(run_path("g", "mnli", 0)), "x.txt")
     with pytest.raises(PlainError, match="File not found: 'none.txt'"):
-        predict.main([str(run_path("g", "mnli", 0)), "none.txt"])
-    with pytest.raises(PlainError, match="Pass a checkpoint and a file"):
-        predict.main([])
+        predict(str(run_path("g", "mnli", 0)), "none.txt")
 
 
 def test_a_pretraining_checkpoint_is_rejected(fresh_checkpoint):

@@ -11,9 +11,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import ElectraForTokenClassification, PreTrainedTokenizerFast, pipeline
 
 import finetune
-from _utils.commands import predict
-from _utils.commands.export_hf import main as export
-from _utils.commands.glue_results import main as glue_results
+from _utils.commands.export_hf import export_hf
+from _utils.commands.glue import glue_results
+from _utils.commands.predict import predict
 from _utils.errors import PlainError
 from _utils.glue.batches import IGNORED, WordRows, divide, finetuning_dataloaders
 from _utils.glue.config import complete_finetuning
@@ -54,7 +54,7 @@ def write_classes(labels):
 
 def exported_pipeline(kind, task, **options):
     """A pipeline of plain transformers with the first run of a task."""
-    export([str(run_path("g", task, 0)), f"exported_{task}"])
+    export_hf(str(run_path("g", task, 0)), f"exported_{task}")
     return pipeline(kind, model=f"exported_{task}/classifier", device="cpu", **options)
 
 
@@ -135,7 +135,7 @@ def test_tagging_from_conll_to_a_pipeline(start, capsys):
 
     Path("x.txt").write_text(text + "\nthe network .\n")
     capsys.readouterr()
-    predict.main([str(run_path("g", "nets", 0)), "x.txt"])
+    predict(str(run_path("g", "nets", 0)), "x.txt")
     lines = [line.split("\t") for line in capsys.readouterr().out.split("\n")]
     assert [line[:2] for line in lines[:len(text.split())]] == [list(pair) for pair in zip(text.split(), tags)]
     assert lines[len(text.split())] == [""] and [line[0] for line in lines[len(text.split()) + 1:]] == ["the", "network", ".", "", ""]

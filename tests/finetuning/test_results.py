@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from _utils.commands.glue_results import main
+from _utils.commands.glue import glue_results
 from _utils.errors import PlainError
 from _utils.glue.results import COMPARISON, compare_checkpoints, compare_with_published, majority_scores, report, summarize, table_of_runs
 from _utils.glue.runs import Runs, add_run, score
@@ -133,20 +133,20 @@ def test_checkpoints_are_compared_by_the_mean_of_their_best_runs():
 def test_the_command_prints_every_group_and_the_comparison(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(PlainError, match="No finished run"):
-        main([])
+        glue_results()
     for group, value in (("seed_1", 50.), ("seed_2", 60.)):
         for task in AVERAGED_TASKS:
             add_run(row(task, 0, value, group) | {"settings": {"pretrained_weights": group}})
     add_run(row("cola", 0, 100., "quickstart") | {"synthetic": True})
-    main([])
+    glue_results()
     printed = capsys.readouterr().out
     assert "over 2 groups from 2 pretrained checkpoints: mean 55.00, std 7.07, max 60.00, min 50.00" in printed
     assert "electra_pytorch, 14 checkpoints: mean 81.38, std 0.57, max 82.23, min 80.42" in printed
     assert COMPARISON.stat().st_size > 5000
-    main(["seed_1", "seed_2", "quickstart"])
+    glue_results(["seed_1", "seed_2", "quickstart"])
     assert "Not compared: CoLA of quickstart, on synthetic tables" in capsys.readouterr().out
     with pytest.raises(PlainError, match="Group not found.*'seed_3'.*seed_1, seed_2"):
-        main(["seed_3"])
+        glue_results(["seed_3"])
 
 
 def test_with_lmtuners_protocol_mnli_is_the_mean_of_both_dev_sets():

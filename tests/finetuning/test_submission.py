@@ -3,7 +3,7 @@ import zipfile
 
 import pytest
 
-from _utils.commands.glue_submission import main
+from _utils.commands.glue import glue_submission
 from _utils.errors import PlainError
 from _utils.glue.submission import (
     OFFICIAL_ROWS,
@@ -41,7 +41,7 @@ def test_a_submission_of_official_size_is_valid(tmp_path, capsys):
         assert archive.read("QQP.tsv").count(b"\n") == 390966
         assert archive.read("RTE.tsv").startswith(b"index\tprediction\n0\tentailment\n")
         assert archive.read("STS-B.tsv").endswith(b"1378\t2.700\n")
-    main([str(path)])
+    glue_submission(str(path))
     assert "group.zip is a valid submission" in capsys.readouterr().out
 
 
@@ -133,15 +133,11 @@ def test_the_command_checks_against_the_rows_of_a_folder(glue, tmp_path, monkeyp
     for name, (task, _) in SUBMISSION.items():
         rows = 146 if name == "WNLI.tsv" else 200
         write_tsv(tmp_path / "group" / name, range(rows), format_predictions(task, [task.majority] * rows))
-    main([str(tmp_path / "group"), str(glue)])
+    glue_submission(str(tmp_path / "group"), str(glue))
     assert "group.zip is valid for tables other than the official ones" in capsys.readouterr().out
     assert (tmp_path / "group.zip").exists()
     monkeypatch.chdir(tmp_path / "group")
-    main([".", str(glue)])
+    glue_submission(".", str(glue))
     assert "group.zip is valid" in capsys.readouterr().out
-    main(["--help"])
-    assert "glue_submission ZIP_OR_FOLDER" in capsys.readouterr().out
     with pytest.raises(PlainError, match="AX.tsv has 201 lines instead of 1,105 .*GLUE_DIR"):
-        main([str(tmp_path / "group")])
-    with pytest.raises(PlainError, match="Pass a zip or a folder"):
-        main([])
+        glue_submission(str(tmp_path / "group"))

@@ -1,6 +1,7 @@
 """Google's initial weights and checkpoints against transformers' classes: names, shapes, distributions, outputs (F24-F30)."""
 import json
 import random
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from electra_models import build, by_google_name
 from transformers import AutoModel, AutoTokenizer
 
-from _utils.commands.convert_tf import convert, main
+from _utils.commands.convert_tf import convert, convert_tf
 from _utils.commands.tf_checkpoint import Entry, TFCheckpoint, masked_crc32c
 from _utils.errors import PlainError
 from _utils.text.vocabulary import SPECIAL_TOKENS
@@ -126,7 +127,7 @@ def test_the_command_writes_a_folder_that_transformers_loads(golden, tmp_path, c
     vocab.write_text("\n".join([*SPECIAL_TOKENS, *(f"word{i}" for i in range(1995))]))
     for part in ("generator", "discriminator"):
         out = tmp_path / "pair" / part
-        main([str(folder / "model.ckpt-200"), "--part", part, str(out), "--hparams", str(hparams), "--vocab", str(vocab)])
+        convert_tf(str(folder / "model.ckpt-200"), str(out), part=part, hparams=str(hparams), vocab=str(vocab))
         loaded = AutoModel.from_pretrained(out)
         network, step = convert(folder / "model.ckpt-200", part, json.loads(hparams.read_text()))
         assert step == 200 and "200" in (out / "README.md").read_text()
@@ -135,7 +136,7 @@ def test_the_command_writes_a_folder_that_transformers_loads(golden, tmp_path, c
         assert AutoTokenizer.from_pretrained(out).convert_tokens_to_ids(["[MASK]", "word0"]) == [4, 5]
     assert "2 layers x 32, 2 heads" in capsys.readouterr().out
     without = tmp_path / "alone"
-    main([str(folder / "model.ckpt-200.index"), "--part", "generator", str(without), "--hparams", str(hparams)])
+    convert_tf(str(folder / "model.ckpt-200.index"), str(without), part="generator", hparams=str(hparams))
     assert "no vocab.txt" in capsys.readouterr().out and AutoModel.from_pretrained(without).config.hidden_size == 16
     assert "AutoTokenizer" not in (without / "README.md").read_text()
 
@@ -156,44 +157,33 @@ def test_a_missing_or_unexpected_variable_raises(golden, tmp_path, monkeypatch, 
     prefix = golden / "official/micro_ckpt/model.ckpt-200"
     monkeypatch.setattr("_utils.commands.convert_tf.TFCheckpoint", Changed)
     with pytest.raises(PlainError, match=f"lacks the variable {name}" if change == "pop" else f"Unexpected variable .*: {name}"):
-        main([str(prefix), "--part", part, str(tmp_path / "out"), "--hparams", MICRO])
+        convert_tf(str(prefix), str(tmp_path / "out"), part=part, hparams=MICRO)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_variable_of_neither_part_is_skipped_with_a_message(golden, tmp_path, monkeypatch, capsys):
-    class WithTemperature(TFCheckpoint):
-        def __init__(self, prefix):
-            super().__init__(prefix)
-            self.entries["temperature"] = None
-
-    monkeypatch.setattr("_utils.commands.convert_tf.TFCheckpoint", WithTemperature)
-    main([str(golden / "official/micro_ckpt/model.ckpt-200"), "--part", "generator", str(tmp_path / "out"), "--hparams", MICRO])
-    assert "Skipping the variable temperature" in capsys.readouterr().out
-
-
 def test_an_unreadable_or_wrong_vocabulary_raises(golden, tmp_path):
-    command = [str(golden / "official/micro_ckpt/model.ckpt-200"), "--part", "generator", str(tmp_path / "out"), "--hparams", MICRO]
+    command = partial(convert_tf, str(golden / "official/micro_ckpt/model.ckpt-200"), str(tmp_path / "out"), part="generator", hparams=MICRO)
     for vocab in (tmp_path / "none.txt", tmp_path):
         with pytest.raises(PlainError, match="cannot be read"):
-            main([*command, "--vocab", str(vocab)])
+            command(vocab=str(vocab))
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]")
     with pytest.raises(PlainError, match="has 5 tokens, but the checkpoint has 2000"):
-        main([*command, "--vocab", str(tmp_path / "vocab.txt")])
+        command(vocab=str(tmp_path / "vocab.txt"))
     assert not list(tmp_path.glob("*out*"))
 
 
 def test_hparams_of_another_model_raise(golden, tmp_path):
     prefix = str(golden / "official/micro_ckpt/model.ckpt-200")
     with pytest.raises(PlainError, match="electra/embeddings/word_embeddings .* \\(2000, 16\\), which does not fit .* Pass the --hparams"):
-        main([prefix, "--part", "discriminator", str(tmp_path / "out"), "--hparams", '{"model_size": "small"}'])
+        convert_tf(prefix, str(tmp_path / "out"), part="discriminator", hparams='{"model_size": "small"}')
     deep = '{"model_hparam_overrides": {"hidden_size": 32, "num_hidden_layers": 1}, "embedding_size": 16, "vocab_size": 2000}'
     with pytest.raises(PlainError, match="Unexpected variable .*: electra/encoder/layer_1/.* Pass the --hparams"):
-        main([prefix, "--part", "discriminator", str(tmp_path / "out"), "--hparams", deep])
+        convert_tf(prefix, str(tmp_path / "out"), part="discriminator", hparams=deep)
     overrides = ('{"hidden_act": "foo"}', '{"num_attention_heads": 0}')
     for hparams in ("none.json", "[1]", '{"hidden_size": 32}', '{"model_size": "huge"}', '{"embedding_size": "wide"}', '{"vocab_size": -3}',
                     *(f'{{"model_hparam_overrides": {given}}}' for given in overrides)):
-        with pytest.raises(PlainError, match="--hparams"):
-            main([prefix, "--part", "discriminator", str(tmp_path / "out"), "--hparams", hparams])
+        with pytest.raises(PlainError, match="--hparams|Cannot build the discriminator"):
+            convert_tf(prefix, str(tmp_path / "out"), part="discriminator", hparams=hparams)
     assert not (tmp_path / "out").exists()
 
 

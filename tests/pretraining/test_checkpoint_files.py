@@ -8,7 +8,7 @@ from tiny_pretraining import FOLDER, run
 from tokenizers import Tokenizer
 
 import pretrain
-from _utils.commands.export_hf import main as export_hf
+from _utils.commands.export_hf import export_hf
 from _utils.errors import PlainError
 from _utils.runs.checkpoints import load_checkpoint, milestone_steps, write_atomically
 
@@ -32,7 +32,7 @@ def test_readme_example_exports_and_loads_a_checkpoint(workplace, repo):
     learn = run("base_run_name=quickstart", "seed=11081", "steps=1")
     section = re.search(r"## Export to transformers.*?\n## ", (repo / "docs/checkpoints.md").read_text(), re.S)[0]
     [command] = re.findall(r"```bash\npython -m _utils export_hf (.*)\n```", section)
-    export_hf(command.split())
+    export_hf(*command.split())
     [code] = re.findall(r"```python\n(.*?)```", section, re.S)
     names = {}
     exec(code, names)

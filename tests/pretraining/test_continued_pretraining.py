@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from tiny_pretraining import metrics, run
 
-from _utils.commands.export_hf import main as export_hf
+from _utils.commands.export_hf import export_hf
 from _utils.errors import PlainError
 from _utils.networks import load_pretrained
 from _utils.runs.checkpoints import load_checkpoint
@@ -15,7 +15,7 @@ from _utils.runs.checkpoints import load_checkpoint
 def trained_pair(workplace):
     """({'checkpoint': ..., 'folder': ...}, weights): values of initial_weights for the same trained networks, and their state_dict."""
     learn = run("base_run_name=first", "steps=4")
-    export_hf(["checkpoints/pretrain/first_5_100.0%.pth", "pair"])
+    export_hf("checkpoints/pretrain/first_5_100.0%.pth", "pair")
     return {"checkpoint": "first_5_100.0%.pth", "folder": "pair"}, learn.model.state_dict()
 
 

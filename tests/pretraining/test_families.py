@@ -13,7 +13,7 @@ from tiny_pretraining import metrics
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer, BertTokenizer
 
 import pretrain
-from _utils.commands.export_hf import main as export_hf
+from _utils.commands.export_hf import export_hf
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.networks.build import PARTS, build_network, count_layers, count_parameters, layer_groups
@@ -278,7 +278,7 @@ def test_lamb_matches_pytorch_lamb():
 @pytest.mark.parametrize("name", ["alectra_small", "electra_small_lmtuners", "bert_small", "albert_small"])
 def test_every_family_can_be_exported_and_finetuned(workplace, shallow, name):
     learn = run(f"size={name}", "steps=1")
-    export_hf(["checkpoints/pretrain/mini_5_100.0%.pth", "out"])
+    export_hf("checkpoints/pretrain/mini_5_100.0%.pth", "out")
     part = "discriminator" if RECIPES[name].discriminator else "generator"
     assert {path.name for path in Path("out").iterdir()} == ({"generator", "discriminator"} if part == "discriminator" else {"generator"})
     encoder = getattr(learn.model, part).base_model.state_dict()
@@ -300,7 +300,7 @@ def test_every_family_can_be_exported_and_finetuned(workplace, shallow, name):
 
 def test_a_masked_language_model_of_electra_has_no_discriminator_for_the_wsc_trick(workplace):
     run("size=tiny", "objective=mlm", "steps=1")
-    export_hf(["checkpoints/pretrain/mini_5_100.0%.pth", "out"])
+    export_hf("checkpoints/pretrain/mini_5_100.0%.pth", "out")
     for where in ("mini_5_100.0%.pth", "out/generator"):
         with pytest.raises(PlainError, match="requires a discriminator of the family ELECTRA"):
             load_pretrained(where, "tiny", 32).discriminator()

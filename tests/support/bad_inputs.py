@@ -214,7 +214,7 @@ add("_utils convert_tf", {
     "another vocabulary": ("tf out --part generator --vocab vocab.txt --hparams hparams.json", "vocab.txt has.*the checkpoint has 2000"),
 })
 add("_utils predict", {
-    "no arguments": ("", "Pass a checkpoint and a file"),
+    "no arguments": ("", "CHECKPOINT, FILE"),
     "a pretrained checkpoint": ("model.pth sentences.txt", "'model.pth' is not a checkpoint written by finetune.py"),
     "no sentences": ("cola.pth missing.txt", "File not found: 'missing.txt'"),
     "two texts for one": ("cola.pth sentences.txt", "sentences.txt, line 2.*one sentence", {"sentences.txt": "One.\nOne.\tTwo.\n"}),

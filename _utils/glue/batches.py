@@ -3,7 +3,6 @@ import itertools
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from fastai.data.core import DataLoaders
 from fastai.text.data import SortedDL
 
@@ -14,49 +13,51 @@ from _utils.training.learners import DTYPES
 IGNORED = -100  # the label of tokens that have none, as in PyTorch's cross-entropy
 
 
-class Rows:
-    """What can be predicted row by row. sentence_lengths: words of each sentence, if it is tagging; else None."""
-    sentence_lengths = None
-
-    def in_order(self, outputs, order):
-        """Outputs (N, ...) in the order of the rows, on the CPU. outputs: of each batch.   order: row numbers of the batches."""
-        outputs = torch.cat(outputs).cpu()
-        in_order = torch.empty_like(outputs)
-        in_order[torch.as_tensor(order)] = outputs
-        return in_order
-
-
-class EncodedRows(Rows):
+class EncodedRows:
     """Encoded sentences or pairs in flat arrays, with their labels.
 
-    encoded: dictionaries with inp_ids and token_type_ids.   labels: one number per row.   pad_idx: id of [PAD].
+    encoded: dictionaries with inp_ids, token_type_ids and, if each token has a label, token_labels.   labels: one number per row.
+    pad_idx: id of [PAD].
+    sentence_lengths: words of each sentence, if it is tagging; else None.   n_inp: inputs of the model, for fastai.
     """
+    sentence_lengths, n_inp = None, 3
 
     def __init__(self, encoded, labels, pad_idx=0):
         self.lengths = np.array([len(row["inp_ids"]) for row in encoded], dtype=np.int64)
         self.starts = np.cumsum(self.lengths) - self.lengths
-        flat = lambda name: np.fromiter(itertools.chain.from_iterable(row[name] for row in encoded), np.int32, self.lengths.sum())
-        self.ids, self.types = flat("inp_ids"), flat("token_type_ids")
+        self.padding = {"inp_ids": pad_idx, "token_type_ids": 0, "token_labels": IGNORED}
+        self.flat = {name: np.fromiter(itertools.chain.from_iterable(row[name] for row in encoded), np.int32, self.lengths.sum())
+                     for name in self.padding if name in encoded[0]}
         labels = np.asarray(labels)
         self.labels = torch.from_numpy(labels.astype(np.float32 if labels.dtype.kind == "f" else np.int64))
-        self.pad_idx = pad_idx
 
     def __len__(self):
         return len(self.lengths)
 
-    def __getitem__(self, i):
-        """Row i as `batch` returns it, without the batch dimension."""
-        return tuple(part[0] for part in self.batch([i]))
+    def batch(self, rows, multiple=1):
+        """(inp_ids, attn_mask, token_type_ids, labels) of these rows: three times (B, L); labels are (B,), or (B, L) of tokens.
 
-    def batch(self, rows):
-        """(inp_ids, attn_mask, token_type_ids, labels) of these rows: three times (B, L), L the longest, and (B,)."""
-        rows = np.asarray(rows)
+        L is that of the longest row, rounded up to a multiple, but no more than the longest of all rows: the model may have no more
+        positions.
+        """
         lengths = self.lengths[rows]
-        is_token = np.arange(lengths.max()) < lengths[:, None]  # (B, L)
-        positions = np.concatenate([np.arange(start, start + n) for start, n in zip(self.starts[rows], lengths)])
-        ids, types = np.full(is_token.shape, self.pad_idx, np.int64), np.zeros(is_token.shape, np.int64)
-        ids[is_token], types[is_token] = self.ids[positions], self.types[positions]
-        return torch.from_numpy(ids), torch.from_numpy(is_token.astype(np.int64)), torch.from_numpy(types), self.labels[rows]
+        length = min(-(-lengths.max() // multiple) * multiple, self.lengths.max())
+        is_token = np.arange(length) < lengths[:, None]  # (B, L)
+        padded, tokens = {}, ranges(self.starts[rows], lengths)
+        for name, values in self.flat.items():
+            padded[name] = np.full(is_token.shape, self.padding[name], np.int64)
+            padded[name][is_token] = values[tokens]
+        ids, types, *labels = map(torch.from_numpy, padded.values())
+        return ids, torch.from_numpy(is_token.astype(np.int64)), types, labels[0] if labels else self.labels[rows]
+
+    def positions(self, rows):
+        """Where the outputs for these rows, one after the other, belong among those of all rows; for tagging, of all words."""
+        return rows
+
+
+def ranges(starts, lengths):
+    """The numbers start, ..., start + length - 1 of each start and length, in one array."""
+    return np.concatenate([np.arange(start, start + length) for start, length in zip(starts, lengths)])
 
 
 class PaddedBatchDL(SortedDL):
@@ -70,14 +71,13 @@ class PaddedBatchDL(SortedDL):
     def __init__(self, dataset, device, **kwargs):
         self.destination = torch.device(device)
         is_on_gpu = self.destination.type == "cuda"
-        super().__init__(dataset, res=dataset.lengths, pin_memory=is_on_gpu, **kwargs)
+        super().__init__(dataset, res=dataset.lengths, indexed=True, pin_memory=is_on_gpu, **kwargs)
         self.multiple = 8 if is_on_gpu else 1
-        self._n_inp = len(dataset[0]) - 1  # the labels come last
 
     def create_batches(self, samps):
-        samps, longest = iter(samps), int(self.dataset.lengths.max())
+        samps = iter(samps)
         while rows := list(itertools.islice(samps, self.bs)):
-            yield pad_to_multiple(self.dataset.batch(rows), self.multiple, longest, self.dataset.pad_idx)
+            yield self.dataset.batch(rows, self.multiple)
 
     def to(self, device):
         self.destination = torch.device(device)
@@ -85,20 +85,6 @@ class PaddedBatchDL(SortedDL):
     def __iter__(self):
         for batch in super().__iter__():
             yield tuple(tensor.to(self.destination, non_blocking=True) for tensor in batch)
-
-
-def pad_to_multiple(batch, multiple, longest, pad_idx):
-    """Pad a batch to a length that `multiple` divides, but to at most `longest`: the model may have no more positions.
-
-    batch: tensors; those of shape (B, L) are padded, the first with pad_idx, the last (labels) with IGNORED, the others with 0.
-    """
-    length = batch[0].shape[1]
-    missing = min(-length % multiple, longest - length)
-    if missing <= 0:
-        return batch
-    pad = lambda part, value: F.pad(part, (0, missing), value=value) if part.dim() == 2 else part
-    ids, *others, labels = batch
-    return pad(ids, pad_idx), *(pad(part, 0) for part in others), pad(labels, IGNORED)
 
 
 def inference_dataloader(rows, bs, device, num_workers=0):
@@ -113,7 +99,7 @@ def finetuning_dataloaders(train, others, bs, num_workers, device):
 
 
 class WordRows(EncodedRows):
-    """Encoded sentences of words, with a label at the first wordpiece of each word (finetune/tagging, F51).
+    """Encoded sentences of words, with a label at the first wordpiece of each word (finetune/tagging, F51) and IGNORED at other tokens.
 
     sentences: lists of words.   word_labels: a list of class ids for each sentence, of any value if they are unknown.
     A sentence of more than max_len tokens is divided at a word, so that every word has a prediction. A word that the tokenizer drops,
@@ -124,32 +110,19 @@ class WordRows(EncodedRows):
     def __init__(self, sentences, word_labels, hf_tokenizer, max_len):
         before, after = special_tokens(hf_tokenizer)
         windows = divide(sentences, wordpieces(sentences, hf_tokenizer), max_len - len(before) - len(after))
-        encoded = [[*before, *(piece for pieces in window for piece in pieces), *after] for window in windows]
-        super().__init__([{"inp_ids": ids, "token_type_ids": [0] * len(ids)} for ids in encoded], [0] * len(encoded),
-                         hf_tokenizer.pad_token_id)
+        labels, encoded = list(itertools.chain.from_iterable(word_labels)), []
+        following = iter(labels)
+        for window in windows:
+            pieces = [(piece, IGNORED if i else next(following)) for word in window for i, piece in enumerate(word)]
+            ids, token_labels = zip(*((piece, IGNORED) for piece in before), *pieces, *((piece, IGNORED) for piece in after))
+            encoded.append({"inp_ids": ids, "token_type_ids": [0] * len(ids), "token_labels": token_labels})
+        super().__init__(encoded, labels, hf_tokenizer.pad_token_id)
         self.sentence_lengths = list(map(len, sentences))
-        self.labels = torch.tensor([label for labels in word_labels for label in labels])
-        self.first_pieces = [len(before) + np.cumsum([0, *map(len, window)])[:-1] for window in windows]  # positions in the row
-        n_words = np.array([len(window) for window in windows])
-        self.first_words = np.cumsum(n_words) - n_words  # index of each row's first word among all words
+        self.n_words = np.array(list(map(len, windows)))
+        self.first_words = np.cumsum(self.n_words) - self.n_words  # index of each row's first word among all words
 
-    def batch(self, rows):
-        """(inp_ids, attn_mask, token_type_ids, labels) of these rows, four times (B, L); labels are IGNORED at other tokens."""
-        ids, attn_mask, types, _ = super().batch(rows)
-        labels = torch.full_like(ids, IGNORED)
-        for i, row in enumerate(rows):
-            pieces, word = self.first_pieces[row], self.first_words[row]
-            labels[i, pieces] = self.labels[word:word + len(pieces)]
-        return ids, attn_mask, types, labels
-
-    def in_order(self, outputs, order):
-        """Outputs (N, C) of all words in their order. outputs: of each batch, (B, L, C).   order: row numbers of the batches."""
-        words, rows = torch.empty(len(self.labels), outputs[0].shape[-1]), iter(order)
-        for output in outputs:
-            for of_row, row in zip(output.cpu(), rows):
-                pieces, word = self.first_pieces[row], self.first_words[row]
-                words[word:word + len(pieces)] = of_row[pieces]
-        return words
+    def positions(self, rows):
+        return ranges(self.first_words[rows], self.n_words[rows])
 
 
 def special_tokens(hf_tokenizer):
@@ -205,8 +178,12 @@ def predict_logits(model, dl, precision):
     model.eval()
     avoid_cudnn_attention()
     with torch.autocast(dl.destination.type, dtype, enabled=dtype is not None):
-        outputs = [model(*xb).float() for *xb, _ in dl]
-    return dl.dataset.in_order(outputs, dl.get_idxs())  # waits for the GPU only here, at the end
+        batches = [(model(*xb).float(), labels) for *xb, labels in dl]
+    # Waits for the GPU only here, at the end.
+    outputs = torch.cat([output.cpu()[labels.cpu() != IGNORED] if labels.dim() == 2 else output.cpu() for output, labels in batches])
+    in_rows = torch.empty_like(outputs)
+    in_rows[torch.as_tensor(dl.dataset.positions(dl.get_idxs()))] = outputs
+    return in_rows
 
 
 def predict_rows(task, model, rows, settings, device=None, precision=None):

@@ -14,10 +14,9 @@ import datasets
 import numpy as np
 import torch
 from torch import nn
-from torch.nn.utils.rnn import pad_sequence
 
 from _utils.errors import PlainError, as_plain_error
-from _utils.glue.batches import Rows
+from _utils.glue.batches import EncodedRows, ranges
 from _utils.runs.files import read_json_lines
 
 HUB_WSC = ("aps/super_glue", "wsc")
@@ -146,47 +145,45 @@ def wnli_schemas(rows, nlp=None):
     return schemas
 
 
-class SchemaRows(Rows):
+class SchemaRows:
     """Like EncodedRows, for schemas: each row holds several texts, one per candidate."""
+    sentence_lengths, n_inp = None, 5
 
     def __init__(self, schemas, hf_tokenizer, max_len):
-        self.texts = [self._encode(schema, hf_tokenizer, max_len) for schema in schemas]
-        self.lengths = np.array([max(len(ids) for ids, _ in texts) for texts in self.texts])
+        texts = [_encode(*filled, hf_tokenizer, max_len) for schema in schemas for filled in schema.filled()]
+        self.texts = EncodedRows(texts, [0] * len(texts), hf_tokenizer.pad_token_id)
+        self.n_texts = np.array([1 + len(schema.others) for schema in schemas])
+        self.first = np.cumsum(self.n_texts) - self.n_texts
+        self.lengths = np.maximum.reduceat(self.texts.lengths, self.first)
         self.labels = torch.tensor([schema.label for schema in schemas])
-        self.pad_idx = hf_tokenizer.pad_token_id
-
-    @staticmethod
-    def _encode(schema, hf_tokenizer, max_len):
-        """[(ids, candidate mask)] of one schema. Long texts are cut to a window around the candidate."""
-        encoded, room = [], max_len - 2
-        for text, start, end in schema.filled():
-            encoding = hf_tokenizer.backend_tokenizer.encode(text, add_special_tokens=False)
-            inside = [a < end and start < b for a, b in encoding.offsets]
-            first = max(0, min(inside.index(True) - room // 2, len(inside) - room))
-            window = slice(first, first + room)
-            ids = [hf_tokenizer.cls_token_id, *encoding.ids[window], hf_tokenizer.sep_token_id]
-            encoded.append((torch.tensor(ids), torch.tensor([False, *inside[window], False])))
-        return encoded
 
     def __len__(self):
-        return len(self.texts)
+        return len(self.lengths)
 
-    def __getitem__(self, i):
-        """Row i as a batch of one."""
-        return self.batch([i])
-
-    def batch(self, rows):
+    def batch(self, rows, multiple=1):
         """(ids, attn_mask, is_candidate, row, first, labels) for B rows with N texts in all.
 
-        ids, attn_mask, is_candidate: (N, L).   row: of each text, (N,).   first: index of each row's first text, (B,).   labels: (B,).
+        ids, attn_mask, is_candidate: (N, L), L as in EncodedRows.   row: of each text, (N,).   first: index of each row's first text, (B,).
+        labels: (B,).
         """
-        texts = [self.texts[i] for i in rows]
-        all_ids, all_inside = zip(*itertools.chain.from_iterable(texts))
-        ids = pad_sequence(all_ids, batch_first=True, padding_value=self.pad_idx)
-        mask = pad_sequence([torch.ones_like(ids) for ids in all_ids], batch_first=True)
-        n_texts = torch.tensor([len(texts_of_row) for texts_of_row in texts])
-        row = torch.arange(len(texts)).repeat_interleave(n_texts)
-        return ids, mask, pad_sequence(all_inside, batch_first=True), row, n_texts.cumsum(0) - n_texts, self.labels[list(rows)]
+        ids, mask, is_candidate, _ = self.texts.batch(ranges(self.first[rows], self.n_texts[rows]), multiple)
+        n_texts = torch.from_numpy(self.n_texts[rows])
+        row = torch.arange(len(rows)).repeat_interleave(n_texts)
+        return ids, mask, is_candidate, row, n_texts.cumsum(0) - n_texts, self.labels[rows]
+
+    def positions(self, rows):
+        """As for EncodedRows."""
+        return rows
+
+
+def _encode(text, start, end, hf_tokenizer, max_len):
+    """A text with the candidate text[start:end] for EncodedRows, where token_type_ids mark it. A long text is cut to a window around it."""
+    encoding, room = hf_tokenizer.backend_tokenizer.encode(text, add_special_tokens=False), max_len - 2
+    inside = [a < end and start < b for a, b in encoding.offsets]
+    first = max(0, min(inside.index(True) - room // 2, len(inside) - room))
+    window = slice(first, first + room)
+    return {"inp_ids": [hf_tokenizer.cls_token_id, *encoding.ids[window], hf_tokenizer.sep_token_id],
+            "token_type_ids": [0, *inside[window], 0]}
 
 
 class SchemaPredictor(nn.Module):

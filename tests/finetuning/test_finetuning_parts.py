@@ -81,10 +81,10 @@ def test_unordered_pairs_are_trained_in_both_orders(parts):
     _, both, _ = parts()
     _, one, _ = parts("double_unordered=False")
     assert len(both.train) == 2 * len(one.train) == 192 and len(both.devs["validation"]) == len(one.devs["validation"])
-    ids = lambda row: row[0].tolist()
-    first, swapped = ids(both.train[0]), ids(both.train[96])
+    (first, *_, label), (swapped, *_, same_label) = (both.train.batch([row]) for row in (0, 96))
+    first, swapped = first[0].tolist(), swapped[0].tolist()
     boundary = first.index(3)  # [SEP] of the small vocabulary
-    assert swapped == [first[0], *first[boundary + 1:], *first[1:boundary + 1]] and both.train[0][3] == both.train[96][3]
+    assert swapped == [first[0], *first[boundary + 1:], *first[1:boundary + 1]] and label == same_label
 
 
 def test_the_loss_is_the_mean_cross_entropy_or_squared_error_of_the_batch(parts):

@@ -101,13 +101,13 @@ def test_the_discriminator_scores_the_candidates(fresh_checkpoint):
     rows = SchemaRows([competing, alone], pretrained.hf_tokenizer, 64)
     *x, labels = rows.batch([0, 1])
     assert x[3].tolist() == [0, 0, 1] and labels.tolist() == [1, 0]
-    tokens = [pretrained.hf_tokenizer.decode(ids[inside]) for ids, inside in zip(x[0], x[2])]
+    tokens = [pretrained.hf_tokenizer.decode(ids[inside]) for ids, inside in zip(x[0], x[2].bool())]
     assert [text.replace(" ", "").replace("##", "") for text in tokens] == ["thetrophy", "thesuitcase", "thetrophy"]
     with torch.no_grad():
         model.threshold.fill_(.3)
         logits = model(*x)
         original = -model.discriminator(x[0], x[1]).logits
-        score = torch.stack([row[inside].mean() for row, inside in zip(original, x[2])])
+        score = torch.stack([row[inside].mean() for row, inside in zip(original, x[2].bool())])
     expected = torch.stack([score[0] - score[1], score[2] - .3])
     torch.testing.assert_close(logits, torch.stack([torch.zeros(2), expected], 1))
 
@@ -118,7 +118,7 @@ def test_truncated_texts_keep_the_candidate(fresh_checkpoint):
     schema = make_schema(text, 1000, 1002, "the trophy", 1)
     rows = SchemaRows([schema], pretrained.hf_tokenizer, 32)
     ids, _, inside, *_ = rows.batch([0])
-    assert ids.shape == (1, 32) and pretrained.hf_tokenizer.decode(ids[0][inside[0]]).replace(" ", "").replace("##", "") == "thetrophy"
+    assert ids.shape == (1, 32) and pretrained.hf_tokenizer.decode(ids[inside.bool()]).replace(" ", "").replace("##", "") == "thetrophy"
 
 
 def test_hub_and_files_give_the_same_schemas(shared, monkeypatch):

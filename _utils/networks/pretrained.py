@@ -11,7 +11,7 @@ from transformers.utils import logging
 
 from _utils.errors import PlainError, as_plain_error
 from _utils.networks.build import PARTS, build_network, check_length, network_class
-from _utils.networks.tying import check_tied_output, check_tying
+from _utils.networks.tying import check_tied_output, check_tying, shared_modules
 from _utils.recipes import RECIPES
 from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint
 from _utils.runs.files import content_key
@@ -190,8 +190,8 @@ def _part_from_transformers(name, part):
 def load_pair(name, size, max_length, tying="embeddings"):
     """(generator, discriminator) of a checkpoint, a folder with both, or the hub id of the discriminator.
 
-    Raises PlainError for a pair that is missing, of another size, too short for max_length tokens, or that cannot share the parameters
-    that `tying` shares.
+    Raises PlainError for a pair that is missing, of another size, too short for max_length tokens, or that was not trained with the
+    parameters that `tying` shares (F24).
     """
     if name.endswith(".pth"):
         path, checkpoint = _checkpoint_with("discriminator", name, "checkpoints/pretrain")
@@ -200,6 +200,12 @@ def load_pair(name, size, max_length, tying="embeddings"):
         generator, discriminator = [_part_from_transformers(_source_of(name, part), part) for part in PARTS]
     check_tied_output(generator, name)
     check_tying(generator, discriminator, tying)
+    trained = shared_modules(discriminator, tying)
+    for part, module in shared_modules(generator, tying).items():
+        for key, value in trained[part].state_dict().items():
+            if not torch.allclose(value, module.state_dict()[key], rtol=.01, atol=1e-4):  # one may have been stored in half precision
+                raise PlainError(f"The networks of {name!r} were not trained together: their {key} differ. Pass a generator and a "
+                                 f"discriminator of one run with tying={tying!r}.")
     _check_size(name, discriminator.config, size)
     check_length(discriminator, max_length, repr(name))
     return generator, discriminator

@@ -35,7 +35,7 @@ def compare_pretraining(
     differ are printed. The unit of the comparison is the pretraining seed: errors are computed from the scores of different seeds only.
     """
     check_output("--plot", plot, ".png")
-    runs = finetuning_runs(Runs())
+    systems, runs = list(dict.fromkeys(systems)), finetuning_runs(Runs())
     table = checkpoint_scores(runs)
     checkpoints = of_systems(table, systems, tasks)
     means, dotted = checkpoints.mean(axis=1), baseline and baseline_score(table[checkpoints.columns], baseline)

@@ -59,8 +59,7 @@ def check_new(path):
 
 
 def save_corrupted(text, path):
-    """Write a CorruptedText to a new file."""
-    check_new(path)
+    """Write a CorruptedText to a file, see `check_new`."""
     save_checkpoint({"kind": _KIND, **text._asdict()}, path)
 
 

@@ -168,8 +168,9 @@ def read_vocab(path, vocab_size):
 
 def _pretrained_exports(checkpoint, path):
     """Yield ("generator" or "discriminator", arguments of `save_network`) for each network of a pretraining checkpoint."""
-    config, parts = checkpoint["config"], parts_of(checkpoint)
-    corpora, metrics = config.get("datas", []), held_out_metrics(path, checkpoint.get("step"))
+    parts, corpora, step = parts_of(checkpoint), checkpoint["config"].get("datas", []), checkpoint.get("step")
+    log = Path(re.sub(r"_[\d.]+%\.pth$", "", str(path)), "metrics.jsonl")  # of the run that wrote the checkpoint
+    metrics = next((row for row in read_metrics(log, "held_out") if row["step"] == step), {}) if log.is_file() else {}
     datasets = [HUB_CORPORA[name]["path"] for name in corpora if name in HUB_CORPORA]
     made_by = {key: checkpoint[key] for key in ("step", "config", "versions") if key in checkpoint}
     if metrics:
@@ -193,13 +194,6 @@ def _title(checkpoint, parts):
     if recipe and shape == (recipe.encoder.family, recipe.encoder.layers, recipe.encoder.hidden):
         return f"ELECTRA-{size}" if len(families) == 2 and families[-1] in ("electra", "roformer") else size
     return " and ".join(dict.fromkeys(families))
-
-
-def held_out_metrics(path, step):
-    """The held-out metrics at a step, from the metrics.jsonl of the run that wrote the checkpoint `path`; {} if there are none."""
-    log = Path(re.sub(r"_[\d.]+%\.pth$", "", str(path))) / "metrics.jsonl"
-    rows = read_metrics(log, "held_out") if log.is_file() else []
-    return next((row for row in rows if row["step"] == step), {})
 
 
 def _classifier_export(checkpoint, path):

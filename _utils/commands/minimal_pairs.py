@@ -1,7 +1,6 @@
 """Score minimal pairs of sentences, such as BLiMP's: `python -m _utils minimal_pairs`."""
 import os
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -114,22 +113,17 @@ def score(model, encoded, device, name):
         scores_of = partial(_discriminator_scores, network)
     else:
         scores_of = partial(_masked_lm_scores, network, GatheredPositions(network), model.hf_tokenizer.mask_token_id, n_tokens)
-    with tqdm(total=len(set(encoded.values())), desc=name, unit=" sentences", mininterval=1) as bar:
-        for batch in _batches(set(encoded.values()), n_tokens):
+    rows = sorted(set(encoded.values()), key=lambda row: (-len(row[0]), row))
+    with tqdm(total=len(rows), desc=name, unit=" sentences", mininterval=1) as bar:
+        while bar.n < len(rows):
+            length = len(rows[bar.n][0])
+            batch = [row for row in rows[bar.n:bar.n + max(1, n_tokens // length)] if len(row[0]) == length]  # they need no padding
             ids, special = torch.tensor(batch, device=device).unbind(1)  # (B, L) each
             scores.update(zip(batch, scores_of(ids, special.bool()).tolist()))
             bar.update(len(batch))
     if not np.isfinite([*scores.values()]).all():
         raise PlainError(f"The scores of {name!r} are not finite, so its training diverged. Choose an earlier checkpoint.")
     return {sentence: scores[row] for sentence, row in encoded.items()}
-
-
-def _batches(rows, n_tokens):
-    """Yield lists of (ids, special tokens mask) of equal length, which need no padding, with about n_tokens tokens; long ones first."""
-    for length, group in groupby(sorted(rows, key=lambda row: (-len(row[0]), row)), key=lambda row: len(row[0])):
-        equally_long, size = list(group), max(1, n_tokens // length)
-        for start in range(0, len(equally_long), size):
-            yield equally_long[start:start + size]
 
 
 def _outputs(network, ids):

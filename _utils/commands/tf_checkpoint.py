@@ -4,7 +4,6 @@ A checkpoint PREFIX consists of PREFIX.index, a LevelDB table from the names of 
 more files PREFIX.data-*-of-* with the values (tensorflow/core/util/tensor_bundle, leveldb/doc/table_format.md). Only the features that
 Google's checkpoints use are supported: unsliced little-endian variables and an uncompressed index. Checksums of the values are verified.
 """
-import math
 import re
 from pathlib import Path
 from typing import NamedTuple
@@ -47,18 +46,13 @@ class TFCheckpoint:
         """The values of a variable, as a numpy array."""
         entry = self.entries[name]
         path = _existing(f"{self.prefix}.data-{entry.shard:05d}-of-{self.n_shards:05d}")
-        dtype = _DTYPES.get(entry.dtype)
-        if dtype is None or math.prod(entry.shape) * np.dtype(dtype).itemsize != entry.size:
-            raise PlainError(f"Unsupported variable {name} in {self.prefix!r} (type {entry.dtype}, shape {entry.shape}, {entry.size} "
-                             "bytes). Convert the checkpoint to float32.")
         with path.open("rb") as file:
             file.seek(entry.offset)
             content = file.read(entry.size)
-        if len(content) < entry.size:
-            raise PlainError(f"{path} is truncated: it ends before the variable {name}. Download it again.")
         if masked_crc32c(content) != entry.checksum:
-            raise PlainError(f"The variable {name} in {path} is damaged: its checksum is wrong. Download the file again.")
-        return np.frombuffer(content, dtype).reshape(entry.shape)
+            raise PlainError(f"{path} is truncated or damaged: the checksum of the variable {name} is wrong. Download it again.")
+        with as_plain_error(f"Cannot read the variable {name} in {path} ({{error}}). Convert the checkpoint to float32."):
+            return np.frombuffer(content, _DTYPES[entry.dtype]).reshape(entry.shape)
 
 
 def _existing(name):

@@ -214,7 +214,7 @@ def test_the_checksum_detects_a_changed_byte(golden, tmp_path):
     data = bytearray((folder / "model.ckpt-200.data-00000-of-00001").read_bytes())
     data[TFCheckpoint(tmp_path / "x").entries["electra/embeddings/word_embeddings"].offset + 7] ^= 1
     (tmp_path / "x.data-00000-of-00001").write_bytes(data)
-    with pytest.raises(PlainError, match="electra/embeddings/word_embeddings in .* is damaged"):
+    with pytest.raises(PlainError, match="the variable electra/embeddings/word_embeddings is wrong"):
         convert(tmp_path / "x", "generator", json.loads(MICRO))
 
 
@@ -239,5 +239,5 @@ def test_missing_and_truncated_files_raise(golden, tmp_path):
     with pytest.raises(PlainError, match="x.data-00000-of-00001"):
         convert(tmp_path / "x", "generator", json.loads(MICRO))
     (tmp_path / "x.data-00000-of-00001").write_bytes((folder / "model.ckpt-200.data-00000-of-00001").read_bytes()[:500_000])
-    with pytest.raises(PlainError, match="ends before the variable generator"):
+    with pytest.raises(PlainError, match="truncated or damaged: the checksum of the variable generator"):
         convert(tmp_path / "x", "generator", json.loads(MICRO))

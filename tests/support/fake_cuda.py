@@ -82,7 +82,8 @@ def _gradients(loss):
                 continue
             if hasattr(next_node, "variable"):  # it accumulates the gradient of a leaf
                 gradient = _match_output(gradient, next_node._input_metadata[0])
-                found[next_node.variable] = gradient + found.get(next_node.variable, 0)
+                leaf = next_node.variable
+                found[leaf] = found[leaf] + gradient if leaf in found else gradient  # benchmarks.operators counts the additions
             else:
                 sums = waiting.setdefault(next_node, [None] * len(next_node._input_metadata))
                 sums[index] = gradient if sums[index] is None else sums[index] + gradient

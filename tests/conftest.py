@@ -5,6 +5,7 @@ from pathlib import Path
 
 # Many tests start several processes, whose threads would compete for the same cores. Before PyTorch is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["HF_HUB_OFFLINE"] = "1"  # instead of waiting for a hub that does not answer; before transformers is imported
 
 import pytest
 from matplotlib.figure import Figure

@@ -91,8 +91,7 @@ def test_an_electra_folder_keeps_the_head_of_the_discriminator(small_tokenizer, 
     ("no-such/model", "small",
      "Cannot load the model 'no-such/model' from the hub, and there is no such folder .* Pass a transformers folder"),
 ])
-def test_a_missing_checkpoint_or_one_of_another_size_raises(fresh_checkpoint, monkeypatch, name, size, message):
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+def test_a_missing_checkpoint_or_one_of_another_size_raises(fresh_checkpoint, name, size, message):
     with pytest.raises(PlainError, match=message) as error:
         load_pretrained(name, size, 128, fresh_checkpoint.parent)
     assert "\n" not in str(error.value)

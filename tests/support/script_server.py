@@ -40,7 +40,7 @@ class Scripts:
     """`Scripts().run("pretrain.py", ["steps=2"], folder)` runs `python pretrain.py steps=2` in that folder and returns a Done."""
 
     def __init__(self):
-        env = {**os.environ, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPO)}
+        env = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": str(REPO)}
         self.server = subprocess.Popen([sys.executable, __file__], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def run(self, command, arguments, folder, **faults):

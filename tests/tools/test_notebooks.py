@@ -18,8 +18,21 @@ def test_script_equals_exported_notebook(repo, notebook, script):
 
 
 FEW_ROWS = {name: {"rows": 64, "epochs": 1} for name in FINETUNED_TASKS}
-OVERRIDES = {"Pretrain.ipynb": ["steps=12", "num_workers=2"], "Finetune_GLUE.ipynb": ["end=1", f"task_overrides={FEW_ROWS}"]}
+OVERRIDES = {"Pretrain.ipynb": ["steps=12", "num_workers=0", "milestones=100"], "Finetune_GLUE.ipynb": ["end=1", f"task_overrides={FEW_ROWS}"]}
 RESULT = {"Pretrain.ipynb": "checkpoints/pretrain/quickstart_11081_100.0%.pth", "Finetune_GLUE.ipynb": "test_outputs/quickstart.zip"}
+
+
+# It runs in a temporary folder, with a sixth of the corpus `docs` and empty files for plots.
+PREPARE = """import os, sys
+sys.path[:0] = [{repo!r}, {repo!r} + "/tests/support"]
+os.chdir({folder!r})
+from matplotlib.figure import Figure
+from script_server import save_empty_file
+from _utils.text import embedded_text
+Figure.savefig = save_empty_file
+files = list(embedded_text.source_files())[::6]
+embedded_text.source_files = lambda: files
+"""
 
 
 @pytest.mark.parametrize("notebook", SCRIPTS)
@@ -29,12 +42,12 @@ def test_notebook_runs_from_top_to_bottom(repo, notebook, tmp_path, fresh_checkp
     [command_line] = [cell for cell in content.cells if 'sys.argv = ["' in cell.source]
     arguments = "".join(f", {argument!r}" for argument in OVERRIDES[notebook])
     command_line.source = command_line.source.replace('"quickstart=True"', '"quickstart=True"' + arguments)
-    # It runs in a temporary folder, which needs the trained model and, for finetuning, a checkpoint.
+    # The folder needs the trained model and, for finetuning, a checkpoint.
     (tmp_path / "benchmarks").symlink_to(repo / "benchmarks")
     if notebook != "Pretrain.ipynb":
         (tmp_path / "checkpoints/pretrain").mkdir(parents=True)
         shutil.copy(fresh_checkpoint, tmp_path / RESULT["Pretrain.ipynb"])
-    content.cells.insert(0, nbformat.v4.new_code_cell(f"import os, sys; sys.path.insert(0, {str(repo)!r}); os.chdir({str(tmp_path)!r})"))
+    content.cells.insert(0, nbformat.v4.new_code_cell(PREPARE.format(repo=str(repo), folder=str(tmp_path))))
     NotebookClient(content, timeout=600, kernel_name="python3").execute()
     assert (tmp_path / RESULT[notebook]).exists()
 

@@ -29,9 +29,9 @@ from _utils.networks import load_pair, load_pretrained
 from _utils.networks.build import PARTS, network_class
 from _utils.networks.pretrained import network_of
 from _utils.runs.checkpoints import load_checkpoint
-from _utils.text.vocabulary import tokenizer_from_json
 
 IDS = torch.tensor([[2, 40, 41, 42, 3, 43, 44, 3], [2, 50, 51, 3, 0, 0, 0, 0]])
+SMALL = dict(vocab_size=400, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16)
 SEGMENTS = torch.tensor([[0, 0, 0, 0, 0, 1, 1, 1], [0] * 8])
 
 
@@ -151,8 +151,7 @@ def own_task(kind, n_labels):
 
 @pytest.mark.parametrize("task, family", [("cola", "electra"), ("mnli", "electra"), ("stsb", "electra"), ("mnli", "roformer")])
 def test_an_exported_classifier_computes_the_same_logits(tmp_path, fresh_checkpoint, task, family):
-    roformer = RoFormerModel(RoFormerConfig(vocab_size=400, hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
-                                            intermediate_size=16))
+    roformer = RoFormerModel(RoFormerConfig(**SMALL))
     path, original = finetuned(tmp_path, fresh_checkpoint, task, model=roformer if family == "roformer" else None)
     export_hf(str(path), str(tmp_path / "half"), half=True)
     export_hf(str(path), str(tmp_path / "out"))
@@ -173,8 +172,7 @@ def test_an_exported_classifier_computes_the_same_logits(tmp_path, fresh_checkpo
 
 @pytest.mark.parametrize("with_pooler", [True, False])
 def test_an_exported_word_classifier_computes_the_same_logits(tmp_path, fresh_checkpoint, with_pooler):
-    bert = BertModel(BertConfig(vocab_size=400, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16),
-                     add_pooling_layer=with_pooler)
+    bert = BertModel(BertConfig(**SMALL), add_pooling_layer=with_pooler)
     path, original = finetuned(tmp_path, fresh_checkpoint, own_task("tagging", 3), model=bert)
     export_hf(str(path), str(tmp_path / "out"))
     loaded = AutoModelForTokenClassification.from_pretrained(tmp_path / "out/classifier")
@@ -183,23 +181,20 @@ def test_an_exported_word_classifier_computes_the_same_logits(tmp_path, fresh_ch
     torch.testing.assert_close(output(loaded).logits, wanted, atol=1e-5, rtol=1e-5)
 
 
-def test_models_that_transformers_does_not_support_raise(tmp_path, fresh_checkpoint):
-    bert = BertModel(BertConfig(vocab_size=400, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16))
-    path, _ = finetuned(tmp_path, fresh_checkpoint, "cola", model=bert)
-    with pytest.raises(PlainError, match="is a bert model"):
-        export_hf(str(path), str(tmp_path / "out"))
-    path, _ = finetuned(tmp_path, fresh_checkpoint, own_task("classification", 65))
-    with pytest.raises(PlainError, match="has 65 labels, but with hidden size 128 .* up to 64. Use python -m _utils predict"):
-        export_hf(str(path), str(tmp_path / "out"))
-    checkpoint = load_checkpoint(finetuned(tmp_path, fresh_checkpoint, "wnli")[0])
-    pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 128)
-    schemas = finetune.SchemaPredictor(pretrained.discriminator())
-    finetune.save_finetuned(tmp_path / "wsc.pth", schemas, pretrained.hf_tokenizer, {**checkpoint["run"], "settings": {"wsc_trick": True}})
-    with pytest.raises(PlainError, match="WSC trick"):
-        export_hf(str(tmp_path / "wsc.pth"), str(tmp_path / "out"))
+def test_checkpoints_that_cannot_be_exported_raise(tmp_path, fresh_checkpoint):
+    bert, _ = finetuned(tmp_path, fresh_checkpoint, "cola", model=BertModel(BertConfig(**SMALL)))
+    many, _ = finetuned(tmp_path, fresh_checkpoint, own_task("classification", 65))
+    wnli, pretrained = finetuned(tmp_path, fresh_checkpoint, "wnli")[0], load_pretrained(str(fresh_checkpoint), "tiny", 128)
+    run = load_checkpoint(wnli)["run"]
+    finetune.save_finetuned(wnli, finetune.SchemaPredictor(pretrained.discriminator()), pretrained.hf_tokenizer,
+                            {**run, "settings": {**run["settings"], "wsc_trick": True}})
     torch.save({"weights": torch.ones(1)}, tmp_path / "other.pth")
-    with pytest.raises(PlainError, match="was not written by pretrain.py"):
-        export_hf(str(tmp_path / "other.pth"), str(tmp_path / "out"))
+    torch.save({**load_checkpoint(fresh_checkpoint), "tokenizer": "{}"}, tmp_path / "damaged.pth")
+    for path, message in {bert: "is a bert model", many: "has 65 labels, but with hidden size 128 .* up to 64. Use python -m _utils predict",
+                          wnli: "WSC trick", tmp_path / "other.pth": "was not written by pretrain.py",
+                          tmp_path / "damaged.pth": "The tokenizer in the checkpoint cannot be read"}.items():
+        with pytest.raises(PlainError, match=message):
+            export_hf(str(path), str(tmp_path / "out"))
     assert not list(tmp_path.glob("*out*"))
 
 
@@ -216,13 +211,16 @@ def electra_pytorch_files(tmp_path, fresh_checkpoint, small_tokenizer):
     return tmp_path / "vanilla_11081_100.0%.pth", tmp_path / "vocab.txt"
 
 
-def test_a_checkpoint_of_electra_pytorch_is_exported_with_its_vocabulary(electra_pytorch_files, exported, tmp_path):
+@pytest.mark.parametrize("with_optimizer", [True, False])
+def test_a_checkpoint_of_electra_pytorch_is_exported_with_its_vocabulary(electra_pytorch_files, exported, tmp_path, with_optimizer):
     path, vocab = electra_pytorch_files
+    if not with_optimizer:
+        torch.save(load_checkpoint(path)["model"], path)
     export_hf(str(path), str(tmp_path / "out"), vocab=str(vocab))
     for original, loaded in zip(load_pair(str(exported), "tiny", 32), load_pair(str(tmp_path / "out"), "tiny", 32)):
         assert output(original).logits.equal(output(loaded).logits)
-    assert load_pretrained(str(tmp_path / "out/discriminator"), "tiny", 128).hf_tokenizer.get_vocab() == tokenizer_from_json(
-        load_pretrained(str(exported / "discriminator"), "tiny", 128).hf_tokenizer.backend_tokenizer.to_str()).get_vocab()
+    tokenizers = [AutoTokenizer.from_pretrained(folder / "discriminator") for folder in (exported, tmp_path / "out")]
+    assert tokenizers[0].get_vocab() == tokenizers[1].get_vocab()
 
 
 def test_a_checkpoint_of_electra_pytorch_requires_its_vocabulary(electra_pytorch_files, fresh_checkpoint, tmp_path):
@@ -236,18 +234,9 @@ def test_a_checkpoint_of_electra_pytorch_requires_its_vocabulary(electra_pytorch
         export_hf(str(fresh_checkpoint), str(tmp_path / "out"), vocab=str(vocab))
     with pytest.raises(PlainError, match="export_hf"):
         load_pretrained(str(path), "tiny", 128)
-
-
-def test_a_checkpoint_of_electra_pytorch_without_optimizer_is_exported(electra_pytorch_files, exported, tmp_path):
-    path, vocab = electra_pytorch_files
-    torch.save(load_checkpoint(path)["model"], path)
-    export_hf(str(path), str(tmp_path / "out"), vocab=str(vocab))
-    kind = network_class("discriminator", "electra")
-    original, loaded = (kind.from_pretrained(folder / "discriminator") for folder in (exported, tmp_path / "out"))
-    assert output(original).logits.equal(output(loaded).logits)
     torch.save({"model": {"generator.electra.other": torch.ones(1)}}, path)
     with pytest.raises(PlainError, match="lacks the weight .*electra.embeddings.word_embeddings.weight"):
-        export_hf(str(path), str(tmp_path / "other"), vocab=str(vocab))
+        export_hf(str(path), str(tmp_path / "out"), vocab=str(vocab))
 
 
 def test_checkpoints_are_found_by_name(fresh_checkpoint, tmp_path, monkeypatch):
@@ -261,56 +250,43 @@ def test_checkpoints_are_found_by_name(fresh_checkpoint, tmp_path, monkeypatch):
         export_hf("of_glue", "out")
 
 
+def exported_card(checkpoint, folder, part):
+    """The model card of a part of a checkpoint with changes, exported to a folder."""
+    torch.save(checkpoint, folder / "run_5_50.0%.pth")
+    shutil.rmtree(folder / "out", ignore_errors=True)
+    export_hf(str(folder / "run_5_50.0%.pth"), str(folder / "out"))
+    return ModelCard.load(folder / "out" / part / "README.md")
+
+
 def test_the_card_names_the_recipe_only_if_the_shapes_match(fresh_checkpoint, tmp_path):
     checkpoint = load_checkpoint(fresh_checkpoint)
     for size, title in (("tiny", "# ELECTRA-tiny, generator"), ("small", "# electra, generator")):
-        torch.save({**checkpoint, "config": {**checkpoint["config"], "size": size}}, tmp_path / "x.pth")
-        export_hf(str(tmp_path / "x.pth"), str(tmp_path / size))
-        assert title in (tmp_path / size / "generator/README.md").read_text()
+        assert title in exported_card({**checkpoint, "config": {**checkpoint["config"], "size": size}}, tmp_path, "generator").text
 
 
-def test_a_damaged_tokenizer_raises(fresh_checkpoint, tmp_path):
-    torch.save({**load_checkpoint(fresh_checkpoint), "tokenizer": "{}"}, tmp_path / "x.pth")
-    with pytest.raises(PlainError, match="The tokenizer in the checkpoint cannot be read"):
-        export_hf(str(tmp_path / "x.pth"), str(tmp_path / "out"))
-
-
-def test_the_metadata_of_a_pretrained_card_is_valid(fresh_checkpoint, tmp_path):
+def test_a_pretrained_card_has_metrics_but_no_local_folders(fresh_checkpoint, tmp_path):
     checkpoint = load_checkpoint(fresh_checkpoint)
-    checkpoint["config"] |= {"datas": ["openwebtext", "/home/somebody/texts"]}
-    torch.save(checkpoint, tmp_path / "run_5_50.0%.pth")
+    checkpoint["config"] |= {"datas": ["openwebtext", "/home/somebody/texts"], "vocab": "../secret/vocab.txt"}
     (tmp_path / "run_5").mkdir()
     row = {"step": checkpoint["step"], "split": "held_out", "gen_loss": 5.5, "gen_accuracy": .25, "disc_auc": .75, "disc_loss": None}
     (tmp_path / "run_5/metrics.jsonl").write_text(json.dumps(row) + "\n")
-    export_hf(str(tmp_path / "run_5_50.0%.pth"), str(tmp_path / "out"))
     for part, metrics in {"generator": {"loss": 5.5, "accuracy": .25}, "discriminator": {"auc": .75}}.items():
-        data = ModelCard.load(tmp_path / "out" / part / "README.md").data
+        card = exported_card(checkpoint, tmp_path, part)
+        assert "somebody" not in card.content and "secret" not in card.content and '"texts"' in card.text and '"vocab.txt"' in card.text
+        data = card.data
         assert (data.library_name, data.tags, data.datasets) == ("transformers", ["electra"], ["Skylion007/openwebtext"])
         assert data.pipeline_tag == ("fill-mask" if part == "generator" else None)
         assert {result.metric_type: result.metric_value for result in data.eval_results} == metrics
         assert {result.dataset_name for result in data.eval_results} == {"openwebtext, texts"}
 
 
-def test_the_metadata_of_a_finetuned_card_is_valid(fresh_checkpoint, tmp_path):
-    path, _ = finetuned(tmp_path, fresh_checkpoint, "mrpc")
-    checkpoint = load_checkpoint(path)
+def test_a_finetuned_card_has_the_dev_scores(fresh_checkpoint, tmp_path):
+    checkpoint = load_checkpoint(finetuned(tmp_path, fresh_checkpoint, "mrpc")[0])
     checkpoint["run"]["scores"] = {"validation": {"accuracy": .875, "f1": .5}}
-    torch.save(checkpoint, path)
-    export_hf(str(path), str(tmp_path / "out"))
-    data = ModelCard.load(tmp_path / "out/classifier/README.md").data
+    data = exported_card(checkpoint, tmp_path, "classifier").data
     assert (data.pipeline_tag, data.model_name) == ("text-classification", "ELECTRA finetuned on MRPC")
     assert [(result.metric_type, result.metric_value) for result in data.eval_results] == [("accuracy", .875), ("f1", .5)]
     assert {(result.dataset_type, result.dataset_config) for result in data.eval_results} == {("nyu-mll/glue", "mrpc")}
-
-
-def test_the_card_contains_no_local_folders(fresh_checkpoint, tmp_path):
-    checkpoint = load_checkpoint(fresh_checkpoint)
-    checkpoint["config"] |= {"datas": ["/home/somebody/texts", "wikipedia"], "vocab": "../secret/vocab.txt"}
-    torch.save(checkpoint, tmp_path / "x.pth")
-    export_hf(str(tmp_path / "x.pth"), str(tmp_path / "out"))
-    card = (tmp_path / "out/generator/README.md").read_text()
-    assert "somebody" not in card and "secret" not in card and '"texts"' in card and '"wikipedia"' in card and '"vocab.txt"' in card
-    assert "masked language modelling, as the generator" in card
 
 
 def test_existing_files_are_kept_and_partial_folders_deleted(fresh_checkpoint, tmp_path):

@@ -12,7 +12,6 @@ from transformers import (
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
     AutoModelForTokenClassification,
-    ElectraForPreTraining,
 )
 
 import finetune
@@ -99,16 +98,13 @@ def test_scores_equal_a_plain_computation(fresh_checkpoint, part, monkeypatch):
     assert len(set(found.values())) == len(SENTENCES)
 
 
-@pytest.mark.parametrize("part", ["discriminator", "generator"])
-def test_an_exported_folder_has_the_scores_of_its_checkpoint(fresh_checkpoint, exported, part):
-    expected = pytest.approx(scores(fresh_checkpoint, part), rel=1e-5)
-    assert scores(exported, part) == expected and scores(exported / part) == expected
-
-
-def test_an_mlm_checkpoint_and_its_folder_are_masked_language_models(masked_lm_checkpoint, tmp_path):
+def test_an_exported_folder_has_the_scores_of_its_checkpoint(fresh_checkpoint, masked_lm_checkpoint, exported, tmp_path):
+    export_hf(str(masked_lm_checkpoint), str(tmp_path / "mlm"))
+    for part, checkpoint, folder in (("discriminator", fresh_checkpoint, exported), ("generator", fresh_checkpoint, exported),
+                                     ("generator", masked_lm_checkpoint, tmp_path / "mlm")):
+        expected = pytest.approx(scores(checkpoint, part), rel=1e-5)
+        assert scores(folder, part) == expected and scores(folder / part) == expected
     assert load_with_head(str(masked_lm_checkpoint)).part == "generator"
-    export_hf(str(masked_lm_checkpoint), str(tmp_path / "out"))
-    assert scores(tmp_path / "out/generator") == pytest.approx(scores(masked_lm_checkpoint), rel=1e-5)
     with pytest.raises(PlainError, match="no discriminator, because it was pretrained with objective='mlm'"):
         load_with_head(str(masked_lm_checkpoint), "discriminator")
 
@@ -175,30 +171,8 @@ def test_accuracy_counts_correct_pairs_and_half_of_the_ties(blimp):
                                ("syntax", "order", "order_2"): 100, ("syntax_semantics", "case", "case"): 50}
 
 
-def test_swapping_the_sentences_gives_the_complement(fresh_checkpoint, blimp):
-    pairs = read_pairs(blimp)
-    score_of = scores(fresh_checkpoint, sentences=[*pairs["good"], *pairs["bad"]])
-    assert score_of["the words"] == score_of["THE words"]  # the tokenizer lower-cases
-    swapped = pairs.rename(columns={"good": "bad", "bad": "good"})
-    assert (accuracies(pairs, score_of) + accuracies(swapped, score_of) == 100).all()
-
-
-def test_a_network_that_knows_the_answer_is_always_right(fresh_checkpoint, small_tokenizer):
-    """A discriminator whose only signal is the embedding of one token finds it replaced."""
-    model = load_with_head(str(fresh_checkpoint))
-    bad, good = (small_tokenizer(word, add_special_tokens=False).input_ids[0] for word in ("words", "network"))
-
-    class Rigged(ElectraForPreTraining):
-        def forward(self, input_ids, **kwargs):
-            output = super().forward(input_ids, **kwargs)
-            output.logits = (input_ids == bad) * 10. - (input_ids == good) * 10.
-            return output
-
-    model.network.__class__ = Rigged
-    pairs = pd.DataFrame([(f"{text} network", f"{text} words", "syntax", "order", "order") for text in ("the", "a small", "every")],
-                         columns=["good", "bad", "field", "phenomenon", "paradigm"])
-    score_of = score(model, encode([*pairs["good"], *pairs["bad"]], model, "rigged"), CPU, "")
-    assert accuracies(pairs, score_of).tolist() == [100]
+def test_sentences_with_the_same_tokens_have_the_same_score(fresh_checkpoint):
+    assert len(set(scores(fresh_checkpoint, sentences=["the words", "THE words"]).values())) == 1  # the tokenizer lower-cases
 
 
 def test_standard_errors_come_from_the_spread_between_paradigms(blimp):
@@ -268,16 +242,14 @@ GOOD = json.dumps(pair("a", "b"))
     (None, "File not found: 'pairs.jsonl'. Pass a folder"),
     ("", "No pairs found in 'pairs.jsonl'.*the strings sentence_good, sentence_bad, field, linguistics_term, UID"),
     (f"{GOOD}\n\n{GOOD[:-4]}", "pairs.jsonl, line 3 is not valid JSON .*Expected"),
-    (f"{GOOD}\n[1]", "pairs.jsonl, line 2 is not a JSON object. Expected"),
     (GOOD.replace("sentence_bad", "bad"), "pairs.jsonl, line 1 has no string 'sentence_bad'. Expected"),
     (json.dumps({**pair("a", "b"), "UID": 5}), "pairs.jsonl, line 1 has no string 'UID'"),
     (json.dumps(pair("a", " ")), "pairs.jsonl, line 1 has no string 'sentence_bad'"),
-    ("\xff".encode("latin-1"), "pairs.jsonl, line 1 is not UTF-8 text"),
 ])
 def test_invalid_files_raise(tmp_path, monkeypatch, content, message):
     monkeypatch.chdir(tmp_path)
     if content is not None:
-        Path("pairs.jsonl").write_bytes(content if isinstance(content, bytes) else content.encode())
+        Path("pairs.jsonl").write_text(content)
     with pytest.raises(PlainError, match=message):
         minimal_pairs(["missing.pth"], "pairs.jsonl")
     assert not Path("checkpoints").exists()

@@ -1,0 +1,35 @@
+"""`python -m _utils`: the list of commands, and the arguments of each."""
+import pytest
+
+from _utils.__main__ import COMMANDS, Parser, find_command, main
+from _utils.errors import PlainError
+
+
+def test_the_commands_are_listed(capsys):
+    main([])
+    printed = capsys.readouterr().out
+    assert all(f"\n{name} " in printed for name in COMMANDS)
+    with pytest.raises(PlainError, match="Unknown command: 'export'. Choose one of export_hf, convert_tf"):
+        main(["export"])
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_explains_every_argument(name, capsys):
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    assert f"usage: python -m _utils {name}" in capsys.readouterr().out
+    assert all(action.help for action in Parser(find_command(name))._actions)
+
+
+def test_arguments_have_the_types_of_the_parameters():
+    parse = lambda name, line: vars(Parser(find_command(name)).parse_intermixed_args(line.split()))
+    assert parse("minimal_pairs", "a.pth b.pth --untrained pairs --seed 3 --part generator") == {
+        "checkpoints": ["a.pth", "b.pth"], "path": "pairs", "part": "generator", "untrained": True, "seed": 3, "device": None,
+        "plot": "checkpoints/minimal_pairs.png", "csv": "checkpoints/minimal_pairs.csv"}
+    found = parse("replaced_tokens", "--make c.pt --text a.txt b.txt --rows 9 --mask_prob .3")
+    assert (found["text"], found["rows"], found["mask_prob"], found["seed"], found["max_length"]) == (["a.txt", "b.txt"], 9, .3, 0, None)
+    assert parse("glue_submission", "a.zip") == {"zip_or_folder": "a.zip", "glue_dir": None}
+    for name, line, message in [("export_hf", "a.pth", "OUT_DIR"), ("convert_tf", "tf out", "--part"), ("glue_results", "--al", "--al"),
+                                ("convert_tf", "tf out --part encoder", "'encoder'"), ("minimal_pairs", "a b --seed x", "--seed.*'x'")]:
+        with pytest.raises(PlainError, match=f"python -m _utils {name}: .*{message}"):
+            parse(name, line)

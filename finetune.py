@@ -148,9 +148,9 @@ def load_tables(c):
     if uses_synthetic_glue(c):
         write_synthetic_glue(c.glue_dir)
     names = names_of(c.tasks)
-    predicted = [name for name, task in TASKS.items() if task.predicted_by in names]
-    tables = {name: load_task(given, c.glue_dir) if name in TASKS else load_own_task(given)
-              for name, given in zip([*names, *predicted], [*c.tasks, *predicted])}
+    tables = {name: load_task(given, c.glue_dir) if name in TASKS else load_own_task(given) for name, given in zip(names, c.tasks)}
+    if "mnli" in names:
+        tables["ax"] = load_task("ax", c.glue_dir)
     if trains_on_wsc(c):
         for split in ("train", "validation"):
             tables["wnli"].splits[f"wsc_{split}"] = load_wsc(split, c.wsc_dir, load_spacy(find_spacy()))
@@ -448,7 +448,7 @@ def encode_task(task, data, settings, hf_tokenizer):
     rows = data.splits["train"]
     rows = rows.select(range(min(len(rows), n_rows or len(rows))))
     train = encode(rows, task, max_length, hf_tokenizer, settings["double_unordered"])
-    return EncodedTask(train, {split: encode(data.splits[split], task, max_length, hf_tokenizer) for split, _ in task.devs})
+    return EncodedTask(train, {split: encode(data.splits[split], task, max_length, hf_tokenizer) for split in task.devs})
 
 
 def build_loss(task):
@@ -495,7 +495,7 @@ def plan_runs(c, pretrained, tables):
     plan, names = {}, names_of(c.tasks)
     for name in sorted(names, key=lambda name: name != "mnli") if c.start_from_mnli else names:
         task, data = tables[name].task, tables[name]
-        missing = [data.missing[split] for split in task.train_splits if split in data.missing]
+        missing = [message for split, message in data.missing.items() if split not in task.outputs]
         if missing and not uses_wsc(task, c):  # the WSC trick does not read WNLI's tables
             print(f"Skipping {task.title}: {'; '.join(missing)}")
         else:
@@ -665,7 +665,7 @@ def predict_test(task, checkpoint, dl_idx=0, *, data, device=None, precision=Non
     checkpoint: path of a finetuned checkpoint, or a list of paths, whose probabilities (scores) are averaged.   data: TaskData.
     """
     task, checkpoints = as_task(task), checkpoint if isinstance(checkpoint, (list, tuple)) else [checkpoint]
-    rows, total, cache = data.splits[task.tests[dl_idx].split], 0., {}
+    rows, total, cache = data.splits[[*task.outputs][dl_idx]], 0., {}
     for path in checkpoints:
         total = total + predict_by_checkpoint(task, path, rows, cache, device, precision)
     return total / len(checkpoints) if task.is_regression else total.argmax(-1)
@@ -709,16 +709,16 @@ def write_test_files(c, tables):
     """
     folder, chosen, made_by = Path("test_outputs") / c.group_name, chosen_runs(c, Runs()), {}
     for name, data in tables.items():
-        task, source = data.task, data.task.predicted_by or name
-        for dl_idx, test in enumerate(task.tests):
-            if not chosen[source] or test.split in data.missing:
-                print(f"Skipping {test.tsv}: {data.missing.get(test.split, f'{tables[source].task.title} has no finished run')}")
+        source = "mnli" if name == "ax" else name
+        for dl_idx, (split, file) in enumerate(data.task.outputs.items()):
+            if not chosen[source] or split in data.missing:
+                print(f"Skipping {file}: {data.missing.get(split, f'{tables[source].task.title} has no finished run')}")
                 continue
             paths = [path_of(row) for row in chosen[source]]
-            predictions = predict_test(task, paths, dl_idx, data=data, device=c.device, precision=c.precision)
-            write_predictions(folder / test.tsv, task, test, data.splits[test.split], predictions)
-            made_by[test.tsv] = ", ".join(f"{source} run {row['run']} (dev {score(row):.2f})" for row in chosen[source])
-            print(f"{folder / test.tsv} by {made_by[test.tsv]}")
+            predictions = predict_test(data.task, paths, dl_idx, data=data, device=c.device, precision=c.precision)
+            write_predictions(folder / file, data, split, predictions)
+            made_by[file] = ", ".join(f"{source} run {row['run']} (dev {score(row):.2f})" for row in chosen[source])
+            print(f"{folder / file} by {made_by[file]}")
     return complete_submission(folder, made_by, c.majority_for_missing, rows_of(c.glue_dir) if uses_synthetic_glue(c) else None)
 
 

@@ -12,14 +12,11 @@ from pathlib import Path
 
 import pandas as pd
 import pyarrow.parquet
-import xxhash
 
 from _utils.errors import PlainError, as_plain_error
-from _utils.glue.tables import Table, table_of_cells, tsv_cells
+from _utils.glue.tables import Table, lines_of, table_of_cells
 from _utils.runs.checkpoints import write_atomically
 from _utils.runs.files import read_json_lines, read_text
-
-_DOCUMENT_START = "-DOCSTART-"  # a line that some CoNLL files put between documents
 
 
 def format_of(path):
@@ -35,29 +32,21 @@ def read_table(path):
     read, _ = format_of(path)
     if not Path(path).is_file():
         raise PlainError(f"File not found: {path!r}. Correct the path in tasks.")
-    key = xxhash.xxh3_64_hexdigest(Path(path).read_bytes())
     table = read(path)
     if table.rows.empty:
         raise PlainError(f"{path} has no rows. Correct the path in tasks, or the file.")
-    return table._replace(key=key)
+    return table
 
 
-def add_column(source, target, values, key):
-    """Write `source` to `target` atomically with one more column, 'prediction'.
+def write_with_column(table, target, values):
+    """Write the file of a Table, as it was read, to `target` atomically with one more column, 'prediction'.
 
     values: one string or number per row; for tagging a list of one per word. An existing column of that name stays: the new one is
-    'prediction_2'.   key: of the Table that the values belong to; PlainError if the file has changed since it was read.
+    'prediction_2'.
     """
-    table, name, number = read_table(source), "prediction", 1
-    if table.key != key:
-        raise PlainError(f"{source} changed after it was read, so the predictions do not belong to its rows. Rerun the command with "
-                         "do_finetune=False to predict the new file.")
-    while name in table.rows:
-        number += 1
-        name = f"prediction_{number}"
-    _, with_column = format_of(source)
-    content = with_column(table, name, values)
-    write_atomically(Path(target), lambda file: file.write(content))
+    names = itertools.chain(["prediction"], map("prediction_{}".format, itertools.count(2)))
+    name, (_, with_column) = next(name for name in names if name not in table.rows), format_of(table.source)
+    write_atomically(Path(target), lambda file: file.write(with_column(table, name, values)))
 
 
 def _text_of(path):
@@ -73,7 +62,7 @@ def _read_csv(path):
 
 
 def _read_tsv(path):
-    return _with_header(path, tsv_cells(_text_of(path).rstrip("\r\n")))
+    return _with_header(path, lines_of(_text_of(path).rstrip("\r\n")).str.split("\t"))
 
 
 def _with_header(path, cells):
@@ -95,66 +84,53 @@ def _tsv_with(table, name, values):
     return _cells_with(table, name, values, sep="\t", quoting=csv.QUOTE_NONE)
 
 
-def _json_objects(path):
-    return read_json_lines(path, "The file needs one JSON object per line.")
+def _table_of_objects(path, objects, content):
+    """Table of {place: {column: value}}."""
+    rows = pd.DataFrame(objects.values(), objects, dtype=object).fillna("")
+    return Table(path, rows, pd.Series(index=rows.index), content)
 
 
 def _read_json_lines(path):
-    return _table_of_objects(path, dict(_json_objects(path)))
+    objects = dict(read_json_lines(path, "The file needs one JSON object per line."))
+    return _table_of_objects(path, objects, objects.values())
 
 
 def _json_lines_with(table, name, values):
-    rows = [row | {name: value} for (_, row), value in zip(_json_objects(table.source), values)]
-    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
-
-
-def _table_of_objects(path, objects):
-    """Table of {place: {column: value}}."""
-    rows = pd.DataFrame(objects.values(), objects, dtype=object).fillna("")
-    return Table(path, rows, pd.Series(index=rows.index))
-
-
-def _parquet(path):
-    with as_plain_error(f"{path} is not a readable parquet file ({{error}}). Write it again."):
-        return pyarrow.parquet.read_table(path)
+    return "".join(json.dumps(row | {name: value}, ensure_ascii=False) + "\n" for row, value in zip(table.content, values)).encode()
 
 
 def _read_parquet(path):
-    return _table_of_objects(path, {f"row {number}": row for number, row in enumerate(_parquet(path).to_pylist())})
+    with as_plain_error(f"{path} is not a readable parquet file ({{error}}). Write it again."):
+        content = pyarrow.parquet.read_table(path)
+    return _table_of_objects(path, {f"row {number}": row for number, row in enumerate(content.to_pylist())}, content)
 
 
 def _parquet_with(table, name, values):
     file = io.BytesIO()
-    pyarrow.parquet.write_table(_parquet(table.source).append_column(name, [values]), file)
+    pyarrow.parquet.write_table(table.content.append_column(name, [values]), file)
     return file.getvalue()
 
 
-def _conll_cells(line):
-    """The columns of a word; [] for a line between sentences."""
-    cells = line.rstrip("\r").split("\t") if "\t" in line else line.split()
-    return [] if not line.strip() or cells[0] == _DOCUMENT_START else cells
-
-
 def _read_conll(path):
-    lines = _text_of(path).split("\n")
-    cells = pd.Series(map(_conll_cells, lines), [f"line {i}" for i in range(1, len(lines) + 1)])
-    is_word = cells.map(bool)
-    table = table_of_cells(path, cells[is_word], range(len(next(iter(cells[is_word]), []))))
+    lines = lines_of(_text_of(path))
+    is_word = (lines.str.strip() != "") & (lines.str.split(n=1).str[0] != "-DOCSTART-")  # a line that some files put between documents
+    cells = lines[is_word].map(lambda line: line.split("\t") if "\t" in line else line.split())
+    table = table_of_cells(path, cells, range(len(next(iter(cells), []))))
     for place, problem in table.problems.dropna().items():
         raise PlainError(f"{path}, {place}: {problem}. Every word needs the same columns, and an empty line must end each sentence.")
     rows = table.rows.reset_index(names="place").groupby((~is_word).cumsum()[is_word].to_numpy()).agg(list)
     rows.index = rows.pop("place").str[0]
-    return Table(path, rows, pd.Series(index=rows.index))
+    return Table(path, rows, pd.Series(index=rows.index), (lines, is_word))
 
 
 def _conll_with(table, name, values):
-    tags = itertools.chain.from_iterable(values)
-    lines = [line.rstrip("\r") for line in _text_of(table.source).removesuffix("\n").split("\n")]
-    separated = (line + ("\t" if "\t" in line else " ") + next(tags) if _conll_cells(line) else line for line in lines)
-    return ("\n".join(separated) + "\n").encode()
+    lines, is_word = table.content
+    lines = lines.copy()
+    lines[is_word] = [line + ("\t" if "\t" in line else " ") + tag for line, tag in zip(lines[is_word], itertools.chain(*values))]
+    return ("\n".join(lines) + "\n").encode()
 
 
 # {extension: (path -> Table, (Table, name and values of another column) -> content of a file)}
 FORMATS = {".csv": (_read_csv, _cells_with), ".tsv": (_read_tsv, _tsv_with), ".jsonl": (_read_json_lines, _json_lines_with),
-            ".parquet": (_read_parquet, _parquet_with), ".conll": (_read_conll, _conll_with)}
+           ".parquet": (_read_parquet, _parquet_with), ".conll": (_read_conll, _conll_with)}
 FORMATS |= {".json": FORMATS[".jsonl"], ".txt": FORMATS[".conll"]}

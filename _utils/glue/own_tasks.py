@@ -12,7 +12,7 @@ from _utils.config import FileName, MyConfig, list_of, number
 from _utils.errors import PlainError
 from _utils.glue.own_files import FORMATS, format_of, read_table
 from _utils.glue.tables import TaskData, as_label, check_columns, items, shortened, to_dataset
-from _utils.glue.tasks import KINDS, METRICS_OF_KIND, TASKS, Task, TestSet
+from _utils.glue.tasks import KINDS, METRICS_OF_KIND, TASKS, Task
 
 MAX_LABELS = 1000
 _BIO = re.compile(r"O|[BIESLU]-\S+")  # tags that mark where entities begin and end: BIO, BIOES, BILOU
@@ -48,7 +48,7 @@ def complete_own_task(given):
     path = Path(task.train)
     stem = path.name.partition(".")[0]
     task.name = task.name or (path.resolve().parent.name if stem.lower() in ("train", "training") else stem)
-    taken = {name.lower() for known in TASKS.values() for name in (known.name, known.title, *(Path(test.tsv).stem for test in known.tests))}
+    taken = {name.lower() for known in TASKS.values() for name in (known.name, *(Path(file).stem for file in known.outputs.values()))}
     if task.name.lower() in taken:
         raise PlainError(f"Invalid value for tasks: an own task cannot be called {task.name!r}, because GLUE has a task of that name. Set "
                          "'name' to another one.")
@@ -78,19 +78,18 @@ def load_own_task(given):
     tables = {split: read_table(path) for split, path in files.items() if isinstance(path, str)}
     texts, label = _columns(given, tables)
     labels = {split: _labels(table, label) for split, table in tables.items() if label in table.rows}
-    if "test" in labels and set(labels["test"].map(as_label)) <= {"-1"}:  # as in the test sets of the hub
-        del labels["test"]
+    if set(map(as_label, labels.get("test", ()))) <= {"-1"}:  # as in the test sets of the hub
+        labels.pop("test", None)
     kind = given["kind"] or _kind_of(labels["train"])
     labels = {split: found.map(items).explode().dropna() if kind == "tagging" else found.map(as_label) for split, found in labels.items()}
-    task = _task(given, tables, texts, kind, labels)
+    task = _task(given, texts, kind, labels)
     tasks, notices = dict.fromkeys(tables, task), [_description(task, given)]
     if "test" in labels and task.is_tagging:
         # Tags that only the test set has are not in `task`: the test file may change.
-        unknown = [tag for tag in labels["test"].unique() if tag not in task.labels]
-        tasks["test"] = replace(task, labels=(*task.labels, *unknown))
-        if unknown:
+        if unknown := [tag for tag in labels["test"].unique() if tag not in task.labels]:
             notices.append(f"no training or dev sentence has the tags {shortened(unknown)} of the test file, so they count as errors")
-    data = TaskData(task, {}, {}, notices, tasks["test"] if "test" in labels else None)
+        tasks["test"] = replace(task, labels=(*task.labels, *unknown))
+    data = TaskData(task, {}, {}, notices, tables.get("test"), tasks["test"] if "test" in labels else None)
     for split, table in tables.items():
         columns = dict(zip((*task.texts, *["label"] * (split in labels)), (*texts, label)))
         advice = "Correct it: in a test file, no row is skipped." if split == "test" else "Correct these rows, or remove them."
@@ -126,9 +125,9 @@ def _labels(table, column):
 
 def _kind_of(labels):
     """The kind that follows from the training labels: lists are tags, numbers with a fraction are scores, anything else is a class."""
-    numbers = _numbers(labels.map(as_label))
     if labels.map(type).eq(list).any():
         return "tagging"
+    numbers = _numbers(labels.map(as_label))
     return "regression" if numbers.notna().all() and (numbers % 1 > 0).any() else "classification"
 
 
@@ -137,18 +136,17 @@ def _numbers(labels):
     return pd.to_numeric(pd.Series(labels), errors="coerce")
 
 
-def _task(given, tables, texts, kind, labels):
+def _task(given, texts, kind, labels):
     """The Task. labels: {split: Series of strings}; PlainError for labels and metrics that do not fit its kind."""
-    name, test = given["name"], tables.get("test")
+    name = given["name"]
     if kind == "tagging" and len(texts) > 1:
         raise PlainError(f"The task {name!r} labels words, so it needs one column with the words, not {', '.join(map(repr, texts))}. Set "
                          "'text' to one column.")
     # A word of the dev set may have a tag that is in no training sentence; another class is a mistake in the row.
     found = pd.concat([labels[split] for split in labels if split != "test"]) if kind == "tagging" else labels["train"]
     scale, classes = (_scale(found, given), ()) if kind == "regression" else (None, _classes(found, kind, given))
-    tests = (TestSet("test", test.source, f"{name}{Path(test.source).suffix}", key=test.key),) if test else ()
     return Task(name, name, tuple(f"text{i}" for i, _ in enumerate(texts, 1)) if len(texts) > 1 else ("text",), classes, kind, scale=scale,
-                tests=tests, devs=(("validation", tables.get("validation", tables["train"]).source),), is_own=True,
+                outputs={"test": name + Path(given["test"]).suffix} if given["test"] else {}, is_own=True,
                 metrics=_metrics(given, kind, classes), score_titles=(("test", f"{name} (test)"),))
 
 
@@ -180,17 +178,17 @@ def _metrics(given, kind, labels):
     has_entities = all(map(_BIO.fullmatch, labels)) and set(labels) - {"O"}
     default = {"regression": ("spearman", "pearson"), "classification": ("accuracy", "macro_f1"),
                "tagging": ("entity_f1", "accuracy") if has_entities else ("accuracy", "macro_f1")}
-    metrics = given["metrics"] or default[kind]
-    if wrong := set(metrics) - set(METRICS_OF_KIND[kind]):
-        raise PlainError(f"metrics={wrong.pop()!r} does not apply to {kind}, the kind of the task {given['name']!r}. Choose from "
-                         f"{', '.join(METRICS_OF_KIND[kind])}, or set 'kind'.")
-    if "f1" in metrics and len(labels) != 2:
-        raise PlainError(f"metrics='f1' of the task {given['name']!r} is the F1 of one class against the other, but there are "
-                         f"{len(labels)} labels. Use 'macro_f1', the mean over the classes.")
-    if "entity_f1" in metrics and not has_entities:
-        raise PlainError(f"metrics='entity_f1' of the task {given['name']!r} needs tags such as B-NP, I-NP and O, but its labels are "
-                         f"{shortened(labels)}. Use 'accuracy' or 'macro_f1'.")
-    return tuple(metrics)
+    metrics = tuple(given["metrics"] or default[kind])
+    obstacles = {metric: f"does not apply to {kind}. Choose from {', '.join(METRICS_OF_KIND[kind])}, or set 'kind'"
+                 for metric in metrics if metric not in METRICS_OF_KIND[kind]}
+    if len(labels) != 2:
+        obstacles["f1"] = f"is the F1 of one class against the other, but there are {len(labels)} labels. Use 'macro_f1', their mean"
+    if not has_entities:
+        obstacles["entity_f1"] = f"needs tags such as B-NP, I-NP and O, but its labels are {shortened(labels)}. Use 'macro_f1'"
+    for metric in metrics:
+        if metric in obstacles:
+            raise PlainError(f"metrics={metric!r} of the task {given['name']!r} {obstacles[metric]}.")
+    return metrics
 
 
 def _description(task, given):

@@ -57,8 +57,8 @@ def majority_scores(tables, runs):
     tables: {task: TaskData}.   A task is left out if the runs were evaluated on another dev set (WNLI on WSC's).
     """
     on_wsc = any("wsc_validation" in row["scores"] for row in runs)
-    return {data.task.title: 100 * _majority_score(data.task, data.splits[data.task.devs[0][0]]["label"][:]) for name, data in tables.items()
-            if data.task.devs and data.task.devs[0][0] in data.splits and not (name == "wnli" and on_wsc)}
+    return {data.task.title: 100 * _majority_score(data.task, data.splits[data.task.devs[0]]["label"][:]) for name, data in tables.items()
+            if data.task.devs and data.task.devs[0] in data.splits and not (name == "wnli" and on_wsc)}
 
 
 def _majority_score(task, labels):

@@ -126,8 +126,9 @@ def write_synthetic_glue(folder, seed=0):
     folder = Path(folder)
     for name, (generate, n_train, n_test) in _GENERATORS.items():
         task, sizes = TASKS[name], {"train": n_train, "validation": 71 if name == "wnli" else 300, "test": n_test}
-        for split, file in task.files.items():
-            kind, rng = split.partition("_")[0], random.Random(f"{seed} {name} {file}")
+        for split in task.official_rows:
+            kind, file = split.partition("_")[0], task.file(split)
+            rng = random.Random(f"{seed} {name} {file}")
             rows = [generate(rng) for _ in range(sizes[kind])]
             _write(folder / task.title / file, _tsv(task, rows, kind == "test"))
     for file, size in (("train.jsonl", 300), ("val.jsonl", 104)):

@@ -2,7 +2,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import datasets
 import numpy as np
@@ -17,32 +17,33 @@ HUB_GLUE = "nyu-mll/glue"
 MAX_BAD_ROWS = .01  # a file with a larger share of malformed rows is rejected
 
 
+class Table(NamedTuple):
+    """The rows of a file, or of a split on the hub.
+
+    source: its name in messages.   rows: DataFrame, indexed by the places of the rows in the source, such as "line 3".
+    problems: what is wrong with each row, a Series; NaN for a good row.   content: of the file of an own task, to add a column to.
+    """
+    source: str
+    rows: pd.DataFrame
+    problems: pd.Series
+    content: Any = None
+
+
 class TaskData(NamedTuple):
     """The tables of one task.
 
     task: its Task.   splits: {name on the hub: datasets.Dataset with the columns index, the task's texts, and label}; a label is a class
     id or a score, -1 in test sets. For tagging, text and label are lists with an item for each word.
-    missing: {split: message} of the splits that were not found.   notices: messages about skipped or unusual rows.
-    test_task: the Task to score the labelled test set of an own task with, whose labels include tags that only this set has; None if it
-    has no labels.
+    missing: {split: message} of the splits that were not found.   notices: messages about skipped rows.
+    test_table, test_task: of an own task: the Table of its test set, and the Task to score it with, whose labels include tags that only
+    this set has; None if it has no labels.
     """
     task: Task
     splits: dict
     missing: dict
     notices: Sequence
+    test_table: Table | None = None
     test_task: Task | None = None
-
-
-class Table(NamedTuple):
-    """The rows of a file, or of a split on the hub.
-
-    source: its name in messages.   rows: DataFrame, indexed by the places of the rows in the source, such as "line 3".
-    problems: what is wrong with each row, a Series; NaN for a good row.   key: hash of the file of an own task.
-    """
-    source: str
-    rows: pd.DataFrame
-    problems: pd.Series
-    key: str = ""
 
 
 def load_task(task, glue_dir=None, splits=None):
@@ -56,11 +57,11 @@ def load_task(task, glue_dir=None, splits=None):
         raise PlainError(f"Invalid value for glue_dir: {str(glue_dir)!r} is not a folder. Pass the folder of a GLUE download (with CoLA/, "
                          "SST-2/ ...), or None to read the hub.")
     data = TaskData(task, {}, {}, [])
-    for split in splits or task.files:
+    for split in splits or task.official_rows:
         if glue_dir is None:
             table, columns = _read_hub(task, split)
         else:
-            paths = [Path(glue_dir, folder, task.files[split]) for folder in (task.title, *task.other_folders)]
+            paths = [Path(glue_dir, folder, task.file(split)) for folder in (task.title, "diagnostic")]  # another name of AX's folder
             path = next(filter(Path.is_file, paths), None)
             if path is None:
                 data.missing[split] = f"{paths[0].name} not found in {paths[0].parent}"
@@ -73,8 +74,8 @@ def load_task(task, glue_dir=None, splits=None):
 
 
 def _read_file(path, task, split):
-    """(Table, columns for `to_dataset`) of a .tsv file."""
-    cells = tsv_cells(read_text(path, "Convert the file or download it again."))
+    """(Table, columns for `to_dataset`) of a .tsv file, in which quotes are ordinary characters (F49)."""
+    cells = lines_of(read_text(path, "Convert the file or download it again.")).str.split("\t")
     names = task.headerless
     if not names or is_test(split):
         names, cells = cells.iloc[0], cells.iloc[1:]
@@ -98,17 +99,17 @@ def _read_hub(task, split):
     return Table(f"{HUB_GLUE}, {task.name}, {split}", rows, pd.Series(index=rows.index)), columns
 
 
-def tsv_cells(text):
-    """Series of the lines of a .tsv file, as lists of cells. Quotes are ordinary characters (F49)."""
-    lines = text.removesuffix("\n").split("\n")  # splitlines would also split at U+2028
-    return pd.Series([line.removesuffix("\r").split("\t") for line in lines], [f"line {i}" for i in range(1, len(lines) + 1)])
+def lines_of(text):
+    """Series of the lines of a text, indexed by "line 1", "line 2", ...; str.splitlines would also split at U+2028."""
+    lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+    return pd.Series(lines, [f"line {i}" for i in range(1, len(lines) + 1)])
 
 
-def table_of_cells(source, cells, names):
+def table_of_cells(source, cells, names, content=None):
     """Table of a Series of rows, which are lists of cells. A row with more or fewer cells than names is malformed."""
     rows = pd.DataFrame(cells.tolist(), cells.index).reindex(columns=range(len(names))).set_axis(names, axis=1).fillna("")
     problems = cells.map(lambda row: f"{len(row)} columns instead of {len(names)}" if len(row) != len(names) else None)
-    return Table(source, rows, problems)
+    return Table(source, rows, problems, content)
 
 
 def check_columns(source, required, found, advice):
@@ -118,7 +119,7 @@ def check_columns(source, required, found, advice):
 
 
 def to_dataset(table, columns, task, split, notices, advice):
-    """Dataset of the good rows of a Table. Appends messages about skipped and unusual rows to `notices`.
+    """Dataset of the good rows of a Table. Appends a message about skipped rows to `notices`.
 
     columns: {column of the Dataset: column of the Table} of the texts; of the label, if rows have one; of the index, if it is not the
     position.
@@ -128,43 +129,49 @@ def to_dataset(table, columns, task, split, notices, advice):
         raise PlainError(f"{table.source} has a header but no rows. {advice}")
     rows, problems = pd.DataFrame(index=table.rows.index), table.problems
     for name, column in columns.items():
-        rows[name], accepted = _parsed(table.rows[column], name, task, is_test(split))
-        wrong = table.rows[column][rows[name].isna()]
-        problems = problems.fillna(pd.Series([f"the column {column!r} contains {value!r:.60}, which is not {accepted}" for value in wrong],
-                                             wrong.index))
-    if "label" not in rows:
-        rows["label"] = rows["text"].map(lambda words: [-1] * len(words)) if task.is_tagging else -1
+        cells = table.rows[column]
+        rows[name], accepted = _parsed(cells, name, task, is_test(split))
+        problems = problems.fillna(
+            cells[rows[name].isna()].map(lambda cell: f"the column {column!r} contains {cell!r:.60}, which is not {accepted}"))
+    text, label = datasets.Value("string"), datasets.Value("float32" if task.is_regression else "int64")
     if task.is_tagging:
+        text, label = datasets.List(text), datasets.List(label)
+        if "label" not in rows:
+            rows["label"] = rows["text"].map(lambda words: [-1] * len(words), na_action="ignore")
         differ = rows["text"].str.len() != rows["label"].str.len()
         problems = problems.fillna(differ[differ].map(lambda _: "the numbers of words and tags differ"))
-    _report(table.source, problems, split, notices, advice)
+    bad = [f"{table.source}, {place}: {problem}" for place, problem in problems.dropna().items()]
+    if bad and is_test(split):
+        raise PlainError(f"{bad[0]}. {advice}")
+    if len(bad) > MAX_BAD_ROWS * len(rows):
+        raise PlainError(f"{bad[0]} ({len(bad):,} of {len(rows):,} rows are malformed). {advice}")
+    if bad:
+        notices.append(f"skipped {len(bad):,} of {len(rows):,} rows: {'; '.join(bad[:5])}{' ...' if len(bad) > 5 else ''}")
     rows = rows[problems.isna()]
-    if n_blank := len(rows) - rows[list(task.texts)].map(_has_text).all(axis=1).sum():
-        notices.append(f"{table.source}: kept {n_blank:,} rows with an empty text, because every row of a test set needs a prediction")
-    if "index" not in rows:
-        rows["index"] = range(len(rows))
-    features = _features(task)
+    rows = pd.DataFrame({"index": range(len(rows)), "label": -1}, rows.index).assign(**rows)
+    features = datasets.Features({"index": datasets.Value("int64"), **dict.fromkeys(task.texts, text), "label": label})
     return datasets.Dataset.from_pandas(rows[list(features)], features, preserve_index=False)
 
 
-def _parsed(values, name, task, may_be_blank):
+def _parsed(cells, name, task, may_be_blank):
     """(values of a column as the Dataset has them, a Series with NaN for malformed ones; a description of well-formed ones).
 
     may_be_blank: keep empty texts. electra_pytorch skips them in training, too; Google encodes them as single sentences (D13).
     """
-    if name == "index":
-        return pd.to_numeric(values, errors="coerce"), "a number"
     if name in task.texts:
-        texts = values.map(items) if task.is_tagging else values.where(values.map(type).eq(str))
-        return texts.where(texts.map(_has_text) | may_be_blank), "a list of words" if task.is_tagging else "a text"
-    if task.is_regression:
+        texts = cells.map(items) if task.is_tagging else cells.where(cells.map(type).eq(str))
+        is_blank = ~texts.map(lambda text: bool(text.strip() if isinstance(text, str) else text))
+        return texts.mask(is_blank & (not may_be_blank)), "a list of words" if task.is_tagging else "a text"
+    if name == "index" or task.is_regression:
         low, high = task.score_range or (-np.finfo("float32").max, np.finfo("float32").max)
-        scores = pd.to_numeric(values, errors="coerce")
-        return scores.where(scores.between(low, high)), f"a number from {low:g} to {high:g}" if task.score_range else "a number"
+        numbers = pd.to_numeric(cells, errors="coerce")
+        if name == "index":
+            return numbers, "a number"
+        return numbers.where(numbers.between(low, high)), f"a number from {low:g} to {high:g}" if task.score_range else "a number"
     ids = {label: i for labels in (task.labels, task.written_labels) for i, label in enumerate(labels)}
     if task.is_tagging:
-        return values.map(items).map(lambda tags: [ids[tag] for tag in tags], na_action="ignore"), "a list of tags"
-    return values.map(as_label).map(ids), f"one of {shortened(task.written_labels)}"
+        return cells.map(items).map(lambda tags: [ids[tag] for tag in tags], na_action="ignore"), "a list of tags"
+    return cells.map(as_label).map(ids), f"one of {shortened(task.written_labels)}"
 
 
 def items(cell):
@@ -180,29 +187,6 @@ def as_label(value):
 
 def shortened(labels, n=12):
     return ", ".join(labels[:n]) + (f" ... ({len(labels)} in all)" if len(labels) > n else "")
-
-
-def _has_text(text):
-    """Whether a text is not blank, or a list of words not empty."""
-    return bool(text.strip() if isinstance(text, str) else text)
-
-
-def _report(source, problems, split, notices, advice):
-    """Append a notice about malformed rows; PlainError if there are too many."""
-    bad = [f"{source}, {place}: {problem}" for place, problem in problems.dropna().items()]
-    if bad and is_test(split):
-        raise PlainError(f"{bad[0]}. {advice}")
-    if len(bad) > MAX_BAD_ROWS * len(problems):
-        raise PlainError(f"{bad[0]} ({len(bad):,} of {len(problems):,} rows are malformed). {advice}")
-    if bad:
-        notices.append(f"skipped {len(bad):,} of {len(problems):,} rows: {'; '.join(bad[:5])}{' ...' if len(bad) > 5 else ''}")
-
-
-def _features(task):
-    """datasets.Features of the tables of a task."""
-    typed = lambda kind: datasets.List(datasets.Value(kind)) if task.is_tagging else datasets.Value(kind)
-    return datasets.Features({"index": datasets.Value("int64"), **dict.fromkeys(task.texts, typed("string")),
-                              "label": typed("float32" if task.is_regression else "int64")})
 
 
 def is_test(split):

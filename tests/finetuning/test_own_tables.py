@@ -20,7 +20,7 @@ def loaded(name="t", **given):
 
 def predicted(path, data, values):
     """The rows of the file with predictions for the test set."""
-    write_predictions(path, data.task, data.task.tests[0], data.splits["test"], values)
+    write_predictions(path, data, "test", values)
     return read_table(path).rows.to_dict("records")
 
 
@@ -70,17 +70,17 @@ def test_scores_of_any_size_are_written_with_six_digits(tmp_path, name, content)
     assert [str(row["prediction"]) for row in rows] == ["3.21988e-05", "12345.6"]
 
 
-@pytest.mark.parametrize("name, old, new", [("a.csv", "text\nx\ny\n", "text\ny\nx\n"), ("a.txt", "x\ny\n\n", "x\n\ny\n"),
-                                            ("a.tsv", "text\nx\n", "text\nx\ny\n")])
-def test_a_test_file_that_changed_is_not_joined_with_predictions_for_the_old_one(tmp_path, name, old, new):
+@pytest.mark.parametrize("name, old", [("a.csv", "text\nx\ny\n"), ("a.txt", "x\ny\n"), ("a.jsonl", '{"text": "x"}\n{"text": "y"}\n')])
+def test_predictions_are_written_beside_the_rows_that_were_read_even_if_the_file_changed(tmp_path, name, old):
     (tmp_path / "train.txt").write_text("x A\ny B\n\n" * 20)
     write_csv(tmp_path / "train.csv", ("text", "label"), [("x", "A"), ("y", "B")] * 20)
     (tmp_path / name).write_text(old)
     data = loaded(train=f"{tmp_path}/train.{'txt' if name == 'a.txt' else 'csv'}", test=f"{tmp_path}/{name}")
-    (tmp_path / name).write_text(new)
-    with pytest.raises(PlainError, match=f"{name} changed after it was read, .* Rerun the command with do_finetune=False"):
-        write_predictions(tmp_path / "new", data.task, data.task.tests[0], data.splits["test"], [0, 1])
-    assert not (tmp_path / "new").exists()
+    (tmp_path / name).write_text("something else")
+    write_predictions(tmp_path / "new", data, "test", [0, 1])
+    assert (tmp_path / "new").read_text() == {
+        "a.csv": "text,prediction\nx,A\ny,B\n", "a.txt": "x A\ny B\n",
+        "a.jsonl": '{"text": "x", "prediction": "A"}\n{"text": "y", "prediction": "B"}\n'}[name]
 
 
 @pytest.mark.parametrize("column", [["", ""], ["-1", "-1"], None])
@@ -89,7 +89,6 @@ def test_a_test_file_without_labels_is_only_predicted(tmp_path, column):
     write_csv(tmp_path / "b.csv", ("text", "label") if column else ("text",), [("one", *(column or [])[:1])] * 2)
     data = loaded(train=f"{tmp_path}/a.csv", test=f"{tmp_path}/b.csv")
     assert data.task.labels == ("x", "y") and data.splits["test"]["label"][:] == [-1, -1]
-    assert [split for split, _ in data.task.devs] == ["validation"]
 
 
 def test_tsv_files_have_no_quoting_and_files_may_start_with_a_byte_order_mark(tmp_path):
@@ -142,22 +141,17 @@ BAD_FILES = [
     ("a.csv", "text,label\none,x\ntwo,x\n", {}, r"a.csv: all labels are 'x'"),
     ("a.csv", "text,label\n" + "".join(f"one,{i}x\n" for i in range(99)), {}, r"99 different labels in 99 rows, such as 0x"),
     ("a.csv", "text,label\n", {}, r"a.csv has no rows"),
-    ("a.csv", "text,label\none,x\ntwo,y\n", {"metrics": "spearman"}, r"metrics='spearman' does not apply to classification"),
+    ("a.csv", "text,label\none,x\ntwo,y\n", {"metrics": "spearman"}, r"metrics='spearman' .* does not apply to classification"),
     ("a.csv", "text,label\none,x\ntwo,y\nthree,z\n", {"metrics": "f1"}, r"metrics='f1' .* there are 3 labels. Use 'macro_f1'"),
     ("a.csv", "text,label\none,1.5\ntwo,b\n", {"kind": "regression"}, r"a.csv: the labels are 1.5, b. Regression needs at least two"),
-    ("a.csv", "text,label\n" + "".join(f"one,{i}.5\n" for i in range(40)) + 'two,"1,5"\n', {}, r"41 different labels .* 'regression'"),
     ("a.csv", "text;label\none;x\n", {}, r"a.csv, line 1 has the columns 'text;label'.* separated by commas"),
-    ("a.csv", "text,label\none,1.5\ntwo,2\nthree,b\n", {"kind": "regression"}, r"line 4: the column 'label' contains 'b', .* a number"),
     ("a.csv", "text,label\none,x\ntwo,y\n", {"dev": .1}, r"a.csv has 2 rows, of which dev=0.1 leaves none"),
-    ("a.tsv", "text\tlabel\none\tx\nthree\ty\ny\n", {}, r"a.tsv, line 4: 1 columns instead of 2"),
     ("a.jsonl", '{"text": "a", "label": 1}\nno\n', {}, r"a.jsonl, line 2 is not valid JSON"),
     ("a.jsonl", '{"text": "a", "label": 1}\n[1]\n', {}, r"a.jsonl, line 2 is not a JSON object"),
     ("a.jsonl", '{"text": "a", "label": 1}\n{"text": 5, "label": 2}\n', {}, r"line 2: the column 'text' contains 5, which is not a text"),
     ("a.jsonl", '{"text": "a", "label": "x \\ud83d"}\n', {}, r"a.jsonl, line 1 is not valid JSON .*surrogates"),
     ("a.jsonl", '{"text": "a b", "label": "x y"}\n{"text": ["b"], "label": 3}\n', {"kind": "tagging"}, r"line 2: .* contains 3, .* a list"),
     ("a.jsonl", '{"text": "a b", "label": ["x", "y"]}\n{"text": "b", "label": [null]}\n', {}, r"line 2: .* contains \[None\], which"),
-    ("a.csv", "q,a,label\none,,x\nthree,y,y\n", {"text": ["q", "a"]}, r"a.csv, line 2: the column 'a' contains ''"),
-    ("a.csv", "text,label\none,x\ntwo,y\n", {"label": 0}, r"a.csv: missing column 0"),
     ("a.jsonl", '{"text": ["a", "b"], "label": ["x"]}\n{"text": ["c"], "label": ["y"]}\n', {}, r"line 1: the numbers of words and"),
     ("a.txt", "one O\ntwo\n\n", {}, r"a.txt, line 2: 1 columns instead of 2"),
     ("a.txt", "one A\ntwo B\n\nthree B\n", {"metrics": "entity_f1"}, r"needs tags such as B-NP, I-NP and O, but its labels are A, B"),

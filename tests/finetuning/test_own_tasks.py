@@ -285,5 +285,5 @@ def test_a_record_of_a_stranger_is_checked():
     row = {"task": "t", "settings": {"own_task": TAGS.as_record()}}
     assert task_of(row) == TAGS
     for change in ({"name": "other"}, {"kind": "x"}, {"surprise": 1}, {"labels": [1, 2]}, {"texts": []}):
-        with pytest.raises(ValueError, match="not valid"):
+        with pytest.raises(ValueError):
             task_of({**row, "settings": {"own_task": TAGS.as_record() | change}})

@@ -19,7 +19,7 @@ BOTH_MNLI = {"validation_matched": {"accuracy": .8}, "validation_mismatched": {"
 
 def row(task, run, value, group="g", **more):
     """A row of the table with this score in percent."""
-    scores = {split: {HEADLINES.get(task, "accuracy"): value / 100} for split, _ in TASKS[task].devs}
+    scores = {split: {HEADLINES.get(task, "accuracy"): value / 100} for split in TASKS[task].devs}
     return {"group": group, "task": task, "run": run, "seed": run, "scores": scores, "settings": {}, "train_rows": 100, "synthetic": False,
             **more}
 

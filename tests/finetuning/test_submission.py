@@ -5,15 +5,7 @@ import pytest
 
 from _utils.commands.glue import glue_submission
 from _utils.errors import PlainError
-from _utils.glue.submission import (
-    OFFICIAL_ROWS,
-    SUBMISSION,
-    check_submission,
-    format_predictions,
-    make_zip,
-    write_majorities,
-    write_tsv,
-)
+from _utils.glue.submission import OFFICIAL_ROWS, SUBMISSION, check_submission, format_predictions, make_zip, write_majorities, write_tsv
 from _utils.glue.tasks import TASKS, Task
 
 ROWS = dict.fromkeys(OFFICIAL_ROWS, 5)
@@ -22,23 +14,17 @@ ROWS = dict.fromkeys(OFFICIAL_ROWS, 5)
 @pytest.fixture
 def folder(tmp_path):
     """A valid submission with five rows per file."""
-    for name, (task, _) in SUBMISSION.items():
-        write_tsv(tmp_path / "group" / name, range(5), format_predictions(task, [task.majority] * 5))
+    write_majorities(tmp_path / "group", ROWS)
     return tmp_path / "group"
-
-
-def test_the_official_numbers_of_lines():
-    lines = {"AX": 1105, "CoLA": 1064, "MNLI-m": 9797, "MNLI-mm": 9848, "MRPC": 1726, "QNLI": 5464, "QQP": 390966, "RTE": 3001,
-             "SST-2": 1822, "STS-B": 1380, "WNLI": 147}
-    assert {name.removesuffix(".tsv"): rows + 1 for name, rows in OFFICIAL_ROWS.items()} == lines
 
 
 def test_a_submission_of_official_size_is_valid(tmp_path, capsys):
     write_majorities(tmp_path / "group")
     path = make_zip(tmp_path / "group")
     with zipfile.ZipFile(path) as archive:
-        assert sorted(archive.namelist()) == sorted(SUBMISSION)
-        assert archive.read("QQP.tsv").count(b"\n") == 390966
+        assert {name: archive.read(name).count(b"\n") for name in archive.namelist()} == {
+            "AX.tsv": 1105, "CoLA.tsv": 1064, "MNLI-m.tsv": 9797, "MNLI-mm.tsv": 9848, "MRPC.tsv": 1726, "QNLI.tsv": 5464,
+            "QQP.tsv": 390966, "RTE.tsv": 3001, "SST-2.tsv": 1822, "STS-B.tsv": 1380, "WNLI.tsv": 147}
         assert archive.read("RTE.tsv").startswith(b"index\tprediction\n0\tentailment\n")
         assert archive.read("STS-B.tsv").endswith(b"1378\t2.700\n")
     glue_submission(str(path))
@@ -56,62 +42,40 @@ def test_predictions_have_the_format_of_the_server(tmp_path):
     assert (tmp_path / "x.tsv").read_text() == "index\tprediction\n0\ta\n1\tb\n2\tc\n"
 
 
-def change(folder, name, old, new):
-    text = (folder / name).read_text()
-    assert old in text
-    (folder / name).write_text(text.replace(old, new, 1))
-
-
 @pytest.mark.parametrize("name, old, new, message", [
-    ("CoLA.tsv", "index\tprediction", "\tindex\tprediction", "CoLA.tsv, line 1: the header"),
+    ("CoLA.tsv", "index\tprediction", "\tindex\tprediction", "CoLA.tsv, line 1: the header must be exactly 'index<TAB>prediction'"),
     ("CoLA.tsv", "index\tprediction", "id\tlabel", "CoLA.tsv, line 1: the header"),
-    ("CoLA.tsv", "2\t1", "2\t2\t1", "CoLA.tsv, line 4: 3 columns instead of 2"),
+    ("CoLA.tsv", "2\t1", "2\t2\t1", "CoLA.tsv, line 4: 3 columns instead of 2"),  # as in electra_pytorch's files
     ("CoLA.tsv", "2\t1", "2", "CoLA.tsv, line 4: 1 columns"),
-    ("CoLA.tsv", "2\t1", "2\tacceptable", "CoLA.tsv, line 4: invalid label 'acceptable'. Use 0, 1"),
-    ("QNLI.tsv", "0\tentailment", "0\t0", "QNLI.tsv, line 2: invalid label '0'. Use entailment, not_entailment"),
-    ("AX.tsv", "0\tentailment", "0\tnot_entailment", "AX.tsv, line 2: invalid label 'not_entailment'. Use entailment, neutral"),
+    ("CoLA.tsv", "2\t1", "2\tacceptable", "CoLA.tsv, line 4: .*'acceptable'. Use 0, 1"),
+    ("QNLI.tsv", "0\tentailment", "0\t0", "QNLI.tsv, line 2: .*'0'. Use entailment, not_entailment"),
+    ("AX.tsv", "0\tentailment", "0\tnot_entailment", "AX.tsv, line 2: .*'not_entailment'. Use entailment, neutral"),
     ("WNLI.tsv", "3\t0", "4\t0", "WNLI.tsv, line 5: the index must be 3, not '4'"),
     ("WNLI.tsv", "\n4\t0", "", "WNLI.tsv has 5 lines instead of 6"),
     ("WNLI.tsv", "4\t0", "4\t0\n5\t0", "WNLI.tsv has 7 lines instead of 6"),
-    ("STS-B.tsv", "2\t2.700", "2\t5.001", "STS-B.tsv, line 4: '5.001' is not a number from 0 to 5"),
-    ("STS-B.tsv", "2\t2.700", "2\tnan", "STS-B.tsv, line 4: 'nan'"),
-    ("STS-B.tsv", "2\t2.700", "2\thigh", "STS-B.tsv, line 4: 'high'"),
+    ("STS-B.tsv", "2\t2.700", "2\t5.001", "STS-B.tsv, line 4: .*'5.001'. Use a number from 0 to 5"),
+    ("STS-B.tsv", "2\t2.700", "2\tnan", "STS-B.tsv, line 4: .*'nan'"),
+    ("STS-B.tsv", "2\t2.700", "2\thigh", "STS-B.tsv, line 4: .*'high'"),
 ])
 def test_an_invalid_file_is_reported_with_its_line_and_no_zip_is_left(folder, name, old, new, message):
-    target = make_zip(folder, ROWS)
-    change(folder, name, old, new)
-    with pytest.raises(PlainError, match=message.replace("(", r"\(")):
+    target, text = make_zip(folder, ROWS), (folder / name).read_text()
+    assert old in text
+    (folder / name).write_text(text.replace(old, new, 1))
+    with pytest.raises(PlainError, match=message):
         make_zip(folder, ROWS)
     assert not target.exists()
 
 
-def test_the_extra_column_of_electra_pytorch_is_rejected(folder):
-    lines = (folder / "RTE.tsv").read_text().splitlines()
-    (folder / "RTE.tsv").write_text("\n".join(["\t" + lines[0], *(f"{i}\t{line}" for i, line in enumerate(lines[1:]))]) + "\n")
-    with pytest.raises(PlainError, match="RTE.tsv, line 1: the header must be exactly 'index<TAB>prediction'"):
-        check_submission(folder, ROWS)
-
-
-def test_missing_and_unknown_files_are_reported(folder):
-    (folder / "QQP.tsv").rename(folder / "qqp.tsv")
-    with pytest.raises(PlainError, match="holds 'qqp.tsv', which is not one of AX.tsv"):
-        check_submission(folder, ROWS)
-    (folder / "qqp.tsv").unlink()
-    with pytest.raises(PlainError, match="lacks QQP.tsv. The GLUE server expects all eleven"):
-        check_submission(folder, ROWS)
-
-
-def test_nested_damaged_and_missing_zips_are_rejected(folder, tmp_path):
+def test_missing_and_unknown_files_and_damaged_zips_are_reported(folder, tmp_path):
     with zipfile.ZipFile(tmp_path / "nested.zip", "w") as archive:
         for name in SUBMISSION:
             archive.write(folder / name, f"group/{name}")
-    with pytest.raises(PlainError, match="the zip must be flat"):
-        check_submission(tmp_path / "nested.zip", ROWS)
     (tmp_path / "damaged.zip").write_bytes(b"PK\x03\x04 no more")
-    with pytest.raises(PlainError, match="is not a readable zip"):
-        check_submission(tmp_path / "damaged.zip", ROWS)
-    with pytest.raises(PlainError, match="File not found"):
-        check_submission(tmp_path / "none.zip", ROWS)
+    (folder / "QQP.tsv").rename(folder / "qqp.tsv")
+    for path, message in ((folder, "lacks QQP.tsv. The GLUE server expects all eleven"), (tmp_path / "nested.zip", "the zip must be flat"),
+                          (tmp_path / "damaged.zip", "is not a readable zip"), (tmp_path / "none.zip", "File not found")):
+        with pytest.raises(PlainError, match=message):
+            check_submission(path, ROWS)
 
 
 def test_no_damage_of_a_zip_ends_in_another_error(folder):
@@ -130,9 +94,7 @@ def test_no_damage_of_a_zip_ends_in_another_error(folder):
 
 
 def test_the_command_checks_against_the_rows_of_a_folder(glue, tmp_path, monkeypatch, capsys):
-    for name, (task, _) in SUBMISSION.items():
-        rows = 146 if name == "WNLI.tsv" else 200
-        write_tsv(tmp_path / "group" / name, range(rows), format_predictions(task, [task.majority] * rows))
+    write_majorities(tmp_path / "group", dict.fromkeys(OFFICIAL_ROWS, 200) | {"WNLI.tsv": 146})
     glue_submission(str(tmp_path / "group"), str(glue))
     assert "group.zip is valid for tables other than the official ones" in capsys.readouterr().out
     assert (tmp_path / "group.zip").exists()

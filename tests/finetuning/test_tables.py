@@ -102,11 +102,8 @@ def rte(folder, train=HEADER + ROWS, dev=HEADER + ROWS, test="index\tsentence1\t
 
 @pytest.mark.parametrize("row, message", [
     ("300\tonly one text\tentailment", "line 302: 3 columns instead of 4"),
-    ("300\ta\tb\tentailment\tmore", "line 302: 5 columns instead of 4"),
     ("300\ta\tb\tmaybe", "line 302: the column 'label' contains 'maybe', which is not one of entailment, not_entailment"),
     ("300\ta\t \tentailment", "line 302: the column 'sentence2' contains '"),
-    ("300\t\tb\tentailment", "line 302: the column 'sentence1' contains '"),
-    ('300\t"a text that goes\n', "line 302: 2 columns instead of 4"),
     ("", "line 302: 1 columns instead of 4"),
 ])
 def test_a_malformed_row_is_skipped_and_reported(tmp_path, row, message):
@@ -116,28 +113,21 @@ def test_a_malformed_row_is_skipped_and_reported(tmp_path, row, message):
     assert message in notice and str(Path("RTE/train.tsv")) in notice and "skipped" in notice
 
 
-def test_quotes_are_ordinary_characters(tmp_path):
-    train = HEADER + '0\t"An opened quote\tb "quoted" text\tentailment\n1\ta\tb"\tentailment\n'
-    data = rte(tmp_path, train=train)
-    assert data.splits["train"]["sentence1"][:] == ['"An opened quote', "a"] and not data.notices
-
-
-def test_unicode_line_separators_do_not_split_a_text(tmp_path):
-    data = rte(tmp_path, train=HEADER + "0\tone\u2028two\x85three\tb\tentailment\r\n")
-    assert data.splits["train"][0] == {"index": 0, "sentence1": "one\u2028two\x85three", "sentence2": "b", "label": 0}
+def test_quotes_and_unicode_line_separators_are_ordinary_characters(tmp_path):
+    data = rte(tmp_path, train=HEADER + '0\t"An opened quote\tb "quoted" text\tentailment\n1\tone\u2028two\x85three\tb"\tentailment\r\n')
+    assert data.splits["train"]["sentence1"][:] == ['"An opened quote', "one\u2028two\x85three"] and not data.notices
+    assert data.splits["train"]["label"][:] == [0, 0]
 
 
 @pytest.mark.parametrize("files, message", [
     (dict(train=HEADER + ROWS.replace("entailment", "yes")), "train.tsv, line 2: the column 'label' contains 'yes'.*300 of 300 rows"),
     (dict(train=HEADER + ROWS.replace("\t", "  ")), "train.tsv, line 2: 1 columns instead of 4.*300 of 300 rows"),
     (dict(train=ROWS), "train.tsv, line 1: missing column 'sentence1' .found: 0, The first text"),
-    (dict(train=HEADER.replace("label", "gold") + ROWS), "train.tsv, line 1: missing column 'label'"),
     (dict(train=""), "train.tsv, line 1: missing column"),
     (dict(dev=HEADER), "dev.tsv has a header but no rows"),
     (dict(dev=(HEADER + "0\tcaf").encode() + b"\xe9\tb\tentailment\n"), "dev.tsv, line 2 is not UTF-8"),
     (dict(test="index\tsentence1\tsentence2\n0\ta\tb\n1\ta\n"), "test.tsv, line 3: 2 columns instead of 3. Every row of a test set"),
     (dict(test="index\tsentence1\tsentence2\nx\ta\tb\n"), "test.tsv, line 2: the column 'index' contains 'x', which is not a number"),
-    (dict(test="index\tsentence1\n0\ta\n"), "test.tsv, line 1: missing column 'sentence2'"),
 ])
 def test_a_file_with_other_content_is_rejected(tmp_path, files, message):
     with pytest.raises(PlainError, match=message) as error:
@@ -155,9 +145,9 @@ def test_rows_with_scores_outside_the_range_are_skipped(tmp_path, glue):
     assert all(f"line {line}" in data.notices[0] for line in (2, 3, 4))
 
 
-def test_an_empty_text_of_a_test_set_is_kept_and_reported(tmp_path):
+def test_an_empty_text_of_a_test_set_is_kept(tmp_path):
     data = rte(tmp_path, test="index\tsentence1\tsentence2\n0\ta\t\n1\ta\tb\n")
-    assert len(data.splits["test"]) == 2 and "kept 1 rows with an empty text" in data.notices[0]
+    assert data.splits["test"]["sentence2"][:] == ["", "b"]
 
 
 def test_a_missing_folder_is_reported(tmp_path):

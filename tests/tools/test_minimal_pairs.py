@@ -242,6 +242,7 @@ GOOD = json.dumps(pair("a", "b"))
     (None, "File not found: 'pairs.jsonl'. Pass a folder"),
     ("", "No pairs found in 'pairs.jsonl'.*the strings sentence_good, sentence_bad, field, linguistics_term, UID"),
     (f"{GOOD}\n\n{GOOD[:-4]}", "pairs.jsonl, line 3 is not valid JSON .*Expected"),
+    (GOOD.replace("a", "\xff", 1), "pairs.jsonl, line 1 is not UTF-8 text"), ("[1]", "pairs.jsonl, line 1 is not a JSON object"),
     (GOOD.replace("sentence_bad", "bad"), "pairs.jsonl, line 1 has no string 'sentence_bad'. Expected"),
     (json.dumps({**pair("a", "b"), "UID": 5}), "pairs.jsonl, line 1 has no string 'UID'"),
     (json.dumps(pair("a", " ")), "pairs.jsonl, line 1 has no string 'sentence_bad'"),
@@ -249,7 +250,7 @@ GOOD = json.dumps(pair("a", "b"))
 def test_invalid_files_raise(tmp_path, monkeypatch, content, message):
     monkeypatch.chdir(tmp_path)
     if content is not None:
-        Path("pairs.jsonl").write_text(content)
+        Path("pairs.jsonl").write_text(content, encoding="latin-1")
     with pytest.raises(PlainError, match=message):
         minimal_pairs(["missing.pth"], "pairs.jsonl")
     assert not Path("checkpoints").exists()

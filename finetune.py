@@ -18,12 +18,14 @@
 import _utils  # noqa: F401  first: it sets how long PyTorch's idle threads spin
 
 import gc
+import itertools
 import shutil
 import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
@@ -32,7 +34,7 @@ from transformers import AutoModel, ElectraForPreTraining
 
 from _utils.config import MyConfig, from_command_line
 from _utils.errors import PlainError, print_plain_errors
-from _utils.glue.batches import IGNORED, EncodedRows, WordRows, finetuning_dataloaders, predict_logits, predict_rows, to_device
+from _utils.glue.batches import IGNORED, EncodedRows, finetuning_dataloaders, inference_dataloader, ranges
 from _utils.glue.config import FINETUNE_KEYS, complete_finetuning, uses_synthetic_glue
 from _utils.glue.own_tasks import load_own_task, names_of
 from _utils.glue.plan import RunProcesses, assign_runs, check_plan, chosen_runs, seed_of
@@ -43,13 +45,24 @@ from _utils.glue.synthetic import write_synthetic_glue
 from _utils.glue.tables import load_task, row_counts, table_key
 from _utils.glue.tasks import LMTUNERS_FROM_MNLI, LMTUNERS_SETTINGS, TASKS, as_task, compute_metrics, task_of
 from _utils.glue.wsc_trick import SchemaPredictor, SchemaRows, find_spacy, load_spacy, load_wsc, wnli_schemas
-from _utils.networks import config_of, count_layers, first_position_only, inputs_of, layer_groups, load_pretrained, load_weights
+from _utils.networks import (
+    config_of,
+    count_layers,
+    first_position_only,
+    inputs_of,
+    layer_groups,
+    load_pretrained,
+    load_weights,
+    make_dropout_cheap,
+    set_attention,
+)
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
 from _utils.plots import plot_layer_lrs, plot_lengths, save_plot
 from _utils.recipes import RECIPES
 from _utils.runs import RunLog, check_writable, load_checkpoint, locked, save_checkpoint, versions
 from _utils.text import tokenizer_from_json
-from _utils.training import FinetuningLearner, LossProgress, Schedule, choose_device, choose_precision, set_seed
+from _utils.training import DTYPES, FinetuningLearner, LossProgress, Schedule, choose_device, choose_precision, set_seed
+from _utils.training.device import avoid_cudnn_attention
 
 # %%
 # Edit any key here, or override it on the command line: python finetune.py tasks=cola,rte end=3 glue_dir=PATH
@@ -257,6 +270,74 @@ def encode_samples(tables, max_length, hf_tokenizer, n=2000):
 
 
 # %% [markdown]
+# ### Words
+#
+# To label words, each is encoded on its own, and the first of its tokens gets the label (F51). Unlike a sentence or pair, a long list of words
+# is divided instead of truncated, because every word needs a prediction.
+
+# %%
+class WordRows(EncodedRows):
+    """Encoded sentences of words, with a label at the first wordpiece of each word (finetune/tagging, F51) and IGNORED at other tokens.
+
+    sentences: lists of words.   word_labels: a list of class ids for each sentence, of any value if they are unknown.
+    A sentence of more than max_len tokens is divided at a word, so that every word has a prediction. A word that the tokenizer drops,
+    such as a control character, becomes [UNK].
+    sentence_lengths: words of each sentence.   labels: of all words, (N,).
+    """
+
+    def __init__(self, sentences, word_labels, hf_tokenizer, max_len):
+        before, after = special_tokens(hf_tokenizer)
+        windows = divide(sentences, wordpieces(sentences, hf_tokenizer), max_len - len(before) - len(after))
+        labels, encoded = list(itertools.chain.from_iterable(word_labels)), []
+        following = iter(labels)
+        for window in windows:
+            pieces = [(piece, IGNORED if i else next(following)) for word in window for i, piece in enumerate(word)]
+            ids, token_labels = zip(*((piece, IGNORED) for piece in before), *pieces, *((piece, IGNORED) for piece in after))
+            encoded.append({"inp_ids": ids, "token_type_ids": [0] * len(ids), "token_labels": token_labels})
+        super().__init__(encoded, labels, hf_tokenizer.pad_token_id)
+        self.sentence_lengths = list(map(len, sentences))
+        self.n_words = np.array(list(map(len, windows)))
+        self.first_words = np.cumsum(self.n_words) - self.n_words  # index of each row's first word among all words
+
+    def positions(self, rows):
+        return ranges(self.first_words[rows], self.n_words[rows])
+
+
+def special_tokens(hf_tokenizer):
+    """(ids before, ids after) a text, which the tokenizer adds."""
+    encoding = hf_tokenizer.backend_tokenizer.encode("a")
+    mask = encoding.special_tokens_mask
+    n_before, n_after = mask.index(0), mask[::-1].index(0)
+    return encoding.ids[:n_before], encoding.ids[len(mask) - n_after:]
+
+
+def wordpieces(sentences, hf_tokenizer):
+    """{word: token ids} of all words."""
+    tokenizer = hf_tokenizer.backend_tokenizer
+    tokenizer.encode_special_tokens = True  # "[MASK]" and the like are plain text (F1)
+    words = list(dict.fromkeys(word for sentence in sentences for word in sentence))
+    space = " " if "ByteLevel" in str(tokenizer.pre_tokenizer) else ""  # such tokenizers see a word's beginning by the space before it
+    encoded = tokenizer.encode_batch([space + word for word in words], add_special_tokens=False)
+    return {word: encoding.ids or [hf_tokenizer.unk_token_id] for word, encoding in zip(words, encoded)}
+
+
+def divide(sentences, pieces, room):
+    """Sentences as lists of their words' token ids, divided where they exceed `room` tokens; a longer word is truncated."""
+    windows = []
+    for sentence in sentences:
+        window, used = [], 0
+        for word in sentence:
+            ids = pieces[word][:room]
+            if used + len(ids) > room:
+                windows.append(window)
+                window, used = [], 0
+            window.append(ids)
+            used += len(ids)
+        windows.append(window)
+    return windows
+
+
+# %% [markdown]
 # ## 4. The model
 #
 # The final hidden state of `[CLS]`, dropout, and one linear layer (F43). Unlike the `ElectraForSequenceClassification` of
@@ -456,6 +537,15 @@ def build_loss(task):
     return {"classification": nn.CrossEntropyLoss, "regression": nn.MSELoss, "tagging": WordLoss}[task.kind]()
 
 
+def to_device(model, device):
+    """The model on a torch.device, with the implementations of attention and dropout that are fastest there."""
+    if device.type == "cpu":
+        make_dropout_cheap(model)
+    else:
+        set_attention(model, "sdpa_static")
+    return model.to(device)
+
+
 def get_glue_learner(task, run_name=None, inference=False, *, model, data, settings, device, precision, num_workers=0, log=None):
     """FinetuningLearner of a Task or its name, ready for `fit(settings["epochs"])`.
 
@@ -470,6 +560,24 @@ def get_glue_learner(task, run_name=None, inference=False, *, model, data, setti
         schedules = group_schedules(settings["schedule"], lrs, steps, int(.1 * steps))  # warmup: D11
         cbs = [Schedule(schedules, steps), LossProgress(log, steps, run_name or task.title)]
     return FinetuningLearner(dls, model, build_loss(task), optimizer, precision, cbs=cbs)
+
+
+@torch.no_grad()
+def predict_logits(model, dl, precision):
+    """Outputs of a model for an unshuffled PaddedBatchDL on its device: (N, C) or (N,), on the CPU, in the order of the rows.
+
+    For tagging N counts the words of all rows.
+    """
+    dtype = DTYPES[precision]
+    model.eval()
+    avoid_cudnn_attention()
+    with torch.autocast(dl.destination.type, dtype, enabled=dtype is not None):
+        batches = [(model(*xb).float(), labels) for *xb, labels in dl]
+    # Waits for the GPU only here, at the end.
+    outputs = torch.cat([output.cpu()[labels.cpu() != IGNORED] if labels.dim() == 2 else output.cpu() for output, labels in batches])
+    in_rows = torch.empty_like(outputs)
+    in_rows[torch.as_tensor(dl.dataset.positions(dl.get_idxs()))] = outputs
+    return in_rows
 
 
 def evaluate(learn, task, data):
@@ -669,6 +777,17 @@ def predict_test(task, checkpoint, dl_idx=0, *, data, device=None, precision=Non
     for path in checkpoints:
         total = total + predict_by_checkpoint(task, path, rows, cache, device, precision)
     return total / len(checkpoints) if task.is_regression else total.argmax(-1)
+
+
+def predict_rows(task, model, rows, settings, device=None, precision=None):
+    """Probabilities (N, C) for encoded rows, or scores (N,) of a regression task, on the CPU.
+
+    settings: of the run; only the batch size is used.   device, precision: as in the configuration.
+    """
+    device = choose_device(device)
+    dl = inference_dataloader(rows, settings["bs"], device)
+    logits = predict_logits(to_device(model, device), dl, choose_precision(precision, device))
+    return logits if task.is_regression else logits.softmax(-1)
 
 
 def predict_by_checkpoint(task, path, rows, cache, device, precision):

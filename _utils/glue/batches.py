@@ -1,14 +1,10 @@
-"""Encoded rows and words, padded batches, and predictions for them."""
+"""Encoded rows and padded batches of them."""
 import itertools
 
 import numpy as np
 import torch
 from fastai.data.core import DataLoaders
 from fastai.text.data import SortedDL
-
-from _utils.networks import make_dropout_cheap, set_attention
-from _utils.training.device import avoid_cudnn_attention, choose_device, choose_precision
-from _utils.training.learners import DTYPES
 
 IGNORED = -100  # the label of tokens that have none, as in PyTorch's cross-entropy
 
@@ -96,102 +92,3 @@ def finetuning_dataloaders(train, others, bs, num_workers, device):
     """fastai DataLoaders: `train` shuffled in batches of bs, then an inference loader for each of `others`."""
     train = PaddedBatchDL(train, device, bs=bs, num_workers=num_workers, shuffle=True)
     return DataLoaders(train, *(inference_dataloader(rows, bs, device, num_workers) for rows in others), device=device)
-
-
-class WordRows(EncodedRows):
-    """Encoded sentences of words, with a label at the first wordpiece of each word (finetune/tagging, F51) and IGNORED at other tokens.
-
-    sentences: lists of words.   word_labels: a list of class ids for each sentence, of any value if they are unknown.
-    A sentence of more than max_len tokens is divided at a word, so that every word has a prediction. A word that the tokenizer drops,
-    such as a control character, becomes [UNK].
-    sentence_lengths: words of each sentence.   labels: of all words, (N,).
-    """
-
-    def __init__(self, sentences, word_labels, hf_tokenizer, max_len):
-        before, after = special_tokens(hf_tokenizer)
-        windows = divide(sentences, wordpieces(sentences, hf_tokenizer), max_len - len(before) - len(after))
-        labels, encoded = list(itertools.chain.from_iterable(word_labels)), []
-        following = iter(labels)
-        for window in windows:
-            pieces = [(piece, IGNORED if i else next(following)) for word in window for i, piece in enumerate(word)]
-            ids, token_labels = zip(*((piece, IGNORED) for piece in before), *pieces, *((piece, IGNORED) for piece in after))
-            encoded.append({"inp_ids": ids, "token_type_ids": [0] * len(ids), "token_labels": token_labels})
-        super().__init__(encoded, labels, hf_tokenizer.pad_token_id)
-        self.sentence_lengths = list(map(len, sentences))
-        self.n_words = np.array(list(map(len, windows)))
-        self.first_words = np.cumsum(self.n_words) - self.n_words  # index of each row's first word among all words
-
-    def positions(self, rows):
-        return ranges(self.first_words[rows], self.n_words[rows])
-
-
-def special_tokens(hf_tokenizer):
-    """(ids before, ids after) a text, which the tokenizer adds."""
-    encoding = hf_tokenizer.backend_tokenizer.encode("a")
-    mask = encoding.special_tokens_mask
-    n_before, n_after = mask.index(0), mask[::-1].index(0)
-    return encoding.ids[:n_before], encoding.ids[len(mask) - n_after:]
-
-
-def wordpieces(sentences, hf_tokenizer):
-    """{word: token ids} of all words."""
-    tokenizer = hf_tokenizer.backend_tokenizer
-    tokenizer.encode_special_tokens = True  # "[MASK]" and the like are plain text (F1)
-    words = list(dict.fromkeys(word for sentence in sentences for word in sentence))
-    space = " " if "ByteLevel" in str(tokenizer.pre_tokenizer) else ""  # such tokenizers see a word's beginning by the space before it
-    encoded = tokenizer.encode_batch([space + word for word in words], add_special_tokens=False)
-    return {word: encoding.ids or [hf_tokenizer.unk_token_id] for word, encoding in zip(words, encoded)}
-
-
-def divide(sentences, pieces, room):
-    """Sentences as lists of their words' token ids, divided where they exceed `room` tokens; a longer word is truncated."""
-    windows = []
-    for sentence in sentences:
-        window, used = [], 0
-        for word in sentence:
-            ids = pieces[word][:room]
-            if used + len(ids) > room:
-                windows.append(window)
-                window, used = [], 0
-            window.append(ids)
-            used += len(ids)
-        windows.append(window)
-    return windows
-
-
-def to_device(model, device):
-    """The model on a torch.device, with the implementations of attention and dropout that are fastest there."""
-    if device.type == "cpu":
-        make_dropout_cheap(model)
-    else:
-        set_attention(model, "sdpa_static")
-    return model.to(device)
-
-
-@torch.no_grad()
-def predict_logits(model, dl, precision):
-    """Outputs of a model for an unshuffled PaddedBatchDL on its device: (N, C) or (N,), on the CPU, in the order of the rows.
-
-    For tagging N counts the words of all rows.
-    """
-    dtype = DTYPES[precision]
-    model.eval()
-    avoid_cudnn_attention()
-    with torch.autocast(dl.destination.type, dtype, enabled=dtype is not None):
-        batches = [(model(*xb).float(), labels) for *xb, labels in dl]
-    # Waits for the GPU only here, at the end.
-    outputs = torch.cat([output.cpu()[labels.cpu() != IGNORED] if labels.dim() == 2 else output.cpu() for output, labels in batches])
-    in_rows = torch.empty_like(outputs)
-    in_rows[torch.as_tensor(dl.dataset.positions(dl.get_idxs()))] = outputs
-    return in_rows
-
-
-def predict_rows(task, model, rows, settings, device=None, precision=None):
-    """Probabilities (N, C) for encoded rows, or scores (N,) of a regression task, on the CPU.
-
-    settings: of the run; only the batch size is used.   device, precision: as in the configuration.
-    """
-    device = choose_device(device)
-    dl = inference_dataloader(rows, settings["bs"], device)
-    logits = predict_logits(to_device(model, device), dl, choose_precision(precision, device))
-    return logits if task.is_regression else logits.softmax(-1)

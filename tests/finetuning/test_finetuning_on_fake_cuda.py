@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from transformers import AutoModel, ElectraForPreTraining
 
 import finetune
-from _utils.glue.batches import EncodedRows, WordRows, finetuning_dataloaders, predict_logits
+from _utils.glue.batches import EncodedRows, finetuning_dataloaders
 from _utils.glue.tasks import TASKS, Task
 from _utils.glue.wsc_trick import SchemaPredictor, SchemaRows, make_schema
 from _utils.networks.fast import set_attention
@@ -40,7 +40,7 @@ def learner(task, model, rows, precision, size="tiny", device=CUDA, **changes):
 
 
 def predict(learn, dl):
-    return predict_logits(learn.model, dl, learn.precision)
+    return finetune.predict_logits(learn.model, dl, learn.precision)
 
 
 class Steps(Callback):
@@ -96,7 +96,7 @@ def test_other_families_do_not_synchronize(size):
 def test_tagging_does_not_synchronize(small_tokenizer):
     task = Task("tags", "tags", ("text",), ("A", "B"), kind="tagging")
     sentences = [["the", "network", "makes", "guesses"][:2 + i % 3] for i in range(16)]
-    rows = WordRows(sentences, [[i % 2 for i, _ in enumerate(words)] for words in sentences], small_tokenizer, 32)
+    rows = finetune.WordRows(sentences, [[i % 2 for i, _ in enumerate(words)] for words in sentences], small_tokenizer, 32)
     encoder = RECIPES["tiny"].encoder.config(len(small_tokenizer))
     with fake_cuda():
         model = finetune.WordPredictor(AutoModel.from_config(encoder), encoder.hidden_size, task.n_outputs)

@@ -3,7 +3,6 @@ import pytest
 import torch
 
 import finetune
-from _utils.glue.batches import predict_logits
 from _utils.glue.config import complete_finetuning
 from _utils.glue.tasks import TASKS
 from _utils.networks import load_pretrained
@@ -102,7 +101,7 @@ def test_predictions_are_in_the_order_of_the_rows(parts):
     learn, data, _ = parts()
     rows = data.devs["validation"]
     assert len(set(rows.lengths)) > 3
-    together = predict_logits(learn.model, learn.dls.loaders[1], learn.precision)
+    together = finetune.predict_logits(learn.model, learn.dls.loaders[1], learn.precision)
     with torch.no_grad():
         alone = torch.cat([learn.model(*rows.batch([i])[:3]) for i in range(20)])
     torch.testing.assert_close(together[:20], alone, atol=1e-5, rtol=1e-4)

@@ -12,7 +12,6 @@ from transformers import ElectraForTokenClassification, PreTrainedTokenizerFast,
 
 import finetune
 from _utils.commands.export_hf import export_hf
-from _utils.commands.glue import glue_results
 from _utils.commands.predict import predict
 from _utils.errors import PlainError
 from _utils.glue.batches import IGNORED, finetuning_dataloaders
@@ -199,14 +198,6 @@ def test_labels_of_the_test_file_may_come_later_and_change(start):
     start_with("a" * 9, "do_finetune=False")
     scored = {row["run"]: row["test_table"] for row in Runs() if "test" in row["scores"]}
     assert list(scored) == [best] and scored[best].startswith("9 rows")  # a run without its checkpoint cannot be scored on a new file
-
-
-def test_groups_are_compared_on_their_own_tasks(start, capsys):
-    for group in ("g", "other"):
-        start(OWN, f"group_name={group}")
-    capsys.readouterr()
-    glue_results(["g", "other"])
-    assert "best runs, mean of mine" in capsys.readouterr().out and Path("checkpoints/glue/comparison.png").exists()
 
 
 def test_a_frozen_encoder_keeps_its_weights_and_has_no_dropout(start, fresh_checkpoint):

@@ -11,7 +11,7 @@ from _utils.commands.glue import glue_results
 from _utils.errors import PlainError
 from _utils.glue.results import COMPARISON, compare_checkpoints, compare_with_published, majority_scores, report, summarize, table_of_runs
 from _utils.glue.runs import Runs, add_run, score
-from _utils.glue.tasks import AVERAGED_TASKS, PUBLISHED, TASKS
+from _utils.glue.tasks import AVERAGED_TASKS, PUBLISHED, TASKS, Task
 
 HEADLINES = {"cola": "matthews", "stsb": "spearman"}
 BOTH_MNLI = {"validation_matched": {"accuracy": .8}, "validation_mismatched": {"accuracy": .7}}
@@ -125,8 +125,12 @@ def test_checkpoints_are_compared_by_the_mean_of_their_best_runs():
             row("cola", 0, 40., "b"), row("rte", 0, 60., "b"), row("rte", 1, 50., "b")]
     averages = compare_checkpoints(Runs(rows), ["a", "b"])
     assert averages.to_dict() == {"a": 65., "b": 50.} and averages.name == "best runs, mean of CoLA, RTE"
+    own = Task("mine", "mine", ("text",), ("x", "y"), is_own=True)
+    rows = [row("cola", 0, 1., "a"), row("rte", 0, 1., "b")]
     with pytest.raises(PlainError, match="no task in common"):
-        compare_checkpoints(Runs([row("cola", 0, 1., "a"), row("rte", 0, 1., "b")]), ["a", "b"])
+        compare_checkpoints(Runs(rows), ["a", "b"])
+    rows += [row("rte", 0, 40., group, settings={"own_task": own.as_record()}) | {"task": "mine"} for group in ("a", "b")]
+    assert compare_checkpoints(Runs(rows), ["a", "b"]).name == "best runs, mean of mine"
 
 
 @pytest.mark.plots

@@ -33,7 +33,7 @@ from fastai.callback.core import Callback
 from fastai.learner import CancelStepException
 
 from _utils.config import MyConfig, complete, from_command_line, is_pair
-from _utils.errors import print_plain_errors
+from _utils.errors import PlainError, print_plain_errors
 from _utils.networks import (
     GatheredPositions,
     argmax,
@@ -900,7 +900,7 @@ def fit_to_hardware(c, pair, hf_tokenizer, processes):
         with torch.device("meta"):
             networks = [network for network in pair or fresh_pair(c, hf_tokenizer) if network]
         micro_batch = choose_micro_batch(device, c.bs, c.max_length, c.precision, networks, c.mask_prob, processes.n)
-        c = c.copy_with({"micro_batch": processes.smallest(micro_batch)})
+        c = c.copy_with({"micro_batch": min(processes.gather(micro_batch))})
     return c.copy_with({"micro_batch": processes.share(c.micro_batch, c.bs)})
 
 
@@ -912,8 +912,9 @@ def fit(learn, c, run, hf_tokenizer, entropy, checkpoint=None):
     data = {"vocabulary": hf_tokenizer.backend_tokenizer.to_str(), "text": text_key(learn.dls.train_ds.hf_dset),
             **config_files(generator=c.generator, discriminator=c.discriminator)}
     is_main, first_step = learn.processes.is_main, checkpoint["step"] if checkpoint else 0
-    learn.processes.check_equal(first_step, f"The processes found different checkpoints to resume from in {str(run.folder)!r}. Start "
-                                "them in a folder that all machines share.")
+    if len(set(learn.processes.gather(first_step))) > 1:
+        raise PlainError(f"The processes found different checkpoints to resume from in {str(run.folder)!r}. Start them in a folder that "
+                         "all machines share.")
     if checkpoint:
         check_same_data(checkpoint, data, run.folder)
     last_step = max(first_step, c.stop_at or c.steps)

@@ -21,17 +21,12 @@ class AdamNoBiasCorrection(torch.optim.Optimizer):
         self._steps = {}
 
     @torch.no_grad()
-    def step(self, closure=None):
-        """Update every parameter that has a gradient. Returns the loss of the closure, if given."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def step(self):
+        """Update every parameter that has a gradient."""
         for group in self.param_groups:
             params = [p for p in group["params"] if p.grad is not None]
             if params:
                 self._update(params, group["lr"], *group["betas"], group["eps"], group["weight_decay"])
-        return loss
 
     def _update(self, params, lr, beta1, beta2, eps, weight_decay):
         """PyTorch's fused AdamW, which reads and writes memory once, at a step so late that its bias corrections are 1."""

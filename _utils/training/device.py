@@ -3,7 +3,6 @@ import ctypes
 import math
 import os
 import random
-import re
 import shutil
 import sys
 from functools import cache
@@ -49,8 +48,6 @@ def choose_device(device=None):
         if not torch.cuda.is_available():
             warn_of_unused_gpu()
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
-    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
-        raise PlainError(f"Invalid value for device: {device!r}. Use 'cpu', 'cuda' or 'cuda:N'.")
     if device == "cpu":
         return torch.device("cpu")
     index = int(device.partition(":")[2] or 0)
@@ -70,8 +67,7 @@ def warn_of_unused_gpu():
 
 def has_on_cpu(precision):
     """Whether this CPU has the arithmetic of 'bf16' or 'fp16'; others emulate it."""
-    supported = {"bf16": torch.ops.mkldnn._is_mkldnn_bf16_supported, "fp16": torch.ops.mkldnn._is_mkldnn_fp16_supported}
-    return supported[precision]()
+    return getattr(torch.ops.mkldnn, f"_is_mkldnn_{precision}_supported")()
 
 
 @cache

@@ -8,7 +8,7 @@ from datetime import timedelta
 import torch
 import torch.distributed
 from accelerate import PartialState
-from accelerate.utils import broadcast_object_list
+from accelerate.utils import broadcast_object_list, gather_object
 
 from _utils.errors import PlainError
 
@@ -48,13 +48,9 @@ class Processes:
                              "processes together). Raise bs, or start fewer processes.")
         return min(size, n_rows // self.n)
 
-    def smallest(self, number):
-        """The minimum of a number over all processes."""
-        if self.n == 1:
-            return number
-        least = torch.tensor(number, device=self.state.device)
-        torch.distributed.all_reduce(least, torch.distributed.ReduceOp.MIN)
-        return int(least)
+    def gather(self, value):
+        """The values of all processes, a list."""
+        return gather_object([value]) if self.state else [value]
 
     def own(self, micro_batches):
         """This process's share of the micro-batches of a batch: every n-th."""
@@ -86,13 +82,6 @@ class Processes:
     def stop_lag(self):
         """Steps between the message and its reading."""
         return 1 if self.state and self.state.device.type == "cuda" else 0
-
-    def check_equal(self, number, message):
-        """Raise PlainError with this message unless the number is the same in all processes."""
-        total = torch.tensor([float(number)], dtype=torch.float64, device=self.state.device if self.state else "cpu")
-        self.sum(total)
-        if float(total) != number * self.n:
-            raise PlainError(message)
 
     def wait(self):
         """Wait until all processes are here."""

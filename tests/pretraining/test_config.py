@@ -98,7 +98,7 @@ INVALID_PRETRAINING = {
     "xyz=1": ["quickstart, device"],
     "steps": ["key=value", "--help"],
     "size=huge": [*map(repr, RECIPES)],
-    "size=smal": ["did you mean 'small'?"],
+    "size=smal": ["'small', 'base'"],
     "schedule=linear": ["'original_linear', 'separate_linear', 'one_cycle', 'adjusted_one_cycle'"],
     "precision=fp8": ["'bf16', 'fp16', 'fp32'", "None"],
     "logger=none": ["'tensorboard', 'neptune', 'wandb'", "None"],
@@ -109,9 +109,8 @@ INVALID_PRETRAINING = {
     "seed=-1": ["an integer", "0", "None"],
     "temperature=0": ["above 0"],
     "gen_smooth_label=1.5": ["True or False", "[0, 1)"],
-    "initial_weights=offical": ["'huggingface', 'official'", "did you mean 'official'?"],
+    "initial_weights=offical": ["'huggingface', 'official'"],
     "datas=": ["a list"],
-    "encoding=utf-9": ["latin-1"],
     "revisions={'docs': 'main'}": ["openwebtext, wikipedia, bookcorpus"],
     "vocab=100": ["vocab.txt", "200"],
     "milestones=50,0": ["above 0 and at most 100"],
@@ -126,7 +125,7 @@ INVALID_FINETUNING = {
     "steps=5": ["quickstart, device, start, end"],
     "lr=1e-4": ["task_overrides={'rte': {'lr': 2e-5,"],
     "task=rte": ["Did you mean 'tasks'?"],
-    "tasks=cola,sst": ["cola, sst2, mrpc", "did you mean 'sst2'?"],
+    "tasks=cola,sst": ["cola, sst2, mrpc"],
     "tasks=[]": ["cola"],
     "tasks=3": ["cola"],
     "seeds=a,b": ["integers"],
@@ -168,12 +167,6 @@ def test_keys_are_attributes_and_checked_when_set():
     with pytest.raises(PlainError):
         config.size = "huge"
     assert config.size == "base" and not hasattr(config, "sise")
-
-
-def test_a_key_may_be_set_once_on_the_command_line():
-    config = from_command_line(c, ["pretrain.py", "lr=1e-4", "steps=9", "lr=1e-4"])
-    assert (config.lr, config.steps, config.overridden) == (1e-4, 9, {"lr", "steps"})
-    assert_raises(["lr=1e-4", "lr=2e-4"], from_command_line, c, ["pretrain.py", "lr=1e-4", "steps=9", "lr=2e-4"])
 
 
 @pytest.mark.parametrize("script", [pretrain, finetune])

@@ -46,8 +46,6 @@ def test_gpu_that_pytorch_cannot_use_causes_one_warning(monkeypatch, capsys, has
 def test_missing_gpu_is_reported_by_name():
     with pytest.raises(PlainError, match="Device not found: 'cuda:99'"):
         choose_device("cuda:99")
-    with pytest.raises(PlainError, match="Invalid value for device: 'cuda:x'"):
-        choose_device("cuda:x")
 
 
 def test_a_gpu_has_an_index(monkeypatch):

@@ -27,8 +27,12 @@ SENTENCES = [
 
 @pytest.fixture(autouse=True)
 def empty_plots(request, monkeypatch):
-    """Drawing takes most of the time of a short run, so plots are empty files, except in tests that are marked `plots`."""
+    """Drawing takes most of the time of a short run, so only tests that are marked `plots` draw.
+
+    In the others, pretraining has no plots, and other plots are empty files.
+    """
     if not request.node.get_closest_marker("plots"):
+        monkeypatch.setattr(pretrain, "save_pretraining_plots", lambda *_: None)
         monkeypatch.setattr(Figure, "savefig", save_empty_file)
 
 

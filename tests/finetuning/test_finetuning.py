@@ -1,8 +1,6 @@
 """Finetuning from checkpoint to submission on a small scale: runs, their table, test files, predictions for new sentences."""
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -323,10 +321,9 @@ def test_a_run_with_every_option(start):
     assert row["settings"]["precision"] == "bf16" and Path(".neptune").exists()
 
 
-def test_the_script_writes_a_valid_submission_and_plots(repo, fresh_checkpoint, glue, tmp_path):
-    command = [sys.executable, repo / "finetune.py", "quickstart=True", f"pretrained_checkpoint={fresh_checkpoint}", "end=1",
-               f"task_overrides={SMALL}", "tasks=cola,mrpc,mnli", "majority_for_missing=True", "device=cpu"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+def test_the_script_writes_a_valid_submission_and_plots(scripts, fresh_checkpoint, glue, tmp_path):
+    done = scripts.run("finetune.py", ["quickstart=True", f"pretrained_checkpoint={fresh_checkpoint}", "end=1", f"task_overrides={SMALL}",
+                                       "tasks=cola,mrpc,mnli", "majority_for_missing=True", "device=cpu"], tmp_path, plots=True)
     assert done.returncode == 0, done.stderr[-2000:]
     group = fresh_checkpoint.stem  # not the quickstart's group, because the checkpoint is another one
     assert f"test_outputs/{group}.zip is complete and valid" in done.stdout and "synthetic tables" in done.stdout

@@ -110,6 +110,7 @@ def test_the_large_recipes_train_two_steps(workplace, shallow, name):
     assert len(metrics()) == 2
 
 
+@pytest.mark.plots
 def test_objective_mlm_trains_the_network_of_the_discriminator(workplace):
     """Like electra_objective=False in Google's code."""
     learn = run("size=tiny", "objective=mlm", "steps=4")

@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 
+import psutil
 import pytest
 import torch
 from tiny_pretraining import rows, weights
@@ -45,16 +47,11 @@ def launch(scripts):
     return launch
 
 
-def launch_and_stop(repo, n, *settings, number=signal.SIGINT):
-    """Start a run and, after a few rows of metrics, send a signal to its process group, as a terminal does for Ctrl-C."""
-    process = subprocess.Popen(command(repo, n, "pretrain.py", *settings), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               start_new_session=True, env=environment(repo))
-    while process.poll() is None and not (Path("checkpoints/pretrain/two_5/metrics.jsonl").exists() and len(rows("two_5")) > 6):
+def wait_and_stop(is_running, find_group, number):
+    """After a few rows of metrics, send a signal to a process group, as a terminal does for Ctrl-C."""
+    while is_running() and not (Path("checkpoints/pretrain/two_5/metrics.jsonl").exists() and len(rows("two_5")) > 6):
         time.sleep(.02)
-    os.killpg(process.pid, number)
-    out, err = process.communicate(timeout=120)
-    assert process.returncode and "Stopping after this step" in out and err.count("Stopped at step") == 1, err[-2000:]
-    assert n > 1 or (process.returncode == 130 and "error" not in err)
+    os.killpg(find_group(), number)
 
 
 def assert_same_run(name, other, n=12 + 5):
@@ -105,18 +102,27 @@ def test_first_process_prepares_data_and_the_others_open_it(workplace, launch, m
 def test_stopped_run_resumes_with_another_number_of_processes(workplace, repo, launch, first, then):
     settings = [*SETTINGS, "steps=60"]
     launch(1, *settings, "base_run_name=one")
-    launch_and_stop(repo, first, *settings, "base_run_name=two")
+    process = subprocess.Popen(command(repo, first, "pretrain.py", *settings, "base_run_name=two"), stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True, start_new_session=True, env=environment(repo))
+    wait_and_stop(lambda: process.poll() is None, lambda: process.pid, signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode and "Stopping after this step" in out and err.count("Stopped at step") == 1, err[-2000:]
     step = load_checkpoint("checkpoints/pretrain/two_5/resume.pth")["step"]
     assert 0 < step < 60
     assert f"Resuming the run two_5 after step {step}." in launch(then, *settings, "base_run_name=two")
     assert_same_run("two_5", "one_5", 60 + 5)
 
 
-def test_sigterm_to_all_processes_lets_the_run_save_and_resume(workplace, repo, launch):
+def test_sigterm_to_all_processes_lets_the_run_save_and_resume(workplace, scripts, launch):
     """Slurm, systemd and Kubernetes also send SIGTERM to the data workers."""
     settings = [*(setting for setting in SETTINGS if "num_workers" not in setting), "steps=60", "num_workers=2"]
     launch(1, *settings, "base_run_name=one")
-    launch_and_stop(repo, 1, *settings, "base_run_name=two", number=signal.SIGTERM)
+    with ThreadPoolExecutor() as pool:
+        running = pool.submit(scripts.run, "pretrain.py", [*settings, "base_run_name=two"], Path.cwd())
+        wait_and_stop(lambda: not running.done(), lambda: psutil.Process(scripts.server.pid).children()[0].pid, signal.SIGTERM)
+    done = running.result()
+    assert done.returncode == 130 and "Stopping after this step" in done.stdout and "error" not in done.stderr, done.stderr[-2000:]
+    assert done.stderr.count("Stopped at step") == 1
     assert "Resuming the run two_5 after step" in launch(1, *settings, "base_run_name=two")
     assert rows("two_5") == rows("one_5")
 

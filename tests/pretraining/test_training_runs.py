@@ -34,6 +34,7 @@ def test_run_writes_milestones_configuration_metrics_and_plots(workplace):
     assert train[-1]["gen_loss"] < train[0]["gen_loss"] and train[0]["lr"] == 0 and train[-1]["tokens_per_second"] > 0
 
 
+@pytest.mark.plots
 @pytest.mark.parametrize("few, kind", [(True, "electra"), (False, "electra"), (False, "line_pairs")])
 def test_plotted_sentences_are_held_out_or_of_the_first_step_also_of_a_completed_run(workplace, monkeypatch, few, kind):
     if few:

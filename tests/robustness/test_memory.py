@@ -111,7 +111,6 @@ def test_held_out_examples_are_evaluated_in_micro_batches(workplace, monkeypatch
         sizes.append(len(masked_inputs))
         return original(model, masked_inputs, *others)
     monkeypatch.setattr(pretrain.ELECTRAModel, "forward", forward)
-    monkeypatch.setattr(pretrain, "save_pretraining_plots", lambda *_: None)
     learn = run("steps=1", "temperature=1e-6")
     metrics_of = {}
     for learn.micro_batch in (1, 8):

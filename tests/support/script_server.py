@@ -18,6 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import psutil
+from matplotlib.figure import Figure
+
+import _utils.plots
 
 REPO = Path(__file__).parents[2]
 TIMEOUT = 200  # seconds until a command is killed
@@ -53,12 +56,13 @@ class Scripts:
         self.server.communicate()
 
 
-def run_in_child(command, arguments, folder, kill_after=None, largest_file=resource.RLIM_INFINITY, victim=None, processes=1):
+def run_in_child(command, arguments, folder, kill_after=None, largest_file=resource.RLIM_INFINITY, victim=None, processes=1, plots=False):
     """Run a command in a fork of this process and return a Done.
 
     kill_after: seconds until the command and all its children get SIGKILL; with victim='worker', only its last child gets it.
     largest_file: maximum size in bytes of the files it can write, to simulate a full disk.
     processes: number of processes that run it together, with the environment that torchrun gives them.
+    plots: whether it draws, see `empty_plots` in conftest.py.
     """
     with tempfile.TemporaryFile("w+", errors="replace") as out, tempfile.TemporaryFile("w+", errors="replace") as err:
         started = time.perf_counter()
@@ -66,6 +70,9 @@ def run_in_child(command, arguments, folder, kill_after=None, largest_file=resou
         if not child:
             os.setsid()
             resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, resource.RLIM_INFINITY))
+            if not plots:
+                Figure.savefig = save_empty_file
+                _utils.plots.save_pretraining_plots = lambda *_: None
             if processes > 1:
                 become_one_of(processes)
             run_as_interpreter(command, arguments, folder, out, err)
@@ -147,13 +154,11 @@ def run_as_interpreter(command, arguments, folder, out, err):
 def serve():
     """Import the dependencies of all commands, then run the commands from standard input."""
     import torch
-    from matplotlib.figure import Figure
 
     import _utils.commands.export_notebooks  # noqa: F401  only to have its dependencies imported, as the next two
     import finetune  # noqa: F401
     import pretrain  # noqa: F401
     torch.set_num_threads(1)
-    Figure.savefig = save_empty_file
     for line in sys.stdin:
         command, faults = json.loads(line)
         print(json.dumps(run_in_child(*command, **faults)), flush=True)

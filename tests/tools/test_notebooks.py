@@ -18,7 +18,8 @@ def test_script_equals_exported_notebook(repo, notebook, script):
 
 
 FEW_ROWS = {name: {"rows": 64, "epochs": 1} for name in FINETUNED_TASKS}
-OVERRIDES = {"Pretrain.ipynb": ["steps=12", "num_workers=0", "milestones=100"], "Finetune_GLUE.ipynb": ["end=1", f"task_overrides={FEW_ROWS}"]}
+OVERRIDES = {"Pretrain.ipynb": ["steps=12", "num_workers=0", "milestones=100"],
+             "Finetune_GLUE.ipynb": ["end=1", f"task_overrides={FEW_ROWS}"]}
 RESULT = {"Pretrain.ipynb": "checkpoints/pretrain/quickstart_11081_100.0%.pth", "Finetune_GLUE.ipynb": "test_outputs/quickstart.zip"}
 
 

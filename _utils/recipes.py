@@ -7,7 +7,7 @@ the default of Google's code is 1e-4, for small too (F40).
 import itertools
 from dataclasses import dataclass
 
-from transformers import AlbertConfig, BertConfig, ElectraConfig, RoFormerConfig
+from transformers import AutoConfig, ElectraConfig
 
 # Settings of all networks (F23, F29).
 _SHARED = dict(layer_norm_eps=1e-12, hidden_dropout_prob=.1, attention_probs_dropout_prob=.1)
@@ -30,16 +30,13 @@ class Network:
 
     def config(self, vocab_size, pad_token_id=0, initializer_range=.02):
         """The transformers configuration. All layers of an ALBERT share their weights."""
-        shape = dict(vocab_size=vocab_size, pad_token_id=pad_token_id, hidden_size=self.hidden, num_hidden_layers=self.layers,
-                     num_attention_heads=self.heads, intermediate_size=self.intermediate, max_position_embeddings=self.positions,
-                     type_vocab_size=2, initializer_range=initializer_range, **_SHARED)
-        if self.family == "electra":
-            return ElectraConfig(embedding_size=self.embedding, **shape)
+        of_family = {} if self.family == "bert" else {"embedding_size": self.embedding}
         if self.family == "albert":
-            return AlbertConfig(embedding_size=self.embedding, num_hidden_groups=1, classifier_dropout_prob=.1, **shape)
-        if self.family == "roformer":
-            return RoFormerConfig(embedding_size=self.embedding, **shape)
-        return BertConfig(**shape)
+            of_family["classifier_dropout_prob"] = .1
+        return AutoConfig.for_model(
+            self.family, vocab_size=vocab_size, pad_token_id=pad_token_id, hidden_size=self.hidden, num_hidden_layers=self.layers,
+            num_attention_heads=self.heads, intermediate_size=self.intermediate, max_position_embeddings=self.positions, type_vocab_size=2,
+            initializer_range=initializer_range, **_SHARED, **of_family)
 
 
 def network_from(config):

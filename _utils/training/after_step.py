@@ -14,7 +14,6 @@ from tqdm import tqdm
 
 from _utils.errors import PlainError, is_first_process
 from _utils.runs.checkpoints import save_checkpoint
-from _utils.runs.log import read_metrics
 from _utils.runs.resume import save_resume_checkpoint
 from _utils.training.metrics import evaluate, format_metrics, warning_of_collapse
 
@@ -190,9 +189,7 @@ class Bookkeeping(Callback):
         self.log.log("held_out", step, metrics)
         tqdm.write(f"step {step:,}, held out: {format_metrics(metrics)}")
         sys.stdout.flush()  # into a log file too
-        rows = [row for row in read_metrics(self.log.path, "held_out") if row["step"] >= .25 * self.steps]
-        aucs = [row["disc_auc"] for row in rows if row.get("disc_auc") is not None]  # None if no held-out token was replaced
-        if warning := warning_of_collapse(aucs, step / self.steps):
+        if warning := warning_of_collapse(metrics.get("disc_auc"), step / self.steps):
             tqdm.write(warning, file=sys.stderr)
 
     # The checkpoint to resume from

@@ -123,21 +123,17 @@ def format_metrics(metrics):
                      for name, label in names.items() if name in metrics)
 
 
-def warning_of_collapse(aucs, share_done):
-    """A warning if the discriminator stopped training, or never started to; None while it looks healthy.
+def warning_of_collapse(auc, share_done):
+    """A warning if the discriminator does not learn; else None.
 
-    aucs: on held-out text at the milestones after the first quarter of the training, newest last. Earlier values are normally near .5, or
-    fall from an easy start, when the generator still samples random tokens.   share_done: of the training, in [0, 1].
+    auc: on held-out text, or None.   share_done: of the training, in [0, 1]. In the first half, values near .5 are normal.
     """
-    if share_done >= .5 and aucs and aucs[-1] < .55:
-        problem = f"the discriminator's AUC on held-out text is {aucs[-1]:.3f} after {share_done:.0%} of the training (chance is .5)"
-    elif aucs and aucs[-1] < max(aucs) - .1:
-        problem = f"the discriminator's AUC on held-out text dropped from {max(aucs):.3f} to {aucs[-1]:.3f}"
-    else:
+    if share_done < .5 or auc is None or auc >= .55:
         return None
-    return (f"Warning: {problem}. Check the curves in training.png: if the generator loss does not fall either, the learning rate is too "
-            "high or the vocabulary does not fit the text; if replaced_share is near 0, the generator is too good: use a smaller one or "
-            "raise temperature; otherwise the learning rate is too high for the discriminator.")
+    return (f"Warning: the discriminator's AUC on held-out text is {auc:.3f} after {share_done:.0%} of the training (chance is .5). Check "
+            "the curves in training.png: if the generator loss does not fall either, the learning rate is too high or the vocabulary does "
+            "not fit the text; if replaced_share is near 0, the generator is too good: use a smaller one or raise temperature; otherwise "
+            "the learning rate is too high for the discriminator.")
 
 
 def _ratio(share, whole):

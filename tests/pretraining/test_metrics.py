@@ -76,12 +76,7 @@ def test_the_unigram_entropy_leaves_out_special_tokens():
     assert unigram_entropy(examples, [2, 3, 99]) == pytest.approx(-.5 * math.log(.5) - 2 * .25 * math.log(.25))
 
 
-@pytest.mark.parametrize("aucs, share_done, message", [
-    ([.51], .25, None), ([.51, .53], .5, "AUC on held-out text is 0.530 after 50% of the training"), ([.58, .6], .5, None),
-    ([.8, .69], .5, "dropped from 0.800 to 0.690"), ([.8, .75], 1., None), ([], 1., None)])
-def test_discriminator_that_does_not_learn_causes_a_warning(aucs, share_done, message):
-    warning = warning_of_collapse(aucs, share_done)
-    if message is None:
-        assert warning is None
-    else:
-        assert message in warning and "replaced_share" in warning
+@pytest.mark.parametrize("auc, share_done, is_warned", [(.51, .25, False), (.53, .5, True), (.6, .5, False), (None, 1., False)])
+def test_discriminator_that_does_not_learn_causes_a_warning(auc, share_done, is_warned):
+    warning = warning_of_collapse(auc, share_done)
+    assert ("0.530 after 50%" in warning and "replaced_share" in warning) if is_warned else warning is None

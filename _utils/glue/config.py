@@ -1,5 +1,6 @@
 """Configuration of finetuning: the keys and their types, and the values derived from other keys."""
 import os
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, with_config
@@ -87,7 +88,7 @@ def complete_finetuning(config):
     if config.quickstart:
         derived = {"group_name": config.group_name} if "pretrained_checkpoint" in config.overridden else {}  # from the checkpoint, below
         config = config.unless_given(QUICKSTART_GLUE | derived)
-    if config.protocol == "lmtuners":  # its hyperparameters, which also depend on the model, follow in plan.py
+    if config.protocol == "lmtuners":  # its hyperparameters, which also depend on the model, are in finetune.py
         config = config.unless_given({"end": 5, "start_from_mnli": True, "tasks": list(AVERAGED_TASKS)})
     config = config.copy_with(_derived(config))
     _check(config)
@@ -100,7 +101,7 @@ def _derived(config):
     if config.max_length is None:
         derived["max_length"] = RECIPES[config.size].glue_length if model.endswith(".pth") else 512
     if config.group_name is None:
-        derived["group_name"] = _group_of(model.rstrip("/\\"))
+        derived["group_name"] = _group_of(model)
     if config.wsc_trick and config.wsc_dir is None and config.glue_dir is not None:
         folder = os.path.join(config.glue_dir, "WSC")
         derived["wsc_dir"] = folder if os.path.isdir(folder) or config.quickstart else None
@@ -109,9 +110,9 @@ def _derived(config):
 
 def _group_of(model):
     """Group name for a checkpoint, folder or hub id: the last part of the path, or the last two for one network of a pair."""
-    parent, last = os.path.split(model.removesuffix(".pth"))
-    in_pair = last in ("discriminator", "generator", "classifier") and os.path.basename(parent)
-    return f"{os.path.basename(parent)}_{last}" if in_pair else last or "finetuned"
+    path = Path(model.removesuffix(".pth"))
+    in_pair = path.name in ("discriminator", "generator", "classifier") and path.parent.name
+    return f"{path.parent.name}_{path.name}" if in_pair else path.name or "finetuned"
 
 
 def _check(config):

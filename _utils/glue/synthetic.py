@@ -7,6 +7,7 @@ import csv
 import itertools
 import json
 import random
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -69,14 +70,10 @@ def _sst2(rng):
     return label, rng.choice(patterns).format(first=first, second=second, **_fact(rng))
 
 
-def _mrpc(rng):
-    label, fact = rng.random() < .6, _fact(rng)
-    return label, _sentence(_FACT, fact), _sentence(_PLACE_FIRST, fact if label else _fact(rng))
-
-
-def _qqp(rng):
-    label, fact = rng.random() < .45, _fact(rng)
-    return label, _sentence(_QUESTION, fact), _sentence(_QUESTION_PLACE_FIRST, fact if label else _fact(rng))
+def _paraphrase(share, first, second, rng):
+    """A pair with the same content in a share of the rows. first, second: patterns."""
+    label, fact = rng.random() < share, _fact(rng)
+    return label, _sentence(first, fact), _sentence(second, fact if label else _fact(rng))
 
 
 def _stsb(rng):
@@ -116,8 +113,9 @@ def _wnli(rng):
 
 
 # Generator of one row, and sizes of the training and test sets.
-_GENERATORS = {"cola": (_cola, 3000, 200), "sst2": (_sst2, 2000, 200), "mrpc": (_mrpc, 3000, 200), "stsb": (_stsb, 2000, 200),
-               "qqp": (_qqp, 6000, 200), "mnli": (_mnli, 4000, 200), "qnli": (_qnli, 3000, 200), "rte": (_rte, 2000, 200),
+_GENERATORS = {"cola": (_cola, 3000, 200), "sst2": (_sst2, 2000, 200), "stsb": (_stsb, 2000, 200),
+               "mrpc": (partial(_paraphrase, .6, _FACT, _PLACE_FIRST), 3000, 200),
+               "qqp": (partial(_paraphrase, .45, _QUESTION, _QUESTION_PLACE_FIRST), 6000, 200), "mnli": (_mnli, 4000, 200), "qnli": (_qnli, 3000, 200), "rte": (_rte, 2000, 200),
                "wnli": (_wnli, 300, 146), "ax": (_mnli, 0, 200)}
 
 

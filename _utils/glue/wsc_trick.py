@@ -138,11 +138,8 @@ def _common_prefix(a, b):
 
 def wnli_schemas(rows, nlp=None):
     """Schemas for WNLI's rows (a Dataset with sentence1 and sentence2); None for a row whose pronoun is not found."""
-    schemas = []
-    for row in rows:
-        found = find_pronoun(row["sentence1"], row["sentence2"])
-        schemas.append(make_schema(row["sentence1"], *found, row["label"], nlp) if found else None)
-    return schemas
+    pronouns = [find_pronoun(row["sentence1"], row["sentence2"]) for row in rows]
+    return [found and make_schema(row["sentence1"], *found, row["label"], nlp) for row, found in zip(rows, pronouns)]
 
 
 class SchemaRows:

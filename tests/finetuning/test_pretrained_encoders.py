@@ -11,7 +11,6 @@ from transformers import (
     BertConfig,
     ElectraConfig,
     ElectraForPreTraining,
-    FNetConfig,
     GPT2Config,
     RoFormerConfig,
     T5Config,

@@ -927,7 +927,7 @@ def fit(learn, c, run, hf_tokenizer, entropy, checkpoint=None):
     log = open_log(run, c, checkpoint, {"unigram_entropy": entropy}) if is_main else None
     with StopSignals() as signals, closing(Uploads(c.upload_to)) as uploads, closing(log) if log else nullcontext():
         for path in run.milestones() if checkpoint and is_main else ():
-            uploads.add_missing(path)
+            uploads.add(path, is_earlier=True)
         bookkeeping = Bookkeeping(c.steps, c.bs * c.max_length, last_step, log=log, folder=run.folder, save_milestone=save_milestone,
                                   milestones=milestone_steps(c.steps, c.milestones, c.stop_at), save_minutes=c.save_minutes,
                                   identity={"config": c.as_data(), "data": data}, signals=signals, checkpoint=checkpoint)

@@ -83,19 +83,14 @@ def find_checkpoint(name, folder="checkpoints/pretrain"):
             return path
     if Path(name).is_dir():
         raise PlainError(f"Expected a checkpoint (.pth), but {name!r} is a folder.")
-    names = [path.name for path in sorted(Path(folder).glob("*.pth"), key=os.path.getmtime, reverse=True)]
-    more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    available = f"available: {', '.join(names[:8])}{more}" if names else "the folder has no checkpoints"
-    command = "python pretrain.py quickstart=True" if name.startswith("quickstart") else "python pretrain.py"
-    raise PlainError(f"Checkpoint not found: {name!r} in {str(folder)!r} ({available}). Choose another, or create it with {command}.")
+    newest = [path.name for path in sorted(Path(folder).glob("*.pth"), key=os.path.getmtime, reverse=True)[:8]]
+    raise PlainError(f"Checkpoint not found: {name!r} in {str(folder)!r} (newest there: {', '.join(newest) or 'none'}). Choose another, or "
+                     "create it with python pretrain.py (quickstart=True for that of the quickstart).")
 
 
 def load_pretraining_checkpoint(path):
     """Load a checkpoint of pretrain.py, as `load_checkpoint`. Raises PlainError for any other kind."""
     checkpoint = load_checkpoint(path)
-    if has_keys(checkpoint, {"encoder_config": dict, "run": dict}):
-        raise PlainError(f"{str(path)!r} is not a checkpoint of pretrain.py but a finetuned one, which has lost the heads of the "
-                         "pretraining. Choose the checkpoint it was finetuned from.")
     if not has_keys(checkpoint, PRETRAINING_KEYS):
         raise PlainError(f"{str(path)!r} is not a checkpoint of pretrain.py. Choose one from checkpoints/pretrain/, or convert it to a "
                          "transformers folder with python -m _utils export_hf or python -m _utils convert_tf.")

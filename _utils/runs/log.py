@@ -10,7 +10,6 @@ import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 import fsspec
@@ -202,22 +201,14 @@ class Uploads:
         self.pool = ThreadPoolExecutor(1) if where is not None else None
         self.sent, self.failed = [], 0
 
-    def add(self, path):
-        """Queue a file."""
-        self._queue(self.where if callable(self.where) else partial(copy_to, where=self.where), path)
+    def add(self, path, is_earlier=False):
+        """Queue a file. is_earlier: of an earlier process; skipped if the destination has it with the same size, or is a function."""
+        if self.pool and not (is_earlier and callable(self.where)):
+            self.sent.append(self.pool.submit(self._send, Path(path), is_earlier))
 
-    def add_missing(self, path):
-        """Queue a file of an earlier process, unless the destination has it with the same size. A function is not called again."""
-        if not callable(self.where):
-            self._queue(partial(copy_missing, where=self.where), path)
-
-    def _queue(self, send, path):
-        if self.pool:
-            self.sent.append(self.pool.submit(self._send, send, Path(path)))
-
-    def _send(self, send, path):
+    def _send(self, path, is_earlier):
         try:
-            send(path)
+            self.where(path) if callable(self.where) else copy_to(path, self.where, only_missing=is_earlier)
         except BaseException as error:  # from the network or the user's function, including sys.exit()
             self.failed += 1
             print(f"\nCould not upload {path.name} ({first_line(error)}). It stays in {path.parent}; training continues.")
@@ -244,18 +235,15 @@ def check_address(where):
         raise PlainError(f"Invalid value for upload_to: {where!r} ({first_line(error)}). Install its package, or pass a folder.") from None
 
 
-def copy_missing(path, where):
-    """`copy_to`, unless a file of this name and size is there."""
+def copy_to(path, where, only_missing=False):
+    """Copy a file to a folder or address, where it appears under its own name only when it is complete.
+
+    only_missing: unless a file of this name and size is there.
+    """
     filesystem, folder = fsspec.url_to_fs(where)
     target = posixpath.join(folder, path.name)
-    if not filesystem.exists(target) or filesystem.size(target) != path.stat().st_size:
-        copy_to(path, where)
-
-
-def copy_to(path, where):
-    """Copy a file to a folder or address, where it appears under its own name only when it is complete."""
-    filesystem, folder = fsspec.url_to_fs(where)
+    if only_missing and filesystem.exists(target) and filesystem.size(target) == path.stat().st_size:
+        return
     filesystem.makedirs(folder, exist_ok=True)
-    target = posixpath.join(folder, path.name)
     filesystem.put_file(str(path), f"{target}.unfinished")
     filesystem.mv(f"{target}.unfinished", target)

@@ -1,18 +1,12 @@
 """Tokenization and example building against the recorded output of Google's code and electra_pytorch (F1-F4); needs ../shared."""
-import json
 import random
 import re
 
-import numpy as np
 import pytest
+from recorded import recorded
 
 from _utils.text.processors import ELECTRADataProcessor
 from _utils.text.vocabulary import from_vocab_file
-
-
-@pytest.fixture(scope="module")
-def recorded(shared):
-    return shared / "golden"
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +15,8 @@ def official_processor(shared):
     return ELECTRADataProcessor(None, tokenizer, 128, apply_cleaning=False, drop_parentheses=False)
 
 
-def test_tokens_of_every_recorded_line_are_those_of_googles_tokenizer(recorded, official_processor):
-    lines = json.loads((recorded / "official/tokenization.json").read_text())
+def test_tokens_of_every_recorded_line_are_those_of_googles_tokenizer(shared, official_processor):
+    lines = recorded(shared / "golden/official/tokenization.json")
     tokenizer = official_processor.tokenizer
     for line in lines:
         _, *ids_of_lines = official_processor.tokenize([(line["text"], False)])
@@ -32,11 +26,11 @@ def test_tokens_of_every_recorded_line_are_those_of_googles_tokenizer(recorded, 
 
 
 @pytest.mark.parametrize("blank_lines_separate", [1, 0])
-def test_examples_and_number_of_random_draws_match_google(recorded, official_processor, blank_lines_separate):
-    arrays = np.load(recorded / "official/pretrain_examples.npz")
+def test_examples_and_number_of_random_draws_match_google(shared, official_processor, blank_lines_separate):
+    arrays = recorded(shared / "golden/official/pretrain_examples.npz")
     expected = {name: arrays[f"L128_seed0_blanks{blank_lines_separate}/{name}"]
                 for name in ("input_ids", "input_mask", "segment_ids", "next_random")}
-    text = (recorded / "official/text20.txt").read_text()
+    text = (shared / "golden/official/text20.txt").read_text()
     rng = random.Random(0)
     examples = official_processor(re.split(r"\n\s*\n", text) if blank_lines_separate else [text], rng)
 
@@ -51,10 +45,9 @@ def test_examples_and_number_of_random_draws_match_google(recorded, official_pro
 
 
 @pytest.mark.parametrize("cleaning", [True, False])
-def test_examples_match_electra_pytorch(recorded, cleaning):
-    folder = recorded / "electra_pytorch"
-    expected = json.loads((folder / f"processor_len128_cleaning{cleaning}_minimizeTrue.json").read_text())
-    documents = json.loads((folder / "docs20.json").read_text())
+def test_examples_match_electra_pytorch(shared, cleaning):
+    folder = shared / "golden/electra_pytorch"
+    expected, documents = recorded(folder / f"processor_len128_cleaning{cleaning}_minimizeTrue.json"), recorded(folder / "docs20.json")
     processor = ELECTRADataProcessor(None, from_vocab_file(folder / "vocab2000.txt"), 128, apply_cleaning=cleaning)
     assert processor(documents, random.Random(0)) == expected["out"]
     again = ELECTRADataProcessor(None, from_vocab_file(folder / "vocab2000.txt"), 128, apply_cleaning=cleaning, seed=random.Random(0))

@@ -1,8 +1,7 @@
 """Official masking against values recorded from Google's code: predictions per example, candidates, shares, collisions (F7-F12)."""
-import json
-
 import pytest
 import torch
+from recorded import recorded
 
 import pretrain
 from _utils.config import complete
@@ -11,11 +10,7 @@ from pretrain import build_masking, fill_slots, mask_tokens_official, max_slots
 
 CLS, SEP, MASK, PAD, UNK = 101, 102, 103, 0, 100
 RUNS = 3000
-
-
-@pytest.fixture(scope="module")
-def recorded(golden):
-    return json.loads((golden / "official/masking.json").read_text())
+MASKING = recorded("official/masking.json")
 
 
 def example(length, candidates, width=128):
@@ -33,13 +28,13 @@ def mask(ids, **kwargs):
     return mask_tokens_official(ids, MASK, 30522, [PAD, CLS, SEP, MASK], **kwargs)
 
 
-def test_maximum_number_of_predictions_matches_google(recorded):
+def test_maximum_number_of_predictions_matches_google():
     computed = {"L128_p.15": max_slots(128, .15), "L512_p.15": max_slots(512, .15), "L512_p.25": max_slots(512, .25)}
-    assert computed == recorded["max_predictions"]
+    assert computed == MASKING["max_predictions"]
 
 
-def test_number_of_predictions_by_length_matches_google(recorded):
-    for length, n_predictions in recorded["slots_by_length"].items():
+def test_number_of_predictions_by_length_matches_google():
+    for length, n_predictions in MASKING["slots_by_length"].items():
         ids = example(int(length), max(1, int(length) - 2))
         if int(length) == 2:
             ids[1] = 2000  # the only candidate
@@ -47,11 +42,11 @@ def test_number_of_predictions_by_length_matches_google(recorded):
         assert int(times_drawn.sum()) == n_predictions, length
 
 
-def test_masking_frequencies_match_google_for_every_recorded_example(recorded):
+def test_masking_frequencies_match_google_for_every_recorded_example():
     """Both are means of 3,000 samples; the tolerance is five standard deviations of their difference."""
     torch.manual_seed(0)
     close = lambda share, n: pytest.approx(share, abs=5 * (2 * share * (1 - share) / n) ** .5)
-    for expected in recorded["per_example"]:
+    for expected in MASKING["per_example"]:
         length, n_candidates = expected["length"], expected["candidates"]
         ids = example(length, n_candidates).expand(RUNS, -1)
         masked, labels, times_drawn = mask(ids)
@@ -102,10 +97,10 @@ def test_example_without_candidates_is_not_masked():
     assert masked[0].equal(ids[0]) and not times_drawn[0].any() and times_drawn[1].any()
 
 
-def test_colliding_samples_become_the_floor_of_their_mean_as_recorded(recorded):
+def test_colliding_samples_become_the_floor_of_their_mean_as_recorded():
     """Unused slots in Google's code point to position 0, which is never written (F11, F12)."""
-    tokens = torch.tensor([recorded["scatter_input"]])
-    for case in recorded["scatter_update"]:
+    tokens = torch.tensor([MASKING["scatter_input"]])
+    for case in MASKING["scatter_update"]:
         positions = torch.tensor(case["positions"])
         filled = fill_slots(tokens, positions, (positions > 0).float(), torch.tensor(case["updates"]))
         assert filled.tolist() == [case["result"]]

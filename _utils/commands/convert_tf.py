@@ -6,14 +6,16 @@ from pathlib import Path
 import torch
 
 from _utils.commands.export_hf import TRAINING, new_folder, read_vocab, save_network
-from _utils.commands.tf_checkpoint import TFCheckpoint
+from _utils.commands.tf_checkpoint import open_variables
 from _utils.errors import PlainError, as_plain_error
 from _utils.networks.build import PARTS, build_network
-from _utils.recipes import RECIPES, config_from_shapes, electra
+from _utils.recipes import config_from_shapes
 
-# Settings in Google's model_hparam_overrides that are copied to the configuration.
-_COPIED_SETTINGS = ("hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size",
-                    "initializer_range")
+# Settings in Google's model_hparam_overrides that shapes do not show.
+_COPIED_SETTINGS = "hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range"
+# Names in transformers and Google's.
+_RENAMED = {r"dense_prediction\.": "dense_1.", r"\.layer\.(\d+)\.": r".layer_\1.", "LayerNorm.weight": "LayerNorm.gamma",
+            "LayerNorm.bias": "LayerNorm.beta", "_embeddings.weight$": "_embeddings", r"\.weight$": ".kernel", r"\.": "/"}
 
 
 def convert_tf(
@@ -21,17 +23,19 @@ def convert_tf(
     out_dir,       # a new or empty folder
     *,
     part: PARTS,   # the network to convert
-    hparams=None,  # the hparams of run_pretraining.py, JSON or a file with it; default: sizes from the shapes, attention heads of size 64
+    hparams=None,  # the hparams of run_pretraining.py, JSON or a file with it; default: attention heads of size 64
     vocab=None,    # a vocab.txt for the tokenizer; default: that next to the checkpoint
 ):
     """Convert Google's TensorFlow checkpoint to a transformers folder.
 
-    Sizes follow from the shapes, with attention heads of size 64 as in all models that Google released. For other sizes pass --hparams
+    Sizes follow from the shapes, with attention heads of size 64 as in all models that Google released. For others pass --hparams
     with the value that Google's run_pretraining.py received, for example
     '{"model_size": "small", "model_hparam_overrides": {"num_attention_heads": 8}}', or a file that contains it. To continue pretraining,
     convert both parts to PAIR/generator and PAIR/discriminator and run python pretrain.py initial_weights=PAIR ...
     """
-    given = hparams and read_hparams(hparams)
+    with as_plain_error(f"--hparams {hparams!r} is neither JSON nor the name of a JSON file ({{error}}). Pass the value that "
+                        "run_pretraining.py received.", (OSError, ValueError)):
+        given = hparams and json.loads(hparams if hparams.lstrip().startswith("{") else Path(hparams).read_text())
     vocab = vocab or next(Path(ckpt_prefix).parent.glob("vocab.txt"), None)
     with new_folder(out_dir) as folder:
         network, step = convert(ckpt_prefix, part, given)
@@ -48,99 +52,49 @@ def convert_tf(
 def convert(prefix, part, hparams=None):
     """(network, step) of a checkpoint, in float32: ElectraForMaskedLM for 'generator', ElectraForPreTraining for 'discriminator'.
 
-    hparams: Google's, a dictionary; None: sizes from the shapes. Raises PlainError for a missing or unexpected variable or a wrong
-    shape.
+    hparams: Google's, a dictionary.   Raises PlainError for a missing variable, and for heads of another size than 64 without hparams.
     """
-    checkpoint = TFCheckpoint(prefix)
-    variables, names = checkpoint.entries, Names(part, checkpoint.entries)
-    if hparams is None:
-        config = _config_from_shapes(variables, names, prefix)
-    else:
-        with as_plain_error("Invalid --hparams ({error}). Pass the value that run_pretraining.py received."):
-            config = configs_from_hparams(hparams)[part]
-    network, weights = build_network(part, config), {}
-    for name, parameter in network.named_parameters():  # those that it ties appear once
-        variable = names.google(name)
-        if variable not in variables:
-            raise PlainError(f"The {part} in {str(prefix)!r} lacks the variable {variable}. Choose another --part or checkpoint.")
-        value = torch.tensor(checkpoint.read(variable))
-        weights[name] = value.T if variable.endswith("/kernel") else value
-        if weights[name].shape != parameter.shape:
-            raise PlainError(f"The variable {variable} in {str(prefix)!r} has the shape {tuple(value.shape)}, which does not fit the other "
-                             "sizes. Pass the --hparams of the training.")
-    for name in sorted(set(variables) - set(map(names.google, weights))):
-        if names.is_unexpected(name):
-            raise PlainError(f"Unexpected variable in {str(prefix)!r}: {name}. Pass the --hparams of the training, or choose a pretrained "
-                             "checkpoint of Google's ELECTRA.")
+    variables = open_variables(prefix)
+    with as_plain_error(f"The {part} in {str(prefix)!r} lacks the variable {{error}}. Choose another --part, or a pretrained checkpoint of "
+                        "Google's ELECTRA.", KeyError):
+        network, weights = build_network(part, _config(part, variables, hparams)), {}
+        for name, _ in network.named_parameters():  # those that it ties appear once
+            variable = google_name(name, part, variables)
+            value = torch.tensor(variables[variable].read())
+            weights[name] = value.T if variable.endswith("/kernel") else value
     network.load_state_dict(weights, strict=False)
     network.tie_weights()
-    return network.eval(), int(checkpoint.read("global_step")) if "global_step" in variables else None
+    return network.eval(), int(variables["global_step"].read()) if "global_step" in variables else None
 
 
-class Names:
-    """Google's names (F24-F28, variables.json) of the parameters of a part, in a checkpoint with the given variable names.
+def google_name(name, part, variables):
+    """Google's name (F24-F28, variables.json) of a parameter of ElectraForMaskedLM or ElectraForPreTraining.
 
-    The generator uses the discriminator's embeddings unless it has its own (untied_generator_embeddings). A checkpoint without a
-    generator (untied_generator or electra_objective false) has a single encoder, which is also the generator's.
+    variables: names in the checkpoint. The generator uses the discriminator's embeddings unless it has its own
+    (untied_generator_embeddings). A checkpoint without a generator (untied_generator or electra_objective false) has a single encoder,
+    which is also the generator's.
     """
-
-    def __init__(self, part, variables):
-        has = lambda scope: any(name.startswith(scope) for name in variables)
-        self.part = part
-        self.encoder = "generator" if part == "generator" and has("generator/") else "electra"
-        self.embeddings = "generator" if part == "generator" and has("generator/embeddings/word_embeddings") else "electra"
-
-    def is_unexpected(self, variable):
-        """Whether an unused variable is a weight of this part or of a finetuned model. Adam's moments are variables, too."""
-        scopes = f"{self.encoder}/(embeddings_project|encoder)/|{self.embeddings}/embeddings/|{self.part}_predictions/|task_specific/"
-        return re.match(scopes, variable) and not re.search("/adam_[mv]$", variable)
-
-    def google(self, name):
-        """Google's name of the parameter `name` of ElectraForMaskedLM or ElectraForPreTraining."""
-        if name == "generator_lm_head.bias":
-            return "generator_predictions/output_bias"
-        scope = self.embeddings if ".embeddings." in name else self.encoder
-        for pattern, replacement in ((r"dense_prediction\.", "dense_1."), (r"^electra\.", f"{scope}."), (r"\.layer\.(\d+)\.", r".layer_\1."),
-                                     (r"LayerNorm\.weight", "LayerNorm.gamma"), (r"LayerNorm\.bias", "LayerNorm.beta"),
-                                     (r"_embeddings\.weight$", "_embeddings"), (r"\.weight$", ".kernel"), (r"\.", "/")):
-            name = re.sub(pattern, replacement, name)
-        return name
+    if name == "generator_lm_head.bias":
+        return "generator_predictions/output_bias"
+    own = "generator/embeddings/word_embeddings" if ".embeddings." in name else "generator/encoder/"
+    if part == "generator" and any(variable.startswith(own) for variable in variables):
+        name = re.sub("^electra", "generator", name)
+    for pattern, replacement in _RENAMED.items():
+        name = re.sub(pattern, replacement, name)
+    return name
 
 
-def _config_from_shapes(variables, names, prefix):
-    """The ElectraConfig of a part of a checkpoint. Raises PlainError if it is not in the shapes."""
+def _config(part, variables, hparams):
+    """The ElectraConfig of a part: sizes from the shapes, other settings from Google's hparams or the defaults (F26)."""
     def shape_of(name):
-        variable = names.google(name)
-        entry = variables.get(variable)
-        return entry and (entry.shape[::-1] if variable.endswith("/kernel") else entry.shape)
+        variable = google_name(name, part, variables)
+        return variables[variable].shape[::-1 if variable.endswith("/kernel") else 1] if variable in variables else None
 
-    with as_plain_error(f"{str(prefix)!r} lacks a parameter ({{error}}). Choose a checkpoint of ELECTRA, or another --part.", KeyError):
-        config = config_from_shapes(shape_of)
-    if config.hidden_size % 64:
-        raise PlainError(f"The hidden size of the {names.part} in {str(prefix)!r} is {config.hidden_size}, not a multiple of 64, so the "
-                         "number of attention heads is unknown. Pass --hparams with the value that run_pretraining.py received.")
+    config, overrides = config_from_shapes(shape_of), (hparams or {}).get("model_hparam_overrides", {})
+    if hparams is None and config.hidden_size % 64:
+        raise PlainError(f"The hidden size of the {part} is {config.hidden_size}, not a multiple of 64, so the number of attention heads is "
+                         "unknown. Pass --hparams with the value that run_pretraining.py received.")
+    if google_name("electra.encoder.", part, variables).startswith("electra"):  # heads of a generator always have size 64
+        config.num_attention_heads = overrides.get("num_attention_heads", config.num_attention_heads)
+    config.update({name: overrides[name] for name in _COPIED_SETTINGS if name in overrides})
     return config
-
-
-def read_hparams(text):
-    """The value of --hparams: JSON or the name of a JSON file. Raises PlainError for anything else."""
-    with as_plain_error(f"--hparams {text!r} is neither JSON nor the name of a JSON file ({{error}}). Pass the value that "
-                        "run_pretraining.py received.", (OSError, ValueError)):
-        return json.loads(text if text.lstrip().startswith("{") else Path(text).read_text())
-
-
-def configs_from_hparams(hparams):
-    """{'generator': ElectraConfig, 'discriminator': ...} of Google's hparams (configure_pretraining.py, run_pretraining.py, F26)."""
-    size, overrides = hparams.get("model_size", "small"), hparams.get("model_hparam_overrides", {})
-    default = RECIPES[size].discriminator
-    layers, hidden = overrides.get("num_hidden_layers", default.layers), overrides.get("hidden_size", default.hidden)
-    networks = electra(layers, hidden, overrides.get("num_attention_heads", max(1, hidden // 64)),
-                       overrides.get("intermediate_size", 4 * hidden), hparams.get("embedding_size") or (128 if size == "small" else hidden),
-                       hparams.get("generator_hidden_size", .25), round(layers * hparams.get("generator_layers", 1.)))
-    configs = {part: network.config(hparams.get("vocab_size", 30522)) for part, network in zip(PARTS, networks)}
-    if hparams.get("untied_generator_embeddings"):
-        configs["generator"].embedding_size = configs["generator"].hidden_size
-    for config in configs.values():
-        config.update({name: overrides[name] for name in _COPIED_SETTINGS if name in overrides})
-    has_own_generator = hparams.get("untied_generator", True) and hparams.get("electra_objective", True)
-    return configs if has_own_generator else dict.fromkeys(PARTS, configs["discriminator"])

@@ -9,7 +9,7 @@ from electra_models import Vocabulary, by_google_name
 from recorded import GOLDEN, recorded
 
 import pretrain
-from _utils.commands.convert_tf import configs_from_hparams, convert
+from _utils.commands.convert_tf import convert
 from _utils.optim import clip_by_global_norm
 from pretrain import ELECTRALoss, ELECTRAModel, build_optimizer
 
@@ -134,11 +134,3 @@ def test_every_weight_after_one_update_matches_google(gradients, tolerance):
             continue  # its gradient consists of rounding errors, which the first step magnifies to about 1e-3
         parameter, transposed = step.parameter_of(name)
         np.testing.assert_allclose((parameter.T if transposed else parameter).detach(), after[name], atol=tolerance, err_msg=name)
-
-
-def test_configurations_from_hparams_match_google():
-    expected = recorded(MICRO[0] / "config.json")
-    configs = configs_from_hparams(expected["pretraining_hparams"])
-    for part, name in (("discriminator", "bert_config"), ("generator", "generator_config")):
-        assert {key: getattr(configs[part], key) for key in expected[name]} == expected[name]
-        assert configs[part].embedding_size == expected["embedding_size"]

@@ -1,5 +1,5 @@
 """ELECTRAModels with the shapes of a recipe, and their parameters by Google's names."""
-from _utils.commands.convert_tf import Names
+from _utils.commands.convert_tf import google_name
 from _utils.networks.build import PARTS, build_network
 from _utils.recipes import RECIPES
 from pretrain import ELECTRAModel
@@ -17,5 +17,5 @@ def build(size, vocab_size=30522, **kwargs):
 
 def by_google_name(model):
     """{Google's name: parameter} of both networks."""
-    return {Names(part, ["generator/"]).google(name): parameter
+    return {google_name(name, part, ["generator/encoder/"]): parameter
             for part, network in model.named_children() for name, parameter in network.named_parameters()}

@@ -1,5 +1,6 @@
 """Plots for the notebooks and the folders of runs: sentences in colour, curves, schedules, scores."""
 import html
+import itertools
 import json
 import re
 import unicodedata
@@ -198,21 +199,19 @@ def plot_scores(scores_by_group, published=None, majority=None):
 
     published: {task: percent} of Google's ELECTRA-Small, as crosses.   majority: {task: percent} of the majority baseline, dotted.
     """
-    tasks = list(dict.fromkeys(task for scores_by_task in scores_by_group.values() for task in scores_by_task))
+    tasks = list(dict.fromkeys(itertools.chain.from_iterable(scores_by_group.values())))
     figure, axis = _axis(None, "dev score, %", width=4.5 + .8 * len(tasks), xlim=(-.6, len(tasks) - .4))
     axis.set_xticks(range(len(tasks)), tasks)
-    width = .6 / len(scores_by_group)
     for i, (group, scores_by_task) in enumerate(scores_by_group.items()):
-        color = plt.get_cmap("tab10")(i % 10)
+        color, shift = plt.get_cmap("tab10")(i % 10), .6 * ((i + .5) / len(scores_by_group) - .5)
         for task, scores in scores_by_task.items():
-            left = tasks.index(task) + (i - len(scores_by_group) / 2) * width
-            axis.plot([left + width * (.15 + .7 * (run + .5) / len(scores)) for run in range(len(scores))], scores, "o", color=color, ms=4)
-            mean = axis.hlines(sum(scores) / len(scores), left + .05 * width, left + .95 * width, color=color)
+            x = tasks.index(task) + shift
+            axis.plot([x] * len(scores), scores, "o", color=color, ms=4, alpha=.7)
+            mean, = axis.plot(x, sum(scores) / len(scores), "_", color=color, ms=20)
         mean.set_label(f"{group}, mean")
-    if marks := _by_position(published, tasks):
-        axis.plot([*marks], [*marks.values()], "x", color="black", label="ELECTRA-Small-OWT, Google")
-    if marks := _by_position(majority, tasks):
-        axis.hlines([*marks.values()], [x - .4 for x in marks], [x + .4 for x in marks], color=GREY, ls=":", label="majority baseline")
+    for marks, style, size, label in ((published, "kx", 6, "ELECTRA-Small-OWT, Google"), (majority, "k_", 30, "majority baseline")):
+        if marks:
+            axis.plot(pd.Series(marks).reindex(tasks).to_numpy(), style, ms=size, label=label)
     figure.legend(frameon=False, loc="outside right upper")
     return figure
 
@@ -231,11 +230,6 @@ def plot_minimal_pairs(means, errors):
     axis.set_xlim(max(0, left), min(100, right))
     figure.legend(frameon=False, loc="outside upper center")
     return figure
-
-
-def _by_position(scores, tasks):
-    """{index in tasks: score} of {task: score}."""
-    return {x: scores[task] for x, task in enumerate(tasks) if task in (scores or {})}
 
 
 # Sorts numerically if both cells are numbers, else alphabetically; a second click reverses the order.

@@ -40,7 +40,6 @@ def test_continued_pretraining_keeps_weights_and_tying_and_uses_a_new_schedule(t
     (["initial_weights=pair", "lr=1e-3", "warmup_steps=1", "size=small"], "Set size=tiny"),
     (["initial_weights=none.pth", "lr=1e-3", "warmup_steps=1"], "Checkpoint not found: 'none.pth'"),
     (["initial_weights=oficial"], "'huggingface', 'official'"),
-    (["initial_weights=first_5_50.0%.pth", "base_run_name=first", "lr=1e-3", "warmup_steps=1"], "Set another base_run_name"),
 ])
 def test_invalid_initial_weights_are_rejected_before_preparing_data(trained_pair, overrides, message):
     shutil.rmtree("datasets")

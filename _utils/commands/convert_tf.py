@@ -92,8 +92,8 @@ def _config(part, variables, hparams):
 
     config, overrides = config_from_shapes(shape_of), (hparams or {}).get("model_hparam_overrides", {})
     if hparams is None and config.hidden_size % 64:
-        raise PlainError(f"The hidden size of the {part} is {config.hidden_size}, not a multiple of 64, so the number of attention heads is "
-                         "unknown. Pass --hparams with the value that run_pretraining.py received.")
+        raise PlainError(f"The hidden size of the {part} is {config.hidden_size}, not a multiple of 64, so the number of attention heads "
+                         "is unknown. Pass --hparams with the value that run_pretraining.py received.")
     if google_name("electra.encoder.", part, variables).startswith("electra"):  # heads of a generator always have size 64
         config.num_attention_heads = overrides.get("num_attention_heads", config.num_attention_heads)
     config.update({name: overrides[name] for name in _COPIED_SETTINGS if name in overrides})

@@ -1,23 +1,21 @@
 """Text that a generator corrupted, in a file."""
 import os
-from pathlib import Path
 from typing import NamedTuple
 
-import tokenizers
 import torch
 from datasets import concatenate_datasets
 from tqdm import tqdm
 
 import pretrain
 from _utils.errors import PlainError
-from _utils.networks import check_tied_output, load_with_head, max_positions, weights_digest
+from _utils.networks import check_tied_output, load_with_head, weights_digest
+from _utils.networks.build import check_length
 from _utils.runs import find_checkpoint, load_pretraining_checkpoint, versions
-from _utils.runs.checkpoints import check_writable, has_keys, load_checkpoint, save_checkpoint
+from _utils.runs.checkpoints import has_keys, load_checkpoint
 from _utils.text import check_sources, evenly_spaced, load_documents, prepare_examples, split_held_out
 from _utils.text.processors import tokenizer_json
 from _utils.training.device import fork_rng
 
-_KIND = "corrupted text, version 1"
 # Keys of pretrain.py that determine the examples of a corpus and, with the vocabulary, which of them are held out.
 TEXT_KEYS = ("encoding", "one_document_per_file", "revisions", "clean", "examples", "max_length", "data_seed")
 _BATCH = 64          # examples; the masks and samples depend on it
@@ -39,42 +37,21 @@ class CorruptedText(NamedTuple):
         """The attention mask, (N, L), bool."""
         return torch.arange(self.input_ids.shape[1]) < self.lengths[:, None]
 
-    def token_ids(self):
-        """{token: id} of the vocabulary."""
-        return tokenizers.Tokenizer.from_str(self.tokenizer).get_vocab()
-
     def describe(self):
         """Size and origin on one line."""
-        n_tokens, n_masked, made_by = int(self.lengths.sum()), int(self.is_masked.sum()), self.made_by
+        n_tokens, made_by = int(self.lengths.sum()), self.made_by
         part = "held-out part of " if made_by["part"] == "held_out" else ""
-        return (f"{len(self.lengths):,} examples of {part}{', '.join(made_by['text']['datas'])}, {n_tokens:,} tokens, {n_masked:,} masked, "
-                f"{self.is_replaced.sum() / n_tokens:.2%} replaced by {made_by['generator']}")
-
-
-def check_new(path):
-    """PlainError if this path exists or cannot be written. Scores on an overwritten file could no longer be compared with new ones."""
-    if os.path.lexists(path):
-        raise PlainError(f"{str(path)!r} already exists. Pass a new file, or delete it first.")
-    check_writable(Path(path).parent)
-
-
-def save_corrupted(text, path):
-    """Write a CorruptedText to a file, see `check_new`."""
-    save_checkpoint({"kind": _KIND, **text._asdict()}, path)
+        return (f"{len(self.lengths):,} examples of {part}{', '.join(made_by['text']['datas'])}, {n_tokens:,} tokens, "
+                f"{self.is_masked.sum():,} masked, {self.is_replaced.sum() / n_tokens:.2%} replaced by {made_by['generator']}")
 
 
 def open_corrupted(path):
-    """The CorruptedText in a file. It is untrusted data: no code in it is run.
-
-    Raises PlainError if the file is missing or damaged, or was not written by `save_corrupted`.
-    """
-    advice = "Make one with python -m _utils replaced_tokens --make FILE --generator CHECKPOINT --text PATH."
-    if not os.path.isfile(path):
-        raise PlainError(f"File not found: {str(path)!r}. {advice}")
-    content = load_checkpoint(path)
-    if not has_keys(content, {"kind": str, "made_by": dict}) or content.pop("kind") != _KIND:
-        raise PlainError(f"{str(path)!r} is not a file of corrupted text. {advice}")
-    return CorruptedText(**content)
+    """The CorruptedText in a file. It is untrusted data: no code in it is run. PlainError if it is missing, damaged or of another kind."""
+    content = load_checkpoint(path) if os.path.isfile(path) else None
+    if not has_keys(content, CorruptedText.__annotations__):
+        raise PlainError(f"{str(path)!r} is not a file of corrupted text. Make one with python -m _utils replaced_tokens --make FILE "
+                         "--generator CHECKPOINT --text PATH.")
+    return CorruptedText(*map(content.get, CorruptedText._fields))
 
 
 def make_corrupted(generator, sources, part="held_out", rows=None, mask_prob=.15, seed=0, **settings):
@@ -90,12 +67,8 @@ def make_corrupted(generator, sources, part="held_out", rows=None, mask_prob=.15
     check_sources(c.datas)
     network, _, hf_tokenizer = load_with_head(generator, "generator")
     check_tied_output(network, generator)
-    if c.max_length > max_positions(network):
-        raise PlainError(f"{generator!r} has {max_positions(network)} positions, fewer than max_length={c.max_length}. Lower --max_length.")
-    examples = _examples(c, hf_tokenizer, part, rows)
-    tensors = corrupt(examples, network, hf_tokenizer, c.mask_prob, c.seed)
-    if not tensors["is_replaced"].any():
-        raise PlainError(f"No token of the {len(examples)} examples was replaced. Raise --rows or --mask_prob.")
+    check_length(network, c.max_length, repr(generator))
+    tensors = corrupt(_examples(c, hf_tokenizer, part, rows), network, hf_tokenizer, c.mask_prob, c.seed)
     made_by = {"generator": str(generator), "weights_digest": weights_digest(network), "part": part,
                "text": {"datas": list(c.datas), **{key: c[key] for key in TEXT_KEYS}}, "mask_prob": c.mask_prob,
                "electra_mask_style": _MASK_STYLE, "sampling": "fp32_gumbel", "seed": c.seed, "versions": versions()}
@@ -113,13 +86,10 @@ def _examples(c, hf_tokenizer, part, rows):
     corpora = [load_documents(source, "datasets", c.encoding, c.one_document_per_file, c.revisions) for source in c.datas]
     prepared = [prepare_examples(corpus, hf_tokenizer, c.max_length, c.data_seed, "datasets", c.clean) for corpus in corpora]
     examples = concatenate_datasets([split_held_out(of_corpus)[1] if part == "held_out" else of_corpus for of_corpus in prepared])
-    if not len(examples):
-        raise PlainError(f"pretrain.py holds out no example of {', '.join(c.datas)}, because there are fewer than 20. Add text, or pass "
-                         "--all to use all of it.")
     rows = min(1024, len(examples)) if rows is None else rows
     if not 0 < rows <= len(examples):
-        raise PlainError(f"Invalid value for rows: {rows}. The text yields {len(examples):,} examples. Change --rows, add text, or use "
-                         "--all if no discriminator was trained on it.")
+        raise PlainError(f"Invalid value for rows: {rows}. The text yields {len(examples):,} examples; of fewer than 20, none "
+                         "are held out. Change --rows, add text, or pass --all if no discriminator was trained on it.")
     return evenly_spaced(examples, rows)
 
 

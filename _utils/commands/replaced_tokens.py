@@ -1,18 +1,21 @@
 """Compare discriminators on the same corrupted text: `python -m _utils replaced_tokens`."""
 import os
-from typing import NamedTuple
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
 from scipy.special import logit
 from scipy.stats import rankdata
-from sklearn.metrics import average_precision_score
+from sklearn.metrics import average_precision_score, precision_score, recall_score
+from tokenizers import Tokenizer
 from tqdm import tqdm
 
-from _utils.commands.corrupted_text import TEXT_KEYS, check_new, make_corrupted, open_corrupted, save_corrupted, text_config
+from _utils.commands.corrupted_text import TEXT_KEYS, make_corrupted, open_corrupted, text_config
 from _utils.errors import PlainError
-from _utils.networks import inputs_of, load_with_head, max_positions, replaced_logits
+from _utils.networks import inputs_of, load_with_head, replaced_logits
+from _utils.networks.build import check_length
+from _utils.runs.checkpoints import check_writable, save_checkpoint
 from _utils.text import is_corpus_name
 from _utils.training import choose_device
 
@@ -40,10 +43,12 @@ def replaced_tokens(
     discriminators on it.
     """
     if make and generator and text and not (checkpoints or corrupted):
-        check_new(make)
+        if os.path.lexists(make):  # scores on an overwritten file could no longer be compared with new ones
+            raise PlainError(f"{make!r} already exists. Pass a new file, or delete it first.")
+        check_writable(Path(make).parent)
         made = make_corrupted(generator, text, "all" if all else "held_out", rows, mask_prob, seed, max_length=max_length,
                               data_seed=data_seed)
-        save_corrupted(made, make)
+        save_checkpoint(made._asdict(), make)
         print(f"{make}: {made.describe()}")
     elif corrupted and checkpoints and not (make or generator or text):
         found = open_corrupted(corrupted)
@@ -55,55 +60,31 @@ def replaced_tokens(
                          "[CHECKPOINT ...] --corrupted FILE to compare discriminators on it.")
 
 
-class Auc(NamedTuple):
-    """An AUC and how much each block of examples contributes to its error: influence, (number of blocks,)."""
-    value: float
-    influence: np.ndarray
-
-    def error(self):
-        """The standard error; NaN for a single block."""
-        n = len(self.influence)
-        return float(np.sqrt(n / (n - 1) * np.square(self.influence).sum())) if n > 1 else float("nan")
-
-    def __str__(self):
-        return f"{self.value:.4f} ({self.error():.4f})"
-
-    def minus(self, other):
-        """The difference to the AUC of another discriminator on the same tokens. Their errors are correlated, so its error is smaller."""
-        return Auc(self.value - other.value, self.influence - other.influence)
-
-
 def compare(text, names):
     """DataFrame with the scores of each discriminator, and of a constant prediction, on a CorruptedText.
 
     names: as in `load_with_head`. AUCs are strings with the standard error in parentheses.
-    Raises PlainError, before any scoring, for a discriminator that cannot be loaded or has another vocabulary or too few positions; later
-    for logits that are not finite. Prints a warning for a discriminator that may have been trained on the text.
+    Raises PlainError, before any scoring, for a discriminator that cannot be loaded or has another vocabulary or too few positions.
+    Prints a warning for a discriminator that may have been trained on the text.
     """
-    networks = {name: load_with_head(name, "discriminator") for name in names}
+    networks, vocabulary = {name: load_with_head(name, "discriminator") for name in names}, Tokenizer.from_str(text.tokenizer).get_vocab()
     for name, (network, _, hf_tokenizer) in networks.items():
-        _check_fits(text, name, network, hf_tokenizer)
+        if differing := vocabulary.items() ^ hf_tokenizer.get_vocab().items():
+            raise PlainError(f"{name!r} has another vocabulary than the corrupted text; the first difference is "
+                             f"{min((i, token) for token, i in differing)[1]!r}. Choose discriminators of one vocabulary, and make the "
+                             "file with a generator that has it too.")
+        check_length(network, int(text.lengths.max()), repr(name))
         _warn_of_training_text(text, name)
-    labels = _labels(text)
+    is_token, n = text.is_token(), len(text.lengths)
+    blocks = (torch.arange(n) * min(n, _BLOCKS) // n)[:, None].expand_as(is_token)
+    labels = [x[is_token].numpy() for x in (text.is_replaced, text.is_masked, blocks)]  # (T,) each
     rows = {name: replaced_scores(discriminator_logits(network, text, name), *labels) for name, (network, *_) in networks.items()}
     for name in names[1:]:
-        rows[name]["AUC difference"] = rows[name]["AUC"].minus(rows[names[0]]["AUC"])
+        rows[name]["AUC difference"] = rows[name]["AUC"] - rows[names[0]]["AUC"]
     constant = np.full(len(labels[0]), logit(labels[0].mean()))  # which minimizes the loss
-    rows["constant prediction"] = replaced_scores(constant, *labels) | {"AUC": "0.5000", "AUC at masks": "0.5000"}
-    columns = ["AUC", *(["AUC difference"] if len(names) > 1 else []), "AUC at masks", "average precision", "precision", "recall", "loss"]
-    return pd.DataFrame(rows.values(), rows, columns).map(lambda value: str(value) if isinstance(value, Auc) else value)
-
-
-def _check_fits(text, name, network, hf_tokenizer):
-    """PlainError for a discriminator with another vocabulary or too few positions."""
-    ours, theirs = text.token_ids(), hf_tokenizer.get_vocab()
-    if differing := ours.items() ^ theirs.items():
-        raise PlainError(f"{name!r} has another vocabulary than the corrupted text: {len(theirs):,} tokens instead of {len(ours):,}; the "
-                         f"first difference is {min((i, token) for token, i in differing)[1]!r}. Choose discriminators of one vocabulary, "
-                         "and make the file with a generator that has it too.")
-    if (longest := int(text.lengths.max())) > max_positions(network):
-        raise PlainError(f"{name!r} has {max_positions(network)} positions, but the longest corrupted example has {longest} tokens. Make a "
-                         "file with a lower --max_length.")
+    rows["constant prediction"] = replaced_scores(constant, *labels) | {"AUC": .5, "AUC at masks": .5}
+    columns = ["AUC", *["AUC difference"][:len(names) - 1], "AUC at masks", "average precision", "precision", "recall", "loss"]
+    return pd.DataFrame(rows.values(), rows, columns).map(lambda value: with_error(value) if isinstance(value, np.ndarray) else value)
 
 
 def _warn_of_training_text(text, name):
@@ -119,16 +100,9 @@ def _warn_of_training_text(text, name):
         print(f"Warning: {name!r} was trained on {', '.join(shared)} {reason}. The file may contain text that it was trained on.")
 
 
-def _labels(text):
-    """(is_replaced, is_masked, block) of all tokens, (T,) each, as NumPy arrays; arguments of `replaced_scores`."""
-    is_token, n = text.is_token(), len(text.lengths)
-    blocks = torch.arange(n) * min(n, _BLOCKS) // n
-    return tuple(x.numpy() for x in (text.is_replaced[is_token], text.is_masked[is_token], blocks[is_token.nonzero()[:, 0]]))
-
-
 @torch.inference_mode()
 def discriminator_logits(network, text, name):
-    """Logits of "replaced" for all tokens of a CorruptedText, (T,), NumPy float64. PlainError if they are not finite.
+    """Logits of "replaced" for all tokens of a CorruptedText, (T,), NumPy float64.
 
     Runs on the first GPU, or on the CPU if there is none, in batches of similar lengths.
     """
@@ -140,33 +114,32 @@ def discriminator_logits(network, text, name):
         longest = int(text.lengths[rows].max())
         ids, mask, segments = (x[rows, :longest].to(device) for x in (text.input_ids, is_token, text.token_type_ids))  # (B, longest)
         logits[rows, :longest] = replaced_logits(network(**inputs_of(network, ids.long(), mask, segments.long()))).float().cpu()
-    if not logits.isfinite().all():
-        raise PlainError(f"{name!r} computes NaN or infinite logits. Choose another checkpoint.")
     return logits[is_token].double().numpy()
 
 
 def replaced_scores(logits, is_replaced, is_masked, block):
-    """{column of `compare`: value} of logits (T,) for labels is_replaced (T,); undefined values are NaN or None.
+    """{column of `compare`: value} of logits (T,) for labels is_replaced (T,); AUCs as in `auc`, undefined values are NaN or None.
 
     is_masked: (T,); "AUC at masks" separates wrong samples from correct ones, at masked positions only.
     block: (T,), as in `auc`.   "loss": mean binary cross-entropy over all tokens, as in training (F22).
     """
     is_flagged = logits > 0  # probability above .5
-    hits = (is_flagged & is_replaced).sum()
     return {"AUC": auc(logits, is_replaced, block),
             "AUC at masks": auc(logits[is_masked], is_replaced[is_masked], block[is_masked]),
             "average precision": average_precision_score(is_replaced, logits),
-            "precision": hits / is_flagged.sum() if is_flagged.any() else None,
-            "recall": hits / is_replaced.sum(),
+            "precision": precision_score(is_replaced, is_flagged, zero_division=np.nan),
+            "recall": recall_score(is_replaced, is_flagged),
             "loss": (np.logaddexp(0, logits) - logits * is_replaced).mean()}
 
 
 def auc(logits, is_positive, block):
-    """Auc of logits (T,), or None if one class is missing: the probability that a positive token has a higher logit than a negative one.
+    """The AUC of logits (T,): the probability that a positive token has a higher logit than a negative one. None if one class is missing.
 
-    block: (T,), the index of each token's block of consecutive examples. Tokens of an example, and examples of a document, are not
-    independent, so the error is that of a sample of blocks (Obuchowski 1997, Nonparametric analysis of clustered ROC curve data; with one
-    token per block it is that of DeLong et al. 1988).
+    block: (T,), the index of each token's block of consecutive examples. Returns an array with a term for each block; their sum is the
+    AUC, and `with_error` computes its standard error. The difference to the terms of another discriminator on the same tokens are those
+    of the difference of both AUCs. Tokens of an example, and examples of a document, are not independent, so the error is that of a sample
+    of blocks (Obuchowski 1997, Nonparametric analysis of clustered ROC curve data; with one token per block it is that of DeLong et al.
+    1988).
     """
     n_positive = int(is_positive.sum())
     n_negative = len(is_positive) - n_positive
@@ -176,5 +149,11 @@ def auc(logits, is_positive, block):
     # Of each positive token, the share of negatives below it; of each negative token, the share of positives above it. Ties count half.
     share[is_positive] = (ranks[is_positive] - rankdata(logits[is_positive])) / n_negative
     share[~is_positive] = 1 - (ranks[~is_positive] - rankdata(logits[~is_positive])) / n_positive
-    value = float(share[is_positive].mean())
-    return Auc(value, np.bincount(block, (share - value) / np.where(is_positive, n_positive, n_negative)))
+    value = share[is_positive].mean()
+    influence = np.bincount(block, (share - value) / np.where(is_positive, n_positive, n_negative))
+    return influence + value / len(influence)
+
+
+def with_error(terms):
+    """The sum of independent terms with its standard error, such as '0.6448 (0.0076)'; the error of a single term is NaN."""
+    return f"{terms.sum():.4f} ({len(terms) ** .5 * pd.Series(terms).std():.4f})"

@@ -104,30 +104,29 @@ def plot_training(metrics_file):
     """Losses, accuracy and AUC of a pretraining run by step, from its metrics.jsonl: lines for training, dots for held-out text.
 
     Dotted lines are a constant prediction: for the generator loss on hidden tokens, the unigram entropy of the text; for the discriminator
-    loss, the share of replaced tokens as every token's probability.
+    loss, the share of replaced tokens as every token's probability; for its AUC, .5.
     """
     train, held_out = (pd.DataFrame(read_metrics(metrics_file, split)) for split in ("train", "held_out"))
     train = train.drop(columns="split").astype(float)
     train = train.groupby(train.index * 100 // len(train)).mean().set_index("step")  # at most 100 points
     config = Path(metrics_file).with_name("config.json")
     facts = json.loads(config.read_text()).get("facts", {}) if config.is_file() else {}
-    titles = {"gen_loss": "generator: loss", "gen_accuracy": "generator: accuracy", "disc_loss": "discriminator: loss",
+    panels = {"gen_loss": "generator: loss", "gen_accuracy": "generator: accuracy", "disc_loss": "discriminator: loss",
               "disc_auc": "discriminator: AUC"}
-    titles = {name: title for name, title in titles.items() if name in train}
-    figure, axes = plt.subplots(len(titles) // 2, 2, figsize=(9, 2.4 * (len(titles) // 2)), layout="constrained", sharex=True)
-    for axis, (name, title) in zip(axes.flat, titles.items()):
+    panels = {name: title for name, title in panels.items() if name in train}
+    constant = {"gen_loss": facts.get("unigram_entropy"), "disc_auc": .5}
+    if "disc_loss" in train:
+        constant["disc_loss"] = entr(train["replaced_share"]) + entr(1 - train["replaced_share"])
+    figure, axes = plt.subplots(len(panels) // 2, 2, figsize=(9, 2.4 * (len(panels) // 2)), layout="constrained", sharex=True)
+    for axis, (name, title) in zip(axes.flat, panels.items()):
         axis.plot(train[name], color=BLUE if name.startswith("gen") else ORANGE, label="training")
+        if name == "gen_loss":
+            axis.plot(train["gen_loss_hidden"], color=LIGHT_BLUE, label="training, hidden tokens")
         if len(held_out):
             axis.plot(held_out["step"], held_out[name], "o", color=GREEN, ms=4, label="held out")
+        if constant.get(name) is not None:
+            axis.plot(pd.Series(constant[name], train.index), color=GREY, lw=1, ls=":", label="constant prediction")
         axis.set_title(title)
-        if name == "gen_loss" and "unigram_entropy" in facts:
-            axis.plot(train["gen_loss_hidden"], color=LIGHT_BLUE, label="training, hidden tokens")
-            axis.axhline(facts["unigram_entropy"], color=GREY, lw=1, ls=":", label="unigram entropy")
-        if name == "disc_loss":
-            share = train["replaced_share"]
-            axis.plot(entr(share) + entr(1 - share), color=GREY, lw=1, ls=":", label="constant prediction")
-        if name == "disc_auc":
-            axis.axhline(.5, color=GREY, lw=1, ls=":", label="chance")
         axis.legend(frameon=False)
     figure.supxlabel("step", fontsize=9)
     return figure

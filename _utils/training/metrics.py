@@ -9,7 +9,8 @@ from _utils.networks.fast import argmax
 from _utils.training.device import fork_rng, seed_step
 
 _BINS = 1 << 16  # of logits: one for each bfloat16 number
-_SUMS = ("batches", "loss", "masked", "gen_loss", "gen_correct", "hidden", "hidden_loss", "hidden_correct", "masks_dropped", "disc_loss")
+_SUMS = ("batches", "loss", "masked", "gen_loss", "gen_accuracy", "hidden", "gen_loss_hidden", "gen_accuracy_hidden", "masks_dropped",
+         "disc_loss")
 
 
 class PretrainingMetrics:
@@ -61,16 +62,11 @@ class PretrainingMetrics:
     def compute(self):
         """{name: number, or None where it is undefined}. Waits for the device."""
         n = dict(zip(_SUMS, self.sums.tolist()))
-        gen_loss = _ratio(n["gen_loss"], n["masked"])
-        metrics = {
-            "loss": _ratio(n["loss"], n["batches"]),
-            "gen_loss": gen_loss,
-            "gen_perplexity": None if gen_loss is None else math.exp(min(gen_loss, 700.)),
-            "gen_accuracy": _ratio(n["gen_correct"], n["masked"]),
-            "gen_loss_hidden": _ratio(n["hidden_loss"], n["hidden"]),
-            "gen_accuracy_hidden": _ratio(n["hidden_correct"], n["hidden"]),
-            "masks_dropped": n["masks_dropped"],  # beyond the fixed capacity: 0 in practice
-        }
+        shares = {"loss": "batches", "gen_loss": "masked", "gen_accuracy": "masked", "gen_loss_hidden": "hidden",
+                  "gen_accuracy_hidden": "hidden"}
+        metrics = {name: _ratio(n[name], n[whole]) for name, whole in shares.items()}
+        metrics["gen_perplexity"] = math.exp(min(metrics["gen_loss"], 700.)) if n["masked"] else None
+        metrics["masks_dropped"] = n["masks_dropped"]  # beyond the fixed capacity: 0 in practice
         if not self.has_discriminator:
             return metrics
         originals, replaced = self.histogram.view(2, _BINS).cpu()

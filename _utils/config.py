@@ -158,7 +158,7 @@ class MyConfig(dict):
     """
 
     def __init__(self, values, types=PRETRAIN_KEYS):
-        vars(self).update(types=types, defaults=values, overridden=frozenset(), _adapters={
+        vars(self).update(types=types, overridden=frozenset(), _adapters={
             key: TypeAdapter(kind, config=ConfigDict(strict=True)) for key, kind in types.items()})
         super().__init__()
         for key, value in values.items():
@@ -307,8 +307,6 @@ def _check(config):
             raise PlainError(f"{key}={config[key]} is more than {limit}={config[limit]}. Lower it or leave it out.")
     if isinstance(config.vocab, str) and config.vocab.endswith(".txt") and not os.path.isfile(config.vocab):
         raise PlainError(f"File not found: vocab={config.vocab!r}. Pass the path of a vocab.txt, a hub tokenizer or a vocabulary size.")
-    if config.optimizer == "lamb" and config.adam_bias_correction:
-        raise PlainError("adam_bias_correction=True requires optimizer='adam', but optimizer='lamb'. Change one of them.")
     unused = [key for key in _DISCRIMINATOR_KEYS if key in config.overridden]
     if config.objective == "mlm" and unused:
         raise PlainError(f"{unused[0]}={config[unused[0]]!r} has no effect with objective='mlm', which trains no discriminator. "

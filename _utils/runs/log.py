@@ -176,17 +176,14 @@ class Run:
 
     def archive(self):
         """Move the files of an earlier run of this name to aside/<name>_<number>, so that nothing is overwritten."""
-        files = [*([self.folder] if self.folder.exists() else []), *self.milestones()]
-        if not files:
-            return
-        numbered = (self.root / "aside" / f"{self.name}_{n}" for n in itertools.count(1))
-        archive = next(path for path in numbered if not path.exists())
-        archive.mkdir(parents=True)
-        for unfinished in self.folder.glob("*.unfinished"):  # left by a process that was killed while writing
-            unfinished.unlink()
-        for path in files:
-            path.rename(archive / path.name)
-        print(f"Moved the earlier run {self.name} to {archive}")
+        files = [path for path in (self.folder, *self.milestones()) if path.exists()]
+        if files:
+            numbered = (self.root / "aside" / f"{self.name}_{n}" for n in itertools.count(1))
+            archive = next(path for path in numbered if not path.exists())
+            archive.mkdir(parents=True)
+            for path in files:
+                path.rename(archive / path.name)
+            print(f"Moved the earlier run {self.name} to {archive}")
 
 
 class Uploads:

@@ -194,7 +194,6 @@ def test_layernorms_of_other_families_are_recognized(model_type, small_tokenizer
 @pytest.mark.parametrize("overrides, message", [
     (["size=bert_small", "objective=electra"], "size=bert_small has no discriminator"),
     (["objective=mlm", "discriminator={'model_type': 'bert'}"], "no effect with objective='mlm'"),
-    (["optimizer=lamb", "adam_bias_correction=True"], "optimizer='lamb'"),
     (["generator={'hidden_size': 3}"], "model_type"),
     (["generator={'model_type': 'nothing'}"], "Invalid network configuration: .*nothing"),
     (["discriminator={'model_type': 'bert', 'hidden_size': 30, 'num_attention_heads': 4}"], "Cannot build the discriminator"),

@@ -8,14 +8,12 @@ Two things are not captured: fp16, because loss scaling reads numbers from the G
 PyTorch's fused Adam takes it as a number.
 """
 import contextlib
-import sys
-import traceback
 from functools import partial
 
 import torch
 from fastai.callback.core import Callback
 
-from _utils.errors import first_line
+from _utils.errors import as_plain_error
 from _utils.optim import learning_rates
 from _utils.training.device import fork_rng
 
@@ -50,49 +48,29 @@ def compile_step(learn, backend="inductor"):
 def capture_step(learn, batch, with_update=True):
     """Capture the step of a PretrainingLearner in CUDA graphs, after some steps on `batch` that change nothing.
 
-    batch: one batch of the training, on the device.   with_update: capture the update, too.
-    If it fails, training continues eagerly, and a warning after the traceback says why.
+    batch: one batch of the training, on the device.   with_update: capture the update, too.   Raises PlainError if it fails.
     """
     batch = tuple(tensor.clone() for tensor in batch)  # the graphs keep it, and overwrite it
     for group in learn.opt.opt.param_groups:
         if "capturable" in group:  # PyTorch's own Adam
             group["capturable"] = True
     rates = [torch.zeros((), device=learn.device) for _ in learn.opt.opt.param_groups]  # read by the captured update
-    try:
-        with state_restored(learn), learning_rates(learn.opt.opt, rates) if with_update else contextlib.nullcontext():
-            warm_up(learn, batch)
-            pool = torch.cuda.graph_pool_handle()
-            for name in ("masks", "accumulate"):
-                setattr(learn, name, CapturedFunction(getattr(learn, name), pool))
-            if with_update:
-                learn.update = CapturedFunction(learn.update, pool)
-            trial_step(learn, batch)
-            torch.cuda.synchronize()
-        if with_update:
-            learn.update.before = partial(fill_rates, rates, learn.opt.opt)
-    except Exception as error:
-        leave_capture(learn.device)
-        for name in ("masks", "forward", "accumulate", "update"):
-            learn.__dict__.pop(name, None)  # back to the method
-        traceback.print_exception(error)
-        print(f"Warning: compile=True failed, so training continues without it ({first_line(error)}).", file=sys.stderr)
+    with as_plain_error("compile=True failed ({error}). Leave compile out."), state_restored(learn), (
+            learning_rates(learn.opt.opt, rates) if with_update else contextlib.nullcontext()):
+        warm_up(learn, batch)
+        pool = torch.cuda.graph_pool_handle()
+        for name in ("masks", "accumulate", "update")[:3 if with_update else 2]:
+            setattr(learn, name, CapturedFunction(getattr(learn, name), pool))
+        trial_step(learn, batch)
+        torch.cuda.synchronize()
+    if with_update:
+        learn.update.before = partial(fill_rates, rates, learn.opt.opt)
 
 
 def fill_rates(rates, optimizer):
     """Copy the learning rates of the optimizer's parameter groups to the tensors `rates`."""
     for rate, group in zip(rates, optimizer.param_groups):
         rate.fill_(group["lr"])
-
-
-def leave_capture(device):
-    """After a capture that CUDA ended, make the default stream current again and free the random numbers from the capture.
-
-    Newer versions of PyTorch do both themselves; in 2.11 the next dropout would fail. A copy of a generator's state belongs to no capture.
-    """
-    if device.type == "cuda":
-        torch.cuda.set_stream(torch.cuda.default_stream(device))
-        generator = torch.cuda.default_generators[torch.cuda.current_device()]
-        generator.graphsafe_set_state(generator.clone_state())
 
 
 def warm_up(learn, batch):
@@ -121,21 +99,19 @@ def state_restored(learn):
         return [*learn.model.parameters(), learn.train_metrics.state, *moments]
 
     before = {tensor: tensor.detach().to("cpu", copy=True) for tensor in state()}
-    try:
-        with fork_rng(learn.device):
-            yield
-    finally:
-        with torch.no_grad():
-            for tensor in state():
-                tensor.copy_(before.get(tensor, torch.zeros(())))  # zero: a moment that did not exist before
-            if learn.gradients.flat is not None:  # it is None if the first backward pass failed
-                learn.gradients.zero()
+    with fork_rng(learn.device):
+        yield
+    with torch.no_grad():
+        for tensor in state():
+            tensor.copy_(before.get(tensor, torch.zeros(())))  # zero: a moment that did not exist before
+        learn.gradients.zero()
 
 
 class CapturedFunction:
     """A function of tensors whose calls are captured as CUDA graphs, one for each combination of shapes.
 
-    before: called before each replay.
+    Inputs and outputs of a graph stay in the tensors of its first call.
+    pool: memory that several graphs share; they must be replayed in the order of their capture.   before: called before each replay.
     """
 
     def __init__(self, function, pool):
@@ -145,25 +121,13 @@ class CapturedFunction:
         self.before()
         shapes = tuple(tensor.shape for tensor in inputs)
         if shapes not in self.graphs:
-            self.graphs[shapes] = CapturedCall(self.function, inputs, self.pool)
-        return self.graphs[shapes](*inputs)
-
-
-class CapturedCall:
-    """The CUDA graph of one call. Its inputs and outputs stay in the tensors of that call.
-
-    pool: memory that several graphs share; they must be replayed in the order of their capture.
-    """
-
-    def __init__(self, function, inputs, pool):
-        self.inputs, self.graph = inputs, torch.cuda.CUDAGraph()
-        # thread_local, because other threads, which load or log data, may use the GPU meanwhile
-        with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
-            self.outputs = function(*inputs)
-
-    def __call__(self, *inputs):
-        for own, given in zip(self.inputs, inputs):
+            graph = torch.cuda.CUDAGraph()
+            # thread_local, because other threads, which load or log data, may use the GPU meanwhile
+            with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+                self.graphs[shapes] = graph, inputs, self.function(*inputs)
+        graph, own_inputs, outputs = self.graphs[shapes]
+        for own, given in zip(own_inputs, inputs):
             if own.data_ptr() != given.data_ptr():
                 own.copy_(given)
-        self.graph.replay()
-        return self.outputs
+        graph.replay()
+        return outputs

@@ -1,6 +1,7 @@
 """Batches for pretraining: hugdatafast's HF_Datasets with a loader that fetches whole batches from Arrow at once."""
 import itertools
 import signal
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -9,33 +10,25 @@ from fastai.data.core import TfmdDL
 from _utils.errors import PlainError
 from _utils.text.hugdatafast_repair import HF_Datasets
 
-_BLOCK = 10_000  # indices converted to Python integers at once; these need ten times the memory of an array
 FEW_EXAMPLES, MANY_EPOCHS = 1_000, 100  # a run that repeats fewer examples, or repeats its examples more often, gets a warning
 
 
-class EndlessPermutations:
-    """Iterates over n indices in range(size): one permutation after another, each drawn from seed and epoch.
+@lru_cache(1)
+def permutation(size, seed, epoch):
+    """Return range(size) in an order drawn from seed and epoch, as a read-only array."""
+    order = np.arange(size, dtype=np.uint32 if size <= 1 << 32 else np.int64)
+    np.random.default_rng((seed, epoch)).shuffle(order)
+    order.flags.writeable = False
+    return order
 
-    start: number of indices to skip, because the run used them before it was resumed.
+
+def shuffled(positions, size, seed):
+    """Return the indices at some positions of the order of training: one permutation of range(size) after another.
+
+    positions: ascending array.
     """
-
-    def __init__(self, size, n, seed, start=0):
-        self.size, self.n, self.seed, self.start = size, n, seed, start
-
-    def __len__(self):
-        return self.n - self.start
-
-    def __iter__(self):
-        return itertools.islice(self._from_start(), len(self))
-
-    def _from_start(self):
-        epoch, skipped = divmod(self.start, self.size)
-        while True:
-            order = np.arange(self.size, dtype=np.uint32 if self.size <= 1 << 32 else np.int64)
-            np.random.default_rng((self.seed, epoch)).shuffle(order)
-            for first in range(skipped, self.size, _BLOCK):
-                yield from order[first:first + _BLOCK].tolist()
-            epoch, skipped = epoch + 1, 0
+    epochs, places = np.divmod(positions, size)
+    return np.concatenate([permutation(size, seed, int(epoch))[places[epochs == epoch]] for epoch in np.unique(epochs)])
 
 
 class ArrowBatchDL(TfmdDL):
@@ -44,7 +37,7 @@ class ArrowBatchDL(TfmdDL):
     n: number of examples to load. With shuffle=True it may exceed the size of the dataset, which is then repeated in another order.
     All batches have the same shape, so the device compiles and allocates only once. Batches stay in host memory; with pin_memory=True
     they can be copied to a GPU asynchronously.
-    `start`: number of examples that a shuffled loader skips.
+    `start`: number of examples that a shuffled loader skips, because the run used them before it was resumed.
     """
 
     def __init__(self, dataset, bs=64, shuffle=False, max_length=128, seed=0, **kwargs):
@@ -64,21 +57,22 @@ class ArrowBatchDL(TfmdDL):
             signal.signal(number, signal.SIG_IGN)
 
     def get_idxs(self):
-        return EndlessPermutations(len(self.dataset), self.n, self.seed, self.start) if self.shuffle else range(self.n)
+        return range(self.start, self.n)
 
     def create_batches(self, samps):
-        while idxs := list(itertools.islice(samps, self.bs)):
-            yield self.fetch(idxs)
+        while positions := list(itertools.islice(samps, self.bs)):
+            yield self.fetch(positions)
 
     def batch_of_step(self, step):
-        """Return the batch of a step (counted from 0) of a shuffled loader."""
-        return self.fetch(list(itertools.islice(EndlessPermutations(len(self.dataset), self.n, self.seed, step * self.bs), self.bs)))
+        """Return the batch of a step (counted from 0)."""
+        return self.fetch(range(step * self.bs, (step + 1) * self.bs))
 
-    def fetch(self, idxs):
-        """Return the batch of the examples with these indices."""
-        table = self.rows[idxs]
+    def fetch(self, positions):
+        """Return the batch of the examples at these positions in the order of training, or in that of the dataset if not shuffled."""
+        positions = np.array(positions)
+        table = self.rows[shuffled(positions, len(self.dataset), self.seed) if self.shuffle else positions]
         ids = table["input_ids"].combine_chunks()
-        batch = np.full((len(idxs), self.max_length), self.dataset.pad_idx, dtype=np.int64)
+        batch = np.full((len(positions), self.max_length), self.dataset.pad_idx, dtype=np.int64)
         lengths = np.diff(ids.offsets.to_numpy())
         batch[np.arange(self.max_length) < lengths[:, None]] = ids.flatten().to_numpy()
         return torch.from_numpy(batch), torch.from_numpy(table["sentA_length"].to_numpy().astype(np.int64))

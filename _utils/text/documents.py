@@ -1,34 +1,17 @@
-"""Text as documents in Arrow files with checksums, and records of what was read when."""
-import json
+"""Text as documents in Arrow files, and hashes of files that are computed again only when a file was changed."""
+import itertools
 import os
-from collections import Counter
 from functools import partial
 from pathlib import Path
 
 import datasets
 import pyarrow
+import xxhash
 from tqdm import tqdm
 
 from _utils.errors import PlainError, as_plain_error
 from _utils.runs.checkpoints import write_atomically
 from _utils.runs.files import content_key, file_chunks
-
-
-def read_record(path):
-    """Return the dictionary in a record file, or an empty one if the file does not exist."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except ValueError:
-        raise PlainError(f"{path} is not valid JSON. Correct it or delete it.") from None
-
-
-def add_to_record(path, entry, value):
-    """Set one entry of a record file. The file is read again first, because another run may have added to it."""
-    content = json.dumps({**read_record(path), entry: value}, indent=1) + "\n"
-    write_atomically(path, lambda file: file.write(content.encode()))
-
 
 # In characters. They bound the memory that a document or a line takes.
 LONG = 1 << 20   # longer documents are stored in several rows, longer lines are cut
@@ -51,83 +34,69 @@ def cut_text(text, size):
 def write_documents(documents, path, name):
     """Write an iterable of strings and Continuations to the Arrow file `path`, which appears only when it is complete.
 
-    Prints how many empty documents were skipped. name: of the corpus, for messages.
-    Raises PlainError if no text is left.
+    name: of the corpus, for messages.   Raises PlainError if there is no text.
     """
-    checksum_path(path).unlink(missing_ok=True)  # left over from a damaged file that the user deleted
-    write_atomically(path, partial(_write_rows, documents, name))
+    write_prepared(path, partial(_write_rows, documents, name))
 
 
 def _write_rows(documents, name, file):
     schema = datasets.Features({"text": datasets.Value("large_string"), "continues": datasets.Value("bool")}).arrow_schema
-    bar = tqdm(documents, desc=f"Reading {name}", unit=" documents", unit_scale=True, mininterval=1,
-               bar_format="{desc}: {n:,} documents [{elapsed}, {rate_noinv_fmt}]")
-    counts = Counter()
+    rows = _rows(tqdm(documents, desc=f"Reading {name}", unit=" documents", unit_scale=True, mininterval=1))
     with pyarrow.ipc.new_stream(file, schema) as writer:
-        for batch in _batches(_rows(bar, counts)):
+        while batch := list(itertools.islice(rows, 100)):
             writer.write_batch(pyarrow.RecordBatch.from_pylist(batch, schema))
-    if counts["empty"]:
-        print(f"{name}: skipped {counts['empty']:,} empty documents")
-    if not counts["rows"]:
-        raise PlainError(f"Invalid value for datas: {name!r}. Its files contain no text.")
+        if not writer.stats.num_record_batches:
+            raise PlainError(f"Invalid value for datas: {name!r}. Its files contain no text.")
 
 
-def _rows(documents, counts):
-    """Yield the rows of all documents that are not empty. Counts `rows` and `empty` documents."""
+def _rows(documents):
+    """Yield the rows of all documents that are not empty."""
     for document in documents:
         continues = isinstance(document, Continuation)
         if document.strip():
             for text in cut_text(document, PIECE) if continues or len(document) >= LONG else [document]:
-                counts["rows"] += 1
                 yield {"text": text, "continues": continues}
                 continues = True
-        elif not continues:
-            counts["empty"] += 1
 
 
-def _batches(rows):
-    """Yield lists of up to 100 rows, or of a few MB of text."""
-    batch, size = [], 0
-    for row in rows:
-        batch.append(row)
-        size += len(row["text"])
-        if len(batch) == 100 or size > 4 * LONG:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
+def write_prepared(path, write):
+    """Call `write` with a binary file, which appears under `path` when it is complete, with its checksum."""
+    checksum_path(path).unlink(missing_ok=True)  # left over from a damaged file that the user deleted
+    write_atomically(path, write)
+    open_prepared(path)
 
 
 def open_prepared(path):
-    """Memory-map an Arrow file that this or an earlier run prepared, as a datasets.Dataset.
-
-    A checksum file beside it holds the hash of its content. The content is hashed and compared again only when the size or the
-    modification time of the file has changed. Raises PlainError if the file is damaged.
-    """
+    """Memory-map an Arrow file that this or an earlier run prepared, as a datasets.Dataset. Raises PlainError if it is damaged."""
     checksum_file = checksum_path(path)
     with as_plain_error(f"{path} cannot be read ({{error}}). Delete it and {checksum_file.name} to rebuild it.",
                         (pyarrow.ArrowException, OSError, ValueError)):
         dataset = datasets.Dataset.from_file(str(path))
-        if is_unchanged(path):
-            return dataset
-        stat = os.stat(path)
-        checksum = content_key("", file_chunks(path))
-        if checksum_file.exists() and checksum_file.read_text().split()[:1] != [checksum]:
-            raise ValueError(f"its content does not match {checksum_file.name}")
-    write_atomically(checksum_file, lambda file: file.write(f"{checksum} {stat.st_size} {stat.st_mtime_ns}".encode()))
+        current_hash([path], checksum_file, lambda: content_key("", file_chunks(path)), may_change=False)
     return dataset
 
 
 def checksum_path(path):
-    """Path of the file with the hash, size and modification time of a prepared file."""
+    """Path of the file with the hash of a prepared file."""
     return Path(f"{path}.xxh3")
 
 
-def is_unchanged(path):
-    """Whether a prepared file has the size and modification time in its checksum file."""
-    try:
-        _, size, mtime_ns = checksum_path(path).read_text().split()
-    except (FileNotFoundError, ValueError):
-        return False
-    stat = os.stat(path)
-    return (size, mtime_ns) == (str(stat.st_size), str(stat.st_mtime_ns))
+def current_hash(paths, record, compute, may_change=True):
+    """Return the hash of the contents of files, from the file `record` if their paths, sizes and times are still those in it.
+
+    compute(): the hash of the present contents, which is then recorded.   may_change: False raises ValueError if it differs from the
+    recorded one.
+    """
+    digest = xxhash.xxh3_128()
+    for path in paths:
+        stat = os.stat(path)
+        # The time of change (ctime) cannot be set, and so reveals a change after which the time of modification was restored.
+        digest.update(os.fsencode(path) + b"\0%d %d %d\n" % (stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
+    known, *unchanged = (record.read_text() if record.exists() else "").split() or [None]
+    if unchanged == [digest.hexdigest()]:
+        return known
+    found = compute()
+    if not may_change and known not in (None, found):
+        raise ValueError(f"its content does not match {record.name}")
+    write_atomically(record, lambda file: file.write(f"{found} {digest.hexdigest()}".encode()))
+    return found

@@ -5,7 +5,6 @@ file as one document with one paragraph per line. No module is imported or run.
 """
 import ast
 import gc
-import hashlib
 import importlib.metadata
 import inspect
 import itertools
@@ -25,15 +24,21 @@ _MARKUP = re.compile(r":\w+:`~?\.?([^`<]*?)(?:\s*<[^`]*>)?`|``([^`]*)``|`([^`]*)
 _DOCUMENTED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
-def documents(num_workers=None):
-    """Yield the documents: pydoc's topics, then one per source file with enough prose, without repeated paragraphs.
-
-    num_workers: processes that parse the files (None: one per available core); the documents do not depend on it.
-    """
+def documents():
+    """Yield the documents: pydoc's topics, then one per source file with enough prose, without repeated paragraphs."""
     topics = [paragraph for topic in pydoc_data.topics.topics.values() for paragraph in paragraphs(topic)]
+    seen = set()  # hashes of paragraphs
     # Syntax trees have no reference cycles, and with torch loaded the search for cycles takes longer than parsing.
-    with multiprocessing.Pool(num_workers or available_cores(), initializer=gc.disable) as pool:
-        yield from _without_repeats(itertools.chain([topics], pool.imap(_prose, source_files(), chunksize=64)))
+    with multiprocessing.Pool(available_cores(), initializer=gc.disable) as pool:
+        for candidates in itertools.chain([topics], pool.imap(_prose, source_files(), chunksize=64)):
+            new = []
+            for paragraph in candidates:
+                digest = hash(paragraph.lower())
+                if digest not in seen:
+                    seen.add(digest)
+                    new.append(paragraph)
+            if sum(map(len, new)) >= 200:
+                yield "\n".join(new).encode(errors="replace").decode()
 
 
 def installed_versions():
@@ -53,24 +58,22 @@ def source_files():
 
 
 def _prose(path):
-    return [paragraph for docstring in docstrings(path) for paragraph in paragraphs(docstring)]
-
-
-def docstrings(path):
-    """Yield every docstring of a Python source file in order; nothing if the file cannot be parsed."""
+    """Return the paragraphs of a Python source file; none if it cannot be parsed."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # invalid escapes in third-party files
             tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError, OSError, RecursionError, MemoryError):
-        return
-    pending = [tree]
-    while pending:  # ast.walk would visit every expression too, which takes longer than parsing
-        node = pending.pop()
-        docstring = ast.get_docstring(node, clean=False)
-        if docstring:
-            yield docstring
-        pending += [child for child in reversed(node.body) if isinstance(child, _DOCUMENTED)]
+        return []
+    return [paragraph for docstring in docstrings(tree) for paragraph in paragraphs(docstring)]
+
+
+def docstrings(node):
+    """Yield the docstrings of a syntax tree in order. ast.walk would visit every expression too, which takes longer than parsing."""
+    yield ast.get_docstring(node, clean=False) or ""
+    for child in node.body:
+        if isinstance(child, _DOCUMENTED):
+            yield from docstrings(child)
 
 
 def paragraphs(docstring):
@@ -84,17 +87,3 @@ def paragraphs(docstring):
         if len(text) >= 60 and text.count(" ") >= 9 and letters >= .9 * len(text):
             prose.append(text)
     return prose
-
-
-def _without_repeats(documents_as_paragraphs):
-    """Yield each document's new paragraphs as text, if they have at least 200 characters."""
-    seen = set()
-    for candidates in documents_as_paragraphs:
-        new = []
-        for paragraph in candidates:
-            digest = hashlib.blake2b(paragraph.lower().encode(errors="replace"), digest_size=8).digest()
-            if digest not in seen:
-                seen.add(digest)
-                new.append(paragraph)
-        if sum(map(len, new)) >= 200:
-            yield "\n".join(new).encode(errors="replace").decode()

@@ -1,6 +1,4 @@
 """Prepared examples and their cache, held-out examples, and the unigram entropy of the text."""
-import contextlib
-import glob
 import os
 import random
 import time
@@ -28,12 +26,9 @@ def unigram_entropy(examples, special_ids):
     examples: a datasets.Dataset with input_ids.   special_ids: ids that are never masked.
     """
     rows = examples.select(range(0, len(examples), -(-len(examples) // _MAX_EXAMPLES)))
-    counts = np.zeros(1, dtype=np.int64)
-    for batch in rows.with_format("arrow").iter(batch_size=10_000):
-        of_batch = np.bincount(batch["input_ids"].combine_chunks().flatten().to_numpy(), minlength=len(counts))
-        of_batch[:len(counts)] += counts
-        counts = of_batch
-    counts[[i for i in special_ids if i < len(counts)]] = 0
+    ids = rows.with_format("arrow")[:]["input_ids"].combine_chunks().flatten().to_numpy()
+    counts = np.bincount(ids, minlength=max(special_ids) + 1)
+    counts[special_ids] = 0
     return float(entropy(counts))
 
 
@@ -52,18 +47,16 @@ def split_held_out(examples):
     n_runs = min(_RUNS, n_held)
     train, held, end = [], [], 0
     for i in range(n_runs):
-        size = n_held * (i + 1) // n_runs - n_held * i // n_runs
         start = n * i // n_runs
-        train.append((end, start))
-        held.append((start, start + size))
-        end = start + size
-    train.append((end, n))
+        train.append(range(end, start))
+        end = start + n_held * (i + 1) // n_runs - n_held * i // n_runs
+        held.append(range(start, end))
+    train.append(range(end, n))
     return _slices(examples, train), _slices(examples, held)
 
 
 def _slices(examples, ranges):
-    parts = [examples.select(range(start, end)) for start, end in ranges if end > start]
-    return datasets.concatenate_datasets(parts) if parts else examples.select(range(0))
+    return datasets.concatenate_datasets([examples.select(rows) for rows in ranges if rows] or [examples.select(range(0))])
 
 
 def split_documents(corpus, seed):
@@ -115,56 +108,39 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
     cleaning = dict(apply_cleaning=corpus.name == "wikipedia" if clean is None else clean,
                     drop_parentheses=corpus.name in HUB_CORPORA if clean is None else clean)
     path = Path(cache_dir) / f"examples_{_key(corpus, hf_tokenizer, max_length, seed, cleaning, kind)}.arrow"
-    if (finished := _open_finished(path)) is not None:
+    if finished := _open_finished(path):
         return finished
     processor = PROCESSORS[kind](corpus.documents, hf_tokenizer, max_length, seed=seed, rows_per_document=corpus.rows_per_document,
                                  **cleaning)
     check_first_block(corpus.name, processor, hf_tokenizer.unk_token_id)
-    with _only_builder(path):
-        finished = _open_finished(path)  # by the process that this one waited for
-        return processor.map(path, num_proc) if finished is None else finished
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(path.with_name(".lock"))
+    try:
+        held = lock.acquire(timeout=0)
+    except Timeout:
+        print("Waiting for another process that builds examples.")
+        held = lock.acquire()
+    with held:
+        for left in path.parent.glob("examples_*.unfinished"):  # by a killed process
+            left.unlink()
+        return _open_finished(path) or processor.map(path, num_proc)  # finished by the process that this one waited for
 
 
 def _key(corpus, hf_tokenizer, max_length, seed, cleaning, kind):
     """Return the key of the examples. Options with their default value are not part of it."""
-    made_of = [_BUILDING_VERSION, corpus.key, tokenizer_json(hf_tokenizer), max_length, cleaning, seed]
+    content = [_BUILDING_VERSION, corpus.key, tokenizer_json(hf_tokenizer), max_length, cleaning, seed]
     if kind != "electra":
-        made_of.append(kind)
+        content.append(kind)
     if corpus.rows_per_document != 1:
-        made_of.append(corpus.rows_per_document)
-    return content_key(tuple(made_of))
+        content.append(corpus.rows_per_document)
+    return content_key(tuple(content))
 
 
 def _open_finished(path):
-    """Open the examples of an earlier run, in one file or several; None if they are missing or incomplete."""
-    if path.exists():
-        return open_prepared(path)
-    files_by_count = {}
-    for file in sorted(path.parent.glob(f"{path.stem}_*_of_*{path.suffix}")):
-        files_by_count.setdefault(int(file.stem.rsplit("_", 1)[1]), []).append(file)
-    for count, files in files_by_count.items():
-        if len(files) == count:
-            return datasets.concatenate_datasets([open_prepared(file) for file in files])
-    return None
-
-
-@contextlib.contextmanager
-def _only_builder(path):
-    """Context manager in which no other process builds the same examples; others wait. Removes unfinished files at the end."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(path.with_suffix(".lock"))
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        print("Waiting for another process that builds the same examples.")
-        lock.acquire()
-    try:
-        yield
-        Path(lock.lock_file).unlink(missing_ok=True)  # processes that wait for it find the finished examples
-    finally:
-        for unfinished in path.parent.glob(f"{glob.escape(path.stem)}*.unfinished"):
-            unfinished.unlink(missing_ok=True)
-        lock.release()
+    """Open the examples of an earlier run; None if a file of them is missing."""
+    files = sorted(path.parent.glob(f"{path.stem}_*_of_*{path.suffix}"))
+    if files and len(files) == int(files[0].stem.rsplit("_", 1)[1]):
+        return datasets.concatenate_datasets([open_prepared(file) for file in files])
 
 
 def open_examples(files, patience=180):
@@ -173,10 +149,10 @@ def open_examples(files, patience=180):
     patience: seconds until PlainError.
     """
     end = time.monotonic() + patience
-    while missing := [file for file in files if not os.path.exists(file)]:
+    while not all(map(os.path.exists, files)):
         if time.monotonic() > end:
-            raise PlainError(f"{missing[0]}, which the first process prepared, did not appear within {patience} seconds. Start all "
-                             "processes in a folder that their machines share.")
+            raise PlainError(f"{files[0]} and others, which the first process prepared, did not appear within {patience} seconds. Start "
+                             "all processes in a folder that their machines share.")
         time.sleep(1)
     return datasets.concatenate_datasets([datasets.Dataset.from_file(file) for file in files])
 
@@ -191,42 +167,25 @@ def check_first_block(name, processor, unk_id):
 
     Raises PlainError if it has no text, if nearly all of it would be dropped because of long lines, or if it does not fit the vocabulary.
     """
-    lines = _first_lines(processor)
-    tokens = [token for line in lines if line is not None for token in line]
-    if not tokens:
-        filtered = " after lines under 80 characters are dropped (clean=False keeps them)" if processor.apply_cleaning else ""
-        raise PlainError(f"{name}: no text is left in its first {min(BLOCK, len(processor.hf_dset))} documents{filtered}.")
-    _check_line_lengths(name, processor, lines, len(tokens))
-    unknown = tokens.count(unk_id) / len(tokens)
-    if unknown > .3:
-        raise PlainError(f"{name}: {unknown:.0%} of its tokens are not in the vocabulary. Choose a vocabulary for its language, "
-                         "or train one with vocab=30522.")
-
-
-def _first_lines(processor):
-    """Return the first tokenized lines of a corpus, with None where a document begins."""
     lines, n_tokens = [], 0
     for ids in processor.tokenize(processor.rows(0)):
         lines.append(ids)
         n_tokens += len(ids or ())
         if n_tokens > _CHECKED:
             break
-    return lines
-
-
-def _check_line_lengths(name, processor, lines, n_tokens):
+    if not n_tokens:
+        filtered = " after lines under 80 characters are dropped (clean=False keeps them)" if processor.apply_cleaning else ""
+        raise PlainError(f"{name}: no text is left in its first {min(BLOCK, len(processor.hf_dset))} documents{filtered}.")
+    unknown = sum(ids.count(unk_id) for ids in lines if ids) / n_tokens
+    if unknown > .3:
+        raise PlainError(f"{name}: {unknown:.0%} of its tokens are not in the vocabulary. Choose a vocabulary for its language, "
+                         "or train one with vocab=30522.")
     kept = sum(processor.tokens_used(*example) for example in processor.build(lines, random.Random(0))) / n_tokens
-    if kept >= .7:
-        return
-    message = (f"{name}: examples keep only {kept:.0%} of the text. An example has {processor.max_length} tokens, and the rest of the line "
-               f"that fills it is dropped. The longest line is in {_longest_line(processor, lines)}. Put a line break after each sentence")
-    if kept < .1:
-        raise PlainError(f"{message}.")
-    print(f"Warning: {message} to keep more.")
-
-
-def _longest_line(processor, lines):
-    """Describe the longest line, e.g. `document 3 (512 tokens, begins with 'in the year 1843')`."""
-    i = max(range(len(lines)), key=lambda i: len(lines[i] or ()))
-    beginning = processor.tokenizer.decode(lines[i][:8])
-    return f"document {lines[:i].count(None):,} ({len(lines[i]):,} tokens, begins with {beginning!r:.80})"
+    if kept < .7:
+        longest = max(filter(None, lines), key=len)
+        message = (f"{name}: examples keep only {kept:.0%} of the text. An example has {processor.max_length} tokens, and the rest of the "
+                   f"line that fills it is dropped. The longest line has {len(longest):,} tokens and begins with "
+                   f"{processor.tokenizer.decode(longest[:8])!r:.80}. Put a line break after each sentence")
+        if kept < .1:
+            raise PlainError(f"{message}.")
+        print(f"Warning: {message} to keep more.")

@@ -1,6 +1,4 @@
 """From documents to examples: Google's example builder and lmtuners' pairs of lines."""
-import contextlib
-import gc
 import itertools
 import random
 from array import array
@@ -12,8 +10,7 @@ import numpy
 import pyarrow
 import tokenizers
 
-from _utils.runs.checkpoints import write_atomically
-from _utils.text.documents import LONG, checksum_path, open_prepared
+from _utils.text.documents import LONG, open_prepared, write_prepared
 from _utils.text.vocabulary import WordCache, is_cacheable
 from _utils.text.worker_pool import available_cores, run_in_processes
 
@@ -66,8 +63,7 @@ class ExampleBuilder:
 
 BLOCK = 1000           # rows
 MAX_FILES = 256        # files that the examples of a corpus are divided into; a killed run keeps the finished ones
-_TOKENIZED_AT_ONCE = 1 << 20  # characters
-_WRITTEN_AT_ONCE = 10_000     # examples
+_WRITTEN_AT_ONCE = 10_000  # examples
 
 
 class ELECTRADataProcessor:
@@ -78,7 +74,7 @@ class ELECTRADataProcessor:
     hf_tokenizer: a fast WordPiece tokenizer.   max_length: of an example, in tokens.
     lines_delimiter: separates the "sentences" of a document.   apply_cleaning: drop lines under 80 characters,
     as electra_pytorch does for Wikipedia.   drop_parentheses: remove every "()", as it does for all corpora (D5).
-    seed: of the random draws; a random.Random is used directly.
+    seed: of the random draws.
     rows_per_document: consecutive rows that form a document, if there is no column `continues`.
     """
 
@@ -114,30 +110,15 @@ class ELECTRADataProcessor:
         """Yield the token ids of each line as an array, and None where a document begins. rows: as from `rows`."""
         # "[MASK]" in raw text is text, as in the original (F1). Set here because pickling to another process loses it.
         self.tokenizer.encode_special_tokens = True
-        for chunk in self.chunks(rows):
-            lines = [line for line in chunk if line is not None]
-            arrays = map(self.word_cache.encode, lines) if self.word_cache is not None else self._encode_without_cache(lines)
-            for line in chunk:
-                yield None if line is None else next(arrays)
-
-    def _encode_without_cache(self, lines):
-        """Yield the token ids of lines as arrays."""
-        for encoding in self.tokenizer.encode_batch_fast(lines, add_special_tokens=False):
-            yield array(self.typecode, encoding.ids)
-
-    def chunks(self, rows):
-        """Yield lists of lines to tokenize together, with None where a document begins. rows: as from `rows`."""
-        chunk, size = [], 0
         for text, continues in rows:
             if not continues:
-                chunk.append(None)
-            for line in self._lines(text):
-                chunk.append(line)
-                size += len(line)
-                if size >= _TOKENIZED_AT_ONCE:
-                    yield chunk
-                    chunk, size = [], 0
-        yield chunk
+                yield None
+            lines = self._lines(text)
+            if self.word_cache is not None:
+                yield from map(self.word_cache.encode, lines)
+            else:
+                encodings = self.tokenizer.encode_batch_fast(lines, add_special_tokens=False)
+                yield from (array(self.typecode, encoding.ids) for encoding in encodings)
 
     def _lines(self, text):
         """Return the cleaned lines of a text, cut to LONG characters."""
@@ -162,38 +143,32 @@ class ELECTRADataProcessor:
         return len(input_ids) - 2 - (len(input_ids) > sentA_length)
 
     def _block_rng(self, block):
-        return self.seed if isinstance(self.seed, random.Random) else random.Random(f"{self.seed}, block {block}")
+        return random.Random(f"{self.seed}, block {block}")
 
     def map(self, cache_file_name, num_proc=None):
         """Return the examples of the whole dataset as a datasets.Dataset, the same for any number of processes (None: one per core).
 
-        They are written to a fixed number of Arrow files named after `cache_file_name`. Files that an earlier call finished are kept.
+        They are written to at most MAX_FILES Arrow files named after `cache_file_name`, with the blocks evenly divided. Files that an
+        earlier call finished are kept.
         """
         target = Path(cache_file_name)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        files = self._files(target)
-        missing = [task for task in files if not task[0].exists()]
-        run_in_processes(self._write_file, missing, min(num_proc or available_cores(), len(missing)), "Building examples")
-        return datasets.concatenate_datasets([open_prepared(path) for path, _ in files])
-
-    def _files(self, target):
-        """Return [(path, its blocks)], with the blocks evenly divided into at most MAX_FILES files."""
         n_blocks = -(-len(self.hf_dset) // BLOCK)
         per_file = -(-n_blocks // MAX_FILES)
-        blocks = [range(start, min(start + per_file, n_blocks)) for start in range(0, n_blocks, per_file)]
-        return [(target.with_stem(f"{target.stem}_{i:05}_of_{len(blocks):05}"), blocks[i]) for i in range(len(blocks))]
+        starts = range(0, n_blocks, per_file)
+        files = {target.with_stem(f"{target.stem}_{i:05}_of_{len(starts):05}"): range(start, min(start + per_file, n_blocks))
+                 for i, start in enumerate(starts)}
+        missing = [(path, blocks) for path, blocks in files.items() if not path.exists()]
+        run_in_processes(self._write_file, missing, min(num_proc or available_cores(), len(missing)), "Building examples")
+        return datasets.concatenate_datasets([open_prepared(path) for path in files])
 
     def _write_file(self, task):
-        """Write the examples of some blocks to a file with its checksum. The file appears only when it is complete."""
         path, blocks = task
-        checksum_path(path).unlink(missing_ok=True)  # left over from a damaged file that the user deleted
-        write_atomically(path, partial(self._write_blocks, blocks))
-        open_prepared(path)
+        write_prepared(path, partial(self._write_blocks, blocks))
 
     def _write_blocks(self, blocks, file):
         token_id = datasets.Value("uint16" if self.typecode == "H" else "int32")
         schema = datasets.Features({"input_ids": datasets.List(token_id), "sentA_length": datasets.Value("int32")}).arrow_schema
-        with pyarrow.ipc.new_stream(file, schema) as writer, _gc_disabled():
+        with pyarrow.ipc.new_stream(file, schema) as writer:
             for block in blocks:
                 examples = self.build(self.tokenize(self.rows(block)), self._block_rng(block))
                 while part := list(itertools.islice(examples, _WRITTEN_AT_ONCE)):
@@ -245,20 +220,7 @@ def tokenizer_json(hf_tokenizer):
 
 def _record_batch(examples, schema):
     """Return an Arrow record batch of examples (array of input_ids, sentA_length)."""
-    offsets = numpy.cumsum([0] + [len(ids) for ids, _ in examples], dtype="int32")
-    lists = schema.field("input_ids").type
-    values = pyarrow.Array.from_buffers(lists.value_type, offsets[-1], [None, pyarrow.py_buffer(b"".join(ids for ids, _ in examples))])
-    input_ids = pyarrow.ListArray.from_arrays(pyarrow.array(offsets), values, type=lists)
-    return pyarrow.record_batch([input_ids, pyarrow.array([length for _, length in examples], "int32")], schema)
-
-
-@contextlib.contextmanager
-def _gc_disabled():
-    """Disable Python's cycle collector, which takes a tenth of the time while many arrays are created, and finds nothing."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
+    ids, lengths = zip(*examples)
+    values = pyarrow.array(numpy.frombuffer(b"".join(ids), ids[0].typecode))
+    offsets = numpy.cumsum([0, *map(len, ids)], dtype="int32")
+    return pyarrow.record_batch([pyarrow.ListArray.from_arrays(offsets, values), pyarrow.array(lengths, "int32")], schema)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow.compute
 import tokenizers
+from tokenizers import models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
 
 from _utils.errors import PlainError, as_plain_error
@@ -67,17 +68,9 @@ class WordCache(dict):
 
 def is_cacheable(tokenizer):
     """Whether a tokenizers.Tokenizer is one of BERT's, with any settings of its normalizer and no added tokens that are not special."""
-    parts = json.loads(tokenizer.to_str())
-    kinds = tuple((parts[name] or {}).get("type") for name in ("normalizer", "pre_tokenizer", "model"))
-    return (kinds == ("BertNormalizer", "BertPreTokenizer", "WordPiece") and _only_adds_special_tokens(parts["post_processor"])
-            and not parts["truncation"] and not parts["padding"] and all(token["special"] for token in parts["added_tokens"]))
-
-
-def _only_adds_special_tokens(post_processor):
-    """Whether a post-processor keeps the ids of the text. A template can repeat them."""
-    if post_processor is None or post_processor["type"] == "BertProcessing":
-        return True
-    return post_processor["type"] == "TemplateProcessing" and sum("Sequence" in piece for piece in post_processor["single"]) == 1
+    kinds = normalizers.BertNormalizer, pre_tokenizers.BertPreTokenizer, models.WordPiece
+    modules = tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.model
+    return all(map(isinstance, modules, kinds)) and all(token.special for token in tokenizer.get_added_tokens_decoder().values())
 
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -106,21 +99,16 @@ def load_tokenizer(vocab, corpora=(), cache_dir="datasets"):
 
 
 def _check_special_tokens(tokens, name):
-    missing = [token for token in SPECIAL_TOKENS if token not in tokens]
-    if missing:
+    if missing := [token for token in SPECIAL_TOKENS if token not in tokens]:
         raise PlainError(f"The vocabulary {name} lacks {', '.join(missing)}. ELECTRA needs {' '.join(SPECIAL_TOKENS)}: "
                          "add a line for each, or train a vocabulary with vocab=30522.")
 
 
 def from_vocab_file(path):
     """Return a BERT tokenizer for a vocab.txt with one token per line. It lower-cases unless the vocabulary has capital letters."""
-    try:
+    with as_plain_error(f"The vocabulary {path} cannot be read ({{error}}). Pass a vocab.txt with one token per line in UTF-8.",
+                        (OSError, UnicodeDecodeError)):
         tokens = Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")  # splitlines would also split at U+2028
-    except OSError as error:
-        raise PlainError(f"The vocabulary {path} cannot be read ({error.strerror}). Pass a vocab.txt with one token per line.") from None
-    except UnicodeDecodeError as error:
-        raise PlainError(f"The vocabulary {path} is not UTF-8 text (byte {error.start}). "
-                         "Pass a vocab.txt with one token per line.") from None
     return tokenizer_from_tokens(tokens, path)
 
 
@@ -128,7 +116,7 @@ def tokenizer_from_tokens(tokens, name="vocabulary"):
     """Return a BERT tokenizer whose ids are the positions in `tokens`. Raises PlainError for duplicate or missing tokens."""
     ids = {token: i for i, token in enumerate(tokens)}
     if len(ids) < len(tokens):
-        duplicate = next(token for i, token in enumerate(tokens) if ids[token] != i)
+        [(duplicate, _)] = Counter(tokens).most_common(1)
         raise PlainError(f"The vocabulary {name} has the line {duplicate!r} twice. Remove duplicate tokens.")
     _check_special_tokens(ids, name)
     cased = any(token != token.lower() for token in tokens if token not in SPECIAL_TOKENS)
@@ -148,29 +136,24 @@ def tokenizer_from_json(text, pad_token="[PAD]"):
         bert = tokenizer_from_tokens(sorted(vocab, key=vocab.get))
         if bert.backend_tokenizer.to_str() == backend.to_str():
             return bert
-    roles = {role: token for role, token in _ROLES.items() if backend.token_to_id(token) is not None}
-    return PreTrainedTokenizerFast(tokenizer_object=backend, **{**roles, "unk_token": _unknown_token(text), "pad_token": pad_token})
-
-
-def _unknown_token(text):
-    """The token for unknown words of a tokenizer's JSON, by the settings of its model; None if it has none."""
     model = json.loads(text)["model"]
-    return model["vocab"][model["unk_id"]][0] if model.get("unk_id") is not None else model.get("unk_token")
+    unknown = model["vocab"][model["unk_id"]][0] if model.get("unk_id") is not None else model.get("unk_token")
+    roles = {role: token for role, token in _ROLES.items() if token in vocab}
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **{**roles, "unk_token": unknown, "pad_token": pad_token})
 
 
 def check_has_tokenizer(name):
     """Raise PlainError for a folder without tokenizer files. For such a folder transformers builds a tokenizer with an empty vocabulary."""
-    files = ("tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model")
-    if os.path.isdir(name) and not any(os.path.isfile(os.path.join(name, file)) for file in files):
+    files = {"tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model"}
+    if os.path.isdir(name) and files.isdisjoint(os.listdir(name)):
         raise PlainError(f"The folder {name!r} has no tokenizer. Save the tokenizer of its model there. If convert_tf wrote the "
                          "folder, rerun it with --vocab PATH/vocab.txt.")
 
 
 def _from_pretrained(name):
     check_has_tokenizer(name)
-    place = "folder" if os.path.isdir(name) else "hub"
-    with as_plain_error(f"The tokenizer {name!r} could not be loaded from the {place} ({{error}}). Set vocab=PATH/vocab.txt, train a "
-                        "vocabulary with vocab=30522, or run without a download: python pretrain.py quickstart=True"):
+    with as_plain_error(f"The tokenizer {name!r} could not be loaded ({{error}}). Set vocab=PATH/vocab.txt, train a vocabulary with "
+                        "vocab=30522, or run without a download: python pretrain.py quickstart=True"):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     if not tokenizer.is_fast:
         raise PlainError(f"The tokenizer {name!r} has no fast version. Choose a WordPiece tokenizer such as "

@@ -1,5 +1,4 @@
-"""Examples, their cache, the held-out part, and batches."""
-import itertools
+"""Examples and their cache."""
 import json
 import os
 import random
@@ -18,9 +17,8 @@ import pretrain
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.text import documents, processors, readers, sources
-from _utils.text.batches import pretraining_dataloaders
-from _utils.text.examples import limit_held_out, open_examples, prepare_examples, split_documents, split_held_out
-from _utils.text.processors import ELECTRADataProcessor, LinePairsProcessor
+from _utils.text.examples import open_examples, prepare_examples, split_documents
+from _utils.text.processors import ELECTRADataProcessor
 from _utils.text.sources import Corpus, load_documents
 from _utils.text.vocabulary import load_tokenizer
 
@@ -30,21 +28,13 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(processors, "BLOCK", 10)
 
 
-def test_examples_do_not_depend_on_the_number_of_processes(tmp_path, small_tokenizer, small_blocks):
-    corpus = make_corpus()
-    one, two, four = (prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path / str(n), num_proc=n) for n in (None, 2, 4))
-    assert one.to_dict() == two.to_dict() == four.to_dict()
-    assert len(one) > 50  # many blocks, each with its own random numbers
-    other_seed = prepare_examples(corpus, small_tokenizer, 32, 8, tmp_path / "seed")
-    assert other_seed.to_dict() != one.to_dict()
-
-
-def test_prepared_examples_are_reused_for_any_number_of_processes(tmp_path, small_tokenizer, small_blocks, monkeypatch):
-    corpus = make_corpus()
-    first = prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path, num_proc=2)
+def test_examples_do_not_depend_on_the_number_of_processes_and_are_reused_for_any(tmp_path, small_tokenizer, small_blocks, monkeypatch):
+    prepare = lambda folder, **options: prepare_examples(make_corpus(), small_tokenizer, 32, 7, tmp_path / folder, **options).to_dict()
+    expected = prepare("1", num_proc=1)
+    assert expected == prepare("2", num_proc=2) == prepare("all")
+    assert len(expected["input_ids"]) > 50  # many blocks, each with its own random numbers
     monkeypatch.setattr(ELECTRADataProcessor, "map", lambda *_: pytest.fail("rebuilt"))
-    for num_proc in (None, 1, 3):
-        assert prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path, num_proc=num_proc).to_dict() == first.to_dict()
+    assert expected == prepare("2", num_proc=1) == prepare("2", num_proc=3)
 
 
 @pytest.mark.parametrize("change", [dict(max_length=24), dict(seed=8), dict(clean=True), dict(corpus=make_corpus(seed=1))])
@@ -55,16 +45,8 @@ def test_other_text_length_cleaning_or_seed_gives_new_examples(tmp_path, small_t
     assert prepare_examples(**setting).to_dict() == before
 
 
-def test_incomplete_files_of_a_killed_run_are_completed(tmp_path, small_tokenizer, small_blocks):
-    corpus = make_corpus()
-    whole = prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path, num_proc=2).to_dict()
-    next(tmp_path.glob("*_00001_of_00006.arrow")).unlink()
-    assert prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path, num_proc=3).to_dict() == whole
-
-
 def test_next_run_reads_neither_text_nor_documents(workplace, monkeypatch):
     c = complete(pretrain.c.override(["size=tiny", "datas=text.txt", "vocab=300", "num_workers=0", "bs=8", "steps=4", "device=cpu"]))
-    os.utime("text.txt", (1, 1))
     _, before = pretrain.load_data(c)
     next(Path("datasets").glob("documents_*.arrow")).unlink()
     for module in (documents, sources):
@@ -75,18 +57,14 @@ def test_next_run_reads_neither_text_nor_documents(workplace, monkeypatch):
     assert not list(Path("datasets").glob("documents_*.arrow"))
 
 
-@pytest.mark.parametrize("kind, n_parts", [("electra", 1), ("line_pairs", 3)])
-def test_examples_that_appear_late_are_opened(tmp_path, small_tokenizer, kind, n_parts):
-    parts = [make_corpus()] if kind == "electra" else split_documents(make_corpus(), 7)
-    prepared = [prepare_examples(part, small_tokenizer, 32, 7, tmp_path, kind=kind) for part in parts]
-    assert len(prepared) == n_parts
-    for examples in prepared:
-        files = [file["filename"] for file in examples.cache_files]
-        os.rename(files[0], tmp_path / "unseen")
-        with pytest.raises(PlainError, match="did not appear within 0 seconds. Start all processes in a folder that"):
-            open_examples(files, patience=0)
-        threading.Timer(.2, os.rename, (tmp_path / "unseen", files[0])).start()
-        assert open_examples(files).to_dict() == examples.to_dict()
+def test_examples_that_appear_late_are_opened(tmp_path, small_tokenizer):
+    examples = prepare_examples(make_corpus(), small_tokenizer, 32, 7, tmp_path)
+    files = [file["filename"] for file in examples.cache_files]
+    os.rename(files[0], tmp_path / "unseen")
+    with pytest.raises(PlainError, match="did not appear within 0 seconds. Start all processes in a folder that"):
+        open_examples(files, patience=0)
+    threading.Timer(.2, os.rename, (tmp_path / "unseen", files[0])).start()
+    assert open_examples(files).to_dict() == examples.to_dict()
 
 
 def test_hub_corpora_are_cleaned_and_other_text_is_unchanged(tmp_path, small_tokenizer):
@@ -104,57 +82,6 @@ def test_special_tokens_in_raw_text_are_text(small_tokenizer):
     processor = ELECTRADataProcessor(None, small_tokenizer, 32, apply_cleaning=False)
     example = processor(["the [MASK] and [SEP] of the text"])["input_ids"][0]
     assert small_tokenizer.mask_token_id not in example and example.count(small_tokenizer.sep_token_id) == 1
-
-
-@pytest.mark.parametrize("n, held", [(0, 0), (10, 0), (20, 1), (1000, 50), (100_000, 1024)])
-def test_held_out_examples_are_consecutive_runs_and_not_in_the_training_part(n, held):
-    examples = datasets.Dataset.from_dict({"id": list(range(n))})
-    train, held_out = split_held_out(examples)
-    assert len(held_out) == held and sorted(train["id"][:] + held_out["id"][:]) == list(range(n))
-    assert len(np.flatnonzero(np.diff(held_out["id"][:]) != 1)) <= 15
-
-
-@pytest.mark.parametrize("n, held", [(1, 1), (1024, 1024), (5000, 1024)])
-def test_held_out_line_pairs_are_evenly_spaced(n, held):
-    examples = datasets.Dataset.from_dict({"id": list(range(n))})
-    train, *held_out = limit_held_out(examples, examples, examples)
-    assert train is examples
-    for part in held_out:
-        ids = part["id"][:]
-        assert len(ids) == held and ids[0] == 0 and ids[-1] >= n - n / held - 1 and set(np.diff(ids)) <= {n // held, n // held + 1}
-
-
-def dataloaders(tokenizer, n=100, bs=8, steps=30, num_workers=0, seed=3):
-    rng = random.Random(1)
-    rows = [[2, *(rng.randrange(5, 200) for _ in range(rng.randint(1, 28))), 3] for _ in range(n)]
-    examples = datasets.Dataset.from_dict({"input_ids": rows, "sentA_length": [len(row) for row in rows]})
-    train, held_out = split_held_out(examples)
-    splits = {"train": train, "held_out": held_out}
-    return pretraining_dataloaders(splits, tokenizer, bs, steps, 32, seed, num_workers), train, held_out
-
-
-def test_batches_have_one_shape_and_contain_every_example_once_per_epoch(small_tokenizer):
-    dls, train, _ = dataloaders(small_tokenizer)
-    batches = list(dls.train)
-    assert len(batches) == len(dls.train) == 30
-    assert all(ids.shape == (8, 32) and lengths.shape == (8,) for ids, lengths in batches)
-    rows = [tuple(row[row != 0].tolist()) for ids, _ in batches for row in ids]
-    known = sorted(map(tuple, train["input_ids"][:]))
-    first, second = rows[:len(train)], rows[len(train):2 * len(train)]
-    assert sorted(first) == sorted(second) == known and first != second
-    assert all(int(length) == int((row != 0).sum()) for ids, lengths in batches for row, length in zip(ids, lengths))
-
-
-def test_order_depends_on_the_seed_but_not_on_the_workers(small_tokenizer):
-    first_batch = lambda **kwargs: [ids.tolist() for ids, _ in itertools.islice(dataloaders(small_tokenizer, **kwargs)[0].train, 5)]
-    assert first_batch() == first_batch() == first_batch(num_workers=2)
-    assert first_batch() != first_batch(seed=4)
-
-
-def test_all_held_out_examples_are_loaded_in_order(small_tokenizer):
-    dls, _, held_out = dataloaders(small_tokenizer, n=200)
-    rows = [row[row != 0].tolist() for ids, _ in dls.valid for row in ids]
-    assert rows == held_out.with_format(None)["input_ids"][:]
 
 
 def sentences(n):
@@ -217,15 +144,6 @@ def test_very_long_line_is_cut(tmp_path, short_rows):
     assert "".join(texts) == "word " * 3000 and max(map(len, texts)) <= 1200
 
 
-@pytest.mark.parametrize("processor", [ELECTRADataProcessor, LinePairsProcessor])
-def test_examples_do_not_depend_on_how_many_lines_are_tokenized_at_once(small_tokenizer, monkeypatch, processor):
-    texts = make_corpus(30).documents["text"][:]
-    build = lambda: processor(None, small_tokenizer, 32, apply_cleaning=False)(texts)
-    expected = build()
-    monkeypatch.setattr(processors, "_TOKENIZED_AT_ONCE", 100)
-    assert build() == expected
-
-
 def test_padding_and_truncation_saved_with_a_tokenizer_are_ignored(tmp_path, small_tokenizer):
     corpus = make_corpus()
     expected = prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path / "plain").to_dict()
@@ -246,14 +164,5 @@ def test_text_dropped_from_long_lines_is_reported(tmp_path, small_tokenizer, cap
     texts = ["\n".join(["network " * words_per_line] * 10)] * 20
     corpus = Corpus("own text", f"lines of {words_per_line}", lambda: datasets.Dataset.from_dict({"text": texts}))
     prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path, kind=kind)
-    warning = r"Warning: own text: examples keep only \d\d% of the text.*The longest line is in document 1 \(60 tokens, begins with "
-    warning += r"'network network .*Put a line break after each sentence to keep more"
-    assert bool(re.search(warning, capsys.readouterr().out)) == warned
-
-
-@pytest.mark.parametrize("n, steps, warned", [(100, 30, True), (100, 11, False), (3000, 600, False), (3000, 40_000, True)])
-def test_training_on_too_few_examples_is_reported(small_tokenizer, capsys, n, steps, warned):
-    examples = datasets.Dataset.from_dict({"input_ids": [[2, 7, 3]] * n, "sentA_length": [3] * n})
-    pretraining_dataloaders({"train": examples}, small_tokenizer, 8, steps, 32, 3)
-    warning = rf"Warning: the text yields only {n:,} training examples of 32 tokens, so each is seen about \d+ times in {steps:,} steps"
+    warning = r"Warning: own text: examples keep only \d\d% of the text.* has 60 tokens and begins with 'network network .*a line break"
     assert bool(re.search(warning, capsys.readouterr().out)) == warned

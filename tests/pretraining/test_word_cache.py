@@ -8,7 +8,7 @@ import unicodedata
 import datasets
 import pyarrow.parquet
 import pytest
-from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
+from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from _utils.text import vocabulary as vocabulary_module
@@ -159,17 +159,13 @@ def test_ids_above_65535_are_kept(tmp_path):
     assert ids == [2, 70_004, 10, 70_003, 3]
 
 
-TWICE = processors.TemplateProcessing(single="$A $A", special_tokens=[])
 OTHER_TOKENIZERS = {
     "added token with a space": lambda tokenizer: tokenizer.add_tokens(["the words"]),
     "added token that removes spaces": lambda tokenizer: tokenizer.add_tokens([AddedToken("words", lstrip=True)]),
-    "truncation": lambda tokenizer: tokenizer.enable_truncation(3),
-    "padding": lambda tokenizer: tokenizer.enable_padding(length=9),
     "normalizer": lambda tokenizer: setattr(tokenizer, "normalizer", normalizers.Lowercase()),
     "no normalizer": lambda tokenizer: setattr(tokenizer, "normalizer", None),
     "pre-tokenizer": lambda tokenizer: setattr(tokenizer, "pre_tokenizer", pre_tokenizers.Metaspace()),
     "model": lambda tokenizer: setattr(tokenizer, "model", models.WordLevel(vocabulary(), unk_token="[UNK]")),
-    "template": lambda tokenizer: setattr(tokenizer, "post_processor", TWICE),
 }
 
 
@@ -184,11 +180,3 @@ def test_other_tokenizers_have_no_cache_and_the_ids_of_the_library(change):
     lines = " ".join(random_texts(random.Random(2), 50)).split() + ["the words  and the words"]
     found = [ids.tolist() for line in lines for ids in processor.tokenize([(line, True)])]
     assert found == [encoding.ids for encoding in processor.tokenizer.encode_batch_fast(lines, add_special_tokens=False)]
-
-
-def test_a_token_that_is_not_in_the_vocabulary_raises_the_error_of_the_library():
-    tokenizer = Tokenizer(models.WordPiece({"the": 0}, unk_token="[UNK]"))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
-    for line in ("the words", "the wörds"):
-        with pytest.raises(Exception, match="Missing \\[UNK\\] token"):
-            WordCache(tokenizer, "i").encode(line)

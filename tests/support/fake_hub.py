@@ -41,6 +41,6 @@ class Hub:
             dataset_name=dataset_name, config_name=config.name, hash=revision, cache_dir=str(self.folder))
         builder.download_and_prepare()
         cached = Path(datasets.config.HF_DATASETS_CACHE, f"{namespace}___{dataset_name}", config.name, "0.0.0", revision)
-        shutil.copytree(builder.cache_dir, cached)  # the cache path of a dataset that comes from the hub
+        shutil.copytree(builder.cache_dir, cached, dirs_exist_ok=True)  # the cache path of a dataset that comes from the hub
         [file] = cached.glob("*.arrow")
         return datasets.Dataset.from_file(str(file))

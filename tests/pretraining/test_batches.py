@@ -1,0 +1,114 @@
+"""Batches: their shape, the order of the training examples, held-out examples, and worker processes, however they are started."""
+import itertools
+import multiprocessing
+import random
+import re
+import tracemalloc
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from fastai.data.load import _FakeLoader
+
+from _utils.glue.batches import EncodedRows, finetuning_dataloaders
+from _utils.text.batches import pretraining_dataloaders, shuffled
+from _utils.text.examples import limit_held_out, split_held_out
+
+
+def dataloaders(tokenizer, n=100, bs=8, steps=30, num_workers=0, seed=3):
+    rng = random.Random(1)
+    rows = [[2, *(rng.randrange(5, 200) for _ in range(rng.randint(1, 28))), 3] for _ in range(n)]
+    examples = Dataset.from_dict({"input_ids": rows, "sentA_length": [len(row) for row in rows]})
+    train, held_out = split_held_out(examples)
+    splits = {"train": train, "held_out": held_out}
+    return pretraining_dataloaders(splits, tokenizer, bs, steps, 32, seed, num_workers), train, held_out
+
+
+def rows_of(batches):
+    """Check the shape of pretraining batches and return their examples without padding."""
+    assert all(ids.shape == (8, 32) and lengths.shape == (8,) for ids, lengths in batches)
+    assert all(int(length) == int((row != 0).sum()) for ids, lengths in batches for row, length in zip(ids, lengths))
+    return [row[row != 0].tolist() for ids, _ in batches for row in ids]
+
+
+def test_batches_contain_every_example_once_per_epoch_in_the_order_of_numpy_permutations(small_tokenizer):
+    dls, train, _ = dataloaders(small_tokenizer)
+    found, examples = rows_of(list(dls.train)), train.with_format(None)["input_ids"][:]
+    assert len(dls.train) == 30 and len(found) == 240
+    order = np.concatenate([np.random.default_rng((3, epoch)).permutation(len(train)) for epoch in range(3)])[:240]
+    assert found == [examples[i] for i in order]
+    assert found != rows_of(list(dataloaders(small_tokenizer, seed=4)[0].train))
+    dls.train.start = 152  # as in a resumed run
+    assert rows_of(list(dls.train)) == found[152:] and rows_of([dls.train.batch_of_step(19)]) == found[152:160]
+
+
+def test_all_held_out_examples_are_loaded_in_order(small_tokenizer):
+    dls, _, held_out = dataloaders(small_tokenizer, n=160)
+    assert rows_of(list(dls.valid)) == held_out.with_format(None)["input_ids"][:]
+
+
+def test_order_needs_little_memory():
+    size = 1_000_000
+    tracemalloc.start()
+    for start in range(1_500_000, 1_520_000, 100):
+        shuffled(np.arange(start, start + 100), size, seed=0)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 6 * size  # bytes; a list of integers would need about 40 per example
+
+
+@pytest.mark.parametrize("n, held", [(0, 0), (10, 0), (20, 1), (1000, 50), (100_000, 1024)])
+def test_held_out_examples_are_consecutive_runs_and_not_in_the_training_part(n, held):
+    examples = Dataset.from_dict({"id": list(range(n))})
+    train, held_out = split_held_out(examples)
+    assert len(held_out) == held and sorted(train["id"][:] + held_out["id"][:]) == list(range(n))
+    assert len(np.flatnonzero(np.diff(held_out["id"][:]) != 1)) <= 15
+
+
+@pytest.mark.parametrize("n, held", [(1, 1), (1024, 1024), (5000, 1024)])
+def test_held_out_line_pairs_are_evenly_spaced(n, held):
+    examples = Dataset.from_dict({"id": list(range(n))})
+    train, *held_out = limit_held_out(examples, examples, examples)
+    assert train is examples
+    for part in held_out:
+        ids = part["id"][:]
+        assert len(ids) == held and ids[0] == 0 and ids[-1] >= n - n / held - 1 and set(np.diff(ids)) <= {n // held, n // held + 1}
+
+
+@pytest.mark.parametrize("n, steps, warned", [(100, 30, True), (100, 11, False), (3000, 600, False), (3000, 40_000, True)])
+def test_training_on_too_few_examples_is_reported(small_tokenizer, capsys, n, steps, warned):
+    examples = Dataset.from_dict({"input_ids": [[2, 7, 3]] * n, "sentA_length": [3] * n})
+    pretraining_dataloaders({"train": examples}, small_tokenizer, 8, steps, 32, 3)
+    warning = rf"Warning: the text yields only {n:,} training examples of 32 tokens, so each is seen about \d+ times in {steps:,} steps"
+    assert bool(re.search(warning, capsys.readouterr().out)) == warned
+
+
+def set_start_method(monkeypatch, method):
+    """Start workers of DataLoaders with this method; fork is the default on Linux before Python 3.14."""
+    context = multiprocessing.get_context(method)
+    monkeypatch.setattr(_FakeLoader, "multiprocessing_context", property(lambda self: context if self.num_workers else None))
+
+
+def assert_same_batches(loader, other):
+    pairs = list(itertools.zip_longest(loader, other))
+    assert len(pairs) > 3 and all(torch.equal(a, b) for pair in pairs for a, b in zip(*pair, strict=True))
+
+
+@pytest.mark.parametrize("method, workers", [("fork", 2), ("forkserver", 1)])
+def test_workers_of_pretraining_prepare_the_same_batches(small_tokenizer, tmp_path, monkeypatch, method, workers):
+    set_start_method(monkeypatch, method)
+    rows = [{"input_ids": [2, *range(5, 6 + i % 20), 3], "sentA_length": 3 + i % 7} for i in range(40)]
+    Dataset.from_list(rows).save_to_disk(tmp_path)
+    splits = {"train": Dataset.load_from_disk(tmp_path)}
+    loaders = [pretraining_dataloaders(splits, small_tokenizer, bs=8, steps=7, max_length=24, seed=3, num_workers=n).train
+               for n in (workers, 0)]
+    for loader in loaders:
+        loader.start = 16
+    assert_same_batches(*loaders)
+
+
+def test_workers_of_finetuning_prepare_the_same_batches(monkeypatch):
+    set_start_method(monkeypatch, "forkserver")
+    rows = EncodedRows([{"inp_ids": [5] * (3 + i % 9), "token_type_ids": [0] * (3 + i % 9)} for i in range(70)], list(range(70)))
+    assert_same_batches(*(finetuning_dataloaders(rows, [rows], 4, workers, "cpu").loaders[1] for workers in (1, 0)))

@@ -8,7 +8,6 @@ kilobytes). The first start reads the text and prepares the documents; the secon
 one finds the examples and needs no documents. Each start is a new process; its memory excludes the imports.
 """
 import multiprocessing
-import os
 import random
 import re
 import sys
@@ -48,18 +47,14 @@ def random_documents(n, lines):
 
 
 def write_corpora(folder, documents, files, lines):
-    """{form: path} of both forms of the corpus, modified an hour ago: files that were just written are always read again."""
+    """{form: path} of both forms of the corpus."""
     text, many = folder / "text.txt", folder / "many"
     with text.open("w", encoding="utf-8") as file:
         file.writelines(f"{document}\n\n" for document in random_documents(documents, lines))
-    written = [text]
     for i, document in enumerate(random_documents(files, lines)):
         path = many / f"{i // 10_000:04}" / f"{i:08}.txt"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(document, encoding="utf-8")
-        written.append(path)
-    for path in written:
-        os.utime(path, (time.time() - 3600,) * 2)
     return {"one file": text, "many files": many}
 
 

@@ -60,6 +60,7 @@ from _utils.runs import (
     check_same_data,
     check_writable,
     config_files,
+    locked,
     milestone_steps,
     open_log,
     resume,
@@ -862,7 +863,7 @@ def pretrain(c):
     c = c.copy_with({"device": str(device)})
     pair = check_start(c, run, processes)
     hf_tokenizer, dls = load_data(c, processes)
-    with run.lock() if processes.is_main else nullcontext():
+    with locked(run.folder) if processes.is_main else nullcontext():
         c, checkpoint = resume(c, run)  # again, because another process may have trained the run in the meantime
         c = fit_to_hardware(c, pair, hf_tokenizer, processes)
         learn = build_learner(c, hf_tokenizer, dls.to(torch.device(c.device)), pair, processes)
@@ -927,7 +928,7 @@ def fit(learn, c, run, hf_tokenizer, entropy, checkpoint=None):
     log = open_log(run, c, checkpoint, {"unigram_entropy": entropy}) if is_main else None
     with StopSignals() as signals, closing(Uploads(c.upload_to)) as uploads, closing(log) if log else nullcontext():
         for path in run.milestones() if checkpoint and is_main else ():
-            uploads.add(path, is_earlier=True)
+            uploads.add(path, is_new=False)
         bookkeeping = Bookkeeping(c.steps, c.bs * c.max_length, last_step, log=log, folder=run.folder, save_milestone=save_milestone,
                                   milestones=milestone_steps(c.steps, c.milestones, c.stop_at), save_minutes=c.save_minutes,
                                   identity={"config": c.as_data(), "data": data}, signals=signals, checkpoint=checkpoint)

@@ -3,7 +3,6 @@ import errno
 import glob
 import importlib.metadata
 import os
-import pickle
 import platform
 import re
 import shutil
@@ -23,12 +22,10 @@ def milestone_steps(steps, percents, stop_at=None):
 
     In a short run, several percents may fall on one step.
     """
-    found = {}
-    for percent in sorted({*percents, 100.}):
-        found.setdefault(max(1, round(steps * percent / 100)), []).append(percent)
-    if stop_at and (share := round(100 * stop_at / steps, 4)) not in found.setdefault(stop_at, []):
-        found[stop_at].append(share)
-    return found
+    step_of = {percent: max(1, round(steps * percent / 100)) for percent in {*percents, 100.}}
+    if stop_at:
+        step_of[round(100 * stop_at / steps, 4)] = stop_at
+    return {step: [percent for percent in sorted(step_of) if step_of[percent] == step] for step in sorted({*step_of.values()})}
 
 
 def save_checkpoint(content, path):
@@ -92,8 +89,9 @@ def load_pretraining_checkpoint(path):
     """Load a checkpoint of pretrain.py, as `load_checkpoint`. Raises PlainError for any other kind."""
     checkpoint = load_checkpoint(path)
     if not has_keys(checkpoint, PRETRAINING_KEYS):
-        raise PlainError(f"{str(path)!r} is not a checkpoint of pretrain.py. Choose one from checkpoints/pretrain/, or convert it to a "
-                         "transformers folder with python -m _utils export_hf or python -m _utils convert_tf.")
+        raise PlainError(f"{str(path)!r} is not a checkpoint of pretrain.py (a finetuned one has lost the heads of the pretraining). "
+                         "Choose one from checkpoints/pretrain/, or convert it to a transformers folder with python -m _utils export_hf "
+                         "or python -m _utils convert_tf.")
     return checkpoint
 
 
@@ -110,48 +108,37 @@ class DamagedCheckpoint(PlainError):
     """The bytes of the file are not those that were written."""
 
 
-def load_checkpoint(path):
-    """Load a checkpoint to the CPU. It is untrusted data: no code in it is run.
+def load_checkpoint(path, mmap=False):
+    """Load a checkpoint to the CPU. It is untrusted data: no code in it is run.   mmap: memory-map its tensors.
 
-    Raises PlainError if the file is missing, damaged or contains anything but data.
+    Raises DamagedCheckpoint if the file is damaged or contains anything but data, and PlainError if it is missing or cannot be read.
     """
-    if not os.path.isfile(path):
-        raise PlainError(f"Checkpoint not found: {str(path)!r}. Choose one from {str(Path(path).parent)!r}, or create it with "
-                         "python pretrain.py.")
+    is_zip = zipfile.is_zipfile(path)  # electra_pytorch's older ones are not
     try:
-        if zipfile.is_zipfile(path):  # electra_pytorch's older ones are not
-            check_sums(path)
+        if is_zip and (damaged := zipfile.ZipFile(path).testzip()):  # torch.load does not verify the checksums
+            raise zipfile.BadZipFile(f"{damaged} has changed")
         with torch.serialization.safe_globals([(_Inert, "fastcore.foundation.L")]):
-            return torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, OSError, ValueError, LookupError) as error:
-        raise PlainError(f"Cannot read the checkpoint {str(path)!r} ({type(error).__name__}): it is damaged, was not written by this "
-                         "project, or contains more than data. Use another one.") from error
-
-
-def check_sums(path):
-    """Verify the checksums of a checkpoint (a zip file), which torch.load does not do.
-
-    Raises DamagedCheckpoint if bytes changed, and OSError if the file cannot be read.
-    """
-    try:
-        with zipfile.ZipFile(path) as archive:
-            damaged = archive.testzip()
-    except Exception as error:  # zipfile raises many kinds
-        if isinstance(error, OSError) and error.errno != errno.EINVAL:  # EINVAL: a damaged directory points before the start of the file
-            raise
-        damaged = first_line(error)
-    if damaged:
-        raise DamagedCheckpoint(f"Cannot read the checkpoint {str(path)!r}: it is damaged ({damaged}). Use another one, or copy it again.")
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+    except FileNotFoundError:
+        raise PlainError(f"Checkpoint not found: {str(path)!r}. Choose one from {str(Path(path).parent)!r}, or create it with "
+                         "python pretrain.py.") from None
+    except Exception as error:
+        # EINVAL: a damaged directory of the zip points before the start of the file.
+        is_damaged = isinstance(error, OSError) and error.errno == errno.EINVAL
+        if not is_damaged and isinstance(error, (OSError, MemoryError, RuntimeError) if is_zip else (OSError, MemoryError)):
+            raise PlainError(f"The checkpoint {str(path)!r} cannot be read ({first_line(error)}), although it may be undamaged. Check disk "
+                             "and memory, then rerun the same command. No file was changed.") from error
+        raise DamagedCheckpoint(f"Cannot read the checkpoint {str(path)!r} ({first_line(error)}): it is damaged, was not written by this "
+                                "project, or contains more than data. Use another one, or copy it again.") from error
 
 
 def check_writable(*folders):
     """Raise PlainError if files cannot be written to these folders, which need not exist yet."""
     for folder in map(Path, folders):
         existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-        if not existing.is_dir():
-            raise PlainError(f"Cannot write results to the folder {str(folder)!r}: {str(existing)!r} is a file. Move it.")
-        if not os.access(existing, os.W_OK | os.X_OK):
-            raise PlainError(f"Cannot write results to the folder {str(folder)!r}: permission denied. Start in another folder.")
+        if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+            raise PlainError(f"Cannot write results to the folder {str(folder)!r}: {str(existing)!r} is a file or permission is denied. Move "
+                             "the file, or start in another folder.")
 
 
 def check_output(option, path, suffix):

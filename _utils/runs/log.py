@@ -14,56 +14,53 @@ from pathlib import Path
 
 import fsspec
 from filelock import FileLock, Timeout
+from fsspec.utils import get_protocol
 
 from _utils.errors import PlainError, first_line
 from _utils.runs.checkpoints import versions
+from _utils.runs.files import read_json_lines
 
 
-class TensorBoard:
-    """For `tensorboard --logdir checkpoints`. step: last step of a run that is resumed, or None for a new run."""
+def tensorboard(run_name, folder, config, step):
+    """For `tensorboard --logdir checkpoints`."""
+    from torch.utils.tensorboard import SummaryWriter
+    writer = SummaryWriter(str(folder / "tensorboard"), purge_step=None if step is None else step + 1)
+    writer.add_text("config", "\n".join(f"    {key}: {value!r}" for key, value in config.items()))
 
-    def __init__(self, run_name, folder, config, step):
-        from torch.utils.tensorboard import SummaryWriter
-        self.writer = SummaryWriter(str(folder / "tensorboard"), purge_step=None if step is None else step + 1)
-        self.writer.add_text("config", "\n".join(f"    {key}: {value!r}" for key, value in config.items()))
-        self.close = self.writer.close
-
-    def log(self, metrics, step):
+    def log(metrics, step):
         for name, value in metrics.items():
-            self.writer.add_scalar(name, value, step)
+            writer.add_scalar(name, value, step)
+    return log, writer.close
 
 
-class Neptune:
+def neptune(run_name, folder, config, step):
     """Neptune's offline store in the folder .neptune; the hosted service was shut down in March 2026 (facts.md#libraries).
 
     It cannot append to a run, so a resumed run has a second entry.
     """
+    from neptune import init_run
+    run = init_run(mode="offline", name=run_name, capture_stdout=False, capture_stderr=False, capture_hardware_metrics=False)
+    run["config"] = {key: str(value) for key, value in config.items()}
 
-    def __init__(self, run_name, folder, config, step):
-        import neptune
-        self.run = neptune.init_run(mode="offline", name=run_name, capture_stdout=False, capture_stderr=False,
-                                    capture_hardware_metrics=False)
-        self.run["config"] = {key: str(value) for key, value in config.items()}
-        self.close = self.run.stop
-
-    def log(self, metrics, step):
+    def log(metrics, step):
         for name, value in metrics.items():
-            self.run[name].append(value, step=step)
+            run[name].append(value, step=step)
+    return log, run.stop
 
 
-class Wandb:
+def wandb(run_name, folder, config, step):
     """Weights & Biases. Without an account, set WANDB_MODE=offline."""
-
-    def __init__(self, run_name, folder, config, step):
-        import wandb
-        kept = folder / "wandb_id"
-        if step is None or not kept.exists():
-            kept.write_text(uuid.uuid4().hex)
-        self.run = wandb.init(project="electra", name=run_name, dir=str(folder), config=dict(config), id=kept.read_text(), resume="allow")
-        self.log, self.close = self.run.log, self.run.finish
+    import wandb
+    kept = folder / "wandb_id"
+    if step is None or not kept.exists():
+        kept.write_text(uuid.uuid4().hex)
+    run = wandb.init(project="electra", name=run_name, dir=str(folder), config=dict(config), id=kept.read_text(), resume="allow")
+    return run.log, run.finish
 
 
-LOGGERS = {"tensorboard": TensorBoard, "neptune": Neptune, "wandb": Wandb}
+# Functions of the name of a run, its folder, its configuration, and the last step if it is resumed, else None. They return (function of
+# {name: number} and the step that logs them, function that closes the log).
+LOGGERS = {"tensorboard": tensorboard, "neptune": neptune, "wandb": wandb, None: lambda *_: (lambda metrics, step: None, lambda: None)}
 
 
 class RunLog:
@@ -80,29 +77,22 @@ class RunLog:
             folder.mkdir(parents=True)
             made_by = {"config": config, "facts": facts or {}, "versions": versions()}
             (folder / "config.json").write_text(json.dumps(made_by, indent=1) + "\n")
-        elif self.path.exists():
-            os.truncate(self.path, min(position, self.path.stat().st_size))
-        self.logger = LOGGERS[config["logger"]](run_name, folder, config, step) if config["logger"] else None
+        else:
+            with open(self.path, "ab") as file:
+                file.truncate(min(position, file.tell()))
+        self.send, self.close = LOGGERS[config["logger"]](run_name, folder, config, step)
 
     def position(self):
         """Size of metrics.jsonl in bytes, after a sync to disk."""
-        if not self.path.exists():
-            return 0
-        with open(self.path, "rb") as file:
+        with open(self.path, "ab") as file:
             os.fsync(file.fileno())
-            return file.seek(0, os.SEEK_END)
+            return file.tell()
 
     def log(self, split, step, metrics):
         """Log {name: number, or None if undefined} of a step; split: 'train', 'held_out' or 'test'."""
         with open(self.path, "a") as file:
             file.write(json.dumps({"step": step, "split": split, **metrics}) + "\n")
-        if self.logger:
-            numbers = {f"{split}/{name}": value for name, value in metrics.items() if value is not None and math.isfinite(value)}
-            self.logger.log(numbers, step=step)
-
-    def close(self):
-        if self.logger:
-            self.logger.close()
+        self.send({f"{split}/{name}": value for name, value in metrics.items() if value is not None and math.isfinite(value)}, step=step)
 
 
 def open_log(run, config, checkpoint=None, facts=None):
@@ -110,8 +100,7 @@ def open_log(run, config, checkpoint=None, facts=None):
     if checkpoint is None:
         run.archive()
         return RunLog(run.name, run.folder, config.as_data(), facts=facts)
-    is_complete = checkpoint["step"] == config.steps
-    print(f"The run {run.name} is complete. Set resume=False to train it again." if is_complete else
+    print(f"The run {run.name} is complete. Set resume=False to train it again." if checkpoint["step"] == config.steps else
           f"Resuming the run {run.name} after step {checkpoint['step']:,}.")
     return RunLog(run.name, run.folder, config.as_data(), checkpoint["log_position"], checkpoint["step"])
 
@@ -137,14 +126,7 @@ def locked(folder, name_key="base_run_name"):
 
 def read_metrics(path, split):
     """The rows of one split in a metrics.jsonl, as dictionaries. Raises PlainError naming a line that is not a row of metrics."""
-    rows = []
-    for number, line in enumerate(Path(path).read_bytes().splitlines(), 1):
-        try:
-            row = json.loads(line)
-            rows += [row] if row["split"] == split else []
-        except (ValueError, TypeError, KeyError):
-            raise PlainError(f"{path}, line {number}: not a row of metrics. Delete that line.") from None
-    return rows
+    return [row for _, row in read_json_lines(path, "Delete that line.") if row.get("split") == split]
 
 
 @dataclass(frozen=True)
@@ -170,16 +152,12 @@ class Run:
         """Paths of the milestones that exist."""
         return [path for path in sorted(self.root.glob("*.pth")) if re.fullmatch(re.escape(self.name) + r"_[\d.]+%", path.stem)]
 
-    def lock(self):
-        """Context in which no other process can train this run; raises PlainError if one does."""
-        return locked(self.folder, "base_run_name")
-
     def archive(self):
         """Move the files of an earlier run of this name to aside/<name>_<number>, so that nothing is overwritten."""
-        files = [path for path in (self.folder, *self.milestones()) if path.exists()]
+        files = [*filter(Path.exists, [self.folder]), *self.milestones()]
         if files:
-            numbered = (self.root / "aside" / f"{self.name}_{n}" for n in itertools.count(1))
-            archive = next(path for path in numbered if not path.exists())
+            archives = (self.root / "aside" / f"{self.name}_{n}" for n in itertools.count(1))
+            archive = next(path for path in archives if not path.exists())
             archive.mkdir(parents=True)
             for path in files:
                 path.rename(archive / path.name)
@@ -194,53 +172,46 @@ class Uploads:
     """
 
     def __init__(self, where):
-        self.where = where
-        self.pool = ThreadPoolExecutor(1) if where is not None else None
-        self.sent, self.failed = [], 0
+        self.where, self.pool, self.calls = where, ThreadPoolExecutor(1), []
 
-    def add(self, path, is_earlier=False):
-        """Queue a file. is_earlier: of an earlier process; skipped if the destination has it with the same size, or is a function."""
-        if self.pool and not (is_earlier and callable(self.where)):
-            self.sent.append(self.pool.submit(self._send, Path(path), is_earlier))
+    def add(self, path, is_new=True):
+        """Queue a file. is_new: False for one that an earlier process may have uploaded; a function is not called for it again."""
+        if self.where is not None and (is_new or not callable(self.where)):
+            self.calls.append(self.pool.submit(self._send, Path(path), is_new))
 
-    def _send(self, path, is_earlier):
+    def _send(self, path, is_new):
         try:
-            self.where(path) if callable(self.where) else copy_to(path, self.where, only_missing=is_earlier)
+            self.where(path) if callable(self.where) else copy_to(path, self.where, is_new)
+            return True
         except BaseException as error:  # from the network or the user's function, including sys.exit()
-            self.failed += 1
             print(f"\nCould not upload {path.name} ({first_line(error)}). It stays in {path.parent}; training continues.")
 
     def close(self):
         """Wait for the queue; after an error, only for the upload in progress."""
-        if self.pool:
-            if waiting := sum(not one.done() for one in self.sent):
-                print(f"Waiting for the upload of {waiting} checkpoints")
-            self.pool.shutdown(cancel_futures=sys.exc_info()[0] is not None)
-            if not_sent := self.failed + sum(one.cancelled() for one in self.sent):
-                print(f"{not_sent} of {len(self.sent)} checkpoints were not uploaded; they stay where they are")
+        if waiting := sum(not call.done() for call in self.calls):
+            print(f"Waiting for the upload of {waiting} checkpoints")
+        self.pool.shutdown(cancel_futures=sys.exc_info()[0] is not None)
+        if not_sent := sum(call.cancelled() or not call.result() for call in self.calls):
+            print(f"{not_sent} of {len(self.calls)} checkpoints were not uploaded; they stay where they are")
 
 
 def check_address(where):
     """Raise PlainError for a path of a file, or for an address of an unknown kind or whose package is not installed."""
-    if not isinstance(where, str) or "://" not in where:
-        if isinstance(where, str) and Path(where).is_file():
-            raise PlainError(f"Invalid value for upload_to: {where!r} is a file. Pass a folder.")
-        return
     try:
-        fsspec.get_filesystem_class(where.split("://")[0])
+        if isinstance(where, str) and fsspec.get_filesystem_class(get_protocol(where)) and Path(where).is_file():
+            raise ValueError("a file")
     except (ImportError, ValueError) as error:
         raise PlainError(f"Invalid value for upload_to: {where!r} ({first_line(error)}). Install its package, or pass a folder.") from None
 
 
-def copy_to(path, where, only_missing=False):
+def copy_to(path, where, is_new):
     """Copy a file to a folder or address, where it appears under its own name only when it is complete.
 
-    only_missing: unless a file of this name and size is there.
+    is_new: False leaves it out if a file of this name and size is there.
     """
     filesystem, folder = fsspec.url_to_fs(where)
     target = posixpath.join(folder, path.name)
-    if only_missing and filesystem.exists(target) and filesystem.size(target) == path.stat().st_size:
-        return
-    filesystem.makedirs(folder, exist_ok=True)
-    filesystem.put_file(str(path), f"{target}.unfinished")
-    filesystem.mv(f"{target}.unfinished", target)
+    if is_new or not filesystem.exists(target) or filesystem.size(target) != path.stat().st_size:
+        filesystem.makedirs(folder, exist_ok=True)
+        filesystem.put_file(str(path), f"{target}.unfinished")
+        filesystem.mv(f"{target}.unfinished", target)

@@ -1,13 +1,10 @@
 """The checkpoint that a pretraining run is resumed from, after a kill, a crash or Ctrl-C."""
 import os
-import pickle
 import shutil
 from pathlib import Path
 
-import torch
-
-from _utils.errors import PlainError, first_line, is_first_process
-from _utils.runs.checkpoints import DamagedCheckpoint, check_sums, save_checkpoint
+from _utils.errors import PlainError, is_first_process
+from _utils.runs.checkpoints import DamagedCheckpoint, load_checkpoint, save_checkpoint
 from _utils.runs.files import content_key, file_chunks
 
 # Keys that may differ when a run is resumed. micro_batch and compile change which random numbers are drawn; the others change no result.
@@ -15,6 +12,7 @@ from _utils.runs.files import content_key, file_chunks
 MAY_DIFFER = ("device", "num_workers", "logger", "upload_to", "micro_batch", "compile", "resume", "save_minutes", "milestones", "stop_at",
               "revisions")
 _NEWEST, _PREVIOUS = "resume.pth", "resume_before.pth"
+_OTHERWISE = "choose another base_run_name, or set resume=False to start from scratch (the earlier run is archived)."
 
 
 def save_resume_checkpoint(folder, content):
@@ -35,11 +33,9 @@ def find_resume_checkpoint(folder):
     Raises PlainError if all of them are damaged, or if one cannot be read for another reason. Nothing is deleted: a damaged one is renamed.
     """
     damaged = []
-    for path in (Path(folder, _NEWEST), Path(folder, _PREVIOUS)):
+    for path in filter(Path.exists, (Path(folder, _NEWEST), Path(folder, _PREVIOUS))):
         try:
-            checkpoint = _read(path)
-        except FileNotFoundError:
-            continue
+            checkpoint = load_checkpoint(path, mmap=True)
         except DamagedCheckpoint:
             print(f"Skipping {str(path)!r}, which is damaged.")
             damaged.append(path)
@@ -50,18 +46,6 @@ def find_resume_checkpoint(folder):
     if damaged:
         raise PlainError(f"No checkpoint to resume from in {str(folder)!r} can be read. Set resume=False to start the run from scratch; "
                          "its files are then moved to aside/, and initial_weights can start from one of its milestones.")
-    return None
-
-
-def _read(path):
-    try:
-        check_sums(path)
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except (DamagedCheckpoint, FileNotFoundError):
-        raise
-    except (OSError, MemoryError, RuntimeError, pickle.UnpicklingError) as error:
-        raise PlainError(f"The checkpoint {str(path)!r} cannot be read ({first_line(error)}), although it may be undamaged. Check disk and "
-                         "memory, then rerun the same command. No file was changed.") from error
 
 
 def resume(config, run):
@@ -69,36 +53,23 @@ def resume(config, run):
 
     Raises PlainError if the run has another configuration, or if it is complete and its checkpoint to resume from was deleted.
     """
-    if not config.resume:
-        return config, None
-    checkpoint = find_resume_checkpoint(run.folder)
+    checkpoint = find_resume_checkpoint(run.folder) if config.resume else None
     if checkpoint:
-        config = config.copy_with(inherited(config, checkpoint["config"]))
-        check_same_configuration(checkpoint["config"], config.as_data(), run.folder)
-    elif run.milestone(100.).exists():
+        original = checkpoint["config"]
+        # precision changes the results; micro_batch changes the random numbers drawn, but fits one kind of device only.
+        is_same_kind = config["device"].partition(":")[0] == original["device"].partition(":")[0]
+        chosen = ["precision", "micro_batch"] if is_same_kind else ["precision"]
+        config = config.copy_with({key: original[key] for key in chosen if config[key] is None})
+        now = config.as_data()
+        differ = [key for key in {**now, **original} if key not in MAY_DIFFER and original.get(key) != now.get(key)]
+        if differ:
+            was, now = (", ".join(f"{key}={values.get(key)!r}" for key in differ) for values in (original, now))
+            raise PlainError(f"The run in {str(run.folder)!r} was started with {was}; now {now}. Use the same settings to resume it, "
+                             f"{_OTHERWISE}")
+    elif config.resume and run.milestone(100.).exists():
         raise PlainError(f"The run {run.name} is complete ({str(run.milestone(100.))!r} exists), but its resume.pth was deleted. Set "
                          "resume=False to train it again (the earlier run is archived), or choose another base_run_name.")
     return config, checkpoint
-
-
-def inherited(config, original):
-    """{key: value} that a resumed run takes over from its `original` configuration where the user left the key None.
-
-    precision changes the results; micro_batch changes the random numbers drawn, but fits one kind of device only.
-    """
-    keys = ["precision"]
-    if config["device"].partition(":")[0] == original["device"].partition(":")[0]:
-        keys.append("micro_batch")
-    return {key: original[key] for key in keys if config[key] is None}
-
-
-def check_same_configuration(original, config, folder):
-    """Raise PlainError naming the settings that differ from the original ones; two plain dictionaries."""
-    differ = [key for key in {**config, **original} if key not in MAY_DIFFER and original.get(key) != config.get(key)]
-    if differ:
-        was, now = (", ".join(f"{key}={values.get(key)!r}" for key in differ) for values in (original, config))
-        raise PlainError(f"The run in {str(folder)!r} was started with {was}; now {now}. Use the same settings to resume it, choose "
-                         "another base_run_name, or set resume=False to start from scratch (the earlier run is archived).")
 
 
 def config_files(**sources):
@@ -109,8 +80,6 @@ def config_files(**sources):
 
 def check_same_data(checkpoint, data, folder):
     """Raise PlainError if the vocabulary, the text or a network's configuration file changed. data: {name: what identifies it}."""
-    differ = [name for name, value in data.items() if checkpoint["data"].get(name) != value]
-    if differ:
-        raise PlainError(f"The {' and the '.join(differ)} changed since the run in {str(folder)!r} was started. Restore "
-                         "what was there, choose another base_run_name, or set resume=False to start from scratch (the earlier run is "
-                         "archived).")
+    if differ := [name for name, value in data.items() if checkpoint["data"].get(name) != value]:
+        raise PlainError(f"The {' and the '.join(differ)} changed since the run in {str(folder)!r} was started. Restore what was there, "
+                         f"{_OTHERWISE}")

@@ -1,10 +1,47 @@
-"""The fast dropout for CPUs: the share it drops, where it replaces torch's dropout, and attention weights."""
+"""The fast random numbers, dropout and argmax for CPUs: their distributions, and where dropout is replaced."""
 import pytest
 import torch
 
+from _utils.networks import argmax
 from _utils.networks.build import build_network
-from _utils.networks.fast import CheapDropout, attention, cheap_dropout, make_dropout_cheap
+from _utils.networks.fast import CheapDropout, attention, cheap_dropout, make_dropout_cheap, uniform_like
 from _utils.recipes import RECIPES
+
+
+@pytest.mark.parametrize("shape", [(1001, 999), (7,), (0, 5)])
+def test_uniform_numbers_are_multiples_of_2_to_the_minus_24_below_1_and_follow_from_the_seed(shape):
+    torch.manual_seed(0)
+    x = uniform_like(torch.empty(shape))
+    assert x.shape == shape and x.dtype == torch.float32
+    assert ((0 <= x) & (x < 1) & ((x.double() * 2 ** 24).frac() == 0)).all()
+    assert not x.numel() or not x.equal(uniform_like(x))
+    torch.manual_seed(0)
+    assert x.equal(uniform_like(x))
+
+
+def test_uniform_numbers_have_the_moments_and_the_tails_of_a_uniform_distribution():
+    torch.manual_seed(0)
+    n = 4_000_000
+    x = uniform_like(torch.empty(n)).double()
+    assert float(x.mean()) == pytest.approx(.5, abs=5 * (1 / 12 / n) ** .5)
+    assert float(x.var()) == pytest.approx(1 / 12, abs=5 * (1 / 180 / n) ** .5)
+    counts = torch.histc(x.float(), 100, 0, 1).double()
+    assert float(((counts - n / 100) ** 2 / (n / 100)).sum()) < 160  # chi-squared with 99 degrees of freedom: p < 1e-4
+    for tail in (x < 1e-5, x > 1 - 1e-5):
+        assert 10 < int(tail.sum()) < 90  # 40 on average
+    # The two numbers from one random integer, and neighbours, are independent.
+    for lag in (1, 2):
+        assert abs(float(torch.corrcoef(torch.stack([x[:-lag:2], x[lag::2][:len(x[:-lag:2])]]))[0, 1])) < 5 * (2 / n) ** .5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_argmax_is_that_of_pytorch_also_for_ties_and_nan(dtype):
+    torch.manual_seed(0)
+    x = torch.randn(500, 300).to(dtype).requires_grad_()  # many ties in bf16
+    with torch.no_grad():
+        x[3, [7, 9]] = float("nan")
+        x[4] = -float("inf")
+    assert argmax(x).equal(x.argmax(-1)) and argmax(x[:0]).shape == (0,)
 
 
 @pytest.mark.parametrize("p", [.1, .5])
@@ -13,14 +50,14 @@ def test_cheap_dropout_drops_its_share_and_keeps_the_mean(p, dtype):
     torch.manual_seed(0)
     x = torch.ones(1001, 999, dtype=dtype, requires_grad=True)  # the number of elements is not a multiple of four
     y = cheap_dropout(x, p)
-    dropped_share = (y == 0).double().mean()
-    assert y.dtype == dtype and float(dropped_share) == pytest.approx(p, abs=5 * (p * (1 - p) / x.numel()) ** .5)
-    assert float(y.detach().double().mean()) == pytest.approx(1, abs=.005)
-    assert len(y.detach().unique()) == 2
     y.sum().backward()
-    assert x.grad.equal(y.detach())  # dropped elements have no gradient
-    by_column = (y.detach() == 0).double().mean(0)
-    assert abs(by_column - p).max() < 7 * (p * (1 - p) / len(x)) ** .5  # the same share for all four values of one random number
+    y = y.detach()
+    assert x.grad.equal(y)  # dropped elements have no gradient
+    deviation = lambda n: (p * (1 - p) / n) ** .5
+    dropped = (y == 0).double()
+    assert y.dtype == dtype and float(dropped.mean()) == pytest.approx(p, abs=5 * deviation(x.numel()))
+    assert (dropped.mean(0) - p).abs().max() < 7 * deviation(len(x))  # the same share for all four values of one random number
+    assert float(y.double().mean()) == pytest.approx(1, abs=.005) and len(y.unique()) == 2
     assert not cheap_dropout(x, p).equal(y)
     assert cheap_dropout(x[:0], p).shape == (0, 999)
 
@@ -39,7 +76,7 @@ def test_every_dropout_is_replaced_and_inactive_in_evaluation(size):
     make_dropout_cheap(torch.nn.ModuleList([network]))
     assert logits().equal(before)
     kinds = {type(module) for module in network.modules()}
-    assert CheapDropout in kinds and torch.nn.Dropout not in kinds and network.config._attn_implementation == "cheap_dropout"
+    assert CheapDropout in kinds and torch.nn.Dropout not in kinds
     network.train()
     assert not logits().equal(before) and not logits().equal(logits()) and torch.isfinite(logits()).all()
 
@@ -51,8 +88,8 @@ def test_mean_of_attention_with_dropout_equals_attention_without():
     mask[1, :, :, 5:] = False
     module = torch.nn.Module()
     module.is_causal = False
-    without_dropout, with_tiny_dropout = (attention(module, query, key, value, mask, dropout=p)[0] for p in (0., 1e-9))
-    torch.testing.assert_close(without_dropout, with_tiny_dropout)
-    samples = torch.stack([attention(module, query, key, value, mask, dropout=.1)[0] for _ in range(4000)])
-    torch.testing.assert_close(samples.mean(0), without_dropout, atol=.05, rtol=.05)
+    attend = lambda p: attention(module, query, key, value, mask, dropout=p)[0]
+    torch.testing.assert_close(attend(0.), attend(1e-9))
+    samples = torch.stack([attend(.1) for _ in range(4000)])
+    torch.testing.assert_close(samples.mean(0), attend(0.), atol=.05, rtol=.05)
     assert (samples.std(0) > 0).all()

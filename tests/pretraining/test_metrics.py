@@ -30,31 +30,25 @@ def test_metrics_match_scikit_learn():
         replaced.append(is_replaced[attention_mask])
     computed = metrics.compute()
     truth, scores = torch.cat(replaced).numpy(), torch.cat(logits).numpy()
-    assert computed["disc_auc"] == pytest.approx(roc_auc_score(truth, scores), abs=1e-3)
-    assert computed["disc_precision"] == pytest.approx(precision_score(truth, scores > 0))
-    assert computed["disc_recall"] == pytest.approx(recall_score(truth, scores > 0))
-    assert computed["disc_accuracy"] == pytest.approx(accuracy_score(truth, scores > 0))
-    assert computed["replaced_share"] == pytest.approx(np.mean(truth))
-    assert [computed[name] for name in ("loss", "gen_loss", "disc_loss")] == pytest.approx([27, 2, .5])
-    assert computed["masks_dropped"] == 0
+    assert computed.pop("disc_auc") == pytest.approx(roc_auc_score(truth, scores), abs=1e-3)
+    expected = {"disc_precision": precision_score(truth, scores > 0), "disc_recall": recall_score(truth, scores > 0),
+                "disc_accuracy": accuracy_score(truth, scores > 0), "replaced_share": np.mean(truth),
+                "loss": 27, "gen_loss": 2, "disc_loss": .5, "masks_dropped": 0}
+    assert {name: computed[name] for name in expected} == pytest.approx(expected)
 
 
-def test_masks_beyond_the_slot_capacity_are_counted():
-    chosen = torch.ones(2, 4, dtype=torch.bool)
-    pred = pretrain.ELECTRAOutput(torch.zeros(5, 10), None, torch.zeros(2, 4), chosen, chosen, chosen)
+@pytest.mark.parametrize("n_chosen, n_slots, expected", [
+    (4, 3, {"masks_dropped": 1}),
+    (0, 0, dict.fromkeys(["gen_loss", "gen_accuracy", "gen_loss_hidden", "gen_accuracy_hidden", "disc_auc", "disc_precision",
+                          "disc_recall"])),
+])
+def test_masks_beyond_the_slots_are_counted_and_undefined_metrics_are_none(n_chosen, n_slots, expected):
+    chosen = torch.arange(4)[None] < n_chosen
+    pred = pretrain.ELECTRAOutput(torch.zeros(n_slots, 10), None, torch.zeros(1, 4) - 1, chosen, torch.ones(1, 4, dtype=torch.bool), chosen)
     metrics = PretrainingMetrics()
-    metrics.add(pred, torch.zeros(2, 2, 4, dtype=torch.long), *LOSSES, (torch.tensor(8), torch.tensor(8)))
-    assert metrics.compute()["masks_dropped"] == 3
-
-
-def test_undefined_metrics_are_none():
-    nowhere, everywhere = torch.zeros(1, 4, dtype=torch.bool), torch.ones(1, 4, dtype=torch.bool)
-    pred = pretrain.ELECTRAOutput(torch.zeros(0, 10), None, torch.zeros(1, 4) - 1, nowhere, everywhere, nowhere)
-    metrics = PretrainingMetrics()
-    metrics.add(pred, torch.zeros(2, 1, 4, dtype=torch.long), *LOSSES, (torch.tensor(0), torch.tensor(4)))
+    metrics.add(pred, torch.zeros(2, 1, 4, dtype=torch.long), *LOSSES, (chosen.sum(), torch.tensor(4)))
     computed = metrics.compute()
-    assert [computed[name] for name in ("gen_loss", "gen_accuracy", "gen_loss_hidden", "gen_accuracy_hidden", "disc_auc", "disc_precision",
-                                        "disc_recall")] == [None] * 7
+    assert {name: computed[name] for name in expected} == expected
 
 
 def test_hidden_tokens_are_those_whose_input_is_not_the_original():
@@ -62,9 +56,9 @@ def test_hidden_tokens_are_those_whose_input_is_not_the_original():
     labels, inputs = torch.tensor([[1, 2, 3, 1, 2, 0]]), torch.tensor([[4, 2, 4, 2, 2, 0]])
     chosen = torch.tensor([[True] * 5 + [False]])
     logits = torch.randn(6, 6)
-    pred = pretrain.MaskedLMOutput(logits, chosen, chosen)
     metrics = PretrainingMetrics()
-    metrics.add(pred, (inputs, labels), torch.tensor(2.), (torch.tensor(2.),), (chosen.sum(), chosen.sum()))
+    metrics.add(pretrain.MaskedLMOutput(logits, chosen, chosen), (inputs, labels), torch.tensor(2.), (torch.tensor(2.),),
+                (chosen.sum(), chosen.sum()))
     computed, hidden = metrics.compute(), [0, 2, 3]
     nll = torch.nn.functional.cross_entropy(logits[hidden], labels[0, hidden])
     assert computed["gen_loss_hidden"] == pytest.approx(nll.item())

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -16,14 +17,14 @@ from _utils.glue.runs import FINETUNING_KEYS, GLUE_FOLDER, check_finetuned
 from _utils.glue.tasks import task_of
 from _utils.networks.build import PARTS, count_parameters, max_positions
 from _utils.networks.pretrained import config_of, load_weights, network_of, parts_of, with_prefix
-from _utils.recipes import RECIPES, config_from_shapes
+from _utils.recipes import RECIPES, config_from_shapes, network_from
 from _utils.runs.checkpoints import PRETRAINING_KEYS, find_checkpoint, has_keys, load_checkpoint, unfinished_name
 from _utils.runs.log import read_metrics
 from _utils.text.readers import HUB_CORPORA
 from _utils.text.vocabulary import from_vocab_file, tokenizer_from_json
 
-# How the networks of an ELECTRA are pretrained.
 _ELECTRA = "[ELECTRA](https://arxiv.org/abs/2003.10555)"
+# How the networks of an ELECTRA are pretrained.
 TRAINING = {"generator": f"masked language modelling, as the generator of an {_ELECTRA}",
             "discriminator": f"replaced token detection, as the discriminator of an {_ELECTRA}"}
 # {part: (prefix of its metrics, task on the hub, name of the task)}
@@ -32,6 +33,30 @@ _OBJECTIVES = {"generator": ("gen_", "fill-mask", "Masked language modelling"),
 _PIPELINES = {"MaskedLM": "fill-mask", "SequenceClassification": "text-classification", "TokenClassification": "token-classification"}
 _HUB_METRICS = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr", "macro_f1": "f1",
                 "entity_f1": "seqeval"}
+
+_CARD = """---
+{{ card_data }}
+---
+# {{ title }}
+
+{{ "{:,}".format(parameters) }} parameters: {{ config.num_hidden_layers }} layers x {{ config.hidden_size }}, \
+{{ config.num_attention_heads }} head{{ "s" if config.num_attention_heads > 1 }}, vocabulary of {{ "{:,}".format(config.vocab_size) }} \
+tokens. Pretrained by {{ training }}.
+
+```python
+from transformers import {{ "AutoTokenizer, " if hf_tokenizer }}{{ name }}
+
+model = {{ name }}.from_pretrained("PATH"{{ ", dtype='float32'" if is_half }}){% if hf_tokenizer %}
+tokenizer = AutoTokenizer.from_pretrained("PATH"){% endif %}
+```
+
+Trained with:
+
+```json
+{{ made_by }}
+```
+
+"""
 
 
 def export_hf(
@@ -48,8 +73,6 @@ def export_hf(
     weights = checkpoint["model"] if has_keys(checkpoint, {"model": dict}) else checkpoint  # saved with or without the optimizer
     if "tokenizer" not in checkpoint and any(str(name).startswith("generator.electra.") for name in weights):
         checkpoint = _as_pretraining_checkpoint(weights, path, vocab)
-    elif vocab is not None:
-        raise PlainError(f"{str(path)!r} is not a checkpoint of electra_pytorch. Leave --vocab out.")
     if has_keys(checkpoint, FINETUNING_KEYS):
         exports = [_classifier_export(checkpoint, path)]
     elif has_keys(checkpoint, PRETRAINING_KEYS):
@@ -74,67 +97,47 @@ def new_folder(path):
     path = Path(path).resolve()
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise PlainError(f"{str(path)!r} already exists. Pass a new or an empty folder.")
-    unfinished = unfinished_name(next(parent for parent in path.parents if parent.exists()) / path.name)
+    unfinished = unfinished_name(path)
     with as_plain_error(f"Cannot create {str(path)!r} ({{error}}). Pass another folder.", OSError):
-        unfinished.mkdir()
+        unfinished.mkdir(parents=True)
     try:
         yield unfinished
         for file in filter(Path.is_file, unfinished.rglob("*")):
             with open(file, "rb") as written:
                 os.fsync(written.fileno())  # before the renaming, so that a power failure leaves no half-written file
-        path.parent.mkdir(parents=True, exist_ok=True)
         unfinished.replace(path)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def save_network(folder, network, hf_tokenizer, title, training, made_by, datasets=None, eval_results=None):
+def save_network(folder, network, hf_tokenizer, title, training, made_by, evaluation=None, scores=None, datasets=None):
     """Write a network as safetensors with its configuration, the tokenizer (or None), and a model card.
 
     training: how the network was pretrained, a phrase.   made_by: a dictionary that describes the run; of paths in it only the last
-    part is published.   datasets: hub ids.   eval_results: a list of huggingface_hub.EvalResult.
+    part is published.   scores: {split: {metric: value}}, for huggingface_hub.EvalResult with the arguments `evaluation`.
+    datasets: hub ids.
     """
     network.save_pretrained(folder)
     shutil.copymode(folder / "config.json", folder / "model.safetensors")  # safetensors writes files that only the user can read
-    name, config, imports, tokenizer = type(network).__name__, network.config, "", ""
     if hf_tokenizer is not None:
         hf_tokenizer.model_max_length = max_positions(network)
         hf_tokenizer.save_pretrained(folder)
-        imports, tokenizer = "AutoTokenizer, ", '\ntokenizer = AutoTokenizer.from_pretrained("PATH")'
-    metadata = ModelCardData(library_name="transformers", tags=[config.model_type], datasets=datasets or None,
+    name = type(network).__name__
+    results = [EvalResult(metric_type=_HUB_METRICS.get(metric, metric), metric_value=value, dataset_split=split, **evaluation)
+               for split, metrics in (scores or {}).items() for metric, value in metrics.items()]
+    metadata = ModelCardData(library_name="transformers", tags=[network.config.model_type], datasets=datasets or None,
                              pipeline_tag=_PIPELINES.get(name.partition("For")[2]),
-                             model_name=title if eval_results else None, eval_results=eval_results or None)
-    dtype = ", dtype='float32'" if network.dtype == torch.float16 else ""  # half precision is slow on a CPU
-    heads = f"{config.num_attention_heads} head{'s' if config.num_attention_heads > 1 else ''}"
-    ModelCard(f"""---
-{metadata.to_yaml()}
----
-# {title}
-
-{count_parameters(network):,} parameters: {config.num_hidden_layers} layers x {config.hidden_size}, {heads}, vocabulary of \
-{config.vocab_size:,} tokens. Pretrained by {training}.
-
-```python
-from transformers import {imports}{name}
-
-model = {name}.from_pretrained("PATH"{dtype}){tokenizer}
-```
-
-Trained with:
-
-```json
-{json.dumps(without_folders(made_by), indent=1)}
-```
-""").save(folder / "README.md")
+                             model_name=title if results else None, eval_results=results or None)
+    made_by = re.sub(r'"((?:[^"\\]|\\.)*)"', lambda found: f'"{without_folder(found[1])}"', json.dumps(made_by, indent=1))
+    ModelCard.from_template(
+        metadata, template_str=_CARD, title=title, parameters=count_parameters(network), config=network.config, training=training,
+        name=name, hf_tokenizer=hf_tokenizer, made_by=made_by, is_half=network.dtype == torch.float16,  # which is slow on a CPU
+    ).save(folder / "README.md")
 
 
-def without_folders(value):
-    """A copy of nested data in which every path is reduced to its last part, to keep local folders private."""
-    if isinstance(value, dict):
-        return {key: without_folders(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [without_folders(item) for item in value]
-    is_path = isinstance(value, str) and (os.path.isabs(value) or value.startswith(".") or os.path.exists(value))
+def without_folder(value):
+    """The last part of a path, to keep local folders private; other strings as they are."""
+    is_path = os.path.isabs(value) or value.startswith(".") or os.path.exists(value)
     return os.path.basename(value.rstrip("/")) if is_path else value
 
 
@@ -147,10 +150,8 @@ def _as_pretraining_checkpoint(weights, path, vocab):
         raise PlainError(f"{str(path)!r} is a checkpoint of electra_pytorch, which contains no vocabulary. Pass --vocab PATH/vocab.txt; "
                          "the default of electra_pytorch is that of google/electra-small-discriminator.")
     weights = {name: value for name, value in weights.items() if not name.endswith("embeddings.position_ids")}
-    with as_plain_error(f"{str(path)!r} lacks the weight {{error}}, which every checkpoint of electra_pytorch has. Use another checkpoint.",
-                        KeyError):
-        configs = {part: config_from_shapes({name: value.shape for name, value in with_prefix(weights, f"{part}.").items()}.get)
-                   for part in PARTS}
+    configs = {part: config_from_shapes({name: value.shape for name, value in with_prefix(weights, f"{part}.").items()}.get)
+               for part in PARTS}
     hf_tokenizer = read_vocab(vocab, configs["discriminator"].vocab_size)
     return {"model": weights, **{f"{part}_config": config.to_dict() for part, config in configs.items()},
             "tokenizer": hf_tokenizer.backend_tokenizer.to_str(), "config": {
@@ -168,7 +169,8 @@ def read_vocab(path, vocab_size):
 
 def _pretrained_exports(checkpoint, path):
     """Yield ("generator" or "discriminator", arguments of `save_network`) for each network of a pretraining checkpoint."""
-    parts, corpora, step = parts_of(checkpoint), checkpoint["config"].get("datas", []), checkpoint.get("step")
+    parts, run, step = parts_of(checkpoint), checkpoint["config"], checkpoint.get("step")
+    is_pair, title, corpora = len(parts) == 2, _title(checkpoint, parts), run.get("datas", [])
     log = Path(re.sub(r"_[\d.]+%\.pth$", "", str(path)), "metrics.jsonl")  # of the run that wrote the checkpoint
     metrics = next((row for row in read_metrics(log, "held_out") if row["step"] == step), {}) if log.is_file() else {}
     datasets = [HUB_CORPORA[name]["path"] for name in corpora if name in HUB_CORPORA]
@@ -176,47 +178,42 @@ def _pretrained_exports(checkpoint, path):
     if metrics:
         made_by["held-out metrics"] = metrics
     for part in parts:
-        role, training = (part, TRAINING[part]) if len(parts) == 2 else ("masked language model", "masked language modelling")
         prefix, task_type, task_name = _OBJECTIVES[part]
-        results = [EvalResult(task_type=task_type, task_name=task_name, dataset_type=datasets[0] if datasets else "text",
-                              dataset_name=", ".join(without_folders(corpora)), dataset_split="held-out",
-                              metric_type=name.removeprefix(prefix), metric_value=value)
-                   for name, value in metrics.items() if name.startswith(prefix) and value is not None]
+        scores = {name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix) and value is not None}
         yield (part, network_of(checkpoint, part, path), tokenizer_from_json(checkpoint["tokenizer"]),
-               f"{_title(checkpoint, parts)}, {role}", training, made_by, datasets, results)
+               f"{title}, {part if is_pair else 'masked language model'}", TRAINING[part] if is_pair else "masked language modelling",
+               made_by, dict(task_type=task_type, task_name=task_name, dataset_type=datasets[0] if datasets else "text",
+                             dataset_name=", ".join(map(without_folder, corpora))), {"held-out": scores}, datasets)
 
 
 def _title(checkpoint, parts):
-    """The name of the recipe if the network has its shape; otherwise the families."""
-    size, configs = checkpoint["config"].get("size"), [checkpoint[f"{part}_config"] for part in parts]
-    families, recipe = [config["model_type"] for config in configs], RECIPES.get(size)
-    shape = families[-1], configs[-1].get("num_hidden_layers"), configs[-1].get("hidden_size")
-    if recipe and shape == (recipe.encoder.family, recipe.encoder.layers, recipe.encoder.hidden):
-        return f"ELECTRA-{size}" if len(families) == 2 and families[-1] in ("electra", "roformer") else size
-    return " and ".join(dict.fromkeys(families))
+    """The name of the recipe if the last network is the recipe's; otherwise the families."""
+    size, networks = checkpoint["config"].get("size"), [checkpoint[f"{part}_config"] for part in parts]
+    if size not in RECIPES or network_from(networks[-1]) != replace(RECIPES[size].encoder, positions=512):
+        return " and ".join(dict.fromkeys(network["model_type"] for network in networks))
+    return f"ELECTRA-{size}" if len(parts) == 2 and networks[-1]["model_type"] in ("electra", "roformer") else size
 
 
 def _classifier_export(checkpoint, path):
     """("classifier", arguments of `save_network`) for a finetuned checkpoint. Raises PlainError if no class of transformers can do it."""
     check_finetuned(checkpoint, path)
     run, config = checkpoint["run"], config_of(checkpoint, "encoder", path)
-    task, family = task_of(run), config.model_type
-    if run["settings"]["wsc_trick"]:
-        raise PlainError(f"{str(path)!r} was trained with the WSC trick, which no class of transformers supports. Choose another run.")
-    if not task.is_tagging and family not in ("electra", "roformer"):  # whose heads are a layer, GELU and a layer, on the first token
-        raise PlainError(f"{str(path)!r} is a {family} model, whose classification head in transformers differs from the one used here. "
-                         "Use python -m _utils predict, or export the pretrained checkpoint.")
-    if not task.is_tagging and 2 * task.n_outputs > config.hidden_size:
-        raise PlainError(f"{str(path)!r} has {task.n_outputs} labels, but with hidden size {config.hidden_size} it can be exported only "
-                         f"with up to {config.hidden_size // 2}. Use python -m _utils predict.")
+    task, family, is_electra = task_of(run), config.model_type, config.model_type == "electra"
+    # The heads of these families are a layer, GELU and a layer, on the first token.
+    if run["settings"]["wsc_trick"] or not (task.is_tagging or family in ("electra", "roformer")):
+        kind = "the WSC trick" if run["settings"]["wsc_trick"] else f"the classification head of this {family} model"
+        raise PlainError(f"{str(path)!r} cannot be exported: no class of transformers has {kind}. Export the pretrained checkpoint.")
     labels = dict(enumerate(task.labels or ("score",)))
     config.update({"id2label": labels, "label2id": {label: i for i, label in labels.items()},
                    "problem_type": {"regression": "regression", "classification": "single_label_classification"}.get(task.kind)})
-    name, training = (("ELECTRA", TRAINING["discriminator"]) if family == "electra" else
-                      (family, "replaced token detection or masked language modelling"))
+    source, name = ("own", "") if task.is_own else ("synthetic", "synthetic ") if run.get("synthetic") else ("nyu-mll/glue", "GLUE ")
     return ("classifier", classifier(checkpoint, config, task.is_tagging, path),
-            tokenizer_from_json(checkpoint["tokenizer"], checkpoint["pad_token"]), f"{name} finetuned on {task.title}", training,
-            {"run": run, "versions": checkpoint["versions"]}, None, _dev_results(task, run))
+            tokenizer_from_json(checkpoint["tokenizer"], checkpoint["pad_token"]),
+            f"{'ELECTRA' if is_electra else family} finetuned on {task.title}",
+            TRAINING["discriminator"] if is_electra else "replaced token detection or masked language modelling",
+            {"run": run, "versions": checkpoint["versions"]},
+            dict(task_type="token-classification" if task.is_tagging else "text-classification", dataset_type=source,
+                 dataset_name=name + task.title, dataset_config=None if task.is_own else task.name), run.get("scores"))
 
 
 def classifier(checkpoint, config, is_tagging, path):
@@ -248,12 +245,3 @@ def copy_output_layer(layer, head):
     head.dense.weight[:2 * n] = torch.cat([layer.weight, -layer.weight])
     head.out_proj.weight[:, :2 * n] = torch.cat([identity, -identity], dim=1)
     head.out_proj.bias.copy_(layer.bias)
-
-
-def _dev_results(task, run):
-    """EvalResults of the scores {split: {metric: fraction}} of a run."""
-    source, name = ("own", "") if task.is_own else ("synthetic", "synthetic ") if run.get("synthetic") else ("nyu-mll/glue", "GLUE ")
-    return [EvalResult(task_type="token-classification" if task.is_tagging else "text-classification", dataset_type=source,
-                       dataset_name=name + task.title, dataset_config=None if task.is_own else task.name, dataset_split=split,
-                       metric_type=_HUB_METRICS.get(metric, metric), metric_value=value)
-            for split, metrics in run.get("scores", {}).items() for metric, value in metrics.items()]

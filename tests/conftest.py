@@ -1,6 +1,7 @@
 """Fixtures shared by several test files."""
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 
 # Many tests start several processes, whose threads would compete for the same cores. Before PyTorch is imported.
@@ -14,6 +15,8 @@ from script_server import Scripts, save_empty_file
 import pretrain
 from _utils.config import complete
 from _utils.glue.synthetic import write_synthetic_glue
+from _utils.networks.build import PARTS
+from _utils.recipes import RECIPES
 from _utils.runs.checkpoints import save_pretrained
 from _utils.text.vocabulary import tokenizer_from_tokens, train_vocabulary
 
@@ -87,6 +90,14 @@ def glue(tmp_path_factory):
     folder = tmp_path_factory.mktemp("glue")
     write_synthetic_glue(folder)
     return folder
+
+
+@pytest.fixture
+def shallow(monkeypatch):
+    """Limit the networks of every recipe to two layers."""
+    for name, recipe in RECIPES.items():
+        networks = {part: replace(network, layers=min(2, network.layers)) for part in PARTS if (network := getattr(recipe, part))}
+        monkeypatch.setitem(RECIPES, name, replace(recipe, **networks))
 
 
 @pytest.fixture

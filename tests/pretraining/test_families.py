@@ -1,7 +1,6 @@
 """Recipes other than ELECTRA's: objectives, tying, networks of any family, LAMB, the data of lmtuners."""
 import json
 import pydoc_data.topics
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -37,14 +36,6 @@ run = partial(tiny_pretraining.run, "steps=10", "bs=4", resume=True)
 def workplace(workplace):
     """A working directory with real text: the documentation of Python."""
     Path("text.txt").write_text("\n\n".join(topic for _, topic in sorted(pydoc_data.topics.topics.items())[:60]))
-
-
-@pytest.fixture
-def shallow(monkeypatch):
-    """Limit the networks of every recipe to two layers."""
-    for name, recipe in RECIPES.items():
-        parts = {part: replace(network, layers=min(2, network.layers)) for part in PARTS if (network := getattr(recipe, part))}
-        monkeypatch.setitem(RECIPES, name, replace(recipe, **parts))
 
 
 def networks(name, vocab_size=30522):

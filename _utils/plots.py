@@ -225,6 +225,9 @@ def plot_minimal_pairs(means, errors):
         rows = [row + .6 * ((i + .5) / means.shape[1] - .5) for row in range(len(names))]
         axis.errorbar(means[checkpoint], rows, xerr=errors[checkpoint], fmt="o", ms=4, lw=1, label=checkpoint)
     axis.axvline(50, color=GREY, ls=":", label="chance")
+    for row, (above, below) in enumerate(itertools.pairwise(means.index.get_level_values(0))):
+        if above != below:  # fields
+            axis.axhline(row + .5, color=GREY, lw=.5)
     left, right = axis.get_xlim()
     axis.set_xlim(max(0, left), min(100, right))
     figure.legend(frameon=False, loc="outside upper center")

@@ -79,27 +79,19 @@ def checkpoint_scores(runs, aggregate="mean"):
 def of_systems(table, systems, tasks=None):
     """The checkpoints of some systems that have all tasks (names or titles, with commas; None: those that all checkpoints have).
 
-    table: from `checkpoint_scores`. PlainError for an unknown task, and for a system without checkpoints.
+    table: from `checkpoint_scores`. PlainError for a system without checkpoints on these tasks.
     """
-    known = table.index.unique("system")
-    if unknown := [name for name in systems if name not in known]:
-        raise PlainError(f"No checkpoint of {unknown[0]!r} was finetuned. Finetuned: {', '.join(known)}.")
-    table = table[table.index.isin(systems, "system")].dropna(axis=1, how="all")
+    normalized = lambda task: task.lower().replace("-", "")
+    found = table[table.index.isin(systems, "system")].dropna(axis=1, how="all")
     if tasks is None:
-        table = table.dropna(axis=1)
+        found = found.dropna(axis=1)
     else:
-        titles = {_normalized(title): title for title in table}
-        if unknown := [name for name in tasks.split(",") if _normalized(name) not in titles]:
-            raise PlainError(f"No checkpoint was finetuned on {unknown[0]!r}. Choose from {', '.join(titles)}.")
-        table = table[[titles[_normalized(name)] for name in tasks.split(",")]].dropna()
-    if missing := [name for name in systems if table.empty or name not in table.index.unique("system")]:
-        raise PlainError(f"No checkpoint of {missing[0]!r} was finetuned on {' and '.join(table) or 'the tasks of the others'}. Finetune "
-                         "all systems on the same tasks.")
-    return table
-
-
-def _normalized(task):
-    return task.lower().replace("-", "")
+        titles = {normalized(title): title for title in found}
+        found = found.reindex(columns=[titles.get(normalized(name), name) for name in tasks.split(",")]).dropna()
+    if missing := [name for name in systems if found.empty or name not in found.index.unique("system")]:
+        raise PlainError(f"No checkpoint of {missing[0]!r} was finetuned on {' and '.join(found) or 'the tasks of the others'}. Finetune "
+                         f"all systems on the same tasks. Finetuned: {', '.join(table.index.unique('system'))}, on {', '.join(table)}.")
+    return found
 
 
 def baseline_score(table, run):
@@ -120,22 +112,20 @@ def setting_differences(runs, checkpoints):
     for run in runs[runs.set_index(_CHECKPOINT).index.isin(checkpoints.index) & runs["task"].isin(checkpoints)].itertuples():
         for key, value in run.row["settings"].items():
             own_group = key == "start_from_mnli" and value == run.row["group"]
-            used[run.task, key][json.dumps(True if own_group else value)].add(run.system)
+            used[run.task, key][json.dumps(own_group or value)].add(run.system)
     return {key: values for key, values in used.items() if len(values) > 1 and key[1] != "pretrained_weights"}
 
 
 def checkpoint_flops(checkpoint):
     """Floating point operations spent on a loaded checkpoint of pretrain.py.
 
-    PlainError if its networks are of a family without a count, or if it continued the training of others.
+    PlainError if it continued the training of other networks.
     """
     config = checkpoint["config"]
-    networks = {part: network_from(checkpoint.get(f"{part}_config")) for part in PARTS}
-    is_counted = networks["generator"] and (networks["discriminator"] or config["objective"] == "mlm")
-    if config["initial_weights"] not in FRESH_WEIGHTS or not is_counted:
+    if config["initial_weights"] not in FRESH_WEIGHTS:
         raise PlainError(f"The floating point operations of the run {config['base_run_name']}_{config['seed']} are not known: its "
-                         f"initial_weights are {config['initial_weights']!r}, or its networks of another family. Compare runs with fresh "
-                         "initial_weights of ELECTRA, BERT, ALBERT or RoFormer.")
+                         f"initial_weights are {config['initial_weights']!r}. Compare runs with fresh initial_weights.")
+    networks = {part: network_from(checkpoint.get(f"{part}_config")) for part in PARTS}
     tokens = checkpoint["step"] * config["bs"] * config["max_length"]
     return tokens * flops_per_token(replace(RECIPES[config["size"]], **networks), checkpoint["generator_config"]["vocab_size"],
                                     config["max_length"], config["mask_prob"])
@@ -149,12 +139,10 @@ def compare(scores, systems):
     """
     by_system = scores.groupby(["system", "percent"])
     mean, error = by_system.mean().unstack("system"), by_system.sem().unstack("system")
-    first, table = systems[0], {}
-    for name in systems:
-        table |= {name: mean[name], f"{name}, s.e.": error[name]}
-    for name in systems[1:]:
-        table |= {f"{first} - {name}": mean[first] - mean[name], f"{first} - {name}, s.e.": (error[first] ** 2 + error[name] ** 2) ** .5}
-    return pd.DataFrame(table)
+    first, *others = systems
+    compared = {name: (mean[name], error[name]) for name in systems} | {
+        f"{first} - {name}": (mean[first] - mean[name], (error[first] ** 2 + error[name] ** 2) ** .5) for name in others}
+    return pd.DataFrame({title: column for name, columns in compared.items() for title, column in zip((name, f"{name}, s.e."), columns)})
 
 
 def plot_comparison(scores, flops, systems, tasks, baseline=None):

@@ -1,17 +1,19 @@
 """Score minimal pairs of sentences, such as BLiMP's: `python -m _utils minimal_pairs`."""
 import os
-from functools import partial
+from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
+from fastcore.basics import chunked
 from tqdm import tqdm
 
 from _utils.errors import PlainError
 from _utils.glue.results import as_text
-from _utils.networks import PARTS, GatheredPositions, build_network, inputs_of, load_with_head, max_positions, replaced_logits
+from _utils.networks import PARTS, GatheredPositions, build_network, inputs_of, load_with_head, replaced_logits
+from _utils.networks.build import check_length
 from _utils.plots import plot_minimal_pairs, save_plot
 from _utils.runs.checkpoints import check_output, write_atomically
 from _utils.runs.files import read_json_lines
@@ -40,8 +42,8 @@ def minimal_pairs(
     check_output("--csv", csv, ".csv")
     device, pairs = choose_device(device), read_pairs(path)
     models = load_models(checkpoints, part, seed if untrained else None)
-    encoded = {name: encode([*pairs["good"], *pairs["bad"]], model, name) for name, model in models.items()}
-    paradigms = accuracy_by_paradigm(pairs, {name: score(model, encoded[name], device, name) for name, model in models.items()})
+    sentences = pd.unique(pairs[["good", "bad"]].to_numpy().ravel())
+    paradigms = accuracy_by_paradigm(pairs, {name: score(model, sentences, device, name) for name, model in models.items()})
     print(report(paradigms))
     write_atomically(csv, lambda file: paradigms.round(3).to_csv(file))
     save_plot(plot_minimal_pairs(*summarize(paradigms)), plot)
@@ -54,11 +56,9 @@ def read_pairs(path):
     Raises PlainError with file and line for a pair that cannot be read, and for a path without pairs.
     """
     path, rows = Path(path), []
-    if not path.exists():
-        raise PlainError(f"File not found: {str(path)!r}. Pass a folder of .jsonl files in the layout of BLiMP, or one file.")
-    for file in sorted(path.glob("*.jsonl")) if path.is_dir() else [path]:
+    for file in sorted(path.glob("*.jsonl")) if path.is_dir() else [path] * path.is_file():
         for place, pair in read_json_lines(file, EXPECTED):
-            if lacking := [key for key in COLUMNS if not isinstance(pair.get(key), str) or not pair[key].strip()]:
+            if lacking := [key for key in COLUMNS if not isinstance(pair.get(key), str)]:
                 raise PlainError(f"{file}, {place} has no string {lacking[0]!r}. {EXPECTED}")
             rows.append(pair)
     if not rows:
@@ -71,12 +71,12 @@ def read_pairs(path):
 def load_models(names, part=None, untrained_seed=None):
     """{name for the tables: PretrainedNetwork} of checkpoints. untrained_seed: add each architecture with random weights; None: do not.
 
-    The name of a .pth file is short, unless several have it.
+    The name of a .pth file is short, unless an earlier one has it.
     """
-    short = [os.path.basename(name).removesuffix(".pth") if name.endswith(".pth") else name for name in names]
     models = {}
-    for name, title in zip(names, short):
-        title = title if short.count(title) == 1 else name
+    for name in names:
+        title = os.path.basename(name).removesuffix(".pth") if name.endswith(".pth") else name
+        title = name if title in models else title
         models[title] = model = load_with_head(name, part)
         if untrained_seed is not None:
             set_seed(untrained_seed)
@@ -84,69 +84,47 @@ def load_models(names, part=None, untrained_seed=None):
     return models
 
 
-def encode(sentences, model, name):
-    """{sentence: (token ids, special tokens mask)} for a PretrainedNetwork, a tuple of each.
-
-    name: of the checkpoint, for the PlainError about a sentence that has more tokens than the network has positions.
-    """
-    sentences = list(dict.fromkeys(sentences))
-    encoded = model.hf_tokenizer(sentences, return_special_tokens_mask=True)
-    positions = max_positions(model.network)
-    for sentence, ids in zip(sentences, encoded["input_ids"]):
-        if len(ids) > positions:
-            raise PlainError(f"The sentence {sentence[:60]!r}... has {len(ids)} tokens, more than the {positions} positions of {name!r}. "
-                             "Shorten it or remove the pair.")
-    return dict(zip(sentences, zip(map(tuple, encoded["input_ids"]), map(tuple, encoded["special_tokens_mask"]))))
-
-
 @torch.inference_mode()
-def score(model, encoded, device, name):
-    """{sentence: score} of a PretrainedNetwork, for sentences from `encode`; in float32, because the scores of a pair differ little.
+def score(model, sentences, device, name):
+    """{sentence: score} of a PretrainedNetwork, for a list of sentences; in float32, because the scores of a pair differ little.
 
     A discriminator's score is the sum of log(1 - P(replaced)) over the tokens. That of a masked language model is the pseudo-log-likelihood
     (Salazar et al. 2020, Masked Language Model Scoring): the sum of log P(token | all other tokens), masking one token at a time. Special
     tokens do not count. Sentences with the same token ids are computed once and have the same score.
-    name: of the checkpoint, for the progress bar and the PlainError about scores that are not finite.
+    name: of the checkpoint, for the progress bar and the PlainError about a sentence that has more tokens than the network has positions.
     """
     network, n_tokens, scores = model.network.eval().to(device), TOKENS_PER_BATCH[device.type], {}
-    if model.part == "discriminator":
-        scores_of = partial(_discriminator_scores, network)
-    else:
-        scores_of = partial(_masked_lm_scores, network, GatheredPositions(network), model.hf_tokenizer.mask_token_id, n_tokens)
-    rows = sorted(set(encoded.values()), key=lambda row: (-len(row[0]), row))
-    with tqdm(total=len(rows), desc=name, unit=" sentences", mininterval=1) as bar:
-        while bar.n < len(rows):
-            length = len(rows[bar.n][0])
-            batch = [row for row in rows[bar.n:bar.n + max(1, n_tokens // length)] if len(row[0]) == length]  # they need no padding
-            ids, special = torch.tensor(batch, device=device).unbind(1)  # (B, L) each
-            scores.update(zip(batch, scores_of(ids, special.bool()).tolist()))
-            bar.update(len(batch))
-    if not np.isfinite([*scores.values()]).all():
-        raise PlainError(f"The scores of {name!r} are not finite, so its training diverged. Choose an earlier checkpoint.")
-    return {sentence: scores[row] for sentence, row in encoded.items()}
+    encoded = model.hf_tokenizer([*sentences], return_special_tokens_mask=True)
+    rows = [*zip(map(tuple, encoded["input_ids"]), map(tuple, encoded["special_tokens_mask"]))]
+    check_length(network, max(len(ids) for ids, _ in rows), repr(name))
+    at_positions = GatheredPositions(network) if model.part == "generator" else None
+    longest_first = sorted(set(rows), key=lambda row: (-len(row[0]), row))
+    with tqdm(total=len(longest_first), desc=name, unit=" sentences", mininterval=1) as bar:
+        for length, same in groupby(longest_first, key=lambda row: len(row[0])):  # they need no padding
+            for batch in chunked(same, max(1, n_tokens // length)):
+                ids, special = torch.tensor(batch, device=device).unbind(1)  # (B, L) each
+                if at_positions:
+                    found = _masked_lm_scores(network, at_positions, model.hf_tokenizer.mask_token_id, n_tokens, ids, special)
+                else:
+                    found = F.logsigmoid(-replaced_logits(_outputs(network, ids))).masked_fill(special.bool(), 0).sum(1)  # (B,)
+                scores.update(zip(batch, found.tolist()))
+                bar.update(len(batch))
+    return {sentence: scores[row] for sentence, row in zip(sentences, rows)}
 
 
 def _outputs(network, ids):
     return network(**inputs_of(network, ids, None, torch.zeros_like(ids)))
 
 
-def _discriminator_scores(network, ids, special):
-    """Scores (B,) of a discriminator for ids (B, L)."""
-    originals = F.logsigmoid(-replaced_logits(_outputs(network, ids)))  # (B, L)
-    return originals.masked_fill(special, 0).sum(1)
-
-
 def _masked_lm_scores(network, at_positions, mask_token_id, n_tokens, ids, special):
     """Scores (B,) of a masked language model for ids (B, L), in batches of n_tokens. Its head computes the masked positions only."""
     scores, length = torch.zeros(len(ids), device=ids.device), ids.shape[1]
-    for cells in (~special).nonzero().split(max(1, n_tokens // length)):
+    for cells in (special == 0).nonzero().split(max(1, n_tokens // length)):
         rows, positions = cells.unbind(1)  # (M,), (M,)
         at = positions[:, None]
-        masked = ids[rows].scatter(1, at, mask_token_id)  # (M, L)
         with at_positions.only(torch.arange(len(rows), device=ids.device) * length + positions):
-            logits = _outputs(network, masked).logits[0]  # (M, V)
-        targets = ids[rows].gather(1, at)  # (M, 1)
-        scores.index_add_(0, rows, (logits.gather(1, targets) - logits.logsumexp(1, keepdim=True))[:, 0])
+            logits = _outputs(network, ids[rows].scatter(1, at, mask_token_id)).logits[0]  # (M, V)
+        scores.index_add_(0, rows, logits.log_softmax(1).gather(1, ids[rows].gather(1, at))[:, 0])
     return scores
 
 

@@ -56,11 +56,7 @@ def test_the_unit_of_comparison_is_the_pretraining_seed(finished):
     assert table.loc[100.].to_dict() == pytest.approx({"electra": 43, "electra, s.e.": 2, "mlm": 36, "mlm, s.e.": 0, "electra - mlm": 7,
                                                        "electra - mlm, s.e.": 2})
     assert table.loc[25., "electra"] == pytest.approx(31) and table.loc[25.].isna().sum() == 4
-
-
-def test_one_seed_has_no_error(finished):
-    means = of_systems(checkpoint_scores(finetuning_runs(Runs())), ["untrained"]).mean(axis=1)
-    assert compare(means, ["untrained"]).isna().to_numpy().tolist() == [[False, True]]
+    assert compare(means.loc[["mlm"]].iloc[:1], ["mlm"]).isna().to_numpy().tolist() == [[False, True]]  # one seed has no error
 
 
 @pytest.mark.plots
@@ -73,14 +69,10 @@ def test_command_prints_scores_and_differences_and_draws_them(finished, capsys):
     assert Path("figure.png").stat().st_size > 5000
 
 
-def test_tasks_can_be_chosen(finished, capsys):
+def test_tasks_can_be_chosen_and_different_numbers_of_finetuning_runs_are_printed(finished, capsys):
     main(["compare_pretraining", "electra", "mlm", "--tasks", "rte"])
-    assert "CoLA" not in (printed := capsys.readouterr().out) and "64.0" in printed
-
-
-def test_different_numbers_of_finetuning_runs_are_printed(finished, capsys):
-    main(["compare_pretraining", "electra", "mlm", "--tasks", "rte"])
-    assert "different numbers" not in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "CoLA" not in printed and "64.0" in printed and "different numbers" not in printed
     main(["compare_pretraining", "electra", "mlm", "--tasks", "rte,cola"])
     printed = capsys.readouterr().out.partition("means of different numbers of finetuning runs:\n")[2].splitlines()
     assert printed[0].split() == ["task", "RTE", "CoLA"] and printed[2].split()[-2:] == ["2", "1"]
@@ -106,31 +98,22 @@ def test_a_checkpoint_costs_the_operations_of_its_steps():
     assert checkpoint_flops(checkpoint("mlm_1", 100., f"generator={smaller}")) < .65 * mlm
 
 
-@pytest.mark.parametrize("arguments, fragment", [
-    (["mlm", "bert"], "No checkpoint of 'bert' was finetuned. Finetuned: electra, mlm, other, untrained."),
-    (["mlm", "other", "--tasks", "rte"], "No checkpoint of 'other' was finetuned on RTE."),
-    (["mlm", "other"], "No checkpoint of 'mlm' was finetuned on the tasks of the others."),
-    (["electra", "mlm"], "No checkpoint of 'electra' was finetuned on the tasks of the others."),
-    (["mlm", "--tasks", "rte,qqp"], "No checkpoint was finetuned on 'qqp'. Choose from rte, cola."),
-    (["mlm", "--baseline", "untrained"], "Invalid value for --baseline: 'untrained'"),
-    (["mlm", "--baseline", "untrained_7"], "Invalid value for --baseline: 'untrained_7'"),
-    (["electra", "--plot", "figure.txt"], "Invalid value for --plot: 'figure.txt'")])
-def test_what_is_missing_is_named(finished, arguments, fragment):
-    with pytest.raises(PlainError) as error:
-        main(["compare_pretraining", *arguments])
-    assert fragment in str(error.value)
+@pytest.mark.parametrize("arguments, message", [
+    ("mlm bert", "No checkpoint of 'bert' was finetuned on .*Finetuned: electra, mlm, other, untrained"),
+    ("mlm other --tasks rte", "No checkpoint of 'other' was finetuned on RTE."),
+    ("mlm other", "No checkpoint of 'mlm' was finetuned on the tasks of the others."),
+    ("mlm --tasks rte,qqp", "No checkpoint of 'mlm' was finetuned on RTE and qqp"),
+    ("mlm --baseline untrained", "Invalid value for --baseline: 'untrained'"),
+    ("electra --plot figure.txt", "Invalid value for --plot: 'figure.txt'")])
+def test_what_is_missing_is_named(finished, arguments, message):
+    with pytest.raises(PlainError, match=message):
+        main(["compare_pretraining", *arguments.split()])
 
 
-def test_no_finetuned_checkpoint_at_all(tmp_path, monkeypatch):
+def test_continued_training_and_no_finetuned_checkpoint_raise(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(PlainError, match="without group_name"):
         main(["compare_pretraining", "electra"])
-
-
-def test_operations_that_are_not_known_raise():
-    distilbert = "generator={'model_type': 'distilbert', 'dim': 64, 'n_heads': 2}"
-    with pytest.raises(PlainError, match="operations of the run mlm_1 are not known"):
-        checkpoint_flops(checkpoint("mlm_1", 100., "base_run_name=mlm", "seed=1", distilbert))
     continued = checkpoint("electra_1", 100.)
     continued["config"]["initial_weights"] = "google/electra-small-discriminator"
     with pytest.raises(PlainError, match="initial_weights are 'google/electra-small-discriminator'"):

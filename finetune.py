@@ -17,6 +17,7 @@
 # %%
 import _utils  # noqa: F401  first: it sets how long PyTorch's idle threads spin
 
+import contextlib
 import gc
 import itertools
 import shutil
@@ -25,37 +26,27 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 import torch
-import torch.nn.functional as F
 from torch import nn
 from transformers import AutoModel, ElectraForPreTraining
 
 from _utils.config import MyConfig, from_command_line
 from _utils.errors import PlainError, print_plain_errors
-from _utils.glue.batches import IGNORED, EncodedRows, finetuning_dataloaders, inference_dataloader, ranges
+from _utils.glue.batches import IGNORED, EncodedRows, finetuning_dataloaders, inference_dataloader
 from _utils.glue.config import FINETUNE_KEYS, complete_finetuning, uses_synthetic_glue
 from _utils.glue.own_tasks import load_own_task, names_of
-from _utils.glue.plan import RunProcesses, assign_runs, check_plan, chosen_runs, seed_of
-from _utils.glue.results import report, save_result_plots, summarize, table_of_runs
+from _utils.glue.plan import RunProcesses, check_plan, chosen_runs, seed_of, trainable_tasks
+from _utils.glue.results import format_scores, report, save_result_plots, summarize, table_of_runs
 from _utils.glue.runs import GLUE_FOLDER, Runs, add_run, load_finetuned_checkpoint, path_of, run_path, score
 from _utils.glue.submission import complete_submission, rows_of, write_predictions
 from _utils.glue.synthetic import write_synthetic_glue
-from _utils.glue.tables import load_task, row_counts, table_key
+from _utils.glue.tables import load_task, print_tables, table_key
+from _utils.glue.tagging import WordLoss, WordRows
 from _utils.glue.tasks import LMTUNERS_FROM_MNLI, LMTUNERS_SETTINGS, TASKS, as_task, compute_metrics, task_of
 from _utils.glue.wsc_trick import SchemaPredictor, SchemaRows, find_spacy, load_spacy, load_wsc, wnli_schemas
-from _utils.networks import (
-    config_of,
-    count_layers,
-    first_position_only,
-    inputs_of,
-    layer_groups,
-    load_pretrained,
-    load_weights,
-    make_dropout_cheap,
-    set_attention,
-)
+from _utils.networks import config_of, count_layers, first_position_only, inputs_of, layer_groups, load_pretrained, load_weights
+from _utils.networks import make_dropout_cheap, set_attention
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
 from _utils.plots import plot_layer_lrs, plot_lengths, save_plot
 from _utils.recipes import RECIPES
@@ -164,27 +155,13 @@ def load_tables(c):
     tables = {name: load_task(given, c.glue_dir) if name in TASKS else load_own_task(given) for name, given in zip(names, c.tasks)}
     if "mnli" in names:
         tables["ax"] = load_task("ax", c.glue_dir)
-    if trains_on_wsc(c):
-        for split in ("train", "validation"):
-            tables["wnli"].splits[f"wsc_{split}"] = load_wsc(split, c.wsc_dir, load_spacy(find_spacy()))
-    return tables
-
-
-def trains_on_wsc(c):
-    return c.wsc_trick and c.do_finetune and "wnli" in names_of(c.tasks)
-
-
-def print_tables(c, tables):
-    """Print the number of rows of each split, and notices about missing files and skipped rows."""
-    if trains_on_wsc(c):
+    if c.wsc_trick and c.do_finetune and "wnli" in names:
         spacy_model = find_spacy()
         print(f"WSC: the other candidates are noun chunks found by spaCy's {spacy_model}" if spacy_model else
               "WSC: candidates compete with a learned threshold, because no English spaCy model is installed")
-    for data in tables.values():
-        counts = row_counts(data.task, data, official=not uses_synthetic_glue(c))
-        print(f"{data.task.title:6}", ", ".join(f"{split} {rows}" for split, rows in counts.items()))
-        for notice in [*data.missing.values(), *data.notices]:
-            print("      ", notice)
+        for split in ("train", "validation"):
+            tables["wnli"].splits[f"wsc_{split}"] = load_wsc(split, c.wsc_dir, load_spacy(spacy_model))
+    return tables
 
 
 # %% [markdown]
@@ -193,6 +170,9 @@ def print_tables(c, tables):
 # The input is `[CLS] A [SEP]` for one sentence, and `[CLS] A [SEP] B [SEP]` with segment ids 0 and 1 for a pair. If a pair is too long, its
 # longer text loses tokens from the end, one at a time; at equal length, the second text does (F41). The original swaps the texts of
 # MRPC and STS-B before truncation; electra_pytorch swaps them after it (D12), and so does this notebook.
+#
+# To label words, each is encoded on its own, and the first of its tokens gets the label (F51, `_utils/glue/tagging.py`). Unlike a sentence
+# or pair, a long list of words is divided instead of truncated, because every word needs a prediction.
 
 # %%
 def truncated_lengths(a, b, room):
@@ -267,74 +247,6 @@ def encode_samples(tables, max_length, hf_tokenizer, n=2000):
             rows = data.splits["train"]
             samples[name] = encode(rows.select(range(min(n, len(rows)))), data.task, max_length, hf_tokenizer)
     return samples
-
-
-# %% [markdown]
-# ### Words
-#
-# To label words, each is encoded on its own, and the first of its tokens gets the label (F51). Unlike a sentence or pair, a long list of words
-# is divided instead of truncated, because every word needs a prediction.
-
-# %%
-class WordRows(EncodedRows):
-    """Encoded sentences of words, with a label at the first wordpiece of each word (finetune/tagging, F51) and IGNORED at other tokens.
-
-    sentences: lists of words.   word_labels: a list of class ids for each sentence, of any value if they are unknown.
-    A sentence of more than max_len tokens is divided at a word, so that every word has a prediction. A word that the tokenizer drops,
-    such as a control character, becomes [UNK].
-    sentence_lengths: words of each sentence.   labels: of all words, (N,).
-    """
-
-    def __init__(self, sentences, word_labels, hf_tokenizer, max_len):
-        before, after = special_tokens(hf_tokenizer)
-        windows = divide(sentences, wordpieces(sentences, hf_tokenizer), max_len - len(before) - len(after))
-        labels, encoded = list(itertools.chain.from_iterable(word_labels)), []
-        following = iter(labels)
-        for window in windows:
-            pieces = [(piece, IGNORED if i else next(following)) for word in window for i, piece in enumerate(word)]
-            ids, token_labels = zip(*((piece, IGNORED) for piece in before), *pieces, *((piece, IGNORED) for piece in after))
-            encoded.append({"inp_ids": ids, "token_type_ids": [0] * len(ids), "token_labels": token_labels})
-        super().__init__(encoded, labels, hf_tokenizer.pad_token_id)
-        self.sentence_lengths = list(map(len, sentences))
-        self.n_words = np.array(list(map(len, windows)))
-        self.first_words = np.cumsum(self.n_words) - self.n_words  # index of each row's first word among all words
-
-    def positions(self, rows):
-        return ranges(self.first_words[rows], self.n_words[rows])
-
-
-def special_tokens(hf_tokenizer):
-    """(ids before, ids after) a text, which the tokenizer adds."""
-    encoding = hf_tokenizer.backend_tokenizer.encode("a")
-    mask = encoding.special_tokens_mask
-    n_before, n_after = mask.index(0), mask[::-1].index(0)
-    return encoding.ids[:n_before], encoding.ids[len(mask) - n_after:]
-
-
-def wordpieces(sentences, hf_tokenizer):
-    """{word: token ids} of all words."""
-    tokenizer = hf_tokenizer.backend_tokenizer
-    tokenizer.encode_special_tokens = True  # "[MASK]" and the like are plain text (F1)
-    words = list(dict.fromkeys(word for sentence in sentences for word in sentence))
-    space = " " if "ByteLevel" in str(tokenizer.pre_tokenizer) else ""  # such tokenizers see a word's beginning by the space before it
-    encoded = tokenizer.encode_batch([space + word for word in words], add_special_tokens=False)
-    return {word: encoding.ids or [hf_tokenizer.unk_token_id] for word, encoding in zip(words, encoded)}
-
-
-def divide(sentences, pieces, room):
-    """Sentences as lists of their words' token ids, divided where they exceed `room` tokens; a longer word is truncated."""
-    windows = []
-    for sentence in sentences:
-        window, used = [], 0
-        for word in sentence:
-            ids = pieces[word][:room]
-            if used + len(ids) > room:
-                windows.append(window)
-                window, used = [], 0
-            window.append(ids)
-            used += len(ids)
-        windows.append(window)
-    return windows
 
 
 # %% [markdown]
@@ -506,14 +418,6 @@ def settings_of(task, data, c, pretrained):
 # the words (F51).
 
 # %%
-class WordLoss(nn.Module):
-    """Cross-entropy, summed over the words of each sentence; the mean over the batch (F51, D9)."""
-
-    def forward(self, logits, labels):
-        """logits (B, L, C), labels (B, L) -> ()."""
-        return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum") / len(logits)
-
-
 class EncodedTask(NamedTuple):
     """Encoded rows of a task: the training set, and {split: rows} of the dev sets."""
     train: EncodedRows | WordRows | SchemaRows
@@ -595,36 +499,15 @@ def evaluate(learn, task, data):
 # command to resume: finished runs are skipped, and an interrupted run starts over.
 
 # %%
-def plan_runs(c, pretrained, tables):
-    """{task: settings} of the tasks that can be finetuned, MNLI first if others start from it. Prints which tasks are skipped.
-
-    Raises PlainError, before training starts, for an unavailable device and for what `check_plan` finds.
-    """
-    plan, names = {}, names_of(c.tasks)
-    for name in sorted(names, key=lambda name: name != "mnli") if c.start_from_mnli else names:
-        task, data = tables[name].task, tables[name]
-        missing = [message for split, message in data.missing.items() if split not in task.outputs]
-        if missing and not uses_wsc(task, c):  # the WSC trick does not read WNLI's tables
-            print(f"Skipping {task.title}: {'; '.join(missing)}")
-        else:
-            plan[name] = settings_of(task, data, c, pretrained)
-    if not plan:
-        raise PlainError(f"Tables are missing for each of the tasks {', '.join(names)}. Set glue_dir=PATH to a complete GLUE download.")
-    check_plan(c, plan, pretrained)
-    return plan
-
-
 def finetune(c, pretrained, tables, plan, processes):
-    """Finetune the unfinished runs of each planned task. plan: from `plan_runs`.
+    """Finetune the unfinished runs of each planned task. plan: {task: settings}, MNLI first if others start from it.
 
     Several processes share the runs, and may share a GPU. All wait for the MNLI runs if other tasks start from one.
     """
-    owners = assign_runs(c, plan, Runs(), processes)
+    own = list(processes.own(itertools.product(plan, range(c.start, c.end))))
     for name, settings in plan.items():
         task, data = tables[name].task, None
-        for run in range(c.start, c.end):
-            if owners[name, run] != processes.index:
-                continue
+        for run in (run for of_task, run in own if of_task == name):
             seed, status = seed_of(c, run), "already finished"
             folder = run_path(c.group_name, name, run).with_suffix("")
             with locked(folder, "group_name"):  # another command may train this run, or have finished it
@@ -670,9 +553,16 @@ def finetune_run(task, run, seed, data, settings, pretrained, c):
     log = RunLog(folder.name, folder, {**c, **settings, "seed": seed})
     learn = get_glue_learner(task, f"{task.title}, run {run}", model=model, data=data, settings=settings, device=device,
                              precision=settings["precision"], num_workers=c.num_workers, log=log)
-    scores = train_and_evaluate(learn, task, data, settings["epochs"], log)
-    if task.scale:
-        undo_standardization(learn.model.classifier, *task.scale)
+    with contextlib.closing(log), contextlib.closing(learn.loss_progress):
+        learn.fit(settings["epochs"])
+        scores = evaluate(learn, task, data)
+        for split, metrics in scores.items():
+            log.log(split, learn.loss_progress.steps, metrics)
+    if task.scale:  # from here on, the output layer predicts scores that are not standardized
+        mean, std = task.scale
+        with torch.no_grad():
+            learn.model.classifier.weight.mul_(std)
+            learn.model.classifier.bias.mul_(std).add_(mean)
     row = {"group": c.group_name, "task": task.name, "run": run, "seed": seed, "scores": scores, "settings": settings,
            "pretrained_checkpoint": pretrained.name, "synthetic": uses_synthetic_glue(c) and not task.is_own, "mnli_run": from_mnli,
            "train_rows": len(data.train.sentence_lengths or data.train), "seconds": round(time.perf_counter() - started, 1),
@@ -692,35 +582,6 @@ def initial_model(task, settings, pretrained):
     best = Runs().best_mnli(settings["start_from_mnli"], pretrained)
     load_encoder(model, path_of(best))
     return model, best["run"]
-
-
-@torch.no_grad()
-def undo_standardization(output_layer, mean, std):
-    """Make an output layer that was trained on standardized scores predict the scores themselves."""
-    output_layer.weight.mul_(std)
-    output_layer.bias.mul_(std).add_(mean)
-
-
-def train_and_evaluate(learn, task, data, epochs, log):
-    """Train, then return and log the scores on the dev sets, {split: {metric: value}}."""
-    try:
-        learn.fit(epochs)
-        scores = evaluate(learn, task, data)
-        for split, metrics in scores.items():
-            log.log(split, learn.loss_progress.steps, metrics)
-        return scores
-    finally:
-        learn.loss_progress.close()
-        log.close()
-
-
-def format_scores(scores):
-    """The scores of a run in percent, in one line. A single dev set is not named."""
-    parts = []
-    for split, metrics in scores.items():
-        prefix = "" if list(scores) == ["validation"] else f"{split} "
-        parts += [f"{prefix}{name} {100 * value:.2f}" for name, value in metrics.items()]
-    return ", ".join(parts)
 
 
 # %% [markdown]
@@ -773,9 +634,18 @@ def predict_test(task, checkpoint, dl_idx=0, *, data, device=None, precision=Non
     checkpoint: path of a finetuned checkpoint, or a list of paths, whose probabilities (scores) are averaged.   data: TaskData.
     """
     task, checkpoints = as_task(task), checkpoint if isinstance(checkpoint, (list, tuple)) else [checkpoint]
-    rows, total, cache = data.splits[[*task.outputs][dl_idx]], 0., {}
+    rows, total = data.splits[[*task.outputs][dl_idx]], 0.
     for path in checkpoints:
-        total = total + predict_by_checkpoint(task, path, rows, cache, device, precision)
+        model, hf_tokenizer, run = load_finetuned(path)
+        settings = run["settings"]
+        if task.is_own and settings.get("own_task") != task.as_record():
+            raise PlainError(f"{str(path)!r} was trained for another task than {task.name!r} is now: its files have other labels, or "
+                             "'kind' or 'metrics' changed. Restore them, or finetune with another group_name.")
+        if settings["wsc_trick"]:
+            total = total + predict_schemas(model, hf_tokenizer, rows, settings, device, precision)
+        else:
+            encoded = encode(rows, task, settings["max_length"], hf_tokenizer)
+            total = total + predict_rows(task, model, encoded, settings, device, precision)
     return total / len(checkpoints) if task.is_regression else total.argmax(-1)
 
 
@@ -788,24 +658,6 @@ def predict_rows(task, model, rows, settings, device=None, precision=None):
     dl = inference_dataloader(rows, settings["bs"], device)
     logits = predict_logits(to_device(model, device), dl, choose_precision(precision, device))
     return logits if task.is_regression else logits.softmax(-1)
-
-
-def predict_by_checkpoint(task, path, rows, cache, device, precision):
-    """Probabilities (N, C) or scores (N,) by one checkpoint.
-
-    cache: of encoded rows, shared by the members of an ensemble that have the same tokenizer and maximum length.
-    """
-    model, hf_tokenizer, run = load_finetuned(path)
-    settings = run["settings"]
-    if task.is_own and settings.get("own_task") != task.as_record():
-        raise PlainError(f"{str(path)!r} was trained for another task than {task.name!r} is now: its files have other labels, or 'kind' or "
-                         "'metrics' changed. Restore them, or finetune with another group_name.")
-    if settings["wsc_trick"]:
-        return predict_schemas(model, hf_tokenizer, rows, settings, device, precision)
-    key = settings["max_length"], hf_tokenizer.backend_tokenizer.to_str()
-    if key not in cache:
-        cache[key] = encode(rows, task, settings["max_length"], hf_tokenizer)
-    return predict_rows(task, model, cache[key], settings, device, precision)
 
 
 def predict_schemas(model, hf_tokenizer, rows, settings, device=None, precision=None):
@@ -870,9 +722,10 @@ def run(c):
         chosen_runs(c, Runs())  # fail before loading the tables
     with processes.main_first():
         tables = load_tables(c)
-    print_tables(c, tables)
+    print_tables(tables, official=not uses_synthetic_glue(c))
     if c.do_finetune:
-        plan = plan_runs(c, pretrained, tables)
+        plan = {name: settings_of(tables[name].task, tables[name], c, pretrained) for name in trainable_tasks(c, tables)}
+        check_plan(c, plan, pretrained)
         if processes.is_main:
             save_task_plots(c, pretrained, tables, plan)
         finetune(c, pretrained, tables, plan, processes)

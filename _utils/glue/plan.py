@@ -1,5 +1,4 @@
 """Which runs to finetune and in which process, and which runs predict the test sets."""
-import itertools
 import os
 import sys
 
@@ -40,6 +39,24 @@ def seed_of(c, run):
     return c.seeds[run] if c.seeds else run
 
 
+def trainable_tasks(c, tables):
+    """Names of the tasks that can be finetuned, MNLI first if others start from it. Prints which tasks are skipped.
+
+    tables: {task: TaskData}.   PlainError if no task is left.
+    """
+    names, found = names_of(c.tasks), []
+    for name in sorted(names, key=lambda name: name != "mnli") if c.start_from_mnli else names:
+        task, missing = tables[name].task, tables[name].missing
+        reasons = [message for split, message in missing.items() if split not in task.outputs]
+        if reasons and not (c.wsc_trick and name == "wnli"):  # the WSC trick does not read WNLI's tables
+            print(f"Skipping {task.title}: {'; '.join(reasons)}")
+        else:
+            found.append(name)
+    if not found:
+        raise PlainError(f"Tables are missing for each of the tasks {', '.join(names)}. Set glue_dir=PATH to a complete GLUE download.")
+    return found
+
+
 def check_plan(c, plan, pretrained):
     """Raise PlainError for problems that would stop the planned runs later. plan: {task: settings}.
 
@@ -62,17 +79,6 @@ def check_plan(c, plan, pretrained):
         if settings["wsc_trick"]:
             pretrained.discriminator()
     chosen_runs(c, runs, plan)
-
-
-def assign_runs(c, plan, runs, processes):
-    """{(task, run): index of its process}: unfinished runs round-robin; finished runs, which are only printed, to the first process.
-
-    Other commands may change the table of runs meanwhile, so all processes use the `runs` that the first one read.
-    """
-    numbers = [(name, run) for name in plan for run in range(c.start, c.end)]
-    is_finished = processes.broadcast(lambda: [runs.find(c.group_name, *number) is not None for number in numbers])
-    turns = itertools.cycle(range(processes.n))
-    return {number: 0 if finished else next(turns) for number, finished in zip(numbers, is_finished)}
 
 
 def chosen_runs(c, runs, plan=()):

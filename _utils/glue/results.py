@@ -20,6 +20,12 @@ def headline_scores(row):
     return scores
 
 
+def format_scores(scores):
+    """The scores of a run in percent, in one line. A single dev set is not named."""
+    return ", ".join(f"{'' if list(scores) == ['validation'] else f'{split} '}{name} {100 * value:.2f}"
+                     for split, metrics in scores.items() for name, value in metrics.items())
+
+
 def summarize(runs):
     """DataFrame of the runs of a group in percent, indexed by task: training examples, runs, mean, std, median, best, best run.
 

@@ -1,13 +1,10 @@
 """A small synthetic GLUE for the quickstart, in the layout of the official download: nine tasks, AX, and WSC for the WSC trick.
 
-A small grammar with the vocabulary of technical documentation generates the sentences; the generating rule gives the label. Scores on it
-do not carry over to GLUE. As in the real one, WNLI is hardly learnable.
+Sentences are templates, filled with the vocabulary of technical documentation; the template determines the label. Scores on them do not
+carry over to GLUE. As in the real one, WNLI is hardly learnable.
 """
 import csv
-import itertools
-import json
 import random
-from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -15,157 +12,119 @@ import pandas as pd
 from _utils.glue.tasks import TASKS
 from _utils.runs.checkpoints import write_atomically
 
-_THINGS = ("file page table class value string name function module list image message number word line thread process window path key "
-           "method object array test task type").split()
-_AGENTS = "server client user parser program system reader writer compiler library tool script".split()
-_VERBS = "reads writes stores sends finds returns changes removes copies checks creates uses".split()
-_PLACES = "in the directory, on the screen, in the buffer, at the top, in the database, on the disk, in the header".split(", ")
-_TIMES = "after the call, before the loop, at the start, during the test, every time, at the end, once per second".split(", ")
-_KINDS = "new old first last local public empty large small current single special".split()
-_GOOD = "good useful fast simple correct safe clear powerful better efficient easy valid".split()
-_BAD = "bad slow wrong broken unsafe difficult incorrect useless invalid worse expensive complex".split()
-_EXTENSIONS = ("because it is faster, to save memory, as an argument, for other users, with a special method, by default").split(", ")
+_WORDS = {
+    "agent": "server client user parser program system reader writer compiler library tool script".split(),
+    "verb": "read write store send find return change remove copy check create use".split(),
+    "kind": "new old first last local public empty large small current single special".split(),
+    "thing": "file page table class value string name function module list image message number word line thread process window path key "
+             "method object array test task type".split(),
+    "good": "good useful fast simple correct safe clear powerful better efficient easy valid".split(),
+    "bad": "bad slow wrong broken unsafe difficult incorrect useless invalid worse expensive complex".split(),
+    "where": "in the directory, on the screen, in the buffer, at the top, in the database, on the disk, in the header".split(", "),
+    "when": "after the call, before the loop, at the start, during the test, every time, at the end, once per second".split(", "),
+    "reason": "because it is faster, to save memory, as an argument, for other users, with a special method, by default".split(", ")}
+_WORDS["place"] = _WORDS["where"] + _WORDS["when"]
+_SLOTS = ("agent", "verb", "kind", "thing", "place")
 
 # Sentences about a fact: the same content in several forms.
-_FACT = "the {agent} {verb} the {kind} {thing} {place}."
-_PLACE_FIRST = "{place} the {agent} {verb} the {kind} {thing}."
-_SHORTER = "the {agent} {verb} the {thing}."
-_EXTENDED = "the {agent} {verb} the {thing} {extension}."
-_NEGATED = "the {agent} does not {base} the {thing}."
-_QUESTION = "does the {agent} {base} the {kind} {thing} {place}?"
-_QUESTION_PLACE_FIRST = "{place} , does the {agent} {base} the {kind} {thing}?"
+_FACT = "The {agent} can {verb} the {kind} {thing} {place}."
+_PLACE_FIRST = "{place} the {agent} can {verb} the {kind} {thing}."
+_SHORTER = "The {agent} can {verb} the {thing}."
+_EXTENDED = "The {agent} can {verb} the {thing} {reason}."
+_NEGATED = "The {agent} cannot {verb} the {thing}."
+_QUESTION = "Can the {agent} {verb} the {kind} {thing} {place}?"
+_QUESTION_PLACE_FIRST = "{place} , can the {agent} {verb} the {kind} {thing}?"
+_WHERE = "Where can the {agent} {verb} the {thing}?"
+_SCHEMA = "The {agent} can {verb} the {agent2} because it is {good}."  # only the order of the words resolves "it"
 
 
-def _fact(rng, **fixed):
-    """Random content of a sentence: who does what to which thing, where or when."""
-    return dict(agent=rng.choice(_AGENTS), verb=rng.choice(_VERBS), kind=rng.choice(_KINDS), thing=rng.choice(_THINGS),
-                place=rng.choice(_PLACES + _TIMES)) | fixed
+def _other(template):
+    """A template for another fact: each word differs."""
+    return template.replace("}", "2}")
 
 
-def _base(verb):
-    """The verb without the s of the third person."""
-    return "copy" if verb == "copies" else verb[:-1]
+def _opinions(quality):
+    return [(text.replace("good", quality),) for text in (
+        "the {thing} is {good} and {good2}", "a {good} {agent} with a {good2} {thing}", "this {agent} is {good}",
+        "{good} , {good2} and always {good}", "it can {verb} the {thing} and the result is {good}")]
 
 
-def _sentence(pattern, fact, **more):
-    text = pattern.format(base=_base(fact["verb"]), **fact, **more)
-    return text[0].upper() + text[1:]
-
-
-# Each generator returns a row: the label and the texts.
-def _cola(rng):
-    words, label = _sentence(_FACT, _fact(rng))[:-1].split(), rng.random() < .6
-    if not label:
-        pairs = itertools.combinations(range(len(words)), 2)
-        i, j = rng.choice([(i, j) for i, j in pairs if words[i].lower() != words[j].lower()])
-        words[i], words[j] = words[j], words[i]
-    return label, " ".join(words) + "."
-
-
-def _sst2(rng):
-    label = rng.random() < .55
-    first, second = rng.sample(_GOOD if label else _BAD, 2)
-    patterns = ("the {thing} is {first} and {second}", "a {first} {agent} with a {second} {thing}", "this {agent} is {first}",
-                "{first} , {second} and always {first}", "it {verb} the {thing} and the result is {first}")
-    return label, rng.choice(patterns).format(first=first, second=second, **_fact(rng))
-
-
-def _paraphrase(share, first, second, rng):
-    """A pair with the same content in a share of the rows. first, second: patterns."""
-    label, fact = rng.random() < share, _fact(rng)
-    return label, _sentence(first, fact), _sentence(second, fact if label else _fact(rng))
-
-
-def _stsb(rng):
-    fact, other = _fact(rng), _fact(rng)
-    other |= {part: fact[part] for part in rng.sample(list(fact), rng.randrange(6))}
-    return sum(fact[part] == other[part] for part in fact), _sentence(_FACT, fact), _sentence(_FACT, other)
-
-
-def _mnli(rng):
-    label, fact = rng.randrange(3), _fact(rng)
-    more = {"extension": rng.choice(_EXTENSIONS)} if label == 1 else {}
-    return label, _sentence(_FACT, fact), _sentence((_SHORTER, _EXTENDED, _NEGATED)[label], fact, **more)
-
-
-def _rte(rng):
-    label, *texts = _mnli(rng)
-    return label > 0, *texts
-
-
-def _qnli(rng):
-    label = rng.random() < .5
-    fact = _fact(rng, place=rng.choice(_TIMES if label else _PLACES))
-    return label, _sentence("where does the {agent} {base} the {thing}?", fact), _sentence(_FACT, fact)
-
-
-def _schema(rng):
-    """(label, text, candidate): a Winograd schema that only word order resolves."""
-    one, other = rng.sample(_AGENTS, 2)
-    verb, label = _base(rng.choice(_VERBS)), rng.random() < .5
-    can, quality = rng.choice([("can", rng.choice(_GOOD)), ("does not", rng.choice(_BAD))])
-    return label, f"The {one} {can} {verb} the {other} because it is {quality}.", one if label else other
-
-
-def _wnli(rng):
-    label, text, candidate = _schema(rng)
-    return label, text, f"The {candidate} is {text.split()[-1]}"
-
-
-# Generator of one row, and sizes of the training and test sets.
-_GENERATORS = {"cola": (_cola, 3000, 200), "sst2": (_sst2, 2000, 200), "stsb": (_stsb, 2000, 200),
-               "mrpc": (partial(_paraphrase, .6, _FACT, _PLACE_FIRST), 3000, 200),
-               "qqp": (partial(_paraphrase, .45, _QUESTION, _QUESTION_PLACE_FIRST), 6000, 200), "mnli": (_mnli, 4000, 200), "qnli": (_qnli, 3000, 200), "rte": (_rte, 2000, 200),
-               "wnli": (_wnli, 300, 146), "ax": (_mnli, 0, 200)}
+# {task: for each label, templates of its one or two texts}; CoLA's are changed, and STS-B's mix two facts.
+_TEMPLATES = {
+    "cola": 2 * [[(_FACT,)]], "stsb": 6 * [[(_FACT, _FACT)]], "sst2": [_opinions("bad"), _opinions("good")],
+    "mrpc": [[(_FACT, _other(_PLACE_FIRST))], [(_FACT, _PLACE_FIRST)]],
+    "qqp": [[(_QUESTION, _other(_QUESTION_PLACE_FIRST))], [(_QUESTION, _QUESTION_PLACE_FIRST)]],
+    "mnli": [[(_FACT, _SHORTER)], [(_FACT, _EXTENDED)], [(_FACT, _NEGATED)]],
+    "rte": [[(_FACT, _SHORTER)], [(_FACT, _EXTENDED), (_FACT, _NEGATED)]],
+    "qnli": [[(_WHERE, _FACT.replace("place", place))] for place in ("where", "when")],
+    "wnli": [[(_SCHEMA, f"The {{{agent}}} is {{good}}.")] for agent in ("agent2", "agent")]}
+_ROLES = (
+    "the/B-WHO {agent}/I-WHO can/B-ACTION {verb}/I-ACTION the/B-WHAT {kind}/I-WHAT {thing}/I-WHAT on/B-WHERE the/I-WHERE {agent2}/I-WHERE "
+    "./O",
+    "on/B-WHERE the/I-WHERE {agent2}/I-WHERE the/B-WHO {agent}/I-WHO can/B-ACTION {verb}/I-ACTION the/B-WHAT {thing}/I-WHAT ./O",
+    "after/B-WHEN the/I-WHEN {thing2}/I-WHEN the/B-WHO {agent}/I-WHO can/B-ACTION {verb}/I-ACTION the/B-WHAT {kind}/I-WHAT {thing}/I-WHAT "
+    "./O",
+    "the/B-WHO {agent}/I-WHO can/B-ACTION {verb}/I-ACTION the/B-WHAT {thing}/I-WHAT after/B-WHEN the/I-WHEN {thing2}/I-WHEN ./O")
+_TEMPLATES["ax"] = _TEMPLATES["mnli"]
+_TRAINING_ROWS = {"cola": 3000, "mrpc": 3000, "qqp": 6000, "mnli": 4000, "qnli": 3000, "wnli": 300}  # the others have 2,000
 
 
 def write_synthetic_glue(folder, seed=0):
     """Write the tables to a folder. The same seed gives the same files; existing files are replaced."""
-    folder = Path(folder)
-    for name, (generate, n_train, n_test) in _GENERATORS.items():
-        task, sizes = TASKS[name], {"train": n_train, "validation": 71 if name == "wnli" else 300, "test": n_test}
+    for name, task in TASKS.items():
+        validation, test = (71, 146) if name == "wnli" else (300, 200)
+        sizes = {"train": _TRAINING_ROWS.get(name, 2000), "validation": validation, "test": test}
         for split in task.official_rows:
-            kind, file = split.partition("_")[0], task.file(split)
-            rng = random.Random(f"{seed} {name} {file}")
-            rows = [generate(rng) for _ in range(sizes[kind])]
-            _write(folder / task.title / file, _tsv(task, rows, kind == "test"))
-    for file, size in (("train.jsonl", 300), ("val.jsonl", 104)):
-        rng = random.Random(f"{seed} wsc {file}")
-        _write(folder / "WSC" / file, "".join(json.dumps(_wsc_row(i, *_schema(rng))) + "\n" for i in range(size)))
+            kind, path = split.partition("_")[0], Path(folder, task.title, task.file(split))
+            rng = random.Random(f"{seed} {name} {path.name}")
+            _write(path, _tsv(task, [_row(task, rng) for _ in range(sizes[kind])], kind == "test"))
+    for name, size in (("train", 300), ("val", 104)):
+        rng = random.Random(f"{seed} wsc {name}")
+        rows = pd.DataFrame([_wsc_row(rng) for _ in range(size)])
+        _write(Path(folder, "WSC", f"{name}.jsonl"), rows.to_json(orient="records", lines=True))
 
 
 def write_synthetic_roles(folder, seed=0):
     """Write train.txt and test.txt in CoNLL columns: words, and tags of the phrases that say who does what, where and when."""
-    for file, size in (("train.txt", 1500), ("test.txt", 300)):
-        rng = random.Random(f"{seed} roles {file}")
-        _write(Path(folder) / file, "\n".join("".join(f"{word} {tag}\n" for word, tag in _roles(rng)) for _ in range(size)))
+    for name, size in (("train", 1500), ("test", 300)):
+        rng = random.Random(f"{seed} roles {name}")
+        sentences = [rng.choice(_ROLES).format(**_words(rng)) for _ in range(size)]
+        _write(Path(folder, f"{name}.txt"), "".join(sentence.replace(" ", "\n").replace("/", " ") + "\n\n" for sentence in sentences))
 
 
-def _roles(rng):
-    """[(word, tag)] of a sentence."""
-    fact = _fact(rng)
-    phrases = [("WHO", f"the {fact['agent']}"), ("ACTION", fact["verb"]),
-               ("WHAT", f"the {fact['kind']} {fact['thing']}" if rng.random() < .6 else f"the {fact['thing']}")]
-    place = ("WHERE" if fact["place"] in _PLACES else "WHEN", fact["place"])
-    phrases = [place, *phrases] if rng.random() < .5 else [*phrases, place]
-    words = [(word, f"{'I' if i else 'B'}-{role}") for role, phrase in phrases for i, word in enumerate(phrase.split())]
-    return [(words[0][0].capitalize(), words[0][1]), *words[1:], (".", "O")]
+def _words(rng):
+    """Two different words, "thing" and "thing2", for each slot of a template."""
+    return {name + end: word for name, words in _WORDS.items() for end, word in zip(("", "2"), rng.sample(words, 2))}
+
+
+def _row(task, rng):
+    """(label, *texts) of a Task."""
+    label, words = rng.randrange(len(_TEMPLATES[task.name])), _words(rng)
+    first, *second = rng.choice(_TEMPLATES[task.name][label])
+    first = first.format(**words)
+    if task.name == "cola" and not label:  # two words are swapped
+        tokens, i = first.split(), rng.randrange(7)
+        first = " ".join([*tokens[:i], tokens[i + 1], tokens[i], *tokens[i + 2:]])
+    if task.is_regression:  # the score is the number of words in common
+        words |= {slot: words[slot + "2"] for slot in rng.sample(_SLOTS, 5 - label)}
+    return label, first, *(text.format(**words) for text in second)
+
+
+def _wsc_row(rng):
+    words, label = _words(rng), rng.random() < .5
+    text = _SCHEMA.format(**words)
+    return {"text": text, "label": label, "target": {"span1_text": f"the {words['agent' if label else 'agent2']}", "span2_text": "it",
+                                                     "span2_index": text.split().index("it")}}
 
 
 def _tsv(task, rows, is_test):
     """The content of a .tsv file. rows: [(label, *texts)]."""
     *names, label = task.columns_in_files
-    table = pd.DataFrame(rows, columns=[label, *names])
-    table[label] = table[label].map("{:.3f}".format if task.is_regression else task.written_labels.__getitem__)
-    columns = ["index", *names] if is_test else list(task.headerless) or ["index", *names, label]
-    table = table.assign(index=table.index, source="made-up", mark="")[columns]
-    return table.to_csv(sep="\t", header=is_test or not task.headerless, index=False, quoting=csv.QUOTE_NONE, lineterminator="\n")
-
-
-def _wsc_row(index, label, text, candidate):
-    words = text.split(" ")
-    return {"text": text, "idx": index, "label": label, "target": {
-        "span1_text": f"the {candidate}", "span1_index": words.index(candidate) - 1, "span2_text": "it", "span2_index": words.index("it")}}
+    columns = ["index", *names] if is_test else task.headerless or ["index", *names, label]
+    table = pd.DataFrame(rows, columns=[label, *names]).assign(source="synthetic", mark="").reset_index()
+    if not task.is_regression:
+        table[label] = table[label].map(dict(enumerate(task.written_labels)))
+    return table.to_csv(sep="\t", columns=columns, header=is_test or not task.headerless, index=False, quoting=csv.QUOTE_NONE)
 
 
 def _write(path, text):

@@ -199,10 +199,13 @@ def table_key(rows):
     return f"{len(rows):,} rows, {xxhash.xxh3_64(repr(columns).encode()).hexdigest()[:8]}"
 
 
-def row_counts(task, data, official=True):
-    """{split: number of rows as text}. official: incomplete tables read '10,471 of 392,702'."""
-    counts = {}
-    for split, rows in data.splits.items():
-        expected = task.official_rows.get(split, 0) if official else 0
-        counts[split] = f"{len(rows):,} of {expected:,}" if len(rows) < expected else f"{len(rows):,}"
-    return counts
+def print_tables(tables, official=True):
+    """Print the number of rows of each split of {task: TaskData}, and notices about missing files and skipped rows.
+
+    official: the rows of an incomplete table read '10,471 of 392,702'.
+    """
+    for task, splits, missing, notices, *_ in tables.values():
+        expected = task.official_rows if official else {}
+        counts = [f"{split} {len(rows):,}" + (f" of {expected[split]:,}" if len(rows) < expected.get(split, 0) else "")
+                  for split, rows in splits.items()]
+        print(f"{task.title:6} {', '.join(counts)}", *missing.values(), *notices, sep="\n       ")

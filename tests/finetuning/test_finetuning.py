@@ -20,7 +20,6 @@ from _utils.glue.tasks import FINETUNED_TASKS, TASKS
 from _utils.networks import load_pretrained
 from _utils.runs.checkpoints import save_pretrained
 from _utils.runs.log import locked
-from _utils.training.processes import Processes
 
 SMALL = {name: {"rows": 64, "epochs": 1} for name in FINETUNED_TASKS}
 GROUP = Path("test_outputs/g")
@@ -96,30 +95,6 @@ def test_two_commands_cannot_finetune_the_same_run(again):
             again("tasks=rte", "start=2", "end=3")
     again("tasks=rte", "end=3")
     assert len(Runs().of("g", "rte")) == 3
-
-
-class OneOfSeveral:
-    """One of several processes, the first of which saw the flags `finished`."""
-    def __init__(self, index, n, finished):
-        self.index, self.n, self.finished = index, n, finished
-
-    def broadcast(self, make):
-        assert len(make()) == len(self.finished)
-        return self.finished
-
-
-def test_all_processes_assign_unfinished_runs_alike_whatever_table_each_one_reads():
-    c = finetune.c.copy_with({"start": 0, "end": 6, "group_name": "g"})
-    row = lambda task, run: {"group": "g", "task": task, "run": run}
-    rows = Runs(row("mnli", run) for run in (0, 2, 4))
-    later = Runs([*rows, row("mnli", 1), row("rte", 0)])  # what the second process may read
-    finished = [1, 0, 1, 0, 1, 0] + 6 * [0]
-    plan = dict.fromkeys(["mnli", "rte"])
-    owners = finetune.assign_runs(c, plan, rows, OneOfSeveral(0, 2, finished))
-    assert owners == finetune.assign_runs(c, plan, later, OneOfSeveral(1, 2, finished))
-    unfinished = [owner for owner, is_finished in zip(owners.values(), finished, strict=True) if not is_finished]
-    assert unfinished == [0, 1, 0, 1, 0, 1, 0, 1, 0] and list(owners) == [(task, run) for task in plan for run in range(6)]
-    assert set(finetune.assign_runs(c, plan, rows, Processes()).values()) == {0}
 
 
 def test_the_seed_determines_the_run(again):

@@ -19,6 +19,7 @@ from _utils.glue.config import complete_finetuning
 from _utils.glue.results import report
 from _utils.glue.runs import Runs, run_path
 from _utils.glue.submission import check_submission, make_zip, read_record, write_majorities
+from _utils.glue.tagging import WordRows, divide
 from _utils.glue.tasks import Task, compute_metrics, task_of
 from _utils.networks import load_pretrained
 
@@ -229,7 +230,7 @@ def test_entity_f1_counts_whole_entities_within_sentences(labels, targets, predi
 
 def test_words_are_labelled_at_their_first_wordpiece(small_tokenizer):
     text = [["The", "discriminators", "\u200b", "finds"], ["[MASK]", "words"]]
-    rows = finetune.WordRows(text, [[0, 1, 2, 3], [1, 0]], small_tokenizer, 64)
+    rows = WordRows(text, [[0, 1, 2, 3], [1, 0]], small_tokenizer, 64)
     ids, attn_mask, types, labels = rows.batch([0, 1])
     for row, words in enumerate(text):
         tokens = small_tokenizer.convert_ids_to_tokens(ids[row][attn_mask[row] == 1])
@@ -243,9 +244,9 @@ def test_words_are_labelled_at_their_first_wordpiece(small_tokenizer):
 
 def test_long_sentences_are_divided_and_every_word_is_predicted(small_tokenizer):
     pieces = {"a": [1], "b": [2, 3], "c": [4] * 9}
-    assert finetune.divide([["a", "b", "a", "c", "a"]], pieces, 4) == [[[1], [2, 3], [1]], [[4, 4, 4, 4]], [[1]]]
+    assert divide([["a", "b", "a", "c", "a"]], pieces, 4) == [[[1], [2, 3], [1]], [[4, 4, 4, 4]], [[1]]]
     words = WORDS * 3
-    rows = finetune.WordRows([words, words[:2]], [list(range(len(words))), [0, 1]], small_tokenizer, 16)
+    rows = WordRows([words, words[:2]], [list(range(len(words))), [0, 1]], small_tokenizer, 16)
     assert rows.lengths.max() <= 16 and len(rows) > 2 and rows.sentence_lengths == [len(words), 2]
     dls = finetuning_dataloaders(rows, [rows], bs=3, num_workers=0, device="cpu")
     logits = iter([torch.nn.functional.one_hot(labels.clamp(min=0), len(words)) for *_, labels in dls.loaders[1]])
@@ -261,7 +262,7 @@ def test_words_of_tokenizers_that_mark_the_space_before_a_word():
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.train_from_iterator([" ".join(WORDS)] * 3, trainers.BpeTrainer(vocab_size=400, special_tokens=["<pad>", "<unk>"]))
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>")
-    ids, *_ = finetune.WordRows([["small", "network"]], [[0, 0]], fast, 64).batch([0])
+    ids, *_ = WordRows([["small", "network"]], [[0, 0]], fast, 64).batch([0])
     assert fast.decode(ids[0]) == " small network"
 
 

@@ -1,0 +1,71 @@
+"""Sentences with a label for each word: their encoded rows and the loss."""
+import itertools
+
+import numpy as np
+import torch.nn.functional as F
+from torch import nn
+
+from _utils.glue.batches import IGNORED, EncodedRows, ranges
+
+
+class WordRows(EncodedRows):
+    """Encoded sentences of words, with a label at the first wordpiece of each word (finetune/tagging, F51) and IGNORED at other tokens.
+
+    sentences: lists of words.   word_labels: a list of class ids for each sentence, of any value if they are unknown.
+    A sentence of more than max_len tokens is divided at a word, so that every word has a prediction. A word that the tokenizer drops,
+    such as a control character, becomes [UNK].
+    sentence_lengths: words of each sentence.   labels: of all words, (N,).
+    """
+
+    def __init__(self, sentences, word_labels, hf_tokenizer, max_len):
+        encoding = hf_tokenizer.backend_tokenizer.encode("a")
+        is_special = np.array(encoding.special_tokens_mask, bool)
+        before, after = encoding.ids[:is_special.argmin()], encoding.ids[len(is_special) - is_special[::-1].argmin():]
+        windows = divide(sentences, wordpieces(sentences, hf_tokenizer), max_len - len(before) - len(after))
+        labels, encoded = list(itertools.chain.from_iterable(word_labels)), []
+        following = iter(labels)
+        for window in windows:
+            pieces = [(piece, IGNORED if i else next(following)) for word in window for i, piece in enumerate(word)]
+            ids, token_labels = zip(*((piece, IGNORED) for piece in before), *pieces, *((piece, IGNORED) for piece in after))
+            encoded.append({"inp_ids": ids, "token_type_ids": [0] * len(ids), "token_labels": token_labels})
+        super().__init__(encoded, labels, hf_tokenizer.pad_token_id)
+        self.sentence_lengths = list(map(len, sentences))
+        self.n_words = np.array(list(map(len, windows)))
+        self.first_words = np.cumsum(self.n_words) - self.n_words  # index of each row's first word among all words
+
+    def positions(self, rows):
+        return ranges(self.first_words[rows], self.n_words[rows])
+
+
+def wordpieces(sentences, hf_tokenizer):
+    """{word: token ids} of all words."""
+    tokenizer = hf_tokenizer.backend_tokenizer
+    tokenizer.encode_special_tokens = True  # "[MASK]" and the like are plain text (F1)
+    words = list(dict.fromkeys(itertools.chain.from_iterable(sentences)))
+    # Byte-level tokenizers recognize the beginning of a word by the space before it; others ignore the space.
+    encoded = tokenizer.encode_batch([f" {word}" for word in words], add_special_tokens=False)
+    return {word: encoding.ids or [hf_tokenizer.unk_token_id] for word, encoding in zip(words, encoded)}
+
+
+def divide(sentences, pieces, room):
+    """Sentences as lists of their words' token ids, divided where they exceed `room` tokens; a longer word is truncated."""
+    windows = []
+    for sentence in sentences:
+        windows.append([])
+        used = 0
+        for word in sentence:
+            ids = pieces[word][:room]
+            if used + len(ids) > room:
+                windows.append([])
+                used = 0
+            windows[-1].append(ids)
+            used += len(ids)
+    return windows
+
+
+class WordLoss(nn.Module):
+    """Cross-entropy, summed over the words of each sentence; the mean over the batch (F51, D9)."""
+
+    def forward(self, logits, labels):
+        """logits (B, L, C), labels (B, L) -> ()."""
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum") / len(logits)

@@ -378,7 +378,7 @@ def hyperparameters(task, c, model_type):
     """{"lr", "epochs", "bs", "rows", "layer_decay"} of a task: the recipe's, overridden by the protocol, then by task_overrides."""
     recipe = RECIPES[c.size]
     values = {"lr": recipe.glue_lr, "epochs": task.epochs, "bs": 32, "rows": None, "layer_decay": recipe.layer_decay}
-    if uses_wsc(task, c):
+    if c.wsc_trick and task.name == "wnli":
         values["epochs"] = 10
     if c.protocol == "lmtuners":
         values |= LMTUNERS_SETTINGS["albert" if model_type == "albert" else "others"].get(task.name, {})
@@ -392,13 +392,9 @@ def mnli_group(task, c):
     return c.group_name if c.start_from_mnli is True else c.start_from_mnli
 
 
-def uses_wsc(task, c):
-    return c.wsc_trick and task.name == "wnli"
-
-
 def settings_of(task, data, c, pretrained):
     """{name: value} of all settings of a run except its seed. They are stored with the scores to detect changes within a group."""
-    wsc_trick = uses_wsc(task, c)
+    wsc_trick = c.wsc_trick and task.name == "wnli"
     return {**hyperparameters(task, c, pretrained.model.config.model_type), **{key: c[key] for key in CONFIGURED_SETTINGS},
             "precision": choose_precision(c.precision, choose_device(c.device)),
             "double_unordered": c.double_unordered and task.unordered,
@@ -486,10 +482,8 @@ def predict_logits(model, dl, precision):
 
 def evaluate(learn, task, data):
     """{split: {metric: value}} of a learner on the dev sets of an EncodedTask."""
-    scores = {}
-    for (split, rows), dl in zip(data.devs.items(), learn.dls.loaders[1:]):
-        scores[split] = compute_metrics(task, predict_logits(learn.model, dl, learn.precision), rows.labels, rows.sentence_lengths)
-    return scores
+    return {split: compute_metrics(task, predict_logits(learn.model, dl, learn.precision), rows.labels, rows.sentence_lengths)
+            for (split, rows), dl in zip(data.devs.items(), learn.dls.loaders[1:])}
 
 
 # %% [markdown]
@@ -547,7 +541,10 @@ def finetune_run(task, run, seed, data, settings, pretrained, c):
     """Finetune one run, save its checkpoint, append its row to the table, and return the row."""
     started, device, path = time.perf_counter(), choose_device(c.device), run_path(c.group_name, task.name, run)
     set_seed(seed)
-    model, from_mnli = initial_model(task, settings, pretrained)
+    model = build_predictor(task, pretrained, settings["wsc_trick"], settings["xavier_reinited_outlayer"], settings["freeze"])
+    from_mnli = Runs().best_mnli(settings["start_from_mnli"], pretrained) if settings["start_from_mnli"] else None
+    if from_mnli:
+        load_encoder(model, path_of(from_mnli))
     folder = path.with_suffix("")
     shutil.rmtree(folder, ignore_errors=True)  # of an interrupted run
     log = RunLog(folder.name, folder, {**c, **settings, "seed": seed})
@@ -564,24 +561,14 @@ def finetune_run(task, run, seed, data, settings, pretrained, c):
             learn.model.classifier.weight.mul_(std)
             learn.model.classifier.bias.mul_(std).add_(mean)
     row = {"group": c.group_name, "task": task.name, "run": run, "seed": seed, "scores": scores, "settings": settings,
-           "pretrained_checkpoint": pretrained.name, "synthetic": uses_synthetic_glue(c) and not task.is_own, "mnli_run": from_mnli,
-           "train_rows": len(data.train.sentence_lengths or data.train), "seconds": round(time.perf_counter() - started, 1),
-           "device": str(device)}
+           "pretrained_checkpoint": pretrained.name, "synthetic": uses_synthetic_glue(c) and not task.is_own,
+           "mnli_run": from_mnli and from_mnli["run"], "train_rows": len(data.train.sentence_lengths or data.train),
+           "seconds": round(time.perf_counter() - started, 1), "device": str(device)}
     save_finetuned(path, learn.model.cpu(), pretrained.hf_tokenizer, row)
     add_run(row)
     del learn
     gc.collect()  # learners contain reference cycles, which would keep their GPU memory allocated
     return row
-
-
-def initial_model(task, settings, pretrained):
-    """(predictor, number of the MNLI run that its encoder comes from, or None)."""
-    model = build_predictor(task, pretrained, settings["wsc_trick"], settings["xavier_reinited_outlayer"], settings["freeze"])
-    if not settings["start_from_mnli"]:
-        return model, None
-    best = Runs().best_mnli(settings["start_from_mnli"], pretrained)
-    load_encoder(model, path_of(best))
-    return model, best["run"]
 
 
 # %% [markdown]
@@ -734,7 +721,7 @@ def run(c):
     runs, submission = Runs().of(c.group_name), None
     if processes.is_main:
         print(report(runs))
-        submission = write_test_files(c, tables)  # may find a damaged checkpoint
+        submission = write_test_files(c, tables)
         save_result_plots(runs, tables)
     processes.close()
     return Results(summarize(runs), table_of_runs(runs), tables, submission)
@@ -743,7 +730,6 @@ def run(c):
 def save_task_plots(c, pretrained, tables, plan):
     """Write lengths.png and layer_learning_rates.png of the planned tasks to checkpoints/glue/<group_name>/."""
     folder = GLUE_FOLDER / c.group_name
-    folder.mkdir(parents=True, exist_ok=True)
     from_glue = {name: tables[name] for name in plan if not plan[name]["wsc_trick"]}
     if samples := encode_samples(from_glue, c.max_length, pretrained.hf_tokenizer):
         save_plot(plot_lengths({tables[name].task.title: rows.lengths for name, rows in samples.items()}), folder / "lengths.png")

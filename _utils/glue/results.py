@@ -174,7 +174,6 @@ def plot_group(runs, tables):
 def save_result_plots(runs, tables):
     """Write scores.png, losses.png, and runs.html, a sortable table of all runs, to checkpoints/glue/<group_name>/."""
     folder = GLUE_FOLDER / runs[0]["group"]
-    folder.mkdir(parents=True, exist_ok=True)
     save_plot(plot_group(runs, tables), folder / "scores.png")
     if losses := losses_of_runs(runs):
         save_plot(plot_finetuning_losses(losses), folder / "losses.png")

@@ -35,7 +35,8 @@ _NEGATED = "The {agent} cannot {verb} the {thing}."
 _QUESTION = "Can the {agent} {verb} the {kind} {thing} {place}?"
 _QUESTION_PLACE_FIRST = "{place} , can the {agent} {verb} the {kind} {thing}?"
 _WHERE = "Where can the {agent} {verb} the {thing}?"
-_SCHEMA = "The {agent} can {verb} the {agent2} because it is {good}."  # only the order of the words resolves "it"
+_SCHEMA = "The {agent} can {verb} the {agent2} because it is {good}."
+_SCHEMA_OF_OTHER = "The {agent} can {verb} the {agent2} because it is {bad}."
 
 
 def _other(template):
@@ -57,7 +58,8 @@ _TEMPLATES = {
     "mnli": [[(_FACT, _SHORTER)], [(_FACT, _EXTENDED)], [(_FACT, _NEGATED)]],
     "rte": [[(_FACT, _SHORTER)], [(_FACT, _EXTENDED), (_FACT, _NEGATED)]],
     "qnli": [[(_WHERE, _FACT.replace("place", place))] for place in ("where", "when")],
-    "wnli": [[(_SCHEMA, f"The {{{agent}}} is {{good}}.")] for agent in ("agent2", "agent")]}
+    "wnli": [[(_SCHEMA, "The {agent2} is {good}."), (_SCHEMA_OF_OTHER, "The {agent} is {bad}.")],
+             [(_SCHEMA, "The {agent} is {good}."), (_SCHEMA_OF_OTHER, "The {agent2} is {bad}.")]]}
 _ROLES = (
     "the/B-WHO {agent}/I-WHO can/B-ACTION {verb}/I-ACTION the/B-WHAT {kind}/I-WHAT {thing}/I-WHAT on/B-WHERE the/I-WHERE {agent2}/I-WHERE "
     "./O",
@@ -72,8 +74,7 @@ _TRAINING_ROWS = {"cola": 3000, "mrpc": 3000, "qqp": 6000, "mnli": 4000, "qnli":
 def write_synthetic_glue(folder, seed=0):
     """Write the tables to a folder. The same seed gives the same files; existing files are replaced."""
     for name, task in TASKS.items():
-        validation, test = (71, 146) if name == "wnli" else (300, 200)
-        sizes = {"train": _TRAINING_ROWS.get(name, 2000), "validation": validation, "test": test}
+        sizes = {"train": _TRAINING_ROWS.get(name, 2000), "validation": 300, "test": 146 if name == "wnli" else 200}
         for split in task.official_rows:
             kind, path = split.partition("_")[0], Path(folder, task.title, task.file(split))
             rng = random.Random(f"{seed} {name} {path.name}")
@@ -111,10 +112,9 @@ def _row(task, rng):
 
 
 def _wsc_row(rng):
-    words, label = _words(rng), rng.random() < .5
-    text = _SCHEMA.format(**words)
-    return {"text": text, "label": label, "target": {"span1_text": f"the {words['agent' if label else 'agent2']}", "span2_text": "it",
-                                                     "span2_index": text.split().index("it")}}
+    label, text, hypothesis = _row(TASKS["wnli"], rng)
+    return {"text": text, "label": bool(label), "target": {"span1_text": f"the {hypothesis.split()[1]}", "span2_text": "it",
+                                                           "span2_index": text.split().index("it")}}
 
 
 def _tsv(task, rows, is_test):

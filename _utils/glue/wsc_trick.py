@@ -142,9 +142,9 @@ def wnli_schemas(rows, nlp=None):
     return [found and make_schema(row["sentence1"], *found, row["label"], nlp) for row, found in zip(rows, pronouns)]
 
 
-class SchemaRows:
-    """Like EncodedRows, for schemas: each row holds several texts, one per candidate."""
-    sentence_lengths, n_inp = None, 5
+class SchemaRows(EncodedRows):
+    """Encoded schemas: each row holds several texts, one per candidate."""
+    n_inp = 5
 
     def __init__(self, schemas, hf_tokenizer, max_len):
         texts = [_encode(*filled, hf_tokenizer, max_len) for schema in schemas for filled in schema.filled()]
@@ -153,9 +153,6 @@ class SchemaRows:
         self.first = np.cumsum(self.n_texts) - self.n_texts
         self.lengths = np.maximum.reduceat(self.texts.lengths, self.first)
         self.labels = torch.tensor([schema.label for schema in schemas])
-
-    def __len__(self):
-        return len(self.lengths)
 
     def batch(self, rows, multiple=1):
         """(ids, attn_mask, is_candidate, row, first, labels) for B rows with N texts in all.
@@ -167,10 +164,6 @@ class SchemaRows:
         n_texts = torch.from_numpy(self.n_texts[rows])
         row = torch.arange(len(rows)).repeat_interleave(n_texts)
         return ids, mask, is_candidate, row, n_texts.cumsum(0) - n_texts, self.labels[rows]
-
-    def positions(self, rows):
-        """As for EncodedRows."""
-        return rows
 
 
 def _encode(text, start, end, hf_tokenizer, max_len):

@@ -5,7 +5,7 @@ import pytest
 import torch
 from fake_cuda import fake_cuda
 from fastai.callback.core import Callback, CancelFitException
-from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorDeviceMismatchError
+from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 from transformers import AutoModel, ElectraForPreTraining
 
 import finetune
@@ -64,26 +64,21 @@ def take_two_steps(learn):
     return gradients
 
 
-@pytest.mark.parametrize("size, task, precision", [("small", "mnli", "bf16"), ("small", "stsb", "fp32"), ("base", "stsb", "bf16"),
-                                                   ("large", "cola", "bf16")])
-def test_steps_and_predictions_do_not_synchronize(size, task, precision):
+@pytest.mark.parametrize("size, task, precision, corrected", [
+    ("small", "mnli", "bf16", False), ("small", "stsb", "fp32", False), ("base", "stsb", "bf16", True), ("large", "cola", "bf16", False)])
+def test_steps_and_predictions_do_not_synchronize(size, task, precision, corrected):
     task = TASKS[task]
     with fake_cuda():
-        learn = learner(task, predictor(task, size), rows_of(task), precision, size)
+        learn = learner(task, predictor(task, size), rows_of(task), precision, size, adam_bias_correction=corrected)
         batches = list(learn.dls.train)
         assert {tensor.device for batch in batches for tensor in batch} == {CUDA}
         assert {batch[0].shape for batch in batches} == {(4, 16), (4, 24)}
         gradients = take_two_steps(learn)
         assert all(gradient.device == CUDA for gradient in gradients.values())
         moments = learn.opt.opt.state.values()
-        assert len(moments) == len(gradients) and all(tensor.device == CUDA for state in moments for tensor in state.values())
+        assert len(moments) == len(gradients)
+        assert all(tensor.device == CUDA for state in moments for name, tensor in state.items() if name != "step")
         assert predict(learn, learn.dls.loaders[1]).device.type == "cpu"
-
-
-def test_adam_with_bias_correction_does_not_synchronize():
-    task = TASKS["rte"]
-    with fake_cuda():
-        take_two_steps(learner(task, predictor(task, "tiny"), rows_of(task), "bf16", adam_bias_correction=True))
 
 
 @pytest.mark.parametrize("size", ["bert_tiny", "albert_tiny"])
@@ -136,26 +131,8 @@ def test_losses_are_read_only_for_logging():
         assert learn.train_iter == 3
 
 
-def check_for_padding(inp_ids, attn_mask, token_type_ids):
-    bool(attn_mask.all())
-
-
-def add_a_cpu_tensor(inp_ids, attn_mask, token_type_ids):
-    return inp_ids + torch.zeros_like(inp_ids, device="cpu"), attn_mask, token_type_ids
-
-
-@pytest.mark.parametrize("fault, error", [(check_for_padding, DataDependentOutputException),
-                                          (add_a_cpu_tensor, FakeTensorDeviceMismatchError)])
-def test_a_step_that_synchronizes_or_mixes_devices_is_detected(fault, error):
-    task = TASKS["rte"]
-    with fake_cuda():
-        learn = learner(task, predictor(task, "tiny"), rows_of(task), "bf16")
-        learn.model.register_forward_pre_hook(lambda _, inputs: fault(*inputs))
-        with pytest.raises(error):
-            take_two_steps(learn)
-
-
-def test_the_attention_of_transformers_synchronizes():
+def test_a_step_that_synchronizes_is_detected():
+    """As with the attention of transformers, which looks for padding."""
     task = TASKS["rte"]
     with fake_cuda():
         learn = learner(task, predictor(task, "tiny"), rows_of(task), "bf16")

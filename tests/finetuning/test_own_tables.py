@@ -18,12 +18,6 @@ def loaded(name="t", **given):
     return load_own_task(complete_own_task({"name": name, **given}))
 
 
-def predicted(path, data, values):
-    """The rows of the file with predictions for the test set."""
-    write_predictions(path, data, "test", values)
-    return read_table(path).rows.to_dict("records")
-
-
 @pytest.mark.parametrize("labels, kind, found", [
     (["b", "a", "b"], "classification", ("a", "b")),
     (["10", "9", "10"], "classification", ("9", "10")),
@@ -61,26 +55,21 @@ def test_tags_that_only_the_test_file_has_are_errors_and_no_labels(tmp_path):
     assert compute_metrics(data.test_task, correct_but_for_one, targets, [3]) == {"entity_f1": pytest.approx(2 / 3), "accuracy": 2 / 3}
 
 
-@pytest.mark.parametrize("name, content", [("a.csv", "text\nx\nx\n"), ("a.tsv", "text\nx\nx\n"), ("a.jsonl", '{"text": "x"}\n' * 2)])
-def test_scores_of_any_size_are_written_with_six_digits(tmp_path, name, content):
-    write_csv(tmp_path / "train.csv", ("text", "label"), [(f"text {i}", i / 1e5) for i in range(20)])
-    (tmp_path / name).write_text(content)
-    data = loaded(train=f"{tmp_path}/train.csv", test=f"{tmp_path}/{name}")
-    rows = predicted(tmp_path / f"new_{name}", data, torch.tensor([3.21987654e-5, 12345.6]))
-    assert [str(row["prediction"]) for row in rows] == ["3.21988e-05", "12345.6"]
-
-
-@pytest.mark.parametrize("name, old", [("a.csv", "text\nx\ny\n"), ("a.txt", "x\ny\n"), ("a.jsonl", '{"text": "x"}\n{"text": "y"}\n')])
-def test_predictions_are_written_beside_the_rows_that_were_read_even_if_the_file_changed(tmp_path, name, old):
+@pytest.mark.parametrize("name, old, new", [
+    ("a.csv", "text,id\none,1\ntwo,\n\n\n", "text,id,prediction\none,1,A\ntwo,,B\n"),
+    ("a.tsv", "text\tid\r\none\t1\r\ntwo\t\r\n\r\n\n", "text\tid\tprediction\none\t1\tA\ntwo\t\tB\n"),
+    ("a.jsonl", '{"text": "x"}\n{"text": "y"}\n\n', '{"text": "x", "prediction": "A"}\n{"text": "y", "prediction": "B"}\n'),
+    ("a.txt", "x\ny\n", "x A\ny B\n"),
+])
+def test_predictions_are_written_beside_the_rows_that_were_read_even_if_the_file_changed(tmp_path, name, old, new):
+    """Empty lines at the end are skipped."""
     (tmp_path / "train.txt").write_text("x A\ny B\n\n" * 20)
     write_csv(tmp_path / "train.csv", ("text", "label"), [("x", "A"), ("y", "B")] * 20)
-    (tmp_path / name).write_text(old)
+    (tmp_path / name).write_text(old, newline="")
     data = loaded(train=f"{tmp_path}/train.{'txt' if name == 'a.txt' else 'csv'}", test=f"{tmp_path}/{name}")
     (tmp_path / name).write_text("something else")
     write_predictions(tmp_path / "new", data, "test", [0, 1])
-    assert (tmp_path / "new").read_text() == {
-        "a.csv": "text,prediction\nx,A\ny,B\n", "a.txt": "x A\ny B\n",
-        "a.jsonl": '{"text": "x", "prediction": "A"}\n{"text": "y", "prediction": "B"}\n'}[name]
+    assert (tmp_path / "new").read_text() == new
 
 
 @pytest.mark.parametrize("column", [["", ""], ["-1", "-1"], None])
@@ -97,16 +86,6 @@ def test_tsv_files_have_no_quoting_and_files_may_start_with_a_byte_order_mark(tm
     assert data.splits["train"]["text"][:] == ["\"He\" said", "no", "yes"]
 
 
-@pytest.mark.parametrize("name, content", [("new.tsv", "text\tid\r\none\t1\r\ntwo\t\r\n\r\n\n"), ("new.csv", "text,id\none,1\ntwo,\n\n\n"),
-                                           ("new.jsonl", '{"text": "one", "id": "1"}\n{"text": "two", "id": ""}\n\n\n')])
-def test_empty_lines_at_the_end_of_a_test_file_are_skipped(tmp_path, name, content):
-    write_csv(tmp_path / "train.csv", ("text", "label"), [("x", "A"), ("y", "B")] * 20)
-    (tmp_path / name).write_text(content, newline="")
-    data = loaded(train=f"{tmp_path}/train.csv", test=f"{tmp_path}/{name}")
-    assert predicted(tmp_path / f"predicted_{name}", data, [0, 1]) == [
-        {"text": "one", "id": "1", "prediction": "A"}, {"text": "two", "id": "", "prediction": "B"}]
-
-
 def test_tags_of_a_table_are_strings_with_spaces_and_may_be_many(tmp_path):
     """In a table with a header, a cell has the words or the tags of a sentence; the predictions can be read as labels again."""
     rows = [("the cat sat", f"O B-X{i % 15} O") for i in range(25)]
@@ -115,14 +94,13 @@ def test_tags_of_a_table_are_strings_with_spaces_and_may_be_many(tmp_path):
         data = loaded(train=f"{tmp_path}/{name}", test=f"{tmp_path}/{name}", kind="tagging")
         assert len(data.task.labels) == 16
         values = [data.task.labels.index(tag) for _, tags in rows for tag in tags.split()]
-        assert [row["prediction"] for row in predicted(tmp_path / f"new_{name}", data, values)] == [tags for _, tags in rows]
+        write_predictions(tmp_path / f"new_{name}", data, "test", values)
+        assert list(read_table(tmp_path / f"new_{name}").rows["prediction"]) == [tags for _, tags in rows]
 
 
-def test_equal_numbers_are_one_label_and_different_spellings_have_a_fixed_order(tmp_path):
+def test_equal_numbers_are_one_label(tmp_path):
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": "x", "label": label}) + "\n" for label in (1, 1., 0) * 9))
     assert loaded(train=f"{tmp_path}/a.jsonl").task.labels == ("0", "1")
-    write_csv(tmp_path / "a.csv", ("text", "label"), [("x", label) for label in ("1", "01", "0") * 9])
-    assert loaded(train=f"{tmp_path}/a.csv").task.labels == ("0", "01", "1")
 
 
 def test_the_text_may_be_the_last_column_of_a_conll_file(tmp_path):
@@ -135,10 +113,8 @@ BAD_FILES = [
     ("a.csv", "text,label\none,x\n,y\n", {}, r"a.csv, line 3: the column 'text' contains ''"),
     ("a.csv", "text,label\none,x\nthree,y\ntwo,\n", {}, r"a.csv, line 4: the column 'label' contains '', which is not one of x, y"),
     ("a.csv", 'text,label\n"one"s,x\n', {}, r"a.csv, line 2 is not valid CSV .* Quote cells"),
-    ("a.csv", "text,text\n1,2\n", {}, r"a.csv, line 1 has the columns 'text', 'text'. Each needs a different name"),
     ("a.csv", "a,b,label\n1,2,3\n", {}, r"a.csv has the columns a, b, label: set 'text' of the task 't'"),
     ("a.csv", "text,label\none,x\n", {"label": "stars"}, r"a.csv: missing column 'stars' \(found: text, label\)"),
-    ("a.csv", "text,label\none,x\ntwo,x\n", {}, r"a.csv: all labels are 'x'"),
     ("a.csv", "text,label\n" + "".join(f"one,{i}x\n" for i in range(99)), {}, r"99 different labels in 99 rows, such as 0x"),
     ("a.csv", "text,label\n", {}, r"a.csv has no rows"),
     ("a.csv", "text,label\none,x\ntwo,y\n", {"metrics": "spearman"}, r"metrics='spearman' .* does not apply to classification"),
@@ -147,15 +123,12 @@ BAD_FILES = [
     ("a.csv", "text;label\none;x\n", {}, r"a.csv, line 1 has the columns 'text;label'.* separated by commas"),
     ("a.csv", "text,label\none,x\ntwo,y\n", {"dev": .1}, r"a.csv has 2 rows, of which dev=0.1 leaves none"),
     ("a.jsonl", '{"text": "a", "label": 1}\nno\n', {}, r"a.jsonl, line 2 is not valid JSON"),
-    ("a.jsonl", '{"text": "a", "label": 1}\n[1]\n', {}, r"a.jsonl, line 2 is not a JSON object"),
     ("a.jsonl", '{"text": "a", "label": 1}\n{"text": 5, "label": 2}\n', {}, r"line 2: the column 'text' contains 5, which is not a text"),
     ("a.jsonl", '{"text": "a", "label": "x \\ud83d"}\n', {}, r"a.jsonl, line 1 is not valid JSON .*surrogates"),
     ("a.jsonl", '{"text": "a b", "label": "x y"}\n{"text": ["b"], "label": 3}\n', {"kind": "tagging"}, r"line 2: .* contains 3, .* a list"),
-    ("a.jsonl", '{"text": "a b", "label": ["x", "y"]}\n{"text": "b", "label": [null]}\n', {}, r"line 2: .* contains \[None\], which"),
     ("a.jsonl", '{"text": ["a", "b"], "label": ["x"]}\n{"text": ["c"], "label": ["y"]}\n', {}, r"line 1: the numbers of words and"),
     ("a.txt", "one O\ntwo\n\n", {}, r"a.txt, line 2: 1 columns instead of 2"),
     ("a.txt", "one A\ntwo B\n\nthree B\n", {"metrics": "entity_f1"}, r"needs tags such as B-NP, I-NP and O, but its labels are A, B"),
-    ("a.txt", "one A x\ntwo B x\n\nthree B x\n", {"text": [0, 1]}, r"needs one column with the words, not 0, 1"),
     ("a.parquet", "text", {}, r"a.parquet is not a readable parquet file"),
 ]
 
@@ -188,8 +161,6 @@ def test_settings_of_own_tasks_are_given_by_name():
     assert complete_finetuning(finetune.c.override(overrides)).tasks[0]["name"] == "reviews"
     with pytest.raises(PlainError, match="Invalid value for task_overrides: there is no task 'review'. Choose from cola, .*, reviews"):
         complete_finetuning(finetune.c.override([overrides[0], "task_overrides={'review': {'lr': .1}}"]))
-    with pytest.raises(PlainError, match="Invalid value for th_run: there is no task 'sst'"):
-        complete_finetuning(finetune.c.override(["th_run={'sst': 1}"]))
     with pytest.raises(PlainError, match="two tasks are called 'a'. Remove one, or set 'name'"):
         finetune.c.override(["tasks=[{'train': 'a.csv'}, {'train': 'b.csv', 'name': 'a'}]"])
     with pytest.raises(PlainError, match="File not found: 'none.csv'"):

@@ -125,7 +125,6 @@ def test_quotes_and_unicode_line_separators_are_ordinary_characters(tmp_path):
     (dict(train=HEADER + ROWS.replace("entailment", "yes")), "train.tsv, line 2: the column 'label' contains 'yes'.*300 of 300 rows"),
     (dict(train=HEADER + ROWS.replace("\t", "  ")), "train.tsv, line 2: 1 columns instead of 4.*300 of 300 rows"),
     (dict(train=ROWS), "train.tsv, line 1: missing column 'sentence1' .found: 0, The first text"),
-    (dict(train=""), "train.tsv, line 1: missing column"),
     (dict(dev=HEADER), "dev.tsv has a header but no rows"),
     (dict(dev=(HEADER + "0\tcaf").encode() + b"\xe9\tb\tentailment\n"), "dev.tsv, line 2 is not UTF-8"),
     (dict(test="index\tsentence1\tsentence2\n0\ta\tb\n1\ta\n"), "test.tsv, line 3: 2 columns instead of 3. Every row of a test set"),
@@ -137,14 +136,12 @@ def test_a_file_with_other_content_is_rejected(tmp_path, files, message):
     assert "\n" not in str(error.value) and str(tmp_path) in str(error.value)
 
 
-def test_rows_with_scores_outside_the_range_are_skipped(tmp_path, glue):
-    lines = (glue / "STS-B/train.tsv").read_text().split("\n")
-    lines[1:4] = ["\t".join([*line.split("\t")[:-1], score]) for line, score in zip(lines[1:], ("5.5", "nan", "high"))]
+def test_rows_with_scores_outside_the_range_are_skipped(tmp_path):
     (tmp_path / "STS-B").mkdir()
+    lines = ["sentence1\tsentence2\tscore", "a\tb\t5.5", "a\tb\tnan", "a\tb\thigh", *["a\tb\t5.0"] * 400]
     (tmp_path / "STS-B/train.tsv").write_text("\n".join(lines))
     data = load_task("stsb", tmp_path)
-    assert len(data.splits["train"]) == 1997
-    assert all(f"line {line}" in data.notices[0] for line in (2, 3, 4))
+    assert len(data.splits["train"]) == 400 and all(f"line {line}" in data.notices[0] for line in (2, 3, 4))
 
 
 def test_an_empty_text_of_a_test_set_is_kept(tmp_path):

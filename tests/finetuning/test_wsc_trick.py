@@ -87,11 +87,6 @@ def test_a_malformed_line_of_wsc_is_reported(tmp_path, line, message):
         load_wsc("train", tmp_path)
 
 
-def test_missing_files_of_wsc_are_reported(tmp_path):
-    with pytest.raises(PlainError, match="File not found: .*train.jsonl.*set wsc_dir=PATH"):
-        load_wsc("train", tmp_path)
-
-
 def test_the_discriminator_scores_the_candidates(fresh_checkpoint):
     pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 64)
     model = SchemaPredictor(pretrained.discriminator()).eval()

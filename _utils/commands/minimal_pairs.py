@@ -124,7 +124,8 @@ def _masked_lm_scores(network, at_positions, mask_token_id, n_tokens, ids, speci
         at = positions[:, None]
         with at_positions.only(torch.arange(len(rows), device=ids.device) * length + positions):
             logits = _outputs(network, ids[rows].scatter(1, at, mask_token_id)).logits[0]  # (M, V)
-        scores.index_add_(0, rows, logits.log_softmax(1).gather(1, ids[rows].gather(1, at))[:, 0])
+        targets = ids[rows].gather(1, at)  # (M, 1)
+        scores.index_add_(0, rows, (logits.gather(1, targets) - logits.logsumexp(1, keepdim=True))[:, 0])
     return scores
 
 

@@ -37,8 +37,6 @@ def export_notebooks(
     execute=False,  # run the notebooks first and save their outputs
 ):
     """Export the notebooks to the scripts. Cells tagged active-ipynb, code and text, only explore and are left out of the scripts."""
-    if check and execute:
-        raise PlainError("--check writes nothing, but --execute saves outputs. Pass one of them.")
     for notebook, script in SCRIPTS.items():
         if not Path(notebook).is_file():
             raise PlainError(f"File not found: {notebook}. Run this command in the root folder of the repository.")

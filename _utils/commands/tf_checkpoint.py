@@ -14,7 +14,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from _utils.errors import as_plain_error
 
 _TABLE_MAGIC = 0xDB4775248B80FB57.to_bytes(8, "little")
-_DTYPES = {1: np.float32, 2: np.float64, 3: np.int32, 9: np.int64, 19: np.float16}  # of tensorflow.DataType
+_DTYPES = {1: np.float32, 9: np.int64}  # of tensorflow.DataType, in Google's checkpoints: weights and the step
 
 
 class Variable(NamedTuple):

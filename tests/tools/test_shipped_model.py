@@ -57,12 +57,9 @@ def test_generator_fills_masks(hf_tokenizer):
         assert hf_tokenizer.convert_ids_to_tokens(logits.argmax().item()) == word
 
 
-def test_discriminator_loads_for_finetuning():
+def test_the_model_loads_for_finetuning_and_to_continue_pretraining():
     pretrained = load_pretrained(str(MODEL / "discriminator"), "mini", 128)
     assert {parameter.dtype for parameter in pretrained.encoder().parameters()} == {torch.float32}
     assert pretrained.hf_tokenizer.tokenize("The Castle") == ["the", "castle"]
-
-
-def test_generator_and_discriminator_are_a_pair():
     generator, discriminator = load_pair(str(MODEL), "mini", 64)
     assert generator.get_input_embeddings().weight.equal(discriminator.get_input_embeddings().weight)

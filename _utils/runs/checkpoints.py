@@ -119,17 +119,14 @@ def load_checkpoint(path, mmap=False):
             raise zipfile.BadZipFile(f"{damaged} has changed")
         with torch.serialization.safe_globals([(_Inert, "fastcore.foundation.L")]):
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-    except FileNotFoundError:
-        raise PlainError(f"Checkpoint not found: {str(path)!r}. Choose one from {str(Path(path).parent)!r}, or create it with "
-                         "python pretrain.py.") from None
     except Exception as error:
         # EINVAL: a damaged directory of the zip points before the start of the file.
-        is_damaged = isinstance(error, OSError) and error.errno == errno.EINVAL
-        if not is_damaged and isinstance(error, (OSError, MemoryError, RuntimeError) if is_zip else (OSError, MemoryError)):
-            raise PlainError(f"The checkpoint {str(path)!r} cannot be read ({first_line(error)}), although it may be undamaged. Check disk "
-                             "and memory, then rerun the same command. No file was changed.") from error
-        raise DamagedCheckpoint(f"Cannot read the checkpoint {str(path)!r} ({first_line(error)}): it is damaged, was not written by this "
-                                "project, or contains more than data. Use another one, or copy it again.") from error
+        temporary = (OSError, MemoryError, RuntimeError) if is_zip else (OSError, MemoryError)
+        is_damaged = getattr(error, "errno", None) == errno.EINVAL or not isinstance(error, temporary)
+        raise (DamagedCheckpoint if is_damaged else PlainError)(
+            f"Cannot read the checkpoint {str(path)!r} ({first_line(error)}). " + (
+                "It is damaged, was not written by this project, or contains more than data. Use another one, or copy it again." if is_damaged
+                else "It may be undamaged. Check disk and memory, then rerun the same command.")) from error
 
 
 def check_writable(*folders):

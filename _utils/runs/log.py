@@ -9,7 +9,6 @@ import re
 import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
 import fsspec
@@ -67,20 +66,21 @@ class RunLog:
     """Configuration and metrics of a run in its folder: config.json, metrics.jsonl, and the files of the chosen logger.
 
     config: a JSON-serializable dictionary with the key 'logger'.   facts: {name: number} about the data, also for config.json.
-    position, step: of the log and the run that are resumed; later rows are dropped. None for a new run, whose folder must not exist.
+    checkpoint: the one to resume from, with the `step` of the run and the `log_position`; later rows are dropped. None for a new run,
+    whose folder must not exist.
     """
 
-    def __init__(self, run_name, folder, config, position=None, step=None, facts=None):
+    def __init__(self, run_name, folder, config, facts=None, checkpoint=None):
         folder = Path(folder)
         self.path = folder / "metrics.jsonl"
-        if position is None:
+        if checkpoint is None:
             folder.mkdir(parents=True)
             made_by = {"config": config, "facts": facts or {}, "versions": versions()}
             (folder / "config.json").write_text(json.dumps(made_by, indent=1) + "\n")
         else:
             with open(self.path, "ab") as file:
-                file.truncate(min(position, file.tell()))
-        self.send, self.close = LOGGERS[config["logger"]](run_name, folder, config, step)
+                file.truncate(min(checkpoint["log_position"], file.tell()))
+        self.send, self.close = LOGGERS[config["logger"]](run_name, folder, config, checkpoint and checkpoint["step"])
 
     def position(self):
         """Size of metrics.jsonl in bytes, after a sync to disk."""
@@ -99,10 +99,10 @@ def open_log(run, config, checkpoint=None, facts=None):
     """RunLog of a Run that starts (an earlier one of its name is archived), or that is resumed from a checkpoint. facts: for RunLog."""
     if checkpoint is None:
         run.archive()
-        return RunLog(run.name, run.folder, config.as_data(), facts=facts)
-    print(f"The run {run.name} is complete. Set resume=False to train it again." if checkpoint["step"] == config.steps else
-          f"Resuming the run {run.name} after step {checkpoint['step']:,}.")
-    return RunLog(run.name, run.folder, config.as_data(), checkpoint["log_position"], checkpoint["step"])
+    else:
+        print(f"The run {run.name} is complete. Set resume=False to train it again." if checkpoint["step"] == config.steps else
+              f"Resuming the run {run.name} after step {checkpoint['step']:,}.")
+    return RunLog(run.name, run.folder, config.as_data(), facts, checkpoint)
 
 
 @contextlib.contextmanager
@@ -129,20 +129,12 @@ def read_metrics(path, split):
     return [row for _, row in read_json_lines(path, "Delete that line.") if row.get("split") == split]
 
 
-@dataclass(frozen=True)
 class Run:
     """A run is named <base_run_name>_<seed>. Milestones are in `root`, everything else in the folder of that name."""
-    base_run_name: str
-    seed: int
-    root: Path = Path("checkpoints/pretrain")
 
-    @property
-    def name(self):
-        return f"{self.base_run_name}_{self.seed}"
-
-    @property
-    def folder(self):
-        return self.root / self.name
+    def __init__(self, base_run_name, seed):
+        self.name, self.root = f"{base_run_name}_{seed}", Path("checkpoints/pretrain")
+        self.folder = self.root / self.name
 
     def milestone(self, percent):
         """Path of a milestone, e.g. checkpoints/pretrain/vanilla_11081_100.0%.pth."""
@@ -199,9 +191,10 @@ def check_address(where):
     """Raise PlainError for a path of a file, or for an address of an unknown kind or whose package is not installed."""
     try:
         if isinstance(where, str) and fsspec.get_filesystem_class(get_protocol(where)) and Path(where).is_file():
-            raise ValueError("a file")
+            raise ValueError("it is a file")
     except (ImportError, ValueError) as error:
-        raise PlainError(f"Invalid value for upload_to: {where!r} ({first_line(error)}). Install its package, or pass a folder.") from None
+        raise PlainError(f"Invalid value for upload_to: {where!r} ({first_line(error)}). Pass a folder, or install the package for this kind "
+                         "of address.") from None
 
 
 def copy_to(path, where, is_new):

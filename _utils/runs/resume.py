@@ -1,6 +1,4 @@
 """The checkpoint that a pretraining run is resumed from, after a kill, a crash or Ctrl-C."""
-import os
-import shutil
 from pathlib import Path
 
 from _utils.errors import PlainError, is_first_process
@@ -16,14 +14,10 @@ _OTHERWISE = "choose another base_run_name, or set resume=False to start from sc
 
 
 def save_resume_checkpoint(folder, content):
-    """Write the newest checkpoint to resume from, atomically, and keep the previous one."""
-    newest, previous = Path(folder, _NEWEST), Path(folder, _PREVIOUS)
+    """Write the newest checkpoint to resume from, atomically, and keep the previous one, which exists at any moment."""
+    newest = Path(folder, _NEWEST)
     if newest.exists():
-        previous.unlink(missing_ok=True)
-        try:
-            os.link(newest, previous)  # so that the newest one exists at any moment
-        except OSError:  # the file system has no hard links
-            shutil.copy(newest, previous)
+        newest.replace(newest.with_name(_PREVIOUS))
     save_checkpoint(content, newest)
 
 

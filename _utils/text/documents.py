@@ -61,24 +61,19 @@ def _rows(documents):
 
 def write_prepared(path, write):
     """Call `write` with a binary file, which appears under `path` when it is complete, with its checksum."""
-    checksum_path(path).unlink(missing_ok=True)  # left over from a damaged file that the user deleted
+    Path(f"{path}.xxh3").unlink(missing_ok=True)  # left over from a damaged file that the user deleted
     write_atomically(path, write)
     open_prepared(path)
 
 
 def open_prepared(path):
     """Memory-map an Arrow file that this or an earlier run prepared, as a datasets.Dataset. Raises PlainError if it is damaged."""
-    checksum_file = checksum_path(path)
-    with as_plain_error(f"{path} cannot be read ({{error}}). Delete it and {checksum_file.name} to rebuild it.",
+    checksum = Path(f"{path}.xxh3")
+    with as_plain_error(f"{path} cannot be read ({{error}}). Delete it and {checksum.name} to rebuild it.",
                         (pyarrow.ArrowException, OSError, ValueError)):
         dataset = datasets.Dataset.from_file(str(path))
-        current_hash([path], checksum_file, lambda: content_key("", file_chunks(path)), may_change=False)
+        current_hash([path], checksum, lambda: content_key("", file_chunks(path)), may_change=False)
     return dataset
-
-
-def checksum_path(path):
-    """Path of the file with the hash of a prepared file."""
-    return Path(f"{path}.xxh3")
 
 
 def current_hash(paths, record, compute, may_change=True):

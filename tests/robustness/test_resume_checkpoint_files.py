@@ -48,32 +48,22 @@ def test_temporarily_unreadable_checkpoint_is_reported_and_kept(tmp_path, monkey
 
     def fail(*_, **__):
         raise error
-    with monkeypatch.context() as patch, pytest.raises(PlainError, match=r"resume.pth' cannot be read \(.*rerun the same command"):
+    with monkeypatch.context() as patch, pytest.raises(PlainError, match=r"Cannot read .*resume.pth' \(.*rerun the same command"):
         patch.setattr(owner, name, fail)
         find_resume_checkpoint(tmp_path)
     assert find_resume_checkpoint(tmp_path) == {"step": 2}
 
 
-def test_newest_checkpoint_exists_after_a_kill_while_the_next_is_written(tmp_path, monkeypatch):
+def test_a_kill_while_the_next_checkpoint_is_written_keeps_the_previous_one(tmp_path, monkeypatch):
     save_resume_checkpoint(tmp_path, {"step": 1})
 
     def kill(source, target):
         raise KeyboardInterrupt
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(os, "replace", kill)
+        patch.setattr("_utils.runs.checkpoints.os.replace", kill)
         save_resume_checkpoint(tmp_path, {"step": 2})
     assert find_resume_checkpoint(tmp_path) == {"step": 1}
     save_resume_checkpoint(tmp_path, {"step": 3})
     assert find_resume_checkpoint(tmp_path) == {"step": 3}
-    flip_bit(tmp_path / "resume.pth")
-    assert find_resume_checkpoint(tmp_path) == {"step": 1}
-
-
-def test_the_previous_checkpoint_is_kept_on_a_file_system_without_hard_links(tmp_path, monkeypatch):
-    def refuse(source, target):
-        raise OSError(errno.EPERM, "Operation not permitted")
-    monkeypatch.setattr(os, "link", refuse)
-    for step in (1, 2):
-        save_resume_checkpoint(tmp_path, {"step": step})
     flip_bit(tmp_path / "resume.pth")
     assert find_resume_checkpoint(tmp_path) == {"step": 1}

@@ -1,23 +1,22 @@
 """From text to batches. Reading order of the modules:
 
-sources               one entry of `datas` to a Corpus: hub_corpora, embedded_text, or files (text_files finds, text_readers reads them)
+sources               one entry of `datas` to a Corpus: a corpus on the hub, embedded_text, or files, which readers finds and reads
 documents             the documents of a corpus in an Arrow file
 vocabulary            the tokenizer: loaded, or trained on the documents
-processors            documents to examples: example_builder (ELECTRA), line pairs (lmtuners)
-examples, splits      prepared examples in the cache, built by worker_pool; training and held-out parts
-unigrams              entropy of the tokens' frequencies
+processors            documents to examples: ELECTRA's, or lmtuners' line pairs
+examples              prepared examples in the cache, built by worker_pool; training and held-out parts; unigram entropy
 batches               shuffled batches of fixed shape, through hugdatafast_repair
 """
 from _utils.text.batches import pretraining_dataloaders
 from _utils.text.examples import (
-           evenly_spaced,
-           limit_held_out,
-           open_examples,
-           prepare_examples,
-           split_documents,
-           split_held_out,
-           text_key,
-           unigram_entropy,
+    evenly_spaced,
+    limit_held_out,
+    open_examples,
+    prepare_examples,
+    split_documents,
+    split_held_out,
+    text_key,
+    unigram_entropy,
 )
 from _utils.text.processors import ELECTRADataProcessor, LinePairsProcessor
 from _utils.text.sources import Corpus, check_sources, is_corpus_name, load_documents

@@ -1,6 +1,5 @@
 """Fixtures shared by several test files."""
 import os
-import random
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +10,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # instead of waiting for a hub that does not
 import pytest
 from matplotlib.figure import Figure
 from script_server import Scripts, save_empty_file
+from tiny_pretraining import write_text_and_vocabulary
 
 import pretrain
 from _utils.config import complete
@@ -104,12 +104,5 @@ def shallow(monkeypatch):
 def workplace(tmp_path, monkeypatch, small_tokenizer):
     """A temporary working directory with text.txt and vocab.txt, for `tiny_pretraining.run`."""
     monkeypatch.chdir(tmp_path)
-    rng = random.Random(0)
-    sentences = ["the generator replaces some words of the text , and the discriminator finds every replaced word in each sentence .",
-                 "the discriminator finds every replaced word .", "a small network makes good guesses .",
-                 "training a network with patience takes time , as in every other year , and nobody in the room understood why ."]
-    documents = ["\n".join(rng.choices(sentences, k=12)) for _ in range(150)]
-    Path("text.txt").write_text("\n\n".join(documents))
-    token_ids = small_tokenizer.get_vocab()
-    Path("vocab.txt").write_text("\n".join(sorted(token_ids, key=token_ids.get)))
+    write_text_and_vocabulary(small_tokenizer)
     return tmp_path

@@ -102,6 +102,24 @@ def test_gradients_equal_those_of_plain_autocast(monkeypatch, settings):
     assert all(p.equal(before[name]) == (expected[name] is None) for name, p in learn.model.named_parameters())
 
 
+@pytest.mark.parametrize("masking", ["bernoulli", "official"])
+def test_micro_batches_give_the_gradients_of_the_full_batch(masking):
+    found = []
+    for micro_batch in (4, 3, 2, 1):
+        torch.manual_seed(0)
+        learn = build_learner("cpu", f"masking={masking}", f"micro_batch={micro_batch}", "temperature=1e-6")
+        learn.model.eval()  # without dropout
+        torch.manual_seed(0)
+        x, counts = learn.masks(*batch_of(learn))
+        for _, rows in learn.micro_batches(x):
+            learn.accumulate(*rows, *counts)
+        found.append([p.grad for p in learn.model.parameters()])
+    assert any(gradient.abs().max() > .01 for gradient in found[0])
+    for accumulated in found[1:]:
+        for a, b in zip(found[0], accumulated):
+            torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-3)
+
+
 def assert_never_waits(learn):
     """A complete step, with its bookkeeping, on tensors that cannot be read."""
     learn.add_cb(Bookkeeping(1000, 1, every=1000))

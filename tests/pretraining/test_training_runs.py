@@ -1,30 +1,51 @@
-"""Complete pretraining runs in miniature: the files they write, reproducibility, micro-batches, and losses that are not finite."""
+"""Complete pretraining runs in miniature: their files, reproducibility, losses that are not finite, and continued pretraining."""
+import contextlib
 import json
 import math
+import re
+import shutil
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from tiny_pretraining import FOLDER, equal_weights, metrics, run
+from tiny_pretraining import FOLDER, equal_weights, metrics, run, tensorboard_events, write_text_and_vocabulary
+from tokenizers import Tokenizer
 
 import pretrain
+from _utils.commands.export_hf import export_hf
 from _utils.config import complete
 from _utils.errors import PlainError
-from _utils.runs.checkpoints import load_checkpoint
+from _utils.runs.checkpoints import load_checkpoint, milestone_steps, write_atomically
 
 
-@pytest.mark.plots
-def test_run_writes_milestones_configuration_metrics_and_plots(workplace):
-    learn = run()
+@pytest.fixture(scope="module")
+def finished_run(tmp_path_factory, small_tokenizer):
+    """(folder, learner) of a run with plots."""
+    with contextlib.chdir(tmp_path_factory.mktemp("finished")):
+        write_text_and_vocabulary(small_tokenizer)
+        learn = run("logger=tensorboard")
+        export_hf("checkpoints/pretrain/mini_5_100.0%.pth", "pair")
+        return Path.cwd(), learn
+
+
+@pytest.fixture
+def finished(finished_run, monkeypatch):
+    """The learner of a run in the working directory. Do not modify its files."""
+    monkeypatch.chdir(finished_run[0])
+    return finished_run[1]
+
+
+def test_run_writes_milestones_configuration_metrics_and_plots(finished):
     milestones = {f"mini_5_{percent}%.pth" for percent in ("6.25", "12.5", "25.0", "50.0", "100.0")}
     assert {path.name for path in FOLDER.glob("*.pth")} == milestones
     assert {path.name for path in (FOLDER / "mini_5").iterdir()} == {
-        "config.json", "metrics.jsonl", "resume.pth", "resume_before.pth", "training.png", "learning_rate.png", "lengths.png",
-        "sentences.png"}
+        "config.json", "metrics.jsonl", "tensorboard", "resume.pth", "resume_before.pth", "training.png", "learning_rate.png",
+        "lengths.png", "sentences.png"}
     assert all(path.stat().st_size > 5000 for path in (FOLDER / "mini_5").glob("*.png"))
 
     saved = json.loads((FOLDER / "mini_5/config.json").read_text())
-    assert saved["config"]["lr"] == 3e-4 and saved["config"]["warmup_steps"] == learn.schedule.functions["lr"].keywords["warmup_steps"]
+    assert saved["config"]["lr"] == 3e-4 and saved["config"]["warmup_steps"] == finished.schedule.functions["lr"].keywords["warmup_steps"]
     assert {"torch", "transformers", "fastai", "datasets"} <= set(saved["versions"])
 
     train, held_out = metrics(), metrics("held_out")
@@ -32,13 +53,41 @@ def test_run_writes_milestones_configuration_metrics_and_plots(workplace):
     for row in train + held_out:
         assert math.isfinite(row["gen_loss"]) and math.isfinite(row["disc_loss"]) and 0 <= row["disc_auc"] <= 1
     assert train[-1]["gen_loss"] < train[0]["gen_loss"] and train[0]["lr"] == 0 and train[-1]["tokens_per_second"] > 0
+    events = tensorboard_events()
+    assert {"train/gen_loss", "train/disc_auc", "train/tokens_per_second", "held_out/disc_auc"} <= set(events.Tags()["scalars"])
+    assert [event.step for event in events.Scalars("train/loss")] == list(range(1, 17))
+
+
+def test_checkpoint_contains_weights_configuration_and_tokenizer_as_plain_data(finished):
+    checkpoint, after_first_step = (load_checkpoint(FOLDER / f"mini_5_{percent}%.pth") for percent in ("100.0", "6.25"))
+    assert (checkpoint["step"], after_first_step["step"]) == (16, 1)
+    assert checkpoint["config"]["size"] == "tiny" and checkpoint["discriminator_config"]["hidden_size"] == 128
+    token_ids = Tokenizer.from_str(checkpoint["tokenizer"]).get_vocab()
+    assert sorted(token_ids, key=token_ids.get) == Path("vocab.txt").read_text().split("\n")
+    assert equal_weights(checkpoint["model"], finished.model.state_dict())
+    assert not equal_weights(after_first_step["model"], checkpoint["model"])
+
+
+def test_example_of_the_documents_exports_and_loads_a_checkpoint(tmp_path, monkeypatch, fresh_checkpoint, repo):
+    monkeypatch.chdir(tmp_path)
+    FOLDER.mkdir(parents=True)
+    shutil.copy(fresh_checkpoint, FOLDER / "quickstart_11081_100.0%.pth")
+    section = re.search(r"## Export to transformers.*?\n## ", (repo / "docs/checkpoints.md").read_text(), re.S)[0]
+    [command] = re.findall(r"```bash\npython -m _utils export_hf (.*)\n```", section)
+    export_hf(*command.split())
+    [code] = re.findall(r"```python\n(.*?)```", section, re.S)
+    names = {}
+    exec(code, names)
+    weights = load_checkpoint(fresh_checkpoint)["model"]
+    assert all(weights[f"discriminator.electra.{name}"].equal(value) for name, value in names["encoder"].state_dict().items())
+    assert names["tokenizer"].tokenize("the text") == ["the", "text"] and names["tokenizer"]("the")["input_ids"][0] == 2
 
 
 @pytest.mark.plots
 @pytest.mark.parametrize("few, kind", [(True, "electra"), (False, "electra"), (False, "line_pairs")])
 def test_plotted_sentences_are_held_out_or_of_the_first_step_also_of_a_completed_run(workplace, monkeypatch, few, kind):
     if few:
-        Path("text.txt").write_text("\n\n".join(Path("text.txt").read_text().split("\n\n")[:3]))
+        keep_three_documents()
     plotted = []
     monkeypatch.setattr("_utils.plots.corrupted_in_color", lambda model, masking, input_ids, *_: plotted.append(input_ids))
     for resume in (False, True):
@@ -48,6 +97,11 @@ def test_plotted_sentences_are_held_out_or_of_the_first_step_also_of_a_completed
     assert len(plotted) == 2 and all(input_ids.equal(expected[:8]) for input_ids in plotted)
 
 
+def keep_three_documents():
+    """Too few to hold some out."""
+    Path("text.txt").write_text("\n\n".join(Path("text.txt").read_text().split("\n\n")[:3]))
+
+
 def test_several_sources_are_mixed(workplace):
     Path("other.jsonl").write_text("\n".join(json.dumps({"text": "a small network of another source .\n" * 9}) for _ in range(60)))
 
@@ -55,119 +109,94 @@ def test_several_sources_are_mixed(workplace):
         c = complete(pretrain.c.override([f"datas={datas}", "vocab=vocab.txt", "max_length=32", "bs=8", "steps=4", "num_workers=0"]))
         return len(pretrain.load_data(c)[1].train_ds)
     assert n_examples("text.txt,other.jsonl") == n_examples("text.txt") + n_examples("other.jsonl")
-    run("datas=text.txt,other.jsonl", "steps=2")
-    assert len(metrics()) == 2
 
 
-def test_same_command_gives_the_same_weights_and_archives_the_earlier_run(workplace, capsys):
-    first, second = (run("steps=4").model.state_dict() for _ in range(2))
-    assert equal_weights(first, second)
+def test_same_command_gives_the_same_weights_also_without_evaluation_and_archives_the_earlier_run(workplace, capsys, monkeypatch):
+    first = run("steps=4").model.state_dict()
+    monkeypatch.setattr("_utils.training.after_step.Bookkeeping.evaluate", lambda *_: None)
+    assert equal_weights(first, run("steps=4").model.state_dict())
     [archive] = (FOLDER / "aside").iterdir()
     assert str(archive) in capsys.readouterr().out
     assert (archive / "mini_5_100.0%.pth").exists() and (archive / "mini_5/metrics.jsonl").exists()
-    with_other_seed = run("steps=4", "seed=6").model.state_dict()
-    assert not equal_weights(first, with_other_seed)
+    assert not equal_weights(first, run("steps=4", "seed=6").model.state_dict())
 
 
-def test_archiving_ignores_runs_whose_name_has_the_same_prefix(workplace):
-    run("steps=2", "base_run_name=mini_5")
-    run("steps=2")
-    run("steps=2")
-    assert len(list(FOLDER.glob("mini_5_5_*.pth"))) == 5
+@pytest.mark.parametrize("steps, milestones, stop_at, expected", [
+    (1_000_000, None, None, {62_500: [6.25], 125_000: [12.5], 250_000: [25.], 500_000: [50.], 1_000_000: [100.]}),
+    (3, None, None, {1: [6.25, 12.5, 25.], 2: [50.], 3: [100.]}),
+    (1_000_000, [1.24, .4], 12_400, {4_000: [.4], 12_400: [1.24], 1_000_000: [100.]}),
+    (17, [1.24, .4], 2, {1: [.4, 1.24], 2: [11.7647], 17: [100.]})])
+def test_milestones_include_the_last_step_and_the_step_to_stop_at(steps, milestones, stop_at, expected):
+    assert milestone_steps(steps, milestones or pretrain.c.milestones, stop_at) == expected
 
 
-def first_gradients(*overrides):
-    """Gradients of the first batch, without dropout and with the most likely tokens sampled."""
-    gradients = []
-
-    class Stop(Exception):
-        pass
-
-    def record_and_stop(learn):
-        gradients.extend(p.grad.clone() for p in learn.model.parameters())
-        raise Stop
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pretrain.PretrainingLearner, "update", record_and_stop)
-        patch.setattr("pretrain.build_model", without_dropout(pretrain.build_model))
-        with pytest.raises(Stop):
-            run("temperature=1e-6", *overrides)
-    return gradients
+def test_milestones_at_other_steps_are_archived_with_their_run(workplace):
+    run("steps=8", "milestones=25", "stop_at=3")
+    run("base_run_name=mini_5", "seed=1", "steps=2", "milestones=100")  # its name begins with the name of the other run
+    run("steps=8", "resume=False", "milestones=100")
+    assert {path.name for path in (FOLDER / "aside/mini_5_1").glob("*.pth")} == {"mini_5_25.0%.pth", "mini_5_37.5%.pth"}
+    assert {path.name for path in FOLDER.glob("*.pth")} == {"mini_5_100.0%.pth", "mini_5_1_100.0%.pth"}
 
 
-def without_dropout(build_model):
-    def build(*args, **kwargs):
-        model = build_model(*args, **kwargs)
-        for module in model.modules():
-            for name in ("p", "dropout_prob", "attention_dropout", "dropout"):
-                if isinstance(getattr(module, name, None), float):
-                    setattr(module, name, 0.)
-        return model
-    return build
+def test_failed_write_keeps_the_previous_file(tmp_path):
+    path = tmp_path / "checkpoint.pth"
+    write_atomically(path, lambda file: file.write(b"good"))
+
+    def fail(file):
+        file.write(b"half")
+        raise OSError("disk full")
+    with pytest.raises(PlainError, match=r"Could not write .*checkpoint.pth' \(OSError: disk full\). Free some disk space"):
+        write_atomically(path, fail)
+    assert path.read_bytes() == b"good" and list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("micro_batch, masking", [(1, "bernoulli"), (2, "bernoulli"), (4, "bernoulli"), (2, "official")])
-def test_micro_batches_give_the_gradients_of_the_full_batch(workplace, micro_batch, masking):
-    of_full_batch = first_gradients(f"masking={masking}")
-    accumulated = first_gradients(f"masking={masking}", f"micro_batch={micro_batch}")
-    for a, b in zip(of_full_batch, accumulated):
-        torch.testing.assert_close(a, b, atol=2e-5, rtol=1e-3)
-
-
-def test_changed_loss_function_changes_training_and_metrics(workplace, monkeypatch):
-    run("steps=4", "base_run_name=before", "warmup_steps=1")
+def test_changed_loss_function_changes_training_and_metrics(workplace, finished_run, monkeypatch):
     forward = pretrain.ELECTRALoss.forward
 
     def without_discriminator(loss_func, pred, targ_ids, counts=None, return_losses=False):
         _, (gen_loss, disc_loss) = forward(loss_func, pred, targ_ids, counts, return_losses=True)
         return (3 * gen_loss, (gen_loss, disc_loss)) if return_losses else 3 * gen_loss
     monkeypatch.setattr(pretrain.ELECTRALoss, "forward", without_discriminator)
-    run("steps=4", "warmup_steps=1")
+    learn = run()
     for row in metrics() + metrics("held_out"):
         assert row["loss"] == pytest.approx(3 * row["gen_loss"], rel=.02)  # one is a mean over batches, the other over masked tokens
-    assert metrics()[-1]["disc_loss"] != pytest.approx(metrics(name="before_5")[-1]["disc_loss"], rel=1e-4)
+    assert not equal_weights(learn.model.state_dict(), finished_run[1].model.state_dict())
 
 
-def test_evaluation_does_not_change_training(workplace, monkeypatch):
-    with_evaluation = run("steps=4").model.state_dict()
-    monkeypatch.setattr("_utils.training.after_step.Bookkeeping.evaluate", lambda *_: None)
-    without_evaluation = run("steps=4").model.state_dict()
-    assert equal_weights(with_evaluation, without_evaluation)
-
-
-def test_fp16_skips_steps_whose_gradients_overflow(workplace, monkeypatch):
+@pytest.fixture
+def infinite_loss(monkeypatch):
+    """`infinite_loss(step)` makes the loss of the steps after `step` infinite."""
     forward, path = pretrain.ELECTRALoss.forward, FOLDER / "mini_5/metrics.jsonl"
 
-    def infinite_at_third_step(loss_func, *args, **kwargs):
-        loss, parts = forward(loss_func, *args, **kwargs)
-        is_third_step = torch.is_grad_enabled() and path.exists() and len(metrics()) == 2
-        return loss * (float("inf") if is_third_step else 1.), parts
-    monkeypatch.setattr(pretrain.ELECTRALoss, "forward", infinite_at_third_step)
+    def after(step):
+        def infinite(loss_func, *args, **kwargs):
+            loss, terms = forward(loss_func, *args, **kwargs)
+            is_after = torch.is_grad_enabled() and path.exists() and [row["step"] for row in metrics()][-1:] == [step]
+            return loss * (float("inf") if is_after else 1.), terms
+        monkeypatch.setattr(pretrain.ELECTRALoss, "forward", infinite)
+    return after
+
+
+def test_fp16_skips_steps_whose_gradients_overflow(workplace, infinite_loss):
+    infinite_loss(2)
     weights = run("precision=fp16", "steps=3").model.state_dict()
     assert len(metrics()) == 3 and all(p.isfinite().all() for p in weights.values())
-    with pytest.raises(PlainError, match="not finite .* at step 3"):
-        run("precision=fp32", "steps=3")
 
 
-def test_nonfinite_loss_stops_the_run_and_saves_the_batch(workplace):
-    with pytest.raises(PlainError, match=r"The loss or its gradients are not finite \(nan or inf\) at step 2") as error:
-        run("lr=1e30", "warmup_steps=1")
-    assert "\n" not in str(error.value)
-    assert (FOLDER / "mini_5_6.25%.pth").exists()
+def test_infinite_loss_stops_the_run_and_saves_the_batch(workplace, infinite_loss):
+    infinite_loss(2)
+    with pytest.raises(PlainError, match=r"The loss or its gradients are not finite \(nan or inf\) at step 3") as error:
+        run()
+    assert "\n" not in str(error.value) and str(error.value).count("mini_5/not_finite.pth") == 1
+    assert (FOLDER / "mini_5_12.5%.pth").exists()
     saved = load_checkpoint(FOLDER / "mini_5/not_finite.pth")
-    assert saved["step"] == 2 and saved["input_ids"].shape == (8, 32) and str(error.value).count("mini_5/not_finite.pth") == 1
+    assert saved["step"] == 3 and saved["input_ids"].shape == (8, 32)
 
 
-def test_a_milestone_between_log_steps_has_finite_weights(workplace, monkeypatch):
+def test_a_milestone_between_log_steps_has_finite_weights(workplace, infinite_loss):
     """Without held-out text, no evaluation notices weights that are not finite."""
-    Path("text.txt").write_text("\n\n".join(Path("text.txt").read_text().split("\n\n")[:3]))
-    forward = pretrain.ELECTRALoss.forward
-
-    def infinite_after_step_24(loss_func, *args, **kwargs):
-        loss, parts = forward(loss_func, *args, **kwargs)
-        path = FOLDER / "mini_5/metrics.jsonl"
-        return loss * (float("inf") if path.exists() and metrics() and metrics()[-1]["step"] == 24 else 1.), parts
-    monkeypatch.setattr(pretrain.ELECTRALoss, "forward", infinite_after_step_24)
+    keep_three_documents()
+    infinite_loss(24)
     with pytest.raises(PlainError, match="not finite .* at step 25"):
         run("steps=400", "bs=1")  # logged every two steps
     assert metrics()[-1]["step"] == 24 and not list(FOLDER.glob("mini_5_*.pth"))
@@ -180,5 +209,54 @@ def test_a_run_whose_held_out_text_has_no_replaced_token_ends(workplace):
 
 
 def test_warning_of_a_discriminator_that_does_not_learn_is_printed(workplace, capsys):
-    run("lr=1e-9")
+    run("lr=1e-9", "steps=4")
     assert capsys.readouterr().err.count("Warning: the discriminator's AUC") in (1, 2)  # at 50 and 100 %, unless it is .55 by chance
+
+
+@pytest.fixture
+def trained_pair(finished_run, tmp_path, monkeypatch):
+    """The state_dict of the networks in mini_5_100.0%.pth and, exported, in the folder pair of the working directory."""
+    folder, learn = finished_run
+    monkeypatch.chdir(shutil.copytree(folder, tmp_path, dirs_exist_ok=True))
+    return learn.model.state_dict()
+
+
+continue_from = partial(run, "base_run_name=next", "lr=1e-3", "warmup_steps=1", vocab=None)
+
+
+@pytest.mark.parametrize("initial_weights", ["mini_5_100.0%.pth", "pair"])
+def test_continued_pretraining_keeps_weights_and_tying_and_uses_a_new_schedule(trained_pair, initial_weights):
+    model = continue_from(f"initial_weights={initial_weights}", "steps=1").model  # its only step has lr 0
+    assert equal_weights(model.state_dict(), trained_pair)
+    embeddings = model.generator.get_input_embeddings().weight
+    assert model.discriminator.get_input_embeddings().weight is embeddings is model.generator.get_output_embeddings().weight
+    continue_from(f"initial_weights={initial_weights}", "steps=6", "warmup_steps=2")
+    rows = metrics(name="next_5")
+    assert [row["lr"] for row in rows] == pytest.approx([0, 1e-3 / 2 * 5 / 6, 1e-3 * 4 / 6, 1e-3 * 3 / 6, 1e-3 * 2 / 6, 1e-3 / 6])
+    assert rows[0]["loss"] < metrics()[0]["loss"] and load_checkpoint(FOLDER / "next_5_100.0%.pth")["step"] == 6
+
+
+def use_the_generator_twice():
+    shutil.rmtree("pair/discriminator")
+    shutil.copytree("pair/generator", "pair/discriminator")
+
+
+def delete_tokenizers():
+    for path in Path("pair").glob("*/tokenizer*"):
+        path.unlink()
+
+
+@pytest.mark.parametrize("overrides, change, message", [
+    (["initial_weights=pair", "lr=None", "warmup_steps=None"], None, "Set lr, warmup_steps"),
+    (["initial_weights=pair", "vocab=vocab.txt"], None, "vocab='vocab.txt' contradicts"),
+    (["initial_weights=none.pth"], None, "Checkpoint not found: 'none.pth'"),
+    (["initial_weights=pair"], use_the_generator_twice, "is not a discriminator: it lacks"),
+    (["initial_weights=pair"], delete_tokenizers, "has no tokenizer"),
+])
+def test_invalid_initial_weights_are_rejected_before_preparing_data(trained_pair, overrides, change, message):
+    shutil.rmtree("datasets")
+    if change:
+        change()
+    with pytest.raises(PlainError, match=message):
+        continue_from(*overrides)
+    assert not Path("datasets").exists() and not Path("checkpoints/pretrain/next_5").exists()

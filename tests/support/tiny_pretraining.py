@@ -1,5 +1,6 @@
 """Start tiny pretraining runs in the working directory of the fixture `workplace`, and read the files they write."""
 import json
+import random
 from pathlib import Path
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -10,6 +11,17 @@ from _utils.runs.checkpoints import load_checkpoint
 from _utils.runs.log import read_metrics
 
 FOLDER = Path("checkpoints/pretrain")
+
+
+def write_text_and_vocabulary(hf_tokenizer):
+    """Write text.txt, documents of a few different sentences, and vocab.txt."""
+    rng = random.Random(0)
+    sentences = ["the generator replaces some words of the text , and the discriminator finds every replaced word in each sentence .",
+                 "the discriminator finds every replaced word .", "a small network makes good guesses .",
+                 "training a network with patience takes time , as in every other year , and nobody in the room understood why ."]
+    Path("text.txt").write_text("\n\n".join("\n".join(rng.choices(sentences, k=12)) for _ in range(150)))
+    token_ids = hf_tokenizer.get_vocab()
+    Path("vocab.txt").write_text("\n".join(sorted(token_ids, key=token_ids.get)))
 
 
 def run(*overrides, vocab="vocab=vocab.txt", resume=False):

@@ -13,6 +13,7 @@ from script_server import Scripts, save_empty_file
 from tiny_pretraining import write_text_and_vocabulary
 
 import pretrain
+from _utils.commands.export_hf import export_hf
 from _utils.config import complete
 from _utils.glue.synthetic import write_synthetic_glue
 from _utils.networks.build import PARTS
@@ -82,6 +83,14 @@ def fresh_checkpoint(small_tokenizer, tmp_path_factory):
     path = tmp_path_factory.mktemp("pretrained") / "fresh_0_100.0%.pth"
     save_pretrained(path, pretrain.build_model(c, small_tokenizer), c, small_tokenizer, step=0)
     return path
+
+
+@pytest.fixture(scope="session")
+def exported(fresh_checkpoint, tmp_path_factory):
+    """The folder of the pair that export_hf writes for fresh_checkpoint. Do not modify it."""
+    folder = tmp_path_factory.mktemp("exported") / "pair"
+    export_hf(str(fresh_checkpoint), str(folder))
+    return folder
 
 
 @pytest.fixture(scope="session")

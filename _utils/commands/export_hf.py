@@ -12,13 +12,13 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
-from _utils.errors import PlainError, as_plain_error
+from _utils.errors import PlainError
 from _utils.glue.runs import FINETUNING_KEYS, GLUE_FOLDER, check_finetuned
 from _utils.glue.tasks import task_of
 from _utils.networks.build import PARTS, count_parameters, max_positions
 from _utils.networks.pretrained import config_of, load_weights, network_of, parts_of, with_prefix
 from _utils.recipes import RECIPES, config_from_shapes, network_from
-from _utils.runs.checkpoints import PRETRAINING_KEYS, find_checkpoint, has_keys, load_checkpoint, unfinished_name
+from _utils.runs.checkpoints import PRETRAINING_KEYS, check_writable, find_checkpoint, has_keys, load_checkpoint, unfinished_name
 from _utils.runs.log import read_metrics
 from _utils.text.readers import HUB_CORPORA
 from _utils.text.vocabulary import from_vocab_file, tokenizer_from_json
@@ -97,9 +97,9 @@ def new_folder(path):
     path = Path(path).resolve()
     if path.exists() and (not path.is_dir() or any(path.iterdir())):
         raise PlainError(f"{str(path)!r} already exists. Pass a new or an empty folder.")
+    check_writable(path.parent)
     unfinished = unfinished_name(path)
-    with as_plain_error(f"Cannot create {str(path)!r} ({{error}}). Pass another folder.", OSError):
-        unfinished.mkdir(parents=True)
+    unfinished.mkdir(parents=True)
     try:
         yield unfinished
         for file in filter(Path.is_file, unfinished.rglob("*")):

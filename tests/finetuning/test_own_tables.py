@@ -35,11 +35,10 @@ def test_the_kind_and_the_labels_follow_from_the_file(tmp_path, labels, kind, fo
 
 
 def test_words_and_tags_in_json_lines(tmp_path):
-    rows = [{"words": ["Mr.", "Smith", "left"], "tags": ["O", "NAME", "O"]}, {"words": ["He"], "tags": ["O"]}] * 4
-    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "a.jsonl").write_text('{"words": ["Mr.", "Smith", "left"], "tags": ["O", "NAME", "O"]}\n' * 4)
     data = loaded(train=f"{tmp_path}/a.jsonl", text="words", label="tags", dev=f"{tmp_path}/a.jsonl")
     assert data.task.is_tagging and data.task.labels == ("NAME", "O") and data.task.metrics == ("accuracy", "macro_f1")
-    assert data.splits["train"][0]["text"] == ["Mr.", "Smith", "left"] and data.splits["train"][0]["label"] == [1, 0, 1]
+    assert data.splits["train"][0] == {"index": 0, "text": ["Mr.", "Smith", "left"], "label": [1, 0, 1]}
 
 
 def test_tags_that_only_the_test_file_has_are_errors_and_no_labels(tmp_path):
@@ -144,12 +143,9 @@ def test_bad_files_are_rejected_with_file_line_and_column(tmp_path, name, conten
     ({"train": "a.csv", "lable": "x"}, "Unknown key: 'lable'. Did you mean 'label'?"),
     ({"text": "x"}, "train: None. Use a file that ends with .csv"),
     ({"train": "a.xlsx"}, "Invalid file for an own task: 'a.xlsx'. Use a file that ends with .csv"),
-    ({"train": "a.csv", "dev": 2.}, "dev: 2.0. Use a share .* a file"),
-    ({"train": "a.csv", "text": ["a", "b", "c"]}, "text: .* Use the name of a column"),
     ({"train": "a.csv", "kind": "ranking"}, "kind: 'ranking'. Use 'classification', 'regression', 'tagging'"),
     ({"train": "a.csv", "metrics": "bleu"}, "metrics: 'bleu'. Use .*accuracy"),
     ({"train": "rte.csv"}, "an own task cannot be called 'rte'"),
-    ({"train": "a.csv", "name": "x/y"}, "name: 'x/y'"),
 ])
 def test_invalid_descriptions_are_rejected_before_a_file_is_read(given, message):
     with pytest.raises(PlainError, match=message):

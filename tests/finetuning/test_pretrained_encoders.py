@@ -20,7 +20,7 @@ from _utils.errors import PlainError
 from _utils.networks.build import layer_groups
 from _utils.networks.pretrained import GOOGLE_MODELS, load_pretrained
 from _utils.text import tokenizer_from_json
-from finetune import SentencePredictor, get_layer_lrs, parameter_groups, tokenize_sents_max_len
+from finetune import SentencePredictor, parameter_groups, tokenize_sents_max_len
 
 
 def save(folder, config, tokenizer):
@@ -34,11 +34,9 @@ def test_every_family_predicts_and_every_parameter_has_a_learning_rate(family, s
     pretrained = load_pretrained(save(tmp_path, FAMILIES[family], small_tokenizer), "small", 32)
     model = SentencePredictor(pretrained.encoder(), 16, 3)
     row = tokenize_sents_max_len({"a": "The first.", "b": "And the second."}, ["a", "b"], 32, hf_tokenizer=pretrained.hf_tokenizer)
-    logits = model(*(torch.tensor([row[name]]) for name in ("inp_ids", "attn_mask", "token_type_ids")))
-    assert logits.shape == (1, 3)
+    assert model(*(torch.tensor([row[name]]) for name in ("inp_ids", "attn_mask", "token_type_ids"))).shape == (1, 3)
     groups = parameter_groups(model)
-    n_layers = 1 if family == "albert" else 3  # one group of shared layers
-    assert len(groups) == len(get_layer_lrs(1., .8, n_layers)) == n_layers + 2
+    assert len(groups) == (3 if family == "albert" else 5)  # ALBERT's layers are shared, and so one group
     assert sorted(id(p) for group in groups for _, p in group) == sorted(map(id, model.parameters()))
     assert [name for name, _ in groups[-1]] == ["classifier.weight", "classifier.bias"]
     assert all("embedding" in name for name, _ in groups[0])
@@ -174,12 +172,6 @@ def test_poolers_and_computed_tables_may_be_missing(config, kind, left_out, smal
 def test_a_length_beyond_the_positions_raises(small_tokenizer, tmp_path):
     with pytest.raises(PlainError, match="max_length=128 is more than the 64 positions"):
         load_pretrained(save(tmp_path, FAMILIES["bert"], small_tokenizer), "small", 128)
-
-
-def test_a_file_that_is_not_a_pretraining_checkpoint_raises(tmp_path):
-    torch.save({"weights": torch.zeros(1)}, tmp_path / "other.pth")
-    with pytest.raises(PlainError, match="other.pth' is not a checkpoint of pretrain.py"):
-        load_pretrained(str(tmp_path / "other.pth"), "tiny", 128)
 
 
 def test_weights_that_do_not_fit_the_configuration_raise(fresh_checkpoint, tmp_path):

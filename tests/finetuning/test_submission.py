@@ -44,18 +44,13 @@ def test_predictions_have_the_format_of_the_server(tmp_path):
 
 @pytest.mark.parametrize("name, old, new, message", [
     ("CoLA.tsv", "index\tprediction", "\tindex\tprediction", "CoLA.tsv, line 1: the header must be exactly 'index<TAB>prediction'"),
-    ("CoLA.tsv", "index\tprediction", "id\tlabel", "CoLA.tsv, line 1: the header"),
     ("CoLA.tsv", "2\t1", "2\t2\t1", "CoLA.tsv, line 4: 3 columns instead of 2"),  # as in electra_pytorch's files
-    ("CoLA.tsv", "2\t1", "2", "CoLA.tsv, line 4: 1 columns"),
     ("CoLA.tsv", "2\t1", "2\tacceptable", "CoLA.tsv, line 4: .*'acceptable'. Use 0, 1"),
-    ("QNLI.tsv", "0\tentailment", "0\t0", "QNLI.tsv, line 2: .*'0'. Use entailment, not_entailment"),
     ("AX.tsv", "0\tentailment", "0\tnot_entailment", "AX.tsv, line 2: .*'not_entailment'. Use entailment, neutral"),
     ("WNLI.tsv", "3\t0", "4\t0", "WNLI.tsv, line 5: the index must be 3, not '4'"),
     ("WNLI.tsv", "\n4\t0", "", "WNLI.tsv has 5 lines instead of 6"),
-    ("WNLI.tsv", "4\t0", "4\t0\n5\t0", "WNLI.tsv has 7 lines instead of 6"),
     ("STS-B.tsv", "2\t2.700", "2\t5.001", "STS-B.tsv, line 4: .*'5.001'. Use a number from 0 to 5"),
     ("STS-B.tsv", "2\t2.700", "2\tnan", "STS-B.tsv, line 4: .*'nan'"),
-    ("STS-B.tsv", "2\t2.700", "2\thigh", "STS-B.tsv, line 4: .*'high'"),
 ])
 def test_an_invalid_file_is_reported_with_its_line_and_no_zip_is_left(folder, name, old, new, message):
     target, text = make_zip(folder, ROWS), (folder / name).read_text()

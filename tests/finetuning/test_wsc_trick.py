@@ -77,7 +77,6 @@ def test_the_splits_of_wsc(shared):
 @pytest.mark.parametrize("line, message", [
     ("{", "line 2 is not valid JSON"),
     ('{"text": "It is.", "label": true}', "line 2 is not a row of WSC"),
-    ('{"text": "a b", "label": 1, "target": {"span1_text": null, "span2_text": "b", "span2_index": 1}}', "line 2 is not a row of WSC"),
     ('{"text": "a b", "label": 1, "target": {"span1_text": "a", "span2_text": "it", "span2_index": 9}}', "line 2 is not a row of WSC"),
 ])
 def test_a_malformed_line_of_wsc_is_reported(tmp_path, line, message):
@@ -85,6 +84,11 @@ def test_a_malformed_line_of_wsc_is_reported(tmp_path, line, message):
     (tmp_path / "train.jsonl").write_text(f"\ufeff{good}\n{line}\n")  # with a byte order mark
     with pytest.raises(PlainError, match=f"train.jsonl, {message}"):
         load_wsc("train", tmp_path)
+
+
+def candidates(ids, inside, pretrained):
+    """The marked tokens of each text (N, L), without spaces."""
+    return ["".join(pretrained.hf_tokenizer.convert_ids_to_tokens(row[mask])).replace("##", "") for row, mask in zip(ids, inside.bool())]
 
 
 def test_the_discriminator_scores_the_candidates(fresh_checkpoint):
@@ -96,8 +100,7 @@ def test_the_discriminator_scores_the_candidates(fresh_checkpoint):
     rows = SchemaRows([competing, alone], pretrained.hf_tokenizer, 64)
     *x, labels = rows.batch([0, 1])
     assert x[3].tolist() == [0, 0, 1] and labels.tolist() == [1, 0]
-    tokens = [pretrained.hf_tokenizer.decode(ids[inside]) for ids, inside in zip(x[0], x[2].bool())]
-    assert [text.replace(" ", "").replace("##", "") for text in tokens] == ["thetrophy", "thesuitcase", "thetrophy"]
+    assert candidates(x[0], x[2], pretrained) == ["thetrophy", "thesuitcase", "thetrophy"]
     with torch.no_grad():
         model.threshold.fill_(.3)
         logits = model(*x)
@@ -113,7 +116,7 @@ def test_truncated_texts_keep_the_candidate(fresh_checkpoint):
     schema = make_schema(text, 1000, 1002, "the trophy", 1)
     rows = SchemaRows([schema], pretrained.hf_tokenizer, 32)
     ids, _, inside, *_ = rows.batch([0])
-    assert ids.shape == (1, 32) and pretrained.hf_tokenizer.decode(ids[inside.bool()]).replace(" ", "").replace("##", "") == "thetrophy"
+    assert ids.shape == (1, 32) and candidates(ids, inside, pretrained) == ["thetrophy"]
 
 
 def test_hub_and_files_give_the_same_schemas(shared, monkeypatch):

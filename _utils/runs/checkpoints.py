@@ -134,8 +134,8 @@ def check_writable(*folders):
     for folder in map(Path, folders):
         existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-            raise PlainError(f"Cannot write results to the folder {str(folder)!r}: {str(existing)!r} is a file or permission is denied. Move "
-                             "the file, or start in another folder.")
+            raise PlainError(f"Cannot write results to the folder {str(folder)!r}: {str(existing)!r} is a file, or permission is denied. "
+                             "Move the file, or start in another folder.")
 
 
 def check_output(option, path, suffix):

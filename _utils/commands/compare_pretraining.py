@@ -38,7 +38,10 @@ def compare_pretraining(
     systems, runs = list(dict.fromkeys(systems)), finetuning_runs(Runs())
     table = checkpoint_scores(runs)
     checkpoints = of_systems(table, systems, tasks)
-    means, dotted = checkpoints.mean(axis=1), baseline and baseline_score(table[checkpoints.columns], baseline)
+    means, of_baseline = checkpoints.mean(axis=1), table[table.index.isin([baseline], "run")][checkpoints.columns].dropna().mean(axis=1)
+    if baseline and of_baseline.empty:
+        raise PlainError(f"Invalid value for --baseline: {baseline!r} has no checkpoint that was finetuned on all of "
+                         f"{', '.join(checkpoints)}. Pass the name of a run with its seed, such as untrained_11081.")
     flops = pd.Series([checkpoint_flops(load_pretraining_checkpoint(find_checkpoint(f"{run}_{percent}%.pth")))
                        for _, _, run, percent in checkpoints.index], means.index)
     _print_table(checkpoints.assign(mean=means), "{:.1f}")
@@ -49,7 +52,7 @@ def compare_pretraining(
         print("The scores are means of different numbers of finetuning runs:")
         _print_table(counts, "{:.0f}")
     print(compare(means, systems).rename_axis(index=["% of steps"]).to_string(float_format="{:.1f}".format, na_rep=""))
-    save_plot(plot_comparison(means, flops, systems, checkpoints.columns, dotted), plot)
+    save_plot(plot_comparison(means, flops, systems, checkpoints.columns, of_baseline), plot)
     print(f"\nPlot: {plot}")
 
 
@@ -94,15 +97,6 @@ def of_systems(table, systems, tasks=None):
     return found
 
 
-def baseline_score(table, run):
-    """(name, score) of the last checkpoint of a run such as untrained_11081. PlainError if it has none with all columns."""
-    found = table[table.index.isin([run], "run")].dropna().mean(axis=1)
-    if not len(found):
-        raise PlainError(f"Invalid value for --baseline: {run!r} has no checkpoint that was finetuned on all of "
-                         f"{', '.join(table.columns)}. Pass the name of a run with its seed, such as untrained_11081.")
-    return run, found.iloc[-1]
-
-
 def setting_differences(runs, checkpoints):
     """{(task title, setting): {value: {system, ...}}} of the settings of finetuning that are not the same for all checkpoints.
 
@@ -145,18 +139,19 @@ def compare(scores, systems):
     return pd.DataFrame({title: column for name, columns in compared.items() for title, column in zip((name, f"{name}, s.e."), columns)})
 
 
-def plot_comparison(scores, flops, systems, tasks, baseline=None):
+def plot_comparison(scores, flops, systems, tasks, baseline):
     """Score against floating point operations: a dot per checkpoint of each pretraining seed, a line through the means.
 
-    scores: as for `compare`.   flops: a Series with the same index.   tasks: titles.   baseline: (name, score) of a dotted line, or None.
+    scores: as for `compare`.   flops: a Series with the same index.   tasks: titles.   baseline: scores of a run, for a dotted line.
     """
     figure, axis = plt.subplots(figsize=(7, 3.6), layout="constrained")
+    checkpoints = pd.DataFrame({"flops": flops, "score": scores})
     for i, name in enumerate(systems):
-        color = plt.get_cmap("tab10")(i % 10)
-        axis.plot(flops[name], scores[name], "o", ms=5, color=color, alpha=.7)
-        axis.plot(flops[name].groupby("percent").mean(), scores[name].groupby("percent").mean(), color=color, label=name)
-    if baseline:
-        axis.axhline(baseline[1], color=GREY, ls=":", label=baseline[0])
+        points = checkpoints.loc[name]
+        axis.plot(points["flops"], points["score"], "o", ms=5, color=f"C{i}", alpha=.7)
+        axis.plot(*points.groupby("percent").mean().to_numpy().T, color=f"C{i}", label=name)
+    for (_, _, run, _), of_baseline in baseline[-1:].items():  # the last checkpoint
+        axis.axhline(of_baseline, color=GREY, ls=":", label=run)
     axis.set(xscale="log", xlabel="floating point operations of pretraining", ylabel="mean dev score, %", title=", ".join(tasks))
     axis.xaxis.set(major_locator=LogLocator(subs=(1, 2, 5)), major_formatter=LogFormatterSciNotation(minor_thresholds=(9, 9)),
                    minor_formatter=NullFormatter())

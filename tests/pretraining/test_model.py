@@ -5,7 +5,6 @@ import pytest
 import torch
 from electra_models import Vocabulary, build
 from recorded import recorded
-from tiny_pretraining import run
 
 import pretrain
 from _utils.config import complete
@@ -128,23 +127,3 @@ def test_padding_does_not_change_the_logits_of_tokens(batch):
     model = build("tiny", 100, temperature=1e-4).eval()
     padded, unpadded = (model(masked[:, :n], lengths, chosen[:, :n], labels[:, :n]).disc_logits for n in (40, 30))
     torch.testing.assert_close(padded[:, :30], unpadded, atol=1e-5, rtol=1e-4)
-
-
-def test_micro_batches_on_the_cpu_are_as_long_as_their_longest_row_and_have_the_same_metrics(workplace):
-    learn = run("steps=1", "temperature=1e-6", "micro_batch=2")
-    torch.manual_seed(0)
-    ids = torch.randint(5, 100, (8, 32))
-    for row, length in enumerate((32, 6, 20, 6, 31, 5, 12, 19)):
-        ids[row, length:] = 0
-    x, counts = learn.masks(ids, torch.full((8,), 4))
-    learn.model.eval()
-    found = []
-    for learn.pad_token_id, lengths in ((None, [32] * 4), (0, [32, 20, 12, 6])):  # static shapes are not cut
-        learn.train_metrics.state.zero_()
-        micro_batches = [micro_batch for _, micro_batch in learn.micro_batches(x)]
-        for micro_batch in micro_batches:
-            learn.forward(micro_batch, counts)
-        found.append(learn.train_metrics.compute())
-        assert [rows[0].shape[1] for rows in micro_batches] == lengths
-        assert sorted(rows[0][i].ne(0).sum().item() for rows in micro_batches for i in range(2)) == [5, 6, 6, 12, 19, 20, 31, 32]
-    assert found[0] == pytest.approx(found[1], rel=1e-5)

@@ -34,40 +34,49 @@ def models(small_tokenizer):
     return model, reference.eval(), (masked, torch.full((8,), 10), chosen, labels)
 
 
-def assert_same_loss_and_gradients(model, reference, x):
-    """Run a forward and backward pass of both. Returns the loss of the model."""
-    losses = [ELECTRALoss()(model(*x), x[3]), reference_loss(*reference(*x), x[3], x[2])]
+def assert_same_gradients(losses, pairs):
+    """losses, pairs: of the implementation and the reference; each of the pairs is (name, parameter, parameter of the reference)."""
     torch.testing.assert_close(*losses, atol=1e-5, rtol=1e-5)
     for loss in losses:
         loss.backward()
-    for (name, a), (_, b) in zip(model.named_parameters(), reference.named_parameters()):
+    assert len(pairs) > 35
+    for name, a, b in pairs:
         torch.testing.assert_close(a.grad, b.grad, atol=2e-6, rtol=1e-3, msg=name)
-    return losses[0]
+
+
+def assert_same_update(pairs, *optimizers):
+    for _, a, b in pairs:
+        b.grad = a.grad.clone()  # Adam's first step divides by the size of the gradient, which would magnify rounding errors
+    for optimizer in optimizers:
+        optimizer.step()
+    for name, a, b in pairs:
+        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5, msg=name)
+
+
+def losses_of(model, reference, x):
+    return ELECTRALoss()(model(*x), x[3]), reference_loss(*reference(*x), x[3], x[2])
+
+
+def pairs_of(parameters, reference_parameters):
+    return [(name, a, b) for (name, a), (_, b) in zip(parameters, reference_parameters, strict=True)]
 
 
 def test_loss_gradients_and_update_match_the_reference(models):
     model, reference, x = models
-    assert_same_loss_and_gradients(model, reference, x)
-    pairs = list(zip(model.named_parameters(), reference.named_parameters()))
-    assert len(pairs) > 60
-    for (_, a), (_, b) in pairs:
-        b.grad = a.grad.clone()  # Adam's first step divides by the size of the gradient, which would magnify rounding errors
-    build_optimizer(model, 1e-3).step()
-    OneByOneAdam(reference.named_parameters(), 1e-3).step()
-    for (name, a), (_, b) in pairs:
-        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5, msg=name)
+    pairs = pairs_of(model.named_parameters(), reference.named_parameters())
+    assert_same_gradients(losses_of(model, reference, x), pairs)
+    assert_same_update(pairs, build_optimizer(model, 1e-3), OneByOneAdam(reference.named_parameters(), 1e-3))
 
 
 def test_bf16_losses_and_gradients_are_close_to_the_reference(models):
     model, reference, x = models
-    loss = reference_loss(*reference(*x), x[3], x[2])
-    loss.backward()
     with torch.autocast("cpu", torch.bfloat16):
         bf16_loss = ELECTRALoss()(model(*x), x[3])
-    bf16_loss.backward()
+    loss = reference_loss(*reference(*x), x[3], x[2])
     torch.testing.assert_close(bf16_loss, loss, rtol=5e-3, atol=0.)
-    bf16_gradients, gradients = (torch.cat([p.grad.flatten() for p in network.parameters()]) for network in (model, reference))
-    assert float(F.cosine_similarity(bf16_gradients, gradients, dim=0)) > .995
+    gradients = [torch.cat([gradient.flatten() for gradient in torch.autograd.grad(value, list(network.parameters()))])
+                 for value, network in ((bf16_loss, model), (loss, reference))]
+    assert float(F.cosine_similarity(*gradients, dim=0)) > .995
 
 
 @pytest.mark.slow
@@ -75,12 +84,13 @@ def test_loss_and_gradients_of_the_compiled_model_match_the_reference(models):
     model, reference, x = models
     model.n_slots = partial(slot_capacity, mlm_probability=.15)
     model.compile(fullgraph=True)
-    loss_without_dropout = assert_same_loss_and_gradients(model, reference, x)
+    losses = losses_of(model, reference, x)
+    assert_same_gradients(losses, pairs_of(model.named_parameters(), reference.named_parameters()))
     model.train()
     for _ in range(2):
         loss = ELECTRALoss()(model(*x), x[3])
         loss.backward()
-        assert torch.isfinite(loss) and loss != loss_without_dropout
+        assert torch.isfinite(loss) and loss != losses[0]
 
 
 def test_finetuning_step_matches_the_reference():
@@ -98,23 +108,11 @@ def test_finetuning_step_matches_the_reference():
     assert padded[0].shape == (4, 40) and x[0].shape == (4, 30) and labels.equal(same_labels)
     logits = model.eval()(*x), ReferencePredictor(reference).eval()(*padded)
     torch.testing.assert_close(*logits, atol=1e-5, rtol=1e-5)
-    losses = learn.loss_func(logits[0], labels), F.cross_entropy(logits[1], labels)
-    for loss in losses:
-        loss.backward()
-
     reference_groups = finetune.parameter_groups(reference)
-    pairs = []  # (name, parameter, parameter of the reference)
-    for group, reference_group in zip(finetune.parameter_groups(model), reference_groups):
-        pairs += [(name, a, b) for (name, a), (_, b) in zip(group, reference_group)]
-    assert len(pairs) > 35
-    for name, a, b in pairs:
-        torch.testing.assert_close(a.grad, b.grad, atol=2e-6, rtol=1e-3, msg=name)
-        b.grad = a.grad.clone()  # Adam's first step divides by the size of the gradient, which would magnify rounding errors
-    learn.opt.step()
-    for group, lr in zip(reference_groups, finetune.get_layer_lrs(1e-3, .8, 2)):
-        OneByOneAdam(group, lr, weight_decay=0.).step()
-    for name, a, b in pairs:
-        torch.testing.assert_close(a, b, atol=1e-6, rtol=1e-5, msg=name)
+    pairs = pairs_of(*(sum(groups, []) for groups in (finetune.parameter_groups(model), reference_groups)))
+    assert_same_gradients((learn.loss_func(logits[0], labels), F.cross_entropy(logits[1], labels)), pairs)
+    layer_lrs = finetune.get_layer_lrs(1e-3, .8, 2)
+    assert_same_update(pairs, learn.opt, *(OneByOneAdam(group, lr, weight_decay=0.) for group, lr in zip(reference_groups, layer_lrs)))
 
 
 @pytest.mark.parametrize("size, n_positions", [("tiny", 1), ("bert_tiny", 1), ("mini", 1), ("albert_tiny", 20)])

@@ -210,6 +210,10 @@ def test_quickstart_replaces_only_its_keys_unless_overridden(changes):
     assert_contains(config, {**of_quickstart, "schedule": "original_linear", "seed": c.seed, **changes})
 
 
+def test_setting_a_discriminator_implies_objective_electra():
+    assert completed("size=bert_small", "discriminator={'model_type': 'bert'}").objective == "electra"
+
+
 def test_seed_none_draws_a_seed():
     drawn = [completed("seed=None").seed for _ in range(3)]
     assert len(set(drawn)) == 3 and all(0 <= seed < 2 ** 32 for seed in drawn)

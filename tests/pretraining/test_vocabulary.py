@@ -36,8 +36,9 @@ def vocab_file(tmp_path):
 
 
 def test_ids_are_the_lines_of_a_vocab_txt(vocab_file):
-    tokenizer = load_tokenizer(vocab_file(TOKENS))
-    assert tokens_by_id(tokenizer) == TOKENS
+    tokens = [*TOKENS, "\u2028", "\x85", "last"]  # two of them look like line breaks
+    tokenizer = load_tokenizer(vocab_file(tokens))
+    assert tokens_by_id(tokenizer) == tokens
     assert tokenizer("Paris is a city.", "Cities?")["input_ids"] == [2, 5, 6, 7, 8, 10, 3, 1, 1, 3]
     assert (tokenizer.pad_token_id, tokenizer.mask_token_id) == (0, 4)
 
@@ -46,10 +47,6 @@ def test_a_vocabulary_with_capital_letters_keeps_case(vocab_file):
     cased = load_tokenizer(vocab_file([*TOKENS, "Paris"]))
     assert cased.tokenize("Paris paris") == ["Paris", "paris"]
     assert load_tokenizer(vocab_file(TOKENS)).tokenize("Paris paris") == ["paris", "paris"]
-
-
-def test_tokens_that_look_like_line_breaks_are_tokens(vocab_file):
-    assert tokens_by_id(load_tokenizer(vocab_file([*TOKENS, "\u2028", "\x85", "last"]))) == [*TOKENS, "\u2028", "\x85", "last"]
 
 
 def test_tokenizer_saved_to_a_folder(small_tokenizer, tmp_path):
@@ -67,36 +64,25 @@ def test_any_other_name_is_a_hub_id(small_tokenizer, monkeypatch):
         load_tokenizer("nobody/nothing")
 
 
-@pytest.mark.parametrize("size", [200, 300, 700])
-def test_trained_vocabulary_has_the_requested_size_and_special_tokens_first(tmp_path, size):
-    tokenizer = load_tokenizer(size, [make_corpus()], tmp_path)
+@pytest.mark.parametrize("size, n_corpora", [(200, 1), (300, 20), (700, 1)])
+def test_trained_vocabulary_has_the_requested_size_and_covers_its_text(tmp_path, size, n_corpora):
+    corpora = [make_corpus(str(i), seed=i) for i in range(n_corpora)]
+    tokenizer = load_tokenizer(size, corpora, tmp_path / "datasets")
     tokens = tokens_by_id(tokenizer)
-    assert len(tokens) == len(tokenizer) == size and tokens[:5] == list(SPECIAL_TOKENS)
-    assert sorted(tokenizer.all_special_ids) == [0, 1, 2, 3, 4]
+    assert len(tokens) == len(tokenizer) == size and tokens[:5] == list(SPECIAL_TOKENS) and sorted(tokenizer.all_special_ids) == [*range(5)]
+    assert tokenizer.unk_token_id not in tokenizer("\n".join(corpora[0].documents["text"]))["input_ids"]
 
 
 def test_small_text_gives_a_smaller_vocabulary_and_a_message(tmp_path, capsys):
     n = len(load_tokenizer(5000, [make_corpus()], tmp_path))
-    message = f"The vocabulary has {n:,} tokens instead of the requested 5,000, because the text is too small"
-    assert n < 5000 and message in capsys.readouterr().out
+    assert n < 5000 and f"{n:,} tokens instead of the requested 5,000" in capsys.readouterr().out
 
 
-def test_trained_vocabulary_has_no_unknown_tokens_in_its_text(tmp_path):
-    corpus = make_corpus()
-    tokenizer = load_tokenizer(300, [corpus], tmp_path)
-    assert tokenizer.unk_token_id not in tokenizer("\n".join(corpus.documents["text"]))["input_ids"]
-
-
-def test_training_twice_gives_the_same_vocabulary():
-    texts = make_corpus().documents["text"]
-    assert train_vocabulary(700, lambda: texts) == train_vocabulary(700, lambda: texts)
-
-
-def test_text_in_pieces_gives_the_same_vocabulary():
+def test_the_same_text_gives_the_same_vocabulary_also_in_pieces():
     text = "\n".join(make_corpus().documents["text"])
     pieces = list(cut_text(text, 200))
     assert "".join(pieces) == text and len(pieces) > 50 and all(piece.endswith("\n") for piece in pieces[:-1])
-    assert train_vocabulary(700, lambda: pieces) == train_vocabulary(700, lambda: [text])
+    assert train_vocabulary(700, lambda: pieces) == train_vocabulary(700, lambda: pieces) == train_vocabulary(700, lambda: [text])
 
 
 @pytest.mark.parametrize("separator", ["\n", "\n\n"])
@@ -111,11 +97,6 @@ def test_sample_covers_one_huge_document_or_many_evenly(tmp_path, monkeypatch, s
     assert tenths == set(range(10))
 
 
-def test_folder_of_a_trained_vocabulary_is_created(tmp_path):
-    load_tokenizer(300, [make_corpus()], tmp_path / "datasets")
-    assert list((tmp_path / "datasets").glob("vocab_300_*.txt"))
-
-
 def test_vocabulary_is_trained_once_per_size_and_text(tmp_path, monkeypatch):
     size, corpora = 300, [make_corpus(), make_corpus(seed=1)]
     tokens = tokens_by_id(load_tokenizer(size, corpora, tmp_path))
@@ -123,7 +104,3 @@ def test_vocabulary_is_trained_once_per_size_and_text(tmp_path, monkeypatch):
     assert all(tokens_by_id(other) != tokens for other in others)
     monkeypatch.setattr(vocabulary, "train_vocabulary", lambda *_: pytest.fail("trained again"))
     assert tokens_by_id(load_tokenizer(size, corpora, tmp_path)) == tokens
-
-
-def test_training_on_many_corpora(tmp_path):
-    assert len(load_tokenizer(300, [make_corpus(str(i), seed=i) for i in range(20)], tmp_path)) == 300

@@ -35,68 +35,19 @@ from fastai.learner import CancelStepException
 from _utils.config import MyConfig, complete, from_command_line, is_pair
 from _utils.errors import PlainError, print_plain_errors
 from _utils.networks import (
-    GatheredPositions,
-    argmax,
-    check_networks,
-    check_tying,
-    count_parameters,
-    inputs_of,
-    load_pair,
-    make_dropout_cheap,
-    make_networks,
-    pad_vocabulary,
-    replaced_logits,
-    set_attention,
-    share_parameters,
-    shared_modules,
-    uniform_like,
-)
+    GatheredPositions, argmax, check_networks, check_tying, count_parameters, inputs_of, load_pair, make_dropout_cheap, make_networks,
+    pad_vocabulary, replaced_logits, set_attention, share_parameters, shared_modules, uniform_like)
 from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, schedules
 from _utils.plots import save_pretraining_plots
 from _utils.recipes import RECIPES
 from _utils.runs import (
-    Run,
-    Uploads,
-    check_same_data,
-    check_writable,
-    config_files,
-    locked,
-    milestone_steps,
-    open_log,
-    resume,
-    save_pretrained,
-)
+    Run, Uploads, check_same_data, check_writable, config_files, locked, milestone_steps, open_log, resume, save_pretrained)
 from _utils.text import (
-    check_sources,
-    limit_held_out,
-    load_documents,
-    load_tokenizer,
-    open_examples,
-    prepare_examples,
-    pretraining_dataloaders,
-    split_documents,
-    split_held_out,
-    text_key,
-    unigram_entropy,
-)
+    check_sources, limit_held_out, load_documents, load_tokenizer, open_examples, prepare_examples, pretraining_dataloaders,
+    split_documents, split_held_out, text_key, unigram_entropy)
 from _utils.training import (
-    DTYPES,
-    Bookkeeping,
-    ClippingLearner,
-    Gradients,
-    PretrainingMetrics,
-    Processes,
-    Schedule,
-    StaticStep,
-    StopSignals,
-    check_compiler,
-    choose_device,
-    choose_micro_batch,
-    choose_precision,
-    seed_step,
-    set_seed,
-    split_micro_batches,
-)
+    DTYPES, Bookkeeping, ClippingLearner, Gradients, PretrainingMetrics, Processes, Schedule, StaticStep, StopSignals, check_compiler,
+    choose_device, choose_micro_batch, choose_precision, seed_step, set_seed, split_micro_batches)
 
 # %%
 # Every key can be changed here, or on the command line: python pretrain.py size=base datas=wikipedia,openwebtext

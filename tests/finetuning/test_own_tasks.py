@@ -155,17 +155,15 @@ def test_a_finished_run_is_kept_until_the_task_changes(start, capsys):
     start(own)
     start(own)
     assert "already finished" in capsys.readouterr().out and len(Runs()) == 1
-    with pytest.raises(PlainError, match="was trained with weight_decay=0.0, not 0.01"):
-        start(own, "weight_decay=.01", "start=1", "end=2")
-    with pytest.raises(PlainError, match="was trained with own_task: metrics="):
-        start(own | {"metrics": "matthews"})
     write_csv("dev.csv", ("text", "label"), [("the text", "a")])
-    with pytest.raises(PlainError, match="was trained with .*dev_table="):
-        start(own | {"dev": "dev.csv"})
+    for changed, overrides, named in ((own, ["weight_decay=.01", "start=1", "end=2"], "weight_decay=0.0, not 0.01"),
+                                      (own | {"metrics": "matthews"}, [], "own_task: metrics="),
+                                      (own | {"dev": "dev.csv"}, [], ".*dev_table=")):
+        with pytest.raises(PlainError, match=f"was trained with {named}"):
+            start(changed, *overrides)
     write_classes("abc")
-    write_csv("new.csv", ("text",), [("the text",)])
     with pytest.raises(PlainError, match="was trained for another task than 'mine' is now"):
-        start(own | {"test": "new.csv"}, "do_finetune=False")
+        start(own | {"test": "train.csv"}, "do_finetune=False")
 
 
 def test_a_checkpoint_of_another_group_is_not_overwritten(start):

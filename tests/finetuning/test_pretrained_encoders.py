@@ -124,9 +124,8 @@ def test_saved_padding_and_truncation_of_a_tokenizer_are_disabled(small_tokenize
     assert row == expected
 
 
-@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_half_precision_weights_are_loaded_in_float32(small_tokenizer, tmp_path, dtype):
-    AutoModel.from_config(FAMILIES["bert"]).to(dtype).save_pretrained(tmp_path)
+def test_half_precision_weights_are_loaded_in_float32(small_tokenizer, tmp_path):
+    AutoModel.from_config(FAMILIES["bert"]).half().save_pretrained(tmp_path)
     small_tokenizer.save_pretrained(tmp_path)
     assert {p.dtype for p in load_pretrained(str(tmp_path), "small", 32).encoder().parameters()} == {torch.float32}
 

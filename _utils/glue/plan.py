@@ -1,4 +1,4 @@
-"""Which runs to finetune and in which process, and which runs predict the test sets."""
+"""Which tasks and runs to finetune, and which runs predict the test sets."""
 import os
 import sys
 

@@ -14,8 +14,6 @@ GLUE_FOLDER = Path("checkpoints/glue")
 SCORES = GLUE_FOLDER / "scores.jsonl"
 # Keys of a finetuned checkpoint, and of a row of the table; scores: {split: {metric: value}}, whose first metric ranks the runs.
 FINETUNING_KEYS = {"model": dict, "encoder_config": dict, "tokenizer": str, "run": dict}
-
-
 ROW_KEYS = {"group": str, "task": str, "run": int, "seed": int, "scores": dict, "settings": dict, "train_rows": int, "synthetic": bool}
 
 

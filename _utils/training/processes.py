@@ -52,9 +52,9 @@ class Processes:
         """The values of all processes, a list."""
         return gather_object([value]) if self.state else [value]
 
-    def own(self, micro_batches):
-        """This process's share of the micro-batches of a batch: every n-th."""
-        return itertools.islice(micro_batches, self.index, None, self.n)
+    def own(self, items):
+        """This process's share of the micro-batches of a batch, or of the runs to finetune: every n-th."""
+        return itertools.islice(items, self.index, None, self.n)
 
     def sum(self, tensor):
         """Replace a tensor by its sum over all processes."""

@@ -41,8 +41,9 @@ def write_documents(documents, path, name):
 
 def _write_rows(documents, name, file):
     schema = datasets.Features({"text": datasets.Value("large_string"), "continues": datasets.Value("bool")}).arrow_schema
-    rows = _rows(tqdm(documents, desc=f"Reading {name}", unit=" documents", unit_scale=True, mininterval=1))
-    with pyarrow.ipc.new_stream(file, schema) as writer:
+    bar = tqdm(documents, desc=f"Reading {name}", unit=" documents", unit_scale=True, mininterval=1)
+    rows = _rows(bar)
+    with bar, pyarrow.ipc.new_stream(file, schema) as writer:
         while batch := list(itertools.islice(rows, 100)):
             writer.write_batch(pyarrow.RecordBatch.from_pylist(batch, schema))
         if not writer.stats.num_record_batches:

@@ -32,7 +32,8 @@ def summarize(runs):
     A row of MRPC or STS-B is two training examples, one in each order. std is the sample standard deviation, NaN for one run.
     The best run of a task is the best on its first dev set, also in the lines of its other sets.
     """
-    lines = [(line, f"{row['train_rows']:,}", value, row["run"], score(row)) for row in runs for line, value in headline_scores(row).items()]
+    lines = [(line, f"{row['train_rows']:,}", value, row["run"], score(row))
+             for row in runs for line, value in headline_scores(row).items()]
     scores = pd.DataFrame(lines, columns=["task", "training examples", "best", "best run", "rank"])
     by_task = scores.groupby("task", sort=False)
     table = by_task["best"].agg(runs="size", mean="mean", std="std", median="median").rename_axis(None)
@@ -46,8 +47,8 @@ def table_of_runs(runs):
     for row in runs:
         (metric, value), *others = ((f"{split.removeprefix('validation').strip('_')} {metric}".strip(), 100 * value)
                                     for split, metrics in row["scores"].items() for metric, value in metrics.items())
-        lines.append((task_of(row).title, row["run"], row["seed"], value, metric, ", ".join(f"{name} {value:.2f}" for name, value in others),
-                      row["train_rows"], *map(row["settings"].get, ("lr", "bs", "epochs")), row.get("seconds")))
+        lines.append((task_of(row).title, row["run"], row["seed"], value, metric,
+                      ", ".join(f"{name} {value:.2f}" for name, value in others), row["train_rows"], *map(row["settings"].get, ("lr", "bs", "epochs")), row.get("seconds")))
     return pd.DataFrame(lines, columns=["task", "run", "seed", "score", "metric", "other metrics", "training examples", "lr", "bs",
                                         "epochs", "seconds"])
 

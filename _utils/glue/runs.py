@@ -40,8 +40,8 @@ class Runs(list):
         """The row of a finished run, or None. PlainError if it was trained with other settings."""
         row = self.find(group, task, run)
         if row and (differences := _differences(row["settings"] | {"seed": row["seed"]}, settings | {"seed": seed})):
-            raise PlainError(f"Run {run} of {task} in the group {group!r} was trained with {', '.join(differences)}. Set another group_name "
-                             "for these runs.")
+            raise PlainError(f"Run {run} of {task} in the group {group!r} was trained with {', '.join(differences)}. Set another "
+                             "group_name for these runs.")
         return row
 
     def best(self):

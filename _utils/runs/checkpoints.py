@@ -125,8 +125,8 @@ def load_checkpoint(path, mmap=False):
         is_damaged = getattr(error, "errno", None) == errno.EINVAL or not isinstance(error, temporary)
         raise (DamagedCheckpoint if is_damaged else PlainError)(
             f"Cannot read the checkpoint {str(path)!r} ({first_line(error)}). " + (
-                "It is damaged, was not written by this project, or contains more than data. Use another one, or copy it again." if is_damaged
-                else "It may be undamaged. Check disk and memory, then rerun the same command.")) from error
+                "It is damaged, was not written by this project, or contains more than data. Use another one, or copy it again."
+                if is_damaged else "It may be undamaged. Check disk and memory, then rerun the same command.")) from error
 
 
 def check_writable(*folders):

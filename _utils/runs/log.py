@@ -193,8 +193,8 @@ def check_address(where):
         if isinstance(where, str) and fsspec.get_filesystem_class(get_protocol(where)) and Path(where).is_file():
             raise ValueError("it is a file")
     except (ImportError, ValueError) as error:
-        raise PlainError(f"Invalid value for upload_to: {where!r} ({first_line(error)}). Pass a folder, or install the package for this kind "
-                         "of address.") from None
+        raise PlainError(f"Invalid value for upload_to: {where!r} ({first_line(error)}). Pass a folder, or install the package for this "
+                         "kind of address.") from None
 
 
 def copy_to(path, where, is_new):

@@ -92,7 +92,8 @@ def find_files(pattern):
 def _walk(folder):
     """Yield the paths of all visible files below a folder."""
     def fail(error):
-        raise PlainError(f"The folder {error.filename} cannot be listed ({first_line(error)}). Change its permissions or remove it from datas.")
+        raise PlainError(f"The folder {error.filename} cannot be listed ({first_line(error)}). Change its permissions or remove it from "
+                         "datas.")
     for root, folders, names in os.walk(folder, onerror=fail):
         folders[:] = [name for name in folders if not name.startswith(".")]
         yield from (os.path.join(root, name) for name in names if not name.startswith("."))

@@ -73,7 +73,8 @@ def test_unreadable_text_raises_and_leaves_no_files(name, content, expected):
     assert not list(Path("datasets").rglob("*.arrow*"))
 
 
-@pytest.mark.parametrize("datas, expected", [("texts/*.txt", "openwebtext, wikipedia, bookcorpus, docs"), ("empty", ".txt, .jsonl, .parquet")])
+@pytest.mark.parametrize("datas, expected", [("texts/*.txt", "openwebtext, wikipedia, bookcorpus, docs"),
+                                             ("empty", ".txt, .jsonl, .parquet")])
 def test_missing_text_raises_with_what_is_accepted(datas, expected):
     Path("empty").mkdir()
     assert_fails([f"datas={datas}"], [f"'{datas}'", expected])

@@ -48,7 +48,8 @@ def table_of_runs(runs):
         (metric, value), *others = ((f"{split.removeprefix('validation').strip('_')} {metric}".strip(), 100 * value)
                                     for split, metrics in row["scores"].items() for metric, value in metrics.items())
         lines.append((task_of(row).title, row["run"], row["seed"], value, metric,
-                      ", ".join(f"{name} {value:.2f}" for name, value in others), row["train_rows"], *map(row["settings"].get, ("lr", "bs", "epochs")), row.get("seconds")))
+                      ", ".join(f"{name} {value:.2f}" for name, value in others),
+                      row["train_rows"], *map(row["settings"].get, ("lr", "bs", "epochs")), row.get("seconds")))
     return pd.DataFrame(lines, columns=["task", "run", "seed", "score", "metric", "other metrics", "training examples", "lr", "bs",
                                         "epochs", "seconds"])
 

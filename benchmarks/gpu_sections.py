@@ -1,7 +1,11 @@
-"""The sections of `benchmarks.gpu`. Each is a function that returns a dictionary of numbers with a one-line "summary":
+"""The sections of `benchmarks.gpu`. Each is a generator of dictionaries, which are written to the result as soon as they are known:
 
     python -m benchmarks.gpu_sections SECTION ARGUMENTS_AS_JSON RESULT.json
+
+"summary" is one line, "row" a row of a table, and "checks" {what: (value, the largest one that is right)}.
 """
+import contextlib
+import itertools
 import json
 import math
 import os
@@ -13,6 +17,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from functools import partial
 from statistics import median
 from unittest import mock
 
@@ -29,8 +34,8 @@ from _utils.runs.checkpoints import save_pretrained, versions
 from _utils.runs.log import read_metrics
 from _utils.text.batches import pretraining_dataloaders
 from _utils.text.vocabulary import tokenizer_from_tokens
-from _utils.training.cuda_graph import CapturedFunction
-from _utils.training.device import choose_device, set_seed
+from _utils.training import cuda_graph
+from _utils.training.device import choose_device, choose_precision, seed_step, set_seed
 from _utils.training.learners import DTYPES
 from benchmarks.finetuning import load_tables, tokenizer_for
 from benchmarks.loader import random_examples
@@ -51,7 +56,7 @@ def environment(device):
     found["gpus"] = [{"name": gpu.name, "GB": gpu.total_memory / 1e9, "compute capability": f"{gpu.major}.{gpu.minor}",
                       "processors": gpu.multi_processor_count} for gpu in found["gpus"]]
     found["summary"] = f"{len(found['gpus'])} GPUs, driver {found['driver']}, CUDA {found['cuda']}, torch {found['versions']['torch']}"
-    return found
+    yield found
 
 
 def driver_version():
@@ -79,7 +84,7 @@ def equality(device, miniature):
         sampled.append(draw(*arguments))
         return sampled[-1]
 
-    with mock.patch.dict(recipes._SHARED, hidden_dropout_prob=0., attention_probs_dropout_prob=0.):
+    with without_dropout():
         with mock.patch.object(pretrain, "sample", draw_and_keep):
             expected = step_from_start(c, hf_tokenizer, x, torch.device("cpu"))
         with mock.patch.object(pretrain, "sample", lambda logits, *_: sampled[0].to(logits.device)):
@@ -89,9 +94,16 @@ def equality(device, miniature):
         by_name = {name: relative_difference(found[kind][name], value) for name, value in values.items() if not name.endswith("key.bias")}
         worst[kind] = max(by_name, key=by_name.get)
         differences[kind] = by_name[worst[kind]]
-    return {"relative differences": differences, "worst": worst, "losses": {name: float(loss) for name, loss in found["losses"].items()},
-            "summary": "maximum relative difference from the CPU: " +
-                       ", ".join(f"{kind} {difference:.1e} ({worst[kind]})" for kind, difference in differences.items())}
+    limits = {"losses": 1e-4, "gradients": 1e-3, "weights": 2e-3}
+    yield {"relative differences": differences, "worst": worst, "losses": {name: float(loss) for name, loss in found["losses"].items()},
+           "checks": {f"{kind}, relative difference from the CPU": (differences[kind], limit) for kind, limit in limits.items()},
+           "summary": "maximum relative difference from the CPU: " +
+                      ", ".join(f"{kind} {difference:.1e} ({worst[kind]})" for kind, difference in differences.items())}
+
+
+def without_dropout():
+    """Context in which networks of the recipes are built without dropout."""
+    return mock.patch.dict(recipes._SHARED, hidden_dropout_prob=0., attention_probs_dropout_prob=0.)
 
 
 def step_from_start(c, hf_tokenizer, x, device):
@@ -115,6 +127,134 @@ def relative_difference(a, b):
     return float((a - b).abs().max() / b.abs().max().clamp(min=1e-30))
 
 
+# The compiled and captured step
+
+def replay(device, miniature):
+    """The step that compile=True runs, in the precision of the device: its random numbers, and its results beside those of eager steps.
+
+    On a CPU it is traced, but neither compiled nor captured.
+    """
+    device = choose_device(device)
+    changes = ["size=tiny", "bs=8", "max_length=32"] if miniature else ["size=small"]
+    with contextlib.nullcontext() if device.type == "cuda" else traced_only():
+        checks = random_numbers(static_training(device, changes, kind="captured"))
+        yield {"checks": checks}
+        for precision in dict.fromkeys(("fp32", choose_precision(None, device))):
+            checks = checks | differences_from_eager(device, [*changes, f"precision={precision}", "warmup_steps=5"], precision)
+            yield {"checks": checks}
+    yield {"summary": ", ".join(f"{name} {value:.1e}" for name, (value, _) in checks.items() if value)}
+
+
+def traced_only():
+    """Context in which compile=True traces the functions of a step as one graph each, but runs PyTorch's own operators."""
+    return mock.patch.object(cuda_graph, "compile_step", partial(cuda_graph.compile_step, backend="aot_eager"))
+
+
+def static_training(device, changes, kind, batches=None):
+    """Training of a configuration on random batches, in one of benchmarks.gpu's KINDS, on the same weights each time.
+
+    Each step has one micro-batch.
+    """
+    # With many steps, the metrics are not reset meanwhile.
+    c = complete(pretrain.c.override(["masking=official", "steps=1000000", *changes, f"compile={kind != 'eager'}"]))
+    c = c.copy_with({"micro_batch": c.bs})
+    set_seed(0)
+    return set_kind(Training(c, tokenizer_from_tokens(VOCABULARY), device, batches or itertools.repeat(random_batch(c, device))), kind)
+
+
+def set_kind(training, kind):
+    """Let a Training that was built with compile=True only compile its steps, or use torch.compile's own CUDA graphs."""
+    learn = training.learn
+    if kind in ("compiled", "reduce-overhead"):
+        [static_step] = [callback for callback in learn.cbs if isinstance(callback, cuda_graph.StaticStep)]
+        static_step.has_to_capture = False
+    if kind == "reduce-overhead":
+        for name in ("masks", "forward"):
+            function = getattr(type(learn), name).__get__(learn)
+            setattr(learn, name, torch.compile(function, fullgraph=True, dynamic=False, mode="reduce-overhead"))
+    return training
+
+
+def random_numbers(training):
+    """Checks of masks, dropout and learning rate in the functions that a static step replays."""
+    training.take(1)  # compiles and captures
+    learn, batch = training.learn, training.learn.on_device(next(training.batches))
+
+    def masks(step):
+        seed_step(learn.seed, step)
+        masked, counts = learn.masks(*batch)
+        return tuple(tensor.clone() for tensor in masked), tuple(count.clone() for count in counts)
+
+    def loss(masked, counts, step, micro_batch):
+        seed_step(learn.seed, step, micro_batch)
+        learn.train_metrics.state.zero_()
+        learn.accumulate(*masked, *counts)
+        return learn.train_metrics.compute()["loss"]
+
+    (masked, counts), (again, _), (others, _) = masks(3), masks(3), masks(4)
+    losses = [loss(masked, counts, *seed) for seed in ((3, 1), (3, 1), (3, 2))]
+    before = weights_of(learn.model)
+    learn.opt.set_hyper("lr", 0.)
+    learn.update()
+    moved = float((weights_of(learn.model) - before).abs().max())
+    same = lambda a, b: float(all(torch.equal(x, y) for x, y in zip(a, b)))
+    missing = 3 - captured_graphs(learn) if learn.device.type == "cuda" else 0
+    return {"functions that were not captured": (missing, 0), "same seed, other masks": (1 - same(masked, again), 0),
+            "same seed and masks, another loss": (relative(losses[1], losses[0]), 1e-6),
+            "another step, same masks": (same(masked, others), 0),
+            "another micro-batch, same dropout": (float(losses[2] == losses[0]), 0),
+            "learning rate 0, weights moved by": (moved, 0)}
+
+
+def differences_from_eager(device, changes, precision, steps=20):
+    """Checks of the losses and weights of captured steps beside eager ones: without dropout, with fixed masks and samples."""
+    limits = {"fp32": (1e-4, 1e-2), "bf16": (2e-2, .3), "fp16": (2e-2, .3)}[precision]
+    found = {}
+    with without_dropout(), fixed_masks_and_samples():
+        for kind in ("eager", "captured"):
+            set_seed(1)
+            c = complete(pretrain.c.override(changes))
+            training = static_training(device, changes, kind, iter([random_batch(c, device) for _ in range(steps)]))
+            learn, losses = training.learn, []
+            start = weights_of(learn.model)
+            for _ in range(steps):
+                learn.train_metrics.state.zero_()
+                training.take(1)
+                losses.append(learn.train_metrics.compute()["loss"])
+            found[kind] = losses, weights_of(learn.model) - start
+    (losses, change), (other_losses, other_change) = found["captured"], found["eager"]
+    by_loss = max(map(relative, losses, other_losses))
+    by_weights = float((change - other_change).norm() / other_change.norm())
+    return {f"{precision}, losses of {steps} captured and eager steps": (by_loss, limits[0]),
+            f"{precision}, change of the weights in {steps} captured and eager steps": (by_weights, limits[1])}
+
+
+def relative(a, b):
+    return abs(a - b) / abs(b)
+
+
+def weights_of(model):
+    """The weights of a model, one after the other, on the CPU; without biases of keys, whose gradients are rounding errors."""
+    return torch.cat([p.detach().cpu().flatten() for name, p in model.named_parameters() if not name.endswith("key.bias")])
+
+
+@contextlib.contextmanager
+def fixed_masks_and_samples():
+    """Context in which pretraining masks every seventh position and puts the same tokens there."""
+    def every_seventh(inputs, mask_token_index, ignore_index=-100, **_):
+        is_mlm_applied = (torch.arange(inputs.shape[1], device=inputs.device) % 7 == 3).expand(inputs.shape)
+        return inputs.masked_fill(is_mlm_applied, mask_token_index), inputs.masked_fill(~is_mlm_applied, ignore_index), is_mlm_applied
+
+    def build_masking(c, hf_tokenizer):
+        return pretrain.MaskedLMCallback(hf_tokenizer.mask_token_id, hf_tokenizer.all_special_ids, len(hf_tokenizer), masking=every_seventh)
+
+    def sample(logits, *_):
+        return 100 + torch.arange(len(logits), device=logits.device) % 1000
+
+    with mock.patch.object(pretrain, "build_masking", build_masking), mock.patch.object(pretrain, "sample", sample):
+        yield
+
+
 # Pretraining runs
 
 def runs(device, miniature):
@@ -132,35 +272,38 @@ def runs(device, miniature):
             name = kind.partition(",")[0]
             run_script(folder, 1, "pretrain.py", *settings, *more, f"base_run_name={name}")
             losses[kind] = read_metrics(Path(folder, f"checkpoints/pretrain/{name}_5/metrics.jsonl"), "train")[-1]["loss"]
-    return {"losses": losses, "summary": "loss at the last step: " + ", ".join(f"{kind} {loss:.4g}" for kind, loss in losses.items())}
+            yield {"losses": losses, "summary": "loss at the last step: " + ", ".join(f"{kind} {loss:.4g}" for kind, loss in losses.items()),
+                   "checks": {f"{kind}, relative difference from {next(iter(losses))}": (relative(loss, losses["eager"]), .05)
+                              for kind, loss in losses.items()}}
 
 
 # Pretraining steps
 
-def steps(size, is_compiled, device, miniature, seconds=9.):
-    """Speed and memory of pretraining with the batches of a recipe, from Arrow through the workers of the loader."""
+def steps(size, kind, device, miniature, seconds=9.):
+    """Speed and memory of pretraining with the batches of a recipe, from Arrow through the workers of the loader. kind: of KINDS."""
     device, hf_tokenizer = choose_device(device), tokenizer_from_tokens(VOCABULARY)
     changes = ["bs=8", "max_length=32", "num_workers=0"] if miniature else []
-    c = complete(pretrain.c.override([f"size={size}", f"compile={is_compiled}", *changes]))
+    c = complete(pretrain.c.override([f"size={size}", f"compile={kind != 'eager'}", *changes]))
     with tempfile.TemporaryDirectory() as folder:
         examples = random_examples(max(1000, 2 * c.bs), c.max_length, folder)
         loader = pretraining_dataloaders({"train": examples}, hf_tokenizer, c.bs, c.steps, c.max_length, 0, c.num_workers,
                                          pin_memory=device.type == "cuda").train
-        training = Training(c, hf_tokenizer, device, iter(loader))
+        training = set_kind(Training(c, hf_tokenizer, device, iter(loader)), kind)
+        yield {"precision": training.c.precision, "bs": c.bs, "max_length": c.max_length}
         found = time_steps(training, seconds)
-    if is_compiled and device.type == "cuda" and training.c.precision != "fp16" and not found["captured graphs"]:
-        sys.exit("The step was not captured in CUDA graphs: see the warning above.")
-    found |= {"precision": training.c.precision, "bs": c.bs, "max_length": c.max_length,
-              "mean loss": training.learn.train_metrics.compute()["loss"]}
+    loss, graphs = training.learn.train_metrics.compute()["loss"], found["captured graphs"]
+    should_capture = kind == "captured" and device.type == "cuda" and training.c.precision != "fp16"
+    yield {**found, "mean loss": loss, "checks": {"captured graphs are missing": (float(should_capture and not graphs), 0),
+                                                  "mean loss": (loss, 100.)}}
     per_step, peak = median(found["seconds per step"]), peak_memory(device)
     throughput = matmul_throughput(device, DTYPES[training.c.precision] or torch.float32, 256 if miniature else None)
     tokens = c.bs * c.max_length
     flops = tokens * recipes.flops_per_token(recipes.RECIPES[size], len(VOCABULARY), c.max_length, c.mask_prob)
     row = {"ms/step": 1e3 * per_step, "tokens/s": tokens / per_step, "share of matmul throughput": flops / per_step / throughput,
            "peak MB": peak / 1e6, "micro-batch": training.c.micro_batch, "hours for all steps": c.steps * per_step / 3600}
-    return {"row": row, **found, "matmul_flops": throughput,
-            "summary": f"{row['ms/step']:.4g} ms/step, {row['tokens/s']:,.0f} tokens/s, {row['share of matmul throughput']:.1%} of matmul "
-                       f"throughput, {found['captured graphs']} CUDA graphs"}
+    yield {"row": row, "matmul_flops": throughput,
+           "summary": f"{row['ms/step']:.4g} ms/step, {row['tokens/s']:,.0f} tokens/s, {row['share of matmul throughput']:.1%} of matmul "
+                      f"throughput, {graphs} CUDA graphs"}
 
 
 def time_steps(training, seconds):
@@ -175,7 +318,7 @@ def time_steps(training, seconds):
 def captured_graphs(learn):
     """The number of CUDA graphs that the steps of a learner replay: 0 for eager steps."""
     functions = [getattr(learn, name) for name in ("masks", "accumulate", "update")]
-    return sum(len(function.graphs) for function in functions if isinstance(function, CapturedFunction))
+    return sum(len(function.graphs) for function in functions if isinstance(function, cuda_graph.CapturedFunction))
 
 
 def warm_up(training, most, least=3, seconds=20.):
@@ -191,6 +334,36 @@ def peak_memory(device):
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+# Learning and resuming
+
+def learning(device, miniature):
+    """The quickstart with compile=True, stopped in the middle and resumed: its held-out metrics beside those of a CPU.
+
+    The text is the documentation of the installed packages, which differs between machines, and so are the thresholds wide.
+    """
+    device, steps = choose_device(device), 40 if miniature else 3000
+    expected = {row["step"]: row for row in read_metrics(REPO / "benchmarks/results/quickstart/metrics.jsonl", "held_out")}
+    settings = ["quickstart=True", f"steps={steps}", f"compile={device.type == 'cuda'}", f"device={device}", "logger=None",
+                "num_workers=1", "base_run_name=learning", "seed=11081"]
+    with tempfile.TemporaryDirectory() as folder:
+        if miniature:
+            write_random_corpus(Path(folder))
+            settings += ["datas=text.txt", "vocab=vocab.txt"]
+        for stop_at in (steps // 2, None):
+            seconds = run_script(folder, 1, "pretrain.py", *settings, f"stop_at={stop_at}")
+            path = Path(folder, "checkpoints/pretrain/learning_11081/metrics.jsonl")
+            rows = {row["step"]: row for row in read_metrics(path, "held_out")}
+            yield {f"seconds until step {stop_at or steps}": seconds, "held out": list(rows.values())}
+        trained = [row["step"] for row in read_metrics(path, "train")]
+    last, reference = rows[steps], expected.get(steps)
+    checks = {"steps that are logged twice or not in order": (float(trained != sorted({*trained})), 0)}
+    if reference:
+        checks |= {"generator loss above that of the CPU": (last["gen_loss"] - reference["gen_loss"], .3),
+                   "AUC below that of the CPU": (reference["disc_auc"] - last["disc_auc"], .05)}
+    yield {"checks": checks, "summary": f"held out at step {steps}: generator loss {last['gen_loss']:.3f}, AUC {last['disc_auc']:.4f}"
+           + (f"; on a CPU {reference['gen_loss']:.3f}, {reference['disc_auc']:.4f}" if reference else "")}
 
 
 # Scripts
@@ -220,27 +393,32 @@ def finetuning(at_once, device, glue_dir, miniature):
     each = [row["train_rows"] * settings["epochs"] / row["seconds"] for row in finished if row["run"] >= at_once]
     speed = at_once * median(each)
     minutes = {task.name: task.rows[0] * (1 + task.unordered) * task.epochs / speed / 60 for task in GLUE if task.devs}
-    return {"row": {"rows/s": speed, "rows/s of each run": median(each), "minutes for MNLI": minutes["mnli"],
-                    "minutes for a run of all nine tasks": sum(minutes.values())},
-            "estimated minutes": minutes, "table": "CoLA" if glue_dir else "synthetic CoLA, short sentences", "rows/s of runs": each,
-            "summary": f"{speed:,.0f} rows/s"}
+    yield {"row": {"rows/s": speed, "rows/s of each run": median(each), "minutes for MNLI": minutes["mnli"],
+                   "minutes for a run of all nine tasks": sum(minutes.values())},
+           "estimated minutes": minutes, "table": "CoLA" if glue_dir else "synthetic CoLA, short sentences", "rows/s of runs": each,
+           "summary": f"{speed:,.0f} rows/s"}
 
 
 def processes(device, miniature):
     """A short pretraining in one process and in two, each on its own GPU (NCCL), or on the CPU (gloo)."""
     device = choose_device(device)
     if device.type == "cuda" and torch.cuda.device_count() < 2:
-        return {"skipped": "one GPU", "summary": "skipped: one GPU"}
+        yield {"skipped": "one GPU", "summary": "skipped: one GPU"}
+        return
+    found = {}
     with tempfile.TemporaryDirectory() as folder:
         write_random_corpus(Path(folder))
         settings = [f"size={'tiny' if miniature else 'small'}", "datas=text.txt", "vocab=vocab.txt", "seed=5", "bs=32", "micro_batch=8",
                     "max_length=64", "steps=10", "precision=fp32", "num_workers=0", "logger=None"]
-        kinds = {"eager": [], "compiled": ["compile=True"]} if device.type == "cuda" else {"eager": []}
-        losses = {kind: losses_of_processes(folder, [*settings, *more], device) for kind, more in kinds.items()}
-    differences = {kind: max(abs(a - b) / abs(a) for a, b in zip(one, two, strict=True)) for kind, (one, two) in losses.items()}
-    return {"losses of one and of two processes": losses, "relative differences": differences,
-            "summary": "maximum relative difference between the losses of one and two processes: " +
-                       ", ".join(f"{kind} {difference:.1e}" for kind, difference in differences.items())}
+        for kind, more in {"eager": [], "compiled": ["compile=True"]}.items() if device.type == "cuda" else {"eager": []}.items():
+            losses = losses_of_processes(folder, [*settings, *more], device)
+            found[kind] = losses, max(map(relative, *losses))
+            differences = {kind: difference for kind, (_, difference) in found.items()}
+            yield {"losses of one and of two processes": {kind: losses for kind, (losses, _) in found.items()},
+                   "checks": {f"{kind}, losses of one and two processes": (difference, 1e-3) for kind, difference in differences.items()},
+                   "relative differences": differences,
+                   "summary": "maximum relative difference between the losses of one and two processes: " +
+                              ", ".join(f"{kind} {difference:.1e}" for kind, difference in differences.items())}
 
 
 def losses_of_processes(folder, settings, device):
@@ -260,8 +438,18 @@ def write_random_corpus(folder):
     Path(folder, "vocab.txt").write_text("\n".join([*VOCABULARY[:2000], "."]))
 
 
-SECTIONS = {function.__name__: function for function in (environment, equality, runs, steps, finetuning, processes)}
+SECTIONS = {function.__name__: function
+            for function in (environment, equality, replay, runs, processes, steps, learning, finetuning)}
+
+
+def main(section, arguments, path):
+    found, path = {}, Path(path)
+    for more in SECTIONS[section](**json.loads(arguments)):
+        found |= more
+        unfinished = path.with_suffix(".unfinished")
+        unfinished.write_text(json.dumps(found))
+        unfinished.replace(path)
+
 
 if __name__ == "__main__":
-    section, arguments, path = sys.argv[1:]
-    Path(path).write_text(json.dumps(SECTIONS[section](**json.loads(arguments))))
+    main(*sys.argv[1:])

@@ -65,7 +65,7 @@ def measure(setting, is_busy, given):
 
 def main(arguments):
     from _utils.config import PRETRAIN_KEYS, Count
-    from benchmarks.report import alternate, describe_machine, median_ratio, parse, write_results
+    from benchmarks.report import alternate, median_ratio, parse, write_results
     types = {**{key: PRETRAIN_KEYS[key] for key in ("size", "bs", "max_length", "precision")}, "rounds": Count, "seconds": Count}
     given = dict(parse(arguments, DEFAULTS, types))
     rates = alternate({(setting, is_busy): partial(measure, setting, is_busy, given)
@@ -75,9 +75,8 @@ def main(arguments):
         load = "busy" if is_busy else "idle"
         rows[setting][f"{load} tokens/s"] = median(rate)
         rows[setting][f"{load} ratio"] = median_ratio(rate, rates["scripts", is_busy])
-    import torch
     rounds = {f"{setting}, {'busy' if is_busy else 'idle'}": rate for (setting, is_busy), rate in rates.items()}
-    write_results("environment", rows, {**given, "rounds_tokens_per_second": rounds, "machine": describe_machine(torch.device("cpu"))})
+    write_results("environment", rows, {**given, "rounds_tokens_per_second": rounds})
 
 
 if __name__ == "__main__":

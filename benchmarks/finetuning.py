@@ -1,4 +1,4 @@
-"""Finetuning on GLUE tasks, compared with a reference that computes as electra_pytorch does; both alternate in one process.
+"""Finetuning on GLUE tasks, compared with a reference that computes as electra_pytorch does; each variant in a process of its own, in turn.
 
     python -m benchmarks.finetuning [glue_dir=PATH] [vocab=PATH/vocab.txt] [tasks=cola,mrpc,rte] [rows=64] [size=small] [bs=32]
                                     [max_length=128] [device=cpu] [rounds=2]
@@ -8,6 +8,7 @@ glue_dir the tables are synthetic and their sentences short. Prints rows/s, the 
 with padding, and the seconds of an epoch of the whole tables at this speed; writes them to benchmarks/results/. The encoder has initial
 weights, because their values do not matter here.
 """
+import contextlib
 import sys
 import tempfile
 from functools import partial
@@ -27,9 +28,9 @@ from _utils.glue.tasks import TASKS
 from _utils.recipes import RECIPES
 from _utils.runs.log import RunLog
 from _utils.text.vocabulary import load_tokenizer, tokenizer_from_tokens, train_vocabulary
-from _utils.training.device import choose_device, keep_freed_memory, set_seed
+from _utils.training.device import choose_device, set_seed
 from benchmarks.reference import OneByOneAdam, ReferencePredictor, RowsOneByOne, reference_finetuning_step
-from benchmarks.report import alternate, describe_machine, median_ratio, parse, seconds_of, write_results
+from benchmarks.report import alternate, median_ratio, own_process, parse, seconds_of, write_results
 
 DEFAULTS = {"glue_dir": None, "vocab": None, "tasks": ["cola", "mrpc", "rte"], "rows": 64, "size": "small", "bs": 32, "max_length": 128,
             "device": None, "rounds": 2}
@@ -77,7 +78,6 @@ def reference(task, rows, settings, device, pad_to=None):
     loader = finetuning_dataloaders(RowsOneByOne(rows, pad_to), [], settings["bs"], 0, device).train
 
     def one_pass():
-        keep_freed_memory(False)
         for batch in loader:
             reference_finetuning_step(model, optimizers, batch)
     return loader, one_pass
@@ -88,55 +88,66 @@ def this_repository(task, rows, settings, device, precision, log):
     learn = finetune.get_glue_learner(task, model=fresh_predictor(task, settings["size"]), data=finetune.EncodedTask(rows, {}),
                                       settings=settings, device=device, precision=precision, log=log)
 
-    def one_pass():
-        keep_freed_memory()  # as the learner does when it is created
-        learn.fit(1)
-    return learn.dls.train, one_pass
+    return learn.dls.train, lambda: learn.fit(1)
 
 
-def timed(one_pass, device):
-    """Seconds of one pass; the order of the rows is always the same."""
-    set_seed(0)
-    return seconds_of(one_pass, device)
+class Variant:
+    """What the process of a variant does when it is asked. rows: of each task; None: all."""
 
+    def __init__(self, name, given, rows, folder):
+        self.name, self.given, self.device = name, given, choose_device(given["device"])
+        recipe = RECIPES[given["size"]]
+        self.settings = {"size": given["size"], "bs": given["bs"], "epochs": 1, "lr": recipe.glue_lr, "layer_decay": recipe.layer_decay,
+                         "original_lr_layer_decays": True, "weight_decay": 0., "adam_bias_correction": False,
+                         "schedule": "original_linear"}
+        self.tables = load_tables(given["tasks"], given["glue_dir"], folder)
+        self.hf_tokenizer, self.rows = tokenizer_for(given["vocab"], self.tables), rows
+        self.log = RunLog("benchmark", Path(folder, name), {"logger": None})
 
-def measure(task, rows, settings, max_length, device, rounds, log):
-    """{name: ([seconds of a pass in each round], tokens of a pass with padding)}."""
-    variants = {"reference": reference(task, rows, settings, device),
-                f"reference, padded to {max_length}": reference(task, rows, settings, device, max_length),
-                "finetune.py fp32": this_repository(task, rows, settings, device, "fp32", log),
-                "finetune.py bf16": this_repository(task, rows, settings, device, "bf16", log)}
-    tokens = {name: sum(ids.numel() for ids, *_ in loader) for name, (loader, _) in variants.items()}
-    seconds = alternate({name: partial(timed, one_pass, device) for name, (_, one_pass) in variants.items()}, rounds)
-    return {name: (seconds[name], tokens[name]) for name in variants}
+    def prepare(self, name, n=None):
+        """Encode a task, or its first n rows, and build its model; (rows of a pass, of the whole table, tokens of a pass with padding)."""
+        [(task, table)] = [(task, table) for task, table in self.tables.items() if task.name == name]
+        n = min(n or self.rows or len(table), len(table))
+        rows = finetune.encode(table.select(range(n)), task, self.given["max_length"], self.hf_tokenizer, task.unordered)
+        if self.name.startswith("reference"):
+            pad_to = self.given["max_length"] if "padded" in self.name else None
+            loader, self.one_pass = reference(task, rows, self.settings, self.device, pad_to)
+        else:
+            loader, self.one_pass = this_repository(task, rows, self.settings, self.device, self.name.split()[1], self.log)
+        return len(rows), len(table) / n * len(rows), sum(ids.numel() for ids, *_ in loader)
+
+    def seconds(self):
+        """Seconds of one pass over the task prepared last; the order of the rows is always the same."""
+        set_seed(0)
+        return seconds_of(self.one_pass, self.device)
 
 
 def main(arguments):
     given = parse(arguments, DEFAULTS, TYPES)
-    device, recipe = choose_device(given["device"]), RECIPES[given["size"]]
-    settings = {"size": given["size"], "bs": given["bs"], "epochs": 1, "lr": recipe.glue_lr, "layer_decay": recipe.layer_decay,
-                "original_lr_layer_decays": True, "weight_decay": 0., "adam_bias_correction": False, "schedule": "original_linear"}
-    passes, n_rows, whole, n_sample = {}, {}, {}, given.pop("rows")
-    with tempfile.TemporaryDirectory() as folder:
-        tables = load_tables(given["tasks"], given["glue_dir"], folder)
-        hf_tokenizer = tokenizer_for(given["vocab"], tables)
-        run = partial(measure, settings=settings, max_length=given["max_length"], device=device,
-                      log=RunLog("benchmark", Path(folder, "run"), {"logger": None}))
-        encode = lambda task, n: finetune.encode(tables[task].select(range(n)), task, given["max_length"], hf_tokenizer, task.unordered)
-        run(TASKS[given["tasks"][0]], encode(TASKS[given["tasks"][0]], 1), rounds=1)  # warmup
-        for task, table in tables.items():
-            n = min(n_sample or len(table), len(table))
-            rows = encode(task, n)
-            passes[task.name] = run(task, rows, rounds=given["rounds"])
-            n_rows[task.name], whole[task.name] = len(rows), len(table) / n
+    n_sample = given.pop("rows")
+    names = "reference", f"reference, padded to {given['max_length']}", "finetune.py fp32", "finetune.py bf16"
+    passes, n_rows, whole = {}, {}, {}
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        calls = {name: stack.enter_context(own_process(Variant, name, dict(given), n_sample, tempfile.mkdtemp(dir=folder),
+                                                       of_reference=name.startswith("reference"))) for name in names}
+        for call in calls.values():  # warmup
+            call("prepare", given["tasks"][0], 1)
+            call("seconds")
+        for task in given["tasks"]:
+            prepared = {name: call("prepare", task) for name, call in calls.items()}
+            seconds = alternate({name: partial(call, "seconds") for name, call in calls.items()}, given["rounds"])
+            passes[task] = {name: (seconds[name], tokens) for name, (_, _, tokens) in prepared.items()}
+            n_rows[task], n_whole, _ = prepared[names[0]]
+            whole[task] = n_whole / n_rows[task]
     rows = summarize(passes, sum(n_rows.values()), whole)
-    write_results("finetuning", rows, {**given, "rows_of_a_pass": n_rows, "rounds_seconds": passes, "machine": describe_machine(device)})
+    write_results("finetuning", rows, {**given, "rows_of_a_pass": n_rows, "rounds_seconds": passes}, choose_device(given["device"]))
 
 
 def summarize(passes, n_rows, whole):
     """Rows of the result table.
 
-    passes: {task: result of `measure`}.   n_rows: rows of a pass over all tasks.   whole: {task: rows of the table / rows measured}.
+    passes: {task: {variant: ([seconds of a pass in each round], tokens of a pass with padding)}}.   n_rows: rows of a pass over all tasks.
+    whole: {task: rows of the table / rows measured}.
     """
     rows, base = {}, None
     for name in next(iter(passes.values())):

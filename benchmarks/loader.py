@@ -11,14 +11,13 @@ from pathlib import Path
 from statistics import median
 
 import datasets
-import torch
 
 from _utils.config import Count, count
 from _utils.errors import PlainError
 from _utils.text.batches import pretraining_dataloaders
 from _utils.text.vocabulary import SPECIAL_TOKENS, tokenizer_from_tokens
 from benchmarks.reference import RowByRowLoader
-from benchmarks.report import alternate, describe_machine, median_ratio, parse, processes, write_results
+from benchmarks.report import alternate, median_ratio, parse, processes, write_results
 
 DEFAULTS = {"bs": 128, "max_length": 128, "examples": 20_000, "workers": [0, 2], "rounds": 5}
 TYPES = {"bs": Count, "max_length": count(8), "examples": Count, "workers": processes(0), "rounds": Count}
@@ -63,7 +62,7 @@ def main(arguments):
                    **{f"batches, {workers} workers": partial(whole_batches, workers) for workers in given["workers"]}}
         rates = alternate(loaders, given["rounds"])
     rows = {name: {"tokens/s": median(rate), "ratio": median_ratio(rate, rates["row by row"])} for name, rate in rates.items()}
-    write_results("loader", rows, {**given, "rounds_tokens_per_second": rates, "machine": describe_machine(torch.device("cpu"))})
+    write_results("loader", rows, {**given, "rounds_tokens_per_second": rates})
 
 
 if __name__ == "__main__":

@@ -78,8 +78,8 @@ def main(arguments):
     counts["step"] = sum(counts.values(), Counter())
     rows = {name: {"operators": count.total()} for name, count in counts.items()}
     print(", ".join(f"{n} {name}" for name, n in counts["step"].most_common(12)))
-    write_results("operators", rows, {**given, "bs": c.bs, "max_length": c.max_length, "machine": "fake CUDA tensors",
-                                      "by_name": dict(counts["step"].most_common())})
+    write_results("operators", rows, {**given, "bs": c.bs, "max_length": c.max_length, "by_name": dict(counts["step"].most_common())},
+                  device=None)
 
 
 if __name__ == "__main__":

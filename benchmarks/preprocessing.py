@@ -22,7 +22,7 @@ from _utils.config import PRETRAIN_KEYS, Count, Positive, Text
 from _utils.text.processors import BLOCK, ELECTRADataProcessor
 from _utils.text.sources import load_documents
 from _utils.text.vocabulary import load_tokenizer
-from benchmarks.report import alternate, describe_machine, median_ratio, parse, processes, seconds_of, write_results
+from benchmarks.report import alternate, median_ratio, parse, processes, seconds_of, write_results
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread per process, as in the workers
 CPU = torch.device("cpu")
@@ -83,7 +83,7 @@ def main(arguments):
     bases = "tokenizers alone", f"{given['processes'][0]} processes"
     rows = {name: {"MB/s": size / median(found) / 1e6, **{f"ratio to {base}": median_ratio(seconds[base], found) for base in bases}}
             for name, found in seconds.items()}
-    settings = {**given, "bytes": size, "rounds_seconds": seconds, "machine": describe_machine(CPU)}
+    settings = {**given, "bytes": size, "rounds_seconds": seconds}
     write_results("preprocessing", rows, settings)
 
 

@@ -1,13 +1,14 @@
-"""Pretraining steps, compared with a reference that computes as electra_pytorch does; both alternate in one process.
+"""Pretraining steps, compared with a reference that computes as electra_pytorch does; each variant in a process of its own, in turn.
 
     python -m benchmarks.pretraining [size=small] [bs=32] [max_length=128] [device=cpu] [rounds=5] [steps=3]
-                                      [micro_batch=...] [compile=False]
+                                      [micro_batch=...] [compile=False] [variants=reference fp32,pretrain.py fp32,...]
 
-Prints ms/step, tokens/s, the ratio to the reference of the same round, peak memory of the tensors of a step, the share of the measured
-matmul throughput of the machine, and the share of the time of each part of a step (not with compile=True, where a step has no parts);
-writes them to benchmarks/results/. Examples are full and have random ids, because the text does not matter here. bf16 is left out on a CPU
-that only emulates it. Steps of pretrain.py include what its training does around them: the copy to the GPU, new masks, the schedule, the
-check for non-finite gradients, the log. The reference returns freed memory to the system, which is the default.
+Prints ms/step, tokens/s, the ratio to the reference of the same round in fp32 and in the same precision, peak memory of the tensors of a
+step, the share of the measured matmul throughput of the machine, and the share of the time of each part of a step (not with compile=True,
+where a step has no parts); writes them to benchmarks/results/. Examples are full and have random ids, because the text does not matter
+here. bf16 is left out on a CPU that only emulates it. Steps of pretrain.py include what its training does around them: the copy to the
+GPU, new masks, the schedule, the check for non-finite gradients, the log. The reference's process has the default settings of OpenMP and
+malloc, which the scripts change.
 """
 import contextlib
 import itertools
@@ -17,26 +18,27 @@ import time
 from functools import partial
 from statistics import median
 from types import SimpleNamespace
+from typing import Literal
 
 import torch
 
 import pretrain
-from _utils.config import PRETRAIN_KEYS, Count, complete
+from _utils.config import PRETRAIN_KEYS, Count, complete, list_of
 from _utils.errors import PlainError
 from _utils.recipes import RECIPES, flops_per_token
 from _utils.text.batches import pretraining_dataloaders
 from _utils.text.vocabulary import SPECIAL_TOKENS, tokenizer_from_tokens
 from _utils.training.after_step import Bookkeeping
-from _utils.training.device import choose_device, has_on_cpu, keep_freed_memory, set_seed
+from _utils.training.device import choose_device, has_on_cpu, set_seed
 from _utils.training.learners import DTYPES
 from _utils.training.processes import Processes
 from benchmarks.loader import random_examples
 from benchmarks.reference import OneByOneAdam, ReferenceModel, reference_step
 from benchmarks.report import (
     alternate,
-    describe_machine,
     matmul_throughput,
     median_ratio,
+    own_process,
     parse,
     peak_bytes,
     seconds_of,
@@ -44,9 +46,12 @@ from benchmarks.report import (
     write_results,
 )
 
-DEFAULTS = {"size": "small", "bs": None, "max_length": None, "device": None, "micro_batch": None, "compile": False, "rounds": 5, "steps": 3}
+VARIANTS = ("reference fp32", "pretrain.py fp32", "reference bf16", "pretrain.py bf16")
+DEFAULTS = {"size": "small", "bs": None, "max_length": None, "device": None, "micro_batch": None, "compile": False, "rounds": 5, "steps": 3,
+            "variants": list(VARIANTS)}
 FORWARDED = ("size", "bs", "max_length", "micro_batch", "compile")  # keys of the configuration of pretrain.py
-TYPES = {**{key: PRETRAIN_KEYS[key] for key in (*FORWARDED, "device")}, "rounds": Count, "steps": Count}
+TYPES = {**{key: PRETRAIN_KEYS[key] for key in (*FORWARDED, "device")}, "rounds": Count, "steps": Count,
+         "variants": list_of(Literal[VARIANTS], f"a list of {', '.join(VARIANTS)}")}
 VOCABULARY = [*SPECIAL_TOKENS, *(f"word{i}" for i in range(30517))]
 
 
@@ -69,7 +74,6 @@ class Training:
 
     def take(self, n):
         """Take n steps, as `Learner.all_batches` does."""
-        keep_freed_memory()  # as the learner does when it is created
         for _ in range(n):
             self.learn.one_batch(self.learn.train_iter, next(self.batches))
 
@@ -81,29 +85,57 @@ def warmup_steps(c, device):
     return 3 if device.type == "cuda" else 1
 
 
-def variants(c, hf_tokenizer, device, batches):
-    """({name: function that takes n steps}, each with its own model; {precision: Training of pretrain.py})."""
-    is_emulated = device.type == "cpu" and not has_on_cpu("bf16")
-    trainings = {precision: Training(c.copy_with({"precision": precision}), hf_tokenizer, device, itertools.cycle(batches))
-                 for precision in (["fp32"] if is_emulated else ["fp32", "bf16"])}
+class ReferenceTraining:
+    """The reference's training, like Training. precision: 'fp32' or 'bf16'."""
 
-    def reference(precision):
+    def __init__(self, c, hf_tokenizer, device, batches, precision):
         set_seed(0)
-        model, endless = ReferenceModel(pretrain.build_model(c, hf_tokenizer)).to(device), itertools.cycle(batches)
-        optimizer = OneByOneAdam(model.named_parameters(), 1e-4)
-        ids = hf_tokenizer.mask_token_id, len(hf_tokenizer), hf_tokenizer.all_special_ids
+        self.model = ReferenceModel(pretrain.build_model(c, hf_tokenizer)).to(device)
+        self.batches, self.device, self.precision = batches, device, precision
+        self.optimizer = OneByOneAdam(self.model.named_parameters(), 1e-4)
+        self.ids = hf_tokenizer.mask_token_id, len(hf_tokenizer), hf_tokenizer.all_special_ids
 
-        def take(n):
-            keep_freed_memory(False)
-            for batch in itertools.islice(endless, n):
-                reference_step(model, optimizer, tuple(tensor.to(device) for tensor in batch), ids, precision)
-        return take
+    def take(self, n):
+        for batch in itertools.islice(self.batches, n):
+            reference_step(self.model, self.optimizer, tuple(tensor.to(self.device) for tensor in batch), self.ids, self.precision)
 
-    steps = {}
-    for precision, training in trainings.items():
-        steps[f"reference {precision}"] = reference(precision)
-        steps[f"pretrain.py {precision}"] = training.take
-    return steps, trainings
+
+class Variant:
+    """What the process of a variant does when it is asked."""
+
+    def __init__(self, name, given):
+        system, self.precision = name.split()
+        self.c, self.device = configuration(given), choose_device(given["device"])
+        self.hf_tokenizer = tokenizer_from_tokens(VOCABULARY)
+        batches = itertools.cycle([random_batch(self.c, self.device) for _ in range(4)])
+        if system == "reference":
+            self.training = ReferenceTraining(self.c, self.hf_tokenizer, self.device, batches, self.precision)
+        else:
+            self.training = Training(self.c.copy_with({"precision": self.precision}), self.hf_tokenizer, self.device, batches)
+
+    def warm_up(self):
+        """Allocate the state of the optimizer, and return the peak bytes of the tensors of a step."""
+        self.training.take(1)
+        return peak_bytes(partial(self.training.take, warmup_steps(self.c, self.device)), self.device)
+
+    def seconds_per_step(self, n):
+        return seconds_of(lambda: self.training.take(n), self.device) / n
+
+    def matmul_throughput(self):
+        return matmul_throughput(self.device, DTYPES[self.precision] or torch.float32)
+
+    def parts_of_a_step(self, n):
+        """{part: share of the time} over n steps of pretrain.py."""
+        c = self.c
+        with tempfile.TemporaryDirectory() as folder:
+            examples = random_examples(c.bs * 4, c.max_length, folder)
+            loader = pretraining_dataloaders({"train": examples}, self.hf_tokenizer, c.bs, n + 1, c.max_length, 0).train
+            return shares(self.training, loader)
+
+
+def configuration(given):
+    """The completed configuration of pretrain.py for the benchmark's arguments."""
+    return complete(pretrain.c.override([f"{key}={given[key]}" for key in FORWARDED if given[key]]))
 
 
 class Stopwatch:
@@ -174,48 +206,38 @@ def random_batch(c, device):
     return tuple(tensor.pin_memory() for tensor in batch) if device.type == "cuda" else batch
 
 
-def measure(steps, device, rounds, n):
-    """{name: seconds per step of each round}; each variant takes n steps per round."""
-    return alternate({name: lambda take=take: seconds_of(lambda: take(n), device) / n for name, take in steps.items()}, rounds)
+def ratio(seconds, base, name):
+    """How many times as fast as another variant one is, or nan if that was not measured. seconds: {variant: of each round}."""
+    return median_ratio(seconds[base], seconds[name]) if base in seconds else float("nan")
 
 
 def main(arguments):
     given = parse(arguments, DEFAULTS, TYPES)
     if RECIPES[given["size"]].discriminator is None:
         raise PlainError(f"Invalid value for size: {given['size']!r}, which has no discriminator. Choose an ELECTRA, such as mini.")
-    device = choose_device(given["device"])
-    c = complete(pretrain.c.override([f"{key}={given[key]}" for key in FORWARDED if given[key]]))
-    hf_tokenizer = tokenizer_from_tokens(VOCABULARY)
-    steps, trainings = variants(c, hf_tokenizer, device, [random_batch(c, device) for _ in range(4)])
-    peaks = {}
-    for name, take in steps.items():
-        take(1)  # allocates the state of the optimizer
-        peaks[name] = peak_bytes(partial(take, warmup_steps(c, device)), device)
-    seconds = measure(steps, device, given["rounds"], given["steps"])
+    device, c = choose_device(given["device"]), configuration(given)
+    is_emulated = device.type == "cpu" and not has_on_cpu("bf16")
+    names = [name for name in given["variants"] if not (is_emulated and name.endswith("bf16"))]
+    with contextlib.ExitStack() as stack:
+        calls = {name: stack.enter_context(own_process(Variant, name, dict(given), of_reference=name.startswith("reference")))
+                 for name in names}
+        peaks = {name: call("warm_up") for name, call in calls.items()}
+        seconds = alternate({name: partial(call, "seconds_per_step", given["steps"]) for name, call in calls.items()}, given["rounds"])
+        throughput = {name: call("matmul_throughput") for name, call in calls.items()}
+        parts = {name: call("parts_of_a_step", given["steps"]) for name, call in calls.items()
+                 if name.startswith("pretrain.py") and not c.compile}
+    for name, shares_of_parts in parts.items():
+        print(f"{name}: " + ", ".join(f"{part} {share:.1%}" for part, share in shares_of_parts.items()))
     tokens, flops = c.bs * c.max_length, flops_per_token(RECIPES[c.size], len(VOCABULARY), c.max_length, c.mask_prob)
-    throughput = {precision: matmul_throughput(device, DTYPES[precision] or torch.float32) for precision in trainings}
     rows = {}
-    for name in steps:
+    for name in names:
         rows[name] = {"ms/step": 1e3 * median(seconds[name]), "tokens/s": tokens / median(seconds[name]),
-                      "ratio to reference fp32": median_ratio(seconds["reference fp32"], seconds[name]),
+                      "ratio to reference fp32": ratio(seconds, "reference fp32", name),
+                      "ratio in this precision": ratio(seconds, f"reference {name.split()[1]}", name),
                       "peak MB": peaks[name] / 1e6,
-                      "share of matmul throughput": tokens * flops / median(seconds[name]) / throughput[name.split()[1]]}
+                      "share of matmul throughput": tokens * flops / median(seconds[name]) / throughput[name]}
     write_results("pretraining", rows, {**given, "bs": c.bs, "max_length": c.max_length, "rounds_seconds": seconds,
-                                        "machine": describe_machine(device), "matmul_flops": throughput,
-                                        "shares": {} if c.compile else parts_of_a_step(c, hf_tokenizer, trainings, given["steps"])})
-
-
-def parts_of_a_step(c, hf_tokenizer, trainings, n):
-    """Print and return {'pretrain.py fp32': {part: share of the time}, 'pretrain.py bf16': ...}, over n steps."""
-    parts = {}
-    with tempfile.TemporaryDirectory() as folder:
-        examples = random_examples(c.bs * 4, c.max_length, folder)
-        for precision, training in trainings.items():
-            loader = pretraining_dataloaders({"train": examples}, hf_tokenizer, c.bs, n + 1, c.max_length, 0).train
-            name = f"pretrain.py {precision}"
-            parts[name] = shares(training, loader)
-            print(f"{name}: " + ", ".join(f"{part} {share:.1%}" for part, share in parts[name].items()))
-    return parts
+                                        "matmul_flops": throughput, "shares": parts}, device)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,18 @@
 """Shared by the benchmarks: command line, machine, time and memory measurements, and output."""
+import contextlib
 import json
+import multiprocessing
 import os
 import platform
+import re
+import subprocess
 import sys
 import time
+from datetime import date
 from functools import partial
 from pathlib import Path
 from statistics import median
+from unittest import mock
 
 import torch
 
@@ -15,6 +21,7 @@ from _utils.errors import print_plain_errors
 from _utils.runs.checkpoints import versions
 
 RESULTS = Path(__file__).parent / "results"
+CPU = torch.device("cpu")
 
 
 def processes(minimum):
@@ -55,6 +62,38 @@ def seconds_of(work, device):
     work()
     wait_for(device)
     return time.perf_counter() - start
+
+
+@contextlib.contextmanager
+def own_process(make, *arguments, of_reference=False):
+    """Context with a function that calls a method of `make(*arguments)` in a process of its own: call(method, *arguments).
+
+    of_reference: with the default settings of OpenMP, of which `_utils` sets another one.
+    """
+    context = multiprocessing.get_context("spawn")
+    connection, its_end = context.Pipe()
+    with mock.patch.dict(os.environ, {"GOMP_SPINCOUNT": "300000"} if of_reference else {}):
+        process = context.Process(target=_serve, args=(its_end, make, arguments), daemon=True)
+        process.start()
+    its_end.close()  # so that `recv` fails if the process dies
+
+    def call(*work):
+        connection.send(work)
+        return connection.recv()
+    try:
+        yield call
+    finally:
+        with contextlib.suppress(OSError):
+            connection.send(None)
+        process.join()
+
+
+def _serve(connection, make, arguments):
+    """Answer (name of a method, its arguments) until None arrives."""
+    made = make(*arguments)
+    while work := connection.recv():
+        method, *rest = work
+        connection.send(getattr(made, method)(*rest))
 
 
 def alternate(functions, rounds):
@@ -106,15 +145,40 @@ def peak_bytes(step, device):
     return peak
 
 
-def write_results(name, rows, settings):
-    """Print a table of {row: {column: number}}, and write it with the settings to results/<name>[_<size>]_<device>.json."""
-    columns = list(next(iter(rows.values())))
-    print(settings["machine"])
+def cpu_name():
+    """Name of the CPU for file names: its model, and the fastest of its instruction sets that matter, e.g. amd_epyc_avx512_bf16."""
+    lines = [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()] if Path("/proc/cpuinfo").exists() else []
+    found = {key.strip(): value.strip() for key, _, value in lines}
+    flags = found.get("flags", "").split()
+    best = [flag for flag in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if flag in flags][:1]
+    return re.sub(r"\W+", "_", " ".join([found.get("model name") or platform.machine(), *best])).strip("_").lower()
+
+
+def machine_name(device):
+    """Name of the device for file names."""
+    return re.sub(r"\W+", "_", torch.cuda.get_device_name(device)).strip("_").lower() if device.type == "cuda" else cpu_name()
+
+
+def commit():
+    """The commit of the repository, with "and changes" if files differ from it; None outside of a git repository."""
+    git = partial(subprocess.run, cwd=RESULTS.parent, capture_output=True, text=True)
+    found = git(["git", "describe", "--always", "--dirty= and changes", "--exclude=*"])
+    return found.stdout.strip() or None
+
+
+def write_results(name, rows, settings, device=CPU):
+    """Print a table of {row: {column: number}}, and write it with the settings to results/<name>[_<size>][_<machine>].json.
+
+    device: None if the numbers do not depend on the machine.
+    """
+    columns, machine = list(next(iter(rows.values()))), describe_machine(device) if device else "any machine"
+    print(machine)
     print("".ljust(24) + "".join(column.rjust(max(12, len(column) + 2)) for column in columns))
     for row, values in rows.items():
         print(row.ljust(24) + "".join(f"{values[column]:,.4g}".rjust(max(12, len(column) + 2)) for column in columns))
-    command = f"python -m benchmarks.{name} " + " ".join(sys.argv[1:])
+    made_by = {"command": f"python -m benchmarks.{name} {' '.join(sys.argv[1:])}".strip(), "date": date.today().isoformat(),
+               "commit": commit(), "machine": machine, "cpu": cpu_name()}
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / ("_".join(filter(None, [name, settings.get("size"), settings.get("device") or "default"])) + ".json")
-    path.write_text(json.dumps({"command": command.strip(), "rows": rows, **settings, "versions": versions()}, indent=1) + "\n")
+    path = RESULTS / ("_".join(filter(None, [name, settings.get("size"), device and machine_name(device)])) + ".json")
+    path.write_text(json.dumps({**made_by, "rows": rows, **settings, "versions": versions()}, indent=1) + "\n")
     print(f"Written to {path}")

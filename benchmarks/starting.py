@@ -17,11 +17,9 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from statistics import median
 
-import torch
-
 from _utils.config import Count, Text
 from _utils.text.sources import check_sources, load_documents
-from benchmarks.report import describe_machine, parse, write_results
+from benchmarks.report import parse, write_results
 
 DEFAULTS = {"documents": 20_000, "files": 2_000, "text": "docs", "rounds": 3}
 TYPES = {"documents": Count, "files": Count, "text": Text, "rounds": Count}
@@ -101,7 +99,7 @@ def main(arguments):
                 ratio = median(seconds / first for (seconds, _), (first, _) in zip(measured, found["first"]))
                 seconds, memory = (median(values) for values in zip(*measured))
                 rows[f"{form}, {name}"] = {"seconds": seconds, "ratio": ratio, "MB": memory / 1e6}
-    write_results("starting", rows, {**given, "rounds_raw": raw, "machine": describe_machine(torch.device("cpu"))})
+    write_results("starting", rows, {**given, "rounds_raw": raw})
 
 
 if __name__ == "__main__":

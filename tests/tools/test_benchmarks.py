@@ -1,5 +1,7 @@
 """Each benchmark runs in miniature and writes its table."""
+import contextlib
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -11,34 +13,70 @@ import benchmarks.operators
 import benchmarks.preprocessing
 import benchmarks.pretraining
 import benchmarks.starting
+from benchmarks.report import cpu_name, own_process
+
+
+@contextlib.contextmanager
+def in_this_process(make, *arguments, **_):
+    made = make(*arguments)
+    yield lambda method, *rest: getattr(made, method)(*rest)
+
+
+class Settings(dict):
+    """What a process of a variant sees."""
+
+    def variable(self, name):
+        return os.environ.get(name), os.getpid()
+
+
+def test_variants_have_processes_of_their_own(monkeypatch):
+    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
+    with own_process(Settings) as ours, own_process(Settings, {"a": 1}, of_reference=True) as reference:
+        (value, pid), (value_of_reference, pid_of_reference) = ours("variable", "GOMP_SPINCOUNT"), reference("variable", "GOMP_SPINCOUNT")
+        assert reference("get", "a") == 1 and len({pid, pid_of_reference, os.getpid()}) == 3
+    assert value == "1000" and int(value_of_reference) == 300_000  # OpenMP's default
+    assert "GOMP_SPINCOUNT" not in os.environ
 
 
 @pytest.fixture
 def results(tmp_path, monkeypatch):
-    """A function that reads the results of a benchmark by name."""
+    """A function that reads the results of a benchmark on this CPU by name."""
     monkeypatch.setattr("benchmarks.report.RESULTS", tmp_path)
-    return lambda name: json.loads((tmp_path / f"{name}.json").read_text())
+    for benchmark in (benchmarks.pretraining, benchmarks.finetuning):  # new processes take time to import everything
+        monkeypatch.setattr(benchmark, "own_process", in_this_process)
+
+    def read(name, on_cpu=True):
+        found = json.loads((tmp_path / (f"{name}_{cpu_name()}.json" if on_cpu else f"{name}.json")).read_text())
+        assert found["date"] and found["versions"]["torch"] and found["command"].startswith("python -m benchmarks.")
+        return found
+    return read
 
 
-@pytest.mark.parametrize("size, has_bf16", [("tiny", False), ("mini", True)])
-def test_pretraining_benchmark_compares_implementations_and_precisions(results, capsys, monkeypatch, size, has_bf16):
-    monkeypatch.setattr("benchmarks.pretraining.has_on_cpu", lambda precision: has_bf16)  # left out where it is emulated
-    benchmarks.pretraining.main([f"size={size}", "bs=2", "max_length=16", "rounds=1", "steps=1", "device=cpu"])
-    found, precisions = results(f"pretraining_{size}_cpu"), ("fp32", "bf16") if has_bf16 else ("fp32",)
-    assert set(found["rows"]) == {f"{name} {precision}" for name in ("reference", "pretrain.py") for precision in precisions}
+def test_pretraining_benchmark_compares_implementations_and_precisions(results, capsys, monkeypatch):
+    monkeypatch.setattr("benchmarks.pretraining.has_on_cpu", lambda precision: False)  # bf16 is left out where it is emulated
+    benchmarks.pretraining.main(["size=tiny", "bs=2", "max_length=16", "rounds=1", "steps=1", "device=cpu"])
+    found = results("pretraining_tiny")
+    assert set(found["rows"]) == {"reference fp32", "pretrain.py fp32"}
     for row in found["rows"].values():
         assert row["ms/step"] > 0 and row["peak MB"] > 0 and row["share of matmul throughput"] > 0
-    for shares in (found["shares"][f"pretrain.py {precision}"] for precision in precisions):
-        assert set(shares) == {"data", "masking", "generator", "sampling", "discriminator", "losses", "backward", "optimizer", "log"}
-        assert sum(shares.values()) == pytest.approx(1) and shares["backward"] > shares["data"] > 0
-    assert "cores" in found["machine"] and found["versions"]["torch"] and "ratio" in capsys.readouterr().out
+        assert row["ratio to reference fp32"] == row["ratio in this precision"]
+    shares = found["shares"]["pretrain.py fp32"]
+    assert set(shares) == {"data", "masking", "generator", "sampling", "discriminator", "losses", "backward", "optimizer", "log"}
+    assert sum(shares.values()) == pytest.approx(1) and shares["backward"] > shares["data"] > 0
+    assert "cores" in found["machine"] and "ratio" in capsys.readouterr().out
+
+
+def test_each_precision_can_be_measured(results, monkeypatch):
+    monkeypatch.setattr("benchmarks.pretraining.has_on_cpu", lambda precision: True)
+    benchmarks.pretraining.main(["size=tiny", "bs=2", "max_length=16", "rounds=1", "steps=1", "device=cpu", "variants=('pretrain.py bf16',)"])
+    assert list(results("pretraining_tiny")["rows"]) == ["pretrain.py bf16"]
 
 
 def test_operators_of_a_step_are_counted_by_function(results):
     counted = {}
     for precision in ("bf16", "fp32"):
         benchmarks.operators.main(["size=tiny", "bs=2", "max_length=16", f"precision={precision}"])
-        found = results("operators_tiny_default")
+        found = results("operators_tiny", on_cpu=False)
         counted[precision] = {name: row["operators"] for name, row in found["rows"].items()}
         assert counted[precision]["step"] == sum(counted[precision][name] for name in ("masks", "accumulate", "update")) > 300
     # Weights are cast to half precision all at once: no more than a few casts per layer are left, those of activations.
@@ -48,7 +86,7 @@ def test_operators_of_a_step_are_counted_by_function(results):
 
 def test_finetuning_benchmark_compares_implementations_and_precisions(results):
     benchmarks.finetuning.main(["size=mini", "tasks=cola,mrpc", "rows=12", "bs=4", "max_length=32", "rounds=1", "device=cpu"])
-    found = results("finetuning_mini_cpu")
+    found = results("finetuning_mini")
     assert list(found["rows"]) == ["reference", "reference, padded to 32", "finetune.py fp32", "finetune.py bf16"]
     reference, padded, *optimized = found["rows"].values()
     assert all(row["rows/s"] > 0 and row["tokens/row"] == reference["tokens/row"] for row in optimized)
@@ -61,20 +99,20 @@ def test_environment_benchmark_compares_settings_on_an_idle_and_a_busy_machine(r
     monkeypatch.setattr(benchmarks.environment, "SETTINGS", {"scripts": {}})  # each setting starts a process that imports torch
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     benchmarks.environment.main(["size=tiny", "bs=2", "max_length=16", "rounds=1", "seconds=1"])
-    [row] = results("environment_tiny_default")["rows"].values()
+    [row] = results("environment_tiny")["rows"].values()
     assert row["idle tokens/s"] > 0 and row["busy tokens/s"] > 0 and row["idle ratio"] == row["busy ratio"] == 1
 
 
 def test_loader_benchmark_runs(results):
     benchmarks.loader.main(["examples=200", "bs=8", "max_length=16", "rounds=1", "workers=(0,)"])
-    assert results("loader_default")["rows"]["batches, 0 workers"]["ratio"] > 0
+    assert results("loader")["rows"]["batches, 0 workers"]["ratio"] > 0
 
 
 def test_preprocessing_benchmark_runs(results, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("\n\n".join(f"Document {i} has a few words and some more of them." for i in range(300)))
     benchmarks.preprocessing.main(["datas=text.txt", "vocab=200", "megabytes=.04", "processes=(1,)", "rounds=1"])
-    found = results("preprocessing_default")
+    found = results("preprocessing")
     assert set(found["rows"]) == {"tokenizers alone", "tokenization", "1 processes"} and found["bytes"] >= 40_000
     assert found["rows"]["1 processes"]["ratio to 1 processes"] == 1
 
@@ -83,6 +121,6 @@ def test_starting_benchmark_times_three_starts_with_two_corpora(results, tmp_pat
     text = tmp_path / "text.txt"
     text.write_text("\n".join(f"Line {i} has a few words and some more of them." for i in range(300)))
     benchmarks.starting.main([f"text={text}", "documents=50", "files=20", "rounds=1"])
-    found = results("starting_default")["rows"]
+    found = results("starting")["rows"]
     assert [*found] == [f"{form}, {start}" for form in ("one file", "many files") for start in ("first", "documents opened", "next")]
     assert all(row["seconds"] > 0 and row["MB"] >= 0 for row in found.values()) and found["one file, first"]["ratio"] == 1

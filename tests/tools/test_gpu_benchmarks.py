@@ -100,8 +100,8 @@ def test_gpu_command_keeps_all_results_when_some_measurements_fail_or_hang(tmp_p
     arguments = ["device=cuda", "sizes=small", "kinds=eager,captured", "at_once=2", f"results={tmp_path}"]
     with pytest.raises(SystemExit) as stopped:
         benchmarks.gpu.main([*arguments, "limit=2"])
-    assert all(part in str(stopped.value) for part in ("equality (failed)", "replay, losses: 0.3 (at most 0.1)", "runs, loss: nan (at most 1)",
-                                                       "finetuning, 2 at once (timed out)"))
+    for problem in ("equality (failed)", "replay, losses: 0.3 (at most 0.1)", "runs, loss: nan", "finetuning, 2 at once (timed out)"):
+        assert problem in str(stopped.value)
     assert "weights" not in str(stopped.value)
     path, printed = tmp_path / "gpu_gpu_9000.json", capsys.readouterr().out
     found = json.loads(path.read_text())["measurements"]
@@ -125,7 +125,7 @@ def test_gpu_command_keeps_all_results_when_some_measurements_fail_or_hang(tmp_p
 
 @pytest.mark.slow
 def test_gpu_command_runs_in_miniature_on_the_cpu(repo, tmp_path):
-    done = subprocess.run([repo / "benchmarks/gpu.sh", "device=cpu", "miniature=True", "at_once=1,2", f"results={tmp_path}"],
+    done = subprocess.run([repo / "benchmarks/gpu.sh", "device=cpu", "miniature=True", "at_once=1,2", "limit=600", f"results={tmp_path}"],
                           capture_output=True, text=True, cwd=tmp_path, env=script_environment())
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     [path] = tmp_path.glob("gpu_*_miniature.json")

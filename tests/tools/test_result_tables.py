@@ -206,7 +206,7 @@ def conll2000():
 
 
 def operators():
-    measured = json.loads((RESULTS / "operators_small_default.json").read_text())
+    measured = json.loads((RESULTS / "operators_small.json").read_text())
     return [[measured["rows"]["step"]["operators"]], [measured["by_name"]["_to_copy"]]]
 
 

@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
 from _utils.errors import PlainError, as_plain_error
 from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint, write_atomically
 from _utils.runs.files import content_key
-from _utils.text.documents import PIECE, cut_text
+from _utils.text.readers import cut_text
 
 _ENTRIES = 1 << 19  # 70 MB; twice as many are a tenth faster
 _LONGEST = 64       # characters; longer words rarely repeat
@@ -198,6 +198,6 @@ def _sample(corpora):
         rows, n = corpus.documents.with_format("arrow"), len(corpus.documents)
         n_characters = pyarrow.compute.mean(pyarrow.compute.utf8_length(rows[:1000]["text"])).as_py() * n
         step = max(1, round(n_characters * len(corpora) / TRAINING_CHARACTERS))
-        for start in range(0, n, 1000 * step):
-            for text in rows[range(start, min(n, start + 1000 * step), step)]["text"]:
-                yield from cut_text(text.as_py(), PIECE)
+        for batch in rows.select(range(0, n, step)).iter(1000):
+            for text in batch["text"]:
+                yield from cut_text(text.as_py())

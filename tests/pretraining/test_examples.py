@@ -16,7 +16,7 @@ from fake_hub import FIRST, Hub
 import pretrain
 from _utils.config import complete
 from _utils.errors import PlainError
-from _utils.text import documents, processors, readers, sources
+from _utils.text import processors, readers, sources
 from _utils.text.examples import open_examples, prepare_examples, split_documents
 from _utils.text.processors import ELECTRADataProcessor
 from _utils.text.sources import Corpus, load_documents
@@ -49,8 +49,7 @@ def test_next_run_reads_neither_text_nor_documents(workplace, monkeypatch):
     c = complete(pretrain.c.override(["size=tiny", "datas=text.txt", "vocab=300", "num_workers=0", "bs=8", "steps=4", "device=cpu"]))
     _, before = pretrain.load_data(c)
     next(Path("datasets").glob("documents_*.arrow")).unlink()
-    for module in (documents, sources):
-        monkeypatch.setattr(module, "file_chunks", lambda *_: pytest.fail("hashed again"))
+    monkeypatch.setattr(sources, "file_chunks", lambda *_: pytest.fail("hashed again"))
     monkeypatch.setattr(sources, "read_file", lambda *_: pytest.fail("read again"))
     _, after = pretrain.load_data(c)
     assert after.train_ds.hf_dset.to_dict() == before.train_ds.hf_dset.to_dict()
@@ -110,9 +109,9 @@ def test_documents_of_bookcorpus_for_line_pairs_are_consecutive_rows(tmp_path, m
 @pytest.fixture
 def short_rows(monkeypatch):
     """Store documents of 1,000 or more characters in rows of 200."""
-    for module in (documents, readers):
+    for module in (readers, sources):
         monkeypatch.setattr(module, "LONG", 1000)
-    monkeypatch.setattr(documents, "PIECE", 200)
+    monkeypatch.setattr(readers, "PIECE", 200)
 
 
 @pytest.mark.parametrize("suffix, one_document_per_file", [(".txt", False), (".txt", True), (".jsonl", False)])

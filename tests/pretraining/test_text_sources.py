@@ -18,7 +18,7 @@ from fake_hub import FIRST, SECOND, Hub
 
 from _utils.errors import PlainError
 from _utils.runs.files import file_chunks
-from _utils.text import documents, embedded_text, sources
+from _utils.text import embedded_text, sources
 from _utils.text.readers import find_files
 from _utils.text.sources import load_documents
 
@@ -135,8 +135,7 @@ def test_changed_options_are_not_read_from_the_cache(tmp_path, texts_of):
 def hashed(monkeypatch):
     """The list of paths that are hashed from now on."""
     paths = []
-    for module in (documents, sources):
-        monkeypatch.setattr(module, "file_chunks", lambda path: paths.append(Path(path).name) or file_chunks(path))
+    monkeypatch.setattr(sources, "file_chunks", lambda path: paths.append(Path(path).name) or file_chunks(path))
     return paths
 
 
@@ -301,6 +300,6 @@ def test_embedded_text_does_not_depend_on_the_number_of_processes(monkeypatch):
     monkeypatch.setattr(embedded_text, "source_files", lambda: files * 3)  # more than one chunk of files
     found = []
     for n in (1, 3):
-        monkeypatch.setattr(embedded_text, "available_cores", lambda n=n: n)
+        monkeypatch.setattr(embedded_text, "num_cpus", lambda n=n: n)
         found.append(list(embedded_text.documents()))
     assert found[0] == found[1] and len(found[0]) > 10

@@ -1,7 +1,5 @@
 """Prepared examples and their cache, held-out examples, and the unigram entropy of the text."""
-import os
 import random
-import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +9,7 @@ import numpy as np
 from filelock import FileLock, Timeout
 from scipy.stats import entropy
 
-from _utils.errors import PlainError
+from _utils.errors import PlainError, as_plain_error
 from _utils.runs.files import content_key
 from _utils.text.processors import BLOCK, PROCESSORS, continues, tokenizer_json
 from _utils.text.readers import HUB_CORPORA
@@ -127,18 +125,11 @@ def _open_finished(path):
         return datasets.concatenate_datasets([prepared(file) for file in files])
 
 
-def open_examples(files, patience=180):
-    """Open the Arrow files that another process prepared. In a folder shared by several machines they may appear late.
-
-    patience: seconds until PlainError.
-    """
-    end = time.monotonic() + patience
-    while not all(map(os.path.exists, files)):
-        if time.monotonic() > end:
-            raise PlainError(f"{files[0]} and others, which the first process prepared, did not appear within {patience} seconds. Start "
-                             "all processes in a folder that their machines share.")
-        time.sleep(1)
-    return datasets.concatenate_datasets([datasets.Dataset.from_file(file) for file in files])
+def open_examples(files):
+    """Open the Arrow files that another process prepared. Raises PlainError if it has written them to a folder of its own machine."""
+    with as_plain_error(f"{files[0]} and others, which the first process prepared, cannot be opened ({{error}}). Start all processes in a "
+                        "folder that their machines share.", OSError):
+        return datasets.concatenate_datasets([datasets.Dataset.from_file(file) for file in files])
 
 
 def text_key(examples):

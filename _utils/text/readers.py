@@ -148,18 +148,17 @@ def _read_whole(stream):
 
 
 def _read_blank_line_separated(stream):
-    lines, size, kind = [], 0, str
+    text, kind = "", str
     for line in itertools.chain(iter(partial(stream.readline, LONG), ""), [""]):
-        is_blank = not line.strip()
-        if not is_blank:
-            lines.append(line)
-            size += len(line)
-        if lines and (is_blank or size >= LONG):
-            text = "".join(lines)
-            yield kind(text.removesuffix("\n") if is_blank else text)
-            lines, size, kind = [], 0, Continuation
-        if is_blank:
-            kind = str
+        if line.strip():
+            text += line
+            if len(text) >= LONG:
+                yield kind(text)
+                text, kind = "", Continuation
+        else:
+            if text:
+                yield kind(text.removesuffix("\n"))
+            text, kind = "", str
 
 
 def _read_json_lines(lines, path):
@@ -199,9 +198,8 @@ def _read_wikiextractor(lines, path):
 
 def _read_parquet(path):
     file = pyarrow.parquet.ParquetFile(path)
-    columns = dict(zip(file.schema_arrow.names, file.schema_arrow.types))
-    if columns.get("text") not in (pyarrow.string(), pyarrow.large_string()):
-        listed = ", ".join(f"{name}: {kind}" for name, kind in columns.items())
-        raise PlainError(f"{path} has no column \"text\" of strings (its columns: {listed}). Rename or convert one of them.")
+    columns = {field.name: str(field.type) for field in file.schema_arrow}
+    if columns.get("text") not in ("string", "large_string"):
+        raise PlainError(f"{path} has no column \"text\" of strings (its columns: {columns}). Rename or convert one of them.")
     for batch in file.iter_batches(batch_size=100, columns=["text"]):
         yield from (text or "" for text in batch.column(0).to_pylist())

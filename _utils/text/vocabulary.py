@@ -72,7 +72,6 @@ def is_cacheable(tokenizer):
 
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-_ROLES = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL_TOKENS))
 TRAINING_CHARACTERS = 100_000_000  # a vocabulary is trained on an even sample of the text; more changes it little
 _TRAINING_VERSION = 1  # increase when the same text would give other tokens
 
@@ -136,7 +135,7 @@ def tokenizer_from_json(text, pad_token="[PAD]"):
             return bert
     model = json.loads(text)["model"]
     unknown = model["vocab"][model["unk_id"]][0] if model.get("unk_id") is not None else model.get("unk_token")
-    roles = {role: token for role, token in _ROLES.items() if token in vocab}
+    roles = {f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS if token in vocab}  # [PAD] is the pad_token
     return PreTrainedTokenizerFast(tokenizer_object=backend, **{**roles, "unk_token": unknown, "pad_token": pad_token})
 
 

@@ -49,11 +49,9 @@ def installed_versions():
 
 def source_files():
     """Yield the source files of the standard library and the installed packages, without test suites (hardly any prose)."""
-    stdlib, *packages = dict.fromkeys(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-    for folder in (stdlib, *packages):
+    for folder in dict.fromkeys(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")):
         for path in sorted(Path(folder).rglob("*.py")):
-            parts = set(path.relative_to(folder).parts)
-            if not parts & {"test", "tests"} and not (folder == stdlib and "site-packages" in parts):
+            if {"test", "tests", "site-packages"}.isdisjoint(path.relative_to(folder).parts):  # the standard library may contain packages
                 yield path
 
 

@@ -11,7 +11,7 @@ from scipy.stats import entropy
 
 from _utils.errors import PlainError, as_plain_error
 from _utils.runs.files import content_key
-from _utils.text.processors import BLOCK, PROCESSORS, continues, tokenizer_json
+from _utils.text.processors import BLOCK, PROCESSORS, continuing_rows, tokenizer_json
 from _utils.text.readers import HUB_CORPORA
 from _utils.text.sources import prepared
 
@@ -69,7 +69,8 @@ def evenly_spaced(examples, n):
 
 
 def _part(corpus, seed, part):
-    document_of_row = np.cumsum(~continues(corpus.documents.with_format("arrow")[:], 0, corpus.rows_per_document)) - 1
+    continues = continuing_rows(corpus.documents.with_format("arrow")[:], 0, corpus.rows_per_document)
+    document_of_row = np.cumsum(~continues) - 1
     n = int(document_of_row[-1]) + 1
     order = np.random.default_rng(seed).permutation(n)
     documents = np.split(order, [n - 2 * (n // 10), n - n // 10])[part]

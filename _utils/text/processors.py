@@ -17,7 +17,7 @@ from _utils.text.vocabulary import WordCache, is_cacheable
 from _utils.text.worker_pool import run_in_processes
 
 
-def continues(table, start, rows_per_document):
+def continuing_rows(table, start, rows_per_document):
     """Return for rows of an Arrow table whether they continue the document of the row before, as a bool array.
 
     The rows say so themselves in the column `continues`, or `rows_per_document` rows form a document.   start: number of the first row.
@@ -112,7 +112,7 @@ class ELECTRADataProcessor:
         """Return an iterator over (text, whether it continues the document of the row before) of a block."""
         start = block * BLOCK
         table = self.hf_dset.with_format("arrow")[start:start + BLOCK]
-        return zip((text.as_py() for text in table[self.text_col]), continues(table, start, self.rows_per_document))
+        return zip((text.as_py() for text in table[self.text_col]), continuing_rows(table, start, self.rows_per_document))
 
     def tokenize(self, rows):
         """Yield the token ids of each line as an array, and None where a document begins. rows: as from `rows`."""
@@ -161,10 +161,8 @@ class ELECTRADataProcessor:
         """
         target = Path(cache_file_name)
         n_blocks = -(-len(self.hf_dset) // BLOCK)
-        per_file = -(-n_blocks // MAX_FILES)
-        starts = range(0, n_blocks, per_file)
-        files = {target.with_stem(f"{target.stem}_{i:05}_of_{len(starts):05}"): range(start, min(start + per_file, n_blocks))
-                 for i, start in enumerate(starts)}
+        parts = list(chunked(range(n_blocks), -(-n_blocks // MAX_FILES)))
+        files = {target.with_stem(f"{target.stem}_{i:05}_of_{len(parts):05}"): blocks for i, blocks in enumerate(parts)}
         missing = [(path, blocks) for path, blocks in files.items() if not path.exists()]
         run_in_processes(self._write_file, missing, min(num_proc or num_cpus(), len(missing)), "Building examples")
         return datasets.concatenate_datasets([prepared(path) for path in files])
@@ -178,10 +176,12 @@ class ELECTRADataProcessor:
         schema = datasets.Features({"input_ids": datasets.List(token_id), "sentA_length": datasets.Value("int32")}).arrow_schema
         with pyarrow.ipc.new_stream(file, schema) as writer:
             for block in blocks:
-                for examples in chunked(self.build(self.tokenize(self.rows(block)), self._block_rng(block)), _WRITTEN_AT_ONCE):
-                    ids, lengths = zip(*examples)
-                    values, offsets = numpy.frombuffer(b"".join(ids), self.typecode), numpy.cumsum([0, *map(len, ids)])
-                    writer.write_batch(pyarrow.record_batch([pyarrow.ListArray.from_arrays(offsets, values), lengths], schema))
+                examples = self.build(self.tokenize(self.rows(block)), self._block_rng(block))
+                for part in chunked(examples, _WRITTEN_AT_ONCE):
+                    ids, lengths = zip(*part)
+                    offsets, values = numpy.cumsum([0, *map(len, ids)]), numpy.frombuffer(b"".join(ids), self.typecode)
+                    lists = pyarrow.ListArray.from_arrays(offsets, values)
+                    writer.write_batch(pyarrow.record_batch([lists, lengths], schema))
 
 
 class LinePairsProcessor(ELECTRADataProcessor):

@@ -1,4 +1,5 @@
 """Examples and their cache."""
+import copy
 import json
 import random
 import re
@@ -7,7 +8,6 @@ from pathlib import Path
 import datasets
 import numpy as np
 import pytest
-import tokenizers
 from corpora import make_corpus, sentence
 from fake_hub import FIRST, Hub
 
@@ -18,7 +18,6 @@ from _utils.text import processors, readers, sources
 from _utils.text.examples import open_examples, prepare_examples, split_documents
 from _utils.text.processors import ELECTRADataProcessor
 from _utils.text.sources import Corpus, load_documents
-from _utils.text.vocabulary import load_tokenizer
 
 
 @pytest.fixture
@@ -142,13 +141,9 @@ def test_very_long_line_is_cut(tmp_path, short_rows):
 def test_padding_and_truncation_saved_with_a_tokenizer_are_ignored(tmp_path, small_tokenizer):
     corpus = make_corpus()
     expected = prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path / "plain").to_dict()
-    backend = tokenizers.Tokenizer.from_str(small_tokenizer.backend_tokenizer.to_str())
-    backend.enable_padding(length=20)
-    backend.enable_truncation(4)
-    backend.save(str(tmp_path / "tokenizer.json"))
-    roles = {f"{role}_token": f"[{role.upper()}]" for role in ("cls", "sep", "unk", "pad", "mask")}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **roles}))
-    padding = load_tokenizer(str(tmp_path))
+    padding = copy.deepcopy(small_tokenizer)
+    padding.backend_tokenizer.enable_padding(length=20)
+    padding.backend_tokenizer.enable_truncation(4)
     assert len(padding.backend_tokenizer.encode("the").ids) == 20
     assert prepare_examples(corpus, padding, 32, 7, tmp_path / "padding").to_dict() == expected
 

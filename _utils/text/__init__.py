@@ -1,7 +1,7 @@
 """From text to batches. Reading order of the modules:
 
-sources               one entry of `datas` to a Corpus: a corpus on the hub, embedded_text, or files, which readers finds and reads
-documents             the documents of a corpus in an Arrow file
+sources               one entry of `datas` to a Corpus: a corpus on the hub, embedded_text, or files, which readers finds and reads;
+                      its documents in an Arrow file
 vocabulary            the tokenizer: loaded, or trained on the documents
 processors            documents to examples: ELECTRA's, or lmtuners' line pairs
 examples              prepared examples in the cache, built by worker_pool; training and held-out parts; unigram entropy

@@ -1,11 +1,11 @@
 """Batches for pretraining: hugdatafast's HF_Datasets with a loader that fetches whole batches from Arrow at once."""
-import itertools
 import signal
 from functools import lru_cache
 
 import numpy as np
 import torch
 from fastai.data.core import TfmdDL
+from fastcore.basics import chunked
 
 from _utils.errors import PlainError
 from _utils.text.hugdatafast_repair import HF_Datasets
@@ -16,7 +16,7 @@ FEW_EXAMPLES, MANY_EPOCHS = 1_000, 100  # a run that repeats fewer examples, or 
 @lru_cache(1)
 def permutation(size, seed, epoch):
     """Return range(size) in an order drawn from seed and epoch, as a read-only array."""
-    order = np.arange(size, dtype=np.uint32 if size <= 1 << 32 else np.int64)
+    order = np.arange(size, dtype=np.uint32)
     np.random.default_rng((seed, epoch)).shuffle(order)
     order.flags.writeable = False
     return order
@@ -60,8 +60,7 @@ class ArrowBatchDL(TfmdDL):
         return range(self.start, self.n)
 
     def create_batches(self, samps):
-        while positions := list(itertools.islice(samps, self.bs)):
-            yield self.fetch(positions)
+        return map(self.fetch, chunked(samps, self.bs))
 
     def batch_of_step(self, step):
         """Return the batch of a step (counted from 0)."""
@@ -73,7 +72,7 @@ class ArrowBatchDL(TfmdDL):
         table = self.rows[shuffled(positions, len(self.dataset), self.seed) if self.shuffle else positions]
         ids = table["input_ids"].combine_chunks()
         batch = np.full((len(positions), self.max_length), self.dataset.pad_idx, dtype=np.int64)
-        lengths = np.diff(ids.offsets.to_numpy())
+        lengths = ids.value_lengths().to_numpy()
         batch[np.arange(self.max_length) < lengths[:, None]] = ids.flatten().to_numpy()
         return torch.from_numpy(batch), torch.from_numpy(table["sentA_length"].to_numpy().astype(np.int64))
 

@@ -16,7 +16,7 @@ import sysconfig
 import warnings
 from pathlib import Path
 
-from _utils.text.worker_pool import available_cores
+from fastcore.basics import num_cpus
 
 # Lines of a docstring that are not prose: doctests, tables, directives, parameter lists.
 _NOT_PROSE = re.compile(r"^\s*(>>>|\.\.\s|:\w+|[-=~*^+|#`]{3,}|@|\$)|::\s*$|\|\s|[{}\\=<>_]{2,}|https?://")
@@ -29,7 +29,7 @@ def documents():
     topics = [paragraph for topic in pydoc_data.topics.topics.values() for paragraph in paragraphs(topic)]
     seen = set()  # hashes of paragraphs
     # Syntax trees have no reference cycles, and with torch loaded the search for cycles takes longer than parsing.
-    with multiprocessing.Pool(available_cores(), initializer=gc.disable) as pool:
+    with multiprocessing.Pool(num_cpus(), initializer=gc.disable) as pool:
         for candidates in itertools.chain([topics], pool.imap(_prose, source_files(), chunksize=64)):
             new = []
             for paragraph in candidates:
@@ -49,11 +49,9 @@ def installed_versions():
 
 def source_files():
     """Yield the source files of the standard library and the installed packages, without test suites (hardly any prose)."""
-    stdlib, *packages = dict.fromkeys(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
-    for folder in (stdlib, *packages):
+    for folder in dict.fromkeys(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")):
         for path in sorted(Path(folder).rglob("*.py")):
-            parts = set(path.relative_to(folder).parts)
-            if not parts & {"test", "tests"} and not (folder == stdlib and "site-packages" in parts):
+            if {"test", "tests", "site-packages"}.isdisjoint(path.relative_to(folder).parts):  # the standard library may contain packages
                 yield path
 
 
@@ -82,7 +80,7 @@ def paragraphs(docstring):
     for block in re.split(r"\n\s*\n", inspect.cleandoc(docstring)):
         if any(_NOT_PROSE.search(line) for line in block.split("\n")):
             continue
-        text = _MARKUP.sub(lambda m: next(g for g in m.groups() if g is not None), " ".join(block.split()))
+        text = _MARKUP.sub(lambda match: match[match.lastindex], " ".join(block.split()))
         letters = sum(c.isalpha() or c == " " for c in text)
         if len(text) >= 60 and text.count(" ") >= 9 and letters >= .9 * len(text):
             prose.append(text)

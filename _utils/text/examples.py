@@ -1,7 +1,5 @@
 """Prepared examples and their cache, held-out examples, and the unigram entropy of the text."""
-import os
 import random
-import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,11 +9,11 @@ import numpy as np
 from filelock import FileLock, Timeout
 from scipy.stats import entropy
 
-from _utils.errors import PlainError
+from _utils.errors import PlainError, as_plain_error
 from _utils.runs.files import content_key
-from _utils.text.documents import open_prepared
-from _utils.text.processors import BLOCK, PROCESSORS, tokenizer_json
+from _utils.text.processors import BLOCK, PROCESSORS, continuing_rows, tokenizer_json
 from _utils.text.readers import HUB_CORPORA
+from _utils.text.sources import prepared
 
 _MAX_EXAMPLES = 50_000  # enough for two decimals
 
@@ -45,18 +43,13 @@ def split_held_out(examples):
     n = len(examples)
     n_held = min(HELD_OUT, int(n * HELD_OUT_SHARE))
     n_runs = min(_RUNS, n_held)
-    train, held, end = [], [], 0
-    for i in range(n_runs):
-        start = n * i // n_runs
-        train.append(range(end, start))
-        end = start + n_held * (i + 1) // n_runs - n_held * i // n_runs
-        held.append(range(start, end))
-    train.append(range(end, n))
-    return _slices(examples, train), _slices(examples, held)
+    starts = [n * i // n_runs for i in range(n_runs)]
+    ends = [start + n_held * (i + 1) // n_runs - n_held * i // n_runs for i, start in enumerate(starts)]
+    return _slices(examples, [0, *ends], [*starts, n]), _slices(examples, starts, ends)
 
 
-def _slices(examples, ranges):
-    return datasets.concatenate_datasets([examples.select(rows) for rows in ranges if rows] or [examples.select(range(0))])
+def _slices(examples, starts, ends):
+    return datasets.concatenate_datasets([examples.select(range(*rows)) for rows in zip(starts, ends)] or [examples.select([])])
 
 
 def split_documents(corpus, seed):
@@ -76,19 +69,12 @@ def evenly_spaced(examples, n):
 
 
 def _part(corpus, seed, part):
-    document_of_row = _document_of_row(corpus)
+    continues = continuing_rows(corpus.documents.with_format("arrow")[:], 0, corpus.rows_per_document)
+    document_of_row = np.cumsum(~continues) - 1
     n = int(document_of_row[-1]) + 1
     order = np.random.default_rng(seed).permutation(n)
     documents = np.split(order, [n - 2 * (n // 10), n - n // 10])[part]
     return corpus.documents.select(np.flatnonzero(np.isin(document_of_row, documents)))
-
-
-def _document_of_row(corpus):
-    """Return the index of the document that each row belongs to."""
-    documents = corpus.documents
-    if "continues" in documents.column_names:
-        return np.cumsum(~documents.with_format("numpy")["continues"][:]) - 1
-    return np.arange(len(documents)) // corpus.rows_per_document
 
 
 _BUILDING_VERSION = 1  # increase when the same documents would give other examples
@@ -137,21 +123,14 @@ def _open_finished(path):
     """Open the examples of an earlier run; None if a file of them is missing."""
     files = sorted(path.parent.glob(f"{path.stem}_*_of_*{path.suffix}"))
     if files and len(files) == int(files[0].stem.rsplit("_", 1)[1]):
-        return datasets.concatenate_datasets([open_prepared(file) for file in files])
+        return datasets.concatenate_datasets([prepared(file) for file in files])
 
 
-def open_examples(files, patience=180):
-    """Open the Arrow files that another process prepared. In a folder shared by several machines they may appear late.
-
-    patience: seconds until PlainError.
-    """
-    end = time.monotonic() + patience
-    while not all(map(os.path.exists, files)):
-        if time.monotonic() > end:
-            raise PlainError(f"{files[0]} and others, which the first process prepared, did not appear within {patience} seconds. Start "
-                             "all processes in a folder that their machines share.")
-        time.sleep(1)
-    return datasets.concatenate_datasets([datasets.Dataset.from_file(file) for file in files])
+def open_examples(files):
+    """Open the Arrow files that another process prepared. Raises PlainError if it has written them to a folder of its own machine."""
+    with as_plain_error(f"{files[0]} and others, which the first process prepared, cannot be opened ({{error}}). Start all processes in a "
+                        "folder that their machines share.", OSError):
+        return datasets.concatenate_datasets([datasets.Dataset.from_file(file) for file in files])
 
 
 def text_key(examples):

@@ -9,10 +9,22 @@ import datasets
 import numpy
 import pyarrow
 import tokenizers
+from fastcore.basics import chunked, num_cpus
 
-from _utils.text.documents import LONG, open_prepared, write_prepared
+from _utils.text.readers import LONG
+from _utils.text.sources import prepared
 from _utils.text.vocabulary import WordCache, is_cacheable
-from _utils.text.worker_pool import available_cores, run_in_processes
+from _utils.text.worker_pool import run_in_processes
+
+
+def continuing_rows(table, start, rows_per_document):
+    """Return for rows of an Arrow table whether they continue the document of the row before, as a bool array.
+
+    The rows say so themselves in the column `continues`, or `rows_per_document` rows form a document.   start: number of the first row.
+    """
+    if "continues" in table.column_names:
+        return table["continues"].to_numpy()
+    return numpy.arange(start, start + len(table)) % rows_per_document != 0
 
 
 class ExampleBuilder:
@@ -100,11 +112,7 @@ class ELECTRADataProcessor:
         """Return an iterator over (text, whether it continues the document of the row before) of a block."""
         start = block * BLOCK
         table = self.hf_dset.with_format("arrow")[start:start + BLOCK]
-        if "continues" in table.column_names:
-            continues = table["continues"].to_pylist()
-        else:
-            continues = (i % self.rows_per_document != 0 for i in itertools.count(start))
-        return zip((text.as_py() for text in table[self.text_col]), continues)
+        return zip((text.as_py() for text in table[self.text_col]), continuing_rows(table, start, self.rows_per_document))
 
     def tokenize(self, rows):
         """Yield the token ids of each line as an array, and None where a document begins. rows: as from `rows`."""
@@ -153,17 +161,15 @@ class ELECTRADataProcessor:
         """
         target = Path(cache_file_name)
         n_blocks = -(-len(self.hf_dset) // BLOCK)
-        per_file = -(-n_blocks // MAX_FILES)
-        starts = range(0, n_blocks, per_file)
-        files = {target.with_stem(f"{target.stem}_{i:05}_of_{len(starts):05}"): range(start, min(start + per_file, n_blocks))
-                 for i, start in enumerate(starts)}
+        parts = list(chunked(range(n_blocks), -(-n_blocks // MAX_FILES)))
+        files = {target.with_stem(f"{target.stem}_{i:05}_of_{len(parts):05}"): blocks for i, blocks in enumerate(parts)}
         missing = [(path, blocks) for path, blocks in files.items() if not path.exists()]
-        run_in_processes(self._write_file, missing, min(num_proc or available_cores(), len(missing)), "Building examples")
-        return datasets.concatenate_datasets([open_prepared(path) for path in files])
+        run_in_processes(self._write_file, missing, min(num_proc or num_cpus(), len(missing)), "Building examples")
+        return datasets.concatenate_datasets([prepared(path) for path in files])
 
     def _write_file(self, task):
         path, blocks = task
-        write_prepared(path, partial(self._write_blocks, blocks))
+        prepared(path, partial(self._write_blocks, blocks))
 
     def _write_blocks(self, blocks, file):
         token_id = datasets.Value("uint16" if self.typecode == "H" else "int32")
@@ -171,8 +177,11 @@ class ELECTRADataProcessor:
         with pyarrow.ipc.new_stream(file, schema) as writer:
             for block in blocks:
                 examples = self.build(self.tokenize(self.rows(block)), self._block_rng(block))
-                while part := list(itertools.islice(examples, _WRITTEN_AT_ONCE)):
-                    writer.write_batch(_record_batch(part, schema))
+                for part in chunked(examples, _WRITTEN_AT_ONCE):
+                    ids, lengths = zip(*part)
+                    offsets, values = numpy.cumsum([0, *map(len, ids)]), numpy.frombuffer(b"".join(ids), self.typecode)
+                    lists = pyarrow.ListArray.from_arrays(offsets, values)
+                    writer.write_batch(pyarrow.record_batch([lists, lengths], schema))
 
 
 class LinePairsProcessor(ELECTRADataProcessor):
@@ -216,11 +225,3 @@ def tokenizer_json(hf_tokenizer):
     tokenizer.no_padding()
     tokenizer.no_truncation()
     return tokenizer.to_str()
-
-
-def _record_batch(examples, schema):
-    """Return an Arrow record batch of examples (array of input_ids, sentA_length)."""
-    ids, lengths = zip(*examples)
-    values = pyarrow.array(numpy.frombuffer(b"".join(ids), ids[0].typecode))
-    offsets = numpy.cumsum([0, *map(len, ids)], dtype="int32")
-    return pyarrow.record_batch([pyarrow.ListArray.from_arrays(offsets, values), pyarrow.array(lengths, "int32")], schema)

@@ -1,14 +1,11 @@
 """Documents from files and from the hub: .txt, .jsonl, .parquet, WikiExtractor output, compressed or not."""
-import bz2
 import glob
-import gzip
 import io
 import itertools
 import json
 import lzma
 import os
 import re
-import zlib
 from functools import partial
 
 import datasets
@@ -16,16 +13,33 @@ import huggingface_hub
 import pyarrow
 import pyarrow.parquet
 
-from _utils.errors import PlainError, as_plain_error, first_line
+from _utils.errors import PlainError, as_plain_error
 from _utils.runs.checkpoints import write_atomically
-from _utils.text.documents import LONG, Continuation
+
+# In characters. They bound the memory that a document or a line takes.
+LONG = 1 << 20   # longer documents are stored in several rows, longer lines are cut
+PIECE = 1 << 16  # size of such a row, rounded up to the end of a line
+
+
+class Continuation(str):
+    """Text that continues the document a reader yielded before."""
+
+
+def cut_text(text):
+    """Yield pieces of at least PIECE characters that end at a line break, or after LONG more characters without one."""
+    start = 0
+    while start < len(text):
+        end = text.find("\n", start + PIECE - 1, start + PIECE + LONG) + 1 or start + PIECE + LONG
+        yield text[start:end]
+        start = end
+
 
 # The corpora of the paper and of electra_pytorch under their present hub ids (facts.md#libraries), as arguments of datasets.load_dataset.
-# `revision`: the branch to take the newest commit of; default: main.
+# `revision`: the branch to take the newest commit of.
 HUB_CORPORA = {
-    "openwebtext": dict(path="Skylion007/openwebtext"),
-    "wikipedia": dict(path="wikimedia/wikipedia", name="20231101.en"),
-    "bookcorpus": dict(path="bookcorpus/bookcorpus", revision="refs/convert/parquet"),
+    "openwebtext": dict(path="Skylion007/openwebtext", name=None, revision="main"),
+    "wikipedia": dict(path="wikimedia/wikipedia", name="20231101.en", revision="main"),
+    "bookcorpus": dict(path="bookcorpus/bookcorpus", name=None, revision="refs/convert/parquet"),
 }
 
 
@@ -35,8 +49,8 @@ def hub_corpus(name, revision, record):
     revision: commit, branch or tag; None: the branch in HUB_CORPORA.   record: JSON file with the commits of branches and tags, to which
     the first use of one adds its newest commit.
     """
-    path, config, branch = (HUB_CORPORA[name].get(key) for key in ("path", "name", "revision"))
-    commit = revision or branch or "main"
+    path, config, branch = HUB_CORPORA[name].values()
+    commit = revision or branch
     if not re.fullmatch("[0-9a-f]{40}", commit):
         commits = json.loads(record.read_text()) if record.exists() else {}
         entry = f"{path}@{commit}"
@@ -67,53 +81,43 @@ def _loading(name, path):
                           "quickstart=True")
 
 
-FORMATS = (".txt", ".jsonl", ".parquet")
-OPENERS = {"": open, ".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open,
-           ".zst": lambda path, mode, encoding: io.TextIOWrapper(pyarrow.input_stream(str(path), compression="zstd"), encoding)}
-
-
 def find_files(pattern):
-    """Return the paths of the text files of a path, a folder (with subfolders, without hidden files) or a glob.
+    """Return the text files of a file name, a folder with all visible folders in it, or a glob, sorted by the parts of their paths.
 
-    Paths are sorted by their parts, so the folder of `a/b.txt` comes before `a.txt`.   Raises PlainError if there are none.
+    Raises PlainError if there are none.
     """
     if os.path.isdir(pattern):
         paths = _walk(pattern)
     else:  # the name of a file may contain glob characters
         paths = [pattern] if os.path.isfile(pattern) else glob.iglob(str(pattern), recursive=True)
-    found = sorted((path for path in paths if format_of(path)[0] and os.path.isfile(path)), key=lambda path: path.replace(os.sep, "\0"))
+    with reading(pattern):
+        found = sorted((path for path in paths if format_of(path) and os.path.isfile(path)), key=lambda path: path.replace(os.sep, "\0"))
     if not found:
-        raise PlainError(f"Invalid value for datas: {str(pattern)!r}. It is not a file, folder or glob with text in the formats "
-                         f"{', '.join(FORMATS)} or wiki_NN of WikiExtractor (also {', '.join(OPENERS).lstrip(', ')}). The corpora are "
+        raise PlainError(f"Invalid value for datas: {str(pattern)!r}. It is not a file, folder or glob with text in the formats .txt, "
+                         ".jsonl, .parquet or wiki_NN of WikiExtractor (also .gz, .bz2, .xz, .zst). The corpora are "
                          f"{', '.join([*HUB_CORPORA, 'docs'])}.")
     return found
 
 
 def _walk(folder):
-    """Yield the paths of all visible files below a folder."""
+    """Yield the paths of all visible files below a folder. Raises OSError if a folder cannot be listed."""
     def fail(error):
-        raise PlainError(f"The folder {error.filename} cannot be listed ({first_line(error)}). Change its permissions or remove it from "
-                         "datas.")
+        raise error
     for root, folders, names in os.walk(folder, onerror=fail):
         folders[:] = [name for name in folders if not name.startswith(".")]
         yield from (os.path.join(root, name) for name in names if not name.startswith("."))
 
 
 def format_of(path):
-    """Return (format, compression) of a file by its name; the format is one of FORMATS, 'wiki' (WikiExtractor's names) or None."""
-    stem, compression = os.path.splitext(os.path.basename(path))
-    if compression not in OPENERS:
-        stem, compression = stem + compression, ""
-    suffix = os.path.splitext(stem)[1]
-    if re.fullmatch(r"wiki_\d+", stem):
-        suffix = "wiki"
-    return suffix if suffix in (*FORMATS, "wiki") else None, compression
+    """Return the format of a text file by its name: '.txt', '.jsonl', '.parquet', or 'wiki' (WikiExtractor's names). None for others."""
+    found = re.fullmatch(r"(.+(\.txt|\.jsonl|\.parquet)|(wiki)_\d+)(\.gz|\.bz2|\.xz|\.zst)?", os.path.basename(path))
+    return found and (found[2] or found[3])
 
 
 def reading(path):
     """Context manager that turns errors of reading a text file into a PlainError with its path."""
     return as_plain_error(f"{path} cannot be read ({{error}}). Replace it or remove it from datas.",
-                          (OSError, EOFError, zlib.error, lzma.LZMAError, pyarrow.ArrowException))
+                          (OSError, EOFError, lzma.LZMAError, pyarrow.ArrowException))
 
 
 def read_file(path, encoding, one_document_per_file):
@@ -121,20 +125,19 @@ def read_file(path, encoding, one_document_per_file):
 
     Raises PlainError with the file, and the line where possible, if it cannot be read.
     """
-    kind, compression = format_of(path)
-    with reading(path):
+    kind = format_of(path)
+    wrong_encoding = as_plain_error(f"{path} is not {encoding} text ({{error}}). Convert it, or set its encoding (for example "
+                                    "encoding=latin-1).", UnicodeError)
+    with reading(path), wrong_encoding:
         if kind == ".parquet":
             yield from _read_parquet(path)
             return
-        try:
-            with OPENERS[compression](path, "rt", encoding=encoding) as stream:
-                if kind == ".txt":
-                    yield from _read_whole(stream) if one_document_per_file else _read_blank_line_separated(stream)
-                else:
-                    yield from _read_json_lines(stream, path) if kind == ".jsonl" else _read_wikiextractor(stream, path)
-        except UnicodeError as error:
-            raise PlainError(f"{path} is not {encoding} text ({getattr(error, 'reason', error)}). "
-                             "Convert it, or set its encoding (for example encoding=latin-1).") from error
+        file = lzma.open(path) if path.endswith(".xz") else pyarrow.input_stream(path, compression="detect")
+        with io.TextIOWrapper(file, encoding) as stream:
+            if kind == ".txt":
+                yield from _read_whole(stream) if one_document_per_file else _read_blank_line_separated(stream)
+            else:
+                yield from _read_json_lines(stream, path) if kind == ".jsonl" else _read_wikiextractor(stream, path)
 
 
 def _read_whole(stream):
@@ -145,18 +148,17 @@ def _read_whole(stream):
 
 
 def _read_blank_line_separated(stream):
-    lines, size, kind = [], 0, str
+    text, kind = "", str
     for line in itertools.chain(iter(partial(stream.readline, LONG), ""), [""]):
-        is_blank = not line.strip()
-        if not is_blank:
-            lines.append(line)
-            size += len(line)
-        if lines and (is_blank or size >= LONG):
-            text = "".join(lines)
-            yield kind(text.removesuffix("\n") if is_blank else text)
-            lines, size, kind = [], 0, Continuation
-        if is_blank:
-            kind = str
+        if line.strip():
+            text += line
+            if len(text) >= LONG:
+                yield kind(text)
+                text, kind = "", Continuation
+        else:
+            if text:
+                yield kind(text.removesuffix("\n"))
+            text, kind = "", str
 
 
 def _read_json_lines(lines, path):
@@ -196,9 +198,8 @@ def _read_wikiextractor(lines, path):
 
 def _read_parquet(path):
     file = pyarrow.parquet.ParquetFile(path)
-    columns = dict(zip(file.schema_arrow.names, file.schema_arrow.types))
-    if columns.get("text") not in (pyarrow.string(), pyarrow.large_string()):
-        listed = ", ".join(f"{name}: {kind}" for name, kind in columns.items())
-        raise PlainError(f"{path} has no column \"text\" of strings (its columns: {listed}). Rename or convert one of them.")
+    columns = {field.name: str(field.type) for field in file.schema_arrow}
+    if columns.get("text") not in ("string", "large_string"):
+        raise PlainError(f"{path} has no column \"text\" of strings (its columns: {columns}). Rename or convert one of them.")
     for batch in file.iter_batches(batch_size=100, columns=["text"]):
         yield from (text or "" for text in batch.column(0).to_pylist())

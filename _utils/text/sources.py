@@ -1,23 +1,26 @@
 """Where the text comes from: corpora on the hub by name, files by path, and `docs`, the text embedded in every installation.
 
-`load_documents` turns an entry of `datas` into a Corpus. Hashes of files and commits of hub corpora are remembered in the cache, so that
-unchanged text is not read again.
+`load_documents` turns an entry of `datas` into a Corpus, whose documents are stored in an Arrow file. The name of a prepared file has a
+hash of the content that it was made from, so it is never out of date. Hashes of files and commits of hub corpora are remembered in the
+cache, so that unchanged text is not read again.
 """
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 
 import datasets
+import pyarrow
+from fastcore.basics import chunked
+from tqdm import tqdm
 
-from _utils.errors import PlainError
+from _utils.errors import PlainError, as_plain_error
+from _utils.runs.checkpoints import write_atomically
 from _utils.runs.files import content_key, file_chunks
 from _utils.text import embedded_text
-from _utils.text.documents import current_hash, open_prepared, write_documents
-from _utils.text.readers import HUB_CORPORA, find_files, format_of, hub_corpus, read_file, reading
+from _utils.text.readers import HUB_CORPORA, LONG, Continuation, cut_text, find_files, format_of, hub_corpus, read_file, reading
 
-ROWS_PER_DOCUMENT = {"bookcorpus": 1000}  # this hub dataset has one sentence per row and does not mark where books end
 _READING_VERSION = 2  # increase when the readers yield other documents for the same files
 
 
@@ -35,8 +38,8 @@ class Corpus:
 
     @property
     def rows_per_document(self):
-        """How many consecutive rows of `documents` form one document."""
-        return ROWS_PER_DOCUMENT.get(self.name, 1)
+        """How many consecutive rows of `documents` form one document, if they have no column `continues`."""
+        return 1000 if self.name == "bookcorpus" else 1  # it has one sentence per row and does not mark where books end
 
 
 def is_corpus_name(source):
@@ -65,35 +68,96 @@ def load_documents(source, cache_dir, encoding="utf-8", one_document_per_file=Fa
     if source == "docs":
         key, read = content_key(embedded_text.installed_versions()), embedded_text.documents
     else:
-        options = (_READING_VERSION, encoding, one_document_per_file)
-        key = _key_of_files(source, options, cache_dir)
-        read = partial(_read_files, source, options, cache_dir, key)
-    return Corpus(source, key, partial(_open_documents, read, cache_dir / f"documents_{key}.arrow", source))
+        key, read = _own_files(source, cache_dir, encoding, one_document_per_file)
+    path = cache_dir / f"documents_{key}.arrow"
+    return Corpus(source, key, lambda: prepared(path, lambda file: _write_documents(read(), source, file)))
 
 
-def _open_documents(read, path, source):
+def _own_files(source, cache_dir, encoding, one_document_per_file):
+    """Return (key, function that yields the documents) of the files of a source. The key is a hash of the options for reading and of
+    formats, sizes and contents of the files.
+
+    The function raises PlainError if the files no longer have this key after they were read.
+    """
+    options = (_READING_VERSION, encoding, one_document_per_file)
+    record = cache_dir / f"source_{content_key((os.path.abspath(source), options))}.xxh3"
+
+    def current_key():
+        files = find_files(source)
+        with reading(source):
+            return current_hash(files, record, lambda: content_key(options, _contents(files)))
+
+    def read():
+        for file in find_files(source):
+            yield from read_file(file, encoding, one_document_per_file)
+        if current_key() != key:
+            raise PlainError(f"Files of datas={str(source)!r} changed while they were read. Rerun when no program writes to them.")
+    key = current_key()
+    return key, read
+
+
+def _contents(files):
+    for path in files:
+        yield f"{format_of(path)} {os.stat(path).st_size} ".encode()
+        yield from file_chunks(path)
+
+
+def _write_documents(documents, name, file):
+    """Write an iterable of strings and Continuations as Arrow rows. name: of the corpus. Raises PlainError if there is no text."""
+    schema = datasets.Features({"text": datasets.Value("large_string"), "continues": datasets.Value("bool")}).arrow_schema
+    bar = tqdm(documents, desc=f"Reading {name}", unit=" documents", unit_scale=True, mininterval=1)
+    with bar, pyarrow.ipc.new_stream(file, schema) as writer:
+        for rows in chunked(_rows(bar), 100):
+            writer.write_batch(pyarrow.RecordBatch.from_pylist(rows, schema))
+        if not writer.stats.num_record_batches:
+            raise PlainError(f"Invalid value for datas: {name!r}. Its files contain no text.")
+
+
+def _rows(documents):
+    """Yield the rows of all documents that are not empty."""
+    for document in documents:
+        continues = isinstance(document, Continuation)
+        if document.strip():
+            for text in cut_text(document) if continues or len(document) >= LONG else [document]:
+                yield {"text": text, "continues": continues}
+                continues = True
+
+
+def prepared(path, write=None):
+    """Return the Arrow file `path` as a memory-mapped datasets.Dataset. If it does not exist, `write(file)` creates it first.
+
+    It appears when it is complete. Raises PlainError if its content is no longer the one that was written.
+    """
+    record = Path(f"{path}.xxh3")
     if not path.exists():
-        write_documents(read(), path, source)
-    return open_prepared(path)
+        record.unlink(missing_ok=True)  # left over from a damaged file that the user deleted
+        write_atomically(path, write)
+    with as_plain_error(f"{path} cannot be read ({{error}}). Delete it and {record.name} to rebuild it.",
+                        (pyarrow.ArrowException, OSError, ValueError)):
+        dataset = datasets.Dataset.from_file(str(path))
+        current_hash([path], record, lambda: content_key("", file_chunks(path)), may_change=False)
+    return dataset
 
 
-def _read_files(source, options, cache_dir, key):
-    """Yield the documents of all files of a source. Raises PlainError if the files no longer have this key afterwards."""
-    _, encoding, one_document_per_file = options
-    for file in find_files(source):
-        yield from read_file(file, encoding, one_document_per_file)
-    if _key_of_files(source, options, cache_dir) != key:
-        raise PlainError(f"Files of datas={str(source)!r} changed while they were read. Rerun when no program writes to them.")
+def current_hash(paths, record, compute, may_change=True):
+    """Return the hash of the contents of files, from the file `record` if their paths, sizes and times are still those in it.
+
+    compute(): the hash of the present contents, which is then recorded.   may_change: False raises ValueError if it differs from the
+    recorded one.
+    """
+    state = content_key("", map(_state, paths))
+    known, *unchanged = (record.read_text() if record.exists() else "").split() or [None]
+    if unchanged == [state]:
+        return known
+    found = compute()
+    if not may_change and known not in (None, found):
+        raise ValueError(f"its content does not match {record.name}")
+    write_atomically(record, lambda file: file.write(f"{found} {state}".encode()))
+    return found
 
 
-def _key_of_files(source, options, cache_dir):
-    """Return the hash of the formats, sizes and contents of a source's files and the options for reading them."""
-    files = find_files(source)
-
-    def contents():
-        for path in files:
-            yield f"{format_of(path)[0]} {os.stat(path).st_size} ".encode()
-            yield from file_chunks(path)
-    with reading(source):
-        record = cache_dir / f"source_{content_key((os.path.abspath(source), options))}.xxh3"
-        return current_hash(files, record, lambda: content_key(options, contents()))
+def _state(path):
+    """Return path, size and times of a file. The time of change (ctime) cannot be set, and so reveals a change after which the time of
+    modification was restored."""
+    stat = os.stat(path)
+    return repr((str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)).encode()

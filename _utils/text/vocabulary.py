@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
 from _utils.errors import PlainError, as_plain_error
 from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint, write_atomically
 from _utils.runs.files import content_key
-from _utils.text.documents import PIECE, cut_text
+from _utils.text.readers import cut_text
 
 _ENTRIES = 1 << 19  # 70 MB; twice as many are a tenth faster
 _LONGEST = 64       # characters; longer words rarely repeat
@@ -72,7 +72,6 @@ def is_cacheable(tokenizer):
 
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-_ROLES = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), SPECIAL_TOKENS))
 TRAINING_CHARACTERS = 100_000_000  # a vocabulary is trained on an even sample of the text; more changes it little
 _TRAINING_VERSION = 1  # increase when the same text would give other tokens
 
@@ -136,7 +135,7 @@ def tokenizer_from_json(text, pad_token="[PAD]"):
             return bert
     model = json.loads(text)["model"]
     unknown = model["vocab"][model["unk_id"]][0] if model.get("unk_id") is not None else model.get("unk_token")
-    roles = {role: token for role, token in _ROLES.items() if token in vocab}
+    roles = {f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS if token in vocab}  # [PAD] is the pad_token
     return PreTrainedTokenizerFast(tokenizer_object=backend, **{**roles, "unk_token": unknown, "pad_token": pad_token})
 
 
@@ -198,6 +197,6 @@ def _sample(corpora):
         rows, n = corpus.documents.with_format("arrow"), len(corpus.documents)
         n_characters = pyarrow.compute.mean(pyarrow.compute.utf8_length(rows[:1000]["text"])).as_py() * n
         step = max(1, round(n_characters * len(corpora) / TRAINING_CHARACTERS))
-        for start in range(0, n, 1000 * step):
-            for text in rows[range(start, min(n, start + 1000 * step), step)]["text"]:
-                yield from cut_text(text.as_py(), PIECE)
+        for batch in rows.select(range(0, n, step)).iter(1000):
+            for text in batch["text"]:
+                yield from cut_text(text.as_py())

@@ -4,7 +4,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import wait
 
@@ -13,11 +13,6 @@ from tqdm import tqdm
 from _utils.errors import PlainError
 
 _work = None  # in a worker: the function to call
-
-
-def available_cores():
-    """Return the number of cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def run_in_processes(work, tasks, n, desc):
@@ -33,8 +28,8 @@ def run_in_processes(work, tasks, n, desc):
     stop, stopper = multiprocessing.Pipe(duplex=False)
     pool = ProcessPoolExecutor(n, initializer=_start_worker, initargs=(work, stop))
     try:
-        for call in tqdm(as_completed([pool.submit(_call, task) for task in tasks]), total=len(tasks), desc=desc):
-            call.result()
+        for _ in tqdm(pool.map(_call, tasks), total=len(tasks), desc=desc):
+            pass
     except BrokenProcessPool as error:
         raise PlainError("A process that prepares data died, most often because memory ran out. Free memory, or use fewer cores "
                          "(taskset -c 0-3 python pretrain.py ...), and rerun the same command: finished parts are kept.") from error

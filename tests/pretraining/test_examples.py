@@ -1,26 +1,23 @@
 """Examples and their cache."""
+import copy
 import json
-import os
 import random
 import re
-import threading
 from pathlib import Path
 
 import datasets
 import numpy as np
 import pytest
-import tokenizers
 from corpora import make_corpus, sentence
 from fake_hub import FIRST, Hub
 
 import pretrain
 from _utils.config import complete
 from _utils.errors import PlainError
-from _utils.text import documents, processors, readers, sources
+from _utils.text import processors, readers, sources
 from _utils.text.examples import open_examples, prepare_examples, split_documents
 from _utils.text.processors import ELECTRADataProcessor
 from _utils.text.sources import Corpus, load_documents
-from _utils.text.vocabulary import load_tokenizer
 
 
 @pytest.fixture
@@ -49,22 +46,19 @@ def test_next_run_reads_neither_text_nor_documents(workplace, monkeypatch):
     c = complete(pretrain.c.override(["size=tiny", "datas=text.txt", "vocab=300", "num_workers=0", "bs=8", "steps=4", "device=cpu"]))
     _, before = pretrain.load_data(c)
     next(Path("datasets").glob("documents_*.arrow")).unlink()
-    for module in (documents, sources):
-        monkeypatch.setattr(module, "file_chunks", lambda *_: pytest.fail("hashed again"))
+    monkeypatch.setattr(sources, "file_chunks", lambda *_: pytest.fail("hashed again"))
     monkeypatch.setattr(sources, "read_file", lambda *_: pytest.fail("read again"))
     _, after = pretrain.load_data(c)
     assert after.train_ds.hf_dset.to_dict() == before.train_ds.hf_dset.to_dict()
     assert not list(Path("datasets").glob("documents_*.arrow"))
 
 
-def test_examples_that_appear_late_are_opened(tmp_path, small_tokenizer):
+def test_processes_open_the_examples_of_the_first_one_if_they_share_its_folder(tmp_path, small_tokenizer):
     examples = prepare_examples(make_corpus(), small_tokenizer, 32, 7, tmp_path)
     files = [file["filename"] for file in examples.cache_files]
-    os.rename(files[0], tmp_path / "unseen")
-    with pytest.raises(PlainError, match="did not appear within 0 seconds. Start all processes in a folder that"):
-        open_examples(files, patience=0)
-    threading.Timer(.2, os.rename, (tmp_path / "unseen", files[0])).start()
     assert open_examples(files).to_dict() == examples.to_dict()
+    with pytest.raises(PlainError, match="Start all processes in a folder that their machines share"):
+        open_examples([*files, "elsewhere.arrow"])
 
 
 def test_hub_corpora_are_cleaned_and_other_text_is_unchanged(tmp_path, small_tokenizer):
@@ -110,9 +104,9 @@ def test_documents_of_bookcorpus_for_line_pairs_are_consecutive_rows(tmp_path, m
 @pytest.fixture
 def short_rows(monkeypatch):
     """Store documents of 1,000 or more characters in rows of 200."""
-    for module in (documents, readers):
+    for module in (readers, sources):
         monkeypatch.setattr(module, "LONG", 1000)
-    monkeypatch.setattr(documents, "PIECE", 200)
+    monkeypatch.setattr(readers, "PIECE", 200)
 
 
 @pytest.mark.parametrize("suffix, one_document_per_file", [(".txt", False), (".txt", True), (".jsonl", False)])
@@ -147,13 +141,9 @@ def test_very_long_line_is_cut(tmp_path, short_rows):
 def test_padding_and_truncation_saved_with_a_tokenizer_are_ignored(tmp_path, small_tokenizer):
     corpus = make_corpus()
     expected = prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path / "plain").to_dict()
-    backend = tokenizers.Tokenizer.from_str(small_tokenizer.backend_tokenizer.to_str())
-    backend.enable_padding(length=20)
-    backend.enable_truncation(4)
-    backend.save(str(tmp_path / "tokenizer.json"))
-    roles = {f"{role}_token": f"[{role.upper()}]" for role in ("cls", "sep", "unk", "pad", "mask")}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "PreTrainedTokenizerFast", **roles}))
-    padding = load_tokenizer(str(tmp_path))
+    padding = copy.deepcopy(small_tokenizer)
+    padding.backend_tokenizer.enable_padding(length=20)
+    padding.backend_tokenizer.enable_truncation(4)
     assert len(padding.backend_tokenizer.encode("the").ids) == 20
     assert prepare_examples(corpus, padding, 32, 7, tmp_path / "padding").to_dict() == expected
 

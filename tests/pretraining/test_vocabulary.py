@@ -6,8 +6,8 @@ import datasets
 import pytest
 
 from _utils.errors import PlainError
-from _utils.text import documents, readers, vocabulary
-from _utils.text.documents import cut_text
+from _utils.text import readers, sources, vocabulary
+from _utils.text.readers import cut_text
 from _utils.text.sources import Corpus, load_documents
 from _utils.text.vocabulary import SPECIAL_TOKENS, load_tokenizer, train_vocabulary
 
@@ -78,17 +78,18 @@ def test_small_text_gives_a_smaller_vocabulary_and_a_message(tmp_path, capsys):
     assert n < 5000 and f"{n:,} tokens instead of the requested 5,000" in capsys.readouterr().out
 
 
-def test_the_same_text_gives_the_same_vocabulary_also_in_pieces():
+def test_the_same_text_gives_the_same_vocabulary_also_in_pieces(monkeypatch):
+    monkeypatch.setattr(readers, "PIECE", 200)
     text = "\n".join(make_corpus().documents["text"])
-    pieces = list(cut_text(text, 200))
+    pieces = list(cut_text(text))
     assert "".join(pieces) == text and len(pieces) > 50 and all(piece.endswith("\n") for piece in pieces[:-1])
     assert train_vocabulary(700, lambda: pieces) == train_vocabulary(700, lambda: pieces) == train_vocabulary(700, lambda: [text])
 
 
 @pytest.mark.parametrize("separator", ["\n", "\n\n"])
 def test_sample_covers_one_huge_document_or_many_evenly(tmp_path, monkeypatch, separator):
-    for module, name, value in [(documents, "LONG", 1000), (readers, "LONG", 1000), (documents, "PIECE", 200),
-                                (vocabulary, "PIECE", 200), (vocabulary, "TRAINING_CHARACTERS", 20_000)]:
+    for module, name, value in [(readers, "LONG", 1000), (sources, "LONG", 1000), (readers, "PIECE", 200),
+                                (vocabulary, "TRAINING_CHARACTERS", 20_000)]:
         monkeypatch.setattr(module, name, value)
     (tmp_path / "text.txt").write_text(separator.join(f"paragraph {i} " + "word " * 18 for i in range(1000)))
     sample = list(vocabulary._sample([load_documents(str(tmp_path / "text.txt"), tmp_path)]))

@@ -142,13 +142,11 @@ def test_repeated_words_do_not_reach_the_library():
 
 
 def test_a_pickled_processor_has_an_empty_cache_and_the_same_examples(small_tokenizer):
-    processor = ELECTRADataProcessor(None, small_tokenizer, 32, apply_cleaning=False)
-    expected = processor(["The generator [MASK] some words. " * 10])
-    size = len(processor.word_cache)
+    processor, documents = ELECTRADataProcessor(None, small_tokenizer, 32, apply_cleaning=False), ["The generator [MASK] some words. " * 10]
+    expected = processor(documents)
     other = pickle.loads(pickle.dumps(processor))
-    assert size > 5 and len(other.word_cache) == 0
-    assert other(["The generator [MASK] some words. " * 10]) == expected
-    assert other.word_cache.keys() == processor.word_cache.keys()
+    assert processor.word_cache and not other.word_cache
+    assert other(documents) == expected
 
 
 def test_ids_above_65535_are_kept(tmp_path):

@@ -233,13 +233,13 @@ TABLES = {
     ("../README.md", "An ELECTRA for a laptop"): [(1, laptop)],
     ("probes.md", "Measurements"): [(1, phenomena), (1, accuracy_by_seed)],
     ("own_tasks.md", "CoNLL-2000 chunking"): [(2, conll2000)],
-    ("speed.md", "On a CPU with bf16 arithmetic"): [(1, lambda: speed("pretraining_small_cpu_avx512", *PRETRAINING_SPEED))],
-    ("speed.md", "On an older CPU"): [(1, lambda: speed("pretraining_small_cpu", *PRETRAINING_SPEED))],
-    ("speed.md", "Data"): [(1, lambda: [[float(f"{tokens:.3g}"), ratio] for tokens, ratio in speed("loader_default", "tokens/s", "ratio")]),
-                           (1, lambda: speed("preprocessing_default", "MB/s", "ratio to tokenizers alone"))],
-    ("speed.md", "Finetuning"): [(1, lambda: speed("finetuning_small_cpu", "rows/s", "ratio"))],
+    ("speed.md", "On a CPU with bf16 arithmetic"): [(1, lambda: speed("pretraining_small_amd_epyc_avx512_bf16", *PRETRAINING_SPEED))],
+    ("speed.md", "On an older CPU"): [(1, lambda: speed("pretraining_small_amd_epyc_avx2", *PRETRAINING_SPEED))],
+    ("speed.md", "Data"): [(1, lambda: [[float(f"{tokens:.3g}"), ratio] for tokens, ratio in speed("loader_amd_epyc", "tokens/s", "ratio")]),
+                           (1, lambda: speed("preprocessing_amd_epyc", "MB/s", "ratio to tokenizers alone"))],
+    ("speed.md", "Finetuning"): [(1, lambda: speed("finetuning_small_amd_epyc_avx512_bf16", "rows/s", "ratio"))],
     ("speed.md", "Waiting threads and freed memory"): [
-        (1, lambda: speed("environment_mini_default", "idle tokens/s", "idle ratio", "busy tokens/s", "busy ratio"))],
+        (1, lambda: speed("environment_mini_amd_epyc_avx512_bf16", "idle tokens/s", "idle ratio", "busy tokens/s", "busy ratio"))],
     ("speed.md", "The training step on a GPU"): [(2, operators)],
 }
 

@@ -5,6 +5,7 @@ import json
 import re
 import unicodedata
 import warnings
+from functools import partial
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -30,23 +31,23 @@ def tokens_in_color(examples, columns=110):
 
     A plot instead of HTML, because code hosts strip the colours of HTML.
     """
-    cells, line = [], 0  # (middle, line, token, colour, text below)
+    figure, line = plt.figure(), 0
+    axis = figure.add_axes((0, 0, 1, 1), xlim=(-1, columns))
+    axis.axis("off")
+    write = partial(axis.text, family=FONTS, ha="center", va="center", parse_math=False)
     for example in examples:
         x = 0
         for token, color, below in example:
             width = max(_columns(token), _columns(below)) + 1
             if x + width > columns:
                 x, line = 0, line + 1
-            cells.append((x + (width - 1) / 2, line, token, color, below))
+            middle = x + (width - 1) / 2
+            write(middle, line, token, size=10, bbox=dict(boxstyle="round,pad=.12", fc=color or "white", ec="none"))
+            write(middle, line + .45, below, size=7, color="#555555")
             x += width
         line += 1.4
-    figure = plt.figure(figsize=(columns * .092, line * .4))
-    axis = figure.add_axes((0, 0, 1, 1), xlim=(-1, columns), ylim=(line - .4, -.5))
-    axis.axis("off")
-    for x, y, token, color, below in cells:
-        axis.text(x, y, token, family=FONTS, size=10, ha="center", va="center", parse_math=False,
-                  bbox=dict(boxstyle="round,pad=.12", fc=color or "white", ec="none"))
-        axis.text(x, y + .45, below, family=FONTS, size=7, color="#555555", ha="center", va="center", parse_math=False)
+    axis.set_ylim(line - .4, -.5)
+    figure.set_size_inches(columns * .092, line * .4)
     return figure
 
 
@@ -57,18 +58,15 @@ def _columns(text):
 
 def show_segments(input_ids, sentA_lenths, hf_tokenizer):
     """Examples, input_ids (B, L), sentA_lenths (B,): segment A in blue, segment B in orange, without padding."""
-    return tokens_in_color([[(token, "#cfe0f2" if i < length else "#fde0c8", "") for i, token in enumerate(_tokens(ids, ids, hf_tokenizer))]
-                            for ids, length in zip(input_ids, sentA_lenths.tolist())])
+    return tokens_in_color([[(token, "#cfe0f2" if i < length else "#fde0c8", "") for i, token in enumerate(tokens)]
+                            for tokens, length in zip(_tokens(input_ids, input_ids, hf_tokenizer), sentA_lenths.tolist())])
 
 
 def show_masks(input_ids, masked_inputs, is_mlm_applied, hf_tokenizer):
     """Masked examples, each argument (B, L): chosen tokens in orange, with the original below if it is hidden."""
-    examples = []
-    for ids, masked, chosen in zip(input_ids, masked_inputs, is_mlm_applied):
-        tokens = zip(_tokens(masked, ids, hf_tokenizer), _tokens(ids, ids, hf_tokenizer), chosen.tolist())
-        examples.append([(now, ORANGE + "88", "(kept)" if was == now else was) if is_chosen else (now, None, "")
-                         for now, was, is_chosen in tokens])
-    return tokens_in_color(examples)
+    examples = zip(_tokens(masked_inputs, input_ids, hf_tokenizer), _tokens(input_ids, input_ids, hf_tokenizer), is_mlm_applied.tolist())
+    return tokens_in_color([[(now, ORANGE + "88", "(kept)" if was == now else was) if is_chosen else (now, None, "")
+                             for now, was, is_chosen in zip(*example)] for example in examples])
 
 
 def show_discriminator(input_ids, generated, is_mlm_applied, probabilities, hf_tokenizer):
@@ -77,17 +75,18 @@ def show_discriminator(input_ids, generated, is_mlm_applied, probabilities, hf_t
     Shade and percentage are that probability (darkest from 50 %). Replaced tokens are written original→sample, and a masked token
     that was sampled correctly has a tick.
     """
-    reds, examples = plt.get_cmap("Reds"), []
-    for ids, drawn, masked, chances in zip(input_ids, generated, is_mlm_applied, probabilities):
-        tokens = zip(_tokens(ids, ids, hf_tokenizer), _tokens(drawn, ids, hf_tokenizer), masked.tolist(), chances.tolist())
-        examples.append([(f"{was}→{now}" if was != now else now + (" ✓" if mark else ""), to_hex(reds(.7 * min(1, 2 * p))), f"{p:.0%}")
-                         for was, now, mark, p in tokens])
-    return tokens_in_color(examples)
+    reds = plt.get_cmap("Reds")
+    examples = zip(_tokens(input_ids, input_ids, hf_tokenizer), _tokens(generated, input_ids, hf_tokenizer), is_mlm_applied.tolist(),
+                   probabilities.tolist())
+    return tokens_in_color([[
+        (f"{was}→{now}" if was != now else now + (" ✓" if mark else ""), to_hex(reds(.7 * min(1, 2 * p))), f"{p:.0%}")
+        for was, now, mark, p in zip(*example)] for example in examples])
 
 
 def _tokens(shown, input_ids, hf_tokenizer):
-    """Tokens of the ids `shown` (L,) where the example `input_ids` (L,) is not padded."""
-    return hf_tokenizer.convert_ids_to_tokens(shown[input_ids != hf_tokenizer.pad_token_id].tolist())
+    """Tokens of the ids `shown` (B, L) where the examples `input_ids` (B, L) are not padded, a list for each example."""
+    is_token = input_ids != hf_tokenizer.pad_token_id
+    return [hf_tokenizer.convert_ids_to_tokens(ids[at].tolist()) for ids, at in zip(shown, is_token)]
 
 
 def plot_schedules(by_name, steps):

@@ -217,17 +217,15 @@ def _warn_of_training_text(text, name):
 def discriminator_logits(network, text, name):
     """Logits of "replaced" for all tokens of a CorruptedText, (T,), NumPy float64.
 
-    Runs on the first GPU, or on the CPU if there is none, in batches of similar lengths.
+    Runs on the first GPU, or on the CPU if there is none.
     """
     device, is_token = choose_device(None), text.is_token()
     network.to(device).eval()
-    logits = torch.zeros(text.input_ids.shape)
-    batches = text.lengths.argsort(descending=True, stable=True).split(max(1, _TOKENS_AT_ONCE // text.input_ids.shape[1]))
-    for rows in tqdm(batches, desc=name, unit="batch", leave=False):
-        longest = int(text.lengths[rows].max())
-        ids, mask, segments = (x[rows, :longest].to(device) for x in (text.input_ids, is_token, text.token_type_ids))  # (B, longest)
-        logits[rows, :longest] = replaced_logits(network(**inputs_of(network, ids.long(), mask, segments.long()))).float().cpu()
-    return logits[is_token].double().numpy()
+    inputs = text.input_ids.long(), is_token, text.token_type_ids.long()
+    batches = [*zip(*(x.to(device).split(max(1, _TOKENS_AT_ONCE // x.shape[1])) for x in inputs))]  # (B, L) each
+    logits = [replaced_logits(network(**inputs_of(network, *batch))).float().cpu()
+              for batch in tqdm(batches, desc=name, unit="batch", leave=False)]
+    return torch.cat(logits)[is_token].double().numpy()
 
 
 def replaced_scores(logits, is_replaced, is_masked, block):

@@ -46,16 +46,6 @@ def anchors(path):
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-# Style
-
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
-def test_lines_wrap_at_120_characters_and_no_placeholder_is_left(path):
-    text = without_blocks(path)
-    is_exempt = re.compile(r"\||\s*[-*]? ?(`[^`]+`|\[[^\]]+\]\([^)]+\))[,.:;]?$")  # tables, code and links alone
-    assert [line for line in text.split("\n") if len(line) > 120 and not is_exempt.match(line)] == []
-    assert not re.search(r"@\w+@|TODO|FIXME", text)
-
-
 # Commands
 
 def commands():

@@ -154,10 +154,10 @@ def plot_lengths(lengths_by_name, xlabel="tokens per sentence or pair", **settin
     longest = max(map(max, lengths_by_name.values()))
     width = -(-longest // 40)  # a whole number of tokens, so that every bar covers equally many lengths
     edges = np.arange(.5, longest + width, width)
-    figure, axes = _grid(len(lengths_by_name), xlabel)
-    for axis, (name, lengths) in zip(axes, lengths_by_name.items()):
+    figure, axes = _grid(lengths_by_name, xlabel)
+    for axis, lengths in zip(axes, lengths_by_name.values()):
         axis.hist(lengths, bins=edges, color=BLUE)
-        axis.set(title=name, yticks=[], **settings)
+        axis.set(yticks=[], **settings)
     return figure
 
 
@@ -169,25 +169,26 @@ def plot_example_lengths(dls):
 
 def plot_finetuning_losses(runs_by_name):
     """Training loss of every run over its steps, {name: [rows of metrics.jsonl, ...]}."""
-    figure, axes = _grid(len(runs_by_name), "fraction of the steps")
-    for axis, (name, runs) in zip(axes, runs_by_name.items()):
+    figure, axes = _grid(runs_by_name, "fraction of the steps")
+    for axis, runs in zip(axes, runs_by_name.values()):
         for rows in map(pd.DataFrame, runs):
             axis.plot(rows["step"] / rows["step"].max(), rows["loss"], color=BLUE, lw=1, alpha=.7)
-        axis.set_title(name)
         axis.set_ylim(bottom=0)
     figure.supylabel("loss", fontsize=9)
     return figure
 
 
-def _grid(n, xlabel):
-    """(figure, n axes) in rows of five."""
-    rows = -(-n // 5)
-    size = max(5, 2 * min(n, 5) + .4), 1.6 * rows + .6
-    figure, axes = plt.subplots(rows, min(n, 5), figsize=size, layout="constrained", sharex=True, squeeze=False)
-    for axis in axes.flat[n:]:
+def _grid(titles, xlabel):
+    """(figure, an axis for each title) in rows of five."""
+    n_rows, n_columns = -(-len(titles) // 5), min(len(titles), 5)
+    figure, axes = plt.subplots(n_rows, n_columns, figsize=(max(5, 2 * n_columns + .4), 1.6 * n_rows + .6), layout="constrained",
+                                sharex=True, squeeze=False)
+    for axis, title in zip(axes.flat, titles):
+        axis.set_title(title)
+    for axis in axes.flat[len(titles):]:
         axis.axis("off")
     figure.supxlabel(xlabel, fontsize=9)
-    return figure, axes.flat[:n]
+    return figure, axes.flat
 
 
 def _axis(xlabel, ylabel, width=7, height=3.2, **settings):

@@ -19,7 +19,7 @@ from _utils.networks import check_tied_output, inputs_of, load_with_head, replac
 from _utils.networks.build import check_length
 from _utils.runs import find_checkpoint, load_pretraining_checkpoint, versions
 from _utils.runs.checkpoints import check_writable, has_keys, load_checkpoint, save_checkpoint
-from _utils.text import check_sources, evenly_spaced, load_documents, prepare_examples, split_held_out
+from _utils.text import evenly_spaced, load_documents, prepare_examples, split_held_out
 from _utils.text.processors import tokenizer_json
 from _utils.training import choose_device
 
@@ -112,7 +112,6 @@ def make_corrupted(generator, sources, part="held_out", rows=None, mask_prob=.15
     given = {"datas": sources, "examples": "electra", "mask_prob": mask_prob, "masking": "bernoulli", "electra_mask_style": True,
              "sampling": "fp32_gumbel", "seed": seed, **settings}
     c = text_config(generator).copy_with({key: value for key, value in given.items() if value is not None})
-    check_sources(c.datas)
     network, _, hf_tokenizer = load_with_head(generator, "generator")
     check_tied_output(network, generator)
     check_length(network, c.max_length, repr(generator))
@@ -256,10 +255,11 @@ def auc(logits, is_positive, block):
     n_negative = len(is_positive) - n_positive
     if not n_positive or not n_negative:
         return None
-    ranks, share = rankdata(logits), np.empty(len(logits))
-    # Of each positive token, the share of negatives below it; of each negative token, the share of positives above it. Ties count half.
-    share[is_positive] = (ranks[is_positive] - rankdata(logits[is_positive])) / n_negative
-    share[~is_positive] = 1 - (ranks[~is_positive] - rankdata(logits[~is_positive])) / n_positive
+    others_below = rankdata(logits)  # tokens of the other class with a lower logit; ties count half
+    for one_class in (is_positive, ~is_positive):
+        others_below[one_class] -= rankdata(logits[one_class])
+    # Of each positive token, the share of negatives below it; of each negative token, the share of positives above it.
+    share = np.where(is_positive, others_below / n_negative, 1 - others_below / n_positive)
     value = share[is_positive].mean()
     influence = np.bincount(block, (share - value) / np.where(is_positive, n_positive, n_negative))
     return influence + value / len(influence)

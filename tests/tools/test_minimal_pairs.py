@@ -160,8 +160,7 @@ def test_the_command_writes_a_table_a_plot_and_the_paradigms(fresh_checkpoint, m
     text = capsys.readouterr().out
     names = ["fresh_0_100.0%", "fresh_0_100.0%, untrained", "mlm_0_100.0%", "mlm_0_100.0%, untrained"]
     assert "7 pairs, 4 paradigms" in text and all(name in text for name in names)
-    assert text.index("morphology") < text.index("order") < text.index("syntax_semantics") < text.index("overall")
-    assert "checkpoints/minimal_pairs.png" in text and Path("checkpoints/minimal_pairs.png").stat().st_size > 5000
+    assert Path("checkpoints/minimal_pairs.png").stat().st_size > 5000
     table = pd.read_csv("checkpoints/minimal_pairs.csv", index_col=[0, 1, 2])
     assert [*table.columns] == ["pairs", *names] and table["pairs"].tolist() == [2, 2, 2, 1]
     expected = accuracies(read_pairs(blimp), scores(fresh_checkpoint, sentences=[*SENTENCES, "the words"]))
@@ -171,8 +170,7 @@ def test_the_command_writes_a_table_a_plot_and_the_paradigms(fresh_checkpoint, m
 
 def test_untrained_networks_depend_on_the_seed_only(fresh_checkpoint, tmp_path):
     def weights(seed):
-        trained, untrained = load_models([str(fresh_checkpoint)], untrained_seed=seed).values()
-        assert untrained.network.config.to_dict() == trained.network.config.to_dict()
+        _, untrained = load_models([str(fresh_checkpoint)], untrained_seed=seed).values()
         return untrained.network.electra.encoder.layer[0].output.dense.weight
     assert weights(0).equal(weights(0)) and not weights(0).equal(weights(1))
     other = shutil.copy(fresh_checkpoint, tmp_path)

@@ -264,12 +264,11 @@ def complete(config):
     """
     if config.quickstart:
         config = config.unless_given(QUICKSTART)
-    continues = is_pair(config.initial_weights)
-    if continues:
+    if is_pair(config.initial_weights):
         config = config.unless_given({"vocab": config.initial_weights})
     if config.objective is None and config.discriminator:
         config = config.copy_with({"objective": "electra"})
-    config = config.copy_with(_recipe_values(config, except_for=_SCHEDULE_KEYS if continues else ()))
+    config = config.copy_with(_recipe_values(config))
     if config.seed is None and os.environ.get("WORLD_SIZE", "1") == "1":  # several processes would draw different seeds
         config = config.copy_with({"seed": secrets.randbits(32)})
     _check(config)
@@ -281,10 +280,10 @@ def with_recipe(config, size, **values):
     return complete(config.copy_with({**dict.fromkeys(_FROM_RECIPE), "size": size, **values}, overridden=("size", *values)))
 
 
-def _recipe_values(config, except_for):
-    """{key: value of the recipe} of the keys that are None."""
-    recipe = RECIPES[config.size]
-    values = {key: getattr(recipe, key) for key in _FROM_RECIPE if config[key] is None and key not in except_for}
+def _recipe_values(config):
+    """{key: value of the recipe} of the keys that are None. Continued pretraining has its own schedule."""
+    recipe, own = RECIPES[config.size], _SCHEDULE_KEYS if is_pair(config.initial_weights) else ()
+    values = {key: getattr(recipe, key) for key in _FROM_RECIPE if config[key] is None and key not in own}
     if "warmup_steps" in values:
         values["warmup_steps"] = round(values.get("steps", config.steps) * recipe.warmup_steps / recipe.steps)
     return values

@@ -93,9 +93,9 @@ def score(model, sentences, device, name):
     network, n_tokens, scores = model.network.eval().to(device), TOKENS_PER_BATCH[device.type], {}
     encoded = model.hf_tokenizer([*sentences], return_special_tokens_mask=True)
     rows = [*zip(map(tuple, encoded["input_ids"]), map(tuple, encoded["special_tokens_mask"]))]
-    check_length(network, max(len(ids) for ids, _ in rows), repr(name))
-    at_positions = GatheredPositions(network) if model.part == "generator" else None
     longest_first = sorted(set(rows), key=lambda row: (-len(row[0]), row))
+    check_length(network, len(longest_first[0][0]), repr(name))
+    at_positions = GatheredPositions(network) if model.part == "generator" else None
     with tqdm(total=len(longest_first), desc=name, unit=" sentences", mininterval=1) as bar:
         for length, same in groupby(longest_first, key=lambda row: len(row[0])):  # they need no padding
             for batch in chunked(same, max(1, n_tokens // length)):

@@ -48,7 +48,7 @@ class Parser(argparse.ArgumentParser):
                 continue
             nargs = ("+" if is_required else "*") if kind is list else None if is_option or is_required else "?"
             named = {"required": is_required} if is_option else {"metavar": name.upper()}
-            self.add_argument(f"--{name}" if is_option else name, help=about, default=None if is_required else default, nargs=nargs,
+            self.add_argument(f"--{name}" if is_option else name, help=about, default=default, nargs=nargs,
                               type=kind if kind in (int, float) else str, choices=kind if isinstance(kind, tuple) else None, **named)
 
     def error(self, message):

@@ -36,10 +36,6 @@ def _checked_pair(value):
     return value
 
 
-def _whole(value):
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
 def _listed(value):
     if isinstance(value, str):
         return [part.strip() for part in value.split(",")]
@@ -50,7 +46,7 @@ def _listed(value):
 def count(minimum=1, maximum=None):
     """An integer in a range; also a float without a fraction, such as steps=1e6."""
     description = f"an integer from {minimum} to {maximum}" if maximum else f"an integer of at least {minimum}"
-    return Annotated[int, BeforeValidator(_whole), Field(ge=minimum, le=maximum, description=description)]
+    return Annotated[int, Field(strict=False, ge=minimum, le=maximum, description=description)]
 
 
 def number(description, **bounds):
@@ -144,11 +140,6 @@ def accepted(kind):
     return described[0] if described else ", or ".join(map(accepted, get_args(kind)))
 
 
-def nearest(key, options):
-    """The option that a key may be a misspelling of, or None."""
-    return next(iter(difflib.get_close_matches(key, options, n=1, cutoff=.65)), None)
-
-
 class MyConfig(dict):
     """A dictionary whose keys are also attributes. Every value is checked against the type of its key when it is set.
 
@@ -220,11 +211,12 @@ class MyConfig(dict):
 
 
 def _unknown_key(key, types):
-    near = nearest(key, types)
     if "task_overrides" in types and key in ("lr", "epochs", "bs", "rows"):
         advice = f"Set {key} by task, for example \"task_overrides={{'rte': {{'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 1000}}}}\"."
+    elif near := difflib.get_close_matches(key, types, n=1, cutoff=.65):
+        advice = f"Did you mean {near[0]!r}?"
     else:
-        advice = f"Did you mean {near!r}?" if near else f"Choose one of {', '.join(types)}."
+        advice = f"Choose one of {', '.join(types)}."
     return PlainError(f"Unknown key: {key!r:.40}. {advice}")
 
 
@@ -243,9 +235,11 @@ def from_command_line(config, argv):
 def explain_keys(config, script):
     """The text of --help: every key with its default, its comment in the first cell of a script, and the values that it accepts."""
     path = Path(__file__).parents[1] / script
-    cell = path.read_text(encoding="utf-8").partition("MyConfig({")[2] if path.is_file() else ""
-    comments = {key: comment.replace("# ", "") for comment, keys in re.findall(r'((?: +# .*\n)+)((?: +"\w+": .*\n)+)', cell)
-                for key in re.findall(r'^ +"(\w+)":', keys, re.M)}
+    cell = path.read_text(encoding="utf-8").partition("MyConfig({")[2].partition("\n}")[0] if path.is_file() else ""
+    comments, comment = {}, ""
+    for above, key in re.findall(r'((?: +# .*\n)*) +"(\w+)":', cell):
+        comment = above or comment  # several keys may share one
+        comments[key] = comment.replace("# ", "")
     blocks = [f"{key}={config[key]}\n{comments.get(key, '')}    Accepts {accepted(kind)}." for key, kind in config.types.items()]
     return "\n\n".join([f"{path.name} key=value ...", "A value is a Python literal; anything else is a string.", *blocks])
 
@@ -270,12 +264,11 @@ def complete(config):
     """
     if config.quickstart:
         config = config.unless_given(QUICKSTART)
-    continues = is_pair(config.initial_weights)
-    if continues:
+    if is_pair(config.initial_weights):
         config = config.unless_given({"vocab": config.initial_weights})
     if config.objective is None and config.discriminator:
         config = config.copy_with({"objective": "electra"})
-    config = config.copy_with(_recipe_values(config, except_for=_SCHEDULE_KEYS if continues else ()))
+    config = config.copy_with(_recipe_values(config))
     if config.seed is None and os.environ.get("WORLD_SIZE", "1") == "1":  # several processes would draw different seeds
         config = config.copy_with({"seed": secrets.randbits(32)})
     _check(config)
@@ -287,10 +280,10 @@ def with_recipe(config, size, **values):
     return complete(config.copy_with({**dict.fromkeys(_FROM_RECIPE), "size": size, **values}, overridden=("size", *values)))
 
 
-def _recipe_values(config, except_for):
-    """{key: value of the recipe} of the keys that are None."""
-    recipe = RECIPES[config.size]
-    values = {key: getattr(recipe, key) for key in _FROM_RECIPE if config[key] is None and key not in except_for}
+def _recipe_values(config):
+    """{key: value of the recipe} of the keys that are None. Continued pretraining has its own schedule."""
+    recipe, own = RECIPES[config.size], _SCHEDULE_KEYS if is_pair(config.initial_weights) else ()
+    values = {key: getattr(recipe, key) for key in _FROM_RECIPE if config[key] is None and key not in own}
     if "warmup_steps" in values:
         values["warmup_steps"] = round(values.get("steps", config.steps) * recipe.warmup_steps / recipe.steps)
     return values
@@ -307,10 +300,9 @@ def _check(config):
             raise PlainError(f"{key}={config[key]} is more than {limit}={config[limit]}. Lower it or leave it out.")
     if isinstance(config.vocab, str) and config.vocab.endswith(".txt") and not os.path.isfile(config.vocab):
         raise PlainError(f"File not found: vocab={config.vocab!r}. Pass the path of a vocab.txt, a hub tokenizer or a vocabulary size.")
-    unused = [key for key in _DISCRIMINATOR_KEYS if key in config.overridden]
-    if config.objective == "mlm" and unused:
-        raise PlainError(f"{unused[0]}={config[unused[0]]!r} has no effect with objective='mlm', which trains no discriminator. "
-                         "Leave it out.")
+    for key in _DISCRIMINATOR_KEYS:
+        if config.objective == "mlm" and key in config.overridden:
+            raise PlainError(f"{key}={config[key]!r} has no effect with objective='mlm', which trains no discriminator. Leave it out.")
     if config.objective == "electra" and not (config.discriminator or RECIPES[config.size].discriminator):
         raise PlainError(f"size={config.size} has no discriminator, but objective='electra' requires one. Set discriminator or choose "
                          "another size.")
@@ -321,14 +313,11 @@ def _check(config):
 def _check_pair(config):
     """PlainError for keys that conflict with continued pretraining, or that it needs."""
     start = f"initial_weights={config.initial_weights!r}"
-    conflicts = [key for key in ("generator", "discriminator") if config[key]]
-    conflicts += ["objective"] * (config.objective == "mlm") + ["vocab"] * (config.vocab != config.initial_weights)
-    if conflicts:
-        key = conflicts[0]
-        raise PlainError(f"{start} contains a generator, a discriminator and their vocabulary, which {key}={config[key]!r} contradicts. "
-                         f"Remove {key} (size={config.size}).")
-    missing = [key for key in _SCHEDULE_KEYS if config[key] is None]
-    if missing:
+    for key, of_pair in {"generator": None, "discriminator": None, "objective": "electra", "vocab": config.initial_weights}.items():
+        if config[key] != of_pair:
+            raise PlainError(f"{start} contains a generator, a discriminator and their vocabulary, which {key}={config[key]!r} "
+                             f"contradicts. Remove {key} (size={config.size}).")
+    if missing := [key for key in _SCHEDULE_KEYS if config[key] is None]:
         raise PlainError(f"{start} continues training with a new schedule, for which the recipe has no values. Set {', '.join(missing)}.")
 
 

@@ -18,7 +18,6 @@ class AdamNoBiasCorrection(torch.optim.Optimizer):
 
     def __init__(self, params, lr, betas=(.9, .999), eps=1e-6, weight_decay=.01):
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay))
-        self._steps = {}
 
     @torch.no_grad()
     def step(self):
@@ -33,9 +32,9 @@ class AdamNoBiasCorrection(torch.optim.Optimizer):
         grads, m, v = self._moments(params)
         # The kernel assumes that gradients have the strides of their parameters, as autograd's do.
         grads = [g if g.stride() == p.stride() else torch.empty_like(p).copy_(g) for g, p in zip(grads, params)]
-        late = [self._late(params[0].device)] * len(params)
-        torch._fused_adamw_(params, grads, m, v, [], late, lr=lr, beta1=beta1, beta2=beta2, weight_decay=weight_decay, eps=eps,
-                            amsgrad=False, maximize=False)
+        step = torch.full((), 1e7, device=params[0].device)  # .9 ** step and .999 ** step are 0 in any precision
+        torch._fused_adamw_(params, grads, m, v, [], [step] * len(params), lr=lr, beta1=beta1, beta2=beta2,
+                            weight_decay=weight_decay, eps=eps, amsgrad=False, maximize=False)
 
     def _moments(self, params):
         """(gradients, first moments, second moments), lists; the moments start at zero."""
@@ -43,12 +42,6 @@ class AdamNoBiasCorrection(torch.optim.Optimizer):
             if not self.state[p]:
                 self.state[p] = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
         return ([p.grad for p in params], *([self.state[p][name] for p in params] for name in ("exp_avg", "exp_avg_sq")))
-
-    def _late(self, device):
-        """A step number, on the device, at which .9 ** step and .999 ** step are 0 in any precision."""
-        if device not in self._steps:
-            self._steps[device] = torch.tensor(1e7, device=device)
-        return self._steps[device]
 
 
 class Lamb(AdamNoBiasCorrection):
@@ -128,8 +121,7 @@ def linear_warmup_and_decay(pct, lr_max, total_steps, warmup_steps=None, warmup_
 
 def linear_warmup_and_then_decay(pct, lr_max, total_steps, warmup_steps=None, warmup_pct=None, end_lr=0.0, decay_power=1):
     """Warmup to lr_max, then decay over the remaining steps. Arguments as in `linear_warmup_and_decay`."""
-    step = round(pct * total_steps)
-    warmup = _warmup_steps(total_steps, warmup_steps, warmup_pct)
+    step, warmup = round(pct * total_steps), _warmup_steps(total_steps, warmup_steps, warmup_pct)
     if step < warmup:
         return lr_max * _warmup(step, warmup)
     rest = total_steps - warmup

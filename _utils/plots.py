@@ -5,9 +5,11 @@ import json
 import re
 import unicodedata
 import warnings
+from functools import partial
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import torch
 from IPython.display import HTML
@@ -29,23 +31,23 @@ def tokens_in_color(examples, columns=110):
 
     A plot instead of HTML, because code hosts strip the colours of HTML.
     """
-    cells, line = [], 0  # (middle, line, token, colour, text below)
+    figure, line = plt.figure(), 0
+    axis = figure.add_axes((0, 0, 1, 1), xlim=(-1, columns))
+    axis.axis("off")
+    write = partial(axis.text, family=FONTS, ha="center", va="center", parse_math=False)
     for example in examples:
         x = 0
         for token, color, below in example:
             width = max(_columns(token), _columns(below)) + 1
             if x + width > columns:
                 x, line = 0, line + 1
-            cells.append((x + (width - 1) / 2, line, token, color, below))
+            middle = x + (width - 1) / 2
+            write(middle, line, token, size=10, bbox=dict(boxstyle="round,pad=.12", fc=color or "white", ec="none"))
+            write(middle, line + .45, below, size=7, color="#555555")
             x += width
         line += 1.4
-    figure = plt.figure(figsize=(columns * .092, line * .4))
-    axis = figure.add_axes((0, 0, 1, 1), xlim=(-1, columns), ylim=(line - .4, -.5))
-    axis.axis("off")
-    for x, y, token, color, below in cells:
-        axis.text(x, y, token, family=FONTS, size=10, ha="center", va="center", parse_math=False,
-                  bbox=dict(boxstyle="round,pad=.12", fc=color or "white", ec="none"))
-        axis.text(x, y + .45, below, family=FONTS, size=7, color="#555555", ha="center", va="center", parse_math=False)
+    axis.set_ylim(line - .4, -.5)
+    figure.set_size_inches(columns * .092, line * .4)
     return figure
 
 
@@ -56,18 +58,15 @@ def _columns(text):
 
 def show_segments(input_ids, sentA_lenths, hf_tokenizer):
     """Examples, input_ids (B, L), sentA_lenths (B,): segment A in blue, segment B in orange, without padding."""
-    return tokens_in_color([[(token, "#cfe0f2" if i < length else "#fde0c8", "") for i, token in enumerate(_tokens(ids, ids, hf_tokenizer))]
-                            for ids, length in zip(input_ids, sentA_lenths.tolist())])
+    return tokens_in_color([[(token, "#cfe0f2" if i < length else "#fde0c8", "") for i, token in enumerate(tokens)]
+                            for tokens, length in zip(_tokens(input_ids, input_ids, hf_tokenizer), sentA_lenths.tolist())])
 
 
 def show_masks(input_ids, masked_inputs, is_mlm_applied, hf_tokenizer):
     """Masked examples, each argument (B, L): chosen tokens in orange, with the original below if it is hidden."""
-    examples = []
-    for ids, masked, chosen in zip(input_ids, masked_inputs, is_mlm_applied):
-        tokens = zip(_tokens(masked, ids, hf_tokenizer), _tokens(ids, ids, hf_tokenizer), chosen.tolist())
-        examples.append([(now, ORANGE + "88", "(kept)" if was == now else was) if is_chosen else (now, None, "")
-                         for now, was, is_chosen in tokens])
-    return tokens_in_color(examples)
+    examples = zip(_tokens(masked_inputs, input_ids, hf_tokenizer), _tokens(input_ids, input_ids, hf_tokenizer), is_mlm_applied.tolist())
+    return tokens_in_color([[(now, ORANGE + "88", "(kept)" if was == now else was) if is_chosen else (now, None, "")
+                             for now, was, is_chosen in zip(*example)] for example in examples])
 
 
 def show_discriminator(input_ids, generated, is_mlm_applied, probabilities, hf_tokenizer):
@@ -76,28 +75,48 @@ def show_discriminator(input_ids, generated, is_mlm_applied, probabilities, hf_t
     Shade and percentage are that probability (darkest from 50 %). Replaced tokens are written original→sample, and a masked token
     that was sampled correctly has a tick.
     """
-    reds, examples = plt.get_cmap("Reds"), []
-    for ids, drawn, masked, chances in zip(input_ids, generated, is_mlm_applied, probabilities):
-        tokens = zip(_tokens(ids, ids, hf_tokenizer), _tokens(drawn, ids, hf_tokenizer), masked.tolist(), chances.tolist())
-        examples.append([(f"{was}→{now}" if was != now else now + (" ✓" if mark else ""), to_hex(reds(.7 * min(1, 2 * p))), f"{p:.0%}")
-                         for was, now, mark, p in tokens])
-    return tokens_in_color(examples)
+    reds = plt.get_cmap("Reds")
+    examples = zip(_tokens(input_ids, input_ids, hf_tokenizer), _tokens(generated, input_ids, hf_tokenizer), is_mlm_applied.tolist(),
+                   probabilities.tolist())
+    return tokens_in_color([[
+        (f"{was}→{now}" if was != now else now + (" ✓" if mark else ""), to_hex(reds(.7 * min(1, 2 * p))), f"{p:.0%}")
+        for was, now, mark, p in zip(*example)] for example in examples])
 
 
 def _tokens(shown, input_ids, hf_tokenizer):
-    """Tokens of the ids `shown` (L,) where the example `input_ids` (L,) is not padded."""
-    return hf_tokenizer.convert_ids_to_tokens(shown[input_ids != hf_tokenizer.pad_token_id].tolist())
+    """Tokens of the ids `shown` (B, L) where the examples `input_ids` (B, L) are not padded, a list for each example."""
+    is_token = input_ids != hf_tokenizer.pad_token_id
+    return [hf_tokenizer.convert_ids_to_tokens(ids[at].tolist()) for ids, at in zip(shown, is_token)]
 
 
 def plot_schedules(by_name, steps):
     """Learning rate by step of several schedules, {name: pct -> lr}."""
-    figure, axis = _axis("step", "learning rate", height=2.8)
     points = range(0, steps + 1, max(1, steps // 500))
-    for name, schedule in by_name.items():
-        axis.plot(points, [schedule(step / steps) for step in points], label=name)
+    return _plot_learning_rates("step", points, {
+        name: [schedule(step / steps) for step in points] for name, schedule in by_name.items()}, "-")
+
+
+def plot_layer_lrs(lrs_by_name):
+    """Learning rate by layer, {name: [embeddings, layer 0, ..., head]}."""
+    n_layers = len(next(iter(lrs_by_name.values()))) - 2
+    figure = _plot_learning_rates("layer", ["emb.", *map(str, range(1, n_layers + 1)), "head"], lrs_by_name, "o")
+    figure.axes[0].set_ylim(bottom=0)
+    return figure
+
+
+def _plot_learning_rates(xlabel, x, lrs_by_name, style):
+    """{name: learning rate at each x}, in a style of matplotlib."""
+    figure, axis = _axis(xlabel, "learning rate", height=2.8)
+    for name, lrs in lrs_by_name.items():
+        axis.plot(x, lrs, style, ms=5, label=name)
     axis.ticklabel_format(axis="y", scilimits=(0, 0))
     axis.legend(frameon=False)
     return figure
+
+
+# Metrics of pretraining that are drawn, with their titles.
+PANELS = {"gen_loss": "generator: loss", "gen_accuracy": "generator: accuracy", "disc_loss": "discriminator: loss",
+          "disc_auc": "discriminator: AUC"}
 
 
 def plot_training(metrics_file):
@@ -111,13 +130,11 @@ def plot_training(metrics_file):
     train = train.groupby(train.index * 100 // len(train)).mean().set_index("step")  # at most 100 points
     config = Path(metrics_file).with_name("config.json")
     facts = json.loads(config.read_text()).get("facts", {}) if config.is_file() else {}
-    panels = {"gen_loss": "generator: loss", "gen_accuracy": "generator: accuracy", "disc_loss": "discriminator: loss",
-              "disc_auc": "discriminator: AUC"}
-    panels = {name: title for name, title in panels.items() if name in train}
-    constant = {"gen_loss": facts.get("unigram_entropy"), "disc_auc": .5}
-    if "disc_loss" in train:
-        constant["disc_loss"] = entr(train["replaced_share"]) + entr(1 - train["replaced_share"])
-    figure, axes = plt.subplots(len(panels) // 2, 2, figsize=(9, 2.4 * (len(panels) // 2)), layout="constrained", sharex=True)
+    replaced = train.get("replaced_share", 0.)
+    constant = {"gen_loss": facts.get("unigram_entropy"), "disc_loss": entr(replaced) + entr(1 - replaced), "disc_auc": .5}
+    panels = {name: title for name, title in PANELS.items() if name in train}
+    rows = len(panels) // 2
+    figure, axes = plt.subplots(rows, 2, figsize=(9, 2.4 * rows), layout="constrained", sharex=True)
     for axis, (name, title) in zip(axes.flat, panels.items()):
         axis.plot(train[name], color=BLUE if name.startswith("gen") else ORANGE, label="training")
         if name == "gen_loss":
@@ -136,12 +153,11 @@ def plot_lengths(lengths_by_name, xlabel="tokens per sentence or pair", **settin
     """A histogram of lengths in tokens for each {name: lengths}, with a common x axis. settings: of the axes, such as yscale='log'."""
     longest = max(map(max, lengths_by_name.values()))
     width = -(-longest // 40)  # a whole number of tokens, so that every bar covers equally many lengths
-    edges = [.5 + width * i for i in range(-(-longest // width) + 1)]
-    figure, axes = _grid(len(lengths_by_name), xlabel)
-    for axis, (name, lengths) in zip(axes, lengths_by_name.items()):
+    edges = np.arange(.5, longest + width, width)
+    figure, axes = _grid(lengths_by_name, xlabel)
+    for axis, lengths in zip(axes, lengths_by_name.values()):
         axis.hist(lengths, bins=edges, color=BLUE)
-        axis.set(title=name, yticks=[])
-        axis.set(**settings)
+        axis.set(yticks=[], **settings)
     return figure
 
 
@@ -153,25 +169,26 @@ def plot_example_lengths(dls):
 
 def plot_finetuning_losses(runs_by_name):
     """Training loss of every run over its steps, {name: [rows of metrics.jsonl, ...]}."""
-    figure, axes = _grid(len(runs_by_name), "fraction of the steps")
-    for axis, (name, runs) in zip(axes, runs_by_name.items()):
+    figure, axes = _grid(runs_by_name, "fraction of the steps")
+    for axis, runs in zip(axes, runs_by_name.values()):
         for rows in map(pd.DataFrame, runs):
             axis.plot(rows["step"] / rows["step"].max(), rows["loss"], color=BLUE, lw=1, alpha=.7)
-        axis.set_title(name)
         axis.set_ylim(bottom=0)
     figure.supylabel("loss", fontsize=9)
     return figure
 
 
-def _grid(n, xlabel):
-    """(figure, n axes) in rows of five."""
-    rows = -(-n // 5)
-    size = max(5, 2 * min(n, 5) + .4), 1.6 * rows + .6
-    figure, axes = plt.subplots(rows, min(n, 5), figsize=size, layout="constrained", sharex=True, squeeze=False)
-    for axis in axes.flat[n:]:
+def _grid(titles, xlabel):
+    """(figure, an axis for each title) in rows of five."""
+    n_rows, n_columns = -(-len(titles) // 5), min(len(titles), 5)
+    figure, axes = plt.subplots(n_rows, n_columns, figsize=(max(5, 2 * n_columns + .4), 1.6 * n_rows + .6), layout="constrained",
+                                sharex=True, squeeze=False)
+    for axis, title in zip(axes.flat, titles):
+        axis.set_title(title)
+    for axis in axes.flat[len(titles):]:
         axis.axis("off")
     figure.supxlabel(xlabel, fontsize=9)
-    return figure, axes.flat[:n]
+    return figure, axes.flat
 
 
 def _axis(xlabel, ylabel, width=7, height=3.2, **settings):
@@ -181,33 +198,19 @@ def _axis(xlabel, ylabel, width=7, height=3.2, **settings):
     return figure, axis
 
 
-def plot_layer_lrs(lrs_by_name):
-    """Learning rate by layer, {name: [embeddings, layer 0, ..., head]}."""
-    figure, axis = _axis("layer", "learning rate", height=2.8)
-    for name, lrs in lrs_by_name.items():
-        axis.plot(lrs, "o", ms=5, label=name)
-    axis.set_xticks(range(len(lrs)), ["emb.", *range(1, len(lrs) - 1), "head"])
-    axis.set_ylim(bottom=0)
-    axis.ticklabel_format(axis="y", scilimits=(0, 0))
-    axis.legend(frameon=False)
-    return figure
-
-
 def plot_scores(scores_by_group, published=None, majority=None):
     """Dev scores of every run as dots, with a line at their mean, {group: {task: percents}}.
 
     published: {task: percent} of Google's ELECTRA-Small, as crosses.   majority: {task: percent} of the majority baseline, dotted.
     """
-    tasks = list(dict.fromkeys(itertools.chain.from_iterable(scores_by_group.values())))
+    tasks = pd.Index(itertools.chain.from_iterable(scores_by_group.values())).unique()
     figure, axis = _axis(None, "dev score, %", width=4.5 + .8 * len(tasks), xlim=(-.6, len(tasks) - .4))
     axis.set_xticks(range(len(tasks)), tasks)
     for i, (group, scores_by_task) in enumerate(scores_by_group.items()):
-        color, shift = plt.get_cmap("tab10")(i % 10), .6 * ((i + .5) / len(scores_by_group) - .5)
-        for task, scores in scores_by_task.items():
-            x = tasks.index(task) + shift
-            axis.plot([x] * len(scores), scores, "o", color=color, ms=4, alpha=.7)
-            mean, = axis.plot(x, sum(scores) / len(scores), "_", color=color, ms=20)
-        mean.set_label(f"{group}, mean")
+        scores = pd.Series(scores_by_task).explode()
+        means = scores.groupby(level=0).mean()
+        for values, style in ((scores, dict(marker="o", ms=4, alpha=.7)), (means, dict(marker="_", ms=20, label=f"{group}, mean"))):
+            axis.plot(tasks.get_indexer(values.index) + _shift(i, len(scores_by_group)), values, ls="", color=f"C{i}", **style)
     for marks, style, size, label in ((published, "kx", 6, "ELECTRA-Small-OWT, Google"), (majority, "k_", 30, "majority baseline")):
         if marks:
             axis.plot(pd.Series(marks).reindex(tasks).to_numpy(), style, ms=size, label=label)
@@ -215,21 +218,24 @@ def plot_scores(scores_by_group, published=None, majority=None):
     return figure
 
 
+def _shift(i, n):
+    """Distance of the marks of the i-th of n groups from the tick that they share."""
+    return .6 * ((i + .5) / n - .5)
+
+
 def plot_minimal_pairs(means, errors):
     """Accuracy on minimal pairs with standard errors, from `minimal_pairs.summarize`: a row per phenomenon, dots per checkpoint."""
     names = [(name or field).replace("_", " ") for field, name in means.index]
+    rows, fields = np.arange(len(names)), means.index.get_level_values(0)
     figure, axis = _axis("correct pairs, % ± standard error", None, height=1 + (.25 + .1 * means.shape[1]) * len(names),
                          ylim=(len(names) - .5, -.5))
-    axis.set_yticks(range(len(names)), names)
+    axis.set_yticks(rows, names)
     for i, checkpoint in enumerate(means):
-        rows = [row + .6 * ((i + .5) / means.shape[1] - .5) for row in range(len(names))]
-        axis.errorbar(means[checkpoint], rows, xerr=errors[checkpoint], fmt="o", ms=4, lw=1, label=checkpoint)
+        axis.errorbar(means[checkpoint], rows + _shift(i, means.shape[1]), xerr=errors[checkpoint], fmt="o", ms=4, lw=1, label=checkpoint)
     axis.axvline(50, color=GREY, ls=":", label="chance")
-    for row, (above, below) in enumerate(itertools.pairwise(means.index.get_level_values(0))):
-        if above != below:  # fields
-            axis.axhline(row + .5, color=GREY, lw=.5)
-    left, right = axis.get_xlim()
-    axis.set_xlim(max(0, left), min(100, right))
+    for last in np.flatnonzero(fields[:-1] != fields[1:]):  # row of a field
+        axis.axhline(last + .5, color=GREY, lw=.5)
+    axis.set_xlim(np.clip(axis.get_xlim(), 0, 100))
     figure.legend(frameon=False, loc="outside upper center")
     return figure
 
@@ -277,11 +283,12 @@ def corrupted_in_color(model, masking, input_ids, sentA_lenths, hf_tokenizer, se
 
 def save_pretraining_plots(learn, hf_tokenizer, folder, steps):
     """Save training.png, learning_rate.png, lengths.png and sentences.png of a finished run in its folder."""
-    save_plot(plot_training(folder / "metrics.jsonl"), folder / "training.png")
-    save_plot(plot_schedules({"this run": learn.schedule.functions["lr"]}, steps), folder / "learning_rate.png")
-    save_plot(plot_example_lengths(learn.dls), folder / "lengths.png")
-    if sentences := sentences_in_color(learn, hf_tokenizer, n=8):
-        save_plot(sentences, folder / "sentences.png")
+    figures = {"training": plot_training(folder / "metrics.jsonl"), "lengths": plot_example_lengths(learn.dls),
+               "learning_rate": plot_schedules({"this run": learn.schedule.functions["lr"]}, steps),
+               "sentences": sentences_in_color(learn, hf_tokenizer, n=8)}
+    for name, figure in figures.items():
+        if figure:
+            save_plot(figure, folder / f"{name}.png")
 
 
 def save_plot(figure, path):

@@ -7,7 +7,7 @@ the default of Google's code is 1e-4, for small too (F40).
 import itertools
 from dataclasses import dataclass
 
-from transformers import AutoConfig, ElectraConfig
+from transformers import AutoConfig
 
 # Settings of all networks (F23, F29).
 _SHARED = dict(layer_norm_eps=1e-12, hidden_dropout_prob=.1, attention_probs_dropout_prob=.1)
@@ -94,6 +94,7 @@ def electra(layers, hidden, heads, intermediate, embedding, generator_size, gene
 # lmtuners (facts.md#lmtuners); all networks have 128 positions.
 _BERT = Network("bert", 12, 256, 4, 1024, 256, 128)
 _ALBERT = Network("albert", 12, 256, 4, 1024, 128, 128)
+_BASELINE_SETTINGS = (128, .15, 128, 1_500_000, 10_000, 5e-4, 3e-4, .8, 128)
 _BASELINE = dict(electra_mask_style=False, schedule="separate_linear")
 _LMTUNERS = dict(electra_mask_style="always", optimizer="lamb", schedule="separate_linear")
 _LMTUNERS_SETTINGS = (128, .15, 512, 500_000, 40_000, 2e-3, 3e-4, .8, 128)
@@ -116,8 +117,8 @@ RECIPES = {
     "mini":    Recipe(*electra(4,  128,  2,   512,    128,   1/2, family="roformer"), *_MINI),
 
     # The baselines of lmtuners, with the settings of its script.
-    "bert_small":   Recipe(_BERT, None,   128, .15, 128, 1_500_000, 10_000, 5e-4, 3e-4, .8, 128, **_BASELINE),
-    "albert_small": Recipe(_ALBERT, None, 128, .15, 128, 1_500_000, 10_000, 5e-4, 3e-4, .8, 128, **_BASELINE),
+    "bert_small":   Recipe(_BERT, None, *_BASELINE_SETTINGS, **_BASELINE),
+    "albert_small": Recipe(_ALBERT, None, *_BASELINE_SETTINGS, **_BASELINE),
     # The published systems of lmtuners: ALECTRA with 4M parameters and ELECTRA with 17M.
     "alectra_small":          Recipe(Network("albert", 3, 256, 1, 1024, 128, 128), _ALBERT, *_LMTUNERS_SETTINGS, **_LMTUNERS),
     "electra_small_lmtuners": Recipe(Network("bert", 3, 256, 1, 256, 256, 128), _BERT, *_LMTUNERS_SETTINGS, **_LMTUNERS),
@@ -148,11 +149,8 @@ def config_from_shapes(shape_of):
     vocab_size, embedding = known("embeddings.word_embeddings.weight")
     hidden = known("encoder.layer.0.attention.self.query.weight")[0]
     layers = next(i for i in itertools.count() if shape_of(f"electra.encoder.layer.{i}.attention.self.query.weight") is None)
-    return ElectraConfig(
-        vocab_size=vocab_size, embedding_size=embedding, hidden_size=hidden, num_hidden_layers=layers,
-        intermediate_size=known("encoder.layer.0.intermediate.dense.weight")[0], num_attention_heads=max(1, hidden // 64),
-        max_position_embeddings=known("embeddings.position_embeddings.weight")[0],
-        type_vocab_size=known("embeddings.token_type_embeddings.weight")[0], hidden_act="gelu", **_SHARED)
+    intermediate, positions = known("encoder.layer.0.intermediate.dense.weight")[0], known("embeddings.position_embeddings.weight")[0]
+    return Network("electra", layers, hidden, max(1, hidden // 64), intermediate, embedding, positions).config(vocab_size)
 
 
 def flops_per_token(recipe, vocab_size, length=None, mask_prob=None):
@@ -165,17 +163,15 @@ def flops_per_token(recipe, vocab_size, length=None, mask_prob=None):
     generator, discriminator = recipe.generator, recipe.discriminator
     multiply_adds = _encoder_multiply_adds(generator, length) + mask_prob * generator.embedding * (generator.hidden + vocab_size)
     if discriminator:
-        multiply_adds += _encoder_multiply_adds(discriminator, length) + _head_multiply_adds(discriminator)
+        head = discriminator.hidden + 1 if discriminator.family == "electra" else 2  # multiply-adds for each hidden unit
+        multiply_adds += _encoder_multiply_adds(discriminator, length) + discriminator.hidden * head
     return 6 * multiply_adds
 
 
 def steps_of_equal_compute(recipe, other, steps, vocab_size):
     """The number of steps in which `other` computes as much as `recipe` in `steps`, with their batch sizes and lengths."""
-    return round(steps * _flops_per_step(recipe, vocab_size) / _flops_per_step(other, vocab_size))
-
-
-def _flops_per_step(recipe, vocab_size):
-    return flops_per_token(recipe, vocab_size) * recipe.bs * recipe.max_length
+    flops, flops_of_other = (flops_per_token(one, vocab_size) * one.bs * one.max_length for one in (recipe, other))
+    return round(steps * flops / flops_of_other)
 
 
 def _encoder_multiply_adds(network, length):
@@ -183,8 +179,3 @@ def _encoder_multiply_adds(network, length):
     per_layer = 4 * network.hidden ** 2 + 2 * network.hidden * network.intermediate + 2 * length * network.hidden
     has_projection = network.embedding != network.hidden or network.family == "albert"
     return network.layers * per_layer + (network.embedding * network.hidden if has_projection else 0)
-
-
-def _head_multiply_adds(network):
-    """Per token, in the discriminator's head."""
-    return network.hidden * (network.hidden + 1) if network.family == "electra" else 2 * network.hidden

@@ -45,8 +45,7 @@ def compare_pretraining(
     flops = pd.Series([checkpoint_flops(load_pretraining_checkpoint(find_checkpoint(f"{run}_{percent}%.pth")))
                        for _, _, run, percent in checkpoints.index], means.index)
     _print_table(checkpoints.assign(mean=means), "{:.1f}")
-    for (task, key), values in setting_differences(runs, checkpoints).items():
-        print(f"{task} was finetuned with", " and ".join(f"{key}={value} ({', '.join(sorted(names))})" for value, names in values.items()))
+    print_setting_differences(runs, checkpoints)
     counts = checkpoint_scores(runs, "count").loc[checkpoints.index, checkpoints.columns]
     if counts.stack().nunique() > 1:
         print("The scores are means of different numbers of finetuning runs:")
@@ -97,17 +96,21 @@ def of_systems(table, systems, tasks=None):
     return found
 
 
-def setting_differences(runs, checkpoints):
-    """{(task title, setting): {value: {system, ...}}} of the settings of finetuning that are not the same for all checkpoints.
+def print_setting_differences(runs, checkpoints):
+    """Print the settings of finetuning that are not the same for all checkpoints, except the pretrained weights.
 
-    runs: from `finetuning_runs`.   checkpoints: from `of_systems`. Values are JSON.   The pretrained weights are left out.
+    runs: from `finetuning_runs`.   checkpoints: from `of_systems`.
     """
-    used = defaultdict(lambda: defaultdict(set))
-    for run in runs[runs.set_index(_CHECKPOINT).index.isin(checkpoints.index) & runs["task"].isin(checkpoints)].itertuples():
-        for key, value in run.row["settings"].items():
-            own_group = key == "start_from_mnli" and value == run.row["group"]
-            used[run.task, key][json.dumps(own_group or value)].add(run.system)
-    return {key: values for key, values in used.items() if len(values) > 1 and key[1] != "pretrained_weights"}
+    used = runs[runs.set_index(_CHECKPOINT).index.isin(checkpoints.index) & runs["task"].isin(checkpoints)]
+    values = defaultdict(lambda: defaultdict(set))  # {(task, setting): {value: {system, ...}}}
+    for _, run in used.iterrows():
+        for key, value in run["row"]["settings"].items():
+            own_group = key == "start_from_mnli" and value == run["row"]["group"]
+            values[run["task"], key][json.dumps(own_group or value)].add(run["system"])
+    for (task, key), systems in values.items():
+        if len(systems) > 1 and key != "pretrained_weights":
+            print(f"{task} was finetuned with",
+                  " and ".join(f"{key}={value} ({', '.join(sorted(names))})" for value, names in systems.items()))
 
 
 def checkpoint_flops(checkpoint):
@@ -134,9 +137,13 @@ def compare(scores, systems):
     by_system = scores.groupby(["system", "percent"])
     mean, error = by_system.mean().unstack("system"), by_system.sem().unstack("system")
     first, *others = systems
-    compared = {name: (mean[name], error[name]) for name in systems} | {
-        f"{first} - {name}": (mean[first] - mean[name], (error[first] ** 2 + error[name] ** 2) ** .5) for name in others}
-    return pd.DataFrame({title: column for name, columns in compared.items() for title, column in zip((name, f"{name}, s.e."), columns)})
+    columns = {}
+    for name in systems:
+        columns |= {name: mean[name], f"{name}, s.e.": error[name]}
+    for name in others:
+        columns |= {f"{first} - {name}": mean[first] - mean[name],
+                    f"{first} - {name}, s.e.": (error[first] ** 2 + error[name] ** 2) ** .5}
+    return pd.DataFrame(columns)
 
 
 def plot_comparison(scores, flops, systems, tasks, baseline):

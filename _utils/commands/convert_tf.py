@@ -57,13 +57,11 @@ def convert(prefix, part, hparams=None):
     variables = open_variables(prefix)
     with as_plain_error(f"The {part} in {str(prefix)!r} lacks the variable {{error}}. Choose another --part, or a pretrained checkpoint of "
                         "Google's ELECTRA.", KeyError):
-        network, weights = build_network(part, _config(part, variables, hparams)), {}
-        for name, _ in network.named_parameters():  # those that it ties appear once
+        network = build_network(part, _config(part, variables, hparams))
+        for name, parameter in network.named_parameters():
             variable = google_name(name, part, variables)
             value = torch.tensor(variables[variable].read())
-            weights[name] = value.T if variable.endswith("/kernel") else value
-    network.load_state_dict(weights, strict=False)
-    network.tie_weights()
+            parameter.data.copy_(value.T if variable.endswith("/kernel") else value)
     return network.eval(), int(variables["global_step"].read()) if "global_step" in variables else None
 
 

@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -17,7 +16,7 @@ from _utils.glue.runs import FINETUNING_KEYS, GLUE_FOLDER, check_finetuned
 from _utils.glue.tasks import task_of
 from _utils.networks.build import PARTS, count_parameters, max_positions
 from _utils.networks.pretrained import config_of, load_weights, network_of, parts_of, with_prefix
-from _utils.recipes import RECIPES, config_from_shapes, network_from
+from _utils.recipes import config_from_shapes
 from _utils.runs.checkpoints import PRETRAINING_KEYS, check_writable, find_checkpoint, has_keys, load_checkpoint, unfinished_name
 from _utils.runs.log import read_metrics
 from _utils.text.readers import HUB_CORPORA
@@ -170,7 +169,7 @@ def read_vocab(path, vocab_size):
 def _pretrained_exports(checkpoint, path):
     """Yield ("generator" or "discriminator", arguments of `save_network`) for each network of a pretraining checkpoint."""
     parts, run, step = parts_of(checkpoint), checkpoint["config"], checkpoint.get("step")
-    is_pair, title, corpora = len(parts) == 2, _title(checkpoint, parts), run.get("datas", [])
+    title, corpora = _title(run, [checkpoint[f"{part}_config"]["model_type"] for part in parts]), run.get("datas", [])
     log = Path(re.sub(r"_[\d.]+%\.pth$", "", str(path)), "metrics.jsonl")  # of the run that wrote the checkpoint
     metrics = next((row for row in read_metrics(log, "held_out") if row["step"] == step), {}) if log.is_file() else {}
     datasets = [HUB_CORPORA[name]["path"] for name in corpora if name in HUB_CORPORA]
@@ -180,40 +179,39 @@ def _pretrained_exports(checkpoint, path):
     for part in parts:
         prefix, task_type, task_name = _OBJECTIVES[part]
         scores = {name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix) and value is not None}
-        yield (part, network_of(checkpoint, part, path), tokenizer_from_json(checkpoint["tokenizer"]),
-               f"{title}, {part if is_pair else 'masked language model'}", TRAINING[part] if is_pair else "masked language modelling",
+        role, training = (part, TRAINING[part]) if len(parts) == 2 else ("masked language model", "masked language modelling")
+        yield (part, network_of(checkpoint, part, path), tokenizer_from_json(checkpoint["tokenizer"]), f"{title}, {role}", training,
                made_by, dict(task_type=task_type, task_name=task_name, dataset_type=datasets[0] if datasets else "text",
                              dataset_name=", ".join(map(without_folder, corpora))), {"held-out": scores}, datasets)
 
 
-def _title(checkpoint, parts):
-    """The name of the recipe if the last network is the recipe's; otherwise the families."""
-    size, networks = checkpoint["config"].get("size"), [checkpoint[f"{part}_config"] for part in parts]
-    if size not in RECIPES or network_from(networks[-1]) != replace(RECIPES[size].encoder, positions=512):
-        return " and ".join(dict.fromkeys(network["model_type"] for network in networks))
-    return f"ELECTRA-{size}" if len(parts) == 2 and networks[-1]["model_type"] in ("electra", "roformer") else size
+def _title(run, families):
+    """The name of the recipe; for a network that is not the recipe's, the families. run: configuration of pretrain.py."""
+    if "size" not in run or run.get(PARTS[len(families) - 1]):
+        return " and ".join(dict.fromkeys(families))
+    return f"ELECTRA-{run['size']}" if len(families) == 2 and families[-1] in ("electra", "roformer") else run["size"]
 
 
 def _classifier_export(checkpoint, path):
     """("classifier", arguments of `save_network`) for a finetuned checkpoint. Raises PlainError if no class of transformers can do it."""
     check_finetuned(checkpoint, path)
     run, config = checkpoint["run"], config_of(checkpoint, "encoder", path)
-    task, family, is_electra = task_of(run), config.model_type, config.model_type == "electra"
+    task, family = task_of(run), config.model_type
+    kind = "the WSC trick" if run["settings"]["wsc_trick"] else f"the classification head of this {family} model"
     # The heads of these families are a layer, GELU and a layer, on the first token.
     if run["settings"]["wsc_trick"] or not (task.is_tagging or family in ("electra", "roformer")):
-        kind = "the WSC trick" if run["settings"]["wsc_trick"] else f"the classification head of this {family} model"
         raise PlainError(f"{str(path)!r} cannot be exported: no class of transformers has {kind}. Export the pretrained checkpoint.")
     labels = dict(enumerate(task.labels or ("score",)))
     config.update({"id2label": labels, "label2id": {label: i for i, label in labels.items()},
                    "problem_type": {"regression": "regression", "classification": "single_label_classification"}.get(task.kind)})
-    source, name = ("own", "") if task.is_own else ("synthetic", "synthetic ") if run.get("synthetic") else ("nyu-mll/glue", "GLUE ")
+    source, name = ("own", "") if task.is_own else ("synthetic", "synthetic ") if run["synthetic"] else ("nyu-mll/glue", "GLUE ")
+    title, training = (("ELECTRA", TRAINING["discriminator"]) if family == "electra" else
+                       (family, "replaced token detection or masked language modelling"))
     return ("classifier", classifier(checkpoint, config, task.is_tagging, path),
-            tokenizer_from_json(checkpoint["tokenizer"], checkpoint["pad_token"]),
-            f"{'ELECTRA' if is_electra else family} finetuned on {task.title}",
-            TRAINING["discriminator"] if is_electra else "replaced token detection or masked language modelling",
+            tokenizer_from_json(checkpoint["tokenizer"], checkpoint["pad_token"]), f"{title} finetuned on {task.title}", training,
             {"run": run, "versions": checkpoint["versions"]},
             dict(task_type="token-classification" if task.is_tagging else "text-classification", dataset_type=source,
-                 dataset_name=name + task.title, dataset_config=None if task.is_own else task.name), run.get("scores"))
+                 dataset_name=name + task.title, dataset_config=None if task.is_own else task.name), run["scores"])
 
 
 def classifier(checkpoint, config, is_tagging, path):

@@ -1,5 +1,4 @@
 """Score minimal pairs of sentences, such as BLiMP's: `python -m _utils minimal_pairs`."""
-import os
 from itertools import groupby
 from pathlib import Path
 
@@ -55,17 +54,15 @@ def read_pairs(path):
 
     Raises PlainError with file and line for a pair that cannot be read, and for a path without pairs.
     """
-    path, rows = Path(path), []
+    path, pairs = Path(path), []
     for file in sorted(path.glob("*.jsonl")) if path.is_dir() else [path] * path.is_file():
         for place, pair in read_json_lines(file, EXPECTED):
             if lacking := [key for key in COLUMNS if not isinstance(pair.get(key), str)]:
                 raise PlainError(f"{file}, {place} has no string {lacking[0]!r}. {EXPECTED}")
-            rows.append(pair)
-    if not rows:
+            pairs.append({name: pair[key] for key, name in COLUMNS.items()})
+    if not pairs:
         raise PlainError(f"No pairs found in {str(path)!r}. {EXPECTED}")
-    pairs = pd.DataFrame(rows)[[*COLUMNS]].rename(columns=COLUMNS)
-    pairs["field"] = pairs["field"].str.replace("/", "_")  # BLiMP spells one of its fields in two ways
-    return pairs
+    return pd.DataFrame(pairs).replace({"field": {"/": "_"}}, regex=True)  # BLiMP spells one of its fields in two ways
 
 
 def load_models(names, part=None, untrained_seed=None):
@@ -75,7 +72,7 @@ def load_models(names, part=None, untrained_seed=None):
     """
     models = {}
     for name in names:
-        title = os.path.basename(name).removesuffix(".pth") if name.endswith(".pth") else name
+        title = Path(name).stem if name.endswith(".pth") else name
         title = name if title in models else title
         models[title] = model = load_with_head(name, part)
         if untrained_seed is not None:
@@ -96,9 +93,9 @@ def score(model, sentences, device, name):
     network, n_tokens, scores = model.network.eval().to(device), TOKENS_PER_BATCH[device.type], {}
     encoded = model.hf_tokenizer([*sentences], return_special_tokens_mask=True)
     rows = [*zip(map(tuple, encoded["input_ids"]), map(tuple, encoded["special_tokens_mask"]))]
-    check_length(network, max(len(ids) for ids, _ in rows), repr(name))
-    at_positions = GatheredPositions(network) if model.part == "generator" else None
     longest_first = sorted(set(rows), key=lambda row: (-len(row[0]), row))
+    check_length(network, len(longest_first[0][0]), repr(name))
+    at_positions = GatheredPositions(network) if model.part == "generator" else None
     with tqdm(total=len(longest_first), desc=name, unit=" sentences", mininterval=1) as bar:
         for length, same in groupby(longest_first, key=lambda row: len(row[0])):  # they need no padding
             for batch in chunked(same, max(1, n_tokens // length)):
@@ -121,11 +118,10 @@ def _masked_lm_scores(network, at_positions, mask_token_id, n_tokens, ids, speci
     scores, length = torch.zeros(len(ids), device=ids.device), ids.shape[1]
     for cells in (special == 0).nonzero().split(max(1, n_tokens // length)):
         rows, positions = cells.unbind(1)  # (M,), (M,)
-        at = positions[:, None]
+        masked_ids = ids[rows].scatter(1, positions[:, None], mask_token_id)  # (M, L)
         with at_positions.only(torch.arange(len(rows), device=ids.device) * length + positions):
-            logits = _outputs(network, ids[rows].scatter(1, at, mask_token_id)).logits[0]  # (M, V)
-        targets = ids[rows].gather(1, at)  # (M, 1)
-        scores.index_add_(0, rows, (logits.gather(1, targets) - logits.logsumexp(1, keepdim=True))[:, 0])
+            logits = _outputs(network, masked_ids).logits[0]  # (M, V)
+        scores.index_add_(0, rows, F.cross_entropy(logits, ids[rows, positions], reduction="none"), alpha=-1)
     return scores
 
 
@@ -136,7 +132,7 @@ def accuracy_by_paradigm(pairs, scores):
     scores count one half.
     """
     correct = {name: 50. * (1 + np.sign(pairs["good"].map(score_of) - pairs["bad"].map(score_of))) for name, score_of in scores.items()}
-    by_paradigm = pairs[["field", "phenomenon", "paradigm"]].assign(pairs=1, **correct).groupby(["field", "phenomenon", "paradigm"])
+    by_paradigm = pairs.assign(pairs=1, **correct).groupby(["field", "phenomenon", "paradigm"])
     return by_paradigm.agg({"pairs": "sum", **dict.fromkeys(scores, "mean")})
 
 
@@ -148,16 +144,15 @@ def summarize(paradigms):
     they are not independent. The overall mean of random weights lies within two of these standard errors of 50 % (docs/probes.md).
     A single paradigm has the standard error over its pairs.
     """
-    n_pairs, accuracies = paradigms["pairs"], paradigms.drop(columns="pairs")
-    fields = paradigms.reset_index("field").groupby("phenomenon")["field"].agg(lambda names: names.mode()[0])  # of BLiMP's, one has two
-    phenomena = accuracies.index.get_level_values("phenomenon")
-    by_phenomenon = accuracies.groupby([fields[phenomena].to_numpy(), phenomena.to_numpy()])
+    table, accuracies = paradigms.reset_index(), paradigms.drop(columns="pairs")
+    fields = table.groupby("phenomenon")["field"].transform(lambda names: names.mode()[0])  # one of BLiMP's phenomena has two
+    by_phenomenon = accuracies.groupby([fields.to_numpy(), table["phenomenon"].to_numpy()])
     means, counts = by_phenomenon.mean(), by_phenomenon.size()
     means.loc[("overall", ""), :], counts[("overall", "")] = accuracies.mean(), len(accuracies)
     deviation = accuracies.std()
     if len(accuracies) == 1:
-        deviation = (accuracies * (100 - accuracies)).iloc[0].div(n_pairs.iloc[0]) ** .5
-    return means, pd.DataFrame({name: deviation[name] / counts ** .5 for name in accuracies})
+        deviation = (accuracies * (100 - accuracies)).iloc[0].div(table["pairs"][0]) ** .5
+    return means, pd.DataFrame(np.outer(counts ** -.5, deviation), means.index, means.columns)
 
 
 def report(paradigms):

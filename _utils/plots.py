@@ -12,7 +12,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
-from IPython.display import HTML
 from matplotlib.colors import to_hex
 from matplotlib.font_manager import fontManager
 from scipy.special import entr
@@ -247,10 +246,10 @@ const body=this.closest('table').tBodies[0], text=row=>row.cells[i].textContent.
 
 
 def sortable(table):
-    """A DataFrame as IPython HTML; clicking a column header sorts the rows. A plain table where scripts do not run."""
+    """A DataFrame as HTML; clicking a column header sorts the rows. A plain table where scripts do not run."""
     head = f'<th style="cursor:pointer" title="click to sort" onclick="{html.escape(_SORT)}">'
     shown = table.to_html(index=False, border=0, na_rep="", float_format="{:.2f}".format, formatters={"lr": "{:g}".format})
-    return HTML(shown.replace("<th>", head))
+    return shown.replace("<th>", head)
 
 
 def sentences_in_color(learn, hf_tokenizer, n=4):

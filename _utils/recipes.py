@@ -94,7 +94,6 @@ def electra(layers, hidden, heads, intermediate, embedding, generator_size, gene
 # lmtuners (facts.md#lmtuners); all networks have 128 positions.
 _BERT = Network("bert", 12, 256, 4, 1024, 256, 128)
 _ALBERT = Network("albert", 12, 256, 4, 1024, 128, 128)
-_BASELINE_SETTINGS = (128, .15, 128, 1_500_000, 10_000, 5e-4, 3e-4, .8, 128)
 _BASELINE = dict(electra_mask_style=False, schedule="separate_linear")
 _LMTUNERS = dict(electra_mask_style="always", optimizer="lamb", schedule="separate_linear")
 _LMTUNERS_SETTINGS = (128, .15, 512, 500_000, 40_000, 2e-3, 3e-4, .8, 128)
@@ -117,8 +116,8 @@ RECIPES = {
     "mini":    Recipe(*electra(4,  128,  2,   512,    128,   1/2, family="roformer"), *_MINI),
 
     # The baselines of lmtuners, with the settings of its script.
-    "bert_small":   Recipe(_BERT, None, *_BASELINE_SETTINGS, **_BASELINE),
-    "albert_small": Recipe(_ALBERT, None, *_BASELINE_SETTINGS, **_BASELINE),
+    "bert_small":   Recipe(_BERT, None,   128, .15, 128, 1_500_000, 10_000, 5e-4, 3e-4, .8, 128, **_BASELINE),
+    "albert_small": Recipe(_ALBERT, None, 128, .15, 128, 1_500_000, 10_000, 5e-4, 3e-4, .8, 128, **_BASELINE),
     # The published systems of lmtuners: ALECTRA with 4M parameters and ELECTRA with 17M.
     "alectra_small":          Recipe(Network("albert", 3, 256, 1, 1024, 128, 128), _ALBERT, *_LMTUNERS_SETTINGS, **_LMTUNERS),
     "electra_small_lmtuners": Recipe(Network("bert", 3, 256, 1, 256, 256, 128), _BERT, *_LMTUNERS_SETTINGS, **_LMTUNERS),

@@ -179,4 +179,4 @@ def save_result_plots(runs, tables):
     save_plot(plot_group(runs, tables), folder / "scores.png")
     if losses := losses_of_runs(runs):
         save_plot(plot_finetuning_losses(losses), folder / "losses.png")
-    (folder / "runs.html").write_text("<meta charset='utf-8'>" + sortable(table_of_runs(runs)).data, encoding="utf-8")
+    (folder / "runs.html").write_text("<meta charset='utf-8'>" + sortable(table_of_runs(runs)), encoding="utf-8")

@@ -30,6 +30,6 @@ def test_histogram_bars_of_uniform_lengths_have_equal_heights(longest):
 
 
 def test_sortable_table_shows_small_learning_rates_and_sorts_by_every_column():
-    table = sortable(pandas.DataFrame({"task": ["CoLA", "RTE"], "score": [8.123, 50.], "lr": [3e-4, 1e-5]})).data
+    table = sortable(pandas.DataFrame({"task": ["CoLA", "RTE"], "score": [8.123, 50.], "lr": [3e-4, 1e-5]}))
     assert all(f"<td>{cell}</td>" in table for cell in ("8.12", "50.00", "0.0003", "1e-05"))
     assert table.count("onclick=") == 3

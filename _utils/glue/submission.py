@@ -7,7 +7,7 @@ import pandas as pd
 import xxhash
 
 from _utils.errors import PlainError, as_plain_error
-from _utils.glue.own_files import write_with_column
+from _utils.glue.table_files import write_with_column
 from _utils.glue.tables import load_task
 from _utils.glue.tasks import GLUE
 from _utils.runs.checkpoints import write_atomically

@@ -24,8 +24,8 @@ def _or_zero(correlation):
 METRICS = {"matthews": matthews_corrcoef, "accuracy": accuracy_score, "f1": f1_score,
            "macro_f1": partial(f1_score, average="macro", zero_division=0),
            "pearson": _or_zero(pearsonr), "spearman": _or_zero(spearmanr)}
-# The metrics that exist for each kind of task.
-METRICS_OF_KIND = {"classification": ("accuracy", "f1", "macro_f1", "matthews"), "regression": ("pearson", "spearman"),
+# The metrics that exist for each kind of task; the first two that apply to its labels are the default of own tasks.
+METRICS_OF_KIND = {"classification": ("accuracy", "macro_f1", "matthews", "f1"), "regression": ("spearman", "pearson"),
                    "tagging": ("entity_f1", "accuracy", "macro_f1")}
 
 

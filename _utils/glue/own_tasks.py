@@ -71,17 +71,16 @@ def load_own_task(given):
     files = {"train": given["train"], "validation": given["dev"], "test": given["test"]}
     tables = {split: read_table(path) for split, path in files.items() if isinstance(path, str)}
     texts, label = _columns(given, tables)
-    cells = {split: [row[label] for row in table.rows.values() if as_label(row.get(label))] for split, table in tables.items()}
-    if set(map(as_label, cells.get("test", ()))) <= {"-1"}:  # as in the test sets of the hub
-        cells.pop("test", None)
-    kind = given["kind"] or _kind_of(cells["train"])
-    labels = {split: [tag for cell in found for tag in items(cell) or ()] if kind == "tagging" else list(map(as_label, found))
-              for split, found in cells.items()}
+    labels = {split: _labels(table, label) for split, table in tables.items() if label in table.rows}
+    if set(map(as_label, labels.get("test", ()))) <= {"-1"}:  # as in the test sets of the hub
+        labels.pop("test", None)
+    kind = given["kind"] or _kind_of(labels["train"])
+    labels = {split: found.map(items).explode().dropna() if kind == "tagging" else found.map(as_label) for split, found in labels.items()}
     task = test_task = _task(given, texts, kind, labels)
     notices = [_description(task)]
     if "test" in labels and task.is_tagging:
         # Tags that only the test set has are not in `task`: the test file may change.
-        if unknown := list(dict.fromkeys(tag for tag in labels["test"] if tag not in task.ids)):
+        if unknown := [tag for tag in labels["test"].unique() if tag not in task.labels]:
             notices.append(f"no training or dev sentence has the tags {shortened(unknown)} of the test file, so they count as errors")
         test_task = replace(task, labels=(*task.labels, *unknown))
     data = TaskData(task, {}, {}, notices, tables.get("test"), test_task if "test" in labels else None)
@@ -95,7 +94,7 @@ def load_own_task(given):
 
 def _columns(given, tables):
     """(columns of the texts, column of the label); PlainError if the files lack one."""
-    columns, label, texts = tables["train"].columns, given["label"], given["text"]
+    columns, label, texts = list(tables["train"].rows), given["label"], given["text"]
     if 0 in columns:  # CoNLL
         label, *texts = (columns[-1] if column in (None, -1) else column for column in (label, *(texts or [0])))
     else:
@@ -110,21 +109,27 @@ def _columns(given, tables):
     return texts, label
 
 
+def _labels(table, column):
+    """The labels of the good rows that have one: strings, numbers, or lists of labels."""
+    cells = table.rows[column].drop(list(table.problems))
+    return cells[cells.map(as_label) != ""]
+
+
 def _kind_of(labels):
     """The kind that follows from the training labels: lists are tags, numbers with a fraction are scores, anything else is a class."""
-    if any(isinstance(label, list) for label in labels):
+    if labels.map(type).eq(list).any():
         return "tagging"
-    numbers = _numbers(map(as_label, labels))
+    numbers = _numbers(labels.map(as_label))
     return "regression" if numbers.notna().all() and (numbers % 1 > 0).any() else "classification"
 
 
 def _numbers(labels):
     """The numbers that labels spell; NaN for those that spell none."""
-    return pd.to_numeric(pd.Series(list(labels)), errors="coerce")
+    return pd.to_numeric(pd.Series(labels), errors="coerce")
 
 
 def _task(given, texts, kind, labels):
-    """The Task. labels: {split: strings}; PlainError for labels and metrics that do not fit its kind."""
+    """The Task. labels: {split: Series of strings}; PlainError for labels and metrics that do not fit its kind."""
     name, scale, classes = given["name"], None, ()
     if kind == "regression":
         scores = _numbers(labels["train"]).dropna().to_numpy()
@@ -139,7 +144,7 @@ def _task(given, texts, kind, labels):
 def _classes(labels, kind, given):
     """The different labels, in alphabetical order, or by value if all are numbers. PlainError for one label, or one in each row."""
     # A word of the dev set may have a tag that is in no training sentence; another class is a mistake in the row.
-    found = [*labels["train"], *(labels.get("validation", ()) if kind == "tagging" else ())]
+    found = pd.concat([labels[split] for split in labels if split != "test"]) if kind == "tagging" else labels["train"]
     classes = sorted(set(found))
     if _numbers(classes).notna().all():
         classes.sort(key=float)

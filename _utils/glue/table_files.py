@@ -8,7 +8,6 @@ import csv
 import io
 import itertools
 import json
-import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,14 +22,13 @@ from _utils.runs.files import read_json_lines, read_text
 class Table(NamedTuple):
     """The rows of a file, or of a split on the hub.
 
-    source: its name in messages.   columns: their names.   rows: {place in the source, such as "line 3": {column: value}}.
-    problems: messages about rows with the wrong number of cells, which are not among `rows`.   content: what `write_with_column` needs
-    beside the rows to write the file again.
+    source: its name in messages.   rows: DataFrame, indexed by the places of the rows in the source, such as "line 3"; missing values
+    are "".   problems: {place: what is wrong} of rows with the wrong number of cells.   content: what `write_with_column` needs beside the
+    rows to write the file again.
     """
     source: str
-    columns: list
-    rows: dict
-    problems: list
+    rows: pd.DataFrame
+    problems: dict
     content: Any = None
 
 
@@ -49,17 +47,17 @@ def write_with_column(table, target, values):
     'prediction_2'.
     """
     name, (_, with_column) = "prediction", FORMATS[Path(table.source).suffix.lower()]
-    while name in table.columns:
+    while name in table.rows:
         name += "_2"
     write_atomically(target, lambda file: file.write(with_column(table, name, values)))
 
 
 def check_columns(table, required, advice):
     """PlainError for a Table without rows, and, ending with `advice`, for a required column that it does not have."""
-    if not table.rows and not table.problems:
+    if table.rows.empty:
         raise PlainError(f"{table.source} has no rows. Correct the path, or write the file again.")
-    if missing := [name for name in required if name not in table.columns]:
-        raise PlainError(f"{table.source}: missing column {missing[0]!r} (found: {', '.join(map(str, table.columns))}). {advice}")
+    if missing := [name for name in required if name not in table.rows]:
+        raise PlainError(f"{table.source}: missing column {missing[0]!r} (found: {', '.join(map(str, table.rows))}). {advice}")
 
 
 def _text_of(path):
@@ -67,28 +65,29 @@ def _text_of(path):
 
 
 def _lines_of(text):
-    """[("line 1", the first line of a text), ...]; str.splitlines would also split at U+2028."""
-    return [(f"line {number}", line.removesuffix("\r")) for number, line in enumerate(text.removesuffix("\n").split("\n"), 1)]
+    """Series of the lines of a text, indexed by "line 1", "line 2", ...; str.splitlines would also split at U+2028."""
+    lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+    return pd.Series(lines, [f"line {i}" for i in range(1, len(lines) + 1)])
 
 
-def _table_of_cells(path, cells, columns=()):
-    """Table of [(place, list of cells)]. columns: their names, if the first row does not have them."""
-    if not columns and cells:
-        (_, columns), *cells = cells
-    rows = {place: dict(zip(columns, row)) for place, row in cells if len(row) == len(columns)}
-    problems = [f"{place}: {len(row)} columns instead of {len(columns)}" for place, row in cells if place not in rows]
-    return Table(path, columns, rows, problems)
+def _table_of_cells(path, cells, names=()):
+    """Table of a Series of rows, which are lists of cells. names: of the columns, if the first row does not have them."""
+    if not names:
+        names, cells = next(iter(cells), []), cells[1:]
+    rows = pd.DataFrame(cells.tolist(), cells.index).reindex(columns=range(len(names))).set_axis(names, axis=1).fillna("")
+    problems = {place: f"{len(row)} columns instead of {len(names)}" for place, row in cells.items() if len(row) != len(names)}
+    return Table(path, rows, problems)
 
 
-def _table_of_objects(path, objects, content=None):
-    """Table of {place: {column: value}}, of which some may lack columns."""
-    return Table(path, list(dict.fromkeys(itertools.chain.from_iterable(objects.values()))), objects, [], content)
+def _table_of_objects(path, objects, content):
+    """Table of {place: {column: value}}."""
+    return Table(path, pd.DataFrame(objects.values(), objects, dtype=object).fillna(""), {}, content)
 
 
 def _read_csv(path):
     reader = csv.reader(io.StringIO(_text_of(path), newline=""), strict=True)
     try:
-        return _table_of_cells(path, [(f"line {reader.line_num}", cells) for cells in reader if cells])
+        return _table_of_cells(path, pd.Series({f"line {reader.line_num}": cells for cells in reader if cells}, dtype=object))
     except csv.Error as error:
         raise PlainError(f"{path}, line {reader.line_num} is not valid CSV ({error}). Quote cells that contain quotes or commas.") from None
 
@@ -96,12 +95,12 @@ def _read_csv(path):
 def _cells_with(table, name, values, **options):
     """A table with a header; the tags of a sentence have spaces between them."""
     values = [" ".join(value) if isinstance(value, list) else value for value in values]
-    return pd.DataFrame(table.rows.values()).assign(**{name: values}).to_csv(index=False, lineterminator="\n", **options).encode()
+    return table.rows.assign(**{name: values}).to_csv(index=False, lineterminator="\n", **options).encode()
 
 
-def read_tsv(path, columns=()):
-    """Table of a .tsv file. columns: their names, if it has no header."""
-    return _table_of_cells(path, [(place, line.split("\t")) for place, line in _lines_of(_text_of(path).rstrip("\r\n"))], columns)
+def read_tsv(path, names=()):
+    """Table of a .tsv file. names: of its columns, if it has no header."""
+    return _table_of_cells(path, _lines_of(_text_of(path).rstrip("\r\n")).str.split("\t"), names)
 
 
 def _tsv_with(table, name, values):
@@ -109,11 +108,12 @@ def _tsv_with(table, name, values):
 
 
 def _read_json_lines(path):
-    return _table_of_objects(path, dict(read_json_lines(path, "The file needs one JSON object per line.")))
+    objects = dict(read_json_lines(path, "The file needs one JSON object per line."))
+    return _table_of_objects(path, objects, objects.values())
 
 
 def _json_lines_with(table, name, values):
-    return "".join(json.dumps(row | {name: value}, ensure_ascii=False) + "\n" for row, value in zip(table.rows.values(), values)).encode()
+    return "".join(json.dumps(row | {name: value}, ensure_ascii=False) + "\n" for row, value in zip(table.content, values)).encode()
 
 
 def _read_parquet(path):
@@ -129,31 +129,21 @@ def _parquet_with(table, name, values):
 
 
 def _read_conll(path):
-    rows, sentence, columns, lines = {}, None, range(0), _lines_of(_text_of(path))
-    for place, line in lines:
-        if not _is_word(line):
-            sentence = None
-            continue
-        cells = line.split("\t") if "\t" in line else line.split()
-        columns = columns or range(len(cells))
-        if len(cells) != len(columns):
-            raise PlainError(f"{path}, {place}: {len(cells)} columns instead of {len(columns)}. Every word needs the same columns, and an "
-                             "empty line must end each sentence.")
-        if sentence is None:
-            sentence = rows[place] = {column: [] for column in columns}
-        for column, cell in enumerate(cells):
-            sentence[column].append(cell)
-    return Table(path, columns, rows, [], [line for _, line in lines])
-
-
-def _is_word(line):
-    return not re.fullmatch(r"\s*(-DOCSTART-(\s.*)?)?", line)  # some files have such a line between documents
+    lines = _lines_of(_text_of(path))
+    is_word = ~lines.str.match(r"\s*(-DOCSTART-(\s.*)?)?$")  # some files have such a line between documents
+    cells = lines[is_word].map(lambda line: line.split("\t") if "\t" in line else line.split())
+    words = _table_of_cells(path, cells, range(len(next(iter(cells), []))))
+    for place, problem in words.problems.items():
+        raise PlainError(f"{path}, {place}: {problem}. Every word needs the same columns, and an empty line must end each sentence.")
+    rows = words.rows.reset_index(names="place").groupby((~is_word).cumsum()[is_word].to_numpy()).agg(list)
+    rows.index = rows.pop("place").str[0]
+    return Table(path, rows, {}, (lines, is_word))
 
 
 def _conll_with(table, name, values):
     tags = itertools.chain(*values)
     with_tag = lambda line: line + ("\t" if "\t" in line else " ") + next(tags)
-    return "".join((with_tag(line) if _is_word(line) else line) + "\n" for line in table.content).encode()
+    return "".join((with_tag(line) if is_word else line) + "\n" for line, is_word in zip(*table.content)).encode()
 
 
 # {extension: (path -> Table, (Table, name and values of another column) -> content of a file)}

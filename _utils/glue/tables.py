@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import datasets
+import numpy as np
+import pandas as pd
 import xxhash
 
 from _utils.errors import PlainError, as_plain_error
@@ -56,7 +58,7 @@ def load_task(task, glue_dir=None, splits=None):
             table, columns = read_tsv(path, () if is_test(split) else task.headerless), dict(zip(names, task.columns_in_files))
         if is_test(split):
             del columns["label"]
-            columns["index"] = next((name for name in ("idx", "id") if name in table.columns), "index")
+            columns["index"] = next((name for name in ("idx", "id") if name in table.rows), "index")
         check_columns(table, columns.values(), "Use the official download.")
         data.splits[split] = to_dataset(table, columns, task, split, data.notices)
     return data
@@ -67,10 +69,10 @@ def _read_hub(task, split):
     with as_plain_error(f"Could not load {task.title} from the hub dataset {HUB_GLUE} ({{error}}). Check the connection, or set "
                         "glue_dir=PATH to a GLUE download, or try it without one: python finetune.py quickstart=True"):
         on_hub = datasets.load_dataset(HUB_GLUE, task.name, split=split)
-    names, rows = getattr(on_hub.features["label"], "names", None), on_hub.to_list()
-    if names:
-        rows = [row | {"label": names[row["label"]]} for row in rows]
-    return Table(f"{HUB_GLUE}, {task.name}, {split}", on_hub.column_names, {f"row {i}": row for i, row in enumerate(rows)}, [])
+    rows = on_hub.to_pandas().rename("row {}".format)
+    if labels := getattr(on_hub.features["label"], "names", None):
+        rows["label"] = rows["label"].map(dict(enumerate(labels)))
+    return Table(f"{HUB_GLUE}, {task.name}, {split}", rows, {})
 
 
 def to_dataset(table, columns, task, split, notices):
@@ -80,75 +82,54 @@ def to_dataset(table, columns, task, split, notices):
     position.
     Raises PlainError if more than 1 % of the rows are malformed, or one of a test set.
     """
-    rows, problems = [], list(table.problems)
-    for place, row in table.rows.items():
-        try:
-            rows.append({"index": len(rows)} | _parsed(row, columns, task, is_test(split)))
-        except ValueError as error:
-            problems.append(f"{place}: {error}")
-    n_rows, bad = len(rows) + len(problems), [f"{table.source}, {problem}" for problem in problems]
-    if len(bad) > (0 if is_test(split) else MAX_BAD_ROWS * n_rows):
-        raise PlainError(f"{bad[0]} ({len(bad):,} of {n_rows:,} rows are malformed). Correct the file, or download it again: at most 1 % of "
-                         "the rows of a training or dev set may be malformed, and no row of a test set.")
-    if bad:
-        notices.append(f"skipped {len(bad):,} of {n_rows:,} rows: {'; '.join(bad[:5])}{' ...' if len(bad) > 5 else ''}")
+    rows, problems = pd.DataFrame(index=table.rows.index), dict(table.problems)
+    for name, column in columns.items():
+        cells = table.rows[column]
+        rows[name], accepted = _parsed(cells, name, task, is_test(split))
+        for place, cell in cells[rows[name].isna()].items():
+            problems.setdefault(place, f"the column {column!r} contains {cell!r:.60}, which is not {accepted}")
     text, label = datasets.Value("string"), datasets.Value("float32" if task.is_regression else "int64")
     if task.is_tagging:
         text, label = datasets.List(text), datasets.List(label)
-    features = {"index": datasets.Value("int64"), **dict.fromkeys(task.texts, text), "label": label}
-    return datasets.Dataset.from_list(rows, datasets.Features(features))
+        if "label" not in rows:
+            rows["label"] = rows["text"].map(lambda words: [-1] * len(words), na_action="ignore")
+        for place in rows.index[rows["text"].str.len() != rows["label"].str.len()]:
+            problems.setdefault(place, "the numbers of words and tags differ")
+    bad = [f"{table.source}, {place}: {problems[place]}" for place in rows.index if place in problems]
+    if len(bad) > (0 if is_test(split) else MAX_BAD_ROWS * len(rows)):
+        raise PlainError(f"{bad[0]} ({len(bad):,} of {len(rows):,} rows are malformed). Correct the file, or download it again: at most "
+                         "1 % of the rows of a training or dev set may be malformed, and no row of a test set.")
+    if bad:
+        notices.append(f"skipped {len(bad):,} of {len(rows):,} rows: {'; '.join(bad[:5])}{' ...' if len(bad) > 5 else ''}")
+    rows = rows[~rows.index.isin(list(problems))]
+    rows = pd.DataFrame({"index": range(len(rows)), "label": -1}, rows.index).assign(**rows)
+    features = datasets.Features({"index": datasets.Value("int64"), **dict.fromkeys(task.texts, text), "label": label})
+    return datasets.Dataset.from_pandas(rows[list(features)], features, preserve_index=False)
 
 
-def _parsed(row, columns, task, may_be_blank):
-    """{column of the Dataset: value} of a row of a Table. ValueError, with column, value and what is accepted, for a malformed one.
+def _parsed(cells, name, task, may_be_blank):
+    """(values of a column as the Dataset has them, a Series with NaN for malformed ones; a description of well-formed ones).
 
     may_be_blank: keep empty texts. electra_pytorch skips them in training, too; Google encodes them as single sentences (D13).
     """
-    values = {}
-    for name, column in columns.items():
-        cell = row.get(column)
-        try:
-            values[name] = _text(cell, task, may_be_blank) if name in task.texts else int(cell) if name == "index" else _label(cell, task)
-        except (ValueError, TypeError, KeyError):
-            raise ValueError(f"the column {column!r} contains {cell!r:.60}, which is not {_accepted(name, task)}") from None
-    values.setdefault("label", [-1] * len(values["text"]) if task.is_tagging else -1)
-    if task.is_tagging and len(values["text"]) != len(values["label"]):
-        raise ValueError("the numbers of words and tags differ")
-    return values
-
-
-def _text(cell, task, may_be_blank):
-    """A text, or the list of a sentence's words for tagging."""
-    words = items(cell)
-    if not (words or may_be_blank) or not (task.is_tagging or isinstance(cell, str)):
-        raise ValueError
-    return words if task.is_tagging else cell
-
-
-def _label(cell, task):
-    """A class id or a score, or the list of the class ids of a sentence's words."""
-    if task.is_regression:
-        score, (low, high) = float(cell), task.score_range or _ANY_SCORE
-        if not low <= score <= high:
-            raise ValueError
-        return score
-    return [task.ids[tag] for tag in items(cell)] if task.is_tagging else task.ids[as_label(cell)]
-
-
-def _accepted(name, task):
-    """What is accepted in a column of the Dataset, for messages."""
     if name in task.texts:
-        return "a list of words" if task.is_tagging else "a text"
-    if task.is_tagging or name == "index":
-        return "a list of tags" if task.is_tagging else "a number"
-    return "a number from {:g} to {:g}".format(*task.score_range or _ANY_SCORE) if task.is_regression else \
-        f"one of {shortened(task.written_labels)}"
+        texts = cells.map(items) if task.is_tagging else cells.where(cells.map(type).eq(str))
+        is_blank = ~texts.map(lambda text: bool(text.strip() if isinstance(text, str) else text))
+        return texts.mask(is_blank & (not may_be_blank)), "a list of words" if task.is_tagging else "a text"
+    if name == "index" or task.is_regression:
+        low, high = _ANY_SCORE if name == "index" else task.score_range or _ANY_SCORE
+        numbers = pd.to_numeric(cells, errors="coerce")
+        return numbers.where(numbers.between(low, high)), f"a number from {low:g} to {high:g}"
+    ids = {label: i for labels in (task.labels, task.written_labels) for i, label in enumerate(labels)}
+    if task.is_tagging:
+        return cells.map(items).map(lambda tags: [ids[tag] for tag in tags], na_action="ignore"), "a list of tags"
+    return cells.map(as_label).map(ids), f"one of {shortened(task.written_labels)}"
 
 
 def items(cell):
-    """The words, or tags, of a sentence as strings: a list, or a string with spaces between them. None for another cell."""
-    found = cell.split() if isinstance(cell, str) else list(map(as_label, cell)) if isinstance(cell, list) else [""]
-    return found if all(map(str.strip, found)) else None
+    """The words, or tags, of a sentence as strings: a list, or a string with spaces between them. NaN for another cell."""
+    found = cell.split() if isinstance(cell, str) else [as_label(item) for item in cell] if isinstance(cell, list) else [""]
+    return found if all(map(str.strip, found)) else np.nan
 
 
 def as_label(value):

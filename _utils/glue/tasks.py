@@ -1,7 +1,7 @@
 """GLUE's tasks, their metrics and published results."""
 import math
 from dataclasses import field
-from functools import cached_property, partial
+from functools import partial
 from typing import Annotated, Literal
 
 import numpy as np
@@ -104,11 +104,6 @@ class Task:
     def written_labels(self):
         """The labels as the files spell them, by id."""
         return self.file_labels or self.labels
-
-    @cached_property
-    def ids(self):
-        """{label, as the hub or the files spell it: id}."""
-        return {label: i for labels in (self.labels, self.written_labels) for i, label in enumerate(labels)}
 
     @property
     def columns_in_files(self):

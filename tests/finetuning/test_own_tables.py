@@ -90,7 +90,7 @@ def test_tags_of_a_table_are_strings_with_spaces_and_may_be_many(tmp_path):
         assert len(data.task.labels) == 16
         values = [data.task.labels.index(tag) for _, tags in rows for tag in tags.split()]
         write_predictions(tmp_path / f"new_{name}", data, "test", values)
-        assert [row["prediction"] for row in read_table(tmp_path / f"new_{name}").rows.values()] == [tags for _, tags in rows]
+        assert list(read_table(tmp_path / f"new_{name}").rows["prediction"]) == [tags for _, tags in rows]
 
 
 def test_equal_numbers_are_one_label(tmp_path):

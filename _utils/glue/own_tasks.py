@@ -14,12 +14,12 @@ from _utils.glue.table_files import FORMATS, check_columns, read_table
 from _utils.glue.tables import TaskData, as_label, items, shortened, to_dataset
 from _utils.glue.tasks import KINDS, METRICS_OF_KIND, TASKS, Task
 
-MAX_LABELS = 1000
 _BIO = re.compile(r"O|[BIESLU]-\S+")  # tags that mark where entities begin and end: BIO, BIOES, BILOU
 _File = Annotated[str, Field(pattern=rf"(?i)({'|'.join(map(re.escape, FORMATS))})$", description=(
     f"a file that ends with {', '.join(FORMATS)}"))]
 _Column = Annotated[str | int, Field(description="the name of a column (in CoNLL files its number from 0, or -1 for the last)")]
 _METRICS = tuple(dict.fromkeys(metric for metrics in METRICS_OF_KIND.values() for metric in metrics))
+_TAKEN = {*TASKS, *(Path(file).stem.lower() for task in TASKS.values() for file in task.outputs.values())}
 _KEYS = {
     "name": FileName | None,
     "train": _File,
@@ -42,8 +42,7 @@ def complete_own_task(given):
     path = Path(task.train)
     stem = path.name.partition(".")[0]
     task.name = task.name or (path.resolve().parent.name if stem.lower() in ("train", "training") else stem)
-    taken = {name.lower() for known in TASKS.values() for name in (known.name, *(Path(file).stem for file in known.outputs.values()))}
-    if task.name.lower() in taken:
+    if task.name.lower() in _TAKEN:
         raise PlainError(f"Invalid value for tasks: an own task cannot be called {task.name!r}, because GLUE has a task of that name. Set "
                          "'name' to another one.")
     return dict(task)
@@ -151,7 +150,7 @@ def _classes(labels, kind, given):
     if len(classes) < 2:
         raise PlainError(f"{given['train']}: all labels are {', '.join(map(repr, classes)) or 'missing'}. Classification and tagging need "
                          "at least two different labels, and tagging a list of tags in each row.")
-    if kind == "classification" and len(found) > 20 and len(classes) > min(MAX_LABELS, len(found) / 2):
+    if kind == "classification" and len(found) > 20 and len(classes) > len(found) / 2:
         raise PlainError(f"{given['train']}: {len(classes):,} different labels in {len(found):,} rows, such as {shortened(classes, 3)}. "
                          "Set 'label' to the column of the labels, or 'kind': 'regression' if they are numbers to predict.")
     return tuple(classes)

@@ -29,9 +29,9 @@ def format_predictions(task, predictions):
     return [task.written_labels[int(label)] for label in predictions]
 
 
-def write_tsv(path, indices, predictions):
-    """Write one file atomically: a header, then `index TAB prediction`, sorted by index."""
-    lines = [_HEADER, *(f"{index}\t{prediction}" for index, prediction in sorted(zip(indices, predictions)))]
+def write_tsv(path, predictions):
+    """Write one file atomically: a header, then `index TAB prediction`."""
+    lines = [_HEADER, *(f"{index}\t{prediction}" for index, prediction in enumerate(predictions))]
     write_atomically(path, lambda file: file.writelines(f"{line}\n".encode() for line in lines))
 
 
@@ -42,7 +42,7 @@ def write_predictions(path, data, split, predictions):
     """
     task, rows, predicted = data.task, data.splits[split], format_predictions(data.task, predictions)
     if not task.is_own:
-        write_tsv(path, rows["index"], predicted)
+        write_tsv(path, predicted)
         return
     if task.is_regression:
         predicted = list(map(float, predicted))
@@ -164,7 +164,7 @@ def write_majorities(folder, rows=OFFICIAL_ROWS):
     for name, (task, _) in SUBMISSION.items():
         if not (folder / name).exists():
             [prediction] = format_predictions(task, [task.majority])
-            write_tsv(folder / name, range(rows[name]), [prediction] * rows[name])
+            write_tsv(folder / name, [prediction] * rows[name])
             made_by[name] = f"{MAJORITY}: {prediction} in every row"
             print(f"{name:12} by {made_by[name]}")
     return made_by

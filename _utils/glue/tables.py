@@ -21,8 +21,9 @@ _ANY_SCORE = -3.4e38, 3.4e38  # of 32-bit floats
 class TaskData(NamedTuple):
     """The tables of one task.
 
-    task: its Task.   splits: {name on the hub: datasets.Dataset with the columns index, the task's texts, and label}; a label is a class
-    id or a score, -1 in test sets. For tagging, text and label are lists with an item for each word.
+    task: its Task.   splits: {name on the hub: datasets.Dataset with the columns index (of the row, as the test sets of GLUE number them),
+    the task's texts, and label}; a label is a class id or a score, -1 in test sets. For tagging, text and label are lists with an item for
+    each word.
     missing: {split: message} of the splits that were not found.   notices: messages about skipped rows.
     test_table, test_task: of an own task: the Table of its test set, and the Task to score it with, whose labels include tags that only
     this set has; None if it has no labels.
@@ -45,20 +46,19 @@ def load_task(task, glue_dir=None, splits=None):
     if glue_dir is not None and not os.path.isdir(glue_dir):
         raise PlainError(f"Invalid value for glue_dir: {str(glue_dir)!r} is not a folder. Pass the folder of a GLUE download (with CoLA/, "
                          "SST-2/ ...), or None to read the hub.")
-    data, names = TaskData(task, {}, {}, []), (*task.texts, "label")
+    data = TaskData(task, {}, {}, [])
     for split in splits or task.official_rows:
+        names = task.texts if is_test(split) else (*task.texts, "label")
         if glue_dir is None:
-            table, columns = _read_hub(task, split), dict(zip(names, names))
+            table, columns = _read_hub(task, split), names
         else:
             paths = [Path(glue_dir, folder, task.file(split)) for folder in (task.title, "diagnostic")]  # another name of AX's folder
             path = next(filter(Path.is_file, paths), None)
             if path is None:
                 data.missing[split] = f"{paths[0].name} not found in {paths[0].parent}"
                 continue
-            table, columns = read_tsv(path, () if is_test(split) else task.headerless), dict(zip(names, task.columns_in_files))
-        if is_test(split):
-            del columns["label"]
-            columns["index"] = next((name for name in ("idx", "id") if name in table.rows), "index")
+            table, columns = read_tsv(path, () if is_test(split) else task.headerless), task.columns_in_files
+        columns = dict(zip(names, columns))
         check_columns(table, columns.values(), "Use the official download.")
         data.splits[split] = to_dataset(table, columns, task, split, data.notices)
     return data
@@ -78,8 +78,7 @@ def _read_hub(task, split):
 def to_dataset(table, columns, task, split, notices):
     """Dataset of the good rows of a Table. Appends a message about skipped rows to `notices`.
 
-    columns: {column of the Dataset: column of the Table} of the texts; of the label, if rows have one; of the index, if it is not the
-    position.
+    columns: {column of the Dataset: column of the Table} of the texts, and of the label if rows have one.
     Raises PlainError if more than 1 % of the rows are malformed, or one of a test set.
     """
     rows, problems = pd.DataFrame(index=table.rows.index), dict(table.problems)
@@ -116,8 +115,8 @@ def _parsed(cells, name, task, may_be_blank):
         texts = cells.map(items) if task.is_tagging else cells.where(cells.map(type).eq(str))
         is_blank = ~texts.map(lambda text: bool(text.strip() if isinstance(text, str) else text))
         return texts.mask(is_blank & (not may_be_blank)), "a list of words" if task.is_tagging else "a text"
-    if name == "index" or task.is_regression:
-        low, high = _ANY_SCORE if name == "index" else task.score_range or _ANY_SCORE
+    if task.is_regression:
+        low, high = task.score_range or _ANY_SCORE
         numbers = pd.to_numeric(cells, errors="coerce")
         return numbers.where(numbers.between(low, high)), f"a number from {low:g} to {high:g}"
     ids = {label: i for labels in (task.labels, task.written_labels) for i, label in enumerate(labels)}

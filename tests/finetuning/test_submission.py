@@ -37,7 +37,7 @@ def test_predictions_have_the_format_of_the_server(tmp_path):
     assert format_predictions(TASKS["cola"], [1, 0]) == ["1", "0"]
     own = Task("own", "own", ("text",), kind="regression", is_own=True)
     assert format_predictions(own, [3.21987654e-5, -4., 5000.51, 1234567.]) == ["3.21988e-05", "-4", "5000.51", "1.23457e+06"]
-    write_tsv(tmp_path / "x.tsv", [2, 0, 1], ["c", "a", "b"])
+    write_tsv(tmp_path / "x.tsv", ["a", "b", "c"])
     assert (tmp_path / "x.tsv").read_text() == "index\tprediction\n0\ta\n1\tb\n2\tc\n"
 
 

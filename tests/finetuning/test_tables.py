@@ -108,8 +108,8 @@ def test_a_malformed_row_is_skipped_and_reported(tmp_path, row, message):
     assert message in notice and str(Path("RTE/train.tsv")) in notice and "skipped" in notice
 
 
-def test_quotes_and_unicode_line_separators_are_ordinary_characters(tmp_path):
-    data = rte(tmp_path, train=HEADER + '0\t"An opened quote\tb "quoted" text\tentailment\n1\tone\u2028two\x85three\tb"\tentailment\r\n')
+def test_quotes_and_unicode_line_separators_are_ordinary_characters_and_a_byte_order_mark_is_skipped(tmp_path):
+    data = rte(tmp_path, train="\ufeffindex" + HEADER.removeprefix("index") + '0\t"An opened quote\tb "quoted" text\tentailment\n1\tone\u2028two\x85three\tb"\tentailment\r\n')
     assert data.splits["train"]["sentence1"][:] == ['"An opened quote', "one\u2028two\x85three"] and not data.notices
     assert data.splits["train"]["label"][:] == [0, 0]
 

@@ -8,6 +8,7 @@ import csv
 import io
 import itertools
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -103,10 +104,6 @@ def read_tsv(path, names=()):
     return _table_of_cells(path, _lines_of(_text_of(path).rstrip("\r\n")).str.split("\t"), names)
 
 
-def _tsv_with(table, name, values):
-    return _cells_with(table, name, values, sep="\t", quoting=csv.QUOTE_NONE)
-
-
 def _read_json_lines(path):
     objects = dict(read_json_lines(path, "The file needs one JSON object per line."))
     return _table_of_objects(path, objects, objects.values())
@@ -147,6 +144,7 @@ def _conll_with(table, name, values):
 
 
 # {extension: (path -> Table, (Table, name and values of another column) -> content of a file)}
-FORMATS = {".csv": (_read_csv, _cells_with), ".tsv": (read_tsv, _tsv_with), ".jsonl": (_read_json_lines, _json_lines_with),
-           ".parquet": (_read_parquet, _parquet_with), ".conll": (_read_conll, _conll_with)}
+FORMATS = {".csv": (_read_csv, _cells_with), ".tsv": (read_tsv, partial(_cells_with, sep="\t", quoting=csv.QUOTE_NONE)),
+           ".jsonl": (_read_json_lines, _json_lines_with), ".parquet": (_read_parquet, _parquet_with),
+           ".conll": (_read_conll, _conll_with)}
 FORMATS |= {".json": FORMATS[".jsonl"], ".txt": FORMATS[".conll"]}

@@ -266,13 +266,6 @@ def test_a_loss_that_is_not_finite_stops_the_run(start):
     assert not Runs() and not run_path("g", "rte", 0).exists()
 
 
-def test_a_run_with_every_option(start):
-    start("tasks=rte", "precision=bf16", "schedule=adjusted_one_cycle", "adam_bias_correction=True", "weight_decay=.01", "num_workers=1",
-          "xavier_reinited_outlayer=False", "original_lr_layer_decays=False", "logger=neptune")
-    [row] = Runs()
-    assert row["settings"]["precision"] == "bf16" and Path(".neptune").exists()
-
-
 def test_the_script_writes_a_valid_submission_and_plots(scripts, fresh_checkpoint, glue, tmp_path):
     done = scripts.run("finetune.py", ["quickstart=True", f"pretrained_checkpoint={fresh_checkpoint}", "end=1", f"task_overrides={SMALL}",
                                        "tasks=cola,mrpc,mnli", "majority_for_missing=True", "device=cpu"], tmp_path, plots=True)

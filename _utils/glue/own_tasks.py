@@ -163,8 +163,8 @@ def _metrics(given, kind, labels):
     for metric in given["metrics"] or ():
         if metric not in applicable:
             raise PlainError(f"metrics={metric!r} of the task {given['name']!r} does not apply to {kind} with the labels "
-                             f"{shortened(labels) or '(numbers)'}. Choose from {', '.join(applicable)}, or set 'kind'. f1 needs two labels, "
-                             "entity_f1 tags such as B-NP, I-NP and O.")
+                             f"{shortened(labels) or '(numbers)'}. Choose from {', '.join(applicable)}, or set 'kind'. f1 needs two "
+                             "labels, entity_f1 tags such as B-NP, I-NP and O.")
     return tuple(given["metrics"] or applicable[:2])
 
 

@@ -83,8 +83,8 @@ def check_submission(path, rows=OFFICIAL_ROWS):
         raise PlainError(f"{path} holds {unknown[0]!r}, which is not one of {', '.join(sorted(SUBMISSION))}. Remove it (the zip must be "
                          "flat, without folders).")
     if missing := sorted(SUBMISSION.keys() - content.keys()):
-        raise PlainError(f"{path} lacks {', '.join(missing)}. The GLUE server expects all eleven files: finetune these tasks in this group, "
-                         "with their test files, or set majority_for_missing=True.")
+        raise PlainError(f"{path} lacks {', '.join(missing)}. The GLUE server expects all eleven files: finetune these tasks in this "
+                         "group, with their test files, or set majority_for_missing=True.")
     for name in sorted(content):
         check_tsv(name, content[name], rows[name])
     return {name: content[name].count(b"\n") for name in sorted(content)}

@@ -25,7 +25,8 @@ def loaded(name="t", **given):
     (["1.5", "2", "3"], "regression", ()),
 ])
 def test_the_kind_and_the_labels_follow_from_the_file(tmp_path, labels, kind, found):
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": f"text {i}", "label": label}) + "\n" for i, label in enumerate(labels * 5)))
+    rows = [{"text": f"text {i}", "label": label} for i, label in enumerate(labels * 5)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
     data = loaded(train=f"{tmp_path}/a.jsonl", dev=.2)
     assert (data.task.kind, data.task.labels) == (kind, found) and data.notices[0].startswith(kind)
     assert loaded(train=f"{tmp_path}/a.jsonl", dev=.2).splits["validation"]["text"][:] == data.splits["validation"]["text"][:]

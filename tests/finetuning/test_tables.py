@@ -114,7 +114,8 @@ def test_a_malformed_row_is_skipped_and_reported(tmp_path, row, message):
 
 
 def test_quotes_and_unicode_line_separators_are_ordinary_characters_and_a_byte_order_mark_is_skipped(tmp_path):
-    data = rte(tmp_path, train="\ufeffindex" + HEADER.removeprefix("index") + '0\t"An opened quote\tb "quoted" text\tentailment\n1\tone\u2028two\x85three\tb"\tentailment\r\n')
+    data = rte(tmp_path, train="\ufeff" + HEADER +
+               '0\t"An opened quote\tb "quoted" text\tentailment\n1\tone\u2028two\x85three\tb"\tentailment\r\n')
     assert data.splits["train"]["sentence1"][:] == ['"An opened quote', "one\u2028two\x85three"] and not data.notices
     assert data.splits["train"]["label"][:] == [0, 0]
 

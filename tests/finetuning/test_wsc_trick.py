@@ -69,7 +69,8 @@ def test_the_splits_of_wsc_from_files_and_from_the_hub(shared, monkeypatch):
     first = train[0]
     assert first.candidate == "Mark" and first.before.endswith("in his book. ") and first.after == " should have been more skeptical."
     rows = [{**row, **row["target"], "label": int(row["label"])} for row in map(json.loads, (shared / "data/wsc/val.jsonl").open())]
-    monkeypatch.setattr(wsc_trick.datasets, "load_dataset", lambda *path, split: {("aps/super_glue", "wsc", "validation"): rows}[*path, split])
+    hub = {("aps/super_glue", "wsc", "validation"): rows}
+    monkeypatch.setattr(wsc_trick.datasets, "load_dataset", lambda path, name, split: hub[path, name, split])
     assert load_wsc("validation") == dev
 
 

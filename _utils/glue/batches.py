@@ -24,8 +24,7 @@ class EncodedRows:
         self.padding = {"inp_ids": pad_idx, "token_type_ids": 0, "token_labels": IGNORED}
         self.flat = {name: np.fromiter(itertools.chain.from_iterable(row[name] for row in encoded), np.int32, self.lengths.sum())
                      for name in self.padding if name in encoded[0]}
-        labels = np.asarray(labels)
-        self.labels = torch.from_numpy(labels.astype(np.float32 if labels.dtype.kind == "f" else np.int64))
+        self.labels = torch.tensor(labels)
 
     def __len__(self):
         return len(self.lengths)

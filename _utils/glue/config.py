@@ -30,7 +30,7 @@ from _utils.recipes import RECIPES
 _Tasks = list_of(Literal[FINETUNED_TASKS] | Annotated[dict, AfterValidator(complete_own_task)], (
     f"a list of different tasks from {', '.join(FINETUNED_TASKS)}, or of dictionaries such as "
     "{'train': 'reviews.csv', 'text': 'review', 'label': 'stars'}, with the quotes"))
-_Runs = Index | list_of(Index, "a list of runs")
+_Runs = list_of(Index, "a run or a list of runs")
 
 
 @with_config(ConfigDict(extra="forbid"))

@@ -6,26 +6,19 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from _utils.config import FileName, MyConfig, list_of, number
+from _utils.config import FileName, MyConfig, Text, list_of, number
 from _utils.errors import PlainError
-from _utils.glue.own_files import FORMATS, format_of, read_table
-from _utils.glue.tables import TaskData, as_label, check_columns, items, shortened, to_dataset
+from _utils.glue.table_files import FORMATS, check_columns, read_table
+from _utils.glue.tables import TaskData, as_label, items, shortened, to_dataset
 from _utils.glue.tasks import KINDS, METRICS_OF_KIND, TASKS, Task
 
-MAX_LABELS = 1000
 _BIO = re.compile(r"O|[BIESLU]-\S+")  # tags that mark where entities begin and end: BIO, BIOES, BILOU
-
-
-def _checked_file(path):
-    format_of(path)
-    return path
-
-
-_File = Annotated[str, AfterValidator(_checked_file), Field(min_length=1, description=f"a file that ends with {', '.join(FORMATS)}")]
+_File = Annotated[str, Field(pattern=rf"(?i)({'|'.join(map(re.escape, FORMATS))})$", description=(
+    f"a file that ends with {', '.join(FORMATS)}"))]
 _Column = Annotated[str | int, Field(description="the name of a column (in CoNLL files its number from 0, or -1 for the last)")]
-_METRICS = tuple(dict.fromkeys(metric for metrics in METRICS_OF_KIND.values() for metric in metrics))
+_TAKEN = {*TASKS, *(Path(file).stem.lower() for task in TASKS.values() for file in task.outputs.values())}
 _KEYS = {
     "name": FileName | None,
     "train": _File,
@@ -34,7 +27,7 @@ _KEYS = {
     "text": Annotated[list_of(_Column, "the name of a column, or a list of two"), Field(max_length=2)] | None,
     "label": _Column | None,
     "kind": Literal[(*KINDS, None)],
-    "metrics": list_of(Literal[_METRICS], f"one or several of {', '.join(_METRICS)}; the first one ranks the runs") | None,
+    "metrics": list_of(Text, "the name of a metric, or a list of names; the first one ranks the runs") | None,
 }
 
 
@@ -48,8 +41,7 @@ def complete_own_task(given):
     path = Path(task.train)
     stem = path.name.partition(".")[0]
     task.name = task.name or (path.resolve().parent.name if stem.lower() in ("train", "training") else stem)
-    taken = {name.lower() for known in TASKS.values() for name in (known.name, *(Path(file).stem for file in known.outputs.values()))}
-    if task.name.lower() in taken:
+    if task.name.lower() in _TAKEN:
         raise PlainError(f"Invalid value for tasks: an own task cannot be called {task.name!r}, because GLUE has a task of that name. Set "
                          "'name' to another one.")
     return dict(task)
@@ -82,44 +74,42 @@ def load_own_task(given):
         labels.pop("test", None)
     kind = given["kind"] or _kind_of(labels["train"])
     labels = {split: found.map(items).explode().dropna() if kind == "tagging" else found.map(as_label) for split, found in labels.items()}
-    task = _task(given, texts, kind, labels)
-    tasks, notices = dict.fromkeys(tables, task), [_description(task, given)]
+    task = test_task = _task(given, texts, kind, labels)
+    notices = [_description(task)]
     if "test" in labels and task.is_tagging:
         # Tags that only the test set has are not in `task`: the test file may change.
         if unknown := [tag for tag in labels["test"].unique() if tag not in task.labels]:
             notices.append(f"no training or dev sentence has the tags {shortened(unknown)} of the test file, so they count as errors")
-        tasks["test"] = replace(task, labels=(*task.labels, *unknown))
-    data = TaskData(task, {}, {}, notices, tables.get("test"), tasks["test"] if "test" in labels else None)
+        test_task = replace(task, labels=(*task.labels, *unknown))
+    data = TaskData(task, {}, {}, notices, tables.get("test"), test_task if "test" in labels else None)
     for split, table in tables.items():
-        columns = dict(zip((*task.texts, *["label"] * (split in labels)), (*texts, label)))
-        advice = "Correct it: in a test file, no row is skipped." if split == "test" else "Correct these rows, or remove them."
-        data.splits[split] = to_dataset(table, columns, tasks[split], split, notices, advice)
+        names = (*task.texts, "label") if split in labels else task.texts
+        data.splits[split] = to_dataset(table, dict(zip(names, (*texts, label))), test_task if split == "test" else task, split, notices)
     if "validation" not in tables:
-        data.splits.update(_split(data.splits["train"], given))
+        data.splits.update(_split(data.splits["train"], given["dev"]))
     return data
 
 
 def _columns(given, tables):
     """(columns of the texts, column of the label); PlainError if the files lack one."""
     columns, label, texts = list(tables["train"].rows), given["label"], given["text"]
-    if isinstance(columns[0], int):  # CoNLL
+    if 0 in columns:  # CoNLL
         label, *texts = (columns[-1] if column in (None, -1) else column for column in (label, *(texts or [0])))
     else:
-        label = "label" if label is None else label
+        label = label or "label"
         texts = texts or [column for column in columns if column != label]
         if given["text"] is None and label in columns and len(texts) != 1:
             raise PlainError(f"{given['train']} has the columns {', '.join(columns)}: set 'text' of the task {given['name']!r} to the "
                              "column of the text, or to a list of two.")
     for split, table in tables.items():
-        required = texts if split == "test" else [label, *texts]
-        check_columns(table.source, required, list(table.rows), f"Set 'text' and 'label' of the task {given['name']!r} to columns of its "
-                      "files.")
+        check_columns(table, texts if split == "test" else [label, *texts],
+                      f"Set 'text' and 'label' of the task {given['name']!r} to columns of its files.")
     return texts, label
 
 
 def _labels(table, column):
     """The labels of the good rows that have one: strings, numbers, or lists of labels."""
-    cells = table.rows.loc[table.problems.isna(), column]
+    cells = table.rows[column].drop(list(table.problems))
     return cells[cells.map(as_label) != ""]
 
 
@@ -138,74 +128,56 @@ def _numbers(labels):
 
 def _task(given, texts, kind, labels):
     """The Task. labels: {split: Series of strings}; PlainError for labels and metrics that do not fit its kind."""
-    name = given["name"]
-    if kind == "tagging" and len(texts) > 1:
-        raise PlainError(f"The task {name!r} labels words, so it needs one column with the words, not {', '.join(map(repr, texts))}. Set "
-                         "'text' to one column.")
-    # A word of the dev set may have a tag that is in no training sentence; another class is a mistake in the row.
-    found = pd.concat([labels[split] for split in labels if split != "test"]) if kind == "tagging" else labels["train"]
-    scale, classes = (_scale(found, given), ()) if kind == "regression" else (None, _classes(found, kind, given))
-    return Task(name, name, tuple(f"text{i}" for i, _ in enumerate(texts, 1)) if len(texts) > 1 else ("text",), classes, kind, scale=scale,
+    name, scale, classes = given["name"], None, ()
+    if kind == "regression":
+        scores = _numbers(labels["train"]).dropna().to_numpy()
+        scale = float(scores.mean()), float(scores.std())
+    else:
+        classes = _classes(labels, kind, given)
+    return Task(name, name, ("text1", "text2") if len(texts) == 2 else ("text",), classes, kind, scale=scale,
                 outputs={"test": name + Path(given["test"]).suffix} if given["test"] else {}, is_own=True,
                 metrics=_metrics(given, kind, classes), score_titles=(("test", f"{name} (test)"),))
 
 
-def _scale(labels, given):
-    """(mean, standard deviation) of scores."""
-    scores = _numbers(labels).dropna().to_numpy()
-    if len(set(scores)) < 2:
-        raise PlainError(f"{given['train']}: the labels are {shortened(labels.unique(), 3)}. Regression needs at least two different "
-                         "numbers as labels.")
-    return float(np.mean(scores)), float(np.std(scores))
-
-
-def _classes(found, kind, given):
+def _classes(labels, kind, given):
     """The different labels, in alphabetical order, or by value if all are numbers. PlainError for one label, or one in each row."""
-    labels = sorted(set(found))
-    if _numbers(labels).notna().all():
-        labels.sort(key=float)
-    if len(labels) < 2:
-        raise PlainError(f"{given['train']}: all labels are {', '.join(map(repr, labels)) or 'missing'}. Classification and tagging need "
+    # A word of the dev set may have a tag that is in no training sentence; another class is a mistake in the row.
+    found = pd.concat([labels[split] for split in labels if split != "test"]) if kind == "tagging" else labels["train"]
+    classes = sorted(set(found))
+    if _numbers(classes).notna().all():
+        classes.sort(key=float)
+    if len(classes) < 2:
+        raise PlainError(f"{given['train']}: all labels are {', '.join(map(repr, classes)) or 'missing'}. Classification and tagging need "
                          "at least two different labels, and tagging a list of tags in each row.")
-    if kind == "classification" and len(found) > 20 and len(labels) > min(MAX_LABELS, len(found) / 2):
-        raise PlainError(f"{given['train']}: {len(labels):,} different labels in {len(found):,} rows, such as {shortened(labels, 3)}. Set "
-                         "'label' to the column of the labels, or 'kind': 'regression' if they are numbers to predict.")
-    return tuple(labels)
+    if kind == "classification" and len(found) > 20 and len(classes) > len(found) / 2:
+        raise PlainError(f"{given['train']}: {len(classes):,} different labels in {len(found):,} rows, such as {shortened(classes, 3)}. "
+                         "Set 'label' to the column of the labels, or 'kind': 'regression' if they are numbers to predict.")
+    return tuple(classes)
 
 
 def _metrics(given, kind, labels):
-    """The metrics of a task, or those of its kind; PlainError for one that does not apply."""
+    """The metrics of a task, or the first two that apply to its kind and labels; PlainError for one that does not apply."""
     has_entities = all(map(_BIO.fullmatch, labels)) and set(labels) - {"O"}
-    default = {"regression": ("spearman", "pearson"), "classification": ("accuracy", "macro_f1"),
-               "tagging": ("entity_f1", "accuracy") if has_entities else ("accuracy", "macro_f1")}
-    metrics = tuple(given["metrics"] or default[kind])
-    obstacles = {metric: f"does not apply to {kind}. Choose from {', '.join(METRICS_OF_KIND[kind])}, or set 'kind'"
-                 for metric in metrics if metric not in METRICS_OF_KIND[kind]}
-    if len(labels) != 2:
-        obstacles["f1"] = f"is the F1 of one class against the other, but there are {len(labels)} labels. Use 'macro_f1', their mean"
-    if not has_entities:
-        obstacles["entity_f1"] = f"needs tags such as B-NP, I-NP and O, but its labels are {shortened(labels)}. Use 'macro_f1'"
-    for metric in metrics:
-        if metric in obstacles:
-            raise PlainError(f"metrics={metric!r} of the task {given['name']!r} {obstacles[metric]}.")
-    return metrics
+    applies = {"f1": len(labels) == 2, "entity_f1": has_entities}
+    applicable = [metric for metric in METRICS_OF_KIND[kind] if applies.get(metric, True)]
+    for metric in given["metrics"] or ():
+        if metric not in applicable:
+            raise PlainError(f"metrics={metric!r} of the task {given['name']!r} does not apply to {kind} with the labels "
+                             f"{shortened(labels) or '(numbers)'}. Choose from {', '.join(applicable)}, or set 'kind'. f1 needs two "
+                             "labels, entity_f1 tags such as B-NP, I-NP and O.")
+    return tuple(given["metrics"] or applicable[:2])
 
 
-def _description(task, given):
+def _description(task):
     """What was found out, to be printed."""
-    if task.is_regression:
-        found = "regression, scores with mean {:.4g} and standard deviation {:.4g}".format(*task.scale)
-    else:
-        found = f"{task.kind}, {len(task.labels)} labels: {shortened(task.labels)}"
-    numbers = task.labels and given["kind"] is None and _numbers(task.labels).notna().all()
-    return f"{found}; metrics {', '.join(task.metrics)}" + (" (set 'kind': 'regression' to predict numbers)" if numbers else "")
+    found = "scores with mean {:.4g} and standard deviation {:.4g}".format(*task.scale) if task.is_regression else \
+        f"{len(task.labels)} labels: {shortened(task.labels)}"
+    hint = " (set 'kind': 'regression' to predict numbers)" if task.labels and _numbers(task.labels).notna().all() else ""
+    return f"{task.kind}, {found}; metrics {', '.join(task.metrics)}{hint}"
 
 
-def _split(rows, given):
+def _split(rows, share):
     """{"train", "validation"}: a share of the rows, drawn with a fixed seed, becomes the dev set."""
     order = np.random.default_rng(0).permutation(len(rows))
-    dev, train = np.split(order, [round(given["dev"] * len(rows))])
-    if not len(dev) or not len(train):
-        raise PlainError(f"{given['train']} has {len(rows)} rows, of which dev={given['dev']} leaves none for training or for the dev set. "
-                         "Add rows, or set 'dev' to a file.")
+    dev, train = np.split(order, [max(1, round(share * len(rows)))])
     return {"train": rows.select(np.sort(train)), "validation": rows.select(np.sort(dev))}

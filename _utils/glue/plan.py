@@ -63,16 +63,10 @@ def check_plan(c, plan, pretrained):
     Such problems are finished runs with other settings, a missing MNLI run or discriminator, and runs in th_run that will not exist.
     """
     runs = Runs()
-    paths = {run_path(c.group_name, name, run): name for name in plan for run in range(c.start, c.end)}
-    for row in runs:
-        path = path_of(row)
-        if path in paths and (row["group"], row["task"]) != (c.group_name, paths[path]):
-            raise PlainError(f"{str(path)!r} belongs to run {row['run']} of {row['task']} in the group {row['group']!r}. Set another "
-                             "group_name, or another 'name' of the task.")
     for name, settings in plan.items():
-        for row in runs.of(c.group_name, name):  # those that this command does not train, too
-            seed = seed_of(c, row["run"]) if c.start <= row["run"] < c.end else row["seed"]
-            runs.finished(c.group_name, name, row["run"], seed, settings)
+        seeds = {row["run"]: row["seed"] for row in runs.of(c.group_name, name)}  # also of runs that this command does not train
+        for run, seed in (seeds | {run: seed_of(c, run) for run in range(c.start, c.end)}).items():
+            runs.finished(c.group_name, name, run, seed, settings)
         group = settings["start_from_mnli"]
         if group and not (group == c.group_name and "mnli" in plan):
             runs.best_mnli(group, pretrained)
@@ -89,20 +83,19 @@ def chosen_runs(c, runs, plan=()):
     """
     chosen = {}
     for name in names_of(c.tasks):
-        finished = runs.of(c.group_name, name)
-        wanted = c.th_run.get(name) if isinstance(c.th_run, dict) else c.th_run if finished or name in plan else None
-        numbers, rows = [wanted] if isinstance(wanted, int) else wanted or [], []
-        for run in numbers:
-            row, path = finished.find(c.group_name, name, run), run_path(c.group_name, name, run)
-            if row and path.exists():
+        finished, planned, rows = runs.of(c.group_name, name), range(c.start, c.end) if name in plan else (), []
+        th_run = c.th_run.get(name) if isinstance(c.th_run, dict) else c.th_run if finished or planned else None
+        for run in th_run or ():
+            row = finished.find(c.group_name, name, run)
+            if row and path_of(row).exists():
                 rows.append(row)
-            elif name not in plan or run not in range(c.start, c.end):
+            elif run not in planned:
                 raise PlainError(f"th_run names run {run} of {name}, but in the group {c.group_name!r} it is not finished, or "
-                                 f"{str(path)!r} was deleted. Choose another run, or finetune it.")
-        chosen[name] = rows if numbers else [best] if (best := finished.best()) else []
+                                 f"'{run_path(c.group_name, name, run)}' was deleted. Choose another run, or finetune it.")
+        if not th_run and (best := finished.best()):
+            rows.append(best)
+        chosen[name] = rows
     if not plan and not any(chosen.values()):
-        finished = dict.fromkeys(row["task"] for row in runs.of(c.group_name))
-        others = f" (it has runs of {', '.join(finished)})" if finished else ""
-        raise PlainError(f"The group {c.group_name!r} has no finished run of {', '.join(names_of(c.tasks))} with a checkpoint{others}. "
-                         "Finetune first with do_finetune=True, or set tasks or group_name.")
+        raise PlainError(f"The group {c.group_name!r} has no finished run of {', '.join(chosen)} with a checkpoint. Finetune first with "
+                         "do_finetune=True, or set tasks or group_name.")
     return chosen

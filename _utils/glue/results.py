@@ -20,10 +20,19 @@ def headline_scores(row):
     return scores
 
 
+def named_scores(scores):
+    """{"accuracy" or "matched accuracy": percent} of a run: every metric on every dev set, first the one that ranks the runs."""
+    return {f"{split.removeprefix('validation').strip('_')} {name}".strip(): 100 * value
+            for split, metrics in scores.items() for name, value in metrics.items()}
+
+
 def format_scores(scores):
-    """The scores of a run in percent, in one line. A single dev set is not named."""
-    return ", ".join(f"{'' if list(scores) == ['validation'] else f'{split} '}{name} {100 * value:.2f}"
-                     for split, metrics in scores.items() for name, value in metrics.items())
+    """The scores of a run in percent, in one line."""
+    return _in_line(named_scores(scores))
+
+
+def _in_line(numbers):
+    return ", ".join(f"{name} {value:.2f}" for name, value in numbers.items())
 
 
 def summarize(runs):
@@ -37,7 +46,7 @@ def summarize(runs):
     scores = pd.DataFrame(lines, columns=["task", "training examples", "best", "best run", "rank"])
     by_task = scores.groupby("task", sort=False)
     table = by_task["best"].agg(runs="size", mean="mean", std="std", median="median").rename_axis(None)
-    table.insert(0, "training examples", by_task["training examples"].agg(lambda counts: " or ".join(counts.unique())))
+    table.insert(0, "training examples", by_task["training examples"].first())
     return table.join(scores.loc[by_task["rank"].idxmax()].set_index("task")[["best", "best run"]])
 
 
@@ -45,11 +54,9 @@ def table_of_runs(runs):
     """DataFrame with a line for each of the runs of a group: scores in percent, hyperparameters and time."""
     lines = []
     for row in runs:
-        (metric, value), *others = ((f"{split.removeprefix('validation').strip('_')} {metric}".strip(), 100 * value)
-                                    for split, metrics in row["scores"].items() for metric, value in metrics.items())
-        lines.append((task_of(row).title, row["run"], row["seed"], value, metric,
-                      ", ".join(f"{name} {value:.2f}" for name, value in others),
-                      row["train_rows"], *map(row["settings"].get, ("lr", "bs", "epochs")), row.get("seconds")))
+        (metric, value), *others = named_scores(row["scores"]).items()
+        lines.append((task_of(row).title, row["run"], row["seed"], value, metric, _in_line(dict(others)), row["train_rows"],
+                      *map(row["settings"].get, ("lr", "bs", "epochs")), row.get("seconds")))
     return pd.DataFrame(lines, columns=["task", "run", "seed", "score", "metric", "other metrics", "training examples", "lr", "bs",
                                         "epochs", "seconds"])
 
@@ -60,13 +67,13 @@ def scores_by_task(runs):
 
 
 def majority_scores(tables, runs):
-    """{title of a task: percent of the majority baseline}, in the first metric on the first dev set.
+    """{title of a task: percent of the majority baseline}, in the first metric on the first dev set, if the runs were evaluated on it.
 
-    tables: {task: TaskData}.   A task is left out if the runs were evaluated on another dev set (WNLI on WSC's).
+    tables: {task: TaskData}.
     """
-    on_wsc = any("wsc_validation" in row["scores"] for row in runs)
-    return {data.task.title: 100 * _majority_score(data.task, data.splits[data.task.devs[0]]["label"][:]) for name, data in tables.items()
-            if data.task.devs and data.task.devs[0] in data.splits and not (name == "wnli" and on_wsc)}
+    evaluated = {(row["task"], split) for row in runs for split in row["scores"]}
+    return {data.task.title: 100 * _majority_score(data.task, data.splits[split]["label"][:]) for name, data in tables.items()
+            for split in data.task.devs[:1] if (name, split) in evaluated and split in data.splits}
 
 
 def _majority_score(task, labels):
@@ -96,12 +103,12 @@ def compare_with_published(runs):
     With lmtuners' protocol, MNLI is the mean of its two dev sets.
     """
     summary, group = summarize(runs), runs[0]["group"]
-    if MNLI_MEAN in summary.index and any(row["settings"].get("protocol") == "lmtuners" for row in runs.of(group, "mnli")):
-        summary = summary.drop("MNLI").rename({MNLI_MEAN: "MNLI"})
+    if any(row["settings"].get("protocol") == "lmtuners" for row in runs):
+        summary = summary.rename({"MNLI": "MNLI-m", MNLI_MEAN: "MNLI"})
     titles = [title for title in AVERAGED_TITLES if title in summary.index]
     found = summary.loc[titles, ["mean", "std", "median", "best"]].T.rename(lambda name: f"{group} ({name})")
     table = pd.concat([found, PUBLISHED[titles]])
-    is_std = table.index.isin([f"{group} (std)", "  its standard deviation"])
+    is_std = table.index.str.endswith(("(std)", "standard deviation"))
     return table.assign(**{f"mean of {len(titles)}": table.mean(axis=1).where(~is_std)})
 
 
@@ -111,12 +118,11 @@ def compare_checkpoints(runs, groups):
     Own tasks count only if the groups have no task of GLUE's mean in common. PlainError if there is no common task at all.
     For groups that differ only in the pretraining seed, this is electra_pytorch's comparison of 14 models (facts.md#published-results).
     """
-    best = pd.DataFrame({group: summarize(runs.of(group))["best"] for group in groups})
-    own = dict.fromkeys(task_of(row).title for group in groups for row in runs.of(group) if task_of(row).is_own)
-    for titles in (AVERAGED_TITLES, list(own)):
-        common = best.reindex(titles).dropna()
-        if not common.empty:
-            return common.mean().rename(f"best runs, mean of {', '.join(common.index)}")
+    common = pd.DataFrame({group: summarize(runs.of(group))["best"] for group in groups}).dropna()
+    own = dict.fromkeys(task_of(row).title for row in runs if task_of(row).is_own)
+    for titles in (AVERAGED_TITLES, own):
+        if found := [title for title in titles if title in common.index]:
+            return common.loc[found].mean().rename(f"best runs, mean of {', '.join(found)}")
     raise PlainError(f"The groups {', '.join(groups)} have no task in common. Finetune one task in all of them.")
 
 
@@ -127,17 +133,15 @@ def as_text(table):
 
 def report(runs):
     """The tables of the runs of a group as text, with the published results of the tasks whose tables are not synthetic."""
-    group, metrics, real = runs[0]["group"], {}, without_synthetic(runs)
-    for row in runs:
-        metrics.setdefault(task_of(row).metrics[0], {})[task_of(row).title] = None
-    metrics = ", ".join(f"{metric} for {', '.join(titles)}" for metric, titles in metrics.items())
+    group, real, titles_by_metric = runs[0]["group"], without_synthetic(runs), table_of_runs(runs).groupby("metric", sort=False)["task"]
+    metrics = ", ".join(f"{metric} for {', '.join(titles)}" for metric, titles in titles_by_metric.unique().items())
     parts = [f"Scores of {group} in percent ({metrics})", as_text(summarize(runs))]
     best = [runs.of(group, task).best() for task in dict.fromkeys(row["task"] for row in runs)]
     if paths := [path_of(row).name for row in best if row]:
         parts += ["", f"Best runs, in {GLUE_FOLDER}/: {', '.join(paths)}"]
     if synthetic := synthetic_titles(runs):
         parts += ["", f"On the quickstart's synthetic tables: {', '.join(synthetic)}. These scores do not carry over to GLUE."]
-    if {task_of(row).title for row in real} & set(AVERAGED_TITLES):
+    if any(task_of(row).title in AVERAGED_TITLES for row in real):
         parts += ["", "Comparison with published results", as_text(compare_with_published(real))]
     return "\n".join(parts)
 
@@ -157,14 +161,10 @@ def report_checkpoints(runs, groups):
     averages = compare_checkpoints(runs, groups)
     weights = {row["settings"].get("pretrained_weights") for row in runs if row["group"] in groups}
     parts = [averages.name, as_text(averages),
-             f"over {len(groups)} groups from {len(weights)} pretrained checkpoints: {_format_numbers(averages.agg([*PUBLISHED_SEEDS]))}"]
+             f"over {len(groups)} groups from {len(weights)} pretrained checkpoints: {_in_line(averages.agg([*PUBLISHED_SEEDS]))}"]
     if averages.name.endswith(", ".join(AVERAGED_TITLES)):
-        parts.append(f"electra_pytorch, 14 checkpoints: {_format_numbers(PUBLISHED_SEEDS)}")
+        parts.append(f"electra_pytorch, 14 checkpoints: {_in_line(PUBLISHED_SEEDS)}")
     return "\n".join(parts)
-
-
-def _format_numbers(numbers):
-    return ", ".join(f"{name} {value:.2f}" for name, value in numbers.items())
 
 
 def plot_group(runs, tables):

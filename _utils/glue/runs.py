@@ -33,13 +33,17 @@ class Runs(list):
         return Runs(sorted(found, key=lambda row: (tasks.index(row["task"]), row["run"])))
 
     def find(self, group, task, run):
-        """The row of a finished run, or None."""
-        return next((row for row in self.of(group, task) if row["run"] == run), None)
+        """The row of the finished run with this checkpoint, or None."""
+        path = run_path(group, task, run)
+        return next((row for row in self if path_of(row) == path), None)
 
     def finished(self, group, task, run, seed, settings):
-        """The row of a finished run, or None. PlainError if it was trained with other settings."""
+        """The row of a finished run, or None. PlainError if the run was trained with other settings, or its checkpoint is another run's.
+
+        The names of groups and own tasks may contain the character that separates them in the names of checkpoints.
+        """
         row = self.find(group, task, run)
-        if row and (differences := _differences(row["settings"] | {"seed": row["seed"]}, settings | {"seed": seed})):
+        if row and (differences := _differences(row | row["settings"], {"group": group, "task": task, "seed": seed} | settings)):
             raise PlainError(f"Run {run} of {task} in the group {group!r} was trained with {', '.join(differences)}. Set another "
                              "group_name for these runs.")
         return row

@@ -7,7 +7,7 @@ import pandas as pd
 import xxhash
 
 from _utils.errors import PlainError, as_plain_error
-from _utils.glue.own_files import write_with_column
+from _utils.glue.table_files import write_with_column
 from _utils.glue.tables import load_task
 from _utils.glue.tasks import GLUE
 from _utils.runs.checkpoints import write_atomically
@@ -29,11 +29,10 @@ def format_predictions(task, predictions):
     return [task.written_labels[int(label)] for label in predictions]
 
 
-def write_tsv(path, indices, predictions):
-    """Write one file atomically: a header, then `index TAB prediction`, sorted by index."""
-    rows = sorted(zip(indices, predictions))
-    text = "\n".join([_HEADER, *(f"{index}\t{prediction}" for index, prediction in rows)]) + "\n"
-    write_atomically(path, lambda file: file.write(text.encode()))
+def write_tsv(path, predictions):
+    """Write one file atomically: a header, then `index TAB prediction`."""
+    lines = [_HEADER, *(f"{index}\t{prediction}" for index, prediction in enumerate(predictions))]
+    write_atomically(path, lambda file: file.writelines(f"{line}\n".encode() for line in lines))
 
 
 def write_predictions(path, data, split, predictions):
@@ -43,7 +42,7 @@ def write_predictions(path, data, split, predictions):
     """
     task, rows, predicted = data.task, data.splits[split], format_predictions(data.task, predictions)
     if not task.is_own:
-        write_tsv(path, rows["index"], predicted)
+        write_tsv(path, predicted)
         return
     if task.is_regression:
         predicted = list(map(float, predicted))
@@ -56,39 +55,36 @@ def write_predictions(path, data, split, predictions):
 def check_tsv(name, content, rows):
     """Check the bytes of one file, which must have this many rows. Raises PlainError with file and line."""
     task, _ = SUBMISSION[name]
-    with as_plain_error(f"{name} is not UTF-8 text. Write it again."):
-        header, *lines = content.decode("utf-8").removesuffix("\n").split("\n")
+    header, *lines = content.decode(errors="replace").removesuffix("\n").split("\n")
     if header != _HEADER:
         raise PlainError(f"{name}, line 1: the header must be exactly 'index<TAB>prediction', not {header[:60]!r}.")
     low, high = task.score_range or (0, 0)
     accepted = f"a number from {low:g} to {high:g}" if task.is_regression else ", ".join(task.written_labels)
     for number, line in enumerate(lines):
-        place, (index, *predictions) = f"{name}, line {number + 2}", line.split("\t")
-        if len(predictions) != 1:
-            raise PlainError(f"{place}: {1 + len(predictions)} columns instead of 2 (index, prediction).")
+        index, _, prediction = line.partition("\t")
         if index != str(number):
-            raise PlainError(f"{place}: the index must be {number}, not {index[:20]!r}. Keep the test set's order.")
-        [prediction] = predictions
+            raise PlainError(f"{name}, line {number + 2}: the index must be {number}, not {index[:20]!r}. Keep the test set's order.")
         is_valid = low <= pd.to_numeric(prediction, errors="coerce") <= high if task.is_regression else prediction in task.written_labels
         if not is_valid:
-            raise PlainError(f"{place}: invalid prediction {prediction[:40]!r}. Use {accepted}.")
+            raise PlainError(f"{name}, line {number + 2}: invalid prediction {prediction[:40]!r}. Use {accepted}.")
     if len(lines) != rows:
-        raise PlainError(f"{name} has {len(lines) + 1:,} lines instead of {rows + 1:,} (a header and {rows:,} predictions)."
-                         + " This is the official number; `python -m _utils glue_submission FILE GLUE_DIR` counts the rows of other tables."
-                         * (rows == OFFICIAL_ROWS[name]))
+        raise PlainError(f"{name} has {len(lines) + 1:,} lines instead of {rows + 1:,} (a header and {rows:,} predictions). The official "
+                         f"number is {OFFICIAL_ROWS[name]:,}; `python -m _utils glue_submission FILE GLUE_DIR` counts the rows of other "
+                         "tables.")
 
 
-def check_submission(path, rows=None):
+def check_submission(path, rows=OFFICIAL_ROWS):
     """Check that a zip or a folder holds the eleven files, each valid; returns {file: number of lines with the header}.
 
-    rows: {file: expected rows}; None: the official numbers.   Raises PlainError with the first problem.
+    rows: {file: expected rows}.   Raises PlainError with the first problem.
     """
-    content, rows = _read(Path(path)), rows or OFFICIAL_ROWS
-    if unknown := sorted(set(content) - set(SUBMISSION)):
+    content = _read(Path(path))
+    if unknown := sorted(content.keys() - SUBMISSION.keys()):
         raise PlainError(f"{path} holds {unknown[0]!r}, which is not one of {', '.join(sorted(SUBMISSION))}. Remove it (the zip must be "
                          "flat, without folders).")
-    if missing := sorted(set(SUBMISSION) - set(content)):
-        raise PlainError(f"{path} lacks {', '.join(missing)}. The GLUE server expects all eleven files.")
+    if missing := sorted(SUBMISSION.keys() - content.keys()):
+        raise PlainError(f"{path} lacks {', '.join(missing)}. The GLUE server expects all eleven files: finetune these tasks in this "
+                         "group, with their test files, or set majority_for_missing=True.")
     for name in sorted(content):
         check_tsv(name, content[name], rows[name])
     return {name: content[name].count(b"\n") for name in sorted(content)}
@@ -104,9 +100,26 @@ def _read(path):
         return {name: archive.read(name) if name in SUBMISSION else b"" for name in archive.namelist()}
 
 
+def make_zip(folder, rows=OFFICIAL_ROWS):
+    """Zip the files of a submission to <folder>.zip and return its path.
+
+    Raises PlainError as `check_submission` does, and leaves no zip, if the folder is not a valid submission.
+    """
+    target = Path(f"{folder}.zip")
+    target.unlink(missing_ok=True)  # an outdated zip would look like the new one
+    check_submission(folder, rows)
+
+    def write(file):
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name in sorted(SUBMISSION):
+                archive.write(Path(folder, name), name)
+    write_atomically(target, write)
+    return target
+
+
 def read_record(folder):
     """{file: what made it} of the files of a folder, from the record beside it. A file that was replaced since then is unknown."""
-    record = _record_of(folder)
+    record = Path(f"{folder}.json")
     entries = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
     return {name: _UNKNOWN if (folder / name).is_file() and entry["xxh3"] != _checksum(folder / name) else entry["made_by"]
             for name, entry in entries.items()}
@@ -116,71 +129,42 @@ def _checksum(path):
     return xxhash.xxh3_64_hexdigest(path.read_bytes())
 
 
-def _record_of(folder):
-    return folder.with_name(folder.name + ".json")
-
-
-def make_zip(folder, rows=None):
-    """Zip the files of a submission to <folder>.zip and return its path.
-
-    Raises PlainError as `check_submission` does, and leaves no zip, if the folder is not a valid submission.
-    """
-    folder = Path(folder)
-    target = folder.with_name(folder.name + ".zip")
-    target.unlink(missing_ok=True)  # an outdated zip would look like the new one
-    check_submission(folder, rows)
-
-    def write(file):
-        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name in sorted(SUBMISSION):
-                archive.write(folder / name, name)
-    write_atomically(target, write)
-    return target
-
-
 def complete_submission(folder, made_by, majority_for_missing=False, rows=None):
     """Fill in missing files if wanted, record in <folder>.json what made each file, and zip a complete folder.
 
     Majority baselines of an earlier command are deleted first: a model may have replaced them, or they are unwanted.
-    made_by: {file: what made it} of the files just written.   rows: as in `check_submission`, for other than the official tables.
+    made_by: {file: what made it} of the files just written.   rows: {file: rows} of the test sets; None: the official ones.
     Returns the path of the zip, or None if there is none.
     """
-    folder.with_name(folder.name + ".zip").unlink(missing_ok=True)  # it is outdated now
-    known = read_record(folder) | made_by
+    known, rows = read_record(folder) | made_by, rows or OFFICIAL_ROWS
     majorities = [name for name, text in known.items() if text.startswith(MAJORITY)]
     for name in majorities:
         (folder / name).unlink(missing_ok=True)
     if majorities and not majority_for_missing:
         print(f"Removed the majority baselines {', '.join(majorities)}, because majority_for_missing is False")
     made_by = {path.name: known.get(path.name, _UNKNOWN) for path in folder.glob("*") if path.is_file()}
-    majorities = write_majorities(folder, rows) if majority_for_missing else {}
-    record = {name: {"made_by": text, "xxh3": _checksum(folder / name)} for name, text in (made_by | majorities).items()}
-    write_atomically(_record_of(folder), lambda file: file.write(json.dumps(record, indent=1).encode() + b"\n"))
-    missing = [name for name in SUBMISSION if name not in record]
-    if len(missing) == len(SUBMISSION):  # only own tasks
-        return None
-    if missing:
-        print(f"No zip for the GLUE server, which needs all tasks: missing {', '.join(missing)}. To submit, finetune these tasks in this "
-              "group, with their test files, or set majority_for_missing=True")
+    if majority_for_missing:
+        made_by |= write_majorities(folder, rows)
+    record = {name: {"made_by": text, "xxh3": _checksum(folder / name)} for name, text in made_by.items()}
+    write_atomically(Path(f"{folder}.json"), lambda file: file.write(json.dumps(record, indent=1).encode() + b"\n"))
+    if not SUBMISSION.keys() & (known | record).keys():  # only own tasks
         return None
     try:
         path = make_zip(folder, rows)
     except PlainError as error:  # the scores are still worth reporting
-        print(f"No zip: {error}")
+        print(f"No zip for the GLUE server: {error}")
         return None
-    remarks = ["for tables other than the official ones"] if rows not in (None, OFFICIAL_ROWS) else []
-    remarks += [f"{len(majorities)} of its files are majority baselines"] if majorities else []
-    print(f"{path} is complete and valid" + (f" ({'; '.join(remarks)})" if remarks else ""))
+    print(f"{path} is complete and valid" + ("" if rows == OFFICIAL_ROWS else " (for tables other than the official ones)"))
     return path
 
 
-def write_majorities(folder, rows=None):
+def write_majorities(folder, rows=OFFICIAL_ROWS):
     """Write each missing file of a folder with the majority label in all rows; returns {file: what made it}."""
     made_by = {}
     for name, (task, _) in SUBMISSION.items():
         if not (folder / name).exists():
-            n, [prediction] = (rows or OFFICIAL_ROWS)[name], format_predictions(task, [task.majority])
-            write_tsv(folder / name, range(n), [prediction] * n)
+            [prediction] = format_predictions(task, [task.majority])
+            write_tsv(folder / name, [prediction] * rows[name])
             made_by[name] = f"{MAJORITY}: {prediction} in every row"
             print(f"{name:12} by {made_by[name]}")
     return made_by
@@ -188,8 +172,5 @@ def write_majorities(folder, rows=None):
 
 def rows_of(glue_dir):
     """{file: rows} of the test sets in a GLUE folder; the official number for test sets that are missing."""
-    rows = dict(OFFICIAL_ROWS)
-    for file, (task, split) in SUBMISSION.items():
-        for found in load_task(task, glue_dir, [split]).splits.values():
-            rows[file] = len(found)
-    return rows
+    found = {file: load_task(task, glue_dir, [split]).splits.get(split) for file, (task, split) in SUBMISSION.items()}
+    return {file: OFFICIAL_ROWS[file] if rows is None else len(rows) for file, rows in found.items()}

@@ -2,7 +2,7 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import datasets
 import numpy as np
@@ -10,30 +10,20 @@ import pandas as pd
 import xxhash
 
 from _utils.errors import PlainError, as_plain_error
+from _utils.glue.table_files import Table, check_columns, read_tsv
 from _utils.glue.tasks import Task, as_task
-from _utils.runs.files import read_text
 
 HUB_GLUE = "nyu-mll/glue"
 MAX_BAD_ROWS = .01  # a file with a larger share of malformed rows is rejected
-
-
-class Table(NamedTuple):
-    """The rows of a file, or of a split on the hub.
-
-    source: its name in messages.   rows: DataFrame, indexed by the places of the rows in the source, such as "line 3".
-    problems: what is wrong with each row, a Series; NaN for a good row.   content: of the file of an own task, to add a column to.
-    """
-    source: str
-    rows: pd.DataFrame
-    problems: pd.Series
-    content: Any = None
+_ANY_SCORE = -3.4e38, 3.4e38  # of 32-bit floats
 
 
 class TaskData(NamedTuple):
     """The tables of one task.
 
-    task: its Task.   splits: {name on the hub: datasets.Dataset with the columns index, the task's texts, and label}; a label is a class
-    id or a score, -1 in test sets. For tagging, text and label are lists with an item for each word.
+    task: its Task.   splits: {name on the hub: datasets.Dataset with the columns index (of the row, as the test sets of GLUE number them),
+    the task's texts, and label}; a label is a class id or a score, -1 in test sets. For tagging, text and label are lists with an item for
+    each word.
     missing: {split: message} of the splits that were not found.   notices: messages about skipped rows.
     test_table, test_task: of an own task: the Table of its test set, and the Task to score it with, whose labels include tags that only
     this set has; None if it has no labels.
@@ -58,96 +48,59 @@ def load_task(task, glue_dir=None, splits=None):
                          "SST-2/ ...), or None to read the hub.")
     data = TaskData(task, {}, {}, [])
     for split in splits or task.official_rows:
+        names = task.texts if is_test(split) else (*task.texts, "label")
         if glue_dir is None:
-            table, columns = _read_hub(task, split)
+            table, columns = _read_hub(task, split), names
         else:
             paths = [Path(glue_dir, folder, task.file(split)) for folder in (task.title, "diagnostic")]  # another name of AX's folder
             path = next(filter(Path.is_file, paths), None)
             if path is None:
                 data.missing[split] = f"{paths[0].name} not found in {paths[0].parent}"
                 continue
-            table, columns = _read_file(path, task, split)
-        advice = "Every row of a test set needs a prediction: correct the file, or download it again." if is_test(split) else \
-            f"This is not the table of {task.title}, or a program added quotes to it. Download it again."
-        data.splits[split] = to_dataset(table, columns, task, split, data.notices, advice)
+            table, columns = read_tsv(path, () if is_test(split) else task.headerless), task.columns_in_files
+        columns = dict(zip(names, columns))
+        check_columns(table, columns.values(), "Use the official download.")
+        data.splits[split] = to_dataset(table, columns, task, split, data.notices)
     return data
 
 
-def _read_file(path, task, split):
-    """(Table, columns for `to_dataset`) of a .tsv file, in which quotes are ordinary characters (F49)."""
-    cells = lines_of(read_text(path, "Convert the file or download it again.")).str.split("\t")
-    names = task.headerless
-    if not names or is_test(split):
-        names, cells = cells.iloc[0], cells.iloc[1:]
-    columns = dict(zip((*task.texts, "label"), task.columns_in_files))
-    if is_test(split):
-        del columns["label"]
-        columns["index"] = "index" if "index" in names else "id"
-    check_columns(f"{path}, line 1", columns.values(), names, "Use the official download.")
-    return table_of_cells(path, cells, names), columns
-
-
 def _read_hub(task, split):
-    """(Table, columns for `to_dataset`) of a split on the hub."""
+    """Table of a split on the hub."""
     with as_plain_error(f"Could not load {task.title} from the hub dataset {HUB_GLUE} ({{error}}). Check the connection, or set "
                         "glue_dir=PATH to a GLUE download, or try it without one: python finetune.py quickstart=True"):
         on_hub = datasets.load_dataset(HUB_GLUE, task.name, split=split)
     rows = on_hub.to_pandas().rename("row {}".format)
     if labels := getattr(on_hub.features["label"], "names", None):
         rows["label"] = rows["label"].map(dict(enumerate(labels)))
-    columns = dict(zip(task.texts, task.texts)) | ({"index": "idx"} if is_test(split) else {"label": "label"})
-    return Table(f"{HUB_GLUE}, {task.name}, {split}", rows, pd.Series(index=rows.index)), columns
+    return Table(f"{HUB_GLUE}, {task.name}, {split}", rows, {})
 
 
-def lines_of(text):
-    """Series of the lines of a text, indexed by "line 1", "line 2", ...; str.splitlines would also split at U+2028."""
-    lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
-    return pd.Series(lines, [f"line {i}" for i in range(1, len(lines) + 1)])
-
-
-def table_of_cells(source, cells, names, content=None):
-    """Table of a Series of rows, which are lists of cells. A row with more or fewer cells than names is malformed."""
-    rows = pd.DataFrame(cells.tolist(), cells.index).reindex(columns=range(len(names))).set_axis(names, axis=1).fillna("")
-    problems = cells.map(lambda row: f"{len(row)} columns instead of {len(names)}" if len(row) != len(names) else None)
-    return Table(source, rows, problems, content)
-
-
-def check_columns(source, required, found, advice):
-    """PlainError, which ends with `advice`, for a required column that a table does not have."""
-    if missing := [name for name in required if name not in found]:
-        raise PlainError(f"{source}: missing column {missing[0]!r} (found: {', '.join(map(str, found))}). {advice}")
-
-
-def to_dataset(table, columns, task, split, notices, advice):
+def to_dataset(table, columns, task, split, notices):
     """Dataset of the good rows of a Table. Appends a message about skipped rows to `notices`.
 
-    columns: {column of the Dataset: column of the Table} of the texts; of the label, if rows have one; of the index, if it is not the
-    position.
-    Raises PlainError, which ends with `advice`, if there are no rows, if more than 1 % are malformed, or one of a test set.
+    columns: {column of the Dataset: column of the Table} of the texts, and of the label if rows have one.
+    Raises PlainError if more than 1 % of the rows are malformed, or one of a test set.
     """
-    if table.rows.empty:
-        raise PlainError(f"{table.source} has a header but no rows. {advice}")
-    rows, problems = pd.DataFrame(index=table.rows.index), table.problems
+    rows, problems = pd.DataFrame(index=table.rows.index), dict(table.problems)
     for name, column in columns.items():
         cells = table.rows[column]
         rows[name], accepted = _parsed(cells, name, task, is_test(split))
-        problems = problems.fillna(
-            cells[rows[name].isna()].map(lambda cell: f"the column {column!r} contains {cell!r:.60}, which is not {accepted}"))
+        for place, cell in cells[rows[name].isna()].items():
+            problems.setdefault(place, f"the column {column!r} contains {cell!r:.60}, which is not {accepted}")
     text, label = datasets.Value("string"), datasets.Value("float32" if task.is_regression else "int64")
     if task.is_tagging:
         text, label = datasets.List(text), datasets.List(label)
         if "label" not in rows:
             rows["label"] = rows["text"].map(lambda words: [-1] * len(words), na_action="ignore")
-        differ = rows["text"].str.len() != rows["label"].str.len()
-        problems = problems.fillna(differ[differ].map(lambda _: "the numbers of words and tags differ"))
-    bad = [f"{table.source}, {place}: {problem}" for place, problem in problems.dropna().items()]
-    if bad and is_test(split):
-        raise PlainError(f"{bad[0]}. {advice}")
-    if len(bad) > MAX_BAD_ROWS * len(rows):
-        raise PlainError(f"{bad[0]} ({len(bad):,} of {len(rows):,} rows are malformed). {advice}")
+        for place in rows.index[rows["text"].str.len() != rows["label"].str.len()]:
+            problems.setdefault(place, "the numbers of words and tags differ")
+    bad = [f"{table.source}, {place}: {problems[place]}" for place in rows.index if place in problems]
+    if len(bad) > (0 if is_test(split) else MAX_BAD_ROWS * len(rows)):
+        raise PlainError(f"{bad[0]} ({len(bad):,} of {len(rows):,} rows are malformed). Correct the file, or download it again: at most "
+                         "1 % of the rows of a training or dev set may be malformed, and no row of a test set.")
     if bad:
         notices.append(f"skipped {len(bad):,} of {len(rows):,} rows: {'; '.join(bad[:5])}{' ...' if len(bad) > 5 else ''}")
-    rows = rows[problems.isna()]
+    rows = rows[~rows.index.isin(list(problems))]
     rows = pd.DataFrame({"index": range(len(rows)), "label": -1}, rows.index).assign(**rows)
     features = datasets.Features({"index": datasets.Value("int64"), **dict.fromkeys(task.texts, text), "label": label})
     return datasets.Dataset.from_pandas(rows[list(features)], features, preserve_index=False)
@@ -162,12 +115,10 @@ def _parsed(cells, name, task, may_be_blank):
         texts = cells.map(items) if task.is_tagging else cells.where(cells.map(type).eq(str))
         is_blank = ~texts.map(lambda text: bool(text.strip() if isinstance(text, str) else text))
         return texts.mask(is_blank & (not may_be_blank)), "a list of words" if task.is_tagging else "a text"
-    if name == "index" or task.is_regression:
-        low, high = task.score_range or (-np.finfo("float32").max, np.finfo("float32").max)
+    if task.is_regression:
+        low, high = task.score_range or _ANY_SCORE
         numbers = pd.to_numeric(cells, errors="coerce")
-        if name == "index":
-            return numbers, "a number"
-        return numbers.where(numbers.between(low, high)), f"a number from {low:g} to {high:g}" if task.score_range else "a number"
+        return numbers.where(numbers.between(low, high)), f"a number from {low:g} to {high:g}"
     ids = {label: i for labels in (task.labels, task.written_labels) for i, label in enumerate(labels)}
     if task.is_tagging:
         return cells.map(items).map(lambda tags: [ids[tag] for tag in tags], na_action="ignore"), "a list of tags"

@@ -19,8 +19,8 @@ class WordRows(EncodedRows):
 
     def __init__(self, sentences, word_labels, hf_tokenizer, max_len):
         encoding = hf_tokenizer.backend_tokenizer.encode("a")
-        is_special = np.array(encoding.special_tokens_mask, bool)
-        before, after = encoding.ids[:is_special.argmin()], encoding.ids[len(is_special) - is_special[::-1].argmin():]
+        is_special = encoding.special_tokens_mask
+        before, after = encoding.ids[:is_special.index(0)], encoding.ids[is_special.index(0) + is_special.count(0):]
         windows = divide(sentences, wordpieces(sentences, hf_tokenizer), max_len - len(before) - len(after))
         labels, encoded = list(itertools.chain.from_iterable(word_labels)), []
         following = iter(labels)

@@ -1,5 +1,4 @@
 """GLUE's tasks, their metrics and published results."""
-import math
 from dataclasses import field
 from functools import partial
 from typing import Annotated, Literal
@@ -13,19 +12,16 @@ from seqeval.metrics import f1_score as entity_f1_score
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 
-def _or_zero(correlation):
-    """The correlation function, with 0 where it is undefined because all predictions are equal."""
-    def compute(targets, predictions):
-        value = correlation(targets, predictions).statistic if np.ptp(predictions) > 0 else 0.
-        return value if math.isfinite(value) else 0.
-    return compute
+def _correlation(function, targets, predictions):
+    """A correlation of scipy; 0 where it is undefined because all predictions are equal, of which scipy warns."""
+    return float(np.nan_to_num(function(targets, predictions).statistic))
 
 
 METRICS = {"matthews": matthews_corrcoef, "accuracy": accuracy_score, "f1": f1_score,
            "macro_f1": partial(f1_score, average="macro", zero_division=0),
-           "pearson": _or_zero(pearsonr), "spearman": _or_zero(spearmanr)}
-# The metrics that exist for each kind of task.
-METRICS_OF_KIND = {"classification": ("accuracy", "f1", "macro_f1", "matthews"), "regression": ("pearson", "spearman"),
+           "pearson": partial(_correlation, pearsonr), "spearman": partial(_correlation, spearmanr)}
+# The metrics that exist for each kind of task; the first two that apply to its labels are the default of own tasks.
+METRICS_OF_KIND = {"classification": ("accuracy", "macro_f1", "matthews", "f1"), "regression": ("spearman", "pearson"),
                    "tagging": ("entity_f1", "accuracy", "macro_f1")}
 
 
@@ -130,20 +126,21 @@ class Task:
 
 _TASK = TypeAdapter(Task)
 _PAIR = ("sentence1", "sentence2")
+_IDS = ("0", "1")  # files with ids instead of names
 _ENTAILMENT = ("entailment", "not_entailment")
 _MNLI_LABELS = ("entailment", "neutral", "contradiction")  # the hub's order; Google's code has another (F48)
 GLUE = (
-    Task("cola", "CoLA", ("sentence",), ("unacceptable", "acceptable"), outputs={"test": "CoLA.tsv"}, file_labels=("0", "1"),
+    Task("cola", "CoLA", ("sentence",), ("unacceptable", "acceptable"), outputs={"test": "CoLA.tsv"}, file_labels=_IDS,
          headerless=("source", "label", "mark", "sentence"), metrics=("matthews",), rows=(8551, 1043, 1063), majority=1),
-    Task("sst2", "SST-2", ("sentence",), ("negative", "positive"), outputs={"test": "SST-2.tsv"}, file_labels=("0", "1"),
+    Task("sst2", "SST-2", ("sentence",), ("negative", "positive"), outputs={"test": "SST-2.tsv"}, file_labels=_IDS,
          rows=(67349, 872, 1821), majority=1),
-    Task("mrpc", "MRPC", _PAIR, ("not_equivalent", "equivalent"), outputs={"test": "MRPC.tsv"}, file_labels=("0", "1"),
+    Task("mrpc", "MRPC", _PAIR, ("not_equivalent", "equivalent"), outputs={"test": "MRPC.tsv"}, file_labels=_IDS,
          file_columns=("#1 String", "#2 String", "Quality"), metrics=("accuracy", "f1"), rows=(3668, 408, 1725), majority=1,
          unordered=True),
     Task("stsb", "STS-B", _PAIR, kind="regression", score_range=(0., 5.), outputs={"test": "STS-B.tsv"},
          file_columns=(*_PAIR, "score"), metrics=("spearman", "pearson"), rows=(5749, 1500, 1379), majority=2.7, epochs=10,
          unordered=True),
-    Task("qqp", "QQP", ("question1", "question2"), ("not_duplicate", "duplicate"), outputs={"test": "QQP.tsv"}, file_labels=("0", "1"),
+    Task("qqp", "QQP", ("question1", "question2"), ("not_duplicate", "duplicate"), outputs={"test": "QQP.tsv"}, file_labels=_IDS,
          file_columns=("question1", "question2", "is_duplicate"), metrics=("accuracy", "f1"), rows=(363846, 40430, 390965)),
     Task("mnli", "MNLI", ("premise", "hypothesis"), _MNLI_LABELS,
          outputs={"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv"}, devs=("validation_matched", "validation_mismatched"),
@@ -151,7 +148,7 @@ GLUE = (
          score_titles=(("validation_mismatched", "MNLI-mm"),)),
     Task("qnli", "QNLI", ("question", "sentence"), _ENTAILMENT, outputs={"test": "QNLI.tsv"}, rows=(104743, 5463, 5463)),
     Task("rte", "RTE", _PAIR, _ENTAILMENT, outputs={"test": "RTE.tsv"}, rows=(2490, 277, 3000), epochs=10),
-    Task("wnli", "WNLI", _PAIR, ("not_entailment", "entailment"), outputs={"test": "WNLI.tsv"}, file_labels=("0", "1"),
+    Task("wnli", "WNLI", _PAIR, ("not_entailment", "entailment"), outputs={"test": "WNLI.tsv"}, file_labels=_IDS,
          rows=(635, 71, 146), score_titles=(("wsc_validation", "WNLI (on WSC)"),)),
     Task("ax", "AX", ("premise", "hypothesis"), _MNLI_LABELS, outputs={"test": "AX.tsv"}, devs=(), file_columns=(*_PAIR, "label"),
          rows=(1104,)),  # predicted by MNLI's model (F38)

@@ -38,10 +38,16 @@ def test_the_head_is_dropout_and_one_linear_layer_on_the_first_token(parts):
 
 
 def test_options_of_the_learner_take_effect(parts):
-    learn, _, _ = parts("adam_bias_correction=True", "original_lr_layer_decays=False", "xavier_reinited_outlayer=False", "precision=bf16")
+    learn, _, _ = parts("adam_bias_correction=True", "original_lr_layer_decays=False", "xavier_reinited_outlayer=False", "precision=bf16",
+                        "weight_decay=.01")
     assert isinstance(learn.opt.opt, torch.optim.AdamW) and isinstance(parts()[0].opt.opt, finetune.AdamNoBiasCorrection)
     rates = [group["lr"] for group in learn.opt.opt.param_groups]
     assert rates == pytest.approx([1e-3 * .8 ** depth for depth in (3, 2, 1, 0) for _ in range(2)])
+    names = {id(p): name for name, p in learn.model.named_parameters()}
+    for group in learn.opt.opt.param_groups:
+        for parameter in group["params"]:
+            excluded = "bias" in names[id(parameter)] or "LayerNorm" in names[id(parameter)]
+            assert group["weight_decay"] == (0. if excluded else .01)
     bound = 1 / 128 ** .5  # PyTorch's own
     assert .9 * bound < float(learn.model.classifier.weight.detach().abs().max()) <= bound and learn.model.classifier.bias.any()
     learn.remove_cb(learn.loss_progress)
@@ -64,15 +70,6 @@ def test_learning_rates_follow_schedule_and_layer_decay_at_every_step(parts):
     for step, rates in enumerate(seen):
         share = (1 - step / steps) * min(1, step / warmup)
         assert rates == pytest.approx([lr * share for lr in layers for _ in range(2)])
-
-
-def test_weight_decay_excludes_biases_and_layernorms(parts):
-    learn, _, _ = parts("weight_decay=.01")
-    names = {id(p): name for name, p in learn.model.named_parameters()}
-    for group in learn.opt.opt.param_groups:
-        for parameter in group["params"]:
-            excluded = "bias" in names[id(parameter)] or "LayerNorm" in names[id(parameter)]
-            assert group["weight_decay"] == (0. if excluded else .01)
 
 
 def test_unordered_pairs_are_trained_in_both_orders(parts):

@@ -169,7 +169,7 @@ def test_a_finished_run_is_kept_until_the_task_changes(start, capsys):
 def test_a_checkpoint_of_another_group_is_not_overwritten(start):
     """The names of groups and own tasks may contain the character that separates them in the names of checkpoints."""
     start(OWN | {"name": "b_c"}, "group_name=a")
-    with pytest.raises(PlainError, match="a_b_c_0.pth' belongs to run 0 of b_c in the group 'a'. Set another group_name"):
+    with pytest.raises(PlainError, match="group='a', not 'a_b', task='b_c', not 'c'.*Set another group_name"):
         start(OWN | {"name": "c"}, "group_name=a_b")
 
 

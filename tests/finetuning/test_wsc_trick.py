@@ -32,12 +32,8 @@ def test_a_schema_puts_each_candidate_in_place_of_the_pronoun():
     filled = list(schema.filled())
     assert filled[0][0] == "The trophy does not fit in the suitcase because The trophy is too big."
     assert [text[start:end] for text, start, end in filled] == ["The trophy", "the suitcase"]
-
-
-def test_a_possessive_pronoun_gets_a_possessive_candidate():
-    text = "The man lifted his son because he was strong."
-    schema = make_schema(text, 15, 18, "the man", 1)
-    assert next(schema.filled())[0] == "The man lifted the man's son because he was strong."
+    possessive = make_schema("The man lifted his son because he was strong.", 15, 18, "the man", 1)
+    assert next(possessive.filled())[0] == "The man lifted the man's son because he was strong."
 
 
 @pytest.mark.parametrize("text, hypothesis, pronoun, candidate", [
@@ -67,11 +63,15 @@ def test_the_test_set_of_wnli_contains_the_schemas_of_wsc(shared):
     assert (predicted & annotated).total() >= 136
 
 
-def test_the_splits_of_wsc(shared):
+def test_the_splits_of_wsc_from_files_and_from_the_hub(shared, monkeypatch):
     train, dev = (load_wsc(split, shared / "data/wsc") for split in ("train", "validation"))
     assert (len(train), len(dev)) == (554, 104) and {schema.label for schema in train} == {0, 1}
     first = train[0]
     assert first.candidate == "Mark" and first.before.endswith("in his book. ") and first.after == " should have been more skeptical."
+    rows = [{**row, **row["target"], "label": int(row["label"])} for row in map(json.loads, (shared / "data/wsc/val.jsonl").open())]
+    hub = {("aps/super_glue", "wsc", "validation"): rows}
+    monkeypatch.setattr(wsc_trick.datasets, "load_dataset", lambda path, name, split: hub[path, name, split])
+    assert load_wsc("validation") == dev
 
 
 @pytest.mark.parametrize("line, message", [
@@ -117,14 +117,6 @@ def test_truncated_texts_keep_the_candidate(fresh_checkpoint):
     rows = SchemaRows([schema], pretrained.hf_tokenizer, 32)
     ids, _, inside, *_ = rows.batch([0])
     assert ids.shape == (1, 32) and candidates(ids, inside, pretrained) == ["thetrophy"]
-
-
-def test_hub_and_files_give_the_same_schemas(shared, monkeypatch):
-    def load_dataset(path, name, split):
-        assert (path, name, split) == ("aps/super_glue", "wsc", "validation")
-        return [{**row, **row["target"], "label": int(row["label"])} for row in map(json.loads, (shared / "data/wsc/val.jsonl").open())]
-    monkeypatch.setattr(wsc_trick.datasets, "load_dataset", load_dataset)
-    assert load_wsc("validation") == load_wsc("validation", shared / "data/wsc")
 
 
 def test_the_largest_installed_spacy_model_is_used(monkeypatch):

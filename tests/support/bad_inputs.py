@@ -213,7 +213,7 @@ add("_utils predict", {
     "no arguments": ("", "CHECKPOINT, FILE"),
     "a pretrained checkpoint": ("model.pth sentences.txt", "'model.pth' is not a checkpoint written by finetune.py"),
     "no sentences": ("cola.pth missing.txt", "File not found: 'missing.txt'"),
-    "two texts for one": ("cola.pth sentences.txt", "sentences.txt, line 2.*one sentence", {"sentences.txt": "One.\nOne.\tTwo.\n"}),
+    "two texts for one": ("cola.pth sentences.txt", "sentences.txt, line 2: 2 columns", {"sentences.txt": "One.\nOne.\tTwo.\n"}),
 })
 add("_utils glue_submission", {
     "no zip": ("missing.zip", "File not found: 'missing.zip'"),

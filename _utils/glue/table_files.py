@@ -1,0 +1,150 @@
+"""Files of tables: CSV, TSV, JSON lines, parquet and CoNLL columns; reading their rows, and adding a column of predictions.
+
+CSV files follow RFC 4180: a quoted cell may contain commas, quotes and line breaks. In TSV files quotes are ordinary characters, as in
+GLUE's (F49). In CoNLL files a line has the columns of one word, separated by tabs or spaces, and an empty line ends a sentence; columns
+have no names, so they are numbered from 0, and the values of a row are lists with an item for each word.
+"""
+import csv
+import io
+import itertools
+import json
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+import pyarrow.parquet
+
+from _utils.errors import PlainError, as_plain_error
+from _utils.runs.checkpoints import write_atomically
+from _utils.runs.files import read_json_lines, read_text
+
+
+class Table(NamedTuple):
+    """The rows of a file, or of a split on the hub.
+
+    source: its name in messages.   rows: DataFrame, indexed by the places of the rows in the source, such as "line 3"; missing values
+    are "".   problems: {place: what is wrong} of rows with the wrong number of cells.   content: what `write_with_column` needs beside the
+    rows to write the file again.
+    """
+    source: str
+    rows: pd.DataFrame
+    problems: dict
+    content: Any = None
+
+
+def read_table(path):
+    """The Table of a file. PlainError, with the line where possible, if it cannot be read."""
+    if not Path(path).is_file():
+        raise PlainError(f"File not found: {path!r}. Correct the path in tasks.")
+    read, _ = FORMATS[Path(path).suffix.lower()]
+    return read(path)
+
+
+def write_with_column(table, target, values):
+    """Write the file of a Table, as it was read, to `target` atomically with one more column, 'prediction'.
+
+    values: one string or number per row; for tagging a list of one per word. An existing column of that name stays: the new one is
+    'prediction_2'.
+    """
+    name, (_, with_column) = "prediction", FORMATS[Path(table.source).suffix.lower()]
+    while name in table.rows:
+        name += "_2"
+    write_atomically(target, lambda file: file.write(with_column(table, name, values)))
+
+
+def check_columns(table, required, advice):
+    """PlainError for a Table without rows, and, ending with `advice`, for a required column that it does not have."""
+    if table.rows.empty:
+        raise PlainError(f"{table.source} has no rows. Correct the path, or write the file again.")
+    if missing := [name for name in required if name not in table.rows]:
+        raise PlainError(f"{table.source}: missing column {missing[0]!r} (found: {', '.join(map(str, table.rows))}). {advice}")
+
+
+def _text_of(path):
+    return read_text(path, "Convert the file, or download it again.")
+
+
+def _lines_of(text):
+    """Series of the lines of a text, indexed by "line 1", "line 2", ...; str.splitlines would also split at U+2028."""
+    lines = [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+    return pd.Series(lines, [f"line {i}" for i in range(1, len(lines) + 1)])
+
+
+def _table_of_cells(path, cells, names=()):
+    """Table of a Series of rows, which are lists of cells. names: of the columns, if the first row does not have them."""
+    if not names:
+        names, cells = next(iter(cells), []), cells[1:]
+    rows = pd.DataFrame(cells.tolist(), cells.index).reindex(columns=range(len(names))).set_axis(names, axis=1).fillna("")
+    problems = {place: f"{len(row)} columns instead of {len(names)}" for place, row in cells.items() if len(row) != len(names)}
+    return Table(path, rows, problems)
+
+
+def _table_of_objects(path, objects, content):
+    """Table of {place: {column: value}}."""
+    return Table(path, pd.DataFrame(objects.values(), objects, dtype=object).fillna(""), {}, content)
+
+
+def _read_csv(path):
+    reader = csv.reader(io.StringIO(_text_of(path), newline=""), strict=True)
+    try:
+        return _table_of_cells(path, pd.Series({f"line {reader.line_num}": cells for cells in reader if cells}, dtype=object))
+    except csv.Error as error:
+        raise PlainError(f"{path}, line {reader.line_num} is not valid CSV ({error}). Quote cells that contain quotes or commas.") from None
+
+
+def _cells_with(table, name, values, **options):
+    """A table with a header; the tags of a sentence have spaces between them."""
+    values = [" ".join(value) if isinstance(value, list) else value for value in values]
+    return table.rows.assign(**{name: values}).to_csv(index=False, lineterminator="\n", **options).encode()
+
+
+def read_tsv(path, names=()):
+    """Table of a .tsv file. names: of its columns, if it has no header."""
+    return _table_of_cells(path, _lines_of(_text_of(path).rstrip("\r\n")).str.split("\t"), names)
+
+
+def _read_json_lines(path):
+    objects = dict(read_json_lines(path, "The file needs one JSON object per line."))
+    return _table_of_objects(path, objects, objects.values())
+
+
+def _json_lines_with(table, name, values):
+    return "".join(json.dumps(row | {name: value}, ensure_ascii=False) + "\n" for row, value in zip(table.content, values)).encode()
+
+
+def _read_parquet(path):
+    with as_plain_error(f"{path} is not a readable parquet file ({{error}}). Write it again."):
+        content = pyarrow.parquet.read_table(path)
+    return _table_of_objects(path, {f"row {number}": row for number, row in enumerate(content.to_pylist())}, content)
+
+
+def _parquet_with(table, name, values):
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(table.content.append_column(name, [values]), file)
+    return file.getvalue()
+
+
+def _read_conll(path):
+    lines = _lines_of(_text_of(path))
+    is_word = ~lines.str.match(r"\s*(-DOCSTART-(\s.*)?)?$")  # some files have such a line between documents
+    cells = lines[is_word].map(lambda line: line.split("\t") if "\t" in line else line.split())
+    words = _table_of_cells(path, cells, range(len(next(iter(cells), []))))
+    for place, problem in words.problems.items():
+        raise PlainError(f"{path}, {place}: {problem}. Every word needs the same columns, and an empty line must end each sentence.")
+    rows = words.rows.reset_index(names="place").groupby((~is_word).cumsum()[is_word].to_numpy()).agg(list)
+    rows.index = rows.pop("place").str[0]
+    return Table(path, rows, {}, (lines, is_word))
+
+
+def _conll_with(table, name, values):
+    tags = itertools.chain(*values)
+    with_tag = lambda line: line + ("\t" if "\t" in line else " ") + next(tags)
+    return "".join((with_tag(line) if is_word else line) + "\n" for line, is_word in zip(*table.content)).encode()
+
+
+# {extension: (path -> Table, (Table, name and values of another column) -> content of a file)}
+FORMATS = {".csv": (_read_csv, _cells_with), ".tsv": (read_tsv, partial(_cells_with, sep="\t", quoting=csv.QUOTE_NONE)),
+           ".jsonl": (_read_json_lines, _json_lines_with), ".parquet": (_read_parquet, _parquet_with),
+           ".conll": (_read_conll, _conll_with)}
+FORMATS |= {".json": FORMATS[".jsonl"], ".txt": FORMATS[".conll"]}

@@ -1,5 +1,6 @@
 """ELECTRA's optimizer, gradient clipping and learning rate schedules."""
 import contextlib
+import itertools
 import re
 from functools import partial
 
@@ -7,13 +8,33 @@ import torch
 from fastai.callback.schedule import combined_cos
 
 
-class AdamNoBiasCorrection(torch.optim.Optimizer):
+_LATE = 1e7  # a step at which .9 ** step and .999 ** step are 0 in any precision
+
+
+class AdamNoBiasCorrection(torch.optim.AdamW):
     """Adam as in Google's model/optimization.py:AdamWeightDecayOptimizer (F33).
 
     m = .9 m + .1 g;  v = .999 v + .001 g^2;  p -= lr * (m / (sqrt(v) + eps) + weight_decay * p)
 
     There is no bias correction, so the first updates are large and warmup matters; eps is outside the root; weight decay uses the old p and
-    is scaled by lr. Parameter groups may have different lr, betas, eps and weight_decay.
+    is scaled by lr. It is PyTorch's fused AdamW, which reads and writes memory once, at a step so late that its bias corrections are 1.
+    """
+
+    def __init__(self, params, lr, betas=(.9, .999), eps=1e-6, weight_decay=.01):
+        super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, fused=True)
+        for p in itertools.chain.from_iterable(group["params"] for group in self.param_groups):
+            self.state[p] = {"step": torch.tensor(_LATE, device=p.device), **_moments(p)}
+
+
+def _moments(p):
+    """The moments of a parameter before the first step."""
+    return {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
+
+
+class Lamb(torch.optim.Optimizer):
+    """LAMB as in lmtuners (pytorch_lamb, facts.md#lmtuners): Adam's update, scaled per tensor by a trust ratio, without bias correction.
+
+    The trust ratio is min(|p|, 10) / |update|, or 1 where either norm is 0. It stays on the device.
     """
 
     def __init__(self, params, lr, betas=(.9, .999), eps=1e-6, weight_decay=.01):
@@ -23,35 +44,12 @@ class AdamNoBiasCorrection(torch.optim.Optimizer):
     def step(self):
         """Update every parameter that has a gradient."""
         for group in self.param_groups:
-            params = [p for p in group["params"] if p.grad is not None]
-            if params:
+            if params := [p for p in group["params"] if p.grad is not None]:
                 self._update(params, group["lr"], *group["betas"], group["eps"], group["weight_decay"])
 
     def _update(self, params, lr, beta1, beta2, eps, weight_decay):
-        """PyTorch's fused AdamW, which reads and writes memory once, at a step so late that its bias corrections are 1."""
-        grads, m, v = self._moments(params)
-        # The kernel assumes that gradients have the strides of their parameters, as autograd's do.
-        grads = [g if g.stride() == p.stride() else torch.empty_like(p).copy_(g) for g, p in zip(grads, params)]
-        step = torch.full((), 1e7, device=params[0].device)  # .9 ** step and .999 ** step are 0 in any precision
-        torch._fused_adamw_(params, grads, m, v, [], [step] * len(params), lr=lr, beta1=beta1, beta2=beta2,
-                            weight_decay=weight_decay, eps=eps, amsgrad=False, maximize=False)
-
-    def _moments(self, params):
-        """(gradients, first moments, second moments), lists; the moments start at zero."""
-        for p in params:
-            if not self.state[p]:
-                self.state[p] = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": torch.zeros_like(p)}
-        return ([p.grad for p in params], *([self.state[p][name] for p in params] for name in ("exp_avg", "exp_avg_sq")))
-
-
-class Lamb(AdamNoBiasCorrection):
-    """LAMB as in lmtuners (pytorch_lamb, facts.md#lmtuners): Adam's update, scaled per tensor by a trust ratio, without bias correction.
-
-    The trust ratio is min(|p|, 10) / |update|, or 1 where either norm is 0. It stays on the device.
-    """
-
-    def _update(self, params, lr, beta1, beta2, eps, weight_decay):
-        grads, m, v = self._moments(params)
+        grads, states = [p.grad for p in params], [self.state.setdefault(p, _moments(p)) for p in params]
+        m, v = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
         torch._foreach_lerp_(m, grads, 1 - beta1)
         torch._foreach_mul_(v, beta2)
         torch._foreach_addcmul_(v, grads, grads, 1 - beta2)

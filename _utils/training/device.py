@@ -2,23 +2,16 @@
 import ctypes
 import math
 import os
-import random
 import shutil
 import sys
-from functools import cache
+import warnings
 
 import numpy as np
 import torch
+from fastai.torch_core import set_seed  # noqa: F401  seeds Python, NumPy and PyTorch
 
 from _utils.errors import PlainError
 from _utils.networks.build import count_parameters
-
-
-def set_seed(seed):
-    """Seed Python, NumPy and PyTorch."""
-    random.seed(seed)
-    np.random.seed(seed % 2 ** 32)
-    torch.manual_seed(seed)
 
 
 def seed_step(seed, step, micro_batch=0):
@@ -44,37 +37,19 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
 
 def choose_device(device=None):
     """The torch.device of a configuration; None: the first GPU, else the CPU. Raises PlainError if the device does not exist."""
-    if device is None:
-        if not torch.cuda.is_available():
-            warn_of_unused_gpu()
-        return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
-    if device == "cpu":
-        return torch.device("cpu")
-    index = int(device.partition(":")[2] or 0)
-    if torch.cuda.device_count() <= index:
+    chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if chosen.type == "cpu":
+        return chosen
+    chosen = torch.device("cuda", chosen.index or 0)  # torch.cuda.set_device needs the index
+    if torch.cuda.device_count() <= chosen.index:
         raise PlainError(f"Device not found: {device!r} ({torch.cuda.device_count()} GPUs are available). Leave device out, or set "
                          "device=cpu.")
-    return torch.device("cuda", index)  # torch.cuda.set_device needs the index
-
-
-@cache
-def warn_of_unused_gpu():
-    """Warn once if there is an NVIDIA driver that this build of PyTorch cannot use, usually because it is too old."""
-    if torch.version.cuda and os.path.exists("/proc/driver/nvidia/version") and os.environ.get("CUDA_VISIBLE_DEVICES") != "":
-        print(f"Warning: training on the CPU although an NVIDIA driver is installed, because PyTorch {torch.__version__} finds no usable "
-              "GPU. Update the driver (nvidia-smi shows its version), or install a PyTorch build for it.", file=sys.stderr)
+    return chosen
 
 
 def has_on_cpu(precision):
     """Whether this CPU has the arithmetic of 'bf16' or 'fp16'; others emulate it."""
     return getattr(torch.ops.mkldnn, f"_is_mkldnn_{precision}_supported")()
-
-
-@cache
-def warn_of_emulation(precision):
-    """Warn once if this CPU only emulates a precision."""
-    if not has_on_cpu(precision):
-        print(f"Warning: this CPU has no {precision} arithmetic, so precision={precision} is many times slower than fp32.", file=sys.stderr)
 
 
 def choose_precision(precision, device):
@@ -83,12 +58,10 @@ def choose_precision(precision, device):
     GPUs below compute capability 8 (T4, V100, RTX 20xx) only emulate bf16, slowly; their default is fp16.
     """
     if device.type == "cpu":
-        if precision in ("bf16", "fp16"):
-            warn_of_emulation(precision)
+        if precision in ("bf16", "fp16") and not has_on_cpu(precision):
+            warnings.warn(f"This CPU has no {precision} arithmetic, so precision={precision} is many times slower than fp32.")
         return precision or "fp32"
-    if precision:
-        return precision
-    return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp16"
+    return precision or ("bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp16")
 
 
 def keep_freed_memory(keep=True):

@@ -2,7 +2,6 @@
 import contextlib
 import itertools
 import os
-from collections import deque
 from datetime import timedelta
 
 import torch
@@ -26,7 +25,7 @@ class Processes:
             # The main process may prepare data for days.
             self.state = PartialState(cpu=device == "cpu", timeout=timedelta(days=7))
         self.index, self.n = (self.state.process_index, self.state.num_processes) if self.state else (0, 1)
-        self.is_main, self._stops = self.index == 0, deque()
+        self.is_main, self._sent = self.index == 0, None
 
     def device(self, chosen):
         """The torch.device of this process; `chosen` is the device of a single process."""
@@ -71,17 +70,16 @@ class Processes:
             return asked
         stops = torch.full((), float(asked), device=self.state.device)  # unlike torch.tensor, it does not wait for the GPU
         self.sum(stops)
-        self._stops.append(_sent_to_host(stops))
-        if len(self._stops) <= self.stop_lag:
+        if stops.device.type == "cpu":
+            return bool(stops)
+        sent = stops.to("cpu", non_blocking=True), torch.cuda.Event()
+        sent[1].record()
+        previous, self._sent = self._sent, sent
+        if previous is None:
             return False
-        stops, wait = self._stops.popleft()
-        wait()
-        return bool(stops > 0)
-
-    @property
-    def stop_lag(self):
-        """Steps between the message and its reading."""
-        return 1 if self.state and self.state.device.type == "cuda" else 0
+        stops, arrived = previous
+        arrived.synchronize()
+        return bool(stops)
 
     def wait(self):
         """Wait until all processes are here."""
@@ -94,22 +92,9 @@ class Processes:
             self.state.destroy_process_group()
 
 
-def _sent_to_host(number):
-    """(copy of a tensor () in host memory, function that waits for the copy)."""
-    if number.device.type == "cpu":
-        return number, lambda: None
-    copy = torch.empty((), dtype=number.dtype, pin_memory=True).copy_(number, non_blocking=True)
-    arrived = torch.cuda.Event()
-    arrived.record()
-    return copy, arrived.synchronize
-
-
 def _check_device(device):
-    """Raise PlainError for a device that several processes would share."""
-    if device not in (None, "cpu"):
-        raise PlainError(f"Invalid value for device: {device!r} would be shared by all processes. Leave device out, so that each process "
-                         "uses its own GPU, or set device=cpu.")
+    """Raise PlainError unless each process of this machine has a GPU, or all are to use the CPU."""
     n_here, n_gpus = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), torch.cuda.device_count()
-    if device is None and n_gpus < n_here:
+    if device != "cpu" and n_gpus < n_here:
         raise PlainError(f"{n_here} processes were started on a machine with {n_gpus or 'no'} GPUs. Start a process per GPU, or set "
                          "device=cpu.")

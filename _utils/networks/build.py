@@ -5,7 +5,7 @@ import torch
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForTokenClassification, ElectraForPreTraining
 
 from _utils.errors import PlainError, as_plain_error
-from _utils.networks.tying import check_output_layer, check_tying
+from _utils.networks.tying import check_tying
 
 _LAYER_NUMBER = re.compile(r"(?:^|\.)(?:layers?|albert_layer_groups|h|blocks?)\.(\d+)\.")
 
@@ -49,8 +49,6 @@ def build_network(part, config):
     kind = network_class(part, config.model_type)
     with as_plain_error(f"Cannot build the {part} from this {config.model_type} configuration ({{error}}). Choose another family or other "
                         "sizes."):
-        if getattr(config, "head_dim", None) is None and config.hidden_size % config.num_attention_heads:  # not every family checks this
-            raise ValueError(f"hidden_size ({config.hidden_size}) is not a multiple of num_attention_heads ({config.num_attention_heads})")
         network = kind(config) if kind is ElectraForPreTraining else kind.from_config(config, trust_remote_code=False)
     return network.float()
 
@@ -103,7 +101,6 @@ def check_networks(recipe, objective, sources, tying, max_length):
     of_folders = [read_config(source, None, 0).vocab_size for source in sources if isinstance(source, str)]
     with torch.device("meta"):
         generator, discriminator = make_networks(recipe, objective, sources, vocab_size=next(iter(of_folders), 30_522))
-    check_output_layer(generator)
     if discriminator is not None:
         check_tying(generator, discriminator, tying)
     for network in filter(None, (generator, discriminator)):

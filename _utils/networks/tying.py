@@ -2,7 +2,7 @@
 import torch
 from torch import nn
 
-from _utils.errors import PlainError, as_plain_error
+from _utils.errors import PlainError
 from _utils.recipes import TYINGS
 
 # Names of the modules that can be shared, by family; only factorized embeddings have a projection to the hidden size.
@@ -29,15 +29,6 @@ def check_tying(generator, discriminator, tying="embeddings"):
     for part in TYINGS[tying]:
         if part in {*tying.split("+"), *source, *target}:  # a projection that `tying` only implies may be missing in both
             _check_same(source.get(part), target.get(part), part, tying)
-
-
-def check_output_layer(network):
-    """PlainError if the output layer of a masked language model cannot be its token embeddings."""
-    family = network.config.model_type
-    with as_plain_error(f"The {family} network does not show its embeddings and output layer ({{error}}). Choose another family."):
-        output, embeddings = network.get_output_embeddings(), network.get_input_embeddings()
-    if output is None or output.weight.shape != embeddings.weight.shape:
-        raise PlainError(f"The output layer of the {family} network is not its token embeddings, as tying requires. Choose another family.")
 
 
 def check_tied_output(network, name):

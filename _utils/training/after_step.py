@@ -9,6 +9,7 @@ import time
 
 import torch
 from fastai.callback.core import Callback
+from fastcore.basics import store_attr
 from tqdm import tqdm
 
 from _utils.errors import PlainError, is_first_process
@@ -56,7 +57,7 @@ class Schedule(Callback):
     order = 0
 
     def __init__(self, functions, steps):
-        self.functions, self.steps = functions, steps
+        store_attr()
 
     def before_batch(self):
         for name, function in self.functions.items():
@@ -78,11 +79,9 @@ class Bookkeeping(Callback):
 
     def __init__(self, steps, tokens_per_step, last_step=None, every=None, log=None, milestones=(), save_milestone=None, folder=None,
                  identity=None, save_minutes=10., signals=None, checkpoint=None):
-        self.steps, self.last_step, self.tokens_per_step = steps, last_step or steps, tokens_per_step
-        self.every = every or max(1, min(100, steps // 200))
-        self.log, self.milestones, self.save_milestone = log, milestones, save_milestone
-        self.folder, self.identity, self.save_seconds = folder, identity, 60 * save_minutes
-        self.signals, self.checkpoint, self.bar = signals, checkpoint, None
+        store_attr(but="last_step,every,save_minutes")
+        self.last_step, self.every = last_step or steps, every or max(1, min(100, steps // 200))
+        self.save_seconds, self.bar = 60 * save_minutes, None
 
     def before_fit(self):
         learn = self.learn
@@ -217,7 +216,7 @@ class LossProgress(Callback):
     order = 10
 
     def __init__(self, log, steps, title):
-        self.log, self.steps, self.title = log, steps, title
+        store_attr()
         self.every = max(1, min(50, steps // 20))
 
     def before_fit(self):

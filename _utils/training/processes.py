@@ -1,5 +1,4 @@
 """One process, or several that train together: `accelerate launch pretrain.py`, or torchrun."""
-import contextlib
 import itertools
 import os
 from datetime import timedelta
@@ -19,26 +18,25 @@ class Processes:
     """
 
     def __init__(self, device=None):
-        self.state = None
-        if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        is_alone = int(os.environ.get("WORLD_SIZE", 1)) == 1
+        if not is_alone:
             _check_device(device)
-            # The main process may prepare data for days.
-            self.state = PartialState(cpu=device == "cpu", timeout=timedelta(days=7))
-        self.index, self.n = (self.state.process_index, self.state.num_processes) if self.state else (0, 1)
+        # A single process exchanges nothing, so it needs no GPU for that. The main process of several may prepare data for days.
+        self.state = PartialState(cpu=is_alone or device == "cpu", timeout=timedelta(days=7))
+        self.index, self.n = self.state.process_index, self.state.num_processes
         self.is_main, self._sent = self.index == 0, None
 
     def device(self, chosen):
         """The torch.device of this process; `chosen` is the device of a single process."""
-        return self.state.device if self.state and chosen.type == "cuda" else chosen
+        return self.state.device if self.n > 1 and chosen.type == "cuda" else chosen
 
     def main_first(self):
         """Context that the main process runs first, and the others after it."""
-        return self.state.main_process_first() if self.state else contextlib.nullcontext()
+        return self.state.main_process_first()
 
     def broadcast(self, make):
         """The result of `make()`, called in the main process and copied to the others."""
-        found = [make() if self.is_main else None]
-        return broadcast_object_list(found)[0] if self.state else found[0]
+        return broadcast_object_list([make() if self.is_main else None])[0]
 
     def share(self, size, n_rows):
         """Rows per micro-batch: `size`, or less if otherwise some processes would have none of n_rows."""
@@ -49,7 +47,7 @@ class Processes:
 
     def gather(self, value):
         """The values of all processes, a list."""
-        return gather_object([value]) if self.state else [value]
+        return gather_object([value])
 
     def own(self, items):
         """This process's share of the micro-batches of a batch, or of the runs to finetune: every n-th."""
@@ -83,13 +81,11 @@ class Processes:
 
     def wait(self):
         """Wait until all processes are here."""
-        if self.state:
-            self.state.wait_for_everyone()
+        self.state.wait_for_everyone()
 
     def close(self):
         """Leave the process group."""
-        if self.state:
-            self.state.destroy_process_group()
+        self.state.destroy_process_group()
 
 
 def _check_device(device):

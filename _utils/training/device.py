@@ -1,8 +1,7 @@
-"""Settings that depend on the hardware: device, precision, examples per micro-batch, compiler; and seeds."""
+"""Settings that depend on the hardware: device, precision, examples per micro-batch; and seeds."""
 import ctypes
 import math
 import os
-import shutil
 import sys
 import warnings
 
@@ -26,10 +25,6 @@ def fork_rng(device):
     """Context manager that restores PyTorch's random state, on the CPU and on this device only."""
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
-
-# Bytes per parameter: weight, gradient and Adam's two moments in fp32, weight and gradient in half precision, and the gradient of one
-# micro-batch.
-BYTES_PER_PARAMETER = 4 * 4 + 2 * 2 + 4
 
 # Options of glibc's mallopt (malloc.h).
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
@@ -109,19 +104,14 @@ def _tokens_in_cache(precision, networks):
 
 def _tokens_on_gpu(device, precision, networks, mask_prob):
     """Tokens whose activations fit into 80 % of a GPU's free memory, at most 32,768, beyond which it gets no faster."""
-    of_weights = BYTES_PER_PARAMETER * sum(count_parameters(network) for network in networks)
+    # Per parameter: weight, gradient and Adam's two moments in fp32, weight and gradient in half precision, a micro-batch's gradient.
+    of_weights = (4 * 4 + 2 * 2 + 4) * sum(count_parameters(network) for network in networks)
     free = torch.cuda.mem_get_info(device)[0]
     if free < of_weights:
         raise PlainError(f"Out of memory: {device} has {free / 1e9:.1f} GB of free memory, but weights, gradients and optimizer state need "
                          f"{of_weights / 1e9:.1f} GB. Choose a smaller size, or free memory on the GPU.")
     of_token = activation_bytes_per_token([network.config for network in networks], mask_prob, precision)
     return min(32_768, .8 * (free - of_weights) / of_token)
-
-
-def check_compiler(device):
-    """Raise PlainError if torch.compile finds no compiler for the CPU."""
-    if device.type == "cpu" and not shutil.which(os.environ.get("CXX", "g++")):
-        raise PlainError("compile=True needs a C++ compiler on a CPU, but g++ was not found. Install it, or leave compile out.")
 
 
 def activation_bytes_per_token(configs, mask_prob, precision):

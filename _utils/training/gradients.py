@@ -19,8 +19,8 @@ class Gradients:
         self.processes, self.half = processes, HalfWeights(model, dtype) if dtype else None
         self.network = self.half or model
         halved, copies = (self.half.parameters, self.half.copies) if self.half else ([], [])
-        ids = {id(p) for p in halved}
-        others = [p for p in model.parameters() if p.requires_grad and id(p) not in ids]
+        has_copy = set(halved)
+        others = [p for p in model.parameters() if p.requires_grad and p not in has_copy]
         self.parameters, self.leaves = [*halved, *others], [*copies, *others]  # leaves: of the autograd graph
         self.flat = None
 

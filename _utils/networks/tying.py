@@ -1,6 +1,5 @@
 """Sharing parameters: between the generator and the discriminator, and between a generator's output layer and its embeddings."""
 import torch
-from torch import nn
 
 from _utils.errors import PlainError
 from _utils.recipes import TYINGS
@@ -44,7 +43,7 @@ def check_tied_output(network, name):
 def _check_same(source, target, part, tying):
     """PlainError if a module is missing, or if both differ in the names or shapes of their parameters."""
     for name, module in (("generator", source), ("discriminator", target)):
-        if module is None or isinstance(module, nn.Embedding):  # XLM's embeddings are those of its tokens alone
+        if module is None:
             raise PlainError(f"tying={tying!r} is not possible: the {name} has no {part} to share. Choose another tying, or an encoder "
                              "such as ELECTRA, BERT, ALBERT, RoBERTa or DistilBERT.")
     source_shapes, target_shapes = ({name: tuple(p.shape) for name, p in module.named_parameters()} for module in (source, target))

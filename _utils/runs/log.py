@@ -184,10 +184,10 @@ class Uploads:
 
 
 def check_address(where):
-    """Raise PlainError for a path of a file, or for an address of an unknown kind or whose package is not installed."""
+    """Raise PlainError for an address of an unknown kind or whose package is not installed."""
     try:
-        if isinstance(where, str) and fsspec.get_filesystem_class(get_protocol(where)) and Path(where).is_file():
-            raise ValueError("it is a file")
+        if isinstance(where, str):
+            fsspec.get_filesystem_class(get_protocol(where))
     except (ImportError, ValueError) as error:
         raise PlainError(f"Invalid value for upload_to: {where!r} ({first_line(error)}). Pass a folder, or install the package for this "
                          "kind of address.") from None

@@ -15,7 +15,7 @@ import pretrain
 from _utils.commands.export_hf import export_hf
 from _utils.config import complete
 from _utils.errors import PlainError
-from _utils.runs.checkpoints import load_checkpoint, milestone_steps, write_atomically
+from _utils.runs.checkpoints import load_checkpoint, milestone_steps
 
 
 @pytest.fixture(scope="module")
@@ -119,18 +119,6 @@ def test_milestones_at_other_steps_are_archived_with_their_run(workplace):
     run("steps=8", "resume=False", "milestones=100")
     assert {path.name for path in (FOLDER / "aside/mini_5_1").glob("*.pth")} == {"mini_5_25.0%.pth", "mini_5_37.5%.pth"}
     assert {path.name for path in FOLDER.glob("*.pth")} == {"mini_5_100.0%.pth", "mini_5_1_100.0%.pth"}
-
-
-def test_failed_write_keeps_the_previous_file(tmp_path):
-    path = tmp_path / "checkpoint.pth"
-    write_atomically(path, lambda file: file.write(b"good"))
-
-    def fail(file):
-        file.write(b"half")
-        raise OSError("disk full")
-    with pytest.raises(PlainError, match=r"Could not write .*checkpoint.pth' \(OSError: disk full\). Free some disk space"):
-        write_atomically(path, fail)
-    assert path.read_bytes() == b"good" and list(tmp_path.iterdir()) == [path]
 
 
 def test_changed_loss_function_changes_training_and_metrics(workplace, finished_run, monkeypatch):

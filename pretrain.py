@@ -46,8 +46,8 @@ from _utils.text import (
     check_sources, limit_held_out, load_documents, load_tokenizer, open_examples, prepare_examples, pretraining_dataloaders,
     split_documents, split_held_out, text_key, unigram_entropy)
 from _utils.training import (
-    DTYPES, Bookkeeping, ClippingLearner, Gradients, PretrainingMetrics, Processes, Schedule, StaticStep, StopSignals, check_compiler,
-    choose_device, choose_micro_batch, choose_precision, seed_step, set_seed, split_micro_batches)
+    DTYPES, Bookkeeping, ClippingLearner, Gradients, PretrainingMetrics, Processes, Schedule, StaticStep, StopSignals, choose_device,
+    choose_micro_batch, choose_precision, seed_step, set_seed, split_micro_batches)
 
 # %%
 # Every key can be changed here, or on the command line: python pretrain.py size=base datas=wikipedia,openwebtext
@@ -832,8 +832,6 @@ def check_start(c, run, processes):
     """Raise PlainError for what would fail later. Returns the trained pair of networks to start from, or None."""
     check_writable("datasets", run.folder)
     processes.share(1, c.bs)  # at least one example for each process
-    if c.compile:
-        check_compiler(torch.device(c.device))
     if processes.is_main:
         check_sources(c.datas)
     resume(c, run)

@@ -1,11 +1,12 @@
 """Generators and discriminators of any family in transformers, and their parameters by layer."""
 import re
+from difflib import get_close_matches
 
 import torch
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForTokenClassification, ElectraForPreTraining
 
 from _utils.errors import PlainError, as_plain_error
-from _utils.networks.tying import check_output_layer, check_tying
+from _utils.networks.tying import check_tying
 
 _LAYER_NUMBER = re.compile(r"(?:^|\.)(?:layers?|albert_layer_groups|h|blocks?)\.(\d+)\.")
 
@@ -49,38 +50,31 @@ def build_network(part, config):
     kind = network_class(part, config.model_type)
     with as_plain_error(f"Cannot build the {part} from this {config.model_type} configuration ({{error}}). Choose another family or other "
                         "sizes."):
-        if getattr(config, "head_dim", None) is None and config.hidden_size % config.num_attention_heads:  # not every family checks this
-            raise ValueError(f"hidden_size ({config.hidden_size}) is not a multiple of num_attention_heads ({config.num_attention_heads})")
         network = kind(config) if kind is ElectraForPreTraining else kind.from_config(config, trust_remote_code=False)
     return network.float()
 
 
 def read_config(source, vocab_size, pad_token_id):
-    """A transformers configuration for a vocabulary.
+    """A transformers configuration for a vocabulary, whatever that of the source is.
 
-    source: a dictionary with model_type and sizes, a folder, or a hub id.   vocab_size: None: that of the folder or hub id.
-    Raises PlainError for an invalid configuration, unknown keys and a different vocabulary size.
+    source: a dictionary with model_type and sizes, a folder, or a hub id.   Raises PlainError for an invalid one, and for unknown keys.
     """
+    of_vocabulary = {"vocab_size": vocab_size, "pad_token_id": pad_token_id}
     with as_plain_error(f"Invalid network configuration: {source!r} ({{error}}). Pass a dictionary with model_type and sizes, a folder "
                         "with a config.json, or a hub id."):
         if isinstance(source, dict):
             _check_keys(source)
-            return AutoConfig.for_model(**{**source, "vocab_size": vocab_size, "pad_token_id": pad_token_id})
-        config = AutoConfig.from_pretrained(source, trust_remote_code=False)
-    config.pad_token_id = pad_token_id
-    if vocab_size not in (None, config.vocab_size):
-        raise PlainError(f"The vocabulary size of {source!r} is {config.vocab_size}, but that of the data is {vocab_size}. Set "
-                         f"vocab={source!r}, or pass a dictionary.")
-    return config
+            return AutoConfig.for_model(**{**source, **of_vocabulary})
+        return AutoConfig.from_pretrained(source, **of_vocabulary, trust_remote_code=False)
 
 
 def _check_keys(source):
     """PlainError for a key that the family does not have, or that follows from the vocabulary of the data."""
     default = AutoConfig.for_model(source["model_type"])
     known = {*default.to_dict(), *default.attribute_map} - {"vocab_size", "pad_token_id"}
-    if unknown := sorted(set(source) - known):
-        sizes = sorted(key for key in known if "size" in key or "num_" in key)
-        raise PlainError(f"Unknown key in a {source['model_type']} configuration: {unknown[0]!r}. Common keys are {', '.join(sizes)}.")
+    for key in set(source) - known:
+        similar = ", ".join(get_close_matches(key, known)) or "none"
+        raise PlainError(f"Unknown key in a {source['model_type']} configuration: {key!r}. Similar keys: {similar}.")
 
 
 def make_networks(recipe, objective, sources, vocab_size, pad_token_id=0):
@@ -100,10 +94,8 @@ def make_networks(recipe, objective, sources, vocab_size, pad_token_id=0):
 
 def check_networks(recipe, objective, sources, tying, max_length):
     """PlainError, without allocating weights, if the networks cannot be built, tied, or process max_length tokens."""
-    of_folders = [read_config(source, None, 0).vocab_size for source in sources if isinstance(source, str)]
     with torch.device("meta"):
-        generator, discriminator = make_networks(recipe, objective, sources, vocab_size=next(iter(of_folders), 30_522))
-    check_output_layer(generator)
+        generator, discriminator = make_networks(recipe, objective, sources, vocab_size=30_522)
     if discriminator is not None:
         check_tying(generator, discriminator, tying)
     for network in filter(None, (generator, discriminator)):

@@ -75,12 +75,8 @@ def cheap_dropout(x, p):
     return x * keep.mul_(_RANGE / (_RANGE - dropped))
 
 
-class CheapDropout(nn.Module):
-    """Like nn.Dropout, with `cheap_dropout`."""
-
-    def __init__(self, p):
-        super().__init__()
-        self.p = p
+class CheapDropout(nn.Dropout):
+    """nn.Dropout with `cheap_dropout`."""
 
     def forward(self, x):
         return cheap_dropout(x, self.p) if self.training and self.p else x
@@ -103,10 +99,9 @@ AttentionMaskInterface.register("cheap_dropout", sdpa_mask)
 
 def make_dropout_cheap(model):
     """Replace the dropout of all networks in a model, and of their attention if the family supports it, by cheap dropout."""
-    for module in list(model.modules()):
-        for name, child in module.named_children():
-            if type(child) is nn.Dropout:
-                setattr(module, name, CheapDropout(child.p).train(child.training))
+    for module in model.modules():
+        if type(module) is nn.Dropout:
+            module.__class__ = CheapDropout
     set_attention(model, "cheap_dropout")
 
 
@@ -179,9 +174,10 @@ class HalfWeights:
 
     def __init__(self, model, dtype):
         self.model, self.dtype = model, dtype
-        of_linear = {id(p) for layer in model.modules() if isinstance(layer, nn.Linear) for p in layer.parameters(recurse=False)}
-        of_others = {id(p) for layer in model.modules() if not isinstance(layer, nn.Linear) for p in layer.parameters(recurse=False)}
-        found = {name: p for name, p in model.named_parameters() if id(p) in of_linear - of_others and p.requires_grad}
+        of_linear, of_others = set(), set()
+        for layer in model.modules():
+            (of_linear if isinstance(layer, nn.Linear) else of_others).update(layer.parameters(recurse=False))
+        found = {name: p for name, p in model.named_parameters() if p in of_linear - of_others and p.requires_grad}
         self.names, self.parameters = list(found), list(found.values())
         self.copies = [torch.empty_like(p, dtype=dtype).requires_grad_() for p in self.parameters]
 

@@ -18,6 +18,7 @@ from _utils.runs.files import content_key
 from _utils.text.vocabulary import check_has_tokenizer, tokenizer_from_json
 
 logging.disable_progress_bar()  # of reading and writing weights, which takes a moment
+logging.set_verbosity_error()  # the report of unused weights reads like an error
 
 # The meaning of pretrained_checkpoint=None: Google's released models. The small one is ELECTRA-Small++.
 GOOGLE_MODELS = {"small": "google/electra-small-discriminator", "small++": "google/electra-small-discriminator",
@@ -124,14 +125,8 @@ def _from_transformers(kind, name):
 
     Checkpoints may be stored in half precision, in which Adam's small updates would be lost. Code that comes with a model never runs.
     """
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # the report of unused weights reads like an error
-    try:
-        with as_plain_error(f"Cannot load the model {name!r} ({{error}}): its weights are missing. Download it again or choose another "
-                            "model."):
-            network, report = kind.from_pretrained(name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False)
-    finally:
-        logging.set_verbosity(verbosity)
+    with as_plain_error(f"Cannot load the model {name!r} ({{error}}): its weights are missing. Download it again or choose another model."):
+        network, report = kind.from_pretrained(name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False)
     untrained = {*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])}
     return network, sorted(key for key in untrained if not key.endswith("encoder.embed_positions.weight"))  # RoFormer's are computed
 
@@ -148,16 +143,19 @@ def _tokenizer_from_transformers(name):
     return hf_tokenizer
 
 
-def load_with_head(name, part=None, folder="checkpoints/pretrain"):
-    """The PretrainedNetwork, in evaluation mode, of a checkpoint in `folder`, a path, a transformers folder or that of a pair, or a hub id.
+def load_with_head(name, part=None):
+    """The PretrainedNetwork, in evaluation mode, of a checkpoint or its path, a transformers folder or that of a pair, or a hub id.
 
     part: 'discriminator' (of families without ElectraForPreTraining a token classifier with two labels), 'generator' (any masked language
     model), or None: the discriminator if there is one.
     Raises PlainError for a model that is missing, or whose weights lack the head, which transformers would initialize randomly.
     """
     if name.endswith(".pth"):
-        path, checkpoint = _checkpoint_with(part, name, folder)
+        path = find_checkpoint(name)
+        checkpoint = load_pretraining_checkpoint(path)
         part = part or parts_of(checkpoint)[-1]
+        if part not in parts_of(checkpoint):
+            raise PlainError(f"{name!r} has no {part}, because it was pretrained with objective='mlm'. Choose an ELECTRA.")
         return PretrainedNetwork(network_of(checkpoint, part, path).eval(), part, tokenizer_from_json(checkpoint["tokenizer"]))
     if inside := [one for one in PARTS if os.path.isdir(os.path.join(name, one))]:
         part = part or inside[-1]
@@ -193,11 +191,7 @@ def load_pair(name, size, max_length, tying="embeddings"):
     Raises PlainError for a pair that is missing, of another size, too short for max_length tokens, or that was not trained with the
     parameters that `tying` shares (F24).
     """
-    if name.endswith(".pth"):
-        path, checkpoint = _checkpoint_with("discriminator", name, "checkpoints/pretrain")
-        generator, discriminator = [network_of(checkpoint, part, path) for part in PARTS]
-    else:
-        generator, discriminator = [_part_from_transformers(_source_of(name, part), part) for part in PARTS]
+    generator, discriminator = [load_with_head(_source_of(name, part), part).network for part in PARTS]
     check_tied_output(generator, name)
     check_tying(generator, discriminator, tying)
     trained = shared_modules(discriminator, tying)
@@ -212,22 +206,15 @@ def load_pair(name, size, max_length, tying="embeddings"):
 
 
 def _source_of(pair, part):
-    """The folder or hub id of one network of a pair."""
+    """The checkpoint, folder or hub id of one network of a pair."""
+    if pair.endswith(".pth"):
+        return pair
     if not os.path.isdir(pair):
         return pair.replace("discriminator", part)
     if not os.path.isdir(os.path.join(pair, part)):
         raise PlainError(f"initial_weights={pair!r} has no folder {part}/. Pass a folder with generator/ and discriminator/ from export_hf "
                          "or convert_tf.")
     return os.path.join(pair, part)
-
-
-def _checkpoint_with(part, name, folder):
-    """(path, content) of a pretraining checkpoint; PlainError if it does not have this network. part=None: any."""
-    path = find_checkpoint(name, folder)
-    checkpoint = load_pretraining_checkpoint(path)
-    if part and part not in parts_of(checkpoint):
-        raise PlainError(f"{name!r} has no {part}, because it was pretrained with objective='mlm'. Choose an ELECTRA.")
-    return path, checkpoint
 
 
 def parts_of(checkpoint):

@@ -1,8 +1,7 @@
 """Sharing parameters: between the generator and the discriminator, and between a generator's output layer and its embeddings."""
 import torch
-from torch import nn
 
-from _utils.errors import PlainError, as_plain_error
+from _utils.errors import PlainError
 from _utils.recipes import TYINGS
 
 # Names of the modules that can be shared, by family; only factorized embeddings have a projection to the hidden size.
@@ -31,15 +30,6 @@ def check_tying(generator, discriminator, tying="embeddings"):
             _check_same(source.get(part), target.get(part), part, tying)
 
 
-def check_output_layer(network):
-    """PlainError if the output layer of a masked language model cannot be its token embeddings."""
-    family = network.config.model_type
-    with as_plain_error(f"The {family} network does not show its embeddings and output layer ({{error}}). Choose another family."):
-        output, embeddings = network.get_output_embeddings(), network.get_input_embeddings()
-    if output is None or output.weight.shape != embeddings.weight.shape:
-        raise PlainError(f"The output layer of the {family} network is not its token embeddings, as tying requires. Choose another family.")
-
-
 def check_tied_output(network, name):
     """PlainError if a trained masked language model has an output layer of its own, which tying would overwrite.
 
@@ -53,7 +43,7 @@ def check_tied_output(network, name):
 def _check_same(source, target, part, tying):
     """PlainError if a module is missing, or if both differ in the names or shapes of their parameters."""
     for name, module in (("generator", source), ("discriminator", target)):
-        if module is None or isinstance(module, nn.Embedding):  # XLM's embeddings are those of its tokens alone
+        if module is None:
             raise PlainError(f"tying={tying!r} is not possible: the {name} has no {part} to share. Choose another tying, or an encoder "
                              "such as ELECTRA, BERT, ALBERT, RoBERTa or DistilBERT.")
     source_shapes, target_shapes = ({name: tuple(p.shape) for name, p in module.named_parameters()} for module in (source, target))

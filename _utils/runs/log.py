@@ -5,7 +5,6 @@ import json
 import math
 import os
 import posixpath
-import re
 import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
@@ -112,16 +111,13 @@ def locked(folder, name_key="base_run_name"):
     name_key: the configuration key that names a run, for the error message.
     """
     folder = Path(folder)
-    lock = FileLock(folder.with_name(f".{folder.name}.lock"))
     folder.parent.mkdir(parents=True, exist_ok=True)
     try:
-        lock.acquire(timeout=0)
+        lock = FileLock(folder.with_name(f".{folder.name}.lock")).acquire(timeout=0)
     except Timeout:
         raise PlainError(f"Another process is training the run in {str(folder)!r}. Wait for it, or choose another {name_key}.") from None
-    try:
+    with lock:
         yield
-    finally:
-        lock.release()
 
 
 def read_metrics(path, split):
@@ -142,7 +138,7 @@ class Run:
 
     def milestones(self):
         """Paths of the milestones that exist."""
-        return [path for path in sorted(self.root.glob("*.pth")) if re.fullmatch(re.escape(self.name) + r"_[\d.]+%", path.stem)]
+        return [path for path in sorted(self.root.glob("*%.pth")) if path.stem.rpartition("_")[0] == self.name]
 
     def archive(self):
         """Move the files of an earlier run of this name to aside/<name>_<number>, so that nothing is overwritten."""
@@ -188,10 +184,10 @@ class Uploads:
 
 
 def check_address(where):
-    """Raise PlainError for a path of a file, or for an address of an unknown kind or whose package is not installed."""
+    """Raise PlainError for an address of an unknown kind or whose package is not installed."""
     try:
-        if isinstance(where, str) and fsspec.get_filesystem_class(get_protocol(where)) and Path(where).is_file():
-            raise ValueError("it is a file")
+        if isinstance(where, str):
+            fsspec.get_filesystem_class(get_protocol(where))
     except (ImportError, ValueError) as error:
         raise PlainError(f"Invalid value for upload_to: {where!r} ({first_line(error)}). Pass a folder, or install the package for this "
                          "kind of address.") from None

@@ -9,15 +9,14 @@ from _utils.runs.files import content_key, file_chunks
 # `revisions` chooses a text, which is compared by its content.
 MAY_DIFFER = ("device", "num_workers", "logger", "upload_to", "micro_batch", "compile", "resume", "save_minutes", "milestones", "stop_at",
               "revisions")
-_NEWEST, _PREVIOUS = "resume.pth", "resume_before.pth"
 _OTHERWISE = "choose another base_run_name, or set resume=False to start from scratch (the earlier run is archived)."
 
 
 def save_resume_checkpoint(folder, content):
     """Write the newest checkpoint to resume from, atomically, and keep the previous one, which exists at any moment."""
-    newest = Path(folder, _NEWEST)
+    newest = Path(folder, "resume.pth")
     if newest.exists():
-        newest.replace(newest.with_name(_PREVIOUS))
+        newest.replace(newest.with_name("resume_before.pth"))
     save_checkpoint(content, newest)
 
 
@@ -26,18 +25,17 @@ def find_resume_checkpoint(folder):
 
     Raises PlainError if all of them are damaged, or if one cannot be read for another reason. Nothing is deleted: a damaged one is renamed.
     """
-    damaged = []
-    for path in filter(Path.exists, (Path(folder, _NEWEST), Path(folder, _PREVIOUS))):
+    paths = sorted(Path(folder).glob("resume*.pth"))  # resume.pth sorts before resume_before.pth
+    for n_damaged, path in enumerate(paths):
         try:
             checkpoint = load_checkpoint(path, mmap=True)
         except DamagedCheckpoint:
             print(f"Skipping {str(path)!r}, which is damaged.")
-            damaged.append(path)
             continue
-        for bad in damaged if is_first_process() else ():
-            bad.rename(f"{bad}.damaged")  # the next save would keep it as the previous one
+        for damaged in paths[:n_damaged] if is_first_process() else ():
+            damaged.rename(f"{damaged}.damaged")  # the next save would keep it as the previous one
         return checkpoint
-    if damaged:
+    if paths:
         raise PlainError(f"No checkpoint to resume from in {str(folder)!r} can be read. Set resume=False to start the run from scratch; "
                          "its files are then moved to aside/, and initial_weights can start from one of its milestones.")
 

@@ -5,11 +5,11 @@ import math
 import os
 import signal
 import sys
-import threading
 import time
 
 import torch
 from fastai.callback.core import Callback
+from fastcore.basics import store_attr
 from tqdm import tqdm
 
 from _utils.errors import PlainError, is_first_process
@@ -30,12 +30,11 @@ class StopSignals:
     """
 
     def __init__(self):
-        self.asked, self.previous = None, {}  # asked: time of the signal
+        self.asked = None  # time of the signal
 
     def __enter__(self):
         self.pid = os.getpid()
-        if threading.current_thread() is threading.main_thread():
-            self.previous = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        self.previous = {number: signal.signal(number, self._ask) for number in (signal.SIGINT, signal.SIGTERM)}
         return self
 
     def _ask(self, number, frame):
@@ -58,7 +57,7 @@ class Schedule(Callback):
     order = 0
 
     def __init__(self, functions, steps):
-        self.functions, self.steps = functions, steps
+        store_attr()
 
     def before_batch(self):
         for name, function in self.functions.items():
@@ -80,11 +79,9 @@ class Bookkeeping(Callback):
 
     def __init__(self, steps, tokens_per_step, last_step=None, every=None, log=None, milestones=(), save_milestone=None, folder=None,
                  identity=None, save_minutes=10., signals=None, checkpoint=None):
-        self.steps, self.last_step, self.tokens_per_step = steps, last_step or steps, tokens_per_step
-        self.every = every or max(1, min(100, steps // 200))
-        self.log, self.milestones, self.save_milestone = log, milestones, save_milestone
-        self.folder, self.identity, self.save_seconds = folder, identity or {}, 60 * save_minutes
-        self.signals, self.checkpoint, self.bar = signals, checkpoint, None
+        store_attr(but="last_step,every,save_minutes")
+        self.last_step, self.every = last_step or steps, every or max(1, min(100, steps // 200))
+        self.save_seconds, self.bar = 60 * save_minutes, None
 
     def before_fit(self):
         learn = self.learn
@@ -181,7 +178,7 @@ class Bookkeeping(Callback):
     def evaluate(self, split, step, loader):
         """Log the metrics of a split: of all test batches, and of all held-out batches unless the training itself is short."""
         metrics = evaluate(self.learn, loader, max_batches=max(4, self.steps // 20) if split == "held_out" else None)
-        if metrics["loss"] is None or not math.isfinite(metrics["loss"]):
+        if not math.isfinite(metrics["loss"]):
             self.stop_at_non_finite(step)
         self.log.log(split, step, metrics)  # before the resume checkpoint is saved, because later rows are dropped when it is loaded
         tqdm.write(f"step {step:,}, {split.replace('_', ' ')}: {format_metrics(metrics)}")
@@ -207,8 +204,7 @@ class Bookkeeping(Callback):
         learn.train_iter = checkpoint["step"]
         learn.model.load_state_dict(checkpoint.pop("model"))
         learn.opt.opt.load_state_dict(copy.deepcopy(checkpoint.pop("optimizer")))  # copied, because on a CPU it would keep mapped tensors
-        if checkpoint["scaler"] and learn.scaler.is_enabled():
-            learn.scaler.load_state_dict(checkpoint["scaler"])
+        learn.scaler.load_state_dict(checkpoint["scaler"])
         interval = checkpoint.pop("interval")
         if self.log and "metrics" in interval:  # summed over the processes later, so only one may have it; earlier versions had other sums
             learn.train_metrics.state.copy_(interval["metrics"])
@@ -220,18 +216,16 @@ class LossProgress(Callback):
     order = 10
 
     def __init__(self, log, steps, title):
-        self.log, self.steps, self.title = log, steps, title
+        store_attr()
         self.every = max(1, min(50, steps // 20))
 
     def before_fit(self):
-        self.bar = progress_bar(self.title, self.steps, disable=not is_first_process(), leave=False, quiet=dict(mininterval=60, delay=60))
+        self.bar = progress_bar(self.title, self.steps, quiet_seconds=60, disable=not is_first_process(), leave=False)
         self.losses = []
-
-    def after_loss(self):
-        self.losses.append(self.learn.loss_grad.detach())
 
     def after_batch(self):
         step = self.learn.train_iter
+        self.losses.append(self.learn.loss_grad.detach())
         if step % self.every == 0 or step == self.steps:
             loss = float(torch.stack(self.losses).mean())
             if not math.isfinite(loss):
@@ -247,7 +241,7 @@ class LossProgress(Callback):
         self.bar.close()
 
 
-def progress_bar(title, steps, quiet=None, **kwargs):
-    """A tqdm bar; `quiet` are its settings where the output is not a terminal."""
-    settings = dict(mininterval=.5) if sys.stderr.isatty() else quiet or dict(mininterval=10)
-    return tqdm(total=steps, unit="step", desc=title, **settings, **kwargs)
+def progress_bar(title, steps, quiet_seconds=10, **kwargs):
+    """A tqdm bar that is drawn twice a second, or at this interval where the output is not a terminal."""
+    seconds = .5 if sys.stderr.isatty() else quiet_seconds
+    return tqdm(total=steps, unit="step", desc=title, mininterval=seconds, delay=seconds, **kwargs)

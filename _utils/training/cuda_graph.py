@@ -17,9 +17,6 @@ from _utils.errors import as_plain_error
 from _utils.optim import learning_rates
 from _utils.training.device import fork_rng
 
-WARMUP_STEPS = 3
-
-
 class StaticStep(Callback):
     """Compiles the step of a PretrainingLearner and, on a GPU, captures it with the first batch.
 
@@ -78,7 +75,7 @@ def warm_up(learn, batch):
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
-        for _ in range(WARMUP_STEPS):
+        for _ in range(3):
             trial_step(learn, batch)
     torch.cuda.current_stream().wait_stream(stream)
 

@@ -1,24 +1,16 @@
-"""Settings that depend on the hardware: device, precision, examples per micro-batch, compiler; and seeds."""
+"""Settings that depend on the hardware: device, precision, examples per micro-batch; and seeds."""
 import ctypes
 import math
 import os
-import random
-import shutil
 import sys
-from functools import cache
+import warnings
 
 import numpy as np
 import torch
+from fastai.torch_core import set_seed  # noqa: F401  seeds Python, NumPy and PyTorch
 
 from _utils.errors import PlainError
 from _utils.networks.build import count_parameters
-
-
-def set_seed(seed):
-    """Seed Python, NumPy and PyTorch."""
-    random.seed(seed)
-    np.random.seed(seed % 2 ** 32)
-    torch.manual_seed(seed)
 
 
 def seed_step(seed, step, micro_batch=0):
@@ -34,47 +26,25 @@ def fork_rng(device):
     return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
 
 
-# Bytes per parameter: weight, gradient and Adam's two moments in fp32, weight and gradient in half precision, and the gradient of one
-# micro-batch.
-BYTES_PER_PARAMETER = 4 * 4 + 2 * 2 + 4
-
 # Options of glibc's mallopt (malloc.h).
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
 
 
 def choose_device(device=None):
     """The torch.device of a configuration; None: the first GPU, else the CPU. Raises PlainError if the device does not exist."""
-    if device is None:
-        if not torch.cuda.is_available():
-            warn_of_unused_gpu()
-        return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
-    if device == "cpu":
-        return torch.device("cpu")
-    index = int(device.partition(":")[2] or 0)
-    if torch.cuda.device_count() <= index:
+    chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    if chosen.type == "cpu":
+        return chosen
+    chosen = torch.device("cuda", chosen.index or 0)  # torch.cuda.set_device needs the index
+    if torch.cuda.device_count() <= chosen.index:
         raise PlainError(f"Device not found: {device!r} ({torch.cuda.device_count()} GPUs are available). Leave device out, or set "
                          "device=cpu.")
-    return torch.device("cuda", index)  # torch.cuda.set_device needs the index
-
-
-@cache
-def warn_of_unused_gpu():
-    """Warn once if there is an NVIDIA driver that this build of PyTorch cannot use, usually because it is too old."""
-    if torch.version.cuda and os.path.exists("/proc/driver/nvidia/version") and os.environ.get("CUDA_VISIBLE_DEVICES") != "":
-        print(f"Warning: training on the CPU although an NVIDIA driver is installed, because PyTorch {torch.__version__} finds no usable "
-              "GPU. Update the driver (nvidia-smi shows its version), or install a PyTorch build for it.", file=sys.stderr)
+    return chosen
 
 
 def has_on_cpu(precision):
     """Whether this CPU has the arithmetic of 'bf16' or 'fp16'; others emulate it."""
     return getattr(torch.ops.mkldnn, f"_is_mkldnn_{precision}_supported")()
-
-
-@cache
-def warn_of_emulation(precision):
-    """Warn once if this CPU only emulates a precision."""
-    if not has_on_cpu(precision):
-        print(f"Warning: this CPU has no {precision} arithmetic, so precision={precision} is many times slower than fp32.", file=sys.stderr)
 
 
 def choose_precision(precision, device):
@@ -83,12 +53,10 @@ def choose_precision(precision, device):
     GPUs below compute capability 8 (T4, V100, RTX 20xx) only emulate bf16, slowly; their default is fp16.
     """
     if device.type == "cpu":
-        if precision in ("bf16", "fp16"):
-            warn_of_emulation(precision)
+        if precision in ("bf16", "fp16") and not has_on_cpu(precision):
+            warnings.warn(f"This CPU has no {precision} arithmetic, so precision={precision} is many times slower than fp32.")
         return precision or "fp32"
-    if precision:
-        return precision
-    return "bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp16"
+    return precision or ("bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp16")
 
 
 def keep_freed_memory(keep=True):
@@ -136,19 +104,14 @@ def _tokens_in_cache(precision, networks):
 
 def _tokens_on_gpu(device, precision, networks, mask_prob):
     """Tokens whose activations fit into 80 % of a GPU's free memory, at most 32,768, beyond which it gets no faster."""
-    of_weights = BYTES_PER_PARAMETER * sum(count_parameters(network) for network in networks)
+    # Per parameter: weight, gradient and Adam's two moments in fp32, weight and gradient in half precision, a micro-batch's gradient.
+    of_weights = (4 * 4 + 2 * 2 + 4) * sum(count_parameters(network) for network in networks)
     free = torch.cuda.mem_get_info(device)[0]
     if free < of_weights:
         raise PlainError(f"Out of memory: {device} has {free / 1e9:.1f} GB of free memory, but weights, gradients and optimizer state need "
                          f"{of_weights / 1e9:.1f} GB. Choose a smaller size, or free memory on the GPU.")
     of_token = activation_bytes_per_token([network.config for network in networks], mask_prob, precision)
     return min(32_768, .8 * (free - of_weights) / of_token)
-
-
-def check_compiler(device):
-    """Raise PlainError if torch.compile finds no compiler for the CPU."""
-    if device.type == "cpu" and not shutil.which(os.environ.get("CXX", "g++")):
-        raise PlainError("compile=True needs a C++ compiler on a CPU, but g++ was not found. Install it, or leave compile out.")
 
 
 def activation_bytes_per_token(configs, mask_prob, precision):

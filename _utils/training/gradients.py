@@ -19,8 +19,8 @@ class Gradients:
         self.processes, self.half = processes, HalfWeights(model, dtype) if dtype else None
         self.network = self.half or model
         halved, copies = (self.half.parameters, self.half.copies) if self.half else ([], [])
-        ids = {id(p) for p in halved}
-        others = [p for p in model.parameters() if p.requires_grad and id(p) not in ids]
+        has_copy = set(halved)
+        others = [p for p in model.parameters() if p.requires_grad and p not in has_copy]
         self.parameters, self.leaves = [*halved, *others], [*copies, *others]  # leaves: of the autograd graph
         self.flat = None
 
@@ -54,8 +54,7 @@ class Gradients:
             p.grad = view
 
     def sum_over_processes(self):
-        if self.processes.n > 1:
-            torch.distributed.all_reduce(self.flat)
+        self.processes.sum(self.flat)
 
     def tensors(self):
         return self.views  # not the flat tensor, whose norm is less exact on a CPU

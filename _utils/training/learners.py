@@ -1,7 +1,7 @@
 """fastai Learners with mixed precision and clipping. The training step of pretraining is in Pretrain.ipynb: PretrainingLearner."""
 import torch
 from fastai.callback.core import TrainEvalCallback
-from fastai.learner import CancelBackwardException, CancelStepException, Learner
+from fastai.learner import Learner
 from fastai.optimizer import OptimWrapper
 
 from _utils.optim import clip_gradients
@@ -52,10 +52,7 @@ class FinetuningLearner(ClippingLearner):
         with self.autocast():
             self.pred = self.model(*self.xb)
         self.loss_grad = self.loss_func(self.pred.float(), *self.yb)
-        self("after_loss")
-        self._with_events(self._backward, "backward", CancelBackwardException)
-        self._with_events(self._step, "step", CancelStepException)
-        self.opt.zero_grad()
+        self._do_grad_opt()  # fastai's: calls `_backward` and `_step`, and zeroes the gradients
 
     def _backward(self):
         self.scaler.scale(self.loss_grad).backward()

@@ -1,8 +1,6 @@
 """One process, or several that train together: `accelerate launch pretrain.py`, or torchrun."""
-import contextlib
 import itertools
 import os
-from collections import deque
 from datetime import timedelta
 
 import torch
@@ -20,26 +18,25 @@ class Processes:
     """
 
     def __init__(self, device=None):
-        self.state = None
-        if int(os.environ.get("WORLD_SIZE", 1)) > 1:
+        is_alone = int(os.environ.get("WORLD_SIZE", 1)) == 1
+        if not is_alone:
             _check_device(device)
-            # The main process may prepare data for days.
-            self.state = PartialState(cpu=device == "cpu", timeout=timedelta(days=7))
-        self.index, self.n = (self.state.process_index, self.state.num_processes) if self.state else (0, 1)
-        self.is_main, self._stops = self.index == 0, deque()
+        # A single process exchanges nothing, so it needs no GPU for that. The main process of several may prepare data for days.
+        self.state = PartialState(cpu=is_alone or device == "cpu", timeout=timedelta(days=7))
+        self.index, self.n = self.state.process_index, self.state.num_processes
+        self.is_main, self._sent = self.index == 0, None
 
     def device(self, chosen):
         """The torch.device of this process; `chosen` is the device of a single process."""
-        return self.state.device if self.state and chosen.type == "cuda" else chosen
+        return self.state.device if self.n > 1 and chosen.type == "cuda" else chosen
 
     def main_first(self):
         """Context that the main process runs first, and the others after it."""
-        return self.state.main_process_first() if self.state else contextlib.nullcontext()
+        return self.state.main_process_first()
 
     def broadcast(self, make):
         """The result of `make()`, called in the main process and copied to the others."""
-        found = [make() if self.is_main else None]
-        return broadcast_object_list(found)[0] if self.state else found[0]
+        return broadcast_object_list([make() if self.is_main else None])[0]
 
     def share(self, size, n_rows):
         """Rows per micro-batch: `size`, or less if otherwise some processes would have none of n_rows."""
@@ -50,7 +47,7 @@ class Processes:
 
     def gather(self, value):
         """The values of all processes, a list."""
-        return gather_object([value]) if self.state else [value]
+        return gather_object([value])
 
     def own(self, items):
         """This process's share of the micro-batches of a batch, or of the runs to finetune: every n-th."""
@@ -71,45 +68,29 @@ class Processes:
             return asked
         stops = torch.full((), float(asked), device=self.state.device)  # unlike torch.tensor, it does not wait for the GPU
         self.sum(stops)
-        self._stops.append(_sent_to_host(stops))
-        if len(self._stops) <= self.stop_lag:
+        if stops.device.type == "cpu":
+            return bool(stops)
+        sent = stops.to("cpu", non_blocking=True), torch.cuda.Event()
+        sent[1].record()
+        previous, self._sent = self._sent, sent
+        if previous is None:
             return False
-        stops, wait = self._stops.popleft()
-        wait()
-        return bool(stops > 0)
-
-    @property
-    def stop_lag(self):
-        """Steps between the message and its reading."""
-        return 1 if self.state and self.state.device.type == "cuda" else 0
+        stops, arrived = previous
+        arrived.synchronize()
+        return bool(stops)
 
     def wait(self):
         """Wait until all processes are here."""
-        if self.state:
-            self.state.wait_for_everyone()
+        self.state.wait_for_everyone()
 
     def close(self):
         """Leave the process group."""
-        if self.state:
-            self.state.destroy_process_group()
-
-
-def _sent_to_host(number):
-    """(copy of a tensor () in host memory, function that waits for the copy)."""
-    if number.device.type == "cpu":
-        return number, lambda: None
-    copy = torch.empty((), dtype=number.dtype, pin_memory=True).copy_(number, non_blocking=True)
-    arrived = torch.cuda.Event()
-    arrived.record()
-    return copy, arrived.synchronize
+        self.state.destroy_process_group()
 
 
 def _check_device(device):
-    """Raise PlainError for a device that several processes would share."""
-    if device not in (None, "cpu"):
-        raise PlainError(f"Invalid value for device: {device!r} would be shared by all processes. Leave device out, so that each process "
-                         "uses its own GPU, or set device=cpu.")
+    """Raise PlainError unless each process of this machine has a GPU, or all are to use the CPU."""
     n_here, n_gpus = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), torch.cuda.device_count()
-    if device is None and n_gpus < n_here:
+    if device != "cpu" and n_gpus < n_here:
         raise PlainError(f"{n_here} processes were started on a machine with {n_gpus or 'no'} GPUs. Start a process per GPU, or set "
                          "device=cpu.")

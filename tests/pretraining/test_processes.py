@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
+from unittest import mock
 
 import psutil
 import pytest
@@ -46,7 +47,7 @@ def assert_same_run(name, other, n=12 + 5):
     for a, b in zip(rows(name), rows(other)):
         assert (a["step"], a["split"]) == (b["step"], b["split"])
         for key in {"loss", "gen_loss", "disc_loss", "gen_accuracy", "disc_auc", "replaced_share", "lr"} & set(a):
-            tolerance = 1e-3 if key == "disc_auc" else 1e-4  # rounding moves logits to the next bin of the histogram
+            tolerance = 2e-3 if key == "disc_auc" else 1e-4  # rounding moves logits to the next bin of the histogram
             assert a[key] == pytest.approx(b[key], rel=tolerance, abs=1e-6), (key, a["step"])
     for (key, a), b in zip(weights(name).items(), weights(other).values()):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4, msg=key)
@@ -116,13 +117,16 @@ def test_stopped_run_resumes_with_another_number_of_processes(workplace, scripts
     assert_same_run("two_5", "one_5", 60 + 5)
 
 
-@pytest.mark.parametrize("lag", [0, 1])
-def test_all_processes_stop_after_the_same_step(monkeypatch, lag):
-    """On GPUs (lag 1), a process reads the request sent with the previous step, which has arrived without waiting."""
+@pytest.mark.parametrize("device, lag", [("cpu", 0), ("cuda", 1)])
+def test_all_processes_stop_after_the_same_step(monkeypatch, device, lag):
+    """On GPUs, a process reads the request sent with the previous step, which has arrived without waiting."""
     processes = Processes()
-    processes.n, processes.state = 2, SimpleNamespace(device=torch.device("cpu"))
-    monkeypatch.setattr(Processes, "stop_lag", lag)
+    processes.n, processes.state = 2, SimpleNamespace(device=torch.device(device))
     monkeypatch.setattr(Processes, "sum", lambda self, tensor: None)
+    monkeypatch.setattr(torch.cuda, "Event", mock.Mock)
+    full = torch.full
+    number = lambda shape, value, device: SimpleNamespace(device=device, to=lambda *_, **__: full(shape, value))
+    monkeypatch.setattr(torch, "full", number if lag else full)
     for step in range(6):
         assert processes.stop_asked(step >= 3) == (step >= 3 + lag)
 
@@ -220,10 +224,8 @@ def test_batch_size_and_device_that_do_not_fit_several_processes_are_rejected(mo
     assert processes.share(8, 32) == 8 and processes.share(32, 32) == 10
     with pytest.raises(PlainError, match="bs: 2 examples cannot be divided among 3 processes"):
         processes.share(2, 2)
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    for name in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"):
+        monkeypatch.setenv(name, "2")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    for device, message in (("cuda:1", "device: 'cuda:1' would be shared by all processes"),
-                            (None, "2 processes were started on a machine with 1 GPUs. .* set device=cpu")):
-        with pytest.raises(PlainError, match=message):
-            Processes(device)
+    with pytest.raises(PlainError, match="2 processes were started on a machine with 1 GPUs. .* set device=cpu"):
+        Processes()

@@ -11,11 +11,13 @@ from _utils.errors import PlainError
 from _utils.runs.resume import find_resume_checkpoint, save_resume_checkpoint
 
 
-def test_damaged_checkpoint_does_not_replace_the_undamaged_one(tmp_path):
+def test_damaged_checkpoint_is_renamed_by_the_first_process_and_does_not_replace_the_undamaged_one(tmp_path, monkeypatch):
     save_resume_checkpoint(tmp_path, {"step": 1})
     save_resume_checkpoint(tmp_path, {"step": 2})
     flip_bit(tmp_path / "resume.pth")
-    assert find_resume_checkpoint(tmp_path) == {"step": 1}
+    for rank, is_kept in (("1", True), ("0", False)):
+        monkeypatch.setenv("LOCAL_RANK", rank)
+        assert find_resume_checkpoint(tmp_path) == {"step": 1} and (tmp_path / "resume.pth").exists() == is_kept
     assert {path.name for path in tmp_path.iterdir()} == {"resume.pth.damaged", "resume_before.pth"}
     with pytest.raises(PlainError), pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", lambda _: os.open("/nowhere", 0))  # the next checkpoint cannot be written
@@ -23,18 +25,6 @@ def test_damaged_checkpoint_does_not_replace_the_undamaged_one(tmp_path):
     assert find_resume_checkpoint(tmp_path) == {"step": 1}
     save_resume_checkpoint(tmp_path, {"step": 3})
     assert find_resume_checkpoint(tmp_path) == {"step": 3}
-
-
-def test_only_the_first_process_renames_a_damaged_checkpoint(tmp_path, monkeypatch):
-    for step in (1, 2):
-        save_resume_checkpoint(tmp_path, {"step": step})
-    flip_bit(tmp_path / "resume.pth")
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    assert find_resume_checkpoint(tmp_path) == {"step": 1} and (tmp_path / "resume.pth").exists()
-    monkeypatch.setenv("LOCAL_RANK", "0")
-    assert find_resume_checkpoint(tmp_path) == {"step": 1} and not (tmp_path / "resume.pth").exists()
-    monkeypatch.setenv("LOCAL_RANK", "1")
-    assert find_resume_checkpoint(tmp_path) == {"step": 1}
 
 
 @pytest.mark.parametrize("owner, name, error", [

@@ -47,7 +47,7 @@ from _utils.text import (
     split_documents, split_held_out, text_key, unigram_entropy)
 from _utils.training import (
     DTYPES, Bookkeeping, ClippingLearner, Gradients, PretrainingMetrics, Processes, Schedule, StaticStep, StopSignals, choose_device,
-    choose_micro_batch, choose_precision, seed_step, set_seed, split_micro_batches)
+    choose_precision, fastest_micro_batch, hint_at_bf16, micro_batch_sizes, seed_step, set_seed, split_micro_batches)
 
 # %%
 # Every key can be changed here, or on the command line: python pretrain.py size=base datas=wikipedia,openwebtext
@@ -132,7 +132,7 @@ c = MyConfig({
     # capability below 8: T4, V100, RTX 20xx).
     "precision": None,
     # Examples per forward and backward pass; gradients are accumulated over the batch. None: as many as fit in free GPU memory, up to
-    # 32,768 tokens; on the CPU as many as fit in its caches.
+    # 32,768 tokens; on the CPU one of two sizes, which are tried on the first batch.
     "micro_batch": None,
     # True: compile the training step with torch.compile and, on a GPU, replay it as CUDA graphs (not with fp16). Compilation takes
     # minutes at the start.
@@ -334,8 +334,8 @@ class MaskedLMCallback(Callback):
         self.learn.xb, self.learn.yb = self.mask(*self.xb)
 
     def mask(self, input_ids, sentA_lenths):
-        """(x, y) of a batch, input_ids (B, L), sentA_lenths (B,)."""
-        masked_inputs, labels, is_mlm_applied = self.mask_tokens(input_ids)
+        """(x, y) of a batch, input_ids (B, L), int32 or int64, sentA_lenths (B,)."""
+        masked_inputs, labels, is_mlm_applied = self.mask_tokens(input_ids.long())
         return (masked_inputs, sentA_lenths, is_mlm_applied, labels), (labels,)
 
 
@@ -816,8 +816,9 @@ def pretrain(c):
     hf_tokenizer, dls = load_data(c, processes)
     with locked(run.folder) if processes.is_main else nullcontext():
         c, checkpoint = resume(c, run)  # again, because another process may have trained the run in the meantime
-        c = fit_to_hardware(c, pair, hf_tokenizer, processes)
-        learn = build_learner(c, hf_tokenizer, dls.to(torch.device(c.device)), pair, processes)
+        dls = dls.to(torch.device(c.device))
+        c = fit_to_hardware(c, pair, hf_tokenizer, dls, processes)
+        learn = build_learner(c, hf_tokenizer, dls, pair, processes)
         entropy = unigram_entropy(dls.train_ds.hf_dset, hf_tokenizer.all_special_ids)
         print(f"{len(dls.train_ds):,} training examples ({c.steps * c.bs / len(dls.train_ds):.3g} epochs), "
               f"{len(dls.valid_ds) if len(dls.loaders) > 1 else 0:,} held out; "
@@ -842,15 +843,23 @@ def check_start(c, run, processes):
     check_networks(RECIPES[c.size], c.objective, (c.generator, c.discriminator), c.tying, c.max_length)
 
 
-def fit_to_hardware(c, pair, hf_tokenizer, processes):
-    """The configuration with precision and micro_batch chosen for the hardware where they are None."""
+def fit_to_hardware(c, pair, hf_tokenizer, dls, processes):
+    """The configuration with precision and micro_batch chosen for the hardware where they are None.
+
+    On a CPU, two sizes of micro-batches are tried on the first batch, because CPUs differ. A resumed run keeps its size.
+    """
     device = torch.device(c.device)
     c = c.copy_with({"precision": choose_precision(c.precision, device)})
     if c.micro_batch is None:
         with torch.device("meta"):
             networks = [network for network in pair or fresh_pair(c, hf_tokenizer) if network]
-        micro_batch = choose_micro_batch(device, c.bs, c.max_length, c.precision, networks, c.mask_prob, processes.n)
-        c = c.copy_with({"micro_batch": min(processes.gather(micro_batch))})
+        size, *larger = micro_batch_sizes(device, c.bs, c.max_length, c.precision, networks, c.mask_prob, processes.n)
+        if larger:
+            learn = build_learner(c.copy_with({"micro_batch": size, "compile": False}), hf_tokenizer, dls, pair, processes)
+            size = fastest_micro_batch(learn, dls.train.batch_of_step(0), (size, *larger))
+            if c.precision == "fp32":
+                hint_at_bf16()
+        c = c.copy_with({"micro_batch": min(processes.gather(size))})
     return c.copy_with({"micro_batch": processes.share(c.micro_batch, c.bs)})
 
 

@@ -7,7 +7,6 @@ from functools import partial
 import torch
 from fastai.callback.schedule import combined_cos
 
-
 _LATE = 1e7  # a step at which .9 ** step and .999 ** step are 0 in any precision
 
 

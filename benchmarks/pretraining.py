@@ -62,8 +62,9 @@ class Training:
     """
 
     def __init__(self, c, hf_tokenizer, device, batches):
-        self.c = pretrain.fit_to_hardware(c.copy_with({"device": str(device)}), None, hf_tokenizer, Processes())
-        self.learn = pretrain.build_learner(self.c, hf_tokenizer, SimpleNamespace(device=device, n_inp=2), None, Processes())
+        dls = SimpleNamespace(device=device, n_inp=2, train=SimpleNamespace(batch_of_step=lambda _: next(batches)))
+        self.c = pretrain.fit_to_hardware(c.copy_with({"device": str(device)}), None, hf_tokenizer, dls, Processes())
+        self.learn = pretrain.build_learner(self.c, hf_tokenizer, dls, None, Processes())
         self.device, self.batches = device, batches
         bookkeeping = Bookkeeping(self.c.steps, self.c.bs * self.c.max_length)
         self.learn.add_cb(bookkeeping)

@@ -18,7 +18,6 @@ from _utils.runs.files import content_key
 from _utils.text.vocabulary import check_has_tokenizer, tokenizer_from_json
 
 logging.disable_progress_bar()  # of reading and writing weights, which takes a moment
-logging.set_verbosity_error()  # the report of unused weights reads like an error
 
 # The meaning of pretrained_checkpoint=None: Google's released models. The small one is ELECTRA-Small++.
 GOOGLE_MODELS = {"small": "google/electra-small-discriminator", "small++": "google/electra-small-discriminator",
@@ -125,8 +124,14 @@ def _from_transformers(kind, name):
 
     Checkpoints may be stored in half precision, in which Adam's small updates would be lost. Code that comes with a model never runs.
     """
-    with as_plain_error(f"Cannot load the model {name!r} ({{error}}): its weights are missing. Download it again or choose another model."):
-        network, report = kind.from_pretrained(name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False)
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()  # the report of unused weights reads like an error
+    try:
+        with as_plain_error(f"Cannot load the model {name!r} ({{error}}): its weights are missing. Download it again or choose another "
+                            "model."):
+            network, report = kind.from_pretrained(name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False)
+    finally:
+        logging.set_verbosity(verbosity)
     untrained = {*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])}
     return network, sorted(key for key in untrained if not key.endswith("encoder.embed_positions.weight"))  # RoFormer's are computed
 

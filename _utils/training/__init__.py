@@ -1,7 +1,15 @@
 """What pretraining and finetuning share: learners, gradients, metrics, what follows a step, processes and devices."""
 from _utils.training.after_step import Bookkeeping, LossProgress, Schedule, StopSignals
 from _utils.training.cuda_graph import StaticStep
-from _utils.training.device import choose_device, choose_micro_batch, choose_precision, seed_step, set_seed
+from _utils.training.device import (
+    choose_device,
+    choose_precision,
+    fastest_micro_batch,
+    hint_at_bf16,
+    micro_batch_sizes,
+    seed_step,
+    set_seed,
+)
 from _utils.training.gradients import Gradients
 from _utils.training.learners import DTYPES, ClippingLearner, FinetuningLearner, split_micro_batches
 from _utils.training.metrics import PretrainingMetrics

@@ -103,13 +103,16 @@ class Bookkeeping(Callback):
         if ends_interval:
             self.log_interval(step)
         self.bar.update()
-        if step in self.milestones and self.log:
-            self.reach_milestone(step)
+        if step in self.milestones:
+            self.compare_weights()
+            if self.log:
+                self.reach_milestone(step)
         stops = self.learn.processes.stop_asked(self.signals is not None and self.signals.asked is not None)
         is_due = time.monotonic() - self.saved >= self.save_seconds if self.save_seconds else ends_interval
         if self.log and (is_due or step in self.milestones or stops):
             self.save()
         if stops and step < self.steps:
+            self.learn.processes.wait()  # for the one that saves: when one ends, the launcher soon kills the others
             raise Stopped(f"Stopped at step {step:,} of {self.steps:,}, saved in {str(self.folder)!r}. Rerun the same command to resume.")
 
     def close(self):
@@ -163,6 +166,12 @@ class Bookkeeping(Callback):
         self.begin_interval()
 
     # Milestones
+
+    def compare_weights(self):
+        """Warn if the weights of several processes are no longer the same."""
+        weights = float(torch.stack([p.detach().double().sum() for p in self.learn.model.parameters()]).sum())
+        if len(set(self.learn.processes.gather(weights))) > 1:
+            tqdm.write("Warning: the weights of the processes differ. Use machines with the same GPUs and versions.", file=sys.stderr)
 
     def reach_milestone(self, step):
         """Evaluate held-out text and save the milestone; this time does not count as training."""

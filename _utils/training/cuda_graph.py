@@ -17,6 +17,7 @@ from _utils.errors import as_plain_error
 from _utils.optim import learning_rates
 from _utils.training.device import fork_rng
 
+
 class StaticStep(Callback):
     """Compiles the step of a PretrainingLearner and, on a GPU, captures it with the first batch.
 

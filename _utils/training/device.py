@@ -3,7 +3,7 @@ import ctypes
 import math
 import os
 import sys
-import warnings
+import time
 
 import numpy as np
 import torch
@@ -30,6 +30,9 @@ def fork_rng(device):
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
 
 
+MANY_TOKENS = 4096  # of a micro-batch on a CPU; more are hardly faster (docs/speed.md)
+
+
 def choose_device(device=None):
     """The torch.device of a configuration; None: the first GPU, else the CPU. Raises PlainError if the device does not exist."""
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -54,7 +57,8 @@ def choose_precision(precision, device):
     """
     if device.type == "cpu":
         if precision in ("bf16", "fp16") and not has_on_cpu(precision):
-            warnings.warn(f"This CPU has no {precision} arithmetic, so precision={precision} is many times slower than fp32.")
+            print(f"Warning: this CPU has no {precision} arithmetic, so precision={precision} is many times slower than fp32.",
+                  file=sys.stderr)
         return precision or "fp32"
     return precision or ("bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp16")
 
@@ -82,22 +86,63 @@ def avoid_cudnn_attention():
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
-def choose_micro_batch(device, bs, max_length, precision, networks, mask_prob, n_processes=1):
-    """Examples per forward and backward pass: as many as fit into memory or cache, if possible a divisor of the batch size.
+def micro_batch_sizes(device, bs, max_length, precision, networks, mask_prob, n_processes=1):
+    """Examples per forward and backward pass, in ascending order: on a GPU as many as fit into its memory; on a CPU the sizes to try.
 
-    Other batch sizes, and numbers of processes that do not divide it, have as few passes as possible, and the last one is smaller.
     networks: generator first, on any device, including meta.   Raises PlainError if a GPU cannot hold the networks themselves.
     """
-    tokens = _tokens_in_cache(precision, networks) if device.type == "cpu" else _tokens_on_gpu(device, precision, networks, mask_prob)
-    fitting = max(1, int(tokens / max_length))
+    if device.type == "cpu":
+        in_cache = _tokens_in_cache(precision, networks)
+        tokens = in_cache, max(in_cache, MANY_TOKENS)
+    else:
+        tokens = [_tokens_on_gpu(device, precision, networks, mask_prob)]
+    return sorted({_rows(max(1, int(n / max_length)), bs, n_processes) for n in tokens})
+
+
+def _rows(fitting, bs, n_processes):
+    """At most `fitting` rows, if possible a divisor of the batch size.
+
+    Other batch sizes, and numbers of processes that do not divide it, have as few passes as possible, and the last one is smaller.
+    """
     passes = lambda n: math.ceil(bs / (n * n_processes))  # of the process with the most
     largest = math.ceil(bs / (passes(fitting) * n_processes))
     divisors = [n for n in range(largest // 2 + 1, fitting + 1) if bs % n == 0 and n * passes(n) * n_processes <= 1.1 * bs]
     return max(divisors, default=largest)
 
 
+def fastest_micro_batch(learn, batch, sizes):
+    """The one of two sizes of micro-batches with the faster forward and backward passes; the larger one must gain at least 3 %.
+
+    learn: PretrainingLearner, whose gradients are used.   batch: of the training; as many rows as the larger size are used.
+    """
+    small, large = sizes
+    masked, counts = learn.masks(*(tensor[:large] for tensor in batch))
+
+    def seconds(size):
+        learn.micro_batch, started = size, time.perf_counter()
+        for _, micro_batch in learn.micro_batches(masked):
+            learn.accumulate(*micro_batch, *counts)
+        return time.perf_counter() - started
+    seconds(small)  # warmup
+    rounds = [(seconds(small), seconds(large)) for _ in range(2)]
+    of_small, of_large = map(min, zip(*rounds))
+    return large if of_large < .97 * of_small else small
+
+
+def hint_at_bf16():
+    """Print a hint if matrix products are faster in bf16 on this CPU; some that support it are not."""
+    def seconds(dtype):
+        a = torch.ones(1024, 1024, dtype=dtype)
+        torch.mm(a, a)  # warmup
+        started = time.perf_counter()
+        torch.mm(a, a)
+        return time.perf_counter() - started
+    if has_on_cpu("bf16") and (speedup := seconds(torch.float32) / seconds(torch.bfloat16)) > 1.3:
+        print(f"Matrix products are {speedup:.1f} times as fast in bf16 on this CPU: consider precision=bf16.")
+
+
 def _tokens_in_cache(precision, networks):
-    """Tokens whose hidden states in the widest network take 1 MB: CPUs are fastest around that size (docs/speed.md)."""
+    """Tokens whose hidden states in the widest network take 1 MB: some CPUs are fastest around that size."""
     width = max(network.config.hidden_size for network in networks)
     return 2 ** 20 // (width * (4 if precision == "fp32" else 2))
 

@@ -1,4 +1,6 @@
 """The gradients of a batch: the sum over its micro-batches and over processes."""
+import itertools
+
 import torch
 
 from _utils.networks.fast import HalfWeights
@@ -64,10 +66,11 @@ class Gradients:
 
 
 def flat_like(tensors, dtype=None):
-    """(zeros in one dimension, views of them with the shapes and strides of some tensors, one after the other)."""
-    flat = torch.zeros(sum(tensor.numel() for tensor in tensors), dtype=dtype or tensors[0].dtype, device=tensors[0].device)
-    views, offset = [], 0
-    for tensor in tensors:
-        views.append(flat.as_strided(tensor.shape, tensor.stride(), offset))
-        offset += tensor.numel()
-    return flat, views
+    """(zeros in one dimension, views of them with the shapes and strides of some tensors, one after the other).
+
+    Each view begins at a multiple of 16 bytes, as the fastest loads and stores of a GPU require.
+    """
+    sizes = [-(-tensor.numel() // 8) * 8 for tensor in tensors]  # of 2 or 4 bytes
+    flat = torch.zeros(sum(sizes), dtype=dtype or tensors[0].dtype, device=tensors[0].device)
+    offsets = itertools.accumulate(sizes, initial=0)
+    return flat, [flat.as_strided(tensor.shape, tensor.stride(), offset) for tensor, offset in zip(tensors, offsets)]

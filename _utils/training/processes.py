@@ -1,4 +1,5 @@
 """One process, or several that train together: `accelerate launch pretrain.py`, or torchrun."""
+import contextlib
 import itertools
 import os
 from datetime import timedelta
@@ -6,7 +7,7 @@ from datetime import timedelta
 import torch
 import torch.distributed
 from accelerate import PartialState
-from accelerate.utils import broadcast_object_list, gather_object
+from accelerate.utils import gather_object
 
 from _utils.errors import PlainError
 
@@ -21,22 +22,32 @@ class Processes:
         is_alone = int(os.environ.get("WORLD_SIZE", 1)) == 1
         if not is_alone:
             _check_device(device)
-        # A single process exchanges nothing, so it needs no GPU for that. The main process of several may prepare data for days.
-        self.state = PartialState(cpu=is_alone or device == "cpu", timeout=timedelta(days=7))
+        # A single process exchanges nothing, so it needs no GPU for that. While they train, none waits long for another.
+        self.state = PartialState(cpu=is_alone or device == "cpu", timeout=timedelta(minutes=30))
         self.index, self.n = self.state.process_index, self.state.num_processes
+        # For what may take one process days: preparing data, or runs of MNLI that others start from.
+        self.patient = None if is_alone else torch.distributed.new_group(backend="gloo", timeout=timedelta(days=7))
         self.is_main, self._sent = self.index == 0, None
 
     def device(self, chosen):
         """The torch.device of this process; `chosen` is the device of a single process."""
         return self.state.device if self.n > 1 and chosen.type == "cuda" else chosen
 
+    @contextlib.contextmanager
     def main_first(self):
         """Context that the main process runs first, and the others after it."""
-        return self.state.main_process_first()
+        if not self.is_main:
+            self.wait()
+        yield
+        if self.is_main:
+            self.wait()
 
     def broadcast(self, make):
         """The result of `make()`, called in the main process and copied to the others."""
-        return broadcast_object_list([make() if self.is_main else None])[0]
+        made = [make() if self.is_main else None]
+        if self.n > 1:
+            torch.distributed.broadcast_object_list(made, group=self.patient)
+        return made[0]
 
     def share(self, size, n_rows):
         """Rows per micro-batch: `size`, or less if otherwise some processes would have none of n_rows."""
@@ -81,7 +92,8 @@ class Processes:
 
     def wait(self):
         """Wait until all processes are here."""
-        self.state.wait_for_everyone()
+        if self.n > 1:
+            torch.distributed.barrier(self.patient)
 
     def close(self):
         """Leave the process group."""

@@ -4,12 +4,13 @@ import platform
 import resource
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 import torch
 
 from _utils.errors import PlainError
-from _utils.training.device import choose_device, choose_precision
+from _utils.training.device import choose_device, choose_precision, hint_at_bf16
 
 GPU, CPU = torch.device("cuda"), torch.device("cpu")
 
@@ -22,11 +23,19 @@ def test_default_precision_is_the_fastest_that_the_gpu_supports(monkeypatch, cap
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 @pytest.mark.parametrize("is_supported", [True, False])
-def test_default_precision_on_a_cpu_is_fp32_and_an_emulated_one_causes_a_warning(monkeypatch, recwarn, precision, is_supported):
+def test_default_precision_on_a_cpu_is_fp32_and_an_emulated_one_causes_a_warning(monkeypatch, capsys, precision, is_supported):
     monkeypatch.setattr(torch.ops.mkldnn, f"_is_mkldnn_{precision}_supported", lambda: is_supported)
-    assert choose_precision(None, CPU) == "fp32" and not recwarn.list
-    assert choose_precision(precision, CPU) == precision and len(recwarn.list) == (0 if is_supported else 1)
-    assert all(f"no {precision} arithmetic" in str(warning.message) for warning in recwarn.list)
+    assert choose_precision(None, CPU) == "fp32" and not capsys.readouterr().err
+    assert choose_precision(precision, CPU) == precision
+    assert (f"no {precision} arithmetic" in capsys.readouterr().err) != is_supported
+
+
+@pytest.mark.parametrize("seconds, is_hinted", [((0., 2., 10., 11.), True), ((0., 1., 10., 11.), False)])
+def test_bf16_is_recommended_where_it_is_measured_to_be_faster(monkeypatch, capsys, seconds, is_hinted):
+    monkeypatch.setattr("_utils.training.device.has_on_cpu", lambda precision: True)
+    monkeypatch.setattr("_utils.training.device.time.perf_counter", partial(next, iter(seconds)))
+    hint_at_bf16()
+    assert ("2.0 times as fast in bf16" in capsys.readouterr().out) == is_hinted
 
 
 def test_a_gpu_has_an_index_and_a_missing_one_is_reported_by_name(monkeypatch):

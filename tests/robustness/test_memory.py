@@ -18,7 +18,8 @@ from _utils.networks.build import make_networks
 from _utils.recipes import RECIPES
 from _utils.runs.checkpoints import load_checkpoint
 from _utils.text.vocabulary import tokenizer_from_tokens
-from _utils.training.device import activation_bytes_per_token, choose_micro_batch
+from _utils.training.device import activation_bytes_per_token, fastest_micro_batch, micro_batch_sizes
+from _utils.training.learners import split_micro_batches
 from _utils.training.metrics import evaluate
 from _utils.training.processes import Processes
 
@@ -30,28 +31,39 @@ def build_networks(size):
         return [network for network in make_networks(RECIPES[size], RECIPES[size].objective, (None, None), 30522) if network]
 
 
-def default_micro_batch(size, device, precision):
+def default_sizes(size, device, precision):
     recipe = RECIPES[size]
-    return choose_micro_batch(device, recipe.bs, recipe.max_length, precision, build_networks(size), recipe.mask_prob)
+    return micro_batch_sizes(device, recipe.bs, recipe.max_length, precision, build_networks(size), recipe.mask_prob)
 
 
 @pytest.mark.parametrize("size, gigabytes, examples", [
     ("small", 80, 128), ("base", 80, 64), ("large", 80, 32), ("base", 16, 16), ("base", 12, 16), ("large", 16, 4), ("small", 8, 128)])
 def test_micro_batch_fits_the_free_gpu_memory(monkeypatch, size, gigabytes, examples):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (gigabytes * 10 ** 9, gigabytes * 10 ** 9))
-    assert default_micro_batch(size, GPU, "bf16") == examples
+    assert default_sizes(size, GPU, "bf16") == [examples]
 
 
 def test_gpu_too_small_for_the_networks_is_rejected(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (4 * 10 ** 9, 24 * 10 ** 9))
     with pytest.raises(PlainError, match=r"cuda has 4.0 GB of free memory.* need \d\.\d GB"):
-        default_micro_batch("large", GPU, "bf16")
+        default_sizes("large", GPU, "bf16")
 
 
 @pytest.mark.parametrize("size, precision, tokens", [
-    ("small", "fp32", 1024), ("small", "bf16", 2048), ("mini", "fp32", 2048), ("mini", "bf16", 4096), ("base", "fp32", 512)])
-def test_micro_batch_fits_the_cpu_caches(size, precision, tokens):
-    assert default_micro_batch(size, CPU, precision) * RECIPES[size].max_length == tokens
+    ("small", "fp32", [1024, 4096]), ("small", "bf16", [2048, 4096]), ("mini", "fp32", [2048, 4096]), ("mini", "bf16", [4096]),
+    ("base", "fp32", [512, 4096]), ("tiny", "fp32", [2048])])
+def test_micro_batches_that_fit_the_cpu_caches_are_tried_beside_larger_ones(size, precision, tokens):
+    assert [rows * RECIPES[size].max_length for rows in default_sizes(size, CPU, precision)] == tokens
+
+
+@pytest.mark.parametrize("seconds_per_pass, fastest", [(1., 32), (0., 8)])
+def test_larger_micro_batches_are_chosen_if_they_are_faster(monkeypatch, seconds_per_pass, fastest):
+    """The clock counts passes, or stands still: then there is no gain."""
+    learn = SimpleNamespace(masks=lambda *batch: (batch, ()), passes=0)
+    learn.micro_batches = lambda masked: enumerate(split_micro_batches(masked, learn.micro_batch))
+    learn.accumulate = lambda *_: setattr(learn, "passes", learn.passes + 1)
+    monkeypatch.setattr("_utils.training.device.time.perf_counter", lambda: 1. + seconds_per_pass * learn.passes)
+    assert fastest_micro_batch(learn, (torch.zeros(128, 4), torch.zeros(128)), (8, 32)) == fastest and learn.passes == 4 + 2 * (4 + 1)
 
 
 @pytest.mark.parametrize("bs, processes, examples", [(128, 1, 8), (96, 1, 8), (127, 1, 8), (131, 1, 8), (10, 1, 5), (3, 1, 3), (128, 2, 8),
@@ -59,7 +71,7 @@ def test_micro_batch_fits_the_cpu_caches(size, precision, tokens):
 def test_micro_batches_are_few_for_any_batch_size_and_number_of_processes(bs, processes, examples):
     """Up to 8 examples of 128 tokens fit."""
     networks, recipe = build_networks("small"), RECIPES["small"]
-    assert choose_micro_batch(CPU, bs, recipe.max_length, "fp32", networks, recipe.mask_prob, processes) == examples
+    assert micro_batch_sizes(CPU, bs, recipe.max_length, "fp32", networks, recipe.mask_prob, processes)[0] == examples
 
 
 class LiveTensors(TorchDispatchMode):

@@ -68,7 +68,8 @@ def test_pretraining_benchmark_compares_implementations_and_precisions(results, 
 
 def test_each_precision_can_be_measured(results, monkeypatch):
     monkeypatch.setattr("benchmarks.pretraining.has_on_cpu", lambda precision: True)
-    benchmarks.pretraining.main(["size=tiny", "bs=2", "max_length=16", "rounds=1", "steps=1", "device=cpu", "variants=('pretrain.py bf16',)"])
+    benchmarks.pretraining.main(["size=tiny", "bs=2", "max_length=16", "rounds=1", "steps=1", "device=cpu",
+                                 "variants=('pretrain.py bf16',)"])
     assert list(results("pretraining_tiny")["rows"]) == ["pretrain.py bf16"]
 
 

@@ -303,7 +303,7 @@ def mask_tokens_official(inputs, mask_token_index, vocab_size, special_token_ind
     shape = (len(inputs), most)
     nth = (torch.rand(shape, device=inputs.device) * n_candidates).long()  # a slot gets the position of the nth candidate
     positions = torch.searchsorted(candidates.cumsum(1), nth, right=True).clamp(max=inputs.shape[1] - 1)  # (B, most)
-    count = lambda slots: torch.zeros_like(inputs).scatter_add(1, positions, slots.long())  # (B, most) -> (B, L)
+    count = lambda slots: torch.zeros_like(inputs, dtype=torch.int64).scatter_add(1, positions, slots.long())  # (B, most) -> (B, L)
     fate = torch.rand(shape, device=inputs.device)
     shows_random = count(is_used & (fate < replace_prob)) > 0 if replace_prob else None
     shows_mask = count(is_used & (fate >= replace_prob + orginal_prob)) > 0

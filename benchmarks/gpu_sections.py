@@ -140,7 +140,8 @@ def replay(device, miniature):
         checks = random_numbers(static_training(device, changes, kind="captured"))
         yield {"checks": checks}
         for precision in dict.fromkeys(("fp32", choose_precision(None, device))):
-            checks = checks | differences_from_eager(device, [*changes, f"precision={precision}", "warmup_steps=5"], precision)
+            checks = checks | differences_from_eager(device, [*changes, f"precision={precision}", "warmup_steps=5"], precision,
+                                                     steps=3 if miniature else 20)
             yield {"checks": checks}
     yield {"summary": ", ".join(f"{name} {value:.1e}" for name, (value, _) in checks.items() if value)}
 
@@ -206,7 +207,7 @@ def random_numbers(training):
             "learning rate 0, weights moved by": (moved, 0)}
 
 
-def differences_from_eager(device, changes, precision, steps=20):
+def differences_from_eager(device, changes, precision, steps):
     """Checks of the losses and weights of captured steps beside eager ones: without dropout, with fixed masks and samples."""
     limits = {"fp32": (1e-4, 1e-2), "bf16": (2e-2, .3), "fp16": (2e-2, .3)}[precision]
     found = {}

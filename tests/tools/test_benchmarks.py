@@ -29,6 +29,7 @@ class Settings(dict):
         return os.environ.get(name), os.getpid()
 
 
+@pytest.mark.slow
 def test_variants_have_processes_of_their_own(monkeypatch):
     monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
     with own_process(Settings) as ours, own_process(Settings, {"a": 1}, of_reference=True) as reference:

@@ -303,7 +303,7 @@ def mask_tokens_official(inputs, mask_token_index, vocab_size, special_token_ind
     shape = (len(inputs), most)
     nth = (torch.rand(shape, device=inputs.device) * n_candidates).long()  # a slot gets the position of the nth candidate
     positions = torch.searchsorted(candidates.cumsum(1), nth, right=True).clamp(max=inputs.shape[1] - 1)  # (B, most)
-    count = lambda slots: torch.zeros_like(inputs, dtype=torch.int64).scatter_add(1, positions, slots.long())  # (B, most) -> (B, L)
+    count = lambda slots: torch.zeros_like(inputs).scatter_add(1, positions, slots.long())  # (B, most) -> (B, L)
     fate = torch.rand(shape, device=inputs.device)
     shows_random = count(is_used & (fate < replace_prob)) > 0 if replace_prob else None
     shows_mask = count(is_used & (fate >= replace_prob + orginal_prob)) > 0
@@ -334,8 +334,8 @@ class MaskedLMCallback(Callback):
         self.learn.xb, self.learn.yb = self.mask(*self.xb)
 
     def mask(self, input_ids, sentA_lenths):
-        """(x, y) of a batch, input_ids (B, L), int32 or int64, sentA_lenths (B,)."""
-        masked_inputs, labels, is_mlm_applied = self.mask_tokens(input_ids.long())
+        """(x, y) of a batch, input_ids (B, L), sentA_lenths (B,)."""
+        masked_inputs, labels, is_mlm_applied = self.mask_tokens(input_ids)
         return (masked_inputs, sentA_lenths, is_mlm_applied, labels), (labels,)
 
 

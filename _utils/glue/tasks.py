@@ -8,7 +8,6 @@ import pandas as pd
 from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 from scipy.stats import pearsonr, spearmanr
-from seqeval.metrics import f1_score as entity_f1_score
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 
@@ -39,6 +38,7 @@ def compute_metrics(task, logits, targets, lengths=None):
 
 
 def _entity_f1(task, predictions, targets, lengths):
+    from seqeval.metrics import f1_score as entity_f1_score  # here, because only tagging needs it
     labels = [{"L-": "E-", "U-": "S-"}.get(label[:2], label[:2]) + label[2:] for label in task.labels]  # seqeval knows BIOES, not BILOU
     tags = lambda ids: [[labels[i] for i in sentence] for sentence in np.split(ids, np.cumsum(lengths)[:-1])]
     return float(entity_f1_score(tags(targets), tags(predictions), zero_division=0))

@@ -32,7 +32,7 @@ def shuffled(positions, size, seed):
 
 
 class ArrowBatchDL(TfmdDL):
-    """Loader of batches (input_ids (B, L) padded, int32; sentA_length (B,)), each fetched from Arrow in one call.
+    """Loader of batches (input_ids (B, L) padded, sentA_length (B,)), each fetched from Arrow in one call.
 
     n: number of examples to load. With shuffle=True it may exceed the size of the dataset, which is then repeated in another order.
     All batches have the same shape, so the device compiles and allocates only once. Batches stay in host memory; with pin_memory=True
@@ -71,7 +71,7 @@ class ArrowBatchDL(TfmdDL):
         positions = np.array(positions)
         table = self.rows[shuffled(positions, len(self.dataset), self.seed) if self.shuffle else positions]
         ids = table["input_ids"].combine_chunks()
-        batch = np.full((len(positions), self.max_length), self.dataset.pad_idx, dtype=np.int32)  # in shared memory, often 64 MB
+        batch = np.full((len(positions), self.max_length), self.dataset.pad_idx, dtype=np.int64)
         lengths = ids.value_lengths().to_numpy()
         batch[np.arange(self.max_length) < lengths[:, None]] = ids.flatten().to_numpy()
         return torch.from_numpy(batch), torch.from_numpy(table["sentA_length"].to_numpy().astype(np.int64))

@@ -198,11 +198,6 @@ def conll2000():
             for name in ("quickstart", "quickstart_untrained")]
 
 
-def operators():
-    measured = json.loads((RESULTS / "operators_small.json").read_text())
-    return [[measured["rows"]["step"]["operators"]], [measured["by_name"]["_to_copy"]]]
-
-
 def loader():
     return [[float(f"{tokens:.3g}"), ratio] for tokens, ratio in speed("loader_amd_epyc", "tokens/s", "ratio")]
 
@@ -236,7 +231,6 @@ TABLES = {
     ("speed.md", "Finetuning"): [(1, lambda: speed("finetuning_small_amd_epyc_avx512_bf16", "rows/s", "ratio"))],
     ("speed.md", "Waiting threads and freed memory"): [
         (1, lambda: speed("environment_mini_amd_epyc_avx512_bf16", "idle tokens/s", "idle ratio", "busy tokens/s", "busy ratio"))],
-    ("speed.md", "The training step on a GPU"): [(2, operators)],
 }
 
 

@@ -50,6 +50,8 @@ def build_network(part, config):
     kind = network_class(part, config.model_type)
     with as_plain_error(f"Cannot build the {part} from this {config.model_type} configuration ({{error}}). Choose another family or other "
                         "sizes."):
+        if getattr(config, "head_dim", None) is None and config.hidden_size % config.num_attention_heads:  # not every family checks this
+            raise ValueError(f"hidden_size ({config.hidden_size}) is not a multiple of num_attention_heads ({config.num_attention_heads})")
         network = kind(config) if kind is ElectraForPreTraining else kind.from_config(config, trust_remote_code=False)
     return network.float()
 

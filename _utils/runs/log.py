@@ -142,6 +142,8 @@ class Run:
 
     def archive(self):
         """Move the files of an earlier run of this name to aside/<name>_<number>, so that nothing is overwritten."""
+        for left in self.folder.glob("*.unfinished"):  # by a process that was killed while it saved for the first time
+            left.unlink()
         files = [*filter(Path.exists, [self.folder]), *self.milestones()]
         if files:
             archives = (self.root / "aside" / f"{self.name}_{n}" for n in itertools.count(1))

@@ -97,11 +97,13 @@ def test_several_sources_are_mixed(workplace):
 
 def test_same_command_gives_the_same_weights_also_without_evaluation_and_archives_the_earlier_run(workplace, capsys, monkeypatch):
     first = run("steps=4").model.state_dict()
+    (FOLDER / "mini_5/resume.pth.host-1.unfinished").touch()  # as a kill leaves behind
     monkeypatch.setattr("_utils.training.after_step.Bookkeeping.evaluate", lambda *_: None)
     assert equal_weights(first, run("steps=4").model.state_dict())
     [archive] = (FOLDER / "aside").iterdir()
     assert str(archive) in capsys.readouterr().out
     assert (archive / "mini_5_100.0%.pth").exists() and (archive / "mini_5/metrics.jsonl").exists()
+    assert not list(archive.rglob("*.unfinished"))
     assert not equal_weights(first, run("steps=4", "seed=6").model.state_dict())
 
 

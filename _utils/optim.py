@@ -47,8 +47,10 @@ class Lamb(torch.optim.Optimizer):
                 self._update(params, group["lr"], *group["betas"], group["eps"], group["weight_decay"])
 
     def _update(self, params, lr, beta1, beta2, eps, weight_decay):
-        grads, states = [p.grad for p in params], [self.state.setdefault(p, _moments(p)) for p in params]
-        m, v = ([state[name] for state in states] for name in ("exp_avg", "exp_avg_sq"))
+        for p in params:
+            if not self.state[p]:
+                self.state[p] = _moments(p)
+        grads, m, v = [p.grad for p in params], *([self.state[p][name] for p in params] for name in ("exp_avg", "exp_avg_sq"))
         torch._foreach_lerp_(m, grads, 1 - beta1)
         torch._foreach_mul_(v, beta2)
         torch._foreach_addcmul_(v, grads, grads, 1 - beta2)

@@ -22,7 +22,6 @@ import importlib.metadata
 import json
 import math
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -120,11 +119,6 @@ def exceeded(found):
             if not (math.isfinite(value) and value <= limit)]
 
 
-def slug(machine):
-    """The name of a machine as part of a file name."""
-    return re.sub(r"\W+", "_", machine.partition(",")[0]).strip("_").lower()
-
-
 def save(path, machine, command, found):
     """Add results to the file of the machine; those that it already has under another name are kept."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -139,13 +133,13 @@ def main(arguments):
     started = time.monotonic()
     check_packages()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("error: Stopped."))  # so that `measure` stops its process
-    from benchmarks.report import parse
+    from benchmarks.report import parse, slug
     given = parse(arguments, DEFAULTS, types())
     environment = measure("environment", {"device": given["device"]}, given["limit"])
     if environment["status"] != "ok":
         sys.exit(f"{environment['printed']}\nerror: The environment is incomplete: see the last lines above.")
     machine, command = environment["machine"], " ".join(["benchmarks/gpu.sh", *arguments])
-    path = Path(given["results"], f"gpu_{slug(machine)}{'_miniature' if given['miniature'] else ''}.json")
+    path = Path(given["results"], f"gpu_{slug(machine.partition(',')[0])}{'_miniature' if given['miniature'] else ''}.json")
     all_found = save(path, machine, command, {"environment": environment})
     print(f"{machine}, {environment['summary']}", flush=True)
     problems = []

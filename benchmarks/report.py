@@ -151,12 +151,17 @@ def cpu_name():
     found = {key.strip(): value.strip() for key, _, value in lines}
     flags = found.get("flags", "").split()
     best = [flag for flag in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if flag in flags][:1]
-    return re.sub(r"\W+", "_", " ".join([found.get("model name") or platform.machine(), *best])).strip("_").lower()
+    return slug(" ".join([found.get("model name") or platform.machine(), *best]))
 
 
 def machine_name(device):
     """Name of the device for file names."""
-    return re.sub(r"\W+", "_", torch.cuda.get_device_name(device)).strip("_").lower() if device.type == "cuda" else cpu_name()
+    return slug(torch.cuda.get_device_name(device)) if device.type == "cuda" else cpu_name()
+
+
+def slug(name):
+    """The name of a machine as part of a file name."""
+    return re.sub(r"\W+", "_", name).strip("_").lower()
 
 
 def commit():

@@ -30,7 +30,7 @@ def fork_rng(device):
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
 
 
-MANY_TOKENS = 4096  # of a micro-batch on a CPU; more are hardly faster (docs/speed.md)
+MANY_TOKENS = 4096  # of a micro-batch on a CPU; more gain at most a few percent, and take more memory
 
 
 def choose_device(device=None):
@@ -63,18 +63,17 @@ def choose_precision(precision, device):
     return precision or ("bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp16")
 
 
-def keep_freed_memory(keep=True):
+def keep_freed_memory():
     """Let glibc's malloc keep the memory of freed tensors for the next ones of this process.
 
     By default it returns large blocks to the system and gets them anew in every step, filled with zeros page by page. Other C libraries
-    are left as they are, and so are settings of malloc in the environment (MALLOC_*).   keep=False: back to the default, for comparisons.
+    are left as they are, and so are settings of malloc in the environment (MALLOC_*).
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt and not any(name.startswith("MALLOC_") for name in os.environ):
-        # The defaults are the greatest values that glibc reaches by itself.
-        mallopt(M_MMAP_MAX, 0 if keep else 65536)
-        mallopt(M_MMAP_THRESHOLD, 32 << 20)
-        mallopt(M_TRIM_THRESHOLD, 2 ** 31 - 1 if keep else 64 << 20)
+        mallopt(M_MMAP_MAX, 0)
+        mallopt(M_MMAP_THRESHOLD, 32 << 20)  # the greatest value that glibc reaches by itself
+        mallopt(M_TRIM_THRESHOLD, 2 ** 31 - 1)
 
 
 def avoid_cudnn_attention():

@@ -41,7 +41,7 @@ from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, schedules
 from _utils.plots import save_pretraining_plots
 from _utils.recipes import RECIPES
 from _utils.runs import (
-    Run, Uploads, check_same_data, check_writable, config_files, locked, milestone_steps, open_log, resume, save_pretrained)
+    Run, Uploads, check_same_data, check_writable, locked, milestone_steps, open_log, resume, save_pretrained)
 from _utils.text import (
     check_sources, limit_held_out, load_documents, load_tokenizer, open_examples, prepare_examples, pretraining_dataloaders,
     split_documents, split_held_out, text_key, unigram_entropy)
@@ -868,8 +868,7 @@ def fit(learn, c, run, hf_tokenizer, entropy, checkpoint=None):
 
     entropy: of the text's unigrams, for the log.
     """
-    data = {"vocabulary": hf_tokenizer.backend_tokenizer.to_str(), "text": text_key(learn.dls.train_ds.hf_dset),
-            **config_files(generator=c.generator, discriminator=c.discriminator)}
+    data = {"vocabulary": hf_tokenizer.backend_tokenizer.to_str(), "text": text_key(learn.dls.train_ds.hf_dset)}
     is_main, first_step = learn.processes.is_main, checkpoint["step"] if checkpoint else 0
     if len(set(learn.processes.gather(first_step))) > 1:
         raise PlainError(f"The processes found different checkpoints to resume from in {str(run.folder)!r}. Start them in a folder that "

@@ -5,7 +5,6 @@ import os
 import re
 import sys
 import time
-import traceback
 
 
 class PlainError(Exception):
@@ -59,7 +58,7 @@ def _message(error):
         return "Stopped. Rerun the same command to continue with what is finished."
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"error: No space left on device ({first_line(error)}). Free some space and rerun the same command; saved files are intact."
-    if re.search(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)|abruptly died", text) or _lost_a_process(error):
+    if re.search(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)", text):
         return (f"error: A data worker process died ({first_line(error)}), most likely out of memory. Lower num_workers and rerun the same "
                 "command, which continues with what was saved.")
     if type(error).__name__ == "OutOfMemoryError":
@@ -67,12 +66,6 @@ def _message(error):
     if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
         return f"error: compile=True failed ({first_line(error)}). Leave compile out."
     return None
-
-
-def _lost_a_process(error):
-    """Whether the pipe to one of our processes broke, for example to the manager process of `datasets`."""
-    frames = traceback.extract_tb(error.__traceback__) if isinstance(error, EOFError | ConnectionError) else []
-    return any("multiprocess" in frame.filename for frame in frames)
 
 
 def print_plain_errors():

@@ -43,27 +43,19 @@ class Lamb(torch.optim.Optimizer):
     def step(self):
         """Update every parameter that has a gradient."""
         for group in self.param_groups:
-            if params := [p for p in group["params"] if p.grad is not None]:
-                self._update(params, group["lr"], *group["betas"], group["eps"], group["weight_decay"])
-
-    def _update(self, params, lr, beta1, beta2, eps, weight_decay):
-        for p in params:
-            if not self.state[p]:
-                self.state[p] = _moments(p)
-        grads, m, v = [p.grad for p in params], *([self.state[p][name] for p in params] for name in ("exp_avg", "exp_avg_sq"))
-        torch._foreach_lerp_(m, grads, 1 - beta1)
-        torch._foreach_mul_(v, beta2)
-        torch._foreach_addcmul_(v, grads, grads, 1 - beta2)
-        update = torch._foreach_sqrt(v)
-        torch._foreach_add_(update, eps)
-        update = torch._foreach_div(m, update)
-        if weight_decay:
-            torch._foreach_add_(update, params, alpha=weight_decay)
-        weights = torch.stack(torch._foreach_norm(params)).clamp(max=10)
-        lengths = torch.stack(torch._foreach_norm(update))
-        ratios = torch.where((weights > 0) & (lengths > 0), weights / lengths, 1.)
-        torch._foreach_mul_(update, list((ratios * lr).unbind()))  # lr may be a tensor
-        torch._foreach_sub_(params, update)
+            beta1, beta2 = group["betas"]
+            for p in group["params"]:
+                if p.grad is None:
+                    continue
+                if not self.state[p]:
+                    self.state[p] = _moments(p)
+                m, v = self.state[p].values()
+                m.lerp_(p.grad, 1 - beta1)
+                v.mul_(beta2).addcmul_(p.grad, p.grad, value=1 - beta2)
+                update = m / (v.sqrt() + group["eps"]) + group["weight_decay"] * p
+                weight, length = p.norm().clamp(max=10), update.norm()
+                ratio = torch.where((weight > 0) & (length > 0), weight / length, 1.)
+                p.sub_(update * ratio * group["lr"])  # lr may be a tensor
 
 
 def decay_groups(named_parameters, weight_decay=.01):

@@ -1,7 +1,6 @@
 """Compare pretrained systems by their scores after finetuning: `python -m _utils compare_pretraining`."""
 import json
 import re
-from collections import defaultdict
 from dataclasses import replace
 
 import matplotlib.pyplot as plt
@@ -102,15 +101,12 @@ def print_setting_differences(runs, checkpoints):
     runs: from `finetuning_runs`.   checkpoints: from `of_systems`.
     """
     used = runs[runs.set_index(_CHECKPOINT).index.isin(checkpoints.index) & runs["task"].isin(checkpoints)]
-    values = defaultdict(lambda: defaultdict(set))  # {(task, setting): {value: {system, ...}}}
-    for _, run in used.iterrows():
-        for key, value in run["row"]["settings"].items():
-            own_group = key == "start_from_mnli" and value == run["row"]["group"]
-            values[run["task"], key][json.dumps(own_group or value)].add(run["system"])
-    for (task, key), systems in values.items():
-        if len(systems) > 1 and key != "pretrained_weights":
-            print(f"{task} was finetuned with",
-                  " and ".join(f"{key}={value} ({', '.join(sorted(names))})" for value, names in systems.items()))
+    for task, of_task in used.groupby("task"):
+        settings = pd.DataFrame([row["settings"] | {"start_from_mnli": row["settings"]["start_from_mnli"] in (True, row["group"])}
+                                 for row in of_task["row"]], of_task["system"]).map(json.dumps).drop(columns="pretrained_weights")
+        for key in settings.columns[settings.nunique() > 1]:
+            print(f"{task} was finetuned with", " and ".join(f"{key}={value} ({', '.join(sorted(set(systems)))})"
+                                                             for value, systems in settings.groupby(key).groups.items()))
 
 
 def checkpoint_flops(checkpoint):

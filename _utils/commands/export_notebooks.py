@@ -38,8 +38,6 @@ def export_notebooks(
 ):
     """Export the notebooks to the scripts. Cells tagged active-ipynb, code and text, only explore and are left out of the scripts."""
     for notebook, script in SCRIPTS.items():
-        if not Path(notebook).is_file():
-            raise PlainError(f"File not found: {notebook}. Run this command in the root folder of the repository.")
         if execute:
             run(notebook)
         text = export(notebook)

@@ -1,6 +1,5 @@
-"""Compare discriminators on text that a generator corrupted, in a file: `python -m _utils replaced_tokens`."""
+"""Compare discriminators on the same text, in which one generator replaced tokens: `python -m _utils replaced_tokens`."""
 import os
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -10,17 +9,14 @@ from datasets import concatenate_datasets
 from scipy.special import logit
 from scipy.stats import rankdata
 from sklearn.metrics import average_precision_score, precision_score, recall_score
-from tokenizers import Tokenizer
 from tqdm import tqdm
 
 import pretrain
 from _utils.errors import PlainError
-from _utils.networks import check_tied_output, inputs_of, load_with_head, replaced_logits, weights_digest
+from _utils.networks import check_tied_output, inputs_of, load_with_head, replaced_logits
 from _utils.networks.build import check_length
-from _utils.runs import find_checkpoint, load_pretraining_checkpoint, versions
-from _utils.runs.checkpoints import check_writable, has_keys, load_checkpoint, save_checkpoint
-from _utils.text import evenly_spaced, load_documents, prepare_examples, split_held_out
-from _utils.text.processors import tokenizer_json
+from _utils.runs import find_checkpoint, load_pretraining_checkpoint
+from _utils.text import evenly_spaced, open_examples, split_held_out
 from _utils.training import choose_device
 
 # Keys of pretrain.py that determine the examples and, with the vocabulary, which of them are held out.
@@ -31,12 +27,10 @@ _BLOCKS = 16  # as many as the runs of consecutive examples that pretrain.py hol
 
 
 def replaced_tokens(
-    checkpoints: list = (),  # discriminators to compare, the first one with the others: checkpoints, transformers folders or hub ids
+    checkpoints: list,       # discriminators, the first one with the others: checkpoints, transformers folders or hub ids
     *,
-    corrupted=None,          # the file of corrupted text, from --make
-    make=None,               # the file of corrupted text to make
-    generator=None,          # the masked language model that replaces tokens
-    text: list = (),         # corpora by name or path, as datas of pretrain.py
+    generator,               # the masked language model that replaces tokens
+    text: list,              # corpora by name or path, as datas of pretrain.py
     all=False,               # use the whole text instead of the part that pretrain.py holds out, if no discriminator was trained on it
     rows: int = None,        # number of examples, evenly spread; default: up to 1,024
     max_length: int = None,  # tokens of an example; default: as the generator was trained, or 128
@@ -44,82 +38,46 @@ def replaced_tokens(
     mask_prob=.15,           # fraction of the tokens that are masked
     seed=0,                  # random seed of masks and samples; default: 0
 ):
-    """Compare discriminators on the same corrupted text.
-
-    Pass --make FILE --generator CHECKPOINT --text PATH to make a file of corrupted text, then CHECKPOINT ... --corrupted FILE to compare
-    discriminators on it.
-    """
-    if make and generator and text and not (checkpoints or corrupted):
-        if os.path.lexists(make):  # scores on an overwritten file could no longer be compared with new ones
-            raise PlainError(f"{make!r} already exists. Pass a new file, or delete it first.")
-        check_writable(Path(make).parent)
-        made = make_corrupted(generator, text, "all" if all else "held_out", rows, mask_prob, seed, max_length=max_length,
-                              data_seed=data_seed)
-        save_checkpoint(made._asdict(), make)
-        print(f"{make}: {made.describe()}")
-    elif corrupted and checkpoints and not (make or generator or text):
-        found = open_corrupted(corrupted)
-        table = compare(found, checkpoints)
-        print(f"{corrupted}: {found.describe()}", "AUC and differences with (standard error)", "",
-              table.to_string(float_format=lambda x: f"{x:.4f}", na_rep="-"), sep="\n")
-    else:
-        raise PlainError("Pass --make FILE --generator CHECKPOINT --text PATH to make a file of corrupted text, or CHECKPOINT "
-                         "[CHECKPOINT ...] --corrupted FILE to compare discriminators on it.")
+    """Compare discriminators on the same text, in which one generator replaced tokens. The same command gives the same text."""
+    c, masked_lm, hf_tokenizer = load_generator(generator, text, mask_prob, seed, max_length=max_length, data_seed=data_seed)
+    networks = {name: load_discriminator(name, hf_tokenizer, c, held_out=not all) for name in checkpoints}
+    corrupted = corrupt(examples_of(c, not all, rows), masked_lm, hf_tokenizer, c)
+    n_tokens = int(corrupted.lengths.sum())
+    print(f"{len(corrupted.lengths):,} examples of {'' if all else 'held-out part of '}{', '.join(text)}, {n_tokens:,} tokens, "
+          f"{corrupted.is_masked.sum():,} masked, {corrupted.is_replaced.sum() / n_tokens:.2%} replaced by {generator}")
+    print("AUC and differences with (standard error)", "",
+          compare(corrupted, networks).to_string(float_format=lambda x: f"{x:.4f}", na_rep="-"), sep="\n")
 
 
-# The file of corrupted text
+# The corrupted text
 
 class CorruptedText(NamedTuple):
     """Examples in which a generator replaced tokens. Shapes: N examples, L tokens of the longest one, padded at the end."""
-    input_ids: torch.Tensor       # (N, L), int32: with samples of the generator at the masked positions
-    original_ids: torch.Tensor    # (N, L), int32: the text
-    token_type_ids: torch.Tensor  # (N, L), uint8: 1 for segment B
-    lengths: torch.Tensor         # (N,), int32: the attention mask; a sample can be [PAD], so input_ids do not determine it
+    input_ids: torch.Tensor       # (N, L): with samples of the generator at the masked positions
+    original_ids: torch.Tensor    # (N, L): the text
+    token_type_ids: torch.Tensor  # (N, L): 1 for segment B
+    lengths: torch.Tensor         # (N,): the attention mask; a sample can be [PAD], so input_ids do not determine it
     is_masked: torch.Tensor       # (N, L), bool: the generator sampled a token here
     is_replaced: torch.Tensor     # (N, L), bool: the sample differs from the original token (F17)
-    tokenizer: str                # tokenizers.Tokenizer.to_str
-    made_by: dict                 # generator, weights_digest, text, part, settings of text, masks and samples, versions
 
     def is_token(self):
         """The attention mask, (N, L), bool."""
         return torch.arange(self.input_ids.shape[1]) < self.lengths[:, None]
 
-    def describe(self):
-        """Size and origin on one line."""
-        n_tokens, made_by = int(self.lengths.sum()), self.made_by
-        part = "held-out part of " if made_by["part"] == "held_out" else ""
-        return (f"{len(self.lengths):,} examples of {part}{', '.join(made_by['text']['datas'])}, {n_tokens:,} tokens, "
-                f"{self.is_masked.sum():,} masked, {self.is_replaced.sum() / n_tokens:.2%} replaced by {made_by['generator']}")
 
+def load_generator(generator, sources, mask_prob=.15, seed=0, **settings):
+    """(MyConfig of pretrain.py for text, masks and samples; masked language model; its tokenizer).
 
-def open_corrupted(path):
-    """The CorruptedText in a file. It is untrusted data: no code in it is run. PlainError if it is missing, damaged or of another kind."""
-    content = load_checkpoint(path) if os.path.isfile(path) else None
-    if not has_keys(content, CorruptedText.__annotations__):
-        raise PlainError(f"{str(path)!r} is not a file of corrupted text. Make one with python -m _utils replaced_tokens --make FILE "
-                         "--generator CHECKPOINT --text PATH.")
-    return CorruptedText(**content)
-
-
-def make_corrupted(generator, sources, part="held_out", rows=None, mask_prob=.15, seed=0, **settings):
-    """The CorruptedText of some corpora. The same arguments give the same tensors, with any number of threads.
-
-    generator: as in `load_with_head`; its vocabulary is used.   sources: a list, as `datas` of pretrain.py.
-    part: 'held_out', what pretrain.py holds out of these corpora, or 'all'.   rows: number of examples, evenly spread; None: up to 1,024.
-    settings: max_length and data_seed of the examples; None: those of the generator's run. TEXT_KEYS has the others of its run.
-    Raises PlainError for invalid values, missing text, an unusable generator, or too little text.
+    generator: as in `load_with_head`.   sources: a list, as `datas` of pretrain.py.   settings: max_length and data_seed of the examples;
+    None: those of the generator's run. TEXT_KEYS has the others of its run.   Raises PlainError for an unusable generator.
     """
-    given = {"datas": sources, "examples": "electra", "mask_prob": mask_prob, "masking": "bernoulli", "electra_mask_style": True,
-             "sampling": "fp32_gumbel", "seed": seed, **settings}
+    given = {"datas": sources, "vocab": generator, "examples": "electra", "mask_prob": mask_prob, "masking": "bernoulli",
+             "electra_mask_style": True, "sampling": "fp32_gumbel", "seed": seed, **settings}
     c = text_config(generator).copy_with({key: value for key, value in given.items() if value is not None})
     network, _, hf_tokenizer = load_with_head(generator, "generator")
     check_tied_output(network, generator)
     check_length(network, c.max_length, repr(generator))
-    tensors = corrupt(_examples(c, hf_tokenizer, part, rows), network, hf_tokenizer, c)
-    made_by = {"generator": str(generator), "weights_digest": weights_digest(network), "part": part,
-               "text": {key: c[key] for key in TEXT_KEYS},
-               **{key: c[key] for key in ("mask_prob", "electra_mask_style", "sampling", "seed")}, "versions": versions()}
-    return CorruptedText(**tensors, tokenizer=tokenizer_json(hf_tokenizer), made_by=made_by)
+    return c, network, hf_tokenizer
 
 
 def text_config(name):
@@ -128,11 +86,13 @@ def text_config(name):
     return pretrain.c.copy_with({key: run[key] for key in TEXT_KEYS if key in run})
 
 
-def _examples(c, hf_tokenizer, part, rows):
-    """The examples of the corpora of a configuration, as pretrain.load_data prepares and divides them."""
-    corpora = [load_documents(source, "datasets", c.encoding, c.one_document_per_file, c.revisions) for source in c.datas]
-    prepared = [prepare_examples(corpus, hf_tokenizer, c.max_length, c.data_seed, "datasets", c.clean) for corpus in corpora]
-    examples = concatenate_datasets([split_held_out(of_corpus)[1] if part == "held_out" else of_corpus for of_corpus in prepared])
+def examples_of(c, held_out=True, rows=None):
+    """Examples of the corpora of a configuration, prepared and divided as in pretrain.load_data. rows: their number; None: up to 1,024.
+
+    PlainError for too little text.
+    """
+    prepared = [open_examples(of_corpus) for [of_corpus] in pretrain.prepare_data(c)[1]]
+    examples = concatenate_datasets([split_held_out(of_corpus)[1] if held_out else of_corpus for of_corpus in prepared])
     rows = min(1024, len(examples)) if rows is None else rows
     if not 0 < rows <= len(examples):
         raise PlainError(f"Invalid value for rows: {rows}. The text yields {len(examples):,} examples; of fewer than 20, none "
@@ -142,11 +102,12 @@ def _examples(c, hf_tokenizer, part, rows):
 
 @torch.inference_mode()
 def corrupt(examples, generator, hf_tokenizer, c):
-    """The tensors of CorruptedText, {name: tensor}: tokens are masked and replaced as in pretraining with the configuration c.
+    """The CorruptedText of examples: tokens are masked and replaced as in pretraining with the configuration c.
 
     examples: with input_ids and sentA_length.   generator: a masked language model.
-    Seeds PyTorch and limits it to one thread: with several, sums are rounded differently, and a sample can change.
+    Seeds PyTorch and limits it to one thread meanwhile: with several, sums are rounded differently, and a sample can change.
     """
+    n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     torch.manual_seed(c.seed)
     model, masking = pretrain.MaskedLMModel(generator, hf_tokenizer).eval(), pretrain.build_masking(c, hf_tokenizer)
@@ -159,57 +120,57 @@ def corrupt(examples, generator, hf_tokenizer, c):
         output = model(*masked)
         masks.append(output.is_mlm_applied)  # (B, L)
         samples.append(pretrain.sample(output.mlm_gen_logits[:, :len(hf_tokenizer)]))  # (M,)
+    torch.set_num_threads(n_threads)
     is_masked = torch.cat(masks)
     input_ids = original_ids.masked_scatter(is_masked, torch.cat(samples))
     _, token_type_ids = model.masks_and_segments(original_ids, sentA_lengths)
-    return {"input_ids": input_ids.int(), "original_ids": original_ids.int(), "token_type_ids": token_type_ids.byte(),
-            "lengths": torch.tensor([*map(len, rows)]).int(), "is_masked": is_masked, "is_replaced": input_ids != original_ids}
+    return CorruptedText(input_ids, original_ids, token_type_ids, torch.tensor([*map(len, rows)]), is_masked, input_ids != original_ids)
 
 
 # Scores of discriminators
 
-def compare(text, names):
+def compare(text, networks):
     """DataFrame with the scores of each discriminator, and of a constant prediction, on a CorruptedText.
 
-    names: as in `load_with_head`. AUCs are strings with the standard error in parentheses.
-    Raises PlainError, before any scoring, for a discriminator that cannot be loaded or has another vocabulary or too few positions.
-    Prints a warning for a discriminator that may have been trained on the text.
+    networks: {name: discriminator}. AUCs are strings with the standard error in parentheses.
     """
-    networks = {name: _load_discriminator(name, text) for name in names}
     is_token, n = text.is_token(), len(text.lengths)
     blocks = (torch.arange(n) * min(n, _BLOCKS) // n)[:, None].expand_as(is_token)
     labels = [x[is_token].numpy() for x in (text.is_replaced, text.is_masked, blocks)]  # (T,) each
     rows = {name: replaced_scores(discriminator_logits(network, text, name), *labels) for name, network in networks.items()}
-    for name in names[1:]:
-        rows[name]["AUC difference"] = rows[name]["AUC"] - rows[names[0]]["AUC"]
+    first, *others = rows.values()
+    for row in others:
+        row["AUC difference"] = row["AUC"] - first["AUC"]
     constant = np.full(len(labels[0]), logit(labels[0].mean()))  # which minimizes the loss
     rows["constant prediction"] = replaced_scores(constant, *labels) | {"AUC": .5, "AUC at masks": .5}
-    columns = ["AUC", *["AUC difference"][:len(names) - 1], "AUC at masks", "average precision", "precision", "recall", "loss"]
+    columns = ["AUC", *["AUC difference"][:len(others)], "AUC at masks", "average precision", "precision", "recall", "loss"]
     return pd.DataFrame(rows.values(), rows, columns).map(lambda value: with_error(value) if isinstance(value, np.ndarray) else value)
 
 
-def _load_discriminator(name, text):
-    """The discriminator `name` for a CorruptedText; PlainError for another vocabulary or too few positions."""
+def load_discriminator(name, of_generator, c, held_out=True):
+    """The discriminator `name`, as in `load_with_head`, for text of the configuration c. of_generator: the generator's tokenizer.
+
+    Raises PlainError for another vocabulary or too few positions. Prints a warning for one that may have been trained on the text.
+    """
     network, _, hf_tokenizer = load_with_head(name, "discriminator")
-    if differing := Tokenizer.from_str(text.tokenizer).get_vocab().items() ^ hf_tokenizer.get_vocab().items():
-        raise PlainError(f"{name!r} has another vocabulary than the corrupted text; the first difference is "
-                         f"{min((i, token) for token, i in differing)[1]!r}. Choose discriminators of one vocabulary, and make the "
-                         "file with a generator that has it too.")
-    check_length(network, int(text.lengths.max()), repr(name))
-    _warn_of_training_text(text, name)
+    if differing := of_generator.get_vocab().items() ^ hf_tokenizer.get_vocab().items():
+        raise PlainError(f"{name!r} has another vocabulary than the generator; the first difference is "
+                         f"{min((i, token) for token, i in differing)[1]!r}. Choose networks of one vocabulary.")
+    check_length(network, c.max_length, repr(name))
+    _warn_of_training_text(name, c, held_out)
     return network
 
 
-def _warn_of_training_text(text, name):
-    """Print a warning if the run of a checkpoint trained on what the file contains. Nothing is known about folders and hub ids."""
+def _warn_of_training_text(name, c, held_out):
+    """Print a warning if the run of a checkpoint trained on the text. Nothing is known about folders and hub ids."""
     if not name.endswith(".pth"):
         return
-    c, made_from = text_config(name), text.made_by["text"]
-    shared = [source for source in c.datas if os.path.realpath(source) in map(os.path.realpath, made_from["datas"])]
-    differing = [f"{key}={c[key]!r} instead of {made_from[key]!r}" for key in TEXT_KEYS[1:] if c[key] != made_from[key]]
-    if shared and (differing or text.made_by["part"] == "all"):
-        reason = f"with {', '.join(differing)}, which holds out other examples" if differing else "and the file was made with --all"
-        print(f"Warning: {name!r} was trained on {', '.join(shared)} {reason}. The file may contain text that it was trained on.")
+    of_run = text_config(name)
+    shared = [source for source in of_run.datas if os.path.realpath(source) in map(os.path.realpath, c.datas)]
+    differing = [f"{key}={of_run[key]!r} instead of {c[key]!r}" for key in TEXT_KEYS[1:] if of_run[key] != c[key]]
+    if shared and (differing or not held_out):
+        reason = f"with {', '.join(differing)}, which holds out other examples" if differing else "and --all uses all of it"
+        print(f"Warning: {name!r} was trained on {', '.join(shared)} {reason}. It may have been trained on this text.")
 
 
 @torch.inference_mode()
@@ -220,7 +181,7 @@ def discriminator_logits(network, text, name):
     """
     device, is_token = choose_device(None), text.is_token()
     network.to(device).eval()
-    inputs = text.input_ids.long(), is_token, text.token_type_ids.long()
+    inputs = text.input_ids, is_token, text.token_type_ids
     batches = [*zip(*(x.to(device).split(max(1, _TOKENS_AT_ONCE // x.shape[1])) for x in inputs))]  # (B, L) each
     logits = [replaced_logits(network(**inputs_of(network, *batch))).float().cpu()
               for batch in tqdm(batches, desc=name, unit="batch", leave=False)]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoTokenizer, ElectraForPreTraining, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModel, ElectraForPreTraining, PreTrainedTokenizerBase
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
 from transformers.utils import logging
 
@@ -15,7 +15,7 @@ from _utils.networks.tying import check_tied_output, check_tying, shared_modules
 from _utils.recipes import RECIPES
 from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint
 from _utils.runs.files import content_key
-from _utils.text.vocabulary import check_has_tokenizer, tokenizer_from_json
+from _utils.text.vocabulary import pretrained_tokenizer, tokenizer_from_json
 
 logging.disable_progress_bar()  # of reading and writing weights, which takes a moment
 
@@ -102,7 +102,7 @@ def _encoder_from_transformers(name):
         model = model.base_model
     if any(weight.startswith("pooler.") for weight in untrained):
         model.pooler = None
-    return model, _tokenizer_from_transformers(name)
+    return model, pretrained_tokenizer(name, "Download the model again or choose another one.")
 
 
 def _encoder_config(name):
@@ -114,8 +114,6 @@ def _encoder_config(name):
     if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or config.is_encoder_decoder:
         raise PlainError(f"{name!r} is a {config.model_type} model, which is not an encoder. Choose an ELECTRA, BERT, ALBERT, RoBERTa or "
                          "similar model.")
-    if os.path.isdir(name):
-        check_has_tokenizer(name)
     return config
 
 
@@ -136,18 +134,6 @@ def _from_transformers(kind, name):
     return network, sorted(key for key in untrained if not key.endswith("encoder.embed_positions.weight"))  # RoFormer's are computed
 
 
-def _tokenizer_from_transformers(name):
-    """The tokenizer in the folder of a model or on the hub, of any family."""
-    check_has_tokenizer(name)
-    with as_plain_error(f"Cannot load the tokenizer of {name!r} ({{error}}). Download it again or choose another model."):
-        hf_tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    if not hf_tokenizer.is_fast or hf_tokenizer.pad_token is None:
-        raise PlainError(f"The tokenizer of {name!r} has no fast version or no padding token. Choose another model.")
-    hf_tokenizer.backend_tokenizer.no_padding()  # both settings can be part of a saved tokenizer
-    hf_tokenizer.backend_tokenizer.no_truncation()
-    return hf_tokenizer
-
-
 def load_with_head(name, part=None):
     """The PretrainedNetwork, in evaluation mode, of a checkpoint or its path, a transformers folder or that of a pair, or a hub id.
 
@@ -166,7 +152,8 @@ def load_with_head(name, part=None):
         part = part or inside[-1]
         name = os.path.join(name, part)
     part = part or _part_in(_encoder_config(name))
-    network, hf_tokenizer = _part_from_transformers(name, part), _tokenizer_from_transformers(name)
+    network = _part_from_transformers(name, part)
+    hf_tokenizer = pretrained_tokenizer(name, "Download the model again or choose another one.")
     if part == "generator" and hf_tokenizer.mask_token is None:
         raise PlainError(f"The tokenizer of {name!r} has no mask token. Save the tokenizer of the masked language model in its folder.")
     return PretrainedNetwork(network.eval(), part, hf_tokenizer)
@@ -196,7 +183,8 @@ def load_pair(name, size, max_length, tying="embeddings"):
     Raises PlainError for a pair that is missing, of another size, too short for max_length tokens, or that was not trained with the
     parameters that `tying` shares (F24).
     """
-    generator, discriminator = [load_with_head(_source_of(name, part), part).network for part in PARTS]
+    is_here = name.endswith(".pth") or os.path.isdir(name)
+    generator, discriminator = [load_with_head(name if is_here else name.replace("discriminator", part), part).network for part in PARTS]
     check_tied_output(generator, name)
     check_tying(generator, discriminator, tying)
     trained = shared_modules(discriminator, tying)
@@ -208,18 +196,6 @@ def load_pair(name, size, max_length, tying="embeddings"):
     _check_size(name, discriminator.config, size)
     check_length(discriminator, max_length, repr(name))
     return generator, discriminator
-
-
-def _source_of(pair, part):
-    """The checkpoint, folder or hub id of one network of a pair."""
-    if pair.endswith(".pth"):
-        return pair
-    if not os.path.isdir(pair):
-        return pair.replace("discriminator", part)
-    if not os.path.isdir(os.path.join(pair, part)):
-        raise PlainError(f"initial_weights={pair!r} has no folder {part}/. Pass a folder with generator/ and discriminator/ from export_hf "
-                         "or convert_tf.")
-    return os.path.join(pair, part)
 
 
 def parts_of(checkpoint):

@@ -11,4 +11,4 @@ from _utils.runs.checkpoints import (
     write_atomically,
 )
 from _utils.runs.log import Run, RunLog, Uploads, locked, open_log, read_metrics
-from _utils.runs.resume import check_same_data, config_files, resume
+from _utils.runs.resume import check_same_data, resume

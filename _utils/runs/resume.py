@@ -3,7 +3,6 @@ from pathlib import Path
 
 from _utils.errors import PlainError, is_first_process
 from _utils.runs.checkpoints import DamagedCheckpoint, load_checkpoint, save_checkpoint
-from _utils.runs.files import content_key, file_chunks
 
 # Keys that may differ when a run is resumed. micro_batch and compile change which random numbers are drawn; the others change no result.
 # `revisions` chooses a text, which is compared by its content.
@@ -62,12 +61,6 @@ def resume(config, run):
         raise PlainError(f"The run {run.name} is complete ({str(run.milestone(100.))!r} exists), but its resume.pth was deleted. Set "
                          "resume=False to train it again (the earlier run is archived), or choose another base_run_name.")
     return config, checkpoint
-
-
-def config_files(**sources):
-    """{name: hash} of the config.json in the folders among `sources`, which the configuration only names."""
-    paths = {f"{name}'s config.json": Path(source, "config.json") for name, source in sources.items() if isinstance(source, str)}
-    return {name: content_key("", file_chunks(path)) for name, path in paths.items() if path.is_file()}
 
 
 def check_same_data(checkpoint, data, folder):

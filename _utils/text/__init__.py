@@ -19,5 +19,5 @@ from _utils.text.examples import (
     unigram_entropy,
 )
 from _utils.text.processors import ELECTRADataProcessor, LinePairsProcessor
-from _utils.text.sources import Corpus, check_sources, is_corpus_name, load_documents
+from _utils.text.sources import Corpus, check_sources, load_documents
 from _utils.text.vocabulary import from_vocab_file, load_tokenizer, tokenizer_from_json

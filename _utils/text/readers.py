@@ -86,10 +86,12 @@ def find_files(pattern):
 
     Raises PlainError if there are none.
     """
-    if os.path.isdir(pattern):
-        paths = _walk(pattern)
-    else:  # the name of a file may contain glob characters
-        paths = [pattern] if os.path.isfile(pattern) else glob.iglob(str(pattern), recursive=True)
+    pattern = str(pattern)
+    if os.path.exists(pattern):  # its name may contain glob characters; ** skips hidden files and folders
+        escaped = glob.escape(pattern)
+        paths = glob.glob(os.path.join(escaped, "**") if os.path.isdir(pattern) else escaped, recursive=True)
+    else:
+        paths = glob.glob(pattern, recursive=True)
     with reading(pattern):
         found = sorted((path for path in paths if format_of(path) and os.path.isfile(path)), key=lambda path: path.replace(os.sep, "\0"))
     if not found:
@@ -97,15 +99,6 @@ def find_files(pattern):
                          ".jsonl, .parquet or wiki_NN of WikiExtractor (also .gz, .bz2, .xz, .zst). The corpora are "
                          f"{', '.join([*HUB_CORPORA, 'docs'])}.")
     return found
-
-
-def _walk(folder):
-    """Yield the paths of all visible files below a folder. Raises OSError if a folder cannot be listed."""
-    def fail(error):
-        raise error
-    for root, folders, names in os.walk(folder, onerror=fail):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (os.path.join(root, name) for name in names if not name.startswith("."))
 
 
 def format_of(path):

@@ -42,15 +42,10 @@ class Corpus:
         return 1000 if self.name == "bookcorpus" else 1  # it has one sentence per row and does not mark where books end
 
 
-def is_corpus_name(source):
-    """Whether an entry of `datas` is the name of a corpus, not a path."""
-    return source in (*HUB_CORPORA, "docs")
-
-
 def check_sources(sources):
     """Raise PlainError for an entry of `datas` that is not a corpus name or a path with text files."""
     for source in sources:
-        if not is_corpus_name(source):
+        if source not in (*HUB_CORPORA, "docs"):
             find_files(source)
 
 

@@ -90,7 +90,8 @@ def load_tokenizer(vocab, corpora=(), cache_dir="datasets"):
         tokenizer = from_vocab_file(vocab)
     else:
         part = os.path.join(vocab, "discriminator")
-        tokenizer = _from_pretrained(part if os.path.isdir(part) else vocab)
+        tokenizer = pretrained_tokenizer(part if os.path.isdir(part) else vocab, "Set vocab=PATH/vocab.txt, train a vocabulary with "
+                                         "vocab=30522, or run without a download: python pretrain.py quickstart=True")
     _check_special_tokens(tokenizer.get_vocab(), vocab)
     return tokenizer
 
@@ -147,14 +148,15 @@ def check_has_tokenizer(name):
                          "folder, rerun it with --vocab PATH/vocab.txt.")
 
 
-def _from_pretrained(name):
+def pretrained_tokenizer(name, advice):
+    """The fast tokenizer in a folder or on the hub, of any family. advice: the end of the message of a PlainError."""
     check_has_tokenizer(name)
-    with as_plain_error(f"The tokenizer {name!r} could not be loaded ({{error}}). Set vocab=PATH/vocab.txt, train a vocabulary with "
-                        "vocab=30522, or run without a download: python pretrain.py quickstart=True"):
+    with as_plain_error(f"The tokenizer {name!r} could not be loaded ({{error}}). {advice}"):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-    if not tokenizer.is_fast:
-        raise PlainError(f"The tokenizer {name!r} has no fast version. Choose a WordPiece tokenizer such as "
-                         "google-bert/bert-base-uncased.")
+    if not tokenizer.is_fast or tokenizer.pad_token is None:
+        raise PlainError(f"The tokenizer {name!r} has no fast version or no padding token. {advice}")
+    tokenizer.backend_tokenizer.no_padding()  # both settings can be part of a saved tokenizer
+    tokenizer.backend_tokenizer.no_truncation()
     return tokenizer
 
 

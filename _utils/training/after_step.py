@@ -215,7 +215,7 @@ class Bookkeeping(Callback):
         learn.opt.opt.load_state_dict(copy.deepcopy(checkpoint.pop("optimizer")))  # copied, because on a CPU it would keep mapped tensors
         learn.scaler.load_state_dict(checkpoint["scaler"])
         interval = checkpoint.pop("interval")
-        if self.log and "metrics" in interval:  # summed over the processes later, so only one may have it; earlier versions had other sums
+        if self.log:  # summed over the processes later, so only one may have it
             learn.train_metrics.state.copy_(interval["metrics"])
             self.interval_steps, self.started = interval["steps"], time.perf_counter() - interval["seconds"]
 

@@ -1,4 +1,4 @@
-"""The command replaced_tokens: the file of corrupted text, and scores of discriminators on it."""
+"""The command replaced_tokens: corrupted text, and scores of discriminators on it."""
 import re
 from pathlib import Path
 
@@ -6,21 +6,26 @@ import numpy as np
 import pytest
 import torch
 from sklearn.metrics import log_loss, roc_auc_score
-from tiny_pretraining import flip_bit
-from tokenizers import Tokenizer
 from transformers import BertConfig, BertForMaskedLM, BertForTokenClassification
 
 import pretrain
 from _utils.__main__ import main
 from _utils.commands.export_hf import export_hf
-from _utils.commands.replaced_tokens import auc, compare, make_corrupted, open_corrupted, replaced_scores, with_error
+from _utils.commands.replaced_tokens import (
+    auc,
+    compare,
+    corrupt,
+    examples_of,
+    load_discriminator,
+    load_generator,
+    replaced_scores,
+    with_error,
+)
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.networks import inputs_of, load_with_head, replaced_logits
-from _utils.runs.checkpoints import save_checkpoint, save_pretrained
+from _utils.runs.checkpoints import save_pretrained
 from _utils.text.vocabulary import tokenizer_from_tokens
-
-TENSORS = ("input_ids", "original_ids", "token_type_ids", "lengths", "is_masked", "is_replaced")
 
 
 def checkpoint(name, hf_tokenizer, seed, *overrides):
@@ -40,6 +45,16 @@ def two_runs(workplace, small_tokenizer):
     """The configuration of a.pth; a.pth and b.pth have different generators and discriminators."""
     checkpoint("b.pth", small_tokenizer, 2)
     return checkpoint("a.pth", small_tokenizer, 1)
+
+
+def corrupted(generator="a.pth", held_out=True, rows=None, **settings):
+    """The CorruptedText of text.txt, as the command makes it."""
+    c, network, hf_tokenizer = load_generator(generator, ["text.txt"], **settings)
+    return corrupt(examples_of(c, held_out, rows), network, hf_tokenizer, c)
+
+
+def scores(text, *names):
+    return compare(text, {name: load_with_head(name, "discriminator").network for name in names})
 
 
 def logits_one_by_one(text, name):
@@ -105,69 +120,60 @@ def test_the_standard_errors_equal_those_of_a_bootstrap_over_blocks(tokens):
 
 
 def test_a_single_example_has_no_standard_error(two_runs):
-    text = make_corrupted("a.pth", ["text.txt"], rows=1, mask_prob=.5)
-    row = compare(text._replace(is_masked=text.is_replaced), ["a.pth"]).loc["a.pth"]  # no correct sample
+    text = corrupted(rows=1, mask_prob=.5)
+    row = scores(text._replace(is_masked=text.is_replaced), "a.pth").loc["a.pth"]  # no correct sample
     assert "(nan)" in row["AUC"] and np.isnan(row["AUC at masks"])
 
 
-# The file
+# The corrupted text
 
 def test_the_text_is_what_pretraining_holds_out(two_runs):
-    text = make_corrupted("a.pth", ["text.txt"])
+    text = corrupted()
     _, dls = pretrain.load_data(two_runs)
     held_out = torch.cat([ids for ids, _ in dls.valid])
-    assert 10 < len(held_out) and held_out[:, :text.original_ids.shape[1]].equal(text.original_ids.long())
+    assert 10 < len(held_out) and held_out[:, :text.original_ids.shape[1]].equal(text.original_ids)
     segments = [[0] * a + [1] * (length - a) + [0] * (text.original_ids.shape[1] - length)
                 for a, length in zip(torch.cat([lengths for _, lengths in dls.valid]).tolist(), text.lengths.tolist())]
-    assert text.token_type_ids.tolist() == segments and text.lengths.equal((held_out != 0).sum(1).int())
-    whole, few = (make_corrupted("a.pth", ["text.txt"], part, rows, max_length=16) for part, rows in (("all", 999), ("held_out", 5)))
+    assert text.token_type_ids.tolist() == segments and text.lengths.equal((held_out != 0).sum(1))
+    whole, few = corrupted(held_out=False, rows=999, max_length=16), corrupted(rows=5, max_length=16)
     assert (len(whole.lengths), len(few.lengths)) == (999, 5) and few.original_ids.shape[1] <= 16
 
 
 def test_samples_replace_only_masked_tokens_as_in_pretraining(two_runs):
-    text = make_corrupted("a.pth", ["text.txt"], part="all", rows=60, seed=4)
+    text = corrupted(held_out=False, rows=60, seed=4)
     network, _, hf_tokenizer = load_with_head("a.pth", "generator")
     torch.manual_seed(4)
-    originals, attention_mask = text.original_ids.long(), text.is_token()
+    originals, attention_mask = text.original_ids, text.is_token()
     masked_ids, _, is_masked = pretrain.mask_tokens(originals, hf_tokenizer.mask_token_id, len(hf_tokenizer), hf_tokenizer.all_special_ids,
                                                     .15, replace_prob=0., orginal_prob=.15)
     with torch.no_grad():
-        logits = network(masked_ids, attention_mask=attention_mask, token_type_ids=text.token_type_ids.long()).logits
+        logits = network(masked_ids, attention_mask=attention_mask, token_type_ids=text.token_type_ids).logits
     samples = pretrain.sample(logits[is_masked])
-    assert text.is_masked.equal(is_masked) and text.input_ids[is_masked].equal(samples.int())
+    assert text.is_masked.equal(is_masked) and text.input_ids[is_masked].equal(samples)
     assert text.input_ids[~is_masked].equal(text.original_ids[~is_masked])
     assert text.is_replaced.equal(text.input_ids != text.original_ids)
     assert (text.is_masked & ~text.is_replaced).any()  # correct samples count as original
     assert not (text.is_masked & ~attention_mask).any() and .1 < is_masked.sum() / text.lengths.sum() < .2
 
 
-def test_the_same_command_writes_the_same_file_with_any_number_of_threads(two_runs, small_tokenizer):
-    command = ["replaced_tokens", "--generator", "a.pth", "--text", "text.txt", "--mask_prob", ".3", "--seed", "9"]
-    n_threads, contents = torch.get_num_threads(), []
+def test_the_same_arguments_give_the_same_text_with_any_number_of_threads(two_runs):
+    n_threads, texts = torch.get_num_threads(), []
     for threads in (1, 2):
         torch.set_num_threads(threads)
         torch.rand(threads)  # the state of the random numbers before has no influence
-        main([*command, "--make", f"{threads}.pt"])
-        assert torch.get_num_threads() == 1
-        contents.append(Path(f"{threads}.pt").read_bytes())
+        texts.append(corrupted(mask_prob=.3, seed=9))
+        assert torch.get_num_threads() == threads
     torch.set_num_threads(n_threads)
-    assert contents[0] == contents[1]
-    with pytest.raises(PlainError, match="'1.pt' already exists"):
-        main([*command, "--make", "1.pt"])
-    text, same, other = open_corrupted("1.pt"), *(make_corrupted("a.pth", ["text.txt"], mask_prob=.3, seed=seed) for seed in (9, 1))
-    assert all(getattr(text, name).equal(getattr(same, name)) for name in TENSORS) and text.made_by == same.made_by
-    assert text.original_ids.equal(other.original_ids) and not text.is_masked.equal(other.is_masked)
-    made_by = text.made_by
-    assert (made_by["generator"], made_by["part"], made_by["mask_prob"], made_by["seed"]) == ("a.pth", "held_out", .3, 9)
-    assert made_by["text"]["datas"] == ["text.txt"] and made_by["text"]["data_seed"] == 3
-    assert Tokenizer.from_str(text.tokenizer).get_vocab() == small_tokenizer.get_vocab()
+    assert all(map(torch.equal, *texts))
+    other = corrupted(mask_prob=.3, seed=1)
+    assert texts[0].original_ids.equal(other.original_ids) and not texts[0].is_masked.equal(other.is_masked)
 
 
 # Comparing discriminators
 
 def test_discriminators_are_scored_on_the_same_inputs(two_runs):
-    text = make_corrupted("a.pth", ["text.txt"])
-    table, labels = compare(text, ["a.pth", "b.pth"]), text.is_replaced[text.is_token()].numpy()
+    text = corrupted()
+    table, labels = scores(text, "a.pth", "b.pth"), text.is_replaced[text.is_token()].numpy()
     a, b = (logits_one_by_one(text, name) for name in ("a.pth", "b.pth"))
     n = len(text.lengths)
     blocks = np.repeat(np.arange(n) * 16 // n, text.lengths)
@@ -181,12 +187,10 @@ def test_discriminators_are_scored_on_the_same_inputs(two_runs):
 
 
 def test_the_command_prints_one_table(two_runs, capsys):
-    main(["replaced_tokens", *"--make c.pt --generator b.pth --text text.txt --rows 9".split()])
-    made = capsys.readouterr().out
-    assert made.startswith("c.pt: 9 examples of held-out part of text.txt, ")
-    main(["replaced_tokens", "a.pth", "b.pth", "--corrupted", "c.pt"])
-    printed = capsys.readouterr().out
-    assert printed.startswith(made.strip()) and [line.split()[0] for line in printed.splitlines()[-3:]] == ["a.pth", "b.pth", "constant"]
+    main(["replaced_tokens", *"a.pth b.pth --generator b.pth --text text.txt --rows 9".split()])
+    first, *_, a, b, constant = capsys.readouterr().out.splitlines()
+    assert first.startswith("9 examples of held-out part of text.txt, ")
+    assert [line.split()[0] for line in (a, b, constant)] == ["a.pth", "b.pth", "constant"]
 
 
 def save_bert(kind, hf_tokenizer, folder, **kwargs):
@@ -200,19 +204,20 @@ def save_bert(kind, hf_tokenizer, folder, **kwargs):
 def test_folders_and_other_families_are_scored(two_runs, small_tokenizer):
     export_hf("a.pth", "exported")
     save_bert(BertForTokenClassification, small_tokenizer, "bert", num_labels=2)
-    text, same = make_corrupted("exported", ["text.txt"], max_length=32, data_seed=3), make_corrupted("a.pth", ["text.txt"])
-    assert all(getattr(text, name).equal(getattr(same, name)) for name in TENSORS)
-    scores = compare(text, ["a.pth", "exported", "exported/discriminator", "bert"]).drop(columns="AUC difference")
-    assert scores.iloc[0].equals(scores.iloc[1]) and scores.iloc[0].equals(scores.iloc[2])
+    text, same = corrupted("exported", max_length=32, data_seed=3), corrupted()
+    assert all(map(torch.equal, text, same))
+    table = scores(text, "a.pth", "exported", "exported/discriminator", "bert").drop(columns="AUC difference")
+    assert table.iloc[0].equals(table.iloc[1]) and table.iloc[0].equals(table.iloc[2])
     labels, logits = text.is_replaced[text.is_token()].numpy(), logits_one_by_one(text, "bert")
-    assert scores.loc["bert", "AUC"].startswith(f"{roc_auc_score(labels, logits):.4f} (")
+    assert table.loc["bert", "AUC"].startswith(f"{roc_auc_score(labels, logits):.4f} (")
 
 
 def test_a_discriminator_that_may_have_seen_the_text_is_reported(two_runs, small_tokenizer, capsys):
     checkpoint("longer.pth", small_tokenizer, 3, "max_length=64")
-    for part, name, warning in (("held_out", "a.pth", None), ("held_out", "longer.pth", "text.txt with max_length=64 instead of 32"),
-                                ("all", "b.pth", "text.txt and the file was made with --all")):
-        compare(make_corrupted("a.pth", [str(Path("text.txt").resolve())], part, rows=5), [name])
+    c, _, hf_tokenizer = load_generator("a.pth", [str(Path("text.txt").resolve())])
+    for held_out, name, warning in ((True, "a.pth", None), (True, "longer.pth", "text.txt with max_length=64 instead of 32"),
+                                    (False, "b.pth", "text.txt and --all")):
+        load_discriminator(name, hf_tokenizer, c, held_out)
         printed = capsys.readouterr().out
         assert f"'{name}' was trained on {warning}" in printed if warning else not printed
 
@@ -220,35 +225,28 @@ def test_a_discriminator_that_may_have_seen_the_text_is_reported(two_runs, small
 # Errors
 
 @pytest.mark.parametrize("arguments, message", [
-    ("a.pth --corrupted c.pt --generator a.pth", "Pass --make FILE"),
-    ("--make c.pt --generator a.pth --text none.txt", "none.txt"),
-    ("--make c.pt --generator a.pth --text few.txt", "rows: 0. The text yields 0 examples.*or pass --all"),
-    ("--make c.pt --generator a.pth --text text.txt --rows 99999", "Invalid value for rows: 99999"),
-    ("--make c.pt --generator short --text text.txt", "max_length=128 is more than the 16 positions of 'short'"),
-    ("--make text.txt/c.pt --generator a.pth --text text.txt", "'text.txt' is a file"),
-    ("a.pth --corrupted none.pt", "'none.pt' is not a file of corrupted text. Make one"),
-    ("a.pth --corrupted checkpoints/pretrain/a.pth", "a.pth' is not a file of corrupted text")])
-def test_wrong_arguments_raise_and_write_nothing(two_runs, small_tokenizer, arguments, message):
+    ("--generator a.pth --text text.txt", "CHECKPOINTS"),
+    ("a.pth --text text.txt", "--generator"),
+    ("a.pth --generator a.pth --text none.txt", "none.txt"),
+    ("a.pth --generator a.pth --text few.txt", "rows: 0. The text yields 0 examples.*or pass --all"),
+    ("a.pth --generator a.pth --text text.txt --rows 99999", "Invalid value for rows: 99999"),
+    ("a.pth --generator short --text text.txt", "max_length=128 is more than the 16 positions of 'short'")])
+def test_wrong_arguments_raise(two_runs, small_tokenizer, arguments, message):
     save_bert(BertForMaskedLM, small_tokenizer, "short", max_position_embeddings=16)
     Path("few.txt").write_text("\n\n".join(["a small network makes good guesses ."] * 3))
     with pytest.raises(PlainError, match=message):
         main(["replaced_tokens", *arguments.split()])
-    assert not Path("c.pt").exists()
 
 
-def test_discriminators_that_do_not_fit_and_damaged_files_raise(two_runs, small_tokenizer, monkeypatch):
-    text, ids = make_corrupted("a.pth", ["text.txt"], rows=5), small_tokenizer.get_vocab()
+def test_discriminators_that_do_not_fit_raise(two_runs, small_tokenizer):
+    c, _, hf_tokenizer = load_generator("a.pth", ["text.txt"])
+    ids = small_tokenizer.get_vocab()
     tokens = sorted(ids, key=ids.get)
     checkpoint("larger.pth", tokenizer_from_tokens([*tokens, "onemore"]), 1)
     tokens[10], tokens[11] = tokens[11], tokens[10]
     checkpoint("swapped.pth", tokenizer_from_tokens(tokens), 1)
     save_bert(BertForTokenClassification, small_tokenizer, "short", num_labels=2, max_position_embeddings=16)
-    monkeypatch.setattr("_utils.commands.replaced_tokens.discriminator_logits", None)
     for name, message in {"swapped.pth": "has another vocabulary .*; the first difference is",
                           "larger.pth": "has another vocabulary .* is 'onemore'", "short": "the 16 positions of 'short'"}.items():
         with pytest.raises(PlainError, match=message):
-            compare(text, ["a.pth", name])
-    save_checkpoint(text._asdict(), "c.pt")
-    flip_bit(Path("c.pt"))
-    with pytest.raises(PlainError, match="Cannot read the checkpoint 'c.pt'"):
-        open_corrupted("c.pt")
+            load_discriminator(name, hf_tokenizer, c)

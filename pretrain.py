@@ -41,7 +41,7 @@ from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, schedules
 from _utils.plots import save_pretraining_plots
 from _utils.recipes import RECIPES
 from _utils.runs import (
-    Run, Uploads, check_same_data, check_writable, locked, milestone_steps, open_log, resume, save_pretrained)
+    Run, check_same_data, check_writable, locked, milestone_steps, open_log, resume, save_pretrained, upload)
 from _utils.text import (
     check_sources, limit_held_out, load_documents, load_tokenizer, open_examples, prepare_examples, pretraining_dataloaders,
     split_documents, split_held_out, text_key, unigram_entropy)
@@ -139,8 +139,8 @@ c = MyConfig({
     "compile": False,
     # 'tensorboard', 'neptune' (its offline store), 'wandb' or None. metrics.jsonl is always written.
     "logger": "tensorboard",
-    # Destination of each checkpoint, uploaded during training: a folder, an fsspec URL such as s3://bucket/run (gs, hf ...), or, in the
-    # notebook, a function of its path. None: no upload.
+    # Where to upload each checkpoint when it is saved: a folder, an fsspec URL such as s3://bucket/run (gs, hf ...), or, in the notebook, a
+    # function of its path. None: no upload.
     "upload_to": None,
     # Number of processes that load batches; 0: the training process loads them. Data preparation always uses all cores.
     "num_workers": 3,
@@ -880,12 +880,10 @@ def fit(learn, c, run, hf_tokenizer, entropy, checkpoint=None):
 
     def save_milestone(percent):
         save_pretrained(run.milestone(percent), learn.model, c, hf_tokenizer, learn.train_iter)
-        uploads.add(run.milestone(percent))
+        upload(run.milestone(percent), c.upload_to)
 
     log = open_log(run, c, checkpoint, {"unigram_entropy": entropy}) if is_main else None
-    with StopSignals() as signals, closing(Uploads(c.upload_to)) as uploads, closing(log) if log else nullcontext():
-        for path in run.milestones() if checkpoint and is_main else ():
-            uploads.add(path, is_new=False)
+    with StopSignals() as signals, closing(log) if log else nullcontext():
         bookkeeping = Bookkeeping(c.steps, c.bs * c.max_length, last_step, log=log, folder=run.folder, save_milestone=save_milestone,
                                   milestones=milestone_steps(c.steps, c.milestones, c.stop_at), save_minutes=c.save_minutes,
                                   identity={"config": c.as_data(), "data": data}, signals=signals, checkpoint=checkpoint)

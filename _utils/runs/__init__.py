@@ -10,5 +10,5 @@ from _utils.runs.checkpoints import (
     versions,
     write_atomically,
 )
-from _utils.runs.log import Run, RunLog, Uploads, locked, open_log, read_metrics
+from _utils.runs.log import Run, RunLog, locked, open_log, read_metrics, upload
 from _utils.runs.resume import check_same_data, resume

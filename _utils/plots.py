@@ -1,5 +1,4 @@
 """Plots for the notebooks and the folders of runs: sentences in colour, curves, schedules, scores."""
-import html
 import itertools
 import json
 import re
@@ -220,36 +219,6 @@ def plot_scores(scores_by_group, published=None, majority=None):
 def _shift(i, n):
     """Distance of the marks of the i-th of n groups from the tick that they share."""
     return .6 * ((i + .5) / n - .5)
-
-
-def plot_minimal_pairs(means, errors):
-    """Accuracy on minimal pairs with standard errors, from `minimal_pairs.summarize`: a row per phenomenon, dots per checkpoint."""
-    names = [(name or field).replace("_", " ") for field, name in means.index]
-    rows, fields = np.arange(len(names)), means.index.get_level_values(0)
-    figure, axis = _axis("correct pairs, % ± standard error", None, height=1 + (.25 + .1 * means.shape[1]) * len(names),
-                         ylim=(len(names) - .5, -.5))
-    axis.set_yticks(rows, names)
-    for i, checkpoint in enumerate(means):
-        axis.errorbar(means[checkpoint], rows + _shift(i, means.shape[1]), xerr=errors[checkpoint], fmt="o", ms=4, lw=1, label=checkpoint)
-    axis.axvline(50, color=GREY, ls=":", label="chance")
-    for last in np.flatnonzero(fields[:-1] != fields[1:]):  # row of a field
-        axis.axhline(last + .5, color=GREY, lw=.5)
-    axis.set_xlim(np.clip(axis.get_xlim(), 0, 100))
-    figure.legend(frameon=False, loc="outside upper center")
-    return figure
-
-
-# Sorts numerically if both cells are numbers, else alphabetically; a second click reverses the order.
-_SORT = """const i=[...this.parentNode.children].indexOf(this), turn=this.dataset.turn=-(this.dataset.turn||-1);
-const body=this.closest('table').tBodies[0], text=row=>row.cells[i].textContent.replace(/,/g,'');
-[...body.rows].sort((a,b)=>turn*((text(a)-text(b))||text(a).localeCompare(text(b)))).forEach(row=>body.append(row))"""
-
-
-def sortable(table):
-    """A DataFrame as HTML; clicking a column header sorts the rows. A plain table where scripts do not run."""
-    head = f'<th style="cursor:pointer" title="click to sort" onclick="{html.escape(_SORT)}">'
-    shown = table.to_html(index=False, border=0, na_rep="", float_format="{:.2f}".format, formatters={"lr": "{:g}".format})
-    return shown.replace("<th>", head)
 
 
 def sentences_in_color(learn, hf_tokenizer, n=4):

@@ -13,7 +13,6 @@ from _utils.errors import PlainError
 from _utils.glue.results import as_text
 from _utils.networks import PARTS, GatheredPositions, build_network, inputs_of, load_with_head, replaced_logits
 from _utils.networks.build import check_length
-from _utils.plots import plot_minimal_pairs, save_plot
 from _utils.runs.checkpoints import check_output, write_atomically
 from _utils.runs.files import read_json_lines
 from _utils.training.device import choose_device, set_seed
@@ -33,11 +32,9 @@ def minimal_pairs(
     untrained=False,     # also score each architecture with random weights
     seed=0,              # random seed of --untrained; default: 0
     device=None,         # default: the first GPU, else the CPU
-    plot="checkpoints/minimal_pairs.png",  # plot of the accuracy by phenomenon
     csv="checkpoints/minimal_pairs.csv",   # table of the accuracy by paradigm
 ):
     """Score minimal pairs of sentences, such as BLiMP's."""
-    check_output("--plot", plot, ".png")
     check_output("--csv", csv, ".csv")
     device, pairs = choose_device(device), read_pairs(path)
     models = load_models(checkpoints, part, seed if untrained else None)
@@ -45,8 +42,7 @@ def minimal_pairs(
     paradigms = accuracy_by_paradigm(pairs, {name: score(model, sentences, device, name) for name, model in models.items()})
     print(report(paradigms))
     write_atomically(csv, lambda file: paradigms.round(3).to_csv(file))
-    save_plot(plot_minimal_pairs(*summarize(paradigms)), plot)
-    print(f"Plot: {plot}. Accuracy by paradigm: {csv}")
+    print(f"Accuracy by paradigm: {csv}")
 
 
 def read_pairs(path):

@@ -5,7 +5,7 @@ import pandas as pd
 from _utils.errors import PlainError
 from _utils.glue.runs import GLUE_FOLDER, Runs, path_of, score
 from _utils.glue.tasks import AVERAGED_TITLES, PUBLISHED, PUBLISHED_SEEDS, compute_metrics, task_of
-from _utils.plots import plot_finetuning_losses, plot_scores, save_plot, sortable
+from _utils.plots import plot_finetuning_losses, plot_scores, save_plot
 from _utils.runs.log import read_metrics
 
 COMPARISON = GLUE_FOLDER / "comparison.png"
@@ -174,9 +174,9 @@ def plot_group(runs, tables):
 
 
 def save_result_plots(runs, tables):
-    """Write scores.png, losses.png, and runs.html, a sortable table of all runs, to checkpoints/glue/<group_name>/."""
+    """Write scores.png, losses.png, and runs.csv, a table of all runs, to checkpoints/glue/<group_name>/."""
     folder = GLUE_FOLDER / runs[0]["group"]
     save_plot(plot_group(runs, tables), folder / "scores.png")
     if losses := losses_of_runs(runs):
         save_plot(plot_finetuning_losses(losses), folder / "losses.png")
-    (folder / "runs.html").write_text("<meta charset='utf-8'>" + sortable(table_of_runs(runs)), encoding="utf-8")
+    table_of_runs(runs).to_csv(folder / "runs.csv", index=False)

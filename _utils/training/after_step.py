@@ -107,7 +107,7 @@ class Bookkeeping(Callback):
             self.compare_weights()
             if self.log:
                 self.reach_milestone(step)
-        stops = self.learn.processes.stop_asked(self.signals is not None and self.signals.asked is not None)
+        stops = self.learn.processes.stop_asked(self.signals is not None and self.signals.asked is not None, step)
         is_due = time.monotonic() - self.saved >= self.save_seconds if self.save_seconds else ends_interval
         if self.log and (is_due or step in self.milestones or stops):
             self.save()

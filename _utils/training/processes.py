@@ -27,7 +27,7 @@ class Processes:
         self.index, self.n = self.state.process_index, self.state.num_processes
         # For what may take one process days: preparing data, or runs of MNLI that others start from.
         self.patient = None if is_alone else torch.distributed.new_group(backend="gloo", timeout=timedelta(days=7))
-        self.is_main, self._sent = self.index == 0, None
+        self.is_main = self.index == 0
 
     def device(self, chosen):
         """The torch.device of this process; `chosen` is the device of a single process."""
@@ -69,26 +69,14 @@ class Processes:
         if self.n > 1:
             torch.distributed.all_reduce(tensor)
 
-    def stop_asked(self, asked):
-        """Whether any process was asked to stop; the same in all processes at the same step. Called once per step.
+    def stop_asked(self, asked, step):
+        """Whether any process was asked to stop; the same in all of them. asked: whether this one was.
 
-        asked: whether this process was asked to stop.   On GPUs, the answer is that of the previous step, whose message has arrived or
-        nearly so, while the step launched last keeps the GPU busy.
+        Several processes exchange it at every tenth step, because the CPU waits for the GPU then.
         """
         if self.n == 1:
             return asked
-        stops = torch.full((), float(asked), device=self.state.device)  # unlike torch.tensor, it does not wait for the GPU
-        self.sum(stops)
-        if stops.device.type == "cpu":
-            return bool(stops)
-        sent = stops.to("cpu", non_blocking=True), torch.cuda.Event()
-        sent[1].record()
-        previous, self._sent = self._sent, sent
-        if previous is None:
-            return False
-        stops, arrived = previous
-        arrived.synchronize()
-        return bool(stops)
+        return step % 10 == 0 and any(self.gather(asked))
 
     def wait(self):
         """Wait until all processes are here."""

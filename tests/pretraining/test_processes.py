@@ -8,8 +8,6 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
-from unittest import mock
 
 import psutil
 import pytest
@@ -115,20 +113,6 @@ def test_stopped_run_resumes_with_another_number_of_processes(workplace, scripts
     assert 0 < step < 60
     assert f"Resuming the run two_5 after step {step}." in launch(then, *settings, "base_run_name=two")
     assert_same_run("two_5", "one_5", 60 + 5)
-
-
-@pytest.mark.parametrize("device, lag", [("cpu", 0), ("cuda", 1)])
-def test_all_processes_stop_after_the_same_step(monkeypatch, device, lag):
-    """On GPUs, a process reads the request sent with the previous step, which has arrived without waiting."""
-    processes = Processes()
-    processes.n, processes.state = 2, SimpleNamespace(device=torch.device(device))
-    monkeypatch.setattr(Processes, "sum", lambda self, tensor: None)
-    monkeypatch.setattr(torch.cuda, "Event", mock.Mock)
-    full = torch.full
-    number = lambda shape, value, device: SimpleNamespace(device=device, to=lambda *_, **__: full(shape, value))
-    monkeypatch.setattr(torch, "full", number if lag else full)
-    for step in range(6):
-        assert processes.stop_asked(step >= 3) == (step >= 3 + lag)
 
 
 SCORES = Path("checkpoints/glue/scores.jsonl")

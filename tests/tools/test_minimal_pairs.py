@@ -154,13 +154,11 @@ def test_standard_errors_come_from_the_spread_between_paradigms(blimp):
     assert single["model"].tolist() == pytest.approx([(40 * 60 / 2) ** .5] * 2)
 
 
-@pytest.mark.plots
-def test_the_command_writes_a_table_a_plot_and_the_paradigms(fresh_checkpoint, masked_lm_checkpoint, blimp, capsys):
+def test_the_command_prints_a_table_and_writes_the_paradigms(fresh_checkpoint, masked_lm_checkpoint, blimp, capsys):
     main(["minimal_pairs", str(fresh_checkpoint), str(masked_lm_checkpoint), "--untrained", str(blimp), "--device", "cpu"])
     text = capsys.readouterr().out
     names = ["fresh_0_100.0%", "fresh_0_100.0%, untrained", "mlm_0_100.0%", "mlm_0_100.0%, untrained"]
     assert "7 pairs, 4 paradigms" in text and all(name in text for name in names)
-    assert Path("checkpoints/minimal_pairs.png").stat().st_size > 5000
     table = pd.read_csv("checkpoints/minimal_pairs.csv", index_col=[0, 1, 2])
     assert [*table.columns] == ["pairs", *names] and table["pairs"].tolist() == [2, 2, 2, 1]
     expected = accuracies(read_pairs(blimp), scores(fresh_checkpoint, sentences=[*SENTENCES, "the words"]))
@@ -205,7 +203,7 @@ def test_invalid_files_raise(tmp_path, monkeypatch, content, message):
 
 
 @pytest.mark.parametrize("arguments, message", [
-    ("missing.pth blimp", "Checkpoint not found: 'missing.pth'"), ("blimp --plot plot.gif", "Invalid value for --plot: 'plot.gif'"),
+    ("missing.pth blimp", "Checkpoint not found: 'missing.pth'"),
     ("blimp --csv checkpoints", "Invalid value for --csv: 'checkpoints'"),
     ("long.jsonl", "602 is more than the 512 positions of 'fresh_0")])
 def test_invalid_arguments_raise_and_write_nothing(fresh_checkpoint, blimp, arguments, message):

@@ -1,8 +1,7 @@
 """Plots and tables: unusual characters, line wrapping, histogram bins, grids, sorting."""
-import pandas
 import pytest
 
-from _utils.plots import plot_lengths, save_plot, sortable, tokens_in_color
+from _utils.plots import plot_lengths, save_plot, tokens_in_color
 
 
 @pytest.mark.plots
@@ -27,9 +26,3 @@ def test_histogram_bars_of_uniform_lengths_have_equal_heights(longest):
     figure = plot_lengths({"uniform": 2 * list(range(1, longest + 1))})
     *others, last = [bar.get_height() for bar in figure.axes[0].patches]
     assert len(set(others)) == 1 and 0 < last <= others[0] and sum(others) + last == 2 * longest
-
-
-def test_sortable_table_shows_small_learning_rates_and_sorts_by_every_column():
-    table = sortable(pandas.DataFrame({"task": ["CoLA", "RTE"], "score": [8.123, 50.], "lr": [3e-4, 1e-5]}))
-    assert all(f"<td>{cell}</td>" in table for cell in ("8.12", "50.00", "0.0003", "1e-05"))
-    assert table.count("onclick=") == 3

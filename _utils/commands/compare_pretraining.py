@@ -102,11 +102,12 @@ def print_setting_differences(runs, checkpoints):
     """
     used = runs[runs.set_index(_CHECKPOINT).index.isin(checkpoints.index) & runs["task"].isin(checkpoints)]
     for task, of_task in used.groupby("task"):
-        settings = pd.DataFrame([row["settings"] | {"start_from_mnli": row["settings"]["start_from_mnli"] in (True, row["group"])}
-                                 for row in of_task["row"]], of_task["system"]).map(json.dumps).drop(columns="pretrained_weights")
-        for key in settings.columns[settings.nunique() > 1]:
+        settings = [row["settings"] | {"start_from_mnli": row["settings"].get("start_from_mnli") in (True, row["group"]),
+                                       "pretrained_weights": None} for row in of_task["row"]]
+        table = pd.DataFrame(settings, of_task["system"]).map(json.dumps)
+        for key in table.columns[table.nunique() > 1]:
             print(f"{task} was finetuned with", " and ".join(f"{key}={value} ({', '.join(sorted(set(systems)))})"
-                                                             for value, systems in settings.groupby(key).groups.items()))
+                                                             for value, systems in table.groupby(key).groups.items()))
 
 
 def checkpoint_flops(checkpoint):

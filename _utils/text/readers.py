@@ -7,6 +7,7 @@ import lzma
 import os
 import re
 from functools import partial
+from pathlib import Path
 
 import datasets
 import huggingface_hub
@@ -86,12 +87,11 @@ def find_files(pattern):
 
     Raises PlainError if there are none.
     """
-    pattern = str(pattern)
-    if os.path.exists(pattern):  # its name may contain glob characters; ** skips hidden files and folders
-        escaped = glob.escape(pattern)
-        paths = glob.glob(os.path.join(escaped, "**") if os.path.isdir(pattern) else escaped, recursive=True)
-    else:
-        paths = glob.glob(pattern, recursive=True)
+    if os.path.isdir(pattern):
+        below = Path(pattern).rglob("*")
+        paths = [str(path) for path in below if not any(part.startswith(".") for part in path.relative_to(pattern).parts)]
+    else:  # the name of a file may contain glob characters
+        paths = [pattern] if os.path.isfile(pattern) else glob.iglob(str(pattern), recursive=True)
     with reading(pattern):
         found = sorted((path for path in paths if format_of(path) and os.path.isfile(path)), key=lambda path: path.replace(os.sep, "\0"))
     if not found:

@@ -1,11 +1,8 @@
 """Messages of scripts that end with an error."""
 import errno
-import os
-import signal
 import subprocess
 import sys
 
-import multiprocess
 import pytest
 import torch
 
@@ -23,7 +20,6 @@ def chained(first, second):
     (OSError(errno.ENOSPC, "No space left on device"), "error: No space left on device"),
     (OSError(errno.EFBIG, "File too large", "x.arrow"), "error: No space left on device"),
     (RuntimeError("DataLoader worker (pid 12) is killed by signal: Killed."), "Lower num_workers"),
-    (chained(RuntimeError("One of the subprocesses has abruptly died during map operation."), TimeoutError()), "Lower num_workers"),
     (torch.OutOfMemoryError("CUDA out of memory."), "Lower micro_batch"),
     (torch._dynamo.exc.Unsupported("a branch\nthat depends on data"),
      "error: compile=True failed (Unsupported: a branch). Leave compile out."),
@@ -45,16 +41,3 @@ def test_only_the_first_process_prints_and_the_others_report_their_own_errors(re
                "raise PlainError('a mistake')")
     done = subprocess.run([sys.executable, "-c", program], cwd=repo, env={"LOCAL_RANK": rank, "RANK": rank}, capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (1, stdout, stderr)
-
-
-def test_lost_manager_process_is_explained():
-    """`datasets` keeps the queue of its worker processes in a manager process."""
-    with multiprocess.Manager() as manager:
-        queue = manager.Queue()
-        queue.put(1)
-        os.kill(manager._process.pid, signal.SIGKILL)
-        with pytest.raises((EOFError, ConnectionError)) as caught:
-            for _ in range(3):
-                queue.get(timeout=.05)
-    assert "A data worker process died" in explain(caught.value)
-    assert explain(EOFError()) is None and explain(BrokenPipeError("the reader of standard output has ended")) is None

@@ -44,7 +44,7 @@ from _utils.glue.synthetic import write_synthetic_glue
 from _utils.glue.tables import load_task, print_tables, table_key
 from _utils.glue.tagging import WordLoss, WordRows
 from _utils.glue.tasks import LMTUNERS_FROM_MNLI, LMTUNERS_SETTINGS, TASKS, as_task, compute_metrics, task_of
-from _utils.glue.wsc_trick import SchemaPredictor, SchemaRows, find_spacy, load_spacy, load_wsc, wnli_schemas
+from _utils.glue.wsc_trick import SchemaPredictor, encode_schemas, load_wsc, wnli_schemas
 from _utils.networks import config_of, count_layers, first_position_only, inputs_of, layer_groups, load_pretrained, load_weights
 from _utils.networks import make_dropout_cheap, set_attention
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
@@ -156,11 +156,8 @@ def load_tables(c):
     if "mnli" in names:
         tables["ax"] = load_task("ax", c.glue_dir)
     if c.wsc_trick and c.do_finetune and "wnli" in names:
-        spacy_model = find_spacy()
-        print(f"WSC: the other candidates are noun chunks found by spaCy's {spacy_model}" if spacy_model else
-              "WSC: candidates compete with a learned threshold, because no English spaCy model is installed")
         for split in ("train", "validation"):
-            tables["wnli"].splits[f"wsc_{split}"] = load_wsc(split, c.wsc_dir, load_spacy(spacy_model))
+            tables["wnli"].splits[f"wsc_{split}"] = load_wsc(split, c.wsc_dir)
     return tables
 
 
@@ -399,8 +396,7 @@ def settings_of(task, data, c, pretrained):
             "precision": choose_precision(c.precision, choose_device(c.device)),
             "double_unordered": c.double_unordered and task.unordered,
             "own_task": task.as_record() if task.is_own else None,
-            "wsc_trick": wsc_trick, "spacy_model": find_spacy() if wsc_trick else None,
-            "start_from_mnli": mnli_group(task, c),
+            "wsc_trick": wsc_trick, "start_from_mnli": mnli_group(task, c),
             "training_table": table_key(data.splits["wsc_train" if wsc_trick else "train"]),
             "dev_table": table_key(data.splits["validation"]) if task.is_own else None,
             "pretrained_weights": pretrained.digest}
@@ -416,7 +412,7 @@ def settings_of(task, data, c, pretrained):
 # %%
 class EncodedTask(NamedTuple):
     """Encoded rows of a task: the training set, and {split: rows} of the dev sets."""
-    train: EncodedRows | WordRows | SchemaRows
+    train: EncodedRows | WordRows
     devs: dict
 
 
@@ -424,8 +420,8 @@ def encode_task(task, data, settings, hf_tokenizer):
     """EncodedTask of a task's TaskData; with the WSC trick, of WSC's tables."""
     max_length, n_rows = settings["max_length"], settings["rows"]
     if settings["wsc_trick"]:
-        train, dev = data.splits["wsc_train"][:n_rows], data.splits["wsc_validation"]
-        return EncodedTask(SchemaRows(train, hf_tokenizer, max_length), {"wsc_validation": SchemaRows(dev, hf_tokenizer, max_length)})
+        train = encode_schemas(data.splits["wsc_train"][:n_rows], hf_tokenizer, max_length)
+        return EncodedTask(train, {"wsc_validation": encode_schemas(data.splits["wsc_validation"], hf_tokenizer, max_length)})
     rows = data.splits["train"]
     rows = rows.select(range(min(len(rows), n_rows or len(rows))))
     train = encode(rows, task, max_length, hf_tokenizer, settings["double_unordered"])
@@ -649,12 +645,12 @@ def predict_rows(task, model, rows, settings, device=None, precision=None):
 
 def predict_schemas(model, hf_tokenizer, rows, settings, device=None, precision=None):
     """Probabilities (N, 2) for WNLI's rows with the WSC trick; rows without a recognized pronoun get the majority class."""
-    schemas = wnli_schemas(rows, load_spacy(settings["spacy_model"]))
+    schemas = wnli_schemas(rows)
     found = [i for i, schema in enumerate(schemas) if schema]
     print(f"WNLI: found the pronoun in {len(found)} of {len(schemas)} rows")
     probabilities = torch.tensor([[1., 0.]]).repeat(len(schemas), 1)
     if found:
-        encoded = SchemaRows([schemas[i] for i in found], hf_tokenizer, settings["max_length"])
+        encoded = encode_schemas([schemas[i] for i in found], hf_tokenizer, settings["max_length"])
         probabilities[found] = predict_rows(TASKS["wnli"], model, encoded, settings, device, precision)
     return probabilities
 

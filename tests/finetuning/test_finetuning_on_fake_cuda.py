@@ -11,7 +11,7 @@ from transformers import AutoModel, ElectraForPreTraining
 import finetune
 from _utils.glue.batches import EncodedRows, finetuning_dataloaders
 from _utils.glue.tasks import TASKS, Task
-from _utils.glue.wsc_trick import SchemaPredictor, SchemaRows, make_schema
+from _utils.glue.wsc_trick import SchemaPredictor, encode_schemas, make_schema
 from _utils.networks.fast import set_attention
 from _utils.recipes import RECIPES
 
@@ -103,9 +103,9 @@ def test_tagging_does_not_synchronize(small_tokenizer):
 
 def test_the_wsc_trick_does_not_synchronize(small_tokenizer):
     text = "The network makes good guesses because it takes time."
-    schema = make_schema(text, text.index("it"), text.index("it") + 2, "the network", 1)
-    schemas = [schema._replace(others=("good guesses",) * (i % 3), label=i % 2) for i in range(60)]
-    rows = SchemaRows(schemas, small_tokenizer, 32)
+    candidates = "the network", "good guesses"
+    schemas = [make_schema(text, text.index("it"), text.index("it") + 2, candidates[i % 2], i % 2) for i in range(60)]
+    rows = encode_schemas(schemas, small_tokenizer, 32)
     with fake_cuda():
         model = SchemaPredictor(ElectraForPreTraining(RECIPES["tiny"].discriminator.config(len(small_tokenizer))))
         gradients = take_two_steps(learner("wnli", model, rows, "bf16"))

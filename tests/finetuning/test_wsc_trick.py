@@ -2,7 +2,6 @@
 import json
 import re
 from collections import Counter
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,30 +9,19 @@ import torch
 from _utils.errors import PlainError
 from _utils.glue import wsc_trick
 from _utils.glue.tables import load_task
-from _utils.glue.wsc_trick import SchemaPredictor, SchemaRows, find_pronoun, find_spacy, load_spacy, load_wsc, make_schema, wnli_schemas
+from _utils.glue.wsc_trick import SchemaPredictor, encode_schemas, find_pronoun, load_wsc, make_schema, wnli_schemas
 from _utils.networks import load_pretrained
 
 TEXT = "The trophy does not fit in the suitcase because it is too big."
 START = TEXT.index(" it ") + 1
 
 
-def chunks_of(*phrases):
-    """A fake spaCy model that finds these noun chunks in every text."""
-    def nlp(text):
-        spans = [(text.index(phrase), phrase) for phrase in phrases]
-        return SimpleNamespace(noun_chunks=[SimpleNamespace(text=phrase, start_char=start, end_char=start + len(phrase))
-                                            for start, phrase in spans])
-    return nlp
-
-
-def test_a_schema_puts_each_candidate_in_place_of_the_pronoun():
-    schema = make_schema(TEXT, START, START + 2, "The trophy", 1, chunks_of("The trophy", "the suitcase", "it"))
-    assert schema.others == ("the suitcase",)
-    filled = list(schema.filled())
-    assert filled[0][0] == "The trophy does not fit in the suitcase because The trophy is too big."
-    assert [text[start:end] for text, start, end in filled] == ["The trophy", "the suitcase"]
+def test_a_schema_has_the_candidate_in_place_of_the_pronoun():
+    text, start, end, label = make_schema(TEXT, START, START + 2, "The trophy", 1)
+    assert text == "The trophy does not fit in the suitcase because The trophy is too big."
+    assert (text[start:end], label) == ("The trophy", 1)
     possessive = make_schema("The man lifted his son because he was strong.", 15, 18, "the man", 1)
-    assert next(possessive.filled())[0] == "The man lifted the man's son because he was strong."
+    assert possessive.text == "The man lifted the man's son because he was strong."
 
 
 @pytest.mark.parametrize("text, hypothesis, pronoun, candidate", [
@@ -57,7 +45,7 @@ def test_the_test_set_of_wnli_contains_the_schemas_of_wsc(shared):
     for row in map(json.loads, (shared / "data/wsc/test.jsonl").open()):
         before = row["text"].split(" ")[:row["target"]["span2_index"]]
         annotated[letters("".join(before)), plain(row["target"]["span1_text"])] += 1
-    predicted = Counter((letters(schema.before), plain(schema.candidate)) for schema in found)
+    predicted = Counter((letters(text[:start]), plain(text[start:end])) for text, start, end, _ in found)
     assert predicted.total() == annotated.total() == 146
     assert (Counter(before for before, _ in predicted.elements()) & Counter(before for before, _ in annotated.elements())).total() >= 143
     assert (predicted & annotated).total() >= 136
@@ -66,8 +54,8 @@ def test_the_test_set_of_wnli_contains_the_schemas_of_wsc(shared):
 def test_the_splits_of_wsc_from_files_and_from_the_hub(shared, monkeypatch):
     train, dev = (load_wsc(split, shared / "data/wsc") for split in ("train", "validation"))
     assert (len(train), len(dev)) == (554, 104) and {schema.label for schema in train} == {0, 1}
-    first = train[0]
-    assert first.candidate == "Mark" and first.before.endswith("in his book. ") and first.after == " should have been more skeptical."
+    text, start, end, _ = train[0]
+    assert text[:start].endswith("in his book. ") and text[start:end] == "Mark" and text[end:] == " should have been more skeptical."
     rows = [{**row, **row["target"], "label": int(row["label"])} for row in map(json.loads, (shared / "data/wsc/val.jsonl").open())]
     hub = {("aps/super_glue", "wsc", "validation"): rows}
     monkeypatch.setattr(wsc_trick.datasets, "load_dataset", lambda path, name, split: hub[path, name, split])
@@ -87,46 +75,27 @@ def test_a_malformed_line_of_wsc_is_reported(tmp_path, line, message):
 
 
 def candidates(ids, inside, pretrained):
-    """The marked tokens of each text (N, L), without spaces."""
+    """The marked tokens of each text (B, L), without spaces."""
     return ["".join(pretrained.hf_tokenizer.convert_ids_to_tokens(row[mask])).replace("##", "") for row, mask in zip(ids, inside.bool())]
 
 
 def test_the_discriminator_scores_the_candidates(fresh_checkpoint):
     pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 64)
     model = SchemaPredictor(pretrained.discriminator()).eval()
-    nlp = chunks_of("the suitcase")
-    competing = make_schema(TEXT, START, START + 2, "the trophy", 1, nlp)
-    alone = make_schema(TEXT, START, START + 2, "the trophy", 0)
-    rows = SchemaRows([competing, alone], pretrained.hf_tokenizer, 64)
-    *x, labels = rows.batch([0, 1])
-    assert x[3].tolist() == [0, 0, 1] and labels.tolist() == [1, 0]
-    assert candidates(x[0], x[2], pretrained) == ["thetrophy", "thesuitcase", "thetrophy"]
+    schemas = [make_schema(TEXT, START, START + 2, *given) for given in (("the trophy", 1), ("the suitcase", 0))]
+    ids, mask, inside, labels = encode_schemas(schemas, pretrained.hf_tokenizer, 64).batch([0, 1])
+    assert labels.tolist() == [1, 0] and candidates(ids, inside, pretrained) == ["thetrophy", "thesuitcase"]
     with torch.no_grad():
         model.threshold.fill_(.3)
-        logits = model(*x)
-        original = -model.discriminator(x[0], x[1]).logits
-        score = torch.stack([row[inside].mean() for row, inside in zip(original, x[2].bool())])
-    expected = torch.stack([score[0] - score[1], score[2] - .3])
-    torch.testing.assert_close(logits, torch.stack([torch.zeros(2), expected], 1))
+        logits = model(ids, mask, inside)
+        original = -model.discriminator(ids, mask).logits
+    score = torch.stack([row[candidate].mean() for row, candidate in zip(original, inside.bool())])
+    torch.testing.assert_close(logits, torch.stack([torch.zeros(2), score - .3], 1))
 
 
 def test_truncated_texts_keep_the_candidate(fresh_checkpoint):
     pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 64)
     text = "good time " * 100 + "it" + " good time" * 100
     schema = make_schema(text, 1000, 1002, "the trophy", 1)
-    rows = SchemaRows([schema], pretrained.hf_tokenizer, 32)
-    ids, _, inside, *_ = rows.batch([0])
+    ids, _, inside, _ = encode_schemas([schema], pretrained.hf_tokenizer, 32).batch([0])
     assert ids.shape == (1, 32) and candidates(ids, inside, pretrained) == ["thetrophy"]
-
-
-def test_the_largest_installed_spacy_model_is_used(monkeypatch):
-    spacy = pytest.importorskip("spacy")
-    monkeypatch.setattr(wsc_trick.importlib.util, "find_spec", lambda name: name in ("en_core_web_md", "en_core_web_sm") or None)
-    monkeypatch.setattr(spacy, "load", lambda name: f"model {name}")
-    assert find_spacy() == "en_core_web_md" and load_spacy(find_spacy()) == "model en_core_web_md"
-    monkeypatch.setattr(wsc_trick.importlib.util, "find_spec", lambda name: None)
-    assert find_spacy() is None and load_spacy(None) is None
-    with pytest.raises(PlainError, match="python -m spacy download en_core_web_md"):
-        load_spacy("en_core_web_md")
-    with pytest.raises(PlainError, match="Invalid spaCy model.*'os'"):
-        load_spacy("os")

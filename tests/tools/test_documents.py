@@ -27,7 +27,7 @@ DOCUMENTS = [REPO / "README.md", REPO / "tests/golden/README.md", *sorted((REPO 
 SOURCES = [*REPO.glob("*.py"), *(path for folder in ("_utils", "benchmarks", "tests") for path in (REPO / folder).rglob("*.py"))]
 TESTS = [path for path in SOURCES if path.name.startswith("test_")]
 PLACEHOLDERS = {"PATH": "text", "NAME.pth": "model.pth", "...": "model.pth"}
-OPTIONAL_PACKAGES = {"wandb", "spacy"}
+OPTIONAL_PACKAGES = {"wandb"}
 
 
 def without_blocks(path):

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import torch
-from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from huggingface_hub import ModelCard, ModelCardData
 from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
 
@@ -26,12 +26,7 @@ _ELECTRA = "[ELECTRA](https://arxiv.org/abs/2003.10555)"
 # How the networks of an ELECTRA are pretrained.
 TRAINING = {"generator": f"masked language modelling, as the generator of an {_ELECTRA}",
             "discriminator": f"replaced token detection, as the discriminator of an {_ELECTRA}"}
-# {part: (prefix of its metrics, task on the hub, name of the task)}
-_OBJECTIVES = {"generator": ("gen_", "fill-mask", "Masked language modelling"),
-               "discriminator": ("disc_", "token-classification", "Replaced token detection")}
 _PIPELINES = {"MaskedLM": "fill-mask", "SequenceClassification": "text-classification", "TokenClassification": "token-classification"}
-_HUB_METRICS = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr", "macro_f1": "f1",
-                "entity_f1": "seqeval"}
 
 _CARD = """---
 {{ card_data }}
@@ -109,12 +104,11 @@ def new_folder(path):
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def save_network(folder, network, hf_tokenizer, title, training, made_by, evaluation=None, scores=None, datasets=None):
+def save_network(folder, network, hf_tokenizer, title, training, made_by, datasets=None):
     """Write a network as safetensors with its configuration, the tokenizer (or None), and a model card.
 
-    training: how the network was pretrained, a phrase.   made_by: a dictionary that describes the run; of paths in it only the last
-    part is published.   scores: {split: {metric: value}}, for huggingface_hub.EvalResult with the arguments `evaluation`.
-    datasets: hub ids.
+    training: how the network was pretrained, a phrase.   made_by: a dictionary that describes the run and has its metrics; of paths in
+    it only the last part is published.   datasets: hub ids.
     """
     network.save_pretrained(folder)
     shutil.copymode(folder / "config.json", folder / "model.safetensors")  # safetensors writes files that only the user can read
@@ -122,11 +116,8 @@ def save_network(folder, network, hf_tokenizer, title, training, made_by, evalua
         hf_tokenizer.model_max_length = max_positions(network)
         hf_tokenizer.save_pretrained(folder)
     name = type(network).__name__
-    results = [EvalResult(metric_type=_HUB_METRICS.get(metric, metric), metric_value=value, dataset_split=split, **evaluation)
-               for split, metrics in (scores or {}).items() for metric, value in metrics.items()]
     metadata = ModelCardData(library_name="transformers", tags=[network.config.model_type], datasets=datasets or None,
-                             pipeline_tag=_PIPELINES.get(name.partition("For")[2]),
-                             model_name=title if results else None, eval_results=results or None)
+                             pipeline_tag=_PIPELINES.get(name.partition("For")[2]))
     made_by = re.sub(r'"((?:[^"\\]|\\.)*)"', lambda found: f'"{without_folder(found[1])}"', json.dumps(made_by, indent=1))
     ModelCard.from_template(
         metadata, template_str=_CARD, title=title, parameters=count_parameters(network), config=network.config, training=training,
@@ -168,21 +159,18 @@ def read_vocab(path, vocab_size):
 
 def _pretrained_exports(checkpoint, path):
     """Yield ("generator" or "discriminator", arguments of `save_network`) for each network of a pretraining checkpoint."""
-    parts, run, step = parts_of(checkpoint), checkpoint["config"], checkpoint.get("step")
-    title, corpora = _title(run, [checkpoint[f"{part}_config"]["model_type"] for part in parts]), run.get("datas", [])
-    log = Path(re.sub(r"_[\d.]+%\.pth$", "", str(path)), "metrics.jsonl")  # of the run that wrote the checkpoint
-    metrics = next((row for row in read_metrics(log, "held_out") if row["step"] == step), {}) if log.is_file() else {}
-    datasets = [HUB_CORPORA[name]["path"] for name in corpora if name in HUB_CORPORA]
+    parts, run = parts_of(checkpoint), checkpoint["config"]
+    title = _title(run, [checkpoint[f"{part}_config"]["model_type"] for part in parts])
     made_by = {key: checkpoint[key] for key in ("step", "config", "versions") if key in checkpoint}
-    if metrics:
-        made_by["held-out metrics"] = metrics
+    log = Path(re.sub(r"_[\d.]+%\.pth$", "", str(path)), "metrics.jsonl")  # of the run that wrote the checkpoint
+    for row in read_metrics(log, "held_out") if log.is_file() else ():
+        if row["step"] == checkpoint.get("step"):
+            made_by["held-out metrics"] = row
+    datasets = [HUB_CORPORA[name]["path"] for name in run.get("datas", []) if name in HUB_CORPORA]
     for part in parts:
-        prefix, task_type, task_name = _OBJECTIVES[part]
-        scores = {name.removeprefix(prefix): value for name, value in metrics.items() if name.startswith(prefix) and value is not None}
         role, training = (part, TRAINING[part]) if len(parts) == 2 else ("masked language model", "masked language modelling")
         yield (part, network_of(checkpoint, part, path), tokenizer_from_json(checkpoint["tokenizer"]), f"{title}, {role}", training,
-               made_by, dict(task_type=task_type, task_name=task_name, dataset_type=datasets[0] if datasets else "text",
-                             dataset_name=", ".join(map(without_folder, corpora))), {"held-out": scores}, datasets)
+               made_by, datasets)
 
 
 def _title(run, families):
@@ -204,14 +192,11 @@ def _classifier_export(checkpoint, path):
     labels = dict(enumerate(task.labels or ("score",)))
     config.update({"id2label": labels, "label2id": {label: i for i, label in labels.items()},
                    "problem_type": {"regression": "regression", "classification": "single_label_classification"}.get(task.kind)})
-    source, name = ("own", "") if task.is_own else ("synthetic", "synthetic ") if run["synthetic"] else ("nyu-mll/glue", "GLUE ")
     title, training = (("ELECTRA", TRAINING["discriminator"]) if family == "electra" else
                        (family, "replaced token detection or masked language modelling"))
     return ("classifier", classifier(checkpoint, config, task.is_tagging, path),
             tokenizer_from_json(checkpoint["tokenizer"], checkpoint["pad_token"]), f"{title} finetuned on {task.title}", training,
-            {"run": run, "versions": checkpoint["versions"]},
-            dict(task_type="token-classification" if task.is_tagging else "text-classification", dataset_type=source,
-                 dataset_name=name + task.title, dataset_config=None if task.is_own else task.name), run["scores"])
+            {"run": run, "versions": checkpoint["versions"]})
 
 
 def classifier(checkpoint, config, is_tagging, path):

@@ -4,6 +4,7 @@ import os
 import re
 from array import array
 from collections import Counter
+from functools import lru_cache
 from pathlib import Path
 
 import pyarrow.compute
@@ -16,23 +17,19 @@ from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint
 from _utils.runs.files import content_key
 from _utils.text.readers import cut_text
 
-_ENTRIES = 1 << 19  # 70 MB; twice as many are a tenth faster
+_ENTRIES = 1 << 18  # 70 MB
 _LONGEST = 64       # characters; longer words rarely repeat
 _PIECES = re.compile(r"[!-/:-@\[-`{-~]|[^!-/:-@\[-`{-~]+")  # an ASCII punctuation character, or text without one
 
 
-class WordCache(dict):
-    """Maps text without spaces to the bytes of its token ids, computed when first needed. `encode(line)` returns the ids of a line.
+class WordCache:
+    """The token ids of lines, from those of their words, which are computed once. A pickled cache is empty.
 
     tokenizer: a tokenizers.Tokenizer that `is_cacheable`, with encode_special_tokens=True.   typecode: of the ids, as in `array`.
-
-    When half of the entries are used they become `old`, and the old ones are dropped. Old words that occur again are kept. A pickled cache
-    is empty.
     """
 
     def __init__(self, tokenizer, typecode):
-        super().__init__()
-        self.tokenizer, self.typecode, self.old = tokenizer, typecode, {}
+        self.tokenizer, self.typecode, self.cached = tokenizer, typecode, lru_cache(_ENTRIES)(self._compute)
         self.model, self.lowercase = tokenizer.model, tokenizer.normalizer.lowercase
 
     def __reduce__(self):
@@ -40,24 +37,17 @@ class WordCache(dict):
 
     def encode(self, line):
         """Return the token ids of a line as an array, without special tokens."""
-        return array(self.typecode, b"".join(map(self.__getitem__, line.split(" "))))
+        return array(self.typecode, self._encode(line.split(" ")))
 
-    def __missing__(self, word):
-        ids = self.old.get(word) or self._compute(word)
-        if len(word) <= _LONGEST:
-            if len(self) >= _ENTRIES // 2:
-                self.old = dict(self)
-                self.clear()
-            self[word] = ids
-        return ids
+    def _encode(self, words):
+        """Return the bytes of the ids of words, or of pieces of one. None are cached beside a long one."""
+        return b"".join(map(self.cached if max(map(len, words)) <= _LONGEST else self._compute, words))
 
     def _compute(self, word):
         if word.isascii() and word.isalnum():
-            if self.lowercase and (lower := word.lower()) != word:
-                return self[lower]
-            ids = [token.id for token in self.model.tokenize(word)]
+            ids = [token.id for token in self.model.tokenize(word.lower() if self.lowercase else word)]
         elif len(pieces := _PIECES.findall(word)) > 1:
-            return b"".join(map(self.__getitem__, pieces))
+            return self._encode(pieces)
         else:
             [encoding] = self.tokenizer.encode_batch_fast([word], add_special_tokens=False)
             ids = encoding.ids

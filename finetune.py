@@ -43,7 +43,7 @@ from _utils.glue.submission import complete_submission, rows_of, write_predictio
 from _utils.glue.synthetic import write_synthetic_glue
 from _utils.glue.tables import load_task, print_tables, table_key
 from _utils.glue.tagging import WordLoss, WordRows
-from _utils.glue.tasks import LMTUNERS_FROM_MNLI, LMTUNERS_SETTINGS, TASKS, as_task, compute_metrics, task_of
+from _utils.glue.tasks import TASKS, as_task, compute_metrics, task_of
 from _utils.glue.wsc_trick import SchemaPredictor, encode_schemas, load_wsc, wnli_schemas
 from _utils.networks import config_of, count_layers, first_position_only, inputs_of, layer_groups, load_pretrained, load_weights
 from _utils.networks import make_dropout_cheap, set_attention
@@ -94,9 +94,6 @@ c = MyConfig({
     # Start RTE, STS-B and MRPC from the best MNLI run; the paper does so for RTE and STS. True: an MNLI run of this group; or the
     # name of another group with MNLI runs.
     "start_from_mnli": False,
-    # 'lmtuners': five runs, reported by their median; RTE and STS-B start from MNLI; MNLI is the mean of its two dev sets; no WNLI; and
-    # lmtuners' hyperparameters. Replaces end, tasks and start_from_mnli unless they are set on the command line. None: the paper's.
-    "protocol": None,
     # Hyperparameters by task that differ from the recipe: {'rte': {'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 1000}}. rows: use only the
     # first training rows.
     "task_overrides": {},
@@ -368,23 +365,21 @@ def build_optimizer(model, settings):
 
 # %%
 CONFIGURED_SETTINGS = ("size", "max_length", "weight_decay", "adam_bias_correction", "xavier_reinited_outlayer", "schedule",
-                       "original_lr_layer_decays", "protocol", "freeze")
+                       "original_lr_layer_decays", "freeze")
 
 
-def hyperparameters(task, c, model_type):
-    """{"lr", "epochs", "bs", "rows", "layer_decay"} of a task: the recipe's, overridden by the protocol, then by task_overrides."""
+def hyperparameters(task, c):
+    """{"lr", "epochs", "bs", "rows", "layer_decay"} of a task: the recipe's, overridden by task_overrides."""
     recipe = RECIPES[c.size]
     values = {"lr": recipe.glue_lr, "epochs": task.epochs, "bs": 32, "rows": None, "layer_decay": recipe.layer_decay}
     if c.wsc_trick and task.name == "wnli":
         values["epochs"] = 10
-    if c.protocol == "lmtuners":
-        values |= LMTUNERS_SETTINGS["albert" if model_type == "albert" else "others"].get(task.name, {})
     return values | c.task_overrides.get(task.name, {})
 
 
 def mnli_group(task, c):
     """The group whose best MNLI run a task starts from, or False."""
-    if task.name not in (LMTUNERS_FROM_MNLI if c.protocol == "lmtuners" else ("mrpc", "stsb", "rte")):
+    if task.name not in ("mrpc", "stsb", "rte"):
         return False
     return c.group_name if c.start_from_mnli is True else c.start_from_mnli
 
@@ -392,7 +387,7 @@ def mnli_group(task, c):
 def settings_of(task, data, c, pretrained):
     """{name: value} of all settings of a run except its seed. They are stored with the scores to detect changes within a group."""
     wsc_trick = c.wsc_trick and task.name == "wnli"
-    return {**hyperparameters(task, c, pretrained.model.config.model_type), **{key: c[key] for key in CONFIGURED_SETTINGS},
+    return {**hyperparameters(task, c), **{key: c[key] for key in CONFIGURED_SETTINGS},
             "precision": choose_precision(c.precision, choose_device(c.device)),
             "double_unordered": c.double_unordered and task.unordered,
             "own_task": task.as_record() if task.is_own else None,

@@ -121,9 +121,6 @@ RECIPES = {
     # The published systems of lmtuners: ALECTRA with 4M parameters and ELECTRA with 17M.
     "alectra_small":          Recipe(Network("albert", 3, 256, 1, 1024, 128, 128), _ALBERT, *_LMTUNERS_SETTINGS, **_LMTUNERS),
     "electra_small_lmtuners": Recipe(Network("bert", 3, 256, 1, 256, 256, 128), _BERT, *_LMTUNERS_SETTINGS, **_LMTUNERS),
-    # Combinations of both families from lmtuners; the second is its earlier ELECTRA.
-    "bert_albert_small": Recipe(Network("bert", 3, 128, 1, 256, 128, 128), _ALBERT, *_LMTUNERS_SETTINGS, **_LMTUNERS),
-    "albert_bert_small": Recipe(Network("albert", 2, 256, 2, 256, 256, 128), _BERT, *_LMTUNERS_SETTINGS, **_LMTUNERS),
 
     # For comparing families in minutes, with the settings of the quickstart.
     "bert_tiny":    Recipe(_TINY_BERT, None, *_TINY, electra_mask_style=False),

@@ -24,7 +24,7 @@ from _utils.config import (
 )
 from _utils.errors import PlainError
 from _utils.glue.own_tasks import check_names, complete_own_task, names_of
-from _utils.glue.tasks import AVERAGED_TASKS, FINETUNED_TASKS
+from _utils.glue.tasks import FINETUNED_TASKS
 from _utils.recipes import RECIPES
 
 _Tasks = list_of(Literal[FINETUNED_TASKS] | Annotated[dict, AfterValidator(complete_own_task)], (
@@ -56,7 +56,6 @@ class FinetuneKeys(TypedDict):
     schedule: Schedule
     original_lr_layer_decays: bool
     double_unordered: bool
-    protocol: Literal["lmtuners", None]
     start_from_mnli: bool | Text
     task_overrides: Annotated[dict[str, _TaskSettings], Field(description=(
         "{task: {'lr': number, 'epochs': count, 'bs': count, 'rows': count}}, each of the four optional"))]
@@ -81,15 +80,13 @@ QUICKSTART_GLUE = {"size": "tiny", "pretrained_checkpoint": "quickstart_11081_10
 
 
 def complete_finetuning(config):
-    """Fill in derived values: the quickstart's, the protocol's, the maximum length, the group name and the folder of WSC.
+    """Fill in derived values: the quickstart's, the maximum length, the group name and the folder of WSC.
 
     Raises PlainError for values that contradict each other.
     """
     if config.quickstart:
         derived = {"group_name": config.group_name} if "pretrained_checkpoint" in config.overridden else {}  # from the checkpoint, below
         config = config.unless_given(QUICKSTART_GLUE | derived)
-    if config.protocol == "lmtuners":  # its hyperparameters, which also depend on the model, are in finetune.py
-        config = config.unless_given({"end": 5, "start_from_mnli": True, "tasks": list(AVERAGED_TASKS)})
     config = config.copy_with(_derived(config))
     _check(config)
     return config

@@ -100,11 +100,8 @@ def compare_with_published(runs):
     """DataFrame in percent: mean, std, median and best of a group by task, then the published results.
 
     The last column averages over the group's tasks, without WNLI, in every line.
-    With lmtuners' protocol, MNLI is the mean of its two dev sets.
     """
     summary, group = summarize(runs), runs[0]["group"]
-    if any(row["settings"].get("protocol") == "lmtuners" for row in runs):
-        summary = summary.rename({"MNLI": "MNLI-m", MNLI_MEAN: "MNLI"})
     titles = [title for title in AVERAGED_TITLES if title in summary.index]
     found = summary.loc[titles, ["mean", "std", "median", "best"]].T.rename(lambda name: f"{group} ({name})")
     table = pd.concat([found, PUBLISHED[titles]])

@@ -155,8 +155,7 @@ GLUE = (
 )
 TASKS = {task.name: task for task in GLUE}
 FINETUNED_TASKS = tuple(task.name for task in GLUE if task.devs)
-AVERAGED_TASKS = tuple(name for name in FINETUNED_TASKS if name != "wnli")  # whose dev set contradicts its training set
-AVERAGED_TITLES = [TASKS[name].title for name in AVERAGED_TASKS]
+AVERAGED_TITLES = [TASKS[name].title for name in FINETUNED_TASKS if name != "wnli"]  # whose dev set contradicts its training set
 
 
 def as_task(task):
@@ -189,12 +188,3 @@ PUBLISHED = pd.DataFrame({
 # 14 checkpoints pretrained with different seeds, best of 10 runs by task, averaged over the tasks (electra_pytorch,
 # facts.md#published-results).
 PUBLISHED_SEEDS = {"mean": 81.38, "std": .57, "max": 82.23, "min": 80.42}
-
-# lmtuners' hyperparameters by model family and task, where they differ from the paper's (facts.md#lmtuners).
-LMTUNERS_SETTINGS = {
-    "albert": {task: dict(zip(("bs", "epochs", "lr"), values)) for task, values in {
-        "cola": (32, 10, 2e-5), "mnli": (32, 3, 1e-4), "mrpc": (128, 10, 1e-4), "qnli": (32, 3, 5e-5), "qqp": (32, 10, 5e-5),
-        "rte": (32, 5, 1e-4), "sst2": (16, 3, 5e-5), "stsb": (16, 3, 1e-4)}.items()},
-    "others": {"rte": {"lr": 2e-5}},
-}
-LMTUNERS_FROM_MNLI = ("rte", "stsb")

@@ -178,15 +178,13 @@ def test_rte_starts_from_the_best_mnli_run_with_the_same_pretrained_weights(agai
 
 
 @pytest.mark.parametrize("size", ["alectra_tiny", "bert_tiny"])
-def test_other_families_are_finetuned_by_lmtuners_protocol_and_predict(start, small_tokenizer, tmp_path, size):
-    """ALBERT's layers share their weights and so their learning rate; MNLI comes first, and MRPC does not start from it."""
+def test_other_families_are_finetuned_and_predict(start, small_tokenizer, tmp_path, size):
+    """ALBERT's layers share their weights and so their learning rate; MNLI comes first if others start from it."""
     c = complete(pretrain.c.override([f"size={size}"]))
     save_pretrained(tmp_path / "other.pth", pretrain.build_model(c, small_tokenizer), c, small_tokenizer, step=0)
-    start(f"pretrained_checkpoint={tmp_path}/other.pth", f"size={size}", "protocol=lmtuners", "tasks=rte,mnli,mrpc")
+    start(f"pretrained_checkpoint={tmp_path}/other.pth", f"size={size}", "start_from_mnli=True", "tasks=rte,mnli")
     rows = {row["task"]: row for row in Runs()}
-    assert {task: row["mnli_run"] for task, row in rows.items()} == {"mnli": None, "rte": 0, "mrpc": None}
-    settings = rows["rte"]["settings"]  # lmtuners', except for explicit overrides
-    assert settings["lr"] == (1e-4 if size == "alectra_tiny" else 2e-5) and settings["epochs"] == 1
+    assert {task: row["mnli_run"] for task, row in rows.items()} == {"mnli": None, "rte": 0}
     model, _, _ = finetune.load_finetuned(run_path("g", "rte", 0))
     assert len(finetune.parameter_groups(model)) == (3 if size == "alectra_tiny" else 4)
     assert (GROUP / "RTE.tsv").exists()

@@ -179,8 +179,7 @@ BASELINE = {**LMTUNERS, "objective": "mlm", "optimizer": "adam", "electra_mask_s
 
 
 @pytest.mark.parametrize("name, expected", {
-    "bert_small": BASELINE, "albert_small": BASELINE, "alectra_small": LMTUNERS, "electra_small_lmtuners": LMTUNERS,
-    "bert_albert_small": LMTUNERS, "albert_bert_small": LMTUNERS}.items())
+    "bert_small": BASELINE, "albert_small": BASELINE, "alectra_small": LMTUNERS, "electra_small_lmtuners": LMTUNERS}.items())
 def test_settings_of_the_other_recipes_are_those_of_lmtuners(name, expected):
     assert_contains(completed(f"size={name}"), expected)
 
@@ -254,8 +253,6 @@ QUICK = {"size": "tiny", "group_name": "quickstart", "glue_dir": "datasets/quick
     (["pretrained_checkpoint=None", "max_length=64"], {"max_length": 64}),
     (["quickstart=True", "pretrained_checkpoint=a/b"], {"group_name": "b"}),
     (["quickstart=True", "end=1", "wsc_trick=True"], {**QUICK, "end": 1}),
-    (["protocol=lmtuners"], {"end": 5, "start_from_mnli": True, "tasks": [name for name in TASKS if name not in ("wnli", "ax")]}),
-    (["protocol=lmtuners", "end=2", "tasks=cola,rte"], {"end": 2, "tasks": ["cola", "rte"]}),
 ])
 def test_derived_values_of_finetuning(arguments, expected):
     assert_contains(finetuning(*arguments), expected)

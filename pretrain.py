@@ -43,8 +43,8 @@ from _utils.recipes import RECIPES
 from _utils.runs import (
     Run, check_same_data, check_writable, locked, milestone_steps, open_log, resume, save_pretrained, upload)
 from _utils.text import (
-    check_sources, limit_held_out, load_documents, load_tokenizer, open_examples, prepare_examples, pretraining_dataloaders,
-    split_documents, split_held_out, text_key, unigram_entropy)
+    check_sources, load_documents, load_tokenizer, open_examples, prepare_examples, pretraining_dataloaders, split_held_out, text_key,
+    unigram_entropy)
 from _utils.training import (
     DTYPES, Bookkeeping, ClippingLearner, Gradients, PretrainingMetrics, Processes, Schedule, StaticStep, StopSignals, choose_device,
     choose_precision, fastest_micro_batch, hint_at_bf16, micro_batch_sizes, seed_step, set_seed, split_micro_batches)
@@ -63,8 +63,7 @@ c = MyConfig({
     "base_run_name": "vanilla",
     # Random seed of data order, masks, samples, dropout and initial weights. None: a random seed, which is printed.
     "seed": 11081,
-    # Random seed of the examples: segment boundaries and short examples; for line_pairs also pairing and the train/validation/test split.
-    # Runs that differ only in `seed` share the prepared examples.
+    # Random seed of the examples: segment boundaries and short examples. Runs that differ only in `seed` share the prepared examples.
     "data_seed": 11081,
 
     # False: Adam without bias correction, as in Google's code. True: with bias correction.
@@ -120,9 +119,6 @@ c = MyConfig({
     "revisions": {},
     # True: each .txt file is one document, even if it contains blank lines.
     "one_document_per_file": False,
-    # 'electra': as in Google's code. 'line_pairs' (lmtuners): pairs of lines of a document, with 80 % of the documents for training and
-    # 10 % each for validation and test.
-    "examples": "electra",
     # True: drop lines shorter than 80 characters and every "()". None: as in electra_pytorch for its corpora (D5), no cleaning of others.
     "clean": None,
     # A hub tokenizer, a vocab.txt, a tokenizer folder, a checkpoint, or a number: train a vocabulary of this size.
@@ -190,32 +186,24 @@ if __name__ == "__main__":
 def load_data(c, processes=None):
     """Load tokenizer and DataLoaders of a configuration, preparing the data first if necessary.
 
-    Returns (hf_tokenizer, dls) with fastai DataLoaders of training and held-out examples; `examples='line_pairs'` adds a third loader with
-    test examples. A batch is (input_ids (B, L), sentA_length (B,)), where sentA_length counts the tokens of [CLS] A [SEP].
+    Returns (hf_tokenizer, dls) with fastai DataLoaders of training and held-out examples. A batch is (input_ids (B, L), sentA_length (B,)),
+    where sentA_length counts the tokens of [CLS] A [SEP].
     processes: Processes that train together. The main process prepares the data; the others open it.
     """
     processes = processes or Processes(c.device)
     hf_tokenizer, files = processes.broadcast(lambda: prepare_data(c))
-    if c.examples == "line_pairs":
-        by_corpus = [limit_held_out(*map(open_examples, of_corpus)) for of_corpus in files]
-    else:
-        by_corpus = [split_held_out(open_examples(of_corpus)) for [of_corpus] in files]
-    splits = dict(zip(("train", "held_out", "test"), map(concatenate_datasets, zip(*by_corpus))))
+    train, held_out = map(concatenate_datasets, zip(*(split_held_out(open_examples(of_corpus)) for of_corpus in files)))
+    splits = {"train": train, "held_out": held_out}
     is_on_gpu = choose_device(c.device).type == "cuda"
     return hf_tokenizer, pretraining_dataloaders(splits, hf_tokenizer, c.bs, c.steps, c.max_length, c.seed, c.num_workers, is_on_gpu)
 
 
 def prepare_data(c):
-    """Returns (hf_tokenizer, files): for each corpus, for each of its splits, the list of Arrow files with prepared examples."""
+    """Returns (hf_tokenizer, files): for each corpus, the list of Arrow files with its prepared examples."""
     corpora = [load_documents(source, "datasets", c.encoding, c.one_document_per_file, c.revisions) for source in c.datas]
     hf_tokenizer = load_tokenizer(c.vocab, corpora, "datasets")
-    files = []
-    for corpus in corpora:
-        splits = split_documents(corpus, c.data_seed) if c.examples == "line_pairs" else [corpus]
-        prepared = [prepare_examples(split, hf_tokenizer, c.max_length, c.data_seed, "datasets", c.clean, kind=c.examples)
-                    for split in splits]
-        files.append([[file["filename"] for file in examples.cache_files] for examples in prepared])
-    return hf_tokenizer, files
+    prepared = [prepare_examples(corpus, hf_tokenizer, c.max_length, c.data_seed, "datasets", c.clean) for corpus in corpora]
+    return hf_tokenizer, [[file["filename"] for file in examples.cache_files] for examples in prepared]
 
 
 # %% [markdown]

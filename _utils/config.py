@@ -109,7 +109,6 @@ class PretrainKeys(TypedDict):
     revisions: Annotated[dict[Literal[tuple(HUB_CORPORA)], Text],
                          Field(description=f"{{corpus: commit, branch or tag}} with the corpora {', '.join(HUB_CORPORA)}")]
     one_document_per_file: bool
-    examples: Literal["electra", "line_pairs"]
     clean: Literal[True, False, None]
     vocab: count(200) | Annotated[str, Field(pattern=r"\D", description="a hub tokenizer, the path of a vocab.txt")]
     precision: Precision

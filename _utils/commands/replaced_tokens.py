@@ -20,7 +20,7 @@ from _utils.text import evenly_spaced, open_examples, split_held_out
 from _utils.training import choose_device
 
 # Keys of pretrain.py that determine the examples and, with the vocabulary, which of them are held out.
-TEXT_KEYS = ("datas", "encoding", "one_document_per_file", "revisions", "clean", "examples", "max_length", "data_seed")
+TEXT_KEYS = ("datas", "encoding", "one_document_per_file", "revisions", "clean", "max_length", "data_seed")
 _BATCH = 64  # examples; the masks and samples depend on it
 _TOKENS_AT_ONCE = 8192
 _BLOCKS = 16  # as many as the runs of consecutive examples that pretrain.py holds out
@@ -71,8 +71,8 @@ def load_generator(generator, sources, mask_prob=.15, seed=0, **settings):
     generator: as in `load_with_head`.   sources: a list, as `datas` of pretrain.py.   settings: max_length and data_seed of the examples;
     None: those of the generator's run. TEXT_KEYS has the others of its run.   Raises PlainError for an unusable generator.
     """
-    given = {"datas": sources, "vocab": generator, "examples": "electra", "mask_prob": mask_prob, "masking": "bernoulli",
-             "electra_mask_style": True, "sampling": "fp32_gumbel", "seed": seed, **settings}
+    given = {"datas": sources, "vocab": generator, "mask_prob": mask_prob, "masking": "bernoulli", "electra_mask_style": True,
+             "sampling": "fp32_gumbel", "seed": seed, **settings}
     c = text_config(generator).copy_with({key: value for key, value in given.items() if value is not None})
     network, _, hf_tokenizer = load_with_head(generator, "generator")
     check_tied_output(network, generator)
@@ -91,7 +91,7 @@ def examples_of(c, held_out=True, rows=None):
 
     PlainError for too little text.
     """
-    prepared = [open_examples(of_corpus) for [of_corpus] in pretrain.prepare_data(c)[1]]
+    prepared = map(open_examples, pretrain.prepare_data(c)[1])
     examples = concatenate_datasets([split_held_out(of_corpus)[1] if held_out else of_corpus for of_corpus in prepared])
     rows = min(1024, len(examples)) if rows is None else rows
     if not 0 < rows <= len(examples):

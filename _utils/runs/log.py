@@ -86,7 +86,7 @@ class RunLog:
             return file.tell()
 
     def log(self, split, step, metrics):
-        """Log {name: number, or None if undefined} of a step; split: 'train', 'held_out' or 'test'."""
+        """Log {name: number, or None if undefined} of a step; split: 'train' or 'held_out'."""
         with open(self.path, "a") as file:
             file.write(json.dumps({"step": step, "split": split, **metrics}) + "\n")
         self.send({f"{split}/{name}": value for name, value in metrics.items() if value is not None and math.isfinite(value)}, step=step)

@@ -3,21 +3,12 @@
 sources               one entry of `datas` to a Corpus: a corpus on the hub, embedded_text, or files, which readers finds and reads;
                       its documents in an Arrow file
 vocabulary            the tokenizer: loaded, or trained on the documents
-processors            documents to examples: ELECTRA's, or lmtuners' line pairs
+processors            documents to examples
 examples              prepared examples in the cache, built by worker_pool; training and held-out parts; unigram entropy
 batches               shuffled batches of fixed shape, through hugdatafast_repair
 """
 from _utils.text.batches import pretraining_dataloaders
-from _utils.text.examples import (
-    evenly_spaced,
-    limit_held_out,
-    open_examples,
-    prepare_examples,
-    split_documents,
-    split_held_out,
-    text_key,
-    unigram_entropy,
-)
-from _utils.text.processors import ELECTRADataProcessor, LinePairsProcessor
+from _utils.text.examples import evenly_spaced, open_examples, prepare_examples, split_held_out, text_key, unigram_entropy
+from _utils.text.processors import ELECTRADataProcessor
 from _utils.text.sources import Corpus, check_sources, load_documents
 from _utils.text.vocabulary import from_vocab_file, load_tokenizer, tokenizer_from_json

@@ -1,7 +1,5 @@
 """Prepared examples and their cache, held-out examples, and the unigram entropy of the text."""
 import random
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import datasets
@@ -11,7 +9,7 @@ from scipy.stats import entropy
 
 from _utils.errors import PlainError, as_plain_error
 from _utils.runs.files import content_key
-from _utils.text.processors import BLOCK, PROCESSORS, continuing_rows, tokenizer_json
+from _utils.text.processors import BLOCK, ELECTRADataProcessor, tokenizer_json
 from _utils.text.readers import HUB_CORPORA
 from _utils.text.sources import prepared
 
@@ -52,49 +50,32 @@ def _slices(examples, starts, ends):
     return datasets.concatenate_datasets([examples.select(range(*rows)) for rows in zip(starts, ends)] or [examples.select([])])
 
 
-def split_documents(corpus, seed):
-    """Return lmtuners' training, validation and test corpora: .8, .1 and .1 of the documents, drawn with the seed."""
-    return [replace(corpus, key=f"{corpus.key} {name} of seed {seed}", open_documents=partial(_part, corpus, seed, part))
-            for part, name in enumerate(("train", "validation", "test"))]
-
-
-def limit_held_out(train, validation, test):
-    """Return prepared training, validation and test examples with at most 1,024 evenly spaced ones in the latter two."""
-    return train, *(evenly_spaced(part, min(HELD_OUT, len(part))) for part in (validation, test))
-
-
 def evenly_spaced(examples, n):
     """Return n evenly spaced ones of the examples, in their order. n: at most their number."""
     return examples.select(np.arange(n) * len(examples) // n)
-
-
-def _part(corpus, seed, part):
-    continues = continuing_rows(corpus.documents.with_format("arrow")[:], 0, corpus.rows_per_document)
-    document_of_row = np.cumsum(~continues) - 1
-    n = int(document_of_row[-1]) + 1
-    order = np.random.default_rng(seed).permutation(n)
-    documents = np.split(order, [n - 2 * (n // 10), n - n // 10])[part]
-    return corpus.documents.select(np.flatnonzero(np.isin(document_of_row, documents)))
 
 
 _BUILDING_VERSION = 1  # increase when the same documents would give other examples
 _CHECKED = 1_000_000   # tokens at the beginning of a corpus
 
 
-def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=None, num_proc=None, kind="electra"):
-    """Return the examples of a corpus, from the cache if text, vocabulary, length, cleaning, kind and seed are the same.
+def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=None, num_proc=None):
+    """Return the examples of a corpus, from the cache if text, vocabulary, length, cleaning and seed are the same.
 
-    kind: 'electra' or 'line_pairs'.   clean: None cleans like electra_pytorch (D5), which drops lines under 80 characters from Wikipedia
-    and "()" from all hub corpora, and leaves other text unchanged; True or False does both or neither.   num_proc: None uses all cores.
+    clean: None cleans like electra_pytorch (D5), which drops lines under 80 characters from Wikipedia and "()" from all hub corpora, and
+    leaves other text unchanged; True or False does both or neither.   num_proc: None uses all cores.
     Raises PlainError if the first block of documents shows that the text cannot be used.
     """
     cleaning = dict(apply_cleaning=corpus.name == "wikipedia" if clean is None else clean,
                     drop_parentheses=corpus.name in HUB_CORPORA if clean is None else clean)
-    path = Path(cache_dir) / f"examples_{_key(corpus, hf_tokenizer, max_length, seed, cleaning, kind)}.arrow"
+    made_of = [_BUILDING_VERSION, corpus.key, tokenizer_json(hf_tokenizer), max_length, cleaning, seed]
+    if corpus.rows_per_document != 1:
+        made_of.append(corpus.rows_per_document)
+    path = Path(cache_dir) / f"examples_{content_key(tuple(made_of))}.arrow"
     if finished := _open_finished(path):
         return finished
-    processor = PROCESSORS[kind](corpus.documents, hf_tokenizer, max_length, seed=seed, rows_per_document=corpus.rows_per_document,
-                                 **cleaning)
+    processor = ELECTRADataProcessor(corpus.documents, hf_tokenizer, max_length, seed=seed, rows_per_document=corpus.rows_per_document,
+                                     **cleaning)
     check_first_block(corpus.name, processor, hf_tokenizer.unk_token_id)
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.with_name(".lock"))
@@ -107,16 +88,6 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
         for left in path.parent.glob("examples_*.unfinished"):  # by a killed process
             left.unlink()
         return _open_finished(path) or processor.map(path, num_proc)  # finished by the process that this one waited for
-
-
-def _key(corpus, hf_tokenizer, max_length, seed, cleaning, kind):
-    """Return the key of the examples. Options with their default value are not part of it."""
-    content = [_BUILDING_VERSION, corpus.key, tokenizer_json(hf_tokenizer), max_length, cleaning, seed]
-    if kind != "electra":
-        content.append(kind)
-    if corpus.rows_per_document != 1:
-        content.append(corpus.rows_per_document)
-    return content_key(tuple(content))
 
 
 def _open_finished(path):
@@ -156,7 +127,8 @@ def check_first_block(name, processor, unk_id):
     if unknown > .3:
         raise PlainError(f"{name}: {unknown:.0%} of its tokens are not in the vocabulary. Choose a vocabulary for its language, "
                          "or train one with vocab=30522.")
-    kept = sum(processor.tokens_used(*example) for example in processor.build(lines, random.Random(0))) / n_tokens
+    examples = processor.build(lines, random.Random(0))
+    kept = sum(len(ids) - 2 - (len(ids) > sentA_length) for ids, sentA_length in examples) / n_tokens  # without [CLS] and [SEP]
     if kept < .7:
         longest = max(filter(None, lines), key=len)
         message = (f"{name}: examples keep only {kept:.0%} of the text. An example has {processor.max_length} tokens, and the rest of the "

@@ -1,4 +1,4 @@
-"""From documents to examples: Google's example builder and lmtuners' pairs of lines."""
+"""From documents to examples, as in Google's example builder."""
 import itertools
 import random
 from array import array
@@ -15,16 +15,6 @@ from _utils.text.readers import LONG
 from _utils.text.sources import prepared
 from _utils.text.vocabulary import WordCache, is_cacheable
 from _utils.text.worker_pool import run_in_processes
-
-
-def continuing_rows(table, start, rows_per_document):
-    """Return for rows of an Arrow table whether they continue the document of the row before, as a bool array.
-
-    The rows say so themselves in the column `continues`, or `rows_per_document` rows form a document.   start: number of the first row.
-    """
-    if "continues" in table.column_names:
-        return table["continues"].to_numpy()
-    return numpy.arange(start, start + len(table)) % rows_per_document != 0
 
 
 class ExampleBuilder:
@@ -112,7 +102,9 @@ class ELECTRADataProcessor:
         """Return an iterator over (text, whether it continues the document of the row before) of a block."""
         start = block * BLOCK
         table = self.hf_dset.with_format("arrow")[start:start + BLOCK]
-        return zip((text.as_py() for text in table[self.text_col]), continuing_rows(table, start, self.rows_per_document))
+        continues = (table["continues"].to_pylist() if "continues" in table.column_names
+                     else (row % self.rows_per_document != 0 for row in itertools.count(start)))
+        return zip((text.as_py() for text in table[self.text_col]), continues)
 
     def tokenize(self, rows):
         """Yield the token ids of each line as an array, and None where a document begins. rows: as from `rows`."""
@@ -146,10 +138,6 @@ class ELECTRADataProcessor:
             if example:
                 yield example
 
-    def tokens_used(self, input_ids, sentA_length):
-        """Return how many tokens of the text an example uses."""
-        return len(input_ids) - 2 - (len(input_ids) > sentA_length)
-
     def _block_rng(self, block):
         return random.Random(f"{self.seed}, block {block}")
 
@@ -182,41 +170,6 @@ class ELECTRADataProcessor:
                     offsets, values = numpy.cumsum([0, *map(len, ids)]), numpy.frombuffer(b"".join(ids), self.typecode)
                     lists = pyarrow.ListArray.from_arrays(offsets, values)
                     writer.write_batch(pyarrow.record_batch([lists, lengths], schema))
-
-
-class LinePairsProcessor(ELECTRADataProcessor):
-    """lmtuners' examples (facts.md#lmtuners): `[CLS] A [SEP] B [SEP]` with two lines of one document, each cut to half of the length.
-
-    Every line is A once, with another line drawn as B. A document of one line gives a single segment. The lines of a document are held
-    in memory: after LONG tokens a new document begins.
-    """
-
-    def build(self, lines, rng):
-        """Yield the examples of tokenized lines, like ELECTRADataProcessor.build."""
-        document, size = [], 0
-        for ids in itertools.chain(lines, [None]):
-            if ids is not None:
-                document.append(ids)
-                size += len(ids)
-            if ids is None or size > LONG:
-                yield from self._pairs(document, rng)
-                document, size = [], 0
-
-    def _pairs(self, lines, rng):
-        longest = self.max_length // 2 - 2
-        for i, line in enumerate(lines):
-            first, second = self.cls + line[:longest] + self.sep, self.sep[:0]
-            if len(lines) > 1:
-                other = rng.randrange(len(lines) - 1)
-                second = lines[other + (other >= i)][:longest] + self.sep
-            yield first + second, len(first)
-
-    def tokens_used(self, input_ids, sentA_length):
-        """Return the tokens of A: every line is A once."""
-        return sentA_length - 2
-
-
-PROCESSORS = {"electra": ELECTRADataProcessor, "line_pairs": LinePairsProcessor}
 
 
 def tokenizer_json(hf_tokenizer):

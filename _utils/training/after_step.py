@@ -177,22 +177,21 @@ class Bookkeeping(Callback):
         """Evaluate held-out text and save the milestone; this time does not count as training."""
         paused = time.perf_counter()
         self.check_finite()  # a milestone has finite weights
-        for split, loader in zip(("held_out", "test"), self.learn.dls.loaders[1:]):
-            if split == "held_out" or step == self.steps:
-                self.evaluate(split, step, loader)
+        for loader in self.learn.dls.loaders[1:]:  # one, or none if the text is too small
+            self.evaluate(step, loader)
         for percent in self.milestones[step]:
             self.save_milestone(percent)
         self.started += time.perf_counter() - paused
 
-    def evaluate(self, split, step, loader):
-        """Log the metrics of a split: of all test batches, and of all held-out batches unless the training itself is short."""
-        metrics = evaluate(self.learn, loader, max_batches=max(4, self.steps // 20) if split == "held_out" else None)
+    def evaluate(self, step, loader):
+        """Log the metrics of all held-out batches, or of fewer if the training itself is short."""
+        metrics = evaluate(self.learn, loader, max_batches=max(4, self.steps // 20))
         if not math.isfinite(metrics["loss"]):
             self.stop_at_non_finite(step)
-        self.log.log(split, step, metrics)  # before the resume checkpoint is saved, because later rows are dropped when it is loaded
-        tqdm.write(f"step {step:,}, {split.replace('_', ' ')}: {format_metrics(metrics)}")
+        self.log.log("held_out", step, metrics)  # before the resume checkpoint is saved, because later rows are dropped when it is loaded
+        tqdm.write(f"step {step:,}, held out: {format_metrics(metrics)}")
         sys.stdout.flush()  # into a log file too
-        if split == "held_out" and (warning := warning_of_collapse(metrics.get("disc_auc"), step / self.steps)):
+        if warning := warning_of_collapse(metrics.get("disc_auc"), step / self.steps):
             tqdm.write(warning, file=sys.stderr)
 
     # The checkpoint to resume from

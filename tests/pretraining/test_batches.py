@@ -13,7 +13,7 @@ from fastai.data.load import _FakeLoader
 
 from _utils.glue.batches import EncodedRows, finetuning_dataloaders
 from _utils.text.batches import pretraining_dataloaders, shuffled
-from _utils.text.examples import limit_held_out, split_held_out
+from _utils.text.examples import evenly_spaced, split_held_out
 
 
 def dataloaders(tokenizer, n=100, bs=8, steps=30, num_workers=0, seed=3):
@@ -66,14 +66,10 @@ def test_held_out_examples_are_consecutive_runs_and_not_in_the_training_part(n, 
     assert len(np.flatnonzero(np.diff(held_out["id"][:]) != 1)) <= 15
 
 
-@pytest.mark.parametrize("n, held", [(1, 1), (1024, 1024), (5000, 1024)])
-def test_held_out_line_pairs_are_evenly_spaced(n, held):
-    examples = Dataset.from_dict({"id": list(range(n))})
-    train, *held_out = limit_held_out(examples, examples, examples)
-    assert train is examples
-    for part in held_out:
-        ids = part["id"][:]
-        assert len(ids) == held and ids[0] == 0 and ids[-1] >= n - n / held - 1 and set(np.diff(ids)) <= {n // held, n // held + 1}
+@pytest.mark.parametrize("n, of", [(1, 1), (1024, 1024), (1024, 5000)])
+def test_some_examples_are_evenly_spaced(n, of):
+    ids = evenly_spaced(Dataset.from_dict({"id": list(range(of))}), n)["id"][:]
+    assert len(ids) == n and ids[0] == 0 and ids[-1] >= of - of / n - 1 and set(np.diff(ids)) <= {of // n, of // n + 1}
 
 
 @pytest.mark.parametrize("n, steps, warned", [(100, 30, True), (100, 11, False), (3000, 600, False), (3000, 40_000, True)])

@@ -15,7 +15,7 @@ import pretrain
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.text import processors, readers, sources
-from _utils.text.examples import open_examples, prepare_examples, split_documents
+from _utils.text.examples import open_examples, prepare_examples
 from _utils.text.processors import ELECTRADataProcessor
 from _utils.text.sources import Corpus, load_documents
 
@@ -93,14 +93,6 @@ def test_examples_of_bookcorpus_are_full_though_it_has_one_sentence_per_row(tmp_
     assert lengths.sum() > .7 * tokens
 
 
-def test_documents_of_bookcorpus_for_line_pairs_are_consecutive_rows(tmp_path, monkeypatch):
-    Hub(tmp_path, monkeypatch, {FIRST: [f"sentence {i}" for i in range(12_345)]})
-    parts = [part.documents["text"][:] for part in split_documents(load_documents("bookcorpus", tmp_path), 7)]
-    numbers = [[int(text.split()[1]) // 1000 for text in part] for part in parts]
-    assert [len(set(part)) for part in numbers] == [11, 1, 1]
-    assert sorted(i for part in numbers for i in part) == [i // 1000 for i in range(12_345)]
-
-
 @pytest.fixture
 def short_rows(monkeypatch):
     """Store documents of 1,000 or more characters in rows of 200."""
@@ -123,15 +115,6 @@ def test_long_document_in_several_rows_gives_the_same_examples(tmp_path, short_r
     assert prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path)[:] == processor(texts)
 
 
-def test_rows_of_a_long_document_stay_together_when_documents_are_split(tmp_path, short_rows):
-    texts = ["\n".join(f"document {i} line {j}" for j in range(1 + 200 * (i % 3 == 0))) for i in range(30)]
-    (tmp_path / "text.txt").write_text("\n\n".join(texts))
-    corpus = load_documents(str(tmp_path / "text.txt"), tmp_path)
-    parts = ["".join(part.documents["text"][:]) for part in split_documents(corpus, 7)]
-    documents_of = [{int(i) for i in re.findall(r"document (\d+)", part)} for part in parts]
-    assert [len(numbers) for numbers in documents_of] == [24, 3, 3] and len(set.union(*documents_of)) == 30
-
-
 def test_very_long_line_is_cut(tmp_path, short_rows):
     (tmp_path / "text.txt").write_text("word " * 3000)
     texts = load_documents(str(tmp_path / "text.txt"), tmp_path).documents["text"][:]
@@ -148,11 +131,10 @@ def test_padding_and_truncation_saved_with_a_tokenizer_are_ignored(tmp_path, sma
     assert prepare_examples(corpus, padding, 32, 7, tmp_path / "padding").to_dict() == expected
 
 
-@pytest.mark.parametrize("words_per_line, kind, warned", [(6, "electra", False), (60, "electra", True), (6, "line_pairs", False),
-                                                          (60, "line_pairs", True)])
-def test_text_dropped_from_long_lines_is_reported(tmp_path, small_tokenizer, capsys, words_per_line, kind, warned):
+@pytest.mark.parametrize("words_per_line, warned", [(6, False), (60, True)])
+def test_text_dropped_from_long_lines_is_reported(tmp_path, small_tokenizer, capsys, words_per_line, warned):
     texts = ["\n".join(["network " * words_per_line] * 10)] * 20
     corpus = Corpus("own text", f"lines of {words_per_line}", lambda: datasets.Dataset.from_dict({"text": texts}))
-    prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path, kind=kind)
+    prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path)
     warning = r"Warning: own text: examples keep only \d\d% of the text.* has 60 tokens and begins with 'network network .*a line break"
     assert bool(re.search(warning, capsys.readouterr().out)) == warned

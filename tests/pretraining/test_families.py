@@ -1,4 +1,4 @@
-"""Recipes other than ELECTRA's: objectives, tying, networks of any family, LAMB, the data of lmtuners."""
+"""Recipes other than ELECTRA's: objectives, tying, networks of any family, LAMB."""
 import json
 import pydoc_data.topics
 from functools import partial
@@ -20,8 +20,6 @@ from _utils.networks.pretrained import load_pretrained
 from _utils.optim import Lamb, decay_groups
 from _utils.recipes import RECIPES, flops_per_token, steps_of_equal_compute
 from _utils.runs.checkpoints import load_checkpoint
-from _utils.text import examples
-from _utils.text.processors import LinePairsProcessor
 from finetune import SentencePredictor
 
 ROBERTA = "{'model_type': 'roberta', 'hidden_size': 32, 'num_hidden_layers': 1, 'num_attention_heads': 2, 'intermediate_size': 32}"
@@ -221,30 +219,6 @@ def test_lamb_matches_pytorch_lamb(shape, scale, decay):
         expected = expected - .1 * (length / update.norm() if length > 0 else 1) * update
         optimizer.step()
     torch.testing.assert_close(weight.detach().double(), expected, atol=2e-5, rtol=1e-5)
-
-
-def test_line_pairs_come_from_one_document(small_tokenizer):
-    documents = ["the text\nthe word\nthe network", "every word", "time " * 50 + "\nthe paper"]
-    processor = LinePairsProcessor(None, small_tokenizer, 32, apply_cleaning=False, drop_parentheses=False, seed=3)
-    examples = processor(documents)
-    assert len(examples["input_ids"]) == 3 + 1 + 2 and processor(documents) == examples
-    texts = [small_tokenizer.convert_ids_to_tokens(ids) for ids in examples["input_ids"]]
-    for ids, length, tokens in zip(examples["input_ids"], examples["sentA_length"], texts):
-        assert tokens[0] == "[CLS]" and tokens[length - 1] == "[SEP]" and tokens[-1] == "[SEP]" and len(ids) <= 31 and length <= 16
-    first, *_ = texts
-    assert first[1:3] == ["the", "text"] and first[4:6] in (["the", "word"], ["the", "network"])
-    assert texts[3] == ["[CLS]", "every", "word", "[SEP]"]
-    assert examples["sentA_length"][4] == 16 and "paper" in texts[4]
-
-
-def test_line_pairs_are_evaluated_on_held_out_documents(workplace, monkeypatch):
-    monkeypatch.setattr(examples, "HELD_OUT", 10)
-    learn = run("size=alectra_tiny", "examples=line_pairs", "steps=4")
-    sizes = [len(loader.dataset) for loader in learn.dls.loaders]
-    assert sizes[0] > 100 and sizes[1:] == [10, 10]
-    assert set(metrics("test")[0]) >= {"gen_loss", "gen_perplexity", "gen_accuracy", "disc_loss", "disc_accuracy", "disc_auc"}
-    train, valid, _ = (set(map(tuple, loader.dataset.hf_dset["input_ids"])) for loader in learn.dls.loaders)
-    assert len(train & valid) < len(valid) / 10  # only boilerplate lines are in both
 
 
 def test_checkpoints_are_uploaded(workplace):

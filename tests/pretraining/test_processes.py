@@ -87,10 +87,9 @@ Path(f"seen_{processes.index}").write_text(repr(seen))
 """
 
 
-@pytest.mark.parametrize("more", [[], ["examples=line_pairs"]])
-def test_first_process_prepares_data_and_the_others_open_it(workplace, launch, more):
+def test_first_process_prepares_data_and_the_others_open_it(workplace, launch):
     Path("load.py").write_text(LOAD_DATA_PREPARED_BY_FIRST_PROCESS)
-    launch(2, *SETTINGS, "num_workers=0", "steps=4", *more, script=workplace / "load.py")
+    launch(2, *SETTINGS, "num_workers=0", "steps=4", script=workplace / "load.py")
     assert Path("seen_0").read_text() == Path("seen_1").read_text()
 
 

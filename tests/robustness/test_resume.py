@@ -4,6 +4,7 @@ import shutil
 import signal
 from functools import partial
 from pathlib import Path
+from unittest import mock
 
 import pytest
 import tiny_pretraining
@@ -16,7 +17,6 @@ from _utils.recipes import RECIPES
 from _utils.runs.checkpoints import load_checkpoint
 from _utils.runs.log import locked
 from _utils.training.after_step import Bookkeeping, Stopped
-from _utils.training.metrics import evaluate
 
 run = partial(tiny_pretraining.run, resume=True)
 
@@ -57,7 +57,7 @@ def assert_equal_checkpoints():
 
 @pytest.mark.parametrize("options", [("steps=430", "stop_at=40"),  # metrics at every second step
                                      ("steps=40", "precision=bf16", "optimizer=lamb", "masking=official"),
-                                     ("steps=40", "objective=mlm", "num_workers=1", "examples=line_pairs"),
+                                     ("steps=40", "objective=mlm", "num_workers=1"),
                                      ("steps=40", "precision=fp16", "bs=2"),
                                      ("steps=40", "adam_bias_correction=True", "schedule=one_cycle", "micro_batch=4")])
 def test_resumed_run_equals_uninterrupted_run(workplace, stop_after, capsys, options):
@@ -112,20 +112,15 @@ def test_killed_run_resumes_from_its_last_checkpoint(workplace, monkeypatch):
     assert rows() == rows("whole_5") and equal_weights(weights(), weights("whole_5"))
 
 
-def test_run_that_was_killed_in_its_last_evaluation_is_evaluated_on_the_test_set_later(workplace, monkeypatch):
-    options = "steps=4", "examples=line_pairs"
-
-    def evaluate_or_die(learn, loader, max_batches=None):
-        if loader is learn.dls.loaders[2]:
-            raise KeyboardInterrupt
-        return evaluate(learn, loader, max_batches)
+def test_run_that_was_killed_before_it_saved_its_last_milestone_is_evaluated_again(workplace, monkeypatch):
+    options = "steps=4", "milestones=100"
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr("_utils.training.after_step.evaluate", evaluate_or_die)
+        patch.setattr(pretrain, "save_pretrained", mock.Mock(side_effect=KeyboardInterrupt))
         run(*options)
-    assert not metrics("test")
+    assert len(metrics("held_out")) == 1
     run(*options)
     run("base_run_name=whole", *options)
-    assert len(metrics("test")) == 1 and rows() == rows("whole_5")
+    assert rows() == rows("whole_5")
 
 
 def test_checkpoint_is_saved_on_time_between_two_rows_of_metrics(workplace, monkeypatch):
@@ -137,11 +132,10 @@ def test_checkpoint_is_saved_on_time_between_two_rows_of_metrics(workplace, monk
     assert saved == list(range(17))
 
 
-@pytest.mark.parametrize("options", [("steps=4",), ("steps=4", "examples=line_pairs")])  # line pairs have a test set
-def test_complete_run_is_not_trained_again(workplace, capsys, options):
-    first = run(*options)
+def test_complete_run_is_not_trained_again(workplace, capsys):
+    first = run("steps=4")
     before = (FOLDER / "mini_5_100.0%.pth").stat().st_mtime_ns, rows()
-    second = run(*options)
+    second = run("steps=4")
     assert "complete" in capsys.readouterr().out and not (FOLDER / "aside").exists()
     assert ((FOLDER / "mini_5_100.0%.pth").stat().st_mtime_ns, rows()) == before
     assert equal_weights(first.model.state_dict(), second.model.state_dict())

@@ -29,10 +29,9 @@ class ExampleBuilder:
         self.lines, self.length = [], 0
 
     def add_line(self, ids):
-        """Add the tokens of one line. Returns an example if the pending lines reach the target length, else None."""
+        """Add the tokens of one line to the pending lines."""
         self.lines.append(ids)
         self.length += len(ids)
-        return self.flush() if self.length >= self.target_length else None
 
     def flush(self):
         """Return (input_ids, sentA_length) for the pending lines; sentA_length is the number of tokens in [CLS] A [SEP]."""
@@ -132,11 +131,9 @@ class ELECTRADataProcessor:
         builder = ExampleBuilder(self.max_length, self.cls, self.sep, rng)
         for ids in itertools.chain(lines, [None]):
             if ids is not None:
-                example = builder.add_line(ids)
-            else:
-                example = builder.flush() if builder.length else None
-            if example:
-                yield example
+                builder.add_line(ids)
+            if builder.length >= (1 if ids is None else builder.target_length):
+                yield builder.flush()
 
     def _block_rng(self, block):
         return random.Random(f"{self.seed}, block {block}")

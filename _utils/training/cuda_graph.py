@@ -8,12 +8,14 @@ Two things are not captured: fp16, because loss scaling reads numbers from the G
 PyTorch's fused Adam takes it as a number.
 """
 import contextlib
+import os
+import shutil
 from functools import partial
 
 import torch
 from fastai.callback.core import Callback
 
-from _utils.errors import as_plain_error
+from _utils.errors import PlainError, as_plain_error
 from _utils.optim import learning_rates
 from _utils.training.device import fork_rng
 
@@ -35,6 +37,12 @@ class StaticStep(Callback):
         if self.has_to_capture:
             self.has_to_capture = False
             capture_step(self.learn, self.xb, self.with_update)
+
+
+def check_compiler():
+    """Raise PlainError if torch.compile would find no compiler: for C++ on a CPU, for C on a GPU."""
+    if not any(map(os.environ.get, ("CC", "CXX"))) and not any(map(shutil.which, ("gcc", "g++", "clang", "cl"))):
+        raise PlainError("compile=True needs a C++ compiler, but none was found (gcc, g++, clang, CC, CXX). Install g++, or leave compile out.")
 
 
 def compile_step(learn, backend="inductor"):

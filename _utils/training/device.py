@@ -2,6 +2,7 @@
 import ctypes
 import math
 import os
+import re
 import sys
 import time
 
@@ -42,7 +43,20 @@ def choose_device(device=None):
     if torch.cuda.device_count() <= chosen.index:
         raise PlainError(f"Device not found: {device!r} ({torch.cuda.device_count()} GPUs are available). Leave device out, or set "
                          "device=cpu.")
+    _check_kernels(chosen)
     return chosen
+
+
+def _check_kernels(device):
+    """Raise PlainError if PyTorch was built without kernels for this GPU.
+
+    Those of sm_86 run on compute capability 8.6 and 8.9; compute_86 is code that the driver compiles for every later GPU.
+    """
+    (major, minor), built_for = torch.cuda.get_device_capability(device), " ".join(torch.cuda.get_arch_list())
+    compiled = re.search(rf"sm_{major}[0-{minor}]|gfx", built_for)  # gfx: AMD's, which are not checked
+    if not compiled and not any(int(version) <= 10 * major + minor for version in re.findall(r"compute_(\d+)", built_for)):
+        raise PlainError(f"PyTorch {torch.__version__} has no kernels for {device}, whose compute capability is {major}.{minor} (but for "
+                         f"{built_for}). Install another build of PyTorch, or set device=cpu.")
 
 
 def has_on_cpu(precision):

@@ -4,6 +4,7 @@ import platform
 import resource
 import subprocess
 import sys
+from contextlib import nullcontext
 from functools import partial
 
 import pytest
@@ -13,6 +14,12 @@ from _utils.errors import PlainError
 from _utils.training.device import choose_device, choose_precision, hint_at_bf16
 
 GPU, CPU = torch.device("cuda"), torch.device("cpu")
+
+
+def use_gpus(monkeypatch, capability, built_for):
+    """Two GPUs of this compute capability, and a PyTorch with kernels for other ones or the same."""
+    for name, value in (("device_count", 2), ("get_device_capability", capability), ("get_arch_list", built_for.split())):
+        monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
 
 
 @pytest.mark.parametrize("capability, default", [((8, 0), "bf16"), ((7, 5), "fp16")])
@@ -40,10 +47,19 @@ def test_bf16_is_recommended_where_it_is_measured_to_be_faster(monkeypatch, caps
 
 def test_a_gpu_has_an_index_and_a_missing_one_is_reported_by_name(monkeypatch):
     """torch.cuda.set_device refuses a device without an index."""
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    use_gpus(monkeypatch, (9, 0), "sm_90")
     assert [choose_device(name).index for name in ("cuda", "cuda:1")] == [0, 1]
     with pytest.raises(PlainError, match="Device not found: 'cuda:99'"):
         choose_device("cuda:99")
+
+
+@pytest.mark.parametrize("capability, built_for, runs", [
+    ((8, 9), "sm_75 sm_86 sm_90", True), ((8, 0), "sm_75 sm_86 sm_90", False), ((12, 0), "sm_90 compute_90", True),
+    ((10, 3), "sm_90 sm_100a", True), ((7, 0), "sm_75 compute_75", False), ((9, 4), "gfx942", True)])
+def test_a_gpu_for_which_pytorch_has_no_kernels_is_reported(monkeypatch, capability, built_for, runs):
+    use_gpus(monkeypatch, capability, built_for)
+    with nullcontext() if runs else pytest.raises(PlainError, match=rf"no kernels for cuda:1.*{capability[0]}\.{capability[1]}.*sm_75"):
+        choose_device("cuda:1")
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")

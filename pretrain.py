@@ -46,8 +46,8 @@ from _utils.text import (
     check_sources, load_documents, load_tokenizer, open_examples, prepare_examples, pretraining_dataloaders, split_held_out, text_key,
     unigram_entropy)
 from _utils.training import (
-    DTYPES, Bookkeeping, ClippingLearner, Gradients, PretrainingMetrics, Processes, Schedule, StaticStep, StopSignals, choose_device,
-    choose_precision, fastest_micro_batch, hint_at_bf16, micro_batch_sizes, seed_step, set_seed, split_micro_batches)
+    DTYPES, Bookkeeping, ClippingLearner, Gradients, PretrainingMetrics, Processes, Schedule, StaticStep, StopSignals, check_compiler,
+    choose_device, choose_precision, fastest_micro_batch, hint_at_bf16, micro_batch_sizes, seed_step, set_seed, split_micro_batches)
 
 # %%
 # Every key can be changed here, or on the command line: python pretrain.py size=base datas=wikipedia,openwebtext
@@ -697,7 +697,7 @@ class PretrainingLearner(ClippingLearner):
         self.masking, self.micro_batch, self.seed, self.processes = masking, micro_batch, seed, processes
         self.pad_token_id = model.pad_token_id if self.device.type == "cpu" and not is_static else None
         self.gradients = Gradients(model, processes, DTYPES[precision])
-        self.train_metrics = PretrainingMetrics(self.device, only_finite=self.scaler.is_enabled())
+        self.train_metrics = PretrainingMetrics(self.device, only_finite=precision != "fp32")
 
     def _do_one_batch(self):
         seed_step(self.seed, self.train_iter)
@@ -736,8 +736,8 @@ class PretrainingLearner(ClippingLearner):
         self.gradient_norm = self.update()
 
     def update(self):
-        """Clip the gradients of the batch at global norm 1 (F35), update the weights, and return the norm, ()."""
-        norm = self.clip_and_update(self.gradients.tensors())
+        """Clip the gradients of the batch at global norm 1 (F35), update the weights unless it is not finite, and return the norm, ()."""
+        norm = self.clip_and_update(self.gradients.tensors(), only_finite=True)
         self.gradients.zero()
         return norm
 
@@ -820,6 +820,8 @@ def pretrain(c):
 def check_start(c, run, processes):
     """Raise PlainError for what would fail later. Returns the trained pair of networks to start from, or None."""
     check_writable("datasets", run.folder)
+    if c.compile:
+        check_compiler()
     processes.share(1, c.bs)  # at least one example for each process
     if processes.is_main:
         check_sources(c.datas)

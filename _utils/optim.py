@@ -41,7 +41,8 @@ class Lamb(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self):
-        """Update every parameter that has a gradient."""
+        """Update every parameter that has a gradient, or none if `found_inf`, (), is 1."""
+        keep = 1 - getattr(self, "found_inf", 0)  # exponents and factors of 0 leave numbers as they are
         for group in self.param_groups:
             beta1, beta2 = group["betas"]
             for p in group["params"]:
@@ -50,12 +51,13 @@ class Lamb(torch.optim.Optimizer):
                 if not self.state[p]:
                     self.state[p] = _moments(p)
                 m, v = self.state[p].values()
-                m.lerp_(p.grad, 1 - beta1)
-                v.mul_(beta2).addcmul_(p.grad, p.grad, value=1 - beta2)
+                grad = p.grad.nan_to_num()  # 0, after clipping, if the norm was not finite
+                m.lerp_(grad, (1 - beta1) * keep)
+                v.mul_(beta2 ** keep).addcmul_(grad, grad, value=1 - beta2)
                 update = m / (v.sqrt() + group["eps"]) + group["weight_decay"] * p
                 weight, length = p.norm().clamp(max=10), update.norm()
                 ratio = torch.where((weight > 0) & (length > 0), weight / length, 1.)
-                p.sub_(update * ratio * group["lr"])  # lr may be a tensor
+                p.sub_(update * ratio * keep * group["lr"])  # lr may be a tensor
 
 
 def decay_groups(named_parameters, weight_decay=.01):

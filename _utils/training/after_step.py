@@ -17,6 +17,8 @@ from _utils.runs.checkpoints import save_checkpoint
 from _utils.runs.resume import save_resume_checkpoint
 from _utils.training.metrics import evaluate, format_metrics, warning_of_collapse
 
+MOST_SKIPPED = 10  # updates in a row, in half precision; fp16's loss scaling halves the scale at each
+
 
 class Stopped(PlainError):
     """The run was asked to stop and has saved its state. The exit status is that of an interrupted program."""
@@ -85,7 +87,9 @@ class Bookkeeping(Callback):
 
     def before_fit(self):
         learn = self.learn
-        self.non_finite_step = torch.full((), -1, device=learn.device)
+        self.most_skipped = 0 if learn.precision == "fp32" else MOST_SKIPPED
+        self.skipped = torch.zeros(2, device=learn.device)  # updates since the last row of metrics, and now in a row
+        self.left = math.inf
         self.begin_interval()
         if self.checkpoint:
             self.load(self.checkpoint)
@@ -95,9 +99,12 @@ class Bookkeeping(Callback):
         self.saved = time.monotonic()
         self.bar = progress_bar("Pretraining", self.last_step, initial=learn.train_iter, disable=not learn.processes.is_main)
 
+    def before_batch(self):
+        self.waited += max(0., time.perf_counter() - self.left)  # not for the first batch, which starts workers and compilers
+
     def after_batch(self):
         step = self.learn.train_iter
-        self.note_non_finite_gradients(step)
+        self.note_non_finite_gradients()
         self.interval_steps += 1
         ends_interval = step % self.every == 0 or step == self.steps
         if ends_interval:
@@ -114,6 +121,7 @@ class Bookkeeping(Callback):
         if stops and step < self.steps:
             self.learn.processes.wait()  # for the one that saves: when one ends, the launcher soon kills the others
             raise Stopped(f"Stopped at step {step:,} of {self.steps:,}, saved in {str(self.folder)!r}. Rerun the same command to resume.")
+        self.left = time.perf_counter()
 
     def close(self):
         """Close the progress bar, also after an error."""
@@ -122,22 +130,24 @@ class Bookkeeping(Callback):
 
     # Gradients that are not finite
 
-    def note_non_finite_gradients(self, step):
-        """Remember, on the device, the first step whose gradients were not finite. Their norm is the same in all processes."""
-        is_first = ~torch.isfinite(self.learn.gradient_norm) & (self.non_finite_step < 0)
-        self.non_finite_step.masked_fill_(is_first, step)
+    def note_non_finite_gradients(self):
+        """Count, on the device, updates skipped because gradients were not finite. Their norm is the same in all processes.
+
+        Once more than `most_skipped` were skipped in a row, all later steps count as well, until `check_finite` stops the run.
+        """
+        n, in_a_row = self.skipped
+        is_skipped = ~torch.isfinite(self.learn.gradient_norm)
+        n += is_skipped
+        in_a_row.add_(1).mul_(is_skipped | (in_a_row > self.most_skipped + 1))
 
     def check_finite(self):
-        """Raise PlainError if gradients were not finite since the last check, because the weights are lost then. Waits for the device.
+        """Raise PlainError if more than `most_skipped` updates in a row were skipped. Waits for the device."""
+        too_many = int(self.skipped[1]) - self.most_skipped
+        if too_many > 0:
+            earlier = f", as at the {MOST_SKIPPED} steps before" if self.most_skipped else ""
+            self.stop_at_non_finite(self.learn.train_iter + 1 - too_many, earlier)
 
-        fp16 loss scaling skips such steps and lowers the scale; that has failed only if the scale is below 1.
-        """
-        is_skipped = self.learn.scaler.is_enabled() and self.learn.scaler.get_scale() >= 1
-        if self.non_finite_step > 0 and not is_skipped:
-            self.stop_at_non_finite(int(self.non_finite_step))
-        self.non_finite_step.fill_(-1)
-
-    def stop_at_non_finite(self, step):
+    def stop_at_non_finite(self, step, earlier=""):
         """Save the batch of a step, as it was before masking, and raise PlainError."""
         saved = ""
         if self.log:
@@ -145,23 +155,26 @@ class Bookkeeping(Callback):
             input_ids, sentA_lenths = self.learn.dls.train.batch_of_step(step - 1)
             save_checkpoint({"step": step, "seed": self.learn.seed, "input_ids": input_ids, "sentA_length": sentA_lenths}, path)
             saved = f" The batch is saved in {path}."
-        raise PlainError(f"The loss or its gradients are not finite (nan or inf) at step {step:,}.{saved} Lower lr, use a longer warmup or "
-                         "set precision=fp32, under another base_run_name. Milestones saved before that step are intact.")
+        raise PlainError(f"The loss or its gradients are not finite (nan or inf) at step {step:,}{earlier}.{saved} Lower lr, use a longer "
+                         "warmup or set precision=fp32, under another base_run_name. Milestones saved before that step are intact.")
 
     # Metrics of the training
 
     def begin_interval(self):
         self.learn.train_metrics.state.zero_()
-        self.interval_steps, self.started = 0, time.perf_counter()
+        self.skipped[0] = 0
+        self.interval_steps, self.waited, self.started = 0, 0., time.perf_counter()
 
     def log_interval(self, step):
         """Log the metrics of the steps since the last row, and show them in the progress bar."""
         self.learn.processes.sum(self.learn.train_metrics.state)
         metrics = self.learn.train_metrics.compute()  # waits for the device, so the time is that of completed steps
-        speed = self.interval_steps * self.tokens_per_step / (time.perf_counter() - self.started)
+        seconds = time.perf_counter() - self.started
+        speed = self.interval_steps * self.tokens_per_step / seconds
         self.check_finite()
         if self.log:
-            self.log.log("train", step, {**metrics, "lr": self.opt.hypers[0]["lr"], "tokens_per_second": speed})
+            self.log.log("train", step, {**metrics, "lr": self.opt.hypers[0]["lr"], "skipped_updates": int(self.skipped[0]),
+                                         "tokens_per_second": speed, "data_wait": self.waited / seconds})
         self.bar.set_postfix_str(f"{format_metrics(metrics)}, {speed:,.0f} tokens/s", refresh=False)
         self.begin_interval()
 
@@ -200,7 +213,8 @@ class Bookkeeping(Callback):
         """Save the state between two steps. Raises PlainError instead if its weights are not finite; the earlier file stays."""
         learn = self.learn
         self.check_finite()
-        interval = {"metrics": learn.train_metrics.state, "steps": self.interval_steps, "seconds": time.perf_counter() - self.started}
+        interval = {"metrics": learn.train_metrics.state, "steps": self.interval_steps, "seconds": time.perf_counter() - self.started,
+                    "waited": self.waited, "skipped": self.skipped}
         save_resume_checkpoint(self.folder, {
             **self.identity, "step": learn.train_iter, "model": learn.model.state_dict(), "optimizer": learn.opt.opt.state_dict(),
             "scaler": learn.scaler.state_dict(), "interval": interval, "log_position": self.log.position()})
@@ -214,9 +228,11 @@ class Bookkeeping(Callback):
         learn.opt.opt.load_state_dict(copy.deepcopy(checkpoint.pop("optimizer")))  # copied, because on a CPU it would keep mapped tensors
         learn.scaler.load_state_dict(checkpoint["scaler"])
         interval = checkpoint.pop("interval")
+        self.skipped.copy_(interval.get("skipped", self.skipped))  # missing in runs of earlier versions
         if self.log:  # summed over the processes later, so only one may have it
             learn.train_metrics.state.copy_(interval["metrics"])
             self.interval_steps, self.started = interval["steps"], time.perf_counter() - interval["seconds"]
+            self.waited = interval.get("waited", 0.)
 
 
 class LossProgress(Callback):

@@ -41,8 +41,9 @@ class StaticStep(Callback):
 
 def check_compiler():
     """Raise PlainError if torch.compile would find no compiler: for C++ on a CPU, for C on a GPU."""
-    if not any(map(os.environ.get, ("CC", "CXX"))) and not any(map(shutil.which, ("gcc", "g++", "clang", "cl"))):
-        raise PlainError("compile=True needs a C++ compiler, but none was found (gcc, g++, clang, CC, CXX). Install g++, or leave compile out.")
+    if not any((os.getenv("CC"), os.getenv("CXX"), *map(shutil.which, ("gcc", "g++", "clang")))):
+        raise PlainError("compile=True needs a C++ compiler, but none was found (gcc, g++, clang; CC and CXX are not set). Install g++, or "
+                         "leave compile out.")
 
 
 def compile_step(learn, backend="inductor"):

@@ -53,8 +53,8 @@ def _check_kernels(device):
     Those of sm_86 run on compute capability 8.6 and 8.9; compute_86 is code that the driver compiles for every later GPU.
     """
     (major, minor), built_for = torch.cuda.get_device_capability(device), " ".join(torch.cuda.get_arch_list())
-    compiled = re.search(rf"sm_{major}[0-{minor}]|gfx", built_for)  # gfx: AMD's, which are not checked
-    if not compiled and not any(int(version) <= 10 * major + minor for version in re.findall(r"compute_(\d+)", built_for)):
+    ptx = [version for version in re.findall(r"compute_(\d+)", built_for) if int(version) <= 10 * major + minor]
+    if not ptx and not re.search(rf"sm_{major}[0-{minor}]|gfx", built_for):  # gfx: AMD's, which are not checked
         raise PlainError(f"PyTorch {torch.__version__} has no kernels for {device}, whose compute capability is {major}.{minor} (but for "
                          f"{built_for}). Install another build of PyTorch, or set device=cpu.")
 

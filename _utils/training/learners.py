@@ -33,10 +33,16 @@ class ClippingLearner(Learner):
         dtype = DTYPES[self.precision]
         return torch.autocast(self.device.type, dtype, enabled=dtype is not None)
 
-    def clip_and_update(self, gradients):
-        """Clip the gradients and update the weights. Returns the norm of the gradients before clipping, ()."""
+    def clip_and_update(self, gradients, only_finite=False):
+        """Clip the gradients and update the weights. Returns the norm of the gradients before clipping, ().
+
+        only_finite: if the norm is not finite, leave weights and moments as they are, without waiting for the device. fp16's loss scaling
+        always does so, and passes `found_inf` to the optimizer itself.
+        """
         self.scaler.unscale_(self.opt.opt)
         norm = clip_gradients(gradients, 1.)
+        if only_finite:
+            self.opt.opt.found_inf = (~norm.isfinite()).float()
         self.scaler.step(self.opt.opt)
         self.scaler.update()
         return norm

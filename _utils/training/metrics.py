@@ -19,13 +19,13 @@ class PretrainingMetrics:
     The positive class is "replaced". Accuracy alone says nothing about the discriminator: about 90 % of the tokens are original.
     Of the masked positions, some show their original token (15 % in ELECTRA), which costs next to nothing; "hidden" are the others. Only on
     those can the generator be compared with the unigram entropy of the text.
-    only_finite: skip micro-batches whose loss is not finite, as fp16 loss scaling skips the update.
+    only_finite: skip micro-batches whose loss is not finite, as training in half precision skips the update.
     state: one tensor on the device, with sums over micro-batches and a histogram of the discriminator's logits for original and for
     replaced tokens. It may be summed over processes, saved, and set to zero.
     """
 
     def __init__(self, device="cpu", only_finite=False):
-        self.only_finite, self.always = only_finite, torch.ones((), device=device, dtype=torch.bool)
+        self.counts_all = torch.tensor(not only_finite, device=device)
         self.has_discriminator = False  # until an update shows otherwise
         self.state = torch.zeros(len(_SUMS) + 2 * _BINS, device=device, dtype=torch.float64)
         self.sums, self.histogram = self.state[:len(_SUMS)], self.state[len(_SUMS):]
@@ -43,7 +43,7 @@ class PretrainingMetrics:
         hidden = (seen != labels) * weights
         nll = F.cross_entropy(logits, torch.where(weights.bool(), labels, 0), reduction="none")
         n_tokens, n_slots = output.attention_mask.sum(), weights.sum()
-        is_counted = torch.stack([loss, *losses]).isfinite().all() if self.only_finite else self.always
+        is_counted = torch.stack([loss, *losses]).isfinite().all() | self.counts_all
         sums = [n_tokens / counts[1], loss, n_slots, losses[0] * counts[0], correct.sum(), hidden.sum(), (nll * hidden).sum(),
                 (correct * hidden).sum(), output.is_mlm_applied.sum() - n_slots]
         self.has_discriminator = len(losses) > 1

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from _utils.errors import PlainError
+from _utils.training.cuda_graph import check_compiler
 from _utils.training.device import choose_device, choose_precision, hint_at_bf16
 
 GPU, CPU = torch.device("cuda"), torch.device("cpu")
@@ -60,6 +61,16 @@ def test_a_gpu_for_which_pytorch_has_no_kernels_is_reported(monkeypatch, capabil
     use_gpus(monkeypatch, capability, built_for)
     with nullcontext() if runs else pytest.raises(PlainError, match=rf"no kernels for cuda:1.*{capability[0]}\.{capability[1]}.*sm_75"):
         choose_device("cuda:1")
+
+
+def test_a_missing_compiler_is_reported(monkeypatch):
+    for variable in ("CC", "CXX"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(PlainError, match="compile=True needs a C.. compiler"):
+        check_compiler()
+    monkeypatch.setenv("CC", "tcc")
+    check_compiler()
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")

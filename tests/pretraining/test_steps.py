@@ -101,6 +101,25 @@ def test_gradients_equal_those_of_plain_autocast(monkeypatch, settings):
     assert all(p.equal(before[name]) == (expected[name] is None) for name, p in learn.model.named_parameters())
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "lamb"])
+def test_update_is_skipped_if_gradients_are_not_finite(optimizer):
+    learn = build_learner("cpu", f"optimizer={optimizer}")
+    learn.opt.set_hyper("lr", 1e-2)
+    x, counts = learn.masks(*batch_of(learn))
+
+    def state():
+        moments = [tensor for of_parameter in learn.opt.opt.state.values() for tensor in of_parameter.values()]
+        return [tensor.detach().clone() for tensor in (*learn.model.parameters(), *moments)]
+    for number, factor in enumerate([1., float("inf"), float("nan"), 1.]):
+        before = state()
+        learn.accumulate(*next(learn.micro_batches(x))[1], *counts)
+        learn.gradients.tensors()[0].view(-1)[0].mul_(factor)
+        learn.update()
+        if number > 0:  # LAMB allocates its moments at the first update
+            changed = [not a.equal(b) for a, b in zip(before, state(), strict=True)]
+            assert any(changed) == (factor == 1.)
+
+
 @pytest.mark.parametrize("masking", ["bernoulli", "official"])
 def test_micro_batches_give_the_gradients_and_metrics_of_the_full_batch(masking):
     """On the CPU they are as long as their longest row."""

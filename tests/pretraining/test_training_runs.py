@@ -3,12 +3,13 @@ import contextlib
 import json
 import math
 import shutil
+import time
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
-from tiny_pretraining import FOLDER, equal_weights, metrics, run, tensorboard_events, write_text_and_vocabulary
+from tiny_pretraining import FOLDER, equal_weights, metrics, run, tensorboard_events, weights, write_text_and_vocabulary
 from tokenizers import Tokenizer
 
 import pretrain
@@ -16,6 +17,7 @@ from _utils.commands.export_hf import export_hf
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.runs.checkpoints import load_checkpoint, milestone_steps
+from _utils.text.batches import ArrowBatchDL
 
 
 @pytest.fixture(scope="module")
@@ -138,13 +140,13 @@ def test_changed_loss_function_changes_training_and_metrics(workplace, finished_
 
 @pytest.fixture
 def infinite_loss(monkeypatch):
-    """`infinite_loss(step)` makes the loss of the steps after `step` infinite."""
+    """`infinite_loss(step, n)` makes the loss of the n steps after `step` infinite, in a run that logs every step."""
     forward, path = pretrain.ELECTRALoss.forward, FOLDER / "mini_5/metrics.jsonl"
 
-    def after(step):
+    def after(step, n=1):
         def infinite(loss_func, *args, **kwargs):
             loss, terms = forward(loss_func, *args, **kwargs)
-            is_after = torch.is_grad_enabled() and path.exists() and [row["step"] for row in metrics()][-1:] == [step]
+            is_after = torch.is_grad_enabled() and path.exists() and {row["step"] for row in metrics()[-1:]} & {*range(step, step + n)}
             return loss * (float("inf") if is_after else 1.), terms
         monkeypatch.setattr(pretrain.ELECTRALoss, "forward", infinite)
     return after
@@ -154,6 +156,26 @@ def test_fp16_skips_steps_whose_gradients_overflow(workplace, infinite_loss):
     infinite_loss(2)
     weights = run("precision=fp16", "steps=3").model.state_dict()
     assert len(metrics()) == 3 and all(p.isfinite().all() for p in weights.values())
+
+
+def test_bf16_skips_ten_updates_in_a_row_and_stops_at_the_next_one_also_when_resumed(workplace, infinite_loss):
+    options = "precision=bf16", "milestones=12.5,75,81.25"
+    infinite_loss(2, 10)
+    run(*options)
+    assert [row["skipped_updates"] for row in metrics()] == [0, 0, *10 * [1], 0, 0, 0, 0]
+    assert equal_weights(weights(percent=12.5), weights(percent=75.)) and not equal_weights(weights(percent=75.), weights(percent=81.25))
+    infinite_loss(2, 11)
+    run(*options, "stop_at=7")
+    with pytest.raises(PlainError, match="not finite .* at step 13, as at the 10 steps before"):
+        run(*options, resume=True)
+
+
+def test_share_of_the_time_that_is_spent_waiting_for_data(workplace, monkeypatch):
+    fetch = ArrowBatchDL.fetch
+    monkeypatch.setattr(ArrowBatchDL, "fetch", lambda *args: time.sleep(.3) or fetch(*args))
+    run("steps=3", "micro_batch=8")
+    of_first, *others = [row["data_wait"] for row in metrics()]
+    assert of_first == 0 and all(.1 < share < 1 for share in others)
 
 
 def test_infinite_loss_stops_the_run_and_saves_the_batch(workplace, infinite_loss):

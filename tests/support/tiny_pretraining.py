@@ -40,9 +40,10 @@ def metrics(split="train", name="mini_5"):
 
 
 def rows(name="mini_5", folder=FOLDER):
-    """All rows of metrics.jsonl, without tokens_per_second, which differs between equal runs."""
+    """All rows of metrics.jsonl, without measured times, which differ between equal runs."""
     text = (folder / name / "metrics.jsonl").read_text()
-    return [{key: value for key, value in json.loads(line).items() if key != "tokens_per_second"} for line in text.splitlines()]
+    times = ("tokens_per_second", "data_wait")
+    return [{key: value for key, value in json.loads(line).items() if key not in times} for line in text.splitlines()]
 
 
 def weights(name="mini_5", percent="100.0", folder=FOLDER):

@@ -1,7 +1,7 @@
 """CUDA tensors without a GPU: they have a device, a shape and a dtype, but no values (torch's FakeTensor).
 
 Operations that synchronize with the GPU raise an exception: reading a value (`DataDependentOutputException`) or a shape that depends on one
-(`DynamicOutputShapeException`). So does combining tensors on different devices (`FakeTensorDeviceMismatchError`).
+(`DynamicOutputShapeException`). So does combining tensors on different devices (`RuntimeError`).
 """
 import contextlib
 from types import SimpleNamespace

@@ -43,11 +43,9 @@ class Runs(list):
         The names of groups and own tasks may contain the character that separates them in the names of checkpoints.
         """
         row = self.find(group, task, run)
-        found = row and row | row["settings"]
-        for key, value in ({"group": group, "task": task, "seed": seed} | settings).items() if row else ():
-            if found.get(key) != value:
-                raise PlainError(f"Run {run} of {task} in the group {group!r} was trained with {key}={found.get(key)!r:.200}, not "
-                                 f"{value!r:.200}. Set another group_name for these runs.")
+        if row and (differences := _differences(row | row["settings"], {"group": group, "task": task, "seed": seed} | settings)):
+            raise PlainError(f"Run {run} of {task} in the group {group!r} was trained with {', '.join(differences)}. Set another "
+                             "group_name for these runs.")
         return row
 
     def best(self):
@@ -113,6 +111,18 @@ def run_path(group, task, run):
 def path_of(row):
     """Checkpoint of a finished run."""
     return run_path(row["group"], row["task"], row["run"])
+
+
+def _differences(found, wanted):
+    """[text about each value of `wanted` that `found` does not have]; of values that are dictionaries, about their values."""
+    texts = []
+    for key, value in wanted.items():
+        other = found.get(key)
+        if isinstance(value, dict) and isinstance(other, dict):
+            texts += [f"{key}: {text}" for text in _differences(other, value)]
+        elif other != value:
+            texts.append(f"{key}={other!r:.200}, not {value!r:.200}")
+    return texts
 
 
 def load_finetuned_checkpoint(path):

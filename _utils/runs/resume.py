@@ -64,7 +64,7 @@ def resume(config, run):
 
 
 def check_same_data(checkpoint, data, folder):
-    """Raise PlainError if the vocabulary, the text or a network's configuration file changed. data: {name: what identifies it}."""
+    """Raise PlainError if the vocabulary or the text changed. data: {name: what identifies it}."""
     if differ := [name for name, value in data.items() if checkpoint["data"].get(name) != value]:
         raise PlainError(f"The {' and the '.join(differ)} changed since the run in {str(folder)!r} was started. Restore what was there, "
                          f"{_OTHERWISE}")

@@ -101,7 +101,7 @@ def test_the_seed_determines_the_run(again):
 @pytest.mark.parametrize("override, named", [
     ("schedule=separate_linear", "schedule='original_linear', not 'separate_linear'"),
     ("seeds=[7]", "seed=0, not 7"),
-    ("task_overrides={'rte': {'rows': 32}}", "epochs=1, not 10"),
+    ("task_overrides={'rte': {'rows': 32}}", "epochs=1, not 10, rows=64, not 32"),
     ("glue_dir=other", "training_table='2,000 rows, "),
 ])
 def test_runs_of_one_group_have_the_same_settings_and_tables(again, override, named):

@@ -1,6 +1,7 @@
 """Compare pretrained systems by their scores after finetuning: `python -m _utils compare_pretraining`."""
 import json
 import re
+from collections import defaultdict
 from dataclasses import replace
 
 import matplotlib.pyplot as plt
@@ -101,13 +102,15 @@ def print_setting_differences(runs, checkpoints):
     runs: from `finetuning_runs`.   checkpoints: from `of_systems`.
     """
     used = runs[runs.set_index(_CHECKPOINT).index.isin(checkpoints.index) & runs["task"].isin(checkpoints)]
-    for task, of_task in used.groupby("task"):
-        settings = [row["settings"] | {"start_from_mnli": row["settings"].get("start_from_mnli") in (True, row["group"]),
-                                       "pretrained_weights": None} for row in of_task["row"]]
-        table = pd.DataFrame(settings, of_task["system"]).map(json.dumps)
-        for key in table.columns[table.nunique() > 1]:
-            print(f"{task} was finetuned with", " and ".join(f"{key}={value} ({', '.join(sorted(set(systems)))})"
-                                                             for value, systems in table.groupby(key).groups.items()))
+    values = defaultdict(lambda: defaultdict(set))  # {(task, setting): {value: {system, ...}}}
+    for _, run in used.iterrows():
+        for key, value in run["row"]["settings"].items():
+            own_group = key == "start_from_mnli" and value == run["row"]["group"]
+            values[run["task"], key][json.dumps(own_group or value)].add(run["system"])
+    for (task, key), systems in values.items():
+        if len(systems) > 1 and key != "pretrained_weights":
+            print(f"{task} was finetuned with",
+                  " and ".join(f"{key}={value} ({', '.join(sorted(names))})" for value, names in systems.items()))
 
 
 def checkpoint_flops(checkpoint):

@@ -32,7 +32,7 @@ def minimal_pairs(
     untrained=False,     # also score each architecture with random weights
     seed=0,              # random seed of --untrained; default: 0
     device=None,         # default: the first GPU, else the CPU
-    csv="checkpoints/minimal_pairs.csv",   # table of the accuracy by paradigm
+    csv="checkpoints/minimal_pairs.csv",  # table of the accuracy by paradigm
 ):
     """Score minimal pairs of sentences, such as BLiMP's."""
     check_output("--csv", csv, ".csv")

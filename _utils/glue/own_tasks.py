@@ -18,6 +18,7 @@ _BIO = re.compile(r"O|[BIESLU]-\S+")  # tags that mark where entities begin and 
 _File = Annotated[str, Field(pattern=rf"(?i)({'|'.join(map(re.escape, FORMATS))})$", description=(
     f"a file that ends with {', '.join(FORMATS)}"))]
 _Column = Annotated[str | int, Field(description="the name of a column (in CoNLL files its number from 0, or -1 for the last)")]
+_TAKEN = {*TASKS, *(Path(file).stem.lower() for task in TASKS.values() for file in task.outputs.values())}
 _KEYS = {
     "name": FileName | None,
     "train": _File,
@@ -40,7 +41,7 @@ def complete_own_task(given):
     path = Path(task.train)
     stem = path.name.partition(".")[0]
     task.name = task.name or (path.resolve().parent.name if stem.lower() in ("train", "training") else stem)
-    if task.name.lower() in TASKS:
+    if task.name.lower() in _TAKEN:  # its predictions would replace GLUE's
         raise PlainError(f"Invalid value for tasks: an own task cannot be called {task.name!r}, because GLUE has a task of that name. Set "
                          "'name' to another one.")
     return dict(task)

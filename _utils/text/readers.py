@@ -7,7 +7,6 @@ import lzma
 import os
 import re
 from functools import partial
-from pathlib import Path
 
 import datasets
 import huggingface_hub
@@ -88,8 +87,7 @@ def find_files(pattern):
     Raises PlainError if there are none.
     """
     if os.path.isdir(pattern):
-        below = Path(pattern).rglob("*")
-        paths = [str(path) for path in below if not any(part.startswith(".") for part in path.relative_to(pattern).parts)]
+        paths = _walk(pattern)
     else:  # the name of a file may contain glob characters
         paths = [pattern] if os.path.isfile(pattern) else glob.iglob(str(pattern), recursive=True)
     with reading(pattern):
@@ -99,6 +97,15 @@ def find_files(pattern):
                          ".jsonl, .parquet or wiki_NN of WikiExtractor (also .gz, .bz2, .xz, .zst). The corpora are "
                          f"{', '.join([*HUB_CORPORA, 'docs'])}.")
     return found
+
+
+def _walk(folder):
+    """Yield the paths of all visible files below a folder. Raises OSError if a folder cannot be listed."""
+    def fail(error):
+        raise error
+    for root, folders, names in os.walk(folder, onerror=fail):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (os.path.join(root, name) for name in names if not name.startswith("."))
 
 
 def format_of(path):

@@ -89,7 +89,7 @@ class Bookkeeping(Callback):
         learn = self.learn
         self.most_skipped = 0 if learn.precision == "fp32" else MOST_SKIPPED
         self.skipped = torch.zeros(2, device=learn.device)  # updates since the last row of metrics, and now in a row
-        self.left = math.inf
+        self.ended = math.inf  # time at which the last step ended
         self.begin_interval()
         if self.checkpoint:
             self.load(self.checkpoint)
@@ -100,7 +100,7 @@ class Bookkeeping(Callback):
         self.bar = progress_bar("Pretraining", self.last_step, initial=learn.train_iter, disable=not learn.processes.is_main)
 
     def before_batch(self):
-        self.waited += max(0., time.perf_counter() - self.left)  # not for the first batch, which starts workers and compilers
+        self.waited += max(0., time.perf_counter() - self.ended)  # not for the first batch, which starts workers and compilers
 
     def after_batch(self):
         step = self.learn.train_iter
@@ -121,7 +121,7 @@ class Bookkeeping(Callback):
         if stops and step < self.steps:
             self.learn.processes.wait()  # for the one that saves: when one ends, the launcher soon kills the others
             raise Stopped(f"Stopped at step {step:,} of {self.steps:,}, saved in {str(self.folder)!r}. Rerun the same command to resume.")
-        self.left = time.perf_counter()
+        self.ended = time.perf_counter()
 
     def close(self):
         """Close the progress bar, also after an error."""

@@ -227,7 +227,8 @@ TABLES = {
     ("own_tasks.md", "CoNLL-2000 chunking"): [(2, conll2000)],
     ("speed.md", "On a CPU with bf16 arithmetic"): [(1, lambda: speed("pretraining_small_amd_epyc_avx512_bf16", *PRETRAINING_SPEED))],
     ("speed.md", "On an older CPU"): [(1, lambda: speed("pretraining_small_amd_epyc_avx2", *PRETRAINING_SPEED))],
-    ("speed.md", "Data"): [(1, loader), (1, lambda: speed("preprocessing_amd_epyc", "MB/s", "ratio to tokenizers alone"))],
+    ("speed.md", "Data"): [(1, loader), (1, lambda: speed("preprocessing_intel_r_xeon_r_processor_avx512_bf16", "MB/s",
+                                                          "ratio to tokenizers alone"))],
     ("speed.md", "Finetuning"): [(1, lambda: speed("finetuning_small_amd_epyc_avx512_bf16", "rows/s", "ratio"))],
     ("speed.md", "Waiting threads and freed memory"): [
         (1, lambda: speed("environment_mini_amd_epyc_avx512_bf16", "idle tokens/s", "idle ratio", "busy tokens/s", "busy ratio"))],

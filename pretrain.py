@@ -114,7 +114,7 @@ c = MyConfig({
     "datas": ["openwebtext"],
     # Encoding of .txt, .jsonl and WikiExtractor files.
     "encoding": "utf-8",
-    # Versions of hub corpora: {'openwebtext': 'COMMIT, branch or tag'}. Other hub corpora use the commit in datasets/hub_revisions.json:
+    # Versions of hub corpora: {'openwebtext': 'COMMIT, branch or tag'}. Other hub corpora use the commit in datasets/hub_revisions/:
     # the newest one when the corpus was first used.
     "revisions": {},
     # True: each .txt file is one document, even if it contains blank lines.

@@ -166,7 +166,7 @@ def _pretrained_exports(checkpoint, path):
     for row in read_metrics(log, "held_out") if log.is_file() else ():
         if row["step"] == checkpoint.get("step"):
             made_by["held-out metrics"] = row
-    datasets = [HUB_CORPORA[name]["path"] for name in run.get("datas", []) if name in HUB_CORPORA]
+    datasets = [HUB_CORPORA[name][0] for name in run.get("datas", []) if name in HUB_CORPORA]
     for part in parts:
         role, training = (part, TRAINING[part]) if len(parts) == 2 else ("masked language model", "masked language modelling")
         yield (part, network_of(checkpoint, part, path), tokenizer_from_json(checkpoint["tokenizer"]), f"{title}, {role}", training,

@@ -7,6 +7,7 @@ import lzma
 import os
 import re
 from functools import partial
+from pathlib import Path
 
 import datasets
 import huggingface_hub
@@ -34,31 +35,29 @@ def cut_text(text):
         start = end
 
 
-# The corpora of the paper and of electra_pytorch under their present hub ids (facts.md#libraries), as arguments of datasets.load_dataset.
-# `revision`: the branch to take the newest commit of.
+# The corpora of the paper and of electra_pytorch under their present hub ids (facts.md#libraries): (hub id, configuration, branch).
 HUB_CORPORA = {
-    "openwebtext": dict(path="Skylion007/openwebtext", name=None, revision="main"),
-    "wikipedia": dict(path="wikimedia/wikipedia", name="20231101.en", revision="main"),
-    "bookcorpus": dict(path="bookcorpus/bookcorpus", name=None, revision="refs/convert/parquet"),
+    "openwebtext": ("Skylion007/openwebtext", None, "main"),
+    "wikipedia": ("wikimedia/wikipedia", "20231101.en", "main"),
+    "bookcorpus": ("bookcorpus/bookcorpus", None, "refs/convert/parquet"),
 }
 
 
-def hub_corpus(name, revision, record):
+def hub_corpus(name, revision, cache_dir):
     """Return ((hub id, configuration, commit), function that opens the documents) of a corpus in HUB_CORPORA.
 
-    revision: commit, branch or tag; None: the branch in HUB_CORPORA.   record: JSON file with the commits of branches and tags, to which
-    the first use of one adds its newest commit.
+    revision: commit, branch or tag; None: the branch in HUB_CORPORA. Of a branch or tag, the commit that was the newest one at its first
+    use is recorded in a file in hub_revisions/ of the cache.
     """
-    path, config, branch = HUB_CORPORA[name].values()
+    path, config, branch = HUB_CORPORA[name]
     commit = revision or branch
     if not re.fullmatch("[0-9a-f]{40}", commit):
-        commits = json.loads(record.read_text()) if record.exists() else {}
-        entry = f"{path}@{commit}"
-        if entry not in commits:
+        record = cache_dir / "hub_revisions" / path / commit
+        if not record.exists():
             with _loading(name, path):
-                commits[entry] = huggingface_hub.HfApi().dataset_info(path, revision=commit).sha
-            write_atomically(record, lambda file: file.write(json.dumps(commits, indent=1).encode()))
-        commit = commits[entry]
+                newest = huggingface_hub.HfApi().dataset_info(path, revision=commit).sha
+            write_atomically(record, lambda file: file.write(newest.encode()))
+        commit = record.read_text()
     return (path, config, commit), partial(_load_from_hub, name, path, config, commit)
 
 
@@ -84,10 +83,11 @@ def _loading(name, path):
 def find_files(pattern):
     """Return the text files of a file name, a folder with all visible folders in it, or a glob, sorted by the parts of their paths.
 
-    Raises PlainError if there are none.
+    Folders below it that cannot be listed are skipped. Raises PlainError if there are no text files.
     """
-    if os.path.isdir(pattern):
-        paths = _walk(pattern)
+    if os.path.isdir(pattern):  # unlike a glob with **, rglob does not follow links to folders, which could be cycles
+        below = (path.relative_to(pattern) for path in Path(pattern).rglob("*"))
+        paths = (os.path.join(pattern, path) for path in below if not re.search(r"(^|/)\.", path.as_posix()))
     else:  # the name of a file may contain glob characters
         paths = [pattern] if os.path.isfile(pattern) else glob.iglob(str(pattern), recursive=True)
     with reading(pattern):
@@ -97,15 +97,6 @@ def find_files(pattern):
                          ".jsonl, .parquet or wiki_NN of WikiExtractor (also .gz, .bz2, .xz, .zst). The corpora are "
                          f"{', '.join([*HUB_CORPORA, 'docs'])}.")
     return found
-
-
-def _walk(folder):
-    """Yield the paths of all visible files below a folder. Raises OSError if a folder cannot be listed."""
-    def fail(error):
-        raise error
-    for root, folders, names in os.walk(folder, onerror=fail):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (os.path.join(root, name) for name in names if not name.startswith("."))
 
 
 def format_of(path):

@@ -58,7 +58,7 @@ def load_documents(source, cache_dir, encoding="utf-8", one_document_per_file=Fa
     """
     cache_dir = Path(cache_dir)
     if source in HUB_CORPORA:
-        identity, open_documents = hub_corpus(source, (revisions or {}).get(source), cache_dir / "hub_revisions.json")
+        identity, open_documents = hub_corpus(source, (revisions or {}).get(source), cache_dir)
         return Corpus(source, content_key(identity), open_documents)
     if source == "docs":
         key, read = content_key(embedded_text.installed_versions()), embedded_text.documents

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import numpy as np
 import pandas as pd
 from pydantic import Field
+from sklearn.model_selection import GroupShuffleSplit
 
 from _utils.config import FileName, MyConfig, Text, list_of, number
 from _utils.errors import PlainError
@@ -14,6 +15,7 @@ from _utils.glue.table_files import FORMATS, check_columns, read_table
 from _utils.glue.tables import TaskData, as_label, items, shortened, to_dataset
 from _utils.glue.tasks import KINDS, METRICS_OF_KIND, TASKS, Task
 
+MIN_ROWS = 5  # of a label in the training or dev set, below which a warning is printed
 _BIO = re.compile(r"O|[BIESLU]-\S+")  # tags that mark where entities begin and end: BIO, BIOES, BILOU
 _File = Annotated[str, Field(pattern=rf"(?i)({'|'.join(map(re.escape, FORMATS))})$", description=(
     f"a file that ends with {', '.join(FORMATS)}"))]
@@ -26,6 +28,7 @@ _KEYS = {
     "test": _File | None,
     "text": Annotated[list_of(_Column, "the name of a column, or a list of two"), Field(max_length=2)] | None,
     "label": _Column | None,
+    "groups": _Column | None,
     "kind": Literal[(*KINDS, None)],
     "metrics": list_of(Text, "the name of a metric, or a list of names; the first one ranks the runs") | None,
 }
@@ -44,6 +47,9 @@ def complete_own_task(given):
     if task.name.lower() in _TAKEN:  # its predictions would replace GLUE's
         raise PlainError(f"Invalid value for tasks: an own task cannot be called {task.name!r}, because GLUE has a task of that name. Set "
                          "'name' to another one.")
+    if task.groups is not None and isinstance(task.dev, str):
+        raise PlainError(f"'groups' of the task {task.name!r} keeps rows together when a dev set is taken from the training rows, but "
+                         f"'dev' is the file {task.dev!r}. Leave one of them out.")
     return dict(task)
 
 
@@ -63,7 +69,7 @@ def check_names(tasks):
 def load_own_task(given):
     """TaskData of an own task. given: from `complete_own_task`.
 
-    Without a dev file, a share of the training rows is the dev set; the same rows at every call.
+    Without a dev file, a share of the training rows is the dev set, by `split_rows`; the same rows at every call.
     Raises PlainError, with file, line and column where possible, for what does not fit.
     """
     files = {"train": given["train"], "validation": given["dev"], "test": given["test"]}
@@ -83,16 +89,22 @@ def load_own_task(given):
         test_task = replace(task, labels=(*task.labels, *unknown))
     data = TaskData(task, {}, {}, notices, tables.get("test"), test_task if "test" in labels else None)
     for split, table in tables.items():
-        names = (*task.texts, "label") if split in labels else task.texts
-        data.splits[split] = to_dataset(table, dict(zip(names, (*texts, label))), test_task if split == "test" else task, split, notices)
+        columns = dict(zip((*task.texts, "label") if split in labels else task.texts, (*texts, label)))
+        if split == "train" and given["groups"] is not None:
+            columns["group"] = given["groups"]
+        data.splits[split] = to_dataset(table, columns, test_task if split == "test" else task, split, notices)
     if "validation" not in tables:
-        data.splits.update(_split(data.splits["train"], given["dev"]))
+        data.splits.update(split_rows(data.splits["train"], task, given["dev"]))
+    if task.labels:
+        notices += _label_counts({split: rows for split, rows in data.splits.items() if split in ("train", "validation", *labels)}, task)
     return data
 
 
 def _columns(given, tables):
-    """(columns of the texts, column of the label); PlainError if the files lack one."""
-    columns, label, texts = list(tables["train"].rows), given["label"], given["text"]
+    """(columns of the texts, column of the label); PlainError if the files lack one, or that of the groups."""
+    if given["groups"] is not None:
+        check_columns(tables["train"], [given["groups"]], f"Set 'groups' of the task {given['name']!r} to a column of its training file.")
+    columns, label, texts = [column for column in tables["train"].rows if column != given["groups"]], given["label"], given["text"]
     if 0 in columns:  # CoNLL
         label, *texts = (columns[-1] if column in (None, -1) else column for column in (label, *(texts or [0])))
     else:
@@ -176,8 +188,38 @@ def _description(task):
     return f"{task.kind}, {found}; metrics {', '.join(task.metrics)}{hint}"
 
 
-def _split(rows, share):
-    """{"train", "validation"}: a share of the rows, drawn with a fixed seed, becomes the dev set."""
-    order = np.random.default_rng(0).permutation(len(rows))
-    dev, train = np.split(order, [max(1, round(share * len(rows)))])
-    return {"train": rows.select(np.sort(train)), "validation": rows.select(np.sort(dev))}
+def split_rows(rows, task, share):
+    """{"train", "validation"}: a share of the rows of each class becomes the dev set, drawn with a fixed seed.
+
+    Of a class with several rows, both sets have at least one. Scores and sentences of words count as one class.
+    If the Dataset has a column "group", the rows of a group stay together: of 100 random divisions of the groups, it is the one whose
+    dev set is closest to that share of each class.
+    """
+    classes = pd.Series(rows["label"][:] if task.kind == "classification" else [0] * len(rows))
+    if "group" in rows.column_names:
+        is_dev = _split_groups(classes, rows["group"][:], share)
+    else:
+        order = np.random.default_rng(0).permutation(len(rows))
+        rank, sizes = (classes[order].groupby(classes).transform(how).sort_index() for how in ("cumcount", "size"))
+        is_dev = rank < (share * sizes).round().clip(1, sizes - 1)
+    return {"train": rows.select(np.flatnonzero(~is_dev)), "validation": rows.select(np.flatnonzero(is_dev))}
+
+
+def _split_groups(classes, groups, share):
+    """Whether each row is in the dev set, of which a group has all rows or none."""
+    if len(set(groups)) < 2:
+        raise PlainError(f"Invalid value for 'groups': all rows have the group {groups[0]!r}. Use a column with at least two groups.")
+    divisions = GroupShuffleSplit(100, test_size=share, random_state=0).split(classes, groups=groups)
+    wanted = share * classes.value_counts()
+    _, dev = min(divisions, key=lambda rows: wanted.sub(classes[rows[1]].value_counts(), fill_value=0).abs().sum())
+    return classes.index.isin(dev)
+
+
+def _label_counts(splits, task):
+    """Lines about the rows (of tags: the words) of each label in each split, and a warning about labels of few rows."""
+    counts = pd.DataFrame({split: pd.Series(rows["label"][:]).explode().value_counts() for split, rows in splits.items()})
+    counts = counts.reindex(range(len(task.labels))).fillna(0).astype(int).set_axis(task.labels)
+    lines = [f"labels in {split}: {shortened([f'{label} {n:,}' for label, n in column.items()])}" for split, column in counts.items()]
+    few = [f"{label} ({split} {n})" for split in ("train", "validation") for label, n in counts[split].items() if n < MIN_ROWS]
+    warning = f"warning: fewer than {MIN_ROWS} rows of {shortened(few)}: scores say little about such labels. Add rows, or set 'dev'."
+    return [*lines, warning] if few else lines

@@ -78,7 +78,7 @@ def _read_hub(task, split):
 def to_dataset(table, columns, task, split, notices):
     """Dataset of the good rows of a Table. Appends a message about skipped rows to `notices`.
 
-    columns: {column of the Dataset: column of the Table} of the texts, and of the label if rows have one.
+    columns: {column of the Dataset: column of the Table} of the texts, and of label and group if rows have them.
     Raises PlainError if more than 1 % of the rows are malformed, or one of a test set.
     """
     rows, problems = pd.DataFrame(index=table.rows.index), dict(table.problems)
@@ -102,7 +102,8 @@ def to_dataset(table, columns, task, split, notices):
         notices.append(f"skipped {len(bad):,} of {len(rows):,} rows: {'; '.join(bad[:5])}{' ...' if len(bad) > 5 else ''}")
     rows = rows[~rows.index.isin(list(problems))]
     rows = pd.DataFrame({"index": range(len(rows)), "label": -1}, rows.index).assign(**rows)
-    features = datasets.Features({"index": datasets.Value("int64"), **dict.fromkeys(task.texts, text), "label": label})
+    features = datasets.Features({"index": datasets.Value("int64"), **dict.fromkeys(task.texts, text), "label": label,
+                                  **dict.fromkeys({"group"} & columns.keys(), datasets.Value("string"))})
     return datasets.Dataset.from_pandas(rows[list(features)], features, preserve_index=False)
 
 
@@ -115,6 +116,8 @@ def _parsed(cells, name, task, may_be_blank):
         texts = cells.map(items) if task.is_tagging else cells.where(cells.map(type).eq(str))
         is_blank = ~texts.map(lambda text: bool(text.strip() if isinstance(text, str) else text))
         return texts.mask(is_blank & (not may_be_blank)), "a list of words" if task.is_tagging else "a text"
+    if name == "group":
+        return cells.map(as_label).replace("", np.nan), "a group"
     if task.is_regression:
         low, high = task.score_range or _ANY_SCORE
         numbers = pd.to_numeric(cells, errors="coerce")

@@ -1,5 +1,6 @@
 """The files of own tasks: kinds, labels, formats, test files that change, and errors."""
 import json
+from collections import Counter
 
 import pytest
 import torch
@@ -33,6 +34,28 @@ def test_the_kind_and_the_labels_follow_from_the_file(tmp_path, labels, kind, fo
     if "10" in labels:
         assert "'kind': 'regression'" in data.notices[0]
         assert loaded(train=f"{tmp_path}/a.jsonl", kind="regression").task.is_regression
+
+
+def test_the_dev_set_has_rows_of_each_class(tmp_path):
+    """Counts of the labels are printed, and those of fewer than five rows are named."""
+    write_csv(tmp_path / "a.csv", ("text", "label"), [(f"text {i}", "rare" if i % 40 == 0 else "usual") for i in range(200)])
+    data = loaded(train=f"{tmp_path}/a.csv")
+    assert {split: Counter(rows["label"]) for split, rows in data.splits.items()} == {"train": {0: 4, 1: 175}, "validation": {0: 1, 1: 20}}
+    assert "labels in train: rare 4, usual 175" in data.notices and "rare (train 4), rare (validation 1)" in data.notices[-1]
+
+
+def test_the_rows_of_a_group_stay_in_one_split(tmp_path):
+    rows = [(f"text {i}", "xy"[i % 3 == 0], f"patient {i // 10}") for i in range(200)]
+    write_csv(tmp_path / "a.csv", ("text", "label", "patient"), rows)
+    data = loaded(train=f"{tmp_path}/a.csv", groups="patient", dev=.2)
+    patients = {split: set(rows["group"]) for split, rows in data.splits.items()}
+    assert len(patients["train"]) == 16 and len(patients["validation"]) == 4 and not patients["train"] & patients["validation"]
+    assert abs(Counter(data.splits["validation"]["label"])[1] - 67 / 5) < 2
+    with pytest.raises(PlainError, match="a.csv: missing column 'doctor'"):
+        loaded(train=f"{tmp_path}/a.csv", groups="doctor")
+    write_csv(tmp_path / "a.csv", ("text", "label", "patient"), [(*row[:2], "one") for row in rows])
+    with pytest.raises(PlainError, match="all rows have the group 'one'"):
+        loaded(train=f"{tmp_path}/a.csv", groups="patient")
 
 
 def test_words_and_tags_in_json_lines(tmp_path):
@@ -129,6 +152,7 @@ def test_bad_files_are_rejected_with_file_line_and_column(tmp_path, name, conten
     ({"text": "x"}, "train: None. Use a file that ends with .csv"),
     ({"train": "a.xlsx"}, "train: 'a.xlsx'. Use a file that ends with .csv"),
     ({"train": "a.csv", "kind": "ranking"}, "kind: 'ranking'. Use 'classification', 'regression', 'tagging'"),
+    ({"train": "a.csv", "dev": "b.csv", "groups": "x"}, "'dev' is the file 'b.csv'. Leave one"),
     ({"train": "rte.csv"}, "an own task cannot be called 'rte'"),
 ])
 def test_invalid_descriptions_are_rejected_before_a_file_is_read(given, message):

@@ -1,5 +1,4 @@
 """Plots for the notebooks and the folders of runs: sentences in colour, curves, schedules, scores."""
-import itertools
 import json
 import re
 import unicodedata
@@ -89,9 +88,8 @@ def _tokens(shown, input_ids, hf_tokenizer):
 
 def plot_schedules(by_name, steps):
     """Learning rate by step of several schedules, {name: pct -> lr}."""
-    points = range(0, steps + 1, max(1, steps // 500))
-    return _plot_learning_rates("step", points, {
-        name: [schedule(step / steps) for step in points] for name, schedule in by_name.items()}, "-")
+    shares = np.linspace(0, 1, 501)
+    return _plot_learning_rates("step", steps * shares, {name: [*map(schedule, shares)] for name, schedule in by_name.items()}, "-")
 
 
 def plot_layer_lrs(lrs_by_name):
@@ -104,7 +102,7 @@ def plot_layer_lrs(lrs_by_name):
 
 def _plot_learning_rates(xlabel, x, lrs_by_name, style):
     """{name: learning rate at each x}, in a style of matplotlib."""
-    figure, axis = _axis(xlabel, "learning rate", height=2.8)
+    figure, axis = new_axis(xlabel, "learning rate", height=2.8)
     for name, lrs in lrs_by_name.items():
         axis.plot(x, lrs, style, ms=5, label=name)
     axis.ticklabel_format(axis="y", scilimits=(0, 0))
@@ -179,17 +177,13 @@ def plot_finetuning_losses(runs_by_name):
 def _grid(titles, xlabel):
     """(figure, an axis for each title) in rows of five."""
     n_rows, n_columns = -(-len(titles) // 5), min(len(titles), 5)
-    figure, axes = plt.subplots(n_rows, n_columns, figsize=(max(5, 2 * n_columns + .4), 1.6 * n_rows + .6), layout="constrained",
-                                sharex=True, squeeze=False)
-    for axis, title in zip(axes.flat, titles):
-        axis.set_title(title)
-    for axis in axes.flat[len(titles):]:
-        axis.axis("off")
+    figure = plt.figure(figsize=(max(5, 2 * n_columns + .4), 1.6 * n_rows + .6), layout="constrained")
+    axes = [figure.add_subplot(n_rows, n_columns, i, title=title) for i, title in enumerate(titles, 1)]
     figure.supxlabel(xlabel, fontsize=9)
-    return figure, axes.flat
+    return figure, axes
 
 
-def _axis(xlabel, ylabel, width=7, height=3.2, **settings):
+def new_axis(xlabel, ylabel, width=7, height=3.2, **settings):
     """(figure, its only axis)."""
     figure, axis = plt.subplots(figsize=(width, height), layout="constrained")
     axis.set(xlabel=xlabel, ylabel=ylabel, **settings)
@@ -201,24 +195,20 @@ def plot_scores(scores_by_group, published=None, majority=None):
 
     published: {task: percent} of Google's ELECTRA-Small, as crosses.   majority: {task: percent} of the majority baseline, dotted.
     """
-    tasks = pd.Index(itertools.chain.from_iterable(scores_by_group.values())).unique()
-    figure, axis = _axis(None, "dev score, %", width=4.5 + .8 * len(tasks), xlim=(-.6, len(tasks) - .4))
+    table = pd.DataFrame(scores_by_group)  # of lists
+    tasks = table.index
+    figure, axis = new_axis(None, "dev score, %", width=4.5 + .8 * len(tasks), xlim=(-.6, len(tasks) - .4))
     axis.set_xticks(range(len(tasks)), tasks)
-    for i, (group, scores_by_task) in enumerate(scores_by_group.items()):
-        scores = pd.Series(scores_by_task).explode()
-        means = scores.groupby(level=0).mean()
+    for i, group in enumerate(table):
+        scores = table[group].explode()
+        means, shift = scores.groupby(level=0).mean(), .6 * ((i + .5) / len(table.columns) - .5)  # from the tick that all groups share
         for values, style in ((scores, dict(marker="o", ms=4, alpha=.7)), (means, dict(marker="_", ms=20, label=f"{group}, mean"))):
-            axis.plot(tasks.get_indexer(values.index) + _shift(i, len(scores_by_group)), values, ls="", color=f"C{i}", **style)
+            axis.plot(tasks.get_indexer(values.index) + shift, values, ls="", color=f"C{i}", **style)
     for marks, style, size, label in ((published, "kx", 6, "ELECTRA-Small-OWT, Google"), (majority, "k_", 30, "majority baseline")):
         if marks:
-            axis.plot(pd.Series(marks).reindex(tasks).to_numpy(), style, ms=size, label=label)
+            axis.plot([*map(marks.get, tasks)], style, ms=size, label=label)
     figure.legend(frameon=False, loc="outside right upper")
     return figure
-
-
-def _shift(i, n):
-    """Distance of the marks of the i-th of n groups from the tick that they share."""
-    return .6 * ((i + .5) / n - .5)
 
 
 def sentences_in_color(learn, hf_tokenizer, n=4):

@@ -1,19 +1,15 @@
 """Compare pretrained systems by their scores after finetuning: `python -m _utils compare_pretraining`."""
-import json
 import re
 from collections import defaultdict
 from dataclasses import replace
 
-import matplotlib.pyplot as plt
 import pandas as pd
-from matplotlib.ticker import LogFormatterSciNotation, LogLocator, NullFormatter
 
 from _utils.config import FRESH_WEIGHTS
 from _utils.errors import PlainError
 from _utils.glue.runs import SCORES, Runs, score
-from _utils.glue.tasks import task_of
 from _utils.networks import PARTS
-from _utils.plots import GREY, save_plot
+from _utils.plots import GREY, new_axis, save_plot
 from _utils.recipes import RECIPES, flops_per_token, network_from
 from _utils.runs.checkpoints import check_output, find_checkpoint, load_pretraining_checkpoint
 
@@ -35,7 +31,7 @@ def compare_pretraining(
     differ are printed. The unit of the comparison is the pretraining seed: errors are computed from the scores of different seeds only.
     """
     check_output("--plot", plot, ".png")
-    systems, runs = list(dict.fromkeys(systems)), finetuning_runs(Runs())
+    runs = finetuning_runs(Runs())
     table = checkpoint_scores(runs)
     checkpoints = of_systems(table, systems, tasks)
     means, of_baseline = checkpoints.mean(axis=1), table[table.index.isin([baseline], "run")][checkpoints.columns].dropna().mean(axis=1)
@@ -44,20 +40,19 @@ def compare_pretraining(
                          f"{', '.join(checkpoints)}. Pass the name of a run with its seed, such as untrained_11081.")
     flops = pd.Series([checkpoint_flops(load_pretraining_checkpoint(find_checkpoint(f"{run}_{percent}%.pth")))
                        for _, _, run, percent in checkpoints.index], means.index)
-    _print_table(checkpoints.assign(mean=means), "{:.1f}")
+    _print_table(checkpoints.assign(mean=means).droplevel("run"))
     print_setting_differences(runs, checkpoints)
     counts = checkpoint_scores(runs, "count").loc[checkpoints.index, checkpoints.columns]
     if counts.stack().nunique() > 1:
         print("The scores are means of different numbers of finetuning runs:")
-        _print_table(counts, "{:.0f}")
-    print(compare(means, systems).rename_axis(index=["% of steps"]).to_string(float_format="{:.1f}".format, na_rep=""))
+        _print_table(counts.droplevel("run").astype(int))
+    _print_table(compare(means, systems))
     save_plot(plot_comparison(means, flops, systems, checkpoints.columns, of_baseline), plot)
-    print(f"\nPlot: {plot}")
+    print(f"Plot: {plot}")
 
 
-def _print_table(checkpoints, number):
-    table = checkpoints.droplevel("run").rename_axis(index={"percent": "% of steps"})
-    print(table.astype(float).to_string(float_format=number.format), end="\n\n")
+def _print_table(table):
+    print(table.rename_axis(index={"percent": "% of steps"}).to_string(float_format="{:.1f}".format, na_rep=""), end="\n\n")
 
 
 def finetuning_runs(rows):
@@ -65,7 +60,7 @@ def finetuning_runs(rows):
 
     rows: of the table of runs. Scores are in percent, in the first metric on the first dev set.
     """
-    found = [{**match.groupdict(), "task": task_of(row).title, "score": score(row), "row": row}
+    found = [{**match.groupdict(), "task": row["task"], "score": score(row), "row": row}
              for row in rows if (match := _GROUP.fullmatch(row["group"]))]
     if not found:
         raise PlainError(f"No finished run in {SCORES} belongs to a checkpoint such as NAME_11081_25.0%. Finetune the checkpoints of the "
@@ -79,17 +74,12 @@ def checkpoint_scores(runs, aggregate="mean"):
 
 
 def of_systems(table, systems, tasks=None):
-    """The checkpoints of some systems that have all tasks (names or titles, with commas; None: those that all checkpoints have).
+    """The checkpoints of some systems that have all tasks (names, with commas; None: those that all checkpoints have).
 
     table: from `checkpoint_scores`. PlainError for a system without checkpoints on these tasks.
     """
-    normalized = lambda task: task.lower().replace("-", "")
     found = table[table.index.isin(systems, "system")].dropna(axis=1, how="all")
-    if tasks is None:
-        found = found.dropna(axis=1)
-    else:
-        titles = {normalized(title): title for title in found}
-        found = found.reindex(columns=[titles.get(normalized(name), name) for name in tasks.split(",")]).dropna()
+    found = found.reindex(columns=tasks.split(",")).dropna() if tasks else found.dropna(axis=1)
     if missing := [name for name in systems if found.empty or name not in found.index.unique("system")]:
         raise PlainError(f"No checkpoint of {missing[0]!r} was finetuned on {' and '.join(found) or 'the tasks of the others'}. Finetune "
                          f"all systems on the same tasks. Finetuned: {', '.join(table.index.unique('system'))}, on {', '.join(table)}.")
@@ -103,10 +93,10 @@ def print_setting_differences(runs, checkpoints):
     """
     used = runs[runs.set_index(_CHECKPOINT).index.isin(checkpoints.index) & runs["task"].isin(checkpoints)]
     values = defaultdict(lambda: defaultdict(set))  # {(task, setting): {value: {system, ...}}}
-    for _, run in used.iterrows():
-        for key, value in run["row"]["settings"].items():
-            own_group = key == "start_from_mnli" and value == run["row"]["group"]
-            values[run["task"], key][json.dumps(own_group or value)].add(run["system"])
+    for run in used.itertuples():
+        for key, value in run.row["settings"].items():
+            own_group = key == "start_from_mnli" and value == run.row["group"]
+            values[run.task, key][str(own_group or value)].add(run.system)
     for (task, key), systems in values.items():
         if len(systems) > 1 and key != "pretrained_weights":
             print(f"{task} was finetuned with",
@@ -134,8 +124,8 @@ def compare(scores, systems):
     scores: Series of the scores of checkpoints (system, seed, run, percent).   Standard errors are
     over pretraining seeds, NaN for a single seed.
     """
-    by_system = scores.groupby(["system", "percent"])
-    mean, error = by_system.mean().unstack("system"), by_system.sem().unstack("system")
+    by_system = scores.groupby(["percent", "system"])
+    mean, error = by_system.mean().unstack(), by_system.sem().unstack()
     first, *others = systems
     columns = {}
     for name in systems:
@@ -149,9 +139,9 @@ def compare(scores, systems):
 def plot_comparison(scores, flops, systems, tasks, baseline):
     """Score against floating point operations: a dot per checkpoint of each pretraining seed, a line through the means.
 
-    scores: as for `compare`.   flops: a Series with the same index.   tasks: titles.   baseline: scores of a run, for a dotted line.
+    scores: as for `compare`.   flops: a Series with the same index.   tasks: names.   baseline: scores of a run, for a dotted line.
     """
-    figure, axis = plt.subplots(figsize=(7, 3.6), layout="constrained")
+    figure, axis = new_axis("floating point operations of pretraining", "mean dev score, %", xscale="log", title=", ".join(tasks))
     checkpoints = pd.DataFrame({"flops": flops, "score": scores})
     for i, name in enumerate(systems):
         points = checkpoints.loc[name]
@@ -159,8 +149,5 @@ def plot_comparison(scores, flops, systems, tasks, baseline):
         axis.plot(*points.groupby("percent").mean().to_numpy().T, color=f"C{i}", label=name)
     for (_, _, run, _), of_baseline in baseline[-1:].items():  # the last checkpoint
         axis.axhline(of_baseline, color=GREY, ls=":", label=run)
-    axis.set(xscale="log", xlabel="floating point operations of pretraining", ylabel="mean dev score, %", title=", ".join(tasks))
-    axis.xaxis.set(major_locator=LogLocator(subs=(1, 2, 5)), major_formatter=LogFormatterSciNotation(minor_thresholds=(9, 9)),
-                   minor_formatter=NullFormatter())
     axis.legend(frameon=False)
     return figure

@@ -51,7 +51,7 @@ def finished(tmp_path, monkeypatch):
 
 def test_the_unit_of_comparison_is_the_pretraining_seed(finished):
     """ELECTRA's seeds have 41 (62 and 20) and 45 (66 and 24), the others 36 (58 and 14) and 36."""
-    means = of_systems(checkpoint_scores(finetuning_runs(Runs())), ["electra", "mlm"], "rte,CoLA").mean(axis=1)
+    means = of_systems(checkpoint_scores(finetuning_runs(Runs())), ["electra", "mlm"], "rte,cola").mean(axis=1)
     table = compare(means, ["electra", "mlm"])
     assert table.loc[100.].to_dict() == pytest.approx({"electra": 43, "electra, s.e.": 2, "mlm": 36, "mlm, s.e.": 0, "electra - mlm": 7,
                                                        "electra - mlm, s.e.": 2})
@@ -76,12 +76,12 @@ def test_tasks_can_be_chosen_and_differences_of_finetuning_are_printed(finished,
                                           "pretrained_weights": row["group"], "epochs": 3}})
     main(["compare_pretraining", "electra", "mlm", "--tasks", "rte"])
     printed = capsys.readouterr().out
-    assert "CoLA" not in printed and "64.0" in printed and "different numbers" not in printed
+    assert "cola" not in printed and "64.0" in printed and "different numbers" not in printed
     assert [line for line in printed.splitlines() if "finetuned with" in line] == [
-        "RTE was finetuned with lr=0.0003 (electra) and lr=0.001 (mlm)"]
+        "rte was finetuned with lr=0.0003 (electra) and lr=0.001 (mlm)"]
     main(["compare_pretraining", "electra", "mlm", "--tasks", "rte,cola"])
     printed = capsys.readouterr().out.partition("means of different numbers of finetuning runs:\n")[2].splitlines()
-    assert printed[0].split() == ["task", "RTE", "CoLA"] and printed[2].split()[-2:] == ["2", "1"]
+    assert printed[0].split() == ["task", "rte", "cola"] and printed[2].split()[-2:] == ["2", "1"]
 
 
 def test_a_checkpoint_costs_the_operations_of_its_steps():
@@ -96,9 +96,9 @@ def test_a_checkpoint_costs_the_operations_of_its_steps():
 
 @pytest.mark.parametrize("arguments, message", [
     ("mlm bert", "No checkpoint of 'bert' was finetuned on .*Finetuned: electra, mlm, other, untrained"),
-    ("mlm other --tasks rte", "No checkpoint of 'other' was finetuned on RTE."),
+    ("mlm other --tasks rte", "No checkpoint of 'other' was finetuned on rte."),
     ("mlm other", "No checkpoint of 'mlm' was finetuned on the tasks of the others."),
-    ("mlm --tasks rte,qqp", "No checkpoint of 'mlm' was finetuned on RTE and qqp"),
+    ("mlm --tasks rte,qqp", "No checkpoint of 'mlm' was finetuned on rte and qqp"),
     ("mlm --baseline untrained", "Invalid value for --baseline: 'untrained'"),
     ("electra --plot figure.txt", "Invalid value for --plot: 'figure.txt'")])
 def test_what_is_missing_is_named(finished, arguments, message):

@@ -7,7 +7,6 @@ import pandas as pd
 import torch
 from datasets import concatenate_datasets
 from scipy.special import logit
-from scipy.stats import rankdata
 from sklearn.metrics import average_precision_score, precision_score, recall_score
 from tqdm import tqdm
 
@@ -15,7 +14,6 @@ import pretrain
 from _utils.errors import PlainError
 from _utils.networks import check_tied_output, inputs_of, load_with_head, replaced_logits
 from _utils.networks.build import check_length
-from _utils.runs import find_checkpoint, load_pretraining_checkpoint
 from _utils.text import evenly_spaced, open_examples, split_held_out
 from _utils.training import choose_device
 
@@ -71,19 +69,14 @@ def load_generator(generator, sources, mask_prob=.15, seed=0, **settings):
     generator: as in `load_with_head`.   sources: a list, as `datas` of pretrain.py.   settings: max_length and data_seed of the examples;
     None: those of the generator's run. TEXT_KEYS has the others of its run.   Raises PlainError for an unusable generator.
     """
+    network, _, hf_tokenizer, run = load_with_head(generator, "generator")
+    of_run = {key: run[key] for key in TEXT_KEYS if key in run} or {"max_length": 128}
     given = {"datas": sources, "vocab": generator, "mask_prob": mask_prob, "masking": "bernoulli", "electra_mask_style": True,
              "sampling": "fp32_gumbel", "seed": seed, **settings}
-    c = text_config(generator).copy_with({key: value for key, value in given.items() if value is not None})
-    network, _, hf_tokenizer = load_with_head(generator, "generator")
+    c = pretrain.c.copy_with({**of_run, **{key: value for key, value in given.items() if value is not None}})
     check_tied_output(network, generator)
     check_length(network, c.max_length, repr(generator))
     return c, network, hf_tokenizer
-
-
-def text_config(name):
-    """MyConfig of pretrain.py with the TEXT_KEYS of the run that wrote a checkpoint; the defaults for folders and hub ids."""
-    run = load_pretraining_checkpoint(find_checkpoint(name))["config"] if name.endswith(".pth") else {"max_length": 128}
-    return pretrain.c.copy_with({key: run[key] for key in TEXT_KEYS if key in run})
 
 
 def examples_of(c, held_out=True, rows=None):
@@ -144,7 +137,7 @@ def compare(text, networks):
     constant = np.full(len(labels[0]), logit(labels[0].mean()))  # which minimizes the loss
     rows["constant prediction"] = replaced_scores(constant, *labels) | {"AUC": .5, "AUC at masks": .5}
     columns = ["AUC", *["AUC difference"][:len(others)], "AUC at masks", "average precision", "precision", "recall", "loss"]
-    return pd.DataFrame(rows.values(), rows, columns).map(lambda value: with_error(value) if isinstance(value, np.ndarray) else value)
+    return pd.DataFrame(rows.values(), rows, columns).map(lambda value: with_error(value) if isinstance(value, pd.Series) else value)
 
 
 def load_discriminator(name, of_generator, c, held_out=True):
@@ -152,22 +145,19 @@ def load_discriminator(name, of_generator, c, held_out=True):
 
     Raises PlainError for another vocabulary or too few positions. Prints a warning for one that may have been trained on the text.
     """
-    network, _, hf_tokenizer = load_with_head(name, "discriminator")
+    network, _, hf_tokenizer, run = load_with_head(name, "discriminator")
     if differing := of_generator.get_vocab().items() ^ hf_tokenizer.get_vocab().items():
         raise PlainError(f"{name!r} has another vocabulary than the generator; the first difference is "
                          f"{min((i, token) for token, i in differing)[1]!r}. Choose networks of one vocabulary.")
     check_length(network, c.max_length, repr(name))
-    _warn_of_training_text(name, c, held_out)
+    _warn_of_training_text(name, run, c, held_out)
     return network
 
 
-def _warn_of_training_text(name, c, held_out):
+def _warn_of_training_text(name, run, c, held_out):
     """Print a warning if the run of a checkpoint trained on the text. Nothing is known about folders and hub ids."""
-    if not name.endswith(".pth"):
-        return
-    of_run = text_config(name)
-    shared = [source for source in of_run.datas if os.path.realpath(source) in map(os.path.realpath, c.datas)]
-    differing = [f"{key}={of_run[key]!r} instead of {c[key]!r}" for key in TEXT_KEYS[1:] if of_run[key] != c[key]]
+    shared = [source for source in run.get("datas", ()) if os.path.realpath(source) in map(os.path.realpath, c.datas)]
+    differing = [f"{key}={run[key]!r} instead of {c[key]!r}" for key in TEXT_KEYS[1:] if key in run and run[key] != c[key]]
     if shared and (differing or not held_out):
         reason = f"with {', '.join(differing)}, which holds out other examples" if differing else "and --all uses all of it"
         print(f"Warning: {name!r} was trained on {', '.join(shared)} {reason}. It may have been trained on this text.")
@@ -206,26 +196,24 @@ def replaced_scores(logits, is_replaced, is_masked, block):
 def auc(logits, is_positive, block):
     """The AUC of logits (T,): the probability that a positive token has a higher logit than a negative one. None if one class is missing.
 
-    block: (T,), the index of each token's block of consecutive examples. Returns an array with a term for each block; their sum is the
+    block: (T,), the index of each token's block of consecutive examples. Returns a Series with a term for each block; their sum is the
     AUC, and `with_error` computes its standard error. The difference to the terms of another discriminator on the same tokens are those
     of the difference of both AUCs. Tokens of an example, and examples of a document, are not independent, so the error is that of a sample
     of blocks (Obuchowski 1997, Nonparametric analysis of clustered ROC curve data; with one token per block it is that of DeLong et al.
     1988).
     """
-    n_positive = int(is_positive.sum())
-    n_negative = len(is_positive) - n_positive
-    if not n_positive or not n_negative:
+    logits = pd.Series(logits)
+    own_class = logits.groupby(is_positive)
+    if len(own_class) < 2:
         return None
-    others_below = rankdata(logits)  # tokens of the other class with a lower logit; ties count half
-    for one_class in (is_positive, ~is_positive):
-        others_below[one_class] -= rankdata(logits[one_class])
+    n_own, others_below = own_class.transform("size"), logits.rank() - own_class.rank()  # those with a lower logit; ties count half
     # Of each positive token, the share of negatives below it; of each negative token, the share of positives above it.
-    share = np.where(is_positive, others_below / n_negative, 1 - others_below / n_positive)
+    share = (others_below / (len(logits) - n_own) - ~is_positive).abs()
     value = share[is_positive].mean()
-    influence = np.bincount(block, (share - value) / np.where(is_positive, n_positive, n_negative))
+    influence = ((share - value) / n_own).groupby(block).sum()
     return influence + value / len(influence)
 
 
 def with_error(terms):
     """The sum of independent terms with its standard error, such as '0.6448 (0.0076)'; the error of a single term is NaN."""
-    return f"{terms.sum():.4f} ({len(terms) ** .5 * pd.Series(terms).std():.4f})"
+    return f"{terms.sum():.4f} ({len(terms) ** .5 * terms.std():.4f})"

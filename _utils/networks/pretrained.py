@@ -49,10 +49,15 @@ class Pretrained(NamedTuple):
 
 
 class PretrainedNetwork(NamedTuple):
-    """A pretrained network with its trained head. part: 'discriminator' (`replaced_logits` of its output) or 'generator' (a masked LM)."""
+    """A pretrained network with its trained head.
+
+    part: 'discriminator' (`replaced_logits` of its output) or 'generator' (a masked LM).   run: configuration of pretrain.py of a
+    checkpoint; empty for others.
+    """
     network: nn.Module
     part: str
     hf_tokenizer: PreTrainedTokenizerBase
+    run: dict
 
 
 def load_pretrained(name, size, max_length, folder="checkpoints/pretrain"):
@@ -65,7 +70,9 @@ def load_pretrained(name, size, max_length, folder="checkpoints/pretrain"):
                          f"{', '.join(GOOGLE_MODELS)}, or set pretrained_checkpoint.")
     name = name or GOOGLE_MODELS[size]
     if name.endswith(".pth"):
-        model, hf_tokenizer = _encoder_from_checkpoint(find_checkpoint(name, folder), size)
+        model, _, hf_tokenizer, run = load_with_head(name, folder=folder)
+        if run.get("size") != size:
+            raise PlainError(f"{name!r} was pretrained with size={run.get('size')}, not size={size}. Set size={run.get('size')}.")
     else:
         model, hf_tokenizer = _encoder_from_transformers(name)
         _check_size(name, model.config, size)
@@ -78,15 +85,6 @@ def weights_digest(model):
     weights = model.state_dict()
     shapes = [(name, tuple(tensor.shape)) for name, tensor in weights.items()]
     return content_key(shapes, (tensor.detach().float().contiguous().numpy() for tensor in weights.values()))
-
-
-def _encoder_from_checkpoint(path, size):
-    """(model, hf_tokenizer) of a pretraining checkpoint; PlainError for another size."""
-    checkpoint = load_pretraining_checkpoint(path)
-    trained_size = checkpoint["config"].get("size")
-    if trained_size != size:
-        raise PlainError(f"{str(path)!r} was pretrained with size={trained_size}, not size={size}. Set size={trained_size}.")
-    return network_of(checkpoint, parts_of(checkpoint)[-1], path), tokenizer_from_json(checkpoint["tokenizer"])
 
 
 def _encoder_from_transformers(name):
@@ -134,47 +132,42 @@ def _from_transformers(kind, name):
     return network, sorted(key for key in untrained if not key.endswith("encoder.embed_positions.weight"))  # RoFormer's are computed
 
 
-def load_with_head(name, part=None):
-    """The PretrainedNetwork, in evaluation mode, of a checkpoint or its path, a transformers folder or that of a pair, or a hub id.
+def load_with_head(name, part=None, folder="checkpoints/pretrain"):
+    """The PretrainedNetwork, in evaluation mode, of a checkpoint in `folder`, a path, a transformers folder or that of a pair, or a hub id.
 
     part: 'discriminator' (of families without ElectraForPreTraining a token classifier with two labels), 'generator' (any masked language
     model), or None: the discriminator if there is one.
     Raises PlainError for a model that is missing, or whose weights lack the head, which transformers would initialize randomly.
     """
     if name.endswith(".pth"):
-        path = find_checkpoint(name)
+        path = find_checkpoint(name, folder)
         checkpoint = load_pretraining_checkpoint(path)
         part = part or parts_of(checkpoint)[-1]
         if part not in parts_of(checkpoint):
             raise PlainError(f"{name!r} has no {part}, because it was pretrained with objective='mlm'. Choose an ELECTRA.")
-        return PretrainedNetwork(network_of(checkpoint, part, path).eval(), part, tokenizer_from_json(checkpoint["tokenizer"]))
+        network, hf_tokenizer = network_of(checkpoint, part, path), tokenizer_from_json(checkpoint["tokenizer"])
+        return PretrainedNetwork(network.eval(), part, hf_tokenizer, checkpoint["config"])
     if inside := [one for one in PARTS if os.path.isdir(os.path.join(name, one))]:
         part = part or inside[-1]
         name = os.path.join(name, part)
-    part = part or _part_in(_encoder_config(name))
-    network = _part_from_transformers(name, part)
-    hf_tokenizer = pretrained_tokenizer(name, "Download the model again or choose another one.")
-    if part == "generator" and hf_tokenizer.mask_token is None:
-        raise PlainError(f"The tokenizer of {name!r} has no mask token. Save the tokenizer of the masked language model in its folder.")
-    return PretrainedNetwork(network.eval(), part, hf_tokenizer)
-
-
-def _part_in(config):
-    """'discriminator' if a saved model has the head of one, else 'generator'."""
-    heads = "ForPreTraining" if config.model_type == "electra" else "ForTokenClassification"
-    return PARTS[any(architecture.endswith(heads) for architecture in config.architectures or [])]
-
-
-def _part_from_transformers(name, part):
-    """The generator or discriminator in a folder or on the hub; PlainError if its head is not trained."""
     config = _encoder_config(name)
+    part = part or _part_in(config)
     network, untrained = _from_transformers(network_class(part, config.model_type), name)
     if part == "discriminator" and config.model_type != "electra" and config.num_labels != 2:
         untrained = ["an output layer with two labels"]
     if untrained:
         raise PlainError(f"{name!r} is not a {part}: it lacks {untrained[0]}. Pass a checkpoint of pretrain.py, a folder from export_hf or "
                          "convert_tf, or a hub id such as google/electra-small-discriminator.")
-    return network
+    hf_tokenizer = pretrained_tokenizer(name, "Download the model again or choose another one.")
+    if part == "generator" and hf_tokenizer.mask_token is None:
+        raise PlainError(f"The tokenizer of {name!r} has no mask token. Save the tokenizer of the masked language model in its folder.")
+    return PretrainedNetwork(network.eval(), part, hf_tokenizer, run={})
+
+
+def _part_in(config):
+    """'discriminator' if a saved model has the head of one, else 'generator'."""
+    heads = "ForPreTraining" if config.model_type == "electra" else "ForTokenClassification"
+    return PARTS[any(architecture.endswith(heads) for architecture in config.architectures or [])]
 
 
 def load_pair(name, size, max_length, tying="embeddings"):

@@ -141,7 +141,7 @@ def test_the_text_is_what_pretraining_holds_out(two_runs):
 
 def test_samples_replace_only_masked_tokens_as_in_pretraining(two_runs):
     text = corrupted(held_out=False, rows=60, seed=4)
-    network, _, hf_tokenizer = load_with_head("a.pth", "generator")
+    network, _, hf_tokenizer, _ = load_with_head("a.pth", "generator")
     torch.manual_seed(4)
     originals, attention_mask = text.original_ids, text.is_token()
     masked_ids, _, is_masked = pretrain.mask_tokens(originals, hf_tokenizer.mask_token_id, len(hf_tokenizer), hf_tokenizer.all_special_ids,

@@ -15,7 +15,6 @@ from _utils.runs.checkpoints import write_atomically
 SUBMISSION = {file: (task, split) for task in GLUE for split, file in task.outputs.items()}
 OFFICIAL_ROWS = {file: task.official_rows[split] for file, (task, split) in SUBMISSION.items()}
 MAJORITY = "majority baseline"  # who made a file that no model predicted
-_UNKNOWN = "not written by finetune.py"
 _HEADER = "index\tprediction"
 
 
@@ -118,11 +117,11 @@ def make_zip(folder, rows=OFFICIAL_ROWS):
 
 
 def read_record(folder):
-    """{file: what made it} of the files of a folder, from the record beside it. A file that was replaced since then is unknown."""
+    """{file: what made it} of the files of a folder that are the same as in the record beside it."""
     record = Path(f"{folder}.json")
     entries = json.loads(record.read_text(encoding="utf-8")) if record.exists() else {}
-    return {name: _UNKNOWN if (folder / name).is_file() and entry["xxh3"] != _checksum(folder / name) else entry["made_by"]
-            for name, entry in entries.items()}
+    return {name: entry["made_by"] for name, entry in entries.items()
+            if (folder / name).is_file() and entry["xxh3"] == _checksum(folder / name)}
 
 
 def _checksum(path):
@@ -137,12 +136,10 @@ def complete_submission(folder, made_by, majority_for_missing=False, rows=None):
     Returns the path of the zip, or None if there is none.
     """
     known, rows = read_record(folder) | made_by, rows or OFFICIAL_ROWS
-    majorities = [name for name, text in known.items() if text.startswith(MAJORITY)]
-    for name in majorities:
-        (folder / name).unlink(missing_ok=True)
-    if majorities and not majority_for_missing:
-        print(f"Removed the majority baselines {', '.join(majorities)}, because majority_for_missing is False")
-    made_by = {path.name: known.get(path.name, _UNKNOWN) for path in folder.glob("*") if path.is_file()}
+    for name, text in known.items():
+        if text.startswith(MAJORITY):
+            (folder / name).unlink()
+    made_by = {path.name: known.get(path.name, "not written by finetune.py") for path in folder.glob("*") if path.is_file()}
     if majority_for_missing:
         made_by |= write_majorities(folder, rows)
     record = {name: {"made_by": text, "xxh3": _checksum(folder / name)} for name, text in made_by.items()}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from _utils.errors import PlainError
 from _utils.glue.tasks import TASKS, task_of
-from _utils.runs.checkpoints import has_keys, load_checkpoint
+from _utils.runs.checkpoints import find_checkpoint, has_keys, load_checkpoint
 
 GLUE_FOLDER = Path("checkpoints/glue")
 SCORES = GLUE_FOLDER / "scores.jsonl"
@@ -126,11 +126,11 @@ def _differences(found, wanted):
 
 
 def load_finetuned_checkpoint(path):
-    """The dictionary of a checkpoint that finetune.py wrote. PlainError for a missing file or another kind of checkpoint."""
-    if not Path(path).is_file():
-        raise PlainError(f"Finetuned checkpoint not found: {str(path)!r}. Pass one of checkpoints/glue/*.pth, or create it with "
-                         "python finetune.py.")
-    checkpoint = load_checkpoint(path)
+    """The dictionary of a checkpoint that finetune.py wrote, given by its path or its name in checkpoints/glue.
+
+    PlainError for a missing file or another kind of checkpoint.
+    """
+    checkpoint = load_checkpoint(find_checkpoint(path, GLUE_FOLDER))
     check_finetuned(checkpoint, path)
     return checkpoint
 

@@ -81,8 +81,8 @@ def find_checkpoint(name, folder="checkpoints/pretrain"):
     if Path(name).is_dir():
         raise PlainError(f"Expected a checkpoint (.pth), but {name!r} is a folder.")
     newest = [path.name for path in sorted(Path(folder).glob("*.pth"), key=os.path.getmtime, reverse=True)[:8]]
-    raise PlainError(f"Checkpoint not found: {name!r} in {str(folder)!r} (newest there: {', '.join(newest) or 'none'}). Choose another, or "
-                     "create it with python pretrain.py (quickstart=True for that of the quickstart).")
+    raise PlainError(f"Checkpoint not found: '{name}' in {str(folder)!r} (newest there: {', '.join(newest) or 'none'}). Choose another, or "
+                     "create it with python pretrain.py or finetune.py (quickstart=True for those of the quickstart).")
 
 
 def load_pretraining_checkpoint(path):

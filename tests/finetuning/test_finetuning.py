@@ -252,7 +252,7 @@ def test_predictions_for_new_sentences(again, capsys, glue):
 
     with pytest.raises(PlainError, match="x.txt, line 2: 1 columns instead of 2"):
         predicted("mnli", "a\tb\nc d\n")
-    with pytest.raises(PlainError, match="checkpoint not found: 'x.pth'"):
+    with pytest.raises(PlainError, match="Checkpoint not found: 'x.pth'"):
         predict("x.pth", "x.txt")
 
 

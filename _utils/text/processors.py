@@ -17,51 +17,6 @@ from _utils.text.vocabulary import WordCache, is_cacheable
 from _utils.text.worker_pool import run_in_processes
 
 
-class ExampleBuilder:
-    """Collects tokenized lines into examples, with the random draws of the original in its order (F3).
-
-    Token ids are arrays of one typecode.   max_length: of an example, in tokens.   cls, sep: arrays of one id.   rng: random.Random.
-    """
-
-    def __init__(self, max_length, cls, sep, rng):
-        self.max_length, self.cls, self.sep, self.rng = max_length, cls, sep, rng
-        self.target_length = max_length
-        self.lines, self.length = [], 0
-
-    def add_line(self, ids):
-        """Add the tokens of one line to the pending lines."""
-        self.lines.append(ids)
-        self.length += len(ids)
-
-    def flush(self):
-        """Return (input_ids, sentA_length) for the pending lines; sentA_length is the number of tokens in [CLS] A [SEP]."""
-        first, second = self._split()
-        # The line that crossed the limit is truncated and its overflow is dropped, as in the original (F2).
-        first = first[:self.max_length - 2]
-        second = second[:max(0, self.max_length - len(first) - 3)]
-        input_ids = self.cls + first + self.sep
-        sentA_length = len(input_ids)
-        if second:
-            input_ids += second + self.sep
-        self.lines, self.length = [], 0
-        is_short = self.rng.random() < .05  # so that the model sees other lengths too
-        self.target_length = self.rng.randint(5, self.max_length) if is_short else self.max_length
-        return input_ids, sentA_length
-
-    def _split(self):
-        """Return the two segments: the first takes lines up to about half of the target length, the second the rest."""
-        single_segment = self.rng.random() < .1  # as in tasks that classify one text
-        target = 100_000 if single_segment else (self.target_length - 3) // 2
-        first, second = array(self.cls.typecode), array(self.cls.typecode)
-        for line in self.lines:
-            fits = not first or len(first) + len(line) < target
-            if fits or (not second and len(first) < target and self.rng.random() < .5):
-                first += line
-            else:
-                second += line
-        return first, second
-
-
 BLOCK = 1000           # rows
 MAX_FILES = 256        # files that the examples of a corpus are divided into; a killed run keeps the finished ones
 _WRITTEN_AT_ONCE = 10_000  # examples
@@ -127,13 +82,40 @@ class ELECTRADataProcessor:
         return [line[:LONG] for line in lines if line and not (self.apply_cleaning and len(line) < 80)]
 
     def build(self, lines, rng):
-        """Yield the examples (input_ids, sentA_length) of tokenized lines. No example crosses the end of a document."""
-        builder = ExampleBuilder(self.max_length, self.cls, self.sep, rng)
+        """Yield the examples (input_ids, sentA_length) of tokenized lines. No example crosses the end of a document.
+
+        Lines are collected until they fill an example. The random draws are those of the original in its order (F3).
+        """
+        pending, length, target_length = [], 0, self.max_length
         for ids in itertools.chain(lines, [None]):
             if ids is not None:
-                builder.add_line(ids)
-            if builder.length >= (1 if ids is None else builder.target_length):
-                yield builder.flush()
+                pending.append(ids)
+                length += len(ids)
+            if length >= (1 if ids is None else target_length):
+                yield self._example(*self._segments(pending, target_length, rng))
+                is_short = rng.random() < .05  # so that the model sees other lengths too
+                pending, length, target_length = [], 0, rng.randint(5, self.max_length) if is_short else self.max_length
+
+    def _segments(self, lines, target_length, rng):
+        """Return the two segments: the first takes lines up to about half of the target length, the second the rest."""
+        single_segment = rng.random() < .1  # as in tasks that classify one text
+        target = 100_000 if single_segment else (target_length - 3) // 2
+        first, second = array(self.typecode), array(self.typecode)
+        for line in lines:
+            fits = not first or len(first) + len(line) < target
+            if fits or (not second and len(first) < target and rng.random() < .5):
+                first += line
+            else:
+                second += line
+        return first, second
+
+    def _example(self, first, second):
+        """Return (input_ids, sentA_length) for two segments; sentA_length is the number of tokens in [CLS] A [SEP]."""
+        # The line that crossed the limit is truncated and its overflow is dropped, as in the original (F2).
+        first = first[:self.max_length - 2]
+        second = second[:max(0, self.max_length - len(first) - 3)]
+        input_ids = self.cls + first + self.sep
+        return input_ids + second + self.sep if second else input_ids, len(input_ids)
 
     def _block_rng(self, block):
         return random.Random(f"{self.seed}, block {block}")

@@ -1,5 +1,6 @@
 """The configuration of a run: the keys and their types, MyConfig with its `key=value` overrides, and the values that `complete` derives."""
 import ast
+import contextlib
 import copy
 import difflib
 import importlib.util
@@ -199,17 +200,13 @@ class MyConfig(dict):
         """
         values = {}
         for argument in arguments:
-            key, equals, text = argument.partition("=")
+            key, equals, values[key] = argument.partition("=")
             if not equals:
                 raise PlainError(f"Invalid argument: {argument!r:.200}. Use key=value; --help explains the keys.")
-            values[key] = self._literal_or_text(key, text)
+            # A literal remains a string where the key accepts only strings: a run may be named 7.
+            with contextlib.suppress(KeyError, ValueError, SyntaxError, MemoryError, RecursionError):
+                values[key] = self._adapters[key].validate_python(ast.literal_eval(values[key]))
         return self.copy_with(values, overridden=values)
-
-    def _literal_or_text(self, key, text):
-        try:
-            return self._adapters[key].validate_python(ast.literal_eval(text))
-        except (KeyError, ValueError, SyntaxError, MemoryError, RecursionError):
-            return text  # also where the key accepts text only: a run may be named 7
 
 
 def _unknown_key(key, types):

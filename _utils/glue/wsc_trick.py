@@ -99,8 +99,8 @@ def _common_prefix(a, b):
 
 def wnli_schemas(rows):
     """Schemas for WNLI's rows (a Dataset with sentence1 and sentence2); None for a row whose pronoun is not found."""
-    pronouns = [find_pronoun(row["sentence1"], row["sentence2"]) for row in rows]
-    return [found and make_schema(row["sentence1"], *found, row["label"]) for row, found in zip(rows, pronouns)]
+    return [(found := find_pronoun(row["sentence1"], row["sentence2"])) and make_schema(row["sentence1"], *found, row["label"])
+            for row in rows]
 
 
 def encode_schemas(schemas, hf_tokenizer, max_len):

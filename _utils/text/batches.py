@@ -15,10 +15,9 @@ FEW_EXAMPLES, MANY_EPOCHS = 1_000, 100  # a run that repeats fewer examples, or 
 
 @lru_cache(1)
 def permutation(size, seed, epoch):
-    """Return range(size) in an order drawn from seed and epoch, as a read-only array."""
+    """Return range(size) in an order drawn from seed and epoch."""
     order = np.arange(size, dtype=np.uint32)
-    np.random.default_rng((seed, epoch)).shuffle(order)
-    order.flags.writeable = False
+    np.random.default_rng((seed, epoch)).shuffle(order)  # in place, unlike permutation
     return order
 
 

@@ -9,7 +9,7 @@ from scipy.stats import entropy
 
 from _utils.errors import PlainError, as_plain_error
 from _utils.runs.files import content_key
-from _utils.text.processors import BLOCK, ELECTRADataProcessor, tokenizer_json
+from _utils.text.processors import BLOCK, ELECTRADataProcessor, bare_tokenizer
 from _utils.text.readers import HUB_CORPORA
 from _utils.text.sources import prepared
 
@@ -68,7 +68,7 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
     """
     cleaning = dict(apply_cleaning=corpus.name == "wikipedia" if clean is None else clean,
                     drop_parentheses=corpus.name in HUB_CORPORA if clean is None else clean)
-    made_of = [_BUILDING_VERSION, corpus.key, tokenizer_json(hf_tokenizer), max_length, cleaning, seed]
+    made_of = [_BUILDING_VERSION, corpus.key, bare_tokenizer(hf_tokenizer).to_str(), max_length, cleaning, seed]
     if corpus.rows_per_document != 1:
         made_of.append(corpus.rows_per_document)
     path = Path(cache_dir) / f"examples_{content_key(tuple(made_of))}.arrow"

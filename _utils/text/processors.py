@@ -1,4 +1,5 @@
 """From documents to examples, as in Google's example builder."""
+import copy
 import itertools
 import random
 from array import array
@@ -15,7 +16,6 @@ from _utils.text.readers import LONG
 from _utils.text.sources import prepared
 from _utils.text.vocabulary import WordCache, is_cacheable
 from _utils.text.worker_pool import run_in_processes
-
 
 BLOCK = 1000           # rows
 MAX_FILES = 256        # files that the examples of a corpus are divided into; a killed run keeps the finished ones
@@ -41,7 +41,7 @@ class ELECTRADataProcessor:
         self.drop_parentheses, self.rows_per_document = drop_parentheses, rows_per_document
         self.typecode = "H" if len(hf_tokenizer) <= 1 << 16 else "i"  # of token ids, as in the module `array`
         self.cls, self.sep = (array(self.typecode, [i]) for i in (hf_tokenizer.cls_token_id, hf_tokenizer.sep_token_id))
-        self.tokenizer = tokenizers.Tokenizer.from_str(tokenizer_json(hf_tokenizer))
+        self.tokenizer = bare_tokenizer(hf_tokenizer)
         if isinstance(self.tokenizer.model, tokenizers.models.WordPiece):
             self.tokenizer.model.max_input_chars_per_word = 200  # as in the original; the default of `tokenizers` is 100 (F1)
         self.word_cache = WordCache(self.tokenizer, self.typecode) if is_cacheable(self.tokenizer) else None
@@ -151,9 +151,9 @@ class ELECTRADataProcessor:
                     writer.write_batch(pyarrow.record_batch([lists, lengths], schema))
 
 
-def tokenizer_json(hf_tokenizer):
-    """Return the JSON of a fast tokenizer without the padding and truncation that may have been saved with it."""
-    tokenizer = tokenizers.Tokenizer.from_str(hf_tokenizer.backend_tokenizer.to_str())
+def bare_tokenizer(hf_tokenizer):
+    """Return the tokenizers.Tokenizer of a fast tokenizer, without the padding and truncation that may have been saved with it."""
+    tokenizer = copy.deepcopy(hf_tokenizer.backend_tokenizer)
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    return tokenizer.to_str()
+    return tokenizer

@@ -130,19 +130,13 @@ def tokenizer_from_json(text, pad_token="[PAD]"):
     return PreTrainedTokenizerFast(tokenizer_object=backend, **{**roles, "unk_token": unknown, "pad_token": pad_token})
 
 
-def check_has_tokenizer(name):
-    """Raise PlainError for a folder without tokenizer files. For such a folder transformers builds a tokenizer with an empty vocabulary."""
-    files = {"tokenizer.json", "vocab.txt", "vocab.json", "spiece.model", "sentencepiece.bpe.model", "tokenizer.model"}
-    if os.path.isdir(name) and files.isdisjoint(os.listdir(name)):
-        raise PlainError(f"The folder {name!r} has no tokenizer. Save the tokenizer of its model there. If convert_tf wrote the "
-                         "folder, rerun it with --vocab PATH/vocab.txt.")
-
-
 def pretrained_tokenizer(name, advice):
     """The fast tokenizer in a folder or on the hub, of any family. advice: the end of the message of a PlainError."""
-    check_has_tokenizer(name)
     with as_plain_error(f"The tokenizer {name!r} could not be loaded ({{error}}). {advice}"):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    if len(tokenizer) <= len(SPECIAL_TOKENS):  # transformers builds one for a folder that has none
+        raise PlainError(f"The folder {name!r} has no tokenizer. Save the tokenizer of its model there. If convert_tf wrote the "
+                         "folder, rerun it with --vocab PATH/vocab.txt.")
     if not tokenizer.is_fast or tokenizer.pad_token is None:
         raise PlainError(f"The tokenizer {name!r} has no fast version or no padding token. {advice}")
     tokenizer.backend_tokenizer.no_padding()  # both settings can be part of a saved tokenizer

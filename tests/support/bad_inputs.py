@@ -132,7 +132,7 @@ add("pretrain.py", {
     "a file for a folder of checkpoints": ("", "checkpoints.*is a file", {"checkpoints": "x"}),
     "no vocabulary": ("vocab=words.txt", "File not found: vocab='words.txt'"),
     "a vocabulary without [MASK]": ("vocab=words.txt", r"words.txt lacks .*\[MASK\]", {"words.txt": "\n".join(LETTERS)}),
-    "a folder without tokenizer": ("vocab=folder", "'folder'.*no tokenizer", {"folder/config.json": "{}"}),
+    "a folder without tokenizer": ("vocab=folder", "'folder'.*no tokenizer", {"folder/config.json": '{"model_type": "electra"}'}),
     "a misspelt hub id": ("vocab=google/elektra", "'google/elektra'.*vocab=PATH/vocab.txt"),
 }, PRETRAIN)
 add("pretrain.py", {

@@ -35,15 +35,16 @@ from _utils.config import MyConfig, from_command_line
 from _utils.errors import PlainError, print_plain_errors
 from _utils.glue.batches import IGNORED, EncodedRows, finetuning_dataloaders, inference_dataloader
 from _utils.glue.config import FINETUNE_KEYS, complete_finetuning, uses_synthetic_glue
+from _utils.glue.evaluation import evaluation, with_evaluations
 from _utils.glue.own_tasks import load_own_task, names_of
-from _utils.glue.plan import RunProcesses, check_plan, chosen_runs, seed_of, trainable_tasks
-from _utils.glue.results import format_scores, report, save_result_plots, summarize, table_of_runs
+from _utils.glue.plan import RunProcesses, check_plan, chosen_runs, default_epochs, print_updates, seed_of, trainable_tasks
+from _utils.glue.results import format_scores, notices_of, report, save_result_plots, summarize, table_of_runs
 from _utils.glue.runs import GLUE_FOLDER, Runs, add_run, load_finetuned_checkpoint, path_of, run_path, score
 from _utils.glue.submission import complete_submission, rows_of, write_predictions
 from _utils.glue.synthetic import write_synthetic_glue
 from _utils.glue.tables import load_task, print_tables, table_key
 from _utils.glue.tagging import WordLoss, WordRows
-from _utils.glue.tasks import TASKS, as_task, compute_metrics, task_of
+from _utils.glue.tasks import TASKS, as_task, task_of
 from _utils.glue.wsc_trick import SchemaPredictor, encode_schemas, load_wsc, wnli_schemas
 from _utils.networks import config_of, count_layers, first_position_only, inputs_of, layer_groups, load_pretrained, load_weights
 from _utils.networks import make_dropout_cheap, set_attention
@@ -213,10 +214,10 @@ def tokenize_sents_max_len(example, cols, max_len, swap=False, *, hf_tokenizer):
     return {**example, "inp_ids": encoded.ids, "attn_mask": encoded.attention_mask, "token_type_ids": encoded.type_ids}
 
 
-def encode(rows, task, max_len, hf_tokenizer, double=False):
-    """EncodedRows of a Dataset with the columns of a Task, or WordRows for tagging; scores are standardized if the Task has a scale.
+def encode(rows, task, max_len, hf_tokenizer, double=False, standardize=False):
+    """EncodedRows of a Dataset with the columns of a Task, or WordRows for tagging.
 
-    double: append every pair in reverse order (F42).
+    double: append every pair in reverse order (F42).   standardize: scores, if the Task has a scale.
     """
     if task.is_tagging:
         return WordRows(rows[task.texts[0]][:], rows["label"][:], hf_tokenizer, max_len)
@@ -227,7 +228,7 @@ def encode(rows, task, max_len, hf_tokenizer, double=False):
             for row in tokenize_columns([columns[text] for text in task.texts], max_len, swap, hf_tokenizer):
                 encoded.append({"inp_ids": row.ids, "token_type_ids": row.type_ids})
     labels = rows["label"][:] * len(orders)
-    if task.scale:
+    if task.scale and standardize:
         mean, std = task.scale
         labels = [(label - mean) / std for label in labels]
     return EncodedRows(encoded, labels, hf_tokenizer.pad_token_id)
@@ -360,21 +361,22 @@ def build_optimizer(model, settings):
 # %% [markdown]
 # ### Hyperparameters
 #
-# Three epochs with batch size 32, and ten epochs for RTE and STS-B (F40); learning rate and layer decay depend on the size. RTE, STS-B and
-# MRPC may start from MNLI's encoder; in the paper, RTE and STS-B do.
+# Three epochs with batch size 32, and ten epochs for RTE and STS-B (F40); learning rate and layer decay depend on the size. Own tasks
+# have at least 300 updates. RTE, STS-B and MRPC may start from MNLI's encoder; in the paper, RTE and STS-B do.
 
 # %%
 CONFIGURED_SETTINGS = ("size", "max_length", "weight_decay", "adam_bias_correction", "xavier_reinited_outlayer", "schedule",
                        "original_lr_layer_decays", "freeze")
 
 
-def hyperparameters(task, c):
-    """{"lr", "epochs", "bs", "rows", "layer_decay"} of a task: the recipe's, overridden by task_overrides."""
+def hyperparameters(task, c, n_rows):
+    """{"lr", "epochs", "bs", "rows", "layer_decay"} of a task with n_rows training rows: the recipe's, overridden by task_overrides."""
     recipe = RECIPES[c.size]
     values = {"lr": recipe.glue_lr, "epochs": task.epochs, "bs": 32, "rows": None, "layer_decay": recipe.layer_decay}
-    if c.wsc_trick and task.name == "wnli":
-        values["epochs"] = 10
-    return values | c.task_overrides.get(task.name, {})
+    if task.is_own or c.wsc_trick and task.name == "wnli":
+        values["epochs"] = None if task.is_own else 10
+    values |= c.task_overrides.get(task.name, {})
+    return values | {"epochs": values["epochs"] or default_epochs(n_rows, values)}
 
 
 def mnli_group(task, c):
@@ -387,12 +389,13 @@ def mnli_group(task, c):
 def settings_of(task, data, c, pretrained):
     """{name: value} of all settings of a run except its seed. They are stored with the scores to detect changes within a group."""
     wsc_trick = c.wsc_trick and task.name == "wnli"
-    return {**hyperparameters(task, c), **{key: c[key] for key in CONFIGURED_SETTINGS},
+    train = data.splits["wsc_train" if wsc_trick else "train"]
+    return {**hyperparameters(task, c, len(train)), **{key: c[key] for key in CONFIGURED_SETTINGS},
             "precision": choose_precision(c.precision, choose_device(c.device)),
             "double_unordered": c.double_unordered and task.unordered,
             "own_task": task.as_record() if task.is_own else None,
             "wsc_trick": wsc_trick, "start_from_mnli": mnli_group(task, c),
-            "training_table": table_key(data.splits["wsc_train" if wsc_trick else "train"]),
+            "training_table": table_key(train),
             "dev_table": table_key(data.splits["validation"]) if task.is_own else None,
             "pretrained_weights": pretrained.digest}
 
@@ -419,7 +422,7 @@ def encode_task(task, data, settings, hf_tokenizer):
         return EncodedTask(train, {"wsc_validation": encode_schemas(data.splits["wsc_validation"], hf_tokenizer, max_length)})
     rows = data.splits["train"]
     rows = rows.select(range(min(len(rows), n_rows or len(rows))))
-    train = encode(rows, task, max_length, hf_tokenizer, settings["double_unordered"])
+    train = encode(rows, task, max_length, hf_tokenizer, settings["double_unordered"], standardize=True)
     return EncodedTask(train, {split: encode(data.splits[split], task, max_length, hf_tokenizer) for split in task.devs})
 
 
@@ -472,8 +475,9 @@ def predict_logits(model, dl, precision):
 
 
 def evaluate(learn, task, data):
-    """{split: {metric: value}} of a learner on the dev sets of an EncodedTask."""
-    return {split: compute_metrics(task, predict_logits(learn.model, dl, learn.precision), rows.labels, rows.sentence_lengths)
+    """{split: `evaluation`} of a learner on the dev sets of an EncodedTask."""
+    mean, std = task.scale or (0., 1.)
+    return {split: evaluation(task, predict_logits(learn.model, dl, learn.precision) * std + mean, rows.labels, rows.sentence_lengths)
             for (split, rows), dl in zip(data.devs.items(), learn.dls.loaders[1:])}
 
 
@@ -501,7 +505,7 @@ def finetune(c, pretrained, tables, plan, processes):
                     data = data or encode_task(task, tables[name], settings, pretrained.hf_tokenizer)
                     row = finetune_run(task, run, seed, data, settings, pretrained, c)
                     status = f"{row['seconds']:.0f} s"
-            processes.report(f"{task.title}, run {run}, seed {seed}: {format_scores(row['scores'])} ({status})")
+            processes.report("\n".join([f"{task.title}, run {run}, seed {seed}: {format_scores(row)} ({status})", *notices_of(row)]))
         if name == "mnli" and c.start_from_mnli:
             processes.wait()
     processes.wait()
@@ -519,13 +523,13 @@ def score_test_files(c, tables):
             key = current if path.exists() else None  # without its checkpoint, a run cannot be scored again
             if row.get("test_table") in (current, key) or settings["own_task"] != data.task.as_record():
                 continue
-            scores = {split: metrics for split, metrics in row["scores"].items() if split != "test"}
+            found = {}
             if key:
                 model, hf_tokenizer, _ = load_finetuned(path)
                 rows = encode(data.splits["test"], data.task, settings["max_length"], hf_tokenizer)
                 outputs = predict_rows(data.task, model, rows, settings, c.device, c.precision)
-                scores["test"] = compute_metrics(data.test_task, outputs, rows.labels, rows.sentence_lengths)
-            add_run({**row, "scores": scores, "test_table": key})
+                found["test"] = evaluation(data.test_task, outputs, rows.labels, rows.sentence_lengths)
+            add_run({**with_evaluations(row, found), "test_table": key})
 
 
 def finetune_run(task, run, seed, data, settings, pretrained, c):
@@ -543,18 +547,19 @@ def finetune_run(task, run, seed, data, settings, pretrained, c):
                              precision=settings["precision"], num_workers=c.num_workers, log=log)
     with contextlib.closing(log), contextlib.closing(learn.loss_progress):
         learn.fit(settings["epochs"])
-        scores = evaluate(learn, task, data)
-        for split, metrics in scores.items():
-            log.log(split, learn.loss_progress.steps, metrics)
+        found = evaluate(learn, task, data)
+        for split in found:
+            log.log(split, learn.loss_progress.steps, found[split]["scores"])
     if task.scale:  # from here on, the output layer predicts scores that are not standardized
         mean, std = task.scale
         with torch.no_grad():
             learn.model.classifier.weight.mul_(std)
             learn.model.classifier.bias.mul_(std).add_(mean)
-    row = {"group": c.group_name, "task": task.name, "run": run, "seed": seed, "scores": scores, "settings": settings,
+    row = {"group": c.group_name, "task": task.name, "run": run, "seed": seed, "settings": settings,
            "pretrained_checkpoint": pretrained.name, "synthetic": uses_synthetic_glue(c) and not task.is_own,
            "mnli_run": from_mnli and from_mnli["run"], "train_rows": len(data.train.sentence_lengths or data.train),
            "seconds": round(time.perf_counter() - started, 1), "device": str(device)}
+    row = with_evaluations(row, found)
     save_finetuned(path, learn.model.cpu(), pretrained.hf_tokenizer, row)
     add_run(row)
     del learn
@@ -704,6 +709,7 @@ def run(c):
     if c.do_finetune:
         plan = {name: settings_of(tables[name].task, tables[name], c, pretrained) for name in trainable_tasks(c, tables)}
         check_plan(c, plan, pretrained)
+        print_updates(plan, tables)
         if processes.is_main:
             save_task_plots(c, pretrained, tables, plan)
         finetune(c, pretrained, tables, plan, processes)
@@ -713,7 +719,7 @@ def run(c):
     if processes.is_main:
         print(report(runs))
         submission = write_test_files(c, tables)
-        save_result_plots(runs, tables)
+        save_result_plots(runs)
     processes.close()
     return Results(summarize(runs), table_of_runs(runs), tables, submission)
 

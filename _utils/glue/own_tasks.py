@@ -177,7 +177,10 @@ def _metrics(given, kind, labels):
             raise PlainError(f"metrics={metric!r} of the task {given['name']!r} does not apply to {kind} with the labels "
                              f"{shortened(labels) or '(numbers)'}. Choose from {', '.join(applicable)}, or set 'kind'. f1 needs two "
                              "labels, entity_f1 tags such as B-NP, I-NP and O.")
-    return tuple(given["metrics"] or applicable[:2])
+    if given["metrics"] and given["metrics"][0] == "rmse":
+        raise PlainError(f"metrics of the task {given['name']!r} begins with 'rmse', but the best run is the one with the highest value "
+                         "of the first metric. Choose another first metric.")
+    return tuple(given["metrics"] or (applicable if kind == "regression" else applicable[:2]))
 
 
 def _description(task):

@@ -9,6 +9,8 @@ from _utils.glue.own_tasks import names_of
 from _utils.glue.runs import Runs, path_of, run_path
 from _utils.training.processes import Processes
 
+MIN_UPDATES = 300  # of own tasks, which may have few rows
+
 
 class RunProcesses(Processes):
     """Processes that finetune different runs. They exchange no tensors, so several of them may share a GPU.
@@ -55,6 +57,26 @@ def trainable_tasks(c, tables):
     if not found:
         raise PlainError(f"Tables are missing for each of the tasks {', '.join(names)}. Set glue_dir=PATH to a complete GLUE download.")
     return found
+
+
+def updates(n_rows, settings):
+    """Updates of a run with n_rows training rows. settings: {"bs", "epochs", "rows", ...} of the run."""
+    n_examples = min(n_rows, settings["rows"] or n_rows) * (2 if settings.get("double_unordered") else 1)
+    return -(-n_examples // settings["bs"]) * settings["epochs"]
+
+
+def default_epochs(n_rows, settings):
+    """Epochs of an own task: three, or as many as give MIN_UPDATES."""
+    return max(3, -(-MIN_UPDATES // updates(n_rows, settings | {"epochs": 1})))
+
+
+def print_updates(plan, tables):
+    """Print the number of updates of a run of each task, with a warning if there are few. plan: {task: settings}."""
+    for name, settings in plan.items():
+        n_rows = len(tables[name].splits["wsc_train" if settings["wsc_trick"] else "train"])
+        n = updates(n_rows, settings)
+        few = f" (few: a model may not learn; set task_overrides={{'{name}': {{'epochs': N}}}})" if n < MIN_UPDATES / 3 else ""
+        print(f"{tables[name].task.title:6} {settings['epochs']} epochs with batch size {settings['bs']} = {n:,} updates per run{few}")
 
 
 def check_plan(c, plan, pretrained):

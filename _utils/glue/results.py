@@ -4,7 +4,7 @@ import pandas as pd
 
 from _utils.errors import PlainError
 from _utils.glue.runs import GLUE_FOLDER, Runs, path_of, score
-from _utils.glue.tasks import AVERAGED_TITLES, PUBLISHED, PUBLISHED_SEEDS, compute_metrics, task_of
+from _utils.glue.tasks import AVERAGED_TITLES, PUBLISHED, PUBLISHED_SEEDS, task_of
 from _utils.plots import plot_finetuning_losses, plot_scores, save_plot
 from _utils.runs.log import read_metrics
 
@@ -12,23 +12,36 @@ COMPARISON = GLUE_FOLDER / "comparison.png"
 MNLI_MEAN = "MNLI, both"  # line for the mean of its two dev sets
 
 
-def headline_scores(row):
-    """{line of the summary: percent} of a run: a line for each of its dev sets, and one for the mean of MNLI's."""
-    scores = {task_of(row).title_of(split): 100 * next(iter(metrics.values())) for split, metrics in row["scores"].items()}
+def headline_scores(row, kind="scores"):
+    """{line of the summary: percent} of a run: a line for each of its dev sets, and one for the mean of MNLI's.
+
+    kind: of numbers, "scores" or "baselines"; rows of earlier versions have no baselines.
+    """
+    scores = {task_of(row).title_of(split): 100 * next(iter(metrics.values())) for split, metrics in row.get(kind, {}).items()}
     if row["task"] == "mnli" and len(scores) > 1:
         scores[MNLI_MEAN] = sum(scores.values()) / len(scores)
     return scores
 
 
 def named_scores(scores):
-    """{"accuracy" or "matched accuracy": percent} of a run: every metric on every dev set, first the one that ranks the runs."""
-    return {f"{split.removeprefix('validation').strip('_')} {name}".strip(): 100 * value
+    """{"accuracy" or "matched accuracy": percent} of a run: every metric on every dev set, first the one that ranks the runs.
+
+    rmse is in the unit of the labels.
+    """
+    return {f"{split.removeprefix('validation').strip('_')} {name}".strip(): value if name == "rmse" else 100 * value
             for split, metrics in scores.items() for name, value in metrics.items()}
 
 
-def format_scores(scores):
-    """The scores of a run in percent, in one line."""
-    return _in_line(named_scores(scores))
+def format_scores(row):
+    """The scores of a run in percent, in one line, each with that of a constant prediction."""
+    kind, baselines = "constant" if task_of(row).is_regression else "majority", named_scores(row.get("baselines", {}))
+    return ", ".join(f"{name} {value:.2f}" + (f" ({kind} {baselines[name]:.2f})" if name in baselines else "")
+                     for name, value in named_scores(row["scores"]).items())
+
+
+def notices_of(row):
+    """Warnings about the predictions of a run."""
+    return [f"warning: {task_of(row).title}, run {row['run']}: {text}" for text in row.get("notices", {}).values() if text]
 
 
 def _in_line(numbers):
@@ -36,18 +49,19 @@ def _in_line(numbers):
 
 
 def summarize(runs):
-    """DataFrame of the runs of a group in percent, indexed by task: training examples, runs, mean, std, median, best, best run.
+    """DataFrame of the runs of a group in percent, indexed by task: training examples, runs, mean, std, median, best, best run, baseline.
 
+    baseline: of the majority label, or of a constant score.
     A row of MRPC or STS-B is two training examples, one in each order. std is the sample standard deviation, NaN for one run.
     The best run of a task is the best on its first dev set, also in the lines of its other sets.
     """
-    lines = [(line, f"{row['train_rows']:,}", value, row["run"], score(row))
+    lines = [(line, f"{row['train_rows']:,}", value, row["run"], headline_scores(row, "baselines").get(line, np.nan), score(row))
              for row in runs for line, value in headline_scores(row).items()]
-    scores = pd.DataFrame(lines, columns=["task", "training examples", "best", "best run", "rank"])
+    scores = pd.DataFrame(lines, columns=["task", "training examples", "best", "best run", "baseline", "rank"])
     by_task = scores.groupby("task", sort=False)
     table = by_task["best"].agg(runs="size", mean="mean", std="std", median="median").rename_axis(None)
     table.insert(0, "training examples", by_task["training examples"].first())
-    return table.join(scores.loc[by_task["rank"].idxmax()].set_index("task")[["best", "best run"]])
+    return table.join(scores.loc[by_task["rank"].idxmax()].set_index("task")[["best", "best run", "baseline"]])
 
 
 def table_of_runs(runs):
@@ -66,24 +80,9 @@ def scores_by_task(runs):
     return table_of_runs(runs).groupby("task", sort=False)["score"].agg(list).to_dict()
 
 
-def majority_scores(tables, runs):
-    """{title of a task: percent of the majority baseline}, in the first metric on the first dev set, if the runs were evaluated on it.
-
-    tables: {task: TaskData}.
-    """
-    evaluated = {(row["task"], split) for row in runs for split in row["scores"]}
-    return {data.task.title: 100 * _majority_score(data.task, data.splits[split]["label"][:]) for name, data in tables.items()
-            for split in data.task.devs[:1] if (name, split) in evaluated and split in data.splits}
-
-
-def _majority_score(task, labels):
-    """The first metric of predicting the most frequent label everywhere. labels: of each row, or a list of those of each word."""
-    if task.is_regression:
-        return 0.  # constant scores correlate with nothing
-    lengths = list(map(len, labels)) if task.is_tagging else None
-    labels = np.concatenate(labels) if task.is_tagging else labels
-    logits = np.tile(np.bincount(labels, minlength=task.n_outputs), (len(labels), 1))
-    return compute_metrics(task, logits, labels, lengths)[task.metrics[0]]
+def majority_scores(runs):
+    """{title of a task: percent of the baseline of a constant prediction}, in the first metric on the first dev set."""
+    return {task_of(row).title: next(iter(baselines.values())) for row in runs if (baselines := headline_scores(row, "baselines"))}
 
 
 def losses_of_runs(runs):
@@ -136,6 +135,7 @@ def report(runs):
     best = [runs.of(group, task).best() for task in dict.fromkeys(row["task"] for row in runs)]
     if paths := [path_of(row).name for row in best if row]:
         parts += ["", f"Best runs, in {GLUE_FOLDER}/: {', '.join(paths)}"]
+    parts += [line for row in runs for line in notices_of(row)]
     if synthetic := synthetic_titles(runs):
         parts += ["", f"On the quickstart's synthetic tables: {', '.join(synthetic)}. These scores do not carry over to GLUE."]
     if any(task_of(row).title in AVERAGED_TITLES for row in real):
@@ -164,16 +164,16 @@ def report_checkpoints(runs, groups):
     return "\n".join(parts)
 
 
-def plot_group(runs, tables):
+def plot_group(runs):
     """Scores of a group's runs by task, with the majority baseline and, of tables that are not synthetic, ELECTRA-Small's."""
     published = PUBLISHED.loc["ELECTRA-Small-OWT (Google, median)"].drop(synthetic_titles(runs), errors="ignore")
-    return plot_scores({runs[0]["group"]: scores_by_task(runs)}, published.to_dict(), majority_scores(tables, runs))
+    return plot_scores({runs[0]["group"]: scores_by_task(runs)}, published.to_dict(), majority_scores(runs))
 
 
-def save_result_plots(runs, tables):
+def save_result_plots(runs):
     """Write scores.png, losses.png, and runs.csv, a table of all runs, to checkpoints/glue/<group_name>/."""
     folder = GLUE_FOLDER / runs[0]["group"]
-    save_plot(plot_group(runs, tables), folder / "scores.png")
+    save_plot(plot_group(runs), folder / "scores.png")
     if losses := losses_of_runs(runs):
         save_plot(plot_finetuning_losses(losses), folder / "losses.png")
     table_of_runs(runs).to_csv(folder / "runs.csv", index=False)

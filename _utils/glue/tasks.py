@@ -8,24 +8,25 @@ import pandas as pd
 from pydantic import ConfigDict, Field, TypeAdapter
 from pydantic.dataclasses import dataclass
 from scipy.stats import pearsonr, spearmanr
-from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef, r2_score, root_mean_squared_error
 
 
 def _correlation(function, targets, predictions):
-    """A correlation of scipy; 0 where it is undefined because all predictions are equal, of which scipy warns."""
-    return float(np.nan_to_num(function(targets, predictions).statistic))
+    """A correlation of scipy; 0 where it is undefined because all predictions or all targets are equal."""
+    return float(function(targets, predictions).statistic) if np.ptp(predictions) and np.ptp(targets) else 0.
 
 
 METRICS = {"matthews": matthews_corrcoef, "accuracy": accuracy_score, "f1": f1_score,
            "macro_f1": partial(f1_score, average="macro", zero_division=0),
-           "pearson": partial(_correlation, pearsonr), "spearman": partial(_correlation, spearmanr)}
-# The metrics that exist for each kind of task; the first two that apply to its labels are the default of own tasks.
-METRICS_OF_KIND = {"classification": ("accuracy", "macro_f1", "matthews", "f1"), "regression": ("spearman", "pearson"),
+           "pearson": partial(_correlation, pearsonr), "spearman": partial(_correlation, spearmanr),
+           "rmse": root_mean_squared_error, "r2": r2_score}
+# The metrics that exist for each kind of task; by default, own tasks have the first two that apply to their labels, or all four.
+METRICS_OF_KIND = {"classification": ("accuracy", "macro_f1", "matthews", "f1"), "regression": ("spearman", "pearson", "rmse", "r2"),
                    "tagging": ("entity_f1", "accuracy", "macro_f1")}
 
 
 def compute_metrics(task, logits, targets, lengths=None):
-    """{metric: value in [-1, 1]} of a dev set, for the metrics of a Task.
+    """{metric: value, at most 1} of a dev set, for the metrics of a Task; rmse is in the unit of the scores.
 
     logits: (N, C), or scores (N,).   targets: class ids or scores, (N,).   lengths: words of each sentence, for tagging, where N counts
     the words.

@@ -85,6 +85,9 @@ def test_regression_from_json_lines_to_a_pipeline(start):
     assert [list(row) for row in predicted] == [["text", "price", "prediction"]] * 10
     scores, (mean, std) = [row["prediction"] for row in predicted], results.tables["mine"].task.scale
     assert abs(sum(scores) / 10 - mean) < 2 * std
+    [row] = Runs()
+    assert list(row["scores"]["validation"]) == ["spearman", "pearson", "rmse", "r2"]
+    assert row["baselines"]["validation"]["rmse"] == pytest.approx(std, rel=.3)  # both in the unit of the scores
     found = exported_pipeline("text-classification", "mine")([row["text"] for row in predicted])
     assert [score["score"] for score in found] == pytest.approx(scores, abs=.05)
 
@@ -100,6 +103,13 @@ def test_pairs_from_parquet_to_a_pipeline(start):
     assert list(predicted.columns) == ["question", "answer", "prediction"] and len(predicted) == 9
     pairs = predicted[["question", "answer"]].set_axis(["text", "text_pair"], axis=1).to_dict("records")
     assert [found["label"] for found in exported_pipeline("text-classification", "mine")(pairs)] == list(predicted["prediction"])
+
+
+def test_few_rows_are_repeated_until_there_are_about_300_updates(start, capsys):
+    [row] = start(OWN, "task_overrides={}").runs.to_dict("records")
+    assert row["epochs"] == 150 and "150 epochs with batch size 32 = 300 updates per run" in capsys.readouterr().out
+    start(OWN, "group_name=few")
+    assert "1 epochs with batch size 32 = 2 updates per run (few" in capsys.readouterr().out
 
 
 def write_conll(path, n, seed=0):

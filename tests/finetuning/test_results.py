@@ -2,14 +2,23 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from _utils.commands.glue import glue_results
 from _utils.errors import PlainError
-from _utils.glue.results import COMPARISON, compare_checkpoints, compare_with_published, majority_scores, report, summarize, table_of_runs
+from _utils.glue.evaluation import evaluation, with_evaluations
+from _utils.glue.results import (
+    COMPARISON,
+    compare_checkpoints,
+    compare_with_published,
+    format_scores,
+    majority_scores,
+    report,
+    summarize,
+    table_of_runs,
+)
 from _utils.glue.runs import Runs, add_run, score
 from _utils.glue.tasks import FINETUNED_TASKS, PUBLISHED, TASKS, Task
 
@@ -84,13 +93,30 @@ def test_the_table_of_runs_has_every_metric_and_the_hyperparameters():
     assert (mnli["run"], mnli["lr"], mnli["bs"], mnli["epochs"], mnli["seconds"]) == (1, 3e-4, 32, 3, 60.)
 
 
-def test_scores_of_the_majority_baseline_on_the_dev_sets_of_the_runs():
-    labels = {"rte": [1, 0, 1, 1, 0], "cola": [1, 1, 0], "stsb": [1.5, 4., 4.], "wnli": [0, 1, 1]}
-    tables = {task: SimpleNamespace(task=TASKS[task], splits={"validation": {"label": values}}) for task, values in labels.items()}
-    rows = [row(task, 0, 0.) for task in ("rte", "cola", "stsb")]
-    on_wsc = row("wnli", 0, 0.) | {"scores": {"wsc_validation": {"accuracy": .635}}}
-    assert majority_scores(tables, [*rows, on_wsc]) == {"RTE": 60., "CoLA": 0., "STS-B": 0.}
-    assert majority_scores(tables, [row("wnli", 0, 0.)]) == {"WNLI": pytest.approx(200 / 3)}
+def test_scores_of_constant_predictions_are_beside_those_of_the_runs():
+    """The majority label, or the mean score."""
+    rows = [row("cola", 1, 12.)]  # of an earlier version
+    for task, labels in {"rte": [1, 0, 1, 1, 0], "cola": [1, 1, 0], "stsb": [1.5, 4., 4.], "mrpc": [0, 1, 1]}.items():
+        outputs = [1.5, 4.1, 4.2] if task == "stsb" else np.eye(2)[labels]
+        rows.append(with_evaluations(row(task, 0, 0.), {"validation": evaluation(TASKS[task], outputs, labels)}))
+    assert majority_scores(rows) == {"RTE": 60., "CoLA": 0., "STS-B": 0., "MRPC": pytest.approx(200 / 3)}
+    assert list(summarize(runs(*rows)).loc[["RTE", "CoLA"], "baseline"]) == [60., 0.]
+    assert format_scores(rows[-1]) == "accuracy 100.00 (majority 66.67), f1 100.00 (majority 80.00)"
+    own = evaluation(Task("own", "own", ("text",), kind="regression", metrics=("r2", "rmse")), [2., 2., 5.], [1., 2., 6.])
+    assert own["baselines"] == {"r2": 0., "rmse": pytest.approx(np.std([1., 2., 6.]))}
+    assert own["scores"] == {"r2": pytest.approx(1 - 2 / 14), "rmse": pytest.approx((2 / 3) ** .5)}
+
+
+@pytest.mark.parametrize("task, outputs, labels, found", [
+    ("rte", np.eye(2)[[1, 1, 1]], [0, 1, 0], "the only label that it predicts is 'not_entailment'"),
+    ("rte", np.eye(2)[[1, 0, 1]], [1, 1, 1], None),
+    ("stsb", [4.339, 4.341, 4.343], [1., 2.5, 5.], "all predictions are between 4.339 and 4.343, while the labels are between 1 and 5"),
+    ("stsb", [3., 3.2, 3.5], [1., 2.5, 5.], None),
+])
+def test_a_constant_prediction_is_noticed(task, outputs, labels, found):
+    evaluated = with_evaluations(row(task, 0, 0.), {"validation": evaluation(TASKS[task], outputs, labels)})
+    assert evaluated["notices"] == {"validation": found}
+    assert (f"warning: {TASKS[task].title}, run 0: {found}" in report(runs(evaluated))) == bool(found)
 
 
 def test_published_rows_are_averaged_over_the_tasks_of_the_group():

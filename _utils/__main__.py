@@ -32,8 +32,8 @@ def find_command(name):
 class Parser(argparse.ArgumentParser):
     """The parser of the arguments of a command, which are the parameters of its function. Raises PlainError for wrong arguments.
 
-    Keyword-only parameters are options. The comment beside a parameter is its help, the annotation a type, a tuple of choices, or `list`
-    for several values. The default False makes a flag.
+    Keyword-only parameters are options. The comment beside a parameter is its help, with %(default)s for the default; the annotation is a
+    type, a tuple of choices, or `list` for several values. The default False makes a flag.
     """
 
     def __init__(self, command):
@@ -42,13 +42,12 @@ class Parser(argparse.ArgumentParser):
         for name, parameter in docments(command, full=True, returns=False).items():
             kind, default = parameter.anno, parameter.default
             is_option, is_required = parameter.kind is inspect.Parameter.KEYWORD_ONLY, default is inspect.Parameter.empty
-            about = parameter.docment if is_required or not default else f"{parameter.docment}; default: {default}"
             if kind is bool:
-                self.add_argument(f"--{name}", action="store_true", help=about)
+                self.add_argument(f"--{name}", action="store_true", help=parameter.docment)
                 continue
             nargs = ("+" if is_required else "*") if kind is list else None if is_option or is_required else "?"
             named = {"required": is_required} if is_option else {"metavar": name.upper()}
-            self.add_argument(f"--{name}" if is_option else name, help=about, default=default, nargs=nargs,
+            self.add_argument(f"--{name}" if is_option else name, help=parameter.docment, default=default, nargs=nargs,
                               type=kind if kind in (int, float) else str, choices=kind if isinstance(kind, tuple) else None, **named)
 
     def error(self, message):

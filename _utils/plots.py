@@ -200,10 +200,9 @@ def plot_scores(scores_by_group, published=None, majority=None):
     figure, axis = new_axis(None, "dev score, %", width=4.5 + .8 * len(tasks), xlim=(-.6, len(tasks) - .4))
     axis.set_xticks(range(len(tasks)), tasks)
     for i, group in enumerate(table):
-        scores = table[group].explode()
-        means, shift = scores.groupby(level=0).mean(), .6 * ((i + .5) / len(table.columns) - .5)  # from the tick that all groups share
-        for values, style in ((scores, dict(marker="o", ms=4, alpha=.7)), (means, dict(marker="_", ms=20, label=f"{group}, mean"))):
-            axis.plot(tasks.get_indexer(values.index) + shift, values, ls="", color=f"C{i}", **style)
+        scores, shift = table[group].explode(), .6 * ((i + .5) / len(table.columns) - .5)  # from the tick that all groups share
+        axis.plot(tasks.get_indexer(scores.index) + shift, scores, f"C{i}o", ms=4, alpha=.7)
+        axis.plot(np.arange(len(tasks)) + shift, table[group].map(np.mean, na_action="ignore"), f"C{i}_", ms=20, label=f"{group}, mean")
     for marks, style, size, label in ((published, "kx", 6, "ELECTRA-Small-OWT, Google"), (majority, "k_", 30, "majority baseline")):
         if marks:
             axis.plot([*map(marks.get, tasks)], style, ms=size, label=label)

@@ -31,20 +31,17 @@ class Network:
     def config(self, vocab_size, pad_token_id=0, initializer_range=.02):
         """The transformers configuration. All layers of an ALBERT share their weights."""
         of_family = {} if self.family == "bert" else {"embedding_size": self.embedding}
-        if self.family == "albert":
-            of_family["classifier_dropout_prob"] = .1
         return AutoConfig.for_model(
             self.family, vocab_size=vocab_size, pad_token_id=pad_token_id, hidden_size=self.hidden, num_hidden_layers=self.layers,
-            num_attention_heads=self.heads, intermediate_size=self.intermediate, max_position_embeddings=self.positions, type_vocab_size=2,
+            num_attention_heads=self.heads, intermediate_size=self.intermediate, max_position_embeddings=self.positions,
             initializer_range=initializer_range, **_SHARED, **of_family)
 
 
 def network_from(config):
-    """The Network of a transformers configuration, a dictionary; None for None and for other families."""
-    if not config or config["model_type"] not in ("electra", "bert", "albert", "roformer"):
-        return None
-    return Network(config["model_type"], config["num_hidden_layers"], config["hidden_size"], config["num_attention_heads"],
-                   config["intermediate_size"], config.get("embedding_size") or config["hidden_size"])
+    """The Network of a transformers configuration of any family."""
+    intermediate = config.hidden_dim if config.model_type == "distilbert" else config.intermediate_size
+    return Network(config.model_type, config.num_hidden_layers, config.hidden_size, config.num_attention_heads, intermediate,
+                   getattr(config, "embedding_size", config.hidden_size))
 
 
 @dataclass(frozen=True)
@@ -80,14 +77,14 @@ class Recipe:
         return self.discriminator or self.generator
 
 
-def electra(layers, hidden, heads, intermediate, embedding, generator_size, generator_layers=None, family="electra"):
+def electra(layers, hidden, heads, intermediate, embedding, generator_size, family="electra"):
     """(generator, discriminator) of an ELECTRA.
 
     The generator's hidden size is that of the discriminator times `generator_size`; its feed-forward layers are four times as wide, its
     attention heads have size 64 (run_pretraining.py:get_generator_config, F26).
     """
     width = round(hidden * generator_size)
-    return (Network(family, generator_layers or layers, width, max(1, width // 64), 4 * width, embedding),
+    return (Network(family, layers, width, max(1, width // 64), 4 * width, embedding),
             Network(family, layers, hidden, heads, intermediate, embedding))
 
 

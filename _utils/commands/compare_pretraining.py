@@ -8,7 +8,8 @@ import pandas as pd
 from _utils.config import FRESH_WEIGHTS
 from _utils.errors import PlainError
 from _utils.glue.runs import SCORES, Runs, score
-from _utils.networks import PARTS
+from _utils.networks.build import PARTS
+from _utils.networks.pretrained import config_of, parts_of
 from _utils.plots import GREY, new_axis, save_plot
 from _utils.recipes import RECIPES, flops_per_token, network_from
 from _utils.runs.checkpoints import check_output, find_checkpoint, load_pretraining_checkpoint
@@ -22,7 +23,7 @@ def compare_pretraining(
     *,
     tasks=None,     # names of tasks, such as cola,stsb; default: all that these checkpoints have in common
     baseline=None,  # a run to show as a dotted line, for example untrained_11081
-    plot="checkpoints/glue/compare_pretraining.png",  # scores against compute
+    plot="checkpoints/glue/compare_pretraining.png",  # scores against compute; default: %(default)s
 ):
     """Compare pretrained systems by their scores after finetuning, against the floating point operations of their pretraining.
 
@@ -38,8 +39,7 @@ def compare_pretraining(
     if baseline and of_baseline.empty:
         raise PlainError(f"Invalid value for --baseline: {baseline!r} has no checkpoint that was finetuned on all of "
                          f"{', '.join(checkpoints)}. Pass the name of a run with its seed, such as untrained_11081.")
-    flops = pd.Series([checkpoint_flops(load_pretraining_checkpoint(find_checkpoint(f"{run}_{percent}%.pth")))
-                       for _, _, run, percent in checkpoints.index], means.index)
+    flops = pd.Series([checkpoint_flops(find_checkpoint(f"{run}_{percent}%.pth")) for _, _, run, percent in means.index], means.index)
     _print_table(checkpoints.assign(mean=means).droplevel("run"))
     print_setting_differences(runs, checkpoints)
     counts = checkpoint_scores(runs, "count").loc[checkpoints.index, checkpoints.columns]
@@ -103,16 +103,17 @@ def print_setting_differences(runs, checkpoints):
                   " and ".join(f"{key}={value} ({', '.join(sorted(names))})" for value, names in systems.items()))
 
 
-def checkpoint_flops(checkpoint):
-    """Floating point operations spent on a loaded checkpoint of pretrain.py.
+def checkpoint_flops(path):
+    """Floating point operations spent on a checkpoint of pretrain.py.
 
     PlainError if it continued the training of other networks.
     """
+    checkpoint = load_pretraining_checkpoint(path)
     config = checkpoint["config"]
     if config["initial_weights"] not in FRESH_WEIGHTS:
-        raise PlainError(f"The floating point operations of the run {config['base_run_name']}_{config['seed']} are not known: its "
-                         f"initial_weights are {config['initial_weights']!r}. Compare runs with fresh initial_weights.")
-    networks = {part: network_from(checkpoint.get(f"{part}_config")) for part in PARTS}
+        raise PlainError(f"The floating point operations of {str(path)!r} are not known: its initial_weights are "
+                         f"{config['initial_weights']!r}. Compare runs with fresh initial_weights.")
+    networks = dict.fromkeys(PARTS) | {part: network_from(config_of(checkpoint, part, path)) for part in parts_of(checkpoint)}
     tokens = checkpoint["step"] * config["bs"] * config["max_length"]
     return tokens * flops_per_token(replace(RECIPES[config["size"]], **networks), checkpoint["generator_config"]["vocab_size"],
                                     config["max_length"], config["mask_prob"])

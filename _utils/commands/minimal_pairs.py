@@ -30,15 +30,15 @@ def minimal_pairs(
     *,
     part: PARTS = None,  # network to score; default: the discriminator if there is one
     untrained=False,     # also score each architecture with random weights
-    seed=0,              # random seed of --untrained; default: 0
+    seed=0,              # random seed of --untrained; default: %(default)s
     device=None,         # default: the first GPU, else the CPU
-    csv="checkpoints/minimal_pairs.csv",  # table of the accuracy by paradigm
+    csv="checkpoints/minimal_pairs.csv",  # table of the accuracy by paradigm; default: %(default)s
 ):
     """Score minimal pairs of sentences, such as BLiMP's."""
     check_output("--csv", csv, ".csv")
     device, pairs = choose_device(device), read_pairs(path)
     models = load_models(checkpoints, part, seed if untrained else None)
-    sentences = pd.unique(pairs[["good", "bad"]].to_numpy().ravel())
+    sentences = [*pairs["good"], *pairs["bad"]]
     paradigms = accuracy_by_paradigm(pairs, {name: score(model, sentences, device, name) for name, model in models.items()})
     print(report(paradigms))
     write_atomically(csv, lambda file: paradigms.round(3).to_csv(file))
@@ -87,7 +87,7 @@ def score(model, sentences, device, name):
     name: of the checkpoint, for the progress bar and the PlainError about a sentence that has more tokens than the network has positions.
     """
     network, n_tokens, scores = model.network.eval().to(device), TOKENS_PER_BATCH[device.type], {}
-    encoded = model.hf_tokenizer([*sentences], return_special_tokens_mask=True)
+    encoded = model.hf_tokenizer(sentences, return_special_tokens_mask=True)
     rows = [*zip(map(tuple, encoded["input_ids"]), map(tuple, encoded["special_tokens_mask"]))]
     longest_first = sorted(set(rows), key=lambda row: (-len(row[0]), row))
     check_length(network, len(longest_first[0][0]), repr(name))

@@ -20,7 +20,6 @@ from _utils.training import choose_device
 # Keys of pretrain.py that determine the examples and, with the vocabulary, which of them are held out.
 TEXT_KEYS = ("datas", "encoding", "one_document_per_file", "revisions", "clean", "max_length", "data_seed")
 _BATCH = 64  # examples; the masks and samples depend on it
-_TOKENS_AT_ONCE = 8192
 _BLOCKS = 16  # as many as the runs of consecutive examples that pretrain.py holds out
 
 
@@ -33,8 +32,8 @@ def replaced_tokens(
     rows: int = None,        # number of examples, evenly spread; default: up to 1,024
     max_length: int = None,  # tokens of an example; default: as the generator was trained, or 128
     data_seed: int = None,   # random seed of the examples; default: that of the generator's run
-    mask_prob=.15,           # fraction of the tokens that are masked
-    seed=0,                  # random seed of masks and samples; default: 0
+    mask_prob=.15,           # fraction of the tokens that are masked; default: %(default)s
+    seed=0,                  # random seed of masks and samples; default: %(default)s
 ):
     """Compare discriminators on the same text, in which one generator replaced tokens. The same command gives the same text."""
     c, masked_lm, hf_tokenizer = load_generator(generator, text, mask_prob, seed, max_length=max_length, data_seed=data_seed)
@@ -135,9 +134,8 @@ def compare(text, networks):
     for row in others:
         row["AUC difference"] = row["AUC"] - first["AUC"]
     constant = np.full(len(labels[0]), logit(labels[0].mean()))  # which minimizes the loss
-    rows["constant prediction"] = replaced_scores(constant, *labels) | {"AUC": .5, "AUC at masks": .5}
-    columns = ["AUC", *["AUC difference"][:len(others)], "AUC at masks", "average precision", "precision", "recall", "loss"]
-    return pd.DataFrame(rows.values(), rows, columns).map(lambda value: with_error(value) if isinstance(value, pd.Series) else value)
+    rows["constant prediction"] = replaced_scores(constant, *labels)
+    return pd.DataFrame(rows.values(), rows).map(lambda value: with_error(value) if isinstance(value, pd.Series) else value)
 
 
 def load_discriminator(name, of_generator, c, held_out=True):
@@ -172,20 +170,21 @@ def discriminator_logits(network, text, name):
     device, is_token = choose_device(None), text.is_token()
     network.to(device).eval()
     inputs = text.input_ids, is_token, text.token_type_ids
-    batches = [*zip(*(x.to(device).split(max(1, _TOKENS_AT_ONCE // x.shape[1])) for x in inputs))]  # (B, L) each
+    batches = [*zip(*(x.to(device).split(_BATCH) for x in inputs))]  # (B, L) each
     logits = [replaced_logits(network(**inputs_of(network, *batch))).float().cpu()
               for batch in tqdm(batches, desc=name, unit="batch", leave=False)]
     return torch.cat(logits)[is_token].double().numpy()
 
 
 def replaced_scores(logits, is_replaced, is_masked, block):
-    """{column of `compare`: value} of logits (T,) for labels is_replaced (T,); AUCs as in `auc`, undefined values are NaN or None.
+    """{column of `compare`: value} of logits (T,) for labels is_replaced (T,); AUCs as in `auc`, undefined values are NaN.
 
     is_masked: (T,); "AUC at masks" separates wrong samples from correct ones, at masked positions only.
     block: (T,), as in `auc`.   "loss": mean binary cross-entropy over all tokens, as in training (F22).
     """
     is_flagged = logits > 0  # probability above .5
     return {"AUC": auc(logits, is_replaced, block),
+            "AUC difference": np.nan,  # to the first discriminator, filled in by `compare`
             "AUC at masks": auc(logits[is_masked], is_replaced[is_masked], block[is_masked]),
             "average precision": average_precision_score(is_replaced, logits),
             "precision": precision_score(is_replaced, is_flagged, zero_division=np.nan),
@@ -194,7 +193,7 @@ def replaced_scores(logits, is_replaced, is_masked, block):
 
 
 def auc(logits, is_positive, block):
-    """The AUC of logits (T,): the probability that a positive token has a higher logit than a negative one. None if one class is missing.
+    """The AUC of logits (T,): the probability that a positive token has a higher logit than a negative one. NaN if one class is missing.
 
     block: (T,), the index of each token's block of consecutive examples. Returns a Series with a term for each block; their sum is the
     AUC, and `with_error` computes its standard error. The difference to the terms of another discriminator on the same tokens are those
@@ -205,7 +204,7 @@ def auc(logits, is_positive, block):
     logits = pd.Series(logits)
     own_class = logits.groupby(is_positive)
     if len(own_class) < 2:
-        return None
+        return np.nan
     n_own, others_below = own_class.transform("size"), logits.rank() - own_class.rank()  # those with a lower logit; ties count half
     # Of each positive token, the share of negatives below it; of each negative token, the share of positives above it.
     share = (others_below / (len(logits) - n_own) - ~is_positive).abs()

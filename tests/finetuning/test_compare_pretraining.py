@@ -84,14 +84,28 @@ def test_tasks_can_be_chosen_and_differences_of_finetuning_are_printed(finished,
     assert printed[0].split() == ["task", "rte", "cola"] and printed[2].split()[-2:] == ["2", "1"]
 
 
-def test_a_checkpoint_costs_the_operations_of_its_steps():
-    electra, mlm = (checkpoint_flops(checkpoint(name, 100.)) for name in ("electra_1", "mlm_1"))
+def flops(folder, *arguments):
+    """`checkpoint_flops` of a file with the `checkpoint` of these arguments."""
+    torch.save(checkpoint(*arguments), folder / "checkpoint.pth")
+    return checkpoint_flops(folder / "checkpoint.pth")
+
+
+def test_a_checkpoint_costs_the_operations_of_its_steps(tmp_path):
+    electra, mlm = flops(tmp_path, "electra_1", 100.), flops(tmp_path, "mlm_1", 100.)
     recipe = RECIPES["mini"]
     assert electra == 6000 * 64 * 64 * flops_per_token(recipe, 8192) and mlm == pytest.approx(electra, rel=1e-3)
     assert steps_of_equal_compute(recipe, replace(recipe, generator=recipe.discriminator, discriminator=None), 6000, 8192) == 7403
-    assert checkpoint_flops(checkpoint("electra_1", 25.)) == electra / 4
-    smaller = "{'model_type': 'bert', 'hidden_size': 128, 'num_hidden_layers': 2, 'num_attention_heads': 2, 'intermediate_size': 512}"
-    assert checkpoint_flops(checkpoint("mlm_1", 100., f"generator={smaller}")) < .65 * mlm
+    assert flops(tmp_path, "electra_1", 25.) == electra / 4
+
+
+@pytest.mark.parametrize("network", [
+    {"model_type": "roberta", "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 512},
+    {"model_type": "distilbert", "dim": 128, "n_layers": 2, "n_heads": 2, "hidden_dim": 512}])
+def test_operations_of_other_families_are_counted(tmp_path, network):
+    whole, half = flops(tmp_path, "mlm_1", 100.), flops(tmp_path, "mlm_1", 100., f"generator={network}")
+    assert half < .65 * whole
+    both = flops(tmp_path, "electra_1", 100., f"generator={network}", f"discriminator={network}")
+    assert flops(tmp_path, "electra_1", 100., f"generator={network}") > both > 6000 / 7403 * half
 
 
 @pytest.mark.parametrize("arguments, message", [
@@ -112,5 +126,6 @@ def test_continued_training_and_no_finetuned_checkpoint_raise(tmp_path, monkeypa
         main(["compare_pretraining", "electra"])
     continued = checkpoint("electra_1", 100.)
     continued["config"]["initial_weights"] = "google/electra-small-discriminator"
+    torch.save(continued, "continued.pth")
     with pytest.raises(PlainError, match="initial_weights are 'google/electra-small-discriminator'"):
-        checkpoint_flops(continued)
+        checkpoint_flops("continued.pth")

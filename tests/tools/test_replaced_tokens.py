@@ -183,7 +183,7 @@ def test_discriminators_are_scored_on_the_same_inputs(two_runs):
     assert n >= 16 and table.loc["a.pth", "loss"] == pytest.approx(log_loss(labels, 1 / (1 + np.exp(-a.astype(float)))), abs=1e-5)
     share = labels.mean()
     assert table.loc["constant prediction", "loss"] == pytest.approx(log_loss(labels, np.full(len(labels), share)))
-    assert table.loc["constant prediction", ["AUC", "average precision"]].tolist() == [.5, pytest.approx(share)]
+    assert table.loc["constant prediction", ["AUC", "average precision"]].tolist() == ["0.5000 (0.0000)", pytest.approx(share)]
 
 
 def test_the_command_prints_one_table(two_runs, capsys):

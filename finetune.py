@@ -33,7 +33,7 @@ from transformers import AutoModel, ElectraForPreTraining
 
 from _utils.config import MyConfig, from_command_line
 from _utils.errors import PlainError, print_plain_errors
-from _utils.glue.batches import IGNORED, EncodedRows, finetuning_dataloaders, inference_dataloader
+from _utils.glue.batches import IGNORED, EncodedRows, finetuning_dataloaders, inference_dataloader, truncation_notice
 from _utils.glue.config import FINETUNE_KEYS, complete_finetuning, uses_synthetic_glue
 from _utils.glue.evaluation import evaluation, with_evaluations
 from _utils.glue.own_tasks import load_own_task, names_of
@@ -47,7 +47,7 @@ from _utils.glue.tagging import WordLoss, WordRows
 from _utils.glue.tasks import TASKS, as_task, task_of
 from _utils.glue.wsc_trick import SchemaPredictor, encode_schemas, load_wsc, wnli_schemas
 from _utils.networks import config_of, count_layers, first_position_only, inputs_of, layer_groups, load_pretrained, load_weights
-from _utils.networks import make_dropout_cheap, set_attention
+from _utils.networks import make_dropout_cheap, max_positions, set_attention
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
 from _utils.plots import plot_layer_lrs, plot_lengths, save_plot
 from _utils.recipes import RECIPES
@@ -181,7 +181,7 @@ def truncated_lengths(a, b, room):
 
 
 def tokenize_columns(columns, max_len, swap, hf_tokenizer):
-    """One tokenizers.Encoding of at most max_len tokens per row, for one or two columns of texts.
+    """[(tokenizers.Encoding of at most max_len tokens, tokens before truncation)] of each row, for one or two columns of texts.
 
     swap: reverse the order of a pair, after truncation.
     The tokenizer's own template adds special tokens and segment ids, so other families than BERT's work too. "[MASK]" and the like in a
@@ -194,23 +194,25 @@ def tokenize_columns(columns, max_len, swap, hf_tokenizer):
     first, *second = (tokenizer.encode_batch(column, add_special_tokens=False) for column in columns)
     encoded = []
     for i, a in enumerate(first):
+        full_length = len(a) + max_len - room
         if not second:
             a.truncate(room)
-            encoded.append(tokenizer.post_process(a))
+            encoded.append((tokenizer.post_process(a), full_length))
             continue
         b = second[0][i]
+        full_length += len(b)
         len_a, len_b = truncated_lengths(len(a), len(b), room)
         a.truncate(len_a)
         b.truncate(len_b)
         if swap:
             a, b = b, a
-        encoded.append(tokenizer.post_process(a, b) if len(b) else tokenizer.post_process(a))
+        encoded.append((tokenizer.post_process(a, b) if len(b) else tokenizer.post_process(a), full_length))
     return encoded
 
 
 def tokenize_sents_max_len(example, cols, max_len, swap=False, *, hf_tokenizer):
     """`example` with inp_ids, attn_mask and token_type_ids added: lists of at most max_len, for the text or pair in `cols`."""
-    [encoded] = tokenize_columns([[example[col]] for col in cols], max_len, swap, hf_tokenizer)
+    [(encoded, _)] = tokenize_columns([[example[col]] for col in cols], max_len, swap, hf_tokenizer)
     return {**example, "inp_ids": encoded.ids, "attn_mask": encoded.attention_mask, "token_type_ids": encoded.type_ids}
 
 
@@ -221,17 +223,18 @@ def encode(rows, task, max_len, hf_tokenizer, double=False, standardize=False):
     """
     if task.is_tagging:
         return WordRows(rows[task.texts[0]][:], rows["label"][:], hf_tokenizer, max_len)
-    orders, encoded = [False, True] if double else [False], []
+    orders, encoded, full_lengths = [False, True] if double else [False], [], []
     for swap in orders:
         for start in range(0, len(rows), 1000):
             columns = rows[start:start + 1000]
-            for row in tokenize_columns([columns[text] for text in task.texts], max_len, swap, hf_tokenizer):
+            for row, full_length in tokenize_columns([columns[text] for text in task.texts], max_len, swap, hf_tokenizer):
+                full_lengths.append(full_length)
                 encoded.append({"inp_ids": row.ids, "token_type_ids": row.type_ids})
     labels = rows["label"][:] * len(orders)
     if task.scale and standardize:
         mean, std = task.scale
         labels = [(label - mean) / std for label in labels]
-    return EncodedRows(encoded, labels, hf_tokenizer.pad_token_id)
+    return EncodedRows(encoded, labels, hf_tokenizer.pad_token_id, full_lengths)
 
 
 def encode_samples(tables, max_length, hf_tokenizer, n=2000):
@@ -502,7 +505,11 @@ def finetune(c, pretrained, tables, plan, processes):
             with locked(folder, "group_name"):  # another command may train this run, or have finished it
                 row = Runs().finished(c.group_name, name, run, seed, settings)
                 if row is None:
-                    data = data or encode_task(task, tables[name], settings, pretrained.hf_tokenizer)
+                    if data is None:
+                        data = encode_task(task, tables[name], settings, pretrained.hf_tokenizer)
+                        if text := truncation_notice(data.train, settings["max_length"]):
+                            limit = min(512, max_positions(pretrained.model))
+                            processes.report(f"{task.title}: {text}. Set max_length (at most {limit}), or shorten the texts.")
                     row = finetune_run(task, run, seed, data, settings, pretrained, c)
                     status = f"{row['seconds']:.0f} s"
             processes.report("\n".join([f"{task.title}, run {run}, seed {seed}: {format_scores(row)} ({status})", *notices_of(row)]))

@@ -1,8 +1,10 @@
 """Predict with a finetuned model: `python -m _utils predict`. Imports finetune.py, which defines the model."""
+import sys
 from pathlib import Path
 
 import finetune
 from _utils.errors import PlainError
+from _utils.glue.batches import truncation_notice
 from _utils.glue.submission import format_predictions
 from _utils.glue.table_files import read_tsv
 from _utils.glue.tables import to_dataset
@@ -30,6 +32,8 @@ def predict(
         raise PlainError(f"File not found: {file!r}. Pass a file with one sentence, or two texts separated by a tab, per line.")
     texts = to_dataset(read_tsv(file, task.texts), dict(zip(task.texts, task.texts)), task, "test", [])
     rows = finetune.encode(texts, task, settings["max_length"], hf_tokenizer)
+    if text := truncation_notice(rows, settings["max_length"]):
+        print(f"{text}. Finetune with a larger max_length, or shorten the texts.", file=sys.stderr)
     predictions = finetune.predict_rows(task, model, rows, settings)
     if task.is_tagging:
         print_words(texts["text"], predictions, task)

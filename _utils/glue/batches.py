@@ -13,12 +13,13 @@ class EncodedRows:
     """Encoded sentences or pairs in flat arrays, with their labels.
 
     encoded: dictionaries with inp_ids, token_type_ids and, if each token has a label, token_labels.   labels: one number per row.
-    pad_idx: id of [PAD].
+    pad_idx: id of [PAD].   full_lengths: tokens of each row before truncation, if any was truncated.
     sentence_lengths: words of each sentence, if it is tagging; else None.   n_inp: inputs of the model, for fastai.
     """
     sentence_lengths, n_inp = None, 3
 
-    def __init__(self, encoded, labels, pad_idx=0):
+    def __init__(self, encoded, labels, pad_idx=0, full_lengths=None):
+        self.full_lengths = full_lengths
         self.lengths = np.array([len(row["inp_ids"]) for row in encoded], dtype=np.int64)
         self.starts = np.cumsum(self.lengths) - self.lengths
         self.padding = {"inp_ids": pad_idx, "token_type_ids": 0, "token_labels": IGNORED}
@@ -48,6 +49,15 @@ class EncodedRows:
     def positions(self, rows):
         """Where the outputs for these rows, one after the other, belong among those of all rows; for tagging, of all words."""
         return rows
+
+
+def truncation_notice(rows, max_length):
+    """A warning about the share of EncodedRows that were truncated to max_length tokens, or None."""
+    if not rows.full_lengths or max(rows.full_lengths) <= max_length:
+        return None
+    n_cut = sum(length > max_length for length in rows.full_lengths)
+    return (f"warning: {n_cut:,} of {len(rows):,} texts are longer than max_length={max_length} tokens and lose their ends; the median "
+            f"length is {np.median(rows.full_lengths):.0f}")
 
 
 def ranges(starts, lengths):

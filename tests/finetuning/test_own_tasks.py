@@ -112,6 +112,17 @@ def test_few_rows_are_repeated_until_there_are_about_300_updates(start, capsys):
     assert "1 epochs with batch size 32 = 2 updates per run (few" in capsys.readouterr().out
 
 
+def test_truncated_texts_are_counted_in_training_and_in_predictions(start, capsys):
+    rows = [(" ".join(WORDS * (1 + 9 * (i % 2))), "ab"[i % 2]) for i in range(40)]
+    write_csv("train.csv", ("text", "label"), rows)
+    start()
+    printed = capsys.readouterr().out
+    assert "18 of 36 texts are longer than max_length=128 tokens" in printed and "Set max_length (at most 512)" in printed
+    Path("x.txt").write_text("\n".join(text for text, _ in rows[:3]))
+    predict(str(run_path("g", "mine", 0)), "x.txt")
+    assert "1 of 3 texts are longer than max_length=128" in capsys.readouterr().err
+
+
 def write_conll(path, n, seed=0):
     """Sentences in which 'generator' and 'discriminator' are entities, with a word that precedes them."""
     lines = []

@@ -154,7 +154,6 @@ class MyConfig(dict):
     def __init__(self, values, types=PRETRAIN_KEYS):
         vars(self).update(types=types, overridden=frozenset(), _adapters={
             key: TypeAdapter(kind, config=ConfigDict(strict=True)) for key, kind in types.items()})
-        super().__init__()
         for key, value in values.items():
             self[key] = value
         if missing := [key for key in types if key not in self]:
@@ -297,8 +296,6 @@ def _check(config):
     for key, limit in (("warmup_steps", "steps"), ("stop_at", "steps"), ("micro_batch", "bs")):
         if config[key] is not None and config[key] > config[limit]:
             raise PlainError(f"{key}={config[key]} is more than {limit}={config[limit]}. Lower it or leave it out.")
-    if isinstance(config.vocab, str) and config.vocab.endswith(".txt") and not os.path.isfile(config.vocab):
-        raise PlainError(f"File not found: vocab={config.vocab!r}. Pass the path of a vocab.txt, a hub tokenizer or a vocabulary size.")
     for key in _DISCRIMINATOR_KEYS:
         if config.objective == "mlm" and key in config.overridden:
             raise PlainError(f"{key}={config[key]!r} has no effect with objective='mlm', which trains no discriminator. Leave it out.")

@@ -109,7 +109,6 @@ def locked(folder, name_key="base_run_name"):
     name_key: the configuration key that names a run, for the error message.
     """
     folder = Path(folder)
-    folder.parent.mkdir(parents=True, exist_ok=True)
     try:
         lock = FileLock(folder.with_name(f".{folder.name}.lock")).acquire(timeout=0)
     except Timeout:

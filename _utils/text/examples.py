@@ -68,16 +68,14 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
     """
     cleaning = dict(apply_cleaning=corpus.name == "wikipedia" if clean is None else clean,
                     drop_parentheses=corpus.name in HUB_CORPORA if clean is None else clean)
-    made_of = [_BUILDING_VERSION, corpus.key, bare_tokenizer(hf_tokenizer).to_str(), max_length, cleaning, seed]
-    if corpus.rows_per_document != 1:
-        made_of.append(corpus.rows_per_document)
-    path = Path(cache_dir) / f"examples_{content_key(tuple(made_of))}.arrow"
+    # bookcorpus has one sentence per row and does not mark where books end.
+    joined = {"rows_per_document": 1000} if corpus.name == "bookcorpus" else {}
+    made_of = (_BUILDING_VERSION, corpus.key, bare_tokenizer(hf_tokenizer).to_str(), max_length, cleaning, seed, *joined.values())
+    path = Path(cache_dir) / f"examples_{content_key(made_of)}.arrow"
     if finished := _open_finished(path):
         return finished
-    processor = ELECTRADataProcessor(corpus.documents, hf_tokenizer, max_length, seed=seed, rows_per_document=corpus.rows_per_document,
-                                     **cleaning)
+    processor = ELECTRADataProcessor(corpus.documents, hf_tokenizer, max_length, seed=seed, **cleaning, **joined)
     check_first_block(corpus.name, processor, hf_tokenizer.unk_token_id)
-    path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path.with_name(".lock"))
     try:
         held = lock.acquire(timeout=0)

@@ -14,12 +14,11 @@ import numpy
 import plum
 
 builtins.typedispatch = plum.dispatch
-numpy.int = int
+numpy.int = int  # for its shuffling
 import hugdatafast.fastai  # noqa: E402  importable only now
 from hugdatafast import HF_Dataset, HF_Datasets  # noqa: E402
 
-del builtins.typedispatch, numpy.int
-hugdatafast.fastai.np.int = int  # used again at run time, when it shuffles
+del builtins.typedispatch
 hugdatafast.fastai.MySortedDL.create_item = lambda self, i: self.dataset[self.idmap[i or 0]]
 
 

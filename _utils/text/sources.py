@@ -36,11 +36,6 @@ class Corpus:
         """Memory-mapped datasets.Dataset with the column `text`, opened on first use, and prepared if it is not in the cache."""
         return self.open_documents()
 
-    @property
-    def rows_per_document(self):
-        """How many consecutive rows of `documents` form one document, if they have no column `continues`."""
-        return 1000 if self.name == "bookcorpus" else 1  # it has one sentence per row and does not mark where books end
-
 
 def check_sources(sources):
     """Raise PlainError for an entry of `datas` that is not a corpus name or a path with text files."""

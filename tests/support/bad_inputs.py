@@ -130,7 +130,7 @@ add("pretrain.py", {
     "an unreachable hub": ("datas=openwebtext", "'openwebtext'.*python pretrain.py quickstart=True"),
     "a file for a folder of datasets": ("", "datasets.*is a file", {"datasets": "x"}),
     "a file for a folder of checkpoints": ("", "checkpoints.*is a file", {"checkpoints": "x"}),
-    "no vocabulary": ("vocab=words.txt", "File not found: vocab='words.txt'"),
+    "no vocabulary": ("vocab=words.txt", "'words.txt' could not be loaded.*vocab=PATH/vocab.txt"),
     "a vocabulary without [MASK]": ("vocab=words.txt", r"words.txt lacks .*\[MASK\]", {"words.txt": "\n".join(LETTERS)}),
     "a folder without tokenizer": ("vocab=folder", "'folder'.*no tokenizer", {"folder/config.json": '{"model_type": "electra"}'}),
     "a misspelt hub id": ("vocab=google/elektra", "'google/elektra'.*vocab=PATH/vocab.txt"),

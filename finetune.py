@@ -35,7 +35,7 @@ from _utils.config import MyConfig, from_command_line
 from _utils.errors import PlainError, print_plain_errors
 from _utils.glue.batches import IGNORED, EncodedRows, finetuning_dataloaders, inference_dataloader, truncation_notice
 from _utils.glue.config import FINETUNE_KEYS, complete_finetuning, uses_synthetic_glue
-from _utils.glue.evaluation import evaluation, with_evaluations
+from _utils.glue.evaluation import KeepBest, evaluation, with_evaluations
 from _utils.glue.own_tasks import load_own_task, names_of
 from _utils.glue.plan import RunProcesses, check_plan, chosen_runs, default_epochs, print_updates, seed_of, trainable_tasks
 from _utils.glue.results import format_scores, notices_of, report, save_result_plots, summarize, table_of_runs
@@ -115,6 +115,9 @@ c = MyConfig({
     "wsc_trick": False,
     # True: keep the pretrained encoder as it is and train only the output layer (a linear probe).
     "freeze": False,
+    # 'last': the weights after the last epoch, as in the original. 'best': those of the epoch with the best dev score, which is then
+    # optimistic; it is measured after each epoch.
+    "keep": "last",
     # A folder in the layout of the GLUE download (CoLA/train.tsv ...). None: nyu-mll/glue on the hub.
     "glue_dir": None,
     # Folder of WSC's train.jsonl and val.jsonl. None: WSC/ in glue_dir if it exists, else aps/super_glue on the hub.
@@ -397,7 +400,7 @@ def settings_of(task, data, c, pretrained):
             "precision": choose_precision(c.precision, choose_device(c.device)),
             "double_unordered": c.double_unordered and task.unordered,
             "own_task": task.as_record() if task.is_own else None,
-            "wsc_trick": wsc_trick, "start_from_mnli": mnli_group(task, c),
+            "keep": None if c.keep == "last" else c.keep, "wsc_trick": wsc_trick, "start_from_mnli": mnli_group(task, c),
             "training_table": table_key(train),
             "dev_table": table_key(data.splits["validation"]) if task.is_own else None,
             "pretrained_weights": pretrained.digest}
@@ -431,7 +434,10 @@ def encode_task(task, data, settings, hf_tokenizer):
 
 def build_loss(task):
     """Cross-entropy, or squared error for regression: the mean over the batch."""
-    return {"classification": nn.CrossEntropyLoss, "regression": nn.MSELoss, "tagging": WordLoss}[task.kind]()
+    if task.is_regression:
+        return nn.MSELoss()
+    weight = torch.tensor(task.class_weights) if task.class_weights else None
+    return (WordLoss if task.is_tagging else nn.CrossEntropyLoss)(weight=weight)
 
 
 def to_device(model, device):
@@ -456,7 +462,7 @@ def get_glue_learner(task, run_name=None, inference=False, *, model, data, setti
         steps, lrs = len(dls.train) * settings["epochs"], [group["lr"] for group in optimizer.param_groups]
         schedules = group_schedules(settings["schedule"], lrs, steps, int(.1 * steps))  # warmup: D11
         cbs = [Schedule(schedules, steps), LossProgress(log, steps, run_name or task.title)]
-    return FinetuningLearner(dls, model, build_loss(task), optimizer, precision, cbs=cbs)
+    return FinetuningLearner(dls, model, build_loss(task).to(device), optimizer, precision, cbs=cbs)
 
 
 @torch.no_grad()
@@ -552,6 +558,8 @@ def finetune_run(task, run, seed, data, settings, pretrained, c):
     log = RunLog(folder.name, folder, {**c, **settings, "seed": seed})
     learn = get_glue_learner(task, f"{task.title}, run {run}", model=model, data=data, settings=settings, device=device,
                              precision=settings["precision"], num_workers=c.num_workers, log=log)
+    if settings["keep"]:
+        learn.add_cb(KeepBest(lambda learn: score(with_evaluations({}, evaluate(learn, task, data)))))
     with contextlib.closing(log), contextlib.closing(learn.loss_progress):
         learn.fit(settings["epochs"])
         found = evaluate(learn, task, data)
@@ -565,6 +573,7 @@ def finetune_run(task, run, seed, data, settings, pretrained, c):
     row = {"group": c.group_name, "task": task.name, "run": run, "seed": seed, "settings": settings,
            "pretrained_checkpoint": pretrained.name, "synthetic": uses_synthetic_glue(c) and not task.is_own,
            "mnli_run": from_mnli and from_mnli["run"], "train_rows": len(data.train.sentence_lengths or data.train),
+           "best_epoch": settings["keep"] and learn.keep_best.best_epoch,
            "seconds": round(time.perf_counter() - started, 1), "device": str(device)}
     row = with_evaluations(row, found)
     save_finetuned(path, learn.model.cpu(), pretrained.hf_tokenizer, row)

@@ -13,6 +13,7 @@ import torch
 from matplotlib.colors import to_hex
 from matplotlib.font_manager import fontManager
 from scipy.special import entr
+from sklearn.metrics import ConfusionMatrixDisplay
 
 from _utils.runs.log import read_metrics
 from _utils.training.device import fork_rng
@@ -171,6 +172,14 @@ def plot_finetuning_losses(runs_by_name):
             axis.plot(rows["step"] / rows["step"].max(), rows["loss"], color=BLUE, lw=1, alpha=.7)
         axis.set_ylim(bottom=0)
     figure.supylabel("loss", fontsize=9)
+    return figure
+
+
+def plot_confusion(matrix, labels):
+    """A confusion matrix: rows with each label (lines) by prediction (columns)."""
+    size = 2.5 + .5 * len(labels)
+    figure, axis = plt.subplots(figsize=(size, size), layout="constrained")
+    ConfusionMatrixDisplay(np.array(matrix), display_labels=labels).plot(ax=axis, cmap="Blues", colorbar=False, xticks_rotation="vertical")
     return figure
 
 

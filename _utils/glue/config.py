@@ -66,6 +66,7 @@ class FinetuneKeys(TypedDict):
     max_length: Length | None
     wsc_trick: bool
     freeze: bool
+    keep: Literal["last", "best"]
     glue_dir: Text | None
     wsc_dir: Text | None
     precision: Precision

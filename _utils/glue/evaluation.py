@@ -1,23 +1,44 @@
-"""What a score means: the baseline of a constant prediction, and a notice about models that predict one."""
-import numpy as np
+"""What a score means: the baseline of a constant prediction, scores by class, and a notice about models that predict one."""
+import copy
 
-from _utils.glue.tasks import compute_metrics
+import numpy as np
+from fastai.callback.core import Callback
+from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+
+from _utils.glue.tasks import compute_metrics, tags_of
 
 
 def evaluation(task, outputs, targets, lengths=None):
-    """What a run stores about a dev or test set: {"scores": {metric: value}, "baselines": {metric: value}, "notices": text or None}.
+    """What a run stores about a dev or test set.
 
-    Arguments as for `compute_metrics`.
+    {"scores": {metric: value}, "baselines": {metric: value}, "notices": text or None, "classes": {label: [precision, recall, F1, rows]},
+    "confusion": rows of each label (lines) by prediction (columns), of classification}. Arguments as for `compute_metrics`.
     """
     outputs, targets = np.asarray(outputs), np.asarray(targets)
     return {"scores": compute_metrics(task, outputs, targets, lengths),
             "baselines": compute_metrics(task, constant_outputs(task, targets), targets, lengths),
-            "notices": notice(task, outputs, targets)}
+            "notices": notice(task, outputs, targets), "classes": classes(task, outputs, targets, lengths),
+            "confusion": confusion_matrix(targets, outputs.argmax(-1), labels=range(task.n_outputs)).tolist()
+            if task.kind == "classification" else []}
+
+
+def classes(task, outputs, targets, lengths):
+    """{label: [precision, recall, F1, rows]}; of tags that mark entities, {type: ...} of whole entities; {} for regression."""
+    if task.is_regression:
+        return {}
+    predictions = outputs.argmax(-1)
+    if "entity_f1" in task.metrics:
+        from seqeval.metrics import classification_report  # here, because only tagging needs it
+        tags = (tags_of(task, ids, lengths) for ids in (targets, predictions))
+        return {name: list(map(float, values.values())) for name, values in
+                classification_report(*tags, output_dict=True, zero_division=0).items() if not name.endswith(" avg")}
+    columns = precision_recall_fscore_support(targets, predictions, labels=range(task.n_outputs), zero_division=0)
+    return dict(zip(task.labels, np.transpose(columns).tolist()))
 
 
 def with_evaluations(row, found):
     """A row of the table of runs with {split: `evaluation`}, in place of those of a test file."""
-    for kind in ("scores", "baselines", "notices"):
+    for kind in ("scores", "baselines", "notices", "classes", "confusion"):
         dev = {split: value for split, value in row.get(kind, {}).items() if split != "test"}
         row = row | {kind: dev | {split: values[kind] for split, values in found.items()}}
     return row
@@ -38,3 +59,21 @@ def notice(task, outputs, targets):
             f"all predictions are between {low:.4g} and {high:.4g}, while the labels are between {lowest:.4g} and {highest:.4g}")
     found = np.unique(outputs.argmax(-1))
     return f"the only label that it predicts is {task.labels[found[0]]!r}" if len(found) == 1 else None
+
+
+class KeepBest(Callback):
+    """After each epoch, remembers the weights if `score(learner)` is the best so far, and restores the best ones at the end.
+
+    best_epoch: its number, from 1.
+    """
+    order = 60
+
+    def __init__(self, score):
+        self.score, self.best = score, -np.inf
+
+    def after_epoch(self):
+        if (score := self.score(self.learn)) > self.best:
+            self.best, self.best_epoch, self.weights = score, self.learn.epoch + 1, copy.deepcopy(self.learn.model.state_dict())
+
+    def after_fit(self):
+        self.learn.model.load_state_dict(self.weights)

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 from pydantic import Field
 from sklearn.model_selection import GroupShuffleSplit
+from sklearn.utils.class_weight import compute_class_weight
 
-from _utils.config import FileName, MyConfig, Text, list_of, number
+from _utils.config import FileName, MyConfig, Positive, Text, list_of, number
 from _utils.errors import PlainError
 from _utils.glue.table_files import FORMATS, check_columns, read_table
 from _utils.glue.tables import TaskData, as_label, items, shortened, to_dataset
@@ -31,6 +32,7 @@ _KEYS = {
     "groups": _Column | None,
     "kind": Literal[(*KINDS, None)],
     "metrics": list_of(Text, "the name of a metric, or a list of names; the first one ranks the runs") | None,
+    "class_weights": Literal["balanced"] | Annotated[dict[Text, Positive], Field(description="{label: weight}")] | None,
 }
 
 
@@ -146,8 +148,9 @@ def _task(given, texts, kind, labels):
         scale = float(scores.mean()), float(scores.std())
     else:
         classes = _classes(labels, kind, given)
+    weights = _class_weights(given, classes, labels["train"]) if given["class_weights"] else ()
     return Task(name, name, ("text1", "text2") if len(texts) == 2 else ("text",), classes, kind, scale=scale,
-                outputs={"test": name + Path(given["test"]).suffix} if given["test"] else {}, is_own=True,
+                outputs={"test": name + Path(given["test"]).suffix} if given["test"] else {}, is_own=True, class_weights=weights,
                 metrics=_metrics(given, kind, classes), score_titles=(("test", f"{name} (test)"),))
 
 
@@ -165,6 +168,15 @@ def _classes(labels, kind, given):
         raise PlainError(f"{given['train']}: {len(classes):,} different labels in {len(found):,} rows, such as {shortened(classes, 3)}. "
                          "Set 'label' to the column of the labels, or 'kind': 'regression' if they are numbers to predict.")
     return tuple(classes)
+
+
+def _class_weights(given, classes, labels):
+    """The weight of each class in the loss: inversely proportional to its rows, or as given, 1 by default."""
+    weights = given["class_weights"]
+    if unknown := [label for label in weights if label not in classes] if isinstance(weights, dict) else weights[:1] * (not classes):
+        raise PlainError(f"class_weights of the task {given['name']!r}: there is no label {unknown[0]!r}. The labels are "
+                         f"{shortened(classes) or 'numbers'}.")
+    return tuple(compute_class_weight(weights, classes=np.array(classes), y=labels.to_numpy(dtype=str)).tolist())
 
 
 def _metrics(given, kind, labels):

@@ -5,7 +5,7 @@ import pandas as pd
 from _utils.errors import PlainError
 from _utils.glue.runs import GLUE_FOLDER, Runs, path_of, score
 from _utils.glue.tasks import AVERAGED_TITLES, PUBLISHED, PUBLISHED_SEEDS, task_of
-from _utils.plots import plot_finetuning_losses, plot_scores, save_plot
+from _utils.plots import plot_confusion, plot_finetuning_losses, plot_scores, save_plot
 from _utils.runs.log import read_metrics
 
 COMPARISON = GLUE_FOLDER / "comparison.png"
@@ -122,6 +122,19 @@ def compare_checkpoints(runs, groups):
     raise PlainError(f"The groups {', '.join(groups)} have no task in common. Finetune one task in all of them.")
 
 
+def class_tables(row):
+    """Texts about the classes of a run on its dev set: precision, recall and F1 in percent, and the confusion matrix if it is small."""
+    [split, *_], texts = task_of(row).devs, []
+    if found := row["classes"].get(split) if "classes" in row else None:
+        table = pd.DataFrame(found, ["precision", "recall", "f1", "rows"]).T * [100, 100, 100, 1]
+        texts += ["", f"{task_of(row).title}, run {row['run']} (the best), by class on the dev set", as_text(table.astype({"rows": int}))]
+    if matrix := row.get("confusion", {}).get(split):
+        labels = list(task_of(row).labels)
+        if len(labels) <= 12:
+            texts += ["Rows with each label (lines) by prediction (columns)", pd.DataFrame(matrix, labels, labels).to_string()]
+    return texts
+
+
 def as_text(table):
     """A table as text, with two decimals, and "-" for missing values."""
     return table.to_string(float_format=lambda x: f"{x:.2f}", na_rep="-")
@@ -136,6 +149,7 @@ def report(runs):
     if paths := [path_of(row).name for row in best if row]:
         parts += ["", f"Best runs, in {GLUE_FOLDER}/: {', '.join(paths)}"]
     parts += [line for row in runs for line in notices_of(row)]
+    parts += [text for row in best if row and task_of(row).is_own for text in class_tables(row)]
     if synthetic := synthetic_titles(runs):
         parts += ["", f"On the quickstart's synthetic tables: {', '.join(synthetic)}. These scores do not carry over to GLUE."]
     if any(task_of(row).title in AVERAGED_TITLES for row in real):
@@ -171,9 +185,16 @@ def plot_group(runs):
 
 
 def save_result_plots(runs):
-    """Write scores.png, losses.png, and runs.csv, a table of all runs, to checkpoints/glue/<group_name>/."""
+    """Write scores.png, losses.png, and runs.csv, a table of all runs, to checkpoints/glue/<group_name>/.
+
+    And confusion_<task>.png of the best run of each own task that is a classification.
+    """
     folder = GLUE_FOLDER / runs[0]["group"]
     save_plot(plot_group(runs), folder / "scores.png")
     if losses := losses_of_runs(runs):
         save_plot(plot_finetuning_losses(losses), folder / "losses.png")
+    for name in dict.fromkeys(row["task"] for row in runs if task_of(row).is_own):
+        best = runs.of(runs[0]["group"], name).best()
+        if matrix := best and best.get("confusion", {}).get("validation"):
+            save_plot(plot_confusion(matrix, task_of(best).labels), folder / f"confusion_{name}.png")
     table_of_runs(runs).to_csv(folder / "runs.csv", index=False)

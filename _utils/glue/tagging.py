@@ -64,8 +64,12 @@ def divide(sentences, pieces, room):
 
 
 class WordLoss(nn.Module):
-    """Cross-entropy, summed over the words of each sentence; the mean over the batch (F51, D9)."""
+    """Cross-entropy, summed over the words of each sentence; the mean over the batch (F51, D9). weight: (C,) or None."""
+
+    def __init__(self, weight=None):
+        super().__init__()
+        self.register_buffer("weight", weight)
 
     def forward(self, logits, labels):
         """logits (B, L, C), labels (B, L) -> ()."""
-        return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="sum") / len(logits)
+        return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), self.weight, ignore_index=IGNORED, reduction="sum") / len(logits)

@@ -40,9 +40,13 @@ def compute_metrics(task, logits, targets, lengths=None):
 
 def _entity_f1(task, predictions, targets, lengths):
     from seqeval.metrics import f1_score as entity_f1_score  # here, because only tagging needs it
-    labels = [{"L-": "E-", "U-": "S-"}.get(label[:2], label[:2]) + label[2:] for label in task.labels]  # seqeval knows BIOES, not BILOU
-    tags = lambda ids: [[labels[i] for i in sentence] for sentence in np.split(ids, np.cumsum(lengths)[:-1])]
-    return float(entity_f1_score(tags(targets), tags(predictions), zero_division=0))
+    return float(entity_f1_score(*(tags_of(task, ids, lengths) for ids in (targets, predictions)), zero_division=0))
+
+
+def tags_of(task, ids, lengths):
+    """The tags of each sentence, as seqeval expects them, which knows BIOES, not BILOU. ids: of all words.   lengths: of the sentences."""
+    labels = [{"L-": "E-", "U-": "S-"}.get(label[:2], label[:2]) + label[2:] for label in task.labels]
+    return [[labels[i] for i in sentence] for sentence in np.split(ids, np.cumsum(lengths)[:-1])]
 
 
 KINDS = tuple(METRICS_OF_KIND)
@@ -62,7 +66,7 @@ class Task:
     metrics: computed on the dev sets; the first one ranks runs.   rows: official sizes of the splits.
     majority: the most frequent training label, or the mean score.   score_titles: (split, line in tables) where it is not the title.
     unordered: the order of a pair carries no meaning, so training uses both orders (F42).
-    is_own: a task of the user (own_tasks.py) instead of GLUE's.
+    is_own: a task of the user (own_tasks.py) instead of GLUE's.   class_weights: of the labels in the loss; (): all equal.
     """
     name: str
     title: str
@@ -83,6 +87,7 @@ class Task:
     score_titles: tuple[tuple[str, str], ...] = ()
     unordered: bool = False
     is_own: bool = False
+    class_weights: tuple[float, ...] = ()
 
     @property
     def is_regression(self):

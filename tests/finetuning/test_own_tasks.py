@@ -1,11 +1,14 @@
 """Own tasks from their files to predictions, and to a pipeline of transformers; tagging, its metric and its loss."""
 import json
 import random
+import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
 import torch
+import torch.nn.functional as F
 from csv_files import write_csv
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import ElectraForTokenClassification, PreTrainedTokenizerFast, pipeline
@@ -16,6 +19,8 @@ from _utils.commands.predict import predict
 from _utils.errors import PlainError
 from _utils.glue.batches import IGNORED, finetuning_dataloaders
 from _utils.glue.config import complete_finetuning
+from _utils.glue.evaluation import KeepBest
+from _utils.glue.own_tasks import complete_own_task, load_own_task
 from _utils.glue.results import report
 from _utils.glue.runs import Runs, run_path
 from _utils.glue.submission import check_submission, make_zip, read_record, write_majorities
@@ -65,7 +70,10 @@ def test_classification_from_csv_to_a_pipeline(start):
     tests = [(f"x{i}", f"{text},\n\"quoted\"") for i, text in enumerate(sentences(12, seed=1))]
     write_csv("new.csv", ("id", "review"), tests)
     results = start(OWN | {"test": "new.csv", "text": "review", "label": "topic"})
-    assert list(Runs()[0]["scores"]["validation"]) == ["accuracy", "macro_f1"]
+    [row] = Runs()
+    assert list(row["scores"]["validation"]) == ["accuracy", "macro_f1"]
+    assert sum(map(sum, row["confusion"]["validation"])) == sum(n for *_, n in row["classes"]["validation"].values()) == 8
+    assert re.search(r"precision +recall +f1 +rows\nnets, big ", report(Runs())) and Path("checkpoints/glue/g/confusion_mine.png").exists()
     assert len(results.tables["mine"].splits["train"]) == 72  # a tenth is the dev set
     predicted = pd.read_csv("test_outputs/g/mine.csv")
     assert list(predicted.columns) == ["id", "review", "prediction"] and list(zip(predicted["id"], predicted["review"])) == tests
@@ -110,6 +118,39 @@ def test_few_rows_are_repeated_until_there_are_about_300_updates(start, capsys):
     assert row["epochs"] == 150 and "150 epochs with batch size 32 = 300 updates per run" in capsys.readouterr().out
     start(OWN, "group_name=few")
     assert "1 epochs with batch size 32 = 2 updates per run (few" in capsys.readouterr().out
+
+
+def test_the_best_epoch_is_kept_if_wanted(start):
+    """`keep` is a setting of the runs of a group; the dev score of the weights that are kept is the best of all epochs."""
+    start(OWN | {"dev": .5}, "keep=best", "task_overrides={'mine': {'epochs': 6, 'lr': 1e-2}}")
+    [row] = Runs()
+    assert row["settings"]["keep"] == "best" and 1 <= row["best_epoch"] <= 6
+    with pytest.raises(PlainError, match="keep='best', not None"):
+        start(OWN | {"dev": .5}, "task_overrides={'mine': {'epochs': 6, 'lr': 1e-2}}")
+
+
+def test_the_callback_restores_the_weights_of_the_best_epoch():
+    scores, model = iter([.1, .7, .7, .3]), torch.nn.Linear(1, 1)
+    keep = KeepBest(lambda learn: next(scores))
+    keep.learn = SimpleNamespace(model=model, epoch=0)
+    for keep.learn.epoch in range(4):
+        torch.nn.init.constant_(model.weight, keep.learn.epoch)
+        keep.after_epoch()
+    keep.after_fit()
+    assert keep.best_epoch == 2 and model.weight.item() == 1.
+
+
+def test_class_weights_are_balanced_or_given_by_label(start):
+    write_csv("train.csv", ("text", "label"), [(text, "b" if i % 4 else "a") for i, text in enumerate(sentences(40))])
+    task = load_own_task(complete_own_task(OWN | {"class_weights": "balanced"})).task
+    assert task.class_weights == pytest.approx((2., 2 / 3))
+    loss, logits = finetune.build_loss(task), torch.tensor([[1., 0.], [1., 0.]])
+    expected = F.cross_entropy(logits, torch.tensor([0, 1]), weight=torch.tensor([2., 2 / 3]))
+    torch.testing.assert_close(loss(logits, torch.tensor([0, 1])), expected)
+    start(OWN | {"class_weights": {"a": 5}})
+    assert finetune.load_finetuned(run_path("g", "mine", 0))[2]["settings"]["own_task"]["class_weights"] == [5., 1.]
+    with pytest.raises(PlainError, match="no label 'c'. The labels are a, b"):
+        start(OWN | {"class_weights": {"c": 5}})
 
 
 def test_truncated_texts_are_counted_in_training_and_in_predictions(start, capsys):

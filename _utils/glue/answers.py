@@ -1,0 +1,134 @@
+"""From the outputs of a question answering model to texts, and their scores as the official scripts compute them (F73-F80)."""
+import re
+import string
+from collections import Counter
+from functools import cache
+from operator import itemgetter
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import softmax
+from tokenizers import models, normalizers, pre_tokenizers
+
+_WITHOUT_PUNCTUATION = dict.fromkeys(map(ord, string.punctuation))
+
+
+class Answers(NamedTuple):
+    """Answers to one question. n_best: {text: probability among them}, best first.   null_odds: the higher, the less answerable (F76)."""
+    n_best: dict
+    null_odds: float
+
+    @property
+    def text(self):
+        """The best text; never "" (F77)."""
+        return next(iter(self.n_best))
+
+
+def find_answers(rows, outputs):
+    """The Answers to each question; those to one without a context are "empty" (F75).
+
+    rows: QuestionRows.   outputs: of each row, (N, n * n + 1, 3), from `questions.candidates`.
+    """
+    found, options = [], rows.options
+    for indexes in rows.rows_of:
+        texts, pairs = {}, outputs[indexes.start:indexes.stop].tolist()
+        for score, *place in _valid_pairs(rows, indexes, pairs) if indexes else ():
+            texts.setdefault(_text(rows, *place), score)
+            if len(texts) == options.n_best:
+                break
+        scores = [*texts.values()] or [0.]
+        null_odds = min([odds for *_, (_, _, odds) in pairs], default=1_000_000.) - (0 if options.answerability else scores[0])
+        found.append(Answers(dict(zip(texts or ["empty"], softmax(scores).tolist())), null_odds))
+    return found
+
+
+def _valid_pairs(rows, indexes, outputs):
+    """[(score, row, start, end)], best first, of equal ones the first; start and end among the row's tokens of the context (F73)."""
+    spans, found = rows.spans[indexes], []
+    first, _, length = spans.T[..., None]
+    to_left = np.arange(sum(spans[-1, ::2])) - first  # of each token in each span (S, tokens)
+    margin = np.minimum(to_left, length - 1 - to_left)
+    best_span = (margin + .01 * length * (margin >= 0)).argmax(0)  # F58
+    for i, ((first, offset, length), pairs) in enumerate(zip(spans.tolist(), outputs)):
+        for start, end, score in pairs[:-1]:
+            start, end = int(start) - offset, int(end) - offset
+            if 0 <= start <= end < min(length, start + rows.options.max_answer_length) and best_span[first + start] == i:
+                found.append((score, indexes[i], start, end))
+    return sorted(found, key=itemgetter(0), reverse=True)
+
+
+def _text(rows, row, start, end):
+    """The text of the tokens `start` to `end` of a row's context (F74)."""
+    first, (of_context, word) = rows.starts[row] + rows.spans[row, 1], rows.words[row]
+    tokens = rows.hf_tokenizer.convert_ids_to_tokens(rows.flat["inp_ids"][first + start:first + end + 1].tolist())
+    split = word_splitter(rows.hf_tokenizer)
+    if isinstance(rows.hf_tokenizer.backend_tokenizer.model, models.WordPiece):
+        text = " ".join(tokens).replace(" ##", "").replace("##", "")
+    else:
+        text = split(rows.hf_tokenizer.convert_tokens_to_string(tokens))
+    return final_text(text, " ".join(of_context[word[start]:word[end] + 1]), split)
+
+
+@cache
+def word_splitter(hf_tokenizer):
+    """A function that puts spaces between the words and punctuation of a text, as BERT's basic tokenizer."""
+    normalizer = normalizers.BertNormalizer(lowercase=hf_tokenizer.tokenize("A") == hf_tokenizer.tokenize("a"))
+    return lambda text: " ".join(
+        word for word, _ in pre_tokenizers.BertPreTokenizer().pre_tokenize_str(normalizer.normalize_str(text)))
+
+
+def final_text(text, original, split):
+    """The part of `original` that tokenization turned into `text`; all of it if they cannot be aligned (get_final_text, F74)."""
+    tokenized = split(original)
+    in_original, in_tokenized = ([i for i, character in enumerate(string) if character != " "] for string in (original, tokenized))
+    start = tokenized.find(text)
+    if not text or start < 0 or len(in_original) != len(in_tokenized):
+        return original
+    first, last = (in_original[in_tokenized.index(i)] for i in (start, start + len(text) - 1))
+    return original[first:last + 1]
+
+
+def normalize(text):
+    """Lower case, without punctuation, articles and repeated spaces."""
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text.lower().translate(_WITHOUT_PUNCTUATION)).split())
+
+
+def score_text(prediction, answer, if_empty=1.):
+    """(exact match, F1 of the words) of two texts after normalization.
+
+    if_empty: F1 of two texts without words; 1 in SQuAD 2.0's script, 0 in those of 1.1 and MRQA (F80).
+    """
+    predicted, true = normalize(prediction).split(), normalize(answer).split()
+    common = (Counter(predicted) & Counter(true)).total()
+    return float(predicted == true), 2 * common / (len(predicted) + len(true)) if predicted or true else if_empty
+
+
+def score_answers(found, answers, options):
+    """{metric: value} of the Answers to questions. answers: the lists of their true texts, empty for unanswerable questions.
+
+    Without unanswerable questions exact and f1, as SQuAD 1.1's and MRQA's scripts. Else as SQuAD 2.0's: exact and f1 with na_threshold,
+    best_exact and best_f1 with the best threshold, which is in best_exact_threshold and best_f1_threshold (F77).
+    """
+    is_v2, metrics, best = options.has_unanswerable, {}, {}
+    odds, is_answerable = (np.array(values) for values in zip(*((one.null_odds, bool(true)) for one, true in zip(found, answers))))
+    scores = []
+    for one, true in zip(found, answers):
+        true = list(filter(normalize, true)) or [""] if is_v2 else true
+        scores.append(np.max([(0., 0.), *(score_text(one.text, text, float(is_v2)) for text in true)], axis=0))
+    for name, values in zip(("exact", "f1"), np.transpose(scores)):
+        if is_v2:
+            best[f"best_{name}"], best[f"best_{name}_threshold"] = best_threshold(values, odds, is_answerable)
+            values = np.where(odds > options.na_threshold, ~is_answerable, values)
+        metrics[name] = float(values.mean())
+    return metrics | best
+
+
+def best_threshold(scores, odds, is_answerable):
+    """(best mean score, its threshold) of a sweep over the odds, from no answered question to all of them (F79).
+
+    With equal odds the score may be unreachable by that threshold, as in the official script.
+    """
+    order = odds.argsort(kind="stable")
+    totals = np.cumsum([(~is_answerable).sum(), *np.where(is_answerable, scores, -1)[order]])
+    best = totals.argmax()
+    return totals[best] / len(scores), [0., *odds[order]][best]

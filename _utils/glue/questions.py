@@ -1,0 +1,159 @@
+"""Question answering as in Google's code: encoded questions with spans of their contexts, the output layers, and the loss (F56-F71)."""
+import re
+from bisect import bisect_left, bisect_right
+from functools import partial
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import ConfigDict, NonNegativeFloat, PositiveInt
+from pydantic.dataclasses import dataclass
+from torch import nn
+
+from _utils.glue.batches import EncodedRows
+
+_WORD = re.compile("[^ \t\r\n\u202f]+")  # other spaces are part of a word (F53)
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class QuestionOptions:
+    """Settings of question answering. The defaults are Google's (F63).
+
+    joint: predict the end of an answer given its start, else independently.   answerability: predict whether there is an answer with a
+    layer of its own, else from the scores of [CLS].   doc_stride: tokens from the beginning of a span to that of the next one.
+    max_query_length: tokens of a question; the rest is cut.   max_answer_length: in tokens.   n_best: answers per question.
+    beam: starts per span, and ends per start.   na_threshold: null odds above which a question counts as unanswerable.
+    answerable_weight: of the answerability in the loss.   has_unanswerable: score as SQuAD 2.0, else as SQuAD 1.1 and MRQA.
+    """
+    joint: bool = True
+    answerability: bool = True
+    doc_stride: PositiveInt = 128
+    max_query_length: PositiveInt = 64
+    max_answer_length: PositiveInt = 30
+    n_best: PositiveInt = 20
+    beam: PositiveInt = 20
+    na_threshold: float = -2.75
+    answerable_weight: NonNegativeFloat = .5
+    has_unanswerable: bool = False
+
+
+def words_of(context):
+    """The words of a context as re.Match objects."""
+    return list(_WORD.finditer(context))
+
+
+class QuestionRows(EncodedRows):
+    """Encoded questions, with a row for each span of their contexts, of at most max_length tokens (F56-F61).
+
+    questions: Dataset with the columns question, context, answer (text), first_word and last_word (of the answer in the context; -1:
+    unknown), and label (1: unanswerable).   options: QuestionOptions.
+    labels: (N, 3) start and end of the answer in the row, and whether the question is unanswerable. In training, spans without the answer
+    have start and end 0, but count as answerable (F61).
+    rows_of: the range of the rows of each question.   spans: (N, 3) of each row, the first of the context's tokens in it, the position of
+    this token in the row, and their number.   words: of each row, (the words of its context, the index of each token's word).
+    A question that leaves no room for its context, where Google's code does not terminate (F56), is cut to half of the row.
+    """
+    n_inp = 5
+
+    def __init__(self, questions, hf_tokenizer, max_length, options):
+        tokenizer = hf_tokenizer.backend_tokenizer
+        tokenizer.encode_special_tokens = True  # "[MASK]" and the like are plain text (F1)
+        self.questions, self.hf_tokenizer, self.options, self.rows_of, self.words = questions, hf_tokenizer, options, [], []
+        room, encoded, labels, spans = max_length - tokenizer.num_special_tokens_to_add(True), [], [], []
+        for row in questions:
+            # Byte-level tokenizers recognize the beginning of a word by the space before it; others ignore the space.
+            words = [word[0] for word in words_of(row["context"])]
+            document = tokenizer.encode([f" {word}" for word in words], is_pretokenized=True, add_special_tokens=False)
+            query, answer = (tokenizer.encode(row[name], add_special_tokens=False) for name in ("question", "answer"))
+            query.truncate(options.max_query_length if options.max_query_length < room else room // 2)
+            (start, end), n_before, step = _narrowed(document, row, answer.ids), len(encoded), min(options.doc_stride, room - len(query))
+            document.truncate(room - len(query), room - len(query) - step)
+            for first, part in enumerate([document, *document.overflowing] if words else ()):
+                span, first = tokenizer.post_process(query, part), first * step
+                offset = span.sequence_ids.index(1)
+                is_inside = first <= start and end < first + len(part) and not row["label"]
+                labels.append([start - first + offset, end - first + offset, 0] if is_inside else [0, 0, row["label"]])
+                is_answer = [i == 0 or i >= offset for i in range(len(span))]  # [CLS], the context and the token after it (F68)
+                encoded.append({"inp_ids": span.ids, "token_type_ids": span.type_ids, "token_labels": is_answer})
+                spans.append((first, offset, len(part)))
+                self.words.append((words, part.word_ids))
+            self.rows_of.append(range(n_before, len(encoded)))
+        super().__init__(encoded, labels, hf_tokenizer.pad_token_id)
+        self.spans = np.array(spans)
+
+    def batch(self, rows, multiple=1):
+        """(inp_ids, attn_mask, token_type_ids, is_answer, starts, labels) of these rows: four times (B, L), (B,) and (B, 3)."""
+        *inputs, is_answer = super().batch(rows, multiple)
+        return *inputs, is_answer == 1, self.labels[rows, 0], self.labels[rows]
+
+
+def _narrowed(document, row, answer):
+    """(first, last) token of the answer among those of its words: its own tokens if they occur, else all of the words' (F59).
+
+    Words without tokens give last = first - 1, on which Google's code trains too (F60). (-1, -1) if the words are unknown.
+    """
+    first, last = bisect_left(document.word_ids, row["first_word"]), bisect_right(document.word_ids, row["last_word"]) - 1
+    for start in range(first, last - len(answer) + 2) if answer else ():
+        if document.ids[start:start + len(answer)] == answer:
+            return start, start + len(answer) - 1
+    return (first, last) if row["first_word"] >= 0 else (-1, -1)
+
+
+class QuestionHead(nn.Module):
+    """Output layers on the encoder's hidden states: start and end of the answer, and whether the question is unanswerable (F65-F71).
+
+    options.joint: the end depends on the start: on the true one in training, on each of the best ones in evaluation. Without `joint` and
+    `answerability` this is the linear layer of transformers' question answering models.
+    """
+
+    def __init__(self, hidden_size, options):
+        super().__init__()
+        self.options = options
+        two_layers = lambda: nn.Sequential(nn.Linear(2 * hidden_size, 512), nn.GELU(), nn.Linear(512, 1))
+        self.start = nn.Linear(hidden_size, 1)
+        self.end = two_layers() if options.joint else nn.Linear(hidden_size, 1)
+        self.impossible = two_layers() if options.answerability else None
+
+    def forward(self, hidden, is_answer, starts):
+        """hidden (B, L, H), is_answer (B, L), starts (B,) -> in training logits of start, end and, with options.answerability, of
+        "unanswerable" at every position (B, 2 or 3, L, at least options.beam); in evaluation `candidates`."""
+        joint, beam = self.options.joint, self.options.beam
+        missing = max(0, beam - hidden.shape[1])  # Google's rows are never that short, because they have the maximum length
+        hidden, is_answer = F.pad(hidden, (0, 0, 0, missing)), F.pad(is_answer, (0, missing))
+        mask = 1000 * (is_answer.float() - 1)  # F68
+        start_logits, impossible = self.start(hidden).squeeze(-1) + mask, []
+        if self.impossible:
+            attended = start_logits.softmax(-1)[:, None] @ hidden  # (B, 1, H), F71
+            impossible.append(self.impossible(torch.cat([hidden[:, :1], attended], dim=-1)).squeeze(-1).expand_as(mask))
+
+        def end_logits(starts):  # F69
+            at_start = torch.take_along_dim(hidden, starts[:, None, None], dim=1).expand_as(hidden)
+            return self.end(torch.cat([at_start, hidden], dim=-1) if joint else hidden).squeeze(-1) + mask
+        if self.training:
+            return torch.stack([start_logits, end_logits(starts), *impossible], dim=1)
+        scores = partial(torch.log_softmax, dim=-1) if joint else lambda logits: logits
+        start_scores, found = scores(start_logits).topk(beam)
+        end_scores, ends = map(partial(torch.stack, dim=1), zip(*(scores(end_logits(start)).topk(beam) for start in found.T)))
+        null_odds = impossible[0] if impossible else start_logits if joint else start_logits + end_logits(starts)  # F76
+        return candidates(start_scores, found, end_scores, ends, null_odds[:, 0])
+
+
+def candidates(start_scores, starts, end_scores, ends, null_odds):
+    """The pairs of a start and an end of each row, and its odds that there is no answer, in one tensor (B, n * n + 1, 3).
+
+    start_scores, starts: (B, n).   end_scores, ends: (B, n or 1, n), for each start or for all.   null_odds: (B,).
+    A pair is (start, end, sum of both scores), the last one (0, 0, odds) (F70, F73).
+    """
+    pairs = torch.broadcast_tensors(starts[..., None].float(), ends.float(), start_scores[..., None] + end_scores)
+    return torch.cat([torch.stack(pairs, dim=-1).flatten(1, 2), F.pad(null_odds[:, None, None], (2, 0))], dim=1)
+
+
+def question_loss(logits, labels, answerable_weight):
+    """(Cross-entropy of start + of end) / 2 + answerable_weight x binary cross-entropy of "unanswerable"; the mean (F67, D9).
+
+    logits (B, 2 or 3, L), labels (B, 3) -> ().
+    """
+    loss = F.cross_entropy(logits[:, :2].flatten(0, 1), labels[:, :2].flatten())
+    if logits.shape[1] == 3:
+        loss = loss + answerable_weight * F.binary_cross_entropy_with_logits(logits[:, 2, 0], labels[:, 2].float())
+    return loss

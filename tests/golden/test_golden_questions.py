@@ -1,0 +1,231 @@
+"""Question answering against recorded values of Google's code: features, module, losses, answers and metrics (F52-F80)."""
+import json
+
+import numpy as np
+import pytest
+import torch
+from recorded import recorded
+
+from _utils.commands.convert_tf import convert, google_name
+from _utils.glue.answers import Answers, best_threshold, final_text, find_answers, normalize, score_answers, score_text, word_splitter
+from _utils.glue.question_files import read_questions
+from _utils.glue.questions import QuestionHead, QuestionOptions, QuestionRows, candidates, question_loss
+from _utils.text.vocabulary import from_vocab_file, tokenizer_from_tokens
+
+NUMBERS, ARRAYS = recorded("official/questions.json"), recorded("official/questions.npz")
+FILES = {"squad": "examples_v2.json", "squadv1": "examples_v1.json", "newsqa": "examples_mrqa.jsonl"}
+# Google's names of the layers of the head, in the order in which it creates them.
+LAYERS = {"start": "dense", "end": "dense_1", "end.0": "qa_hidden", "end.2": "dense_1",
+          "impossible.0": "dense_2", "impossible.2": "dense_3"}
+
+
+def options_of(config, task="squad", **values):
+    """QuestionOptions of Google's configuration."""
+    names = {"joint_prediction": "joint", "answerable_classifier": "answerability", "beam_size": "beam", "n_best_size": "n_best",
+             "qa_na_threshold": "na_threshold"}
+    given = {names.get(key, key): value for key, value in config.items() if key != "max_seq_length"}
+    return QuestionOptions(**given, **values, has_unanswerable=task == "squad")
+
+
+@pytest.fixture(scope="module")
+def folder(shared):
+    return shared / "golden/official/qa"
+
+
+@pytest.fixture(scope="module")
+def tokenizer(shared):
+    return from_vocab_file(shared / "data/vocab.txt")
+
+
+def test_defaults_match_google():
+    google, options = NUMBERS["defaults"], QuestionOptions()
+    names = ("joint_prediction", "answerable_classifier", "doc_stride", "max_query_length", "max_answer_length", "n_best_size", "beam_size",
+             "qa_na_threshold", "answerable_weight")
+    assert options_of({name: google[name] for name in names}, "squadv1") == options
+
+
+@pytest.mark.parametrize("setting", [
+    f"{setting}|{split}" for setting in ("squad|L64_s32_q16", "squad|L128_s32_q64", "squad|L512_s128_q64", "squadv1|L64_s32_q16",
+                                         "squadv1|L128_s32_q64", "newsqa|L64_s32_q16") for split in ("train", "dev")])
+def test_features_match_google(folder, tokenizer, setting):
+    task, config, split = setting.split("|")
+    expected = json.loads((folder / "features.json").read_text())[setting]
+    questions = read_questions(folder / FILES[task])
+    if split == "train":
+        questions = questions.select([i for i, row in enumerate(questions) if row["first_word"] >= 0 or row["label"]])
+        assert [[row["id"], row["first_word"], row["last_word"]] for row in questions] == [
+            [example["qid" if task == "newsqa" else "qas_id"], example["start_position"], example["end_position"]]
+            for example in expected["examples"]]
+    rows = QuestionRows(questions, tokenizer, expected["config"]["max_seq_length"], options_of(expected["config"], task))
+    arrays = {name.partition("|")[2]: values for name, values in np.load(folder / f"features_{task}_{config}.npz").items()
+              if name.startswith(split)}
+    ids, mask, types, is_answer, starts, labels = (tensor.numpy() for tensor in rows.batch(np.arange(len(rows))))
+    n = ids.shape[1]
+    for name, values in (("input_ids", ids), ("input_mask", mask), ("segment_ids", types), ("answer_mask", is_answer)):
+        assert (arrays[name][:, :n] == values).all() and not arrays[name][:, n:].any(), name
+    if split == "train":
+        assert (labels == np.stack([arrays[name] for name in ("start_positions", "end_positions", "is_impossible")], axis=1)).all()
+        assert (starts == arrays["start_positions"]).all()
+
+
+@pytest.fixture(scope="module")
+def encoder(golden):
+    """The encoder of the recorded checkpoint, without dropout."""
+    folder = golden / "official/micro_ckpt"
+    hparams = json.loads((folder / "config.json").read_text())["pretraining_hparams"]
+    return convert(folder / "model.ckpt-200", "discriminator", hparams)[0].electra.eval()
+
+
+def head_of(mode, options):
+    """The QuestionHead with the recorded weights, and {Google's name: parameter}."""
+    head, by_name = QuestionHead(32, options), {}
+    with torch.no_grad():
+        for name, parameter in head.named_parameters():
+            layer, _, kind = name.rpartition(".")
+            google = f"{LAYERS[layer]}/{'kernel' if kind == 'weight' else 'bias'}"
+            parameter.copy_(torch.from_numpy(ARRAYS[f"heads|{mode['head_values'][google]}"].T.astype(np.float32)))
+            by_name[google] = parameter
+    assert set(by_name) == set(mode["head_values"])
+    return head, by_name
+
+
+def outputs_of(encoder, head, task):
+    """(outputs of the head, labels (B, 3)) for the recorded batch of a task."""
+    batch = {name.removeprefix(f"batch_{task}|"): torch.from_numpy(values).long() for name, values in ARRAYS.items()
+             if name.startswith("batch_")}
+    ids, mask, types = (batch[name] for name in ("input_ids", "input_mask", "segment_ids"))
+    is_answer = mask * types > 0
+    is_answer[:, 0] = True
+    labels = torch.stack([batch[name] for name in ("start_positions", "end_positions", "is_impossible")], dim=1)
+    return head(encoder(ids, mask, types).last_hidden_state, is_answer, labels[:, 0]), labels
+
+
+def close(actual, name, **tolerance):
+    np.testing.assert_allclose(actual.detach().numpy(), ARRAYS[name], **{"atol": 1e-4, "rtol": 1e-5, **tolerance})
+
+
+@pytest.mark.parametrize("name", NUMBERS["modes"])
+def test_logits_losses_and_gradients_match_google(encoder, name):
+    mode = NUMBERS["modes"][name]
+    options = options_of(mode["config"], mode["task"])
+    head, parameters = head_of(mode, options)
+    outputs, labels = outputs_of(encoder, head, mode["task"])
+    for i, output in enumerate(("start_logits", "end_logits")):
+        close(outputs[:, i], f"train|{name}|{output}")
+    if options.answerability:
+        close(outputs[:, 2, 0], f"train|{name}|answerable_logit")
+    loss = len(labels) * question_loss(outputs, labels, options.answerable_weight)  # Google sums over the batch (F44)
+    assert loss.item() == pytest.approx(mode["loss_sum"], rel=1e-5)
+    encoder.zero_grad()
+    loss.backward()
+    parameters |= {google_name(f"electra.{name}", "discriminator", []): parameter for name, parameter in encoder.named_parameters()}
+    assert set(parameters) >= set(mode["gradient_norms"])
+    for google, norm in mode["gradient_norms"].items():
+        assert float(parameters[google].grad.norm()) == pytest.approx(norm, rel=1e-3, abs=2e-6), google
+
+
+@pytest.mark.parametrize("beam", [4, 20])
+def test_beams_match_google(encoder, beam):
+    mode = NUMBERS["modes"]["joint"]
+    head, _ = head_of(mode, options_of(mode["config"], beam=beam))
+    outputs, _ = outputs_of(encoder, head.eval(), "squad")
+    prefix = f"eval_beam{beam}|joint|"
+    start_scores, end_scores = (ARRAYS[f"{prefix}{name}_top_log_probs"] for name in ("start", "end"))
+    pairs, odds = outputs[:, :-1].detach().unflatten(1, (beam, beam)), outputs[:, -1, 2]
+    np.testing.assert_allclose(pairs[..., 2], start_scores[..., None] + end_scores, atol=2e-4)  # some are about -1000
+    assert (pairs[..., 0, 0].numpy() == ARRAYS[f"{prefix}start_top_index"]).all()
+    assert (pairs[..., 1].numpy() != ARRAYS[f"{prefix}end_top_index"]).mean() < .02  # some scores differ by less than 1e-4
+    close(odds, "train|joint|answerable_logit")
+
+
+def test_heads_are_initialized_in_googles_range():
+    head, limits = QuestionHead(32, QuestionOptions()), NUMBERS["modes"]["joint"]["initial_values"]
+    for name, layer in head.named_modules():
+        if isinstance(layer, torch.nn.Linear):
+            torch.nn.init.xavier_uniform_(layer.weight)
+            largest, n = limits[f"{LAYERS[name]}/kernel"], layer.weight.numel()
+            assert layer.weight.abs().max().item() == pytest.approx(largest, rel=5 / n) and limits[f"{LAYERS[name]}/bias"] == 0
+
+
+def recorded_candidates(arrays, options):
+    """The candidates of recorded logits or beams."""
+    scores = {name: torch.from_numpy(values.astype(np.int64 if "index" in name else np.float32)) for name, values in arrays.items()}
+    start, end = (scores[f"{name}_logits"] - 1000 * scores["masked"] for name in ("start", "end"))
+    odds = scores["answerable_logit"] if options.answerability else start[:, 0] if options.joint else start[:, 0] + end[:, 0]
+    if options.joint:
+        return candidates(*(scores[f"{name}_top_{kind}"] for name in ("start", "end") for kind in ("log_probs", "index")), odds)
+    (start_scores, starts), (end_scores, ends) = ((values[:, :options.n_best] for values in logits.sort(descending=True, stable=True))
+                                                  for logits in (start, end))
+    return candidates(start_scores, starts, end_scores[:, None], ends[:, None], odds)
+
+
+@pytest.mark.parametrize("name", ["squad|indep", "squad|joint", "squad|indep_noans", "squad|joint_noans", "squad|indep_short",
+                                  "squad|indep_thresh0", "squadv1|indep", "squadv1|joint", "newsqa|indep", "newsqa|joint"])
+def test_answers_and_scores_match_google(folder, tokenizer, name):
+    expected = json.loads((folder / "postprocess.json").read_text())[name]
+    task, options = expected["task"], options_of(expected["config"], expected["task"], doc_stride=32)
+    rows = QuestionRows(read_questions(folder / FILES[task]), tokenizer, 128, options)
+    arrays = {key.partition("|")[2]: values for key, values in np.load(folder / "postprocess.npz").items() if key.startswith(f"{task}|")}
+    found = find_answers(rows, recorded_candidates(arrays, options))
+    ids, results = rows.questions["id"][:], expected["results"]
+    assert dict(zip(ids, (answers.text for answers in found))) == expected["predictions"]
+    for key, answers in zip(ids, found):
+        for text, (best, _, _, probability) in zip(answers.n_best, expected.get("nbest", {}).get(key, ())):
+            assert text == best and answers.n_best[text] == pytest.approx(probability, abs=1e-6)
+        if options.has_unanswerable:
+            assert answers.null_odds == pytest.approx(expected["null_odds"][key], abs=1e-5)
+    scores = score_answers(found, rows.questions["answers"], options)
+    names = {"exact": "exact" if options.has_unanswerable else "exact_match", "best_exact_threshold": "best_exact_thresh",
+             "best_f1_threshold": "best_f1_thresh"}
+    for metric, value in scores.items():
+        assert value * (1 if "threshold" in metric else 100) == pytest.approx(results[names.get(metric, metric)], abs=1e-5), metric
+
+
+def test_a_model_answers_as_googles(folder, encoder):
+    """From texts to predictions and metrics, with the recorded checkpoint and its vocabulary."""
+    vocab = (folder.parent / "micro_ckpt/vocab.txt").read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    for name, mode in (("joint", "joint"), ("indep", "indep"), ("joint_noans", "joint_noans")):
+        expected, recorded_mode = json.loads((folder / "pipeline.json").read_text())[name], NUMBERS["modes"][mode]
+        options = options_of(expected["config"])
+        rows = QuestionRows(read_questions(folder / FILES["squad"]), tokenizer_from_tokens(vocab), 64, options)
+        assert len(rows) == expected["n_features"]
+        ids, mask, types, is_answer, starts, _ = rows.batch(np.arange(len(rows)))
+        with torch.no_grad():
+            outputs = head_of(recorded_mode, options)[0].eval()(encoder(ids, mask, types).last_hidden_state, is_answer, starts)
+        found = find_answers(rows, outputs)
+        assert dict(zip(rows.questions["id"], (answers.text for answers in found))) == expected["predictions"]
+        assert dict(zip(rows.questions["id"], (answers.null_odds for answers in found))) == pytest.approx(expected["null_odds"], abs=2e-4)
+        scores = score_answers(found, rows.questions["answers"], options)
+        assert [100 * scores[key] for key in ("exact", "f1", "best_f1")] == pytest.approx([expected["results"][key] for key in (
+            "exact", "f1", "best_f1")], abs=1e-5)
+
+
+def test_final_texts_match_google(small_tokenizer):
+    for key in ("lower", "cased"):
+        words = word_splitter(small_tokenizer if key == "lower" else tokenizer_from_tokens([*small_tokenizer.get_vocab(), "A"]))
+        for case in NUMBERS["get_final_text"]:
+            assert final_text(case["pred"], case["orig"], words) == case[key], case
+
+
+def test_scores_of_texts_match_the_official_scripts():
+    for case in NUMBERS["normalize"]:
+        assert [normalize(case["text"])] * 3 == [case["v2"], case["v1"], case["mrqa"]]
+    for case in NUMBERS["pairs"]:
+        assert list(score_text(case["pred"], case["gold"])) == pytest.approx([case["v2_exact"], case["v2_f1"]])
+        for script in ("v1", "mrqa"):
+            expected = [float(case[f"{script}_{metric}"]) for metric in ("exact", "f1")]
+            assert list(score_text(case["pred"], case["gold"], if_empty=0.)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("case", [case for case in NUMBERS["thresholds"] if case["kind"] != "missing"], ids=lambda case: case["kind"])
+def test_thresholds_match_the_official_script(case):
+    """Except for questions that are unanswered before the threshold is applied, of which there are none here (F77)."""
+    odds, scores, is_answerable, texts = (np.array([case[name][key] for key in case["scores"]])
+                                          for name in ("na_odds", "scores", "has_ans", "preds"))
+    if all(texts[~is_answerable]):
+        assert (100 * best_threshold(scores, odds, is_answerable)[0], best_threshold(scores, odds, is_answerable)[1]) == pytest.approx(
+            (case["best_score"], case["best_thresh"]), abs=1e-6)
+    found = [Answers({"x" if score else "y": 1.}, odd) for score, odd in zip(scores.round(), odds)]
+    for threshold in map(float, case["applied"]):
+        ours = score_answers(found, [["x"] if true else [] for true in is_answerable], options_of({}, na_threshold=threshold))["exact"]
+        assert ours == pytest.approx(np.where(odds > threshold, ~is_answerable, is_answerable & (scores.round() > 0)).mean())

@@ -96,9 +96,7 @@ def plot_schedules(by_name, steps):
 def plot_layer_lrs(lrs_by_name):
     """Learning rate by layer, {name: [embeddings, layer 0, ..., head]}."""
     n_layers = len(next(iter(lrs_by_name.values()))) - 2
-    figure = _plot_learning_rates("layer", ["emb.", *map(str, range(1, n_layers + 1)), "head"], lrs_by_name, "o")
-    figure.axes[0].set_ylim(bottom=0)
-    return figure
+    return _plot_learning_rates("layer", ["emb.", *map(str, range(1, n_layers + 1)), "head"], lrs_by_name, "o")
 
 
 def _plot_learning_rates(xlabel, x, lrs_by_name, style):
@@ -107,6 +105,7 @@ def _plot_learning_rates(xlabel, x, lrs_by_name, style):
     for name, lrs in lrs_by_name.items():
         axis.plot(x, lrs, style, ms=5, label=name)
     axis.ticklabel_format(axis="y", scilimits=(0, 0))
+    axis.set_ylim(bottom=0)
     axis.legend(frameon=False)
     return figure
 
@@ -130,9 +129,8 @@ def plot_training(metrics_file):
     replaced = train.get("replaced_share", 0.)
     constant = {"gen_loss": facts.get("unigram_entropy"), "disc_loss": entr(replaced) + entr(1 - replaced), "disc_auc": .5}
     panels = {name: title for name, title in PANELS.items() if name in train}
-    rows = len(panels) // 2
-    figure, axes = plt.subplots(rows, 2, figsize=(9, 2.4 * rows), layout="constrained", sharex=True)
-    for axis, (name, title) in zip(axes.flat, panels.items()):
+    figure, axes = _grid(panels.values(), "step", n_columns=2, width=4.5, height=2.4)
+    for axis, name in zip(axes, panels):
         axis.plot(train[name], color=BLUE if name.startswith("gen") else ORANGE, label="training")
         if name == "gen_loss":
             axis.plot(train["gen_loss_hidden"], color=LIGHT_BLUE, label="training, hidden tokens")
@@ -140,9 +138,7 @@ def plot_training(metrics_file):
             axis.plot(held_out["step"], held_out[name], "o", color=GREEN, ms=4, label="held out")
         if constant.get(name) is not None:
             axis.plot(pd.Series(constant[name], train.index), color=GREY, lw=1, ls=":", label="constant prediction")
-        axis.set_title(title)
         axis.legend(frameon=False)
-    figure.supxlabel("step", fontsize=9)
     return figure
 
 
@@ -183,10 +179,10 @@ def plot_confusion(matrix, labels):
     return figure
 
 
-def _grid(titles, xlabel):
-    """(figure, an axis for each title) in rows of five."""
-    n_rows, n_columns = -(-len(titles) // 5), min(len(titles), 5)
-    figure = plt.figure(figsize=(max(5, 2 * n_columns + .4), 1.6 * n_rows + .6), layout="constrained")
+def _grid(titles, xlabel, n_columns=5, width=2, height=1.6):
+    """(figure, an axis for each title) in rows of at most n_columns; width and height of each in inches."""
+    n_rows, n_columns = -(-len(titles) // n_columns), min(len(titles), n_columns)
+    figure = plt.figure(figsize=(max(5, width * n_columns + .4), height * n_rows + .6), layout="constrained")
     axes = [figure.add_subplot(n_rows, n_columns, i, title=title) for i, title in enumerate(titles, 1)]
     figure.supxlabel(xlabel, fontsize=9)
     return figure, axes

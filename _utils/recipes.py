@@ -5,6 +5,7 @@ small++; lmtuners (facts.md#lmtuners) for the systems with ALBERT and BERT. The 
 the default of Google's code is 1e-4, for small too (F40).
 """
 import itertools
+from contextlib import suppress
 from dataclasses import dataclass
 
 from transformers import AutoConfig
@@ -129,20 +130,15 @@ RECIPES = {
 def config_from_shapes(shape_of):
     """The ElectraConfig of trained weights, from their shapes.
 
-    shape_of: a function from the name of a parameter of ElectraForMaskedLM or ElectraForPreTraining to its shape, or None.
+    shape_of: a function from the name of a parameter of ElectraForMaskedLM or ElectraForPreTraining to its shape; KeyError if missing.
     Attention heads have size 64, as in all models of Google. Settings that do not affect shapes are those of `Network.config`.
-    Raises KeyError with the name of a missing parameter.
     """
-    def known(name):
-        shape = shape_of(f"electra.{name}")
-        if shape is None:
-            raise KeyError(f"electra.{name}")
-        return shape
-
-    vocab_size, embedding = known("embeddings.word_embeddings.weight")
-    hidden = known("encoder.layer.0.attention.self.query.weight")[0]
-    layers = next(i for i in itertools.count() if shape_of(f"electra.encoder.layer.{i}.attention.self.query.weight") is None)
-    intermediate, positions = known("encoder.layer.0.intermediate.dense.weight")[0], known("embeddings.position_embeddings.weight")[0]
+    vocab_size, embedding = shape_of("electra.embeddings.word_embeddings.weight")
+    positions = shape_of("electra.embeddings.position_embeddings.weight")[0]
+    intermediate = shape_of("electra.encoder.layer.0.intermediate.dense.weight")[0]
+    with suppress(KeyError):
+        for layers in itertools.count():
+            hidden = shape_of(f"electra.encoder.layer.{layers}.attention.self.query.weight")[0]
     return Network("electra", layers, hidden, max(1, hidden // 64), intermediate, embedding, positions).config(vocab_size)
 
 

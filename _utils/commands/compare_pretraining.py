@@ -120,21 +120,18 @@ def checkpoint_flops(path):
 
 
 def compare(scores, systems):
-    """DataFrame by percent of the training: mean and standard error of each system, and of the first minus each other one.
+    """DataFrame by percent of the training: mean and standard error (s.e.) of each system, and of the first minus each other one.
 
-    scores: Series of the scores of checkpoints (system, seed, run, percent).   Standard errors are
-    over pretraining seeds, NaN for a single seed.
+    scores: Series of the scores of checkpoints (system, seed, run, percent).   Standard errors are over pretraining seeds, NaN for a
+    single seed.
     """
     by_system = scores.groupby(["percent", "system"])
     mean, error = by_system.mean().unstack(), by_system.sem().unstack()
     first, *others = systems
-    columns = {}
-    for name in systems:
-        columns |= {name: mean[name], f"{name}, s.e.": error[name]}
     for name in others:
-        columns |= {f"{first} - {name}": mean[first] - mean[name],
-                    f"{first} - {name}, s.e.": (error[first] ** 2 + error[name] ** 2) ** .5}
-    return pd.DataFrame(columns)
+        mean[f"{first} - {name}"] = mean[first] - mean[name]
+        error[f"{first} - {name}"] = (error[first] ** 2 + error[name] ** 2) ** .5
+    return pd.concat({"mean": mean, "s.e.": error}, axis=1)
 
 
 def plot_comparison(scores, flops, systems, tasks, baseline):

@@ -86,7 +86,7 @@ def _config(part, variables, hparams):
     """The ElectraConfig of a part: sizes from the shapes, other settings from Google's hparams or the defaults (F26)."""
     def shape_of(name):
         variable = google_name(name, part, variables)
-        return variables[variable].shape[::-1 if variable.endswith("/kernel") else 1] if variable in variables else None
+        return variables[variable].shape[::-1 if variable.endswith("/kernel") else 1]
 
     config, overrides = config_from_shapes(shape_of), (hparams or {}).get("model_hparam_overrides", {})
     if hparams is None and config.hidden_size % 64:

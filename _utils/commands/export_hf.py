@@ -140,7 +140,7 @@ def _as_pretraining_checkpoint(weights, path, vocab):
         raise PlainError(f"{str(path)!r} is a checkpoint of electra_pytorch, which contains no vocabulary. Pass --vocab PATH/vocab.txt; "
                          "the default of electra_pytorch is that of google/electra-small-discriminator.")
     weights = {name: value for name, value in weights.items() if not name.endswith("embeddings.position_ids")}
-    configs = {part: config_from_shapes({name: value.shape for name, value in with_prefix(weights, f"{part}.").items()}.get)
+    configs = {part: config_from_shapes({name: value.shape for name, value in with_prefix(weights, f"{part}.").items()}.__getitem__)
                for part in PARTS}
     hf_tokenizer = read_vocab(vocab, configs["discriminator"].vocab_size)
     return {"model": weights, **{f"{part}_config": config.to_dict() for part, config in configs.items()},
@@ -185,10 +185,10 @@ def _classifier_export(checkpoint, path):
     check_finetuned(checkpoint, path)
     run, config = checkpoint["run"], config_of(checkpoint, "encoder", path)
     task, family = task_of(run), config.model_type
-    kind = "the WSC trick" if run["settings"]["wsc_trick"] else f"the classification head of this {family} model"
     # The heads of these families are a layer, GELU and a layer, on the first token.
     if run["settings"]["wsc_trick"] or not (task.is_tagging or family in ("electra", "roformer")):
-        raise PlainError(f"{str(path)!r} cannot be exported: no class of transformers has {kind}. Export the pretrained checkpoint.")
+        raise PlainError(f"{str(path)!r} cannot be exported: no class of transformers has the head of the WSC trick, or of a finetuned "
+                         f"{family} model. Export the pretrained checkpoint.")
     labels = dict(enumerate(task.labels or ("score",)))
     config.update({"id2label": labels, "label2id": {label: i for i, label in labels.items()},
                    "problem_type": {"regression": "regression", "classification": "single_label_classification"}.get(task.kind)})

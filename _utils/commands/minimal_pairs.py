@@ -11,7 +11,7 @@ from tqdm import tqdm
 
 from _utils.errors import PlainError
 from _utils.glue.results import as_text
-from _utils.networks import PARTS, GatheredPositions, build_network, inputs_of, load_with_head, replaced_logits
+from _utils.networks import PARTS, GatheredPositions, build_network, load_with_head, replaced_logits
 from _utils.networks.build import check_length
 from _utils.runs.checkpoints import check_output, write_atomically
 from _utils.runs.files import read_json_lines
@@ -99,14 +99,10 @@ def score(model, sentences, device, name):
                 if at_positions:
                     found = _masked_lm_scores(network, at_positions, model.hf_tokenizer.mask_token_id, n_tokens, ids, special)
                 else:
-                    found = F.logsigmoid(-replaced_logits(_outputs(network, ids))).masked_fill(special.bool(), 0).sum(1)  # (B,)
+                    found = F.logsigmoid(-replaced_logits(network(ids))).masked_fill(special.bool(), 0).sum(1)  # (B,)
                 scores.update(zip(batch, found.tolist()))
                 bar.update(len(batch))
     return {sentence: scores[row] for sentence, row in zip(sentences, rows)}
-
-
-def _outputs(network, ids):
-    return network(**inputs_of(network, ids, None, torch.zeros_like(ids)))
 
 
 def _masked_lm_scores(network, at_positions, mask_token_id, n_tokens, ids, special):
@@ -116,7 +112,7 @@ def _masked_lm_scores(network, at_positions, mask_token_id, n_tokens, ids, speci
         rows, positions = cells.unbind(1)  # (M,), (M,)
         masked_ids = ids[rows].scatter(1, positions[:, None], mask_token_id)  # (M, L)
         with at_positions.only(torch.arange(len(rows), device=ids.device) * length + positions):
-            logits = _outputs(network, masked_ids).logits[0]  # (M, V)
+            logits = network(masked_ids).logits[0]  # (M, V)
         scores.index_add_(0, rows, F.cross_entropy(logits, ids[rows, positions], reduction="none"), alpha=-1)
     return scores
 

@@ -39,8 +39,8 @@ def replaced_tokens(
     c, masked_lm, hf_tokenizer = load_generator(generator, text, mask_prob, seed, max_length=max_length, data_seed=data_seed)
     networks = {name: load_discriminator(name, hf_tokenizer, c, held_out=not all) for name in checkpoints}
     corrupted = corrupt(examples_of(c, not all, rows), masked_lm, hf_tokenizer, c)
-    n_tokens = int(corrupted.lengths.sum())
-    print(f"{len(corrupted.lengths):,} examples of {'' if all else 'held-out part of '}{', '.join(text)}, {n_tokens:,} tokens, "
+    n_tokens = int(corrupted.is_token.sum())
+    print(f"{len(corrupted.is_token):,} examples of {'' if all else 'held-out part of '}{', '.join(text)}, {n_tokens:,} tokens, "
           f"{corrupted.is_masked.sum():,} masked, {corrupted.is_replaced.sum() / n_tokens:.2%} replaced by {generator}")
     print("AUC and differences with (standard error)", "",
           compare(corrupted, networks).to_string(float_format=lambda x: f"{x:.4f}", na_rep="-"), sep="\n")
@@ -53,13 +53,9 @@ class CorruptedText(NamedTuple):
     input_ids: torch.Tensor       # (N, L): with samples of the generator at the masked positions
     original_ids: torch.Tensor    # (N, L): the text
     token_type_ids: torch.Tensor  # (N, L): 1 for segment B
-    lengths: torch.Tensor         # (N,): the attention mask; a sample can be [PAD], so input_ids do not determine it
+    is_token: torch.Tensor        # (N, L), bool: the attention mask; a sample can be [PAD], so input_ids do not determine it
     is_masked: torch.Tensor       # (N, L), bool: the generator sampled a token here
     is_replaced: torch.Tensor     # (N, L), bool: the sample differs from the original token (F17)
-
-    def is_token(self):
-        """The attention mask, (N, L), bool."""
-        return torch.arange(self.input_ids.shape[1]) < self.lengths[:, None]
 
 
 def load_generator(generator, sources, mask_prob=.15, seed=0, **settings):
@@ -115,8 +111,8 @@ def corrupt(examples, generator, hf_tokenizer, c):
     torch.set_num_threads(n_threads)
     is_masked = torch.cat(masks)
     input_ids = original_ids.masked_scatter(is_masked, torch.cat(samples))
-    _, token_type_ids = model.masks_and_segments(original_ids, sentA_lengths)
-    return CorruptedText(input_ids, original_ids, token_type_ids, torch.tensor([*map(len, rows)]), is_masked, input_ids != original_ids)
+    is_token, token_type_ids = model.masks_and_segments(original_ids, sentA_lengths)
+    return CorruptedText(input_ids, original_ids, token_type_ids, is_token, is_masked, input_ids != original_ids)
 
 
 # Scores of discriminators
@@ -126,9 +122,9 @@ def compare(text, networks):
 
     networks: {name: discriminator}. AUCs are strings with the standard error in parentheses.
     """
-    is_token, n = text.is_token(), len(text.lengths)
-    blocks = (torch.arange(n) * min(n, _BLOCKS) // n)[:, None].expand_as(is_token)
-    labels = [x[is_token].numpy() for x in (text.is_replaced, text.is_masked, blocks)]  # (T,) each
+    n = len(text.is_token)
+    blocks = (torch.arange(n) * min(n, _BLOCKS) // n)[:, None].expand_as(text.is_token)
+    labels = [x[text.is_token].numpy() for x in (text.is_replaced, text.is_masked, blocks)]  # (T,) each
     rows = {name: replaced_scores(discriminator_logits(network, text, name), *labels) for name, network in networks.items()}
     first, *others = rows.values()
     for row in others:
@@ -167,13 +163,13 @@ def discriminator_logits(network, text, name):
 
     Runs on the first GPU, or on the CPU if there is none.
     """
-    device, is_token = choose_device(None), text.is_token()
+    device = choose_device(None)
     network.to(device).eval()
-    inputs = text.input_ids, is_token, text.token_type_ids
+    inputs = text.input_ids, text.is_token, text.token_type_ids
     batches = [*zip(*(x.to(device).split(_BATCH) for x in inputs))]  # (B, L) each
     logits = [replaced_logits(network(**inputs_of(network, *batch))).float().cpu()
               for batch in tqdm(batches, desc=name, unit="batch", leave=False)]
-    return torch.cat(logits)[is_token].double().numpy()
+    return torch.cat(logits)[text.is_token].double().numpy()
 
 
 def replaced_scores(logits, is_replaced, is_masked, block):

@@ -53,9 +53,10 @@ def test_the_unit_of_comparison_is_the_pretraining_seed(finished):
     """ELECTRA's seeds have 41 (62 and 20) and 45 (66 and 24), the others 36 (58 and 14) and 36."""
     means = of_systems(checkpoint_scores(finetuning_runs(Runs())), ["electra", "mlm"], "rte,cola").mean(axis=1)
     table = compare(means, ["electra", "mlm"])
-    assert table.loc[100.].to_dict() == pytest.approx({"electra": 43, "electra, s.e.": 2, "mlm": 36, "mlm, s.e.": 0, "electra - mlm": 7,
-                                                       "electra - mlm, s.e.": 2})
-    assert table.loc[25., "electra"] == pytest.approx(31) and table.loc[25.].isna().sum() == 4
+    assert table.loc[100.].to_dict() == pytest.approx({
+        ("mean", "electra"): 43, ("mean", "mlm"): 36, ("mean", "electra - mlm"): 7,
+        ("s.e.", "electra"): 2, ("s.e.", "mlm"): 0, ("s.e.", "electra - mlm"): 2})
+    assert table.loc[25., ("mean", "electra")] == pytest.approx(31) and table.loc[25.].isna().sum() == 4
     assert compare(means.loc[["mlm"]].iloc[:1], ["mlm"]).isna().to_numpy().tolist() == [[False, True]]  # one seed has no error
 
 

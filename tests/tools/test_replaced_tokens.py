@@ -62,7 +62,7 @@ def logits_one_by_one(text, name):
     network = load_with_head(name, "discriminator").network
     logits = []
     with torch.no_grad():
-        for ids, segments, length in zip(text.input_ids, text.token_type_ids, text.lengths):
+        for ids, segments, length in zip(text.input_ids, text.token_type_ids, text.is_token.sum(1)):
             ids, segments = ids[None, :length].long(), segments[None, :length].long()
             logits.append(replaced_logits(network(**inputs_of(network, ids, torch.ones_like(ids), segments)))[0])
     return torch.cat(logits).numpy()
@@ -133,17 +133,17 @@ def test_the_text_is_what_pretraining_holds_out(two_runs):
     held_out = torch.cat([ids for ids, _ in dls.valid])
     assert 10 < len(held_out) and held_out[:, :text.original_ids.shape[1]].equal(text.original_ids)
     segments = [[0] * a + [1] * (length - a) + [0] * (text.original_ids.shape[1] - length)
-                for a, length in zip(torch.cat([lengths for _, lengths in dls.valid]).tolist(), text.lengths.tolist())]
-    assert text.token_type_ids.tolist() == segments and text.lengths.equal((held_out != 0).sum(1))
+                for a, length in zip(torch.cat([lengths for _, lengths in dls.valid]).tolist(), text.is_token.sum(1).tolist())]
+    assert text.token_type_ids.tolist() == segments and text.is_token.equal(text.original_ids != 0)
     whole, few = corrupted(held_out=False, rows=999, max_length=16), corrupted(rows=5, max_length=16)
-    assert (len(whole.lengths), len(few.lengths)) == (999, 5) and few.original_ids.shape[1] <= 16
+    assert (len(whole.is_token), len(few.is_token)) == (999, 5) and few.original_ids.shape[1] <= 16
 
 
 def test_samples_replace_only_masked_tokens_as_in_pretraining(two_runs):
     text = corrupted(held_out=False, rows=60, seed=4)
     network, _, hf_tokenizer, _ = load_with_head("a.pth", "generator")
     torch.manual_seed(4)
-    originals, attention_mask = text.original_ids, text.is_token()
+    originals, attention_mask = text.original_ids, text.is_token
     masked_ids, _, is_masked = pretrain.mask_tokens(originals, hf_tokenizer.mask_token_id, len(hf_tokenizer), hf_tokenizer.all_special_ids,
                                                     .15, replace_prob=0., orginal_prob=.15)
     with torch.no_grad():
@@ -153,7 +153,7 @@ def test_samples_replace_only_masked_tokens_as_in_pretraining(two_runs):
     assert text.input_ids[~is_masked].equal(text.original_ids[~is_masked])
     assert text.is_replaced.equal(text.input_ids != text.original_ids)
     assert (text.is_masked & ~text.is_replaced).any()  # correct samples count as original
-    assert not (text.is_masked & ~attention_mask).any() and .1 < is_masked.sum() / text.lengths.sum() < .2
+    assert not (text.is_masked & ~attention_mask).any() and .1 < is_masked.sum() / text.is_token.sum() < .2
 
 
 def test_the_same_arguments_give_the_same_text_with_any_number_of_threads(two_runs):
@@ -173,10 +173,10 @@ def test_the_same_arguments_give_the_same_text_with_any_number_of_threads(two_ru
 
 def test_discriminators_are_scored_on_the_same_inputs(two_runs):
     text = corrupted()
-    table, labels = scores(text, "a.pth", "b.pth"), text.is_replaced[text.is_token()].numpy()
+    table, labels = scores(text, "a.pth", "b.pth"), text.is_replaced[text.is_token].numpy()
     a, b = (logits_one_by_one(text, name) for name in ("a.pth", "b.pth"))
-    n = len(text.lengths)
-    blocks = np.repeat(np.arange(n) * 16 // n, text.lengths)
+    n = len(text.is_token)
+    blocks = np.repeat(np.arange(n) * 16 // n, text.is_token.sum(1))
     for name, column, terms in (("a.pth", "AUC", auc(a, labels, blocks)), ("b.pth", "AUC", auc(b, labels, blocks)),
                                 ("b.pth", "AUC difference", auc(b, labels, blocks) - auc(a, labels, blocks))):
         assert shown(table.loc[name, column]) == pytest.approx(shown(with_error(terms)), abs=1e-3)
@@ -208,7 +208,7 @@ def test_folders_and_other_families_are_scored(two_runs, small_tokenizer):
     assert all(map(torch.equal, text, same))
     table = scores(text, "a.pth", "exported", "exported/discriminator", "bert").drop(columns="AUC difference")
     assert table.iloc[0].equals(table.iloc[1]) and table.iloc[0].equals(table.iloc[2])
-    labels, logits = text.is_replaced[text.is_token()].numpy(), logits_one_by_one(text, "bert")
+    labels, logits = text.is_replaced[text.is_token].numpy(), logits_one_by_one(text, "bert")
     assert table.loc["bert", "AUC"].startswith(f"{roc_auc_score(labels, logits):.4f} (")
 
 

@@ -26,6 +26,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pandas as pd
 import torch
 from torch import nn
@@ -42,9 +43,10 @@ from _utils.glue.results import format_scores, notices_of, report, save_result_p
 from _utils.glue.runs import GLUE_FOLDER, Runs, add_run, load_finetuned_checkpoint, path_of, run_path, score
 from _utils.glue.submission import complete_submission, rows_of, write_predictions
 from _utils.glue.synthetic import write_synthetic_glue
-from _utils.glue.tables import load_task, print_tables, table_key
+from _utils.glue.table_files import Table, check_columns
+from _utils.glue.tables import load_task, print_tables, table_key, to_dataset
 from _utils.glue.tagging import WordLoss, WordRows
-from _utils.glue.tasks import TASKS, as_task, task_of
+from _utils.glue.tasks import TASKS, as_task, decide, predictions_of, task_of
 from _utils.glue.wsc_trick import SchemaPredictor, encode_schemas, load_wsc, wnli_schemas
 from _utils.networks import config_of, count_layers, first_position_only, inputs_of, layer_groups, load_pretrained, load_weights
 from _utils.networks import make_dropout_cheap, max_positions, set_attention
@@ -532,16 +534,15 @@ def score_test_files(c, tables):
     for name, data in tables.items():
         current = table_key(data.splits["test"]) if data.test_task else None
         for row in Runs().of(c.group_name, name) if data.task.is_own else ():
-            path, settings = path_of(row), row["settings"]
+            path = path_of(row)
             key = current if path.exists() else None  # without its checkpoint, a run cannot be scored again
-            if row.get("test_table") in (current, key) or settings["own_task"] != data.task.as_record():
+            if row.get("test_table") in (current, key) or row["settings"]["own_task"] != data.task.as_record():
                 continue
             found = {}
             if key:
-                model, hf_tokenizer, _ = load_finetuned(path)
-                rows = encode(data.splits["test"], data.task, settings["max_length"], hf_tokenizer)
-                outputs = predict_rows(data.task, model, rows, settings, c.device, c.precision)
-                found["test"] = evaluation(data.test_task, outputs, rows.labels, rows.sentence_lengths)
+                outputs, labels = load(path, c.device, c.precision).outputs(data.splits["test"]), data.splits["test"]["label"][:]
+                lengths = list(map(len, labels)) if data.task.is_tagging else None
+                found["test"] = evaluation(data.test_task, outputs, np.concatenate(labels) if lengths else labels, lengths)
             add_run({**with_evaluations(row, found), "test_table": key})
 
 
@@ -612,6 +613,44 @@ def load_finetuned(path):
     return model.eval(), tokenizer_from_json(checkpoint["tokenizer"], checkpoint["pad_token"]), row
 
 
+class FinetunedModel:
+    """A finetuned checkpoint, given by its path or its name in checkpoints/glue: `load("g_mine_0.pth").predict(["A text."])`.
+
+    task: its Task.   labels: in the order of the probabilities.   run: its row of the table of runs.
+    """
+
+    def __init__(self, path, device=None, precision=None):
+        self.network, self.hf_tokenizer, self.run = load_finetuned(path)
+        self.task, self.settings, self.device, self.precision = task_of(self.run), self.run["settings"], device, precision
+        self.labels = list(self.task.labels)
+
+    def predict(self, texts):
+        """Predictions for a list of texts, of pairs, or of sentences to tag, which are lists of words or strings with spaces."""
+        names = self.task.texts
+        columns = [[texts] if isinstance(texts, str) else list(texts)] if len(names) == 1 else zip(*texts, strict=True)
+        return self.predict_table(Table("texts", pd.DataFrame(dict(zip(names, columns, strict=True)), dtype=object), {}), names)
+
+    def predict_table(self, table, columns):
+        """Predictions for the rows of a Table. columns: of the texts."""
+        check_columns(table, columns, f"These are the columns of the texts of the task {self.task.name!r}.")
+        rows = to_dataset(table, dict(zip(self.task.texts, columns)), self.task, "test", [])
+        outputs = self.outputs(rows).numpy()
+        lengths = list(map(len, rows["text"])) if self.task.is_tagging else None
+        return predictions_of(self.task, outputs, lengths)
+
+    def outputs(self, rows):
+        """Probabilities (N, C), or scores (N,), for a Dataset with the columns of the task; N counts words for tagging."""
+        if self.settings["wsc_trick"]:
+            return predict_schemas(self.network, self.hf_tokenizer, rows, self.settings, self.device, self.precision)
+        encoded = encode(rows, self.task, self.settings["max_length"], self.hf_tokenizer)
+        if text := truncation_notice(encoded, self.settings["max_length"]):
+            print(f"{text}. Finetune with a larger max_length, or shorten the texts.", file=sys.stderr)
+        return predict_rows(self.task, self.network, encoded, self.settings, self.device, self.precision)
+
+
+load = FinetunedModel
+
+
 def load_encoder(model, path):
     """Load the encoder of a finetuned checkpoint into a predictor, and keep the predictor's head."""
     weights = load_checkpoint(path)["model"]
@@ -635,17 +674,12 @@ def predict_test(task, checkpoint, dl_idx=0, *, data, device=None, precision=Non
     task, checkpoints = as_task(task), checkpoint if isinstance(checkpoint, (list, tuple)) else [checkpoint]
     rows, total = data.splits[[*task.outputs][dl_idx]], 0.
     for path in checkpoints:
-        model, hf_tokenizer, run = load_finetuned(path)
-        settings = run["settings"]
-        if task.is_own and settings.get("own_task") != task.as_record():
+        model = load(path, device, precision)
+        if task.is_own and model.settings.get("own_task") != task.as_record():
             raise PlainError(f"{str(path)!r} was trained for another task than {task.name!r} is now: its files have other labels, or "
                              "'kind' or 'metrics' changed. Restore them, or finetune with another group_name.")
-        if settings["wsc_trick"]:
-            total = total + predict_schemas(model, hf_tokenizer, rows, settings, device, precision)
-        else:
-            encoded = encode(rows, task, settings["max_length"], hf_tokenizer)
-            total = total + predict_rows(task, model, encoded, settings, device, precision)
-    return total / len(checkpoints) if task.is_regression else total.argmax(-1)
+        total = total + model.outputs(rows)
+    return decide(task, total / len(checkpoints))
 
 
 def predict_rows(task, model, rows, settings, device=None, precision=None):

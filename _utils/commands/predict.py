@@ -1,59 +1,67 @@
 """Predict with a finetuned model: `python -m _utils predict`. Imports finetune.py, which defines the model."""
-import sys
 from pathlib import Path
 
 import finetune
 from _utils.errors import PlainError
-from _utils.glue.batches import truncation_notice
 from _utils.glue.submission import format_predictions
-from _utils.glue.table_files import read_tsv
-from _utils.glue.tables import to_dataset
-from _utils.glue.tasks import task_of
+from _utils.glue.table_files import FORMATS, read_table, read_tsv
 
 
 def predict(
-    checkpoint,  # a finetuned checkpoint, such as checkpoints/glue/quickstart_cola_0.pth
-    file,        # one sentence per line; for tasks with two texts, two separated by a tab
+    checkpoint,  # a finetuned checkpoint: its path, or its name in checkpoints/glue, such as quickstart_cola_0.pth
+    file,        # one sentence per line; for tasks with two texts, two separated by a tab; a table such as new.csv; "-": standard input
 ):
     """Predict the labels of sentences with a finetuned model.
 
     The output has a tab-separated line for each line of FILE: the label (for regression the score), the probability of every label, and
     the text. For a task that labels words, the sentences have spaces between words, and the output has a line for each word (word, label,
-    probability) and an empty line after each sentence.
+    probability) and an empty line after each sentence. An empty line of FILE has an empty line in the output.
+
+    A CSV, JSON lines or parquet file needs the columns of the texts that the training file has.
     """
-    model, hf_tokenizer, run = finetune.load_finetuned(checkpoint)
-    settings, task = run["settings"], task_of(run)
-    if settings["wsc_trick"]:
+    model = finetune.load(checkpoint)
+    task = model.task
+    if model.settings["wsc_trick"]:
         raise PlainError(f"{checkpoint!r} was trained with the WSC trick, which resolves pronouns. Choose a checkpoint of another task.")
-    if Path(file).suffix.lower() in (".csv", ".jsonl", ".json", ".parquet"):
-        raise PlainError(f"{file!r} is a table, but this command reads one sentence per line. Set 'test' of the task to it, and run "
-                         "python finetune.py with the same settings and do_finetune=False.")
-    if not Path(file).is_file():
+    table, columns = read_texts(file, task)
+    is_blank = table.rows[columns].map(lambda cell: not str(cell).strip()).all(axis=1)
+    problems = {place: problem for place, problem in table.problems.items() if not is_blank[place]}
+    for place, problem in problems.items():
+        wanted = "two texts, separated by a tab" if len(columns) == 2 else "one text, without tabs"
+        raise PlainError(f"{table.source}, {place}: {problem}. For {task.title}, each line needs {wanted}.")
+    texts = table.rows.loc[~is_blank, columns]
+    predictions = model.predict_table(table._replace(rows=texts, problems={}), columns)
+    lines = iter(lines_of_words(texts, predictions) if task.is_tagging else lines_of_texts(task, texts, predictions))
+    if not task.is_tagging:
+        print("\t".join(["score" if task.is_regression else "label", *(f"P({label})" for label in task.labels), *map(str, columns)]))
+    for blank in is_blank:
+        print("" if blank else next(lines))
+
+
+def read_texts(file, task):
+    """(Table, its columns of texts) of a file with one row per line, or of a table."""
+    path, names = "/dev/stdin" if file == "-" else file, list(task.columns_in_files[:-1])
+    if path == file and not Path(file).is_file():
         raise PlainError(f"File not found: {file!r}. Pass a file with one sentence, or two texts separated by a tab, per line.")
-    texts = to_dataset(read_tsv(file, task.texts), dict(zip(task.texts, task.texts)), task, "test", [])
-    rows = finetune.encode(texts, task, settings["max_length"], hf_tokenizer)
-    if text := truncation_notice(rows, settings["max_length"]):
-        print(f"{text}. Finetune with a larger max_length, or shorten the texts.", file=sys.stderr)
-    predictions = finetune.predict_rows(task, model, rows, settings)
-    if task.is_tagging:
-        print_words(texts["text"], predictions, task)
-    else:
-        print_texts(texts, predictions, task)
+    kind = Path(path).suffix.lower()
+    if kind == ".tsv" and set(names) <= set(read_tsv(path).rows) or kind in FORMATS and kind not in (".tsv", ".txt"):
+        table = read_table(path)
+        by_name = {str(column): column for column in table.rows}
+        return table, [by_name.get(name, name) for name in names]
+    return read_tsv(path, task.texts), list(task.texts)
 
 
-def print_words(sentences, predictions, task):
-    """Print a line for each word: the word, its label and the label's probability. predictions: of all words, (N, C)."""
-    found = zip(*(values.tolist() for values in predictions.max(-1)))
-    for words in sentences:
-        for word, (probability, label) in zip(words, found):
-            print(f"{word}\t{task.labels[label]}\t{probability:.4f}")
-        print()
+def lines_of_words(texts, predictions):
+    """For each sentence, a line for each word: the word, its label and the label's probability, and an empty line after them."""
+    probabilities = iter(predictions.probabilities.max(-1))
+    for [words], tags in zip(texts.to_numpy(), predictions.labels):
+        words = words.split() if isinstance(words, str) else words
+        yield "".join(f"{word}\t{tag}\t{next(probabilities):.4f}\n" for word, tag in zip(words, tags))
 
 
-def print_texts(texts, predictions, task):
-    """Print a line for each row of texts: the score, or the label and the probability of each label, and the texts."""
-    print("\t".join(["score" if task.is_regression else "label", *(f"P({label})" for label in task.labels), *task.texts]))
-    for row, prediction in zip(texts, predictions.tolist()):
-        found = format_predictions(task, [prediction]) if task.is_regression else [
-            task.labels[prediction.index(max(prediction))], *(f"{probability:.4f}" for probability in prediction)]
-        print("\t".join([*found, *(row[text] for text in task.texts)]))
+def lines_of_texts(task, texts, predictions):
+    """A line for each row: the score, or the label and the probability of each label, and the texts."""
+    labels = format_predictions(task, predictions.labels) if task.is_regression else predictions.labels
+    for i, (label, row) in enumerate(zip(labels, texts.to_numpy())):
+        probabilities = () if task.is_regression else predictions.probabilities[i]
+        yield "\t".join([label, *(f"{probability:.4f}" for probability in probabilities), *map(str, row)])

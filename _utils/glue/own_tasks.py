@@ -82,7 +82,7 @@ def load_own_task(given):
         labels.pop("test", None)
     kind = given["kind"] or _kind_of(labels["train"])
     labels = {split: found.map(items).explode().dropna() if kind == "tagging" else found.map(as_label) for split, found in labels.items()}
-    task = test_task = _task(given, texts, kind, labels)
+    task = test_task = _task(given, texts, label, kind, labels)
     notices = [_description(task)]
     if "test" in labels and task.is_tagging:
         # Tags that only the test set has are not in `task`: the test file may change.
@@ -140,7 +140,7 @@ def _numbers(labels):
     return pd.to_numeric(pd.Series(labels), errors="coerce")
 
 
-def _task(given, texts, kind, labels):
+def _task(given, texts, label, kind, labels):
     """The Task. labels: {split: Series of strings}; PlainError for labels and metrics that do not fit its kind."""
     name, scale, classes = given["name"], None, ()
     if kind == "regression":
@@ -151,6 +151,7 @@ def _task(given, texts, kind, labels):
     weights = _class_weights(given, classes, labels["train"]) if given["class_weights"] else ()
     return Task(name, name, ("text1", "text2") if len(texts) == 2 else ("text",), classes, kind, scale=scale,
                 outputs={"test": name + Path(given["test"]).suffix} if given["test"] else {}, is_own=True, class_weights=weights,
+                file_columns=tuple(map(str, (*texts, label))),
                 metrics=_metrics(given, kind, classes), score_titles=(("test", f"{name} (test)"),))
 
 

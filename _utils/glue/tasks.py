@@ -1,7 +1,8 @@
 """GLUE's tasks, their metrics and published results."""
+import itertools
 from dataclasses import field
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -33,9 +34,28 @@ def compute_metrics(task, logits, targets, lengths=None):
     GLUE's: Matthews correlation for CoLA, Spearman and Pearson correlation for STS-B, accuracy and F1 of class 1 for MRPC and QQP,
     accuracy otherwise. Google's code computes no F1 (F47). entity_f1 counts whole entities, or chunks, as CoNLL's evaluation does.
     """
-    targets, predictions = np.asarray(targets), np.asarray(logits) if task.is_regression else np.asarray(logits).argmax(-1)
+    targets, predictions = np.asarray(targets), decide(task, np.asarray(logits))
     return {name: _entity_f1(task, predictions, targets, lengths) if name == "entity_f1" else float(METRICS[name](targets, predictions))
             for name in task.metrics}
+
+
+def decide(task, outputs):
+    """Predictions from outputs of a model or probabilities, an array or tensor: class ids, or the scores as they are."""
+    return outputs if task.is_regression else outputs.argmax(-1)
+
+
+class Predictions(NamedTuple):
+    """labels: of each text its label, its score, or a list of its words' tags.   probabilities: (N, C) of texts or words; None: scores."""
+    labels: list
+    probabilities: np.ndarray | None
+
+
+def predictions_of(task, outputs, lengths=None):
+    """Predictions from an array of outputs.   lengths: words of each sentence, for tagging, where outputs are those of all words."""
+    if task.is_regression:
+        return Predictions(outputs.tolist(), None)
+    labels = iter([task.labels[label] for label in decide(task, outputs)])
+    return Predictions(list(labels) if lengths is None else [list(itertools.islice(labels, length)) for length in lengths], outputs)
 
 
 def _entity_f1(task, predictions, targets, lengths):

@@ -236,7 +236,8 @@ def test_predictions_for_new_sentences(again, capsys, glue):
         Path("x.txt").write_text(text)
         predict(str(run_path("g", task, 0)), "x.txt")
         return [line.split("\t") for line in capsys.readouterr().out.splitlines()]
-    header, *lines = predicted("sst2", "a good server\nthis tool is broken\n\n")
+    header, *lines = predicted("sst2", "a good server\n\nthis tool is broken\n\n")
+    assert lines.pop(1) == [""]  # for the empty line
     assert header == ["label", "P(negative)", "P(positive)", "sentence"]
     for label, negative, positive, _ in lines:
         assert float(negative) + float(positive) == pytest.approx(1, abs=2e-4)
@@ -247,10 +248,12 @@ def test_predictions_for_new_sentences(again, capsys, glue):
     _, *lines = predicted("mnli", "\n".join(f"{row['premise']}\t{row['hypothesis']}" for row in rows))
     expected = finetune.predict_test("mnli", run_path("g", "mnli", 0), data=data)[:5]
     assert [line[0] for line in lines] == [TASKS["mnli"].labels[label] for label in expected]
+    pairs = [(row["premise"], row["hypothesis"]) for row in rows]
+    assert finetune.load("g_mnli_0.pth").predict(pairs).labels == [line[0] for line in lines]
     _, line = predicted("stsb", "one\ttwo\n")
     assert 0 <= float(line[0]) <= 5
 
-    with pytest.raises(PlainError, match="x.txt, line 2: 1 columns instead of 2"):
+    with pytest.raises(PlainError, match="x.txt, line 2: 1 columns instead of 2. For MNLI, each line needs two texts"):
         predicted("mnli", "a\tb\nc d\n")
     with pytest.raises(PlainError, match="Checkpoint not found: 'x.pth'"):
         predict("x.pth", "x.txt")

@@ -63,7 +63,7 @@ def exported_pipeline(kind, task, **options):
     return pipeline(kind, model=f"exported_{task}/classifier", device="cpu", **options)
 
 
-def test_classification_from_csv_to_a_pipeline(start):
+def test_classification_from_csv_to_a_pipeline(start, capsys):
     """Labels are found in the file, quoted cells may contain anything, and the predictions have the columns of the test file."""
     topic = lambda text: "nets, big" if "network" in text else "none" if len(text) > 30 else "short \"one\""
     write_csv("train.csv", ("id", "review", "topic"), [(i, text, topic(text)) for i, text in enumerate(sentences(80))])
@@ -77,6 +77,13 @@ def test_classification_from_csv_to_a_pipeline(start):
     assert len(results.tables["mine"].splits["train"]) == 72  # a tenth is the dev set
     predicted = pd.read_csv("test_outputs/g/mine.csv")
     assert list(predicted.columns) == ["id", "review", "prediction"] and list(zip(predicted["id"], predicted["review"])) == tests
+    model = finetune.load("g_mine_0.pth")
+    labels, probabilities = model.predict(list(predicted["review"]))
+    assert labels == list(predicted["prediction"]) == [model.labels[i] for i in probabilities.argmax(-1)]
+    capsys.readouterr()
+    predict("g_mine_0.pth", "new.csv")
+    header, first, *_ = capsys.readouterr().out.split("\n")
+    assert header == 'label\tP(nets, big)\tP(none)\tP(short "one")\treview' and first.startswith(f"{labels[0]}\t{probabilities[0, 0]:.4f}")
     classify = exported_pipeline("text-classification", "mine")
     assert [found["label"] for found in classify(list(predicted["review"]))] == list(predicted["prediction"])
     assert read_record(Path("test_outputs/g")) == {"mine.csv": f"mine run 0 (dev {results.scores.loc['mine', 'best']:.2f})"}
@@ -186,9 +193,10 @@ def test_tagging_from_conll_to_a_pipeline(start, capsys):
     is_word = lambda line: bool(line) and not line.startswith("-DOCSTART-")
     assert [line.rpartition(" ")[0] if is_word(line) else line for line in predicted[:-1]] == given[:len(predicted) - 1]
     tags, words = [line.split()[-1] for line in predicted if is_word(line)], [line.split()[0] for line in given if is_word(line)]
+    text = " ".join(words[:given.index("", 2) - 2])  # the first sentence
+    assert finetune.load(run_path("g", "nets", 0)).predict([text, text.split()]).labels == [tags[:len(text.split())]] * 2
     exported = exported_pipeline("token-classification", "nets", aggregation_strategy="first")
     assert type(exported.model) is ElectraForTokenClassification
-    text = " ".join(words[:given.index("", 2) - 2])  # the first sentence
     found = [(entity["entity_group"], entity["word"]) for entity in exported(text)]
     assert [kind for kind, _ in found if kind != "O"] == [tag[2:] for tag in tags[:len(text.split())] if tag.startswith("B-")]
 

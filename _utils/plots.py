@@ -174,7 +174,7 @@ def plot_finetuning_losses(runs_by_name):
 def plot_confusion(matrix, labels):
     """A confusion matrix: rows with each label (lines) by prediction (columns)."""
     size = 2.5 + .5 * len(labels)
-    figure, axis = plt.subplots(figsize=(size, size), layout="constrained")
+    figure, axis = new_axis(None, None, size, size)
     ConfusionMatrixDisplay(np.array(matrix), display_labels=labels).plot(ax=axis, cmap="Blues", colorbar=False, xticks_rotation="vertical")
     return figure
 

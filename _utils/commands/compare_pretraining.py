@@ -14,8 +14,8 @@ from _utils.plots import GREY, new_axis, save_plot
 from _utils.recipes import RECIPES, flops_per_token, network_from
 from _utils.runs.checkpoints import check_output, find_checkpoint, load_pretraining_checkpoint
 
-_GROUP = re.compile(r"(?P<run>(?P<system>.+)_(?P<seed>\d+))_(?P<percent>[\d.]+)%")
-_CHECKPOINT = ["system", "seed", "run", "percent"]
+_GROUP = re.compile(r"(?P<system>.+)_(?P<seed>\d+)_(?P<percent>[\d.]+)%")
+_CHECKPOINT = ["system", "seed", "percent"]
 
 
 def compare_pretraining(
@@ -35,17 +35,18 @@ def compare_pretraining(
     runs = finetuning_runs(Runs())
     table = checkpoint_scores(runs)
     checkpoints = of_systems(table, systems, tasks)
-    means, of_baseline = checkpoints.mean(axis=1), table[table.index.isin([baseline], "run")][checkpoints.columns].dropna().mean(axis=1)
+    is_baseline = [f"{system}_{seed}" == baseline for system, seed, _ in table.index]
+    means, of_baseline = checkpoints.mean(axis=1), table.loc[is_baseline, checkpoints.columns].dropna().mean(axis=1)
     if baseline and of_baseline.empty:
         raise PlainError(f"Invalid value for --baseline: {baseline!r} has no checkpoint that was finetuned on all of "
                          f"{', '.join(checkpoints)}. Pass the name of a run with its seed, such as untrained_11081.")
-    flops = pd.Series([checkpoint_flops(find_checkpoint(f"{run}_{percent}%.pth")) for _, _, run, percent in means.index], means.index)
-    _print_table(checkpoints.assign(mean=means).droplevel("run"))
+    flops = pd.Series([checkpoint_flops(find_checkpoint("{}_{}_{}%.pth".format(*name))) for name in means.index], means.index)
+    _print_table(checkpoints.assign(mean=means))
     print_setting_differences(runs, checkpoints)
     counts = checkpoint_scores(runs, "count").loc[checkpoints.index, checkpoints.columns]
     if counts.stack().nunique() > 1:
         print("The scores are means of different numbers of finetuning runs:")
-        _print_table(counts.droplevel("run").astype(int))
+        _print_table(counts.astype(int))
     _print_table(compare(means, systems))
     save_plot(plot_comparison(means, flops, systems, checkpoints.columns, of_baseline), plot)
     print(f"Plot: {plot}")
@@ -56,7 +57,7 @@ def _print_table(table):
 
 
 def finetuning_runs(rows):
-    """DataFrame of the finished runs that belong to a checkpoint: system, seed, run and percent of its training, task, score, row.
+    """DataFrame of the finished runs that belong to a checkpoint: system, seed and percent of its training, task, score, row.
 
     rows: of the table of runs. Scores are in percent, in the first metric on the first dev set.
     """
@@ -122,7 +123,7 @@ def checkpoint_flops(path):
 def compare(scores, systems):
     """DataFrame by percent of the training: mean and standard error (s.e.) of each system, and of the first minus each other one.
 
-    scores: Series of the scores of checkpoints (system, seed, run, percent).   Standard errors are over pretraining seeds, NaN for a
+    scores: Series of the scores of checkpoints (system, seed, percent).   Standard errors are over pretraining seeds, NaN for a
     single seed.
     """
     by_system = scores.groupby(["percent", "system"])
@@ -145,7 +146,7 @@ def plot_comparison(scores, flops, systems, tasks, baseline):
         points = checkpoints.loc[name]
         axis.plot(points["flops"], points["score"], "o", ms=5, color=f"C{i}", alpha=.7)
         axis.plot(*points.groupby("percent").mean().to_numpy().T, color=f"C{i}", label=name)
-    for (_, _, run, _), of_baseline in baseline[-1:].items():  # the last checkpoint
-        axis.axhline(of_baseline, color=GREY, ls=":", label=run)
+    for (system, seed, _), of_baseline in baseline[-1:].items():  # the last checkpoint
+        axis.axhline(of_baseline, color=GREY, ls=":", label=f"{system}_{seed}")
     axis.legend(frameon=False)
     return figure

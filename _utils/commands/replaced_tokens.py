@@ -66,9 +66,9 @@ def load_generator(generator, sources, mask_prob=.15, seed=0, **settings):
     """
     network, _, hf_tokenizer, run = load_with_head(generator, "generator")
     of_run = {key: run[key] for key in TEXT_KEYS if key in run} or {"max_length": 128}
-    given = {"datas": sources, "vocab": generator, "mask_prob": mask_prob, "masking": "bernoulli", "electra_mask_style": True,
-             "sampling": "fp32_gumbel", "seed": seed, **settings}
-    c = pretrain.c.copy_with({**of_run, **{key: value for key, value in given.items() if value is not None}})
+    given = {key: value for key, value in settings.items() if value is not None}
+    c = pretrain.c.copy_with({**of_run, **given, "datas": sources, "vocab": generator, "mask_prob": mask_prob, "masking": "bernoulli",
+                              "electra_mask_style": True, "sampling": "fp32_gumbel", "seed": seed})
     check_tied_output(network, generator)
     check_length(network, c.max_length, repr(generator))
     return c, network, hf_tokenizer
@@ -165,8 +165,7 @@ def discriminator_logits(network, text, name):
     """
     device = choose_device(None)
     network.to(device).eval()
-    inputs = text.input_ids, text.is_token, text.token_type_ids
-    batches = [*zip(*(x.to(device).split(_BATCH) for x in inputs))]  # (B, L) each
+    batches = [*zip(*(x.to(device).split(_BATCH) for x in (text.input_ids, text.is_token, text.token_type_ids)))]  # (B, L) each
     logits = [replaced_logits(network(**inputs_of(network, *batch))).float().cpu()
               for batch in tqdm(batches, desc=name, unit="batch", leave=False)]
     return torch.cat(logits)[text.is_token].double().numpy()

@@ -50,13 +50,14 @@ def _opinions(quality):
         "{good} , {good2} and always {good}", "it can {verb} the {thing} and the result is {good}")]
 
 
+_ENTAILMENT, _NEUTRAL, _CONTRADICTION = [(_FACT, _SHORTER)], [(_FACT, _EXTENDED)], [(_FACT, _NEGATED)]
+_INFERENCE = [_ENTAILMENT, _NEUTRAL, _CONTRADICTION]
 # {task: for each label, templates of its one or two texts}; CoLA's are changed, and STS-B's mix two facts.
 _TEMPLATES = {
     "cola": 2 * [[(_FACT,)]], "stsb": 6 * [[(_FACT, _FACT)]], "sst2": [_opinions("bad"), _opinions("good")],
     "mrpc": [[(_FACT, _other(_PLACE_FIRST))], [(_FACT, _PLACE_FIRST)]],
     "qqp": [[(_QUESTION, _other(_QUESTION_PLACE_FIRST))], [(_QUESTION, _QUESTION_PLACE_FIRST)]],
-    "mnli": [[(_FACT, _SHORTER)], [(_FACT, _EXTENDED)], [(_FACT, _NEGATED)]],
-    "rte": [[(_FACT, _SHORTER)], [(_FACT, _EXTENDED), (_FACT, _NEGATED)]],
+    "mnli": _INFERENCE, "ax": _INFERENCE, "rte": [_ENTAILMENT, _NEUTRAL + _CONTRADICTION],
     "qnli": [[(_WHERE, _FACT.replace("place", place))] for place in ("where", "when")],
     "wnli": [[(_SCHEMA, "The {agent2} is {good}."), (_SCHEMA_OF_OTHER, "The {agent} is {bad}.")],
              [(_SCHEMA, "The {agent} is {good}."), (_SCHEMA_OF_OTHER, "The {agent2} is {bad}.")]]}
@@ -67,7 +68,6 @@ _ROLES = (
     "after/B-WHEN the/I-WHEN {thing2}/I-WHEN the/B-WHO {agent}/I-WHO can/B-ACTION {verb}/I-ACTION the/B-WHAT {kind}/I-WHAT {thing}/I-WHAT "
     "./O",
     "the/B-WHO {agent}/I-WHO can/B-ACTION {verb}/I-ACTION the/B-WHAT {thing}/I-WHAT after/B-WHEN the/I-WHEN {thing2}/I-WHEN ./O")
-_TEMPLATES["ax"] = _TEMPLATES["mnli"]
 _TRAINING_ROWS = {"cola": 3000, "mrpc": 3000, "qqp": 6000, "mnli": 4000, "qnli": 3000, "wnli": 300}  # the others have 2,000
 
 

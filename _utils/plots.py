@@ -154,12 +154,6 @@ def plot_lengths(lengths_by_name, xlabel="tokens per sentence or pair", **settin
     return figure
 
 
-def plot_example_lengths(dls):
-    """Histogram of the lengths of the first pretraining examples; logarithmic, because most have the maximum length."""
-    lengths = [len(input_ids) for input_ids in dls.train_ds.hf_dset[:20_000]["input_ids"]]
-    return plot_lengths({"": lengths}, "tokens per example", yscale="log", ylabel="examples")
-
-
 def plot_finetuning_losses(runs_by_name):
     """Training loss of every run over its steps, {name: [rows of metrics.jsonl, ...]}."""
     figure, axes = _grid(runs_by_name, "fraction of the steps")
@@ -244,8 +238,8 @@ def corrupted_in_color(model, masking, input_ids, sentA_lenths, hf_tokenizer, se
 
 
 def save_pretraining_plots(learn, hf_tokenizer, folder, steps):
-    """Save training.png, learning_rate.png, lengths.png and sentences.png of a finished run in its folder."""
-    figures = {"training": plot_training(folder / "metrics.jsonl"), "lengths": plot_example_lengths(learn.dls),
+    """Save training.png, learning_rate.png and sentences.png of a finished run in its folder."""
+    figures = {"training": plot_training(folder / "metrics.jsonl"),
                "learning_rate": plot_schedules({"this run": learn.schedule.functions["lr"]}, steps),
                "sentences": sentences_in_color(learn, hf_tokenizer, n=8)}
     for name, figure in figures.items():

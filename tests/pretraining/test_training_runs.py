@@ -42,7 +42,7 @@ def test_run_writes_milestones_configuration_metrics_and_plots(finished):
     assert {path.name for path in FOLDER.glob("*.pth")} == milestones
     assert {path.name for path in (FOLDER / "mini_5").iterdir()} == {
         "config.json", "metrics.jsonl", "tensorboard", "resume.pth", "resume_before.pth", "training.png", "learning_rate.png",
-        "lengths.png", "sentences.png"}
+        "sentences.png"}
     assert all(path.stat().st_size > 5000 for path in (FOLDER / "mini_5").glob("*.png"))
 
     saved = json.loads((FOLDER / "mini_5/config.json").read_text())

@@ -73,11 +73,10 @@ def show_discriminator(input_ids, generated, is_mlm_applied, probabilities, hf_t
     Shade and percentage are that probability (darkest from 50 %). Replaced tokens are written original→sample, and a masked token
     that was sampled correctly has a tick.
     """
-    reds = plt.get_cmap("Reds")
     examples = zip(_tokens(input_ids, input_ids, hf_tokenizer), _tokens(generated, input_ids, hf_tokenizer), is_mlm_applied.tolist(),
                    probabilities.tolist())
     return tokens_in_color([[
-        (f"{was}→{now}" if was != now else now + (" ✓" if mark else ""), to_hex(reds(.7 * min(1, 2 * p))), f"{p:.0%}")
+        (f"{was}→{now}" if was != now else now + (" ✓" if mark else ""), to_hex(plt.cm.Reds(.7 * min(1, 2 * p))), f"{p:.0%}")
         for was, now, mark, p in zip(*example)] for example in examples])
 
 

@@ -58,7 +58,7 @@ class CorruptedText(NamedTuple):
     is_replaced: torch.Tensor     # (N, L), bool: the sample differs from the original token (F17)
 
 
-def load_generator(generator, sources, mask_prob=.15, seed=0, **settings):
+def load_generator(generator, sources, mask_prob, seed, **settings):
     """(MyConfig of pretrain.py for text, masks and samples; masked language model; its tokenizer).
 
     generator: as in `load_with_head`.   sources: a list, as `datas` of pretrain.py.   settings: max_length and data_seed of the examples;
@@ -74,7 +74,7 @@ def load_generator(generator, sources, mask_prob=.15, seed=0, **settings):
     return c, network, hf_tokenizer
 
 
-def examples_of(c, held_out=True, rows=None):
+def examples_of(c, held_out, rows):
     """Examples of the corpora of a configuration, prepared and divided as in pretrain.load_data. rows: their number; None: up to 1,024.
 
     PlainError for too little text.
@@ -134,7 +134,7 @@ def compare(text, networks):
     return pd.DataFrame(rows.values(), rows).map(lambda value: with_error(value) if isinstance(value, pd.Series) else value)
 
 
-def load_discriminator(name, of_generator, c, held_out=True):
+def load_discriminator(name, of_generator, c, held_out):
     """The discriminator `name`, as in `load_with_head`, for text of the configuration c. of_generator: the generator's tokenizer.
 
     Raises PlainError for another vocabulary or too few positions. Prints a warning for one that may have been trained on the text.

@@ -47,9 +47,9 @@ def two_runs(workplace, small_tokenizer):
     return checkpoint("a.pth", small_tokenizer, 1)
 
 
-def corrupted(generator="a.pth", held_out=True, rows=None, **settings):
+def corrupted(generator="a.pth", held_out=True, rows=None, mask_prob=.15, seed=0, **settings):
     """The CorruptedText of text.txt, as the command makes it."""
-    c, network, hf_tokenizer = load_generator(generator, ["text.txt"], **settings)
+    c, network, hf_tokenizer = load_generator(generator, ["text.txt"], mask_prob, seed, **settings)
     return corrupt(examples_of(c, held_out, rows), network, hf_tokenizer, c)
 
 
@@ -214,7 +214,7 @@ def test_folders_and_other_families_are_scored(two_runs, small_tokenizer):
 
 def test_a_discriminator_that_may_have_seen_the_text_is_reported(two_runs, small_tokenizer, capsys):
     checkpoint("longer.pth", small_tokenizer, 3, "max_length=64")
-    c, _, hf_tokenizer = load_generator("a.pth", [str(Path("text.txt").resolve())])
+    c, _, hf_tokenizer = load_generator("a.pth", [str(Path("text.txt").resolve())], .15, 0)
     for held_out, name, warning in ((True, "a.pth", None), (True, "longer.pth", "text.txt with max_length=64 instead of 32"),
                                     (False, "b.pth", "text.txt and --all")):
         load_discriminator(name, hf_tokenizer, c, held_out)
@@ -239,7 +239,7 @@ def test_wrong_arguments_raise(two_runs, small_tokenizer, arguments, message):
 
 
 def test_discriminators_that_do_not_fit_raise(two_runs, small_tokenizer):
-    c, _, hf_tokenizer = load_generator("a.pth", ["text.txt"])
+    c, _, hf_tokenizer = load_generator("a.pth", ["text.txt"], .15, 0)
     ids = small_tokenizer.get_vocab()
     tokens = sorted(ids, key=ids.get)
     checkpoint("larger.pth", tokenizer_from_tokens([*tokens, "onemore"]), 1)
@@ -249,4 +249,4 @@ def test_discriminators_that_do_not_fit_raise(two_runs, small_tokenizer):
     for name, message in {"swapped.pth": "has another vocabulary .*; the first difference is",
                           "larger.pth": "has another vocabulary .* is 'onemore'", "short": "the 16 positions of 'short'"}.items():
         with pytest.raises(PlainError, match=message):
-            load_discriminator(name, hf_tokenizer, c)
+            load_discriminator(name, hf_tokenizer, c, held_out=True)

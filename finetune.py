@@ -26,7 +26,6 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 import torch
 from torch import nn
@@ -46,7 +45,7 @@ from _utils.glue.synthetic import write_synthetic_glue
 from _utils.glue.table_files import Table, check_columns
 from _utils.glue.tables import load_task, print_tables, table_key, to_dataset
 from _utils.glue.tagging import WordLoss, WordRows
-from _utils.glue.tasks import TASKS, as_task, decide, predictions_of, task_of
+from _utils.glue.tasks import TASKS, as_task, decide, predictions_of, probabilities_of, targets_of, task_of
 from _utils.glue.wsc_trick import SchemaPredictor, encode_schemas, load_wsc, wnli_schemas
 from _utils.networks import config_of, count_layers, first_position_only, inputs_of, layer_groups, load_pretrained, load_weights
 from _utils.networks import make_dropout_cheap, max_positions, set_attention
@@ -235,10 +234,10 @@ def encode(rows, task, max_len, hf_tokenizer, double=False, standardize=False):
             for row, full_length in tokenize_columns([columns[text] for text in task.texts], max_len, swap, hf_tokenizer):
                 full_lengths.append(full_length)
                 encoded.append({"inp_ids": row.ids, "token_type_ids": row.type_ids})
-    labels = rows["label"][:] * len(orders)
+    labels = targets_of(task, rows["label"][:] * len(orders))[0]
     if task.scale and standardize:
         mean, std = task.scale
-        labels = [(label - mean) / std for label in labels]
+        labels = (labels - mean) / std
     return EncodedRows(encoded, labels, hf_tokenizer.pad_token_id, full_lengths)
 
 
@@ -435,11 +434,11 @@ def encode_task(task, data, settings, hf_tokenizer):
 
 
 def build_loss(task):
-    """Cross-entropy, or squared error for regression: the mean over the batch."""
+    """Cross-entropy (binary for several labels per text), or squared error for regression: the mean over the batch."""
     if task.is_regression:
         return nn.MSELoss()
     weight = torch.tensor(task.class_weights) if task.class_weights else None
-    return (WordLoss if task.is_tagging else nn.CrossEntropyLoss)(weight=weight)
+    return nn.BCEWithLogitsLoss(pos_weight=weight) if task.is_multilabel else (WordLoss if task.is_tagging else nn.CrossEntropyLoss)(weight)
 
 
 def to_device(model, device):
@@ -479,7 +478,7 @@ def predict_logits(model, dl, precision):
     with torch.autocast(dl.destination.type, dtype, enabled=dtype is not None):
         batches = [(model(*xb).float(), labels) for *xb, labels in dl]
     # Waits for the GPU only here, at the end.
-    outputs = torch.cat([output.cpu()[labels.cpu() != IGNORED] if labels.dim() == 2 else output.cpu() for output, labels in batches])
+    outputs = torch.cat([output.cpu()[labels.cpu() != IGNORED] if output.dim() == 3 else output.cpu() for output, labels in batches])
     in_rows = torch.empty_like(outputs)
     in_rows[torch.as_tensor(dl.dataset.positions(dl.get_idxs()))] = outputs
     return in_rows
@@ -487,9 +486,11 @@ def predict_logits(model, dl, precision):
 
 def evaluate(learn, task, data):
     """{split: `evaluation`} of a learner on the dev sets of an EncodedTask."""
-    mean, std = task.scale or (0., 1.)
-    return {split: evaluation(task, predict_logits(learn.model, dl, learn.precision) * std + mean, rows.labels, rows.sentence_lengths)
-            for (split, rows), dl in zip(data.devs.items(), learn.dls.loaders[1:])}
+    (mean, std), found = task.scale or (0., 1.), {}
+    for (split, rows), dl in zip(data.devs.items(), learn.dls.loaders[1:]):
+        outputs = probabilities_of(task, predict_logits(learn.model, dl, learn.precision)) * std + mean
+        found[split] = evaluation(task, outputs, rows.labels, rows.sentence_lengths)
+    return found
 
 
 # %% [markdown]
@@ -540,9 +541,8 @@ def score_test_files(c, tables):
                 continue
             found = {}
             if key:
-                outputs, labels = load(path, c.device, c.precision).outputs(data.splits["test"]), data.splits["test"]["label"][:]
-                lengths = list(map(len, labels)) if data.task.is_tagging else None
-                found["test"] = evaluation(data.test_task, outputs, np.concatenate(labels) if lengths else labels, lengths)
+                outputs = load(path, c.device, c.precision).outputs(data.splits["test"])
+                found["test"] = evaluation(data.test_task, outputs, *targets_of(data.test_task, data.splits["test"]["label"][:]))
             add_run({**with_evaluations(row, found), "test_table": key})
 
 
@@ -690,7 +690,7 @@ def predict_rows(task, model, rows, settings, device=None, precision=None):
     device = choose_device(device)
     dl = inference_dataloader(rows, settings["bs"], device)
     logits = predict_logits(to_device(model, device), dl, choose_precision(precision, device))
-    return logits if task.is_regression else logits.softmax(-1)
+    return probabilities_of(task, logits)
 
 
 def predict_schemas(model, hf_tokenizer, rows, settings, device=None, precision=None):

@@ -191,7 +191,8 @@ def _classifier_export(checkpoint, path):
                          f"{family} model. Export the pretrained checkpoint.")
     labels = dict(enumerate(task.labels or ("score",)))
     config.update({"id2label": labels, "label2id": {label: i for i, label in labels.items()},
-                   "problem_type": {"regression": "regression", "classification": "single_label_classification"}.get(task.kind)})
+                   "problem_type": {"regression": "regression", "classification": "single_label_classification",
+                                    "multilabel": "multi_label_classification"}.get(task.kind)})
     title, training = (("ELECTRA", TRAINING["discriminator"]) if family == "electra" else
                        (family, "replaced token detection or masked language modelling"))
     return ("classifier", classifier(checkpoint, config, task.is_tagging, path),

@@ -64,4 +64,5 @@ def lines_of_texts(task, texts, predictions):
     labels = format_predictions(task, predictions.labels) if task.is_regression else predictions.labels
     for i, (label, row) in enumerate(zip(labels, texts.to_numpy())):
         probabilities = () if task.is_regression else predictions.probabilities[i]
+        label = "|".join(label) if task.is_multilabel else label
         yield "\t".join([label, *(f"{probability:.4f}" for probability in probabilities), *map(str, row)])

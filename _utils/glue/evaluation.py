@@ -5,7 +5,7 @@ import numpy as np
 from fastai.callback.core import Callback
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-from _utils.glue.tasks import compute_metrics, tags_of
+from _utils.glue.tasks import compute_metrics, decide, predictions_of, tags_of
 
 
 def evaluation(task, outputs, targets, lengths=None):
@@ -26,7 +26,7 @@ def classes(task, outputs, targets, lengths):
     """{label: [precision, recall, F1, rows]}; of tags that mark entities, {type: ...} of whole entities; {} for regression."""
     if task.is_regression:
         return {}
-    predictions = outputs.argmax(-1)
+    predictions = decide(task, outputs)
     if "entity_f1" in task.metrics:
         from seqeval.metrics import classification_report  # here, because only tagging needs it
         tags = (tags_of(task, ids, lengths) for ids in (targets, predictions))
@@ -45,9 +45,12 @@ def with_evaluations(row, found):
 
 
 def constant_outputs(task, targets):
-    """The best constant prediction for all rows: the most frequent label of the set, or its mean score."""
+    """The best constant prediction for all rows: the most frequent label of the set, its mean score, or the labels of half its rows."""
     if task.is_regression:
         return np.full(len(targets), targets.mean())
+    if task.is_multilabel:
+        shares = targets.mean(0)
+        return np.tile(shares >= min(.5, shares.max()), (len(targets), 1)).astype(float)
     return np.tile(np.bincount(targets, minlength=task.n_outputs), (len(targets), 1))
 
 
@@ -57,8 +60,8 @@ def notice(task, outputs, targets):
         (low, high), (lowest, highest) = ((values.min(), values.max()) for values in (outputs, targets))
         return None if high - low >= (highest - lowest) / 10 else (
             f"all predictions are between {low:.4g} and {high:.4g}, while the labels are between {lowest:.4g} and {highest:.4g}")
-    found = np.unique(outputs.argmax(-1))
-    return f"the only label that it predicts is {task.labels[found[0]]!r}" if len(found) == 1 else None
+    [first], _ = predictions_of(task, outputs[:1])
+    return f"it predicts {first!r} for all rows" if len(np.unique(decide(task, outputs), axis=0)) == 1 else None
 
 
 class KeepBest(Callback):

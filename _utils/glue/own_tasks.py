@@ -17,6 +17,8 @@ from _utils.glue.tables import TaskData, as_label, items, shortened, to_dataset
 from _utils.glue.tasks import KINDS, METRICS_OF_KIND, TASKS, Task
 
 MIN_ROWS = 5  # of a label in the training or dev set, below which a warning is printed
+_LISTS = "(labels)"  # column for the list of the labels of a row
+_MARKS = {"1": True, "0": False, "True": True, "False": False, "true": True, "false": False}
 _BIO = re.compile(r"O|[BIESLU]-\S+")  # tags that mark where entities begin and end: BIO, BIOES, BILOU
 _File = Annotated[str, Field(pattern=rf"(?i)({'|'.join(map(re.escape, FORMATS))})$", description=(
     f"a file that ends with {', '.join(FORMATS)}"))]
@@ -28,7 +30,8 @@ _KEYS = {
     "dev": number("a share of the training rows such as .1", gt=0, lt=1) | _File,
     "test": _File | None,
     "text": Annotated[list_of(_Column, "the name of a column, or a list of two"), Field(max_length=2)] | None,
-    "label": _Column | None,
+    "label": list_of(_Column, "the name of a column, or a list of columns with 1 or 0, one for each label") | None,
+    "separator": Text,
     "groups": _Column | None,
     "kind": Literal[(*KINDS, None)],
     "metrics": list_of(Text, "the name of a metric, or a list of names; the first one ranks the runs") | None,
@@ -41,7 +44,7 @@ def complete_own_task(given):
 
     Raises PlainError for an unknown key or value, and for the name of a GLUE task. No file is read.
     """
-    values = dict.fromkeys(_KEYS) | {"dev": .1} | {key: value for key, value in given.items() if value is not None}
+    values = dict.fromkeys(_KEYS) | {"dev": .1, "separator": "|"} | {key: value for key, value in given.items() if value is not None}
     task = MyConfig(values, _KEYS)
     path = Path(task.train)
     stem = path.name.partition(".")[0]
@@ -76,12 +79,18 @@ def load_own_task(given):
     """
     files = {"train": given["train"], "validation": given["dev"], "test": given["test"]}
     tables = {split: read_table(path) for split, path in files.items() if isinstance(path, str)}
-    texts, label = _columns(given, tables)
+    texts, (label, *others) = _columns(given, tables)
+    kind = "multilabel" if others else given["kind"] or _kind_of(tables["train"], texts, label, given["separator"])
+    test_table = tables.get("test")
+    if kind == "multilabel":
+        tables = {split: _with_lists(table, [label, *others], given["separator"]) for split, table in tables.items()}
+        label = _LISTS
     labels = {split: _labels(table, label) for split, table in tables.items() if label in table.rows}
-    if set(map(as_label, labels.get("test", ()))) <= {"-1"}:  # as in the test sets of the hub
+    if set(map(as_label, labels.get("test", ()))) <= {"-1", "[]"}:  # as in the test sets of the hub
         labels.pop("test", None)
-    kind = given["kind"] or _kind_of(labels["train"])
-    labels = {split: found.map(items).explode().dropna() if kind == "tagging" else found.map(as_label) for split, found in labels.items()}
+    if kind == "tagging":
+        labels = {split: found.map(items) for split, found in labels.items()}
+    labels = {split: found.explode().dropna().map(as_label) for split, found in labels.items()}
     task = test_task = _task(given, texts, label, kind, labels)
     notices = [_description(task)]
     if "test" in labels and task.is_tagging:
@@ -89,7 +98,7 @@ def load_own_task(given):
         if unknown := [tag for tag in labels["test"].unique() if tag not in task.labels]:
             notices.append(f"no training or dev sentence has the tags {shortened(unknown)} of the test file, so they count as errors")
         test_task = replace(task, labels=(*task.labels, *unknown))
-    data = TaskData(task, {}, {}, notices, tables.get("test"), test_task if "test" in labels else None)
+    data = TaskData(task, {}, {}, notices, test_table, test_task if "test" in labels else None)
     for split, table in tables.items():
         columns = dict(zip((*task.texts, "label") if split in labels else task.texts, (*texts, label)))
         if split == "train" and given["groups"] is not None:
@@ -103,20 +112,21 @@ def load_own_task(given):
 
 
 def _columns(given, tables):
-    """(columns of the texts, column of the label); PlainError if the files lack one, or that of the groups."""
+    """(columns of the texts, columns of the labels); PlainError if the files lack one, or that of the groups."""
     if given["groups"] is not None:
         check_columns(tables["train"], [given["groups"]], f"Set 'groups' of the task {given['name']!r} to a column of its training file.")
     columns, label, texts = [column for column in tables["train"].rows if column != given["groups"]], given["label"], given["text"]
     if 0 in columns:  # CoNLL
-        label, *texts = (columns[-1] if column in (None, -1) else column for column in (label, *(texts or [0])))
+        *label, texts = [*(label or [-1]), texts or [0]]
+        label, texts = ([columns[-1] if column == -1 else column for column in found] for found in (label, texts))
     else:
-        label = label or "label"
-        texts = texts or [column for column in columns if column != label]
-        if given["text"] is None and label in columns and len(texts) != 1:
+        label = label or ["label"]
+        texts = texts or [column for column in columns if column not in label]
+        if given["text"] is None and label[0] in columns and len(texts) != 1:
             raise PlainError(f"{given['train']} has the columns {', '.join(columns)}: set 'text' of the task {given['name']!r} to the "
                              "column of the text, or to a list of two.")
     for split, table in tables.items():
-        check_columns(table, texts if split == "test" else [label, *texts],
+        check_columns(table, texts if split == "test" else [*label, *texts],
                       f"Set 'text' and 'label' of the task {given['name']!r} to columns of its files.")
     return texts, label
 
@@ -127,12 +137,37 @@ def _labels(table, column):
     return cells[cells.map(as_label) != ""]
 
 
-def _kind_of(labels):
-    """The kind that follows from the training labels: lists are tags, numbers with a fraction are scores, anything else is a class."""
+def _kind_of(table, texts, column, separator):
+    """The kind that follows from the training labels: lists are tags if they are as long as the lists of words or texts, else labels.
+
+    Numbers with a fraction are scores, strings with the separator several labels, anything else is a class.
+    """
+    labels = _labels(table, column)
     if labels.map(type).eq(list).any():
-        return "tagging"
+        words = table.rows.loc[labels.index, texts[0]]
+        n_words, n_labels = (cells.map(items).str.len() for cells in (words, labels))
+        return "tagging" if words.map(type).eq(list).any() or (n_words == n_labels).mean() > .5 else "multilabel"
+    if labels.map(as_label).str.contains(separator, regex=False).any():
+        return "multilabel"
     numbers = _numbers(labels.map(as_label))
     return "regression" if numbers.notna().all() and (numbers % 1 > 0).any() else "classification"
+
+
+def _with_lists(table, columns, separator):
+    """The Table with the labels of each row as a list in one more column: from a list, a string with separators, or columns of 1 and 0."""
+    if not {*columns} <= {*table.rows}:
+        return table
+    cells = table.rows[columns].map(lambda cell: cell if isinstance(cell, list) else as_label(cell))
+    if len(columns) == 1:
+        lists = cells[columns[0]].map(lambda cell: [part.strip() for part in cell.split(separator) if part.strip()]
+                                      if isinstance(cell, str) else [as_label(label) for label in cell])
+    else:
+        unknown = cells.stack().loc[lambda cell: ~cell.isin(["", *_MARKS])]
+        for (place, column), cell in unknown.items():
+            raise PlainError(f"{table.source}, {place}: the column {column!r} contains {cell!r:.60}. With several columns of labels, each "
+                             f"cell is one of {', '.join(_MARKS)}.")
+        lists = cells.apply(lambda row: [str(column) for column in columns if _MARKS.get(row[column])], axis=1)
+    return table._replace(rows=table.rows.assign(**{_LISTS: lists}))
 
 
 def _numbers(labels):
@@ -207,11 +242,15 @@ def _description(task):
 def split_rows(rows, task, share):
     """{"train", "validation"}: a share of the rows of each class becomes the dev set, drawn with a fixed seed.
 
-    Of a class with several rows, both sets have at least one. Scores and sentences of words count as one class.
+    Of a class with several rows, both sets have at least one. Scores and sentences of words count as one class. Of several labels of a
+    text, the rarest counts.
     If the Dataset has a column "group", the rows of a group stay together: of 100 random divisions of the groups, it is the one whose
     dev set is closest to that share of each class.
     """
-    classes = pd.Series(rows["label"][:] if task.kind == "classification" else [0] * len(rows))
+    classes = pd.Series([0] * len(rows) if task.is_regression or task.is_tagging else rows["label"][:])
+    if task.is_multilabel:
+        counts = classes.explode().value_counts()
+        classes = classes.map(lambda labels: min(labels, key=counts.get, default=-1))
     if "group" in rows.column_names:
         is_dev = _split_groups(classes, rows["group"][:], share)
     else:

@@ -19,12 +19,17 @@ _HEADER = "index\tprediction"
 
 
 def format_predictions(task, predictions):
-    """Label strings from class ids. Scores: in the task's range with 3 decimals, as the server expects them; others with 6 digits."""
+    """Label strings from class ids, with "|" between several labels of a text.
+
+    Scores: in the task's range with 3 decimals, as the server expects them; others with 6 digits.
+    """
     if task.is_regression and not task.score_range:
         return [f"{float(score):.6g}" for score in predictions]
     if task.is_regression:
         low, high = task.score_range
         return [f"{min(high, max(low, float(score))):.3f}" for score in predictions]
+    if task.is_multilabel:
+        return ["|".join(label for label, applies in zip(task.labels, row) if applies) for row in predictions]
     return [task.written_labels[int(label)] for label in predictions]
 
 

@@ -22,8 +22,8 @@ class TaskData(NamedTuple):
     """The tables of one task.
 
     task: its Task.   splits: {name on the hub: datasets.Dataset with the columns index (of the row, as the test sets of GLUE number them),
-    the task's texts, and label}; a label is a class id or a score, -1 in test sets. For tagging, text and label are lists with an item for
-    each word.
+    the task's texts, and label}; a label is a class id or a score, -1 in test sets; a list of ids for several labels per text. For
+    tagging, text and label are lists with an item for each word.
     missing: {split: message} of the splits that were not found.   notices: messages about skipped rows.
     test_table, test_task: of an own task: the Table of its test set, and the Task to score it with, whose labels include tags that only
     this set has; None if it has no labels.
@@ -88,6 +88,10 @@ def to_dataset(table, columns, task, split, notices):
         for place, cell in cells[rows[name].isna()].items():
             problems.setdefault(place, f"the column {column!r} contains {cell!r:.60}, which is not {accepted}")
     text, label = datasets.Value("string"), datasets.Value("float32" if task.is_regression else "int64")
+    if task.is_multilabel:
+        label = datasets.List(label)
+        if "label" not in rows:
+            rows["label"] = [[]] * len(rows)
     if task.is_tagging:
         text, label = datasets.List(text), datasets.List(label)
         if "label" not in rows:
@@ -123,6 +127,9 @@ def _parsed(cells, name, task, may_be_blank):
         numbers = pd.to_numeric(cells, errors="coerce")
         return numbers.where(numbers.between(low, high)), f"a number from {low:g} to {high:g}"
     ids = {label: i for labels in (task.labels, task.written_labels) for i, label in enumerate(labels)}
+    if task.is_multilabel:
+        known = lambda labels: [ids[label] for label in labels] if ids.keys() >= set(labels) else np.nan
+        return cells.map(known), f"a list of labels from {shortened(task.labels)}"
     if task.is_tagging:
         return cells.map(items).map(lambda tags: [ids[tag] for tag in tags], na_action="ignore"), "a list of tags"
     return cells.map(as_label).map(ids), f"one of {shortened(task.written_labels)}"

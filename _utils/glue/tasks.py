@@ -18,18 +18,19 @@ def _correlation(function, targets, predictions):
 
 
 METRICS = {"matthews": matthews_corrcoef, "accuracy": accuracy_score, "f1": f1_score,
-           "macro_f1": partial(f1_score, average="macro", zero_division=0),
+           "macro_f1": partial(f1_score, average="macro", zero_division=0), "micro_f1": partial(f1_score, average="micro", zero_division=0),
            "pearson": partial(_correlation, pearsonr), "spearman": partial(_correlation, spearmanr),
            "rmse": root_mean_squared_error, "r2": r2_score}
 # The metrics that exist for each kind of task; by default, own tasks have the first two that apply to their labels, or all four.
 METRICS_OF_KIND = {"classification": ("accuracy", "macro_f1", "matthews", "f1"), "regression": ("spearman", "pearson", "rmse", "r2"),
-                   "tagging": ("entity_f1", "accuracy", "macro_f1")}
+                   "tagging": ("entity_f1", "accuracy", "macro_f1"), "multilabel": ("micro_f1", "macro_f1")}
 
 
 def compute_metrics(task, logits, targets, lengths=None):
     """{metric: value, at most 1} of a dev set, for the metrics of a Task; rmse is in the unit of the scores.
 
-    logits: (N, C), or scores (N,).   targets: class ids or scores, (N,).   lengths: words of each sentence, for tagging, where N counts
+    logits: (N, C), or scores (N,); probabilities for several labels per text.   targets: as from `targets_of`.
+    lengths: words of each sentence, for tagging, where N counts
     the words.
     GLUE's: Matthews correlation for CoLA, Spearman and Pearson correlation for STS-B, accuracy and F1 of class 1 for MRPC and QQP,
     accuracy otherwise. Google's code computes no F1 (F47). entity_f1 counts whole entities, or chunks, as CoNLL's evaluation does.
@@ -39,13 +40,28 @@ def compute_metrics(task, logits, targets, lengths=None):
             for name in task.metrics}
 
 
+def probabilities_of(task, logits):
+    """Probabilities from a tensor of logits; scores as they are."""
+    return logits if task.is_regression else logits.sigmoid() if task.is_multilabel else logits.softmax(-1)
+
+
 def decide(task, outputs):
-    """Predictions from outputs of a model or probabilities, an array or tensor: class ids, or the scores as they are."""
-    return outputs if task.is_regression else outputs.argmax(-1)
+    """Predictions from an array or tensor of probabilities: class ids, whether each label applies, or scores as they are."""
+    return outputs if task.is_regression else outputs >= .5 if task.is_multilabel else outputs.argmax(-1)
+
+
+def targets_of(task, labels):
+    """(class ids or scores (N,), or (N, C) with 1 for each label that applies; words of each sentence for tagging, else None).
+
+    labels: as in a Dataset of the task.
+    """
+    if task.is_multilabel:
+        return np.array([[label in found for label in range(task.n_outputs)] for found in labels], np.float32), None
+    return (np.concatenate(labels), list(map(len, labels))) if task.is_tagging else (np.asarray(labels), None)
 
 
 class Predictions(NamedTuple):
-    """labels: of each text its label, its score, or a list of its words' tags.   probabilities: (N, C) of texts or words; None: scores."""
+    """labels: of each text its label, score, list of labels, or list of tags.   probabilities: (N, C) of texts or words; None: scores."""
     labels: list
     probabilities: np.ndarray | None
 
@@ -54,6 +70,8 @@ def predictions_of(task, outputs, lengths=None):
     """Predictions from an array of outputs.   lengths: words of each sentence, for tagging, where outputs are those of all words."""
     if task.is_regression:
         return Predictions(outputs.tolist(), None)
+    if task.is_multilabel:
+        return Predictions([[task.labels[i] for i in np.flatnonzero(row)] for row in decide(task, outputs)], outputs)
     labels = iter([task.labels[label] for label in decide(task, outputs)])
     return Predictions(list(labels) if lengths is None else [list(itertools.islice(labels, length)) for length in lengths], outputs)
 
@@ -77,7 +95,8 @@ class Task:
     """A task on one or two texts, or on the words of a sentence. GLUE's have the file layout of the GLUE download.
 
     name: in `tasks` and on the hub.   title: its folder and its name in tables.   texts: columns of its one or two texts on the hub.
-    labels: class names on the hub, by id; () for regression.   kind: 'classification', 'regression', or 'tagging': a label for each word.
+    labels: class names on the hub, by id; () for regression.   kind: 'classification', 'regression', 'tagging' (a label for each word), or
+    'multilabel' (any number of labels for each text).
     outputs: {split of a test set: file of its predictions}.   devs: splits that are evaluated, the first of which ranks the runs.
     score_range: of the predictions of a regression task; None: any number.   scale: (mean, standard deviation) of the training scores, by
     which they are standardized for training; None: as they are.
@@ -116,6 +135,10 @@ class Task:
     @property
     def is_tagging(self):
         return self.kind == "tagging"
+
+    @property
+    def is_multilabel(self):
+        return self.kind == "multilabel"
 
     @property
     def n_outputs(self):

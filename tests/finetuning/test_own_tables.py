@@ -58,6 +58,26 @@ def test_the_rows_of_a_group_stay_in_one_split(tmp_path):
         loaded(train=f"{tmp_path}/a.csv", groups="patient")
 
 
+@pytest.mark.parametrize("columns, rows, given", [
+    (("text", "label"), [("one two", "tax| contract"), ("three", "tax"), ("four", "")], {}),
+    (("text", "label"), [("one two", "tax;contract"), ("three", "tax"), ("four", "")], {"separator": ";"}),
+    (("text", "contract", "tax"), [("one two", "1", "1"), ("three", "0", "1"), ("four", "", "0")], {"label": ["contract", "tax"]}),
+])
+def test_several_labels_per_text(tmp_path, columns, rows, given):
+    """Strings with a separator, or a column of 1 and 0 for each label; lists are in test_own_tasks.py."""
+    write_csv(tmp_path / "a.csv", columns, rows * 10)
+    data = loaded(train=f"{tmp_path}/a.csv", test=f"{tmp_path}/a.csv", **given)
+    assert (data.task.kind, data.task.labels, data.task.metrics) == ("multilabel", ("contract", "tax"), ("micro_f1", "macro_f1"))
+    assert list(map(sorted, data.splits["test"]["label"][:3])) == [[0, 1], [1], []]
+    assert "labels in validation: contract 1, tax 2" in data.notices
+    write_predictions(tmp_path / "new.csv", data, "test", [[True, True], [False, False]] * 15)
+    assert (tmp_path / "new.csv").read_text().splitlines()[1].endswith(",contract|tax")
+    if len(columns) == 3:
+        write_csv(tmp_path / "a.csv", columns, [*rows * 10, ("five", "x", "0")])
+        with pytest.raises(PlainError, match="line 32: the column 'contract' contains 'x'"):
+            loaded(train=f"{tmp_path}/a.csv", **given)
+
+
 def test_words_and_tags_in_json_lines(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"words": ["Mr.", "Smith", "left"], "tags": ["O", "NAME", "O"]}\n' * 4)
     data = loaded(train=f"{tmp_path}/a.jsonl", text="words", label="tags", dev=f"{tmp_path}/a.jsonl")

@@ -120,6 +120,27 @@ def test_pairs_from_parquet_to_a_pipeline(start):
     assert [found["label"] for found in exported_pipeline("text-classification", "mine")(pairs)] == list(predicted["prediction"])
 
 
+def test_several_labels_per_text_from_json_lines_to_a_pipeline(start, capsys):
+    """A list of labels; a text may have none. Each label applies from a probability of .5."""
+    found = lambda text: [label for label in ("network", "word", "text") if label in text]
+    for name, texts in {"train": sentences(300), "new": sentences(12, seed=1)}.items():
+        Path(f"{name}.jsonl").write_text("\n".join(json.dumps({"text": text, "label": found(text)}) for text in texts))
+    start(OWN | {"train": "train.jsonl", "test": "new.jsonl"}, epochs=15)
+    [row] = Runs()
+    assert list(row["scores"]["validation"]) == ["micro_f1", "macro_f1"] and row["scores"]["test"]["micro_f1"] > .8
+    assert set(row["classes"]["validation"]) == {"network", "word", "text"} and row["baselines"]["validation"]["micro_f1"] < .8
+    rows = [json.loads(line) for line in Path("test_outputs/g/mine.jsonl").read_text().splitlines()]
+    labels, probabilities = finetune.load("g_mine_0.pth").predict([row["text"] for row in rows])
+    assert [row["prediction"] for row in rows] == ["|".join(found) for found in labels]
+    Path("x.txt").write_text(rows[0]["text"])
+    capsys.readouterr()
+    predict("g_mine_0.pth", "x.txt")
+    assert capsys.readouterr().out.split("\n")[1].startswith("|".join(labels[0]) + f"\t{probabilities[0, 0]:.4f}")
+    classify = exported_pipeline("text-classification", "mine", top_k=None)
+    exported = [{label["label"] for label in row if label["score"] >= .5} for row in classify([row["text"] for row in rows])]
+    assert exported == list(map(set, labels))
+
+
 def test_few_rows_are_repeated_until_there_are_about_300_updates(start, capsys):
     [row] = start(OWN, "task_overrides={}").runs.to_dict("records")
     assert row["epochs"] == 150 and "150 epochs with batch size 32 = 300 updates per run" in capsys.readouterr().out

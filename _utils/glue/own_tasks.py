@@ -14,6 +14,7 @@ from _utils.config import FileName, MyConfig, Positive, Text, list_of, number
 from _utils.errors import PlainError
 from _utils.glue.table_files import FORMATS, check_columns, read_table
 from _utils.glue.tables import TaskData, as_label, items, shortened, to_dataset
+from _utils.glue.tagging import begin_with_i, in_scheme
 from _utils.glue.tasks import KINDS, METRICS_OF_KIND, TASKS, Task
 
 MIN_ROWS = 5  # of a label in the training or dev set, below which a warning is printed
@@ -34,6 +35,7 @@ _KEYS = {
     "separator": Text,
     "groups": _Column | None,
     "kind": Literal[(*KINDS, None)],
+    "scheme": Literal["iob2", "bioes", None],
     "metrics": list_of(Text, "the name of a metric, or a list of names; the first one ranks the runs") | None,
     "class_weights": Literal["balanced"] | Annotated[dict[Text, Positive], Field(description="{label: weight}")] | None,
 }
@@ -88,11 +90,18 @@ def load_own_task(given):
     labels = {split: _labels(table, label) for split, table in tables.items() if label in table.rows}
     if set(map(as_label, labels.get("test", ()))) <= {"-1", "[]"}:  # as in the test sets of the hub
         labels.pop("test", None)
+    warnings = []
     if kind == "tagging":
         labels = {split: found.map(items) for split, found in labels.items()}
+        warnings = _check_scheme(labels["train"].dropna(), given)
+        for split in labels if given["scheme"] else ():
+            labels[split] = labels[split].map(lambda tags: in_scheme(tags, given["scheme"]), na_action="ignore")
+            rows = tables[split].rows.copy()
+            rows[label] = labels[split].combine_first(rows[label])
+            tables[split] = tables[split]._replace(rows=rows)
     labels = {split: found.explode().dropna().map(as_label) for split, found in labels.items()}
     task = test_task = _task(given, texts, label, kind, labels)
-    notices = [_description(task)]
+    notices = [_description(task), *warnings]
     if "test" in labels and task.is_tagging:
         # Tags that only the test set has are not in `task`: the test file may change.
         if unknown := [tag for tag in labels["test"].unique() if tag not in task.labels]:
@@ -204,6 +213,18 @@ def _classes(labels, kind, given):
         raise PlainError(f"{given['train']}: {len(classes):,} different labels in {len(found):,} rows, such as {shortened(classes, 3)}. "
                          "Set 'label' to the column of the labels, or 'kind': 'regression' if they are numbers to predict.")
     return tuple(classes)
+
+
+def _check_scheme(tags, given):
+    """[A warning about a mixture of schemes] or []; PlainError if a scheme is wanted, but the tags do not mark entities."""
+    if not all(map(_BIO.fullmatch, tags.explode().unique())):
+        if given["scheme"]:
+            raise PlainError(f"scheme={given['scheme']!r} of the task {given['name']!r} needs tags such as B-NP, I-NP and O, but the "
+                             f"labels are {shortened(list(tags.explode().unique()))}. Leave it out.")
+        return []
+    n, others = begin_with_i(tags)
+    advice = "" if given["scheme"] else ". Set 'scheme': 'iob2' (or 'bioes') to convert them"
+    return [f"warning: {n:,} entities begin with I- and {others:,} with B-, a mixture of IOB1 and IOB2{advice}"] if n and others else []
 
 
 def _class_weights(given, classes, labels):

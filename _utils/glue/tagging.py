@@ -63,6 +63,28 @@ def divide(sentences, pieces, room):
     return windows
 
 
+def in_scheme(tags, scheme):
+    """The tags of a sentence in the scheme 'iob2' or 'bioes' (as Google's chunking, F51), from IOB1, IOB2, BIOES, BILOU or a mixture."""
+    converted = ["O"] * len(tags)
+    for kind, first, last in entities(tags):
+        converted[first:last + 1] = [f"B-{kind}"] + [f"I-{kind}"] * (last - first)
+        if scheme == "bioes":
+            converted[last] = f"{'S' if first == last else 'E'}-{kind}"
+    return converted
+
+
+def entities(tags):
+    """[(type, index of the first word, index of the last)] of a sentence, as CoNLL's evaluation counts them."""
+    from seqeval.metrics.sequence_labeling import get_entities  # here, because only tagging needs it
+    return get_entities([{"L-": "E-", "U-": "S-"}.get(tag[:2], tag[:2]) + tag[2:] for tag in tags])  # seqeval knows BIOES, not BILOU
+
+
+def begin_with_i(sentences):
+    """(entities that begin with I-, as in IOB1; those that begin with B- where IOB1 has I-) of the tags of sentences."""
+    begins = [(tags[first][0], first > 0 and tags[first - 1][2:] == kind) for tags in sentences for kind, first, _ in entities(tags)]
+    return begins.count(("I", False)), begins.count(("B", False))
+
+
 class WordLoss(nn.Module):
     """Cross-entropy, summed over the words of each sentence; the mean over the batch (F51, D9). weight: (C,) or None."""
 

@@ -132,6 +132,18 @@ def test_tags_of_a_table_are_strings_with_spaces_and_may_be_many(tmp_path):
         assert list(read_table(tmp_path / f"new_{name}").rows["prediction"]) == [tags for _, tags in rows]
 
 
+@pytest.mark.parametrize("scheme, tags", [
+    ("iob2", "B-X B-X I-X O B-Y B-Y"), ("bioes", "S-X B-X E-X O S-Y S-Y"), (None, "I-X B-X I-X O B-Y B-Y")])
+def test_tags_are_converted_to_one_scheme(tmp_path, capsys, scheme, tags):
+    """IOB1 begins an entity with I- unless it follows one of its type. A mixture with IOB2 is counted; predictions have the new tags."""
+    (tmp_path / "a.txt").write_text("".join(f"word {tag}\n" for tag in "I-X B-X I-X O B-Y B-Y".split()) + "\n")
+    data = loaded(train=f"{tmp_path}/a.txt", dev=f"{tmp_path}/a.txt", test=f"{tmp_path}/a.txt", scheme=scheme)
+    assert [data.task.labels[i] for i in data.splits["train"]["label"][0]] == tags.split()
+    assert "1 entities begin with I- and 1 with B-, a mixture" in data.notices[1] and ("Set 'scheme'" in data.notices[1]) == (not scheme)
+    write_predictions(tmp_path / "new", data, "test", data.splits["test"]["label"][0])
+    assert (tmp_path / "new").read_text().splitlines()[0] == f"word I-X {tags.split()[0]}"
+
+
 def test_the_text_may_be_the_last_column_of_a_conll_file(tmp_path):
     (tmp_path / "a.txt").write_text("O the\nB-X cat\n\n" * 10)
     assert loaded(train=f"{tmp_path}/a.txt", text=-1, label=0).splits["train"][0]["text"] == ["the", "cat"]
@@ -156,6 +168,7 @@ BAD_FILES = [
     ("a.jsonl", '{"text": ["a", "b"], "label": ["x"]}\n{"text": ["c"], "label": ["y"]}\n', {}, r"line 1: the numbers of words and"),
     ("a.txt", "one O\ntwo\n\n", {}, r"a.txt, line 2: 1 columns instead of 2"),
     ("a.txt", "one A\ntwo B\n\nthree B\n", {"metrics": "entity_f1"}, r"labels A, B. Choose from accuracy, macro_f1.*tags such as B-NP"),
+    ("a.txt", "one A\ntwo B\n", {"scheme": "iob2"}, r"scheme='iob2' of the task 't' needs tags such as"),
     ("a.parquet", "text", {}, r"a.parquet is not a readable parquet file"),
 ]
 

@@ -750,7 +750,8 @@ def run(c):
     check_writable(GLUE_FOLDER, Path("test_outputs", c.group_name))
     if c.do_finetune:
         pretrained = load_pretrained(c.pretrained_checkpoint, c.size, c.max_length)
-        print(f"{c.group_name}: runs {c.start} to {c.end - 1} of {', '.join(names_of(c.tasks))}, from {pretrained.name}")
+        runs = f"runs {c.start} to {c.end - 1}" if c.end - c.start > 1 else f"run {c.start}"
+        print(f"{c.group_name}: {runs} of {', '.join(names_of(c.tasks))}, from {pretrained.name}")
     else:
         chosen_runs(c, Runs())  # fail before loading the tables
     with processes.main_first():

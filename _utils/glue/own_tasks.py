@@ -37,6 +37,7 @@ _KEYS = {
     "kind": Literal[(*KINDS, None)],
     "scheme": Literal["iob2", "bioes", None],
     "metrics": list_of(Text, "the name of a metric, or a list of names; the first one ranks the runs") | None,
+    "positive": Text | None,
     "class_weights": Literal["balanced"] | Annotated[dict[Text, Positive], Field(description="{label: weight}")] | None,
 }
 
@@ -193,8 +194,12 @@ def _task(given, texts, label, kind, labels):
     else:
         classes = _classes(labels, kind, given)
     weights = _class_weights(given, classes, labels["train"]) if given["class_weights"] else ()
+    positive = given["positive"] if classes else None
+    if positive not in (None, *classes):
+        raise PlainError(f"positive={positive!r} of the task {name!r} is not one of its labels {shortened(classes)}.")
     return Task(name, name, ("text1", "text2") if len(texts) == 2 else ("text",), classes, kind, scale=scale,
-                outputs={"test": name + Path(given["test"]).suffix} if given["test"] else {}, is_own=True, class_weights=weights,
+                outputs={"test": name + Path(given["test"]).suffix} if given["test"] else {}, is_own=True,
+                class_weights=weights, positive=positive,
                 file_columns=tuple(map(str, (*texts, label))),
                 metrics=_metrics(given, kind, classes), score_titles=(("test", f"{name} (test)"),))
 
@@ -257,7 +262,8 @@ def _description(task):
     found = "scores with mean {:.4g} and standard deviation {:.4g}".format(*task.scale) if task.is_regression else \
         f"{len(task.labels)} labels: {shortened(task.labels)}"
     hint = " (set 'kind': 'regression' to predict numbers)" if task.labels and _numbers(task.labels).notna().all() else ""
-    return f"{task.kind}, {found}; metrics {', '.join(task.metrics)}{hint}"
+    positive = f" (f1 of {task.positive or task.labels[1]!r})" if "f1" in task.metrics else ""
+    return f"{task.kind}, {found}; metrics {', '.join(task.metrics)}{positive}{hint}"
 
 
 def split_rows(rows, task, share):

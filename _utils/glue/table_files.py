@@ -86,9 +86,12 @@ def _table_of_objects(path, objects, content):
 
 
 def _read_csv(path):
-    reader = csv.reader(io.StringIO(_text_of(path), newline=""), strict=True)
+    text = _text_of(path)
+    delimiter = max(",;\t|", key=text.partition("\n")[0].count)  # the most frequent one of the header
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
     try:
-        return _table_of_cells(path, pd.Series({f"line {reader.line_num}": cells for cells in reader if cells}, dtype=object))
+        table = _table_of_cells(path, pd.Series({f"line {reader.line_num}": cells for cells in reader if cells}, dtype=object))
+        return table._replace(content=delimiter)
     except csv.Error as error:
         raise PlainError(f"{path}, line {reader.line_num} is not valid CSV ({error}). Quote cells that contain quotes or commas.") from None
 
@@ -96,7 +99,7 @@ def _read_csv(path):
 def _cells_with(table, name, values, **options):
     """A table with a header; the tags of a sentence have spaces between them."""
     values = [" ".join(value) if isinstance(value, list) else value for value in values]
-    return table.rows.assign(**{name: values}).to_csv(index=False, lineterminator="\n", **options).encode()
+    return table.rows.assign(**{name: values}).to_csv(index=False, lineterminator="\n", **{"sep": table.content} | options).encode()
 
 
 def read_tsv(path, names=()):
@@ -147,4 +150,4 @@ def _conll_with(table, name, values):
 FORMATS = {".csv": (_read_csv, _cells_with), ".tsv": (read_tsv, partial(_cells_with, sep="\t", quoting=csv.QUOTE_NONE)),
            ".jsonl": (_read_json_lines, _json_lines_with), ".parquet": (_read_parquet, _parquet_with),
            ".conll": (_read_conll, _conll_with)}
-FORMATS |= {".json": FORMATS[".jsonl"], ".txt": FORMATS[".conll"]}
+FORMATS |= {".json": FORMATS[".jsonl"], ".txt": FORMATS[".conll"], ".bio": FORMATS[".conll"]}

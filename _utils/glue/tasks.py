@@ -36,8 +36,9 @@ def compute_metrics(task, logits, targets, lengths=None):
     accuracy otherwise. Google's code computes no F1 (F47). entity_f1 counts whole entities, or chunks, as CoNLL's evaluation does.
     """
     targets, predictions = np.asarray(targets), decide(task, np.asarray(logits))
-    return {name: _entity_f1(task, predictions, targets, lengths) if name == "entity_f1" else float(METRICS[name](targets, predictions))
-            for name in task.metrics}
+    options = {"f1": {"pos_label": task.labels.index(task.positive)}} if task.positive else {}
+    return {name: _entity_f1(task, predictions, targets, lengths) if name == "entity_f1" else
+            float(METRICS[name](targets, predictions, **options.get(name, {}))) for name in task.metrics}
 
 
 def probabilities_of(task, logits):
@@ -106,6 +107,7 @@ class Task:
     majority: the most frequent training label, or the mean score.   score_titles: (split, line in tables) where it is not the title.
     unordered: the order of a pair carries no meaning, so training uses both orders (F42).
     is_own: a task of the user (own_tasks.py) instead of GLUE's.   class_weights: of the labels in the loss; (): all equal.
+    positive: the label whose F1 the metric f1 is; None: the second one.
     """
     name: str
     title: str
@@ -127,6 +129,7 @@ class Task:
     unordered: bool = False
     is_own: bool = False
     class_weights: tuple[float, ...] = ()
+    positive: str | None = None
 
     @property
     def is_regression(self):

@@ -78,6 +78,14 @@ def test_several_labels_per_text(tmp_path, columns, rows, given):
             loaded(train=f"{tmp_path}/a.csv", **given)
 
 
+def test_f1_is_that_of_the_positive_label(tmp_path):
+    write_csv(tmp_path / "a.csv", ("text", "label"), [("one", "ham"), ("two", "spam")] * 5)
+    for positive, f1 in (("ham", 2 / 3), (None, .8)):
+        data = loaded(train=f"{tmp_path}/a.csv", metrics="f1", positive=positive)
+        assert f"f1 of {positive or 'spam'!r}" in data.notices[0]
+        assert compute_metrics(data.task, torch.eye(2)[[0, 1, 1, 1]], [0, 0, 1, 1])["f1"] == pytest.approx(f1)
+
+
 def test_words_and_tags_in_json_lines(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"words": ["Mr.", "Smith", "left"], "tags": ["O", "NAME", "O"]}\n' * 4)
     data = loaded(train=f"{tmp_path}/a.jsonl", text="words", label="tags", dev=f"{tmp_path}/a.jsonl")
@@ -97,6 +105,7 @@ def test_tags_that_only_the_test_file_has_are_errors_and_no_labels(tmp_path):
 
 @pytest.mark.parametrize("name, old, new", [
     ("a.csv", "text,id\none,1\ntwo,\n\n\n", "text,id,prediction\none,1,A\ntwo,,B\n"),
+    ("a.csv", 'text;id\n"one, ""two""; three";1\ntwo;\n', 'text;id;prediction\n"one, ""two""; three";1;A\ntwo;;B\n'),
     ("a.tsv", "text\tid\r\none\t1\r\ntwo\t\r\n\r\n\n", "text\tid\tprediction\none\t1\tA\ntwo\t\tB\n"),
     ("a.jsonl", '{"text": "x"}\n{"text": "y"}\n\n', '{"text": "x", "prediction": "A"}\n{"text": "y", "prediction": "B"}\n'),
     ("a.txt", "x\ny\n", "x A\ny B\n"),
@@ -160,7 +169,8 @@ BAD_FILES = [
     ("a.csv", "text,label\n", {}, r"a.csv has no rows"),
     ("a.csv", "text,label\none,x\ntwo,y\n", {"metrics": "bleu"}, r"metrics='bleu' .* does not apply to classification"),
     ("a.csv", "text,label\none,x\ntwo,y\nthree,z\n", {"metrics": "f1"}, r"metrics='f1' .* labels x, y, z. Choose from accuracy, macro_f1"),
-    ("a.csv", "text;label\none;x\n", {}, r"a.csv: missing column 'label' \(found: text;label\)"),
+    ("a.csv", "text;name\none;x\n", {}, r"a.csv: missing column 'label' \(found: text, name\)"),
+    ("a.csv", "text,label\none,x\ntwo,y\n", {"positive": "z"}, r"positive='z' of the task 't' is not one of its labels x, y"),
     ("a.jsonl", '{"text": "a", "label": 1}\nno\n', {}, r"a.jsonl, line 2 is not valid JSON"),
     ("a.jsonl", '{"text": "a", "label": 1}\n{"text": 5, "label": 2}\n', {}, r"line 2: the column 'text' contains 5, which is not a text"),
     ("a.jsonl", '{"text": "a", "label": "x \\ud83d"}\n', {}, r"a.jsonl, line 1 is not valid JSON .*surrogates"),

@@ -36,10 +36,10 @@ from _utils.config import MyConfig, complete, from_command_line, is_pair
 from _utils.errors import PlainError, print_plain_errors
 from _utils.networks import (
     GatheredPositions, argmax, check_networks, check_tying, count_parameters, inputs_of, load_pair, make_dropout_cheap, make_networks,
-    pad_vocabulary, replaced_logits, set_attention, share_parameters, shared_modules, uniform_like)
+    pad_vocabulary, replaced_logits, second_stage_pair, set_attention, share_parameters, shared_modules, uniform_like)
 from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, schedules
 from _utils.plots import save_pretraining_plots
-from _utils.recipes import RECIPES
+from _utils.recipes import RECIPES, recipe_of
 from _utils.runs import (
     Run, check_same_data, check_writable, locked, milestone_steps, open_log, resume, save_pretrained, upload)
 from _utils.text import (
@@ -72,8 +72,12 @@ c = MyConfig({
     # 'separate_linear': decay starts after the warmup. 'one_cycle': fastai's. 'adjusted_one_cycle': fastai's with the recipe's warmup.
     # None: the recipe's; for ELECTRA 'original_linear'.
     "schedule": None,
+    # Power of the linear schedules' decay (F97).
+    "lr_decay_power": 1.,
     # 'adam' or 'lamb' (lmtuners). None: the recipe's.
     "optimizer": None,
+    # Weight decay of everything but biases and LayerNorms.
+    "weight_decay_rate": .01,
     # Sampling from the generator: 'fp32_gumbel' as in Google's code, 'fp16_gumbel' or 'multinomial'.
     "sampling": "fp32_gumbel",
     # Sampling temperature: the generator's logits are divided by it.
@@ -95,13 +99,25 @@ c = MyConfig({
     # positions), 'tiny' (the quickstart's), or lmtuners' 'alectra_small', 'electra_small_lmtuners', 'bert_small' ... All recipes:
     # _utils/recipes.py.
     "size": "small",
-    # 'electra', or 'mlm' for masked language modelling with the discriminator's architecture. None: the recipe's.
+    # 'electra', or 'mlm' for masked language modelling with the discriminator's architecture; of the paper's section 3.2 'two_stage' and
+    # 'adversarial', of section 3.5 'electra_15', 'replace_mlm' and 'all_tokens_mlm'. None: the recipe's.
     "objective": None,
+    # Steps of the first of two stages, in which the generator is trained alone. None: half of the steps.
+    "two_stage_steps": None,
+    # Weights of the generator's and the discriminator's loss. disc_weight=None: 50, or 1 where the second network predicts tokens too.
+    "gen_weight": 1.,
+    "disc_weight": None,
     # Other networks with the same vocabulary. Each is a transformers configuration such as {'model_type': 'roberta', 'hidden_size': 256},
     # a folder with a config.json, or a hub id. None: the recipe's.
     "generator": None,
     "discriminator": None,
-    # Parameters that both networks share: 'embeddings', 'embeddings+projection' or 'embeddings+encoder'. None: the recipe's, 'embeddings'.
+    # Hidden size and layers of the generator as fractions of the discriminator's. None: the recipe's.
+    "generator_hidden_size": None,
+    "generator_layers": None,
+    # True: replacements are drawn uniformly from the vocabulary, and no generator is trained (F88).
+    "uniform_generator": False,
+    # Parameters that both networks share: 'none' (F89), 'tokens', 'embeddings', 'embeddings+projection', 'embeddings+encoder', or 'all',
+    # which also makes the generator as large as the discriminator (F91). None: the recipe's, 'embeddings'.
     "tying": None,
     # 'huggingface': normal distribution with std .02 (size=tiny: .05), as in electra_pytorch (D3). 'official': as in Google's code, normal
     # distribution truncated at two standard deviations, and Glorot uniform (F30).
@@ -445,6 +461,8 @@ class ELECTRAOutput(NamedTuple):
     attention_mask: torch.Tensor  # (B, L), bool: True for tokens, False for padding
     is_mlm_applied: torch.Tensor  # (B, L), bool, or the number of slots of each position
     slots: tuple | None = None    # from `masked_slots`; None: found again from is_mlm_applied
+    mlm_logits: torch.Tensor | None = None  # (M, V), or (B * L, V): of a second masked language model
+    baseline: torch.Tensor | None = None    # (M,): logits of the expected reward
 
     def gather(self, *tokens):
         """What each of `tokens` (B, L) has at the slots, (M,) each, and the weights of the slots, (M,)."""
@@ -492,6 +510,10 @@ class MaskedLMModel(nn.Module):
         position = torch.arange(masked_inputs.shape[1], device=masked_inputs.device)
         return attention_mask, ((position >= sentA_lenths[:, None]) & attention_mask).long()
 
+    def saved_networks(self):
+        """{'generator': network, 'discriminator': network}, or the first alone: the networks in a checkpoint."""
+        return {part: network for part, network in self.named_children() if hasattr(network, "config")}
+
     def slots(self, is_mlm_applied):
         """(positions (M,), weights (M,)) of a batch, as `masked_slots` returns them."""
         n_slots = self.n_slots(is_mlm_applied.shape) if self.n_slots else int(is_mlm_applied.sum())
@@ -534,56 +556,14 @@ class ELECTRAModel(MaskedLMModel):
             # A sample that equals the original token counts as original (F17).
             is_replaced = generated != originals
 
-        disc_logits = replaced_logits(self.discriminator(**inputs_of(self.discriminator, generated, attention_mask, token_type_ids)))
-        return ELECTRAOutput(mlm_gen_logits, generated, disc_logits, is_replaced, attention_mask, is_mlm_applied, (positions, weights))
+        disc_inputs = inputs_of(self.discriminator, generated, attention_mask, token_type_ids)
+        disc_logits, mlm_logits = self.discriminate(disc_inputs, positions)
+        return ELECTRAOutput(mlm_gen_logits, generated, disc_logits, is_replaced, attention_mask, is_mlm_applied, (positions, weights),
+                             mlm_logits)
 
-
-# %% [markdown]
-# The networks come from a recipe with fresh weights, or from a trained pair to continue from. ELECTRA-Small with a vocabulary of 30,522
-# tokens has 14,196,219 parameters, as Google's (F27).
-
-# %%
-def build_model(c, hf_tokenizer, fixed_slots=False, pair=None):
-    """ELECTRAModel of a configuration, or MaskedLMModel if objective is 'mlm'.
-
-    fixed_slots: fix the number of slots, so that all batches have the same shapes and no number is read from the device; for GPUs.
-    pair: trained (generator, discriminator) to continue from; None: fresh weights of normal(0, .02) as Hugging Face (D3; tiny .05), or
-    Google's.
-    """
-    generator, discriminator = pair or fresh_pair(c, hf_tokenizer)
-    n_slots = partial(slot_capacity, mlm_probability=c.mask_prob, masking=c.masking) if fixed_slots else None
-    if discriminator is None:
-        model = MaskedLMModel(generator, hf_tokenizer, n_slots)
-    else:
-        model = ELECTRAModel(generator, discriminator, hf_tokenizer, c.sampling, c.temperature, c.disallow_correct, n_slots, c.tying)
-    if fixed_slots:
-        set_attention(model, "sdpa_static")
-        pad_vocabulary(model.generator)
-    if pair is None and c.initial_weights == "official":
-        initialize_officially(model, RECIPES[c.size].initializer_range)
-    return model
-
-
-def fresh_pair(c, hf_tokenizer):
-    """(generator, discriminator) of a configuration, initialized by transformers; (network, None) if objective is 'mlm'."""
-    return make_networks(RECIPES[c.size], c.objective, (c.generator, c.discriminator), len(hf_tokenizer), hf_tokenizer.pad_token_id)
-
-
-@torch.no_grad()
-def initialize_officially(model, std=.02):
-    """Initialize as Google's create_initializer: a normal distribution truncated at two standard deviations (F30).
-
-    The projection of the embeddings and the discriminator's head use Glorot uniform, the default of tf.layers.dense.
-    """
-    glorot = ("embeddings_project", "embedding_hidden_mapping_in", "dense_prediction", "classifier")
-    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    for name, parameter in trained:  # not RoFormer's table of angles
-        if parameter.dim() == 1:
-            parameter.fill_(1. if name.endswith("weight") else 0.)  # a LayerNorm's weight, or a bias
-        elif any(layer in name for layer in glorot):
-            nn.init.xavier_uniform_(parameter)
-        else:
-            nn.init.trunc_normal_(parameter, std=std, a=-2 * std, b=2 * std)
+    def discriminate(self, disc_inputs, positions):
+        """(disc_logits (B, L), None). Other objectives predict tokens from the same input."""
+        return replaced_logits(self.discriminator(**disc_inputs)), None
 
 
 # %% [markdown]
@@ -592,8 +572,7 @@ def initialize_officially(model, std=.02):
 # The generator loss is the mean cross-entropy over the masked tokens, including those that stayed visible (F21). The discriminator loss
 # is the mean binary cross-entropy over all tokens, including [CLS] and [SEP] (F22). Their sum, the latter times 50, is minimized (F20).
 # Unlike in a GAN, the generator is trained by maximum likelihood, not to deceive the discriminator, and gets no gradient from it. A sample
-# that equals the original counts as original (F17). The adversarial and the two-stage training that the paper compares (section 3.2), and
-# the objectives of its efficiency analysis (section 3.4), are not part of this repository.
+# that equals the original counts as original (F17).
 
 # %%
 def smoothing(value):
@@ -622,33 +601,233 @@ class ELECTRALoss(nn.Module):
         """
         pred = ELECTRAOutput(*pred)
         n_slots, n_tokens = counts or (pred.is_mlm_applied.sum(), pred.attention_mask.sum())
-        gen_loss = masked_lm_loss(pred, targ_ids, n_slots, self.gen_smooth)
-        disc_labels = pred.is_replaced.float().clamp(min=self.disc_smooth)
-        disc_bce = F.binary_cross_entropy_with_logits(pred.disc_logits.float(), disc_labels, reduction="none")
-        disc_loss = (disc_bce * pred.attention_mask.float()).sum() / (n_tokens + 1e-6)
+        gen_loss = self.generator_loss(pred, targ_ids, n_slots)
+        disc_loss = self.discriminator_loss(pred, targ_ids, n_tokens)
         loss = self.loss_weights[0] * gen_loss + self.loss_weights[1] * disc_loss
         return (loss, (gen_loss, disc_loss)) if return_losses else loss
 
+    def generator_loss(self, pred, targ_ids, n_slots):
+        return masked_lm_loss(pred, targ_ids, n_slots, self.gen_smooth)
 
-def masked_lm_loss(pred, targ_ids, n_slots, smooth=0.):
-    """Cross-entropy at the masked positions, summed over the used slots and divided by `n_slots`, ()."""
+    def discriminator_loss(self, pred, targ_ids, n_tokens):
+        disc_labels = pred.is_replaced.float().clamp(min=self.disc_smooth)
+        disc_bce = F.binary_cross_entropy_with_logits(pred.disc_logits.float(), disc_labels, reduction="none")
+        return (disc_bce * pred.attention_mask.float()).sum() / (n_tokens + 1e-6)
+
+
+def masked_lm_loss(pred, targ_ids, n_slots, smooth=0., logits=None):
+    """Cross-entropy of the generator's logits, or of `logits` (M, V), summed over the used slots and divided by `n_slots`, ()."""
     slot_labels, slot_weights = pred.gather(targ_ids)
     slot_labels = torch.where(slot_weights.bool(), slot_labels, 0)
-    nll = F.cross_entropy(pred.mlm_gen_logits.float(), slot_labels, reduction="none", label_smoothing=smooth)
+    logits = pred.mlm_gen_logits if logits is None else logits
+    nll = F.cross_entropy(logits.float(), slot_labels, reduction="none", label_smoothing=smooth)
     return (nll * slot_weights).sum() / (n_slots + 1e-6)
 
 
 class MaskedLMLoss(nn.Module):
-    """The generator loss alone, of MaskedLMOutput; arguments as in ELECTRALoss."""
+    """The generator loss alone, of MaskedLMOutput, times gen_weight (F92); arguments as in ELECTRALoss."""
 
-    def __init__(self, gen_label_smooth=False):
+    def __init__(self, gen_label_smooth=False, gen_weight=1.):
         super().__init__()
-        self.gen_smooth = smoothing(gen_label_smooth)
+        self.gen_smooth, self.gen_weight = smoothing(gen_label_smooth), gen_weight
 
     def forward(self, pred, targ_ids, counts=None, return_losses=False):
         n_slots = counts[0] if counts else pred.is_mlm_applied.sum()
-        loss = masked_lm_loss(pred, targ_ids, n_slots, self.gen_smooth)
-        return (loss, (loss,)) if return_losses else loss
+        gen_loss = masked_lm_loss(pred, targ_ids, n_slots, self.gen_smooth)
+        loss = self.gen_weight * gen_loss
+        return (loss, (gen_loss,)) if return_losses else loss
+
+
+# %% [markdown]
+# ### The paper's other objectives
+#
+# The paper compares ELECTRA with other ways to train the same networks; `objective` selects them. $x_t$ is the original token at position
+# $t$, $\hat x_t$ what the second network sees there, $m$ the set of masked positions, $D_t$ the probability that $\hat x_t$ is original.
+#
+# Section 3.5 asks what ELECTRA gains from, with objectives between masked language modelling and replaced token detection:
+#
+# * `electra_15`: the discriminator's loss covers $m$ only.
+# * `replace_mlm`: the second network predicts $x_t$ for $t \in m$, from the discriminator's input, which contains no `[MASK]`.
+# * `all_tokens_mlm`: it predicts $x_t$ at every position, as a mixture of copying and writing:
+#   $p(x) = D_t\,[x = \hat x_t] + (1 - D_t)\,\mathrm{softmax}(x)$.
+#
+# Section 3.2 compares ways to train the generator:
+#
+# * `two_stage`: the generator is trained alone; then the discriminator starts from its weights and is trained while they stay fixed. Both
+#   have the same size and share no parameters.
+# * `adversarial`: the generator is rewarded for what the discriminator loses, $R_t = -\log$ of the probability that the discriminator gives
+#   to the correct answer at $t \in m$. Samples have no gradient, so it follows REINFORCE (appendix F), where
+#   $b_t = -\log \sigma(w^\top h_t)$ is a learned baseline on the generator's hidden states $h_t$:
+#   $$\nabla \approx \frac{1}{|m|} \sum_{t \in m} (R_t - b_t)\, \nabla \log p_G(\hat x_t)$$
+
+# %%
+class ELECTRA15Model(ELECTRAModel):
+    """ELECTRA 15 %: the discriminator is trained and measured at the masked positions only."""
+
+    def counts(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
+        return is_mlm_applied.sum(), is_mlm_applied.sum()
+
+    def forward(self, *inputs):
+        output = super().forward(*inputs)
+        return output._replace(attention_mask=output.is_mlm_applied)
+
+
+class ReplaceMLMModel(ELECTRA15Model):
+    """Replace MLM: the second network is a masked language model that sees samples of the generator instead of [MASK]."""
+
+    def __init__(self, generator, discriminator, *args, **kwargs):
+        super().__init__(generator, discriminator, *args, **kwargs)
+        tie(discriminator)
+        self.second_positions = GatheredPositions(discriminator)
+
+    def saved_networks(self):
+        """The second network, which is to be finetuned, as the masked language model that it is."""
+        return {"generator": self.discriminator}
+
+    def discriminate(self, disc_inputs, positions):
+        """(None, mlm_logits (M, V))."""
+        with self.second_positions.only(positions):
+            return None, self.discriminator(**disc_inputs).logits[0]
+
+
+class ReplaceMLMLoss(ELECTRALoss):
+    """ELECTRALoss with the cross-entropy of the second network at the masked positions instead of the discriminator's loss."""
+
+    def discriminator_loss(self, pred, targ_ids, n_tokens):
+        return masked_lm_loss(pred, targ_ids, n_tokens, logits=pred.mlm_logits)
+
+
+# %%
+class AllTokensMLMModel(ReplaceMLMModel):
+    """All-Tokens MLM: as Replace MLM, but at every position, with a copy mechanism, whose logits are the negative of disc_logits."""
+
+    counts, forward = ELECTRAModel.counts, ELECTRAModel.forward
+
+    def __init__(self, generator, discriminator, *args, **kwargs):
+        super().__init__(generator, discriminator, *args, **kwargs)
+        self.copy = nn.Linear(discriminator.config.hidden_size, 1)
+
+    def discriminate(self, disc_inputs, positions):
+        """(disc_logits (B, L), mlm_logits (B * L, V))."""
+        tokens = disc_inputs["input_ids"]
+        _, mlm_logits = super().discriminate(disc_inputs, torch.arange(tokens.numel(), device=tokens.device))
+        return -self.copy(self.second_positions.selected).view(tokens.shape), mlm_logits
+
+
+class AllTokensMLMLoss(ELECTRALoss):
+    """ELECTRALoss with the cross-entropy of the mixture of copying and writing at all tokens instead of the discriminator's loss."""
+
+    def discriminator_loss(self, pred, targ_ids, n_tokens):
+        originals = torch.where(pred.is_mlm_applied > 0, targ_ids, pred.generated)  # (B, L)
+        log_softmax = -F.cross_entropy(pred.mlm_logits.float(), originals.flatten(), reduction="none").view(originals.shape)
+        log_copy, log_write = F.logsigmoid(-pred.disc_logits.float()), F.logsigmoid(pred.disc_logits.float()) + log_softmax
+        nll = -torch.where(pred.is_replaced, log_write, torch.logaddexp(log_copy, log_write))
+        return (nll * pred.attention_mask.float()).sum() / (n_tokens + 1e-6)
+
+
+# %%
+class AdversarialModel(ELECTRAModel):
+    """ELECTRAModel with a baseline of the generator's reward. The baseline does not train the generator's encoder."""
+
+    def __init__(self, generator, *args, **kwargs):
+        super().__init__(generator, *args, **kwargs)
+        self.baseline = nn.Linear(generator.config.hidden_size, 1, bias=False)
+
+    def forward(self, *inputs):
+        output = super().forward(*inputs)
+        return output._replace(baseline=self.baseline(self.at_positions.selected[0].detach()).squeeze(-1))
+
+
+class AdversarialLoss(ELECTRALoss):
+    """ELECTRALoss whose generator is trained by REINFORCE to raise the discriminator's loss (paper, appendix F)."""
+
+    def generator_loss(self, pred, targ_ids, n_slots):
+        """The value is the generator's cross-entropy, for the log; the gradient is that of REINFORCE and of the baseline's loss."""
+        sampled, disc_logits, is_replaced, weights = pred.gather(pred.generated, pred.disc_logits, pred.is_replaced)  # (M,) each
+        with torch.no_grad():
+            value = masked_lm_loss(pred, targ_ids, n_slots)
+            reward = F.binary_cross_entropy_with_logits(disc_logits.float(), is_replaced.float(), reduction="none")
+            advantage = reward + F.logsigmoid(pred.baseline.float())
+        log_p = -F.cross_entropy(pred.mlm_gen_logits.float(), sampled, reduction="none")
+        baseline_loss = F.binary_cross_entropy_with_logits(pred.baseline.float(), torch.exp(-reward), reduction="none")
+        surrogate = ((baseline_loss - advantage * log_p) * weights).sum() / (n_slots + 1e-6)
+        return value + surrogate - surrogate.detach()
+
+
+# %%
+class UniformModel(ELECTRAModel):
+    """ELECTRAModel without a generator: its logits are zeros, so replacements are drawn uniformly from the vocabulary (F88)."""
+
+    def __init__(self, generator, *args, **kwargs):
+        super().__init__(generator, *args, **kwargs)
+        self.vocab_size = generator.config.vocab_size
+        del self.generator
+
+    def generator_logits(self, masked_inputs, attention_mask, token_type_ids, positions):
+        return torch.zeros(len(positions), self.vocab_size, device=positions.device)
+
+
+OBJECTIVES = {
+    "electra": (ELECTRAModel, ELECTRALoss),
+    "electra_15": (ELECTRA15Model, ELECTRALoss),
+    "replace_mlm": (ReplaceMLMModel, ReplaceMLMLoss),
+    "all_tokens_mlm": (AllTokensMLMModel, AllTokensMLMLoss),
+    "two_stage": (ELECTRAModel, ELECTRALoss),
+    "adversarial": (AdversarialModel, AdversarialLoss),
+}
+
+
+# %% [markdown]
+# ### From a configuration
+#
+# The networks come from a recipe with fresh weights, or from a trained pair to continue from. ELECTRA-Small with a vocabulary of 30,522
+# tokens has 14,196,219 parameters, as Google's (F27).
+
+# %%
+def build_model(c, hf_tokenizer, fixed_slots=False, pair=None):
+    """The model of a configuration: ELECTRAModel, MaskedLMModel if objective is 'mlm', or that of another objective.
+
+    fixed_slots: fix the number of slots, so that all batches have the same shapes and no number is read from the device; for GPUs.
+    pair: trained (generator, discriminator) to continue from; None: fresh weights of normal(0, .02) as Hugging Face (D3; tiny .05), or
+    Google's.
+    """
+    generator, discriminator = pair or fresh_pair(c, hf_tokenizer)
+    n_slots = partial(slot_capacity, mlm_probability=c.mask_prob, masking=c.masking) if fixed_slots else None
+    if discriminator is None:
+        model = MaskedLMModel(generator, hf_tokenizer, n_slots)
+    else:
+        kind = UniformModel if c.uniform_generator else OBJECTIVES[c.objective][0]
+        model = kind(generator, discriminator, hf_tokenizer, c.sampling, c.temperature, c.disallow_correct, n_slots, c.tying)
+    if fixed_slots:
+        set_attention(model, "sdpa_static")
+        for network in (generator, discriminator):
+            if network and network.get_output_embeddings():
+                pad_vocabulary(network)
+    if pair is None and c.initial_weights == "official":
+        initialize_officially(model, RECIPES[c.size].initializer_range)
+    return model
+
+
+def fresh_pair(c, hf_tokenizer):
+    """(generator, discriminator) of a configuration, initialized by transformers; (network, None) if objective is 'mlm'."""
+    return make_networks(recipe_of(c), c.objective, (c.generator, c.discriminator), len(hf_tokenizer), hf_tokenizer.pad_token_id)
+
+
+@torch.no_grad()
+def initialize_officially(model, std=.02):
+    """Initialize as Google's create_initializer: a normal distribution truncated at two standard deviations (F30).
+
+    The projection of the embeddings and the discriminator's head use Glorot uniform, the default of tf.layers.dense.
+    """
+    glorot = ("embeddings_project", "embedding_hidden_mapping_in", "dense_prediction", "classifier")
+    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+    for name, parameter in trained:  # not RoFormer's table of angles
+        if parameter.dim() == 1:
+            parameter.fill_(1. if name.endswith("weight") else 0.)  # a LayerNorm's weight, or a bias
+        elif any(layer in name for layer in glorot):
+            nn.init.xavier_uniform_(parameter)
+        else:
+            nn.init.trunc_normal_(parameter, std=std, a=-2 * std, b=2 * std)
 
 
 # %% [markdown]
@@ -664,11 +843,11 @@ class MaskedLMLoss(nn.Module):
 # `_utils/optim.py` calls PyTorch's fused kernel.
 
 # %%
-def build_optimizer(model, lr, bias_correction=False, kind="adam"):
+def build_optimizer(model, lr, bias_correction=False, kind="adam", weight_decay=.01):
     """Adam, or lmtuners' LAMB, with ELECTRA's settings; the schedule sets lr before each step."""
     adam = partial(torch.optim.AdamW, fused=True) if bias_correction else AdamNoBiasCorrection
     optimizer = {"adam": adam, "lamb": Lamb}[kind]
-    return optimizer(decay_groups(model.named_parameters(), weight_decay=.01), lr=lr, betas=(.9, .999), eps=1e-6)
+    return optimizer(decay_groups(model.named_parameters(), weight_decay), lr=lr, betas=(.9, .999), eps=1e-6)
 
 
 # %% [markdown]
@@ -764,8 +943,8 @@ def build_masking(c, hf_tokenizer):
 def build_loss(c):
     """The loss function of a configuration."""
     if c.objective == "mlm":
-        return MaskedLMLoss(c.gen_smooth_label)
-    return ELECTRALoss(gen_label_smooth=c.gen_smooth_label, disc_label_smooth=c.disc_smooth_label)
+        return MaskedLMLoss(c.gen_smooth_label, c.gen_weight)
+    return OBJECTIVES[c.objective][1]((c.gen_weight, c.disc_weight), c.gen_smooth_label, c.disc_smooth_label)
 
 
 def build_learner(c, hf_tokenizer, dls, pair, processes):
@@ -777,8 +956,8 @@ def build_learner(c, hf_tokenizer, dls, pair, processes):
     model = build_model(c, hf_tokenizer, fixed_slots=c.compile or dls.device.type != "cpu", pair=pair).to(dls.device)
     if dls.device.type == "cpu" and not c.compile:
         make_dropout_cheap(model)
-    optimizer = build_optimizer(model, c.lr, c.adam_bias_correction, c.optimizer)
-    functions = schedules(c.schedule, c.lr, c.steps, c.warmup_steps)
+    optimizer = build_optimizer(model, c.lr, c.adam_bias_correction, c.optimizer, c.weight_decay_rate)
+    functions = schedules(c.schedule, c.lr, c.steps, c.warmup_steps, c.lr_decay_power)
     static_step = [StaticStep(with_update="mom" not in functions)] if c.compile else []
     return PretrainingLearner(dls, model, build_loss(c), optimizer, build_masking(c, hf_tokenizer), c.micro_batch, c.seed, c.precision,
                               processes, is_static=c.compile, cbs=[Schedule(functions, c.steps), *static_step])
@@ -795,6 +974,8 @@ def pretrain(c):
     metrics.jsonl, the logger's files, plots, and the checkpoint to resume from.
     Raises PlainError before any long work if the configuration, the files or the hardware do not allow the run.
     """
+    if c.objective == "two_stage":
+        c = after_first_stage(c)
     processes, run = Processes(c.device), Run(c.base_run_name, c.seed)
     device = processes.device(choose_device(c.device))
     if device.type == "cuda":
@@ -817,6 +998,17 @@ def pretrain(c):
     return learn
 
 
+def after_first_stage(c):
+    """The configuration of the second stage of two-stage training, after the first, a run of its own, which may also be resumed."""
+    warmup = lambda steps: round(c.warmup_steps * steps / c.steps)
+    name, steps = f"{c.base_run_name}_generator", c.two_stage_steps
+    generator = Run(name, c.seed).milestone(100.)
+    if not (c.resume and generator.is_file()):
+        pretrain(c.copy_with({"objective": "mlm", "base_run_name": name, "steps": steps, "warmup_steps": warmup(steps), "stop_at": None}))
+    rest = c.steps - steps
+    return c.copy_with({"initial_weights": str(generator), "steps": rest, "warmup_steps": warmup(rest)})
+
+
 def check_start(c, run, processes):
     """Raise PlainError for what would fail later. Returns the trained pair of networks to start from, or None."""
     check_writable("datasets", run.folder)
@@ -826,11 +1018,13 @@ def check_start(c, run, processes):
     if processes.is_main:
         check_sources(c.datas)
     resume(c, run)
+    if c.objective == "two_stage":
+        return second_stage_pair(c.initial_weights)
     if is_pair(c.initial_weights):
         return load_pair(c.initial_weights, c.size, c.max_length, c.tying)
     if isinstance(c.vocab, str):
         load_tokenizer(c.vocab)
-    check_networks(RECIPES[c.size], c.objective, (c.generator, c.discriminator), c.tying, c.max_length)
+    check_networks(recipe_of(c), c.objective, (c.generator, c.discriminator), c.tying, c.max_length)
 
 
 def fit_to_hardware(c, pair, hf_tokenizer, dls, processes):

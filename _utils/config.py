@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 from typing_extensions import TypedDict
 
 from _utils.errors import PlainError
-from _utils.recipes import RECIPES, TYINGS
+from _utils.recipes import RECIPES, TOKEN_OBJECTIVES, TYINGS
 from _utils.runs.log import check_address
 from _utils.text.readers import HUB_CORPORA
 
@@ -91,7 +91,9 @@ class PretrainKeys(TypedDict):
     data_seed: Index
     adam_bias_correction: bool
     schedule: Schedule | None
+    lr_decay_power: number("a number of at least 0", ge=0)
     optimizer: Literal["adam", "lamb", None]
+    weight_decay_rate: number("a number of at least 0", ge=0)
     sampling: Literal["fp32_gumbel", "fp16_gumbel", "multinomial"]
     temperature: Positive
     disallow_correct: bool
@@ -100,9 +102,15 @@ class PretrainKeys(TypedDict):
     gen_smooth_label: _Smoothing
     disc_smooth_label: _Smoothing
     size: Size
-    objective: Literal["electra", "mlm", None]
+    objective: Literal["electra", "mlm", "electra_15", *TOKEN_OBJECTIVES, "two_stage", "adversarial", None]
+    two_stage_steps: Count | None
+    gen_weight: number("a number of at least 0", ge=0)
+    disc_weight: number("a number of at least 0", ge=0) | None
     generator: _Network
     discriminator: _Network
+    generator_hidden_size: Positive | None
+    generator_layers: Positive | None
+    uniform_generator: bool
     tying: Literal[(*TYINGS, None)]
     initial_weights: Literal[FRESH_WEIGHTS] | _Pair
     datas: list_of(Text, "a list of corpus names or paths")
@@ -249,8 +257,14 @@ _FROM_RECIPE = ("bs", "lr", "max_length", "mask_prob", "steps", "warmup_steps", 
                 "tying")
 # Of these, the keys that the user sets for continued pretraining: a recipe's schedule is that of a whole training.
 _SCHEDULE_KEYS = ("lr", "steps", "warmup_steps")
-# Keys that have no effect without a discriminator.
-_DISCRIMINATOR_KEYS = ("discriminator", "sampling", "temperature", "disallow_correct", "disc_smooth_label", "tying")
+_GENERATOR_KEYS = ("generator_hidden_size", "generator_layers", "uniform_generator", "tying")
+# Keys that have no effect, by objective.
+_WITHOUT_EFFECT = {
+    "mlm": ("discriminator", "sampling", "temperature", "disallow_correct", "disc_smooth_label", "disc_weight", *_GENERATOR_KEYS),
+    "two_stage": ("generator", "discriminator", "initial_weights", "gen_weight", *_GENERATOR_KEYS),
+    "adversarial": ("gen_smooth_label", "temperature", "disallow_correct", "uniform_generator"),
+    **dict.fromkeys(TOKEN_OBJECTIVES, ("disc_smooth_label", "uniform_generator")), "electra_15": ("uniform_generator",),
+}
 
 
 def complete(config):
@@ -266,7 +280,10 @@ def complete(config):
         config = config.unless_given({"vocab": config.initial_weights})
     if config.objective is None and config.discriminator:
         config = config.copy_with({"objective": "electra"})
+    if config.objective == "two_stage":
+        config = config.unless_given({"tying": "none"})
     config = config.copy_with(_recipe_values(config))
+    config = config.copy_with({key: value for key, value in _objective_values(config).items() if config[key] is None})
     if config.seed is None and os.environ.get("WORLD_SIZE", "1") == "1":  # several processes would draw different seeds
         config = config.copy_with({"seed": secrets.randbits(32)})
     _check(config)
@@ -287,6 +304,12 @@ def _recipe_values(config):
     return values
 
 
+def _objective_values(config):
+    """{key: value for None} of keys that depend on the objective. Losses of networks that predict tokens are of one size."""
+    half = {"two_stage_steps": max(1, config.steps // 2)} if config.objective == "two_stage" else {}
+    return {"disc_weight": 1. if config.objective in TOKEN_OBJECTIVES else 50., **half}
+
+
 def _check(config):
     """PlainError for values that contradict each other or name something that does not exist."""
     if is_pair(config.initial_weights):
@@ -296,12 +319,18 @@ def _check(config):
     for key, limit in (("warmup_steps", "steps"), ("stop_at", "steps"), ("micro_batch", "bs")):
         if config[key] is not None and config[key] > config[limit]:
             raise PlainError(f"{key}={config[key]} is more than {limit}={config[limit]}. Lower it or leave it out.")
-    for key in _DISCRIMINATOR_KEYS:
-        if config.objective == "mlm" and key in config.overridden:
-            raise PlainError(f"{key}={config[key]!r} has no effect with objective='mlm', which trains no discriminator. Leave it out.")
-    if config.objective == "electra" and not (config.discriminator or RECIPES[config.size].discriminator):
-        raise PlainError(f"size={config.size} has no discriminator, but objective='electra' requires one. Set discriminator or choose "
-                         "another size.")
+    for key in _WITHOUT_EFFECT.get(config.objective, ()):
+        if key in config.overridden:
+            raise PlainError(f"{key}={config[key]!r} has no effect with objective={config.objective!r}. Leave it out.")
+    if config.two_stage_steps and (config.objective != "two_stage" or config.two_stage_steps >= config.steps):
+        raise PlainError(f"two_stage_steps={config.two_stage_steps} requires objective=two_stage and more steps in all "
+                         f"(steps={config.steps}).")
+    if (config.generator_hidden_size or config.generator_layers) and (config.generator or not RECIPES[config.size].discriminator):
+        raise PlainError("generator_hidden_size and generator_layers are fractions of the recipe's discriminator. Leave out generator, or "
+                         f"choose another size than {config.size}.")
+    if config.objective != "mlm" and not (config.discriminator or RECIPES[config.size].discriminator):
+        raise PlainError(f"size={config.size} has no discriminator, but objective={config.objective!r} requires one. Set discriminator or "
+                         "choose another size.")
     check_address(config.upload_to)
     check_logger(config)
 

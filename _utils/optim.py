@@ -130,7 +130,7 @@ def _warmup(step, warmup_steps):
     return min(1., step / warmup_steps) if warmup_steps else 1.
 
 
-def schedules(name, lr, steps, warmup_steps):
+def schedules(name, lr, steps, warmup_steps, decay_power=1.):
     """Schedules by hyperparameter, {'lr': pct -> lr}, plus 'mom' if momentum is scheduled too (D17).
 
     original_linear: linear_warmup_and_decay;  separate_linear: linear_warmup_and_then_decay;
@@ -138,7 +138,7 @@ def schedules(name, lr, steps, warmup_steps):
     """
     if name in ("original_linear", "separate_linear"):
         function = linear_warmup_and_decay if name == "original_linear" else linear_warmup_and_then_decay
-        return {"lr": partial(function, lr_max=lr, total_steps=steps, warmup_steps=warmup_steps)}
+        return {"lr": partial(function, lr_max=lr, total_steps=steps, warmup_steps=warmup_steps, decay_power=decay_power)}
     rise, div = (.25, 25.) if name == "one_cycle" else (min(warmup_steps, steps - 1) / steps, 1e5)
     return {"lr": combined_cos(rise, lr / div, lr, lr / 1e5), "mom": combined_cos(rise, .95, .85, .95)}
 

@@ -6,7 +6,8 @@ the default of Google's code is 1e-4, for small too (F40).
 """
 import itertools
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 from transformers import AutoConfig
 
@@ -14,8 +15,10 @@ from transformers import AutoConfig
 _SHARED = dict(layer_norm_eps=1e-12, hidden_dropout_prob=.1, attention_probs_dropout_prob=.1)
 
 # The values of the key `tying`, and the modules that they share.
-TYINGS = {"embeddings": ("embeddings",), "embeddings+projection": ("embeddings", "projection"),
-          "embeddings+encoder": ("embeddings", "projection", "encoder")}
+TYINGS = {"none": (), "tokens": ("tokens",), "embeddings": ("embeddings",), "embeddings+projection": ("embeddings", "projection"),
+          "embeddings+encoder": ("embeddings", "projection", "encoder"), "all": ("embeddings", "projection", "encoder")}
+# Values of `objective` with which the second network is a masked language model, not a discriminator.
+TOKEN_OBJECTIVES = ("replace_mlm", "all_tokens_mlm")
 
 
 @dataclass(frozen=True)
@@ -127,6 +130,19 @@ RECIPES = {
 }
 
 
+def recipe_of(c):
+    """The recipe of a configuration, with the generator that generator_hidden_size, generator_layers and tying select (F89, F91, F93)."""
+    recipe, generator, discriminator = RECIPES[c.size], RECIPES[c.size].generator, RECIPES[c.size].discriminator
+    if c.generator_hidden_size:
+        width = round(discriminator.hidden * c.generator_hidden_size)
+        generator = replace(generator, hidden=width, heads=max(1, width // 64), intermediate=4 * width)
+    if c.generator_layers:
+        generator = replace(generator, layers=round(discriminator.layers * c.generator_layers))
+    if c.tying == "none":
+        generator = replace(generator, embedding=generator.hidden)
+    return replace(recipe, generator=discriminator if c.tying == "all" else generator)
+
+
 def config_from_shapes(shape_of):
     """The ElectraConfig of trained weights, from their shapes.
 
@@ -142,29 +158,60 @@ def config_from_shapes(shape_of):
     return Network("electra", layers, hidden, max(1, hidden // 64), intermediate, embedding, positions).config(vocab_size)
 
 
-def flops_per_token(recipe, vocab_size, length=None, mask_prob=None):
-    """Floating point operations per token of a training step. length, mask_prob: None: those of the recipe.
+def flops_per_token(recipe, vocab_size, length=None, mask_prob=None, objective=None, convention="products"):
+    """Floating point operations per token of a training step. length, mask_prob, objective: None: those of the recipe.
 
-    A multiply-add counts as two operations, the backward pass as two forward passes. The generator's head only processes masked
-    positions; sharing weights between layers does not save operations.
+    convention: 'products' counts matrix products, a multiply-add as two operations, and the backward pass as two forward passes; 'google'
+    and 'google_sparse' count as Google's flops_computation.py (F103): also softmax, dropout and LayerNorm, the backward pass as one
+    forward pass, and the input embedding as a dense product, or not.
+    The generator's head only processes masked positions; sharing weights between layers does not save operations.
     """
     length, mask_prob = length or recipe.max_length, mask_prob or recipe.mask_prob
-    generator, discriminator = recipe.generator, recipe.discriminator
-    multiply_adds = _encoder_multiply_adds(generator, length) + mask_prob * generator.embedding * (generator.hidden + vocab_size)
-    if discriminator:
-        head = discriminator.hidden + 1 if discriminator.family == "electra" else 2  # multiply-adds for each hidden unit
-        multiply_adds += _encoder_multiply_adds(discriminator, length) + discriminator.hidden * head
-    return 6 * multiply_adds
+    objective = objective or recipe.objective
+    count = partial(_forward_flops, vocab_size=vocab_size, length=length, convention=convention)
+    backward = 2 if convention == "products" else 1
+    if objective == "mlm":
+        return (1 + backward) * count(recipe.encoder, predicted=mask_prob)
+    if objective == "two_stage":  # of the second stage, with a frozen generator of the discriminator's size
+        generator = count(recipe.discriminator, predicted=mask_prob)
+    else:
+        generator = (1 + backward) * count(recipe.generator, predicted=mask_prob)
+    predicted = {"replace_mlm": mask_prob, "all_tokens_mlm": 1.}.get(objective)
+    return generator + (1 + backward) * count(recipe.discriminator, predicted=predicted)
 
 
-def steps_of_equal_compute(recipe, other, steps, vocab_size):
-    """The number of steps in which `other` computes as much as `recipe` in `steps`, with their batch sizes and lengths."""
-    flops, flops_of_other = (flops_per_token(one, vocab_size) * one.bs * one.max_length for one in (recipe, other))
+def steps_of_equal_compute(recipe, other, steps, vocab_size, objective=None, convention="products"):
+    """The number of steps in which `other` computes as much as `recipe` in `steps`, with their batch sizes and lengths.
+
+    objective: of `other`, as in `flops_per_token`.   convention: as there.
+    """
+    flops, flops_of_other = (flops_per_token(one, vocab_size, objective=aim, convention=convention) * one.bs * one.max_length
+                             for one, aim in ((recipe, None), (other, objective)))
     return round(steps * flops / flops_of_other)
 
 
-def _encoder_multiply_adds(network, length):
-    """Per token: attention projections, feed-forward layers, attention over `length` positions, embedding projection."""
-    per_layer = 4 * network.hidden ** 2 + 2 * network.hidden * network.intermediate + 2 * length * network.hidden
-    has_projection = network.embedding != network.hidden or network.family == "albert"
-    return network.layers * per_layer + (network.embedding * network.hidden if has_projection else 0)
+def _forward_flops(network, vocab_size, length, convention, predicted):
+    """Per token. predicted: share of the tokens for which the network predicts a token; None: it is a discriminator."""
+    h, i, e, n = network.hidden, network.intermediate, network.embedding, network.heads
+    is_projected = e != h or network.family == "albert"
+    if convention == "products":
+        head = h * (h + 1 if network.family == "electra" else 2) if predicted is None else predicted * e * (h + vocab_size)
+        per_layer = 4 * h ** 2 + 2 * h * i + 2 * length * h
+        return 2 * (network.layers * per_layer + is_projected * e * h + head)
+    per_layer = 8 * h ** 2 + 4 * length * h + 4 * h * i + 9 * i + 10 * length * n + 20 * h + 5
+    embedding = 2 * e * (length + 2) + 11 * e + is_projected * (2 * h * e + h) + (convention == "google") * 2 * e * vocab_size
+    head = 2 * h ** 2 + 11 * h if predicted is None else predicted * (2 * e * vocab_size + 2 * h * e + 14 * e + 7 * vocab_size)
+    return network.layers * per_layer + embedding + head
+
+
+def _print_flops(vocab_size=30_522):
+    """The operations of each recipe's training by the three conventions."""
+    conventions = ("products", "google", "google_sparse")
+    print(f"Operations of a training with a vocabulary of {vocab_size:,} tokens\n{'':24}" + "".join(f"{name:>15}" for name in conventions))
+    for name, recipe in RECIPES.items():
+        totals = [flops_per_token(recipe, vocab_size, convention=one) * recipe.bs * recipe.max_length * recipe.steps for one in conventions]
+        print(f"{name:24}" + "".join(f"{total:15.3g}" for total in totals))
+
+
+if __name__ == "__main__":
+    _print_flops()

@@ -7,6 +7,7 @@ from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForTokenClas
 
 from _utils.errors import PlainError, as_plain_error
 from _utils.networks.tying import check_tying
+from _utils.recipes import TOKEN_OBJECTIVES
 
 _LAYER_NUMBER = re.compile(r"(?:^|\.)(?:layers?|albert_layer_groups|h|blocks?)\.(\d+)\.")
 
@@ -80,7 +81,8 @@ def _check_keys(source):
 
 
 def make_networks(recipe, objective, sources, vocab_size, pad_token_id=0):
-    """(generator, discriminator) with fresh weights; (network, None) if objective is 'mlm'.
+    """(generator, discriminator) with fresh weights; (network, None) if objective is 'mlm'; two masked language models if it is one of
+    TOKEN_OBJECTIVES.
 
     sources: (generator, discriminator): each a configuration that `read_config` accepts, or None for that of the recipe.
     """
@@ -91,7 +93,8 @@ def make_networks(recipe, objective, sources, vocab_size, pad_token_id=0):
 
     if objective == "mlm":
         return make("generator", recipe.encoder, sources[0]), None
-    return make("generator", recipe.generator, sources[0]), make("discriminator", recipe.discriminator, sources[1])
+    second = "generator" if objective in TOKEN_OBJECTIVES else "discriminator"
+    return make("generator", recipe.generator, sources[0]), make(second, recipe.discriminator, sources[1])
 
 
 def check_networks(recipe, objective, sources, tying, max_length):

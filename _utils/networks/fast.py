@@ -130,7 +130,7 @@ def pad_vocabulary(network):
 class GatheredPositions:
     """A hook between the encoder and the head of a network, of any family, that selects the positions the head computes.
 
-    Inside `only` the head's output is (1, M, V); outside of it, that of all positions.
+    Inside `only` the head's output is (1, M, V); outside of it, that of all positions. selected: the head's last input, (1, M, H).
     """
 
     def __init__(self, network):
@@ -148,7 +148,7 @@ class GatheredPositions:
 
     def __call__(self, module, arguments, output):
         if self.positions is not None:
-            output.last_hidden_state = output.last_hidden_state.flatten(0, 1)[self.positions][None]  # (1, M, H)
+            self.selected = output.last_hidden_state = output.last_hidden_state.flatten(0, 1)[self.positions][None]
         return output
 
 

@@ -191,6 +191,18 @@ def load_pair(name, size, max_length, tying="embeddings"):
     return generator, discriminator
 
 
+def second_stage_pair(name):
+    """(generator, discriminator) of the second stage of two-stage training: the generator is frozen, the discriminator starts from its
+    weights (paper, section 3.2).
+
+    name: a checkpoint with a masked language model.
+    """
+    generator = load_with_head(name, "generator").network.requires_grad_(False)
+    discriminator = build_network("discriminator", copy.deepcopy(generator.config))
+    discriminator.base_model.load_state_dict(generator.base_model.state_dict())
+    return generator, discriminator
+
+
 def parts_of(checkpoint):
     """The networks in a pretraining checkpoint: generator and discriminator, or the generator alone. Finetuning uses the last one."""
     return [part for part in PARTS if f"{part}_config" in checkpoint]

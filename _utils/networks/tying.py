@@ -5,7 +5,8 @@ from _utils.errors import PlainError
 from _utils.recipes import TYINGS
 
 # Names of the modules that can be shared, by family; only factorized embeddings have a projection to the hidden size.
-_MODULE_NAMES = {"embeddings": ("embeddings",), "projection": ("embeddings_project", "encoder.embedding_hidden_mapping_in"),
+_MODULE_NAMES = {"tokens": ("embeddings.word_embeddings",), "embeddings": ("embeddings",),
+                 "projection": ("embeddings_project", "encoder.embedding_hidden_mapping_in"),
                  "encoder": ("encoder", "transformer")}
 
 

@@ -35,9 +35,10 @@ def save_checkpoint(content, path):
 
 def save_pretrained(path, model, config, hf_tokenizer, step):
     """Write a pretraining checkpoint: weights, configurations of the networks, tokenizer, configuration of the run, versions."""
+    networks = model.saved_networks()
     save_checkpoint({
-        "model": model.state_dict(),
-        **{f"{part}_config": network.config.to_dict() for part, network in model.named_children()},
+        "model": {f"{part}.{name}": value for part, network in networks.items() for name, value in network.state_dict().items()},
+        **{f"{part}_config": network.config.to_dict() for part, network in networks.items()},
         "tokenizer": hf_tokenizer.backend_tokenizer.to_str(),  # for tokenizers.Tokenizer.from_str
         "config": config.as_data(),
         "step": step,

@@ -10,7 +10,7 @@ from _utils.training.device import fork_rng, seed_step
 
 _BINS = 1 << 16  # of logits: one for each bfloat16 number
 _SUMS = ("batches", "loss", "masked", "gen_loss", "gen_accuracy", "hidden", "gen_loss_hidden", "gen_accuracy_hidden", "masks_dropped",
-         "disc_loss")
+         "tokens", "disc_loss")
 
 
 class PretrainingMetrics:
@@ -45,11 +45,12 @@ class PretrainingMetrics:
         n_tokens, n_slots = output.attention_mask.sum(), weights.sum()
         is_counted = torch.stack([loss, *losses]).isfinite().all() | self.counts_all
         sums = [n_tokens / counts[1], loss, n_slots, losses[0] * counts[0], correct.sum(), hidden.sum(), (nll * hidden).sum(),
-                (correct * hidden).sum(), output.is_mlm_applied.sum() - n_slots]
+                (correct * hidden).sum(), output.is_mlm_applied.sum() - n_slots, n_tokens]
         self.has_discriminator = len(losses) > 1
         if self.has_discriminator:
             sums.append(losses[1] * counts[1])
-            self._add_logits(output, is_counted)
+            if output.disc_logits is not None:
+                self._add_logits(output, is_counted)
         sums = torch.stack([number.double() for number in sums])
         self.sums[:len(sums)] += torch.where(is_counted, sums, 0.)
 
@@ -73,7 +74,7 @@ class PretrainingMetrics:
         n_tokens, n_replaced = float(originals.sum() + replaced.sum()), float(replaced.sum())
         false_positives, true_positives = (float(counts[_BINS // 2 + 1:].sum()) for counts in (originals, replaced))  # logits above 0
         return metrics | {
-            "disc_loss": _ratio(n["disc_loss"], n_tokens),
+            "disc_loss": _ratio(n["disc_loss"], n["tokens"]),
             "disc_auc": binned_auc(originals, replaced),
             "disc_precision": _ratio(true_positives, true_positives + false_positives),
             "disc_recall": _ratio(true_positives, n_replaced),

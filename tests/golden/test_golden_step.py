@@ -39,10 +39,12 @@ def load_networks(folder, prefix):
     return [convert(folder / prefix, part, hparams)[0] for part in ("generator", "discriminator")]
 
 
-def take_step(folder, prefix):
-    """Run a forward and backward pass on the recorded masks and samples, without dropout."""
-    inputs = {name: torch.tensor(value) for name, value in recorded(folder / "pretrain_step.npz").items()}
-    model = ELECTRAModel(*load_networks(folder, prefix), Vocabulary()).eval()
+def masked_batch(inputs):
+    """(the model's inputs, samples (M,), order): a recorded batch of 8 examples with the masks and samples in `inputs`, arrays by name.
+
+    order: indices that sort the recorded predictions by example and position, as the slots of pretrain.py.
+    """
+    inputs = {name: torch.tensor(value) for name, value in inputs.items()}
     rows, length = inputs["input_ids"].shape
     is_used = inputs["masked_lm_weights"] > 0
     flat = (torch.arange(rows)[:, None] * length + inputs["masked_lm_positions"])[is_used]
@@ -50,12 +52,19 @@ def take_step(folder, prefix):
     times_drawn = flat.bincount(minlength=rows * length).view(rows, length)
     labels = inputs["input_ids"].long().masked_fill(times_drawn == 0, -100)
     first_length = ((inputs["segment_ids"] == 0) & (inputs["input_mask"] == 1)).sum(1)
-    samples, segments = inputs["sampled_ids"][is_used].long()[order], []
+    return (inputs["masked_input_ids"].long(), first_length, times_drawn, labels), inputs["sampled_ids"][is_used].long()[order], order
+
+
+def take_step(folder, prefix):
+    """Run a forward and backward pass on the recorded masks and samples, without dropout."""
+    model = ELECTRAModel(*load_networks(folder, prefix), Vocabulary()).eval()
+    (*inputs, labels), samples, order = masked_batch(recorded(folder / "pretrain_step.npz"))
+    segments = []
     for network in (model.generator, model.discriminator):
         network.electra.embeddings.token_type_embeddings.register_forward_hook(lambda module, ids, output: segments.append(*ids))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(pretrain, "sample", lambda *_: samples)
-        pred = model(inputs["masked_input_ids"].long(), first_length, times_drawn, labels)
+        pred = model(*inputs, labels)
     loss, parts = ELECTRALoss()(pred, labels, return_losses=True)
     loss.backward()
     return Step(folder, model, pred, loss.detach(), [part.detach() for part in parts], order, segments)

@@ -15,7 +15,7 @@ def build(size, vocab_size=30522, **kwargs):
     return ELECTRAModel(*(build_network(part, getattr(RECIPES[size], part).config(vocab_size)) for part in PARTS), Vocabulary(), **kwargs)
 
 
-def by_google_name(model):
-    """{Google's name: parameter} of both networks."""
-    return {google_name(name, part, ["generator/encoder/"]): parameter
+def by_google_name(model, variables=("generator/encoder/",)):
+    """{Google's name: parameter} of both networks. variables: names in Google's checkpoint."""
+    return {google_name(name, part, variables): parameter
             for part, network in model.named_children() for name, parameter in network.named_parameters()}

@@ -1,0 +1,126 @@
+"""Google's flags: one step of each variant of the model, the power of the learning rate's decay, operation counts (F88-F97, F103)."""
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from electra_models import by_google_name
+from recorded import GOLDEN, recorded
+from test_golden_step import masked_batch
+
+import pretrain
+from _utils.commands.tf_checkpoint import open_variables
+from _utils.config import complete
+from _utils.optim import schedules
+from _utils.recipes import RECIPES, Network, Recipe, electra, flops_per_token
+
+VARIANTS = recorded("official/variants/variants.json")
+SETTINGS = {
+    "uniform_generator": ["uniform_generator=True"],
+    "untied_generator_embeddings": ["tying=none"],
+    "tied_generator": ["tying=all"],
+    "half_generator": ["generator_hidden_size=.5", "generator_layers=.5"],
+    "masked_lm": ["objective=mlm"],
+    "loss_weights": ["gen_weight=.5", "disc_weight=10"],
+}
+
+
+class Vocabulary:
+    """A tokenizer as far as build_model uses it."""
+    pad_token_id = 0
+
+    def __len__(self):
+        return 2000
+
+
+@pytest.fixture(params=SETTINGS)
+def variant(request, monkeypatch):
+    return request.param, *take_step(request.param, monkeypatch)
+
+
+def take_step(name, monkeypatch):
+    """(model, output, loss, losses) of a forward and backward pass on the recorded weights, masks and samples of a variant."""
+    values = recorded(f"official/variants/{name}.npz")
+    micro = Recipe(*electra(2, 32, 2, 128, 16, 1 / 2), *[getattr(RECIPES["tiny"], key) for key in (
+        "max_length", "mask_prob", "bs", "steps", "warmup_steps", "lr", "glue_lr", "layer_decay", "glue_length")])
+    monkeypatch.setitem(RECIPES, "tiny", micro)
+    c = complete(pretrain.c.override(["size=tiny", *SETTINGS[name]]))
+    model = pretrain.build_model(c, Vocabulary()).eval()
+    load_recorded_weights(model, name, values)
+    batch = recorded("official/micro_ckpt/pretrain_step.npz")
+    inputs, samples, _ = masked_batch({**{key: batch[key] for key in ("input_ids", "input_mask", "segment_ids")}, **values})
+    monkeypatch.setattr(pretrain, "sample", lambda *_: samples)
+    output = model(*inputs)
+    loss, losses = pretrain.build_loss(c)(output, inputs[-1], return_losses=True)
+    loss.backward()
+    return model, output, loss.detach(), losses
+
+
+@torch.no_grad()
+def load_recorded_weights(model, name, values):
+    """Those recorded with the variant, and otherwise those of the checkpoint."""
+    own = {key.partition("|")[2].replace("|", "/"): value for key, value in values.items() if key.startswith("param|")}
+    checkpoint = open_variables(GOLDEN / "official/micro_ckpt/model.ckpt-200")
+    parameters = by_google_name(model, VARIANTS[name]["grad_stats"])
+    for variable in VARIANTS[name]["grad_stats"]:
+        value = torch.tensor(own[variable] if variable in own else checkpoint[variable].read()).float()
+        parameters[variable].copy_(value.T if variable.endswith("/kernel") else value)
+
+
+def test_losses_and_logits_match_google(variant):
+    name, _, output, loss, losses = variant
+    expected = recorded(f"official/variants/{name}.npz")
+    assert float(loss) == pytest.approx(float(expected["total_loss"]), rel=1e-5)
+    assert losses[0].item() == pytest.approx(float(expected["mlm_loss"]), rel=1e-5)
+    if name == "masked_lm":
+        assert len(losses) == 1
+        return
+    assert losses[1].item() == pytest.approx(float(expected["disc_loss"]), rel=1e-5)
+    tokens = output.attention_mask.numpy()
+    assert output.generated.tolist() == expected["fake_input_ids"].tolist()
+    assert (output.is_replaced.numpy() == expected["labels"])[tokens].all()
+    np.testing.assert_allclose(output.disc_logits.detach().numpy()[tokens], expected["disc_logits"][tokens], atol=1e-4)
+
+
+def test_parameters_and_their_gradients_match_google(variant):
+    """Their number, and of each gradient the norm, the sum, and a sum with different weights."""
+    name, model, *_ = variant
+    expected = VARIANTS[name]
+    assert sum(p.numel() for p in model.parameters()) == expected["n_parameters"]
+    parameters = by_google_name(model, expected["grad_stats"])
+    for variable, stats in expected["grad_stats"].items():
+        gradient = parameters[variable].grad
+        g = (gradient.T if variable.endswith("/kernel") else gradient).double().flatten()
+        computed = [g.norm(), g.sum(), (g * torch.arange(len(g)).cos()).sum()]
+        assert [float(number) for number in computed] == pytest.approx(stats, abs=max(2e-4 * stats[0], 1e-6)), variable
+    norm = torch.stack([p.grad.double().norm() for p in model.parameters()]).norm()
+    assert float(norm) == pytest.approx(expected["grad_global_norm"], rel=1e-4)
+
+
+def test_learning_rates_with_a_power_match_google():
+    for name, run in recorded("official/variants/lr_decay_power.json").items():
+        if not isinstance(run, dict):
+            continue
+        settings = (run[key] for key in ("learning_rate", "num_train_steps", "num_warmup_steps", "lr_decay_power"))
+        lr = schedules("original_linear", *settings)["lr"]
+        # Up to the last step but one, at which 1 - step / steps has few digits left in TensorFlow's float32.
+        within = [(step, value) for step, value in zip(run["steps"], run["lr"]) if step < run["num_train_steps"] - 1]
+        computed = [lr(step / run["num_train_steps"]) for step, _ in within]
+        assert len(within) >= 6 and computed == pytest.approx([value for _, value in within], rel=1e-5), name
+
+
+def test_operation_counts_match_google():
+    """Everything that flops_computation.py prints for BERT and ELECTRA; its masked positions are 15.625 % of the tokens."""
+    flops = recorded("official/variants/flops.json")
+    for name, run in flops["electra_options"].items():
+        hidden, layers, generator_hidden, _, bs, steps, is_tied = run["args"]
+        length, embedding = run["kwargs"].get("s", 512), run["kwargs"].get("e", hidden)
+        generator, discriminator = electra(layers, hidden, max(1, hidden // 64), 4 * hidden, embedding, generator_hidden / hidden)
+        if not is_tied:
+            generator = replace(generator, embedding=generator_hidden)
+        recipe = Recipe(generator, discriminator, length, run["kwargs"].get("output_frac", .15625), bs, steps, 1, 1., 1., 1., length)
+        total = flops_per_token(recipe, 30522, convention="google") * bs * length * steps
+        assert total == pytest.approx(run["flops"], rel=1e-9), name
+    bert_small = Recipe(Network("electra", 12, 256, 4, 1024, 128), None, 128, .15625, 128, 1_450_000, 1, 1., 1., 1., 128)
+    total = flops_per_token(bert_small, 30522, convention="google") * 128 * 128 * 1_450_000
+    assert total == pytest.approx(flops["printed"]["bert_small"], rel=1e-9)

@@ -1,0 +1,209 @@
+"""The objectives that the paper compares with ELECTRA (sections 3.2 and 3.5, appendix F)."""
+from pathlib import Path
+
+import pytest
+import tiny_pretraining
+import torch
+import torch.nn.functional as F
+from tiny_pretraining import equal_weights, metrics, weights
+
+import pretrain
+from _utils.commands.export_hf import export_hf
+from _utils.config import complete
+from _utils.errors import PlainError
+from _utils.networks.pretrained import load_with_head
+from _utils.recipes import RECIPES, flops_per_token, steps_of_equal_compute
+from _utils.runs.checkpoints import load_checkpoint
+from pretrain import OBJECTIVES, AdversarialLoss, AllTokensMLMLoss, ELECTRAOutput
+
+run = tiny_pretraining.run
+OTHERS = [objective for objective in OBJECTIVES if objective not in ("electra", "two_stage")]
+
+
+@pytest.fixture
+def batch(small_tokenizer):
+    """The inputs of a model: 4 examples of 24 tokens, in which 5 positions are masked, one of them twice."""
+    torch.manual_seed(0)
+    originals = torch.randint(10, len(small_tokenizer), (4, 24))
+    times = torch.zeros_like(originals)
+    times[[0, 1, 2, 3, 3], [3, 7, 11, 2, 20]] = torch.tensor([1, 1, 2, 1, 1])
+    masked = originals.masked_fill(times > 0, small_tokenizer.mask_token_id)
+    return masked, torch.full((4,), 24), times, originals.masked_fill(times == 0, -100)
+
+
+def build(objective, hf_tokenizer, *settings):
+    c = complete(pretrain.c.override(["size=tiny", f"objective={objective}", *settings]))
+    torch.manual_seed(0)
+    return pretrain.build_model(c, hf_tokenizer).eval(), pretrain.build_loss(c)
+
+
+def test_electra_15_has_no_gradient_at_positions_that_are_not_masked(batch, small_tokenizer):
+    model, loss_func = build("electra_15", small_tokenizer)
+    output = model(*batch)
+    output.disc_logits.retain_grad()
+    loss, (_, disc_loss) = loss_func(output, batch[-1], model.counts(*batch), return_losses=True)
+    loss.backward()
+    gradient, is_masked = output.disc_logits.grad, batch[2] > 0
+    assert (gradient[~is_masked] == 0).all() and (gradient[is_masked] != 0).all()
+    bce = F.binary_cross_entropy_with_logits(output.disc_logits, output.is_replaced.float(), weight=batch[2].float(), reduction="sum")
+    assert disc_loss.item() == pytest.approx(bce.item() / 6, rel=1e-5)
+
+
+def test_replace_mlm_predicts_the_original_tokens_from_an_input_without_mask(batch, small_tokenizer):
+    model, loss_func = build("replace_mlm", small_tokenizer)
+    seen = []
+    model.discriminator.get_input_embeddings().register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
+    output = model(*batch)
+    assert not (seen[0] == small_tokenizer.mask_token_id).any() and seen[0].equal(output.generated)
+    _, (_, loss) = loss_func(output, batch[-1], model.counts(*batch), return_losses=True)
+    everywhere = model.discriminator(output.generated, attention_mask=torch.ones_like(output.generated)).logits
+    nll = F.cross_entropy(everywhere.transpose(1, 2), batch[-1], reduction="none")
+    assert loss.item() == pytest.approx(((nll * batch[2]).sum() / 6).item(), rel=1e-4)
+
+
+def mixture(copy_logit, logits, original, shown):
+    """The probability that All-Tokens MLM gives to a token as the original, if another, or the same, is shown."""
+    pred = ELECTRAOutput(None, torch.tensor([[shown]]), torch.tensor([[-copy_logit]]), torch.tensor([[shown != original]]),
+                         torch.tensor([[True]]), torch.tensor([[True]]), mlm_logits=logits[None])
+    return AllTokensMLMLoss().discriminator_loss(pred, torch.tensor([[original]]), 1).neg().exp().item()
+
+
+def test_all_tokens_mlm_mixes_copying_and_writing():
+    logits = torch.tensor([.3, -1.2, 2., .1])
+    softmax = logits.softmax(0).tolist()
+    assert [mixture(50., logits, token, shown=2) for token in range(4)] == pytest.approx([0, 0, 1, 0], abs=1e-5)  # D = 1: the input
+    assert [mixture(-50., logits, token, shown=2) for token in range(4)] == pytest.approx(softmax, rel=1e-5)  # D = 0: the softmax
+    at_half = [mixture(0., logits, token, shown=2) for token in range(4)]
+    assert sum(at_half) == pytest.approx(1, rel=1e-5) and at_half[2] == pytest.approx(.5 + softmax[2] / 2, rel=1e-5)
+
+
+def test_all_tokens_mlm_is_trained_at_every_token(batch, small_tokenizer):
+    model, loss_func = build("all_tokens_mlm", small_tokenizer)
+    output = model(*batch)
+    output.mlm_logits.retain_grad()
+    loss_func(output, batch[-1], model.counts(*batch)).backward()
+    assert output.mlm_logits.shape == (96, len(small_tokenizer)) and (output.mlm_logits.grad.abs().sum(1) > 0).all()
+    assert model.copy.weight.grad.abs().sum() > 0
+
+
+def test_the_gradient_of_adversarial_training_is_that_of_the_expected_reward():
+    """One position, three tokens: REINFORCE's gradient, averaged over all samples, is the exact one, whatever the baseline."""
+    original, disc_logits = 1, [2., -.5, .7]  # of the discriminator, for each token that might be shown
+    logits = torch.tensor([[.4, -.3, 1.1]], requires_grad=True)
+    baseline = torch.tensor([.8], requires_grad=True)
+    rewards = torch.tensor([F.binary_cross_entropy_with_logits(torch.tensor(d), torch.tensor(float(token != original))).item()
+                            for token, d in enumerate(disc_logits)])
+
+    def loss_of(token):
+        pred = ELECTRAOutput(logits, torch.tensor([[token]]), torch.tensor([[disc_logits[token]]]), torch.tensor([[token != original]]),
+                             torch.tensor([[True]]), torch.tensor([[True]]), baseline=baseline)
+        return AdversarialLoss().generator_loss(pred, torch.tensor([[original]]), 1)
+
+    p = logits.detach().softmax(-1)[0]
+    gradients = [torch.autograd.grad(loss_of(token), (logits, baseline)) for token in range(3)]
+    expected, = torch.autograd.grad((logits.softmax(-1)[0] * rewards).sum(), logits)
+    torch.testing.assert_close(sum(q * of_logits for q, (of_logits, _) in zip(p, gradients)), -expected, atol=1e-5, rtol=1e-4)
+    # The baseline sigmoid(v) learns the discriminator's probability of the correct answer, exp(-reward).
+    torch.testing.assert_close(torch.cat([of_baseline for _, of_baseline in gradients]), .8 * torch.ones(3).sigmoid() * 0
+                               + torch.tensor(.8).sigmoid() - (-rewards).exp(), atol=1e-5, rtol=1e-4)
+    assert loss_of(0).item() == pytest.approx(F.cross_entropy(logits, torch.tensor([original])).item(), rel=1e-4)  # logged
+
+
+def test_adversarial_training_has_no_gradient_of_maximum_likelihood(batch, small_tokenizer):
+    """With a discriminator that is indifferent and a baseline that knows it, nothing is left to learn."""
+    model, loss_func = build("adversarial", small_tokenizer)
+    output = model(*batch)
+    output.mlm_gen_logits.retain_grad()
+    indifferent = output._replace(disc_logits=torch.zeros_like(output.disc_logits), baseline=torch.zeros_like(output.baseline))
+    loss_func.generator_loss(indifferent, batch[-1], 6).backward()
+    assert output.mlm_gen_logits.grad.abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("objective", OTHERS)
+def test_objectives_train_resume_and_export(workplace, objective):
+    """A run that was stopped and resumed equals one that was not, in micro-batches."""
+    settings = [f"objective={objective}", "steps=8", "micro_batch=3", "lr=1e-3", "save_minutes=0"]
+    run(*settings, resume=True)
+    whole, rows = weights(), metrics()
+    run(*settings, "base_run_name=again", "stop_at=3", resume=True)
+    run(*settings, "base_run_name=again", resume=True)
+    assert equal_weights(whole, weights("again_5"))
+    assert rows[-1]["disc_loss"] > 0 and (rows[-1]["disc_auc"] is None) == (objective == "replace_mlm")
+    assert rows[-1]["gen_loss"] < rows[0]["gen_loss"] or objective == "adversarial"
+    export_hf("checkpoints/pretrain/mini_5_100.0%.pth", "out")
+    parts = {path.name for path in Path("out").iterdir()}
+    assert parts == ({"generator"} if "mlm" in objective else {"generator", "discriminator"})
+    finetuned = load_with_head("mini_5_100.0%.pth")
+    assert finetuned.network.config.hidden_size == RECIPES["tiny"].discriminator.hidden
+
+
+def test_gradients_of_micro_batches_add_up(batch, small_tokenizer):
+    for objective in OTHERS:
+        model, loss_func = build(objective, small_tokenizer)
+        torch.manual_seed(1)
+        output = model(*batch)
+        whole, counts = loss_func(output, batch[-1]), model.counts(*batch)
+        parts = []
+        for rows in (slice(0, 1), slice(1, 4)):
+            in_rows = output.slots[0] // 24
+            of = (in_rows >= rows.start) & (in_rows < rows.stop)
+            slots = output.slots[0][of] - 24 * rows.start, output.slots[1][of]
+            mlm = output.mlm_logits
+            if mlm is not None:
+                mlm = mlm[of] if len(mlm) == len(of) else mlm.view(4, 24, -1)[rows].flatten(0, 1)
+            part = ELECTRAOutput(output.mlm_gen_logits[of], output.generated[rows],
+                                 output.disc_logits if output.disc_logits is None else output.disc_logits[rows],
+                                 output.is_replaced[rows], output.attention_mask[rows], output.is_mlm_applied[rows], slots, mlm,
+                                 None if output.baseline is None else output.baseline[of])
+            parts.append(loss_func(part, batch[-1][rows], counts).item())
+        assert sum(parts) == pytest.approx(whole.item(), rel=1e-5), objective
+
+
+def test_two_stages_train_one_network_each(workplace):
+    settings = ["objective=two_stage", "steps=12", "two_stage_steps=8", "lr=1e-3"]
+    learn = run(*settings, resume=True)
+    first = load_checkpoint("checkpoints/pretrain/mini_generator_5_100.0%.pth")
+    assert first["step"] == 8 and "discriminator_config" not in first
+    learned = weights()
+    of = lambda part, content: {name: value for name, value in content.items() if name.startswith(f"{part}.")}
+    assert equal_weights(of("generator", learned), of("generator", first["model"]))  # frozen
+    generator, discriminator = learn.model.generator.base_model, learn.model.discriminator.base_model
+    assert not {id(p) for p in generator.parameters()} & {id(p) for p in discriminator.parameters()}
+    moved = [(p - q).abs().max().item() for p, q in zip(generator.parameters(), discriminator.parameters(), strict=True)]
+    assert 0 < max(moved) < .05 and learn.train_iter == 4  # the discriminator started from the generator's weights
+
+    run(*settings, "base_run_name=again", "stop_at=2", resume=True)
+    run(*settings, "base_run_name=again", resume=True)
+    assert equal_weights(learned, weights("again_5"))
+
+
+def test_the_second_stage_starts_from_the_generator(small_tokenizer, workplace):
+    run("objective=mlm", "steps=2")
+    generator, discriminator = pretrain.second_stage_pair("mini_5_100.0%.pth")
+    assert equal_weights(generator.base_model.state_dict(), discriminator.base_model.state_dict())
+    assert not any(p.requires_grad for p in generator.parameters()) and all(p.requires_grad for p in discriminator.parameters())
+
+
+@pytest.mark.parametrize("settings, message", [
+    (["objective=mlm", "uniform_generator=True"], "uniform_generator"),
+    (["objective=replace_mlm", "disc_smooth_label=True"], "disc_smooth"),
+    (["objective=adversarial", "temperature=2"], "temperature"), (["two_stage_steps=5"], "two_stage_steps"),
+    (["objective=two_stage", "steps=5", "two_stage_steps=5"], "two_stage_steps"), (["objective=two_stage", "tying=tokens"], "tying"),
+    (["generator_hidden_size=.5", "generator={'model_type': 'bert'}"], "generator_hidden_size"),
+    (["size=bert_small", "objective=electra_15"], "no discriminator"),
+])
+def test_settings_without_effect_raise_before_any_work(workplace, settings, message):
+    with pytest.raises(PlainError, match=message):
+        run(*settings)
+    assert not Path("datasets").exists()
+
+
+def test_operations_of_the_objectives():
+    """Predicting every token costs most; a frozen generator costs its forward pass."""
+    flops = {objective: flops_per_token(RECIPES["mini"], 8192, objective=objective) for objective in ("mlm", *OBJECTIVES)}
+    assert flops["mlm"] < flops["electra"] < flops["replace_mlm"] < flops["all_tokens_mlm"]
+    assert 1.1 * flops["mlm"] < flops["two_stage"] < flops["mlm"] * 4 / 3
+    assert flops["electra_15"] == flops["electra"] == flops["adversarial"]
+    steps = {convention: steps_of_equal_compute(RECIPES["mini"], RECIPES["mini"], 37_000, 8192, "mlm", convention)
+             for convention in ("products", "google_sparse", "google")}
+    assert steps == {"products": 45_653, "google_sparse": 46_600, "google": 60_300}

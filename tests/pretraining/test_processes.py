@@ -51,7 +51,9 @@ def assert_same_run(name, other, n=12 + 5):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4, msg=key)
 
 
-@pytest.mark.parametrize("n, settings", [(3, []), (2, ["objective=mlm"])])
+@pytest.mark.parametrize("n, settings", [
+    (3, []), (2, ["objective=mlm"]),
+    *[pytest.param(2, [f"objective={objective}"], marks=pytest.mark.slow) for objective in ("all_tokens_mlm", "adversarial")]])
 def test_several_processes_train_the_same_model_as_one(workplace, launch, n, settings):
     """Of three processes, one has two of the four micro-batches of a batch."""
     for name, processes in (("one", 1), ("several", n)):

@@ -245,7 +245,9 @@ def later_steps(learn):
 
 
 VARIANTS = [[], ["masking=official"], ["objective=mlm"], ["adam_bias_correction=True"], ["optimizer=lamb"], ["disallow_correct=True"],
-            ["sampling=multinomial"], ["electra_mask_style=False"], ["size=mini"]]
+            ["sampling=multinomial"], ["electra_mask_style=False"], ["size=mini"], ["objective=all_tokens_mlm"],
+            ["objective=adversarial"], *[pytest.param([setting], marks=pytest.mark.slow) for setting in (
+                "uniform_generator=True", "objective=electra_15", "objective=replace_mlm")]]
 
 
 @pytest.mark.parametrize("settings", VARIANTS)

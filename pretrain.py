@@ -967,16 +967,21 @@ def build_learner(c, hf_tokenizer, dls, pair, processes):
 # `pretrain` checks the configuration, prepares the data, resumes an interrupted run or starts a new one, trains, and saves the plots.
 
 # %%
-def pretrain(c):
+def pretrain(c, processes=None):
     """Pretrain as described by a completed configuration, or resume that run. Returns the learner.
 
     Writes checkpoints/pretrain/<run>_<percent>%.pth at the milestones, and to the folder checkpoints/pretrain/<run>/ the configuration,
     metrics.jsonl, the logger's files, plots, and the checkpoint to resume from.
     Raises PlainError before any long work if the configuration, the files or the hardware do not allow the run.
     """
+    if processes is None:
+        processes = Processes(c.device)
+        learn = pretrain(c, processes)
+        processes.close()
+        return learn
     if c.objective == "two_stage":
-        c = after_first_stage(c)
-    processes, run = Processes(c.device), Run(c.base_run_name, c.seed)
+        c = after_first_stage(c, processes)
+    run = Run(c.base_run_name, c.seed)
     device = processes.device(choose_device(c.device))
     if device.type == "cuda":
         torch.cuda.set_device(device)  # streams and CUDA graphs belong to the current device
@@ -994,17 +999,18 @@ def pretrain(c):
               f"{count_parameters(learn.model):,} parameters; {c.device}, {c.precision}, micro-batches of {c.micro_batch} examples; "
               f"unigram entropy {entropy:.2f} nats per token")
         fit(learn, c, run, hf_tokenizer, entropy, checkpoint)
-    processes.close()
     return learn
 
 
-def after_first_stage(c):
+def after_first_stage(c, processes):
     """The configuration of the second stage of two-stage training, after the first, a run of its own, which may also be resumed."""
     warmup = lambda steps: round(c.warmup_steps * steps / c.steps)
     name, steps = f"{c.base_run_name}_generator", c.two_stage_steps
     generator = Run(name, c.seed).milestone(100.)
     if not (c.resume and generator.is_file()):
-        pretrain(c.copy_with({"objective": "mlm", "base_run_name": name, "steps": steps, "warmup_steps": warmup(steps), "stop_at": None}))
+        pretrain(c.copy_with({"objective": "mlm", "base_run_name": name, "steps": steps, "warmup_steps": warmup(steps), "stop_at": None}),
+                 processes)
+    processes.wait()  # until the main process has saved the generator
     rest = c.steps - steps
     return c.copy_with({"initial_weights": str(generator), "steps": rest, "warmup_steps": warmup(rest)})
 

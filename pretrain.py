@@ -1025,6 +1025,7 @@ def check_start(c, run, processes):
         check_sources(c.datas)
     resume(c, run)
     if c.objective == "two_stage":
+        set_seed(c.seed)  # of the discriminator's head
         return second_stage_pair(c.initial_weights)
     if is_pair(c.initial_weights):
         return load_pair(c.initial_weights, c.size, c.max_length, c.tying)

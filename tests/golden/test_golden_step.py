@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from electra_models import Vocabulary, by_google_name
+from electra_models import Vocabulary, by_google_name, masked_batch
 from recorded import GOLDEN, recorded
 
 import pretrain
@@ -37,22 +37,6 @@ def load_networks(folder, prefix):
     """[generator, discriminator] converted from a TensorFlow checkpoint."""
     hparams = recorded(folder / "config.json")["pretraining_hparams"]
     return [convert(folder / prefix, part, hparams)[0] for part in ("generator", "discriminator")]
-
-
-def masked_batch(inputs):
-    """(the model's inputs, samples (M,), order): a recorded batch of 8 examples with the masks and samples in `inputs`, arrays by name.
-
-    order: indices that sort the recorded predictions by example and position, as the slots of pretrain.py.
-    """
-    inputs = {name: torch.tensor(value) for name, value in inputs.items()}
-    rows, length = inputs["input_ids"].shape
-    is_used = inputs["masked_lm_weights"] > 0
-    flat = (torch.arange(rows)[:, None] * length + inputs["masked_lm_positions"])[is_used]
-    order = flat.argsort(stable=True)
-    times_drawn = flat.bincount(minlength=rows * length).view(rows, length)
-    labels = inputs["input_ids"].long().masked_fill(times_drawn == 0, -100)
-    first_length = ((inputs["segment_ids"] == 0) & (inputs["input_mask"] == 1)).sum(1)
-    return (inputs["masked_input_ids"].long(), first_length, times_drawn, labels), inputs["sampled_ids"][is_used].long()[order], order
 
 
 def take_step(folder, prefix):

@@ -4,9 +4,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from electra_models import by_google_name
+from electra_models import by_google_name, masked_batch
 from recorded import GOLDEN, recorded
-from test_golden_step import masked_batch
 
 import pretrain
 from _utils.commands.tf_checkpoint import open_variables

@@ -161,7 +161,7 @@ def cells(notebook):
 
 def test_every_cited_fact_is_defined():
     known = known_facts()
-    assert {f"F{i}" for i in range(1, 82)} | {f"D{i}" for i in range(1, 18)} == known
+    assert {f"F{i}" for i in range(1, 82)} | {f"D{i}" for i in range(1, 18)} <= known
     found = set()
     texts = {path: read(path) for path in [*SOURCES, *DOCUMENTS]} | {path: cells(path) for path in REPO.glob("*.ipynb")}
     for path, text in texts.items():

@@ -172,7 +172,9 @@ def flops_per_token(recipe, vocab_size, length=None, mask_prob=None, objective=N
     backward = 2 if convention == "products" else 1
     if objective == "mlm":
         return (1 + backward) * count(recipe.encoder, predicted=mask_prob)
-    if objective == "two_stage":  # of the second stage, with a frozen generator of the discriminator's size
+    if not recipe.generator:  # uniform replacements
+        generator = 0
+    elif objective == "two_stage":  # of the second stage, with a frozen generator of the discriminator's size
         generator = count(recipe.discriminator, predicted=mask_prob)
     else:
         generator = (1 + backward) * count(recipe.generator, predicted=mask_prob)

@@ -2,6 +2,7 @@
 import re
 from collections import defaultdict
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pandas as pd
 
@@ -11,7 +12,7 @@ from _utils.glue.runs import SCORES, Runs, score
 from _utils.networks.build import PARTS
 from _utils.networks.pretrained import config_of, parts_of
 from _utils.plots import GREY, new_axis, save_plot
-from _utils.recipes import RECIPES, flops_per_token, network_from
+from _utils.recipes import RECIPES, TOKEN_OBJECTIVES, flops_per_token, network_from, recipe_of
 from _utils.runs.checkpoints import check_output, find_checkpoint, load_pretraining_checkpoint
 
 _GROUP = re.compile(r"(?P<system>.+)_(?P<seed>\d+)_(?P<percent>[\d.]+)%")
@@ -114,10 +115,14 @@ def checkpoint_flops(path):
     if config["initial_weights"] not in FRESH_WEIGHTS:
         raise PlainError(f"The floating point operations of {str(path)!r} are not known: its initial_weights are "
                          f"{config['initial_weights']!r}. Compare runs with fresh initial_weights.")
-    networks = dict.fromkeys(PARTS) | {part: network_from(config_of(checkpoint, part, path)) for part in parts_of(checkpoint)}
+    if config.get("objective") in TOKEN_OBJECTIVES:  # of whose networks the checkpoint has the second only
+        recipe = recipe_of(SimpleNamespace(**config))
+    else:
+        networks = dict.fromkeys(PARTS) | {part: network_from(config_of(checkpoint, part, path)) for part in parts_of(checkpoint)}
+        recipe = replace(RECIPES[config["size"]], **networks)
+    vocab_size = checkpoint[f"{parts_of(checkpoint)[-1]}_config"]["vocab_size"]
     tokens = checkpoint["step"] * config["bs"] * config["max_length"]
-    return tokens * flops_per_token(replace(RECIPES[config["size"]], **networks), checkpoint["generator_config"]["vocab_size"],
-                                    config["max_length"], config["mask_prob"])
+    return tokens * flops_per_token(recipe, vocab_size, config["max_length"], config["mask_prob"], config.get("objective"))
 
 
 def compare(scores, systems):

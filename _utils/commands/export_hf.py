@@ -17,7 +17,7 @@ from _utils.glue.tasks import task_of
 from _utils.networks.build import PARTS, count_parameters, max_positions
 from _utils.networks.pretrained import config_of, load_weights, network_of, parts_of, with_prefix
 from _utils.recipes import config_from_shapes
-from _utils.runs.checkpoints import PRETRAINING_KEYS, check_writable, find_checkpoint, has_keys, load_checkpoint, unfinished_name
+from _utils.runs.checkpoints import check_writable, find_checkpoint, has_keys, is_pretrained, load_checkpoint, unfinished_name
 from _utils.runs.log import read_metrics
 from _utils.text.readers import HUB_CORPORA
 from _utils.text.vocabulary import from_vocab_file, tokenizer_from_json
@@ -69,7 +69,7 @@ def export_hf(
         checkpoint = _as_pretraining_checkpoint(weights, path, vocab)
     if has_keys(checkpoint, FINETUNING_KEYS):
         exports = [_classifier_export(checkpoint, path)]
-    elif has_keys(checkpoint, PRETRAINING_KEYS):
+    elif is_pretrained(checkpoint):
         exports = _pretrained_exports(checkpoint, path)
     else:
         raise PlainError(f"{str(path)!r} was not written by pretrain.py, finetune.py or electra_pytorch. Use one of their checkpoints.")

@@ -144,7 +144,7 @@ def load_with_head(name, part=None, folder="checkpoints/pretrain"):
         checkpoint = load_pretraining_checkpoint(path)
         part = part or parts_of(checkpoint)[-1]
         if part not in parts_of(checkpoint):
-            raise PlainError(f"{name!r} has no {part}, because it was pretrained with objective='mlm'. Choose an ELECTRA.")
+            raise PlainError(f"{name!r} has no {part}, only a {parts_of(checkpoint)[0]}. Choose another checkpoint.")
         network, hf_tokenizer = network_of(checkpoint, part, path), tokenizer_from_json(checkpoint["tokenizer"])
         return PretrainedNetwork(network.eval(), part, hf_tokenizer, checkpoint["config"])
     if inside := [one for one in PARTS if os.path.isdir(os.path.join(name, one))]:

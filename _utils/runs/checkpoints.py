@@ -14,7 +14,7 @@ import torch
 
 from _utils.errors import PlainError, first_line
 
-PRETRAINING_KEYS = {"model": dict, "generator_config": dict, "tokenizer": str, "config": dict}
+_PRETRAINING_KEYS = {"model": dict, "tokenizer": str, "config": dict}
 
 
 def milestone_steps(steps, percents, stop_at=None):
@@ -89,11 +89,16 @@ def find_checkpoint(name, folder="checkpoints/pretrain"):
 def load_pretraining_checkpoint(path):
     """Load a checkpoint of pretrain.py, as `load_checkpoint`. Raises PlainError for any other kind."""
     checkpoint = load_checkpoint(path)
-    if not has_keys(checkpoint, PRETRAINING_KEYS):
+    if not is_pretrained(checkpoint):
         raise PlainError(f"{str(path)!r} is not a checkpoint of pretrain.py (a finetuned one has lost the heads of the pretraining). "
                          "Choose one from checkpoints/pretrain/, or convert it to a transformers folder with python -m _utils export_hf "
                          "or python -m _utils convert_tf.")
     return checkpoint
+
+
+def is_pretrained(content):
+    """Whether the content of a checkpoint is that of pretrain.py: with a generator, a discriminator, or both."""
+    return has_keys(content, _PRETRAINING_KEYS) and not {"generator_config", "discriminator_config"}.isdisjoint(content)
 
 
 def has_keys(content, kinds):

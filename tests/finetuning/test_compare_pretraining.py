@@ -99,6 +99,20 @@ def test_a_checkpoint_costs_the_operations_of_its_steps(tmp_path):
     assert flops(tmp_path, "electra_1", 25.) == electra / 4
 
 
+def test_operations_of_other_objectives_are_counted(tmp_path, monkeypatch):
+    """Also where the checkpoint lacks one of the two networks."""
+    full = flops(tmp_path, "electra_1", 100.)
+    content = checkpoint("electra_1", 100., "objective=all_tokens_mlm")
+    content["generator_config"] = content.pop("discriminator_config")
+    torch.save(content, tmp_path / "tokens.pth")
+    expected = flops_per_token(RECIPES["mini"], 8192, objective="all_tokens_mlm") / flops_per_token(RECIPES["mini"], 8192)
+    assert checkpoint_flops(tmp_path / "tokens.pth") == pytest.approx(expected * full) and expected > 1.5
+    content = checkpoint("electra_1", 100., "uniform_generator=True")
+    del content["generator_config"]
+    torch.save(content, tmp_path / "uniform.pth")
+    assert .5 * full < checkpoint_flops(tmp_path / "uniform.pth") < .9 * full
+
+
 @pytest.mark.parametrize("network", [
     {"model_type": "roberta", "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 512},
     {"model_type": "distilbert", "dim": 128, "n_layers": 2, "n_heads": 2, "hidden_dim": 512}])

@@ -35,7 +35,8 @@ def named_scores(scores):
 def format_scores(row):
     """The scores of a run in percent, in one line, each with that of a constant prediction."""
     kind, baselines = "constant" if task_of(row).is_regression else "majority", named_scores(row.get("baselines", {}))
-    return ", ".join(f"{name} {value:.2f}" + (f" ({kind} {baselines[name]:.2f})" if name in baselines else "")
+    formats = lambda name, value: f"{value:.4g}" if name.endswith("rmse") else f"{value:.2f}"
+    return ", ".join(f"{name} {formats(name, value)}" + (f" ({kind} {formats(name, baselines[name])})" if name in baselines else "")
                      for name, value in named_scores(row["scores"]).items())
 
 

@@ -32,7 +32,7 @@ from torch import nn
 from fastai.callback.core import Callback
 from fastai.learner import CancelStepException
 
-from _utils.config import MyConfig, complete, from_command_line, is_pair
+from _utils.config import MyConfig, complete, continued_schedule, from_command_line, is_pair
 from _utils.errors import PlainError, print_plain_errors
 from _utils.networks import (
     GatheredPositions, argmax, check_networks, check_tying, count_parameters, inputs_of, load_pair, make_dropout_cheap, make_networks,
@@ -122,7 +122,8 @@ c = MyConfig({
     # 'huggingface': normal distribution with std .02 (size=tiny: .05), as in electra_pytorch (D3). 'official': as in Google's code, normal
     # distribution truncated at two standard deviations, and Glorot uniform (F30).
     # For continued pretraining: a checkpoint of this script (.pth), a folder with generator/ and discriminator/, or a hub id such as
-    # 'google/electra-small-discriminator'. Its vocabulary is used; set lr, steps and warmup_steps.
+    # 'google/electra-small-discriminator'. Its vocabulary and masking are used. None then means for lr a third of the recipe's, for steps
+    # ten epochs of the text but at most 5 % of the recipe's, for warmup_steps 5 % of the steps (docs/continued_pretraining.md).
     "initial_weights": "huggingface",
     # A list of corpora: 'openwebtext', 'wikipedia', 'bookcorpus', 'docs' (the documentation in this Python installation), or paths:
     # folders, files or globs of .txt (blank line between documents), .jsonl, .parquet or WikiExtractor output, also compressed (.gz,
@@ -186,7 +187,8 @@ c = MyConfig({
 if __name__ == "__main__":
     print_plain_errors()
     c = complete(from_command_line(c, sys.argv))
-    print(f"{c.size}, objective {c.objective}: {c.steps:,} steps of {c.bs} x {c.max_length} tokens on {', '.join(c.datas)}, seed {c.seed}, "
+    steps = f"{c.steps:,}" if c.steps else "as many as suit the text:"
+    print(f"{c.size}, objective {c.objective}: {steps} steps of {c.bs} x {c.max_length} tokens on {', '.join(c.datas)}, seed {c.seed}, "
           f"{c.masking} masking, {'continuing from' if is_pair(c.initial_weights) else 'initial weights'} {c.initial_weights}")
 
 
@@ -210,7 +212,7 @@ def load_data(c, processes=None):
     hf_tokenizer, files = processes.broadcast(lambda: prepare_data(c))
     train, held_out = map(concatenate_datasets, zip(*(split_held_out(open_examples(of_corpus)) for of_corpus in files)))
     splits = {"train": train, "held_out": held_out}
-    is_on_gpu = choose_device(c.device).type == "cuda"
+    is_on_gpu, c = choose_device(c.device).type == "cuda", continued_schedule(c, len(train))
     return hf_tokenizer, pretraining_dataloaders(splits, hf_tokenizer, c.bs, c.steps, c.max_length, c.seed, c.num_workers, is_on_gpu)
 
 
@@ -989,11 +991,14 @@ def pretrain(c, processes=None):
     pair = check_start(c, run, processes)
     hf_tokenizer, dls = load_data(c, processes)
     with locked(run.folder) if processes.is_main else nullcontext():
+        c = continued_schedule(c, len(dls.train_ds))
         c, checkpoint = resume(c, run)  # again, because another process may have trained the run in the meantime
         dls = dls.to(torch.device(c.device))
         c = fit_to_hardware(c, pair, hf_tokenizer, dls, processes)
         learn = build_learner(c, hf_tokenizer, dls, pair, processes)
         entropy = unigram_entropy(dls.train_ds.hf_dset, hf_tokenizer.all_special_ids)
+        if is_pair(c.initial_weights):
+            print(f"Continued pretraining: {c.steps:,} steps, {c.warmup_steps:,} of them warmup, peak learning rate {c.lr:.2g}")
         print(f"{len(dls.train_ds):,} training examples ({c.steps * c.bs / len(dls.train_ds):.3g} epochs), "
               f"{len(dls.valid_ds) if len(dls.loaders) > 1 else 0:,} held out; "
               f"{count_parameters(learn.model):,} parameters; {c.device}, {c.precision}, micro-batches of {c.micro_batch} examples; "

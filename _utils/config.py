@@ -19,6 +19,7 @@ from typing_extensions import TypedDict
 
 from _utils.errors import PlainError
 from _utils.recipes import RECIPES, TOKEN_OBJECTIVES, TYINGS
+from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint
 from _utils.runs.log import check_address
 from _utils.text.readers import HUB_CORPORA
 
@@ -255,8 +256,6 @@ QUICKSTART = {"size": "tiny", "datas": ["docs"], "vocab": 8192, "base_run_name":
 # Keys for which None means the value of the recipe.
 _FROM_RECIPE = ("bs", "lr", "max_length", "mask_prob", "steps", "warmup_steps", "schedule", "optimizer", "electra_mask_style", "objective",
                 "tying")
-# Of these, the keys that the user sets for continued pretraining: a recipe's schedule is that of a whole training.
-_SCHEDULE_KEYS = ("lr", "steps", "warmup_steps")
 _GENERATOR_KEYS = ("generator_hidden_size", "generator_layers", "uniform_generator", "tying")
 # Keys that have no effect, by objective.
 _WITHOUT_EFFECT = {
@@ -270,14 +269,14 @@ _WITHOUT_EFFECT = {
 def complete(config):
     """Derive the values that depend on other keys, then check that the values fit together.
 
-    Derived are the values of the quickstart, the vocabulary of a pair, the recipe's values for None, and a seed. Explicit values are
-    kept. If `steps` is set and `warmup_steps` is not, warmup keeps the recipe's share of the steps.
+    Derived are the values of the quickstart, those of a pair to continue from, the recipe's values for None, and a seed. Explicit values
+    are kept. If `steps` is set and `warmup_steps` is not, warmup keeps the recipe's share of the steps.
     Raises PlainError for values that contradict each other.
     """
     if config.quickstart:
         config = config.unless_given(QUICKSTART)
     if is_pair(config.initial_weights):
-        config = config.unless_given({"vocab": config.initial_weights})
+        config = config.unless_given(_values_of_pair(config.initial_weights))
     if config.objective is None and config.discriminator:
         config = config.copy_with({"objective": "electra"})
     if config.objective == "two_stage":
@@ -296,12 +295,36 @@ def with_recipe(config, size, **values):
 
 
 def _recipe_values(config):
-    """{key: value of the recipe} of the keys that are None. Continued pretraining has its own schedule."""
-    recipe, own = RECIPES[config.size], _SCHEDULE_KEYS if is_pair(config.initial_weights) else ()
-    values = {key: getattr(recipe, key) for key in _FROM_RECIPE if config[key] is None and key not in own}
-    if "warmup_steps" in values:
+    """{key: value of the recipe} of the keys that are None. Continued pretraining has a schedule of its own: `continued_schedule`."""
+    recipe = RECIPES[config.size]
+    values = {key: getattr(recipe, key) for key in _FROM_RECIPE if config[key] is None}
+    if is_pair(config.initial_weights):
+        values = {key: value for key, value in values.items() if key not in ("steps", "warmup_steps")}
+        if "lr" in values:
+            values["lr"] = recipe.lr / 3
+    elif "warmup_steps" in values:
         values["warmup_steps"] = round(values.get("steps", config.steps) * recipe.warmup_steps / recipe.steps)
     return values
+
+
+def _values_of_pair(name):
+    """{key: value} that follow from a pair to continue from: its vocabulary, and size, masking and tying as far as they are known."""
+    values = {"vocab": name}
+    if name.endswith(".pth"):
+        run = load_pretraining_checkpoint(find_checkpoint(name))["config"]
+        values |= {key: run[key] for key in ("size", "masking", "electra_mask_style", "tying", "mask_prob") if key in run}
+    elif name.startswith("google/"):
+        values["masking"] = "official"
+    return values
+
+
+def continued_schedule(config, n_examples):
+    """The configuration with steps and warmup_steps of continued pretraining on n_examples, where they are None.
+
+    Ten epochs, but at most a twentieth of the recipe's steps, of which a twentieth is warmup (docs/continued_pretraining.md).
+    """
+    steps = config.steps or max(1, min(RECIPES[config.size].steps // 20, 10 * n_examples // config.bs))
+    return config.copy_with({"steps": steps, "warmup_steps": steps // 20 if config.warmup_steps is None else config.warmup_steps})
 
 
 def _objective_values(config):
@@ -317,7 +340,7 @@ def _check(config):
     if config.seed is None:
         raise PlainError("seed=None would draw a different seed in each process. Set seed to a number.")
     for key, limit in (("warmup_steps", "steps"), ("stop_at", "steps"), ("micro_batch", "bs")):
-        if config[key] is not None and config[key] > config[limit]:
+        if None not in (config[key], config[limit]) and config[key] > config[limit]:
             raise PlainError(f"{key}={config[key]} is more than {limit}={config[limit]}. Lower it or leave it out.")
     for key in _WITHOUT_EFFECT.get(config.objective, ()):
         if key in config.overridden:
@@ -336,14 +359,12 @@ def _check(config):
 
 
 def _check_pair(config):
-    """PlainError for keys that conflict with continued pretraining, or that it needs."""
+    """PlainError for keys that conflict with continued pretraining."""
     start = f"initial_weights={config.initial_weights!r}"
     for key, of_pair in {"generator": None, "discriminator": None, "objective": "electra", "vocab": config.initial_weights}.items():
         if config[key] != of_pair:
             raise PlainError(f"{start} contains a generator, a discriminator and their vocabulary, which {key}={config[key]!r} "
                              f"contradicts. Remove {key} (size={config.size}).")
-    if missing := [key for key in _SCHEDULE_KEYS if config[key] is None]:
-        raise PlainError(f"{start} continues training with a new schedule, for which the recipe has no values. Set {', '.join(missing)}.")
 
 
 def check_logger(config):

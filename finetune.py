@@ -33,11 +33,13 @@ from transformers import AutoModel, ElectraForPreTraining
 
 from _utils.config import MyConfig, from_command_line
 from _utils.errors import PlainError, print_plain_errors
+from _utils.glue.answers import ensemble, find_answers
 from _utils.glue.batches import IGNORED, EncodedRows, finetuning_dataloaders, inference_dataloader, truncation_notice
 from _utils.glue.config import FINETUNE_KEYS, complete_finetuning, uses_synthetic_glue
 from _utils.glue.evaluation import KeepBest, evaluation, with_evaluations
 from _utils.glue.own_tasks import load_own_task, names_of
 from _utils.glue.plan import RunProcesses, check_plan, chosen_runs, default_epochs, print_updates, seed_of, trainable_tasks
+from _utils.glue.questions import QuestionHead, QuestionLoss, QuestionOptions, QuestionRows
 from _utils.glue.results import format_scores, notices_of, report, save_result_plots, summarize, table_of_runs
 from _utils.glue.runs import GLUE_FOLDER, Runs, add_run, load_finetuned_checkpoint, path_of, run_path, score
 from _utils.glue.submission import complete_submission, rows_of, write_predictions
@@ -70,8 +72,8 @@ c = MyConfig({
     # Runs start, start + 1, ..., end - 1 of each task. Finished runs are not repeated.
     "start": 0,
     "end": 10,
-    # Any of cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli. MNLI's model also predicts the diagnostic set AX.
-    # Your own tasks are dictionaries (docs/own_tasks.md):
+    # Any of cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli (MNLI's model also predicts AX), and, from files in glue_dir, squad,
+    # squadv1, newsqa, naturalqs, triviaqa, searchqa. Your own tasks are dictionaries (docs/own_tasks.md):
     # {'train': 'reviews.csv', 'dev': .1, 'test': 'new.csv', 'text': 'review', 'label': 'stars'}; optional: name, kind, metrics.
     "tasks": ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"],
     # A checkpoint in checkpoints/pretrain/ or its path (.pth), a transformers folder, or the hub id of any encoder.
@@ -171,7 +173,8 @@ def load_tables(c):
 # MRPC and STS-B before truncation; electra_pytorch swaps them after it (D12), and so does this notebook.
 #
 # To label words, each is encoded on its own, and the first of its tokens gets the label (F51, `_utils/glue/tagging.py`). Unlike a sentence
-# or pair, a long list of words is divided instead of truncated, because every word needs a prediction.
+# or pair, a long list of words is divided instead of truncated, because every word needs a prediction. The text of a question is divided
+# into overlapping spans (F57, `_utils/glue/questions.py`).
 
 # %%
 def truncated_lengths(a, b, room):
@@ -221,10 +224,12 @@ def tokenize_sents_max_len(example, cols, max_len, swap=False, *, hf_tokenizer):
 
 
 def encode(rows, task, max_len, hf_tokenizer, double=False, standardize=False):
-    """EncodedRows of a Dataset with the columns of a Task, or WordRows for tagging.
+    """EncodedRows of a Dataset with the columns of a Task, WordRows for tagging, or QuestionRows.
 
     double: append every pair in reverse order (F42).   standardize: scores, if the Task has a scale.
     """
+    if task.questions:
+        return QuestionRows(rows, hf_tokenizer, max_len, task.questions)
     if task.is_tagging:
         return WordRows(rows[task.texts[0]][:], rows["label"][:], hf_tokenizer, max_len)
     orders, encoded, full_lengths = [False, True] if double else [False], [], []
@@ -262,7 +267,7 @@ def encode_samples(tables, max_length, hf_tokenizer, n=2000):
 class Predictor(nn.Module):
     """An encoder with a linear output layer.
 
-    model: a transformers encoder.   num_class: outputs of the layer; 1 for regression.
+    model: a transformers encoder.   num_class: outputs of the layer; 1 for regression; the options of questions.
     xavier_reinited_outlayer: Glorot uniform weights and zero bias as in the original (F30), else PyTorch's default initialization.
     freeze: keep the encoder as it is, also without its dropout.
     """
@@ -271,10 +276,10 @@ class Predictor(nn.Module):
         super().__init__()
         self.base_model = model.requires_grad_(False) if freeze else model
         self.freeze = freeze
-        self.classifier = nn.Linear(hidden_size, num_class)
+        self.classifier = (QuestionHead if isinstance(num_class, QuestionOptions) else nn.Linear)(hidden_size, num_class)
         if xavier_reinited_outlayer:
-            nn.init.xavier_uniform_(self.classifier.weight)
-            nn.init.zeros_(self.classifier.bias)
+            for name, parameter in self.classifier.named_parameters():
+                (nn.init.zeros_ if name.endswith("bias") else nn.init.xavier_uniform_)(parameter)
 
     def train(self, mode=True):
         super().train(mode)
@@ -286,10 +291,10 @@ class Predictor(nn.Module):
         """inp_ids, attn_mask, token_type_ids (B, L) -> the encoder's final hidden states (B, L, H)."""
         return self.base_model(**inputs_of(self.base_model, inp_ids, attn_mask, token_type_ids)).last_hidden_state
 
-    def outputs(self, hidden):
+    def outputs(self, hidden, *inputs):
         """Outputs (..., C) in fp32: bf16 has fewer digits than the three decimals of a submitted score."""
         with torch.autocast(hidden.device.type, enabled=False):
-            return self.classifier(hidden.float())
+            return self.classifier(hidden.float(), *inputs)
 
 
 class SentencePredictor(Predictor):
@@ -307,16 +312,16 @@ class SentencePredictor(Predictor):
 
 
 class WordPredictor(Predictor):
-    """Classification of every token, of which training and evaluation use the first of each word; arguments as for Predictor."""
+    """Classification of every token, of which training and evaluation use the first of each word; or answers (F65-F71)."""
 
-    def forward(self, inp_ids, attn_mask, token_type_ids):
-        """inp_ids, attn_mask, token_type_ids (B, L) -> logits (B, L, C)."""
-        return self.outputs(self.hidden_states(inp_ids, attn_mask, token_type_ids))
+    def forward(self, inp_ids, attn_mask, token_type_ids, *inputs):
+        """inp_ids, attn_mask, token_type_ids (B, L) -> logits (B, L, C). inputs: other ones of QuestionHead, which has its own outputs."""
+        return self.outputs(self.hidden_states(inp_ids, attn_mask, token_type_ids), *inputs)
 
 
 def predictor_of(task):
     """The class of predictor of a Task."""
-    return WordPredictor if task.is_tagging else SentencePredictor
+    return WordPredictor if task.is_tagging or task.questions else SentencePredictor
 
 
 def build_predictor(task, pretrained, wsc_trick=False, xavier_reinited_outlayer=True, freeze=False):
@@ -324,7 +329,7 @@ def build_predictor(task, pretrained, wsc_trick=False, xavier_reinited_outlayer=
     if wsc_trick:
         return SchemaPredictor(pretrained.discriminator())
     encoder = pretrained.encoder()
-    return predictor_of(task)(encoder, encoder.config.hidden_size, task.n_outputs, xavier_reinited_outlayer, freeze)
+    return predictor_of(task)(encoder, encoder.config.hidden_size, task.questions or task.n_outputs, xavier_reinited_outlayer, freeze)
 
 
 # %% [markdown]
@@ -383,7 +388,7 @@ def hyperparameters(task, c, n_rows):
     if task.is_own or c.wsc_trick and task.name == "wnli":
         values["epochs"] = None if task.is_own else 10
     values |= c.task_overrides.get(task.name, {})
-    return values | {"epochs": values["epochs"] or default_epochs(n_rows, values)}
+    return values | {"epochs": values["epochs"] or default_epochs(n_rows, values, task.epochs)}
 
 
 def mnli_group(task, c):
@@ -435,8 +440,8 @@ def encode_task(task, data, settings, hf_tokenizer):
 
 def build_loss(task):
     """Cross-entropy (binary for several labels per text), or squared error for regression: the mean over the batch."""
-    if task.is_regression:
-        return nn.MSELoss()
+    if task.is_regression or task.questions:
+        return QuestionLoss(task.questions) if task.questions else nn.MSELoss()
     weight = torch.tensor(task.class_weights) if task.class_weights else None
     return nn.BCEWithLogitsLoss(pos_weight=weight) if task.is_multilabel else (WordLoss if task.is_tagging else nn.CrossEntropyLoss)(weight)
 
@@ -488,7 +493,8 @@ def evaluate(learn, task, data):
     """{split: `evaluation`} of a learner on the dev sets of an EncodedTask."""
     (mean, std), found = task.scale or (0., 1.), {}
     for (split, rows), dl in zip(data.devs.items(), learn.dls.loaders[1:]):
-        outputs = probabilities_of(task, predict_logits(learn.model, dl, learn.precision)) * std + mean
+        logits = predict_logits(learn.model, dl, learn.precision)
+        outputs = find_answers(rows, logits) if task.questions else probabilities_of(task, logits) * std + mean
         found[split] = evaluation(task, outputs, rows.labels, rows.sentence_lengths)
     return found
 
@@ -608,7 +614,7 @@ def load_finetuned(path):
         if not any("pooler." in name for name in checkpoint["model"]):
             encoder.pooler = None  # pretrain.py builds BERT and ALBERT without a pooler
         task = task_of(row)
-        model = predictor_of(task)(encoder, config.hidden_size, task.n_outputs)
+        model = predictor_of(task)(encoder, config.hidden_size, task.questions or task.n_outputs)
     load_weights(model, checkpoint["model"], path)
     return model.eval(), tokenizer_from_json(checkpoint["tokenizer"], checkpoint["pad_token"]), row
 
@@ -667,30 +673,30 @@ def load_encoder(model, path):
 
 # %%
 def predict_test(task, checkpoint, dl_idx=0, *, data, device=None, precision=None):
-    """Predictions for the dl_idx-th test set of a Task or its name: class ids or scores (N,), in the order of its rows, or words.
+    """Predictions for the dl_idx-th test set of a Task or its name: class ids or scores (N,), in the order of its rows, words or Answers.
 
     checkpoint: path of a finetuned checkpoint, or a list of paths, whose probabilities (scores) are averaged.   data: TaskData.
     """
     task, checkpoints = as_task(task), checkpoint if isinstance(checkpoint, (list, tuple)) else [checkpoint]
-    rows, total = data.splits[[*task.outputs][dl_idx]], 0.
+    rows, found = data.splits[[*task.outputs][dl_idx]], []
     for path in checkpoints:
         model = load(path, device, precision)
         if task.is_own and model.settings.get("own_task") != task.as_record():
             raise PlainError(f"{str(path)!r} was trained for another task than {task.name!r} is now: its files have other labels, or "
                              "'kind' or 'metrics' changed. Restore them, or finetune with another group_name.")
-        total = total + model.outputs(rows)
-    return decide(task, total / len(checkpoints))
+        found.append(model.outputs(rows))
+    return ensemble(found) if task.questions else decide(task, sum(found) / len(found))
 
 
 def predict_rows(task, model, rows, settings, device=None, precision=None):
-    """Probabilities (N, C) for encoded rows, or scores (N,) of a regression task, on the CPU.
+    """Probabilities (N, C) for encoded rows, scores (N,) of a regression task, or the Answers to questions, on the CPU.
 
     settings: of the run; only the batch size is used.   device, precision: as in the configuration.
     """
     device = choose_device(device)
     dl = inference_dataloader(rows, settings["bs"], device)
     logits = predict_logits(to_device(model, device), dl, choose_precision(precision, device))
-    return probabilities_of(task, logits)
+    return find_answers(rows, logits) if task.questions else probabilities_of(task, logits)
 
 
 def predict_schemas(model, hf_tokenizer, rows, settings, device=None, precision=None):

@@ -27,9 +27,9 @@ class Answers(NamedTuple):
 def find_answers(rows, outputs):
     """The Answers to each question; those to one without a context are "empty" (F75).
 
-    rows: QuestionRows.   outputs: of each row, (N, n * n + 1, 3), from `questions.candidates`.
+    rows: QuestionRows.   outputs: of each row, (N, 3 * (n * n + 1)), from `questions.candidates`.
     """
-    found, options = [], rows.options
+    found, options, outputs = [], rows.options, outputs.unflatten(1, (-1, 3))
     for indexes in rows.rows_of:
         texts, pairs = {}, outputs[indexes.start:indexes.stop].tolist()
         for score, *place in _valid_pairs(rows, indexes, pairs) if indexes else ():
@@ -106,21 +106,18 @@ def score_text(prediction, answer, if_empty=1.):
 def score_answers(found, answers, options):
     """{metric: value} of the Answers to questions. answers: the lists of their true texts, empty for unanswerable questions.
 
-    Without unanswerable questions exact and f1, as SQuAD 1.1's and MRQA's scripts. Else as SQuAD 2.0's: exact and f1 with na_threshold,
-    best_exact and best_f1 with the best threshold, which is in best_exact_threshold and best_f1_threshold (F77).
+    With options.has_unanswerable as SQuAD 2.0's script: exact and f1 with na_threshold, best_exact and best_f1 with the best threshold,
+    which is in best_exact_threshold and best_f1_threshold (F77). Else exact and f1 are those of SQuAD 1.1's and MRQA's scripts.
     """
-    is_v2, metrics, best = options.has_unanswerable, {}, {}
-    odds, is_answerable = (np.array(values) for values in zip(*((one.null_odds, bool(true)) for one, true in zip(found, answers))))
-    scores = []
+    is_v2, scores, metrics = options.has_unanswerable, [], {}
+    odds, is_answerable = np.array([one.null_odds for one in found]), np.array(list(map(bool, answers)))
     for one, true in zip(found, answers):
         true = list(filter(normalize, true)) or [""] if is_v2 else true
         scores.append(np.max([(0., 0.), *(score_text(one.text, text, float(is_v2)) for text in true)], axis=0))
     for name, values in zip(("exact", "f1"), np.transpose(scores)):
-        if is_v2:
-            best[f"best_{name}"], best[f"best_{name}_threshold"] = best_threshold(values, odds, is_answerable)
-            values = np.where(odds > options.na_threshold, ~is_answerable, values)
-        metrics[name] = float(values.mean())
-    return metrics | best
+        metrics[name] = float(np.where(is_v2 & (odds > options.na_threshold), ~is_answerable, values).mean())
+        metrics[f"best_{name}"], metrics[f"best_{name}_threshold"] = best_threshold(values, odds, is_answerable)
+    return metrics
 
 
 def best_threshold(scores, odds, is_answerable):
@@ -131,4 +128,10 @@ def best_threshold(scores, odds, is_answerable):
     order = odds.argsort(kind="stable")
     totals = np.cumsum([(~is_answerable).sum(), *np.where(is_answerable, scores, -1)[order]])
     best = totals.argmax()
-    return totals[best] / len(scores), [0., *odds[order]][best]
+    return float(totals[best] / len(scores)), float([0., *odds[order]][best])
+
+
+def ensemble(runs):
+    """The Answers of several runs to the same questions: probabilities summed by text, null odds averaged. runs: lists of Answers."""
+    totals = [(sum((Counter(one.n_best) for one in answers), Counter()), [one.null_odds for one in answers]) for answers in zip(*runs)]
+    return [Answers(dict(texts.most_common()), float(np.mean(odds))) for texts, odds in totals]

@@ -23,12 +23,13 @@ from _utils.config import (
     number,
 )
 from _utils.errors import PlainError
-from _utils.glue.own_tasks import check_names, complete_own_task, names_of
+from _utils.glue.own_tasks import QUESTION_TASKS, check_names, complete_own_task, names_of, question_task
 from _utils.glue.tasks import FINETUNED_TASKS
 from _utils.recipes import RECIPES
 
-_Tasks = list_of(Literal[FINETUNED_TASKS] | Annotated[dict, AfterValidator(complete_own_task)], (
-    f"a list of different tasks from {', '.join(FINETUNED_TASKS)}, or of dictionaries such as "
+_NAMES = *FINETUNED_TASKS, *QUESTION_TASKS
+_Tasks = list_of(Literal[_NAMES] | Annotated[dict, AfterValidator(complete_own_task)], (
+    f"a list of different tasks from {', '.join(_NAMES)}, or of dictionaries such as "
     "{'train': 'reviews.csv', 'text': 'review', 'label': 'stars'}, with the quotes"))
 _Runs = list_of(Index, "a run or a list of runs")
 
@@ -96,8 +97,11 @@ def complete_finetuning(config):
 def _derived(config):
     """Values for the keys that are None and depend on others."""
     derived, model = {}, config.pretrained_checkpoint or f"electra_{config.size}_google"
+    tasks = derived["tasks"] = [question_task(task, config.glue_dir) if task in QUESTION_TASKS else task for task in config.tasks]
     if config.max_length is None:
-        derived["max_length"] = RECIPES[config.size].glue_length if model.endswith(".pth") else 512
+        recipe, has_others = RECIPES[config.size], any(isinstance(task, str) or task["kind"] != "questions" for task in tasks)
+        length = recipe.glue_length if has_others else recipe.encoder.positions  # F63
+        derived["max_length"] = length if model.endswith(".pth") else 512
     if config.group_name is None:
         derived["group_name"] = _group_of(model)
     if config.wsc_trick and config.wsc_dir is None and config.glue_dir is not None:

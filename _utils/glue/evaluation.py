@@ -5,6 +5,7 @@ import numpy as np
 from fastai.callback.core import Callback
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
+from _utils.glue.answers import score_answers
 from _utils.glue.tasks import compute_metrics, decide, predictions_of, tags_of
 
 
@@ -14,12 +15,23 @@ def evaluation(task, outputs, targets, lengths=None):
     {"scores": {metric: value}, "baselines": {metric: value}, "notices": text or None, "classes": {label: [precision, recall, F1, rows]},
     "confusion": rows of each label (lines) by prediction (columns), of classification}. Arguments as for `compute_metrics`.
     """
+    if task.questions:
+        return _evaluation_of_answers(outputs, targets, task)
     outputs, targets = np.asarray(outputs), np.asarray(targets)
     return {"scores": compute_metrics(task, outputs, targets, lengths),
             "baselines": compute_metrics(task, constant_outputs(task, targets), targets, lengths),
             "notices": notice(task, outputs, targets), "classes": classes(task, outputs, targets, lengths),
             "confusion": confusion_matrix(targets, outputs.argmax(-1), labels=range(task.n_outputs)).tolist()
             if task.kind == "classification" else []}
+
+
+def _evaluation_of_answers(found, answers, task):
+    """`evaluation` of Answers to questions; the baseline declares all of them unanswerable."""
+    scores, text = score_answers(found, answers, task.questions), None
+    if scores["best_f1"] > scores["f1"]:
+        text = f"with na_threshold={scores['best_f1_threshold']:.4g}, F1 on this set would be {100 * scores['best_f1']:.2f}"
+    return {"scores": {metric: scores[metric] for metric in task.metrics}, "notices": text, "classes": {}, "confusion": [],
+            "baselines": dict.fromkeys(task.metrics, answers.count([]) / len(answers))}
 
 
 def classes(task, outputs, targets, lengths):

@@ -6,12 +6,14 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
-from pydantic import Field
+from pydantic import AfterValidator, Field
 from sklearn.model_selection import GroupShuffleSplit
 from sklearn.utils.class_weight import compute_class_weight
 
 from _utils.config import FileName, MyConfig, Positive, Text, list_of, number
 from _utils.errors import PlainError
+from _utils.glue.question_files import is_question_file, read_questions
+from _utils.glue.questions import QuestionOptions
 from _utils.glue.table_files import FORMATS, check_columns, read_table
 from _utils.glue.tables import TaskData, as_label, items, shortened, to_dataset
 from _utils.glue.tagging import begin_with_i, in_scheme
@@ -20,9 +22,11 @@ from _utils.glue.tasks import KINDS, METRICS_OF_KIND, TASKS, Task
 MIN_ROWS = 5  # of a label in the training or dev set, below which a warning is printed
 _LISTS = "(labels)"  # column for the list of the labels of a row
 _MARKS = {"1": True, "0": False, "True": True, "False": False, "true": True, "false": False}
+QUESTION_TASKS = "squad", "squadv1", "newsqa", "naturalqs", "triviaqa", "searchqa"  # of Google's code (F52)
 _BIO = re.compile(r"O|[BIESLU]-\S+")  # tags that mark where entities begin and end: BIO, BIOES, BILOU
-_File = Annotated[str, Field(pattern=rf"(?i)({'|'.join(map(re.escape, FORMATS))})$", description=(
-    f"a file that ends with {', '.join(FORMATS)}"))]
+_SUFFIXES = *FORMATS, ".jsonl.gz"
+_File = Annotated[str, Field(pattern=rf"(?i)({'|'.join(map(re.escape, _SUFFIXES))})$", description=(
+    f"a file that ends with {', '.join(_SUFFIXES)}"))]
 _Column = Annotated[str | int, Field(description="the name of a column (in CoNLL files its number from 0, or -1 for the last)")]
 _TAKEN = {*TASKS, *(Path(file).stem.lower() for task in TASKS.values() for file in task.outputs.values())}
 _KEYS = {
@@ -38,6 +42,8 @@ _KEYS = {
     "scheme": Literal["iob2", "bioes", None],
     "metrics": list_of(Text, "the name of a metric, or a list of names; the first one ranks the runs") | None,
     "positive": Text | None,
+    "questions": Annotated[dict, AfterValidator(lambda options: QuestionOptions(**options) and options), Field(description=(
+        f"a dictionary with some of {', '.join(QuestionOptions.__annotations__)}"))] | None,
     "class_weights": Literal["balanced"] | Annotated[dict[Text, Positive], Field(description="{label: weight}")] | None,
 }
 
@@ -61,6 +67,13 @@ def complete_own_task(given):
     return dict(task)
 
 
+def question_task(name, folder):
+    """The dictionary of a task in QUESTION_TASKS, whose files are train, dev and test .json, .jsonl or .jsonl.gz in <folder>/<name>."""
+    path = Path(folder or "datasets", name)
+    files = {split: str(file) for split in ("train", "dev", "test") for file in path.glob(f"{split}.json*")}
+    return complete_own_task({"name": name, "kind": "questions", "train": f"{path}/train.json", **files})
+
+
 def names_of(tasks):
     """The names of the entries of `tasks`, in their order; an entry is a name of GLUE's, or the dictionary of an own task."""
     return [task if isinstance(task, str) else task["name"] for task in tasks]
@@ -81,6 +94,11 @@ def load_own_task(given):
     Raises PlainError, with file, line and column where possible, for what does not fit.
     """
     files = {"train": given["train"], "validation": given["dev"], "test": given["test"]}
+    if given["kind"] == "questions":
+        return _load_questions(given, {split: path for split, path in files.items() if isinstance(path, str)})
+    if is_question_file(given["train"]):
+        raise PlainError(f"{given['train']} has questions in the format of SQuAD or MRQA. Set 'kind': 'questions' of the task "
+                         f"{given['name']!r}, and leave 'text' and 'label' out.")
     tables = {split: read_table(path) for split, path in files.items() if isinstance(path, str)}
     texts, (label, *others) = _columns(given, tables)
     kind = "multilabel" if others else given["kind"] or _kind_of(tables["train"], texts, label, given["separator"])
@@ -119,6 +137,28 @@ def load_own_task(given):
     if task.labels:
         notices += _label_counts({split: rows for split, rows in data.splits.items() if split in ("train", "validation", *labels)}, task)
     return data
+
+
+def _load_questions(given, files):
+    """TaskData of a task on questions. files: {split: path}. Questions whose answer is not found are not used for training (F54)."""
+    if unused := [key for key in ("text", "label", "groups", "class_weights") if given[key] is not None]:
+        raise PlainError(f"{unused[0]!r} does not apply to questions. Leave it out of the task {given['name']!r}.")
+    splits = {split: read_questions(path) for split, path in files.items()}
+    rows, name = splits["train"], given["name"]
+    options = QuestionOptions(**{"has_unanswerable": any(rows["is_impossible"]), **(given["questions"] or {})})
+    used = [i for i, row in enumerate(rows) if row["first_word"] >= 0 or row["is_impossible"] and options.has_unanswerable]
+    if not used:
+        raise PlainError(f"{given['train']}: no question has an answer at its place in the context. Correct 'answer_start'.")
+    task = Task(name, name, ("question", "context"), kind="questions", questions=options, epochs=2, is_own=True,
+                metrics=_metrics(given, "questions", ()), outputs={"test": f"{name}.json"} if "test" in files else {},
+                score_titles=(("test", f"{name} (test)"),))
+    splits["train"] = rows.select(used)
+    if "validation" not in splits:
+        splits |= split_rows(splits["train"], task, given["dev"])
+    notices = [f"questions, {'some' if options.has_unanswerable else 'none'} unanswerable; metrics {', '.join(task.metrics)}"]
+    if skipped := len(rows) - len(used):
+        notices.append(f"skipped {skipped:,} of {len(rows):,} training questions, whose answer is not at its place in the context")
+    return TaskData(task, splits, {}, notices, None, task if "test" in splits and any(splits["test"]["label"]) else None)
 
 
 def _columns(given, tables):
@@ -244,7 +284,7 @@ def _class_weights(given, classes, labels):
 def _metrics(given, kind, labels):
     """The metrics of a task, or the first two that apply to its kind and labels; PlainError for one that does not apply."""
     has_entities = all(map(_BIO.fullmatch, labels)) and set(labels) - {"O"}
-    applies = {"f1": len(labels) == 2, "entity_f1": has_entities}
+    applies = {"f1": len(labels) == 2 or kind == "questions", "entity_f1": has_entities}
     applicable = [metric for metric in METRICS_OF_KIND[kind] if applies.get(metric, True)]
     for metric in given["metrics"] or ():
         if metric not in applicable:
@@ -274,7 +314,7 @@ def split_rows(rows, task, share):
     If the Dataset has a column "group", the rows of a group stay together: of 100 random divisions of the groups, it is the one whose
     dev set is closest to that share of each class.
     """
-    classes = pd.Series([0] * len(rows) if task.is_regression or task.is_tagging else rows["label"][:])
+    classes = pd.Series([0] * len(rows) if task.is_regression or task.is_tagging or task.questions else rows["label"][:])
     if task.is_multilabel:
         counts = classes.explode().value_counts()
         classes = classes.map(lambda labels: min(labels, key=counts.get, default=-1))

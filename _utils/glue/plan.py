@@ -65,9 +65,9 @@ def updates(n_rows, settings):
     return -(-n_examples // settings["bs"]) * settings["epochs"]
 
 
-def default_epochs(n_rows, settings):
-    """Epochs of an own task: three, or as many as give MIN_UPDATES."""
-    return max(3, -(-MIN_UPDATES // updates(n_rows, settings | {"epochs": 1})))
+def default_epochs(n_rows, settings, least):
+    """Epochs of an own task: `least`, or as many as give MIN_UPDATES."""
+    return max(least, -(-MIN_UPDATES // updates(n_rows, settings | {"epochs": 1})))
 
 
 def print_updates(plan, tables):

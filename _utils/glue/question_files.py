@@ -23,19 +23,22 @@ def is_question_file(path):
 
 
 def read_questions(path):
-    """Dataset of the questions of a file, for `questions.QuestionRows`; it also has their id, index, and answers: all true texts.
+    """Dataset of the questions of a file, for `questions.QuestionRows`; it also has their id, index, group (the paragraph),
+    and label: all true texts.
 
     PlainError for another format. Of the answers, training uses the first one.
     """
+    if not Path(path).is_file():
+        raise PlainError(f"File not found: {path!r}. Correct the path in tasks, or put the file there.")
     with as_plain_error(f"{path} cannot be read as questions ({{error}}). {_ADVICE}"), \
             fsspec.open(path, "rt", compression="infer", encoding="utf-8-sig") as file:
         is_mrqa = ".jsonl" in Path(path).name
         found = [json.loads(line) for line in file if line.strip()] if is_mrqa else json.load(file)["data"]
         paragraphs = [paragraph for entry in found if "header" not in entry for paragraph in entry.get("paragraphs", [entry])]
-        rows = [_row(question, paragraph["context"], words_of(paragraph["context"])) for paragraph in paragraphs
-                for question in paragraph["qas"]]
-    if not any(row["context"].strip() for row in rows):
-        raise PlainError(f"{path} has no question with a context. {_ADVICE}")
+        rows = [{"group": i, **_row(question, paragraph["context"], words_of(paragraph["context"]))}
+                for i, paragraph in enumerate(paragraphs) for question in paragraph["qas"]]
+    if not rows:
+        raise PlainError(f"{path} has no question. {_ADVICE}")
     return datasets.Dataset.from_list([{"index": i, **row} for i, row in enumerate(rows)])
 
 
@@ -47,8 +50,8 @@ def _row(question, context, words):
     answer, start = ("", -1) if is_impossible or not places else places[0]  # F54
     first, last = locate(words, answer, start, len(context))
     return {"id": question.get("qid", question.get("id")), "question": question["question"], "context": context,
-            "answers": [answer["text"] if isinstance(answer, dict) else answer for answer in answers],
-            "answer": answer, "first_word": first, "last_word": last, "label": int(is_impossible)}
+            "label": [answer["text"] if isinstance(answer, dict) else answer for answer in answers],
+            "answer": answer, "first_word": first, "last_word": last, "is_impossible": int(is_impossible)}
 
 
 def locate(words, answer, start, n):

@@ -46,8 +46,8 @@ class QuestionRows(EncodedRows):
     """Encoded questions, with a row for each span of their contexts, of at most max_length tokens (F56-F61).
 
     questions: Dataset with the columns question, context, answer (text), first_word and last_word (of the answer in the context; -1:
-    unknown), and label (1: unanswerable).   options: QuestionOptions.
-    labels: (N, 3) start and end of the answer in the row, and whether the question is unanswerable. In training, spans without the answer
+    unknown), is_impossible, and label (the true answers).   options: QuestionOptions.
+    gold: (N, 3) start and end of the answer in the row, and whether the question is unanswerable. In training, spans without the answer
     have start and end 0, but count as answerable (F61).
     rows_of: the range of the rows of each question.   spans: (N, 3) of each row, the first of the context's tokens in it, the position of
     this token in the row, and their number.   words: of each row, (the words of its context, the index of each token's word).
@@ -71,20 +71,20 @@ class QuestionRows(EncodedRows):
             for first, part in enumerate([document, *document.overflowing] if words else ()):
                 span, first = tokenizer.post_process(query, part), first * step
                 offset = span.sequence_ids.index(1)
-                is_inside = first <= start and end < first + len(part) and not row["label"]
-                labels.append([start - first + offset, end - first + offset, 0] if is_inside else [0, 0, row["label"]])
+                is_inside = first <= start and end < first + len(part) and not row["is_impossible"]
+                labels.append([start - first + offset, end - first + offset, 0] if is_inside else [0, 0, row["is_impossible"]])
                 is_answer = [i == 0 or i >= offset for i in range(len(span))]  # [CLS], the context and the token after it (F68)
                 encoded.append({"inp_ids": span.ids, "token_type_ids": span.type_ids, "token_labels": is_answer})
                 spans.append((first, offset, len(part)))
                 self.words.append((words, part.word_ids))
             self.rows_of.append(range(n_before, len(encoded)))
         super().__init__(encoded, labels, hf_tokenizer.pad_token_id)
-        self.spans = np.array(spans)
+        self.spans, self.gold, self.labels = np.array(spans), self.labels, questions["label"][:]
 
     def batch(self, rows, multiple=1):
         """(inp_ids, attn_mask, token_type_ids, is_answer, starts, labels) of these rows: four times (B, L), (B,) and (B, 3)."""
         *inputs, is_answer = super().batch(rows, multiple)
-        return *inputs, is_answer == 1, self.labels[rows, 0], self.labels[rows]
+        return *inputs, is_answer == 1, self.gold[rows, 0], self.gold[rows]
 
 
 def _narrowed(document, row, answer):
@@ -139,21 +139,25 @@ class QuestionHead(nn.Module):
 
 
 def candidates(start_scores, starts, end_scores, ends, null_odds):
-    """The pairs of a start and an end of each row, and its odds that there is no answer, in one tensor (B, n * n + 1, 3).
+    """The pairs of a start and an end of each row, and its odds that there is no answer, in one tensor (B, 3 * (n * n + 1)).
 
     start_scores, starts: (B, n).   end_scores, ends: (B, n or 1, n), for each start or for all.   null_odds: (B,).
     A pair is (start, end, sum of both scores), the last one (0, 0, odds) (F70, F73).
     """
     pairs = torch.broadcast_tensors(starts[..., None].float(), ends.float(), start_scores[..., None] + end_scores)
-    return torch.cat([torch.stack(pairs, dim=-1).flatten(1, 2), F.pad(null_odds[:, None, None], (2, 0))], dim=1)
+    return torch.cat([torch.stack(pairs, dim=-1).flatten(1), F.pad(null_odds[:, None], (2, 0))], dim=1)
 
 
-def question_loss(logits, labels, answerable_weight):
-    """(Cross-entropy of start + of end) / 2 + answerable_weight x binary cross-entropy of "unanswerable"; the mean (F67, D9).
+class QuestionLoss(nn.Module):
+    """(Cross-entropy of start + of end) / 2 + answerable_weight x binary cross-entropy of "unanswerable"; the mean (F67, D9)."""
 
-    logits (B, 2 or 3, L), labels (B, 3) -> ().
-    """
-    loss = F.cross_entropy(logits[:, :2].flatten(0, 1), labels[:, :2].flatten())
-    if logits.shape[1] == 3:
-        loss = loss + answerable_weight * F.binary_cross_entropy_with_logits(logits[:, 2, 0], labels[:, 2].float())
-    return loss
+    def __init__(self, options):
+        super().__init__()
+        self.weight = options.answerable_weight
+
+    def forward(self, logits, labels):
+        """logits (B, 2 or 3, L), labels (B, 3) -> ()."""
+        loss = F.cross_entropy(logits[:, :2].flatten(0, 1), labels[:, :2].flatten())
+        if logits.shape[1] == 3:
+            loss = loss + self.weight * F.binary_cross_entropy_with_logits(logits[:, 2, 0], labels[:, 2].float())
+        return loss

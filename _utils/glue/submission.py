@@ -3,10 +3,12 @@ import json
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import xxhash
 
 from _utils.errors import PlainError, as_plain_error
+from _utils.glue.answers import Answers
 from _utils.glue.table_files import write_with_column
 from _utils.glue.tables import load_task
 from _utils.glue.tasks import GLUE
@@ -42,9 +44,18 @@ def write_tsv(path, predictions):
 def write_predictions(path, data, split, predictions):
     """Write the predictions for a test set: as the GLUE server expects them, or those of an own task beside the columns of its file.
 
-    data: TaskData.   predictions: class ids or scores; for tagging, of all words.
+    data: TaskData.   predictions: class ids or scores; for tagging, of all words; for questions, their Answers, which are written as the
+    JSON that the official scripts read, "" where the null odds exceed the threshold, with all n_best/ and null_odds/ beside it.
     """
-    task, rows, predicted = data.task, data.splits[split], format_predictions(data.task, predictions)
+    task, rows = data.task, data.splits[split]
+    if task.questions:
+        threshold = task.questions.na_threshold if task.questions.has_unanswerable else np.inf
+        texts = ["" if one.null_odds > threshold else one.text for one in predictions]
+        for folder, values in ("", texts), *zip(Answers._fields, zip(*predictions)):
+            content = json.dumps(dict(zip(rows["id"], values)), ensure_ascii=False).encode()
+            write_atomically(path.parent / folder / path.name, lambda file, content=content: file.write(content))
+        return
+    predicted = format_predictions(task, predictions)
     if not task.is_own:
         write_tsv(path, predicted)
         return

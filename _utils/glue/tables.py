@@ -81,6 +81,9 @@ def to_dataset(table, columns, task, split, notices):
     columns: {column of the Dataset: column of the Table} of the texts, and of label and group if rows have them.
     Raises PlainError if more than 1 % of the rows are malformed, or one of a test set.
     """
+    if task.questions:
+        raise PlainError(f"{task.name!r} answers questions about texts. Set its 'test' to a file in the format of SQuAD, and run "
+                         "python finetune.py with do_finetune=False.")
     rows, problems = pd.DataFrame(index=table.rows.index), dict(table.problems)
     for name, column in columns.items():
         cells = table.rows[column]

@@ -11,6 +11,8 @@ from pydantic.dataclasses import dataclass
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef, r2_score, root_mean_squared_error
 
+from _utils.glue.questions import QuestionOptions
+
 
 def _correlation(function, targets, predictions):
     """A correlation of scipy; 0 where it is undefined because all predictions or all targets are equal."""
@@ -23,7 +25,8 @@ METRICS = {"matthews": matthews_corrcoef, "accuracy": accuracy_score, "f1": f1_s
            "rmse": root_mean_squared_error, "r2": r2_score}
 # The metrics that exist for each kind of task; by default, own tasks have the first two that apply to their labels, or all four.
 METRICS_OF_KIND = {"classification": ("accuracy", "macro_f1", "matthews", "f1"), "regression": ("spearman", "pearson", "rmse", "r2"),
-                   "tagging": ("entity_f1", "accuracy", "macro_f1"), "multilabel": ("micro_f1", "macro_f1")}
+                   "tagging": ("entity_f1", "accuracy", "macro_f1"), "multilabel": ("micro_f1", "macro_f1"),
+                   "questions": ("exact", "f1", "best_exact", "best_f1")}
 
 
 def compute_metrics(task, logits, targets, lengths=None):
@@ -56,6 +59,8 @@ def targets_of(task, labels):
 
     labels: as in a Dataset of the task.
     """
+    if task.questions:
+        return labels, None
     if task.is_multilabel:
         return np.array([[label in found for label in range(task.n_outputs)] for found in labels], np.float32), None
     return (np.concatenate(labels), list(map(len, labels))) if task.is_tagging else (np.asarray(labels), None)
@@ -93,11 +98,11 @@ KINDS = tuple(METRICS_OF_KIND)
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class Task:
-    """A task on one or two texts, or on the words of a sentence. GLUE's have the file layout of the GLUE download.
+    """A task on one or two texts, the words of a sentence, or questions about texts. GLUE's have the file layout of the GLUE download.
 
     name: in `tasks` and on the hub.   title: its folder and its name in tables.   texts: columns of its one or two texts on the hub.
-    labels: class names on the hub, by id; () for regression.   kind: 'classification', 'regression', 'tagging' (a label for each word), or
-    'multilabel' (any number of labels for each text).
+    labels: class names on the hub, by id; () for regression.   kind: 'classification', 'regression', 'tagging' (a label for each word),
+    'multilabel' (any number of labels for each text), or 'questions' (answers in texts, with the options `questions`).
     outputs: {split of a test set: file of its predictions}.   devs: splits that are evaluated, the first of which ranks the runs.
     score_range: of the predictions of a regression task; None: any number.   scale: (mean, standard deviation) of the training scores, by
     which they are standardized for training; None: as they are.
@@ -130,6 +135,7 @@ class Task:
     is_own: bool = False
     class_weights: tuple[float, ...] = ()
     positive: str | None = None
+    questions: QuestionOptions | None = None
 
     @property
     def is_regression(self):

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from huggingface_hub import ModelCard, ModelCardData
 from torch import nn
-from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
+from transformers import AutoModelForQuestionAnswering, AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 from _utils.errors import PlainError
 from _utils.glue.runs import FINETUNING_KEYS, GLUE_FOLDER, check_finetuned
@@ -26,7 +26,8 @@ _ELECTRA = "[ELECTRA](https://arxiv.org/abs/2003.10555)"
 # How the networks of an ELECTRA are pretrained.
 TRAINING = {"generator": f"masked language modelling, as the generator of an {_ELECTRA}",
             "discriminator": f"replaced token detection, as the discriminator of an {_ELECTRA}"}
-_PIPELINES = {"MaskedLM": "fill-mask", "SequenceClassification": "text-classification", "TokenClassification": "token-classification"}
+_PIPELINES = {"MaskedLM": "fill-mask", "SequenceClassification": "text-classification", "TokenClassification": "token-classification",
+              "QuestionAnswering": "question-answering"}
 
 _CARD = """---
 {{ card_data }}
@@ -185,31 +186,38 @@ def _classifier_export(checkpoint, path):
     check_finetuned(checkpoint, path)
     run, config = checkpoint["run"], config_of(checkpoint, "encoder", path)
     task, family = task_of(run), config.model_type
+    if task.questions and (task.questions.joint or task.questions.answerability):
+        raise PlainError(f"{str(path)!r} cannot be exported: transformers' question answering has one linear layer. Finetune with "
+                         "'questions': {'joint': False, 'answerability': False}.")
     # The heads of these families are a layer, GELU and a layer, on the first token.
-    if run["settings"]["wsc_trick"] or not (task.is_tagging or family in ("electra", "roformer")):
+    if run["settings"]["wsc_trick"] or not (task.is_tagging or task.questions or family in ("electra", "roformer")):
         raise PlainError(f"{str(path)!r} cannot be exported: no class of transformers has the head of the WSC trick, or of a finetuned "
                          f"{family} model. Export the pretrained checkpoint.")
-    labels = dict(enumerate(task.labels or ("score",)))
+    labels = dict(enumerate(task.labels or (("start", "end") if task.questions else ("score",))))
     config.update({"id2label": labels, "label2id": {label: i for i, label in labels.items()},
                    "problem_type": {"regression": "regression", "classification": "single_label_classification",
                                     "multilabel": "multi_label_classification"}.get(task.kind)})
     title, training = (("ELECTRA", TRAINING["discriminator"]) if family == "electra" else
                        (family, "replaced token detection or masked language modelling"))
-    return ("classifier", classifier(checkpoint, config, task.is_tagging, path),
+    return ("classifier", classifier(checkpoint, config, task, path),
             tokenizer_from_json(checkpoint["tokenizer"], checkpoint["pad_token"]), f"{title} finetuned on {task.title}", training,
             {"run": run, "versions": checkpoint["versions"]})
 
 
-def classifier(checkpoint, config, is_tagging, path):
-    """The family's ForTokenClassification or ForSequenceClassification that computes the logits of a finetuned checkpoint."""
-    kind = AutoModelForTokenClassification if is_tagging else AutoModelForSequenceClassification
+def classifier(checkpoint, config, task, path):
+    """The family's ForTokenClassification, ForQuestionAnswering or ForSequenceClassification with the logits of a finetuned checkpoint."""
+    kind = {"tagging": AutoModelForTokenClassification, "questions": AutoModelForQuestionAnswering}.get(
+        task.kind, AutoModelForSequenceClassification)
     network, layer = kind.from_config(config, trust_remote_code=False), nn.Linear(config.hidden_size, config.num_labels)
     encoder = with_prefix(checkpoint["model"], "base_model.")
-    load_weights(layer, with_prefix(checkpoint["model"], "classifier."), path)
-    if is_tagging:
+    head = with_prefix(checkpoint["model"], "classifier.")
+    if task.questions:
+        head = {name: torch.cat([head[f"{part}.{name}"] for part in ("start", "end")]) for name in ("weight", "bias")}
+    load_weights(layer, head, path)
+    if task.is_tagging or task.questions:
         network.base_model.pooler = None  # of the first token; only some families' classes have one
         encoder = {name: value for name, value in encoder.items() if not name.startswith("pooler.")}
-        network.classifier = layer
+        setattr(network, "qa_outputs" if task.questions else "classifier", layer)
     else:
         copy_output_layer(layer, network.classifier)
     load_weights(network.base_model, encoder, path)

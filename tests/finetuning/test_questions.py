@@ -1,0 +1,156 @@
+"""Question answering: files, odd input, finetuning from files to predictions, ensembles, and the export to transformers."""
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+import finetune
+from _utils.commands.export_hf import export_hf
+from _utils.commands.predict import predict
+from _utils.errors import PlainError
+from _utils.glue.answers import Answers, ensemble, score_answers
+from _utils.glue.config import complete_finetuning
+from _utils.glue.own_tasks import complete_own_task, load_own_task
+from _utils.glue.question_files import read_questions
+from _utils.glue.questions import QuestionOptions, QuestionRows
+from _utils.glue.runs import Runs, run_path
+from _utils.glue.synthetic import write_synthetic_questions
+
+CONTEXT = "Alpha beta gamma. Delta  epsilon."
+
+
+def squad(*questions, context=CONTEXT):
+    """The content of a file; questions: (answers: [(text, start)] or None for an unanswerable question)."""
+    return json.dumps({"data": [{"paragraphs": [{"context": context, "qas": [
+        {"id": str(i), "question": "what is it?", "is_impossible": answers is None,
+         "answers": [{"text": text, "answer_start": start} for text, start in answers or ()]} for i, answers in enumerate(questions)]}]}]})
+
+
+def mrqa(**question):
+    return json.dumps({"context": CONTEXT, "qas": [{"qid": "q", "id": "other", "question": "what?", "answers": ["beta"], **question}]})
+
+
+def loaded(path, **keys):
+    return load_own_task(complete_own_task({"train": str(path), "dev": str(path), "kind": "questions", "name": "q", **keys}))
+
+
+@pytest.mark.parametrize("answers, words", [
+    ([("beta", 6), ("Alpha", 0)], (1, 1)), ([("BETA  gamma", 6)], (1, 2)), ([("beta", 7)], (1, 1)), ([("Delta epsilon", 18)], (3, 4)),
+    ([("beta", 0)], (-1, -1)), ([("beta", 500)], (-1, -1)), ([("epsilon. And", 25)], (-1, -1)), ([("beta", -1)], (-1, -1)),
+    ([("", 6)], (-1, -1)), ([], (-1, -1)), (None, (-1, -1))])
+def test_the_first_answer_is_located(tmp_path, answers, words):
+    """Unlike in Google's code, no answer raises, and empty ones or those before the text are not found (F54)."""
+    (tmp_path / "a.json").write_text(squad(answers))
+    [row] = read_questions(str(tmp_path / "a.json"))
+    assert (row["first_word"], row["last_word"]) == words and row["label"] == [text for text, _ in answers or ()]
+
+
+def test_mrqa_files_are_read_compressed_or_not(tmp_path):
+    """With headers, empty lines, questions without detected answers; the id is the qid (F52, F78)."""
+    lines = [json.dumps({"header": {}}), mrqa(detected_answers=[{"text": "gamma", "char_spans": [[11, 99], [0, 1]]}]), "", mrqa()]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+    for name in ("a.jsonl", "b.jsonl.gz"):
+        rows = read_questions(str(tmp_path / name))
+        assert rows["id"][:] == ["q", "q"] and rows["first_word"][:] == [2, -1] and rows["label"][:] == [["beta"]] * 2
+        data = loaded(tmp_path / name)
+        assert len(data.splits["train"]) == 1 and len(data.splits["validation"]) == 2 and "skipped 1 of 2" in "".join(data.notices)
+
+
+@pytest.mark.parametrize("content, keys, message", [
+    ("[1]", {}, "a.json cannot be read as questions .*SQuAD"), ('{"data": []}', {}, "a.json has no question"),
+    ('{"data": [{"paragraphs": [{"context": "a"}]}]}', {}, "KeyError: 'qas'"), (squad([("beta", 0)]), {}, "no question has an answer"),
+    (squad([("beta", 6)]), {"text": "question"}, "'text' does not apply"),
+    (squad([("beta", 6)]), {"kind": None}, "Set 'kind': 'questions'"),
+    (squad([("beta", 6)]), {"metrics": "accuracy"}, "Choose from exact, f1"),
+    (squad([("beta", 6)]), {"questions": {"stride": 3}}, "Use a dictionary with some of joint, answerability, doc_stride"),
+    (squad([("beta", 6)]), {"questions": {"doc_stride": 0}}, "Use a dictionary with some of")])
+def test_unusable_files_and_options_raise(tmp_path, content, keys, message):
+    (tmp_path / "a.json").write_text(content)
+    with pytest.raises(PlainError, match=message):
+        loaded(tmp_path / "a.json", **keys)
+
+
+def test_names_of_google_are_files_in_a_folder(tmp_path):
+    """Length 512 where the network has as many positions (F63); with other tasks, the length of the recipe."""
+    (tmp_path / "squad").mkdir()
+    for split in ("train", "dev"):
+        (tmp_path / f"squad/{split}.json").write_text(squad([("beta", 6)], None))
+    c = complete_finetuning(finetune.c.override(["tasks=squad,searchqa", f"glue_dir={tmp_path}"]))
+    assert c.max_length == 512 and [task["name"] for task in c.tasks] == ["squad", "searchqa"]
+    data = load_own_task(c.tasks[0])
+    assert data.task.questions == QuestionOptions(has_unanswerable=True) and data.task.epochs == 2 and len(data.splits["validation"]) == 2
+    with pytest.raises(PlainError, match="searchqa/train.json"):
+        load_own_task(c.tasks[1])
+    assert complete_finetuning(finetune.c.override(["tasks=squad,rte", f"glue_dir={tmp_path}"])).max_length == 128
+
+
+def test_a_question_always_leaves_room_for_its_context(small_tokenizer, tmp_path):
+    """Google's code does not terminate (F56). An empty context has no row and the answer "empty"."""
+    (tmp_path / "a.json").write_text(squad([("beta", 6)]))
+    rows = QuestionRows(read_questions(str(tmp_path / "a.json")), small_tokenizer, 12, QuestionOptions(doc_stride=2))
+    assert rows.lengths.max() <= 12 and (rows.spans[:, 2] > 2).any() and set(rows.words[0][1]) <= set(range(5))
+    covered = {int(first) + i for first, _, length in rows.spans for i in range(length)}
+    assert covered == set(range(max(covered) + 1))
+
+
+def test_thresholds_only_apply_to_sets_with_unanswerable_questions():
+    found, answers = [Answers({"a": 1.}, 5.), Answers({"b": 1.}, -5.)], [["x"], ["b"]]
+    assert score_answers(found, answers, QuestionOptions())["exact"] == .5
+    scores = score_answers(found, [[], ["b"]], QuestionOptions(has_unanswerable=True))
+    assert scores["exact"] == scores["best_f1"] == 1 and scores["best_f1_threshold"] == -5
+
+
+def test_an_ensemble_adds_the_probabilities_of_texts():
+    [answers] = ensemble([[Answers({"a": .6, "b": .4}, 1.)], [Answers({"b": .9, "c": .1}, 3.)]])
+    assert answers.text == "b" and answers.n_best == pytest.approx({"b": 1.3, "a": .6, "c": .1}) and answers.null_odds == 2
+
+
+@pytest.mark.parametrize("options", [{}, {"joint": False, "answerability": False}])
+def test_questions_from_files_to_predictions(options, fresh_checkpoint, tmp_path, monkeypatch):
+    """From files to scores and to the JSON of the official scripts; without Google's layers also to transformers."""
+    monkeypatch.chdir(tmp_path)
+    write_synthetic_questions(".")
+    content = json.loads(Path("train.json").read_text())
+    del content["data"][0]["paragraphs"][100:]
+    Path("train.json").write_text(json.dumps(content))
+    task = {"name": "q", "train": "train.json", "test": "test.json", "kind": "questions", "questions": {"n_best": 5, **options}}
+    arguments = [f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", "end=2", "logger=None", "group_name=g", f"tasks={task}",
+                 "task_overrides={'q': {'epochs': 2}}", "th_run=0,1"]
+    results = finetune.run(complete_finetuning(finetune.c.override(arguments)))
+    assert list(results.scores.index) == ["q", "q (test)"] and results.scores["baseline"].tolist() == pytest.approx([100 / 3] * 2, abs=.1)
+    train, dev = (set(results.tables["q"].splits[split]["context"]) for split in ("train", "validation"))
+    assert len(dev) == 10 and not train & dev
+    assert list(Runs()[0]["scores"]["test"]) == ["exact", "f1"] and Runs()[0]["settings"]["max_length"] == 512
+    ids = results.tables["q"].splits["test"]["id"][:]
+    assert len(ids) == 300
+    texts, n_best, odds = (json.loads(Path("test_outputs/g", folder, "q.json").read_text()) for folder in ("", "n_best", "null_odds"))
+    assert list(texts) == list(n_best) == list(odds) == ids
+    assert all(text == ("" if odds[key] > -2.75 else next(iter(n_best[key]))) for key, text in texts.items())
+    assert all(0 < len(found) <= 10 and sum(found.values()) == pytest.approx(2) for found in n_best.values())
+    with pytest.raises(PlainError, match="Set its 'test'"):
+        Path("x.tsv").write_text("who?\tthe context")
+        predict(str(run_path("g", "q", 0)), "x.tsv")
+    if options:
+        check_export(results.tables["q"].splits["test"])
+    else:
+        with pytest.raises(PlainError, match="'joint': False"):
+            export_hf(str(run_path("g", "q", 0)), "out")
+
+
+def check_export(questions):
+    """The exported model has the logits of the finetuned one."""
+    export_hf(str(run_path("g", "q", 0)), "out")
+    exported, tokenizer = AutoModelForQuestionAnswering.from_pretrained("out/classifier"), AutoTokenizer.from_pretrained("out/classifier")
+    model = finetune.load(str(run_path("g", "q", 0)))
+    rows = QuestionRows(questions.select([0]), model.hf_tokenizer, 512, model.task.questions)
+    *inputs, is_answer, starts, _ = rows.batch([0])
+    encoded = tokenizer(questions[0]["question"], questions[0]["context"], return_tensors="pt")
+    assert encoded["input_ids"].equal(inputs[0])
+    with torch.no_grad():
+        found, hidden = exported(**encoded), model.network.hidden_states(*inputs)
+        logits = model.network.classifier.train()(hidden, torch.ones_like(is_answer), starts)
+    torch.testing.assert_close(torch.stack([found.start_logits, found.end_logits], dim=1), logits, atol=1e-5, rtol=1e-5)

@@ -141,7 +141,7 @@ def load_own_task(given):
 
 def _load_questions(given, files):
     """TaskData of a task on questions. files: {split: path}. Questions whose answer is not found are not used for training (F54)."""
-    if unused := [key for key in ("text", "label", "groups", "class_weights") if given[key] is not None]:
+    if unused := [key for key in ("text", "label", "groups", "scheme", "positive", "class_weights") if given[key] is not None]:
         raise PlainError(f"{unused[0]!r} does not apply to questions. Leave it out of the task {given['name']!r}.")
     splits = {split: read_questions(path) for split, path in files.items()}
     rows, name = splits["train"], given["name"]

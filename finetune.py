@@ -41,7 +41,7 @@ from _utils.glue.own_tasks import load_own_task, names_of
 from _utils.glue.plan import RunProcesses, check_plan, chosen_runs, default_epochs, print_updates, seed_of, trainable_tasks
 from _utils.glue.questions import QuestionHead, QuestionLoss, QuestionOptions, QuestionRows
 from _utils.glue.results import format_scores, notices_of, report, save_result_plots, summarize, table_of_runs
-from _utils.glue.runs import GLUE_FOLDER, Runs, add_run, load_finetuned_checkpoint, path_of, run_path, score
+from _utils.glue.runs import GLUE_FOLDER, Runs, add_run, finetuning_code, load_finetuned_checkpoint, path_of, run_path, score
 from _utils.glue.submission import complete_submission, rows_of, write_predictions
 from _utils.glue.synthetic import write_synthetic_glue
 from _utils.glue.table_files import Table, check_columns
@@ -519,6 +519,8 @@ def finetune(c, pretrained, tables, plan, processes):
             folder = run_path(c.group_name, name, run).with_suffix("")
             with locked(folder, "group_name"):  # another command may train this run, or have finished it
                 row = Runs().finished(c.group_name, name, run, seed, settings)
+                if row and row.get("code", finetuning_code()) != finetuning_code():
+                    status += ", with code that changed since"
                 if row is None:
                     if data is None:
                         data = encode_task(task, tables[name], settings, pretrained.hf_tokenizer)
@@ -581,7 +583,7 @@ def finetune_run(task, run, seed, data, settings, pretrained, c):
            "pretrained_checkpoint": pretrained.name, "synthetic": uses_synthetic_glue(c) and not task.is_own,
            "mnli_run": from_mnli and from_mnli["run"], "train_rows": len(data.train.sentence_lengths or data.train),
            "best_epoch": settings["keep"] and learn.keep_best.best_epoch,
-           "seconds": round(time.perf_counter() - started, 1), "device": str(device)}
+           "seconds": round(time.perf_counter() - started, 1), "device": str(device), "code": finetuning_code()}
     row = with_evaluations(row, found)
     save_finetuned(path, learn.model.cpu(), pretrained.hf_tokenizer, row)
     add_run(row)

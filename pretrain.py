@@ -41,7 +41,7 @@ from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, schedules
 from _utils.plots import save_pretraining_plots
 from _utils.recipes import RECIPES, recipe_of
 from _utils.runs import (
-    Run, check_same_data, check_writable, locked, milestone_steps, open_log, resume, save_pretrained, upload)
+    Run, check_same_data, check_writable, code_key, locked, milestone_steps, open_log, original_code, resume, save_pretrained, upload)
 from _utils.text import (
     check_sources, load_documents, load_tokenizer, open_examples, prepare_examples, pretraining_dataloaders, split_held_out, text_key,
     unigram_entropy)
@@ -1069,8 +1069,10 @@ def fit(learn, c, run, hf_tokenizer, entropy, checkpoint=None):
     if len(set(learn.processes.gather(first_step))) > 1:
         raise PlainError(f"The processes found different checkpoints to resume from in {str(run.folder)!r}. Start them in a folder that "
                          "all machines share.")
+    code = code_key("pretrain.py", "Pretrain.ipynb")
     if checkpoint:
         check_same_data(checkpoint, data, run.folder)
+        code = original_code(checkpoint, code)
     last_step = max(first_step, c.stop_at or c.steps)
     learn.dls.train.start, learn.dls.train.n = first_step * c.bs, last_step * c.bs
 
@@ -1082,7 +1084,8 @@ def fit(learn, c, run, hf_tokenizer, entropy, checkpoint=None):
     with StopSignals() as signals, closing(log) if log else nullcontext():
         bookkeeping = Bookkeeping(c.steps, c.bs * c.max_length, last_step, log=log, folder=run.folder, save_milestone=save_milestone,
                                   milestones=milestone_steps(c.steps, c.milestones, c.stop_at), save_minutes=c.save_minutes,
-                                  identity={"config": c.as_data(), "data": data}, signals=signals, checkpoint=checkpoint)
+                                  identity={"config": c.as_data(), "data": data, "code": code}, signals=signals,
+                                  checkpoint=checkpoint)
         with closing(bookkeeping):
             learn.add_cb(bookkeeping)
             learn.fit(1)

@@ -7,5 +7,6 @@ from _utils.runs.checkpoints import (
     save_pretrained,
     versions,
 )
+from _utils.runs.files import code_key
 from _utils.runs.log import Run, RunLog, locked, open_log, read_metrics, upload
-from _utils.runs.resume import check_same_data, resume
+from _utils.runs.resume import check_same_data, original_code, resume

@@ -1,5 +1,7 @@
 """Reading text files and JSON lines with the file and the line in each error, and hashes that name cached files."""
 import json
+import re
+from functools import cache
 from pathlib import Path
 
 import xxhash
@@ -16,6 +18,24 @@ def content_key(made_of, chunks=()):
     for chunk in chunks:
         digest.update(chunk)
     return digest.hexdigest()
+
+
+@cache
+def code_key(*names):
+    """Hash of the code in files of the main folder, such as pretrain.py and its notebook, and in _utils, without the values in MyConfig.
+
+    Computed once per process, because later edits do not change the code that runs.
+    """
+    root = Path(__file__).parents[2]
+    paths = [*(root / name for name in names), *sorted((root / "_utils").rglob("*.py"))]
+    return content_key([re.sub(r"MyConfig\(\{.*?\n\}\)", "", _code(path), flags=re.DOTALL) for path in paths if path.is_file()])
+
+
+def _code(path):
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        return text
+    return "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code")
 
 
 def file_chunks(path):

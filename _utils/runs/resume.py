@@ -63,6 +63,15 @@ def resume(config, run):
     return config, checkpoint
 
 
+def original_code(checkpoint, now):
+    """The hash of the code that a run began with, for its next checkpoint. Prints a notice if it differs from that of the present code."""
+    began = checkpoint.get("code", now)  # missing in checkpoints of older versions
+    if began != now:
+        print("Notice: the code of pretrain.py, its notebook or _utils changed since this run began, so its steps were not all trained "
+              f"with the same code. To train all of them with the present code, {_OTHERWISE}")
+    return began
+
+
 def check_same_data(checkpoint, data, folder):
     """Raise PlainError if the vocabulary or the text changed. data: {name: what identifies it}."""
     if differ := [name for name, value in data.items() if checkpoint["data"].get(name) != value]:

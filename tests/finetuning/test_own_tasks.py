@@ -241,11 +241,14 @@ def test_own_tasks_beside_glue_are_neither_in_its_mean_nor_in_the_submission(sta
     assert "mean of 1" in report(Runs())
 
 
-def test_a_finished_run_is_kept_until_the_task_changes(start, capsys):
+def test_a_finished_run_is_kept_until_the_task_changes(start, capsys, monkeypatch):
     own = OWN | {"dev": .5}
     start(own)
     start(own)
-    assert "already finished" in capsys.readouterr().out and len(Runs()) == 1
+    assert "(already finished)" in capsys.readouterr().out and len(Runs()) == 1
+    monkeypatch.setattr(finetune, "finetuning_code", lambda: "edited")
+    start(own)
+    assert "(already finished, with code that changed since)" in capsys.readouterr().out and len(Runs()) == 1
     write_csv("dev.csv", ("text", "label"), [("the text", "a")])
     for changed, overrides, named in ((own, ["weight_decay=.01", "start=1", "end=2"], "weight_decay=0.0, not 0.01"),
                                       (own | {"metrics": "matthews"}, [], "own_task: metrics="),

@@ -128,10 +128,10 @@ def warning_of_collapse(auc, share_done):
     if share_done < .5 or auc is None or auc >= .55:
         return None
     return (f"Warning: the discriminator's AUC on held-out text is {auc:.3f} after {share_done:.0%} of the training (chance is .5). Check "
-            "the curves in training.png: if the generator loss on hidden tokens is near the dotted line, the unigram entropy, the generator "
-            "predicts only token frequencies, a plateau at the start of each training: train for more steps; if it stays above the line, "
-            "the learning rate is too high or the vocabulary does not fit the text; if replaced_share is near 0, the generator is too good: use a smaller one or raise temperature; otherwise "
-            "the learning rate is too high for the discriminator.")
+            "the curves in training.png: if the generator loss on hidden tokens is near the dotted line (the unigram entropy), the "
+            "generator still predicts only token frequencies, as at the start of any training: train for more steps; if it stays above "
+            "the line, the learning rate is too high or the vocabulary does not fit the text; if replaced_share is near 0, the generator "
+            "is too good: use a smaller one or raise temperature; otherwise the learning rate is too high for the discriminator.")
 
 
 def _ratio(share, whole):

@@ -1,5 +1,4 @@
 """ELECTRA's optimizer, gradient clipping and learning rate schedules."""
-import contextlib
 import itertools
 import re
 from functools import partial
@@ -72,22 +71,6 @@ def decay_groups(named_parameters, weight_decay=.01):
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": plain, "weight_decay": 0.}]
 
 
-@contextlib.contextmanager
-def learning_rates(optimizer, lrs):
-    """Context in which the parameter groups of an optimizer have these learning rates, numbers or tensors ().
-
-    A CUDA graph captured in this context reads the tensors at each replay.
-    """
-    before = [group["lr"] for group in optimizer.param_groups]
-    for group, lr in zip(optimizer.param_groups, lrs, strict=True):
-        group["lr"] = lr
-    try:
-        yield
-    finally:
-        for group, lr in zip(optimizer.param_groups, before):
-            group["lr"] = lr
-
-
 def clip_by_global_norm(parameters, max_norm=1.):
     """`clip_gradients` of parameters that have one."""
     return clip_gradients([p.grad for p in parameters if p.grad is not None], max_norm)
@@ -107,16 +90,16 @@ def linear_warmup_and_decay(pct, lr_max, total_steps, warmup_steps=None, warmup_
     pct: share of the steps done, in [0, 1]; the step is round(pct * total_steps).
     The decay takes all steps, from lr_max to end_lr. The warmup is given in steps or as a share of all steps.
     """
-    step = round(pct * total_steps)
+    step, warmup = round(pct * total_steps), _warmup_steps(total_steps, warmup_steps, warmup_pct)
     decayed = (lr_max - end_lr) * (1 - step / total_steps) ** decay_power + end_lr
-    return decayed * _warmup(step, _warmup_steps(total_steps, warmup_steps, warmup_pct))
+    return decayed * min(1., step / warmup) if warmup else decayed
 
 
 def linear_warmup_and_then_decay(pct, lr_max, total_steps, warmup_steps=None, warmup_pct=None, end_lr=0.0, decay_power=1):
     """Warmup to lr_max, then decay over the remaining steps. Arguments as in `linear_warmup_and_decay`."""
     step, warmup = round(pct * total_steps), _warmup_steps(total_steps, warmup_steps, warmup_pct)
     if step < warmup:
-        return lr_max * _warmup(step, warmup)
+        return lr_max * (step / warmup)
     rest = total_steps - warmup
     done = (step - warmup) / rest if rest else 1.
     return (lr_max - end_lr) * (1 - done) ** decay_power + end_lr
@@ -126,20 +109,16 @@ def _warmup_steps(total_steps, warmup_steps, warmup_pct):
     return int(total_steps * (warmup_pct or 0)) if warmup_steps is None else warmup_steps
 
 
-def _warmup(step, warmup_steps):
-    return min(1., step / warmup_steps) if warmup_steps else 1.
-
-
 def schedules(name, lr, steps, warmup_steps, decay_power=1.):
     """Schedules by hyperparameter, {'lr': pct -> lr}, plus 'mom' if momentum is scheduled too (D17).
 
     original_linear: linear_warmup_and_decay;  separate_linear: linear_warmup_and_then_decay;
     one_cycle: fastai's;  adjusted_one_cycle: fastai's with the given warmup and a start near 0.
     """
-    if name in ("original_linear", "separate_linear"):
-        function = linear_warmup_and_decay if name == "original_linear" else linear_warmup_and_then_decay
-        return {"lr": partial(function, lr_max=lr, total_steps=steps, warmup_steps=warmup_steps, decay_power=decay_power)}
-    rise, div = (.25, 25.) if name == "one_cycle" else (min(warmup_steps, steps - 1) / steps, 1e5)
+    linear = {"original_linear": linear_warmup_and_decay, "separate_linear": linear_warmup_and_then_decay}
+    if name in linear:
+        return {"lr": partial(linear[name], lr_max=lr, total_steps=steps, warmup_steps=warmup_steps, decay_power=decay_power)}
+    rise, div = {"one_cycle": (.25, 25.), "adjusted_one_cycle": (min(warmup_steps, steps - 1) / steps, 1e5)}[name]
     return {"lr": combined_cos(rise, lr / div, lr, lr / 1e5), "mom": combined_cos(rise, .95, .85, .95)}
 
 

@@ -16,7 +16,6 @@ import torch
 from fastai.callback.core import Callback
 
 from _utils.errors import PlainError, as_plain_error
-from _utils.optim import learning_rates
 from _utils.training.device import fork_rng
 
 
@@ -27,7 +26,7 @@ class StaticStep(Callback):
     """
 
     def __init__(self, with_update):
-        self.with_update, self.has_to_capture = with_update, False
+        self.with_update = with_update
 
     def before_fit(self):
         compile_step(self.learn)
@@ -62,8 +61,9 @@ def capture_step(learn, batch, with_update=True):
         if "capturable" in group:  # PyTorch's own Adam
             group["capturable"] = True
     rates = [torch.zeros((), device=learn.device) for _ in learn.opt.opt.param_groups]  # read by the captured update
-    with as_plain_error("compile=True failed ({error}). Leave compile out."), state_restored(learn), (
-            learning_rates(learn.opt.opt, rates) if with_update else contextlib.nullcontext()):
+    with as_plain_error("compile=True failed ({error}). Leave compile out."), state_restored(learn):
+        if with_update:
+            learn.opt.set_hyper("lr", rates)
         warm_up(learn, batch)
         pool = torch.cuda.graph_pool_handle()
         for name in ("masks", "accumulate", "update")[:3 if with_update else 2]:
@@ -100,18 +100,20 @@ def trial_step(learn, batch):
 
 @contextlib.contextmanager
 def state_restored(learn):
-    """Context at whose end weights, optimizer state, metrics and random numbers are as before, at the same addresses."""
+    """Context at whose end weights, optimizer state, metrics, random numbers and learning rates are as before, at the same addresses."""
     def state():
         moments = [tensor for of_parameter in learn.opt.opt.state.values() for tensor in of_parameter.values()]
         return [*learn.model.parameters(), learn.train_metrics.state, *moments]
 
     before = {tensor: tensor.detach().to("cpu", copy=True) for tensor in state()}
+    rates = [group["lr"] for group in learn.opt.opt.param_groups]
     with fork_rng(learn.device):
         yield
     with torch.no_grad():
         for tensor in state():
             tensor.copy_(before.get(tensor, torch.zeros(())))  # zero: a moment that did not exist before
         learn.gradients.zero()
+    learn.opt.set_hyper("lr", rates)
 
 
 class CapturedFunction:

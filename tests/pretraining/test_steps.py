@@ -15,7 +15,6 @@ import benchmarks.pretraining
 import pretrain
 from _utils.config import complete
 from _utils.errors import PlainError
-from _utils.optim import learning_rates
 from _utils.text.vocabulary import tokenizer_from_tokens
 from _utils.training import cuda_graph, metrics
 from _utils.training.after_step import Bookkeeping
@@ -233,8 +232,8 @@ def recorded_step(learn, step, rates):
     for _, micro_batch in learn.micro_batches(x):
         recorded(learn.accumulate, *micro_batch, *counts)
     cuda_graph.fill_rates(rates, learn.opt.opt)
-    with learning_rates(learn.opt.opt, rates):
-        recorded(learn.update)
+    learn.opt.set_hyper("lr", rates)
+    recorded(learn.update)
     return calls
 
 

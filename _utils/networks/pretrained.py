@@ -18,12 +18,14 @@ from _utils.runs.files import content_key
 from _utils.text.vocabulary import pretrained_tokenizer, tokenizer_from_json
 
 logging.disable_progress_bar()  # of reading and writing weights, which takes a moment
+logging.get_logger("transformers.modeling_utils").setLevel(logging.ERROR)  # its report of unused weights reads like an error
 
 # The meaning of pretrained_checkpoint=None: Google's released models. The small one is ELECTRA-Small++.
 GOOGLE_MODELS = {"small": "google/electra-small-discriminator", "small++": "google/electra-small-discriminator",
                  "base": "google/electra-base-discriminator", "large": "google/electra-large-discriminator"}
 # Modules on top of the encoder that finetuning can do without: the discriminator's head, and a pooler.
 _ABOVE_ENCODER = "discriminator_predictions.", "pooler."
+_DISCRIMINATORS = "ElectraForPreTraining", "ForTokenClassification"  # ends of the names of classes
 
 
 class Pretrained(NamedTuple):
@@ -120,14 +122,9 @@ def _from_transformers(kind, name):
 
     Checkpoints may be stored in half precision, in which Adam's small updates would be lost. Code that comes with a model never runs.
     """
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity_error()  # the report of unused weights reads like an error
-    try:
-        with as_plain_error(f"Cannot load the model {name!r} ({{error}}): its weights are missing. Download it again or choose another "
-                            "model."):
-            network, report = kind.from_pretrained(name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False)
-    finally:
-        logging.set_verbosity(verbosity)
+    with as_plain_error(f"Cannot load the model {name!r} ({{error}}): its weights are missing. Download it again or choose another "
+                        "model."):
+        network, report = kind.from_pretrained(name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False)
     untrained = {*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])}
     return network, sorted(key for key in untrained if not key.endswith("encoder.embed_positions.weight"))  # RoFormer's are computed
 
@@ -145,13 +142,13 @@ def load_with_head(name, part=None, folder="checkpoints/pretrain"):
         part = part or parts_of(checkpoint)[-1]
         if part not in parts_of(checkpoint):
             raise PlainError(f"{name!r} has no {part}, only a {parts_of(checkpoint)[0]}. Choose another checkpoint.")
-        network, hf_tokenizer = network_of(checkpoint, part, path), tokenizer_from_json(checkpoint["tokenizer"])
-        return PretrainedNetwork(network.eval(), part, hf_tokenizer, checkpoint["config"])
+        hf_tokenizer = tokenizer_from_json(checkpoint["tokenizer"])
+        return PretrainedNetwork(network_of(checkpoint, part, path), part, hf_tokenizer, checkpoint["config"])
     if inside := [one for one in PARTS if os.path.isdir(os.path.join(name, one))]:
         part = part or inside[-1]
         name = os.path.join(name, part)
     config = _encoder_config(name)
-    part = part or _part_in(config)
+    part = part or PARTS[any(architecture.endswith(_DISCRIMINATORS) for architecture in config.architectures or [])]
     network, untrained = _from_transformers(network_class(part, config.model_type), name)
     if part == "discriminator" and config.model_type != "electra" and config.num_labels != 2:
         untrained = ["an output layer with two labels"]
@@ -161,13 +158,7 @@ def load_with_head(name, part=None, folder="checkpoints/pretrain"):
     hf_tokenizer = pretrained_tokenizer(name, "Download the model again or choose another one.")
     if part == "generator" and hf_tokenizer.mask_token is None:
         raise PlainError(f"The tokenizer of {name!r} has no mask token. Save the tokenizer of the masked language model in its folder.")
-    return PretrainedNetwork(network.eval(), part, hf_tokenizer, run={})
-
-
-def _part_in(config):
-    """'discriminator' if a saved model has the head of one, else 'generator'."""
-    heads = "ForPreTraining" if config.model_type == "electra" else "ForTokenClassification"
-    return PARTS[any(architecture.endswith(heads) for architecture in config.architectures or [])]
+    return PretrainedNetwork(network, part, hf_tokenizer, run={})
 
 
 def load_pair(name, size, max_length, tying="embeddings"):
@@ -209,13 +200,13 @@ def parts_of(checkpoint):
 
 
 def network_of(checkpoint, part, path):
-    """The 'generator' or 'discriminator' of a pretraining checkpoint, with its trained weights.
+    """The 'generator' or 'discriminator' of a pretraining checkpoint, with its trained weights, in evaluation mode.
 
     path: of the checkpoint, for the message of a PlainError.
     """
     network = build_network(part, config_of(checkpoint, part, path))
     load_weights(network, with_prefix(checkpoint["model"], f"{part}."), path)
-    return network
+    return network.eval()
 
 
 def with_prefix(weights, prefix):

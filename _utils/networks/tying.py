@@ -48,8 +48,7 @@ def _check_same(source, target, part, tying):
             raise PlainError(f"tying={tying!r} is not possible: the {name} has no {part} to share. Choose another tying, or an encoder "
                              "such as ELECTRA, BERT, ALBERT, RoBERTa or DistilBERT.")
     source_shapes, target_shapes = ({name: tuple(p.shape) for name, p in module.named_parameters()} for module in (source, target))
-    for name in {**target_shapes, **source_shapes}:
-        expected, shape = source_shapes.get(name), target_shapes.get(name)
-        if shape != expected:
-            raise PlainError(f"tying={tying!r} is not possible: {part}.{name} is {shape} in the discriminator and {expected} in the "
-                             "generator. Choose another tying or networks of the same size.")
+    if differing := source_shapes.items() ^ target_shapes.items():
+        name, _ = min(differing)
+        raise PlainError(f"tying={tying!r} is not possible: {part}.{name} is {target_shapes.get(name)} in the discriminator and "
+                         f"{source_shapes.get(name)} in the generator. Choose another tying or networks of the same size.")

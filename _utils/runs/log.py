@@ -12,7 +12,7 @@ import fsspec
 from filelock import FileLock, Timeout
 from fsspec.utils import get_protocol
 
-from _utils.errors import PlainError, first_line
+from _utils.errors import as_plain_error, first_line
 from _utils.runs.checkpoints import versions
 from _utils.runs.files import read_json_lines
 
@@ -22,11 +22,7 @@ def tensorboard(run_name, folder, config, step):
     from torch.utils.tensorboard import SummaryWriter
     writer = SummaryWriter(str(folder / "tensorboard"), purge_step=None if step is None else step + 1)
     writer.add_text("config", "\n".join(f"    {key}: {value!r}" for key, value in config.items()))
-
-    def log(metrics, step):
-        for name, value in metrics.items():
-            writer.add_scalar(name, value, step)
-    return log, writer.close
+    return writer.add_scalar, writer.close
 
 
 def neptune(run_name, folder, config, step):
@@ -37,11 +33,7 @@ def neptune(run_name, folder, config, step):
     from neptune import init_run
     run = init_run(mode="offline", name=run_name, capture_stdout=False, capture_stderr=False, capture_hardware_metrics=False)
     run["config"] = {key: str(value) for key, value in config.items()}
-
-    def log(metrics, step):
-        for name, value in metrics.items():
-            run[name].append(value, step=step)
-    return log, run.stop
+    return lambda name, value, step: run[name].append(value, step=step), run.stop
 
 
 def wandb(run_name, folder, config, step):
@@ -51,12 +43,12 @@ def wandb(run_name, folder, config, step):
     if step is None or not kept.exists():
         kept.write_text(uuid.uuid4().hex)
     run = wandb.init(project="electra", name=run_name, dir=str(folder), config=dict(config), id=kept.read_text(), resume="allow")
-    return run.log, run.finish
+    return lambda name, value, step: run.log({name: value}, step=step), run.finish
 
 
 # Functions of the name of a run, its folder, its configuration, and the last step if it is resumed, else None. They return (function of
-# {name: number} and the step that logs them, function that closes the log).
-LOGGERS = {"tensorboard": tensorboard, "neptune": neptune, "wandb": wandb, None: lambda *_: (lambda metrics, step: None, lambda: None)}
+# the name and value of a metric and the step that logs it, function that closes the log).
+LOGGERS = {"tensorboard": tensorboard, "neptune": neptune, "wandb": wandb, None: lambda *_: (lambda *_: None, lambda: None)}
 
 
 class RunLog:
@@ -89,7 +81,9 @@ class RunLog:
         """Log {name: number, or None if undefined} of a step; split: 'train' or 'held_out'."""
         with open(self.path, "a") as file:
             file.write(json.dumps({"step": step, "split": split, **metrics}) + "\n")
-        self.send({f"{split}/{name}": value for name, value in metrics.items() if value is not None and math.isfinite(value)}, step=step)
+        for name, value in metrics.items():
+            if value is not None and math.isfinite(value):
+                self.send(f"{split}/{name}", value, step)
 
 
 def open_log(run, config, checkpoint=None, facts=None):
@@ -109,10 +103,8 @@ def locked(folder, name_key="base_run_name"):
     name_key: the configuration key that names a run, for the error message.
     """
     folder = Path(folder)
-    try:
+    with as_plain_error(f"Another process is training the run in {str(folder)!r}. Wait for it, or choose another {name_key}.", Timeout):
         lock = FileLock(folder.with_name(f".{folder.name}.lock")).acquire(timeout=0)
-    except Timeout:
-        raise PlainError(f"Another process is training the run in {str(folder)!r}. Wait for it, or choose another {name_key}.") from None
     with lock:
         yield
 
@@ -133,15 +125,12 @@ class Run:
         """Path of a milestone, e.g. checkpoints/pretrain/vanilla_11081_100.0%.pth."""
         return self.root / f"{self.name}_{percent}%.pth"
 
-    def milestones(self):
-        """Paths of the milestones that exist."""
-        return [path for path in sorted(self.root.glob("*%.pth")) if path.stem.rpartition("_")[0] == self.name]
-
     def archive(self):
         """Move the files of an earlier run of this name to aside/<name>_<number>, so that nothing is overwritten."""
         for left in self.folder.glob("*.unfinished"):  # by a process that was killed while it saved for the first time
             left.unlink()
-        files = [*filter(Path.exists, [self.folder]), *self.milestones()]
+        milestones = (path for path in self.root.glob("*%.pth") if path.stem.rpartition("_")[0] == self.name)
+        files = [*filter(Path.exists, [self.folder]), *milestones]
         if files:
             archives = (self.root / "aside" / f"{self.name}_{n}" for n in itertools.count(1))
             archive = next(path for path in archives if not path.exists())
@@ -171,9 +160,7 @@ def upload(path, where):
 
 def check_address(where):
     """Raise PlainError for an address of an unknown kind or whose package is not installed."""
-    try:
-        if isinstance(where, str):
+    if isinstance(where, str):
+        with as_plain_error(f"Invalid value for upload_to: {where!r} ({{error}}). Pass a folder, or install the package for this kind of "
+                            "address.", (ImportError, ValueError)):
             fsspec.get_filesystem_class(get_protocol(where))
-    except (ImportError, ValueError) as error:
-        raise PlainError(f"Invalid value for upload_to: {where!r} ({first_line(error)}). Pass a folder, or install the package for this "
-                         "kind of address.") from None

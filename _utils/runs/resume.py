@@ -44,8 +44,9 @@ def resume(config, run):
 
     Raises PlainError if the run has another configuration, or if it is complete and its checkpoint to resume from was deleted.
     """
-    checkpoint = find_resume_checkpoint(run.folder) if config.resume else None
-    if checkpoint:
+    if not config.resume:
+        return config, None
+    if checkpoint := find_resume_checkpoint(run.folder):
         original = checkpoint["config"]
         # precision changes the results; micro_batch changes the random numbers drawn, but fits one kind of device only.
         is_same_kind = config["device"].partition(":")[0] == original["device"].partition(":")[0]
@@ -57,7 +58,7 @@ def resume(config, run):
             was, now = (", ".join(f"{key}={values.get(key)!r}" for key in differ) for values in (original, now))
             raise PlainError(f"The run in {str(run.folder)!r} was started with {was}; now {now}. Use the same settings to resume it, "
                              f"{_OTHERWISE}")
-    elif config.resume and run.milestone(100.).exists():
+    elif run.milestone(100.).exists():
         raise PlainError(f"The run {run.name} is complete ({str(run.milestone(100.))!r} exists), but its resume.pth was deleted. Set "
                          "resume=False to train it again (the earlier run is archived), or choose another base_run_name.")
     return config, checkpoint

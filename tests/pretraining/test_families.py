@@ -132,8 +132,8 @@ def test_tied_parameters_are_the_same_objects(tying, shared):
 
 
 @pytest.mark.parametrize("generator_of, discriminator_of, tying, fragment", [
-    ("small", "small", "embeddings+projection", "projection.weight is (256, 128) in the discriminator and (64, 128) in the generator"),
-    ("electra_small_lmtuners", "electra_small_lmtuners", "embeddings+encoder", "encoder.layer.0.intermediate.dense.weight is (1024, 256)"),
+    ("small", "small", "embeddings+projection", "projection.bias is (256,) in the discriminator and (64,) in the generator"),
+    ("electra_small_lmtuners", "electra_small_lmtuners", "embeddings+encoder", "encoder.layer.0.intermediate.dense.bias is (1024,)"),
     ("bert_tiny", "alectra_tiny", "embeddings+encoder", "the generator has no projection"),
 ])
 def test_tying_networks_that_do_not_match_raises(generator_of, discriminator_of, tying, fragment):

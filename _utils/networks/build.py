@@ -3,7 +3,7 @@ import re
 from difflib import get_close_matches
 
 import torch
-from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForTokenClassification, ElectraForPreTraining
+from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForPreTraining, AutoModelForTokenClassification
 
 from _utils.errors import PlainError, as_plain_error
 from _utils.networks.tying import check_tying
@@ -42,19 +42,17 @@ def network_class(part, model_type):
     """The transformers class of a part: a masked language model, ELECTRA's discriminator or a token classifier."""
     if part == "generator":
         return AutoModelForMaskedLM
-    return ElectraForPreTraining if model_type == "electra" else AutoModelForTokenClassification
+    return AutoModelForPreTraining if model_type == "electra" else AutoModelForTokenClassification
 
 
 def build_network(part, config):
     """A float32 network of a transformers configuration with fresh weights; PlainError for a family without the required head."""
     config.num_labels = 2
-    kind = network_class(part, config.model_type)
     with as_plain_error(f"Cannot build the {part} from this {config.model_type} configuration ({{error}}). Choose another family or other "
                         "sizes."):
         if getattr(config, "head_dim", None) is None and config.hidden_size % config.num_attention_heads:  # not every family checks this
             raise ValueError(f"hidden_size ({config.hidden_size}) is not a multiple of num_attention_heads ({config.num_attention_heads})")
-        network = kind(config) if kind is ElectraForPreTraining else kind.from_config(config, trust_remote_code=False)
-    return network.float()
+        return network_class(part, config.model_type).from_config(config, trust_remote_code=False).float()
 
 
 def read_config(source, vocab_size, pad_token_id):
@@ -67,7 +65,7 @@ def read_config(source, vocab_size, pad_token_id):
                         "with a config.json, or a hub id."):
         if isinstance(source, dict):
             _check_keys(source)
-            return AutoConfig.for_model(**{**source, **of_vocabulary})
+            return AutoConfig.for_model(**source | of_vocabulary)
         return AutoConfig.from_pretrained(source, **of_vocabulary, trust_remote_code=False)
 
 

@@ -82,11 +82,11 @@ class CheapDropout(nn.Dropout):
         return cheap_dropout(x, self.p) if self.training and self.p else x
 
 
-def attention(module, query, key, value, attention_mask, dropout=0., scaling=None, **kwargs):
+def attention(module, query, key, value, attention_mask, scaling, dropout=0., **kwargs):
     """Attention as in transformers' SDPA implementation, with cheap dropout; (B, heads, L, D) each -> ((B, L, heads, D), None)."""
     if not dropout:
         return sdpa_attention_forward(module, query, key, value, attention_mask, dropout=0., scaling=scaling, **kwargs)
-    scores = torch.matmul(query, key.transpose(2, 3)) * (query.shape[-1] ** -.5 if scaling is None else scaling)
+    scores = torch.matmul(query, key.transpose(2, 3)) * scaling
     if attention_mask is not None:
         scores = scores.masked_fill(~attention_mask, float("-inf")) if attention_mask.dtype == torch.bool else scores + attention_mask
     weights = cheap_dropout(scores.softmax(-1, dtype=torch.float32).to(query.dtype), dropout)

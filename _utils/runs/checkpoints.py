@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from _utils.errors import PlainError, first_line
+from _utils.errors import PlainError, as_plain_error, first_line
 
 _PRETRAINING_KEYS = {"model": dict, "tokenizer": str, "config": dict}
 
@@ -25,7 +25,7 @@ def milestone_steps(steps, percents, stop_at=None):
     step_of = {percent: max(1, round(steps * percent / 100)) for percent in {*percents, 100.}}
     if stop_at:
         step_of[round(100 * stop_at / steps, 4)] = stop_at
-    return {step: [percent for percent in sorted(step_of) if step_of[percent] == step] for step in sorted({*step_of.values()})}
+    return {step: [percent for percent in sorted(step_of) if step_of[percent] == step] for step in step_of.values()}
 
 
 def save_checkpoint(content, path):
@@ -52,14 +52,13 @@ def write_atomically(path, write):
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = unfinished_name(path)
     try:
-        with open(unfinished, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    except (OSError, RuntimeError) as error:  # torch.save raises RuntimeError when the disk is full
-        raise PlainError(f"Could not write {str(path)!r} ({first_line(error)}). Free some disk space and rerun the same command; files "
-                         "saved earlier are intact.") from error
+        with as_plain_error(f"Could not write {str(path)!r} ({{error}}). Free some disk space and rerun the same command; files saved "
+                            "earlier are intact.", (OSError, RuntimeError)):  # torch.save raises RuntimeError when the disk is full
+            with open(unfinished, "wb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
 

@@ -70,7 +70,7 @@ class Bookkeeping(Callback):
     """What follows a step of pretraining, in the order of `after_batch`.
 
     steps: of the schedule.   tokens_per_step: of all processes together.   last_step: at which the progress bar ends; None: `steps`.
-    every: steps between two rows of metrics; None: 200 rows in all, but at most 100 steps.
+    It logs a row of metrics at most every 100 steps, and at least 200 in all.
     log: RunLog; None in all processes but the main one, which writes for all, and in benchmarks.
     milestones: {step: percents} from `milestone_steps`.   save_milestone(percent): writes its checkpoint.
     folder: for the checkpoint to resume from, which is saved at the start, at milestones, about every `save_minutes` (0: with each row of
@@ -79,10 +79,10 @@ class Bookkeeping(Callback):
     """
     order = 10
 
-    def __init__(self, steps, tokens_per_step, last_step=None, every=None, log=None, milestones=(), save_milestone=None, folder=None,
+    def __init__(self, steps, tokens_per_step, last_step=None, log=None, milestones=(), save_milestone=None, folder=None,
                  identity=None, save_minutes=10., signals=None, checkpoint=None):
-        store_attr(but="last_step,every,save_minutes")
-        self.last_step, self.every = last_step or steps, every or max(1, min(100, steps // 200))
+        store_attr(but="last_step,save_minutes")
+        self.last_step, self.every = last_step or steps, max(1, min(100, steps // 200))  # every: steps between two rows of metrics
         self.save_seconds, self.bar = 60 * save_minutes, None
 
     def before_fit(self):
@@ -228,11 +228,11 @@ class Bookkeeping(Callback):
         learn.opt.opt.load_state_dict(copy.deepcopy(checkpoint.pop("optimizer")))  # copied, because on a CPU it would keep mapped tensors
         learn.scaler.load_state_dict(checkpoint["scaler"])
         interval = checkpoint.pop("interval")
-        self.skipped.copy_(interval.get("skipped", self.skipped))  # missing in runs of earlier versions
+        self.skipped.copy_(interval["skipped"])
         if self.log:  # summed over the processes later, so only one may have it
             learn.train_metrics.state.copy_(interval["metrics"])
             self.interval_steps, self.started = interval["steps"], time.perf_counter() - interval["seconds"]
-            self.waited = interval.get("waited", 0.)
+            self.waited = interval["waited"]
 
 
 class LossProgress(Callback):

@@ -105,7 +105,8 @@ def micro_batch_sizes(device, bs, max_length, precision, networks, mask_prob, n_
     networks: generator first, on any device, including meta.   Raises PlainError if a GPU cannot hold the networks themselves.
     """
     if device.type == "cpu":
-        in_cache = _tokens_in_cache(precision, networks)
+        widest = max(network.config.hidden_size for network in networks)
+        in_cache = 2 ** 20 // (widest * (4 if precision == "fp32" else 2))  # hidden states of 1 MB: some CPUs are fastest around that size
         tokens = in_cache, max(in_cache, MANY_TOKENS)
     else:
         tokens = [_tokens_on_gpu(device, precision, networks, mask_prob)]
@@ -154,12 +155,6 @@ def hint_at_bf16():
         print(f"Matrix products are {speedup:.1f} times as fast in bf16 on this CPU: consider precision=bf16.")
 
 
-def _tokens_in_cache(precision, networks):
-    """Tokens whose hidden states in the widest network take 1 MB: some CPUs are fastest around that size."""
-    width = max(network.config.hidden_size for network in networks)
-    return 2 ** 20 // (width * (4 if precision == "fp32" else 2))
-
-
 def _tokens_on_gpu(device, precision, networks, mask_prob):
     """Tokens whose activations fit into 80 % of a GPU's free memory, at most 32,768, beyond which it gets no faster."""
     # Per parameter: weight, gradient and Adam's two moments in fp32, weight and gradient in half precision, a micro-batch's gradient.
@@ -179,13 +174,7 @@ def activation_bytes_per_token(configs, mask_prob, precision):
     Fitted to what a forward pass saves (tests/robustness/test_memory.py). Fused attention saves nothing quadratic in the length; that of
     RoFormer is not fused, but `mini` is small and its examples are short.
     """
-    full, half = (42, 7), (38, 4)  # bytes per unit of the hidden and of the feed-forward layer
-    of_hidden, of_intermediate = full if precision == "fp32" else half
-    layers = sum(config.num_hidden_layers * (of_hidden * config.hidden_size + of_intermediate * intermediate_size(config))
-                 for config in configs)
+    of_hidden, of_intermediate = (42, 7) if precision == "fp32" else (38, 4)  # bytes per unit of the hidden and of the feed-forward layer
+    layers = sum(config.num_hidden_layers * (of_hidden * width + of_intermediate * getattr(config, "intermediate_size", 4 * width))
+                 for config in configs for width in [config.hidden_size])
     return layers + 16 * mask_prob * configs[0].vocab_size
-
-
-def intermediate_size(config):
-    """Width of the feed-forward layer, under whatever name a family has for it."""
-    return getattr(config, "intermediate_size", None) or getattr(config, "hidden_dim", None) or 4 * config.hidden_size

@@ -36,18 +36,22 @@ class Gradients:
         gradients = torch.autograd.grad(loss, self.leaves, allow_unused=True)
         if self.flat is None:
             self._allocate(gradients)
-        half, full = [[gradients[i] for i in indices] for indices in (self.half_indices, self.full_indices)]
+        half, full = self._used(gradients)
         if half:
             torch._foreach_copy_(self.half_views, half)
             self.flat[:len(self.flat_half)] += self.flat_half
         torch._foreach_add_(self.full_views, full)
+
+    def _used(self, tensors):
+        """Those of used parameters: (with a copy, without)."""
+        return [[tensors[i] for i in indices] for indices in (self.half_indices, self.full_indices)]
 
     def _allocate(self, gradients):
         """Allocate gradients, in the order of `parameters`, for those that are used."""
         used = [i for i, gradient in enumerate(gradients) if gradient is not None]
         self.half_indices = [i for i in used if self.leaves[i] is not self.parameters[i]]
         self.full_indices = used[len(self.half_indices):]
-        half, full = [[self.parameters[i] for i in indices] for indices in (self.half_indices, self.full_indices)]
+        half, full = self._used(self.parameters)
         self.flat, self.views = flat_like([*half, *full])
         self.full_views = self.views[len(half):]
         if half:

@@ -40,7 +40,7 @@ class ClippingLearner(Learner):
         always does so, and passes `found_inf` to the optimizer itself.
         """
         self.scaler.unscale_(self.opt.opt)
-        norm = clip_gradients(gradients, 1.)
+        norm = clip_gradients(gradients)
         if only_finite:
             self.opt.opt.found_inf = (~norm.isfinite()).float()
         self.scaler.step(self.opt.opt)

@@ -144,7 +144,7 @@ def test_micro_batches_give_the_gradients_and_metrics_of_the_full_batch(masking)
 
 def assert_never_waits(learn):
     """A complete step, with its bookkeeping, on tensors that cannot be read."""
-    learn.add_cb(Bookkeeping(1000, 1, every=1000))
+    learn.add_cb(Bookkeeping(1000, 1))
     learn("before_fit")
     outputs = []
     learn.model.register_forward_hook(lambda module, inputs, output: outputs.append(output.disc_logits))

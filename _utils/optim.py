@@ -1,5 +1,4 @@
 """ELECTRA's optimizer, gradient clipping and learning rate schedules."""
-import itertools
 import re
 from functools import partial
 
@@ -20,8 +19,9 @@ class AdamNoBiasCorrection(torch.optim.AdamW):
 
     def __init__(self, params, lr, betas=(.9, .999), eps=1e-6, weight_decay=.01):
         super().__init__(params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, fused=True)
-        for p in itertools.chain.from_iterable(group["params"] for group in self.param_groups):
-            self.state[p] = {"step": torch.tensor(_LATE, device=p.device), **_moments(p)}
+        for group in self.param_groups:
+            for p in group["params"]:
+                self.state[p] = {"step": torch.tensor(_LATE, device=p.device), **_moments(p)}
 
 
 def _moments(p):

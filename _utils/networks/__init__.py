@@ -8,6 +8,7 @@ from _utils.networks.build import (
     inputs_of,
     layer_groups,
     make_networks,
+    max_positions,
     replaced_logits,
 )
 from _utils.networks.fast import (

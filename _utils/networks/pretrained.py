@@ -62,8 +62,8 @@ class PretrainedNetwork(NamedTuple):
     run: dict
 
 
-def load_pretrained(name, size, max_length, folder="checkpoints/pretrain"):
-    """The Pretrained of a checkpoint in `folder`, a path, a transformers folder or a hub id; None: Google's model of that size.
+def load_pretrained(name, size, max_length):
+    """The Pretrained of a checkpoint or its path, a transformers folder or a hub id; None: Google's model of that size.
 
     Raises PlainError for a model that is missing, not an encoder, of another size, or too short for max_length tokens.
     """
@@ -72,7 +72,7 @@ def load_pretrained(name, size, max_length, folder="checkpoints/pretrain"):
                          f"{', '.join(GOOGLE_MODELS)}, or set pretrained_checkpoint.")
     name = name or GOOGLE_MODELS[size]
     if name.endswith(".pth"):
-        model, _, hf_tokenizer, run = load_with_head(name, folder=folder)
+        model, _, hf_tokenizer, run = load_with_head(name)
         if run.get("size") != size:
             raise PlainError(f"{name!r} was pretrained with size={run.get('size')}, not size={size}. Set size={run.get('size')}.")
     else:
@@ -129,15 +129,15 @@ def _from_transformers(kind, name):
     return network, sorted(key for key in untrained if not key.endswith("encoder.embed_positions.weight"))  # RoFormer's are computed
 
 
-def load_with_head(name, part=None, folder="checkpoints/pretrain"):
-    """The PretrainedNetwork, in evaluation mode, of a checkpoint in `folder`, a path, a transformers folder or that of a pair, or a hub id.
+def load_with_head(name, part=None):
+    """The PretrainedNetwork, in evaluation mode, of a checkpoint or its path, a transformers folder or that of a pair, or a hub id.
 
     part: 'discriminator' (of families without ElectraForPreTraining a token classifier with two labels), 'generator' (any masked language
     model), or None: the discriminator if there is one.
     Raises PlainError for a model that is missing, or whose weights lack the head, which transformers would initialize randomly.
     """
     if name.endswith(".pth"):
-        path = find_checkpoint(name, folder)
+        path = find_checkpoint(name)
         checkpoint = load_pretraining_checkpoint(path)
         part = part or parts_of(checkpoint)[-1]
         if part not in parts_of(checkpoint):

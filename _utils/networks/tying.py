@@ -10,7 +10,7 @@ _MODULE_NAMES = {"tokens": ("embeddings.word_embeddings",), "embeddings": ("embe
                  "encoder": ("encoder", "transformer")}
 
 
-def shared_modules(network, tying="embeddings"):
+def shared_modules(network, tying):
     """{'embeddings': module, ...}: the modules of a network that `tying` shares, without those that its family does not have."""
     modules = dict(network.base_model.named_modules())
     return {part: modules[name] for part in TYINGS[tying] for name in _MODULE_NAMES[part] if name in modules}
@@ -23,7 +23,7 @@ def share_parameters(source, target):
         setattr(target.get_submodule(owner), leaf, parameter)
 
 
-def check_tying(generator, discriminator, tying="embeddings"):
+def check_tying(generator, discriminator, tying):
     """Raise PlainError unless the parameters that `tying` shares have the same names and shapes in both networks."""
     source, target = shared_modules(generator, tying), shared_modules(discriminator, tying)
     for part in TYINGS[tying]:

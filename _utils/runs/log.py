@@ -60,7 +60,6 @@ class RunLog:
     """
 
     def __init__(self, run_name, folder, config, facts=None, checkpoint=None):
-        folder = Path(folder)
         self.path = folder / "metrics.jsonl"
         if checkpoint is None:
             folder.mkdir(parents=True)
@@ -86,7 +85,7 @@ class RunLog:
                 self.send(f"{split}/{name}", value, step)
 
 
-def open_log(run, config, checkpoint=None, facts=None):
+def open_log(run, config, checkpoint, facts):
     """RunLog of a Run that starts (an earlier one of its name is archived), or that is resumed from a checkpoint. facts: for RunLog."""
     if checkpoint is None:
         run.archive()
@@ -102,7 +101,6 @@ def locked(folder, name_key="base_run_name"):
 
     name_key: the configuration key that names a run, for the error message.
     """
-    folder = Path(folder)
     with as_plain_error(f"Another process is training the run in {str(folder)!r}. Wait for it, or choose another {name_key}.", Timeout):
         lock = FileLock(folder.with_name(f".{folder.name}.lock")).acquire(timeout=0)
     with lock:

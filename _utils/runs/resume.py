@@ -1,6 +1,4 @@
 """The checkpoint that a pretraining run is resumed from, after a kill, a crash or Ctrl-C."""
-from pathlib import Path
-
 from _utils.errors import PlainError, is_first_process
 from _utils.runs.checkpoints import DamagedCheckpoint, load_checkpoint, save_checkpoint
 
@@ -13,7 +11,7 @@ _OTHERWISE = "choose another base_run_name, or set resume=False to start from sc
 
 def save_resume_checkpoint(folder, content):
     """Write the newest checkpoint to resume from, atomically, and keep the previous one, which exists at any moment."""
-    newest = Path(folder, "resume.pth")
+    newest = folder / "resume.pth"
     if newest.exists():
         newest.replace(newest.with_name("resume_before.pth"))
     save_checkpoint(content, newest)
@@ -24,7 +22,7 @@ def find_resume_checkpoint(folder):
 
     Raises PlainError if all of them are damaged, or if one cannot be read for another reason. Nothing is deleted: a damaged one is renamed.
     """
-    paths = sorted(Path(folder).glob("resume*.pth"))  # resume.pth sorts before resume_before.pth
+    paths = sorted(folder.glob("resume*.pth"))  # resume.pth sorts before resume_before.pth
     for n_damaged, path in enumerate(paths):
         try:
             checkpoint = load_checkpoint(path, mmap=True)

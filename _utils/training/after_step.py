@@ -114,7 +114,7 @@ class Bookkeeping(Callback):
             self.compare_weights()
             if self.log:
                 self.reach_milestone(step)
-        stops = self.learn.processes.stop_asked(self.signals is not None and self.signals.asked is not None, step)
+        stops = self.learn.processes.stop_asked(bool(self.signals and self.signals.asked), step)
         is_due = time.monotonic() - self.saved >= self.save_seconds if self.save_seconds else ends_interval
         if self.log and (is_due or step in self.milestones or stops):
             self.save()
@@ -182,7 +182,7 @@ class Bookkeeping(Callback):
 
     def compare_weights(self):
         """Warn if the weights of several processes are no longer the same."""
-        weights = float(torch.stack([p.detach().double().sum() for p in self.learn.model.parameters()]).sum())
+        weights = float(sum(p.detach().double().sum() for p in self.learn.model.parameters()))
         if len(set(self.learn.processes.gather(weights))) > 1:
             tqdm.write("Warning: the weights of the processes differ. Use machines with the same GPUs and versions.", file=sys.stderr)
 

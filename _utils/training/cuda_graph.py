@@ -82,12 +82,11 @@ def fill_rates(rates, optimizer):
 
 def warm_up(learn, batch):
     """Steps on a stream of their own, as CUDA graphs require: compilers, libraries and the optimizer allocate what they keep."""
-    stream = torch.cuda.Stream()
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
         for _ in range(3):
             trial_step(learn, batch)
-    torch.cuda.current_stream().wait_stream(stream)
+    torch.cuda.synchronize()
 
 
 def trial_step(learn, batch):

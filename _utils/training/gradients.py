@@ -36,27 +36,20 @@ class Gradients:
         gradients = torch.autograd.grad(loss, self.leaves, allow_unused=True)
         if self.flat is None:
             self._allocate(gradients)
-        half, full = self._used(gradients)
-        if half:
-            torch._foreach_copy_(self.half_views, half)
+        gradients = [gradient for gradient in gradients if gradient is not None]
+        if self.n_half:
+            torch._foreach_copy_(self.half_views, gradients[:self.n_half])
             self.flat[:len(self.flat_half)] += self.flat_half
-        torch._foreach_add_(self.full_views, full)
-
-    def _used(self, tensors):
-        """Those of used parameters: (with a copy, without)."""
-        return [[tensors[i] for i in indices] for indices in (self.half_indices, self.full_indices)]
+        torch._foreach_add_(self.views[self.n_half:], gradients[self.n_half:])
 
     def _allocate(self, gradients):
-        """Allocate gradients, in the order of `parameters`, for those that are used."""
-        used = [i for i, gradient in enumerate(gradients) if gradient is not None]
-        self.half_indices = [i for i in used if self.leaves[i] is not self.parameters[i]]
-        self.full_indices = used[len(self.half_indices):]
-        half, full = self._used(self.parameters)
-        self.flat, self.views = flat_like([*half, *full])
-        self.full_views = self.views[len(half):]
-        if half:
-            self.flat_half, self.half_views = flat_like(half, self.half.dtype)
-        for p, view in zip([*half, *full], self.views):
+        """Allocate gradients, in the order of `parameters`, for those that are used: first the `n_half` that have copies."""
+        used = [(p, leaf) for p, leaf, gradient in zip(self.parameters, self.leaves, gradients) if gradient is not None]
+        self.n_half, used = sum(p is not leaf for p, leaf in used), [p for p, _ in used]
+        self.flat, self.views = flat_like(used)
+        if self.n_half:
+            self.flat_half, self.half_views = flat_like(used[:self.n_half], self.half.dtype)
+        for p, view in zip(used, self.views):
             p.grad = view
 
     def sum_over_processes(self):

@@ -49,8 +49,16 @@ def test_unknown_layer_names_raise():
         layer_groups(model)
 
 
-def test_a_checkpoint_is_found_by_name_and_by_path(fresh_checkpoint, small_tokenizer):
-    by_name = load_pretrained(fresh_checkpoint.name, "tiny", 128, fresh_checkpoint.parent)
+@pytest.fixture
+def workplace(fresh_checkpoint, tmp_path, monkeypatch):
+    """A working directory whose checkpoints/pretrain has the fresh checkpoint."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints/pretrain").symlink_to(fresh_checkpoint.parent)
+
+
+def test_a_checkpoint_is_found_by_name_and_by_path(workplace, fresh_checkpoint, small_tokenizer):
+    by_name = load_pretrained(fresh_checkpoint.name, "tiny", 128)
     by_path = load_pretrained(str(fresh_checkpoint), "tiny", 128)
     saved = torch.load(fresh_checkpoint, weights_only=True)["model"]
     for name, value in by_name.discriminator().state_dict().items():
@@ -81,9 +89,9 @@ def test_an_electra_folder_keeps_the_head_of_the_discriminator_and_is_loaded_in_
     ("no-such/model", "small",
      "Cannot load the model 'no-such/model' from the hub, and there is no such folder .* Pass a transformers folder"),
 ])
-def test_a_missing_checkpoint_or_one_of_another_size_raises(fresh_checkpoint, name, size, message):
+def test_a_missing_checkpoint_or_one_of_another_size_raises(workplace, name, size, message):
     with pytest.raises(PlainError, match=message) as error:
-        load_pretrained(name, size, 128, fresh_checkpoint.parent)
+        load_pretrained(name, size, 128)
     assert "\n" not in str(error.value)
 
 

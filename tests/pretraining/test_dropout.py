@@ -88,7 +88,7 @@ def test_mean_of_attention_with_dropout_equals_attention_without():
     mask[1, :, :, 5:] = False
     module = torch.nn.Module()
     module.is_causal = False
-    attend = lambda p: attention(module, query, key, value, mask, dropout=p)[0]
+    attend = lambda p: attention(module, query, key, value, mask, scaling=.5, dropout=p)[0]
     torch.testing.assert_close(attend(0.), attend(1e-9))
     samples = torch.stack([attend(.1) for _ in range(4000)])
     torch.testing.assert_close(samples.mean(0), attend(0.), atol=.05, rtol=.05)

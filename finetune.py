@@ -528,7 +528,7 @@ def finetune(c, pretrained, tables, plan, processes):
                             limit = min(512, max_positions(pretrained.model))
                             processes.report(f"{task.title}: {text}. Set max_length (at most {limit}), or shorten the texts.")
                     row = finetune_run(task, run, seed, data, settings, pretrained, c)
-                    status = f"{row['seconds']:.0f} s"
+                    status = f"{row['seconds']:.0f} s" + (f", weights of epoch {row['best_epoch']}" if row["best_epoch"] else "")
             processes.report("\n".join([f"{task.title}, run {run}, seed {seed}: {format_scores(row)} ({status})", *notices_of(row)]))
         if name == "mnli" and c.start_from_mnli:
             processes.wait()

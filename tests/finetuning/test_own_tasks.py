@@ -148,11 +148,12 @@ def test_few_rows_are_repeated_until_there_are_about_300_updates(start, capsys):
     assert "1 epochs with batch size 32 = 2 updates per run (few" in capsys.readouterr().out
 
 
-def test_the_best_epoch_is_kept_if_wanted(start):
+def test_the_best_epoch_is_kept_if_wanted(start, capsys):
     """`keep` is a setting of the runs of a group; the dev score of the weights that are kept is the best of all epochs."""
     start(OWN | {"dev": .5}, "keep=best", "task_overrides={'mine': {'epochs': 6, 'lr': 1e-2}}")
     [row] = Runs()
     assert row["settings"]["keep"] == "best" and 1 <= row["best_epoch"] <= 6
+    assert f"weights of epoch {row['best_epoch']})" in capsys.readouterr().out
     with pytest.raises(PlainError, match="keep='best', not None"):
         start(OWN | {"dev": .5}, "task_overrides={'mine': {'epochs': 6, 'lr': 1e-2}}")
 

@@ -115,7 +115,7 @@ def score_answers(found, answers, options):
         true = list(filter(normalize, true)) or [""] if is_v2 else true
         scores.append(np.max([(0., 0.), *(score_text(one.text, text, float(is_v2)) for text in true)], axis=0))
     for name, values in zip(("exact", "f1"), np.transpose(scores)):
-        metrics[name] = float(np.where(is_v2 & (odds > options.na_threshold), ~is_answerable, values).mean())
+        metrics[name] = float(np.where(odds > options.threshold, ~is_answerable, values).mean())
         metrics[f"best_{name}"], metrics[f"best_{name}_threshold"] = best_threshold(values, odds, is_answerable)
     return metrics
 

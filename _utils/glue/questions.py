@@ -36,6 +36,11 @@ class QuestionOptions:
     answerable_weight: NonNegativeFloat = .5
     has_unanswerable: bool = False
 
+    @property
+    def threshold(self):
+        """na_threshold, if there are unanswerable questions."""
+        return self.na_threshold if self.has_unanswerable else np.inf
+
 
 def words_of(context):
     """The words of a context as re.Match objects."""
@@ -71,7 +76,7 @@ class QuestionRows(EncodedRows):
             for first, part in enumerate([document, *document.overflowing] if words else ()):
                 span, first = tokenizer.post_process(query, part), first * step
                 offset = span.sequence_ids.index(1)
-                is_inside = first <= start and end < first + len(part) and not row["is_impossible"]
+                is_inside = row["first_word"] >= 0 and first <= start and end < first + len(part)
                 labels.append([start - first + offset, end - first + offset, 0] if is_inside else [0, 0, row["is_impossible"]])
                 is_answer = [i == 0 or i >= offset for i in range(len(span))]  # [CLS], the context and the token after it (F68)
                 encoded.append({"inp_ids": span.ids, "token_type_ids": span.type_ids, "token_labels": is_answer})
@@ -90,13 +95,13 @@ class QuestionRows(EncodedRows):
 def _narrowed(document, row, answer):
     """(first, last) token of the answer among those of its words: its own tokens if they occur, else all of the words' (F59).
 
-    Words without tokens give last = first - 1, on which Google's code trains too (F60). (-1, -1) if the words are unknown.
+    Words without tokens give last = first - 1, on which Google's code trains too (F60).
     """
     first, last = bisect_left(document.word_ids, row["first_word"]), bisect_right(document.word_ids, row["last_word"]) - 1
     for start in range(first, last - len(answer) + 2) if answer else ():
         if document.ids[start:start + len(answer)] == answer:
             return start, start + len(answer) - 1
-    return (first, last) if row["first_word"] >= 0 else (-1, -1)
+    return first, last
 
 
 class QuestionHead(nn.Module):

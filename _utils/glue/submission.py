@@ -3,7 +3,6 @@ import json
 import zipfile
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import xxhash
 
@@ -49,8 +48,7 @@ def write_predictions(path, data, split, predictions):
     """
     task, rows = data.task, data.splits[split]
     if task.questions:
-        threshold = task.questions.na_threshold if task.questions.has_unanswerable else np.inf
-        texts = ["" if one.null_odds > threshold else one.text for one in predictions]
+        texts = ["" if one.null_odds > task.questions.threshold else one.text for one in predictions]
         for folder, values in ("", texts), *zip(Answers._fields, zip(*predictions)):
             content = json.dumps(dict(zip(rows["id"], values)), ensure_ascii=False).encode()
             write_atomically(path.parent / folder / path.name, lambda file, content=content: file.write(content))

@@ -140,6 +140,8 @@ c = MyConfig({
     "clean": None,
     # A hub tokenizer, a vocab.txt, a tokenizer folder, a checkpoint, or a number: train a vocabulary of this size.
     "vocab": "google/electra-small-discriminator",
+    # True: a vocabulary that is trained keeps case and accents. False: it lower-cases and drops accents, as BERT's uncased one.
+    "cased": False,
 
     # 'bf16', 'fp16' (with loss scaling) or 'fp32'. None: fp32 on the CPU, bf16 on GPUs that support it, fp16 on older ones (compute
     # capability below 8: T4, V100, RTX 20xx).
@@ -219,7 +221,7 @@ def load_data(c, processes=None):
 def prepare_data(c):
     """Returns (hf_tokenizer, files): for each corpus, the list of Arrow files with its prepared examples."""
     corpora = [load_documents(source, "datasets", c.encoding, c.one_document_per_file, c.revisions) for source in c.datas]
-    hf_tokenizer = load_tokenizer(c.vocab, corpora, "datasets")
+    hf_tokenizer = load_tokenizer(c.vocab, corpora, "datasets", c.cased)
     prepared = [prepare_examples(corpus, hf_tokenizer, c.max_length, c.data_seed, "datasets", c.clean) for corpus in corpora]
     return hf_tokenizer, [[file["filename"] for file in examples.cache_files] for examples in prepared]
 

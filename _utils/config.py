@@ -121,6 +121,7 @@ class PretrainKeys(TypedDict):
     one_document_per_file: bool
     clean: Literal[True, False, None]
     vocab: count(200) | Annotated[str, Field(pattern=r"\D", description="a hub tokenizer, the path of a vocab.txt")]
+    cased: bool
     precision: Precision
     micro_batch: Count | None
     compile: bool
@@ -354,6 +355,9 @@ def _check(config):
     if config.objective != "mlm" and not (config.discriminator or RECIPES[config.size].discriminator):
         raise PlainError(f"size={config.size} has no discriminator, but objective={config.objective!r} requires one. Set discriminator or "
                          "choose another size.")
+    if config.cased and isinstance(config.vocab, str):
+        raise PlainError(f"cased=True requires a vocabulary to train, such as vocab=30522. Whether vocab={config.vocab!r} keeps case is "
+                         "part of that tokenizer. Leave out cased.")
     check_address(config.upload_to)
     check_logger(config)
 

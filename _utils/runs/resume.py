@@ -51,7 +51,8 @@ def resume(config, run):
         chosen = ["precision", "steps", "warmup_steps", *(["micro_batch"] if is_same_kind else [])]
         config = config.copy_with({key: original[key] for key in chosen if config[key] is None})
         now = config.as_data()
-        differ = [key for key, value in now.items() if key not in MAY_DIFFER and original.get(key) != value]
+        # A key that is newer than the run may have its default, None or False.
+        differ = [key for key, value in now.items() if key not in MAY_DIFFER and (value or key in original) and original.get(key) != value]
         if differ:
             was, now = (", ".join(f"{key}={values.get(key)!r}" for key in differ) for values in (original, now))
             raise PlainError(f"The run in {str(run.folder)!r} was started with {was}; now {now}. Use the same settings to resume it, "

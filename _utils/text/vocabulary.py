@@ -2,6 +2,7 @@
 import json
 import os
 import re
+import unicodedata
 from array import array
 from collections import Counter
 from functools import lru_cache
@@ -66,14 +67,15 @@ TRAINING_CHARACTERS = 100_000_000  # a vocabulary is trained on an even sample o
 _TRAINING_VERSION = 1  # increase when the same text would give other tokens
 
 
-def load_tokenizer(vocab, corpora=(), cache_dir="datasets"):
+def load_tokenizer(vocab, corpora=(), cache_dir="datasets", cased=False):
     """Return the tokenizer for `vocab`: a path (vocab.txt, folder, or folder of a generator-discriminator pair), a checkpoint (.pth),
     a vocabulary size to train on `corpora`, or a hub id.
 
+    cased: whether a vocabulary that is trained keeps case and accents.
     Raises PlainError for an invalid vocabulary, a missing special token, or an unreachable hub.
     """
     if isinstance(vocab, int):
-        tokenizer = from_vocab_file(_trained_vocab_file(vocab, corpora, Path(cache_dir)))
+        tokenizer = from_vocab_file(_trained_vocab_file(vocab, corpora, Path(cache_dir), cased), cased)
     elif vocab.endswith(".pth"):
         tokenizer = tokenizer_from_json(load_pretraining_checkpoint(find_checkpoint(vocab))["tokenizer"])
     elif os.path.isfile(vocab):
@@ -92,22 +94,26 @@ def _check_special_tokens(tokens, name):
                          "add a line for each, or train a vocabulary with vocab=30522.")
 
 
-def from_vocab_file(path):
-    """Return a BERT tokenizer for a vocab.txt with one token per line. It lower-cases unless the vocabulary has capital letters."""
+def from_vocab_file(path, cased=None):
+    """Return a BERT tokenizer for a vocab.txt with one token per line. cased: as in `tokenizer_from_tokens`."""
     with as_plain_error(f"The vocabulary {path} cannot be read ({{error}}). Pass a vocab.txt with one token per line in UTF-8.",
                         (OSError, UnicodeDecodeError)):
         tokens = Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")  # splitlines would also split at U+2028
-    return tokenizer_from_tokens(tokens, path)
+    return tokenizer_from_tokens(tokens, path, cased)
 
 
-def tokenizer_from_tokens(tokens, name="vocabulary"):
-    """Return a BERT tokenizer whose ids are the positions in `tokens`. Raises PlainError for duplicate or missing tokens."""
+def tokenizer_from_tokens(tokens, name="vocabulary", cased=None):
+    """Return a BERT tokenizer whose ids are the positions in `tokens`. Raises PlainError for duplicate or missing tokens.
+
+    cased: whether it keeps case and accents; None: if the vocabulary has capital letters.
+    """
     ids = {token: i for i, token in enumerate(tokens)}
     if len(ids) < len(tokens):
         [(duplicate, _)] = Counter(tokens).most_common(1)
         raise PlainError(f"The vocabulary {name} has the line {duplicate!r} twice. Remove duplicate tokens.")
     _check_special_tokens(ids, name)
-    cased = any(token != token.lower() for token in tokens if token not in SPECIAL_TOKENS)
+    if cased is None:
+        cased = any(token != token.lower() for token in tokens if token not in SPECIAL_TOKENS)
     return BertTokenizer(vocab=ids, do_lower_case=not cased)
 
 
@@ -121,7 +127,7 @@ def tokenizer_from_json(text, pad_token="[PAD]"):
         backend = tokenizers.Tokenizer.from_str(text)
     vocab = backend.get_vocab()
     if set(SPECIAL_TOKENS) <= set(vocab):
-        bert = tokenizer_from_tokens(sorted(vocab, key=vocab.get))
+        bert = tokenizer_from_tokens(sorted(vocab, key=vocab.get), cased=not getattr(backend.normalizer, "lowercase", True))
         if bert.backend_tokenizer.to_str() == backend.to_str():
             return bert
     model = json.loads(text)["model"]
@@ -144,26 +150,27 @@ def pretrained_tokenizer(name, advice):
     return tokenizer
 
 
-def _trained_vocab_file(size, corpora, cache_dir):
+def _trained_vocab_file(size, corpora, cache_dir, cased):
     """Return the path of a vocab.txt trained on the corpora, from the cache if possible."""
     key = content_key((_TRAINING_VERSION, [corpus.key for corpus in corpora]))
-    path = cache_dir / f"vocab_{size}_{key}.txt"
+    path = cache_dir / f"vocab_{size}_{'cased_' * cased}{key}.txt"
     if not path.exists():
         print(f"Training a vocabulary of {size:,} tokens on {', '.join(corpus.name for corpus in corpora)}")
-        tokens = train_vocabulary(size, lambda: _sample(corpora))
+        tokens = train_vocabulary(size, lambda: _sample(corpora), cased)
         if len(tokens) < size:
             print(f"The vocabulary has {len(tokens):,} tokens instead of the requested {size:,}, because the text is too small")
         write_atomically(path, lambda file: file.write(("\n".join(tokens) + "\n").encode()))
     return path
 
 
-def train_vocabulary(size, texts):
+def train_vocabulary(size, texts, cased=False):
     """Return the tokens of a WordPiece vocabulary trained on the texts that `texts()` yields; the same texts give the same tokens.
 
+    cased: keep case, accents, and the combining marks of other scripts.
     The trainer of `tokenizers` numbers the continuations (##a) in random order and breaks ties by number. To make it deterministic
     they are passed in a fixed order as special tokens.
     """
-    tokenizer = tokenizers.BertWordPieceTokenizer(lowercase=True)
+    tokenizer = tokenizers.BertWordPieceTokenizer(lowercase=not cased)
     counts = Counter()
     for text in texts():
         counts.update(tokenizer.normalizer.normalize_str(text))
@@ -171,7 +178,8 @@ def train_vocabulary(size, texts):
     most_common = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:size // 4]
     alphabet = sorted(char for char, count in most_common if count >= min_count and not char.isspace())
     # Punctuation and ideographs are always tokens by themselves and need no continuation.
-    continuations = ["##" + char for char in alphabet if char.isalnum() and not "\u2e80" <= char <= "\ud7ff"]
+    continuations = ["##" + char for char in alphabet if not "\u2e80" <= char <= "\ud7ff"
+                     and (char.isalnum() or cased and unicodedata.category(char).startswith("M"))]
     tokenizer.train_from_iterator(texts(), vocab_size=size, min_frequency=2, initial_alphabet=alphabet, limit_alphabet=len(alphabet),
                                   special_tokens=[*SPECIAL_TOKENS, *continuations], show_progress=False)
     return [*SPECIAL_TOKENS, *sorted(set(tokenizer.get_vocab()) - set(SPECIAL_TOKENS))]

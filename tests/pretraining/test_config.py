@@ -225,6 +225,7 @@ def test_seed_none_draws_a_seed():
     (completed, ["steps=100", "stop_at=101"], ["stop_at=101", "steps=100"]),
     (completed, ["initial_weights=google/electra-small-discriminator", "lr=1e-4", "steps=9", "warmup_steps=2", "vocab=9000"],
      ["initial_weights=", "vocab=9000"]),
+    (completed, ["vocab=mine/vocab.txt", "cased=True"], ["cased=True", "vocab='mine/vocab.txt'"]),
     (finetuning, ["start=3", "end=3"], ["start=3", "end=3"]),
     (finetuning, ["seeds=1,2", "end=3"], ["seeds", "2 entries"]),
     (finetuning, ["tasks=cola", "th_run={'rte': 1}"], ["th_run", "'rte'", "cola"]),

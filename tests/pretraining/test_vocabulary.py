@@ -9,7 +9,7 @@ from _utils.errors import PlainError
 from _utils.text import readers, sources, vocabulary
 from _utils.text.readers import cut_text
 from _utils.text.sources import Corpus, load_documents
-from _utils.text.vocabulary import SPECIAL_TOKENS, load_tokenizer, train_vocabulary
+from _utils.text.vocabulary import SPECIAL_TOKENS, load_tokenizer, tokenizer_from_json, train_vocabulary
 
 TOKENS = [*SPECIAL_TOKENS, "paris", "is", "a", "city", "##s", "."]
 
@@ -96,6 +96,24 @@ def test_sample_covers_one_huge_document_or_many_evenly(tmp_path, monkeypatch, s
     assert 15_000 < sum(map(len, sample)) < 30_000 and max(map(len, sample)) < 400
     tenths = {int(i) // 100 for text in sample for i in re.findall(r"paragraph (\d+)", text)}
     assert tenths == set(range(10))
+
+
+GERMAN = "Wir müssen Großmutters Gemüse schälen, und TP53 reguliert BRCA1. "
+
+
+@pytest.mark.parametrize("text", [GERMAN, GERMAN.lower(), "हिन्दी में लिखी गई किताबें। "])  # also without capital letters
+def test_a_cased_vocabulary_keeps_case_accents_and_marks(tmp_path, text):
+    corpus = Corpus("own text", "0" * 32, lambda: datasets.Dataset.from_dict({"text": [text * 50]}))
+    tokenizer = load_tokenizer(200, [corpus], tmp_path, cased=True)
+    tokenizer.save_pretrained(tmp_path / "exported")
+    same = [load_tokenizer(200, [corpus], tmp_path, cased=True), tokenizer_from_json(tokenizer.backend_tokenizer.to_str()),
+            load_tokenizer(str(tmp_path / "exported"))]
+    for each in [tokenizer, *same]:
+        ids = each(text, add_special_tokens=False)["input_ids"]
+        assert each.decode(ids).replace(" ", "") == text.replace(" ", "") and type(each) is type(tokenizer)
+    uncased = load_tokenizer(200, [corpus], tmp_path)
+    assert uncased.tokenize("Müssen") == uncased.tokenize("mussen") and uncased.get_vocab() != tokenizer.get_vocab()
+    assert train_vocabulary(200, lambda: [text * 50], cased=True) == tokens_by_id(tokenizer)
 
 
 def test_vocabulary_is_trained_once_per_size_and_text(tmp_path, monkeypatch):

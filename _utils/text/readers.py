@@ -1,4 +1,5 @@
 """Documents from files and from the hub: .txt, .jsonl, .parquet, WikiExtractor output, compressed or not."""
+import codecs
 import glob
 import io
 import itertools
@@ -123,12 +124,30 @@ def read_file(path, encoding, one_document_per_file):
         if kind == ".parquet":
             yield from _read_parquet(path)
             return
-        file = lzma.open(path) if path.endswith(".xz") else pyarrow.input_stream(path, compression="detect")
-        with io.TextIOWrapper(file, encoding) as stream:
+        with io.TextIOWrapper(_open(path), encoding) as stream:
             if kind == ".txt":
                 yield from _read_whole(stream) if one_document_per_file else _read_blank_line_separated(stream)
             else:
                 yield from _read_json_lines(stream, path) if kind == ".jsonl" else _read_wikiextractor(stream, path)
+
+
+def _open(path):
+    """A binary file, decompressed."""
+    return lzma.open(path) if path.endswith(".xz") else pyarrow.input_stream(path, compression="detect")
+
+
+def invalid_line(path, encoding):
+    """The number of the first line of a text file that is not text in this encoding; None if all of it is."""
+    decoder, number, block = codecs.getincrementaldecoder(encoding)(), 1, True
+    with reading(path), _open(path) as file:
+        while block:
+            block = file.read(LONG)
+            try:
+                number += decoder.decode(block, final=not block).count("\n")
+            except UnicodeDecodeError as error:
+                return number + error.object[:error.start].count(b"\n")
+            except UnicodeError:  # UTF-16 without a byte order mark
+                return 1
 
 
 def _read_whole(stream):

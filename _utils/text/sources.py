@@ -4,6 +4,7 @@
 hash of the content that it was made from, so it is never out of date. Hashes of files and commits of hub corpora are remembered in the
 cache, so that unchanged text is not read again.
 """
+import codecs
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,7 +20,18 @@ from _utils.errors import PlainError, as_plain_error
 from _utils.runs.checkpoints import write_atomically
 from _utils.runs.files import content_key, file_chunks
 from _utils.text import embedded_text
-from _utils.text.readers import HUB_CORPORA, LONG, Continuation, cut_text, find_files, format_of, hub_corpus, read_file, reading
+from _utils.text.readers import (
+    HUB_CORPORA,
+    LONG,
+    Continuation,
+    cut_text,
+    find_files,
+    format_of,
+    hub_corpus,
+    invalid_line,
+    read_file,
+    reading,
+)
 
 _READING_VERSION = 2  # increase when the readers yield other documents for the same files
 
@@ -42,6 +54,33 @@ def check_sources(sources):
     for source in sources:
         if source not in (*HUB_CORPORA, "docs"):
             find_files(source)
+
+
+def check_encodings(sources, cache_dir, encoding):
+    """Raise PlainError with all files of the sources that are not text in this encoding, before any is processed.
+
+    Warns about UTF-8 files if another encoding is set. Files that did not change since they were checked are not read again.
+    """
+    files = [path for source in sources if source not in (*HUB_CORPORA, "docs")
+             for path in find_files(source) if format_of(path) != ".parquet"]
+    record = Path(cache_dir) / f"source_{content_key(('encoding', encoding, [*map(os.path.abspath, files)]))}.xxh3"
+    if files:
+        current_hash(files, record, lambda: _check_encodings(files, encoding) or "checked")
+
+
+def _check_encodings(files, encoding):
+    lines = {path: invalid_line(path, encoding) for path in tqdm(files, desc="Checking the encoding", unit=" files", delay=3)}
+    if invalid := [f"{path}, line {line}" for path, line in lines.items() if line]:
+        raise PlainError(f"Not {encoding} text: {_first_ten(invalid)}. Convert these files, or set their encoding (for example "
+                         "encoding=latin-1), which all files share.")
+    is_utf = codecs.lookup(encoding).name.startswith("utf")
+    if utf8 := [path for path in files if not is_utf and invalid_line(path, "ascii") and not invalid_line(path, "utf-8")]:
+        print(f"Warning: {len(utf8)} of {len(files)} files to be read as {encoding} are valid UTF-8, in which case each letter that is not "
+              f"ASCII becomes several wrong ones: {_first_ten(utf8)}.")
+
+
+def _first_ten(items):
+    return "; ".join([*items[:10], *[f"and {len(items) - 10:,} more"][:len(items) > 10]])
 
 
 def load_documents(source, cache_dir, encoding="utf-8", one_document_per_file=False, revisions=None):

@@ -57,7 +57,7 @@ def assert_only_complete_documents_are_kept():
 @pytest.mark.parametrize("name, content, expected", [
     ("folder/b.pdf", "x", [".txt, .jsonl, .parquet"]),
     ("folder/a.txt", "", ["no text"]),
-    ("folder/b.txt", b"caf\xe9 au lait\n", ["b.txt is not utf-8", "encoding=latin-1"]),
+    ("folder/b.txt", b"caf\xe9 au lait\n", ["Not utf-8 text: folder/b.txt, line 1.", "encoding=latin-1"]),
     ("folder/a.txt.gz", gzip.compress(ENGLISH.encode(), mtime=0)[:-20], ["a.txt.gz cannot be read"]),
     ("folder/a.txt.zst", "plain", ["a.txt.zst cannot be read"]),
     ("folder/a.jsonl", JSON_LINES + "{'text': 1}", ["a.jsonl, line 501", '"text"']),
@@ -71,6 +71,28 @@ def test_unreadable_text_raises_and_leaves_no_files(name, content, expected):
     write(name, content)
     assert_fails(["datas=folder"], ["folder", *expected])
     assert not list(Path("datasets").rglob("*.arrow*"))
+
+
+def test_all_files_in_another_encoding_are_listed_before_any_is_processed(capsys):
+    write("first.txt", ENGLISH * 20)
+    write("a.txt", b"one\ntwo\ncaf\xe9\n")
+    write("b.jsonl.gz", gzip.compress(b"\n" * 2_000_000 + b"x \xe9"))  # longer than a block
+    assert_fails(["datas=first.txt,a.txt,b.jsonl.gz"], ["a.txt, line 3", "b.jsonl.gz, line 2000001"])
+    assert_fails(["datas=first.txt", "encoding=utf-16"], ["Not utf-16 text: first.txt, line 1."])
+    assert not Path("datasets").exists()
+    for i in range(40):
+        write(f"many/{i}.txt", b"caf\xe9 ")
+    assert_fails(["datas=many"], ["Not utf-8 text: many/0.txt, line 1; ", "and 30 more"])
+
+
+def test_utf8_text_that_is_read_as_latin_1_causes_a_warning(capsys):
+    write("utf8.txt", "Gemüse\n" * 2000)
+    write("latin.txt", b"Gem\xfcse\n" * 2000)
+    write("ascii.txt", ENGLISH * 20)
+    for encoding, is_warned in (("latin-1", True), ("utf-8", False)):
+        load_data("datas=ascii.txt,utf8.txt" + ",latin.txt" * is_warned, f"encoding={encoding}", "vocab=200")
+        out = capsys.readouterr().out
+        assert ("1 of 3 files to be read as latin-1 are valid UTF-8" in out and "utf8.txt" in out) == is_warned
 
 
 @pytest.mark.parametrize("datas, expected", [("texts/*.txt", "openwebtext, wikipedia, bookcorpus, docs"),

@@ -5,7 +5,7 @@ import jupytext
 import nbformat
 from nbclient import NotebookClient
 
-from _utils.errors import PlainError
+from _utils.errors import PlainError, as_plain_error
 
 EXPLORING = "active-ipynb"
 SCRIPTS = {"Pretrain.ipynb": "pretrain.py", "Finetune_GLUE.ipynb": "finetune.py"}
@@ -13,7 +13,8 @@ SCRIPTS = {"Pretrain.ipynb": "pretrain.py", "Finetune_GLUE.ipynb": "finetune.py"
 
 def export(notebook_path):
     """The script of a notebook in jupytext's percent format, without the exploring cells."""
-    notebook = jupytext.read(notebook_path)
+    with as_plain_error(f"Cannot read {notebook_path} ({{error}}). Start the command in the root folder of the repository."):
+        notebook = jupytext.read(notebook_path)
     notebook.cells = [cell for cell in notebook.cells if EXPLORING not in cell.metadata.get("tags", [])]
     notebook.metadata = {"jupytext": {"notebook_metadata_filter": "-all", "cell_metadata_filter": "tags,-all"}}
     return jupytext.writes(notebook, fmt="py:percent")

@@ -146,6 +146,8 @@ def load_with_head(name, part=None):
         return PretrainedNetwork(network_of(checkpoint, part, path), part, hf_tokenizer, checkpoint["config"])
     if inside := [one for one in PARTS if os.path.isdir(os.path.join(name, one))]:
         part = part or inside[-1]
+        if part not in inside:
+            raise PlainError(f"{name!r} has no folder {part}/. Pass a folder with generator/ and discriminator/ of one training.")
         name = os.path.join(name, part)
     config = _encoder_config(name)
     part = part or PARTS[any(architecture.endswith(_DISCRIMINATORS) for architecture in config.architectures or [])]

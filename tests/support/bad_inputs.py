@@ -222,7 +222,7 @@ add("_utils glue_submission", {
 })
 add("_utils glue_results", {"no runs": ("", "No finished run.*python finetune.py"),
                             "an unknown group": ("nobody", "'nobody'.*g", {SCORES: copy_of("scores.jsonl")})})
-add("_utils export_notebooks", {"another folder": ("", "File not found: Pretrain.ipynb.*root folder")})
+add("_utils export_notebooks", {"another folder": ("", "Cannot read Pretrain.ipynb.*root folder")})
 add("benchmarks.pretraining", {"an unknown key": ("sise=tiny", "'sise.*size"), "a wrong choice": ("size=huge", "size: 'huge'.*'tiny'")})
 add("benchmarks.loader", {"a wrong number": ("workers=two", "workers: 'two'.*numbers")})
 

@@ -15,7 +15,7 @@ COMMANDS = {
     "glue_results": "tables and plots of finished finetuning runs",
     "glue_submission": "check a submission for the GLUE server, and zip a folder of one",
     "compare_pretraining": "compare pretrained models by their finetuning scores and the compute of their pretraining",
-    "minimal_pairs": "score minimal pairs of sentences, such as BLiMP's",
+    "minimal_pairs": "score minimal pairs of sentences, such as BLiMP's, or plain sentences",
     "replaced_tokens": "compare discriminators on the same corrupted text",
     "export_notebooks": "export the notebooks to pretrain.py and finetune.py",
 }

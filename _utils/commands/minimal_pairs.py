@@ -1,4 +1,5 @@
-"""Score minimal pairs of sentences, such as BLiMP's: `python -m _utils minimal_pairs`."""
+"""Score minimal pairs of sentences, such as BLiMP's, or plain sentences: `python -m _utils minimal_pairs`."""
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -7,6 +8,7 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 from fastcore.basics import chunked
+from scipy.stats import binomtest
 from tqdm import tqdm
 
 from _utils.errors import PlainError
@@ -14,35 +16,53 @@ from _utils.glue.results import as_text
 from _utils.networks import PARTS, GatheredPositions, build_network, load_with_head, replaced_logits
 from _utils.networks.build import check_length
 from _utils.runs.checkpoints import check_output, write_atomically
-from _utils.runs.files import read_json_lines
+from _utils.runs.files import read_json_lines, read_text
 from _utils.training.device import choose_device, set_seed
 
 # Keys of a line. A paradigm (UID) is a template of pairs, a phenomenon (linguistics_term) has one or more of them.
 COLUMNS = {"sentence_good": "good", "sentence_bad": "bad", "field": "field", "linguistics_term": "phenomenon", "UID": "paradigm"}
-EXPECTED = f"Expected the layout of BLiMP's .jsonl files: a JSON object with the strings {', '.join(COLUMNS)} on each line."
+OPTIONAL = ("field", "linguistics_term", "UID")  # default: the name of the file
+EXPECTED = ("Expected .jsonl files with a JSON object on each line with the strings sentence_good and sentence_bad and, as in BLiMP, "
+            f"optionally {', '.join(OPTIONAL)}.")
 TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 32_768}  # measured for 4 layers x 128; a batch of 2,048 tokens stays in the CPU's cache
 FEW_PARADIGMS = 20
 
 
 def minimal_pairs(
     checkpoints: list,  # checkpoints of pretrain.py, transformers folders or hub ids, with the head of the pretraining
-    path,               # a folder of .jsonl files in the layout of BLiMP, or one file
+    path,               # a folder of .jsonl files with pairs, as BLiMP's, or one file; or a .txt file with a sentence on each line
     *,
     part: PARTS = None,  # network to score; default: the discriminator if there is one
     untrained=False,     # also score each architecture with random weights
     seed=0,              # random seed of --untrained; default: %(default)s
     device=None,         # default: the first GPU, else the CPU
-    csv="checkpoints/minimal_pairs.csv",  # table of the accuracy by paradigm; default: %(default)s
+    csv="checkpoints/minimal_pairs.csv",  # accuracy by paradigm, and in ..._scores.csv the scores of all sentences; default: %(default)s
 ):
-    """Score minimal pairs of sentences, such as BLiMP's."""
+    """Score minimal pairs of sentences, such as BLiMP's, or the sentences of a text file."""
     check_output("--csv", csv, ".csv")
-    device, pairs = choose_device(device), read_pairs(path)
+    device, is_text = choose_device(device), Path(path).is_file() and Path(path).suffix == ".txt"
+    texts = read_sentences(path) if is_text else read_pairs(path)
     models = load_models(checkpoints, part, seed if untrained else None)
-    sentences = [*pairs["good"], *pairs["bad"]]
-    paradigms = accuracy_by_paradigm(pairs, {name: score(model, sentences, device, name) for name, model in models.items()})
-    print(report(paradigms))
-    write_atomically(csv, lambda file: paradigms.round(3).to_csv(file))
-    print(f"Accuracy by paradigm: {csv}")
+    sides = ["sentence"] if is_text else ["good", "bad"]
+    scores = {name: score(model, [*texts[sides].stack()], device, name) for name, model in models.items()}
+    scored = texts.assign(**{f"{name}, {side}": texts[side].map(of_model) for name, of_model in scores.items() for side in sides})
+    if is_text:
+        print(as_text(scored.head(20)))
+    else:
+        paradigms = accuracy_by_paradigm(texts, scores)
+        print(report(paradigms))
+        write_atomically(csv, lambda file: paradigms.round(3).to_csv(file))
+        print(f"Accuracy by paradigm: {csv}")
+    path = Path(csv).with_stem(f"{Path(csv).stem}_scores")
+    write_atomically(path, lambda file: scored.round(4).to_csv(file, index=False))
+    print(f"Scores of all sentences: {path}")
+
+
+def read_sentences(path):
+    """DataFrame with the column `sentence`: the lines of a UTF-8 file that are not empty. Raises PlainError if there are none."""
+    if not (sentences := [*filter(None, map(str.strip, read_text(path, "Convert it.").split("\n")))]):
+        raise PlainError(f"{path} contains no sentences. Write one on each line.")
+    return pd.DataFrame({"sentence": sentences})
 
 
 def read_pairs(path):
@@ -52,7 +72,8 @@ def read_pairs(path):
     """
     path, pairs = Path(path), []
     for file in sorted(path.glob("*.jsonl")) if path.is_dir() else [path] * path.is_file():
-        for place, pair in read_json_lines(file, EXPECTED):
+        for place, given in read_json_lines(file, EXPECTED):
+            pair = {**dict.fromkeys(OPTIONAL, file.stem), **given}
             if lacking := [key for key in COLUMNS if not isinstance(pair.get(key), str)]:
                 raise PlainError(f"{file}, {place} has no string {lacking[0]!r}. {EXPECTED}")
             pairs.append({name: pair[key] for key, name in COLUMNS.items()})
@@ -134,25 +155,32 @@ def summarize(paradigms):
     Every paradigm has the same weight. The standard error of a mean of k paradigms is the standard deviation over all paradigms, divided
     by the square root of k: the pairs of a paradigm share a template, for which even a network with random weights has a preference, so
     they are not independent. The overall mean of random weights lies within two of these standard errors of 50 % (docs/probes.md).
-    A single paradigm has the standard error over its pairs.
+    That of a single paradigm is missing.
     """
     table, accuracies = paradigms.reset_index(), paradigms.drop(columns="pairs")
     fields = table.groupby("phenomenon")["field"].transform(lambda names: names.mode()[0])  # one of BLiMP's phenomena has two
     by_phenomenon = accuracies.groupby([fields.to_numpy(), table["phenomenon"].to_numpy()])
     means, counts = by_phenomenon.mean(), by_phenomenon.size()
     means.loc[("overall", ""), :], counts[("overall", "")] = accuracies.mean(), len(accuracies)
-    deviation = accuracies.std()
-    if len(accuracies) == 1:
-        deviation = (accuracies * (100 - accuracies)).iloc[0].div(table["pairs"][0]) ** .5
-    return means, pd.DataFrame(np.outer(counts ** -.5, deviation), means.index, means.columns)
+    return means, pd.DataFrame(np.outer(counts ** -.5, accuracies.std()), means.index, means.columns)
+
+
+def with_interval(accuracy, n):
+    """Text with an accuracy in percent on n independent pairs and its 95 % confidence interval (Wilson score). A tie is half a success."""
+    low, high = binomtest(round(accuracy * n / 100), n).proportion_ci(method="wilson")
+    return f"{accuracy:.1f} ({100 * low:.1f} to {100 * high:.1f})"
 
 
 def report(paradigms):
-    """The table of phenomena as text: paradigms, and percentage and standard error for each checkpoint."""
-    means, errors = (table.map("{:.1f}".format) for table in summarize(paradigms))
+    """The table of phenomena as text: percentage and standard error for each checkpoint, or 95 % interval if there is one paradigm."""
+    means, errors = summarize(paradigms)
     n_pairs, n_paradigms = paradigms["pairs"].sum(), len(paradigms)
-    lines = [f"Pairs in which the acceptable sentence has the higher score, in percent ± standard error; chance is 50 ({n_pairs:,} pairs, "
-             f"{n_paradigms} paradigm{'s' if n_paradigms > 1 else ''})", as_text(means + " ± " + errors)]
+    if n_paradigms == 1:
+        spread, cells, plural = " (95 % interval)", means.map(partial(with_interval, n=n_pairs)), ""
+    else:
+        spread, cells, plural = " ± standard error", means.map("{:.1f} ± ".format) + errors.map("{:.1f}".format), "s"
+    lines = [f"Pairs in which the acceptable sentence has the higher score, in percent{spread}; chance is 50 ({n_pairs:,} pairs, "
+             f"{n_paradigms} paradigm{plural})", as_text(cells)]
     if n_paradigms < FEW_PARADIGMS:
         lines.append("Uncertain, because there are few paradigms: even with random weights, one can have any accuracy from 0 to 100.")
     return "\n".join(lines)

@@ -12,7 +12,7 @@ from transformers import AlbertConfig, AutoModelForMaskedLM, AutoModelForTokenCl
 import pretrain
 from _utils.__main__ import main
 from _utils.commands.export_hf import export_hf
-from _utils.commands.minimal_pairs import accuracy_by_paradigm, load_models, minimal_pairs, read_pairs, score, summarize
+from _utils.commands.minimal_pairs import accuracy_by_paradigm, load_models, minimal_pairs, read_pairs, report, score, summarize
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.networks import load_with_head, replaced_logits
@@ -150,8 +150,38 @@ def test_standard_errors_come_from_the_spread_between_paradigms(blimp):
     assert means["model"].tolist() == [40, 70, 20, 50]
     deviation = (2000 / 3) ** .5
     assert errors["model"].tolist() == pytest.approx([deviation, deviation / 2 ** .5, deviation, deviation / 2])
-    single = summarize(table.iloc[:1])[1]  # two pairs of one paradigm
-    assert single["model"].tolist() == pytest.approx([(40 * 60 / 2) ** .5] * 2)
+
+
+def test_two_correct_pairs_have_a_wide_interval():
+    pairs = pd.DataFrame({"field": "f", "phenomenon": "p", "paradigm": "u", "good": ["a", "c"], "bad": ["b", "d"]})
+    text = report(accuracy_by_paradigm(pairs, {"model": {"a": 2, "b": 1, "c": 2, "d": 1}}))
+    assert "100.0 (34.2 to 100.0)" in text and "2 pairs, 1 paradigm)" in text  # Wilson: n / (n + 1.96 ** 2)
+
+
+def test_own_pairs_need_only_two_sentences(fresh_checkpoint, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    a, b, c, d, *_ = SENTENCES
+    write("own.jsonl", [{"sentence_good": a, "sentence_bad": b}, {"sentence_good": c, "sentence_bad": d, "id": 7}])
+    main(["minimal_pairs", str(fresh_checkpoint), "own.jsonl", "--device", "cpu", "--csv", "own.csv"])
+    assert "95 % interval" in capsys.readouterr().out
+    assert pd.read_csv("own.csv", index_col=[0, 1, 2]).index.tolist() == [("own",) * 3]
+    expected, table = scores(fresh_checkpoint), pd.read_csv("own_scores.csv")
+    assert table["good"].tolist() == [a, c] and table["bad"].tolist() == [b, d]
+    for side, texts in (("good", [a, c]), ("bad", [b, d])):
+        assert table[f"fresh_0_100.0%, {side}"].tolist() == pytest.approx([expected[text] for text in texts], abs=1e-4)
+
+
+def test_the_sentences_of_a_text_file_are_scored(fresh_checkpoint, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("own.txt").write_text("\n\n".join(SENTENCES) + "\n", encoding="utf-8")
+    main(["minimal_pairs", str(fresh_checkpoint), "own.txt", "--device", "cpu"])
+    assert SENTENCES[2] in capsys.readouterr().out
+    table = pd.read_csv("checkpoints/minimal_pairs_scores.csv")
+    assert [*table["sentence"]] == SENTENCES
+    assert dict(zip(SENTENCES, table["fresh_0_100.0%, sentence"])) == pytest.approx(scores(fresh_checkpoint), abs=1e-4)
+    Path("empty.txt").write_text(" \n")
+    with pytest.raises(PlainError, match="empty.txt contains no sentences"):
+        minimal_pairs(["missing.pth"], "empty.txt")
 
 
 def test_the_command_prints_a_table_and_writes_the_paradigms(fresh_checkpoint, masked_lm_checkpoint, blimp, capsys):
@@ -190,7 +220,7 @@ GOOD = json.dumps(pair("a", "b"))
 
 
 @pytest.mark.parametrize("content, message", [
-    (None, "No pairs found in 'pairs.jsonl'.*the strings sentence_good, sentence_bad, field"),
+    (None, "No pairs found in 'pairs.jsonl'.*the strings sentence_good and sentence_bad and"),
     (f"{GOOD}\n\n{GOOD[:-4]}", "pairs.jsonl, line 3 is not valid JSON .*Expected"),
     (GOOD.replace("sentence_bad", "bad"), "pairs.jsonl, line 1 has no string 'sentence_bad'. Expected")])
 def test_invalid_files_raise(tmp_path, monkeypatch, content, message):

@@ -41,7 +41,7 @@ from _utils.glue.own_tasks import load_own_task, names_of
 from _utils.glue.plan import RunProcesses, check_plan, chosen_runs, default_epochs, print_updates, seed_of, trainable_tasks
 from _utils.glue.questions import QuestionHead, QuestionLoss, QuestionOptions, QuestionRows
 from _utils.glue.results import format_scores, notices_of, report, save_result_plots, summarize, table_of_runs
-from _utils.glue.runs import GLUE_FOLDER, Runs, add_run, finetuning_code, load_finetuned_checkpoint, path_of, run_path, score
+from _utils.glue.runs import GLUE_FOLDER, Runs, add_run, load_finetuned_checkpoint, path_of, run_path, score
 from _utils.glue.submission import complete_submission, rows_of, write_predictions
 from _utils.glue.synthetic import write_synthetic_glue
 from _utils.glue.table_files import Table, check_columns
@@ -54,7 +54,7 @@ from _utils.networks import make_dropout_cheap, max_positions, set_attention
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
 from _utils.plots import plot_layer_lrs, plot_lengths, save_plot
 from _utils.recipes import RECIPES
-from _utils.runs import RunLog, check_writable, load_checkpoint, locked, save_checkpoint, versions
+from _utils.runs import RunLog, check_writable, code_key, load_checkpoint, locked, save_checkpoint, versions
 from _utils.text import tokenizer_from_json
 from _utils.training import DTYPES, FinetuningLearner, LossProgress, Schedule, choose_device, choose_precision, set_seed
 from _utils.training.device import avoid_cudnn_attention
@@ -506,6 +506,11 @@ def evaluate(learn, task, data):
 # command to resume: finished runs are skipped, and an interrupted run starts over.
 
 # %%
+def finetuning_code():
+    """Hash of the present code, for the row of each run."""
+    return code_key("finetune.py", "Finetune_GLUE.ipynb")
+
+
 def finetune(c, pretrained, tables, plan, processes):
     """Finetune the unfinished runs of each planned task. plan: {task: settings}, MNLI first if others start from it.
 

@@ -43,8 +43,8 @@ from _utils.recipes import RECIPES, recipe_of
 from _utils.runs import (
     Run, check_same_data, check_writable, code_key, locked, milestone_steps, open_log, original_code, resume, save_pretrained, upload)
 from _utils.text import (
-    check_encodings, check_sources, load_documents, load_tokenizer, open_examples, prepare_examples, pretraining_dataloaders,
-    split_held_out, text_key, unigram_entropy)
+    check_sources, load_documents, load_tokenizer, open_examples, prepare_examples, pretraining_dataloaders, split_held_out, text_key,
+    unigram_entropy)
 from _utils.training import (
     DTYPES, Bookkeeping, ClippingLearner, Gradients, PretrainingMetrics, Processes, Schedule, StaticStep, StopSignals, check_compiler,
     choose_device, choose_precision, fastest_micro_batch, hint_at_bf16, micro_batch_sizes, seed_step, set_seed, split_micro_batches)
@@ -220,7 +220,7 @@ def load_data(c, processes=None):
 
 def prepare_data(c):
     """Returns (hf_tokenizer, files): for each corpus, the list of Arrow files with its prepared examples."""
-    check_encodings(c.datas, "datasets", c.encoding)
+    check_sources(c.datas, "datasets", c.encoding)
     corpora = [load_documents(source, "datasets", c.encoding, c.one_document_per_file, c.revisions) for source in c.datas]
     hf_tokenizer = load_tokenizer(c.vocab, corpora, "datasets", c.cased)
     prepared = [prepare_examples(corpus, hf_tokenizer, c.max_length, c.data_seed, "datasets", c.clean) for corpus in corpora]
@@ -1029,8 +1029,6 @@ def check_start(c, run, processes):
     if c.compile:
         check_compiler()
     processes.share(1, c.bs)  # at least one example for each process
-    if processes.is_main:
-        check_sources(c.datas)
     resume(c, run)
     if c.objective == "two_stage":
         set_seed(c.seed)  # of the discriminator's head

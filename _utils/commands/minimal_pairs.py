@@ -1,5 +1,4 @@
 """Score minimal pairs of sentences, such as BLiMP's, or plain sentences: `python -m _utils minimal_pairs`."""
-from functools import partial
 from itertools import groupby
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from _utils.training.device import choose_device, set_seed
 COLUMNS = {"sentence_good": "good", "sentence_bad": "bad", "field": "field", "linguistics_term": "phenomenon", "UID": "paradigm"}
 OPTIONAL = ("field", "linguistics_term", "UID")  # default: the name of the file
 EXPECTED = ("Expected .jsonl files with a JSON object on each line with the strings sentence_good and sentence_bad and, as in BLiMP, "
-            f"optionally {', '.join(OPTIONAL)}.")
+            "optionally field, linguistics_term and UID.")
 TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 32_768}  # measured for 4 layers x 128; a batch of 2,048 tokens stays in the CPU's cache
 FEW_PARADIGMS = 20
 
@@ -40,7 +39,8 @@ def minimal_pairs(
 ):
     """Score minimal pairs of sentences, such as BLiMP's, or the sentences of a text file."""
     check_output("--csv", csv, ".csv")
-    device, is_text = choose_device(device), Path(path).is_file() and Path(path).suffix == ".txt"
+    device, path = choose_device(device), Path(path)
+    is_text = path.is_file() and path.suffix == ".txt"
     texts = read_sentences(path) if is_text else read_pairs(path)
     models = load_models(checkpoints, part, seed if untrained else None)
     sides = ["sentence"] if is_text else ["good", "bad"]
@@ -53,9 +53,9 @@ def minimal_pairs(
         print(report(paradigms))
         write_atomically(csv, lambda file: paradigms.round(3).to_csv(file))
         print(f"Accuracy by paradigm: {csv}")
-    path = Path(csv).with_stem(f"{Path(csv).stem}_scores")
-    write_atomically(path, lambda file: scored.round(4).to_csv(file, index=False))
-    print(f"Scores of all sentences: {path}")
+    csv = f"{csv.removesuffix('.csv')}_scores.csv"
+    write_atomically(csv, lambda file: scored.round(4).to_csv(file, index=False))
+    print(f"Scores of all sentences: {csv}")
 
 
 def read_sentences(path):
@@ -73,7 +73,7 @@ def read_pairs(path):
     path, pairs = Path(path), []
     for file in sorted(path.glob("*.jsonl")) if path.is_dir() else [path] * path.is_file():
         for place, given in read_json_lines(file, EXPECTED):
-            pair = {**dict.fromkeys(OPTIONAL, file.stem), **given}
+            pair = dict.fromkeys(OPTIONAL, file.stem) | given
             if lacking := [key for key in COLUMNS if not isinstance(pair.get(key), str)]:
                 raise PlainError(f"{file}, {place} has no string {lacking[0]!r}. {EXPECTED}")
             pairs.append({name: pair[key] for key, name in COLUMNS.items()})
@@ -175,12 +175,11 @@ def report(paradigms):
     """The table of phenomena as text: percentage and standard error for each checkpoint, or 95 % interval if there is one paradigm."""
     means, errors = summarize(paradigms)
     n_pairs, n_paradigms = paradigms["pairs"].sum(), len(paradigms)
-    if n_paradigms == 1:
-        spread, cells, plural = " (95 % interval)", means.map(partial(with_interval, n=n_pairs)), ""
-    else:
-        spread, cells, plural = " ± standard error", means.map("{:.1f} ± ".format) + errors.map("{:.1f}".format), "s"
-    lines = [f"Pairs in which the acceptable sentence has the higher score, in percent{spread}; chance is 50 ({n_pairs:,} pairs, "
-             f"{n_paradigms} paradigm{plural})", as_text(cells)]
+    is_single = n_paradigms == 1
+    cells = means.map(with_interval, n=n_pairs) if is_single else means.map("{:.1f} ± ".format) + errors.map("{:.1f}".format)
+    lines = ["Pairs in which the acceptable sentence has the higher score, in percent "
+             f"{'(95 % interval)' if is_single else '± standard error'}; chance is 50 ({n_pairs:,} pairs, "
+             f"{n_paradigms} paradigm{'' if is_single else 's'})", as_text(cells)]
     if n_paradigms < FEW_PARADIGMS:
         lines.append("Uncertain, because there are few paradigms: even with random weights, one can have any accuracy from 0 to 100.")
     return "\n".join(lines)

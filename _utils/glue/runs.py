@@ -9,7 +9,6 @@ from pathlib import Path
 from _utils.errors import PlainError
 from _utils.glue.tasks import TASKS, task_of
 from _utils.runs.checkpoints import find_checkpoint, has_keys, load_checkpoint
-from _utils.runs.files import code_key
 
 GLUE_FOLDER = Path("checkpoints/glue")
 SCORES = GLUE_FOLDER / "scores.jsonl"
@@ -96,11 +95,6 @@ def add_run(row, path=SCORES):
         file.write(separator + json.dumps(row).encode() + b"\n")
         file.flush()
         os.fsync(file.fileno())
-
-
-def finetuning_code():
-    """Hash of the present code, for the row of a run."""
-    return code_key("finetune.py", "Finetune_GLUE.ipynb")
 
 
 def score(row):

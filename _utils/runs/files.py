@@ -27,8 +27,8 @@ def code_key(*names):
     Computed once per process, because later edits do not change the code that runs.
     """
     root = Path(__file__).parents[2]
-    paths = [*(root / name for name in names), *sorted((root / "_utils").rglob("*.py"))]
-    return content_key([re.sub(r"MyConfig\(\{.*?\n\}\)", "", _code(path), flags=re.DOTALL) for path in paths if path.is_file()])
+    paths = [*map(root.joinpath, names), *sorted(root.glob("_utils/**/*.py"))]
+    return content_key([re.sub(r"(?s)MyConfig\(\{.*?\n\}\)", "", _code(path)) for path in paths if path.is_file()])
 
 
 def _code(path):

@@ -10,5 +10,5 @@ batches               shuffled batches of fixed shape, through hugdatafast_repai
 from _utils.text.batches import pretraining_dataloaders
 from _utils.text.examples import evenly_spaced, open_examples, prepare_examples, split_held_out, text_key, unigram_entropy
 from _utils.text.processors import ELECTRADataProcessor
-from _utils.text.sources import Corpus, check_encodings, check_sources, load_documents
+from _utils.text.sources import Corpus, check_sources, load_documents
 from _utils.text.vocabulary import from_vocab_file, load_tokenizer, tokenizer_from_json

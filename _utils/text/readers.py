@@ -109,7 +109,7 @@ def format_of(path):
 def reading(path):
     """Context manager that turns errors of reading a text file into a PlainError with its path."""
     return as_plain_error(f"{path} cannot be read ({{error}}). Replace it or remove it from datas.",
-                          (OSError, EOFError, lzma.LZMAError, pyarrow.ArrowException))
+                          (OSError, EOFError, lzma.LZMAError, UnicodeError, pyarrow.ArrowException))
 
 
 def read_file(path, encoding, one_document_per_file):
@@ -118,9 +118,7 @@ def read_file(path, encoding, one_document_per_file):
     Raises PlainError with the file, and the line where possible, if it cannot be read.
     """
     kind = format_of(path)
-    wrong_encoding = as_plain_error(f"{path} is not {encoding} text ({{error}}). Convert it, or set its encoding (for example "
-                                    "encoding=latin-1).", UnicodeError)
-    with reading(path), wrong_encoding:
+    with reading(path):
         if kind == ".parquet":
             yield from _read_parquet(path)
             return
@@ -138,16 +136,13 @@ def _open(path):
 
 def invalid_line(path, encoding):
     """The number of the first line of a text file that is not text in this encoding; None if all of it is."""
-    decoder, number, block = codecs.getincrementaldecoder(encoding)(), 1, True
+    number = 1
     with reading(path), _open(path) as file:
-        while block:
-            block = file.read(LONG)
-            try:
-                number += decoder.decode(block, final=not block).count("\n")
-            except UnicodeDecodeError as error:
-                return number + error.object[:error.start].count(b"\n")
-            except UnicodeError:  # UTF-16 without a byte order mark
-                return 1
+        try:
+            for text in codecs.iterdecode(iter(partial(file.read, LONG), b""), encoding):
+                number += text.count("\n")
+        except UnicodeDecodeError as error:
+            return number + error.object[:error.start].count(b"\n")
 
 
 def _read_whole(stream):

@@ -4,7 +4,6 @@
 hash of the content that it was made from, so it is never out of date. Hashes of files and commits of hub corpora are remembered in the
 cache, so that unchanged text is not read again.
 """
-import codecs
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -49,38 +48,27 @@ class Corpus:
         return self.open_documents()
 
 
-def check_sources(sources):
-    """Raise PlainError for an entry of `datas` that is not a corpus name or a path with text files."""
-    for source in sources:
-        if source not in (*HUB_CORPORA, "docs"):
-            find_files(source)
-
-
-def check_encodings(sources, cache_dir, encoding):
-    """Raise PlainError with all files of the sources that are not text in this encoding, before any is processed.
+def check_sources(sources, cache_dir, encoding):
+    """Raise PlainError for an entry of `datas` that is not a corpus name or a path with text files, and for files in other encodings.
 
     Warns about UTF-8 files if another encoding is set. Files that did not change since they were checked are not read again.
     """
     files = [path for source in sources if source not in (*HUB_CORPORA, "docs")
              for path in find_files(source) if format_of(path) != ".parquet"]
-    record = Path(cache_dir) / f"source_{content_key(('encoding', encoding, [*map(os.path.abspath, files)]))}.xxh3"
+    record = Path(cache_dir, f"source_{content_key(('encoding', encoding, files))}.xxh3")
     if files:
         current_hash(files, record, lambda: _check_encodings(files, encoding) or "checked")
 
 
 def _check_encodings(files, encoding):
-    lines = {path: invalid_line(path, encoding) for path in tqdm(files, desc="Checking the encoding", unit=" files", delay=3)}
-    if invalid := [f"{path}, line {line}" for path, line in lines.items() if line]:
-        raise PlainError(f"Not {encoding} text: {_first_ten(invalid)}. Convert these files, or set their encoding (for example "
-                         "encoding=latin-1), which all files share.")
-    is_utf = codecs.lookup(encoding).name.startswith("utf")
-    if utf8 := [path for path in files if not is_utf and invalid_line(path, "ascii") and not invalid_line(path, "utf-8")]:
-        print(f"Warning: {len(utf8)} of {len(files)} files to be read as {encoding} are valid UTF-8, in which case each letter that is not "
-              f"ASCII becomes several wrong ones: {_first_ten(utf8)}.")
-
-
-def _first_ten(items):
-    return "; ".join([*items[:10], *[f"and {len(items) - 10:,} more"][:len(items) > 10]])
+    if invalid := [f"{path}, line {line}" for path in files if (line := invalid_line(path, encoding))]:
+        raise PlainError(f"{len(invalid):,} of {len(files):,} files are not {encoding} text. Convert them, or set their encoding (for "
+                         f"example encoding=latin-1), which all files share. {'; '.join(invalid):.2000}")
+    if "utf" in encoding.lower():
+        return
+    if utf8 := [path for path in files if invalid_line(path, "ascii") and not invalid_line(path, "utf-8")]:
+        print(f"Warning: {len(utf8):,} of {len(files):,} files to be read as {encoding} are valid UTF-8. If they are UTF-8, each letter "
+              f"that is not ASCII becomes several wrong ones. {'; '.join(utf8):.2000}")
 
 
 def load_documents(source, cache_dir, encoding="utf-8", one_document_per_file=False, revisions=None):

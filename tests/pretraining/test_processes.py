@@ -81,7 +81,7 @@ from _utils.config import complete
 from _utils.training.processes import Processes
 processes = Processes("cpu")
 if not processes.is_main:
-    pretrain.check_sources = pretrain.check_encodings = pretrain.load_documents = pretrain.load_tokenizer = pretrain.prepare_examples = None
+    pretrain.check_sources = pretrain.load_documents = pretrain.load_tokenizer = pretrain.prepare_examples = None
 c = complete(pretrain.c.override(sys.argv[1:]))
 hf_tokenizer, dls = pretrain.load_data(c, processes)
 seen = hf_tokenizer("every word")["input_ids"], dls.train_ds.hf_dset.to_dict(), dls.valid_ds.hf_dset.to_dict()

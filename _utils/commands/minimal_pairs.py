@@ -66,11 +66,11 @@ def read_sentences(path):
 
 
 def read_pairs(path):
-    """DataFrame of the pairs in a .jsonl file or in all .jsonl files of a folder: good, bad, field, phenomenon, paradigm.
+    """DataFrame of the pairs in a .jsonl file or in all .jsonl files of a folder, a Path: good, bad, field, phenomenon, paradigm.
 
     Raises PlainError with file and line for a pair that cannot be read, and for a path without pairs.
     """
-    path, pairs = Path(path), []
+    pairs = []
     for file in sorted(path.glob("*.jsonl")) if path.is_dir() else [path] * path.is_file():
         for place, given in read_json_lines(file, EXPECTED):
             pair = dict.fromkeys(OPTIONAL, file.stem) | given

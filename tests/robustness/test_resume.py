@@ -17,7 +17,7 @@ from _utils.errors import PlainError
 from _utils.runs import files
 from _utils.runs.checkpoints import load_checkpoint, save_checkpoint
 from _utils.runs.log import locked
-from _utils.training.after_step import Bookkeeping, Stopped
+from _utils.training.after_step import Stopped
 
 run = partial(tiny_pretraining.run, resume=True)
 
@@ -128,8 +128,7 @@ def test_checkpoint_is_saved_on_time_between_two_rows_of_metrics(workplace, monk
     """Rows are minutes apart if the steps are slow."""
     saved = []
     monkeypatch.setattr("_utils.training.after_step.Bookkeeping.save", lambda callback: saved.append(callback.learn.train_iter))
-    monkeypatch.setattr(pretrain, "Bookkeeping", partial(Bookkeeping, every=8))
-    run("save_minutes=1e-9", "milestones=100")
+    run("save_minutes=1e-9", "milestones=100", "steps=1600", "stop_at=16")  # metrics at every eighth step
     assert saved == list(range(17))
 
 

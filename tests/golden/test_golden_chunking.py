@@ -59,7 +59,7 @@ def test_loss_is_the_sum_over_the_words_of_each_sentence(chunking):
 
 
 def test_entity_f1_agrees_with_google(chunking):
-    """Exactly for well-formed tags; where a tenth is wrong, they contain entities that CoNLL's evaluation, used here, reads otherwise (F83)."""
+    """Exactly for well-formed tags; CoNLL's evaluation, used here, reads malformed ones otherwise (F83)."""
     values, arrays, names, _ = chunking
     task = Task("chunk", "chunk", ("text",), tuple(names), "tagging", metrics=("entity_f1",))
     lengths = [len(sentence["words"]) for sentence in values["sentences"]]

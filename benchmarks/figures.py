@@ -1,19 +1,22 @@
 """The figures of README and docs/results.md, from the trained model and the raw numbers in results/: `python -m benchmarks.figures`."""
-import _utils  # noqa: F401  first, because it sets how PyTorch's threads wait
-
 import torch
-from matplotlib.pyplot import cm
+from matplotlib import pyplot as plt
 from matplotlib.colors import to_hex
 
+import _utils  # noqa: F401  first, because it sets how PyTorch's threads wait
 from _utils.config import complete
+from _utils.glue.tasks import TASKS
 from _utils.networks import load_pair
-from _utils.plots import ORANGE, tokens_in_color
+from _utils.plots import BLUE, GREY, ORANGE, tokens_in_color
+from _utils.recipes import RECIPES, flops_per_token
 from _utils.text import load_tokenizer
-from benchmarks.report import RESULTS
+from benchmarks.tables import ELECTRA, MINI, MLM, OTHER_RATE, PRIMARY, SEEDS, finetuned, means
 from pretrain import ELECTRAModel, build_masking
 from pretrain import c as settings
 
-MINI = RESULTS / "mini"
+UNTRAINED = "untrained_11081_100.0%"
+TITLES = {ELECTRA: "ELECTRA", MLM: "masked language model", OTHER_RATE: "masked language model, half the learning rate"}
+COLORS = {ELECTRA: BLUE, MLM: ORANGE, OTHER_RATE: "#bb5500"}
 # A sentence, and a seed of its masks and samples with which the trained model finds the replaced tokens.
 SENTENCE, SEED = "After the war he returned to the city and worked as a doctor.", 35
 
@@ -37,12 +40,49 @@ def plot_corruption(sentence=SENTENCE, seed=SEED):
     rows = {"original": [(token, None) for token in original],
             "masked": [(token, ORANGE + "88" if hidden else None) for token, hidden in zip(masked, is_hidden)],
             "generated": [(token, ORANGE + "88" if hidden else None) for token, hidden in zip(generated, is_hidden)],
-            "replaced?": [(f"{p:.0%}", to_hex(cm.Reds(.7 * min(1, 2 * p)))) for p in probabilities]}
+            "replaced?": [(f"{p:.0%}", to_hex(plt.cm.Reds(.7 * min(1, 2 * p)))) for p in probabilities]}
     figure = tokens_in_color([[(name.ljust(9), None, ""), *((token.center(width), color, "") for (token, color), width in zip(row, widths))]
                               for name, row in rows.items()], columns=11 + sum(widths) + len(widths))
     figure.set_figheight(.7 * figure.get_figheight())
     return figure
 
 
+def plot_transitions(tasks=("stsb", "qnli")):
+    """Dev score of the first finetuning seed against the operations of pretraining: a line for each pretraining seed."""
+    figure, axes = plt.subplots(1, len(tasks), figsize=(9, 3.2), layout="constrained")
+    scores = finetuned(MINI)["dev"]
+    recipe = RECIPES["mini"]
+    flops = flops_per_token(recipe, 8192) * recipe.bs * recipe.max_length * recipe.steps  # equal for both systems
+    for axis, task in zip(axes, tasks):
+        for system, color in ((ELECTRA, BLUE), (MLM, ORANGE)):
+            for seed, marker in zip(SEEDS, "os^"):
+                line = [scores[f"{system}_{seed}_{percent}%", task, 0] for percent in (6.25, 12.5, 25.0, 50.0, 100.0)]
+                axis.plot([flops * share for share in (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1)], line, marker=marker, ms=4, lw=1, color=color,
+                          label=f"{TITLES[system]}, seed {seed}")
+        axis.axhline(means(MINI, UNTRAINED)[task], color=GREY, ls=":", label="not pretrained")
+        axis.set(title=TASKS[task].title, xlabel="floating point operations of pretraining", xscale="log")
+    axes[0].set_ylabel("dev score, %")
+    figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside right")
+    return figure
+
+
+def plot_runs():
+    """Dev scores of all finetuning runs of the last checkpoints as dots: a panel for each task, a column for each pretrained network."""
+    figure, axes = plt.subplots(1, len(PRIMARY), figsize=(11, 3), layout="constrained")
+    scores = finetuned(MINI)["dev"]
+    for axis, task in zip(axes, PRIMARY):
+        for i, (system, seed) in enumerate((system, seed) for system in TITLES for seed in SEEDS):
+            runs = scores.loc[f"{system}_{seed}_100.0%", task]
+            axis.plot([i + i // len(SEEDS)] * len(runs), runs, "o", ms=4, alpha=.6, color=COLORS[system],
+                      label=TITLES[system] if seed == SEEDS[0] else None)
+        axis.axhline(means(MINI, UNTRAINED)[task], color=GREY, ls=":", label="not pretrained")
+        axis.set(title=TASKS[task].title, xlabel="pretraining seed", xticks=range(11), xticklabels=[*SEEDS, "", *SEEDS, "", *SEEDS])
+        axis.tick_params(axis="x", rotation=90, length=0, labelsize=7)
+    axes[0].set_ylabel("dev score, %")
+    figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside lower center", ncols=4)
+    return figure
+
+
 if __name__ == "__main__":
-    plot_corruption().savefig(MINI / "sentence.png", dpi=160)
+    for name, plot in {"sentence": plot_corruption, "transitions": plot_transitions, "runs": plot_runs}.items():
+        plot().savefig(MINI / f"{name}.png", dpi=160 if name == "sentence" else 100)

@@ -1,0 +1,300 @@
+"""The numbers in the tables of README and docs, computed from the recipes and the raw files: `python -m benchmarks.tables`.
+
+Labels, columns and digits are those of the document; only the numbers are replaced.
+"""
+import json
+import math
+import re
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+
+import pandas as pd
+from scipy.stats import entropy, ttest_ind
+
+from _utils.commands.minimal_pairs import summarize
+from _utils.glue.runs import Runs, score
+from _utils.glue.tasks import PUBLISHED
+from _utils.recipes import RECIPES, flops_per_token, steps_of_equal_compute
+from _utils.runs.log import read_metrics
+
+REPO = Path(__file__).parents[1]
+RESULTS = REPO / "benchmarks/results"
+MINI, SHORT, PILOTS = RESULTS / "mini", RESULTS / "mini/short", RESULTS / "mini/pilots"
+ELECTRA, MLM, OTHER_RATE = "electra_150m", "mlm_150m", "check_mlm_lr1e-3"  # the last one: the masked language model with another rate
+SEEDS = (11081, 1, 2)  # of pretraining, in the order in which the document lists them
+PRIMARY = ["cola", "stsb", "qnli", "mnli"]  # tasks of the primary measure
+NUMBER = re.compile(r"-?(?:\d[\d,]*)?\.?\d+(?:e-\d+)?")
+
+
+# Raw numbers
+
+@cache
+def finetuned(folder):
+    """Finished runs by group, task and finetuning seed: percent on the dev set, and for chunking on the test set."""
+    rows = [(row["group"], row["task"], row["seed"], score(row), 100 * row["scores"].get("test", {}).get("entity_f1", math.nan))
+            for row in Runs(path=folder / "scores.jsonl")]
+    return pd.DataFrame(rows, columns=["group", "task", "seed", "dev", "test"]).set_index(["group", "task", "seed"]).sort_index()
+
+
+def means(folder, groups, tasks=PRIMARY, split="dev", aggregate="mean"):
+    """DataFrame (group, task): means over finetuning seeds, or another aggregate."""
+    return finetuned(folder)[split].groupby(["group", "task"]).agg(aggregate).unstack().loc[groups, tasks]
+
+
+def last(*systems, seeds=SEEDS):
+    """The groups of the last checkpoints of all pretraining seeds."""
+    return [f"{system}_{seed}_100.0%" for system in systems for seed in seeds]
+
+
+def with_mean(scores):
+    """[[number of each column, ..., their mean], ...] of a DataFrame."""
+    return scores.assign(mean=scores.mean(axis=1)).values.tolist()
+
+
+def held_out(folder):
+    return read_metrics(folder / "metrics.jsonl", "held_out")
+
+
+def difference(better, other):
+    """[difference of the means, standard error] of the scores of two systems, a Series by pretraining seed for each."""
+    return [better.mean() - other.mean(), math.hypot(better.sem(), other.sem())]
+
+
+def speed(file, *keys):
+    return [[row[key] for key in keys] for row in json.loads((RESULTS / f"{file}.json").read_text())["rows"].values()]
+
+
+def minimal_pairs(file):
+    return pd.read_csv(RESULTS / f"minimal_pairs_{file}.csv", index_col=["field", "phenomenon", "paradigm"])
+
+
+# Tables: each function returns the numbers of every row
+
+def sizes():
+    return [[recipe.discriminator.layers, recipe.discriminator.hidden, recipe.generator.layers, recipe.generator.hidden,
+             recipe.bs, recipe.max_length, recipe.steps, recipe.warmup_steps, recipe.lr]
+            for recipe in map(RECIPES.get, ("small", "small++", "base", "large", "mini", "tiny"))]
+
+
+def finetuning_settings():
+    settings = {size: (recipe.glue_lr, recipe.layer_decay, recipe.glue_length) for size, recipe in RECIPES.items()}
+    rows = [settings.pop(size) for size in ("small", "small++", "base", "large", "mini")]
+    [tiny] = {settings.pop(size) for size in ("tiny", "bert_tiny", "albert_tiny", "alectra_tiny")}
+    [others] = set(settings.values())
+    return [*rows[:-1], (*rows[-1], RECIPES["mini"].max_length), (*tiny, RECIPES["tiny"].max_length), others]
+
+
+def published():
+    return [row if "deviation" in name else [*row, sum(row) / len(row)] for name, row in zip(PUBLISHED.index, PUBLISHED.values.tolist())]
+
+
+def by_network():
+    """Of each pretrained network: means of the primary tasks, their mean, the mean of the medians, secondary tasks."""
+    groups = [*last(ELECTRA, MLM, OTHER_RATE), "untrained_11081_100.0%"]
+    medians = means(MINI, groups, aggregate="median").mean(axis=1)
+    secondary = means(MINI, groups, ["sst2", "mrpc"]).values
+    rows = zip(with_mean(means(MINI, groups)), medians, secondary, groups)
+    return [[*primary, median, *others, *chunking(group.removesuffix("_100.0%"))] for primary, median, others, group in rows]
+
+
+def differences():
+    """ELECTRA minus each masked language model, with standard error and Welch's 95 % confidence interval: a row for each measure."""
+    measures = [lambda groups: means(MINI, groups).mean(axis=1), lambda groups: means(MINI, groups, aggregate="median").mean(axis=1),
+                *(partial(means, MINI, tasks=task) for task in PRIMARY), partial(means, MINI, tasks="chunking", split="test")]
+    rows = []
+    for measure in measures:
+        pairs = [(measure(last(ELECTRA)), measure(last(other))) for other in (MLM, OTHER_RATE)]
+        intervals = [ttest_ind(*pair, equal_var=False).confidence_interval() for pair in pairs]
+        rows.append([number for pair, interval in zip(pairs, intervals) for number in (*difference(*pair), interval.low, interval.high)])
+    return rows
+
+
+def budgets():
+    """By convention of counting: operations per token of ELECTRA and of masked language modelling in MFLOP, and steps of equal compute."""
+    electra = RECIPES["mini"]
+    mlm = replace(electra, generator=electra.discriminator, discriminator=None)
+    return [[*(flops_per_token(recipe, 8192, convention=name) / 1e6 for recipe in (electra, mlm)),
+             steps_of_equal_compute(electra, mlm, electra.steps, 8192, convention=name)]
+            for name in ("products", "google", "google_sparse")]
+
+
+def curves():
+    columns = [(ELECTRA, key) for key in ("gen_loss_hidden", "gen_accuracy_hidden", "disc_auc", "disc_loss")]
+    columns += [(MLM, "gen_loss_hidden"), (MLM, "gen_accuracy_hidden")]
+    return [[held_out(MINI / f"{system}_{seed}")[i][key] for system, key in columns for seed in SEEDS] for i in range(5)]
+
+
+def finetuning_rates():
+    systems = {f"{ELECTRA}_11081": ("0.0001", "0.0003", "0.001", "0.003"), f"{MLM}_11081": ("0.0001", "0.0003", "0.001", "0.003"),
+               "untrained_11081": ("0.0003", "0.001")}
+    return with_mean(means(MINI, [f"grid_{system}_lr{lr}" for system, lrs in systems.items() for lr in lrs]))
+
+
+def during_the_training():
+    rows = []
+    for percent in ("6.25", "12.5", "25.0", "50.0", "100.0"):
+        numbers = []
+        for tasks in (PRIMARY, ["chunking"]):
+            systems = [means(MINI, [f"{system}_{seed}_{percent}%" for seed in SEEDS], tasks).mean(axis=1) for system in (ELECTRA, MLM)]
+            numbers += [*systems[0], *systems[1], *difference(*systems)]
+        rows.append(numbers)
+    return rows
+
+
+def chunking(name, folder=MINI):
+    """F1 of a pretrained network on the test set, finetuned, and with a frozen encoder if there is such a run."""
+    frozen = f"chunking_frozen_{name}"
+    scores = finetuned(folder)["test"]
+    return [scores.loc[f"{name}_100.0%", "chunking"].mean(), scores.loc[frozen, "chunking"].mean() if frozen in scores.index else math.nan]
+
+
+def first_comparison():
+    names = ["electra_11081", "electra_1", "mlm_11081", "mlm_1", "untrained_11081"]
+    glue = with_mean(means(SHORT, [f"{name}_100.0%" for name in names]))
+    return [[*scores, *chunking(name, SHORT)] for scores, name in zip(glue, names)]
+
+
+def metrics_of(pilot, steps, *keys):
+    """Training metrics of a pilot at the steps that it reached, and the last held-out ones."""
+    rows = [row for row in read_metrics(PILOTS / pilot / "metrics.jsonl", "train") if row["step"] in steps]
+    return [row[key] for key in keys for row in [*rows, *held_out(PILOTS / pilot)[-1:]]]
+
+
+def pilots():
+    return [metrics_of(name, (300, 450, 600, 900, 1125, 1875, 2550, 3000), "gen_loss") for name in (
+        "p1_drop0_std02_bc", "p3_drop1_std02_bc", "p2_drop0_std02", "p4_sinusoidal_drop0_std02_bc", "r1_rotary_drop0_bc",
+        "r2_rotary_warmup300", "r3_rotary_warmup300_lr5e4", "r4_rotary_warmup1000")]
+
+
+def electra_pilots():
+    return [metrics_of(name, (450, 600, 900), "gen_loss_hidden", "disc_auc")
+            for name in ("e2_electra_rotary_drop0_bc", "e3_electra_rotary_warmup1000")]
+
+
+def pretraining_rates():
+    """Runs with 1e-3 are those of the first comparison; ELECTRA with 2e-3 was stopped."""
+    rows = []
+    for system, lrs, finetuning_lr in (("electra", ("5e-4", "1e-3", "2e-3"), 3e-4), ("mlm", ("5e-4", "1e-3", "2e-3", "4e-3"), 1e-3)):
+        for lr in lrs:
+            is_short, pilot = lr == "1e-3", f"{system}_lr{lr}"
+            metrics = held_out(SHORT / f"{system}_11081" if is_short else PILOTS / pilot)[-1]
+            rows.append([metrics[key] for key in ("gen_loss_hidden", "disc_auc") if key in metrics])
+            if pilot != "electra_lr2e-3":
+                group = f"{system}_11081_100.0%" if is_short else f"pilot_{pilot}_11081_100.0%"
+                on_glue = (SHORT, f"grid_{system}_11081_lr{finetuning_lr}") if is_short else (MINI, f"sensitivity_pilot_{pilot}_11081")
+                rows[-1] += [means(SHORT, group, "chunking"), *means(*on_glue, ["stsb", "qnli"])]
+    return rows
+
+
+def healthy():
+    """Metrics of the quickstart and of mini, and how far the discriminator's loss is below that of a constant prediction."""
+    columns = []
+    for folder in (RESULTS / "quickstart", MINI / f"{ELECTRA}_11081"):
+        row = held_out(folder)[-1]
+        constant = entropy([row["replaced_share"], 1 - row["replaced_share"]])
+        columns.append([[row["gen_loss"]], [row["gen_loss_hidden"]], [row["gen_accuracy"]],
+                        [row["disc_loss"], 100 * (1 - row["disc_loss"] / constant)], [row["disc_auc"]]])
+    return [first + second for first, second in zip(*columns)]
+
+
+def phenomena():
+    """Accuracy and standard error of each network."""
+    found = [summarize(minimal_pairs(file)) for file in ("quickstart", "mini")]
+    return list(zip(*(table[network] for means_and_errors in found for network in means_and_errors[0] for table in means_and_errors)))
+
+
+def accuracy_by_seed():
+    """Means over paradigms and their standard errors."""
+    mini, others = minimal_pairs("mini"), minimal_pairs("mini_seeds")
+    systems = "ELECTRA", "masked language model"
+    by_seed = [[mini[system] for system in systems], *([others[f"{system}, seed {seed}"] for system in systems] for seed in (1, 2))]
+    return [[number for accuracies in row for number in (accuracies.mean(), accuracies.sem())] for row in by_seed]
+
+
+def conll2000():
+    """Test F1 of the finetuning runs, then of the frozen encoder."""
+    rows = Runs(path=RESULTS / "conll2000.jsonl")
+    return [[100 * row["scores"]["test"]["entity_f1"] for group in (name, f"{name}_frozen") for row in rows if row["group"] == group]
+            for name in ("quickstart", "quickstart_untrained")]
+
+
+def loader():
+    return [[float(f"{tokens:.3g}"), ratio] for tokens, ratio in speed("loader_amd_epyc", "tokens/s", "ratio")]
+
+
+PRETRAINING_SPEED = ("ms/step", "tokens/s", "ratio to reference fp32", "peak MB", "share of matmul throughput")
+# {(document, heading): [(index of the first column with numbers, function) of each table]}
+TABLES = {
+    ("pretraining.md", "Sizes"): [(1, sizes)],
+    ("finetuning.md", "Settings"): [(1, finetuning_settings)],
+    ("../README.md", "Results"): [(1, lambda: [*published()[:3], []])],
+    ("results.md", "Published scores"): [(1, lambda: [*published(), [], []])],
+    ("results.md", "Compute and time"): [(1, budgets)],
+    ("results.md", "Pretraining"): [(1, curves)],
+    ("results.md", "Scores"): [(2, by_network), (1, differences)],
+    ("results.md", "During the training"): [(1, during_the_training)],
+    ("pilots.md", "The unigram plateau"): [(4, pilots), (4, electra_pilots)],
+    ("pilots.md", "The first comparison: a sixth of the tokens"): [(2, first_comparison)],
+    ("pilots.md", "Learning rates of pretraining"): [(2, pretraining_rates)],
+    ("pilots.md", "Learning rates of finetuning"): [(2, finetuning_rates)],
+    ("pretraining.md", "Is my run healthy?"): [(3, healthy)],
+    ("probes.md", "Measurements"): [(1, phenomena), (1, accuracy_by_seed)],
+    ("own_tasks.md", "CoNLL-2000 chunking"): [(2, conll2000)],
+    ("speed.md", "On a CPU with bf16 arithmetic"): [(1, lambda: speed("pretraining_small_amd_epyc_avx512_bf16", *PRETRAINING_SPEED))],
+    ("speed.md", "On an older CPU"): [(1, lambda: speed("pretraining_small_amd_epyc_avx2", *PRETRAINING_SPEED))],
+    ("speed.md", "Data"): [(1, loader), (1, lambda: speed("preprocessing_intel_r_xeon_r_processor_avx512_bf16", "MB/s",
+                                                          "ratio to tokenizers alone"))],
+    ("speed.md", "Finetuning"): [(1, lambda: speed("finetuning_small_amd_epyc_avx512_bf16", "rows/s", "ratio"))],
+    ("speed.md", "Waiting threads and freed memory"): [
+        (1, lambda: speed("environment_mini_amd_epyc_avx512_bf16", "idle tokens/s", "idle ratio", "busy tokens/s", "busy ratio"))],
+}
+
+
+# Writing them
+
+def filled(text, places):
+    """A document with the numbers of `places`, {heading: [(index of the first column with numbers, function) of each table]}."""
+    parts = re.split(r"(?m)^(#+ .*\n)", text)  # text, heading, text, ...
+    for i, heading in enumerate(parts):
+        if i % 2 and heading.strip("#\n ") in places:
+            before, *between = re.split(r"(?m)((?:^\|.*\n)+)", parts[i + 1])  # text, table, text, ...
+            functions = places[heading.strip("#\n ")]
+            tables = [filled_table(table, *function) for table, function in zip(between[::2], functions, strict=True)]
+            parts[i + 1] = before + "".join(table + after for table, after in zip(tables, between[1::2]))
+    return "".join(parts)
+
+
+def filled_table(table, first_column, raw):
+    """A Markdown table with the numbers of raw(), a list for each row, as many digits as now."""
+    head, line, *rows = table.splitlines(keepends=True)
+    return head + line + "".join(filled_row(row, first_column, numbers) for row, numbers in zip(rows, raw(), strict=True))
+
+
+def filled_row(row, first_column, numbers):
+    cells = re.split(r"(?<!\\)\|", row)
+    left = iter([float(number) for number in numbers if not pd.isna(number)])
+    cells[first_column + 1:] = [NUMBER.sub(lambda match: like(match[0], next(left)), cell) for cell in cells[first_column + 1:]]
+    assert next(left, None) is None, f"more numbers than in the document: {row}"
+    return "|".join(cells)
+
+
+def like(shown, number):
+    """A number in the notation of the one that the document shows: its digits after the point, its zero before it, its exponent."""
+    if "e" in shown:
+        return f"{number:.0e}".replace("e-0", "e-")
+    text = f"{number:,.{len(shown.partition('.')[2])}f}" if "," in shown or number < 1000 else f"{number:.{len(shown.partition('.')[2])}f}"
+    return re.sub(r"^(-?)0\.", r"\1.", text) if re.match(r"-?\.", shown) else text
+
+
+def documents():
+    """(path, text with the computed numbers) of each document that has such tables."""
+    for document in dict.fromkeys(document for document, _ in TABLES):
+        path = REPO / "docs" / document
+        places = {heading: functions for (name, heading), functions in TABLES.items() if name == document}
+        yield path, filled(path.read_text(encoding="utf-8"), places)
+
+
+if __name__ == "__main__":
+    for path, text in documents():
+        path.write_text(text, encoding="utf-8")

@@ -9,11 +9,10 @@ import sys
 import tomllib
 from collections import Counter
 from functools import partial
-from itertools import takewhile
 from pathlib import Path
 
 import pytest
-from documents import REPO, read, section, tables
+from documents import REPO, read, tables
 
 import benchmarks.gpu
 import finetune
@@ -110,10 +109,11 @@ def test_layout_lists_every_module():
     assert listed == {module for module in modules if not re.fullmatch(r"_utils/\w+/__init__\.py", module)}
 
 
-def test_files_in_the_readme_exist():
-    tree = re.search(r"```\n(.*?)```", section("../README.md", "Files"), re.S)[1]
-    names = [name for line in tree.splitlines() for name in takewhile(lambda word: word[-1] == "/" or "." in word, line.split())]
-    assert len(names) > 11 and all((REPO / name).exists() for name in names)
+def test_the_first_example_of_the_readme_prints_what_it_says(capsys, monkeypatch):
+    monkeypatch.chdir(REPO)
+    example = re.search(r"```python\n(.*?)```", read(REPO / "README.md"), re.S)[1]
+    exec(example, {})
+    assert capsys.readouterr().out.split()[0] == re.search(r"# (\w+) \d+%", example)[1]
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)

@@ -3,7 +3,7 @@
 # DATA: a folder with wikipedia/ (text), glue/ (tables) and conll2000/ (train.txt, test.txt).
 # It took 24 hours of pretraining and 8 of finetuning on one core. Rerun the same command to resume. Checkpoints, metrics and scores are written to checkpoints/.
 set -euo pipefail
-data=$1
+data=$(realpath "$1")
 cd "$(dirname "$0")/../../.."
 seeds="11081 1 2"
 mini="size=mini precision=bf16"

@@ -113,11 +113,8 @@ def load_own_task(given):
     if kind == "tagging":
         labels = {split: found.map(items) for split, found in labels.items()}
         warnings = _check_scheme(labels["train"].dropna(), given)
-        for split in labels if given["scheme"] else ():
-            labels[split] = labels[split].map(lambda tags: in_scheme(tags, given["scheme"]), na_action="ignore")
-            rows = tables[split].rows.copy()
-            rows[label] = labels[split].combine_first(rows[label])
-            tables[split] = tables[split]._replace(rows=rows)
+        if given["scheme"]:
+            _convert_tags(tables, labels, label, given["scheme"])
     labels = {split: found.explode().dropna().map(as_label) for split, found in labels.items()}
     task = test_task = _task(given, texts, label, kind, labels)
     notices = [_description(task), *warnings]
@@ -137,6 +134,15 @@ def load_own_task(given):
     if task.labels:
         notices += _label_counts({split: rows for split, rows in data.splits.items() if split in ("train", "validation", *labels)}, task)
     return data
+
+
+def _convert_tags(tables, labels, column, scheme):
+    """Convert tags to a scheme, in place. tables, labels: {split: Table or Series of lists}."""
+    for split, tags in labels.items():
+        labels[split] = tags.map(lambda of_sentence: in_scheme(of_sentence, scheme), na_action="ignore")
+        rows = tables[split].rows.copy()
+        rows[column] = labels[split].combine_first(rows[column])
+        tables[split] = tables[split]._replace(rows=rows)
 
 
 def _load_questions(given, files):

@@ -36,6 +36,7 @@ def layer_groups(model):
 
 
 PARTS = ("generator", "discriminator")
+LABELS = ("original", "replaced")  # of the discriminator
 
 
 def network_class(part, model_type):
@@ -47,7 +48,8 @@ def network_class(part, model_type):
 
 def build_network(part, config):
     """A float32 network of a transformers configuration with fresh weights; PlainError for a family without the required head."""
-    config.num_labels = 2
+    if part == "discriminator":
+        config.id2label, config.label2id = dict(enumerate(LABELS)), dict(zip(LABELS, range(2)))
     with as_plain_error(f"Cannot build the {part} from this {config.model_type} configuration ({{error}}). Choose another family or other "
                         "sizes."):
         if getattr(config, "head_dim", None) is None and config.hidden_size % config.num_attention_heads:  # not every family checks this

@@ -122,7 +122,7 @@ c = MyConfig({
     # 'huggingface': normal distribution with std .02 (size=tiny: .05), as in electra_pytorch (D3). 'official': as in Google's code, normal
     # distribution truncated at two standard deviations, and Glorot uniform (F30).
     # For continued pretraining: a checkpoint of this script (.pth), a folder with generator/ and discriminator/, or a hub id such as
-    # 'google/electra-small-discriminator'. Its vocabulary and masking are used. None then means for lr a third of the recipe's, for steps
+    # 'google/electra-small-discriminator'. Its vocabulary and masking are used. None then means for lr a tenth of the recipe's, for steps
     # ten epochs of the text but at most 5 % of the recipe's, for warmup_steps 5 % of the steps (docs/continued_pretraining.md).
     "initial_weights": "huggingface",
     # A list of corpora: 'openwebtext', 'wikipedia', 'bookcorpus', 'docs' (the documentation in this Python installation), or paths:

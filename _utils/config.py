@@ -302,7 +302,7 @@ def _recipe_values(config):
     if is_pair(config.initial_weights):
         values = {key: value for key, value in values.items() if key not in ("steps", "warmup_steps")}
         if "lr" in values:
-            values["lr"] = recipe.lr / 3
+            values["lr"] = recipe.lr / 10
     elif "warmup_steps" in values:
         values["warmup_steps"] = round(values.get("steps", config.steps) * recipe.warmup_steps / recipe.steps)
     return values

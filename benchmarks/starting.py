@@ -60,7 +60,7 @@ def start(source, cache, opens):
     """(seconds, bytes of memory) of a start in this process. opens: open the documents, as the first start does."""
     Path("/proc/self/clear_refs").write_text("5")  # resets the peak memory
     before, begin = peak_bytes(), time.perf_counter()
-    check_sources([source])
+    check_sources([source], cache, "utf-8")
     corpus = load_documents(source, cache)
     if opens:
         len(corpus.documents)

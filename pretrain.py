@@ -189,7 +189,7 @@ c = MyConfig({
 if __name__ == "__main__":
     print_plain_errors()
     c = complete(from_command_line(c, sys.argv))
-    steps = f"{c.steps:,}" if c.steps else "as many as suit the text:"
+    steps = f"{c.steps:,}" if c.steps else "a number of"  # chosen for the text
     print(f"{c.size}, objective {c.objective}: {steps} steps of {c.bs} x {c.max_length} tokens on {', '.join(c.datas)}, seed {c.seed}, "
           f"{c.masking} masking, {'continuing from' if is_pair(c.initial_weights) else 'initial weights'} {c.initial_weights}")
 
@@ -677,8 +677,8 @@ class ELECTRA15Model(ELECTRAModel):
         return output._replace(attention_mask=output.is_mlm_applied)
 
 
-class ReplaceMLMModel(ELECTRA15Model):
-    """Replace MLM: the second network is a masked language model that sees samples of the generator instead of [MASK]."""
+class SecondMLMModel(ELECTRAModel):
+    """The second network is a masked language model, whose input is that of ELECTRA's discriminator."""
 
     def __init__(self, generator, discriminator, *args, **kwargs):
         super().__init__(generator, discriminator, *args, **kwargs)
@@ -695,6 +695,10 @@ class ReplaceMLMModel(ELECTRA15Model):
             return None, self.discriminator(**disc_inputs).logits[0]
 
 
+class ReplaceMLMModel(ELECTRA15Model, SecondMLMModel):
+    """Replace MLM: the second network predicts the masked tokens, in whose places it sees samples of the generator instead of [MASK]."""
+
+
 class ReplaceMLMLoss(ELECTRALoss):
     """ELECTRALoss with the cross-entropy of the second network at the masked positions instead of the discriminator's loss."""
 
@@ -703,10 +707,8 @@ class ReplaceMLMLoss(ELECTRALoss):
 
 
 # %%
-class AllTokensMLMModel(ReplaceMLMModel):
-    """All-Tokens MLM: as Replace MLM, but at every position, with a copy mechanism, whose logits are the negative of disc_logits."""
-
-    counts, forward = ELECTRAModel.counts, ELECTRAModel.forward
+class AllTokensMLMModel(SecondMLMModel):
+    """All-Tokens MLM: it predicts every token, with a copy mechanism, whose logits are the negative of disc_logits."""
 
     def __init__(self, generator, discriminator, *args, **kwargs):
         super().__init__(generator, discriminator, *args, **kwargs)
@@ -1014,13 +1016,11 @@ def after_first_stage(c, processes):
     """The configuration of the second stage of two-stage training, after the first, a run of its own, which may also be resumed."""
     warmup = lambda steps: round(c.warmup_steps * steps / c.steps)
     name, steps = f"{c.base_run_name}_generator", c.two_stage_steps
-    generator = Run(name, c.seed).milestone(100.)
-    if not (c.resume and generator.is_file()):
-        pretrain(c.copy_with({"objective": "mlm", "base_run_name": name, "steps": steps, "warmup_steps": warmup(steps), "stop_at": None}),
-                 processes)
+    pretrain(c.copy_with({"objective": "mlm", "base_run_name": name, "steps": steps, "warmup_steps": warmup(steps), "stop_at": None}),
+             processes)
     processes.wait()  # until the main process has saved the generator
     rest = c.steps - steps
-    return c.copy_with({"initial_weights": str(generator), "steps": rest, "warmup_steps": warmup(rest)})
+    return c.copy_with({"initial_weights": str(Run(name, c.seed).milestone(100.)), "steps": rest, "warmup_steps": warmup(rest)})
 
 
 def check_start(c, run, processes):
@@ -1074,7 +1074,8 @@ def fit(learn, c, run, hf_tokenizer, entropy, checkpoint=None):
     if checkpoint:
         check_same_data(checkpoint, data, run.folder)
         code = original_code(checkpoint, code)
-    last_step = max(first_step, c.stop_at or c.steps)
+    stop_at = min(c.stop_at, c.steps) if c.stop_at else None  # the second of two stages, and continued pretraining, have fewer steps
+    last_step = max(first_step, stop_at or c.steps)
     learn.dls.train.start, learn.dls.train.n = first_step * c.bs, last_step * c.bs
 
     def save_milestone(percent):
@@ -1084,7 +1085,7 @@ def fit(learn, c, run, hf_tokenizer, entropy, checkpoint=None):
     log = open_log(run, c, checkpoint, {"unigram_entropy": entropy}) if is_main else None
     with StopSignals() as signals, closing(log) if log else nullcontext():
         bookkeeping = Bookkeeping(c.steps, c.bs * c.max_length, last_step, log=log, folder=run.folder, save_milestone=save_milestone,
-                                  milestones=milestone_steps(c.steps, c.milestones, c.stop_at), save_minutes=c.save_minutes,
+                                  milestones=milestone_steps(c.steps, c.milestones, stop_at), save_minutes=c.save_minutes,
                                   identity={"config": c.as_data(), "data": data, "code": code}, signals=signals,
                                   checkpoint=checkpoint)
         with closing(bookkeeping):

@@ -329,7 +329,11 @@ def continued_schedule(config, n_examples):
 
 
 def _objective_values(config):
-    """{key: value for None} of keys that depend on the objective. Losses of networks that predict tokens are of one size."""
+    """{key: value for None} of keys that depend on the objective.
+
+    The loss of a discriminator is small and has weight 50 (F20); that of a second network that predicts tokens is as large as the
+    generator's.
+    """
     half = {"two_stage_steps": max(1, config.steps // 2)} if config.objective == "two_stage" else {}
     return {"disc_weight": 1. if config.objective in TOKEN_OBJECTIVES else 50., **half}
 

@@ -211,9 +211,9 @@ def plot_scores(scores_by_group, published=None, majority=None):
 def sentences_in_color(learn, hf_tokenizer, n=4):
     """The first n held-out examples (those of the first step if none are held out), as in `corrupted_in_color`.
 
-    Masks depend on the learner's seed only. Returns None for a masked language model, which has no discriminator.
+    Masks depend on the learner's seed only. Returns None for objectives that do not train a discriminator.
     """
-    if not hasattr(learn.model, "discriminator"):
+    if "discriminator" not in learn.model.saved_networks():
         return None
     train, *others = learn.dls.loaders
     batch = next(iter(others[0])) if others else train.batch_of_step(0)

@@ -115,7 +115,7 @@ def checkpoint_flops(path):
     if config["initial_weights"] not in FRESH_WEIGHTS:
         raise PlainError(f"The floating point operations of {str(path)!r} are not known: its initial_weights are "
                          f"{config['initial_weights']!r}. Compare runs with fresh initial_weights.")
-    if config.get("objective") in TOKEN_OBJECTIVES:  # of whose networks the checkpoint has the second only
+    if config.get("objective") in TOKEN_OBJECTIVES:  # whose checkpoints contain only the second network
         recipe = recipe_of(SimpleNamespace(**config))
     else:
         networks = dict.fromkeys(PARTS) | {part: network_from(config_of(checkpoint, part, path)) for part in parts_of(checkpoint)}

@@ -8,7 +8,6 @@ import lzma
 import os
 import re
 from functools import partial
-from pathlib import Path
 
 import datasets
 import huggingface_hub
@@ -84,11 +83,10 @@ def _loading(name, path):
 def find_files(pattern):
     """Return the text files of a file name, a folder with all visible folders in it, or a glob, sorted by the parts of their paths.
 
-    Folders below it that cannot be listed are skipped. Raises PlainError if there are no text files.
+    Raises PlainError if there are no text files, or if a folder cannot be listed.
     """
-    if os.path.isdir(pattern):  # unlike a glob with **, rglob does not follow links to folders, which could be cycles
-        below = (path.relative_to(pattern) for path in Path(pattern).rglob("*"))
-        paths = (os.path.join(pattern, path) for path in below if not re.search(r"(^|/)\.", path.as_posix()))
+    if os.path.isdir(pattern):
+        paths = _walk(pattern)
     else:  # the name of a file may contain glob characters
         paths = [pattern] if os.path.isfile(pattern) else glob.iglob(str(pattern), recursive=True)
     with reading(pattern):
@@ -98,6 +96,15 @@ def find_files(pattern):
                          ".jsonl, .parquet or wiki_NN of WikiExtractor (also .gz, .bz2, .xz, .zst). The corpora are "
                          f"{', '.join([*HUB_CORPORA, 'docs'])}.")
     return found
+
+
+def _walk(folder):
+    """Yield the paths of all visible files below a folder. Raises OSError if a folder cannot be listed: its text would be missing."""
+    def fail(error):
+        raise error
+    for root, folders, names in os.walk(folder, onerror=fail):  # does not follow links to folders, which could be cycles
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        yield from (os.path.join(root, name) for name in names if not name.startswith("."))
 
 
 def format_of(path):

@@ -10,7 +10,7 @@ from _utils.glue.tagging import WordLoss, WordRows, in_scheme
 from _utils.glue.tasks import Task, compute_metrics
 from _utils.text.vocabulary import tokenizer_from_json
 
-# Malformed tags that Google's code reads otherwise (F83): an entity of two types, an E- that goes on.
+# Malformed tags that Google's code reads otherwise (F83): an entity of two types, or an E- tag followed by another tag of its entity.
 READ_OTHERWISE = {("B-NP", "I-VP", "I-NP"), ("B-NP", "I-NP", "E-NP", "I-NP"), ("S-NP", "I-NP"), ("S-NP", "E-VP", "O"), ("E-NP", "E-NP"),
                   ("I-NP", "S-VP", "E-VP")}
 

@@ -104,8 +104,8 @@ def test_the_gradient_of_adversarial_training_is_that_of_the_expected_reward():
     expected, = torch.autograd.grad((logits.softmax(-1)[0] * rewards).sum(), logits)
     torch.testing.assert_close(sum(q * of_logits for q, (of_logits, _) in zip(p, gradients)), -expected, atol=1e-5, rtol=1e-4)
     # The baseline sigmoid(v) learns the discriminator's probability of the correct answer, exp(-reward).
-    torch.testing.assert_close(torch.cat([of_baseline for _, of_baseline in gradients]), .8 * torch.ones(3).sigmoid() * 0
-                               + torch.tensor(.8).sigmoid() - (-rewards).exp(), atol=1e-5, rtol=1e-4)
+    of_baseline = torch.cat([gradient for _, gradient in gradients])
+    torch.testing.assert_close(of_baseline, torch.tensor(.8).sigmoid() - (-rewards).exp(), atol=1e-5, rtol=1e-4)
     assert loss_of(0).item() == pytest.approx(F.cross_entropy(logits, torch.tensor([original])).item(), rel=1e-4)  # logged
 
 
@@ -135,6 +135,12 @@ def test_objectives_train_resume_and_export(workplace, objective):
     assert parts == ({"generator"} if "mlm" in objective else {"generator", "discriminator"})
     finetuned = load_with_head("mini_5_100.0%.pth")
     assert finetuned.network.config.hidden_size == RECIPES["tiny"].discriminator.hidden
+
+
+@pytest.mark.plots
+def test_replace_mlm_plots_curves_but_no_replaced_tokens(workplace):
+    run("objective=replace_mlm", "steps=2")
+    assert {path.stem for path in Path("checkpoints/pretrain/mini_5").glob("*.png")} == {"training", "learning_rate"}
 
 
 def test_uniform_replacements_train_the_discriminator_alone(workplace):
@@ -184,8 +190,10 @@ def test_two_stages_train_one_network_each(workplace):
     assert 0 < max(moved) < .05 and learn.train_iter == 4  # the discriminator started from the generator's weights
 
     run(*settings, "base_run_name=again", "stop_at=2", resume=True)
-    run(*settings, "base_run_name=again", resume=True)
+    run(*settings, "base_run_name=again", "stop_at=11", resume=True)  # more than the four steps of the second stage
     assert equal_weights(learned, weights("again_5"))
+    with pytest.raises(PlainError, match="started with .*lr=0.001"):  # the first stage has other settings
+        run(*settings[:3], "lr=1e-4", resume=True)
 
 
 def test_the_second_stage_starts_from_the_generator(small_tokenizer, workplace):

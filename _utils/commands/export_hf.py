@@ -187,11 +187,11 @@ def _classifier_export(checkpoint, path):
     run, config = checkpoint["run"], config_of(checkpoint, "encoder", path)
     task, family = task_of(run), config.model_type
     if task.questions and (task.questions.joint or task.questions.answerability):
-        raise PlainError(f"{str(path)!r} cannot be exported: transformers' question answering has one linear layer. Finetune with "
+        raise PlainError(f"Cannot export {str(path)!r}: transformers' question answering has one linear layer. Finetune with "
                          "'questions': {'joint': False, 'answerability': False}.")
     # The heads of these families are a layer, GELU and a layer, on the first token.
     if run["settings"]["wsc_trick"] or not (task.is_tagging or task.questions or family in ("electra", "roformer")):
-        raise PlainError(f"{str(path)!r} cannot be exported: no class of transformers has the head of the WSC trick, or of a finetuned "
+        raise PlainError(f"Cannot export {str(path)!r}: no class of transformers has the head of the WSC trick, or of a finetuned "
                          f"{family} model. Export the pretrained checkpoint.")
     labels = dict(enumerate(task.labels or (("start", "end") if task.questions else ("score",))))
     config.update({"id2label": labels, "label2id": {label: i for i, label in labels.items()},

@@ -30,7 +30,7 @@ def read_questions(path):
     """
     if not Path(path).is_file():
         raise PlainError(f"File not found: {path!r}. Correct the path in tasks, or put the file there.")
-    with as_plain_error(f"{path} cannot be read as questions ({{error}}). {_ADVICE}"), \
+    with as_plain_error(f"Cannot read questions from {path} ({{error}}). {_ADVICE}"), \
             fsspec.open(path, "rt", compression="infer", encoding="utf-8-sig") as file:
         is_mrqa = ".jsonl" in Path(path).name
         found = [json.loads(line) for line in file if line.strip()] if is_mrqa else json.load(file)["data"]

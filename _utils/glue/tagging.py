@@ -76,7 +76,12 @@ def in_scheme(tags, scheme):
 def entities(tags):
     """[(type, index of the first word, index of the last)] of a sentence, as CoNLL's evaluation counts them."""
     from seqeval.metrics.sequence_labeling import get_entities  # here, because only tagging needs it
-    return get_entities([{"L-": "E-", "U-": "S-"}.get(tag[:2], tag[:2]) + tag[2:] for tag in tags])  # seqeval knows BIOES, not BILOU
+    return get_entities(list(map(as_bioes, tags)))
+
+
+def as_bioes(tag):
+    """A tag of BILOU in BIOES, which seqeval knows; others as they are."""
+    return {"L-": "E-", "U-": "S-"}.get(tag[:2], tag[:2]) + tag[2:]
 
 
 def begin_with_i(sentences):

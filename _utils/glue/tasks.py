@@ -12,6 +12,7 @@ from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef, r2_score, root_mean_squared_error
 
 from _utils.glue.questions import QuestionOptions
+from _utils.glue.tagging import as_bioes
 
 
 def _correlation(function, targets, predictions):
@@ -88,8 +89,8 @@ def _entity_f1(task, predictions, targets, lengths):
 
 
 def tags_of(task, ids, lengths):
-    """The tags of each sentence, as seqeval expects them, which knows BIOES, not BILOU. ids: of all words.   lengths: of the sentences."""
-    labels = [{"L-": "E-", "U-": "S-"}.get(label[:2], label[:2]) + label[2:] for label in task.labels]
+    """The tags of each sentence, in BIOES instead of BILOU. ids: of all words.   lengths: of the sentences."""
+    labels = list(map(as_bioes, task.labels))
     return [[labels[i] for i in sentence] for sentence in np.split(ids, np.cumsum(lengths)[:-1])]
 
 

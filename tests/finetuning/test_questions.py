@@ -61,7 +61,7 @@ def test_mrqa_files_are_read_compressed_or_not(tmp_path):
 
 
 @pytest.mark.parametrize("content, keys, message", [
-    ("[1]", {}, "a.json cannot be read as questions .*SQuAD"), ('{"data": []}', {}, "a.json has no question"),
+    ("[1]", {}, "Cannot read questions from .*a.json .*SQuAD"), ('{"data": []}', {}, "a.json has no question"),
     ('{"data": [{"paragraphs": [{"context": "a"}]}]}', {}, "KeyError: 'qas'"), (squad([("beta", 0)]), {}, "no question has an answer"),
     (squad([("beta", 6)]), {"text": "question"}, "'text' does not apply"),
     (squad([("beta", 6)]), {"kind": None}, "Set 'kind': 'questions'"),

@@ -31,6 +31,7 @@ import torch
 from torch import nn
 from transformers import AutoModel, ElectraForPreTraining
 
+# %%
 from _utils.config import MyConfig, from_command_line
 from _utils.errors import PlainError, print_plain_errors
 from _utils.glue.answers import ensemble, find_answers
@@ -217,6 +218,7 @@ def tokenize_columns(columns, max_len, swap, hf_tokenizer):
     return encoded
 
 
+# %%
 def tokenize_sents_max_len(example, cols, max_len, swap=False, *, hf_tokenizer):
     """`example` with inp_ids, attn_mask and token_type_ids added: lists of at most max_len, for the text or pair in `cols`."""
     [(encoded, _)] = tokenize_columns([[example[col]] for col in cols], max_len, swap, hf_tokenizer)
@@ -297,6 +299,7 @@ class Predictor(nn.Module):
             return self.classifier(hidden.float(), *inputs)
 
 
+# %%
 class SentencePredictor(Predictor):
     """Classification or regression of a sentence or pair; arguments as for Predictor."""
 
@@ -455,6 +458,7 @@ def to_device(model, device):
     return model.to(device)
 
 
+# %%
 def get_glue_learner(task, run_name=None, inference=False, *, model, data, settings, device, precision, num_workers=0, log=None):
     """FinetuningLearner of a Task or its name, ready for `fit(settings["epochs"])`.
 
@@ -471,6 +475,7 @@ def get_glue_learner(task, run_name=None, inference=False, *, model, data, setti
     return FinetuningLearner(dls, model, build_loss(task).to(device), optimizer, precision, cbs=cbs)
 
 
+# %%
 @torch.no_grad()
 def predict_logits(model, dl, precision):
     """Outputs of a model for an unshuffled PaddedBatchDL on its device: (N, C) or (N,), on the CPU, in the order of the rows.
@@ -540,6 +545,7 @@ def finetune(c, pretrained, tables, plan, processes):
     processes.wait()
 
 
+# %%
 def score_test_files(c, tables):
     """Add scores on the labelled test files of own tasks to all finished runs, also to those that this command does not train.
 
@@ -559,6 +565,7 @@ def score_test_files(c, tables):
             add_run({**with_evaluations(row, found), "test_table": key})
 
 
+# %%
 def finetune_run(task, run, seed, data, settings, pretrained, c):
     """Finetune one run, save its checkpoint, append its row to the table, and return the row."""
     started, device, path = time.perf_counter(), choose_device(c.device), run_path(c.group_name, task.name, run)
@@ -579,11 +586,8 @@ def finetune_run(task, run, seed, data, settings, pretrained, c):
         found = evaluate(learn, task, data)
         for split in found:
             log.log(split, learn.loss_progress.steps, found[split]["scores"])
-    if task.scale:  # from here on, the output layer predicts scores that are not standardized
-        mean, std = task.scale
-        with torch.no_grad():
-            learn.model.classifier.weight.mul_(std)
-            learn.model.classifier.bias.mul_(std).add_(mean)
+    if task.scale:
+        rescale(learn.model.classifier, *task.scale)
     row = {"group": c.group_name, "task": task.name, "run": run, "seed": seed, "settings": settings,
            "pretrained_checkpoint": pretrained.name, "synthetic": uses_synthetic_glue(c) and not task.is_own,
            "mnli_run": from_mnli and from_mnli["run"], "train_rows": len(data.train.sentence_lengths or data.train),
@@ -595,6 +599,13 @@ def finetune_run(task, run, seed, data, settings, pretrained, c):
     del learn
     gc.collect()  # learners contain reference cycles, which would keep their GPU memory allocated
     return row
+
+
+@torch.no_grad()
+def rescale(layer, mean, std):
+    """Make an output layer that was trained on standardized scores predict the scores themselves."""
+    layer.weight.mul_(std)
+    layer.bias.mul_(std).add_(mean)
 
 
 # %% [markdown]
@@ -626,6 +637,7 @@ def load_finetuned(path):
     return model.eval(), tokenizer_from_json(checkpoint["tokenizer"], checkpoint["pad_token"]), row
 
 
+# %%
 class FinetunedModel:
     """A finetuned checkpoint, given by its path or its name in checkpoints/glue: `load("g_mine_0.pth").predict(["A text."])`.
 
@@ -664,6 +676,7 @@ class FinetunedModel:
 load = FinetunedModel
 
 
+# %%
 def load_encoder(model, path):
     """Load the encoder of a finetuned checkpoint into a predictor, and keep the predictor's head."""
     weights = load_checkpoint(path)["model"]
@@ -718,6 +731,7 @@ def predict_schemas(model, hf_tokenizer, rows, settings, device=None, precision=
     return probabilities
 
 
+# %%
 def write_test_files(c, tables):
     """Write test_outputs/<group_name>/*.tsv, what made each to <group_name>.json, and <group_name>.zip if all eleven files exist.
 
@@ -788,6 +802,7 @@ def run(c):
     return Results(summarize(runs), table_of_runs(runs), tables, submission)
 
 
+# %%
 def save_task_plots(c, pretrained, tables, plan):
     """Write lengths.png and layer_learning_rates.png of the planned tasks to checkpoints/glue/<group_name>/."""
     folder = GLUE_FOLDER / c.group_name

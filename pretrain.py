@@ -2,18 +2,18 @@
 # # Pretraining ELECTRA
 #
 # [ELECTRA](https://arxiv.org/abs/2003.10555) pretrains a text encoder by *replaced token detection*. A small masked language model, the
-# *generator*, replaces some tokens of a text with plausible alternatives; the *discriminator* then predicts for every token whether it is
+# *generator*, replaces some tokens of a text with plausible alternatives. The *discriminator* then predicts for every token whether it is
 # original or replaced. It learns from all tokens instead of the masked 15 %, and it is the network that is finetuned later.
 #
-# This notebook builds the paper's method step by step on real data: configuration, data, objective, model, optimization, run, results.
+# This notebook builds the method of the paper step by step on real text: configuration, data, objective, model, optimization, run, results.
 # `pretrain.py` is exported from it for long runs, without the cells that only explore.
+
+# %% [markdown]
+# ## 1. Configuration
 #
 # *F12* and the like refer to numbered facts about Google's code, and *D3* to differences between it and electra_pytorch;
 # [docs/facts.md](docs/facts.md) lists them, and says which were measured by running the code. Shapes are given at the end of a line:
 # B batch, L length, V vocabulary, M slots (masked positions of a batch that the generator predicts), H hidden size.
-
-# %% [markdown]
-# ## 1. Configuration
 
 # %%
 import _utils  # noqa: F401  first, because it sets how PyTorch's threads wait
@@ -268,6 +268,7 @@ def mask_tokens(inputs, mask_token_index, vocab_size, special_token_indices, mlm
     return masked_inputs, inputs.masked_fill(~is_mlm_applied, ignore_index), is_mlm_applied
 
 
+# %%
 def is_one_of(inputs, ids):
     """Whether each of `inputs` (B, L) is in the list `ids`; bool, (B, L). Unlike torch.isin, it copies nothing to the device."""
     return torch.stack([inputs == i for i in ids]).any(0)
@@ -488,8 +489,7 @@ class MaskedLMOutput(NamedTuple):
 class MaskedLMModel(nn.Module):
     """A masked language model that computes vocabulary logits at masked positions only: BERT's objective, and ELECTRA's first half.
 
-    generator: any ...ForMaskedLM of transformers.
-    n_slots: function of a batch's shape (B, L) that fixes the number of slots; None: as many as there are masks.
+    generator: any ...ForMaskedLM.   n_slots: function of the shape (B, L) that fixes the number of slots; None: as many as masks.
     """
 
     def __init__(self, generator, hf_tokenizer, n_slots=None):
@@ -512,8 +512,7 @@ class MaskedLMModel(nn.Module):
     def masks_and_segments(self, masked_inputs, sentA_lenths):
         """(attention mask, bool; token type ids), (B, L) each. Segment B has type 1; [CLS] A [SEP] and padding have type 0 (F4)."""
         attention_mask = masked_inputs != self.pad_token_id
-        position = torch.arange(masked_inputs.shape[1], device=masked_inputs.device)
-        return attention_mask, ((position >= sentA_lenths[:, None]) & attention_mask).long()
+        return attention_mask, ((attention_mask.long().cumsum(1) > sentA_lenths[:, None]) & attention_mask).long()
 
     def saved_networks(self):
         """{'generator': network, 'discriminator': network}, or the first alone: the networks in a checkpoint."""
@@ -521,8 +520,7 @@ class MaskedLMModel(nn.Module):
 
     def slots(self, is_mlm_applied):
         """(positions (M,), weights (M,)) of a batch, as `masked_slots` returns them."""
-        n_slots = self.n_slots(is_mlm_applied.shape) if self.n_slots else int(is_mlm_applied.sum())
-        return masked_slots(is_mlm_applied, n_slots)
+        return masked_slots(is_mlm_applied, self.n_slots(is_mlm_applied.shape) if self.n_slots else int(is_mlm_applied.sum()))
 
     def generator_logits(self, masked_inputs, attention_mask, token_type_ids, positions):
         """The generator's vocabulary logits at `positions` (M,) of the flattened batch, (M, V)."""
@@ -580,11 +578,35 @@ class ELECTRAModel(MaskedLMModel):
 # that equals the original counts as original (F17).
 
 # %%
+def masked_lm_loss(pred, targ_ids, n_slots, smooth=0., logits=None):
+    """Cross-entropy of the generator's logits, or of `logits` (M, V), summed over the used slots and divided by `n_slots`, ()."""
+    slot_labels, slot_weights = pred.gather(targ_ids)
+    slot_labels = torch.where(slot_weights.bool(), slot_labels, 0)
+    logits = pred.mlm_gen_logits if logits is None else logits
+    nll = F.cross_entropy(logits.float(), slot_labels, reduction="none", label_smoothing=smooth)
+    return (nll * slot_weights).sum() / (n_slots + 1e-6)
+
+
 def smoothing(value):
     """The number that a setting of label smoothing stands for: True is .1, False 0."""
     return .1 if value is True else float(value)
 
 
+class MaskedLMLoss(nn.Module):
+    """The generator loss alone, of MaskedLMOutput, times gen_weight (F92); arguments as in ELECTRALoss."""
+
+    def __init__(self, gen_label_smooth=False, gen_weight=1.):
+        super().__init__()
+        self.gen_smooth, self.gen_weight = smoothing(gen_label_smooth), gen_weight
+
+    def forward(self, pred, targ_ids, counts=None, return_losses=False):
+        n_slots = counts[0] if counts else pred.is_mlm_applied.sum()
+        gen_loss = masked_lm_loss(pred, targ_ids, n_slots, self.gen_smooth)
+        loss = self.gen_weight * gen_loss
+        return (loss, (gen_loss,)) if return_losses else loss
+
+
+# %%
 class ELECTRALoss(nn.Module):
     """loss_weights[0] * generator loss + loss_weights[1] * discriminator loss (run_pretraining.py, F20-F22).
 
@@ -618,29 +640,6 @@ class ELECTRALoss(nn.Module):
         disc_labels = pred.is_replaced.float().clamp(min=self.disc_smooth)
         disc_bce = F.binary_cross_entropy_with_logits(pred.disc_logits.float(), disc_labels, reduction="none")
         return (disc_bce * pred.attention_mask.float()).sum() / (n_tokens + 1e-6)
-
-
-def masked_lm_loss(pred, targ_ids, n_slots, smooth=0., logits=None):
-    """Cross-entropy of the generator's logits, or of `logits` (M, V), summed over the used slots and divided by `n_slots`, ()."""
-    slot_labels, slot_weights = pred.gather(targ_ids)
-    slot_labels = torch.where(slot_weights.bool(), slot_labels, 0)
-    logits = pred.mlm_gen_logits if logits is None else logits
-    nll = F.cross_entropy(logits.float(), slot_labels, reduction="none", label_smoothing=smooth)
-    return (nll * slot_weights).sum() / (n_slots + 1e-6)
-
-
-class MaskedLMLoss(nn.Module):
-    """The generator loss alone, of MaskedLMOutput, times gen_weight (F92); arguments as in ELECTRALoss."""
-
-    def __init__(self, gen_label_smooth=False, gen_weight=1.):
-        super().__init__()
-        self.gen_smooth, self.gen_weight = smoothing(gen_label_smooth), gen_weight
-
-    def forward(self, pred, targ_ids, counts=None, return_losses=False):
-        n_slots = counts[0] if counts else pred.is_mlm_applied.sum()
-        gen_loss = masked_lm_loss(pred, targ_ids, n_slots, self.gen_smooth)
-        loss = self.gen_weight * gen_loss
-        return (loss, (gen_loss,)) if return_losses else loss
 
 
 # %% [markdown]
@@ -820,6 +819,7 @@ def fresh_pair(c, hf_tokenizer):
     return make_networks(recipe_of(c), c.objective, (c.generator, c.discriminator), len(hf_tokenizer), hf_tokenizer.pad_token_id)
 
 
+# %%
 @torch.no_grad()
 def initialize_officially(model, std=.02):
     """Initialize as Google's create_initializer: a normal distribution truncated at two standard deviations (F30).
@@ -869,21 +869,8 @@ def build_optimizer(model, lr, bias_correction=False, kind="adam", weight_decay=
 # the same ones.
 
 # %%
-class PretrainingLearner(ClippingLearner):
-    """fastai's Learner with the training step of ELECTRA.
-
-    masking: MaskedLMCallback.   micro_batch: examples per forward and backward pass.   seed: of all random numbers of the training.
-    processes: Processes that train together. Each has the whole batch and its masks, and trains on every n-th micro-batch.
-    is_static: all micro-batches have the same shape, also on a CPU, so that the step can be compiled.
-    train_metrics: of the training steps since they were last reset.
-    """
-
-    def __init__(self, dls, model, loss_func, optimizer, masking, micro_batch, seed, precision, processes, is_static=False, cbs=()):
-        super().__init__(dls, model, loss_func, optimizer, precision, init_scale=2. ** 11, cbs=cbs)
-        self.masking, self.micro_batch, self.seed, self.processes = masking, micro_batch, seed, processes
-        self.pad_token_id = model.pad_token_id if self.device.type == "cpu" and not is_static else None
-        self.gradients = Gradients(model, processes, DTYPES[precision])
-        self.train_metrics = PretrainingMetrics(self.device, only_finite=precision != "fp32")
+class TrainingStep:
+    """The training step of ELECTRA, as methods of PretrainingLearner."""
 
     def _do_one_batch(self):
         seed_step(self.seed, self.train_iter)
@@ -898,10 +885,6 @@ class PretrainingLearner(ClippingLearner):
         self.gradients.begin()
         masked, _ = self.masking.mask(input_ids, sentA_lenths)
         return masked, self.model.counts(*masked)
-
-    def micro_batches(self, masked):
-        """(1, inputs), (2, inputs) ...: on a CPU without unnecessary padding, on a GPU all of the same shape."""
-        return enumerate(split_micro_batches(masked, self.micro_batch, self.pad_token_id), start=1)
 
     def accumulate(self, *micro_batch_and_counts):
         """Add the gradients of a micro-batch to those of the step."""
@@ -926,6 +909,28 @@ class PretrainingLearner(ClippingLearner):
         norm = self.clip_and_update(self.gradients.tensors(), only_finite=True)
         self.gradients.zero()
         return norm
+
+
+# %%
+class PretrainingLearner(TrainingStep, ClippingLearner):
+    """fastai's Learner with the training step of ELECTRA.
+
+    masking: MaskedLMCallback.   micro_batch: examples per forward and backward pass.   seed: of all random numbers of the training.
+    processes: Processes that train together. Each has the whole batch and its masks, and trains on every n-th micro-batch.
+    is_static: all micro-batches have the same shape, also on a CPU, so that the step can be compiled.
+    train_metrics: of the training steps since they were last reset.
+    """
+
+    def __init__(self, dls, model, loss_func, optimizer, masking, micro_batch, seed, precision, processes, is_static=False, cbs=()):
+        super().__init__(dls, model, loss_func, optimizer, precision, init_scale=2. ** 11, cbs=cbs)
+        self.masking, self.micro_batch, self.seed, self.processes = masking, micro_batch, seed, processes
+        self.pad_token_id = model.pad_token_id if self.device.type == "cpu" and not is_static else None
+        self.gradients = Gradients(model, processes, DTYPES[precision])
+        self.train_metrics = PretrainingMetrics(self.device, only_finite=precision != "fp32")
+
+    def micro_batches(self, masked):
+        """(1, inputs), (2, inputs) ...: on a CPU without unnecessary padding, on a GPU all of the same shape."""
+        return enumerate(split_micro_batches(masked, self.micro_batch, self.pad_token_id), start=1)
 
     def one_batch(self, i, b):
         super().one_batch(i, self.on_device(b))
@@ -1012,6 +1017,7 @@ def pretrain(c, processes=None):
     return learn
 
 
+# %%
 def after_first_stage(c, processes):
     """The configuration of the second stage of two-stage training, after the first, a run of its own, which may also be resumed."""
     warmup = lambda steps: round(c.warmup_steps * steps / c.steps)
@@ -1023,6 +1029,7 @@ def after_first_stage(c, processes):
     return c.copy_with({"initial_weights": str(Run(name, c.seed).milestone(100.)), "steps": rest, "warmup_steps": warmup(rest)})
 
 
+# %%
 def check_start(c, run, processes):
     """Raise PlainError for what would fail later. Returns the trained pair of networks to start from, or None."""
     check_writable("datasets", run.folder)
@@ -1040,6 +1047,7 @@ def check_start(c, run, processes):
     check_networks(recipe_of(c), c.objective, (c.generator, c.discriminator), c.tying, c.max_length)
 
 
+# %%
 def fit_to_hardware(c, pair, hf_tokenizer, dls, processes):
     """The configuration with precision and micro_batch chosen for the hardware where they are None.
 
@@ -1060,20 +1068,14 @@ def fit_to_hardware(c, pair, hf_tokenizer, dls, processes):
     return c.copy_with({"micro_batch": processes.share(c.micro_batch, c.bs)})
 
 
+# %%
 def fit(learn, c, run, hf_tokenizer, entropy, checkpoint=None):
     """Train to the last step or to stop_at, from the start or from a checkpoint to resume from, with log, milestones and uploads.
 
     entropy: of the text's unigrams, for the log.
     """
-    data = {"vocabulary": hf_tokenizer.backend_tokenizer.to_str(), "text": text_key(learn.dls.train_ds.hf_dset)}
     is_main, first_step = learn.processes.is_main, checkpoint["step"] if checkpoint else 0
-    if len(set(learn.processes.gather(first_step))) > 1:
-        raise PlainError(f"The processes found different checkpoints to resume from in {str(run.folder)!r}. Start them in a folder that "
-                         "all machines share.")
-    code = code_key("pretrain.py", "Pretrain.ipynb")
-    if checkpoint:
-        check_same_data(checkpoint, data, run.folder)
-        code = original_code(checkpoint, code)
+    identity = identity_of(learn, c, run, hf_tokenizer, checkpoint)
     stop_at = min(c.stop_at, c.steps) if c.stop_at else None  # the second of two stages, and continued pretraining, have fewer steps
     last_step = max(first_step, stop_at or c.steps)
     learn.dls.train.start, learn.dls.train.n = first_step * c.bs, last_step * c.bs
@@ -1086,7 +1088,7 @@ def fit(learn, c, run, hf_tokenizer, entropy, checkpoint=None):
     with StopSignals() as signals, closing(log) if log else nullcontext():
         bookkeeping = Bookkeeping(c.steps, c.bs * c.max_length, last_step, log=log, folder=run.folder, save_milestone=save_milestone,
                                   milestones=milestone_steps(c.steps, c.milestones, stop_at), save_minutes=c.save_minutes,
-                                  identity={"config": c.as_data(), "data": data, "code": code}, signals=signals,
+                                  identity=identity, signals=signals,
                                   checkpoint=checkpoint)
         with closing(bookkeeping):
             learn.add_cb(bookkeeping)
@@ -1095,6 +1097,23 @@ def fit(learn, c, run, hf_tokenizer, entropy, checkpoint=None):
         save_pretraining_plots(learn, hf_tokenizer, run.folder, c.steps)
     if last_step < c.steps:
         print(f"Stopped after step {last_step:,} of {c.steps:,}. Rerun the command with a larger stop_at, or without it, to continue.")
+
+
+# %%
+def identity_of(learn, c, run, hf_tokenizer, checkpoint=None):
+    """{"config", "data", "code"}: what identifies a run in the checkpoint to resume from. The code is that with which the run began.
+
+    PlainError if the run cannot go on from `checkpoint`: its data differ, or other processes found another one.
+    """
+    if len(set(learn.processes.gather(checkpoint["step"] if checkpoint else 0))) > 1:
+        raise PlainError(f"The processes found different checkpoints to resume from in {str(run.folder)!r}. Start them in a folder that "
+                         "all machines share.")
+    data = {"vocabulary": hf_tokenizer.backend_tokenizer.to_str(), "text": text_key(learn.dls.train_ds.hf_dset)}
+    code = code_key("pretrain.py", "Pretrain.ipynb")
+    if checkpoint:
+        check_same_data(checkpoint, data, run.folder)
+        code = original_code(checkpoint, code)
+    return {"config": c.as_data(), "data": data, "code": code}
 
 
 # %%

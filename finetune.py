@@ -765,6 +765,7 @@ class Results(NamedTuple):
     submission: Path | None
 
 
+# %%
 def run(c):
     """Finetune with a completed configuration, predict the test sets, report the scores, and return Results.
 

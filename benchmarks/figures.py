@@ -1,4 +1,7 @@
 """The figures of README and docs/results.md, from the trained model and the raw numbers in results/: `python -m benchmarks.figures`."""
+from pathlib import Path
+
+import pandas as pd
 import torch
 from matplotlib import pyplot as plt
 from matplotlib.colors import to_hex
@@ -9,11 +12,13 @@ from _utils.glue.tasks import TASKS
 from _utils.networks import load_pair
 from _utils.plots import BLUE, GREY, ORANGE, tokens_in_color
 from _utils.recipes import RECIPES, flops_per_token
+from _utils.runs import read_metrics
 from _utils.text import load_tokenizer
 from benchmarks.tables import ELECTRA, MINI, MLM, OTHER_RATE, PRIMARY, SEEDS, finetuned, means
 from pretrain import ELECTRAModel, build_masking
 from pretrain import c as settings
 
+OBJECTIVES = Path(__file__).parent / "results/objectives"
 UNTRAINED = "untrained_11081_100.0%"
 TITLES = {ELECTRA: "ELECTRA", MLM: "masked language model", OTHER_RATE: "masked language model, half the learning rate"}
 COLORS = {ELECTRA: BLUE, MLM: ORANGE, OTHER_RATE: "#bb5500"}
@@ -83,6 +88,26 @@ def plot_runs():
     return figure
 
 
+def plot_objectives():
+    """Training curves of the quickstart with each objective of the paper, 3,000 steps, mean of 10 log lines: losses and AUC."""
+    figure, axes = plt.subplots(1, 3, figsize=(11, 3.2), layout="constrained")
+    curves = {name: pd.DataFrame(read_metrics(OBJECTIVES / name / "metrics.jsonl", "train")).astype({"step": int}, errors="ignore")
+              for name in sorted(path.name for path in OBJECTIVES.iterdir() if path.is_dir())}
+    curves["two_stage"] = pd.concat([curves.pop("two_stage_generator"),
+                                     curves["two_stage"].assign(step=curves["two_stage"]["step"] + 1500)], ignore_index=True)
+    panels = {"gen_loss_hidden": ("generator loss on hidden tokens", set(curves)),
+              "disc_auc": ("AUC of the discriminator", {*curves} - {"mlm", "replace_mlm"}),
+              "disc_loss": ("loss of the second network\nthat predicts tokens", {"replace_mlm", "all_tokens_mlm"})}
+    for axis, (metric, (title, shown)) in zip(axes, panels.items()):
+        for i, (name, curve) in enumerate(curves.items()):
+            if name in shown:
+                axis.plot(curve["step"], curve[metric].astype(float).rolling(10).mean(), lw=1, color=f"C{i}", label=name)
+        axis.set(title=title, xlabel="step")
+    figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside right")
+    return figure
+
+
 if __name__ == "__main__":
+    plot_objectives().savefig(OBJECTIVES / "curves.png", dpi=100)
     for name, plot in {"sentence": plot_corruption, "transitions": plot_transitions, "runs": plot_runs}.items():
         plot().savefig(MINI / f"{name}.png", dpi=160 if name == "sentence" else 100)

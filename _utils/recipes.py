@@ -204,16 +204,3 @@ def _forward_flops(network, vocab_size, length, convention, predicted):
     embedding = 2 * e * (length + 2) + 11 * e + is_projected * (2 * h * e + h) + (convention == "google") * 2 * e * vocab_size
     head = 2 * h ** 2 + 11 * h if predicted is None else predicted * (2 * e * vocab_size + 2 * h * e + 14 * e + 7 * vocab_size)
     return network.layers * per_layer + embedding + head
-
-
-def _print_flops(vocab_size=30_522):
-    """The operations of each recipe's training by the three conventions."""
-    conventions = ("products", "google", "google_sparse")
-    print(f"Operations of a training with a vocabulary of {vocab_size:,} tokens\n{'':24}" + "".join(f"{name:>15}" for name in conventions))
-    for name, recipe in RECIPES.items():
-        totals = [flops_per_token(recipe, vocab_size, convention=one) * recipe.bs * recipe.max_length * recipe.steps for one in conventions]
-        print(f"{name:24}" + "".join(f"{total:15.3g}" for total in totals))
-
-
-if __name__ == "__main__":
-    _print_flops()

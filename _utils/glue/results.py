@@ -1,4 +1,7 @@
 """Tables and plots of finished runs, and comparisons of groups."""
+import itertools
+from operator import itemgetter
+
 import numpy as np
 import pandas as pd
 
@@ -81,11 +84,6 @@ def scores_by_task(runs):
     return table_of_runs(runs).groupby("task", sort=False)["score"].agg(list).to_dict()
 
 
-def majority_scores(runs):
-    """{title of a task: percent of the baseline of a constant prediction}, in the first metric on the first dev set."""
-    return {task_of(row).title: next(iter(baselines.values())) for row in runs if (baselines := headline_scores(row, "baselines"))}
-
-
 def losses_of_runs(runs):
     """{title of a task: [training rows of each run's metrics.jsonl]} of the runs whose log folder exists."""
     losses = {}
@@ -126,7 +124,7 @@ def compare_checkpoints(runs, groups):
 def class_tables(row):
     """Texts about the classes of a run on its dev set: precision, recall and F1 in percent, and the confusion matrix if it is small."""
     [split, *_], texts = task_of(row).devs, []
-    if found := row["classes"].get(split) if "classes" in row else None:
+    if found := row.get("classes", {}).get(split):
         table = pd.DataFrame(found, ["precision", "recall", "f1", "rows"]).T * [100, 100, 100, 1]
         texts += ["", f"{task_of(row).title}, run {row['run']} (the best), by class on the dev set", as_text(table.astype({"rows": int}))]
     if matrix := row.get("confusion", {}).get(split):
@@ -143,19 +141,23 @@ def as_text(table):
 
 def report(runs):
     """The tables of the runs of a group as text, with the published results of the tasks whose tables are not synthetic."""
-    group, real, titles_by_metric = runs[0]["group"], without_synthetic(runs), table_of_runs(runs).groupby("metric", sort=False)["task"]
+    real, best, titles_by_metric = without_synthetic(runs), best_runs(runs), table_of_runs(runs).groupby("metric", sort=False)["task"]
     metrics = ", ".join(f"{metric} for {', '.join(titles)}" for metric, titles in titles_by_metric.unique().items())
-    parts = [f"Scores of {group} in percent ({metrics})", as_text(summarize(runs))]
-    best = [runs.of(group, task).best() for task in dict.fromkeys(row["task"] for row in runs)]
-    if paths := [path_of(row).name for row in best if row]:
-        parts += ["", f"Best runs, in {GLUE_FOLDER}/: {', '.join(paths)}"]
+    parts = [f"Scores of {runs[0]['group']} in percent ({metrics})", as_text(summarize(runs))]
+    if best:
+        parts += ["", f"Best runs, in {GLUE_FOLDER}/: {', '.join(path_of(row).name for row in best)}"]
     parts += [line for row in runs for line in notices_of(row)]
-    parts += [text for row in best if row and task_of(row).is_own for text in class_tables(row)]
+    parts += [text for row in best if task_of(row).is_own for text in class_tables(row)]
     if synthetic := synthetic_titles(runs):
         parts += ["", f"On the quickstart's synthetic tables: {', '.join(synthetic)}. These scores do not carry over to GLUE."]
     if any(task_of(row).title in AVERAGED_TITLES for row in real):
         parts += ["", "Comparison with published results", as_text(compare_with_published(real))]
     return "\n".join(parts)
+
+
+def best_runs(runs):
+    """The best run of each task of a group, without tasks that have no checkpoint."""
+    return [*filter(None, (Runs(rows).best() for _, rows in itertools.groupby(runs, key=itemgetter("task"))))]
 
 
 def synthetic_titles(runs):
@@ -182,7 +184,7 @@ def report_checkpoints(runs, groups):
 def plot_group(runs):
     """Scores of a group's runs by task, with the majority baseline and, of tables that are not synthetic, ELECTRA-Small's."""
     published = PUBLISHED.loc["ELECTRA-Small-OWT (Google, median)"].drop(synthetic_titles(runs), errors="ignore")
-    return plot_scores({runs[0]["group"]: scores_by_task(runs)}, published.to_dict(), majority_scores(runs))
+    return plot_scores({runs[0]["group"]: scores_by_task(runs)}, published.to_dict(), summarize(runs)["baseline"].dropna().to_dict())
 
 
 def save_result_plots(runs):
@@ -194,8 +196,7 @@ def save_result_plots(runs):
     save_plot(plot_group(runs), folder / "scores.png")
     if losses := losses_of_runs(runs):
         save_plot(plot_finetuning_losses(losses), folder / "losses.png")
-    for name in dict.fromkeys(row["task"] for row in runs if task_of(row).is_own):
-        best = runs.of(runs[0]["group"], name).best()
-        if matrix := best and best.get("confusion", {}).get("validation"):
-            save_plot(plot_confusion(matrix, task_of(best).labels), folder / f"confusion_{name}.png")
+    for row in best_runs(runs):
+        if matrix := task_of(row).is_own and row.get("confusion", {}).get("validation"):
+            save_plot(plot_confusion(matrix, task_of(row).labels), folder / f"confusion_{row['task']}.png")
     table_of_runs(runs).to_csv(folder / "runs.csv", index=False)

@@ -1,6 +1,7 @@
 """Own tasks: the dictionary that describes one in `tasks`, and its tables, from which the kind of the task and its labels follow."""
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -94,28 +95,16 @@ def load_own_task(given):
     Raises PlainError, with file, line and column where possible, for what does not fit.
     """
     files = {"train": given["train"], "validation": given["dev"], "test": given["test"]}
+    files = {split: path for split, path in files.items() if isinstance(path, str)}
     if given["kind"] == "questions":
-        return _load_questions(given, {split: path for split, path in files.items() if isinstance(path, str)})
+        return _load_questions(given, files)
     if is_question_file(given["train"]):
         raise PlainError(f"{given['train']} has questions in the format of SQuAD or MRQA. Set 'kind': 'questions' of the task "
                          f"{given['name']!r}, and leave 'text' and 'label' out.")
-    tables = {split: read_table(path) for split, path in files.items() if isinstance(path, str)}
-    texts, (label, *others) = _columns(given, tables)
-    kind = "multilabel" if others else given["kind"] or _kind_of(tables["train"], texts, label, given["separator"])
+    tables = {split: read_table(path) for split, path in files.items()}
     test_table = tables.get("test")
-    if kind == "multilabel":
-        tables = {split: _with_lists(table, [label, *others], given["separator"]) for split, table in tables.items()}
-        label = _LISTS
-    labels = {split: _labels(table, label) for split, table in tables.items() if label in table.rows}
-    if set(map(as_label, labels.get("test", ()))) <= {"-1", "[]"}:  # as in the test sets of the hub
-        labels.pop("test", None)
-    warnings = []
-    if kind == "tagging":
-        labels = {split: found.map(items) for split, found in labels.items()}
-        warnings = _check_scheme(labels["train"].dropna(), given)
-        if given["scheme"]:
-            _convert_tags(tables, labels, label, given["scheme"])
-    labels = {split: found.explode().dropna().map(as_label) for split, found in labels.items()}
+    texts, columns = _columns(given, tables)
+    kind, label, labels, warnings = _labels_of(tables, texts, columns, given)
     task = test_task = _task(given, texts, label, kind, labels)
     notices = [_description(task), *warnings]
     if "test" in labels and task.is_tagging:
@@ -136,13 +125,29 @@ def load_own_task(given):
     return data
 
 
-def _convert_tags(tables, labels, column, scheme):
-    """Convert tags to a scheme, in place. tables, labels: {split: Table or Series of lists}."""
-    for split, tags in labels.items():
-        labels[split] = tags.map(lambda of_sentence: in_scheme(of_sentence, scheme), na_action="ignore")
-        rows = tables[split].rows.copy()
-        rows[column] = labels[split].combine_first(rows[column])
-        tables[split] = tables[split]._replace(rows=rows)
+def _labels_of(tables, texts, columns, given):
+    """(kind of the task, column of its labels, {split: Series of all its labels as strings}, [warnings]).
+
+    Replaces the tables whose labels have to be converted: to lists for several labels per text, or to a scheme of tags.
+    """
+    label, *others = columns
+    kind = "multilabel" if others else given["kind"] or _kind_of(tables["train"], texts, label, given["separator"])
+    if kind == "multilabel":
+        tables |= {split: _with_lists(table, columns, given["separator"]) for split, table in tables.items()}
+        label = _LISTS
+    labels = {split: _labels(table, label) for split, table in tables.items() if label in table.rows}
+    if set(map(as_label, labels.get("test", ()))) <= {"-1", "[]"}:  # as in the test sets of the hub
+        labels.pop("test", None)
+    warnings = []
+    if kind == "tagging":
+        labels = {split: found.map(items).dropna() for split, found in labels.items()}
+        warnings = _check_scheme(labels["train"], given)
+        for split, tags in labels.items() if given["scheme"] else ():
+            labels[split] = tags.map(partial(in_scheme, scheme=given["scheme"]))
+            rows = tables[split].rows.copy()
+            rows[label] = labels[split].combine_first(rows[label])
+            tables[split] = tables[split]._replace(rows=rows)
+    return kind, label, {split: found.explode().dropna().map(as_label) for split, found in labels.items()}, warnings
 
 
 def _load_questions(given, files):
@@ -173,8 +178,7 @@ def _columns(given, tables):
         check_columns(tables["train"], [given["groups"]], f"Set 'groups' of the task {given['name']!r} to a column of its training file.")
     columns, label, texts = [column for column in tables["train"].rows if column != given["groups"]], given["label"], given["text"]
     if 0 in columns:  # CoNLL
-        *label, texts = [*(label or [-1]), texts or [0]]
-        label, texts = ([columns[-1] if column == -1 else column for column in found] for found in (label, texts))
+        label, texts = ([columns[-1] if column == -1 else column for column in found] for found in (label or [-1], texts or [0]))
     else:
         label = label or ["label"]
         texts = texts or [column for column in columns if column not in label]
@@ -281,7 +285,7 @@ def _check_scheme(tags, given):
 def _class_weights(given, classes, labels):
     """The weight of each class in the loss: inversely proportional to its rows, or as given, 1 by default."""
     weights = given["class_weights"]
-    if unknown := [label for label in weights if label not in classes] if isinstance(weights, dict) else weights[:1] * (not classes):
+    if unknown := [label for label in weights if label not in classes] if weights != "balanced" or not classes else []:
         raise PlainError(f"class_weights of the task {given['name']!r}: there is no label {unknown[0]!r}. The labels are "
                          f"{shortened(classes) or 'numbers'}.")
     return tuple(compute_class_weight(weights, classes=np.array(classes), y=labels.to_numpy(dtype=str)).tolist())

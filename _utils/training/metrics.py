@@ -70,15 +70,16 @@ class PretrainingMetrics:
         metrics["masks_dropped"] = n["masks_dropped"]  # beyond the fixed capacity: 0 in practice
         if not self.has_discriminator:
             return metrics
-        originals, replaced = self.histogram.view(2, _BINS).cpu()
-        n_tokens, n_replaced = float(originals.sum() + replaced.sum()), float(replaced.sum())
-        false_positives, true_positives = (float(counts[_BINS // 2 + 1:].sum()) for counts in (originals, replaced))  # logits above 0
+        histogram = self.histogram.view(2, _BINS).cpu()  # of original and of replaced tokens
+        n_original, n_replaced = histogram.sum(1).tolist()
+        false_positives, true_positives = histogram[:, _BINS // 2 + 1:].sum(1).tolist()  # logits above 0
+        n_tokens = n_original + n_replaced
         return metrics | {
             "disc_loss": _ratio(n["disc_loss"], n["tokens"]),
-            "disc_auc": binned_auc(originals, replaced),
+            "disc_auc": binned_auc(*histogram),
             "disc_precision": _ratio(true_positives, true_positives + false_positives),
             "disc_recall": _ratio(true_positives, n_replaced),
-            "disc_accuracy": _ratio(n_tokens - false_positives - (n_replaced - true_positives), n_tokens),
+            "disc_accuracy": _ratio(n_original - false_positives + true_positives, n_tokens),
             "replaced_share": _ratio(n_replaced, n_tokens),
         }
 

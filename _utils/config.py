@@ -197,6 +197,10 @@ class MyConfig(dict):
         """A copy with these values, except for overridden keys."""
         return self.copy_with({key: value for key, value in values.items() if key not in self.overridden})
 
+    def with_defaults(self, values):
+        """A copy with these values for keys that are None."""
+        return self.copy_with({key: value for key, value in values.items() if self[key] is None})
+
     def as_data(self):
         """A plain dictionary, to be saved. Functions, which only a notebook can set, are replaced by their names."""
         return {key: getattr(value, "__name__", repr(value)) if callable(value) else value for key, value in self.items()}
@@ -278,14 +282,14 @@ def complete(config):
         config = config.unless_given(QUICKSTART)
     if is_pair(config.initial_weights):
         config = config.unless_given(_values_of_pair(config.initial_weights))
-    if config.objective is None and config.discriminator:
-        config = config.copy_with({"objective": "electra"})
+    if config.discriminator:
+        config = config.with_defaults({"objective": "electra"})
     if config.objective == "two_stage":
         config = config.unless_given({"tying": "none"})
-    config = config.copy_with(_recipe_values(config))
-    config = config.copy_with({key: value for key, value in _objective_values(config).items() if config[key] is None})
-    if config.seed is None and os.environ.get("WORLD_SIZE", "1") == "1":  # several processes would draw different seeds
-        config = config.copy_with({"seed": secrets.randbits(32)})
+    config = config.with_defaults(_recipe_values(config))
+    config = config.with_defaults(_objective_values(config))
+    if os.environ.get("WORLD_SIZE", "1") == "1":  # several processes would draw different seeds
+        config = config.with_defaults({"seed": secrets.randbits(32)})
     _check(config)
     return config
 
@@ -296,16 +300,12 @@ def with_recipe(config, size, **values):
 
 
 def _recipe_values(config):
-    """{key: value of the recipe} of the keys that are None. Continued pretraining has a schedule of its own: `continued_schedule`."""
+    """{key: value for None} of keys that the recipe determines. Continued pretraining has a schedule of its own: `continued_schedule`."""
     recipe = RECIPES[config.size]
-    values = {key: getattr(recipe, key) for key in _FROM_RECIPE if config[key] is None}
+    values = {key: getattr(recipe, key) for key in _FROM_RECIPE}
     if is_pair(config.initial_weights):
-        values = {key: value for key, value in values.items() if key not in ("steps", "warmup_steps")}
-        if "lr" in values:
-            values["lr"] = recipe.lr / 10
-    elif "warmup_steps" in values:
-        values["warmup_steps"] = round(values.get("steps", config.steps) * recipe.warmup_steps / recipe.steps)
-    return values
+        return values | {"steps": None, "warmup_steps": None, "lr": recipe.lr / 10}
+    return values | {"warmup_steps": round((config.steps or recipe.steps) * recipe.warmup_steps / recipe.steps)}
 
 
 def _values_of_pair(name):
@@ -325,7 +325,7 @@ def continued_schedule(config, n_examples):
     Ten epochs, but at most a twentieth of the recipe's steps, of which a twentieth is warmup (docs/continued_pretraining.md).
     """
     steps = config.steps or max(1, min(RECIPES[config.size].steps // 20, 10 * n_examples // config.bs))
-    return config.copy_with({"steps": steps, "warmup_steps": steps // 20 if config.warmup_steps is None else config.warmup_steps})
+    return config.with_defaults({"steps": steps, "warmup_steps": steps // 20})
 
 
 def _objective_values(config):

@@ -89,22 +89,20 @@ def complete_finetuning(config):
     if config.quickstart:
         derived = {"group_name": config.group_name} if "pretrained_checkpoint" in config.overridden else {}  # from the checkpoint, below
         config = config.unless_given(QUICKSTART_GLUE | derived)
-    config = config.copy_with(_derived(config))
+    tasks = [question_task(task, config.glue_dir) if task in QUESTION_TASKS else task for task in config.tasks]
+    config = config.copy_with({"tasks": tasks})
+    config = config.with_defaults(_derived(config))
     _check(config)
     return config
 
 
 def _derived(config):
     """Values for the keys that are None and depend on others."""
-    derived, model = {}, config.pretrained_checkpoint or f"electra_{config.size}_google"
-    tasks = derived["tasks"] = [question_task(task, config.glue_dir) if task in QUESTION_TASKS else task for task in config.tasks]
-    if config.max_length is None:
-        recipe, has_others = RECIPES[config.size], any(isinstance(task, str) or task["kind"] != "questions" for task in tasks)
-        length = recipe.glue_length if has_others else recipe.encoder.positions  # F63
-        derived["max_length"] = length if model.endswith(".pth") else 512
-    if config.group_name is None:
-        derived["group_name"] = _group_of(model)
-    if config.wsc_trick and config.wsc_dir is None and config.glue_dir is not None:
+    model, recipe = config.pretrained_checkpoint or f"electra_{config.size}_google", RECIPES[config.size]
+    has_others = any(isinstance(task, str) or task["kind"] != "questions" for task in config.tasks)
+    length = recipe.glue_length if has_others else recipe.encoder.positions  # F63
+    derived = {"max_length": length if model.endswith(".pth") else 512, "group_name": _group_of(model)}
+    if config.wsc_trick and config.glue_dir is not None:
         folder = os.path.join(config.glue_dir, "WSC")
         derived["wsc_dir"] = folder if os.path.isdir(folder) or config.quickstart else None
     return derived

@@ -96,6 +96,8 @@ def load_own_task(given):
     """
     files = {"train": given["train"], "validation": given["dev"], "test": given["test"]}
     files = {split: path for split, path in files.items() if isinstance(path, str)}
+    if missing := [path for path in files.values() if not Path(path).is_file()]:
+        raise PlainError(f"File not found: {missing[0]!r}. Correct the path in tasks, or put the file there.")
     if given["kind"] == "questions":
         return _load_questions(given, files)
     if is_question_file(given["train"]):

@@ -16,8 +16,6 @@ _ADVICE = ("Use a file in the format of SQuAD ({'data': [{'paragraphs': [{'conte
 
 def is_question_file(path):
     """Whether a file has the format of SQuAD or MRQA."""
-    if not Path(path).is_file():
-        return False
     with fsspec.open(path, compression="infer") as file:
         return b'"qas"' in file.read(1 << 20)  # a quote inside of a text would be escaped
 
@@ -28,8 +26,6 @@ def read_questions(path):
 
     PlainError for another format. Of the answers, training uses the first one.
     """
-    if not Path(path).is_file():
-        raise PlainError(f"File not found: {path!r}. Correct the path in tasks, or put the file there.")
     with as_plain_error(f"Cannot read questions from {path} ({{error}}). {_ADVICE}"), \
             fsspec.open(path, "rt", compression="infer", encoding="utf-8-sig") as file:
         is_mrqa = ".jsonl" in Path(path).name

@@ -3,6 +3,7 @@ import json
 import zipfile
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import xxhash
 
@@ -27,8 +28,7 @@ def format_predictions(task, predictions):
     if task.is_regression and not task.score_range:
         return [f"{float(score):.6g}" for score in predictions]
     if task.is_regression:
-        low, high = task.score_range
-        return [f"{min(high, max(low, float(score))):.3f}" for score in predictions]
+        return [f"{score:.3f}" for score in np.clip(predictions, *task.score_range)]
     if task.is_multilabel:
         return ["|".join(label for label, applies in zip(task.labels, row) if applies) for row in predictions]
     return [task.written_labels[int(label)] for label in predictions]

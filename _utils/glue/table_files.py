@@ -34,9 +34,7 @@ class Table(NamedTuple):
 
 
 def read_table(path):
-    """The Table of a file. PlainError, with the line where possible, if it cannot be read."""
-    if not Path(path).is_file():
-        raise PlainError(f"File not found: {path!r}. Correct the path in tasks.")
+    """The Table of a file that exists. PlainError, with the line where possible, if it cannot be read."""
     read, _ = FORMATS[Path(path).suffix.lower()]
     return read(path)
 

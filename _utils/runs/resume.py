@@ -49,7 +49,7 @@ def resume(config, run):
         # precision changes the results; micro_batch changes the random numbers drawn, but fits one kind of device only.
         is_same_kind = config["device"].partition(":")[0] == original["device"].partition(":")[0]
         chosen = ["precision", "steps", "warmup_steps", *(["micro_batch"] if is_same_kind else [])]
-        config = config.copy_with({key: original[key] for key in chosen if config[key] is None})
+        config = config.with_defaults({key: original[key] for key in chosen})
         now = config.as_data()
         # A key that is newer than the run may have its default, None or False.
         differ = [key for key, value in now.items() if key not in MAY_DIFFER and (value or key in original) and original.get(key) != value]

@@ -10,7 +10,7 @@ import datasets
 import numpy
 import pyarrow
 import tokenizers
-from fastcore.basics import chunked, num_cpus
+from fastcore.basics import chunked, num_cpus, store_attr
 
 from _utils.text.readers import LONG
 from _utils.text.sources import prepared
@@ -36,9 +36,7 @@ class ELECTRADataProcessor:
 
     def __init__(self, hf_dset, hf_tokenizer, max_length, text_col="text", lines_delimiter="\n", apply_cleaning=True,
                  drop_parentheses=True, seed=0, rows_per_document=1):
-        self.hf_dset, self.text_col, self.lines_delimiter = hf_dset, text_col, lines_delimiter
-        self.max_length, self.apply_cleaning, self.seed = max_length, apply_cleaning, seed
-        self.drop_parentheses, self.rows_per_document = drop_parentheses, rows_per_document
+        store_attr(but="hf_tokenizer")
         self.typecode = "H" if len(hf_tokenizer) <= 1 << 16 else "i"  # of token ids, as in the module `array`
         self.cls, self.sep = (array(self.typecode, [i]) for i in (hf_tokenizer.cls_token_id, hf_tokenizer.sep_token_id))
         self.tokenizer = bare_tokenizer(hf_tokenizer)

@@ -29,6 +29,12 @@ SENTENCES = [
 ]
 
 
+def pytest_collection_modifyitems(items):
+    """Begin with the files whose tests take longest, so that no process waits for another at the end."""
+    longest = "test_notebooks", "test_resume", "test_training_options", "test_faults", "test_processes"
+    items.sort(key=lambda item: item.path.stem not in longest)
+
+
 @pytest.fixture(autouse=True)
 def empty_plots(request, monkeypatch):
     """Drawing takes most of the time of a short run, so only tests that are marked `plots` draw.

@@ -109,7 +109,7 @@ def test_an_ensemble_adds_the_probabilities_of_texts():
     assert answers.text == "b" and answers.n_best == pytest.approx({"b": 1.3, "a": .6, "c": .1}) and answers.null_odds == 2
 
 
-@pytest.mark.parametrize("options", [{}, {"joint": False, "answerability": False}])
+@pytest.mark.parametrize("options", [{}, pytest.param({"joint": False, "answerability": False}, marks=pytest.mark.slow)])
 def test_questions_from_files_to_predictions(options, fresh_checkpoint, tmp_path, monkeypatch):
     """From files to scores and to the JSON of the official scripts; without Google's layers also to transformers."""
     monkeypatch.chdir(tmp_path)

@@ -73,6 +73,7 @@ def test_a_missing_compiler_is_reported(monkeypatch):
     check_compiler()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="needs glibc")
 def test_freed_memory_is_kept_for_the_next_step_unless_the_user_has_set_malloc_up(repo):
     """In a new interpreter, because a used one may have no room to grow."""

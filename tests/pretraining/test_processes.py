@@ -95,7 +95,8 @@ def test_first_process_prepares_data_and_the_others_open_it(workplace, launch):
     assert Path("seen_0").read_text() == Path("seen_1").read_text()
 
 
-@pytest.mark.parametrize("first, then, number, n_workers", [(2, 1, signal.SIGINT, 0), (1, 2, signal.SIGTERM, 2)])
+@pytest.mark.parametrize("first, then, number, n_workers", [
+    (2, 1, signal.SIGINT, 0), pytest.param(1, 2, signal.SIGTERM, 2, marks=pytest.mark.slow)])
 def test_stopped_run_resumes_with_another_number_of_processes(workplace, scripts, launch, first, then, number, n_workers):
     """The signal reaches all processes: a terminal sends it to those of Ctrl-C; Slurm, systemd and Kubernetes also to the data workers."""
     settings = [*SETTINGS, "steps=60", f"num_workers={n_workers}"]

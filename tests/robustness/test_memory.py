@@ -109,7 +109,7 @@ def kept_bytes_per_token(size, precision, examples=512, length=16):
             return sum(live.bytes.values()) / (examples * length)
 
 
-@pytest.mark.parametrize("size", ["small", "base", "large"])
+@pytest.mark.parametrize("size", ["small", pytest.param("base", marks=pytest.mark.slow), "large"])
 @pytest.mark.parametrize("precision", ["bf16", "fp32"])
 def test_memory_estimate_matches_a_forward_pass(size, precision):
     estimate = activation_bytes_per_token([network.config for network in build_networks(size)], RECIPES[size].mask_prob, precision)

@@ -57,7 +57,7 @@ def assert_equal_checkpoints():
 
 
 @pytest.mark.parametrize("options", [("steps=430", "stop_at=40"),  # metrics at every second step
-                                     ("steps=40", "precision=bf16", "optimizer=lamb", "masking=official"),
+                                     ("steps=40", "precision=bf16", "optimizer=lamb", "masking=official", "bs=2"),
                                      ("steps=40", "objective=mlm", "num_workers=1"),
                                      ("steps=40", "precision=fp16", "bs=2"),
                                      ("steps=40", "adam_bias_correction=True", "schedule=one_cycle", "micro_batch=4")])
@@ -74,7 +74,7 @@ def test_resumed_run_equals_uninterrupted_run(workplace, stop_after, capsys, opt
 
 
 @pytest.mark.parametrize("options", [("steps=430", "milestones=5", "num_workers=2"),
-                                     ("steps=40", "milestones=10,50", "precision=bf16", "masking=official")])
+                                     ("steps=40", "milestones=10,50", "precision=bf16", "masking=official", "bs=2")])
 def test_run_that_stops_twice_at_chosen_steps_equals_uninterrupted_run(workplace, capsys, options):
     """The schedule is that of all steps, whatever the step to stop at; of 430 steps, metrics are logged at every second one."""
     run("base_run_name=whole", "stop_at=40", *options)
@@ -220,8 +220,9 @@ def test_the_hash_of_the_code_depends_on_code_only(tmp_path, monkeypatch):
     assert len({key(), key(step="return"), key(cell="stop()"), key(utils="x = 1")}) == 4
 
 
-@pytest.mark.parametrize("damage", [lambda path: path.write_bytes(path.read_bytes()[:5000]), flip_bit,
-                                    lambda path: path.write_bytes(b"")], ids=["truncated", "flipped_bit", "empty"])
+@pytest.mark.parametrize("damage", [
+    pytest.param(lambda path: path.write_bytes(path.read_bytes()[:5000]), id="truncated", marks=pytest.mark.slow),
+    pytest.param(lambda path: path.write_bytes(b""), id="empty", marks=pytest.mark.slow), pytest.param(flip_bit, id="flipped_bit")])
 def test_run_resumes_from_the_previous_checkpoint_if_the_newest_is_damaged(workplace, stop_after, capsys, damage):
     run("base_run_name=whole")
     stop_after(9)

@@ -158,49 +158,44 @@ def config_from_shapes(shape_of):
     return Network("electra", layers, hidden, max(1, hidden // 64), intermediate, embedding, positions).config(vocab_size)
 
 
-def flops_per_token(recipe, vocab_size, length=None, mask_prob=None, objective=None, convention="products"):
+def forward_flops(network, vocab_size, length, predicted):
+    """Floating point operations per token of a forward pass in matrix products, a multiply-add as two operations.
+
+    predicted: share of the tokens for which the network predicts a token; None: it is a discriminator.
+    Sharing weights between layers does not save operations.
+    """
+    h, i, e = network.hidden, network.intermediate, network.embedding
+    is_projected = e != h or network.family == "albert"
+    head = h * (h + 1 if network.family == "electra" else 2) if predicted is None else predicted * e * (h + vocab_size)
+    per_layer = 4 * h ** 2 + 2 * h * i + 2 * length * h
+    return 2 * (network.layers * per_layer + is_projected * e * h + head)
+
+
+def flops_per_token(recipe, vocab_size, length=None, mask_prob=None, objective=None, count=forward_flops, backward=2):
     """Floating point operations per token of a training step. length, mask_prob, objective: None: those of the recipe.
 
-    convention: 'products' counts matrix products, a multiply-add as two operations, and the backward pass as two forward passes; 'google'
-    and 'google_sparse' count as Google's flops_computation.py (F103): also softmax, dropout and LayerNorm, the backward pass as one
-    forward pass, and the input embedding as a dense product, or not.
-    The generator's head only processes masked positions; sharing weights between layers does not save operations.
+    count: of a forward pass, with the arguments of `forward_flops`.   backward: operations of a backward pass in forward passes.
+    Google counts differently (benchmarks/flops.py, F103). The generator's head only processes masked positions.
     """
-    length, mask_prob = length or recipe.max_length, mask_prob or recipe.mask_prob
-    objective = objective or recipe.objective
-    count = partial(_forward_flops, vocab_size=vocab_size, length=length, convention=convention)
-    backward = 2 if convention == "products" else 1
+    mask_prob, objective = mask_prob or recipe.mask_prob, objective or recipe.objective
+    forward = partial(count, vocab_size=vocab_size, length=length or recipe.max_length)
     if objective == "mlm":
-        return (1 + backward) * count(recipe.encoder, predicted=mask_prob)
+        return (1 + backward) * forward(recipe.encoder, predicted=mask_prob)
     if not recipe.generator:  # uniform replacements
         generator = 0
     elif objective == "two_stage":  # of the second stage, with a frozen generator of the discriminator's size
-        generator = count(recipe.discriminator, predicted=mask_prob)
+        generator = forward(recipe.discriminator, predicted=mask_prob)
     else:
-        generator = (1 + backward) * count(recipe.generator, predicted=mask_prob)
+        generator = (1 + backward) * forward(recipe.generator, predicted=mask_prob)
     predicted = {"replace_mlm": mask_prob, "all_tokens_mlm": 1.}.get(objective)
-    return generator + (1 + backward) * count(recipe.discriminator, predicted=predicted)
+    return generator + (1 + backward) * forward(recipe.discriminator, predicted=predicted)
 
 
-def steps_of_equal_compute(recipe, other, steps, vocab_size, objective=None, convention="products"):
+def steps_of_equal_compute(recipe, other, steps, vocab_size, objective=None, **convention):
     """The number of steps in which `other` computes as much as `recipe` in `steps`, with their batch sizes and lengths.
 
-    objective: of `other`, as in `flops_per_token`.   convention: as there.
+    objective: of `other`, as in `flops_per_token`.   convention: count and backward, as there.
     """
-    flops, flops_of_other = (flops_per_token(one, vocab_size, objective=aim, convention=convention) * one.bs * one.max_length
+    flops, flops_of_other = (flops_per_token(one, vocab_size, objective=aim, **convention) * one.bs * one.max_length
                              for one, aim in ((recipe, None), (other, objective)))
     return round(steps * flops / flops_of_other)
-
-
-def _forward_flops(network, vocab_size, length, convention, predicted):
-    """Per token. predicted: share of the tokens for which the network predicts a token; None: it is a discriminator."""
-    h, i, e, n = network.hidden, network.intermediate, network.embedding, network.heads
-    is_projected = e != h or network.family == "albert"
-    if convention == "products":
-        head = h * (h + 1 if network.family == "electra" else 2) if predicted is None else predicted * e * (h + vocab_size)
-        per_layer = 4 * h ** 2 + 2 * h * i + 2 * length * h
-        return 2 * (network.layers * per_layer + is_projected * e * h + head)
-    per_layer = 8 * h ** 2 + 4 * length * h + 4 * h * i + 9 * i + 10 * length * n + 20 * h + 5
-    embedding = 2 * e * (length + 2) + 11 * e + is_projected * (2 * h * e + h) + (convention == "google") * 2 * e * vocab_size
-    head = 2 * h ** 2 + 11 * h if predicted is None else predicted * (2 * e * vocab_size + 2 * h * e + 14 * e + 7 * vocab_size)
-    return network.layers * per_layer + embedding + head

@@ -17,6 +17,7 @@ from _utils.glue.runs import Runs, score
 from _utils.glue.tasks import PUBLISHED
 from _utils.recipes import RECIPES, flops_per_token, steps_of_equal_compute
 from _utils.runs.log import read_metrics
+from benchmarks.flops import CONVENTIONS
 
 REPO = Path(__file__).parents[1]
 RESULTS = REPO / "benchmarks/results"
@@ -114,9 +115,9 @@ def budgets():
     """By convention of counting: operations per token of ELECTRA and of masked language modelling in MFLOP, and steps of equal compute."""
     electra = RECIPES["mini"]
     mlm = replace(electra, generator=electra.discriminator, discriminator=None)
-    return [[*(flops_per_token(recipe, 8192, convention=name) / 1e6 for recipe in (electra, mlm)),
-             steps_of_equal_compute(electra, mlm, electra.steps, 8192, convention=name)]
-            for name in ("products", "google", "google_sparse")]
+    return [[*(flops_per_token(recipe, 8192, **convention) / 1e6 for recipe in (electra, mlm)),
+             steps_of_equal_compute(electra, mlm, electra.steps, 8192, **convention)]
+            for convention in CONVENTIONS.values()]
 
 
 def curves():

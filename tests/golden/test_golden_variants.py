@@ -12,6 +12,7 @@ from _utils.commands.tf_checkpoint import open_variables
 from _utils.config import complete
 from _utils.optim import schedules
 from _utils.recipes import RECIPES, Network, Recipe, electra, flops_per_token
+from benchmarks.flops import CONVENTIONS
 
 VARIANTS = recorded("official/variants/variants.json")
 SETTINGS = {
@@ -118,8 +119,8 @@ def test_operation_counts_match_google():
         if not is_tied:
             generator = replace(generator, embedding=generator_hidden)
         recipe = Recipe(generator, discriminator, length, run["kwargs"].get("output_frac", .15625), bs, steps, 1, 1., 1., 1., length)
-        total = flops_per_token(recipe, 30522, convention="google") * bs * length * steps
+        total = flops_per_token(recipe, 30522, **CONVENTIONS["google"]) * bs * length * steps
         assert total == pytest.approx(run["flops"], rel=1e-9), name
     bert_small = Recipe(Network("electra", 12, 256, 4, 1024, 128), None, 128, .15625, 128, 1_450_000, 1, 1., 1., 1., 128)
-    total = flops_per_token(bert_small, 30522, convention="google") * 128 * 128 * 1_450_000
+    total = flops_per_token(bert_small, 30522, **CONVENTIONS["google"]) * 128 * 128 * 1_450_000
     assert total == pytest.approx(flops["printed"]["bert_small"], rel=1e-9)

@@ -14,6 +14,7 @@ from _utils.errors import PlainError
 from _utils.networks.pretrained import load_with_head
 from _utils.recipes import RECIPES, flops_per_token, steps_of_equal_compute
 from _utils.runs.checkpoints import load_checkpoint
+from benchmarks.flops import CONVENTIONS
 from pretrain import OBJECTIVES, AdversarialLoss, AllTokensMLMLoss, ELECTRAOutput
 
 run = tiny_pretraining.run
@@ -223,7 +224,7 @@ def test_operations_of_the_objectives():
     assert flops["mlm"] < flops["electra"] < flops["replace_mlm"] < flops["all_tokens_mlm"]
     assert 1.1 * flops["mlm"] < flops["two_stage"] < flops["mlm"] * 4 / 3
     assert flops["electra_15"] == flops["electra"] == flops["adversarial"]
-    steps = {convention: steps_of_equal_compute(RECIPES["mini"], RECIPES["mini"], 37_000, 8192, "mlm", convention)
-             for convention in ("products", "google_sparse", "google")}
+    steps = {name: steps_of_equal_compute(RECIPES["mini"], RECIPES["mini"], 37_000, 8192, "mlm", **convention)
+             for name, convention in CONVENTIONS.items()}
     assert steps["products"] == 45_653  # of the comparison in docs/results.md
     assert (steps["google_sparse"], steps["google"]) == pytest.approx((46_600, 60_300), rel=1e-3)

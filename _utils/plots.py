@@ -222,7 +222,7 @@ def sentences_in_color(learn, hf_tokenizer, n=4):
 
 
 @torch.no_grad()
-def corrupted_in_color(model, masking, input_ids, sentA_lenths, hf_tokenizer, seed=0):
+def corrupted_in_color(model, masking, input_ids, sentA_lenths, hf_tokenizer, seed):
     """Examples with samples of an ELECTRAModel's generator, up to 128 tokens, as its discriminator sees them.
 
     input_ids: (B, L).   sentA_lenths: (B,).   seed: of the masks and samples.

@@ -132,7 +132,8 @@ RECIPES = {
 
 def recipe_of(c):
     """The recipe of a configuration, with the generator that generator_hidden_size, generator_layers and tying select (F89, F91, F93)."""
-    recipe, generator, discriminator = RECIPES[c.size], RECIPES[c.size].generator, RECIPES[c.size].discriminator
+    recipe = RECIPES[c.size]
+    generator, discriminator = recipe.generator, recipe.discriminator
     if c.generator_hidden_size:
         width = round(discriminator.hidden * c.generator_hidden_size)
         generator = replace(generator, hidden=width, heads=max(1, width // 64), intermediate=4 * width)

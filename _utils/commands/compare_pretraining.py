@@ -75,7 +75,7 @@ def checkpoint_scores(runs, aggregate="mean"):
     return runs.pivot_table(index=_CHECKPOINT, columns="task", values="score", aggfunc=aggregate, sort=False).sort_index()
 
 
-def of_systems(table, systems, tasks=None):
+def of_systems(table, systems, tasks):
     """The checkpoints of some systems that have all tasks (names, with commas; None: those that all checkpoints have).
 
     table: from `checkpoint_scores`. PlainError for a system without checkpoints on these tasks.

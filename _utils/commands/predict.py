@@ -31,7 +31,7 @@ def predict(
         raise PlainError(f"{table.source}, {place}: {problem}. For {task.title}, each line needs {wanted}.")
     texts = table.rows.loc[~is_blank, columns]
     predictions = model.predict_table(table._replace(rows=texts, problems={}), columns)
-    lines = iter(lines_of_words(texts, predictions) if task.is_tagging else lines_of_texts(task, texts, predictions))
+    lines = lines_of_words(texts, predictions) if task.is_tagging else lines_of_texts(task, texts, predictions)
     if not task.is_tagging:
         print("\t".join(["score" if task.is_regression else "label", *(f"P({label})" for label in task.labels), *map(str, columns)]))
     for blank in is_blank:

@@ -85,11 +85,10 @@ def is_row(row):
         return False
 
 
-def add_run(row, path=SCORES):
+def add_run(row):
     """Append a finished run to the table and flush it to disk. Several processes may append at once."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "ab+") as file:
+    GLUE_FOLDER.mkdir(parents=True, exist_ok=True)
+    with open(SCORES, "ab+") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
         separator = b"" if file.read(1) in (b"", b"\n") else b"\n"  # a killed process may have left a truncated row
         file.write(separator + json.dumps(row).encode() + b"\n")

@@ -86,7 +86,7 @@ def check_tsv(name, content, rows):
                          "tables.")
 
 
-def check_submission(path, rows=OFFICIAL_ROWS):
+def check_submission(path, rows):
     """Check that a zip or a folder holds the eleven files, each valid; returns {file: number of lines with the header}.
 
     rows: {file: expected rows}.   Raises PlainError with the first problem.
@@ -142,7 +142,7 @@ def _checksum(path):
     return xxhash.xxh3_64_hexdigest(path.read_bytes())
 
 
-def complete_submission(folder, made_by, majority_for_missing=False, rows=None):
+def complete_submission(folder, made_by, majority_for_missing, rows):
     """Fill in missing files if wanted, record in <folder>.json what made each file, and zip a complete folder.
 
     Majority baselines of an earlier command are deleted first: a model may have replaced them, or they are unwanted.

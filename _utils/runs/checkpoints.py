@@ -17,7 +17,7 @@ from _utils.errors import PlainError, as_plain_error, first_line
 _PRETRAINING_KEYS = {"model": dict, "tokenizer": str, "config": dict}
 
 
-def milestone_steps(steps, percents, stop_at=None):
+def milestone_steps(steps, percents, stop_at):
     """{step: percents} at which pretraining is evaluated and saved: shares of the steps, the last step, and `stop_at`.
 
     In a short run, several percents may fall on one step.

@@ -34,7 +34,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
 MANY_TOKENS = 4096  # of a micro-batch on a CPU; more gain at most a few percent, and take more memory
 
 
-def choose_device(device=None):
+def choose_device(device):
     """The torch.device of a configuration; None: the first GPU, else the CPU. Raises PlainError if the device does not exist."""
     chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if chosen.type == "cpu":

@@ -17,7 +17,7 @@ class Gradients:
     dtype: of the forward and backward pass, in which `network` has a copy of the weights of linear layers; None: that of the weights.
     """
 
-    def __init__(self, model, processes, dtype=None):
+    def __init__(self, model, processes, dtype):
         self.processes, self.half = processes, HalfWeights(model, dtype) if dtype else None
         self.network = self.half or model
         halved, copies = (self.half.parameters, self.half.copies) if self.half else ([], [])

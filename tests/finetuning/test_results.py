@@ -18,7 +18,7 @@ from _utils.glue.results import (
     summarize,
     table_of_runs,
 )
-from _utils.glue.runs import Runs, add_run, score
+from _utils.glue.runs import SCORES, Runs, add_run, score
 from _utils.glue.tasks import FINETUNED_TASKS, PUBLISHED, TASKS, Task
 
 HEADLINES = {"cola": "matthews", "stsb": "spearman"}
@@ -41,34 +41,34 @@ def test_the_published_means_are_the_means_of_the_published_rows():
     assert list(PUBLISHED.mean(axis=1)) == pytest.approx([81.1, 80.36, 80.36, .65, 77.9, 79.5], abs=.06)
 
 
-def test_the_latest_row_of_a_run_counts_and_a_truncated_line_of_a_killed_run_is_skipped(tmp_path):
-    path = tmp_path / "glue/scores.jsonl"
-    assert Runs(path=path) == []
+def test_the_latest_row_of_a_run_counts_and_a_truncated_line_of_a_killed_run_is_skipped(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert Runs() == []
     for value in (50., 60.):
-        add_run(row("cola", 0, value), path)
-    with path.open("a") as file:
+        add_run(row("cola", 0, value))
+    with SCORES.open("a") as file:
         file.write('{"group": "g", "task": "co')
-    assert [score(r) for r in Runs(path=path)] == [60.]
-    add_run(row("cola", 1, 55.), path)
-    assert [(r["run"], score(r)) for r in Runs(path=path)] == [(0, 60.), (1, pytest.approx(55.))]
+    assert [score(r) for r in Runs()] == [60.]
+    add_run(row("cola", 1, 55.))
+    assert [(r["run"], score(r)) for r in Runs()] == [(0, 60.), (1, pytest.approx(55.))]
 
 
-def test_several_processes_may_append_rows_at_once(tmp_path):
-    path = tmp_path / "scores.jsonl"
+def test_several_processes_may_append_rows_at_once(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda i: add_run(row("cola", i, 50.), path), range(100)))
-    assert sorted(r["run"] for r in Runs(path=path)) == list(range(100))
+        list(pool.map(lambda i: add_run(row("cola", i, 50.)), range(100)))
+    assert sorted(r["run"] for r in Runs()) == list(range(100))
 
 
 @pytest.mark.parametrize("line", ["[1]", '{"group": "g"}', "not JSON",
                                   json.dumps(row("cola", 0, 1.) | {"task": "squad"})])
-def test_an_invalid_line_is_reported(tmp_path, line):
-    path = tmp_path / "scores.jsonl"
-    add_run(row("cola", 0, 50.), path)
-    with path.open("a") as file:
+def test_an_invalid_line_is_reported(tmp_path, monkeypatch, line):
+    monkeypatch.chdir(tmp_path)
+    add_run(row("cola", 0, 50.))
+    with SCORES.open("a") as file:
         file.write(line + "\n")
     with pytest.raises(PlainError, match="line 2 is not a row"):
-        Runs(path=path)
+        Runs()
 
 
 def test_mean_deviation_median_and_best():

@@ -12,7 +12,7 @@ from _utils.glue.answers import Answers
 from _utils.glue.table_files import write_with_column
 from _utils.glue.tables import load_task
 from _utils.glue.tasks import GLUE
-from _utils.runs.checkpoints import write_atomically
+from _utils.runs.checkpoints import write_atomically, write_text_atomically
 
 SUBMISSION = {file: (task, split) for task in GLUE for split, file in task.outputs.items()}
 OFFICIAL_ROWS = {file: task.official_rows[split] for file, (task, split) in SUBMISSION.items()}
@@ -37,7 +37,7 @@ def format_predictions(task, predictions):
 def write_tsv(path, predictions):
     """Write one file atomically: a header, then `index TAB prediction`."""
     lines = [_HEADER, *(f"{index}\t{prediction}" for index, prediction in enumerate(predictions))]
-    write_atomically(path, lambda file: file.writelines(f"{line}\n".encode() for line in lines))
+    write_text_atomically(path, "".join(f"{line}\n" for line in lines))
 
 
 def write_predictions(path, data, split, predictions):
@@ -50,8 +50,8 @@ def write_predictions(path, data, split, predictions):
     if task.questions:
         texts = ["" if one.null_odds > task.questions.threshold else one.text for one in predictions]
         for folder, values in ("", texts), *zip(Answers._fields, zip(*predictions)):
-            content = json.dumps(dict(zip(rows["id"], values)), ensure_ascii=False).encode()
-            write_atomically(path.parent / folder / path.name, lambda file, content=content: file.write(content))
+            content = json.dumps(dict(zip(rows["id"], values)), ensure_ascii=False)
+            write_text_atomically(path.parent / folder / path.name, content)
         return
     predicted = format_predictions(task, predictions)
     if not task.is_own:
@@ -157,7 +157,7 @@ def complete_submission(folder, made_by, majority_for_missing, rows):
     if majority_for_missing:
         made_by |= write_majorities(folder, rows)
     record = {name: {"made_by": text, "xxh3": _checksum(folder / name)} for name, text in made_by.items()}
-    write_atomically(Path(f"{folder}.json"), lambda file: file.write(json.dumps(record, indent=1).encode() + b"\n"))
+    write_text_atomically(Path(f"{folder}.json"), json.dumps(record, indent=1) + "\n")
     if not SUBMISSION.keys() & (known | record).keys():  # only own tasks
         return None
     try:

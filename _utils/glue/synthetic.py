@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from _utils.glue.tasks import TASKS
-from _utils.runs.checkpoints import write_atomically
+from _utils.runs.checkpoints import write_text_atomically
 
 _WORDS = {
     "agent": "server client user parser program system reader writer compiler library tool script".split(),
@@ -83,19 +83,19 @@ def write_synthetic_glue(folder, seed=0):
         for split in task.official_rows:
             kind, path = split.partition("_")[0], Path(folder, task.title, task.file(split))
             rng = random.Random(f"{seed} {name} {path.name}")
-            _write(path, _tsv(task, [_row(task, rng) for _ in range(sizes[kind])], kind == "test"))
+            write_text_atomically(path, _tsv(task, [_row(task, rng) for _ in range(sizes[kind])], kind == "test"))
     for name, size in (("train", 300), ("val", 104)):
         rng = random.Random(f"{seed} wsc {name}")
         rows = pd.DataFrame([_wsc_row(rng) for _ in range(size)])
-        _write(Path(folder, "WSC", f"{name}.jsonl"), rows.to_json(orient="records", lines=True))
+        write_text_atomically(Path(folder, "WSC", f"{name}.jsonl"), rows.to_json(orient="records", lines=True))
 
 
 def write_synthetic_roles(folder, seed=0):
     """Write train.txt and test.txt in CoNLL columns: words, and tags of the phrases that say who does what, where and when."""
     for name, size in (("train", 1500), ("test", 300)):
         rng = random.Random(f"{seed} roles {name}")
-        sentences = [rng.choice(_ROLES).format(**_words(rng)) for _ in range(size)]
-        _write(Path(folder, f"{name}.txt"), "".join(sentence.replace(" ", "\n").replace("/", " ") + "\n\n" for sentence in sentences))
+        sentences = [rng.choice(_ROLES).format(**_words(rng)).replace(" ", "\n").replace("/", " ") for _ in range(size)]
+        write_text_atomically(Path(folder, f"{name}.txt"), "".join(f"{sentence}\n\n" for sentence in sentences))
 
 
 def write_synthetic_questions(folder, seed=0):
@@ -109,7 +109,7 @@ def write_synthetic_questions(folder, seed=0):
                 {"id": f"{name}-{i}-{slot}", "question": question.format(**words), "is_impossible": not slot,
                  "answers": [{"text": words[slot], "answer_start": context.index(words[slot])}] if slot else []}
                 for slot, question in _QUESTIONS.items()]})
-        _write(Path(folder, f"{name}.json"), json.dumps({"data": [{"paragraphs": paragraphs}]}))
+        write_text_atomically(Path(folder, f"{name}.json"), json.dumps({"data": [{"paragraphs": paragraphs}]}))
 
 
 def _words(rng):
@@ -144,7 +144,3 @@ def _tsv(task, rows, is_test):
     if not task.is_regression:
         table[label] = table[label].map(dict(enumerate(task.written_labels)))
     return table.to_csv(sep="\t", columns=columns, header=is_test or not task.headerless, index=False, quoting=csv.QUOTE_NONE)
-
-
-def _write(path, text):
-    write_atomically(path, lambda file: file.write(text.encode()))

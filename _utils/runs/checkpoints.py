@@ -63,6 +63,11 @@ def write_atomically(path, write):
         unfinished.unlink(missing_ok=True)
 
 
+def write_text_atomically(path, text):
+    """`write_atomically` with the text of a UTF-8 file."""
+    write_atomically(path, lambda file: file.write(text.encode()))
+
+
 def unfinished_name(path):
     """The name under which this process writes a file or folder until it is complete. Removes leftovers of killed processes."""
     host = re.sub(r"\W", "_", platform.node())  # in the name, because process ids of other machines cannot be checked

@@ -15,7 +15,7 @@ import pyarrow
 import pyarrow.parquet
 
 from _utils.errors import PlainError, as_plain_error
-from _utils.runs.checkpoints import write_atomically
+from _utils.runs.checkpoints import write_text_atomically
 
 # In characters. They bound the memory that a document or a line takes.
 LONG = 1 << 20   # longer documents are stored in several rows, longer lines are cut
@@ -56,7 +56,7 @@ def hub_corpus(name, revision, cache_dir):
         if not record.exists():
             with _loading(name, path):
                 newest = huggingface_hub.HfApi().dataset_info(path, revision=commit).sha
-            write_atomically(record, lambda file: file.write(newest.encode()))
+            write_text_atomically(record, newest)
         commit = record.read_text()
     return (path, config, commit), partial(_load_from_hub, name, path, config, commit)
 

@@ -16,7 +16,7 @@ from fastcore.basics import chunked
 from tqdm import tqdm
 
 from _utils.errors import PlainError, as_plain_error
-from _utils.runs.checkpoints import write_atomically
+from _utils.runs.checkpoints import write_atomically, write_text_atomically
 from _utils.runs.files import content_key, file_chunks
 from _utils.text import embedded_text
 from _utils.text.readers import (
@@ -169,7 +169,7 @@ def current_hash(paths, record, compute, may_change=True):
     found = compute()
     if not may_change and known not in (None, found):
         raise ValueError(f"its content does not match {record.name}")
-    write_atomically(record, lambda file: file.write(f"{found} {state}".encode()))
+    write_text_atomically(record, f"{found} {state}")
     return found
 
 

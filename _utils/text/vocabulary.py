@@ -14,7 +14,7 @@ from tokenizers import models, normalizers, pre_tokenizers
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
 
 from _utils.errors import PlainError, as_plain_error
-from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint, write_atomically
+from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint, write_text_atomically
 from _utils.runs.files import content_key
 from _utils.text.readers import cut_text
 
@@ -159,7 +159,7 @@ def _trained_vocab_file(size, corpora, cache_dir, cased):
         tokens = train_vocabulary(size, lambda: _sample(corpora), cased)
         if len(tokens) < size:
             print(f"The vocabulary has {len(tokens):,} tokens instead of the requested {size:,}, because the text is too small")
-        write_atomically(path, lambda file: file.write(("\n".join(tokens) + "\n").encode()))
+        write_text_atomically(path, "\n".join(tokens) + "\n")
     return path
 
 

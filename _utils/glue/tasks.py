@@ -183,34 +183,36 @@ class Task:
         return _TASK.dump_python(self, mode="json", exclude_defaults=True, exclude={"outputs"})
 
 
+def _task(name, title, texts, labels=(), **fields):
+    """A Task of GLUE. The predictions for its test set, if it has only one, are in <title>.tsv."""
+    return Task(name, title, texts, labels, **{"outputs": {"test": f"{title}.tsv"}, **fields})
+
+
 _TASK = TypeAdapter(Task)
 _PAIR = ("sentence1", "sentence2")
 _IDS = ("0", "1")  # files with ids instead of names
 _ENTAILMENT = ("entailment", "not_entailment")
 _MNLI_LABELS = ("entailment", "neutral", "contradiction")  # the hub's order; Google's code has another (F48)
 GLUE = (
-    Task("cola", "CoLA", ("sentence",), ("unacceptable", "acceptable"), outputs={"test": "CoLA.tsv"}, file_labels=_IDS,
-         headerless=("source", "label", "mark", "sentence"), metrics=("matthews",), rows=(8551, 1043, 1063), majority=1),
-    Task("sst2", "SST-2", ("sentence",), ("negative", "positive"), outputs={"test": "SST-2.tsv"}, file_labels=_IDS,
-         rows=(67349, 872, 1821), majority=1),
-    Task("mrpc", "MRPC", _PAIR, ("not_equivalent", "equivalent"), outputs={"test": "MRPC.tsv"}, file_labels=_IDS,
-         file_columns=("#1 String", "#2 String", "Quality"), metrics=("accuracy", "f1"), rows=(3668, 408, 1725), majority=1,
-         unordered=True),
-    Task("stsb", "STS-B", _PAIR, kind="regression", score_range=(0., 5.), outputs={"test": "STS-B.tsv"},
-         file_columns=(*_PAIR, "score"), metrics=("spearman", "pearson"), rows=(5749, 1500, 1379), majority=2.7, epochs=10,
-         unordered=True),
-    Task("qqp", "QQP", ("question1", "question2"), ("not_duplicate", "duplicate"), outputs={"test": "QQP.tsv"}, file_labels=_IDS,
-         file_columns=("question1", "question2", "is_duplicate"), metrics=("accuracy", "f1"), rows=(363846, 40430, 390965)),
-    Task("mnli", "MNLI", ("premise", "hypothesis"), _MNLI_LABELS,
-         outputs={"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv"}, devs=("validation_matched", "validation_mismatched"),
-         file_columns=(*_PAIR, "gold_label"), rows=(392702, 9815, 9832, 9796, 9847),
-         score_titles=(("validation_mismatched", "MNLI-mm"),)),
-    Task("qnli", "QNLI", ("question", "sentence"), _ENTAILMENT, outputs={"test": "QNLI.tsv"}, rows=(104743, 5463, 5463)),
-    Task("rte", "RTE", _PAIR, _ENTAILMENT, outputs={"test": "RTE.tsv"}, rows=(2490, 277, 3000), epochs=10),
-    Task("wnli", "WNLI", _PAIR, ("not_entailment", "entailment"), outputs={"test": "WNLI.tsv"}, file_labels=_IDS,
-         rows=(635, 71, 146), score_titles=(("wsc_validation", "WNLI (on WSC)"),)),
-    Task("ax", "AX", ("premise", "hypothesis"), _MNLI_LABELS, outputs={"test": "AX.tsv"}, devs=(), file_columns=(*_PAIR, "label"),
-         rows=(1104,)),  # predicted by MNLI's model (F38)
+    _task("cola", "CoLA", ("sentence",), ("unacceptable", "acceptable"), file_labels=_IDS,
+          headerless=("source", "label", "mark", "sentence"), metrics=("matthews",), rows=(8551, 1043, 1063), majority=1),
+    _task("sst2", "SST-2", ("sentence",), ("negative", "positive"), file_labels=_IDS, rows=(67349, 872, 1821), majority=1),
+    _task("mrpc", "MRPC", _PAIR, ("not_equivalent", "equivalent"), file_labels=_IDS, file_columns=("#1 String", "#2 String", "Quality"),
+          metrics=("accuracy", "f1"), rows=(3668, 408, 1725), majority=1, unordered=True),
+    _task("stsb", "STS-B", _PAIR, kind="regression", score_range=(0., 5.), file_columns=(*_PAIR, "score"),
+          metrics=("spearman", "pearson"), rows=(5749, 1500, 1379), majority=2.7, epochs=10, unordered=True),
+    _task("qqp", "QQP", ("question1", "question2"), ("not_duplicate", "duplicate"), file_labels=_IDS,
+          file_columns=("question1", "question2", "is_duplicate"), metrics=("accuracy", "f1"), rows=(363846, 40430, 390965)),
+    _task("mnli", "MNLI", ("premise", "hypothesis"), _MNLI_LABELS,
+          outputs={"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv"}, devs=("validation_matched", "validation_mismatched"),
+          file_columns=(*_PAIR, "gold_label"), rows=(392702, 9815, 9832, 9796, 9847),
+          score_titles=(("validation_mismatched", "MNLI-mm"),)),
+    _task("qnli", "QNLI", ("question", "sentence"), _ENTAILMENT, rows=(104743, 5463, 5463)),
+    _task("rte", "RTE", _PAIR, _ENTAILMENT, rows=(2490, 277, 3000), epochs=10),
+    _task("wnli", "WNLI", _PAIR, ("not_entailment", "entailment"), file_labels=_IDS, rows=(635, 71, 146),
+          score_titles=(("wsc_validation", "WNLI (on WSC)"),)),
+    _task("ax", "AX", ("premise", "hypothesis"), _MNLI_LABELS, devs=(), file_columns=(*_PAIR, "label"),
+          rows=(1104,)),  # predicted by MNLI's model (F38)
 )
 TASKS = {task.name: task for task in GLUE}
 FINETUNED_TASKS = tuple(task.name for task in GLUE if task.devs)

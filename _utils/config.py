@@ -354,10 +354,11 @@ def _check(config):
     if config.two_stage_steps and (config.objective != "two_stage" or config.two_stage_steps >= config.steps):
         raise PlainError(f"two_stage_steps={config.two_stage_steps} requires objective=two_stage and more steps in all "
                          f"(steps={config.steps}).")
-    if (config.generator_hidden_size or config.generator_layers) and (config.generator or not RECIPES[config.size].discriminator):
+    discriminator = RECIPES[config.size].discriminator
+    if (config.generator_hidden_size or config.generator_layers) and (config.generator or not discriminator):
         raise PlainError("generator_hidden_size and generator_layers are fractions of the recipe's discriminator. Leave out generator, or "
                          f"choose another size than {config.size}.")
-    if config.objective != "mlm" and not (config.discriminator or RECIPES[config.size].discriminator):
+    if config.objective != "mlm" and not (config.discriminator or discriminator):
         raise PlainError(f"size={config.size} has no discriminator, but objective={config.objective!r} requires one. Set discriminator or "
                          "choose another size.")
     if config.cased and isinstance(config.vocab, str):

@@ -74,7 +74,7 @@ class PaddedBatchDL(SortedDL):
     """
 
     def __init__(self, dataset, device, **kwargs):
-        self.destination = torch.device(device)
+        self.to(device)
         is_on_gpu = self.destination.type == "cuda"
         super().__init__(dataset, res=dataset.lengths, indexed=True, pin_memory=is_on_gpu, **kwargs)
         self.multiple = 8 if is_on_gpu else 1

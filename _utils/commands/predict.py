@@ -25,10 +25,10 @@ def predict(
         raise PlainError(f"{checkpoint!r} was trained with the WSC trick, which resolves pronouns. Choose a checkpoint of another task.")
     table, columns = read_texts(file, task)
     is_blank = table.rows[columns].map(lambda cell: not str(cell).strip()).all(axis=1)
-    problems = {place: problem for place, problem in table.problems.items() if not is_blank[place]}
-    for place, problem in problems.items():
-        wanted = "two texts, separated by a tab" if len(columns) == 2 else "one text, without tabs"
-        raise PlainError(f"{table.source}, {place}: {problem}. For {task.title}, each line needs {wanted}.")
+    for place, problem in table.problems.items():
+        if not is_blank[place]:
+            wanted = "two texts, separated by a tab" if len(columns) == 2 else "one text, without tabs"
+            raise PlainError(f"{table.source}, {place}: {problem}. For {task.title}, each line needs {wanted}.")
     texts = table.rows.loc[~is_blank, columns]
     predictions = model.predict_table(table._replace(rows=texts, problems={}), columns)
     lines = lines_of_words(texts, predictions) if task.is_tagging else lines_of_texts(task, texts, predictions)

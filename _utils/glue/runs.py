@@ -24,7 +24,7 @@ class Runs(list):
     """
 
     def __init__(self, rows=None, path=SCORES):
-        super().__init__(_read(Path(path)) if rows is None else rows)
+        super().__init__(_read(path) if rows is None else rows)
 
     def of(self, group, task=None):
         """Those of a group, or of one of its tasks: GLUE's tasks in their order, then own tasks in that of their first runs, and by run."""

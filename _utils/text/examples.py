@@ -4,7 +4,7 @@ from pathlib import Path
 
 import datasets
 import numpy as np
-from filelock import FileLock, Timeout
+from filelock import FileLock
 from scipy.stats import entropy
 
 from _utils.errors import PlainError, as_plain_error
@@ -76,13 +76,7 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
         return finished
     processor = ELECTRADataProcessor(corpus.documents, hf_tokenizer, max_length, seed=seed, **cleaning, **joined)
     check_first_block(corpus.name, processor, hf_tokenizer.unk_token_id)
-    lock = FileLock(path.with_name(".lock"))
-    try:
-        held = lock.acquire(timeout=0)
-    except Timeout:
-        print("Waiting for another process that builds examples.")
-        held = lock.acquire()
-    with held:
+    with FileLock(path.with_name(".lock")):  # another process may be building the same examples
         for left in path.parent.glob("examples_*.unfinished"):  # by a killed process
             left.unlink()
         return _open_finished(path) or processor.map(path, num_proc)  # finished by the process that this one waited for

@@ -335,8 +335,8 @@ def _objective_values(config):
     The loss of a discriminator is small and has weight 50 (F20); that of a second network that predicts tokens is as large as the
     generator's.
     """
-    half = {"two_stage_steps": max(1, config.steps // 2)} if config.objective == "two_stage" else {}
-    return {"disc_weight": 1. if config.objective in TOKEN_OBJECTIVES else 50., **half}
+    return {"disc_weight": 1. if config.objective in TOKEN_OBJECTIVES else 50.,
+            "two_stage_steps": max(1, config.steps // 2) if config.objective == "two_stage" else None}
 
 
 def _check(config):

@@ -41,7 +41,7 @@ def classes(task, outputs, targets, lengths):
     predictions = decide(task, outputs)
     if "entity_f1" in task.metrics:
         from seqeval.metrics import classification_report  # here, because only tagging needs it
-        tags = (tags_of(task, ids, lengths) for ids in (targets, predictions))
+        tags = tags_of(task, lengths, targets, predictions)
         return {name: list(map(float, values.values())) for name, values in
                 classification_report(*tags, output_dict=True, zero_division=0).items() if not name.endswith(" avg")}
     columns = precision_recall_fscore_support(targets, predictions, labels=range(task.n_outputs), zero_division=0)

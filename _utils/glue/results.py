@@ -123,7 +123,7 @@ def compare_checkpoints(runs, groups):
 
 def class_tables(row):
     """Texts about the classes of a run on its dev set: precision, recall and F1 in percent, and the confusion matrix if it is small."""
-    [split, *_], texts = task_of(row).devs, []
+    split, texts = task_of(row).devs[0], []
     if found := row.get("classes", {}).get(split):
         table = pd.DataFrame(found, ["precision", "recall", "f1", "rows"]).T * [100, 100, 100, 1]
         texts += ["", f"{task_of(row).title}, run {row['run']} (the best), by class on the dev set", as_text(table.astype({"rows": int}))]

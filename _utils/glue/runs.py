@@ -88,10 +88,10 @@ def is_row(row):
 def add_run(row):
     """Append a finished run to the table and flush it to disk. Several processes may append at once."""
     GLUE_FOLDER.mkdir(parents=True, exist_ok=True)
-    with open(SCORES, "ab+") as file:
-        file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
-        separator = b"" if file.read(1) in (b"", b"\n") else b"\n"  # a killed process may have left a truncated row
-        file.write(separator + json.dumps(row).encode() + b"\n")
+    with open(SCORES, "a+") as file:
+        file.seek(0)
+        is_truncated = file.read()[-1:] not in ("", "\n")  # a killed process may have left a part of a row
+        file.write("\n" * is_truncated + json.dumps(row) + "\n")
         file.flush()
         os.fsync(file.fileno())
 

@@ -85,13 +85,13 @@ def predictions_of(task, outputs, lengths=None):
 
 def _entity_f1(task, predictions, targets, lengths):
     from seqeval.metrics import f1_score as entity_f1_score  # here, because only tagging needs it
-    return float(entity_f1_score(*(tags_of(task, ids, lengths) for ids in (targets, predictions)), zero_division=0))
+    return float(entity_f1_score(*tags_of(task, lengths, targets, predictions), zero_division=0))
 
 
-def tags_of(task, ids, lengths):
-    """The tags of each sentence, in BIOES instead of BILOU. ids: of all words.   lengths: of the sentences."""
+def tags_of(task, lengths, *ids):
+    """For each array of ids of all words: the tags of each sentence, in BIOES instead of BILOU. lengths: of the sentences."""
     labels = list(map(as_bioes, task.labels))
-    return [[labels[i] for i in sentence] for sentence in np.split(ids, np.cumsum(lengths)[:-1])]
+    return [[[labels[i] for i in sentence] for sentence in np.split(words, np.cumsum(lengths)[:-1])] for words in ids]
 
 
 KINDS = tuple(METRICS_OF_KIND)

@@ -79,7 +79,7 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
     with FileLock(path.with_name(".lock")):  # another process may be building the same examples
         for left in path.parent.glob("examples_*.unfinished"):  # by a killed process
             left.unlink()
-        return _open_finished(path) or processor.map(path, num_proc)  # finished by the process that this one waited for
+        return processor.map(path, num_proc)  # of what the process that this one waited for has not finished
 
 
 def _open_finished(path):

@@ -129,7 +129,8 @@ class ELECTRADataProcessor:
         parts = list(chunked(range(n_blocks), -(-n_blocks // MAX_FILES)))
         files = {target.with_stem(f"{target.stem}_{i:05}_of_{len(parts):05}"): blocks for i, blocks in enumerate(parts)}
         missing = [(path, blocks) for path, blocks in files.items() if not path.exists()]
-        run_in_processes(self._write_file, missing, min(num_proc or num_cpus(), len(missing)), "Building examples")
+        if missing:
+            run_in_processes(self._write_file, missing, min(num_proc or num_cpus(), len(missing)), "Building examples")
         return datasets.concatenate_datasets([prepared(path) for path in files])
 
     def _write_file(self, task):

@@ -8,18 +8,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["HF_HUB_OFFLINE"] = "1"  # instead of waiting for a hub that does not answer; before transformers is imported
 
 import pytest
-from matplotlib.figure import Figure
-from script_server import Scripts, save_empty_file
-from tiny_pretraining import write_text_and_vocabulary
 
-import pretrain
-from _utils.commands.export_hf import export_hf
-from _utils.config import complete
-from _utils.glue.synthetic import write_synthetic_glue
-from _utils.networks.build import PARTS
-from _utils.recipes import RECIPES
-from _utils.runs.checkpoints import save_pretrained
-from _utils.text.vocabulary import tokenizer_from_tokens, train_vocabulary
+# Fixtures import the repository: the process that only distributes tests to workers also reads this file, and importing takes ten seconds.
+
+LONG = {"test_notebooks", "test_processes", "test_faults", "test_resume", "test_training_options"}  # files
 
 SENTENCES = [
     "The generator replaces some words of the text, and the discriminator finds every replaced word.",
@@ -30,9 +22,8 @@ SENTENCES = [
 
 
 def pytest_collection_modifyitems(items):
-    """Begin with the files whose tests take longest, so that no process waits for another at the end."""
-    longest = "test_notebooks", "test_resume", "test_training_options", "test_faults", "test_processes"
-    items.sort(key=lambda item: item.path.stem not in longest)
+    """Start with the longest tests, so that the workers finish at the same time."""
+    items.sort(key=lambda item: item.path.stem not in LONG)
 
 
 @pytest.fixture(autouse=True)
@@ -41,6 +32,10 @@ def empty_plots(request, monkeypatch):
 
     In the others, pretraining has no plots, and other plots are empty files.
     """
+    from matplotlib.figure import Figure
+    from script_server import save_empty_file
+
+    import pretrain
     if not request.node.get_closest_marker("plots"):
         monkeypatch.setattr(pretrain, "save_pretraining_plots", lambda *_: None)
         monkeypatch.setattr(Figure, "savefig", save_empty_file)
@@ -70,6 +65,7 @@ def shared(repo):
 @pytest.fixture(scope="session")
 def scripts():
     """`scripts.run(command, arguments, folder)` runs a script or module in a fork of a process that has already imported everything."""
+    from script_server import Scripts
     scripts = Scripts()
     yield scripts
     scripts.close()
@@ -78,12 +74,16 @@ def scripts():
 @pytest.fixture(scope="session")
 def small_tokenizer():
     """A tokenizer with about 300 tokens, trained on a few sentences."""
+    from _utils.text.vocabulary import tokenizer_from_tokens, train_vocabulary
     return tokenizer_from_tokens(train_vocabulary(300, lambda: iter(SENTENCES * 5)))
 
 
 @pytest.fixture(scope="session")
 def fresh_checkpoint(small_tokenizer, tmp_path_factory):
     """Path of a pretraining checkpoint of size tiny with the small tokenizer and randomly initialized weights."""
+    import pretrain
+    from _utils.config import complete
+    from _utils.runs.checkpoints import save_pretrained
     c = complete(pretrain.c.override(["quickstart=True"]))
     pretrain.set_seed(0)
     path = tmp_path_factory.mktemp("pretrained") / "fresh_0_100.0%.pth"
@@ -94,6 +94,7 @@ def fresh_checkpoint(small_tokenizer, tmp_path_factory):
 @pytest.fixture(scope="session")
 def exported(fresh_checkpoint, tmp_path_factory):
     """The folder of the pair that export_hf writes for fresh_checkpoint. Do not modify it."""
+    from _utils.commands.export_hf import export_hf
     folder = tmp_path_factory.mktemp("exported") / "pair"
     export_hf(str(fresh_checkpoint), str(folder))
     return folder
@@ -102,6 +103,7 @@ def exported(fresh_checkpoint, tmp_path_factory):
 @pytest.fixture(scope="session")
 def glue(tmp_path_factory):
     """Folder with synthetic GLUE tables. Do not modify it."""
+    from _utils.glue.synthetic import write_synthetic_glue
     folder = tmp_path_factory.mktemp("glue")
     write_synthetic_glue(folder)
     return folder
@@ -110,6 +112,8 @@ def glue(tmp_path_factory):
 @pytest.fixture
 def shallow(monkeypatch):
     """Limit the networks of every recipe to two layers."""
+    from _utils.networks.build import PARTS
+    from _utils.recipes import RECIPES
     for name, recipe in RECIPES.items():
         networks = {part: replace(network, layers=min(2, network.layers)) for part in PARTS if (network := getattr(recipe, part))}
         monkeypatch.setitem(RECIPES, name, replace(recipe, **networks))
@@ -118,6 +122,7 @@ def shallow(monkeypatch):
 @pytest.fixture
 def workplace(tmp_path, monkeypatch, small_tokenizer):
     """A temporary working directory with text.txt and vocab.txt, for `tiny_pretraining.run`."""
+    from tiny_pretraining import write_text_and_vocabulary
     monkeypatch.chdir(tmp_path)
     write_text_and_vocabulary(small_tokenizer)
     return tmp_path

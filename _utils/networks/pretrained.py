@@ -18,7 +18,7 @@ from _utils.runs.files import content_key
 from _utils.text.vocabulary import pretrained_tokenizer, tokenizer_from_json
 
 logging.disable_progress_bar()  # of reading and writing weights, which takes a moment
-logging.get_logger("transformers.modeling_utils").setLevel(logging.ERROR)  # its report of unused weights reads like an error
+logging.set_verbosity_error()  # the reports of unused weights and of layers that are not sharded read like errors
 
 # The meaning of pretrained_checkpoint=None: Google's released models. The small one is ELECTRA-Small++.
 GOOGLE_MODELS = {"small": "google/electra-small-discriminator", "small++": "google/electra-small-discriminator",

@@ -114,9 +114,10 @@ def test_questions_from_files_to_predictions(options, fresh_checkpoint, tmp_path
     """From files to scores and to the JSON of the official scripts; without Google's layers also to transformers."""
     monkeypatch.chdir(tmp_path)
     write_synthetic_questions(".")
-    content = json.loads(Path("train.json").read_text())
-    del content["data"][0]["paragraphs"][100:]
-    Path("train.json").write_text(json.dumps(content))
+    for file, n in (("train.json", 100), ("test.json", 20)):
+        content = json.loads(Path(file).read_text())
+        del content["data"][0]["paragraphs"][n:]
+        Path(file).write_text(json.dumps(content))
     task = {"name": "q", "train": "train.json", "test": "test.json", "kind": "questions", "questions": {"n_best": 5, **options}}
     arguments = [f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", "end=2", "logger=None", "group_name=g", f"tasks={task}",
                  "task_overrides={'q': {'epochs': 2}}", "th_run=0,1"]
@@ -126,7 +127,7 @@ def test_questions_from_files_to_predictions(options, fresh_checkpoint, tmp_path
     assert len(dev) == 10 and not train & dev
     assert list(Runs()[0]["scores"]["test"]) == ["exact", "f1"] and Runs()[0]["settings"]["max_length"] == 512
     ids = results.tables["q"].splits["test"]["id"][:]
-    assert len(ids) == 300
+    assert len(ids) == 60
     texts, n_best, odds = (json.loads(Path("test_outputs/g", folder, "q.json").read_text()) for folder in ("", "n_best", "null_odds"))
     assert list(texts) == list(n_best) == list(odds) == ids
     assert all(text == ("" if odds[key] > -2.75 else next(iter(n_best[key]))) for key, text in texts.items())

@@ -62,13 +62,19 @@ def shared(repo):
     return folder
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session):
+    """Start the server of `scripts` after everything is imported and before any test has changed anything."""
+    if session.items:
+        from script_server import Scripts
+        session.scripts = Scripts()
+
+
 @pytest.fixture(scope="session")
-def scripts():
+def scripts(request):
     """`scripts.run(command, arguments, folder)` runs a script or module in a fork of a process that has already imported everything."""
-    from script_server import Scripts
-    scripts = Scripts()
-    yield scripts
-    scripts.close()
+    yield request.session.scripts
+    request.session.scripts.close()
 
 
 @pytest.fixture(scope="session")

@@ -105,7 +105,7 @@ def test_stopped_run_resumes_with_another_number_of_processes(workplace, scripts
         running = pool.submit(scripts.run, "pretrain.py", [*settings, "base_run_name=two"], Path.cwd(), processes=first)
         while not running.done() and not (Path("checkpoints/pretrain/two_5/metrics.jsonl").exists() and len(rows("two_5")) > 6):
             time.sleep(.02)
-        [command] = psutil.Process(scripts.server.pid).children()
+        [command] = psutil.Process(scripts.pid).children()
         for process in command.children(recursive=True) + [command] * (first == 1):
             process.send_signal(number)
     done = running.result()

@@ -25,7 +25,7 @@ def finished_run(tmp_path_factory, small_tokenizer):
     """(folder, learner) of a run with plots."""
     with contextlib.chdir(tmp_path_factory.mktemp("finished")):
         write_text_and_vocabulary(small_tokenizer)
-        learn = run("logger=tensorboard")
+        learn = run("logger=tensorboard", f"milestones={pretrain.c.milestones}")
         export_hf("checkpoints/pretrain/mini_5_100.0%.pth", "pair")
         return Path.cwd(), learn
 
@@ -159,7 +159,7 @@ def test_fp16_skips_steps_whose_gradients_overflow(workplace, infinite_loss):
 
 
 def test_bf16_skips_ten_updates_in_a_row_and_stops_at_the_next_one_also_when_resumed(workplace, infinite_loss):
-    options = "precision=bf16", "milestones=12.5,75,81.25"
+    options = "precision=bf16", "milestones=12.5,75,81.25", "bs=2"
     infinite_loss(2, 10)
     run(*options)
     assert [row["skipped_updates"] for row in metrics()] == [0, 0, *10 * [1], 0, 0, 0, 0]
@@ -173,7 +173,7 @@ def test_bf16_skips_ten_updates_in_a_row_and_stops_at_the_next_one_also_when_res
 def test_share_of_the_time_that_is_spent_waiting_for_data(workplace, monkeypatch):
     fetch = ArrowBatchDL.fetch
     monkeypatch.setattr(ArrowBatchDL, "fetch", lambda *args: time.sleep(.3) or fetch(*args))
-    run("steps=3", "micro_batch=8")
+    run("steps=3", "micro_batch=8", "milestones=100")
     of_first, *others = [row["data_wait"] for row in metrics()]
     assert of_first == 0 and all(.1 < share < 1 for share in others)
 
@@ -181,7 +181,7 @@ def test_share_of_the_time_that_is_spent_waiting_for_data(workplace, monkeypatch
 def test_infinite_loss_stops_the_run_and_saves_the_batch(workplace, infinite_loss):
     infinite_loss(2)
     with pytest.raises(PlainError, match=r"The loss or its gradients are not finite \(nan or inf\) at step 3") as error:
-        run()
+        run("milestones=12.5")
     assert "\n" not in str(error.value) and str(error.value).count("mini_5/not_finite.pth") == 1
     assert (FOLDER / "mini_5_12.5%.pth").exists()
     saved = load_checkpoint(FOLDER / "mini_5/not_finite.pth")

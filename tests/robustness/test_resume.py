@@ -56,29 +56,29 @@ def assert_equal_checkpoints():
     assert len(paths) > 1
 
 
-@pytest.mark.parametrize("options", [("steps=430", "stop_at=40"),  # metrics at every second step
-                                     ("steps=40", "precision=bf16", "optimizer=lamb", "masking=official", "bs=2"),
-                                     ("steps=40", "objective=mlm", "num_workers=1"),
-                                     ("steps=40", "precision=fp16", "bs=2"),
-                                     ("steps=40", "adam_bias_correction=True", "schedule=one_cycle", "micro_batch=4")])
+@pytest.mark.parametrize("options", [("steps=430", "stop_at=20", "milestones=2"),  # metrics at every second step
+                                     ("steps=20", "precision=bf16", "optimizer=lamb", "masking=official", "bs=2"),
+                                     ("steps=20", "objective=mlm", "num_workers=1"),
+                                     ("steps=20", "precision=fp16", "bs=2"),
+                                     ("steps=20", "adam_bias_correction=True", "schedule=one_cycle", "micro_batch=4")])
 def test_resumed_run_equals_uninterrupted_run(workplace, stop_after, capsys, options):
     run("base_run_name=whole", *options)
-    for step in (6, 19, 30):  # of 40 steps, number 20 is a milestone
+    for step in (3, 9, 15):  # of 20 steps, number 10 is a milestone
         stop_after(step)
-        with pytest.raises(Stopped, match=f"Stopped at step {step + 1} of 4.*mini_5.*Rerun the same command"):
+        with pytest.raises(Stopped, match=f"Stopped at step {step + 1} of .*mini_5.*Rerun the same command"):
             run(*options)
     run(*options)
-    assert "Resuming the run mini_5 after step 31." in capsys.readouterr().out
+    assert "Resuming the run mini_5 after step 16." in capsys.readouterr().out
     assert rows() == rows("whole_5")
     assert_equal_checkpoints()
 
 
-@pytest.mark.parametrize("options", [("steps=430", "milestones=5", "num_workers=2"),
-                                     ("steps=40", "milestones=10,50", "precision=bf16", "masking=official", "bs=2")])
+@pytest.mark.parametrize("options", [("steps=430", "milestones=2", "num_workers=2"),
+                                     ("steps=20", "milestones=10,50", "precision=bf16", "masking=official", "bs=2")])
 def test_run_that_stops_twice_at_chosen_steps_equals_uninterrupted_run(workplace, capsys, options):
     """The schedule is that of all steps, whatever the step to stop at; of 430 steps, metrics are logged at every second one."""
-    run("base_run_name=whole", "stop_at=40", *options)
-    for stop_at in (7, 29):
+    run("base_run_name=whole", "stop_at=20", *options)
+    for stop_at in (3, 13):
         run(f"stop_at={stop_at}", *options)
         steps = int(options[0].removeprefix("steps="))
         saved = load_checkpoint(FOLDER / f"mini_5_{round(100 * stop_at / steps, 4)}%.pth")
@@ -87,8 +87,8 @@ def test_run_that_stops_twice_at_chosen_steps_equals_uninterrupted_run(workplace
         before = rows()
         run(f"stop_at={stop_at}", *options)  # nothing left to do
         assert rows() == before
-    run("stop_at=40", *options)
-    of_stops = [row for row in rows() if row["split"] == "held_out" and row["step"] in (7, 29)]
+    run("stop_at=20", *options)
+    of_stops = [row for row in rows() if row["split"] == "held_out" and row["step"] in (3, 13)]
     assert len(of_stops) == 2 and [row for row in rows() if row not in of_stops] == rows("whole_5")
     assert_equal_checkpoints()
 

@@ -1,15 +1,15 @@
-"""Run the project's scripts and modules in forks of a server process that has already imported their dependencies.
+"""Run the project's scripts and modules in forks of a server process, itself a fork of the tests' process.
 
-A fork starts in milliseconds, whereas the imports take ten seconds; its run time does not include them. The server, started by `Scripts`,
-reads each command as a line of JSON from standard input and writes the result as a line of JSON to standard output.
+A fork starts in milliseconds, whereas the imports take ten seconds. The server reads each command as a line of JSON from a socket and
+writes the result as a line of JSON.
 """
 import json
+import logging
 import os
 import resource
 import runpy
 import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
@@ -18,9 +18,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import psutil
+import torch
 from matplotlib.figure import Figure
 
+import _utils.commands.export_notebooks  # only to have its dependencies imported, as the last two
 import _utils.plots
+import finetune  # noqa: F401
+import pretrain  # noqa: F401
 
 REPO = Path(__file__).parents[2]
 TIMEOUT = 200  # seconds until a command is killed
@@ -32,7 +36,7 @@ def save_empty_file(figure, path, **_):
 
 
 class Done(NamedTuple):
-    """Result of a command. seconds: run time without the imports."""
+    """Result of a command. seconds: run time."""
     returncode: int
     stdout: str
     stderr: str
@@ -43,17 +47,22 @@ class Scripts:
     """`Scripts().run("pretrain.py", ["steps=2"], folder)` runs `python pretrain.py steps=2` in that folder and returns a Done."""
 
     def __init__(self):
-        env = {**os.environ, "TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": str(REPO)}
-        self.server = subprocess.Popen([sys.executable, __file__], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        ours, theirs = socket.socketpair()
+        self.pid = os.fork()
+        if not self.pid:
+            ours.close()
+            serve(theirs.makefile("rw"))
+        theirs.close()
+        self.connection = ours.makefile("rw")
 
     def run(self, command, arguments, folder, **faults):
         """Run a script, or a command such as "_utils predict", in a folder and return a Done. faults: as of `run_in_child`."""
-        print(json.dumps([[command, arguments, str(folder)], faults]), file=self.server.stdin, flush=True)
-        return Done(*json.loads(self.server.stdout.readline()))
+        print(json.dumps([[command, arguments, str(folder)], faults]), file=self.connection, flush=True)
+        return Done(*json.loads(self.connection.readline()))
 
     def close(self):
-        self.server.kill()
-        self.server.communicate()
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
 
 
 def run_in_child(command, arguments, folder, kill_after=None, largest_file=resource.RLIM_INFINITY, victim=None, processes=1, plots=False):
@@ -151,18 +160,13 @@ def run_as_interpreter(command, arguments, folder, out, err):
     os._exit(code)
 
 
-def serve():
-    """Import the dependencies of all commands, then run the commands from standard input."""
-    import torch
-
-    import _utils.commands.export_notebooks  # noqa: F401  only to have its dependencies imported, as the next two
-    import finetune  # noqa: F401
-    import pretrain  # noqa: F401
+def serve(connection):
+    """Run the commands from a connection until it is closed, without changes that pytest and its plugins made to this process."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    logging.root.handlers.clear()
     torch.set_num_threads(1)
-    for line in sys.stdin:
+    os.environ |= {"TOKENIZERS_PARALLELISM": "false", "PYTHONPATH": str(REPO)}
+    for line in connection:
         command, faults = json.loads(line)
-        print(json.dumps(run_in_child(*command, **faults)), flush=True)
-
-
-if __name__ == "__main__":
-    serve()
+        print(json.dumps(run_in_child(*command, **faults)), file=connection, flush=True)
+    os._exit(0)

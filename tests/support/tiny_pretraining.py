@@ -25,12 +25,12 @@ def write_text_and_vocabulary(hf_tokenizer):
 
 
 def run(*overrides, vocab="vocab=vocab.txt", resume=False):
-    """Pretrain for 16 steps with size tiny as run mini_5, unless overridden. Returns the learner.
+    """Pretrain for 16 steps with size tiny and two milestones as run mini_5, unless overridden. Returns the learner.
 
     vocab: None leaves it out, for a pair of networks with its own vocabulary.
     """
     base = ["size=tiny", "datas=text.txt", *([vocab] if vocab else []), "base_run_name=mini", "seed=5", "steps=16", "bs=8", "max_length=32",
-            "num_workers=0", "logger=None", "device=cpu", f"resume={resume}"]
+            "num_workers=0", "logger=None", "device=cpu", "milestones=50,100", f"resume={resume}"]
     return pretrain.pretrain(complete(pretrain.c.override([*base, *overrides])))
 
 

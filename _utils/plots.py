@@ -118,9 +118,11 @@ def plot_training(metrics_file):
     """Losses, accuracy and AUC of a pretraining run by step, from its metrics.jsonl: lines for training, dots for held-out text.
 
     Dotted lines are a constant prediction: for the generator loss on hidden tokens, the unigram entropy of the text; for the discriminator
-    loss, the share of replaced tokens as every token's probability; for its AUC, .5.
+    loss, the share of replaced tokens as every token's probability; for its AUC, .5. None if no training step was logged.
     """
     train, held_out = (pd.DataFrame(read_metrics(metrics_file, split)) for split in ("train", "held_out"))
+    if train.empty:  # the run was stopped before its first line
+        return None
     train = train.drop(columns="split").astype(float)
     train = train.groupby(train.index * 100 // len(train)).mean().set_index("step")  # at most 100 points
     config = Path(metrics_file).with_name("config.json")

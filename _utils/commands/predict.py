@@ -4,7 +4,7 @@ from pathlib import Path
 import finetune
 from _utils.errors import PlainError
 from _utils.glue.submission import format_predictions
-from _utils.glue.table_files import FORMATS, read_table, read_tsv
+from _utils.glue.table_files import FORMATS, check_columns, read_table, read_tsv
 
 
 def predict(
@@ -47,7 +47,9 @@ def read_texts(file, task):
     if kind == ".tsv" and set(names) <= set(read_tsv(path).rows) or kind in FORMATS and kind not in (".tsv", ".txt"):
         table = read_table(path)
         by_name = {str(column): column for column in table.rows}
-        return table, [by_name.get(name, name) for name in names]
+        columns = [by_name.get(name, name) for name in names]
+        check_columns(table, columns, "A table needs the columns of the texts that the training file has.")
+        return table, columns
     return read_tsv(path, task.texts), list(task.texts)
 
 

@@ -202,7 +202,8 @@ def _labels(table, column):
 def _kind_of(table, texts, column, separator):
     """The kind that follows from the training labels: lists are tags if they are as long as the lists of words or texts, else labels.
 
-    Numbers with a fraction are scores, strings with the separator several labels, anything else is a class.
+    Numbers with a fraction are scores, also if up to a tenth of the labels are none, which are then malformed; strings with the separator
+    are several labels, anything else is a class. PlainError for numbers with a decimal comma.
     """
     labels = _labels(table, column)
     if labels.map(type).eq(list).any():
@@ -211,8 +212,12 @@ def _kind_of(table, texts, column, separator):
         return "tagging" if words.map(type).eq(list).any() or (n_words == n_labels).mean() > .5 else "multilabel"
     if labels.map(as_label).str.contains(separator, regex=False).any():
         return "multilabel"
-    numbers = _numbers(labels.map(as_label))
-    return "regression" if numbers.notna().all() and (numbers % 1 > 0).any() else "classification"
+    strings = labels.map(as_label)
+    if len(labels) and strings.str.fullmatch(r"-?\d+(,\d+)?").all() and strings.str.contains(",").any():
+        raise PlainError(f"{table.source}: the labels are numbers with decimal commas, such as {max(strings, key=len)!r}. Write them with "
+                         "points, or set 'kind': 'classification' if they are names of classes.")
+    numbers = _numbers(strings)
+    return "regression" if numbers.notna().mean() > .9 and (numbers % 1 > 0).any() else "classification"
 
 
 def _with_lists(table, columns, separator):

@@ -257,6 +257,9 @@ def test_predictions_for_new_sentences(again, capsys, glue):
         predicted("mnli", "a\tb\nc d\n")
     with pytest.raises(PlainError, match="Checkpoint not found: 'x.pth'"):
         predict("x.pth", "x.txt")
+    Path("x.csv").write_text("review\na good server\n")
+    with pytest.raises(PlainError, match=r"x.csv: missing column 'sentence' \(found: review\)"):
+        predict(str(run_path("g", "sst2", 0)), "x.csv")
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(start):

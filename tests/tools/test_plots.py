@@ -1,7 +1,7 @@
 """Plots and tables: unusual characters, line wrapping, histogram bins, grids, sorting."""
 import pytest
 
-from _utils.plots import plot_lengths, save_plot, tokens_in_color
+from _utils.plots import plot_lengths, plot_training, save_plot, tokens_in_color
 
 
 @pytest.mark.plots
@@ -26,3 +26,8 @@ def test_histogram_bars_of_uniform_lengths_have_equal_heights(longest):
     figure = plot_lengths({"uniform": 2 * list(range(1, longest + 1))})
     *others, last = [bar.get_height() for bar in figure.axes[0].patches]
     assert len(set(others)) == 1 and 0 < last <= others[0] and sum(others) + last == 2 * longest
+
+
+def test_a_run_that_stopped_before_its_first_line_has_no_curves(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 50, "split": "held_out", "gen_loss": 9.0}\n')
+    assert plot_training(tmp_path / "metrics.jsonl") is None

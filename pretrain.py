@@ -512,7 +512,8 @@ class MaskedLMModel(nn.Module):
     def masks_and_segments(self, masked_inputs, sentA_lenths):
         """(attention mask, bool; token type ids), (B, L) each. Segment B has type 1; [CLS] A [SEP] and padding have type 0 (F4)."""
         attention_mask = masked_inputs != self.pad_token_id
-        return attention_mask, ((attention_mask.long().cumsum(1) > sentA_lenths[:, None]) & attention_mask).long()
+        position = torch.arange(masked_inputs.shape[1], device=masked_inputs.device)
+        return attention_mask, ((position >= sentA_lenths[:, None]) & attention_mask).long()
 
     def saved_networks(self):
         """{'generator': network, 'discriminator': network}, or the first alone: the networks in a checkpoint."""
@@ -870,7 +871,7 @@ def build_optimizer(model, lr, bias_correction=False, kind="adam", weight_decay=
 
 # %%
 class TrainingStep:
-    """The training step of ELECTRA, as methods of PretrainingLearner."""
+    """The training step of ELECTRA: a mixin of PretrainingLearner, which has the attributes."""
 
     def _do_one_batch(self):
         seed_step(self.seed, self.train_iter)
@@ -1100,7 +1101,7 @@ def fit(learn, c, run, hf_tokenizer, entropy, checkpoint=None):
 
 
 # %%
-def identity_of(learn, c, run, hf_tokenizer, checkpoint=None):
+def identity_of(learn, c, run, hf_tokenizer, checkpoint):
     """{"config", "data", "code"}: what identifies a run in the checkpoint to resume from. The code is that with which the run began.
 
     PlainError if the run cannot go on from `checkpoint`: its data differ, or other processes found another one.

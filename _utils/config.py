@@ -71,7 +71,7 @@ FileName = Annotated[str, Field(pattern=r'^[^./\\:*?"<>|\x00-\x1f][^/\\:*?"<>|\x
 Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$", description="'cpu', 'cuda' or 'cuda:N'")]
 Count, Index, Length = count(), count(0), count(8, 512)
 Positive = number("a number above 0", gt=0)
-NotNegative = number("a number of at least 0", ge=0)
+NonNegative = number("a number of at least 0", ge=0)
 Percent = number("a percentage above 0, at most 100", gt=0, le=100)
 Schedule = Literal["original_linear", "separate_linear", "one_cycle", "adjusted_one_cycle"]
 Size = Literal[tuple(RECIPES)]
@@ -93,9 +93,9 @@ class PretrainKeys(TypedDict):
     data_seed: Index
     adam_bias_correction: bool
     schedule: Schedule | None
-    lr_decay_power: NotNegative
+    lr_decay_power: NonNegative
     optimizer: Literal["adam", "lamb", None]
-    weight_decay_rate: NotNegative
+    weight_decay_rate: NonNegative
     sampling: Literal["fp32_gumbel", "fp16_gumbel", "multinomial"]
     temperature: Positive
     disallow_correct: bool
@@ -106,8 +106,8 @@ class PretrainKeys(TypedDict):
     size: Size
     objective: Literal["electra", "mlm", "electra_15", *TOKEN_OBJECTIVES, "two_stage", "adversarial", None]
     two_stage_steps: Count | None
-    gen_weight: NotNegative
-    disc_weight: NotNegative | None
+    gen_weight: NonNegative
+    disc_weight: NonNegative | None
     generator: _Network
     discriminator: _Network
     generator_hidden_size: Positive | None

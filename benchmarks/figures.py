@@ -1,6 +1,4 @@
-"""The figures of README and docs/results.md, from the trained model and the raw numbers in results/: `python -m benchmarks.figures`."""
-from pathlib import Path
-
+"""The figures of README and docs/, from the trained model and the raw numbers in results/: `python -m benchmarks.figures`."""
 import pandas as pd
 import torch
 from matplotlib import pyplot as plt
@@ -14,11 +12,10 @@ from _utils.plots import BLUE, GREY, ORANGE, tokens_in_color
 from _utils.recipes import RECIPES, flops_per_token
 from _utils.runs import read_metrics
 from _utils.text import load_tokenizer
-from benchmarks.tables import ELECTRA, MINI, MLM, OTHER_RATE, PRIMARY, SEEDS, finetuned, means
+from benchmarks.tables import ELECTRA, MINI, MLM, OBJECTIVES, OTHER_RATE, PRIMARY, RESULTS, SEEDS, finetuned, means
 from pretrain import ELECTRAModel, build_masking
 from pretrain import c as settings
 
-OBJECTIVES = Path(__file__).parent / "results/objectives"
 UNTRAINED = "untrained_11081_100.0%"
 TITLES = {ELECTRA: "ELECTRA", MLM: "masked language model", OTHER_RATE: "masked language model, half the learning rate"}
 COLORS = {ELECTRA: BLUE, MLM: ORANGE, OTHER_RATE: "#bb5500"}
@@ -89,12 +86,12 @@ def plot_runs():
 
 
 def plot_objectives():
-    """Training curves of the quickstart with each objective of the paper, 3,000 steps, mean of 10 log lines: losses and AUC."""
+    """Training curves of the quickstart with each objective: losses and AUC, each the mean of ten lines of the log."""
     figure, axes = plt.subplots(1, 3, figsize=(11, 3.2), layout="constrained")
-    curves = {name: pd.DataFrame(read_metrics(OBJECTIVES / name / "metrics.jsonl", "train")).astype({"step": int}, errors="ignore")
-              for name in sorted(path.name for path in OBJECTIVES.iterdir() if path.is_dir())}
-    curves["two_stage"] = pd.concat([curves.pop("two_stage_generator"),
-                                     curves["two_stage"].assign(step=curves["two_stage"]["step"] + 1500)], ignore_index=True)
+    curves = {name: pd.DataFrame(read_metrics(RESULTS / "objectives" / name / "metrics.jsonl", "train"))
+              for name in (*OBJECTIVES, "two_stage_generator")}
+    first = curves.pop("two_stage_generator")
+    curves["two_stage"] = pd.concat([first, curves["two_stage"].eval(f"step = step + {first['step'].max()}")], ignore_index=True)
     panels = {"gen_loss_hidden": ("generator loss on hidden tokens", set(curves)),
               "disc_auc": ("AUC of the discriminator", {*curves} - {"mlm", "replace_mlm"}),
               "disc_loss": ("loss of the second network\nthat predicts tokens", {"replace_mlm", "all_tokens_mlm"})}
@@ -108,6 +105,6 @@ def plot_objectives():
 
 
 if __name__ == "__main__":
-    plot_objectives().savefig(OBJECTIVES / "curves.png", dpi=100)
+    plot_objectives().savefig(RESULTS / "objectives/curves.png", dpi=100)
     for name, plot in {"sentence": plot_corruption, "transitions": plot_transitions, "runs": plot_runs}.items():
         plot().savefig(MINI / f"{name}.png", dpi=160 if name == "sentence" else 100)

@@ -21,6 +21,10 @@ from benchmarks.flops import CONVENTIONS
 
 REPO = Path(__file__).parents[1]
 RESULTS = REPO / "benchmarks/results"
+OBJECTIVES = {  # of the paper, with the metrics that docs/paper.md shows
+    "electra": ("gen_loss_hidden", "disc_auc"), "mlm": ("gen_loss_hidden",), "electra_15": ("gen_loss_hidden", "disc_auc"),
+    "replace_mlm": ("gen_loss_hidden", "disc_loss"), "all_tokens_mlm": ("gen_loss_hidden", "disc_loss", "disc_auc"),
+    "two_stage": ("gen_loss_hidden", "step", "disc_auc", "step"), "adversarial": ("gen_loss_hidden", "disc_auc")}
 MINI, SHORT, PILOTS = RESULTS / "mini", RESULTS / "mini/short", RESULTS / "mini/pilots"
 ELECTRA, MLM, OTHER_RATE = "electra_150m", "mlm_150m", "check_mlm_lr1e-3"  # the last one: the masked language model with another rate
 SEEDS = (11081, 1, 2)  # of pretraining, in the order in which the document lists them
@@ -126,6 +130,11 @@ def curves():
     return [[held_out(MINI / f"{system}_{seed}")[i][key] for system, key in columns for seed in SEEDS] for i in range(5)]
 
 
+def objectives():
+    """By objective: the last evaluation on held-out text."""
+    return [[held_out(RESULTS / "objectives" / name)[-1][key] for key in keys] for name, keys in OBJECTIVES.items()]
+
+
 def finetuning_rates():
     systems = {f"{ELECTRA}_11081": ("0.0001", "0.0003", "0.001", "0.003"), f"{MLM}_11081": ("0.0001", "0.0003", "0.001", "0.003"),
                "untrained_11081": ("0.0003", "0.001")}
@@ -227,6 +236,7 @@ def loader():
 PRETRAINING_SPEED = ("ms/step", "tokens/s", "ratio to reference fp32", "peak MB", "share of matmul throughput")
 # {(document, heading): [(index of the first column with numbers, function) of each table]}
 TABLES = {
+    ("paper.md", "Curves of the objectives"): [(1, objectives)],
     ("pretraining.md", "Sizes"): [(1, sizes)],
     ("finetuning.md", "Settings"): [(1, finetuning_settings)],
     ("../README.md", "Results"): [(1, lambda: [*published()[:3], []])],

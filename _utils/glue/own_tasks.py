@@ -202,18 +202,18 @@ def _labels(table, column):
 def _kind_of(table, texts, column, separator):
     """The kind that follows from the training labels: lists are tags if they are as long as the lists of words or texts, else labels.
 
-    Numbers with a fraction are scores, also if up to a tenth of the labels are none, which are then malformed; strings with the separator
-    are several labels, anything else is a class. PlainError for numbers with a decimal comma.
+    Strings with the separator are several labels. Numbers of which some have a fraction are scores; if less than a tenth of the labels
+    are not numbers, their rows are malformed. Anything else is a class. PlainError for numbers with decimal commas.
     """
     labels = _labels(table, column)
     if labels.map(type).eq(list).any():
         words = table.rows.loc[labels.index, texts[0]]
         n_words, n_labels = (cells.map(items).str.len() for cells in (words, labels))
         return "tagging" if words.map(type).eq(list).any() or (n_words == n_labels).mean() > .5 else "multilabel"
-    if labels.map(as_label).str.contains(separator, regex=False).any():
-        return "multilabel"
     strings = labels.map(as_label)
-    if len(labels) and strings.str.fullmatch(r"-?\d+(,\d+)?").all() and strings.str.contains(",").any():
+    if strings.str.contains(separator, regex=False).any():
+        return "multilabel"
+    if strings.str.contains(",").any() and strings.str.fullmatch(r"-?\d+(,\d+)?").all():
         raise PlainError(f"{table.source}: the labels are numbers with decimal commas, such as {max(strings, key=len)!r}. Write them with "
                          "points, or set 'kind': 'classification' if they are names of classes.")
     numbers = _numbers(strings)
@@ -292,9 +292,11 @@ def _check_scheme(tags, given):
 def _class_weights(given, classes, labels):
     """The weight of each class in the loss: inversely proportional to its rows, or as given, 1 by default."""
     weights = given["class_weights"]
-    if unknown := [label for label in weights if label not in classes] if weights != "balanced" or not classes else []:
+    if not classes:
+        raise PlainError(f"class_weights={weights!r} of the task {given['name']!r} needs classes, but the labels are numbers. Omit it.")
+    if unknown := [label for label in weights if label not in classes] if weights != "balanced" else []:
         raise PlainError(f"class_weights of the task {given['name']!r}: there is no label {unknown[0]!r}. The labels are "
-                         f"{shortened(classes) or 'numbers'}.")
+                         f"{shortened(classes)}.")
     return tuple(compute_class_weight(weights, classes=np.array(classes), y=labels.to_numpy(dtype=str)).tolist())
 
 

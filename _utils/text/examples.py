@@ -76,10 +76,10 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
         return finished
     processor = ELECTRADataProcessor(corpus.documents, hf_tokenizer, max_length, seed=seed, **cleaning, **joined)
     check_first_block(corpus.name, processor, hf_tokenizer.unk_token_id)
-    with FileLock(path.with_name(".lock")):  # another process may be building the same examples
+    with FileLock(path.with_name(".lock")):  # waits for a process that builds examples
         for left in path.parent.glob("examples_*.unfinished"):  # by a killed process
             left.unlink()
-        return processor.map(path, num_proc)  # of what the process that this one waited for has not finished
+        return processor.map(path, num_proc)  # only the files that such a process has not finished
 
 
 def _open_finished(path):

@@ -4,7 +4,6 @@
 hash of the content that it was made from, so it is never out of date. Hashes of files and commits of hub corpora are remembered in the
 cache, so that unchanged text is not read again.
 """
-import itertools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -86,13 +85,32 @@ def load_documents(source, cache_dir, encoding="utf-8", one_document_per_file=Fa
     if source == "docs":
         key, read = content_key(embedded_text.installed_versions()), embedded_text.documents
     else:
-        files, options = find_files(source), (_READING_VERSION, encoding, one_document_per_file)
-        record = cache_dir / f"source_{content_key((os.path.abspath(source), options))}.xxh3"
-        with reading(source):
-            key = current_hash(files, record, lambda: content_key(options, _contents(files)))
-        read = lambda: itertools.chain.from_iterable(read_file(file, encoding, one_document_per_file) for file in files)
+        key, read = _own_files(source, cache_dir, encoding, one_document_per_file)
     path = cache_dir / f"documents_{key}.arrow"
     return Corpus(source, key, lambda: prepared(path, lambda file: _write_documents(read(), source, file)))
+
+
+def _own_files(source, cache_dir, encoding, one_document_per_file):
+    """Return (key, function that yields the documents) of the files of a source. The key is a hash of the options for reading and of
+    formats, sizes and contents of the files.
+
+    The function raises PlainError if the files no longer have this key after they were read.
+    """
+    options = (_READING_VERSION, encoding, one_document_per_file)
+    record = cache_dir / f"source_{content_key((os.path.abspath(source), options))}.xxh3"
+
+    def current_key():
+        files = find_files(source)
+        with reading(source):
+            return current_hash(files, record, lambda: content_key(options, _contents(files)))
+
+    def read():
+        for file in find_files(source):
+            yield from read_file(file, encoding, one_document_per_file)
+        if current_key() != key:
+            raise PlainError(f"Files of datas={str(source)!r} changed while they were read. Rerun when no program writes to them.")
+    key = current_key()
+    return key, read
 
 
 def _contents(files):

@@ -1,4 +1,4 @@
-"""fastai Learners with mixed precision and clipping. The training step of pretraining is in Pretrain.ipynb: PretrainingLearner."""
+"""fastai Learners with mixed precision and clipping. The training step of pretraining is in Pretrain.ipynb: TrainingStep."""
 import torch
 from fastai.callback.core import TrainEvalCallback
 from fastai.learner import Learner
@@ -15,7 +15,7 @@ class ClippingLearner(Learner):
 
     optimizer: a torch.optim.Optimizer over the model's parameters.   precision: 'fp32', 'bf16' or 'fp16'.
     init_scale: initial loss scale of fp16 (electra_pytorch: 2 ** 11 for pretraining, 2 ** 14 for finetuning).
-    There is no validation after an epoch: pretraining evaluates at milestones, and finetuning uses its last step (F47).
+    fastai does not validate after an epoch: pretraining evaluates at milestones, finetuning after its last step (F47) or with KeepBest.
     """
 
     def __init__(self, dls, model, loss_func, optimizer, precision="fp32", init_scale=2. ** 14, cbs=()):

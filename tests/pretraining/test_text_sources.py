@@ -162,6 +162,15 @@ def test_changes_of_content_files_or_order_are_detected(tmp_path, texts_of, chan
     assert texts_of("books") != before
 
 
+def test_files_that_change_while_they_are_read_are_reported(tmp_path, texts_of, monkeypatch):
+    write(tmp_path / "books/a.txt", TXT)
+    read_file = sources.read_file
+    monkeypatch.setattr(sources, "read_file", lambda *given: write(tmp_path / "books/b.txt", TXT) and read_file(*given))
+    with pytest.raises(PlainError, match="Files of datas='.*books' changed while they were read"):
+        texts_of("books")
+    assert not list((tmp_path / "cache").glob("*.arrow*"))
+
+
 def test_checksum_is_compared_after_a_file_was_touched(tmp_path, texts_of, hashed):
     write(tmp_path / "text.txt", TXT)
     assert texts_of("text.txt") == DOCUMENTS

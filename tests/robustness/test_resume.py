@@ -65,7 +65,7 @@ def test_resumed_run_equals_uninterrupted_run(workplace, stop_after, capsys, opt
     run("base_run_name=whole", *options)
     for step in (3, 9, 15):  # of 20 steps, number 10 is a milestone
         stop_after(step)
-        with pytest.raises(Stopped, match=f"Stopped at step {step + 1} of .*mini_5.*Rerun the same command"):
+        with pytest.raises(Stopped, match=f"Stopped at step {step + 1} of {options[0][6:]}.*mini_5.*Rerun the same command"):
             run(*options)
     run(*options)
     assert "Resuming the run mini_5 after step 16." in capsys.readouterr().out

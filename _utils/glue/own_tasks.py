@@ -112,7 +112,7 @@ def load_own_task(given):
     if "test" in labels and task.is_tagging:
         # Tags that only the test set has are not in `task`: the test file may change.
         if unknown := [tag for tag in labels["test"].unique() if tag not in task.labels]:
-            notices.append(f"no training or dev sentence has the tags {shortened(unknown)} of the test file, so they count as errors")
+            notices.append(f"no training or dev sentence has the tags {shortened(unknown)} of the test file, which are never predicted")
         test_task = replace(task, labels=(*task.labels, *unknown))
     data = TaskData(task, {}, {}, notices, test_table, test_task if "test" in labels else None)
     for split, table in tables.items():
@@ -122,8 +122,10 @@ def load_own_task(given):
         data.splits[split] = to_dataset(table, columns, test_task if split == "test" else task, split, notices)
     if "validation" not in tables:
         data.splits.update(split_rows(data.splits["train"], task, given["dev"]))
+    labelled = {split: rows for split, rows in data.splits.items() if split in ("train", "validation", *labels)}
+    notices += _shared_texts(labelled, task)
     if task.labels:
-        notices += _label_counts({split: rows for split, rows in data.splits.items() if split in ("train", "validation", *labels)}, task)
+        notices += _suspect_labels(task) + _label_counts(labelled, task)
     return data
 
 
@@ -246,8 +248,8 @@ def _task(given, texts, label, kind, labels):
     """The Task. labels: {split: Series of strings}; PlainError for labels and metrics that do not fit its kind."""
     name, scale, classes = given["name"], None, ()
     if kind == "regression":
-        scores = _numbers(labels["train"]).dropna().to_numpy()
-        scale = float(scores.mean()), float(scores.std())
+        scores = _numbers(labels["train"])
+        scale = float(scores.mean()), float(scores.std(ddof=0))
     else:
         classes = _classes(labels, kind, given)
     weights = _class_weights(given, classes, labels["train"]) if given["class_weights"] else ()
@@ -285,8 +287,8 @@ def _check_scheme(tags, given):
                              f"labels are {shortened(list(tags.explode().unique()))}. Leave it out.")
         return []
     n, others = begin_with_i(tags)
-    advice = "" if given["scheme"] else ". Set 'scheme': 'iob2' (or 'bioes') to convert them"
-    return [f"warning: {n:,} entities begin with I- and {others:,} with B-, a mixture of IOB1 and IOB2{advice}"] if n and others else []
+    return [f"warning: {n:,} entities begin with I- and {others:,} with B-, a mixture of IOB1 and IOB2. Set 'scheme': 'iob2' (or 'bioes') "
+            "to convert them"] * bool(n and others and not given["scheme"])
 
 
 def _class_weights(given, classes, labels):
@@ -321,7 +323,7 @@ def _description(task):
     found = "scores with mean {:.4g} and standard deviation {:.4g}".format(*task.scale) if task.is_regression else \
         f"{len(task.labels)} labels: {shortened(task.labels)}"
     hint = " (set 'kind': 'regression' to predict numbers)" if task.labels and _numbers(task.labels).notna().all() else ""
-    positive = f" (f1 of {task.positive or task.labels[1]!r})" if "f1" in task.metrics else ""
+    positive = f" (f1 of {task.positive or task.labels[1]!r}; 'positive' selects the label)" if "f1" in task.metrics else ""
     return f"{task.kind}, {found}; metrics {', '.join(task.metrics)}{positive}{hint}"
 
 
@@ -342,7 +344,7 @@ def split_rows(rows, task, share):
     else:
         order = np.random.default_rng(0).permutation(len(rows))
         rank, sizes = (classes[order].groupby(classes).transform(how).sort_index() for how in ("cumcount", "size"))
-        is_dev = rank < (share * sizes).round().clip(1, sizes - 1)
+        is_dev = rank < (share * sizes).round().clip(1).clip(upper=sizes - 1)
     return {"train": rows.select(np.flatnonzero(~is_dev)), "validation": rows.select(np.flatnonzero(is_dev))}
 
 
@@ -354,6 +356,28 @@ def _split_groups(classes, groups, share):
     wanted = share * classes.value_counts()
     _, dev = min(divisions, key=lambda rows: wanted.sub(classes[rows[1]].value_counts(), fill_value=0).abs().sum())
     return classes.index.isin(dev)
+
+
+def _shared_texts(splits, task):
+    """A warning for each set with labels whose texts are also in the training set."""
+    texts = {split: list(map(str, zip(*(rows[name][:] for name in task.texts)))) for split, rows in splits.items()}
+    shared = {split: sum(map(set(texts["train"]).__contains__, found)) for split, found in texts.items() if split != "train"}
+    return [f"warning: {n:,} of {len(texts[split]):,} texts in {split} are also in the training set, which makes its scores too high"
+            for split, n in shared.items() if n]
+
+
+def _suspect_labels(task):
+    """Warnings about labels that look like several labels, and about labels that differ in spaces or capitals only."""
+    warnings = []
+    for label in task.labels:
+        if any(separator in label and {*map(str.strip, label.split(separator))} & {*task.labels} for separator in ",;/"):
+            warnings.append(f"warning: {label!r} looks like several labels. If it is, set 'separator' to the character between them")
+            break
+    plain = pd.Series([" ".join(label.split()).casefold() for label in task.labels])
+    if (alike := plain.duplicated(keep=False)).any():
+        found = shortened([repr(label) for label, is_alike in zip(task.labels, alike) if is_alike])
+        warnings.append(f"warning: labels that differ in spaces or capitals only: {found}")
+    return warnings
 
 
 def _label_counts(splits, task):

@@ -33,9 +33,8 @@ METRICS_OF_KIND = {"classification": ("accuracy", "macro_f1", "matthews", "f1"),
 def compute_metrics(task, logits, targets, lengths=None):
     """{metric: value, at most 1} of a dev set, for the metrics of a Task; rmse is in the unit of the scores.
 
-    logits: (N, C), or scores (N,); probabilities for several labels per text.   targets: as from `targets_of`.
-    lengths: words of each sentence, for tagging, where N counts
-    the words.
+    logits: (N, C), or probabilities, or scores (N,).   targets: as from `targets_of`.
+    lengths: words of each sentence, for tagging, where N counts the words.
     GLUE's: Matthews correlation for CoLA, Spearman and Pearson correlation for STS-B, accuracy and F1 of class 1 for MRPC and QQP,
     accuracy otherwise. Google's code computes no F1 (F47). entity_f1 counts whole entities, or chunks, as CoNLL's evaluation does.
     """

@@ -44,6 +44,31 @@ def test_the_dev_set_has_rows_of_each_class(tmp_path):
     assert "labels in train: rare 4, usual 175" in data.notices and "rare (train 4), rare (validation 1)" in data.notices[-1]
 
 
+def test_the_only_row_of_a_class_is_for_training(tmp_path):
+    write_csv(tmp_path / "a.csv", ("text", "label"), [(f"text {i}", "ab"[i % 2]) for i in range(40)] + [("text", "once")])
+    data = loaded(train=f"{tmp_path}/a.csv")
+    assert data.splits["train"]["label"].count(2) == 1 and 2 not in data.splits["validation"]["label"]
+
+
+@pytest.mark.parametrize("dev, n", [(.1, 2), ("other.csv", 3)])
+def test_texts_that_are_also_in_the_training_set_are_counted(tmp_path, monkeypatch, dev, n):
+    monkeypatch.chdir(tmp_path)
+    write_csv("a.csv", ("text", "label"), [("same", "ab"[i % 2]) for i in range(20)])
+    write_csv("other.csv", ("text", "label"), [("same", "a"), ("other", "a"), ("same", "b"), ("same", "b")])
+    [warning] = [notice for notice in loaded(train="a.csv", dev=dev).notices if "also in the training set" in notice]
+    assert f"{n} of {4 if n == 3 else 2} texts in validation" in warning
+
+
+@pytest.mark.parametrize("labels, message", [
+    (("tax", "contract", "contract, tax"), "'contract, tax' looks like several labels"),
+    (("good", "Good", "good ", "bad"), "differ in spaces or capitals only: 'Good', 'good', 'good '"),
+    (("New York, NY", "Paris, TX", "R&D/QA"), None)])
+def test_labels_that_look_like_mistakes_are_named(tmp_path, labels, message):
+    write_csv(tmp_path / "a.csv", ("text", "label"), [(f"text {i}", labels[i % len(labels)]) for i in range(60)])
+    warnings = [notice for notice in loaded(train=f"{tmp_path}/a.csv").notices if notice.startswith("warning") and "rows of" not in notice]
+    assert len(warnings) == bool(message) and (message or "") in "".join(warnings)
+
+
 def test_the_rows_of_a_group_stay_in_one_split(tmp_path):
     rows = [(f"text {i}", "xy"[i % 3 == 0], f"patient {i // 10}") for i in range(200)]
     write_csv(tmp_path / "a.csv", ("text", "label", "patient"), rows)
@@ -148,7 +173,7 @@ def test_tags_are_converted_to_one_scheme(tmp_path, capsys, scheme, tags):
     (tmp_path / "a.txt").write_text("".join(f"word {tag}\n" for tag in "I-X B-X I-X O B-Y B-Y".split()) + "\n")
     data = loaded(train=f"{tmp_path}/a.txt", dev=f"{tmp_path}/a.txt", test=f"{tmp_path}/a.txt", scheme=scheme)
     assert [data.task.labels[i] for i in data.splits["train"]["label"][0]] == tags.split()
-    assert "1 entities begin with I- and 1 with B-, a mixture" in data.notices[1] and ("Set 'scheme'" in data.notices[1]) == (not scheme)
+    assert ("1 entities begin with I- and 1 with B-, a mixture" in "".join(data.notices)) == (not scheme)
     write_predictions(tmp_path / "new", data, "test", data.splits["test"]["label"][0])
     assert (tmp_path / "new").read_text().splitlines()[0] == f"word I-X {tags.split()[0]}"
 

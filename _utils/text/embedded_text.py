@@ -30,7 +30,7 @@ def documents():
     seen = set()  # hashes of paragraphs
     # Syntax trees have no reference cycles, and with torch loaded the search for cycles takes longer than parsing.
     with multiprocessing.Pool(num_cpus(), initializer=gc.disable) as pool:
-        for candidates in itertools.chain([topics], pool.imap(_prose, source_files(), chunksize=64)):
+        for candidates in itertools.chain([topics], pool.imap(prose_of, source_files(), chunksize=64)):
             new = []
             for paragraph in candidates:
                 digest = hash(paragraph.lower())
@@ -55,7 +55,7 @@ def source_files():
                 yield path
 
 
-def _prose(path):
+def prose_of(path):
     """Return the paragraphs of a Python source file; none if it cannot be parsed."""
     try:
         with warnings.catch_warnings():

@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# The measurement of continued pretraining in docs/continued_pretraining.md: benchmarks/results/continued/run.sh DATA [SEED ...]
+# DATA: a folder with wikipedia/ and novels/ (text), blimp/ and glue/. Seeds of pretraining: 1 2 3 by default; tables need all three.
+# Rerun the same command to resume. Checkpoints, metrics and scores are written to checkpoints/, texts to datasets/continued/.
+set -euo pipefail
+data=$(realpath "$1")
+seeds=${*:2}
+seeds=${seeds:-1 2 3}
+cd "$(dirname "$0")/../../.."
+texts=datasets/continued
+pair=benchmarks/results/mini/model
+[ -f $texts/wikipedia_for_novels.txt ] || python -m benchmarks.continued "$data"
+
+# further NAME DATAS SEED [key=value ...]: 600 steps of 64 x 64 tokens, 30 of them warmup
+further() {
+    python pretrain.py size=mini precision=bf16 micro_batch=64 vocab=$pair steps=600 warmup_steps=30 base_run_name="$1" datas="$2" seed="$3" \
+        milestones=100 num_workers=0 "${@:4}"
+}
+# finetune GROUP CHECKPOINT RUNS [key=value ...]: both labelled tasks; a run's number is its seed
+finetune() {
+    python finetune.py size=mini precision=bf16 glue_dir="$data/glue" group_name="$1" pretrained_checkpoint="$2" num_workers=0 \
+        tasks="[{'name': 'packages', 'train': '$texts/packages.csv', 'text': 'text', 'label': 'package', 'groups': 'file', 'dev': .2}, 'stsb']" \
+        seeds=[0,1,2,3] start="$3" end=$(($3 + 1)) "${@:4}"
+}
+
+for seed in $seeds; do
+    for domain in docs novels; do
+        for lr in 5e-5 1.67e-4 5e-4; do
+            further ${domain}_lr$lr $texts/$domain.txt $seed initial_weights=$pair lr=$lr
+        done
+        further ${domain}_mixed "$texts/$domain.txt,$texts/wikipedia_for_$domain.txt" $seed initial_weights=$pair lr=5e-5
+        further ${domain}_scratch $texts/$domain.txt $seed
+    done
+    further docs_cold $texts/docs.txt $seed initial_weights=$pair lr=5e-5 warmup_steps=0
+    finetune before $pair/discriminator $seed "task_overrides={'packages': {'lr': 3e-4, 'epochs': 4}, 'stsb': {'lr': 3e-4, 'epochs': 3}}"
+    finetune before_twice $pair/discriminator $seed "task_overrides={'packages': {'lr': 3e-4, 'epochs': 8}, 'stsb': {'lr': 3e-4, 'epochs': 6}}"
+    for name in docs_lr5e-5 docs_lr1.67e-4 docs_lr5e-4 docs_mixed docs_scratch; do
+        finetune $name ${name}_$seed"_100.0%.pth" $seed "task_overrides={'packages': {'lr': 3e-4, 'epochs': 4}, 'stsb': {'lr': 3e-4, 'epochs': 3}}"
+    done
+done

@@ -11,9 +11,9 @@ texts=datasets/continued
 pair=benchmarks/results/mini/model
 [ -f $texts/wikipedia_for_novels.txt ] || python -m benchmarks.continued "$data"
 
-# further NAME DATAS SEED [key=value ...]: 600 steps of 64 x 64 tokens, 30 of them warmup
+# further NAME DATAS SEED [key=value ...]: 400 steps of 64 x 64 tokens, 20 of them warmup
 further() {
-    python pretrain.py size=mini precision=bf16 micro_batch=64 vocab=$pair steps=600 warmup_steps=30 base_run_name="$1" datas="$2" seed="$3" \
+    python pretrain.py size=mini precision=bf16 micro_batch=64 vocab=$pair steps=400 warmup_steps=20 base_run_name="$1" datas="$2" seed="$3" \
         milestones=100 num_workers=0 "${@:4}"
 }
 # finetune GROUP CHECKPOINT RUNS [key=value ...]: both labelled tasks; a run's number is its seed

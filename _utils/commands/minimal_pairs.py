@@ -179,7 +179,7 @@ def report(paradigms):
     cells = means.map(with_interval, n=n_pairs) if is_single else means.map("{:.1f} ± ".format) + errors.map("{:.1f}".format)
     lines = ["Pairs in which the acceptable sentence has the higher score, in percent "
              f"{'(95 % interval)' if is_single else '± standard error'}; chance is 50 ({n_pairs:,} pairs, "
-             f"{n_paradigms} paradigm{'' if is_single else 's'})", as_text(cells)]
+             f"paradigms: {n_paradigms})", as_text(cells)]
     if n_paradigms < FEW_PARADIGMS:
         lines.append("Uncertain, because there are few paradigms: even with random weights, one can have any accuracy from 0 to 100.")
     return "\n".join(lines)

@@ -367,17 +367,12 @@ def _shared_texts(splits, task):
 
 
 def _suspect_labels(task):
-    """Warnings about labels that look like several labels, and about labels that differ in spaces or capitals only."""
-    warnings = []
-    for label in task.labels:
-        if any(separator in label and {*map(str.strip, label.split(separator))} & {*task.labels} for separator in ",;/"):
-            warnings.append(f"warning: {label!r} looks like several labels. If it is, set 'separator' to the character between them")
-            break
-    plain = pd.Series([" ".join(label.split()).casefold() for label in task.labels])
-    if (alike := plain.duplicated(keep=False)).any():
-        found = shortened([repr(label) for label, is_alike in zip(task.labels, alike) if is_alike])
-        warnings.append(f"warning: labels that differ in spaces or capitals only: {found}")
-    return warnings
+    """Warnings about labels that look like mistakes."""
+    parts = {label: {*map(str.strip, re.split("[,;/]", label))} - {label} for label in task.labels}
+    plain = {label: " ".join(label.split()).casefold() for label in task.labels}
+    found = {"look like several (if they are, set 'separator')": [label for label in parts if parts[label] & {*task.labels}],
+             "differ in spaces or capitals only": [label for label in plain if [*plain.values()].count(plain[label]) > 1]}
+    return [f"warning: labels that {text}: {shortened(list(map(repr, labels)))}" for text, labels in found.items() if labels]
 
 
 def _label_counts(splits, task):

@@ -45,7 +45,7 @@ def format_scores(row):
 
 def notices_of(row):
     """Warnings about the predictions of a run."""
-    return [f"warning: {task_of(row).title}, run {row['run']}: {text}" for text in row.get("notices", {}).values() if text]
+    return [f"warning: {task_of(row).title}, run {row['run']}, {split}: {text}" for split, text in row.get("notices", {}).items() if text]
 
 
 def _in_line(numbers):

@@ -60,7 +60,7 @@ def test_texts_that_are_also_in_the_training_set_are_counted(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("labels, message", [
-    (("tax", "contract", "contract, tax"), "'contract, tax' looks like several labels"),
+    (("tax", "contract", "contract, tax"), "look like several (if they are, set 'separator'): 'contract, tax'"),
     (("good", "Good", "good ", "bad"), "differ in spaces or capitals only: 'Good', 'good', 'good '"),
     (("New York, NY", "Paris, TX", "R&D/QA"), None)])
 def test_labels_that_look_like_mistakes_are_named(tmp_path, labels, message):

@@ -155,7 +155,7 @@ def test_standard_errors_come_from_the_spread_between_paradigms(blimp):
 def test_two_correct_pairs_have_a_wide_interval():
     pairs = pd.DataFrame({"field": "f", "phenomenon": "p", "paradigm": "u", "good": ["a", "c"], "bad": ["b", "d"]})
     text = report(accuracy_by_paradigm(pairs, {"model": {"a": 2, "b": 1, "c": 2, "d": 1}}))
-    assert "100.0 (34.2 to 100.0)" in text and "2 pairs, 1 paradigm)" in text  # Wilson: n / (n + 1.96 ** 2)
+    assert "100.0 (34.2 to 100.0)" in text and "2 pairs, paradigms: 1)" in text  # Wilson: n / (n + 1.96 ** 2)
 
 
 def test_own_pairs_need_only_two_sentences(fresh_checkpoint, tmp_path, monkeypatch, capsys):

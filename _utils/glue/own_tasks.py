@@ -368,7 +368,7 @@ def _shared_texts(splits, task):
 
 def _suspect_labels(task):
     """Warnings about labels that look like mistakes."""
-    parts = {label: {*map(str.strip, re.split("[,;/]", label))} - {label} for label in task.labels}
+    parts = {label: {*map(str.strip, re.split("[,;/]", label))} - {label.strip()} for label in task.labels}
     plain = {label: " ".join(label.split()).casefold() for label in task.labels}
     found = {"look like several (if they are, set 'separator')": [label for label in parts if parts[label] & {*task.labels}],
              "differ in spaces or capitals only": [label for label in plain if [*plain.values()].count(plain[label]) > 1]}

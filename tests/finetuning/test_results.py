@@ -114,7 +114,7 @@ def test_scores_of_constant_predictions_are_beside_those_of_the_runs():
 def test_a_constant_prediction_is_noticed(task, outputs, labels, found):
     evaluated = with_evaluations(row(task, 0, 0.), {"validation": evaluation(TASKS[task], outputs, labels)})
     assert evaluated["notices"] == {"validation": found}
-    assert (f"warning: {TASKS[task].title}, run 0: {found}" in report(runs(evaluated))) == bool(found)
+    assert (f"warning: {TASKS[task].title}, run 0, validation: {found}" in report(runs(evaluated))) == bool(found)
 
 
 def test_published_rows_are_averaged_over_the_tasks_of_the_group():

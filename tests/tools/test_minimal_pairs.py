@@ -188,7 +188,7 @@ def test_the_command_prints_a_table_and_writes_the_paradigms(fresh_checkpoint, m
     main(["minimal_pairs", str(fresh_checkpoint), str(masked_lm_checkpoint), "--untrained", str(blimp), "--device", "cpu"])
     text = capsys.readouterr().out
     names = ["fresh_0_100.0%", "fresh_0_100.0%, untrained", "mlm_0_100.0%", "mlm_0_100.0%, untrained"]
-    assert "7 pairs, 4 paradigms" in text and all(name in text for name in names)
+    assert "7 pairs, paradigms: 4" in text and all(name in text for name in names)
     table = pd.read_csv("checkpoints/minimal_pairs.csv", index_col=[0, 1, 2])
     assert [*table.columns] == ["pairs", *names] and table["pairs"].tolist() == [2, 2, 2, 1]
     expected = accuracies(read_pairs(blimp), scores(fresh_checkpoint, sentences=[*SENTENCES, "the words"]))

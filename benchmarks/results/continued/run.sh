@@ -23,18 +23,24 @@ finetune() {
         seeds=[0,1,2,3] start="$3" end=$(($3 + 1)) "${@:4}"
 }
 
+pretrain() {  # DOMAIN SEED
+    for lr in 5e-5 1.67e-4 5e-4; do
+        further $1_lr$lr $texts/$1.txt $2 initial_weights=$pair lr=$lr
+    done
+    further $1_mixed "$texts/$1.txt,$texts/wikipedia_for_$1.txt" $2 initial_weights=$pair lr=5e-5
+    further $1_scratch $texts/$1.txt $2
+}
+
 for seed in $seeds; do
-    for domain in docs novels; do
-        for lr in 5e-5 1.67e-4 5e-4; do
-            further ${domain}_lr$lr $texts/$domain.txt $seed initial_weights=$pair lr=$lr
-        done
-        further ${domain}_mixed "$texts/$domain.txt,$texts/wikipedia_for_$domain.txt" $seed initial_weights=$pair lr=5e-5
-        further ${domain}_scratch $texts/$domain.txt $seed
-    done
+    pretrain docs $seed
     further docs_cold $texts/docs.txt $seed initial_weights=$pair lr=5e-5 warmup_steps=0
-    finetune before $pair/discriminator $seed "task_overrides={'packages': {'lr': 3e-4, 'epochs': 4}, 'stsb': {'lr': 3e-4, 'epochs': 3}}"
-    finetune before_twice $pair/discriminator $seed "task_overrides={'packages': {'lr': 3e-4, 'epochs': 8}, 'stsb': {'lr': 3e-4, 'epochs': 6}}"
-    for name in docs_lr5e-5 docs_lr1.67e-4 docs_lr5e-4 docs_mixed docs_scratch; do
-        finetune $name ${name}_$seed"_100.0%.pth" $seed "task_overrides={'packages': {'lr': 3e-4, 'epochs': 4}, 'stsb': {'lr': 3e-4, 'epochs': 3}}"
+    rates="'packages': {'lr': 3e-4, 'epochs': 4}, 'stsb': {'lr': 3e-4, 'epochs': 3}"
+    finetune before $pair/discriminator $seed "task_overrides={$rates}"
+    for name in docs_lr5e-5 docs_lr5e-4 docs_scratch; do
+        finetune $name ${name}_$seed"_100.0%.pth" $seed "task_overrides={$rates}"
     done
+    finetune before_twice $pair/discriminator $seed "task_overrides={'packages': {'lr': 3e-4, 'epochs': 8}, 'stsb': {'lr': 3e-4, 'epochs': 6}}"
+done
+for seed in $seeds; do
+    pretrain novels $seed
 done

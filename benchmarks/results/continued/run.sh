@@ -44,3 +44,15 @@ done
 for seed in $seeds; do
     pretrain novels $seed
 done
+[ $# -gt 1 ] && exit
+
+# Discriminators on the same corrupted texts, and on minimal pairs
+mkdir -p checkpoints/continued
+for domain in docs novels; do
+    for text in $domain wikipedia; do
+        python -m _utils replaced_tokens $pair/discriminator checkpoints/pretrain/${domain}_*_100.0%.pth --generator $pair/generator --all \
+            --text $texts/${text}_test.txt > checkpoints/continued/${domain}_networks_on_$text.txt
+    done
+done
+python -m _utils minimal_pairs $pair/discriminator checkpoints/pretrain/docs_{lr5e-5,lr5e-4,scratch}_{1,2,3}_100.0%.pth "$data/blimp" \
+    --csv checkpoints/continued/blimp.csv

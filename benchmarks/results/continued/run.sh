@@ -16,9 +16,9 @@ further() {
     python pretrain.py size=mini precision=bf16 micro_batch=64 vocab=$pair steps=400 warmup_steps=20 base_run_name="$1" datas="$2" seed="$3" \
         milestones=100 num_workers=0 "${@:4}"
 }
-# finetune GROUP CHECKPOINT RUNS [key=value ...]: both labelled tasks; a run's number is its seed
+# finetune GROUP CHECKPOINT SEED [key=value ...]: both labelled tasks; a run's number is its seed, and ends the group's name
 finetune() {
-    python finetune.py size=mini precision=bf16 glue_dir="$data/glue" group_name="$1" pretrained_checkpoint="$2" num_workers=0 \
+    python finetune.py size=mini precision=bf16 glue_dir="$data/glue" group_name="$1_$3" pretrained_checkpoint="$2" num_workers=0 \
         tasks="[{'name': 'packages', 'train': '$texts/packages.csv', 'text': 'text', 'label': 'package', 'groups': 'file', 'dev': .2}, 'stsb']" \
         seeds=[0,1,2,3] start="$3" end=$(($3 + 1)) "${@:4}"
 }
@@ -36,7 +36,7 @@ for seed in $seeds; do
     further docs_cold $texts/docs.txt $seed initial_weights=$pair lr=5e-5 warmup_steps=0
     rates="'packages': {'lr': 3e-4, 'epochs': 4}, 'stsb': {'lr': 3e-4, 'epochs': 3}"
     finetune before $pair/discriminator $seed "task_overrides={$rates}"
-    for name in docs_lr5e-5 docs_lr5e-4 docs_scratch; do
+    for name in docs_lr5e-5 docs_scratch docs_lr5e-4; do
         finetune $name ${name}_$seed"_100.0%.pth" $seed "task_overrides={$rates}"
     done
     finetune before_twice $pair/discriminator $seed "task_overrides={'packages': {'lr': 3e-4, 'epochs': 8}, 'stsb': {'lr': 3e-4, 'epochs': 6}}"

@@ -135,6 +135,23 @@ def objectives():
     return [[held_out(RESULTS / "objectives" / name)[-1][key] for key in keys] for name, keys in OBJECTIVES.items()]
 
 
+def continued():
+    """By way of continued pretraining: means over seeds with standard errors of AUCs on the same texts, generator loss, labelled tasks."""
+    folder, rows = RESULTS / "continued", []
+    aucs = [dict(re.findall(r"(?m)([^/\s]+) +(\.\d+|\d\.\d+) \(", (folder / f"docs_networks_on_{text}.txt").read_text()))
+            for text in ("docs", "wikipedia")]
+    scores = finetuned(folder)["dev"]
+    for name in ("before", "before_twice", "docs_lr5e-5", "docs_lr1.67e-4", "docs_lr5e-4", "docs_cold", "docs_mixed", "docs_scratch"):
+        seeds = [seed for seed in (1, 2, 3) if (folder / f"{name}_{seed}.jsonl").exists()]
+        numbers = [[float(of_text[f"{name}_{seed}_100.0%.pth"]) for seed in seeds] for of_text in aucs]
+        if name == "before":
+            numbers = [[float(of_text["discriminator"])] for of_text in aucs]
+        numbers.append([read_metrics(folder / f"{name}_{seed}.jsonl", "held_out")[-1]["gen_loss_hidden"] for seed in seeds])
+        numbers += [scores[scores.index.isin([(f"{name}_{seed}", task, seed) for seed in (1, 2, 3)])] for task in ("packages", "stsb")]
+        rows.append([number for column in map(pd.Series, numbers) if len(column) for number in (column.mean(), column.sem())])
+    return rows
+
+
 def finetuning_rates():
     systems = {f"{ELECTRA}_11081": ("0.0001", "0.0003", "0.001", "0.003"), f"{MLM}_11081": ("0.0001", "0.0003", "0.001", "0.003"),
                "untrained_11081": ("0.0003", "0.001")}
@@ -250,6 +267,7 @@ TABLES = {
     ("pilots.md", "Learning rates of pretraining"): [(2, pretraining_rates)],
     ("pilots.md", "Learning rates of finetuning"): [(2, finetuning_rates)],
     ("pretraining.md", "Is my run healthy?"): [(3, healthy)],
+    ("continued_pretraining.md", "Does it help? A measurement"): [(1, continued)],
     ("probes.md", "Measurements"): [(1, phenomena), (1, accuracy_by_seed)],
     ("own_tasks.md", "CoNLL-2000 chunking"): [(2, conll2000)],
     ("speed.md", "Pretraining"): [(1, lambda: speed("pretraining_small_amd_epyc_avx512_bf16", *PRETRAINING_SPEED))],

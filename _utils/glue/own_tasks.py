@@ -286,9 +286,9 @@ def _check_scheme(tags, given):
             raise PlainError(f"scheme={given['scheme']!r} of the task {given['name']!r} needs tags such as B-NP, I-NP and O, but the "
                              f"labels are {shortened(list(tags.explode().unique()))}. Leave it out.")
         return []
-    n, others = begin_with_i(tags)
+    n, others = (0, 0) if given["scheme"] else begin_with_i(tags)  # a scheme ends the mixture
     return [f"warning: {n:,} entities begin with I- and {others:,} with B-, a mixture of IOB1 and IOB2. Set 'scheme': 'iob2' (or 'bioes') "
-            "to convert them"] * bool(n and others and not given["scheme"])
+            "to convert them"] if n and others else []
 
 
 def _class_weights(given, classes, labels):

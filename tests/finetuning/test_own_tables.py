@@ -50,13 +50,13 @@ def test_the_only_row_of_a_class_is_for_training(tmp_path):
     assert data.splits["train"]["label"].count(2) == 1 and 2 not in data.splits["validation"]["label"]
 
 
-@pytest.mark.parametrize("dev, n", [(.1, 2), ("other.csv", 3)])
-def test_texts_that_are_also_in_the_training_set_are_counted(tmp_path, monkeypatch, dev, n):
+@pytest.mark.parametrize("dev, found", [(.1, "2 of 2"), ("other.csv", "3 of 4")])
+def test_texts_that_are_also_in_the_training_set_are_counted(tmp_path, monkeypatch, dev, found):
     monkeypatch.chdir(tmp_path)
     write_csv("a.csv", ("text", "label"), [("same", "ab"[i % 2]) for i in range(20)])
     write_csv("other.csv", ("text", "label"), [("same", "a"), ("other", "a"), ("same", "b"), ("same", "b")])
     [warning] = [notice for notice in loaded(train="a.csv", dev=dev).notices if "also in the training set" in notice]
-    assert f"{n} of {4 if n == 3 else 2} texts in validation" in warning
+    assert f"{found} texts in validation" in warning
 
 
 @pytest.mark.parametrize("labels, message", [

@@ -18,15 +18,18 @@
 # %%
 import _utils  # noqa: F401  first, because it sets how PyTorch's threads wait
 
+import copy
 import math
 import sys
 from contextlib import closing, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from datasets import concatenate_datasets
+from safetensors.torch import load_file
 from torch import nn
 
 from fastai.callback.core import Callback
@@ -35,9 +38,9 @@ from fastai.learner import CancelStepException
 from _utils.config import MyConfig, complete, continued_schedule, from_command_line, is_pair
 from _utils.errors import PlainError, print_plain_errors
 from _utils.networks import (
-    GatheredPositions, argmax, check_networks, check_tying, count_parameters, inputs_of, load_pair, make_dropout_cheap, make_networks,
-    pad_vocabulary, replaced_logits, second_stage_pair, set_attention, share_parameters, shared_modules, uniform_like)
-from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, schedules
+    GatheredPositions, argmax, build_network, check_networks, check_tying, count_parameters, inputs_of, load_pair, load_with_head,
+    make_dropout_cheap, make_networks, pad_vocabulary, replaced_logits, set_attention, share_parameters, shared_modules, uniform_like)
+from _utils.optim import MOMENTS_FILE, AdamNoBiasCorrection, Lamb, decay_groups, schedules
 from _utils.plots import save_pretraining_plots
 from _utils.recipes import RECIPES, recipe_of
 from _utils.runs import (
@@ -125,6 +128,9 @@ c = MyConfig({
     # 'google/electra-small-discriminator'. Its vocabulary and masking are used. None then means for lr a tenth of the recipe's, for steps
     # ten epochs of the text but at most 5 % of the recipe's, for warmup_steps 5 % of the steps (docs/continued_pretraining.md).
     "initial_weights": "huggingface",
+    # True: initial_weights is a discriminator whose generator is missing. A new one is trained on the text, with the recipe's lr, while the
+    # discriminator, which shares its embeddings, stays as it is. Then continue from the checkpoint of this run.
+    "new_generator": False,
     # A list of corpora: 'openwebtext', 'wikipedia', 'bookcorpus', 'docs' (the documentation in this Python installation), or paths:
     # folders, files or globs of .txt (blank line between documents), .jsonl, .parquet or WikiExtractor output, also compressed (.gz,
     # .bz2, .xz, .zst). Google trained ELECTRA-Small-OWT on openwebtext.
@@ -821,6 +827,33 @@ def fresh_pair(c, hf_tokenizer):
 
 
 # %%
+def second_stage_pair(name):
+    """(generator, discriminator) of the second stage of two-stage training: the generator is frozen, the discriminator starts from its
+    weights (paper, section 3.2).
+
+    name: a checkpoint with a masked language model.
+    """
+    generator = load_with_head(name, "generator").network.requires_grad_(False)
+    discriminator = build_network("discriminator", copy.deepcopy(generator.config))
+    discriminator.base_model.load_state_dict(generator.base_model.state_dict())
+    return generator, discriminator
+
+
+def new_generator(c, discriminator):
+    """A fresh generator for a trained discriminator, with its weights where `tying` shares them.
+
+    Neither these nor the discriminator's others require gradients: it stays as it is while the generator is trained.
+    """
+    recipe, config = recipe_of(c), discriminator.requires_grad_(False).config
+    generator = build_network("generator", recipe.generator.config(config.vocab_size, config.pad_token_id, recipe.initializer_range))
+    check_tying(generator, discriminator, c.tying)
+    shared = shared_modules(discriminator, c.tying)
+    for part, module in shared_modules(generator, c.tying).items():
+        module.requires_grad_(False).load_state_dict(shared[part].state_dict())
+    return generator
+
+
+# %%
 @torch.no_grad()
 def initialize_officially(model, std=.02):
     """Initialize as Google's create_initializer: a normal distribution truncated at two standard deviations (F30).
@@ -856,6 +889,18 @@ def build_optimizer(model, lr, bias_correction=False, kind="adam", weight_decay=
     adam = partial(torch.optim.AdamW, fused=True) if bias_correction else AdamNoBiasCorrection
     optimizer = {"adam": adam, "lamb": Lamb}[kind]
     return optimizer(decay_groups(model.named_parameters(), weight_decay), lr=lr, betas=(.9, .999), eps=1e-6)
+
+
+def restore_moments(optimizer, model, pair):
+    """Set Adam's moments to those that `convert_tf` found in a TensorFlow checkpoint and wrote beside the weights, if it did.
+
+    pair: a folder with generator/ and discriminator/, or another value of initial_weights.
+    """
+    moments = {f"{file.parent.name}.{name}": value
+               for file in Path(pair).glob(f"*/{MOMENTS_FILE}") for name, value in load_file(file).items()}
+    for name, parameter in model.named_parameters():
+        for key, moment in optimizer.state[parameter].items():
+            moment.copy_(moments.get(f"{name}.{key}", moment))
 
 
 # %% [markdown]
@@ -970,6 +1015,7 @@ def build_learner(c, hf_tokenizer, dls, pair, processes):
     if dls.device.type == "cpu" and not c.compile:
         make_dropout_cheap(model)
     optimizer = build_optimizer(model, c.lr, c.adam_bias_correction, c.optimizer, c.weight_decay_rate)
+    restore_moments(optimizer, model, c.initial_weights)
     functions = schedules(c.schedule, c.lr, c.steps, c.warmup_steps, c.lr_decay_power)
     static_step = [StaticStep(with_update="mom" not in functions)] if c.compile else []
     return PretrainingLearner(dls, model, build_loss(c), optimizer, build_masking(c, hf_tokenizer), c.micro_batch, c.seed, c.precision,
@@ -1009,7 +1055,8 @@ def pretrain(c, processes=None):
         learn = build_learner(c, hf_tokenizer, dls, pair, processes)
         entropy = unigram_entropy(dls.train_ds.hf_dset, hf_tokenizer.all_special_ids)
         if is_pair(c.initial_weights):
-            print(f"Continued pretraining: {c.steps:,} steps, {c.warmup_steps:,} of them warmup, peak learning rate {c.lr:.2g}")
+            title = "Second stage" if c.objective == "two_stage" else "New generator" if c.new_generator else "Continued pretraining"
+            print(f"{title}: {c.steps:,} steps, {c.warmup_steps:,} of them warmup, peak learning rate {c.lr:.2g}")
         print(f"{len(dls.train_ds):,} training examples ({c.steps * c.bs / len(dls.train_ds):.3g} epochs), "
               f"{len(dls.valid_ds) if len(dls.loaders) > 1 else 0:,} held out; "
               f"{count_parameters(learn.model):,} parameters; {c.device}, {c.precision}, micro-batches of {c.micro_batch} examples; "
@@ -1038,11 +1085,11 @@ def check_start(c, run, processes):
         check_compiler()
     processes.share(1, c.bs)  # at least one example for each process
     resume(c, run)
+    set_seed(c.seed)  # of what is new beside trained weights: a generator, or a discriminator's head
     if c.objective == "two_stage":
-        set_seed(c.seed)  # of the discriminator's head
         return second_stage_pair(c.initial_weights)
     if is_pair(c.initial_weights):
-        return load_pair(c.initial_weights, c.size, c.max_length, c.tying)
+        return load_pair(c.initial_weights, c.size, c.max_length, c.tying, partial(new_generator, c) if c.new_generator else None)
     if isinstance(c.vocab, str):
         load_tokenizer(c.vocab)
     check_networks(recipe_of(c), c.objective, (c.generator, c.discriminator), c.tying, c.max_length)

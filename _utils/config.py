@@ -115,6 +115,7 @@ class PretrainKeys(TypedDict):
     uniform_generator: bool
     tying: Literal[(*TYINGS, None)]
     initial_weights: Literal[FRESH_WEIGHTS] | _Pair
+    new_generator: bool
     datas: list_of(Text, "a list of corpus names or paths")
     encoding: Text
     revisions: Annotated[dict[Literal[tuple(HUB_CORPORA)], Text],
@@ -130,7 +131,7 @@ class PretrainKeys(TypedDict):
     upload_to: Text | Annotated[Callable, Field(description="a function of a path")] | None
     num_workers: Index
     resume: bool
-    save_minutes: number("a number of minutes", ge=0)
+    save_minutes: NonNegative
     milestones: list_of(Percent, "a list of percentages of the steps, each above 0 and at most 100")
     stop_at: Count | None
     steps: Count | None
@@ -260,7 +261,7 @@ def explain_keys(config, script):
 # What quickstart=True replaces, except for keys that the user overrides.
 QUICKSTART = {"size": "tiny", "datas": ["docs"], "vocab": 8192, "base_run_name": "quickstart"}
 # Keys for which None means the value of the recipe.
-_FROM_RECIPE = ("bs", "lr", "max_length", "mask_prob", "steps", "warmup_steps", "schedule", "optimizer", "electra_mask_style", "objective",
+FROM_RECIPE = ("bs", "lr", "max_length", "mask_prob", "steps", "warmup_steps", "schedule", "optimizer", "electra_mask_style", "objective",
                 "tying")
 _GENERATOR_KEYS = ("generator_hidden_size", "generator_layers", "uniform_generator", "tying")
 # Keys that have no effect, by objective.
@@ -295,17 +296,12 @@ def complete(config):
     return config
 
 
-def with_recipe(config, size, **values):
-    """A completed configuration changed to another recipe, with `values` on top."""
-    return complete(config.copy_with({**dict.fromkeys(_FROM_RECIPE), "size": size, **values}, overridden=("size", *values)))
-
-
 def _recipe_values(config):
     """{key: value for None} of keys that the recipe determines. Continued pretraining has a schedule of its own: `continued_schedule`."""
     recipe = RECIPES[config.size]
-    values = {key: getattr(recipe, key) for key in _FROM_RECIPE}
+    values = {key: getattr(recipe, key) for key in FROM_RECIPE}
     if is_pair(config.initial_weights):
-        return values | {"steps": None, "warmup_steps": None, "lr": recipe.lr / 10}
+        return values | {"steps": None, "warmup_steps": None, "lr": recipe.lr if config.new_generator else recipe.lr / 10}
     return values | {"warmup_steps": round((config.steps or recipe.steps) * recipe.warmup_steps / recipe.steps)}
 
 
@@ -343,6 +339,8 @@ def _check(config):
     """PlainError for values that contradict each other or name something that does not exist."""
     if is_pair(config.initial_weights):
         _check_pair(config)
+    elif config.new_generator:
+        raise PlainError("new_generator=True trains a generator for a trained discriminator. Set initial_weights to it, or leave it out.")
     if config.seed is None:
         raise PlainError("seed=None would draw a different seed in each process. Set seed to a number.")
     for key, limit in (("warmup_steps", "steps"), ("stop_at", "steps"), ("micro_batch", "bs")):

@@ -5,6 +5,7 @@ from functools import partial
 import torch
 from fastai.callback.schedule import combined_cos
 
+MOMENTS_FILE = "adam.safetensors"  # beside the weights of a converted network: {'name.exp_avg': m, 'name.exp_avg_sq': v} of parameters
 _LATE = 1e7  # a step at which .9 ** step and .999 ** step are 0 in any precision
 
 

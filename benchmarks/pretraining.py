@@ -238,7 +238,7 @@ def main(arguments):
                       "peak MB": peaks[name] / 1e6,
                       "share of matmul throughput": tokens * flops / median(seconds[name]) / throughput[name]}
     write_results("pretraining", rows, {**given, "bs": c.bs, "max_length": c.max_length, "rounds_seconds": seconds,
-                                        "matmul_flops": throughput, "shares": parts}, device)
+                                        "matmul_flops": throughput, "shares": parts}, device, f"{c.bs}x{c.max_length}")
 
 
 if __name__ == "__main__":

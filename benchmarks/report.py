@@ -17,7 +17,7 @@ from unittest import mock
 import torch
 
 from _utils.config import MyConfig, count, from_command_line, list_of
-from _utils.errors import print_plain_errors
+from _utils.errors import PlainError, print_plain_errors
 from _utils.runs.checkpoints import versions
 
 RESULTS = Path(__file__).parent / "results"
@@ -78,8 +78,13 @@ def own_process(make, *arguments, of_reference=False):
     its_end.close()  # so that `recv` fails if the process dies
 
     def call(*work):
-        connection.send(work)
-        return connection.recv()
+        try:
+            connection.send(work)
+            return connection.recv()
+        except (EOFError, OSError):
+            process.join()
+            raise PlainError(f"The process of {arguments[0]!r} ended with exit status {process.exitcode}; -9 usually means that the memory "
+                             "did not suffice. Choose a smaller bs, or fewer variants.") from None
     try:
         yield call
     finally:
@@ -171,10 +176,10 @@ def commit():
     return found.stdout.strip() or None
 
 
-def write_results(name, rows, settings, device=CPU):
-    """Print a table of {row: {column: number}}, and write it with the settings to results/<name>[_<size>][_<machine>].json.
+def write_results(name, rows, settings, device=CPU, batch=None):
+    """Print a table of {row: {column: number}}, and write it with the settings to results/<name>[_<size>][_<batch>][_<machine>].json.
 
-    device: None if the numbers do not depend on the machine.
+    batch: its shape, such as 32x128, if the results of others are to be kept.   device: None if the numbers do not depend on the machine.
     """
     columns, machine = list(next(iter(rows.values()))), describe_machine(device) if device else "any machine"
     print(machine)
@@ -184,6 +189,6 @@ def write_results(name, rows, settings, device=CPU):
     made_by = {"command": f"python -m benchmarks.{name} {' '.join(sys.argv[1:])}".strip(), "date": date.today().isoformat(),
                "commit": commit(), "machine": machine, "cpu": cpu_name()}
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / ("_".join(filter(None, [name, settings.get("size"), device and machine_name(device)])) + ".json")
+    path = RESULTS / ("_".join(filter(None, [name, settings.get("size"), batch, device and machine_name(device)])) + ".json")
     path.write_text(json.dumps({**made_by, "rows": rows, **settings, "versions": versions()}, indent=1) + "\n")
     print(f"Written to {path}")

@@ -4,11 +4,13 @@ import re
 from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 
 from _utils.commands.export_hf import TRAINING, new_folder, read_vocab, save_network
 from _utils.commands.tf_checkpoint import open_variables
 from _utils.errors import PlainError, as_plain_error
 from _utils.networks.build import PARTS, build_network
+from _utils.optim import MOMENTS_FILE
 from _utils.recipes import config_from_shapes
 
 # Settings in Google's model_hparam_overrides that shapes do not show.
@@ -16,6 +18,7 @@ _COPIED_SETTINGS = "hidden_act", "hidden_dropout_prob", "attention_probs_dropout
 # Names in transformers and Google's.
 _RENAMED = {r"dense_prediction\.": "dense_1.", r"\.layer\.(\d+)\.": r".layer_\1.", "LayerNorm.weight": "LayerNorm.gamma",
             "LayerNorm.bias": "LayerNorm.beta", "_embeddings.weight$": "_embeddings", r"\.weight$": ".kernel", r"\.": "/"}
+_SLOTS = {"exp_avg": "/adam_m", "exp_avg_sq": "/adam_v"}  # Adam's moments in PyTorch, and the ends of Google's names
 
 
 def convert_tf(
@@ -31,18 +34,22 @@ def convert_tf(
     Sizes follow from the shapes, with attention heads of size 64 as in all models that Google released. For others pass --hparams
     with the value that Google's run_pretraining.py received, for example
     '{"model_size": "small", "model_hparam_overrides": {"num_attention_heads": 8}}', or a file that contains it. To continue pretraining,
-    convert both parts to PAIR/generator and PAIR/discriminator and run python pretrain.py initial_weights=PAIR ...
+    convert both parts to PAIR/generator and PAIR/discriminator and run python pretrain.py initial_weights=PAIR ... Adam's moments, which
+    checkpoints of a training have and Google's released ones lack, are converted with the weights.
     """
     with as_plain_error(f"--hparams {hparams!r} is neither JSON nor the name of a JSON file ({{error}}). Pass the value that "
                         "run_pretraining.py received.", (OSError, ValueError)):
         given = hparams and json.loads(hparams if hparams.lstrip().startswith("{") else Path(hparams).read_text())
     vocab = vocab or next(Path(ckpt_prefix).parent.glob("vocab.txt"), None)
     with new_folder(out_dir) as folder:
-        network, step = convert(ckpt_prefix, part, given)
+        network, step, moments = convert(ckpt_prefix, part, given)
         config = network.config
         save_network(folder, network, vocab and read_vocab(vocab, config.vocab_size), f"ELECTRA, {part}", TRAINING[part],
                      {"converted from": Path(ckpt_prefix).name, "step": step})
-    print(f"{out_dir}: {config.num_hidden_layers} layers x {config.hidden_size}, {config.num_attention_heads} heads")
+        if moments:
+            save_file(moments, folder / MOMENTS_FILE)
+    print(f"{out_dir}: {config.num_hidden_layers} layers x {config.hidden_size}, {config.num_attention_heads} heads, "
+          f"{'with' if moments else 'without'} Adam's moments")
     if given is None:
         print("The attention heads have size 64. If those of the checkpoint have another size, pass --hparams.")
     if vocab is None:
@@ -50,19 +57,25 @@ def convert_tf(
 
 
 def convert(prefix, part, hparams=None):
-    """(network, step) of a checkpoint, in float32: ElectraForMaskedLM for 'generator', ElectraForPreTraining for 'discriminator'.
+    """(network, step, moments) of a checkpoint, in float32: ElectraForMaskedLM for 'generator', ElectraForPreTraining for 'discriminator'.
 
+    moments: as in `MOMENTS_FILE`, of the parameters whose moments are in the checkpoint.
     hparams: Google's, a dictionary.   Raises PlainError for a missing variable, and for heads of another size than 64 without hparams.
     """
-    variables = open_variables(prefix)
+    variables, moments = open_variables(prefix), {}
+
+    def values(name, slot=""):
+        value = torch.tensor(variables[name + slot].read())
+        return value.T.contiguous() if name.endswith("/kernel") else value
+
     with as_plain_error(f"The {part} in {str(prefix)!r} lacks the variable {{error}}. Choose another --part, or a pretrained checkpoint of "
                         "Google's ELECTRA.", KeyError):
         network = build_network(part, _config(part, variables, hparams))
         for name, parameter in network.named_parameters():
             variable = google_name(name, part, variables)
-            value = torch.tensor(variables[variable].read())
-            parameter.data.copy_(value.T if variable.endswith("/kernel") else value)
-    return network.eval(), int(variables["global_step"].read()) if "global_step" in variables else None
+            parameter.data.copy_(values(variable))
+            moments |= {f"{name}.{key}": values(variable, slot) for key, slot in _SLOTS.items() if variable + slot in variables}
+    return network.eval(), int(variables["global_step"].read()) if "global_step" in variables else None, moments
 
 
 def google_name(name, part, variables):

@@ -36,8 +36,7 @@ def format_predictions(task, predictions):
 
 def write_tsv(path, predictions):
     """Write one file atomically: a header, then `index TAB prediction`."""
-    lines = [_HEADER, *(f"{index}\t{prediction}" for index, prediction in enumerate(predictions))]
-    write_text_atomically(path, "".join(f"{line}\n" for line in lines))
+    write_text_atomically(path, pd.Series(predictions, name="prediction").to_csv(sep="\t", index_label="index"))
 
 
 def write_predictions(path, data, split, predictions):

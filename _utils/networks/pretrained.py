@@ -25,6 +25,7 @@ GOOGLE_MODELS = {"small": "google/electra-small-discriminator", "small++": "goog
                  "base": "google/electra-base-discriminator", "large": "google/electra-large-discriminator"}
 # Modules on top of the encoder that finetuning can do without: the discriminator's head, and a pooler.
 _ABOVE_ENCODER = "discriminator_predictions.", "pooler."
+_ADVICE = {"generator": " For a discriminator alone, pretrain.py trains one with new_generator=True.", "discriminator": ""}
 _DISCRIMINATORS = "ElectraForPreTraining", "ForTokenClassification"  # ends of the names of classes
 
 
@@ -147,7 +148,8 @@ def load_with_head(name, part=None):
     if inside := [one for one in PARTS if os.path.isdir(os.path.join(name, one))]:
         part = part or inside[-1]
         if part not in inside:
-            raise PlainError(f"{name!r} has no folder {part}/. Pass a folder with generator/ and discriminator/ of one training.")
+            raise PlainError(f"{name!r} has no folder {part}/. Pass a folder with generator/ and discriminator/ of one training."
+                             f"{_ADVICE[part]}")
         name = os.path.join(name, part)
     config = _encoder_config(name)
     part = part or PARTS[any(architecture.endswith(_DISCRIMINATORS) for architecture in config.architectures or [])]
@@ -156,21 +158,24 @@ def load_with_head(name, part=None):
         untrained = ["an output layer with two labels"]
     if untrained:
         raise PlainError(f"{name!r} is not a {part}: it lacks {untrained[0]}. Pass a checkpoint of pretrain.py, a folder from export_hf or "
-                         "convert_tf, or a hub id such as google/electra-small-discriminator.")
+                         f"convert_tf, or a hub id such as google/electra-small-discriminator.{_ADVICE[part]}")
     hf_tokenizer = pretrained_tokenizer(name, "Download the model again or choose another one.")
     if part == "generator" and hf_tokenizer.mask_token is None:
         raise PlainError(f"The tokenizer of {name!r} has no mask token. Save the tokenizer of the masked language model in its folder.")
     return PretrainedNetwork(network, part, hf_tokenizer, run={})
 
 
-def load_pair(name, size, max_length, tying="embeddings"):
+def load_pair(name, size, max_length, tying="embeddings", make_generator=None):
     """(generator, discriminator) of a checkpoint, a folder with both, or the hub id of the discriminator.
 
+    make_generator: function of the discriminator that returns its new generator; `name` may then be the discriminator alone.
     Raises PlainError for a pair that is missing, of another size, too short for max_length tokens, or that was not trained with the
     parameters that `tying` shares (F24).
     """
     is_here = name.endswith(".pth") or os.path.isdir(name)
-    generator, discriminator = [load_with_head(name if is_here else name.replace("discriminator", part), part).network for part in PARTS]
+    discriminator = load_with_head(name, "discriminator").network
+    generator = make_generator(discriminator) if make_generator else load_with_head(
+        name if is_here else name.replace("discriminator", "generator"), "generator").network
     check_tied_output(generator, name)
     check_tying(generator, discriminator, tying)
     trained = shared_modules(discriminator, tying)
@@ -181,18 +186,6 @@ def load_pair(name, size, max_length, tying="embeddings"):
                                  f"discriminator of one run with tying={tying!r}.")
     _check_size(name, discriminator.config, size)
     check_length(discriminator, max_length, repr(name))
-    return generator, discriminator
-
-
-def second_stage_pair(name):
-    """(generator, discriminator) of the second stage of two-stage training: the generator is frozen, the discriminator starts from its
-    weights (paper, section 3.2).
-
-    name: a checkpoint with a masked language model.
-    """
-    generator = load_with_head(name, "generator").network.requires_grad_(False)
-    discriminator = build_network("discriminator", copy.deepcopy(generator.config))
-    discriminator.base_model.load_state_dict(generator.base_model.state_dict())
     return generator, discriminator
 
 

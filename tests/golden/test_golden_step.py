@@ -1,5 +1,7 @@
 """One pretraining step from Google's weights: recorded inputs, losses, gradients and updated weights (F12-F22, F29, F33-F35)."""
+import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -9,8 +11,14 @@ from electra_models import Vocabulary, by_google_name, masked_batch
 from recorded import GOLDEN, recorded
 
 import pretrain
-from _utils.commands.convert_tf import convert
+from _utils.commands.convert_tf import convert, convert_tf
+from _utils.commands.tf_checkpoint import open_variables
+from _utils.config import complete
+from _utils.networks import load_pair
 from _utils.optim import clip_by_global_norm
+from _utils.text import load_tokenizer
+from _utils.text.vocabulary import SPECIAL_TOKENS
+from _utils.training import Processes
 from pretrain import ELECTRALoss, ELECTRAModel, build_optimizer
 
 
@@ -109,14 +117,23 @@ def test_every_gradient_matches_google(step):
     assert float(norm) == pytest.approx(float(step.recorded()["grad_global_norm"]), rel=1e-5)
 
 
+def set_recorded_gradients(model):
+    """Set the gradients of a model to those of the recorded step, which are not clipped. Returns them as {Google's name: array}."""
+    recorded_gradients = {name.partition("|")[2].replace("|", "/"): gradient
+                          for name, gradient in recorded(MICRO[0] / "pretrain_grads.npz").items()}
+    for variable, parameter in by_google_name(model).items():
+        gradient = recorded_gradients[variable]
+        transposed = gradient.T if variable.endswith("/kernel") else gradient
+        parameter.grad = torch.tensor(transposed).contiguous()  # as autograd's, for the fused kernel
+    return recorded_gradients
+
+
 @pytest.mark.parametrize("gradients, tolerance", [("recorded", 1e-6), ("computed", 1e-4)])
 def test_every_weight_after_one_update_matches_google(gradients, tolerance):
     # Adam's first step divides by the size of the gradient, which magnifies small errors up to a hundredfold.
     step = take_step(*MICRO)
     if gradients == "recorded":
-        for name, gradient in step.recorded("pretrain_grads").items():
-            parameter, transposed = step.parameter_of(name)
-            parameter.grad = torch.tensor(gradient.T if transposed else gradient).contiguous()  # as autograd's, for the fused kernel
+        set_recorded_gradients(step.model)
     optimizer = build_optimizer(step.model, lr=1e-3)
     assert clip_by_global_norm(step.model.parameters()) > 1  # so clipping is tested, too
     optimizer.step()
@@ -127,3 +144,29 @@ def test_every_weight_after_one_update_matches_google(gradients, tolerance):
             continue  # its gradient consists of rounding errors, which the first step magnifies to about 1e-3
         parameter, transposed = step.parameter_of(name)
         np.testing.assert_allclose((parameter.T if transposed else parameter).detach(), after[name], atol=tolerance, err_msg=name)
+
+
+def test_training_continues_from_a_converted_checkpoint_with_googles_next_update(tmp_path):
+    """From the weights and moments after 200 steps, with the gradients recorded at these weights; the rule is F33's, in float64."""
+    folder, prefix = MICRO
+    config, variables = recorded(folder / "config.json"), open_variables(folder / prefix)
+    vocab = tmp_path / "vocab.txt"
+    vocab.write_text("\n".join([*SPECIAL_TOKENS, *(f"word{i}" for i in range(1995))]))
+    for part in ("generator", "discriminator"):
+        hparams = json.dumps(config["pretraining_hparams"])
+        convert_tf(str(folder / prefix), str(tmp_path / part), part=part, hparams=hparams, vocab=str(vocab))
+    c = complete(pretrain.c.override(["size=tiny", f"initial_weights={tmp_path}", "steps=9", "warmup_steps=1", "lr=1e-2", "micro_batch=1",
+                                      "precision=fp32"]))
+    pair, dls = load_pair(str(tmp_path), "tiny", 32), SimpleNamespace(device=torch.device("cpu"))
+    learn = pretrain.build_learner(c, load_tokenizer(c.vocab), dls, pair, Processes())
+    gradients = set_recorded_gradients(learn.model)
+    scale = 1 / np.sqrt(sum((gradient.astype(float) ** 2).sum() for gradient in gradients.values()))  # the norm is above 1
+    clip_by_global_norm(learn.model.parameters())
+    learn.opt.opt.step()
+    for name, parameter in by_google_name(learn.model).items():
+        p, m, v, g = (values.astype(float) for values in (*(variables[name + slot].read() for slot in ("", "/adam_m", "/adam_v")),
+                                                          gradients[name] * scale))
+        m, v = .9 * m + .1 * g, .999 * v + .001 * g ** 2
+        decay = .01 if name in config["after_step"]["decayed"] else 0
+        expected = p - c.lr * (m / (np.sqrt(v) + 1e-6) + decay * p)
+        np.testing.assert_allclose((parameter.T if name.endswith("/kernel") else parameter).detach(), expected, atol=1e-6, err_msg=name)

@@ -249,9 +249,30 @@ def test_continued_pretraining_chooses_a_schedule_for_the_text_and_keeps_the_mas
     assert google.masking == "official" and google.vocab == google.initial_weights
 
 
+@pytest.mark.parametrize("name", ["pair", "pair/discriminator"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_new_generator_is_trained_for_a_discriminator_that_stays_as_it_is(trained_pair, name, precision):
+    shutil.rmtree("pair/generator")
+    model = continue_from(f"initial_weights={name}", "new_generator=True", "steps=8", f"precision={precision}").model
+    assert equal_weights(model.discriminator.state_dict(), {key.removeprefix("discriminator."): value for key, value in trained_pair.items()
+                                                            if key.startswith("discriminator.")})
+    embeddings = model.generator.get_input_embeddings().weight
+    assert model.discriminator.get_input_embeddings().weight is embeddings is model.generator.get_output_embeddings().weight
+    first, *_, last = metrics(name="next_5")
+    assert last["gen_loss"] < first["gen_loss"] and last["disc_loss"] == pytest.approx(first["disc_loss"], abs=.1)
+    both = run("base_run_name=both", "initial_weights=next_5_100.0%.pth", "lr=1e-3", "steps=2", "warmup_steps=1", vocab=None).model
+    before = load_checkpoint(FOLDER / "next_5_100.0%.pth")["model"]
+    assert not any(both.state_dict()[f"{part}.electra.encoder.layer.0.output.dense.weight"].equal(
+        before[f"{part}.electra.encoder.layer.0.output.dense.weight"]) for part in ("generator", "discriminator"))
+
+
 def use_the_generator_twice():
     shutil.rmtree("pair/discriminator")
     shutil.copytree("pair/generator", "pair/discriminator")
+
+
+def delete_generator():
+    shutil.rmtree("pair/generator")
 
 
 def delete_tokenizers():
@@ -263,6 +284,9 @@ def delete_tokenizers():
     (["initial_weights=pair", "vocab=vocab.txt"], None, "vocab='vocab.txt' contradicts"),
     (["initial_weights=none.pth"], None, "Checkpoint not found: 'none.pth'"),
     (["initial_weights=pair"], use_the_generator_twice, "is not a discriminator: it lacks"),
+    (["initial_weights=pair"], delete_generator, "no folder generator/.*new_generator=True"),
+    (["initial_weights=pair/discriminator"], None, "is not a generator: .*new_generator=True"),
+    (["initial_weights=official", "new_generator=True", "vocab=vocab.txt"], None, "Set initial_weights"),
     (["initial_weights=pair"], delete_tokenizers, "has no tokenizer"),
 ])
 def test_invalid_initial_weights_are_rejected_before_preparing_data(trained_pair, overrides, change, message):

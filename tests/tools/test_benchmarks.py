@@ -13,6 +13,7 @@ import benchmarks.operators
 import benchmarks.preprocessing
 import benchmarks.pretraining
 import benchmarks.starting
+from _utils.errors import PlainError
 from benchmarks.report import cpu_name, own_process
 
 
@@ -28,6 +29,9 @@ class Settings(dict):
     def variable(self, name):
         return os.environ.get(name), os.getpid()
 
+    def die(self):
+        os._exit(9)
+
 
 @pytest.mark.slow
 def test_variants_have_processes_of_their_own(monkeypatch):
@@ -35,6 +39,8 @@ def test_variants_have_processes_of_their_own(monkeypatch):
     with own_process(Settings) as ours, own_process(Settings, {"a": 1}, of_reference=True) as reference:
         (value, pid), (value_of_reference, pid_of_reference) = ours("variable", "GOMP_SPINCOUNT"), reference("variable", "GOMP_SPINCOUNT")
         assert reference("get", "a") == 1 and len({pid, pid_of_reference, os.getpid()}) == 3
+        with pytest.raises(PlainError, match="exit status 9"):  # for example for lack of memory
+            reference("die")
     assert value == "1000" and int(value_of_reference) == 300_000  # OpenMP's default
     assert "GOMP_SPINCOUNT" not in os.environ
 
@@ -56,7 +62,7 @@ def results(tmp_path, monkeypatch):
 def test_pretraining_benchmark_compares_implementations_and_precisions(results, capsys, monkeypatch):
     monkeypatch.setattr("benchmarks.pretraining.has_on_cpu", lambda precision: False)  # bf16 is left out where it is emulated
     benchmarks.pretraining.main(["size=tiny", "bs=2", "max_length=16", "rounds=1", "steps=1", "device=cpu"])
-    found = results("pretraining_tiny")
+    found = results("pretraining_tiny_2x16")
     assert set(found["rows"]) == {"reference fp32", "pretrain.py fp32"}
     for row in found["rows"].values():
         assert row["ms/step"] > 0 and row["peak MB"] > 0 and row["share of matmul throughput"] > 0
@@ -71,7 +77,7 @@ def test_each_precision_can_be_measured(results, monkeypatch):
     monkeypatch.setattr("benchmarks.pretraining.has_on_cpu", lambda precision: True)
     benchmarks.pretraining.main(["size=tiny", "bs=2", "max_length=16", "rounds=1", "steps=1", "device=cpu",
                                  "variants=('pretrain.py bf16',)"])
-    assert list(results("pretraining_tiny")["rows"]) == ["pretrain.py bf16"]
+    assert list(results("pretraining_tiny_2x16")["rows"]) == ["pretrain.py bf16"]
 
 
 def test_operators_of_a_step_are_counted_by_function(results):

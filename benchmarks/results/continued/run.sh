@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The measurement of continued pretraining in docs/continued_pretraining.md: benchmarks/results/continued/run.sh DATA [SEED ...]
 # DATA: a folder with wikipedia/ and novels/ (text), blimp/ and glue/. Seeds of pretraining: 1 2 3 by default; tables need all three.
-# Rerun the same command to resume. Checkpoints, metrics and scores are written to checkpoints/, texts to datasets/continued/.
+# Rerun the same command to resume. Texts are written to datasets/continued/, scores to checkpoints/glue/scores.jsonl, and the other files
+# of this folder to checkpoints/continued/.
 set -euo pipefail
 data=$(realpath "$1")
 seeds=${*:2}
@@ -9,18 +10,25 @@ seeds=${seeds:-1 2 3}
 cd "$(dirname "$0")/../../.."
 texts=datasets/continued
 pair=benchmarks/results/mini/model
+mkdir -p checkpoints/continued
 [ -f $texts/wikipedia_for_novels.txt ] || python -m benchmarks.continued "$data"
 
-# further NAME DATAS SEED [key=value ...]: 400 steps of 64 x 64 tokens, 20 of them warmup
+# further NAME DATAS SEED [key=value ...]: 400 steps of 64 x 64 tokens, 20 of them warmup; its metrics on held-out text
 further() {
     python pretrain.py size=mini precision=bf16 micro_batch=64 vocab=$pair steps=400 warmup_steps=20 base_run_name="$1" datas="$2" seed="$3" \
         milestones=100 num_workers=0 "${@:4}"
+    grep held_out "checkpoints/pretrain/$1_$3/metrics.jsonl" > "checkpoints/continued/$1_$3.jsonl"
 }
-# finetune GROUP CHECKPOINT SEED [key=value ...]: both labelled tasks; a run's number is its seed, and ends the group's name
+# finetune GROUP CHECKPOINT SEED FACTOR: the labelled tasks, with a factor of their epochs; a run's number is its seed, which ends the group
 finetune() {
+    local packages="{'name': 'packages', 'train': '$texts/packages.csv', 'text': 'text', 'label': 'package', 'groups': 'file', 'dev': .2}"
+    local agreement="{'name': 'agreement', 'train': '$texts/agreement.csv', 'text': 'text', 'label': 'label', 'groups': 'file', 'dev': .2}"
+    local tasks="" task
+    for task in packages:4 agreement:6 stsb:3; do
+        tasks+="'${task%:*}': {'lr': 3e-4, 'epochs': $((${task#*:} * $4))}, "
+    done
     python finetune.py size=mini precision=bf16 glue_dir="$data/glue" group_name="$1_$3" pretrained_checkpoint="$2" num_workers=0 \
-        tasks="[{'name': 'packages', 'train': '$texts/packages.csv', 'text': 'text', 'label': 'package', 'groups': 'file', 'dev': .2}, 'stsb']" \
-        seeds=[0,1,2,3] start="$3" end=$(($3 + 1)) "${@:4}"
+        tasks="[$packages, $agreement, 'stsb']" task_overrides="{$tasks}" seeds=[0,1,2,3] start="$3" end=$(($3 + 1))
 }
 
 pretrain() {  # DOMAIN SEED
@@ -34,12 +42,15 @@ pretrain() {  # DOMAIN SEED
 for seed in $seeds; do
     pretrain docs $seed
     further docs_cold $texts/docs.txt $seed initial_weights=$pair lr=5e-5 warmup_steps=0
-    rates="'packages': {'lr': 3e-4, 'epochs': 4}, 'stsb': {'lr': 3e-4, 'epochs': 3}"
-    finetune before $pair/discriminator $seed "task_overrides={$rates}"
+    # A discriminator whose generator is missing: first a new generator, then both
+    further docs_generator $texts/docs.txt $seed initial_weights=$pair/discriminator vocab=$pair/discriminator new_generator=True
+    new=docs_generator_$seed"_100.0%.pth"
+    further docs_lone $texts/docs.txt $seed initial_weights="$new" vocab="$new" lr=5e-5
+    finetune before $pair/discriminator $seed 1
     for name in docs_lr5e-5 docs_scratch docs_lr5e-4; do
-        finetune $name ${name}_$seed"_100.0%.pth" $seed "task_overrides={$rates}"
+        finetune $name ${name}_$seed"_100.0%.pth" $seed 1
     done
-    finetune before_twice $pair/discriminator $seed "task_overrides={'packages': {'lr': 3e-4, 'epochs': 8}, 'stsb': {'lr': 3e-4, 'epochs': 6}}"
+    finetune before_twice $pair/discriminator $seed 2
 done
 for seed in $seeds; do
     pretrain novels $seed
@@ -47,7 +58,6 @@ done
 [ $# -gt 1 ] && exit
 
 # Discriminators on the same corrupted texts, and on minimal pairs
-mkdir -p checkpoints/continued
 for domain in docs novels; do
     for text in $domain wikipedia; do
         python -m _utils replaced_tokens $pair/discriminator checkpoints/pretrain/${domain}_*_100.0%.pth --generator $pair/generator --all \

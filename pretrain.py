@@ -173,6 +173,7 @@ c = MyConfig({
     # last step and stop_at are always milestones.
     "milestones": [6.25, 12.5, 25., 50., 100.],
     # End the run after this step, with the schedule of all steps. The same command with a larger stop_at, or without it, continues the run.
+    # With objective=two_stage, a step of the second stage.
     "stop_at": None,
 
     # The next values belong to the recipe, which is in _utils/recipes.py.

@@ -264,8 +264,8 @@ QUICKSTART = {"size": "tiny", "datas": ["docs"], "vocab": 8192, "base_run_name":
 FROM_RECIPE = ("bs", "lr", "max_length", "mask_prob", "steps", "warmup_steps", "schedule", "optimizer", "electra_mask_style", "objective",
                 "tying")
 _GENERATOR_KEYS = ("generator_hidden_size", "generator_layers", "uniform_generator", "tying")
-# Keys that have no effect, by objective.
-_WITHOUT_EFFECT = {
+# Keys that are not used, by objective.
+_UNUSED = {
     "mlm": ("discriminator", "sampling", "temperature", "disallow_correct", "disc_smooth_label", "disc_weight", *_GENERATOR_KEYS),
     "two_stage": ("generator", "discriminator", "initial_weights", "gen_weight", *_GENERATOR_KEYS),
     "adversarial": ("gen_smooth_label", "temperature", "disallow_correct", "uniform_generator"),
@@ -346,9 +346,9 @@ def _check(config):
     for key, limit in (("warmup_steps", "steps"), ("stop_at", "steps"), ("micro_batch", "bs")):
         if None not in (config[key], config[limit]) and config[key] > config[limit]:
             raise PlainError(f"{key}={config[key]} is more than {limit}={config[limit]}. Lower it or leave it out.")
-    for key in _WITHOUT_EFFECT.get(config.objective, ()):
+    for key in _UNUSED.get(config.objective, ()):
         if key in config.overridden:
-            raise PlainError(f"{key}={config[key]!r} has no effect with objective={config.objective!r}. Leave it out.")
+            raise PlainError(f"{key}={config[key]!r} is not used with objective={config.objective!r}. Leave it out.")
     if config.two_stage_steps and (config.objective != "two_stage" or config.two_stage_steps >= config.steps):
         raise PlainError(f"two_stage_steps={config.two_stage_steps} requires objective=two_stage and more steps in all "
                          f"(steps={config.steps}).")

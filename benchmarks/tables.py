@@ -135,19 +135,19 @@ def objectives():
     return [[held_out(RESULTS / "objectives" / name)[-1][key] for key in keys] for name, keys in OBJECTIVES.items()]
 
 
-def continued():
+def continued(domain, ways, tasks=()):
     """By way of continued pretraining: means over seeds with standard errors of AUCs on the same texts, generator loss, labelled tasks."""
     folder, rows = RESULTS / "continued", []
-    aucs = [dict(re.findall(r"(?m)([^/\s]+) +(\.\d+|\d\.\d+) \(", (folder / f"docs_networks_on_{text}.txt").read_text()))
-            for text in ("docs", "wikipedia")]
+    aucs = [dict(re.findall(r"(?m)([^/\s]+) +(\.\d+|\d\.\d+) \(", (folder / f"{domain}_networks_on_{text}.txt").read_text()))
+            for text in (domain, "wikipedia")]
     scores = finetuned(folder)["dev"]
-    for name in ("before", "before_twice", "docs_lr5e-5", "docs_lr1.67e-4", "docs_lr5e-4", "docs_cold", "docs_mixed", "docs_scratch"):
+    for name in ("before", *ways):
         seeds = [seed for seed in (1, 2, 3) if (folder / f"{name}_{seed}.jsonl").exists()]
         numbers = [[float(of_text[f"{name}_{seed}_100.0%.pth"]) for seed in seeds] for of_text in aucs]
         if name == "before":
             numbers = [[float(of_text["discriminator"])] for of_text in aucs]
         numbers.append([read_metrics(folder / f"{name}_{seed}.jsonl", "held_out")[-1]["gen_loss_hidden"] for seed in seeds])
-        numbers += [scores[scores.index.isin([(f"{name}_{seed}", task, seed) for seed in (1, 2, 3)])] for task in ("packages", "stsb")]
+        numbers += [scores[scores.index.isin([(f"{name}_{seed}", task, seed) for seed in (1, 2, 3)])] for task in tasks]
         rows.append([number for column in map(pd.Series, numbers) if len(column) for number in (column.mean(), column.sem())])
     return rows
 
@@ -250,6 +250,7 @@ def loader():
     return [[float(f"{tokens:.3g}"), ratio] for tokens, ratio in speed("loader_amd_epyc_avx512_bf16", "tokens/s", "ratio")]
 
 
+LEARNING_RATES = "lr5e-5", "lr1.67e-4", "lr5e-4"
 PRETRAINING_SPEED = ("ms/step", "tokens/s", "ratio to reference fp32", "peak MB", "share of matmul throughput")
 # {(document, heading): [(index of the first column with numbers, function) of each table]}
 TABLES = {
@@ -267,7 +268,11 @@ TABLES = {
     ("pilots.md", "Learning rates of pretraining"): [(2, pretraining_rates)],
     ("pilots.md", "Learning rates of finetuning"): [(2, finetuning_rates)],
     ("pretraining.md", "Is my run healthy?"): [(3, healthy)],
-    ("continued_pretraining.md", "Does it help? A measurement"): [(1, continued)],
+    ("continued_pretraining.md", "Does it help? A measurement"): [(1, lambda: continued(
+        "docs", ["before_twice", *(f"docs_{way}" for way in (*LEARNING_RATES, "cold", "mixed", "lone", "scratch"))],
+        ("packages", "agreement", "stsb")))],
+    ("continued_pretraining.md", "On novels"): [(1, lambda: continued(
+        "novels", [f"novels_{way}" for way in (*LEARNING_RATES, "mixed", "scratch")]))],
     ("probes.md", "Measurements"): [(1, phenomena), (1, accuracy_by_seed)],
     ("own_tasks.md", "CoNLL-2000 chunking"): [(2, conll2000)],
     ("speed.md", "Pretraining"): [(1, lambda batch=batch: speed(f"pretraining_small_{batch}_amd_epyc_avx512_bf16", *PRETRAINING_SPEED))

@@ -179,7 +179,7 @@ def test_layernorms_of_other_families_are_recognized(model_type, small_tokenizer
     (["generator={'model_type': 'bert', 'hidden_size': 36}"], "tying='embeddings' is not possible"),
     (["generator={'model_type': 'bert', 'hiden_size': 32}"], "Unknown key .*: 'hiden_size'"),
     (["size=alectra_small", "max_length=256"], "max_length=256 is more than the 128 positions"),
-    (["size=bert_small", "temperature=2"], "temperature=2.0 has no effect with objective='mlm'"),
+    (["size=bert_small", "temperature=2"], "temperature=2.0 is not used with objective='mlm'"),
 ])
 def test_invalid_networks_raise_before_data_is_prepared(workplace, overrides, message):
     with pytest.raises(PlainError, match=message):

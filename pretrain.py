@@ -1109,7 +1109,8 @@ def fit_to_hardware(c, pair, hf_tokenizer, dls, processes):
             networks = [network for network in pair or fresh_pair(c, hf_tokenizer) if network]
         size, *larger = micro_batch_sizes(device, c.bs, c.max_length, c.precision, networks, c.mask_prob, processes.n)
         if larger:
-            learn = build_learner(c.copy_with({"micro_batch": size, "compile": False}), hf_tokenizer, dls, pair, processes)
+            trial = c.copy_with({"micro_batch": size, "compile": False})  # with a copy of the pair: an eager CPU has its own dropout
+            learn = build_learner(trial, hf_tokenizer, dls, copy.deepcopy(pair), processes)
             size = fastest_micro_batch(learn, dls.train.batch_of_step(0), (size, *larger))
             if c.precision == "fp32":
                 hint_at_bf16()

@@ -122,6 +122,7 @@ add("pretrain.py", {
     "a path for a name": ("base_run_name=../x", r"base_run_name: '\.\./x'.*a name"),
     "a missing device": ("device=cuda:99", "'cuda:99'.*device=cpu"),
     "contradicting values": ("warmup_steps=3", "warmup_steps=3.*steps=2"),
+    "an unknown encoding": ("encoding=uft-8", "encoding: 'uft-8'.*latin-1"),
     "no folder for uploads": ("upload_to=nowhere://x", "upload_to: 'nowhere://x'.*a folder"),
     "an unknown family": ("generator={'model_type':'elektra'}", "elektra.*model_type"),
     "heads that do not divide": ("discriminator={'model_type':'electra','hidden_size':64,'num_attention_heads':5}", r"\(64\).*heads \(5\)"),

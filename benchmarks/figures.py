@@ -12,7 +12,7 @@ from _utils.plots import BLUE, GREY, ORANGE, tokens_in_color
 from _utils.recipes import RECIPES, flops_per_token
 from _utils.runs import read_metrics
 from _utils.text import load_tokenizer
-from benchmarks.tables import ELECTRA, MINI, MLM, OBJECTIVES, OTHER_RATE, PRIMARY, RESULTS, SEEDS, finetuned, means
+from benchmarks.tables import ELECTRA, MINI, MLM, OBJECTIVES, OTHER_RATE, PRIMARY, RESULTS, SEEDS, aucs, finetuned, means
 from pretrain import ELECTRAModel, build_masking
 from pretrain import c as settings
 
@@ -104,7 +104,27 @@ def plot_objectives():
     return figure
 
 
+def plot_long_continuation():
+    """Continued pretraining of 2,000 steps on 2 MB of novels with two learning rates, at the milestones."""
+    figure, axes = plt.subplots(1, 4, figsize=(12, 2.8), layout="constrained")
+    folder = RESULTS / "continued"
+    for rate, title, color in (("5e-5", "5e-5, a tenth of the recipe's rate", BLUE), ("5e-4", "5e-4, the recipe's rate", ORANGE)):
+        held_out = pd.DataFrame(read_metrics(folder / f"long_lr{rate}_1.jsonl", "held_out"))
+        curves = {"held-out novels: generator loss\non hidden tokens": held_out["gen_loss_hidden"],
+                  "held-out novels: AUC on samples\nof its own generator": held_out["disc_auc"]}
+        for text in ("novels", "Wikipedia"):
+            found = aucs(folder / f"long_networks_on_{text.lower()}.txt")
+            curves[f"{text}: AUC on samples\nof the original generator"] = [
+                found["discriminator"], *(found[f"long_lr{rate}_1_{100 * step / 2000}%.pth"] for step in held_out["step"][1:])]
+        for axis, (name, values) in zip(axes, curves.items()):
+            axis.plot(held_out["step"], values, "o-", ms=3, lw=1, color=color, label=title)
+            axis.set(title=name, xlabel="step")
+    figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside lower center", ncols=2)
+    return figure
+
+
 if __name__ == "__main__":
+    plot_long_continuation().savefig(RESULTS / "continued/long.png", dpi=100)
     plot_objectives().savefig(RESULTS / "objectives/curves.png", dpi=100)
     for name, plot in {"sentence": plot_corruption, "transitions": plot_transitions, "runs": plot_runs}.items():
         plot().savefig(MINI / f"{name}.png", dpi=160 if name == "sentence" else 100)

@@ -135,19 +135,26 @@ def objectives():
     return [[held_out(RESULTS / "objectives" / name)[-1][key] for key in keys] for name, keys in OBJECTIVES.items()]
 
 
+def aucs(path):
+    """{last part of a network's path: AUC} in an output of replaced_tokens."""
+    return {name: float(auc) for name, auc in re.findall(r"(?m)([^/\s]+) +(\d\.\d+) \(", path.read_text())}
+
+
 def continued(domain, ways, tasks=()):
-    """By way of continued pretraining: means over seeds with standard errors of AUCs on the same texts, generator loss, labelled tasks."""
+    """By way of continued pretraining: means over seeds with standard errors of AUCs on the same texts, generator loss, labelled tasks and,
+    with tasks, minimal pairs."""
     folder, rows = RESULTS / "continued", []
-    aucs = [dict(re.findall(r"(?m)([^/\s]+) +(\.\d+|\d\.\d+) \(", (folder / f"{domain}_networks_on_{text}.txt").read_text()))
-            for text in (domain, "wikipedia")]
+    pairs = pd.read_csv(folder / "blimp.csv", index_col=["field", "phenomenon", "paradigm"]).mean()
+    by_text = [aucs(folder / f"{domain}_networks_on_{text}.txt") for text in (domain, "wikipedia")]
     scores = finetuned(folder)["dev"]
     for name in ("before", *ways):
         seeds = [seed for seed in (1, 2, 3) if (folder / f"{name}_{seed}.jsonl").exists()]
-        numbers = [[float(of_text[f"{name}_{seed}_100.0%.pth"]) for seed in seeds] for of_text in aucs]
+        numbers = [[found[f"{name}_{seed}_100.0%.pth"] for seed in seeds] for found in by_text]
         if name == "before":
-            numbers = [[float(of_text["discriminator"])] for of_text in aucs]
+            numbers = [[found["discriminator"]] for found in by_text]
         numbers.append([read_metrics(folder / f"{name}_{seed}.jsonl", "held_out")[-1]["gen_loss_hidden"] for seed in seeds])
         numbers += [scores[scores.index.isin([(f"{name}_{seed}", task, seed) for seed in (1, 2, 3)])] for task in tasks]
+        numbers += [pairs.filter(regex=f"{'discriminator' if name == 'before' else name}(_._100.0%)?$")] if tasks else []
         rows.append([number for column in map(pd.Series, numbers) if len(column) for number in (column.mean(), column.sem())])
     return rows
 

@@ -4,6 +4,7 @@ import json
 import os
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 import benchmarks.environment
@@ -14,6 +15,7 @@ import benchmarks.preprocessing
 import benchmarks.pretraining
 import benchmarks.starting
 from _utils.errors import PlainError
+from benchmarks.continued import agreement
 from benchmarks.report import cpu_name, own_process
 
 
@@ -132,3 +134,11 @@ def test_starting_benchmark_times_three_starts_with_two_corpora(results, tmp_pat
     found = results("starting")["rows"]
     assert [*found] == [f"{form}, {start}" for form in ("one file", "many files") for start in ("first", "documents opened", "next")]
     assert all(row["seconds"] > 0 and row["MB"] >= 0 for row in found.values()) and found["one file, first"]["ratio"] == 1
+
+
+def test_half_of_the_sentences_about_agreement_get_the_wrong_number():
+    texts = [f"Page {i} is the first of a book. It was short and it is gone. They have {i} pages in all." for i in range(100)]
+    found = agreement(pd.DataFrame({"file": "book.py", "text": texts})).set_index("text")["label"]
+    assert len(found) == 200 and 70 < (found == "wrong").sum() < 130  # the second sentence has two of the verbs
+    assert {label for text, label in found.items() if " are " in text or " has " in text} == {"wrong"}
+    assert {label for text, label in found.items() if " is " in text or " have " in text} == {"right"}

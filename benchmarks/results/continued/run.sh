@@ -56,13 +56,21 @@ for seed in $seeds; do
     pretrain novels $seed
 done
 [ $# -gt 1 ] && exit
+for lr in 5e-5 5e-4; do  # 21 epochs
+    further long_lr$lr $texts/novels.txt 1 initial_weights=$pair lr=$lr steps=2000 warmup_steps=100 milestones=.05,5,10,20,40,60,80,100
+done
 
 # Discriminators on the same corrupted texts, and on minimal pairs
-for domain in docs novels; do
-    for text in $domain wikipedia; do
-        python -m _utils replaced_tokens $pair/discriminator checkpoints/pretrain/${domain}_*_100.0%.pth --generator $pair/generator --all \
-            --text $texts/${text}_test.txt > checkpoints/continued/${domain}_networks_on_$text.txt
-    done
+compare() {  # NAME TEXT CHECKPOINT ...
+    python -m _utils replaced_tokens $pair/discriminator "${@:3}" --generator $pair/generator --all --text "$texts/$2_test.txt" \
+        > "checkpoints/continued/$1_networks_on_$2.txt"
+}
+for text in docs wikipedia; do
+    compare docs $text checkpoints/pretrain/docs_*_100.0%.pth
+done
+for text in novels wikipedia; do
+    compare novels $text checkpoints/pretrain/novels_*_100.0%.pth
+    compare long $text checkpoints/pretrain/long_*_*0%.pth
 done
 python -m _utils minimal_pairs $pair/discriminator checkpoints/pretrain/docs_{lr5e-5,lr5e-4,scratch}_{1,2,3}_100.0%.pth "$data/blimp" \
     --csv checkpoints/continued/blimp.csv

@@ -105,10 +105,11 @@ def plot_objectives():
 
 
 def plot_long_continuation():
-    """Continued pretraining of 2,000 steps on 2 MB of novels with two learning rates, at the milestones."""
+    """Continued pretraining of 2,000 steps on 2 MB of novels with three learning rates, at the milestones."""
     figure, axes = plt.subplots(1, 4, figsize=(12, 2.8), layout="constrained")
     folder = RESULTS / "continued"
-    for rate, title, color in (("5e-5", "5e-5, a tenth of the recipe's rate", BLUE), ("5e-4", "5e-4, the recipe's rate", ORANGE)):
+    for rate, title, color in (("5e-5", "5e-5, a tenth of the recipe's rate", BLUE), ("5e-4", "5e-4, the recipe's rate", ORANGE),
+                               ("5e-3", "5e-3", GREY)):
         held_out = pd.DataFrame(read_metrics(folder / f"long_lr{rate}_1.jsonl", "held_out"))
         curves = {"held-out novels: generator loss\non hidden tokens": held_out["gen_loss_hidden"],
                   "held-out novels: AUC on samples\nof its own generator": held_out["disc_auc"]}
@@ -119,7 +120,7 @@ def plot_long_continuation():
         for axis, (name, values) in zip(axes, curves.items()):
             axis.plot(held_out["step"], values, "o-", ms=3, lw=1, color=color, label=title)
             axis.set(title=name, xlabel="step")
-    figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside lower center", ncols=2)
+    figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside lower center", ncols=3)
     return figure
 
 

@@ -56,7 +56,7 @@ for seed in $seeds; do
     pretrain novels $seed
 done
 [ $# -gt 1 ] && exit
-for lr in 5e-5 5e-4; do  # 21 epochs
+for lr in 5e-5 5e-4 5e-3; do  # 21 epochs
     further long_lr$lr $texts/novels.txt 1 initial_weights=$pair lr=$lr steps=2000 warmup_steps=100 milestones=.05,5,10,20,40,60,80,100
 done
 

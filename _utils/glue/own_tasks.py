@@ -122,6 +122,8 @@ def load_own_task(given):
         data.splits[split] = to_dataset(table, columns, test_task if split == "test" else task, split, notices)
     if "validation" not in tables:
         data.splits.update(split_rows(data.splits["train"], task, given["dev"]))
+    if empty := [split for split, rows in data.splits.items() if not len(rows)]:
+        raise PlainError(f"The {empty[0]} set of the task {task.name!r} has no rows. Add rows to {given['train']}, or set 'dev'.")
     labelled = {split: rows for split, rows in data.splits.items() if split in ("train", "validation", *labels)}
     notices += _shared_texts(labelled, task)
     if task.labels:

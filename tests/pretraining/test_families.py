@@ -174,7 +174,7 @@ def test_layernorms_of_other_families_are_recognized(model_type, small_tokenizer
 
 @pytest.mark.parametrize("overrides, message", [
     (["size=bert_small", "objective=electra"], "size=bert_small has no discriminator"),
-    (["objective=mlm", "discriminator={'model_type': 'bert'}"], "no effect with objective='mlm'"),
+    (["objective=mlm", "discriminator={'model_type': 'bert'}"], "is not used with objective='mlm'"),
     (["discriminator={'model_type': 'bert', 'hidden_size': 30, 'num_attention_heads': 4}"], "Cannot build the discriminator"),
     (["generator={'model_type': 'bert', 'hidden_size': 36}"], "tying='embeddings' is not possible"),
     (["generator={'model_type': 'bert', 'hiden_size': 32}"], "Unknown key .*: 'hiden_size'"),

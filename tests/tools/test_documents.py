@@ -25,7 +25,8 @@ from benchmarks.report import parse
 DOCUMENTS = [REPO / "README.md", REPO / "tests/golden/README.md", *sorted((REPO / "docs").glob("*.md"))]
 SOURCES = [*REPO.glob("*.py"), *(path for folder in ("_utils", "benchmarks", "tests") for path in (REPO / folder).rglob("*.py"))]
 TESTS = [path for path in SOURCES if path.name.startswith("test_")]
-PLACEHOLDERS = {"PATH": "text", "NAME.pth": "model.pth", "...": "model.pth"}
+PLACEHOLDERS = {"PATH": "text", "NAME.pth": "model.pth", "...": "model.pth", "generator_11081_100.0%.pth": "pair",
+                "benchmarks/results/mini/model": "pair"}
 OPTIONAL_PACKAGES = {"wandb"}
 
 

@@ -262,7 +262,7 @@ def explain_keys(config, script):
 QUICKSTART = {"size": "tiny", "datas": ["docs"], "vocab": 8192, "base_run_name": "quickstart"}
 # Keys for which None means the value of the recipe.
 FROM_RECIPE = ("bs", "lr", "max_length", "mask_prob", "steps", "warmup_steps", "schedule", "optimizer", "electra_mask_style", "objective",
-                "tying")
+               "tying")
 _GENERATOR_KEYS = ("generator_hidden_size", "generator_layers", "uniform_generator", "tying")
 # Keys that are not used, by objective.
 _UNUSED = {

@@ -51,14 +51,13 @@ def explain(error):
 
 
 def _message(error):
-    text = str(error)
     if isinstance(error, PlainError):
         return f"{error.prefix}{error}"
     if isinstance(error, KeyboardInterrupt):
         return "Stopped. Rerun the same command to continue with what is finished."
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"error: No space left on device ({first_line(error)}). Free some space and rerun the same command; saved files are intact."
-    if re.search(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)", text):
+    if re.search(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)", str(error)):
         return (f"error: A data worker process died ({first_line(error)}), most likely out of memory. Lower num_workers and rerun the same "
                 "command, which continues with what was saved.")
     if type(error).__name__ == "OutOfMemoryError":

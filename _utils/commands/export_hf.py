@@ -97,6 +97,9 @@ def new_folder(path):
     unfinished.mkdir(parents=True)
     try:
         yield unfinished
+        for file in unfinished.rglob("*.*"):  # folders in it have no dot in their names
+            with open(file, "rb") as written:
+                os.fsync(written.fileno())  # before the renaming, so that a power failure leaves no half-written file
         unfinished.replace(path)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)

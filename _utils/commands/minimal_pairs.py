@@ -74,8 +74,9 @@ def read_pairs(path):
     for file in sorted(path.glob("*.jsonl")) if path.is_dir() else [path] * path.is_file():
         for place, given in read_json_lines(file, EXPECTED):
             pair = dict.fromkeys(OPTIONAL, file.stem) | given
-            if lacking := [key for key in COLUMNS if not isinstance(pair.get(key), str)]:
-                raise PlainError(f"{file}, {place} has no string {lacking[0]!r}. {EXPECTED}")
+            for key in COLUMNS:
+                if not isinstance(pair.get(key), str):
+                    raise PlainError(f"{file}, {place} has no string {key!r}. {EXPECTED}")
             pairs.append({name: pair[key] for key, name in COLUMNS.items()})
     if not pairs:
         raise PlainError(f"No pairs found in {str(path)!r}. {EXPECTED}")

@@ -83,8 +83,9 @@ def names_of(tasks):
 def check_names(tasks):
     """The tasks; PlainError if two have the same name."""
     names = names_of(tasks)
-    if repeated := [name for name in names if names.count(name) > 1]:
-        raise PlainError(f"Invalid value for tasks: two tasks are called {repeated[0]!r}. Remove one, or set 'name'.")
+    for name in names:
+        if names.count(name) > 1:
+            raise PlainError(f"Invalid value for tasks: two tasks are called {name!r}. Remove one, or set 'name'.")
     return tasks
 
 
@@ -96,8 +97,9 @@ def load_own_task(given):
     """
     files = {"train": given["train"], "validation": given["dev"], "test": given["test"]}
     files = {split: path for split, path in files.items() if isinstance(path, str)}
-    if missing := [path for path in files.values() if not Path(path).is_file()]:
-        raise PlainError(f"File not found: {missing[0]!r}. Correct the path in tasks, or put the file there.")
+    for path in files.values():
+        if not Path(path).is_file():
+            raise PlainError(f"File not found: {path!r}. Correct the path in tasks, or put the file there.")
     if given["kind"] == "questions":
         return _load_questions(given, files)
     if is_question_file(given["train"]):
@@ -122,8 +124,9 @@ def load_own_task(given):
         data.splits[split] = to_dataset(table, columns, test_task if split == "test" else task, split, notices)
     if "validation" not in tables:
         data.splits.update(split_rows(data.splits["train"], task, given["dev"]))
-    if empty := [split for split, rows in data.splits.items() if not len(rows)]:
-        raise PlainError(f"The {empty[0]} set of the task {task.name!r} has no rows. Add rows to {given['train']}, or set 'dev'.")
+    for split, rows in data.splits.items():
+        if not rows:
+            raise PlainError(f"The {split} set of the task {task.name!r} has no rows. Add rows to {given['train']}, or set 'dev'.")
     labelled = {split: rows for split, rows in data.splits.items() if split in ("train", "validation", *labels)}
     notices += _shared_texts(labelled, task)
     if task.labels:

@@ -17,7 +17,6 @@ from _utils.runs.checkpoints import write_atomically, write_text_atomically
 SUBMISSION = {file: (task, split) for task in GLUE for split, file in task.outputs.items()}
 OFFICIAL_ROWS = {file: task.official_rows[split] for file, (task, split) in SUBMISSION.items()}
 MAJORITY = "majority baseline"  # who made a file that no model predicted
-_HEADER = "index\tprediction"
 
 
 def format_predictions(task, predictions):
@@ -68,7 +67,7 @@ def check_tsv(name, content, rows):
     """Check the bytes of one file, which must have this many rows. Raises PlainError with file and line."""
     task, _ = SUBMISSION[name]
     header, *lines = content.decode(errors="replace").removesuffix("\n").split("\n")
-    if header != _HEADER:
+    if header != "index\tprediction":
         raise PlainError(f"{name}, line 1: the header must be exactly 'index<TAB>prediction', not {header[:60]!r}.")
     low, high = task.score_range or (0, 0)
     accepted = f"a number from {low:g} to {high:g}" if task.is_regression else ", ".join(task.written_labels)

@@ -172,10 +172,9 @@ def load_pair(name, size, max_length, tying="embeddings", make_generator=None):
     Raises PlainError for a pair that is missing, of another size, too short for max_length tokens, or that was not trained with the
     parameters that `tying` shares (F24).
     """
-    is_here = name.endswith(".pth") or os.path.isdir(name)
     discriminator = load_with_head(name, "discriminator").network
-    generator = make_generator(discriminator) if make_generator else load_with_head(
-        name if is_here else name.replace("discriminator", "generator"), "generator").network
+    of_generator = name if name.endswith(".pth") or os.path.isdir(name) else name.replace("discriminator", "generator")
+    generator = make_generator(discriminator) if make_generator else load_with_head(of_generator, "generator").network
     check_tied_output(generator, name)
     check_tying(generator, discriminator, tying)
     trained = shared_modules(discriminator, tying)

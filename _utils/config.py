@@ -168,8 +168,9 @@ class MyConfig(dict):
             key: TypeAdapter(kind, config=ConfigDict(strict=True)) for key, kind in types.items()})
         for key, value in values.items():
             self[key] = value
-        if missing := [key for key in types if key not in self]:
-            raise PlainError(f"Missing key: {missing[0]!r}. Add it to the first cell; it accepts {accepted(types[missing[0]])}.")
+        for key in types:
+            if key not in self:
+                raise PlainError(f"Missing key: {key!r}. Add it to the first cell; it accepts {accepted(types[key])}.")
 
     def __setitem__(self, key, value):
         if key not in self.types:
@@ -340,7 +341,8 @@ def _check(config):
     if is_pair(config.initial_weights):
         _check_pair(config)
     elif config.new_generator:
-        raise PlainError("new_generator=True trains a generator for a trained discriminator. Set initial_weights to it, or leave it out.")
+        raise PlainError("new_generator=True trains a generator for a trained discriminator, but initial_weights="
+                         f"{config.initial_weights!r} is none. Set initial_weights to it, or leave new_generator out.")
     if config.seed is None:
         raise PlainError("seed=None would draw a different seed in each process. Set seed to a number.")
     for key, limit in (("warmup_steps", "steps"), ("stop_at", "steps"), ("micro_batch", "bs")):

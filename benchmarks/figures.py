@@ -113,10 +113,11 @@ def plot_long_continuation():
         held_out = pd.DataFrame(read_metrics(folder / f"long_lr{rate}_1.jsonl", "held_out"))
         curves = {"held-out novels: generator loss\non hidden tokens": held_out["gen_loss_hidden"],
                   "held-out novels: AUC on samples\nof its own generator": held_out["disc_auc"]}
+        percents = 100 * held_out["step"] / held_out["step"].max()
         for text in ("novels", "Wikipedia"):
             found = aucs(folder / f"long_networks_on_{text.lower()}.txt")
             curves[f"{text}: AUC on samples\nof the original generator"] = [
-                found["discriminator"], *(found[f"long_lr{rate}_1_{100 * step / 2000}%.pth"] for step in held_out["step"][1:])]
+                found["discriminator"], *(found[f"long_lr{rate}_1_{percent}%.pth"] for percent in percents[1:])]
         for axis, (name, values) in zip(axes, curves.items()):
             axis.plot(held_out["step"], values, "o-", ms=3, lw=1, color=color, label=title)
             axis.set(title=name, xlabel="step")

@@ -68,6 +68,7 @@ def seconds_of(work, device):
 def own_process(make, *arguments, of_reference=False):
     """Context with a function that calls a method of `make(*arguments)` in a process of its own: call(method, *arguments).
 
+    arguments: the first one names the process in messages.
     of_reference: with the default settings of OpenMP, of which `_utils` sets another one.
     """
     context = multiprocessing.get_context("spawn")

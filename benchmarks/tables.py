@@ -144,7 +144,7 @@ def continued(domain, ways, tasks=()):
     """By way of continued pretraining: means over seeds with standard errors of AUCs on the same texts, generator loss, labelled tasks and,
     with tasks, minimal pairs."""
     folder, rows = RESULTS / "continued", []
-    pairs = pd.read_csv(folder / "blimp.csv", index_col=["field", "phenomenon", "paradigm"]).mean()
+    pairs = pd.read_csv(folder / "blimp.csv", index_col=["field", "phenomenon", "paradigm"]).mean() if tasks else pd.Series()
     by_text = [aucs(folder / f"{domain}_networks_on_{text}.txt") for text in (domain, "wikipedia")]
     scores = finetuned(folder)["dev"]
     for name in ("before", *ways):
@@ -154,7 +154,7 @@ def continued(domain, ways, tasks=()):
             numbers = [[found["discriminator"]] for found in by_text]
         numbers.append([read_metrics(folder / f"{name}_{seed}.jsonl", "held_out")[-1]["gen_loss_hidden"] for seed in seeds])
         numbers += [scores[scores.index.isin([(f"{name}_{seed}", task, seed) for seed in (1, 2, 3)])] for task in tasks]
-        numbers += [pairs.filter(regex=f"{'discriminator' if name == 'before' else name}(_._100.0%)?$")] if tasks else []
+        numbers.append(pairs.filter(regex=f"{'discriminator' if name == 'before' else name}(_._100.0%)?$"))
         rows.append([number for column in map(pd.Series, numbers) if len(column) for number in (column.mean(), column.sem())])
     return rows
 

@@ -82,9 +82,10 @@ def of_systems(table, systems, tasks):
     """
     found = table[table.index.isin(systems, "system")].dropna(axis=1, how="all")
     found = found.reindex(columns=tasks.split(",")).dropna() if tasks else found.dropna(axis=1)
-    if missing := [name for name in systems if found.empty or name not in found.index.unique("system")]:
-        raise PlainError(f"No checkpoint of {missing[0]!r} was finetuned on {' and '.join(found) or 'the tasks of the others'}. Finetune "
-                         f"all systems on the same tasks. Finetuned: {', '.join(table.index.unique('system'))}, on {', '.join(table)}.")
+    for name in systems:
+        if found.empty or name not in found.index.unique("system"):
+            raise PlainError(f"No checkpoint of {name!r} was finetuned on {' and '.join(found) or 'the tasks of the others'}. Finetune all "
+                             f"systems on the same tasks. Finetuned: {', '.join(table.index.unique('system'))}, on {', '.join(table)}.")
     return found
 
 

@@ -42,8 +42,8 @@ def convert_tf(
         given = hparams and json.loads(hparams if hparams.lstrip().startswith("{") else Path(hparams).read_text())
     vocab = vocab or next(Path(ckpt_prefix).parent.glob("vocab.txt"), None)
     with new_folder(out_dir) as folder:
-        network, step, moments = convert(ckpt_prefix, part, given)
-        config = network.config
+        network, step = convert(ckpt_prefix, part, given)
+        moments, config = moments_of(network, ckpt_prefix, part), network.config
         save_network(folder, network, vocab and read_vocab(vocab, config.vocab_size), f"ELECTRA, {part}", TRAINING[part],
                      {"converted from": Path(ckpt_prefix).name, "step": step})
         if moments:
@@ -57,25 +57,31 @@ def convert_tf(
 
 
 def convert(prefix, part, hparams=None):
-    """(network, step, moments) of a checkpoint, in float32: ElectraForMaskedLM for 'generator', ElectraForPreTraining for 'discriminator'.
+    """(network, step) of a checkpoint, in float32: ElectraForMaskedLM for 'generator', ElectraForPreTraining for 'discriminator'.
 
-    moments: as in `MOMENTS_FILE`, of the parameters whose moments are in the checkpoint.
     hparams: Google's, a dictionary.   Raises PlainError for a missing variable, and for heads of another size than 64 without hparams.
     """
-    variables, moments = open_variables(prefix), {}
-
-    def values(name, slot=""):
-        value = torch.tensor(variables[name + slot].read())
-        return value.T.contiguous() if name.endswith("/kernel") else value
-
+    variables = open_variables(prefix)
     with as_plain_error(f"The {part} in {str(prefix)!r} lacks the variable {{error}}. Choose another --part, or a pretrained checkpoint of "
                         "Google's ELECTRA.", KeyError):
         network = build_network(part, _config(part, variables, hparams))
         for name, parameter in network.named_parameters():
-            variable = google_name(name, part, variables)
-            parameter.data.copy_(values(variable))
-            moments |= {f"{name}.{key}": values(variable, slot) for key, slot in _SLOTS.items() if variable + slot in variables}
-    return network.eval(), int(variables["global_step"].read()) if "global_step" in variables else None, moments
+            parameter.data.copy_(_values(variables, google_name(name, part, variables)))
+    return network.eval(), int(variables["global_step"].read()) if "global_step" in variables else None
+
+
+def moments_of(network, prefix, part):
+    """Adam's moments of a network's parameters, as in `MOMENTS_FILE`; {} if the checkpoint has none, as those that Google released."""
+    variables = open_variables(prefix)
+    return {f"{name}.{key}": _values(variables, variable, slot)
+            for name, _ in network.named_parameters() for variable in [google_name(name, part, variables)]
+            for key, slot in _SLOTS.items() if variable + slot in variables}
+
+
+def _values(variables, name, slot=""):
+    """The values of a variable, or of one of its moments, in the orientation of PyTorch's weights."""
+    value = torch.tensor(variables[name + slot].read())
+    return value.T.contiguous() if name.endswith("/kernel") else value
 
 
 def google_name(name, part, variables):

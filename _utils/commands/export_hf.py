@@ -97,7 +97,7 @@ def new_folder(path):
     unfinished.mkdir(parents=True)
     try:
         yield unfinished
-        for file in unfinished.rglob("*.*"):  # folders in it have no dot in their names
+        for file in filter(Path.is_file, unfinished.rglob("*")):
             with open(file, "rb") as written:
                 os.fsync(written.fileno())  # before the renaming, so that a power failure leaves no half-written file
         unfinished.replace(path)

@@ -16,8 +16,9 @@ def glue_results(
     known = list(dict.fromkeys(row["group"] for row in runs))
     if not runs:
         raise PlainError(f"No finished run in {SCORES}. Start some with python finetune.py.")
-    if unknown := [group for group in groups if group not in known]:
-        raise PlainError(f"Group not found in {SCORES}: {unknown[0]!r}. Choose from {', '.join(known)}.")
+    for group in groups:
+        if group not in known:
+            raise PlainError(f"Group not found in {SCORES}: {group!r}. Choose from {', '.join(known)}.")
     for group in groups or known:
         print(report(runs.of(group)), end="\n\n")
     for group in groups:

@@ -124,9 +124,8 @@ def load_own_task(given):
         data.splits[split] = to_dataset(table, columns, test_task if split == "test" else task, split, notices)
     if "validation" not in tables:
         data.splits.update(split_rows(data.splits["train"], task, given["dev"]))
-    for split, rows in data.splits.items():
-        if not rows:
-            raise PlainError(f"The {split} set of the task {task.name!r} has no rows. Add rows to {given['train']}, or set 'dev'.")
+        if not data.splits["validation"]:
+            raise PlainError(f"{given['train']} has too few rows for a dev set. Add rows, or set 'dev' of {task.name!r} to a file.")
     labelled = {split: rows for split, rows in data.splits.items() if split in ("train", "validation", *labels)}
     notices += _shared_texts(labelled, task)
     if task.labels:
@@ -161,8 +160,9 @@ def _labels_of(tables, texts, columns, given):
 
 def _load_questions(given, files):
     """TaskData of a task on questions. files: {split: path}. Questions whose answer is not found are not used for training (F54)."""
-    if unused := [key for key in ("text", "label", "groups", "scheme", "positive", "class_weights") if given[key] is not None]:
-        raise PlainError(f"{unused[0]!r} does not apply to questions. Leave it out of the task {given['name']!r}.")
+    for key in ("text", "label", "groups", "scheme", "positive", "class_weights"):
+        if given[key] is not None:
+            raise PlainError(f"{key!r} does not apply to questions. Leave it out of the task {given['name']!r}.")
     splits = {split: read_questions(path) for split, path in files.items()}
     rows, name = splits["train"], given["name"]
     options = QuestionOptions(**{"has_unanswerable": any(rows["is_impossible"]), **(given["questions"] or {})})
@@ -301,9 +301,10 @@ def _class_weights(given, classes, labels):
     weights = given["class_weights"]
     if not classes:
         raise PlainError(f"class_weights={weights!r} of the task {given['name']!r} needs classes, but the labels are numbers. Omit it.")
-    if unknown := [label for label in weights if label not in classes] if weights != "balanced" else []:
-        raise PlainError(f"class_weights of the task {given['name']!r}: there is no label {unknown[0]!r}. The labels are "
-                         f"{shortened(classes)}.")
+    for label in weights if weights != "balanced" else ():
+        if label not in classes:
+            raise PlainError(f"class_weights of the task {given['name']!r}: there is no label {label!r}. The labels are "
+                             f"{shortened(classes)}.")
     return tuple(compute_class_weight(weights, classes=np.array(classes), y=labels.to_numpy(dtype=str)).tolist())
 
 

@@ -55,8 +55,9 @@ def check_columns(table, required, advice):
     """PlainError for a Table without rows, and, ending with `advice`, for a required column that it does not have."""
     if table.rows.empty:
         raise PlainError(f"{table.source} has no rows. Correct the path, or write the file again.")
-    if missing := [name for name in required if name not in table.rows]:
-        raise PlainError(f"{table.source}: missing column {missing[0]!r} (found: {', '.join(map(str, table.rows))}). {advice}")
+    for name in required:
+        if name not in table.rows:
+            raise PlainError(f"{table.source}: missing column {name!r} (found: {', '.join(map(str, table.rows))}). {advice}")
 
 
 def _text_of(path):

@@ -25,7 +25,7 @@ GOOGLE_MODELS = {"small": "google/electra-small-discriminator", "small++": "goog
                  "base": "google/electra-base-discriminator", "large": "google/electra-large-discriminator"}
 # Modules on top of the encoder that finetuning can do without: the discriminator's head, and a pooler.
 _ABOVE_ENCODER = "discriminator_predictions.", "pooler."
-_ADVICE = {"generator": " For a discriminator alone, pretrain.py trains one with new_generator=True.", "discriminator": ""}
+_ADVICE = " For a discriminator alone, pretrain.py trains a generator with new_generator=True."
 _DISCRIMINATORS = "ElectraForPreTraining", "ForTokenClassification"  # ends of the names of classes
 
 
@@ -96,9 +96,10 @@ def _encoder_from_transformers(name):
         raise PlainError(f"{name!r} contains two networks. Set pretrained_checkpoint={os.path.join(name, 'discriminator')!r}.")
     config = _encoder_config(name)
     model, untrained = _from_transformers(ElectraForPreTraining if config.model_type == "electra" else AutoModel, name)
-    if lacking := [weight for weight in untrained if not weight.startswith(_ABOVE_ENCODER)]:
-        raise PlainError(f"The weights of {name!r} lack {lacking[0]}, which its config.json requires. Download the model again or choose "
-                         "another one.")
+    for weight in untrained:
+        if not weight.startswith(_ABOVE_ENCODER):
+            raise PlainError(f"The weights of {name!r} lack {weight}, which its config.json requires. Download the model again or choose "
+                             "another one.")
     if any(weight.startswith("discriminator_predictions.") for weight in untrained):
         model = model.base_model
     if any(weight.startswith("pooler.") for weight in untrained):
@@ -149,7 +150,7 @@ def load_with_head(name, part=None):
         part = part or inside[-1]
         if part not in inside:
             raise PlainError(f"{name!r} has no folder {part}/. Pass a folder with generator/ and discriminator/ of one training."
-                             f"{_ADVICE[part]}")
+                             f"{_ADVICE if part == 'generator' else ''}")
         name = os.path.join(name, part)
     config = _encoder_config(name)
     part = part or PARTS[any(architecture.endswith(_DISCRIMINATORS) for architecture in config.architectures or [])]
@@ -158,7 +159,8 @@ def load_with_head(name, part=None):
         untrained = ["an output layer with two labels"]
     if untrained:
         raise PlainError(f"{name!r} is not a {part}: it lacks {untrained[0]}. Pass a checkpoint of pretrain.py, a folder from export_hf or "
-                         f"convert_tf, or a hub id such as google/electra-small-discriminator.{_ADVICE[part]}")
+                         f"convert_tf, or a hub id such as google/electra-small-discriminator."
+                         f"{_ADVICE if part == 'generator' else ''}")
     hf_tokenizer = pretrained_tokenizer(name, "Download the model again or choose another one.")
     if part == "generator" and hf_tokenizer.mask_token is None:
         raise PlainError(f"The tokenizer of {name!r} has no mask token. Save the tokenizer of the masked language model in its folder.")

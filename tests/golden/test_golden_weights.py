@@ -123,7 +123,7 @@ def test_the_command_writes_a_folder_that_transformers_loads(golden, tmp_path, c
         out = tmp_path / "pair" / part
         convert_tf(str(prefix), str(out), part=part, hparams=str(hparams), vocab=str(vocab))
         loaded = AutoModel.from_pretrained(out)
-        network, step, _ = convert(prefix, part, MICRO)
+        network, step = convert(prefix, part, MICRO)
         assert step == 200 and "200" in (out / "README.md").read_text()
         for name, value in network.electra.state_dict().items():
             assert loaded.state_dict()[name].equal(value), name

@@ -180,7 +180,7 @@ add("finetune.py", {
                                {SCORES: copy_of("scores.jsonl"), "checkpoints/glue/g_cola_0.pth": "x"}),
     "an unknown key of a task": ("tasks={'train':'own.csv','lable':'x'}", "'lable'.*'label'"),
     "a missing file": ("tasks={'train':'own.csv'}", "File not found: 'own.csv'"),
-    "too few rows": ("tasks={'train':'own.csv'}", "validation set of .* has no rows.*'dev'", {"own.csv": "text,label\nGood,5\nBad,1\n"}),
+    "too few rows": ("tasks={'train':'own.csv'}", "own.csv has too few rows.*'dev'", {"own.csv": "text,label\nGood,5\nBad,1\n"}),
     "a missing column": ("tasks={'train':'own.csv'}", "own.csv.*'label'.*text, stars", {"own.csv": "text,stars\nGood,5\n"}),
     "a cut row": ("tasks={'train':'own.csv'}", "own.csv, line 4", {"own.csv": "text,label\nGood,5\nBad,1\nFi"}),
     "a missing column of GLUE": ("tasks=rte", "RTE/train.tsv.*'sentence2'", {"glue/RTE/train.tsv": replace("sentence2\t", "premise\t")}),

@@ -119,6 +119,9 @@ c = MyConfig({
     "wsc_trick": False,
     # True: keep the pretrained encoder as it is and train only the output layer (a linear probe).
     "freeze": False,
+    # What the classifier of a sentence or pair reads. 'first': the final hidden state of [CLS], as in the paper. 'mean': the mean of those
+    # of all its tokens. Tasks that label words or answer questions do without.
+    "pooling": "first",
     # 'last': the weights after the last epoch, as in the original. 'best': those of the epoch with the best dev score, which is then
     # optimistic; it is measured after each epoch.
     "keep": "last",
@@ -309,9 +312,22 @@ class SentencePredictor(Predictor):
 
     def forward(self, inp_ids, attn_mask, token_type_ids):
         """inp_ids, attn_mask, token_type_ids (B, L) -> logits (B, C), or scores (B,)."""
+        pooled = self.pool(inp_ids, attn_mask, token_type_ids)  # (B, H)
+        return self.outputs(self.dropout(pooled)).squeeze(-1)
+
+    def pool(self, inp_ids, attn_mask, token_type_ids):
+        """The final hidden state of `[CLS]`, (B, H)."""
         with first_position_only(self.base_model):
-            hidden = self.hidden_states(inp_ids, attn_mask, token_type_ids)[:, 0]  # (B, H)
-        return self.outputs(self.dropout(hidden.float())).squeeze(-1)
+            return self.hidden_states(inp_ids, attn_mask, token_type_ids)[:, 0].float()
+
+
+class MeanPredictor(SentencePredictor):
+    """A SentencePredictor on the mean over the tokens (pooling=mean; not in the paper)."""
+
+    def pool(self, inp_ids, attn_mask, token_type_ids):
+        """The mean of the final hidden states of all tokens, `[CLS]` and `[SEP]` included, without the padding: (B, H)."""
+        hidden, is_token = self.hidden_states(inp_ids, attn_mask, token_type_ids).float(), attn_mask[:, :, None]  # (B, L, H), (B, L, 1)
+        return (hidden * is_token).sum(1) / is_token.sum(1)
 
 
 class WordPredictor(Predictor):
@@ -322,17 +338,20 @@ class WordPredictor(Predictor):
         return self.outputs(self.hidden_states(inp_ids, attn_mask, token_type_ids), *inputs)
 
 
-def predictor_of(task):
+def predictor_of(task, pooling=None):
     """The class of predictor of a Task."""
-    return WordPredictor if task.is_tagging or task.questions else SentencePredictor
+    if task.is_tagging or task.questions:
+        return WordPredictor
+    return MeanPredictor if pooling == "mean" else SentencePredictor
 
 
-def build_predictor(task, pretrained, wsc_trick=False, xavier_reinited_outlayer=True, freeze=False):
+def build_predictor(task, pretrained, wsc_trick=False, xavier_reinited_outlayer=True, freeze=False, pooling=None):
     """The model of a Task on pretrained weights: a Predictor, or SchemaPredictor with the WSC trick."""
     if wsc_trick:
         return SchemaPredictor(pretrained.discriminator())
     encoder = pretrained.encoder()
-    return predictor_of(task)(encoder, encoder.config.hidden_size, task.questions or task.n_outputs, xavier_reinited_outlayer, freeze)
+    return predictor_of(task, pooling)(encoder, encoder.config.hidden_size, task.questions or task.n_outputs, xavier_reinited_outlayer,
+                                       freeze)
 
 
 # %% [markdown]
@@ -409,7 +428,9 @@ def settings_of(task, data, c, pretrained):
             "precision": choose_precision(c.precision, choose_device(c.device)),
             "double_unordered": c.double_unordered and task.unordered,
             "own_task": task.as_record() if task.is_own else None,
-            "keep": None if c.keep == "last" else c.keep, "wsc_trick": wsc_trick, "start_from_mnli": mnli_group(task, c),
+            "keep": None if c.keep == "last" else c.keep,
+            "pooling": "mean" if predictor_of(task, c.pooling) is MeanPredictor and not wsc_trick else None,
+            "wsc_trick": wsc_trick, "start_from_mnli": mnli_group(task, c),
             "training_table": table_key(train),
             "dev_table": table_key(data.splits["validation"]) if task.is_own else None,
             "pretrained_weights": pretrained.digest}
@@ -570,7 +591,7 @@ def finetune_run(task, run, seed, data, settings, pretrained, c):
     """Finetune one run, save its checkpoint, append its row to the table, and return the row."""
     started, device, path = time.perf_counter(), choose_device(c.device), run_path(c.group_name, task.name, run)
     set_seed(seed)
-    model = build_predictor(task, pretrained, settings["wsc_trick"], settings["xavier_reinited_outlayer"], settings["freeze"])
+    model = build_predictor(task, pretrained, *map(settings.get, ("wsc_trick", "xavier_reinited_outlayer", "freeze", "pooling")))
     from_mnli = Runs().best_mnli(settings["start_from_mnli"], pretrained) if settings["start_from_mnli"] else None
     if from_mnli:
         load_encoder(model, path_of(from_mnli))
@@ -632,7 +653,7 @@ def load_finetuned(path):
         if not any("pooler." in name for name in checkpoint["model"]):
             encoder.pooler = None  # pretrain.py builds BERT and ALBERT without a pooler
         task = task_of(row)
-        model = predictor_of(task)(encoder, config.hidden_size, task.questions or task.n_outputs)
+        model = predictor_of(task, row["settings"].get("pooling"))(encoder, config.hidden_size, task.questions or task.n_outputs)
     load_weights(model, checkpoint["model"], path)
     return model.eval(), tokenizer_from_json(checkpoint["tokenizer"], checkpoint["pad_token"]), row
 

@@ -370,11 +370,10 @@ def _check(config):
 
 def _check_pair(config):
     """PlainError for keys that conflict with continued pretraining."""
-    start = f"initial_weights={config.initial_weights!r}"
     for key, of_pair in {"generator": None, "discriminator": None, "objective": "electra", "vocab": config.initial_weights}.items():
         if config[key] != of_pair:
-            raise PlainError(f"{start} contains a generator, a discriminator and their vocabulary, which {key}={config[key]!r} "
-                             f"contradicts. Remove {key} (size={config.size}).")
+            raise PlainError(f"initial_weights={config.initial_weights!r} contains a generator, a discriminator and their vocabulary, "
+                             f"which {key}={config[key]!r} contradicts. Remove {key} (size={config.size}).")
 
 
 def check_logger(config):

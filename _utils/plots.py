@@ -10,7 +10,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
-from matplotlib.colors import to_hex
 from matplotlib.font_manager import fontManager
 from scipy.special import entr
 from sklearn.metrics import ConfusionMatrixDisplay
@@ -76,7 +75,7 @@ def show_discriminator(input_ids, generated, is_mlm_applied, probabilities, hf_t
     examples = zip(_tokens(input_ids, input_ids, hf_tokenizer), _tokens(generated, input_ids, hf_tokenizer), is_mlm_applied.tolist(),
                    probabilities.tolist())
     return tokens_in_color([[
-        (f"{was}→{now}" if was != now else now + (" ✓" if mark else ""), to_hex(plt.cm.Reds(.7 * min(1, 2 * p))), f"{p:.0%}")
+        (f"{was}→{now}" if was != now else now + (" ✓" if mark else ""), plt.cm.Reds(.7 * min(1, 2 * p)), f"{p:.0%}")
         for was, now, mark, p in zip(*example)] for example in examples])
 
 

@@ -190,9 +190,10 @@ def _classifier_export(checkpoint, path):
         raise PlainError(f"Cannot export {str(path)!r}: transformers' question answering has one linear layer. Finetune with "
                          "'questions': {'joint': False, 'answerability': False}.")
     # The heads of these families are a layer, GELU and a layer, on the first token.
-    if run["settings"]["wsc_trick"] or not (task.is_tagging or task.questions or family in ("electra", "roformer")):
-        raise PlainError(f"Cannot export {str(path)!r}: no class of transformers has the head of the WSC trick, or of a finetuned "
-                         f"{family} model. Export the pretrained checkpoint.")
+    if run["settings"]["wsc_trick"] or run["settings"].get("pooling") or not (
+            task.is_tagging or task.questions or family in ("electra", "roformer")):
+        raise PlainError(f"Cannot export {str(path)!r}: no class of transformers has the head of the WSC trick, of pooling=mean, or of "
+                         f"a finetuned {family} model. Export the pretrained checkpoint.")
     labels = dict(enumerate(task.labels or (("start", "end") if task.questions else ("score",))))
     config.update({"id2label": labels, "label2id": {label: i for i, label in labels.items()},
                    "problem_type": {"regression": "regression", "classification": "single_label_classification",

@@ -67,6 +67,7 @@ class FinetuneKeys(TypedDict):
     max_length: Length | None
     wsc_trick: bool
     freeze: bool
+    pooling: Literal["first", "mean"]
     keep: Literal["last", "best"]
     glue_dir: Text | None
     wsc_dir: Text | None

@@ -233,8 +233,8 @@ def _with_lists(table, columns, separator):
         return table
     cells = table.rows[columns].map(lambda cell: cell if isinstance(cell, list) else as_label(cell))
     if len(columns) == 1:
-        lists = cells[columns[0]].map(lambda cell: [part.strip() for part in cell.split(separator) if part.strip()]
-                                      if isinstance(cell, str) else [as_label(label) for label in cell])
+        lists = cells[columns[0]].map(lambda cell: [*filter(None, map(str.strip, cell.split(separator)))]
+                                      if isinstance(cell, str) else list(map(as_label, cell)))
     else:
         unknown = cells.stack().loc[lambda cell: ~cell.isin(["", *_MARKS])]
         for (place, column), cell in unknown.items():
@@ -290,10 +290,12 @@ def _check_scheme(tags, given):
         if given["scheme"]:
             raise PlainError(f"scheme={given['scheme']!r} of the task {given['name']!r} needs tags such as B-NP, I-NP and O, but the "
                              f"labels are {shortened(list(tags.explode().unique()))}. Leave it out.")
-        return []
-    n, others = (0, 0) if given["scheme"] else begin_with_i(tags)  # a scheme ends the mixture
-    return [f"warning: {n:,} entities begin with I- and {others:,} with B-, a mixture of IOB1 and IOB2. Set 'scheme': 'iob2' (or 'bioes') "
-            "to convert them"] if n and others else []
+    elif not given["scheme"]:  # which would end the mixture
+        n, others = begin_with_i(tags)
+        if n and others:
+            return [f"warning: {n:,} entities begin with I- and {others:,} with B-, a mixture of IOB1 and IOB2. Set 'scheme': 'iob2' (or "
+                    "'bioes') to convert them"]
+    return []
 
 
 def _class_weights(given, classes, labels):

@@ -297,6 +297,20 @@ def test_a_frozen_encoder_keeps_its_weights_and_has_no_dropout(start, fresh_chec
     assert not any(module.training for module in frozen.base_model.modules()) and frozen.dropout.training
 
 
+def test_mean_pooling_reads_all_tokens_but_no_padding_also_from_the_checkpoint(start):
+    start(OWN, "pooling=mean")
+    model, _, row = finetune.load_finetuned(run_path("g", "mine", 0))
+    ids, is_token, types = torch.randint(5, 99, (2, 6)), torch.ones(2, 6, dtype=torch.long), torch.zeros(2, 6, dtype=torch.long)
+    is_token[1, 4:] = 0
+    states = [model.base_model(ids[i:i + 1, :n]).last_hidden_state[0] for i, n in enumerate((6, 4))]
+    expected = torch.stack([model.classifier(of_tokens.mean(0)) for of_tokens in states])
+    torch.testing.assert_close(model(ids, is_token, types), expected)
+    with pytest.raises(PlainError, match="pooling='mean'"):
+        start(OWN, "pooling=first")
+    with pytest.raises(PlainError, match="pooling=mean"):
+        export_hf("g_mine_0.pth", "exported")
+
+
 TAGS = Task("t", "t", ("text",), ("O", "B-X", "I-X", "B-Y"), kind="tagging", metrics=("entity_f1", "accuracy"))
 
 

@@ -899,6 +899,8 @@ def restore_moments(optimizer, model, pair):
     """
     moments = {f"{file.parent.name}.{name}": value
                for file in Path(pair).glob(f"*/{MOMENTS_FILE}") for name, value in load_file(file).items()}
+    if moments and not optimizer.state:  # AdamW creates its moments in the first step
+        print(f"warning: the moments of Adam in {pair} are used without bias correction only; this run starts with zeros.")
     for name, parameter in model.named_parameters():
         for key, moment in optimizer.state[parameter].items():
             moment.copy_(moments.get(f"{name}.{key}", moment))

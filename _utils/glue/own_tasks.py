@@ -258,12 +258,11 @@ def _task(given, texts, label, kind, labels):
     else:
         classes = _classes(labels, kind, given)
     weights = _class_weights(given, classes, labels["train"]) if given["class_weights"] else ()
-    positive = given["positive"] if classes else None
-    if positive not in (None, *classes):
-        raise PlainError(f"positive={positive!r} of the task {name!r} is not one of its labels {shortened(classes)}.")
+    if given["positive"] not in (None, *classes):
+        raise PlainError(f"positive={given['positive']!r} of the task {name!r} is not one of its labels {shortened(classes) or '(numbers)'}.")
     return Task(name, name, ("text1", "text2") if len(texts) == 2 else ("text",), classes, kind, scale=scale,
                 outputs={"test": name + Path(given["test"]).suffix} if given["test"] else {}, is_own=True,
-                class_weights=weights, positive=positive,
+                class_weights=weights, positive=given["positive"],
                 file_columns=tuple(map(str, (*texts, label))),
                 metrics=_metrics(given, kind, classes), score_titles=(("test", f"{name} (test)"),))
 

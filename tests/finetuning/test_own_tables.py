@@ -195,6 +195,7 @@ BAD_FILES = [
     ("a.csv", 'text,label\none,"5,1"\ntwo,3\n', {}, r"a.csv: the labels are numbers with decimal commas, such as '5,1'"),
     ("a.csv", "text,label\n" + "one,1.5\n" * 19 + "two,n/a\n", {}, r"a.csv, line 21: .* 'n/a', which is not a number"),
     ("a.csv", "text,label\none,1.5\ntwo,2\n", {"class_weights": "balanced"}, r"class_weights='balanced' of the task 't' needs classes"),
+    ("a.csv", "text,label\none,1.5\ntwo,2\n", {"positive": "2"}, r"positive='2' of the task 't' is not one of its labels \(numbers\)"),
     ("a.csv", "text,label\none,x\ntwo,y\n", {"metrics": "bleu"}, r"metrics='bleu' .* does not apply to classification"),
     ("a.csv", "text,label\none,x\ntwo,y\nthree,z\n", {"metrics": "f1"}, r"metrics='f1' .* labels x, y, z. Choose from accuracy, macro_f1"),
     ("a.csv", "text;name\none;x\n", {}, r"a.csv: missing column 'label' \(found: text, name\)"),

@@ -146,7 +146,7 @@ def test_every_weight_after_one_update_matches_google(gradients, tolerance):
         np.testing.assert_allclose((parameter.T if transposed else parameter).detach(), after[name], atol=tolerance, err_msg=name)
 
 
-def test_training_continues_from_a_converted_checkpoint_with_googles_next_update(tmp_path):
+def test_training_continues_from_a_converted_checkpoint_with_googles_next_update(tmp_path, capsys):
     """From the weights and moments after 200 steps, with the gradients recorded at these weights; the rule is F33's, in float64."""
     folder, prefix = MICRO
     config, variables = recorded(folder / "config.json"), open_variables(folder / prefix)
@@ -170,3 +170,6 @@ def test_training_continues_from_a_converted_checkpoint_with_googles_next_update
         decay = .01 if name in config["after_step"]["decayed"] else 0
         expected = p - c.lr * (m / (np.sqrt(v) + 1e-6) + decay * p)
         np.testing.assert_allclose((parameter.T if name.endswith("/kernel") else parameter).detach(), expected, atol=1e-6, err_msg=name)
+    assert "warning" not in capsys.readouterr().out
+    pretrain.restore_moments(torch.optim.AdamW(learn.model.parameters()), learn.model, str(tmp_path))
+    assert "without bias correction only" in capsys.readouterr().out

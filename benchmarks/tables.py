@@ -165,6 +165,11 @@ def finetuning_rates():
     return with_mean(means(MINI, [f"grid_{system}_lr{lr}" for system, lrs in systems.items() for lr in lrs]))
 
 
+def pooling():
+    scores = finetuned(RESULTS / "pooling")["dev"]
+    return [[score for way in ("first", "mean") for score in scores[f"{part}_{way}", "stsb"]] for part in ("generator", "discriminator")]
+
+
 def during_the_training():
     rows = []
     for percent in ("6.25", "12.5", "25.0", "50.0", "100.0"):
@@ -274,6 +279,7 @@ TABLES = {
     ("pilots.md", "The first comparison: a sixth of the tokens"): [(2, first_comparison)],
     ("pilots.md", "Learning rates of pretraining"): [(2, pretraining_rates)],
     ("pilots.md", "Learning rates of finetuning"): [(2, finetuning_rates)],
+    ("pilots.md", "Mean pooling"): [(1, pooling)],
     ("pretraining.md", "Is my run healthy?"): [(3, healthy)],
     ("continued_pretraining.md", "Does it help? A measurement"): [(1, lambda: continued(
         "docs", ["before_twice", *(f"docs_{way}" for way in (*LEARNING_RATES, "cold", "mixed", "lone", "scratch"))],

@@ -6,6 +6,7 @@
 # task, several times with different seeds. It reports the scores as the papers do and writes the test files for the GLUE server.
 # Your own labels are finetuned in the same way: sentences, pairs, scores, or the words of a sentence.
 # `finetune.py` is exported from this notebook, without the cells that only explore.
+# The cells finetune the model of the quickstart: run `python pretrain.py quickstart=True` or the cells of Pretrain.ipynb first.
 #
 # References such as *F41* are facts about Google's original code. References such as *D12* are differences of
 # electra_pytorch, the replication that this one builds on. [docs/facts.md](docs/facts.md) lists both.
@@ -264,9 +265,9 @@ def encode_samples(tables, max_length, hf_tokenizer, n=2000):
 # %% [markdown]
 # ## 4. The model
 #
-# The final hidden state of `[CLS]`, dropout, and one linear layer (F43). Unlike the `ElectraForSequenceClassification` of
-# transformers, the head has no hidden layer and no activation. To label words, the linear layer is applied to each token, without
-# dropout (F51).
+# The final hidden state of `[CLS]` (with `pooling='mean'`, the mean of those of all tokens), dropout, and one linear layer (F43).
+# Unlike the `ElectraForSequenceClassification` of transformers, the head has no hidden layer and no activation. To label words, the
+# linear layer is applied to each token, without dropout (F51).
 
 # %%
 class Predictor(nn.Module):

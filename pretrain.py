@@ -64,7 +64,8 @@ c = MyConfig({
     "device": None,
     # The run and its checkpoints are named <base_run_name>_<seed>.
     "base_run_name": "vanilla",
-    # Random seed of data order, masks, samples, dropout and initial weights. None: a random seed, which is printed.
+    # Random seed of data order, masks, samples, dropout and initial weights. None: a random seed, which is printed; pass
+    # it to resume.
     "seed": 11081,
     # Random seed of the examples: segment boundaries and short examples. Runs that differ only in `seed` share the prepared examples.
     "data_seed": 11081,
@@ -125,8 +126,9 @@ c = MyConfig({
     # 'huggingface': normal distribution with std .02 (size=tiny: .05), as in electra_pytorch (D3). 'official': as in Google's code, normal
     # distribution truncated at two standard deviations, and Glorot uniform (F30).
     # For continued pretraining: a checkpoint of this script (.pth), a folder with generator/ and discriminator/, or a hub id such as
-    # 'google/electra-small-discriminator'. Its vocabulary and masking are used. None then means for lr a tenth of the recipe's, for steps
-    # ten epochs of the text but at most 5 % of the recipe's, for warmup_steps 5 % of the steps (docs/continued_pretraining.md).
+    # 'google/electra-small-discriminator'. Its vocabulary is used, and the masking of a checkpoint or of Google's. None then means for lr
+    # a tenth of the recipe's, for steps ten epochs of the text but at most 5 % of the recipe's, for warmup_steps 5 % of the steps
+    # (docs/continued_pretraining.md).
     "initial_weights": "huggingface",
     # True: initial_weights is a discriminator whose generator is missing. A new one is trained on the text, with the recipe's lr, while the
     # discriminator, which shares its embeddings, stays as it is. Then continue from the checkpoint of this run.
@@ -160,7 +162,7 @@ c = MyConfig({
     "compile": False,
     # 'tensorboard', 'neptune' (its offline store), 'wandb' or None. metrics.jsonl is always written.
     "logger": "tensorboard",
-    # Where to upload each checkpoint when it is saved: a folder, an fsspec URL such as s3://bucket/run (gs, hf ...), or, in the notebook, a
+    # Where to upload the checkpoint of each milestone: a folder, an fsspec URL such as s3://bucket/run (gs, hf ...), or, in the notebook, a
     # function of its path. None: no upload.
     "upload_to": None,
     # Number of processes that load batches; 0: the training process loads them. Data preparation always uses all cores.
@@ -899,8 +901,8 @@ def restore_moments(optimizer, model, pair):
     """
     moments = {f"{file.parent.name}.{name}": value
                for file in Path(pair).glob(f"*/{MOMENTS_FILE}") for name, value in load_file(file).items()}
-    if moments and not optimizer.state:  # AdamW creates its moments in the first step
-        print(f"warning: the moments of Adam in {pair} are used without bias correction only; this run starts with zeros.")
+    if moments and not optimizer.state:  # AdamW and Lamb create theirs in the first step
+        print(f"warning: the moments of Adam in {pair} are for Adam without bias correction; this run starts with zeros.")
     for name, parameter in model.named_parameters():
         for key, moment in optimizer.state[parameter].items():
             moment.copy_(moments.get(f"{name}.{key}", moment))

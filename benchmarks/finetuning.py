@@ -1,6 +1,6 @@
 """Finetuning on GLUE tasks, compared with a reference that computes as electra_pytorch does; each variant in a process of its own, in turn.
 
-    python -m benchmarks.finetuning [glue_dir=PATH] [vocab=PATH/vocab.txt] [tasks=cola,mrpc,rte] [rows=64] [size=small] [bs=32]
+    python -m benchmarks.finetuning [glue_dir=PATH] [vocab=vocab.txt] [tasks=cola,mrpc,rte] [rows=64] [size=small] [bs=32]
                                     [max_length=128] [device=cpu] [rounds=2]
 
 A round is one pass of every variant over the first `rows` rows of each task (None: all; MRPC: both orders of its pairs). Without a

@@ -1,6 +1,6 @@
 """The first part of a pretraining and its finetuning: ELECTRA-Small after 62,500 of 1,000,000 steps, with the settings of Google's code.
 
-    benchmarks/gpu_run.sh datas=PATH glue_dir=PATH [percent=6.25] [runs=3] [at_once=3] [vocab=PATH/vocab.txt] [tasks=cola,rte]
+    benchmarks/gpu_run.sh datas=PATH glue_dir=PATH [percent=6.25] [runs=3] [at_once=3] [vocab=vocab.txt] [tasks=cola,rte]
                           [size=small] [seed=11081] [base_run_name=official] [compile=True] [device=None] [steps=...] ...
 
 Pretrains with pretrain.py until `percent` of the steps (`stop_at`). The schedule is that of all steps, so `python pretrain.py` with the

@@ -169,7 +169,8 @@ def _pretrained_exports(checkpoint, path):
             made_by["held-out metrics"] = row
     datasets = [HUB_CORPORA[name][0] for name in run.get("datas", []) if name in HUB_CORPORA]
     for part in parts:
-        role, training = (part, TRAINING[part]) if len(parts) == 2 else ("masked language model", "masked language modelling")
+        role, training = (part, TRAINING[part]) if len(parts) == 2 or part == "discriminator" else (
+            "masked language model", "masked language modelling")
         yield (part, network_of(checkpoint, part, path), tokenizer_from_json(checkpoint["tokenizer"]), f"{title}, {role}", training,
                made_by, datasets)
 

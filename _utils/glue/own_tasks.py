@@ -259,7 +259,8 @@ def _task(given, texts, label, kind, labels):
         classes = _classes(labels, kind, given)
     weights = _class_weights(given, classes, labels["train"]) if given["class_weights"] else ()
     if given["positive"] not in (None, *classes):
-        raise PlainError(f"positive={given['positive']!r} of the task {name!r} is not one of its labels {shortened(classes) or '(numbers)'}.")
+        raise PlainError(f"positive={given['positive']!r} of the task {name!r} is not one of its labels "
+                         f"{shortened(classes) or '(numbers)'}.")
     return Task(name, name, ("text1", "text2") if len(texts) == 2 else ("text",), classes, kind, scale=scale,
                 outputs={"test": name + Path(given["test"]).suffix} if given["test"] else {}, is_own=True,
                 class_weights=weights, positive=given["positive"],

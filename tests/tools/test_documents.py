@@ -60,7 +60,7 @@ def folder_with_placeholders(tmp_path, monkeypatch, small_tokenizer):
     for folder in ("text", "pair/generator", "pair/discriminator"):
         Path(folder).mkdir(parents=True)
     vocab = small_tokenizer.get_vocab()
-    for path in (Path("text/vocab.txt"), Path("../shared/data/vocab.txt")):
+    for path in (Path("vocab.txt"), Path("../shared/data/vocab.txt")):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("\n".join(sorted(vocab, key=vocab.get)))
 

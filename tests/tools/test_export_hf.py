@@ -219,6 +219,8 @@ def test_a_pretrained_card_has_metrics_but_no_local_folders(fresh_checkpoint, tm
     (tmp_path / "run_5/metrics.jsonl").write_text(json.dumps(row) + "\n")
     other = {**checkpoint, "config": {**checkpoint["config"], "discriminator": {"model_type": "electra"}}}  # not the recipe's
     assert "# electra, generator" in exported_card(other, tmp_path, "generator").text
+    lone = {key: value for key, value in checkpoint.items() if not key.startswith("generator")}  # of uniform_generator=True
+    assert "masked language" not in exported_card(lone, tmp_path, "discriminator").text
     for part in PARTS:
         card = exported_card(checkpoint, tmp_path, part)
         assert "somebody" not in card.content and "secret" not in card.content and '"texts"' in card.text and '"vocab.txt"' in card.text

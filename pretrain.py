@@ -207,8 +207,9 @@ if __name__ == "__main__":
 # ## 2. Data
 #
 # A corpus is a list of documents, and a document is a list of lines. Lines are collected until they fill an example, which is split into
-# two segments: `[CLS] A [SEP] B [SEP]`. As in Google's code (F2-F4), 10 % of the examples have only one segment, 5 % have a random shorter
-# length, and the part of a line that exceeds the maximum length is dropped. Unlike in BERT, B always follows A in the text: there is no
+# two segments: `[CLS] A [SEP] B [SEP]`. As in Google's code (F2-F4), 10 % of the examples are meant to have one segment, and 5 % to be
+# shorter, with a random length. The part of a line that exceeds the maximum length is dropped; a line that fills an example gives one
+# segment of full length, which is common in this text of long lines. Unlike in BERT, B always follows A in the text: there is no
 # next sentence prediction. The code is in `_utils/text/processors.py`.
 
 # %%
@@ -449,7 +450,8 @@ def slot_capacity(shape, mlm_probability, masking="bernoulli"):
 def tie(generator, discriminator=None, tying="embeddings"):
     """Tie the generator's output layer to its token embeddings, and the discriminator's parameters to the generator's.
 
-    tying: 'embeddings'; 'embeddings+projection': also the projection from embedding to hidden size; 'embeddings+encoder': also all layers.
+    tying: 'none'; 'tokens'; 'embeddings'; 'embeddings+projection': also the projection from embedding to hidden size;
+    'embeddings+encoder': also all layers; 'all'.
     Raises PlainError if the parameters of the two networks do not correspond.
     """
     generator.get_output_embeddings().weight = generator.get_input_embeddings().weight
@@ -584,8 +586,8 @@ class ELECTRAModel(MaskedLMModel):
 #
 # The generator loss is the mean cross-entropy over the masked tokens, including those that stayed visible (F21). The discriminator loss
 # is the mean binary cross-entropy over all tokens, including [CLS] and [SEP] (F22). Their sum, the latter times 50, is minimized (F20).
-# Unlike in a GAN, the generator is trained by maximum likelihood, not to deceive the discriminator, and gets no gradient from it. A sample
-# that equals the original counts as original (F17).
+# Unlike in a GAN, the generator is trained by maximum likelihood, not to deceive the discriminator, whose gradient reaches it only through
+# the shared embeddings (F18). A sample that equals the original counts as original (F17).
 
 # %%
 def masked_lm_loss(pred, targ_ids, n_slots, smooth=0., logits=None):
@@ -671,8 +673,9 @@ class ELECTRALoss(nn.Module):
 #   have the same size and share no parameters.
 # * `adversarial`: the generator is rewarded for what the discriminator loses, $R_t = -\log$ of the probability that the discriminator gives
 #   to the correct answer at $t \in m$. Samples have no gradient, so it follows REINFORCE (appendix F), where
-#   $b_t = -\log \sigma(w^\top h_t)$ is a learned baseline on the generator's hidden states $h_t$:
-#   $$\nabla \approx \frac{1}{|m|} \sum_{t \in m} (R_t - b_t)\, \nabla \log p_G(\hat x_t)$$
+#   $b_t = -\log \sigma(w^\top h_t)$ is a learned baseline on the generator's hidden states $h_t$. This gradient is ascended:
+#   $$\nabla_{\theta_G}\, \mathbb E \Big[ \frac{1}{|m|} \sum_{t \in m} R_t \Big] \approx
+#   \frac{1}{|m|} \sum_{t \in m} (R_t - b_t)\, \nabla_{\theta_G} \log p_G(\hat x_t \mid x^\mathrm{masked})$$
 
 # %%
 class ELECTRA15Model(ELECTRAModel):
@@ -759,7 +762,9 @@ class AdversarialLoss(ELECTRALoss):
 
     def generator_loss(self, pred, targ_ids, n_slots):
         """The value is the generator's cross-entropy, for the log; the gradient is that of REINFORCE and of the baseline's loss."""
-        sampled, disc_logits, is_replaced, weights = pred.gather(pred.generated, pred.disc_logits, pred.is_replaced)  # (M,) each
+        sampled, disc_logits, is_replaced, n_samples, weights = pred.gather(
+            pred.generated, pred.disc_logits, pred.is_replaced, pred.is_mlm_applied)  # (M,) each
+        weights = weights * (n_samples == 1)  # the mean of several samples (masking='official', F12) was drawn at none of the slots
         with torch.no_grad():
             value = masked_lm_loss(pred, targ_ids, n_slots)
             reward = F.binary_cross_entropy_with_logits(disc_logits.float(), is_replaced.float(), reduction="none")
@@ -861,7 +866,7 @@ def new_generator(c, discriminator):
 def initialize_officially(model, std=.02):
     """Initialize as Google's create_initializer: a normal distribution truncated at two standard deviations (F30).
 
-    The projection of the embeddings and the discriminator's head use Glorot uniform, the default of tf.layers.dense.
+    The projection of the embeddings and the last layer of the discriminator's head use Glorot uniform, the default of tf.layers.dense.
     """
     glorot = ("embeddings_project", "embedding_hidden_mapping_in", "dense_prediction", "classifier")
     trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
@@ -916,8 +921,8 @@ def restore_moments(optimizer, model, pair):
 # A batch is masked as a whole and goes through both networks in micro-batches. Each loss is divided by the counts of the whole batch, so
 # losses, gradients and metrics of the micro-batches add up to those of the batch, in whatever number of processes. `Gradients` hides copies
 # of the weights in half precision and the sum over processes; with `compile=True`, `masks`, `accumulate` and `update` become CUDA graphs
-# (`_utils/training/cuda_graph.py`). Masks, dropout and samples depend on the seed and the number of the step only, so a resumed run draws
-# the same ones.
+# (`_utils/training/cuda_graph.py`). Masks, dropout and samples depend only on the seed and the numbers of the step and the micro-batch, so
+# a resumed run, which keeps its micro-batches, draws the same ones.
 
 # %%
 class TrainingStep:
@@ -1111,7 +1116,9 @@ def fit_to_hardware(c, pair, hf_tokenizer, dls, processes):
     if c.micro_batch is None:
         with torch.device("meta"):
             networks = [network for network in pair or fresh_pair(c, hf_tokenizer) if network]
-        size, *larger = micro_batch_sizes(device, c.bs, c.max_length, c.precision, networks, c.mask_prob, processes.n)
+        second = {"replace_mlm": c.mask_prob, "all_tokens_mlm": 1.}.get(c.objective, 0.)
+        predicted = c.mask_prob + second  # positions at which the two networks predict a token, as a share of the tokens
+        size, *larger = micro_batch_sizes(device, c.bs, c.max_length, c.precision, networks, predicted, processes.n)
         if larger:
             trial = c.copy_with({"micro_batch": size, "compile": False})  # with a copy of the pair: an eager CPU has its own dropout
             learn = build_learner(trial, hf_tokenizer, dls, copy.deepcopy(pair), processes)

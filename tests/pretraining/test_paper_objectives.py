@@ -110,6 +110,15 @@ def test_the_gradient_of_adversarial_training_is_that_of_the_expected_reward():
     assert loss_of(0).item() == pytest.approx(F.cross_entropy(logits, torch.tensor([original])).item(), rel=1e-4)  # logged
 
 
+def test_the_mean_of_two_samples_is_no_sample_of_the_adversarial_generator():
+    """masking='official' may draw a position twice: the token shown there is that of neither slot (F12)."""
+    logits = torch.zeros(3, 4, requires_grad=True)
+    pred = ELECTRAOutput(logits, torch.tensor([[1, 2]]), torch.tensor([[.3, -.2]]), torch.tensor([[True, True]]), torch.tensor([[True, True]]),
+                         torch.tensor([[2, 1]]), baseline=torch.zeros(3))
+    AdversarialLoss().generator_loss(pred, torch.tensor([[0, 0]]), 3).backward()
+    assert logits.grad[:2].abs().max() == 0 < logits.grad[2].abs().max()
+
+
 def test_adversarial_training_has_no_gradient_of_maximum_likelihood(batch, small_tokenizer):
     """With a discriminator that is indifferent and a baseline that knows it, nothing is left to learn."""
     model, loss_func = build("adversarial", small_tokenizer)

@@ -190,17 +190,16 @@ def _classifier_export(checkpoint, path):
     if task.questions and (task.questions.joint or task.questions.answerability):
         raise PlainError(f"Cannot export {str(path)!r}: transformers' question answering has one linear layer. Finetune with "
                          "'questions': {'joint': False, 'answerability': False}.")
-    # The heads of these families are a layer, GELU and a layer, on the first token.
+    # The heads of these families are a layer, GELU and a layer, on the first token. `copy_output_layer` needs two hidden units per label.
     if run["settings"]["wsc_trick"] or run["settings"].get("pooling") or not (
-            task.is_tagging or task.questions or family in ("electra", "roformer")):
-        raise PlainError(f"Cannot export {str(path)!r}: no class of transformers has the head of the WSC trick, of pooling=mean, or of "
-                         f"a finetuned {family} model. Export the pretrained checkpoint.")
-    labels = dict(enumerate(task.labels or (("start", "end") if task.questions else ("score",))))
+            task.is_tagging or task.questions or family in ("electra", "roformer") and 2 * task.n_outputs <= config.hidden_size):
+        raise PlainError(f"Cannot export {str(path)!r}: no class of transformers has the head of the WSC trick, of pooling=mean, of more "
+                         f"than {config.hidden_size // 2} classes, or of a finetuned {family} model. Export the pretrained checkpoint.")
+    labels = dict(enumerate(task.labels or (["start", "end"] if task.questions else ["score"])))
     config.update({"id2label": labels, "label2id": {label: i for i, label in labels.items()},
-                   "problem_type": {"regression": "regression", "classification": "single_label_classification",
-                                    "multilabel": "multi_label_classification"}.get(task.kind)})
-    title, training = (("ELECTRA", TRAINING["discriminator"]) if family == "electra" else
-                       (family, "replaced token detection or masked language modelling"))
+                   "problem_type": {"regression": "regression", "multilabel": "multi_label_classification"}.get(task.kind)})
+    title, training = ("ELECTRA", TRAINING["discriminator"]) if family == "electra" else (
+        family, "replaced token detection or masked language modelling")
     return ("classifier", classifier(checkpoint, config, task, path),
             tokenizer_from_json(checkpoint["tokenizer"], checkpoint["pad_token"]), f"{title} finetuned on {task.title}", training,
             {"run": run, "versions": checkpoint["versions"]})

@@ -128,7 +128,7 @@ def class_tables(row):
         table = pd.DataFrame(found, ["precision", "recall", "f1", "rows"]).T * [100, 100, 100, 1]
         texts += ["", f"{task_of(row).title}, run {row['run']} (the best), by class on the dev set", as_text(table.astype({"rows": int}))]
     if matrix := row.get("confusion", {}).get(split):
-        labels = list(task_of(row).labels)
+        labels = task_of(row).labels
         if len(labels) <= 12:
             texts += ["Rows with each label (lines) by prediction (columns)", pd.DataFrame(matrix, labels, labels).to_string()]
     return texts

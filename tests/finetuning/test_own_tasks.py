@@ -85,6 +85,8 @@ def test_classification_from_csv_to_a_pipeline(start, capsys):
     header, first, *_ = capsys.readouterr().out.split("\n")
     assert header == 'label\tP(nets, big)\tP(none)\tP(short "one")\treview' and first.startswith(f"{labels[0]}\t{probabilities[0, 0]:.4f}")
     classify = exported_pipeline("text-classification", "mine")
+    further = load_pretrained("exported_mine/classifier", "tiny", 128).encoder().state_dict()
+    assert all(torch.equal(weight, model.network.base_model.state_dict()[name]) for name, weight in further.items())
     assert [found["label"] for found in classify(list(predicted["review"]))] == list(predicted["prediction"])
     assert read_record(Path("test_outputs/g")) == {"mine.csv": f"mine run 0 (dev {results.scores.loc['mine', 'best']:.2f})"}
     assert "accuracy for mine" in report(Runs()) and "published" not in report(Runs())
@@ -148,14 +150,18 @@ def test_few_rows_are_repeated_until_there_are_about_300_updates(start, capsys):
     assert "1 epochs with batch size 32 = 2 updates per run (few" in capsys.readouterr().out
 
 
-def test_the_best_epoch_is_kept_if_wanted(start, capsys):
+def test_the_best_epoch_is_kept_if_wanted(start, capsys, monkeypatch):
     """`keep` is a setting of the runs of a group; the dev score of the weights that are kept is the best of all epochs."""
-    start(OWN | {"dev": .5}, "keep=best", "task_overrides={'mine': {'epochs': 6, 'lr': 1e-2}}")
+    scores = []
+    monkeypatch.setattr(finetune, "KeepBest", lambda score_of: KeepBest(lambda learn: scores.append(score_of(learn)) or scores[-1]))
+    write_csv("train.csv", ("text", "label"), [(text, "short" if len(text) < 40 else "long") for text in sentences(80)])
+    start(OWN | {"dev": .5}, "keep=best", "task_overrides={'mine': {'epochs': 6, 'lr': 2e-3, 'bs': 4}}")
     [row] = Runs()
-    assert row["settings"]["keep"] == "best" and 1 <= row["best_epoch"] <= 6
+    assert row["settings"]["keep"] == "best" and row["best_epoch"] == 1 + scores.index(max(scores)) and len(scores) == 6
+    assert 100 * row["scores"]["validation"]["accuracy"] == max(scores) > min(scores)
     assert f"weights of epoch {row['best_epoch']})" in capsys.readouterr().out
     with pytest.raises(PlainError, match="keep='best', not None"):
-        start(OWN | {"dev": .5}, "task_overrides={'mine': {'epochs': 6, 'lr': 1e-2}}")
+        start(OWN | {"dev": .5}, "task_overrides={'mine': {'epochs': 6, 'lr': 2e-3, 'bs': 4}}")
 
 
 def test_the_callback_restores_the_weights_of_the_best_epoch():

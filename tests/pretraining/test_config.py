@@ -214,9 +214,12 @@ def test_setting_a_discriminator_implies_objective_electra():
     assert completed("size=bert_small", "discriminator={'model_type': 'bert'}").objective == "electra"
 
 
-def test_seed_none_draws_a_seed():
+def test_seed_none_draws_a_seed_unless_there_are_several_processes(monkeypatch):
     drawn = [completed("seed=None").seed for _ in range(3)]
     assert len(set(drawn)) == 3 and all(0 <= seed < 2 ** 32 for seed in drawn)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(PlainError, match="seed=None"):
+        completed("seed=None")
 
 
 @pytest.mark.parametrize("derive, arguments, expected", [

@@ -155,7 +155,7 @@ def infinite_loss(monkeypatch):
 def test_fp16_skips_steps_whose_gradients_overflow(workplace, infinite_loss):
     infinite_loss(2)
     weights = run("precision=fp16", "steps=3").model.state_dict()
-    assert len(metrics()) == 3 and all(p.isfinite().all() for p in weights.values())
+    assert [row["skipped_updates"] for row in metrics()] == [0, 0, 1] and all(p.isfinite().all() for p in weights.values())
 
 
 def test_bf16_skips_ten_updates_in_a_row_and_stops_at_the_next_one_also_when_resumed(workplace, infinite_loss):
@@ -281,7 +281,6 @@ def delete_tokenizers():
 
 
 @pytest.mark.parametrize("overrides, change, message", [
-    (["initial_weights=pair", "vocab=vocab.txt"], None, "vocab='vocab.txt' contradicts"),
     (["initial_weights=none.pth"], None, "Checkpoint not found: 'none.pth'"),
     (["initial_weights=pair"], use_the_generator_twice, "is not a discriminator: it lacks"),
     (["initial_weights=pair"], delete_generator, "no folder generator/.*new_generator=True"),

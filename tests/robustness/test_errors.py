@@ -29,6 +29,13 @@ def test_errors_that_users_can_fix_are_explained_on_one_line(error, message):
     assert message in explanation and "\n" not in explanation
 
 
+def test_a_stopped_run_ends_with_the_status_of_an_interrupt(repo):
+    program = ("from _utils.errors import *; from _utils.training.after_step import Stopped; print_plain_errors(); "
+               "raise Stopped('Stopped at step 1.')")
+    done = subprocess.run([sys.executable, "-c", program], cwd=repo, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "Stopped at step 1.\n")
+
+
 @pytest.mark.parametrize("error", [RuntimeError("Caught KeyError in DataLoader worker process 0."), ValueError("of a bug"),
                                    OSError(errno.ENOENT, "No such file"), chained(ValueError(), KeyError())])
 def test_other_errors_keep_their_traceback(error):

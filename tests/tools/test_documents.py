@@ -119,12 +119,13 @@ def test_the_first_example_of_the_readme_prints_what_it_says(capsys, monkeypatch
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_files_and_functions_exist(path):
-    """`file: name` and `package: name` in inline code, and paths of Python files."""
+    """`file: name` and `package: name` in inline code, paths of Python files, and files of tests."""
     code = re.findall(r"`([^`\n]+)`", without_blocks(path))
     for file in (word for word in code if re.fullmatch(r"(_utils|tests|benchmarks)/[\w/.]+\.py", word)):
         assert (REPO / file).exists(), file
-    for module, name in (match.groups() for word in code if (match := re.fullmatch(r"((?:_utils/)?[\w/]+?)(?:\.py)?: (\w+)", word))):
-        if module.startswith("_utils") or module in ("pretrain", "finetune"):
+    assert set(re.findall(r"test_\w+\.py", " ".join(code))) <= {test.name for test in TESTS}
+    for module, name in (match.groups() for word in code if (match := re.fullmatch(r"((?:_utils/|benchmarks/)?[\w/]+?)(?:\.py)?: (\w+)", word))):
+        if module.startswith(("_utils", "benchmarks")) or module in ("pretrain", "finetune"):
             assert hasattr(importlib.import_module(module.replace("/", ".")), name), (module, name)
 
 

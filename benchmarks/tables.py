@@ -27,6 +27,7 @@ OBJECTIVES = {  # of the paper, with the metrics that docs/paper.md shows
     "two_stage": ("gen_loss_hidden", "step", "disc_auc", "step"), "adversarial": ("gen_loss_hidden", "disc_auc")}
 MINI, SHORT, PILOTS = RESULTS / "mini", RESULTS / "mini/short", RESULTS / "mini/pilots"
 ELECTRA, MLM, OTHER_RATE = "electra_150m", "mlm_150m", "check_mlm_lr1e-3"  # the last one: the masked language model with another rate
+TABLE_5 = [(MINI, ELECTRA), *((RESULTS / "table_5", f"{name}_150m") for name in ("all_tokens_mlm", "electra_15")), (MINI, MLM)]
 SEEDS = (11081, 1, 2)  # of pretraining, in the order in which the document lists them
 PRIMARY = ["cola", "stsb", "qnli", "mnli"]  # tasks of the primary measure
 NUMBER = re.compile(r"-?(?:\d[\d,]*)?\.?\d+(?:e-\d+)?")
@@ -188,6 +189,17 @@ def chunking(name, folder=MINI):
     return [scores.loc[f"{name}_100.0%", "chunking"].mean(), scores.loc[frozen, "chunking"].mean() if frozen in scores.index else math.nan]
 
 
+def table_5():
+    """At half of the steps, with finetuning seed 0: scores and their mean, the generator's loss on hidden tokens, and its accuracy there."""
+    rows = []
+    for folder, system in TABLE_5:
+        name = f"{system}_11081"
+        [scores] = with_mean(means(folder, [f"{name}_50.0%"]))
+        row = held_out(folder / name)[3]
+        rows.append([*scores, row["gen_loss_hidden"], row["gen_accuracy_hidden"]])
+    return rows
+
+
 def first_comparison():
     names = ["electra_11081", "electra_1", "mlm_11081", "mlm_1", "untrained_11081"]
     glue = with_mean(means(SHORT, [f"{name}_100.0%" for name in names]))
@@ -267,6 +279,7 @@ PRETRAINING_SPEED = ("ms/step", "tokens/s", "ratio to reference fp32", "peak MB"
 # {(document, heading): [(index of the first column with numbers, function) of each table]}
 TABLES = {
     ("paper.md", "Curves of the objectives"): [(1, objectives)],
+    ("paper.md", "Table 5 in miniature"): [(3, table_5)],
     ("pretraining.md", "Sizes"): [(1, sizes)],
     ("finetuning.md", "Settings"): [(1, finetuning_settings)],
     ("../README.md", "Results"): [(1, lambda: [*published()[:3], []])],

@@ -114,7 +114,8 @@ def test_the_mean_of_two_samples_is_no_sample_of_the_adversarial_generator():
     """masking='official' may draw a position twice: the token shown there is that of neither slot (F12)."""
     logits = torch.zeros(3, 4, requires_grad=True)
     yes = torch.tensor([[True, True]])
-    pred = ELECTRAOutput(logits, torch.tensor([[1, 2]]), torch.tensor([[.3, -.2]]), yes, yes, torch.tensor([[2, 1]]), baseline=torch.zeros(3))
+    pred = ELECTRAOutput(logits, torch.tensor([[1, 2]]), torch.tensor([[.3, -.2]]), yes, yes, torch.tensor([[2, 1]]),
+                         baseline=torch.zeros(3))
     AdversarialLoss().generator_loss(pred, torch.tensor([[0, 0]]), 3).backward()
     assert logits.grad[:2].abs().max() == 0 < logits.grad[2].abs().max()
 

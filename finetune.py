@@ -121,7 +121,7 @@ c = MyConfig({
     # True: keep the pretrained encoder as it is and train only the output layer (a linear probe).
     "freeze": False,
     # What the classifier of a sentence or pair reads. 'first': the final hidden state of [CLS], as in the paper. 'mean': the mean of those
-    # of all its tokens. Tasks that label words or answer questions do without.
+    # of all its tokens. It does not apply to tasks that label words or answer questions, nor to the WSC trick.
     "pooling": "first",
     # 'last': the weights after the last epoch, as in the original. 'best': those of the epoch with the best dev score, which is then
     # optimistic; it is measured after each epoch.

@@ -64,8 +64,8 @@ c = MyConfig({
     "device": None,
     # The run and its checkpoints are named <base_run_name>_<seed>.
     "base_run_name": "vanilla",
-    # Random seed of data order, masks, samples, dropout and initial weights. None: a random seed, which is printed; pass
-    # it to resume.
+    # Random seed of data order, masks, samples, dropout and initial weights. None: a random seed, which is printed.
+    # To resume such a run, set the printed seed.
     "seed": 11081,
     # Random seed of the examples: segment boundaries and short examples. Runs that differ only in `seed` share the prepared examples.
     "data_seed": 11081,

@@ -167,6 +167,7 @@ def finetuning_rates():
 
 
 def pooling():
+    """By network: scores on STS-B with each finetuning seed, first with [CLS], then with mean pooling."""
     scores = finetuned(RESULTS / "pooling")["dev"]
     return [[score for way in ("first", "mean") for score in scores[f"{part}_{way}", "stsb"]] for part in ("generator", "discriminator")]
 
@@ -195,7 +196,7 @@ def table_5():
     for folder, system in TABLE_5:
         name = f"{system}_11081"
         [scores] = with_mean(means(folder, [f"{name}_50.0%"]))
-        row = held_out(folder / name)[3]
+        row = held_out(folder / name)[3]  # of the milestones 6.25, 12.5, 25, 50 % ...
         rows.append([*scores, row["gen_loss_hidden"], row["gen_accuracy_hidden"]])
     return rows
 

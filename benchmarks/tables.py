@@ -191,7 +191,7 @@ def chunking(name, folder=MINI):
 
 
 def table_5():
-    """At half of the steps, with finetuning seed 0: scores and their mean, the generator's loss on hidden tokens, and its accuracy there."""
+    """At half of the steps, with finetuning seed 0: scores, their mean, and the loss and accuracy of the generator on hidden tokens."""
     rows = []
     for folder, system in TABLE_5:
         name = f"{system}_11081"

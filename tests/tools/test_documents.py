@@ -124,7 +124,8 @@ def test_files_and_functions_exist(path):
     for file in (word for word in code if re.fullmatch(r"(_utils|tests|benchmarks)/[\w/.]+\.py", word)):
         assert (REPO / file).exists(), file
     assert set(re.findall(r"test_\w+\.py", " ".join(code))) <= {test.name for test in TESTS}
-    for module, name in (match.groups() for word in code if (match := re.fullmatch(r"((?:_utils/|benchmarks/)?[\w/]+?)(?:\.py)?: (\w+)", word))):
+    reference = re.compile(r"((?:_utils/|benchmarks/)?[\w/]+?)(?:\.py)?: (\w+)")
+    for module, name in (match.groups() for word in code if (match := reference.fullmatch(word))):
         if module.startswith(("_utils", "benchmarks")) or module in ("pretrain", "finetune"):
             assert hasattr(importlib.import_module(module.replace("/", ".")), name), (module, name)
 

@@ -203,22 +203,13 @@ def tokenize_columns(columns, max_len, swap, hf_tokenizer):
     tokenizer = hf_tokenizer.backend_tokenizer
     tokenizer.encode_special_tokens = True
     room = max_len - tokenizer.num_special_tokens_to_add(len(columns) == 2)
-    first, *second = (tokenizer.encode_batch(column, add_special_tokens=False) for column in columns)
     encoded = []
-    for i, a in enumerate(first):
-        full_length = len(a) + max_len - room
-        if not second:
-            a.truncate(room)
-            encoded.append((tokenizer.post_process(a), full_length))
-            continue
-        b = second[0][i]
-        full_length += len(b)
-        len_a, len_b = truncated_lengths(len(a), len(b), room)
-        a.truncate(len_a)
-        b.truncate(len_b)
-        if swap:
-            a, b = b, a
-        encoded.append((tokenizer.post_process(a, b) if len(b) else tokenizer.post_process(a), full_length))
+    for texts in zip(*(tokenizer.encode_batch(column, add_special_tokens=False) for column in columns)):
+        lengths = list(map(len, texts))
+        for text, length in zip(texts, truncated_lengths(lengths[0], sum(lengths[1:]), room)):
+            text.truncate(length)
+        first, *second = reversed(texts) if swap else texts
+        encoded.append((tokenizer.post_process(first, *filter(len, second)), sum(lengths) + max_len - room))
     return encoded
 
 
@@ -674,8 +665,11 @@ class FinetunedModel:
     def predict(self, texts):
         """Predictions for a list of texts, of pairs, or of sentences to tag, which are lists of words or strings with spaces."""
         names = self.task.texts
-        columns = [[texts] if isinstance(texts, str) else list(texts)] if len(names) == 1 else zip(*texts, strict=True)
-        return self.predict_table(Table("texts", pd.DataFrame(dict(zip(names, columns, strict=True)), dtype=object), {}), names)
+        rows = [texts] if isinstance(texts, str) else list(texts)
+        if len(names) == 2 and any(isinstance(pair, str) or len(pair) != 2 for pair in rows):
+            raise PlainError(f"{rows!r:.100} is not a list of pairs. Pass one such as [('First text.', 'Second text.')].")
+        columns = [rows] if len(names) == 1 else zip(*rows)
+        return self.predict_table(Table("texts", pd.DataFrame(dict(zip(names, columns)), dtype=object), {}), names)
 
     def predict_table(self, table, columns):
         """Predictions for the rows of a Table. columns: of the texts."""

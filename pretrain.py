@@ -334,7 +334,7 @@ def mask_tokens_official(inputs, mask_token_index, vocab_size, special_token_ind
 
 def max_slots(length, mlm_probability):
     """Largest number of slots in an example of `length` tokens (configure_pretraining.py:max_predictions_per_seq, F7)."""
-    return int((mlm_probability + .005) * length)
+    return max(1, int((mlm_probability + .005) * length))
 
 
 # %%
@@ -957,12 +957,12 @@ class TrainingStep:
         return loss
 
     def _step(self):
-        self.gradients.sum_over_processes()
+        self.processes.sum(self.gradients.flat)
         self.gradient_norm = self.update()
 
     def update(self):
         """Clip the gradients of the batch at global norm 1 (F35), update the weights unless it is not finite, and return the norm, ()."""
-        norm = self.clip_and_update(self.gradients.tensors(), only_finite=True)
+        norm = self.clip_and_update(self.gradients.views, only_finite=True)
         self.gradients.zero()
         return norm
 
@@ -981,7 +981,7 @@ class PretrainingLearner(TrainingStep, ClippingLearner):
         super().__init__(dls, model, loss_func, optimizer, precision, init_scale=2. ** 11, cbs=cbs)
         self.masking, self.micro_batch, self.seed, self.processes = masking, micro_batch, seed, processes
         self.pad_token_id = model.pad_token_id if self.device.type == "cpu" and not is_static else None
-        self.gradients = Gradients(model, processes, DTYPES[precision])
+        self.gradients = Gradients(model, DTYPES[precision])
         self.train_metrics = PretrainingMetrics(self.device, only_finite=precision != "fp32")
 
     def micro_batches(self, masked):
@@ -1157,7 +1157,8 @@ def fit(learn, c, run, hf_tokenizer, entropy, checkpoint=None):
     if is_main:
         save_pretraining_plots(learn, hf_tokenizer, run.folder, c.steps)
     if last_step < c.steps:
-        print(f"Stopped after step {last_step:,} of {c.steps:,}. Rerun the command with a larger stop_at, or without it, to continue.")
+        print(f"Stopped after step {last_step:,} of {c.steps:,}. Rerun the command with a larger stop_at, or without it, to continue "
+              "(also without resume=False).")
 
 
 # %%

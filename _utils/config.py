@@ -220,7 +220,7 @@ class MyConfig(dict):
             if not equals:
                 raise PlainError(f"Invalid argument: {argument!r:.200}. Use key=value; --help explains the keys.")
             # A literal remains a string where the key accepts only strings: a run may be named 7.
-            with contextlib.suppress(KeyError, ValueError, SyntaxError, MemoryError, RecursionError):
+            with contextlib.suppress(KeyError, TypeError, ValueError, SyntaxError, MemoryError, RecursionError):
                 values[key] = self._adapters[key].validate_python(ast.literal_eval(values[key]))
         return self.copy_with(values, overridden=values)
 
@@ -249,7 +249,7 @@ def from_command_line(config, argv):
 
 def explain_keys(config, script):
     """The text of --help: every key with its default, its comment in the first cell of a script, and the values that it accepts."""
-    path = Path(__file__).parents[1] / script
+    path = Path(__file__).parents[1] / Path(script).name
     cell = path.read_text(encoding="utf-8").partition("MyConfig({")[2].partition("\n}")[0] if path.is_file() else ""
     comments, comment = {}, ""
     for above, key in re.findall(r'((?: +# .*\n)*) +"(\w+)":', cell):
@@ -333,7 +333,7 @@ def _objective_values(config):
     generator's.
     """
     return {"disc_weight": 1. if config.objective in TOKEN_OBJECTIVES else 50.,
-            "two_stage_steps": max(1, config.steps // 2) if config.objective == "two_stage" else None}
+            "two_stage_steps": max(1, (config.steps or 0) // 2) if config.objective == "two_stage" else None}
 
 
 def _check(config):

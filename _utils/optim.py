@@ -80,7 +80,7 @@ def clip_by_global_norm(parameters, max_norm=1.):
 @torch.no_grad()
 def clip_gradients(grads, max_norm=1.):
     """Scale a list of gradients in place by max_norm / max(norm, max_norm), as tf.clip_by_global_norm (F35). Returns their norm, ()."""
-    norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(grads)))
+    norm = torch.nn.utils.get_total_norm(grads)
     torch._foreach_mul_(grads, max_norm / norm.clamp(min=max_norm))
     return norm
 

@@ -190,13 +190,3 @@ def flops_per_token(recipe, vocab_size, length=None, mask_prob=None, objective=N
         generator = (1 + backward) * forward(recipe.generator, predicted=mask_prob)
     predicted = {"replace_mlm": mask_prob, "all_tokens_mlm": 1.}.get(objective)
     return generator + (1 + backward) * forward(recipe.discriminator, predicted=predicted)
-
-
-def steps_of_equal_compute(recipe, other, steps, vocab_size, objective=None, **convention):
-    """The number of steps in which `other` computes as much as `recipe` in `steps`, with their batch sizes and lengths.
-
-    objective: of `other`, as in `flops_per_token`.   convention: count and backward, as there.
-    """
-    flops, flops_of_other = (flops_per_token(one, vocab_size, objective=aim, **convention) * one.bs * one.max_length
-                             for one, aim in ((recipe, None), (other, objective)))
-    return round(steps * flops / flops_of_other)

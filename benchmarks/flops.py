@@ -22,6 +22,17 @@ CONVENTIONS = {"products": {}, "google": dict(count=google_flops, backward=1),
                "google_sparse": dict(count=partial(google_flops, is_dense=False), backward=1)}
 VOCAB_SIZE = 30_522
 
+
+def steps_of_equal_compute(recipe, other, steps, vocab_size, objective=None, **convention):
+    """The number of steps in which `other` computes as much as `recipe` in `steps`, with their batch sizes and lengths.
+
+    objective: of `other`, as in `flops_per_token`.   convention: count and backward, as there.
+    """
+    flops, flops_of_other = (flops_per_token(one, vocab_size, objective=aim, **convention) * one.bs * one.max_length
+                             for one, aim in ((recipe, None), (other, objective)))
+    return round(steps * flops / flops_of_other)
+
+
 if __name__ == "__main__":
     print(f"Operations of a training with a vocabulary of {VOCAB_SIZE:,} tokens\n{'':24}" + "".join(f"{name:>15}" for name in CONVENTIONS))
     for name, recipe in RECIPES.items():

@@ -15,9 +15,9 @@ from scipy.stats import entropy, ttest_ind
 from _utils.commands.minimal_pairs import summarize
 from _utils.glue.runs import Runs, score
 from _utils.glue.tasks import PUBLISHED
-from _utils.recipes import RECIPES, flops_per_token, steps_of_equal_compute
+from _utils.recipes import RECIPES, flops_per_token
 from _utils.runs.log import read_metrics
-from benchmarks.flops import CONVENTIONS
+from benchmarks.flops import CONVENTIONS, steps_of_equal_compute
 
 REPO = Path(__file__).parents[1]
 RESULTS = REPO / "benchmarks/results"
@@ -191,13 +191,14 @@ def chunking(name, folder=MINI):
 
 
 def table_5():
-    """At half of the steps, with finetuning seed 0: scores, their mean, and the loss and accuracy of the generator on hidden tokens."""
+    """With finetuning seed 0: the mean score after half of the steps, the scores after all steps and their mean, and the loss and accuracy
+    of the generator on hidden tokens."""
     rows = []
     for folder, system in TABLE_5:
-        name = f"{system}_11081"
-        [scores] = with_mean(means(folder, [f"{name}_50.0%"]))
-        row = held_out(folder / name)[3]  # of the milestones 6.25, 12.5, 25, 50 % ...
-        rows.append([*scores, row["gen_loss_hidden"], row["gen_accuracy_hidden"]])
+        name, first_seed = f"{system}_11081", finetuned(folder)["dev"].xs(0, level="seed").unstack()
+        scores = with_mean(first_seed.loc[[f"{name}_50.0%", f"{name}_100.0%"], PRIMARY])
+        row = held_out(folder / name)[-1]
+        rows.append([scores[0][-1], *scores[1], row["gen_loss_hidden"], row["gen_accuracy_hidden"]])
     return rows
 
 

@@ -116,14 +116,14 @@ def checkpoint_flops(path):
     if config["initial_weights"] not in FRESH_WEIGHTS:
         raise PlainError(f"The floating point operations of {str(path)!r} are not known: its initial_weights are "
                          f"{config['initial_weights']!r}. Compare runs with fresh initial_weights.")
-    if config.get("objective") in TOKEN_OBJECTIVES:  # whose checkpoints contain only the second network
+    if config["objective"] in TOKEN_OBJECTIVES:  # whose checkpoints contain only the second network
         recipe = recipe_of(SimpleNamespace(**config))
     else:
         networks = dict.fromkeys(PARTS) | {part: network_from(config_of(checkpoint, part, path)) for part in parts_of(checkpoint)}
         recipe = replace(RECIPES[config["size"]], **networks)
     vocab_size = checkpoint[f"{parts_of(checkpoint)[-1]}_config"]["vocab_size"]
     tokens = checkpoint["step"] * config["bs"] * config["max_length"]
-    return tokens * flops_per_token(recipe, vocab_size, config["max_length"], config["mask_prob"], config.get("objective"))
+    return tokens * flops_per_token(recipe, vocab_size, config["max_length"], config["mask_prob"], config["objective"])
 
 
 def compare(scores, systems):

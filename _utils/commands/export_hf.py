@@ -66,7 +66,7 @@ def export_hf(
     path = finetuned if finetuned.is_file() else find_checkpoint(ckpt)
     checkpoint = load_checkpoint(path)
     weights = checkpoint["model"] if has_keys(checkpoint, {"model": dict}) else checkpoint  # saved with or without the optimizer
-    if "tokenizer" not in checkpoint and any(str(name).startswith("generator.electra.") for name in weights):
+    if not {"tokenizer", "config"} & set(checkpoint) and any(str(name).startswith("generator.electra.") for name in weights):
         checkpoint = _as_pretraining_checkpoint(weights, path, vocab)
     if has_keys(checkpoint, FINETUNING_KEYS):
         exports = [_classifier_export(checkpoint, path)]
@@ -232,9 +232,10 @@ def copy_output_layer(layer, head):
     Since gelu(x) - gelu(-x) = x, dense weights W and -W with output weights 1 and -1 compute W x exactly. Further finetuning in
     transformers trains this larger head.
     """
-    n, identity = layer.out_features, torch.eye(layer.out_features)
+    n = layer.out_features
     for parameter in head.parameters():
         parameter.zero_()
     head.dense.weight[:2 * n] = torch.cat([layer.weight, -layer.weight])
-    head.out_proj.weight[:, :2 * n] = torch.cat([identity, -identity], dim=1)
+    head.out_proj.weight.fill_diagonal_(1)
+    head.out_proj.weight[:, n:].fill_diagonal_(-1)
     head.out_proj.bias.copy_(layer.bias)

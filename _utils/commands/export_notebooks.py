@@ -23,8 +23,7 @@ def export(notebook_path):
 def run(notebook_path):
     """Run a notebook and save its outputs, without times and with the last state of progress bars only."""
     notebook = nbformat.read(notebook_path, as_version=4)
-    NotebookClient(notebook, coalesce_streams=True, record_timing=False).execute()
-    notebook.metadata.pop("widgets", None)  # which only a running kernel can display
+    NotebookClient(notebook, coalesce_streams=True, record_timing=False, store_widget_state=False).execute()
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.outputs = [output for output in cell.outputs

@@ -1,4 +1,5 @@
 """Predict with a finetuned model: `python -m _utils predict`. Imports finetune.py, which defines the model."""
+import re
 from pathlib import Path
 
 import finetune
@@ -14,21 +15,24 @@ def predict(
     """Predict the labels of sentences with a finetuned model.
 
     The output has a tab-separated line for each line of FILE: the label (for regression the score), the probability of every label, and
-    the text. For a task that labels words, the sentences have spaces between words, and the output has a line for each word (word, label,
-    probability) and an empty line after each sentence. An empty line of FILE has an empty line in the output.
+    the text, in which tabs and line breaks become spaces. For a task that labels words, the sentences have spaces between words, and the
+    output has a line for each word (word, label, probability) and an empty line after each sentence. An empty line of FILE has an empty
+    line in the output.
 
     A CSV, JSON lines or parquet file needs the columns of the texts that the training file has.
     """
     model = finetune.load(checkpoint)
     task = model.task
-    if model.settings["wsc_trick"]:
-        raise PlainError(f"{checkpoint!r} was trained with the WSC trick, which resolves pronouns. Choose a checkpoint of another task.")
+    if model.settings["wsc_trick"] or task.questions:
+        raise PlainError(f"{checkpoint!r} resolves pronouns or answers questions. For these, set glue_dir or 'test' of the task, and run "
+                         "python finetune.py with do_finetune=False.")
     table, columns = read_texts(file, task)
     is_blank = table.rows[columns].map(lambda cell: not str(cell).strip()).all(axis=1)
     for place, problem in table.problems.items():
         if not is_blank[place]:
             wanted = "two texts, separated by a tab" if len(columns) == 2 else "one text, without tabs"
-            raise PlainError(f"{table.source}, {place}: {problem}. For {task.title}, each line needs {wanted}.")
+            raise PlainError(f"{table.source}, {place}: {problem}. For {task.title}, each line needs {wanted}; in a CSV "
+                             "file, quote cells that contain the delimiter.")
     texts = table.rows.loc[~is_blank, columns]
     predictions = model.predict_table(table._replace(rows=texts, problems={}), columns)
     lines = lines_of_words(texts, predictions) if task.is_tagging else lines_of_texts(task, texts, predictions)
@@ -67,4 +71,4 @@ def lines_of_texts(task, texts, predictions):
     for i, (label, row) in enumerate(zip(labels, texts.to_numpy())):
         probabilities = () if task.is_regression else predictions.probabilities[i]
         label = "|".join(label) if task.is_multilabel else label
-        yield "\t".join([label, *(f"{probability:.4f}" for probability in probabilities), *map(str, row)])
+        yield "\t".join([label, *(f"{probability:.4f}" for probability in probabilities), *(re.sub(r"\s", " ", str(text)) for text in row)])

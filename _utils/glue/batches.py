@@ -13,7 +13,7 @@ class EncodedRows:
     """Encoded sentences or pairs in flat arrays, with their labels.
 
     encoded: dictionaries with inp_ids, token_type_ids and, if each token has a label, token_labels.   labels: one number per row.
-    pad_idx: id of [PAD].   full_lengths: tokens of each row before truncation, if any was truncated.
+    pad_idx: id of [PAD].   full_lengths: tokens of each row before truncation, if they are known.
     sentence_lengths: words of each sentence, if it is tagging; else None.   n_inp: inputs of the model, for fastai.
     """
     sentence_lengths, n_inp = None, 3
@@ -39,7 +39,7 @@ class EncodedRows:
         lengths = self.lengths[rows]
         length = min(-(-lengths.max() // multiple) * multiple, self.lengths.max())
         is_token = np.arange(length) < lengths[:, None]  # (B, L)
-        padded, tokens = {}, ranges(self.starts[rows], lengths)
+        padded, tokens = {}, (self.starts[rows, None] + np.arange(length))[is_token]
         for name, values in self.flat.items():
             padded[name] = np.full(is_token.shape, self.padding[name], np.int64)
             padded[name][is_token] = values[tokens]
@@ -58,11 +58,6 @@ def truncation_notice(rows, max_length):
     n_cut = sum(length > max_length for length in rows.full_lengths)
     return (f"warning: {n_cut:,} of {len(rows):,} texts are longer than max_length={max_length} tokens and lose their ends; the median "
             f"length is {np.median(rows.full_lengths):.0f}")
-
-
-def ranges(starts, lengths):
-    """The numbers start, ..., start + length - 1 of each start and length, in one array."""
-    return np.concatenate([np.arange(start, start + length) for start, length in zip(starts, lengths)])
 
 
 class PaddedBatchDL(SortedDL):

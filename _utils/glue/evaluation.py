@@ -28,7 +28,7 @@ def evaluation(task, outputs, targets, lengths=None):
 def _evaluation_of_answers(found, answers, task):
     """`evaluation` of Answers to questions; the baseline declares all of them unanswerable."""
     scores, text = score_answers(found, answers, task.questions), None
-    if scores["best_f1"] > scores["f1"]:
+    if task.questions.has_unanswerable and scores["best_f1"] - scores["f1"] > 1e-6:
         text = f"with na_threshold={scores['best_f1_threshold']:.4g}, F1 on this set would be {100 * scores['best_f1']:.2f}"
     return {"scores": {metric: scores[metric] for metric in task.metrics}, "notices": text, "classes": {}, "confusion": [],
             "baselines": dict.fromkeys(task.metrics, answers.count([]) / len(answers))}

@@ -12,7 +12,7 @@ from sklearn.model_selection import GroupShuffleSplit
 from sklearn.utils.class_weight import compute_class_weight
 
 from _utils.config import FileName, MyConfig, Positive, Text, list_of, number
-from _utils.errors import PlainError
+from _utils.errors import PlainError, as_plain_error
 from _utils.glue.question_files import is_question_file, read_questions
 from _utils.glue.questions import QuestionOptions
 from _utils.glue.table_files import FORMATS, check_columns, read_table
@@ -102,9 +102,9 @@ def load_own_task(given):
             raise PlainError(f"File not found: {path!r}. Correct the path in tasks, or put the file there.")
     if given["kind"] == "questions":
         return _load_questions(given, files)
-    if is_question_file(given["train"]):
-        raise PlainError(f"{given['train']} has questions in the format of SQuAD or MRQA. Set 'kind': 'questions' of the task "
-                         f"{given['name']!r}, and leave 'text' and 'label' out.")
+    if given["questions"] or is_question_file(given["train"]):
+        raise PlainError(f"To answer the questions of a file in the format of SQuAD or MRQA, set 'kind': 'questions' of the task "
+                         f"{given['name']!r}, and leave 'text' and 'label' out; for other tasks, leave 'questions' out.")
     tables = {split: read_table(path) for split, path in files.items()}
     test_table = tables.get("test")
     texts, columns = _columns(given, tables)
@@ -164,6 +164,8 @@ def _load_questions(given, files):
         if given[key] is not None:
             raise PlainError(f"{key!r} does not apply to questions. Leave it out of the task {given['name']!r}.")
     splits = {split: read_questions(path) for split, path in files.items()}
+    if "test" in splits and len({*splits["test"]["id"]}) < len(splits["test"]):
+        raise PlainError(f"{given['test']}: two questions have the same 'id' or none. Correct them: predictions are written by id.")
     rows, name = splits["train"], given["name"]
     options = QuestionOptions(**{"has_unanswerable": any(rows["is_impossible"]), **(given["questions"] or {})})
     used = [i for i, row in enumerate(rows) if row["first_word"] >= 0 or row["is_impossible"] and options.has_unanswerable]
@@ -254,6 +256,10 @@ def _task(given, texts, label, kind, labels):
     name, scale, classes = given["name"], None, ()
     if kind == "regression":
         scores = _numbers(labels["train"])
+        scores = scores[scores.abs() < np.inf]
+        if scores.nunique() < 2:
+            raise PlainError(f"{given['train']}: regression needs different numbers, but the labels are "
+                             f"{shortened(sorted({*labels['train']}))}. Set 'label' to the column of the scores.")
         scale = float(scores.mean()), float(scores.std(ddof=0))
     else:
         classes = _classes(labels, kind, given)
@@ -299,7 +305,7 @@ def _check_scheme(tags, given):
 
 
 def _class_weights(given, classes, labels):
-    """The weight of each class in the loss: inversely proportional to its rows, or as given, 1 by default."""
+    """The weight of each class in the loss: inversely proportional to its rows (0 count as 1), or as given, 1 by default."""
     weights = given["class_weights"]
     if not classes:
         raise PlainError(f"class_weights={weights!r} of the task {given['name']!r} needs classes, but the labels are numbers. Omit it.")
@@ -307,7 +313,7 @@ def _class_weights(given, classes, labels):
         if label not in classes:
             raise PlainError(f"class_weights of the task {given['name']!r}: there is no label {label!r}. The labels are "
                              f"{shortened(classes)}.")
-    return tuple(compute_class_weight(weights, classes=np.array(classes), y=labels.to_numpy(dtype=str)).tolist())
+    return tuple(compute_class_weight(weights, classes=np.array(classes), y=[*labels, *{*classes} - {*labels}]).tolist())
 
 
 def _metrics(given, kind, labels):
@@ -358,11 +364,11 @@ def split_rows(rows, task, share):
 
 def _split_groups(classes, groups, share):
     """Whether each row is in the dev set, of which a group has all rows or none."""
-    if len(set(groups)) < 2:
-        raise PlainError(f"Invalid value for 'groups': all rows have the group {groups[0]!r}. Use a column with at least two groups.")
     divisions = GroupShuffleSplit(100, test_size=share, random_state=0).split(classes, groups=groups)
     wanted = share * classes.value_counts()
-    _, dev = min(divisions, key=lambda rows: wanted.sub(classes[rows[1]].value_counts(), fill_value=0).abs().sum())
+    with as_plain_error(f"Cannot take a dev set of {share} of the rows from {len(set(groups)):,} 'groups' (of questions: texts). Use more "
+                        "groups, or set 'dev' to a file or another share."):
+        _, dev = min(divisions, key=lambda rows: wanted.sub(classes[rows[1]].value_counts(), fill_value=0).abs().sum())
     return classes.index.isin(dev)
 
 

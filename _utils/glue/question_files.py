@@ -21,7 +21,7 @@ def is_question_file(path):
 
 
 def read_questions(path):
-    """Dataset of the questions of a file, for `questions.QuestionRows`; it also has their id, index, group (the paragraph),
+    """Dataset of the questions of a file, for `questions.QuestionRows`; it also has their id, group (the paragraph),
     and label: all true texts.
 
     PlainError for another format. Of the answers, training uses the first one.
@@ -35,7 +35,7 @@ def read_questions(path):
                 for i, paragraph in enumerate(paragraphs) for question in paragraph["qas"]]
     if not rows:
         raise PlainError(f"{path} has no question. {_ADVICE}")
-    return datasets.Dataset.from_list([{"index": i, **row} for i, row in enumerate(rows)])
+    return datasets.Dataset.from_list(rows)
 
 
 def _row(question, context, words):

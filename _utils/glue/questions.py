@@ -23,7 +23,9 @@ class QuestionOptions:
     layer of its own, else from the scores of [CLS].   doc_stride: tokens from the beginning of a span to that of the next one.
     max_query_length: tokens of a question; the rest is cut.   max_answer_length: in tokens.   n_best: answers per question.
     beam: starts per span, and ends per start.   na_threshold: null odds above which a question counts as unanswerable.
-    answerable_weight: of the answerability in the loss.   has_unanswerable: score as SQuAD 2.0, else as SQuAD 1.1 and MRQA.
+    answerable_from_start: a second input of this layer is the mean of the hidden states, weighted by the start's probabilities; else it
+    is linear in [CLS].   answerable_weight: of the answerability in the loss.   has_unanswerable: score as SQuAD 2.0, else as SQuAD 1.1
+    and MRQA.
     """
     joint: bool = True
     answerability: bool = True
@@ -33,6 +35,7 @@ class QuestionOptions:
     n_best: PositiveInt = 20
     beam: PositiveInt = 20
     na_threshold: float = -2.75
+    answerable_from_start: bool = True
     answerable_weight: NonNegativeFloat = .5
     has_unanswerable: bool = False
 
@@ -114,10 +117,12 @@ class QuestionHead(nn.Module):
     def __init__(self, hidden_size, options):
         super().__init__()
         self.options = options
-        two_layers = lambda: nn.Sequential(nn.Linear(2 * hidden_size, 512), nn.GELU(), nn.Linear(512, 1))
-        self.start = nn.Linear(hidden_size, 1)
-        self.end = two_layers() if options.joint else nn.Linear(hidden_size, 1)
-        self.impossible = two_layers() if options.answerability else None
+        def layers(has_two_inputs):
+            if not has_two_inputs:
+                return nn.Linear(hidden_size, 1)
+            return nn.Sequential(nn.Linear(2 * hidden_size, 512), nn.GELU(), nn.Linear(512, 1))
+        self.start, self.end = layers(False), layers(options.joint)
+        self.impossible = layers(options.answerable_from_start) if options.answerability else None
 
     def forward(self, hidden, is_answer, starts):
         """hidden (B, L, H), is_answer (B, L), starts (B,) -> in training logits of start, end and, with options.answerability, of
@@ -128,8 +133,10 @@ class QuestionHead(nn.Module):
         mask = 1000 * (is_answer.float() - 1)  # F68
         start_logits, impossible = self.start(hidden).squeeze(-1) + mask, []
         if self.impossible:
-            attended = start_logits.softmax(-1)[:, None] @ hidden  # (B, 1, H), F71
-            impossible.append(self.impossible(torch.cat([hidden[:, :1], attended], dim=-1)).squeeze(-1).expand_as(mask))
+            inputs = [hidden[:, :1]]  # (B, 1, H)
+            if self.options.answerable_from_start:
+                inputs.append(start_logits.softmax(-1)[:, None] @ hidden)  # F71
+            impossible.append(self.impossible(torch.cat(inputs, dim=-1)).squeeze(-1).expand_as(mask))
 
         def end_logits(starts):  # F69
             at_start = torch.take_along_dim(hidden, starts[:, None, None], dim=1).expand_as(hidden)

@@ -24,10 +24,10 @@ def format_predictions(task, predictions):
 
     Scores: in the task's range with 3 decimals, as the server expects them; others with 6 digits.
     """
-    if task.is_regression and not task.score_range:
-        return [f"{float(score):.6g}" for score in predictions]
-    if task.is_regression:
+    if task.score_range:
         return [f"{score:.3f}" for score in np.clip(predictions, *task.score_range)]
+    if task.is_regression:
+        return [f"{score:.6g}" for score in predictions]
     if task.is_multilabel:
         return ["|".join(label for label, applies in zip(task.labels, row) if applies) for row in predictions]
     return [task.written_labels[int(label)] for label in predictions]
@@ -98,7 +98,7 @@ def check_submission(path, rows):
                          "group, with their test files, or set majority_for_missing=True.")
     for name in sorted(content):
         check_tsv(name, content[name], rows[name])
-    return {name: content[name].count(b"\n") for name in sorted(content)}
+    return {name: len(content[name].splitlines()) for name in sorted(content)}
 
 
 def _read(path):

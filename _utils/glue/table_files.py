@@ -35,6 +35,8 @@ class Table(NamedTuple):
 
 def read_table(path):
     """The Table of a file that exists. PlainError, with the line where possible, if it cannot be read."""
+    if Path(path).suffix == ".gz":
+        raise PlainError(f"{path} is compressed, which is read for questions only. Decompress it.")
     read, _ = FORMATS[Path(path).suffix.lower()]
     return read(path)
 
@@ -52,12 +54,14 @@ def write_with_column(table, target, values):
 
 
 def check_columns(table, required, advice):
-    """PlainError for a Table without rows, and, ending with `advice`, for a required column that it does not have."""
+    """PlainError for a Table without rows, and for a required column that it has twice or, ending with `advice`, does not have."""
     if table.rows.empty:
         raise PlainError(f"{table.source} has no rows. Correct the path, or write the file again.")
     for name in required:
         if name not in table.rows:
             raise PlainError(f"{table.source}: missing column {name!r} (found: {', '.join(map(str, table.rows))}). {advice}")
+        if list(table.rows).count(name) > 1:
+            raise PlainError(f"{table.source} has several columns {name!r}. Rename all but one of them.")
 
 
 def _text_of(path):
@@ -87,6 +91,7 @@ def _table_of_objects(path, objects, content):
 def _read_csv(path):
     text = _text_of(path)
     delimiter = max(",;\t|", key=text.partition("\n")[0].count)  # the most frequent one of the header
+    csv.field_size_limit(2 ** 31 - 1)  # of characters; the default is 131,072
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
     try:
         table = _table_of_cells(path, pd.Series({f"line {reader.line_num}": cells for cells in reader if cells}, dtype=object))

@@ -107,9 +107,9 @@ def to_dataset(table, columns, task, split, notices):
                          "1 % of the rows of a training or dev set may be malformed, and no row of a test set.")
     if bad:
         notices.append(f"skipped {len(bad):,} of {len(rows):,} rows: {'; '.join(bad[:5])}{' ...' if len(bad) > 5 else ''}")
-    rows = rows[~rows.index.isin(list(problems))]
-    rows = pd.DataFrame({"index": range(len(rows)), "label": -1}, rows.index).assign(**rows)
-    features = datasets.Features({"index": datasets.Value("int64"), **dict.fromkeys(task.texts, text), "label": label,
+    rows = rows.drop(list(problems))
+    rows = pd.DataFrame({"label": -1}, rows.index).assign(**rows)
+    features = datasets.Features({**dict.fromkeys(task.texts, text), "label": label,
                                   **dict.fromkeys({"group"} & columns.keys(), datasets.Value("string"))})
     return datasets.Dataset.from_pandas(rows[list(features)], features, preserve_index=False)
 
@@ -120,7 +120,7 @@ def _parsed(cells, name, task, may_be_blank):
     may_be_blank: keep empty texts. electra_pytorch skips them in training, too; Google encodes them as single sentences (D13).
     """
     if name in task.texts:
-        texts = cells.map(items) if task.is_tagging else cells.where(cells.map(type).eq(str))
+        texts = cells.map(items) if task.is_tagging else cells.where(cells.map(lambda cell: isinstance(cell, str)))
         is_blank = ~texts.map(lambda text: bool(text.strip() if isinstance(text, str) else text))
         return texts.mask(is_blank & (not may_be_blank)), "a list of words" if task.is_tagging else "a text"
     if name == "group":
@@ -130,11 +130,10 @@ def _parsed(cells, name, task, may_be_blank):
         numbers = pd.to_numeric(cells, errors="coerce")
         return numbers.where(numbers.between(low, high)), f"a number from {low:g} to {high:g}"
     ids = {label: i for labels in (task.labels, task.written_labels) for i, label in enumerate(labels)}
-    if task.is_multilabel:
+    if task.is_tagging or task.is_multilabel:
+        lists = cells.map(items) if task.is_tagging else cells
         known = lambda labels: [ids[label] for label in labels] if ids.keys() >= set(labels) else np.nan
-        return cells.map(known), f"a list of labels from {shortened(task.labels)}"
-    if task.is_tagging:
-        return cells.map(items).map(lambda tags: [ids[tag] for tag in tags], na_action="ignore"), "a list of tags"
+        return lists.map(known, na_action="ignore"), f"a list of labels from {shortened(task.labels)}"
     return cells.map(as_label).map(ids), f"one of {shortened(task.written_labels)}"
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import torch.nn.functional as F
 from torch import nn
 
-from _utils.glue.batches import IGNORED, EncodedRows, ranges
+from _utils.glue.batches import IGNORED, EncodedRows
 
 
 class WordRows(EncodedRows):
@@ -30,11 +30,11 @@ class WordRows(EncodedRows):
             encoded.append({"inp_ids": ids, "token_type_ids": [0] * len(ids), "token_labels": token_labels})
         super().__init__(encoded, labels, hf_tokenizer.pad_token_id)
         self.sentence_lengths = list(map(len, sentences))
-        self.n_words = np.array(list(map(len, windows)))
-        self.first_words = np.cumsum(self.n_words) - self.n_words  # index of each row's first word among all words
+        # Of each row, the indexes of its words among all words.
+        self.words = np.split(np.arange(len(labels)), np.cumsum(list(map(len, windows)))[:-1])
 
     def positions(self, rows):
-        return ranges(self.first_words[rows], self.n_words[rows])
+        return np.concatenate([self.words[row] for row in rows])
 
 
 def wordpieces(sentences, hf_tokenizer):

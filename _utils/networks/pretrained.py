@@ -126,7 +126,8 @@ def _from_transformers(kind, name):
     """
     with as_plain_error(f"Cannot load the model {name!r} ({{error}}): its weights are missing. Download it again or choose another "
                         "model."):
-        network, report = kind.from_pretrained(name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False)
+        network, report = kind.from_pretrained(name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False,
+                                               ignore_mismatched_sizes=True)
     untrained = {*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])}
     return network, sorted(key for key in untrained if not key.endswith("encoder.embed_positions.weight"))  # RoFormer's are computed
 

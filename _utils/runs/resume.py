@@ -1,4 +1,6 @@
 """The checkpoint that a pretraining run is resumed from, after a kill, a crash or Ctrl-C."""
+import contextlib
+
 from _utils.errors import PlainError, is_first_process
 from _utils.runs.checkpoints import DamagedCheckpoint, load_checkpoint, save_checkpoint
 
@@ -30,7 +32,8 @@ def find_resume_checkpoint(folder):
             print(f"Skipping {str(path)!r}, which is damaged.")
             continue
         for damaged in paths[:n_damaged] if is_first_process() else ():
-            damaged.rename(f"{damaged}.damaged")  # the next save would keep it as the previous one
+            with contextlib.suppress(FileNotFoundError):  # the first process of another machine was faster
+                damaged.rename(f"{damaged}.damaged")  # the next save would keep it as the previous one
         return checkpoint
     if paths:
         raise PlainError(f"No checkpoint to resume from in {str(folder)!r} can be read. Set resume=False to start the run from scratch; "

@@ -4,7 +4,6 @@
 hash of the content that it was made from, so it is never out of date. Hashes of files and commits of hub corpora are remembered in the
 cache, so that unchanged text is not read again.
 """
-import codecs
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -63,7 +62,7 @@ def check_sources(sources, cache_dir, encoding):
 
 def _check_encodings(files, encoding):
     with as_plain_error(f"Invalid value for encoding: {encoding!r} ({{error}}). Use one of Python's, such as latin-1.", LookupError):
-        codecs.lookup(encoding)
+        "".encode(encoding)
     if invalid := [f"{path}, line {line}" for path in files if (line := invalid_line(path, encoding))]:
         raise PlainError(f"{len(invalid):,} of {len(files):,} files are not {encoding} text. Convert them, or set their encoding (for "
                          f"example encoding=latin-1), which all files share. {'; '.join(invalid):.2000}")

@@ -78,7 +78,7 @@ def load_tokenizer(vocab, corpora=(), cache_dir="datasets", cased=False):
         tokenizer = from_vocab_file(_trained_vocab_file(vocab, corpora, Path(cache_dir), cased), cased)
     elif vocab.endswith(".pth"):
         tokenizer = tokenizer_from_json(load_pretraining_checkpoint(find_checkpoint(vocab))["tokenizer"])
-    elif os.path.isfile(vocab):
+    elif os.path.isfile(vocab) or vocab.endswith(".txt"):
         tokenizer = from_vocab_file(vocab)
     else:
         part = os.path.join(vocab, "discriminator")
@@ -98,7 +98,7 @@ def from_vocab_file(path, cased=None):
     """Return a BERT tokenizer for a vocab.txt with one token per line. cased: as in `tokenizer_from_tokens`."""
     with as_plain_error(f"The vocabulary {path} cannot be read ({{error}}). Pass a vocab.txt with one token per line in UTF-8.",
                         (OSError, UnicodeDecodeError)):
-        tokens = Path(path).read_text(encoding="utf-8").removesuffix("\n").split("\n")  # splitlines would also split at U+2028
+        tokens = Path(path).read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")  # splitlines would also split at U+2028
     return tokenizer_from_tokens(tokens, path, cased)
 
 
@@ -113,7 +113,7 @@ def tokenizer_from_tokens(tokens, name="vocabulary", cased=None):
         raise PlainError(f"The vocabulary {name} has the line {duplicate!r} twice. Remove duplicate tokens.")
     _check_special_tokens(ids, name)
     if cased is None:
-        cased = any(token != token.lower() for token in tokens if token not in SPECIAL_TOKENS)
+        cased = any(token != token.lower() for token in tokens if token[:1] != "[")  # but [NUM]
     return BertTokenizer(vocab=ids, do_lower_case=not cased)
 
 

@@ -70,7 +70,7 @@ class Bookkeeping(Callback):
     """What follows a step of pretraining, in the order of `after_batch`.
 
     steps: of the schedule.   tokens_per_step: of all processes together.   last_step: at which the progress bar ends; None: `steps`.
-    It logs a row of metrics at most every 100 steps, and at least 200 in all.
+    It logs a row of metrics every steps / 200 steps, but at least every 100th.
     log: RunLog; None in all processes but the main one, which writes for all, and in benchmarks.
     milestones: {step: percents} from `milestone_steps`.   save_milestone(percent): writes its checkpoint.
     folder: for the checkpoint to resume from, which is saved at the start, at milestones, about every `save_minutes` (0: with each row of
@@ -120,7 +120,8 @@ class Bookkeeping(Callback):
             self.save()
         if stops and step < self.steps:
             self.learn.processes.wait()  # for the one that saves: when one ends, the launcher soon kills the others
-            raise Stopped(f"Stopped at step {step:,} of {self.steps:,}, saved in {str(self.folder)!r}. Rerun the same command to resume.")
+            raise Stopped(f"Stopped at step {step:,} of {self.steps:,}, saved in {str(self.folder)!r}. Rerun the same command to resume "
+                          "(without resume=False).")
         self.ended = time.perf_counter()
 
     def close(self):

@@ -61,7 +61,7 @@ def _check_kernels(device):
 
 def has_on_cpu(precision):
     """Whether this CPU has the arithmetic of 'bf16' or 'fp16'; others emulate it."""
-    return getattr(torch.ops.mkldnn, f"_is_mkldnn_{precision}_supported")()
+    return torch.backends.mkldnn.is_available() and getattr(torch.ops.mkldnn, f"_is_mkldnn_{precision}_supported")()
 
 
 def choose_precision(precision, device):

@@ -9,16 +9,17 @@ from _utils.networks.fast import HalfWeights
 class Gradients:
     """Gradients of a model as views of one tensor: one operation zeroes them, or adds them up over processes.
 
-    A step calls `begin`; for each micro-batch `network`, which is the model, and `add`; then `sum_over_processes`, `tensors` for the
-    update, and `zero`. In fp32 and one process, this is what `loss.backward()` and `model.zero_grad()` do.
+    A step calls `begin`; for each micro-batch `network`, which is the model, and `add`; then the sum of `flat` over
+    processes, the update with `views` (the norm of `flat` is less exact on a CPU), and `zero`. In fp32 and one process, this is what
+    `loss.backward()` and `model.zero_grad()` do.
     The addresses of the gradients stay the same, as a CUDA graph requires. Parameters that the first loss does not depend on have none, so
     weight decay skips them, too.
 
     dtype: of the forward and backward pass, in which `network` has a copy of the weights of linear layers; None: that of the weights.
     """
 
-    def __init__(self, model, processes, dtype):
-        self.processes, self.half = processes, HalfWeights(model, dtype) if dtype else None
+    def __init__(self, model, dtype):
+        self.half = HalfWeights(model, dtype) if dtype else None
         self.network = self.half or model
         halved, copies = (self.half.parameters, self.half.copies) if self.half else ([], [])
         has_copy = set(halved)
@@ -51,12 +52,6 @@ class Gradients:
             self.flat_half, self.half_views = flat_like(used[:self.n_half], self.half.dtype)
         for p, view in zip(used, self.views):
             p.grad = view
-
-    def sum_over_processes(self):
-        self.processes.sum(self.flat)
-
-    def tensors(self):
-        return self.views  # not the flat tensor, whose norm is less exact on a CPU
 
     def zero(self):
         self.flat.zero_()

@@ -12,7 +12,8 @@ from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.glue.runs import Runs, add_run
 from _utils.networks import PARTS, make_networks
-from _utils.recipes import RECIPES, flops_per_token, steps_of_equal_compute
+from _utils.recipes import RECIPES, flops_per_token
+from benchmarks.flops import steps_of_equal_compute
 
 # {(run, percent): (score of finetuning seed 0 on RTE, seed 1, the score of the only seed on CoLA)}
 SCORES = {("electra_1", 25.): (50, 54, 10), ("electra_1", 100.): (60, 64, 20), ("electra_2", 25.): (50, 52, 11),

@@ -64,7 +64,7 @@ def test_mrqa_files_are_read_compressed_or_not(tmp_path):
     ("[1]", {}, "Cannot read questions from .*a.json .*SQuAD"), ('{"data": []}', {}, "a.json has no question"),
     ('{"data": [{"paragraphs": [{"context": "a"}]}]}', {}, "KeyError: 'qas'"), (squad([("beta", 0)]), {}, "no question has an answer"),
     (squad([("beta", 6)]), {"text": "question"}, "'text' does not apply"),
-    (squad([("beta", 6)]), {"kind": None}, "Set 'kind': 'questions'"),
+    (squad([("beta", 6)]), {"kind": None}, "et 'kind': 'questions'"),
     (squad([("beta", 6)]), {"metrics": "accuracy"}, "Choose from exact, f1"),
     (squad([("beta", 6)]), {"questions": {"stride": 3}}, "Use a dictionary with some of joint, answerability, doc_stride"),
     (squad([("beta", 6)]), {"questions": {"doc_stride": 0}}, "Use a dictionary with some of")])
@@ -132,7 +132,7 @@ def test_questions_from_files_to_predictions(options, fresh_checkpoint, tmp_path
     assert list(texts) == list(n_best) == list(odds) == ids
     assert all(text == ("" if odds[key] > -2.75 else next(iter(n_best[key]))) for key, text in texts.items())
     assert all(0 < len(found) <= 10 and sum(found.values()) == pytest.approx(2) for found in n_best.values())
-    with pytest.raises(PlainError, match="Set its 'test'"):
+    with pytest.raises(PlainError, match="answers questions"):
         Path("x.tsv").write_text("who?\tthe context")
         predict(str(run_path("g", "q", 0)), "x.tsv")
     if options:

@@ -16,13 +16,13 @@ NUMBERS, ARRAYS = recorded("official/questions.json"), recorded("official/questi
 FILES = {"squad": "examples_v2.json", "squadv1": "examples_v1.json", "newsqa": "examples_mrqa.jsonl"}
 # Google's names of the layers of the head, in the order in which it creates them.
 LAYERS = {"start": "dense", "end": "dense_1", "end.0": "qa_hidden", "end.2": "dense_1",
-          "impossible.0": "dense_2", "impossible.2": "dense_3"}
+          "impossible": "dense_2", "impossible.0": "dense_2", "impossible.2": "dense_3"}
 
 
 def options_of(config, task="squad", **values):
     """QuestionOptions of Google's configuration."""
     names = {"joint_prediction": "joint", "answerable_classifier": "answerability", "beam_size": "beam", "n_best_size": "n_best",
-             "qa_na_threshold": "na_threshold"}
+             "qa_na_threshold": "na_threshold", "answerable_uses_start_logits": "answerable_from_start"}
     given = {names.get(key, key): value for key, value in config.items() if key != "max_seq_length"}
     return QuestionOptions(**given, **values, has_unanswerable=task == "squad")
 
@@ -40,7 +40,7 @@ def tokenizer(shared):
 def test_defaults_match_google():
     google, options = NUMBERS["defaults"], QuestionOptions()
     names = ("joint_prediction", "answerable_classifier", "doc_stride", "max_query_length", "max_answer_length", "n_best_size", "beam_size",
-             "qa_na_threshold", "answerable_weight")
+             "qa_na_threshold", "answerable_uses_start_logits", "answerable_weight")
     assert options_of({name: google[name] for name in names}, "squadv1") == options
 
 

@@ -18,8 +18,9 @@ from _utils.errors import PlainError
 from _utils.networks.build import PARTS, build_network, count_layers, count_parameters, layer_groups
 from _utils.networks.pretrained import load_pretrained
 from _utils.optim import Lamb, decay_groups
-from _utils.recipes import RECIPES, flops_per_token, steps_of_equal_compute
+from _utils.recipes import RECIPES, flops_per_token
 from _utils.runs.checkpoints import load_checkpoint
+from benchmarks.flops import steps_of_equal_compute
 from finetune import SentencePredictor
 
 ROBERTA = "{'model_type': 'roberta', 'hidden_size': 32, 'num_hidden_layers': 1, 'num_attention_heads': 2, 'intermediate_size': 32}"

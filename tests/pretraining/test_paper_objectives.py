@@ -12,9 +12,9 @@ from _utils.commands.export_hf import export_hf
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.networks.pretrained import load_with_head
-from _utils.recipes import RECIPES, flops_per_token, steps_of_equal_compute
+from _utils.recipes import RECIPES, flops_per_token
 from _utils.runs.checkpoints import load_checkpoint
-from benchmarks.flops import CONVENTIONS
+from benchmarks.flops import CONVENTIONS, steps_of_equal_compute
 from pretrain import OBJECTIVES, AdversarialLoss, AllTokensMLMLoss, ELECTRAOutput
 
 run = tiny_pretraining.run

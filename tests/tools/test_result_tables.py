@@ -13,7 +13,8 @@ import finetune
 import pretrain
 from _utils.config import complete
 from _utils.glue.config import complete_finetuning
-from _utils.recipes import RECIPES, steps_of_equal_compute
+from _utils.recipes import RECIPES
+from benchmarks.flops import steps_of_equal_compute
 from benchmarks.tables import ELECTRA, MINI, MLM, OTHER_RATE, SEEDS, documents, filled
 
 

@@ -206,7 +206,7 @@ def tokenize_columns(columns, max_len, swap, hf_tokenizer):
     encoded = []
     for texts in zip(*(tokenizer.encode_batch(column, add_special_tokens=False) for column in columns)):
         lengths = list(map(len, texts))
-        for text, length in zip(texts, truncated_lengths(lengths[0], sum(lengths[1:]), room)):
+        for text, length in zip(texts, truncated_lengths(lengths[0], sum(lengths[1:]), room)):  # a single text: beside one of length 0
             text.truncate(length)
         first, *second = reversed(texts) if swap else texts
         encoded.append((tokenizer.post_process(first, *filter(len, second)), sum(lengths) + max_len - room))

@@ -1157,8 +1157,8 @@ def fit(learn, c, run, hf_tokenizer, entropy, checkpoint=None):
     if is_main:
         save_pretraining_plots(learn, hf_tokenizer, run.folder, c.steps)
     if last_step < c.steps:
-        print(f"Stopped after step {last_step:,} of {c.steps:,}. Rerun the command with a larger stop_at, or without it, to continue "
-              "(also without resume=False).")
+        print(f"Stopped after step {last_step:,} of {c.steps:,}. Rerun the command with a larger stop_at, or without it, and "
+              "without resume=False, to continue.")
 
 
 # %%

@@ -195,10 +195,10 @@ def table_5():
     of the generator on hidden tokens."""
     rows = []
     for folder, system in TABLE_5:
-        name, first_seed = f"{system}_11081", finetuned(folder)["dev"].xs(0, level="seed").unstack()
-        scores = with_mean(first_seed.loc[[f"{name}_50.0%", f"{name}_100.0%"], PRIMARY])
+        name = f"{system}_11081"
+        half, whole = with_mean(means(folder, [f"{name}_50.0%", f"{name}_100.0%"], aggregate="first"))
         row = held_out(folder / name)[-1]
-        rows.append([scores[0][-1], *scores[1], row["gen_loss_hidden"], row["gen_accuracy_hidden"]])
+        rows.append([half[-1], *whole, row["gen_loss_hidden"], row["gen_accuracy_hidden"]])
     return rows
 
 

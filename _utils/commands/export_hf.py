@@ -73,7 +73,8 @@ def export_hf(
     elif is_pretrained(checkpoint):
         exports = _pretrained_exports(checkpoint, path)
     else:
-        raise PlainError(f"{str(path)!r} was not written by pretrain.py, finetune.py or electra_pytorch. Use one of their checkpoints.")
+        raise PlainError(f"{str(path)!r} was not written by pretrain.py, finetune.py or electra_pytorch, or only for resuming. Use one of "
+                         "their milestones or finetuned checkpoints.")
     with new_folder(out_dir) as folder:
         for name, network, *card in exports:
             for parameter in network.parameters() if half else ():

@@ -24,8 +24,9 @@ def predict(
     model = finetune.load(checkpoint)
     task = model.task
     if model.settings["wsc_trick"] or task.questions:
-        raise PlainError(f"{checkpoint!r} resolves pronouns or answers questions. For these, set glue_dir or 'test' of the task, and run "
-                         "python finetune.py with do_finetune=False.")
+        raise PlainError(f"{checkpoint!r} {'answers questions' if task.questions else 'was trained with the WSC trick'}, which needs files "
+                         "of another format. Set 'test' of an own task (of WNLI: glue_dir), and run python finetune.py with "
+                         "do_finetune=False.")
     table, columns = read_texts(file, task)
     is_blank = table.rows[columns].map(lambda cell: not str(cell).strip()).all(axis=1)
     for place, problem in table.problems.items():

@@ -103,8 +103,8 @@ def load_own_task(given):
     if given["kind"] == "questions":
         return _load_questions(given, files)
     if given["questions"] or is_question_file(given["train"]):
-        raise PlainError(f"To answer the questions of a file in the format of SQuAD or MRQA, set 'kind': 'questions' of the task "
-                         f"{given['name']!r}, and leave 'text' and 'label' out; for other tasks, leave 'questions' out.")
+        raise PlainError(f"{given['train']}: to answer questions in the format of SQuAD or MRQA, set 'kind': 'questions' of the task "
+                         f"{given['name']!r}, and leave 'text' and 'label' out; for another kind, leave 'questions' out.")
     tables = {split: read_table(path) for split, path in files.items()}
     test_table = tables.get("test")
     texts, columns = _columns(given, tables)
@@ -165,7 +165,8 @@ def _load_questions(given, files):
             raise PlainError(f"{key!r} does not apply to questions. Leave it out of the task {given['name']!r}.")
     splits = {split: read_questions(path) for split, path in files.items()}
     if "test" in splits and len({*splits["test"]["id"]}) < len(splits["test"]):
-        raise PlainError(f"{given['test']}: two questions have the same 'id' or none. Correct them: predictions are written by id.")
+        raise PlainError(f"{given['test']}: several questions have the id {pd.Series(splits['test']['id']).mode(dropna=False)[0]!r}. "
+                         "Give each question an 'id' of its own, under which its answer is written.")
     rows, name = splits["train"], given["name"]
     options = QuestionOptions(**{"has_unanswerable": any(rows["is_impossible"]), **(given["questions"] or {})})
     used = [i for i, row in enumerate(rows) if row["first_word"] >= 0 or row["is_impossible"] and options.has_unanswerable]
@@ -305,7 +306,10 @@ def _check_scheme(tags, given):
 
 
 def _class_weights(given, classes, labels):
-    """The weight of each class in the loss: inversely proportional to its rows (0 count as 1), or as given, 1 by default."""
+    """The weight of each class in the loss: inversely proportional to its rows, or as given, 1 by default.
+
+    A tag without training rows, which only the dev set has, counts as one of one row.
+    """
     weights = given["class_weights"]
     if not classes:
         raise PlainError(f"class_weights={weights!r} of the task {given['name']!r} needs classes, but the labels are numbers. Omit it.")
@@ -367,7 +371,7 @@ def _split_groups(classes, groups, share):
     divisions = GroupShuffleSplit(100, test_size=share, random_state=0).split(classes, groups=groups)
     wanted = share * classes.value_counts()
     with as_plain_error(f"Cannot take a dev set of {share} of the rows from {len(set(groups)):,} 'groups' (of questions: texts). Use more "
-                        "groups, or set 'dev' to a file or another share."):
+                        "groups, or set 'dev' to a file or another share.", ValueError):
         _, dev = min(divisions, key=lambda rows: wanted.sub(classes[rows[1]].value_counts(), fill_value=0).abs().sum())
     return classes.index.isin(dev)
 

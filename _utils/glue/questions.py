@@ -20,22 +20,21 @@ class QuestionOptions:
     """Settings of question answering. The defaults are Google's (F63).
 
     joint: predict the end of an answer given its start, else independently.   answerability: predict whether there is an answer with a
-    layer of its own, else from the scores of [CLS].   doc_stride: tokens from the beginning of a span to that of the next one.
-    max_query_length: tokens of a question; the rest is cut.   max_answer_length: in tokens.   n_best: answers per question.
-    beam: starts per span, and ends per start.   na_threshold: null odds above which a question counts as unanswerable.
-    answerable_from_start: a second input of this layer is the mean of the hidden states, weighted by the start's probabilities; else it
-    is linear in [CLS].   answerable_weight: of the answerability in the loss.   has_unanswerable: score as SQuAD 2.0, else as SQuAD 1.1
-    and MRQA.
+    layer of its own, else from the scores of [CLS].   answerable_from_start: this layer sees, beside [CLS], the mean of the hidden states
+    weighted by the probabilities of the start; else it is linear in [CLS].   doc_stride: tokens from the beginning of a span to that of
+    the next one.   max_query_length: tokens of a question; the rest is cut.   max_answer_length: in tokens.   n_best: answers per
+    question.   beam: starts per span, and ends per start.   na_threshold: null odds above which a question counts as unanswerable.
+    answerable_weight: of the answerability in the loss.   has_unanswerable: score as SQuAD 2.0, else as SQuAD 1.1 and MRQA.
     """
     joint: bool = True
     answerability: bool = True
+    answerable_from_start: bool = True
     doc_stride: PositiveInt = 128
     max_query_length: PositiveInt = 64
     max_answer_length: PositiveInt = 30
     n_best: PositiveInt = 20
     beam: PositiveInt = 20
     na_threshold: float = -2.75
-    answerable_from_start: bool = True
     answerable_weight: NonNegativeFloat = .5
     has_unanswerable: bool = False
 
@@ -117,10 +116,8 @@ class QuestionHead(nn.Module):
     def __init__(self, hidden_size, options):
         super().__init__()
         self.options = options
-        def layers(has_two_inputs):
-            if not has_two_inputs:
-                return nn.Linear(hidden_size, 1)
-            return nn.Sequential(nn.Linear(2 * hidden_size, 512), nn.GELU(), nn.Linear(512, 1))
+        layers = lambda has_two_inputs: nn.Sequential(
+            nn.Linear(2 * hidden_size, 512), nn.GELU(), nn.Linear(512, 1)) if has_two_inputs else nn.Linear(hidden_size, 1)
         self.start, self.end = layers(False), layers(options.joint)
         self.impossible = layers(options.answerable_from_start) if options.answerability else None
 

@@ -118,7 +118,7 @@ def compare_checkpoints(runs, groups):
     for titles in (AVERAGED_TITLES, own):
         if found := [title for title in titles if title in common.index]:
             return common.loc[found].mean().rename(f"best runs, mean of {', '.join(found)}")
-    raise PlainError(f"The groups {', '.join(groups)} have no task but WNLI in common. Finetune one task in all of them.")
+    raise PlainError(f"The groups {', '.join(groups)} have no task in common (WNLI does not count). Finetune one task in all of them.")
 
 
 def class_tables(row):

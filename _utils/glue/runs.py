@@ -117,7 +117,7 @@ def _differences(found, wanted):
     texts = []
     for key, value in wanted.items():
         other = found.get(key)
-        if isinstance(value, dict) and isinstance(other, dict):  # in which a default value is missing
+        if isinstance(value, dict) and isinstance(other, dict):  # a missing key has its default value
             texts += [f"{key}: {text}" for text in _differences(other, dict.fromkeys(other) | value)]
         elif other != value:
             texts.append(f"{key}={other!r:.200}, not {value!r:.200}")

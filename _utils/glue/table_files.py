@@ -35,9 +35,10 @@ class Table(NamedTuple):
 
 def read_table(path):
     """The Table of a file that exists. PlainError, with the line where possible, if it cannot be read."""
-    if Path(path).suffix == ".gz":
-        raise PlainError(f"{path} is compressed, which is read for questions only. Decompress it.")
-    read, _ = FORMATS[Path(path).suffix.lower()]
+    suffix = Path(path).suffix.lower()
+    if suffix == ".gz":
+        raise PlainError(f"{path} is compressed. Only files of questions may be; decompress it.")
+    read, _ = FORMATS[suffix]
     return read(path)
 
 
@@ -91,7 +92,7 @@ def _table_of_objects(path, objects, content):
 def _read_csv(path):
     text = _text_of(path)
     delimiter = max(",;\t|", key=text.partition("\n")[0].count)  # the most frequent one of the header
-    csv.field_size_limit(2 ** 31 - 1)  # of characters; the default is 131,072
+    csv.field_size_limit(2 ** 31 - 1)  # a cell may be a book; the default is 131,072 characters
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
     try:
         table = _table_of_cells(path, pd.Series({f"line {reader.line_num}": cells for cells in reader if cells}, dtype=object))

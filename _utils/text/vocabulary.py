@@ -113,7 +113,7 @@ def tokenizer_from_tokens(tokens, name="vocabulary", cased=None):
         raise PlainError(f"The vocabulary {name} has the line {duplicate!r} twice. Remove duplicate tokens.")
     _check_special_tokens(ids, name)
     if cased is None:
-        cased = any(token != token.lower() for token in tokens if token[:1] != "[")  # but [NUM]
+        cased = any(token != token.lower() for token in tokens if token[:1] != "[")  # not [CLS] or [NUM]
     return BertTokenizer(vocab=ids, do_lower_case=not cased)
 
 

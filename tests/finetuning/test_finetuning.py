@@ -223,7 +223,7 @@ def test_wnli_by_the_wsc_trick(start, capsys, tmp_path, glue):
     assert list(row["scores"]) == ["wsc_validation"] and len((GROUP / "WNLI.tsv").read_text().splitlines()) == 147
     assert row["train_rows"] == 40 and "wsc_validation accuracy" in printed
     assert "WNLI (on WSC)" in report(Runs())
-    with pytest.raises(PlainError, match="resolves pronouns"):
+    with pytest.raises(PlainError, match="was trained with the WSC trick"):
         predict(str(run_path("g", "wnli", 0)), "x.txt")
     shutil.copytree(glue / "WSC", tmp_path / "wsc")
     (tmp_path / "wsc/train.jsonl").write_text((glue / "WSC/val.jsonl").read_text())

@@ -262,6 +262,11 @@ def test_a_finished_run_is_kept_until_the_task_changes(start, capsys, monkeypatc
                                       (own | {"dev": "dev.csv"}, [], ".*dev_table=")):
         with pytest.raises(PlainError, match=f"was trained with {named}"):
             start(changed, *overrides)
+    [row] = Runs()
+    settings = row["settings"] | {"own_task": {**row["settings"]["own_task"]}}
+    row["settings"]["own_task"]["positive"] = "a"  # which the task does not have any more
+    with pytest.raises(PlainError, match="own_task: positive='a', not None"):
+        Runs([row]).finished("g", "mine", 0, row["seed"], settings)
     write_classes("abc")
     with pytest.raises(PlainError, match="was trained for another task than 'mine' is now"):
         start(own | {"test": "train.csv"}, "do_finetune=False")

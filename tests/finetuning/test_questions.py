@@ -64,14 +64,22 @@ def test_mrqa_files_are_read_compressed_or_not(tmp_path):
     ("[1]", {}, "Cannot read questions from .*a.json .*SQuAD"), ('{"data": []}', {}, "a.json has no question"),
     ('{"data": [{"paragraphs": [{"context": "a"}]}]}', {}, "KeyError: 'qas'"), (squad([("beta", 0)]), {}, "no question has an answer"),
     (squad([("beta", 6)]), {"text": "question"}, "'text' does not apply"),
-    (squad([("beta", 6)]), {"kind": None}, "et 'kind': 'questions'"),
+    (squad([("beta", 6)]), {"kind": None}, "a.json: .*set 'kind': 'questions'"),
     (squad([("beta", 6)]), {"metrics": "accuracy"}, "Choose from exact, f1"),
-    (squad([("beta", 6)]), {"questions": {"stride": 3}}, "Use a dictionary with some of joint, answerability, doc_stride"),
+    (squad([("beta", 6)]), {"questions": {"stride": 3}}, "Use a dictionary with some of joint, answerability, answerable_from_start"),
     (squad([("beta", 6)]), {"questions": {"doc_stride": 0}}, "Use a dictionary with some of")])
 def test_unusable_files_and_options_raise(tmp_path, content, keys, message):
     (tmp_path / "a.json").write_text(content)
     with pytest.raises(PlainError, match=message):
         loaded(tmp_path / "a.json", **keys)
+
+
+def test_ids_of_test_questions_differ(tmp_path):
+    question = mrqa(detected_answers=[{"text": "gamma", "char_spans": [[11, 15]]}])
+    (tmp_path / "a.jsonl").write_text(f"{question}\n{question}")
+    loaded(tmp_path / "a.jsonl")
+    with pytest.raises(PlainError, match="a.jsonl: several questions have the id 'q'"):
+        loaded(tmp_path / "a.jsonl", test=str(tmp_path / "a.jsonl"))
 
 
 def test_names_of_google_are_files_in_a_folder(tmp_path):

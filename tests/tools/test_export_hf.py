@@ -163,9 +163,10 @@ def test_checkpoints_that_cannot_be_exported_raise(tmp_path, fresh_checkpoint):
     content["run"]["settings"]["wsc_trick"] = True
     torch.save(content, wnli)
     torch.save({"weights": torch.ones(1)}, tmp_path / "other.pth")
+    torch.save({"model": {"generator.electra.x": torch.ones(1)}, "config": {}}, tmp_path / "resume.pth")
     intents, _ = finetuned(tmp_path, fresh_checkpoint, Task("intents", "intents", ("text",), (*map(str, range(65)),), is_own=True))
     for path, message in {bert: "Cannot export .* bert model", wnli: "Cannot export .* WSC trick", intents: "more than 64 classes",
-                          tmp_path / "other.pth": "was not written by pretrain.py"}.items():
+                          tmp_path / "other.pth": "was not written by pretrain.py", tmp_path / "resume.pth": "only for resuming"}.items():
         with pytest.raises(PlainError, match=message):
             export_hf(str(path), str(tmp_path / "out"))
     assert not list(tmp_path.glob("*out*"))

@@ -120,8 +120,8 @@ class Bookkeeping(Callback):
             self.save()
         if stops and step < self.steps:
             self.learn.processes.wait()  # for the one that saves: when one ends, the launcher soon kills the others
-            raise Stopped(f"Stopped at step {step:,} of {self.steps:,}, saved in {str(self.folder)!r}. To resume, rerun the same command, "
-                          "without resume=False.")
+            raise Stopped(f"Stopped at step {step:,} of {self.steps:,}, saved in {str(self.folder)!r}. Rerun the same command, without "
+                          "resume=False, to resume.")
         self.ended = time.perf_counter()
 
     def close(self):

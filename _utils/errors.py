@@ -60,7 +60,7 @@ def _message(error):
     if re.search(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)", str(error)):
         return (f"error: A data worker process died ({first_line(error)}), most likely out of memory. Lower num_workers and rerun the same "
                 "command, which continues with what was saved.")
-    if type(error).__name__ == "OutOfMemoryError":
+    if "OutOfMemoryError" in f"{type(error)} {error}":  # torch.compile's error only quotes it
         return f"error: Out of GPU memory ({first_line(error)}). Lower micro_batch (pretraining) or the bs of a task (finetuning)."
     if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
         return f"error: compile=True failed ({first_line(error)}). Leave compile out."

@@ -128,8 +128,8 @@ def save_network(folder, network, hf_tokenizer, title, training, made_by, datase
 
 
 def without_folder(value):
-    """The last part of a path, to keep local folders private; other strings as they are."""
-    is_path = os.path.isabs(value) or value.startswith(".") or os.path.exists(value)
+    """The last part of a path, glob or URL, to keep folders and buckets private; other strings as they are."""
+    is_path = re.match(r"[/.~]|\w+://", value) or os.path.exists(value)
     return os.path.basename(value.rstrip("/")) if is_path else value
 
 

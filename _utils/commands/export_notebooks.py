@@ -33,7 +33,7 @@ def run(notebook_path):
 
 def export_notebooks(
     *,
-    check=False,    # write nothing, and fail if a script differs from its notebook
+    check=False,    # write no script, and fail if one differs from its notebook
     execute=False,  # run the notebooks first and save their outputs
 ):
     """Export the notebooks to the scripts. Cells tagged active-ipynb, code and text, only explore and are left out of the scripts."""

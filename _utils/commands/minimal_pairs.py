@@ -130,7 +130,7 @@ def score(model, sentences, device, name):
 def _masked_lm_scores(network, at_positions, mask_token_id, n_tokens, ids, special):
     """Scores (B,) of a masked language model for ids (B, L), in batches of n_tokens. Its head computes the masked positions only."""
     scores, length = torch.zeros(len(ids), device=ids.device), ids.shape[1]
-    for cells in (special == 0).nonzero().split(max(1, n_tokens // length)):
+    for cells in filter(len, (special == 0).nonzero().split(max(1, n_tokens // length))):  # none in an empty sentence
         rows, positions = cells.unbind(1)  # (M,), (M,)
         masked_ids = ids[rows].scatter(1, positions[:, None], mask_token_id)  # (M, L)
         with at_positions.only(torch.arange(len(rows), device=ids.device) * length + positions):

@@ -88,7 +88,7 @@ def attention(module, query, key, value, attention_mask, scaling, dropout=0., **
         return sdpa_attention_forward(module, query, key, value, attention_mask, dropout=0., scaling=scaling, **kwargs)
     scores = torch.matmul(query, key.transpose(2, 3)) * scaling
     if attention_mask is not None:
-        scores = scores.masked_fill(~attention_mask, float("-inf")) if attention_mask.dtype == torch.bool else scores + attention_mask
+        scores = scores.masked_fill(~attention_mask, float("-inf"))  # that of `sdpa_mask` is boolean
     weights = cheap_dropout(scores.softmax(-1, dtype=torch.float32).to(query.dtype), dropout)
     return torch.matmul(weights, value).transpose(1, 2).contiguous(), None
 

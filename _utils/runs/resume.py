@@ -50,7 +50,7 @@ def resume(config, run):
     if checkpoint := find_resume_checkpoint(run.folder):
         original = checkpoint["config"]
         # precision changes the results; micro_batch changes the random numbers drawn, but fits one kind of device only.
-        is_same_kind = config["device"].partition(":")[0] == original["device"].partition(":")[0]
+        is_same_kind = config["device"][:3] == original["device"][:3]  # cpu or cuda:N
         chosen = ["precision", "steps", "warmup_steps", *(["micro_batch"] if is_same_kind else [])]
         config = config.with_defaults({key: original[key] for key in chosen})
         now = config.as_data()

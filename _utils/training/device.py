@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from fastai.torch_core import set_seed  # noqa: F401  seeds Python, NumPy and PyTorch
 
-from _utils.errors import PlainError
+from _utils.errors import PlainError, as_plain_error
 from _utils.networks.build import count_parameters
 
 
@@ -36,13 +36,13 @@ MANY_TOKENS = 4096  # of a micro-batch on a CPU; more gain at most a few percent
 
 def choose_device(device):
     """The torch.device of a configuration; None: the first GPU, else the CPU. Raises PlainError if the device does not exist."""
-    chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-    if chosen.type == "cpu":
-        return chosen
-    chosen = torch.device("cuda", chosen.index or 0)  # torch.cuda.set_device needs the index
-    if torch.cuda.device_count() <= chosen.index:
-        raise PlainError(f"Device not found: {device!r} ({torch.cuda.device_count()} GPUs are available). Leave device out, or set "
-                         "device=cpu.")
+    with as_plain_error(f"Device not found: {device!r} ({torch.cuda.device_count()} GPUs are available). Leave device out, or set "
+                        "device=cpu."):
+        chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        if chosen.type == "cpu":
+            return chosen
+        chosen = torch.device("cuda", chosen.index or 0)  # torch.cuda.set_device needs the index
+        range(torch.cuda.device_count())[chosen.index]  # raises IndexError
     _check_kernels(chosen)
     return chosen
 

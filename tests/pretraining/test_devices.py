@@ -51,8 +51,9 @@ def test_a_gpu_has_an_index_and_a_missing_one_is_reported_by_name(monkeypatch):
     """torch.cuda.set_device refuses a device without an index."""
     use_gpus(monkeypatch, (9, 0), "sm_90")
     assert [choose_device(name).index for name in ("cuda", "cuda:1")] == [0, 1]
-    with pytest.raises(PlainError, match="Device not found: 'cuda:99'"):
-        choose_device("cuda:99")
+    for name in ("cuda:99", "gpu"):
+        with pytest.raises(PlainError, match=f"Device not found: '{name}'"):
+            choose_device(name)
 
 
 @pytest.mark.parametrize("capability, built_for, runs", [

@@ -177,6 +177,7 @@ def test_layernorms_of_other_families_are_recognized(model_type, small_tokenizer
     (["size=bert_small", "objective=electra"], "size=bert_small has no discriminator"),
     (["objective=mlm", "discriminator={'model_type': 'bert'}"], "is not used with objective='mlm'"),
     (["discriminator={'model_type': 'bert', 'hidden_size': 30, 'num_attention_heads': 4}"], "Cannot build the discriminator"),
+    (["size=mini", "generator_hidden_size=.6"], "heads of an even size"),
     (["generator={'model_type': 'bert', 'hidden_size': 36}"], "tying='embeddings' is not possible"),
     (["generator={'model_type': 'bert', 'hiden_size': 32}"], "Unknown key .*: 'hiden_size'"),
     (["size=alectra_small", "max_length=256"], "max_length=256 is more than the 128 positions"),

@@ -215,7 +215,8 @@ def made_by(card):
 
 def test_a_pretrained_card_has_metrics_but_no_local_folders(fresh_checkpoint, tmp_path):
     checkpoint = load_checkpoint(fresh_checkpoint)
-    checkpoint["config"] |= {"datas": ["openwebtext", "/home/somebody/texts"], "vocab": "../secret/vocab.txt"}
+    checkpoint["config"] |= {"datas": ["openwebtext", "/home/somebody/texts", "~/secret/*.txt"], "vocab": "../secret/vocab.txt",
+                             "upload_to": "s3://secret/runs"}
     (tmp_path / "run_5").mkdir()
     row = {"step": checkpoint["step"], "split": "held_out", "gen_loss": 5.5, "gen_accuracy": .25, "disc_auc": .75, "disc_loss": None}
     (tmp_path / "run_5/metrics.jsonl").write_text(json.dumps(row) + "\n")

@@ -77,10 +77,11 @@ def plain_score(model, sentence):
 @pytest.mark.parametrize("part", ["discriminator", "generator"])
 def test_scores_equal_a_plain_computation(fresh_checkpoint, part, monkeypatch):
     monkeypatch.setattr("_utils.commands.minimal_pairs.TOKENS_PER_BATCH", {"cpu": 40})  # several batches, also within one sentence
-    found = scores(fresh_checkpoint, part)
+    sentences = [*SENTENCES, ""]
+    found = scores(fresh_checkpoint, part, sentences)
     assert found == pytest.approx({sentence: plain_score(load_with_head(str(fresh_checkpoint), part), sentence)
-                                   for sentence in SENTENCES}, rel=1e-5)
-    assert len(set(found.values())) == len(SENTENCES)
+                                   for sentence in sentences}, rel=1e-5)
+    assert len(set(found.values())) == len(sentences)
 
 
 def test_an_exported_folder_has_the_scores_of_its_checkpoint(fresh_checkpoint, masked_lm_checkpoint, exported, tmp_path):

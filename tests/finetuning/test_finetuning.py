@@ -250,8 +250,13 @@ def test_predictions_for_new_sentences(again, capsys, glue):
     assert [line[0] for line in lines] == [TASKS["mnli"].labels[label] for label in expected]
     pairs = [(row["premise"], row["hypothesis"]) for row in rows]
     assert finetune.load("g_mnli_0.pth").predict(pairs).labels == [line[0] for line in lines]
+    with pytest.raises(PlainError, match="not a list of pairs"):
+        finetune.load("g_mnli_0.pth").predict(["One text.", "Another one."])
     _, line = predicted("stsb", "one\ttwo\n")
     assert 0 <= float(line[0]) <= 5
+    Path("x.csv").write_text('sentence\n"a good\nserver"\n')
+    predict(str(run_path("g", "sst2", 0)), "x.csv")
+    assert capsys.readouterr().out.splitlines()[1].endswith("\ta good server")
 
     with pytest.raises(PlainError, match="x.txt, line 2: 1 columns instead of 2. For MNLI, each line needs two texts"):
         predicted("mnli", "a\tb\nc d\n")

@@ -178,6 +178,18 @@ def test_tags_are_converted_to_one_scheme(tmp_path, capsys, scheme, tags):
     assert (tmp_path / "new").read_text().splitlines()[0] == f"word I-X {tags.split()[0]}"
 
 
+def test_a_tag_that_only_the_dev_file_has_counts_as_one_word_in_balanced_weights(tmp_path):
+    for name, tags in {"train": "A A A B", "dev": "A C"}.items():
+        (tmp_path / f"{name}.txt").write_text("".join(f"word {tag}\n" for tag in tags.split()))
+    task = loaded(train=f"{tmp_path}/train.txt", dev=f"{tmp_path}/dev.txt", class_weights="balanced").task
+    assert task.labels == ("A", "B", "C") and task.class_weights == pytest.approx((5 / 9, 5 / 3, 5 / 3))  # words / (labels * words of it)
+
+
+def test_a_cell_of_a_csv_file_may_be_a_book(tmp_path):
+    write_csv(tmp_path / "a.csv", ("text", "label"), [("word " * 40_000, "x"), ("two", "y")] * 5)
+    assert len(loaded(train=f"{tmp_path}/a.csv", dev=.2).splits["train"][0]["text"]) >= 199_999
+
+
 def test_the_text_may_be_the_last_column_of_a_conll_file(tmp_path):
     (tmp_path / "a.txt").write_text("O the\nB-X cat\n\n" * 10)
     assert loaded(train=f"{tmp_path}/a.txt", text=-1, label=0).splits["train"][0]["text"] == ["the", "cat"]
@@ -194,6 +206,8 @@ BAD_FILES = [
     ("a.csv", "text,label\n", {}, r"a.csv has no rows"),
     ("a.csv", 'text,label\none,"5,1"\ntwo,3\n', {}, r"a.csv: the labels are numbers with decimal commas, such as '5,1'"),
     ("a.csv", "text,label\n" + "zero,.5\n" + "one,1.5\n" * 18 + "two,n/a\n", {}, r"a.csv, line 21: .* 'n/a', which is not a number"),
+    ("a.csv", "text,label\n" + "zero,.5\n" + "one,1.5\n" * 18 + "two,inf\n", {}, r"a.csv, line 21: .* 'inf'"),
+    ("a.csv", "text,label\na b,A B\nc d\n", {"kind": "tagging"}, r"a.csv, line 3: 1 columns instead of 2"),
     ("a.csv", "text,label\n" + "one,1.5\n" * 9, {}, r"a.csv: regression needs different numbers, but the labels are 1.5"),
     ("a.csv", "text,label,label\none,x,y\ntwo,y,x\n", {"text": "text"}, r"a.csv has several columns 'label'"),
     ("a.jsonl.gz", "", {}, r"a.jsonl.gz is compressed"),

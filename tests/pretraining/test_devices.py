@@ -36,6 +36,9 @@ def test_default_precision_on_a_cpu_is_fp32_and_an_emulated_one_causes_a_warning
     assert choose_precision(None, CPU) == "fp32" and not capsys.readouterr().err
     assert choose_precision(precision, CPU) == precision
     assert (f"no {precision} arithmetic" in capsys.readouterr().err) != is_supported
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)  # a build without oneDNN may lack the query
+    choose_precision(precision, CPU)
+    assert f"no {precision} arithmetic" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("seconds, is_hinted", [((0., 2., 10., 11.), True), ((0., 1., 10., 11.), False)])

@@ -41,12 +41,13 @@ def test_ids_are_the_lines_of_a_vocab_txt(vocab_file):
     assert tokens_by_id(tokenizer) == tokens
     assert tokenizer("Paris is a city.", "Cities?")["input_ids"] == [2, 5, 6, 7, 8, 10, 3, 1, 1, 3]
     assert (tokenizer.pad_token_id, tokenizer.mask_token_id) == (0, 4)
+    assert tokens_by_id(load_tokenizer(vocab_file(["\ufeff" + tokens[0], *tokens[1:]]))) == tokens  # a byte order mark
 
 
 def test_a_vocabulary_with_capital_letters_keeps_case(vocab_file):
     cased = load_tokenizer(vocab_file([*TOKENS, "Paris"]))
     assert cased.tokenize("Paris paris") == ["Paris", "paris"]
-    assert load_tokenizer(vocab_file(TOKENS)).tokenize("Paris paris") == ["paris", "paris"]
+    assert load_tokenizer(vocab_file([*TOKENS, "[NUM]"])).tokenize("Paris paris") == ["paris", "paris"]
 
 
 def test_tokenizer_saved_to_a_folder(small_tokenizer, tmp_path):

@@ -2,6 +2,7 @@
 import errno
 import os
 import zipfile
+from pathlib import Path
 
 import pytest
 import torch
@@ -25,6 +26,19 @@ def test_damaged_checkpoint_is_renamed_by_the_first_process_and_does_not_replace
     assert find_resume_checkpoint(tmp_path) == {"step": 1}
     save_resume_checkpoint(tmp_path, {"step": 3})
     assert find_resume_checkpoint(tmp_path) == {"step": 3}
+
+
+def test_the_first_process_of_another_machine_may_rename_a_damaged_checkpoint_first(tmp_path, monkeypatch):
+    for step in (1, 2):
+        save_resume_checkpoint(tmp_path, {"step": step})
+    flip_bit(tmp_path / "resume.pth")
+    rename = Path.rename
+
+    def rename_twice(path, target):
+        rename(path, target)
+        rename(path, target)
+    monkeypatch.setattr(Path, "rename", rename_twice)
+    assert find_resume_checkpoint(tmp_path) == {"step": 1} and (tmp_path / "resume.pth.damaged").exists()
 
 
 @pytest.mark.parametrize("owner, name, error", [

@@ -1165,7 +1165,7 @@ def fit(learn, c, run, hf_tokenizer, entropy, checkpoint=None):
 def identity_of(learn, c, run, hf_tokenizer, checkpoint):
     """{"config", "data", "code"}: what identifies a run in the checkpoint to resume from. The code is that with which the run began.
 
-    PlainError if the run cannot go on from `checkpoint`: its data differ, or other processes found another one.
+    PlainError if the run cannot resume from `checkpoint`: its data differ, or other processes found another one.
     """
     if len(set(learn.processes.gather(checkpoint["step"] if checkpoint else 0))) > 1:
         raise PlainError(f"The processes found different checkpoints to resume from in {str(run.folder)!r}. Start them in a folder that "

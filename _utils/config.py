@@ -342,7 +342,7 @@ def _check(config):
         _check_pair(config)
     elif config.new_generator:
         raise PlainError("new_generator=True trains a generator for a trained discriminator, but initial_weights="
-                         f"{config.initial_weights!r} is none. Set initial_weights to it, or leave new_generator out.")
+                         f"{config.initial_weights!r} is not one. Set initial_weights to one, or leave new_generator out.")
     if config.seed is None:
         raise PlainError("seed=None would draw a different seed in each process. Set seed to a number.")
     for key, limit in (("warmup_steps", "steps"), ("stop_at", "steps"), ("micro_batch", "bs")):

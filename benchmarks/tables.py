@@ -29,7 +29,7 @@ MINI, SHORT, PILOTS = RESULTS / "mini", RESULTS / "mini/short", RESULTS / "mini/
 ELECTRA, MLM, OTHER_RATE = "electra_150m", "mlm_150m", "check_mlm_lr1e-3"  # the last one: the masked language model with another rate
 TABLE_5 = [(MINI, ELECTRA), *((RESULTS / "table_5", f"{name}_150m") for name in ("all_tokens_mlm", "electra_15")), (MINI, MLM)]
 SEEDS = (11081, 1, 2)  # of pretraining, in the order in which the document lists them
-PRIMARY = ["cola", "stsb", "qnli", "mnli"]  # tasks of the primary measure
+PRIMARY = ["cola", "stsb", "qnli", "mnli"]  # tasks of the primary metric
 NUMBER = re.compile(r"-?(?:\d[\d,]*)?\.?\d+(?:e-\d+)?")
 
 

@@ -42,7 +42,7 @@ for rate in 0.0003 0.001; do
     done
 done
 
-# The primary measure and SST-2 and MRPC at the end, the primary measure at earlier checkpoints
+# The primary metric, and SST-2 and MRPC at the end, the primary metric at earlier checkpoints
 for seed in $seeds; do
     for system in electra_150m:3e-4 mlm_150m:1e-3; do
         run=${system%:*}_$seed rate=${system#*:}

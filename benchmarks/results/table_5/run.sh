@@ -16,7 +16,7 @@ pretrain electra_15
 pretrain all_tokens_mlm steps=19969 warmup_steps=1000 lr=1e-3
 pretrain replace_mlm steps=32808 warmup_steps=1000 lr=1e-3
 
-# The primary measure of the comparison, with its learning rates of finetuning
+# The primary metric of the comparison, with its learning rates of finetuning
 for system in electra_15:3e-4 all_tokens_mlm:1e-3 replace_mlm:1e-3; do
     for percent in 25.0 50.0 100.0; do
         overrides=""

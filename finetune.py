@@ -3,14 +3,14 @@
 #
 # [GLUE](https://gluebenchmark.com) is a benchmark of nine language understanding tasks: is a sentence acceptable, do two sentences
 # mean the same, does one follow from the other? This notebook adds an output layer to a pretrained ELECTRA and finetunes both on each
-# task, several times with different seeds. It reports the scores as the papers do and writes the test files for the GLUE server.
-# Your own labels are finetuned in the same way: sentences, pairs, scores, or the words of a sentence.
+# task, several times with different seeds. It reports mean, median and best of the runs, and writes the test files for the GLUE server.
+# Tasks of your own work the same way: labels or scores of sentences and pairs, labels of words, or questions about texts.
 # `finetune.py` is exported from this notebook, without the cells that only explore.
 # The cells finetune the model of the quickstart: run `python pretrain.py quickstart=True` or the cells of Pretrain.ipynb first.
 #
-# References such as *F41* are facts about Google's original code. References such as *D12* are differences of
-# electra_pytorch, the replication that this one builds on. [docs/facts.md](docs/facts.md) lists both.
-# Shapes in comments: B batch, L length, H hidden size, C classes.
+# *F41* and the like refer to facts about Google's code, and *D12* to differences between it and electra_pytorch;
+# [docs/facts.md](docs/facts.md) lists both.
+# Shapes in comments: B batch, L length, H hidden size, C classes, N rows (for tagging: words).
 
 # %% [markdown]
 # ## 1. Configuration
@@ -86,14 +86,14 @@ c = MyConfig({
 
     # 0 as in the paper; Google's code uses .01 (D10).
     "weight_decay": 0.0,
-    # False: Adam without bias correction, as in the original. True: with bias correction.
+    # False: Adam without bias correction, as in Google's code. True: with bias correction.
     "adam_bias_correction": False,
     # True: initialize the output layer with Xavier uniform weights and zero bias (F43). False: PyTorch's default.
     "xavier_reinited_outlayer": True,
-    # 'original_linear': warmup and decay multiplied, as in the original. 'separate_linear': warmup, then decay.
+    # 'original_linear': warmup and decay multiplied, as in Google's code. 'separate_linear': warmup, then decay.
     # 'one_cycle': fastai's. 'adjusted_one_cycle': fastai's with the same warmup length as the others.
     "schedule": "original_linear",
-    # True: the last layer's learning rate has decay ** 2, as in the original code. False: decay ** 1, as intended (F37).
+    # True: the last layer's learning rate has decay ** 2, as in Google's code. False: decay ** 1, as intended (F37).
     "original_lr_layer_decays": True,
     # Train MRPC and STS-B on both orders of each pair (F42).
     "double_unordered": True,
@@ -152,7 +152,7 @@ if __name__ == "__main__":
 # ## 2. Data
 #
 # `_utils/glue/tasks.py` defines the columns, labels and metrics of each task. The tables come from the hub or from the files of the GLUE
-# download; both give the same rows. If a file of a task is missing, the task is skipped with a message. The tables of own tasks are CSV,
+# download; both should give the same rows (the hub was not reachable for the tests). If a file of a task is missing, the task is skipped with a message. The tables of own tasks are CSV,
 # TSV, JSON lines, parquet or CoNLL files, from which the kind of the task and its labels follow.
 
 # %%
@@ -174,7 +174,7 @@ def load_tables(c):
 # ## 3. The task
 #
 # The input is `[CLS] A [SEP]` for one sentence, and `[CLS] A [SEP] B [SEP]` with segment ids 0 and 1 for a pair. If a pair is too long, its
-# longer text loses tokens from the end, one at a time; at equal length, the second text does (F41). The original swaps the texts of
+# longer text loses tokens from the end, one at a time; at equal length, the second text does (F41). Google's code swaps the texts of
 # MRPC and STS-B before truncation; electra_pytorch swaps them after it (D12), and so does this notebook.
 #
 # To label words, each is encoded on its own, and the first of its tokens gets the label (F51, `_utils/glue/tagging.py`). Unlike a sentence
@@ -265,7 +265,7 @@ class Predictor(nn.Module):
     """An encoder with a linear output layer.
 
     model: a transformers encoder.   num_class: outputs of the layer; 1 for regression; the options of questions.
-    xavier_reinited_outlayer: Glorot uniform weights and zero bias as in the original (F30), else PyTorch's default initialization.
+    xavier_reinited_outlayer: Glorot uniform weights and zero bias as in Google's code (F30), else PyTorch's default initialization.
     freeze: keep the encoder as it is, also without its dropout.
     """
 
@@ -351,9 +351,9 @@ def build_predictor(task, pretrained, wsc_trick=False, xavier_reinited_outlayer=
 #
 # ### Layer-wise learning rates
 #
-# The output layer has the highest learning rate; each layer below it has that of the layer above times a constant factor. The original
+# The output layer has the highest learning rate; each layer below it has that of the layer above times a constant factor. Google's
 # code counts one layer too many between head and last layer, so the last layer's factor is squared (F37). The published results
-# were obtained this way. For ELECTRA-Small:
+# were obtained this way.
 
 # %%
 def get_layer_lrs(lr, decay_rate, num_hidden_layers, original_lr_layer_decays=True):
@@ -387,7 +387,7 @@ def build_optimizer(model, settings):
 # %% [markdown]
 # ### Hyperparameters
 #
-# Three epochs with batch size 32, and ten epochs for RTE and STS-B (F40); learning rate and layer decay depend on the size. Own tasks
+# Three epochs with batch size 32, and ten epochs for RTE and STS-B (F40), and for WNLI with the WSC trick; learning rate and layer decay depend on the size. Own tasks
 # have at least 300 updates. RTE, STS-B and MRPC may start from MNLI's encoder; in the paper, RTE and STS-B do.
 
 # %%
@@ -398,9 +398,8 @@ CONFIGURED_SETTINGS = ("size", "max_length", "weight_decay", "adam_bias_correcti
 def hyperparameters(task, c, n_rows):
     """{"lr", "epochs", "bs", "rows", "layer_decay"} of a task with n_rows training rows: the recipe's, overridden by task_overrides."""
     recipe = RECIPES[c.size]
-    values = {"lr": recipe.glue_lr, "epochs": task.epochs, "bs": 32, "rows": None, "layer_decay": recipe.layer_decay}
-    if task.is_own or c.wsc_trick and task.name == "wnli":
-        values["epochs"] = None if task.is_own else 10
+    epochs = None if task.is_own else 10 if c.wsc_trick and task.name == "wnli" else task.epochs  # None: by the number of updates
+    values = {"lr": recipe.glue_lr, "epochs": epochs, "bs": 32, "rows": None, "layer_decay": recipe.layer_decay}
     values |= c.task_overrides.get(task.name, {})
     return values | {"epochs": values["epochs"] or default_epochs(n_rows, values, task.epochs)}
 
@@ -455,11 +454,15 @@ def encode_task(task, data, settings, hf_tokenizer):
 
 
 def build_loss(task):
-    """Cross-entropy (binary for several labels per text), or squared error for regression: the mean over the batch."""
-    if task.is_regression or task.questions:
-        return QuestionLoss(task.questions) if task.questions else nn.MSELoss()
+    """The mean over the batch: squared error for regression, else cross-entropy (binary for several labels; of tags F51, answers F67)."""
+    if task.questions:
+        return QuestionLoss(task.questions)
+    if task.is_regression:
+        return nn.MSELoss()
     weight = torch.tensor(task.class_weights) if task.class_weights else None
-    return nn.BCEWithLogitsLoss(pos_weight=weight) if task.is_multilabel else (WordLoss if task.is_tagging else nn.CrossEntropyLoss)(weight)
+    if task.is_multilabel:
+        return nn.BCEWithLogitsLoss(pos_weight=weight)
+    return WordLoss(weight) if task.is_tagging else nn.CrossEntropyLoss(weight)
 
 
 def to_device(model, device):
@@ -520,8 +523,8 @@ def evaluate(learn, task, data):
 # %% [markdown]
 # ## 6. Run
 #
-# Each finished run adds a line to `checkpoints/glue/scores.jsonl`, with its settings; the runs of a group must share them. Rerun the same
-# command to resume: finished runs are skipped, and an interrupted run starts over.
+# Each finished run adds a line to `checkpoints/glue/scores.jsonl`, with its settings, which must be the same for all runs of one task in a group.
+# Rerun the same command to resume: finished runs are skipped, and an interrupted run starts over.
 
 # %%
 def finetuning_code():
@@ -703,7 +706,7 @@ def load_encoder(model, path):
 # %% [markdown]
 # ### Test files
 #
-# The run with the best dev score predicts the test set of its task, or the runs that `th_run` names; several runs make an ensemble. The
+# For each task, the run with the best dev score predicts the test set, or those that `th_run` names, several as an ensemble. The
 # GLUE server gives little explanation when it rejects a submission, for example one with an extra column as in electra_pytorch's files, so
 # the files are checked before they are zipped.
 

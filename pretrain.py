@@ -82,7 +82,8 @@ c = MyConfig({
     "optimizer": None,
     # Weight decay of everything but biases and LayerNorms.
     "weight_decay_rate": .01,
-    # Sampling from the generator: 'fp32_gumbel' as in Google's code, 'fp16_gumbel' or 'multinomial'.
+    # Sampling from the generator: 'fp32_gumbel' as in Google's code, 'fp16_gumbel' (electra_pytorch's; draws rare tokens too seldom) or
+    # 'multinomial'.
     "sampling": "fp32_gumbel",
     # Sampling temperature: the generator's logits are divided by it.
     "temperature": 1.0,
@@ -198,7 +199,7 @@ c = MyConfig({
 if __name__ == "__main__":
     print_plain_errors()
     c = complete(from_command_line(c, sys.argv))
-    steps = f"{c.steps:,}" if c.steps else "a number of"  # chosen for the text
+    steps = f"{c.steps:,}" if c.steps else "a number of"  # continued pretraining: depends on the text, known later
     print(f"{c.size}, objective {c.objective}: {steps} steps of {c.bs} x {c.max_length} tokens on {', '.join(c.datas)}, seed {c.seed}, "
           f"{c.masking} masking, {'continuing from' if is_pair(c.initial_weights) else 'initial weights'} {c.initial_weights}")
 
@@ -209,7 +210,7 @@ if __name__ == "__main__":
 # A corpus is a list of documents, and a document is a list of lines. Lines are collected until they fill an example, which is split into
 # two segments: `[CLS] A [SEP] B [SEP]`. As in Google's code (F2-F4), 10 % of the examples are meant to have one segment, and 5 % to be
 # shorter, with a random length. The part of a line that exceeds the maximum length is dropped; a line that fills an example gives one
-# segment of full length, which is common in this text of long lines. Unlike in BERT, B always follows A in the text: there is no
+# segment of full length, which is common in the quickstart's text of long lines. Unlike in BERT, B always follows A in the text: there is no
 # next sentence prediction. The code is in `_utils/text/processors.py`.
 
 # %%
@@ -238,9 +239,7 @@ def prepare_data(c):
 
 
 # %% [markdown]
-# ## 3. Objective
-#
-# ### Masking
+# ## 3. Masking
 #
 # Three words for what follows. A token is *masked* if the generator has to predict it: 15 % of the tokens. A masked token is *hidden* if
 # the input shows something else in its place, `[MASK]` or a random token. A *slot* is a place in the generator's output: each masked token
@@ -360,7 +359,7 @@ class MaskedLMCallback(Callback):
 
 
 # %% [markdown]
-# ## 4. Model
+# ## 4. Model and loss
 #
 # ### Generator and sampling
 #
@@ -398,7 +397,7 @@ def sample(logits, sampling="fp32_gumbel", temperature=1., disallowed=None):
 # runs on the masked positions only, gathered into M slots (D16). Their number varies from batch to batch. On a GPU, where a new shape
 # or a number read from the device costs time, M is fixed with room to spare, and unused slots have weight 0. With official masking, a
 # position that was drawn twice has two slots. If their samples differ, Google's code puts in neither, but the token whose id is
-# the floor of the mean of their ids (F12, F19).
+# the floor of the mean of their ids (F12, F19), and so does `fill_slots`.
 
 # %%
 def masked_slots(is_mlm_applied, n_slots):
@@ -415,9 +414,9 @@ def masked_slots(is_mlm_applied, n_slots):
 
 
 def fill_slots(tokens, positions, weights, sampled):
-    """`tokens` (B, L) with the ids `sampled` (M,) at the positions of used slots (pretrain_helpers.py:scatter_update, F12).
+    """`tokens` (B, L) with the ids `sampled` (M,) at the positions of used slots (pretrain_helpers.py:scatter_update, F12), (B, L).
 
-    Several samples at one position are averaged to the floor of their mean.
+    positions, weights: (M,), from `masked_slots`. Several samples at one position are averaged to the floor of their mean.
     """
     tokens, shape, is_used = tokens.flatten(), tokens.shape, weights.long()
     times = torch.zeros_like(tokens).scatter_add(0, positions, is_used)
@@ -596,7 +595,7 @@ def masked_lm_loss(pred, targ_ids, n_slots, smooth=0., logits=None):
     slot_labels = torch.where(slot_weights.bool(), slot_labels, 0)
     logits = pred.mlm_gen_logits if logits is None else logits
     nll = F.cross_entropy(logits.float(), slot_labels, reduction="none", label_smoothing=smooth)
-    return (nll * slot_weights).sum() / (n_slots + 1e-6)
+    return (nll * slot_weights).sum() / (n_slots + 1e-6)  # 1e-6 as in Google's code
 
 
 def smoothing(value):
@@ -646,9 +645,11 @@ class ELECTRALoss(nn.Module):
         return (loss, (gen_loss, disc_loss)) if return_losses else loss
 
     def generator_loss(self, pred, targ_ids, n_slots):
+        """(): summed over the used slots, divided by n_slots."""
         return masked_lm_loss(pred, targ_ids, n_slots, self.gen_smooth)
 
     def discriminator_loss(self, pred, targ_ids, n_tokens):
+        """(): summed over the tokens, divided by n_tokens."""
         disc_labels = pred.is_replaced.float().clamp(min=self.disc_smooth)
         disc_bce = F.binary_cross_entropy_with_logits(pred.disc_logits.float(), disc_labels, reduction="none")
         return (disc_bce * pred.attention_mask.float()).sum() / (n_tokens + 1e-6)
@@ -673,7 +674,8 @@ class ELECTRALoss(nn.Module):
 #   have the same size and share no parameters.
 # * `adversarial`: the generator is rewarded for what the discriminator loses, $R_t = -\log$ of the probability that the discriminator gives
 #   to the correct answer at $t \in m$. Samples have no gradient, so it follows REINFORCE (appendix F), where
-#   $b_t = -\log \sigma(w^\top h_t)$ is a learned baseline on the generator's hidden states $h_t$. This gradient is ascended:
+#   $b_t = -\log \sigma(w^\top h_t)$ is a baseline on the generator's hidden states $h_t$, which learns by cross-entropy to predict
+#   $e^{-R_t}$ and does not train them. Positions drawn more than once (official masking) are left out. This gradient is ascended:
 #   $$\nabla_{\theta_G}\, \mathbb E \Big[ \frac{1}{|m|} \sum_{t \in m} R_t \Big] \approx
 #   \frac{1}{|m|} \sum_{t \in m} (R_t - b_t)\, \nabla_{\theta_G} \log p_G(\hat x_t \mid x^\mathrm{masked})$$
 
@@ -686,7 +688,7 @@ class ELECTRA15Model(ELECTRAModel):
 
     def forward(self, *inputs):
         output = super().forward(*inputs)
-        return output._replace(attention_mask=output.is_mlm_applied)
+        return output._replace(attention_mask=output.is_mlm_applied)  # which tells losses and metrics the positions that count
 
 
 class SecondMLMModel(ELECTRAModel):
@@ -715,7 +717,7 @@ class ReplaceMLMLoss(ELECTRALoss):
     """ELECTRALoss with the cross-entropy of the second network at the masked positions instead of the discriminator's loss."""
 
     def discriminator_loss(self, pred, targ_ids, n_tokens):
-        return masked_lm_loss(pred, targ_ids, n_tokens, logits=pred.mlm_logits)
+        return masked_lm_loss(pred, targ_ids, n_tokens, logits=pred.mlm_logits)  # n_tokens: slots, from `counts` of the model
 
 
 # %%
@@ -802,7 +804,7 @@ OBJECTIVES = {
 # ### From a configuration
 #
 # The networks come from a recipe with fresh weights, or from a trained pair to continue from. ELECTRA-Small with a vocabulary of 30,522
-# tokens has 14,196,219 parameters, as Google's (F27).
+# tokens has 14,196,219 parameters, as many as Google's (F27).
 
 # %%
 def build_model(c, hf_tokenizer, fixed_slots=False, pair=None):
@@ -882,8 +884,8 @@ def initialize_officially(model, std=.02):
 # %% [markdown]
 # ## 5. Optimization
 #
-# Gradients clipped at global norm 1 (F35), a learning rate that warms up and decays *at the same time* (F31), weight decay $\lambda$ on
-# everything but biases and LayerNorms (F34), and Adam without bias correction (F33). For the gradient $g$ of a parameter $p$:
+# ELECTRA clips gradients at global norm 1 (F35), warms up and decays the learning rate *at the same time* (F31), and uses Adam without
+# bias correction (F33), with weight decay $\lambda$ on everything but biases and LayerNorms (F34). For the gradient $g$ of a parameter $p$:
 #
 # $$m \leftarrow .9\,m + .1\,g \qquad v \leftarrow .999\,v + .001\,g^2 \qquad
 # p \leftarrow p - \eta \left( \frac{m}{\sqrt v + 10^{-6}} + \lambda\,p \right)$$
@@ -919,8 +921,8 @@ def restore_moments(optimizer, model, pair):
 # ### The training step
 #
 # A batch is masked as a whole and goes through both networks in micro-batches. Each loss is divided by the counts of the whole batch, so
-# losses, gradients and metrics of the micro-batches add up to those of the batch, in whatever number of processes. `Gradients` hides copies
-# of the weights in half precision and the sum over processes; with `compile=True`, `masks`, `accumulate` and `update` become CUDA graphs
+# losses, gradients and metrics of the micro-batches add up to those of the batch, in whatever number of processes. `Gradients` manages
+# the half-precision copies of the weights and the sum over processes; with `compile=True`, `masks`, `accumulate` and `update` become CUDA graphs
 # (`_utils/training/cuda_graph.py`). Masks, dropout and samples depend only on the seed and the numbers of the step and the micro-batch, so
 # a resumed run, which keeps its micro-batches, draws the same ones.
 
@@ -1185,8 +1187,8 @@ if __name__ == "__main__":
 # %% [markdown]
 # ## 7. Results
 #
-# Losses, generator accuracy, and the discriminator's AUC: the probability that a replaced token has a higher logit than an original one.
-# Dots are held-out text; dotted lines are the values of a constant prediction.
+# Losses, generator accuracy, and the discriminator's AUC: the probability that a replaced token has a higher logit than an original one,
+# are logged during the training and plotted: dots are held-out text, dotted lines the values of a constant prediction.
 
 # %%
 if __name__ == "__main__":

@@ -192,7 +192,7 @@ def new_axis(xlabel, ylabel, width=7, height=3.2, **settings):
 def plot_scores(scores_by_group, published=None, majority=None):
     """Dev scores of every run as dots, with a line at their mean, {group: {task: percents}}.
 
-    published: {task: percent} of Google's ELECTRA-Small, as crosses.   majority: {task: percent} of the majority baseline, dotted.
+    published: {task: percent} of Google's ELECTRA-Small, as crosses.   majority: {task: percent} of the majority baseline, as dashes.
     """
     table = pd.DataFrame(scores_by_group)  # of lists
     tasks = table.index

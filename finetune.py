@@ -152,8 +152,9 @@ if __name__ == "__main__":
 # ## 2. Data
 #
 # `_utils/glue/tasks.py` defines the columns, labels and metrics of each task. The tables come from the hub or from the files of the GLUE
-# download; both should give the same rows (the hub was not reachable for the tests). If a file of a task is missing, the task is skipped with a message. The tables of own tasks are CSV,
-# TSV, JSON lines, parquet or CoNLL files, from which the kind of the task and its labels follow.
+# download; both should give the same rows (the hub was not reachable for the tests). If a file of a task is missing, the task is skipped
+# with a message. The tables of own tasks are CSV, TSV, JSON lines, parquet or CoNLL files, from which the kind of the task and its labels
+# follow.
 
 # %%
 def load_tables(c):
@@ -387,8 +388,9 @@ def build_optimizer(model, settings):
 # %% [markdown]
 # ### Hyperparameters
 #
-# Three epochs with batch size 32, and ten epochs for RTE and STS-B (F40), and for WNLI with the WSC trick; learning rate and layer decay depend on the size. Own tasks
-# have at least 300 updates. RTE, STS-B and MRPC may start from MNLI's encoder; in the paper, RTE and STS-B do.
+# Three epochs with batch size 32, and ten epochs for RTE and STS-B (F40), and for WNLI with the WSC trick; learning rate and layer decay
+# depend on the size. Own tasks have at least 300 updates. RTE, STS-B and MRPC may start from MNLI's encoder; in the paper, RTE and STS-B
+# do.
 
 # %%
 CONFIGURED_SETTINGS = ("size", "max_length", "weight_decay", "adam_bias_correction", "xavier_reinited_outlayer", "schedule",
@@ -523,8 +525,8 @@ def evaluate(learn, task, data):
 # %% [markdown]
 # ## 6. Run
 #
-# Each finished run adds a line to `checkpoints/glue/scores.jsonl`, with its settings, which must be the same for all runs of one task in a group.
-# Rerun the same command to resume: finished runs are skipped, and an interrupted run starts over.
+# Each finished run adds a line to `checkpoints/glue/scores.jsonl`, with its settings, which must be the same for all runs of one task in a
+# group. Rerun the same command to resume: finished runs are skipped, and an interrupted run starts over.
 
 # %%
 def finetuning_code():

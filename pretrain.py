@@ -210,8 +210,8 @@ if __name__ == "__main__":
 # A corpus is a list of documents, and a document is a list of lines. Lines are collected until they fill an example, which is split into
 # two segments: `[CLS] A [SEP] B [SEP]`. As in Google's code (F2-F4), 10 % of the examples are meant to have one segment, and 5 % to be
 # shorter, with a random length. The part of a line that exceeds the maximum length is dropped; a line that fills an example gives one
-# segment of full length, which is common in the quickstart's text of long lines. Unlike in BERT, B always follows A in the text: there is no
-# next sentence prediction. The code is in `_utils/text/processors.py`.
+# segment of full length, which is common in the quickstart's text of long lines. Unlike in BERT, B always follows A in the text: there is
+# no next sentence prediction. The code is in `_utils/text/processors.py`.
 
 # %%
 def load_data(c, processes=None):
@@ -921,10 +921,10 @@ def restore_moments(optimizer, model, pair):
 # ### The training step
 #
 # A batch is masked as a whole and goes through both networks in micro-batches. Each loss is divided by the counts of the whole batch, so
-# losses, gradients and metrics of the micro-batches add up to those of the batch, in whatever number of processes. `Gradients` manages
-# the half-precision copies of the weights and the sum over processes; with `compile=True`, `masks`, `accumulate` and `update` become CUDA graphs
-# (`_utils/training/cuda_graph.py`). Masks, dropout and samples depend only on the seed and the numbers of the step and the micro-batch, so
-# a resumed run, which keeps its micro-batches, draws the same ones.
+# losses, gradients and metrics of the micro-batches add up to those of the batch, in whatever number of processes. `Gradients` manages the
+# half-precision copies of the weights and the sum over processes; with `compile=True`, `masks`, `accumulate` and `update` become CUDA
+# graphs (`_utils/training/cuda_graph.py`). Masks, dropout and samples depend only on the seed and the numbers of the step and the
+# micro-batch, so a resumed run, which keeps its micro-batches, draws the same ones.
 
 # %%
 class TrainingStep:

@@ -71,7 +71,7 @@ def cheap_dropout(x, p):
     dropped = round(p * _RANGE)
     n = x.numel()
     bits = random_bits(n // 4 + 1).view(torch.int16)[:n].view(x.shape)
-    keep = torch.ge(bits, dropped - _RANGE // 2, out=torch.empty(x.shape, dtype=x.dtype))
+    keep = torch.ge(bits, dropped - _RANGE // 2, out=torch.empty_like(x))
     return x * keep.mul_(_RANGE / (_RANGE - dropped))
 
 

@@ -24,7 +24,7 @@ def seed_step(seed, step, micro_batch=0):
 
 def fork_rng(device):
     """Context manager that restores PyTorch's random state, on the CPU and on this device only."""
-    return torch.random.fork_rng(devices=[device] if device.type == "cuda" else [])
+    return torch.random.fork_rng(devices=[device] * (device.type == "cuda"))
 
 
 # Options of glibc's mallopt (malloc.h).

@@ -167,9 +167,10 @@ def finetuning_rates():
 
 
 def pooling():
-    """By network: scores on STS-B with each finetuning seed, first with [CLS], then with mean pooling."""
+    """By network and task: scores with each finetuning seed, first with [CLS], then with mean pooling."""
     scores = finetuned(RESULTS / "pooling")["dev"]
-    return [[score for way in ("first", "mean") for score in scores[f"{part}_{way}", "stsb"]] for part in ("generator", "discriminator")]
+    networks = ("generator", "stsb"), ("discriminator", "stsb"), ("mlm_2", "stsb"), ("mlm_2", "qnli")
+    return [[score for way in ("first", "mean") for score in scores[f"{name}_{way}", task]] for name, task in networks]
 
 
 def during_the_training():

@@ -414,7 +414,7 @@ def masked_slots(is_mlm_applied, n_slots):
 
 
 def fill_slots(tokens, positions, weights, sampled):
-    """`tokens` (B, L) with the ids `sampled` (M,) at the positions of used slots (pretrain_helpers.py:scatter_update, F12), (B, L).
+    """`tokens` (B, L) with the ids `sampled` (M,) at the positions of used slots (pretrain_helpers.py:scatter_update, F12).
 
     positions, weights: (M,), from `masked_slots`. Several samples at one position are averaged to the floor of their mean.
     """
@@ -1187,8 +1187,8 @@ if __name__ == "__main__":
 # %% [markdown]
 # ## 7. Results
 #
-# Losses, generator accuracy, and the discriminator's AUC: the probability that a replaced token has a higher logit than an original one,
-# are logged during the training and plotted: dots are held-out text, dotted lines the values of a constant prediction.
+# The log has losses, the generator's accuracy, and the discriminator's AUC, which is the probability that a replaced token has a higher
+# logit than an original one. In the plots, dots are held-out text, and dotted lines the values of a constant prediction.
 
 # %%
 if __name__ == "__main__":

@@ -55,7 +55,7 @@ def build_network(part, config):
         if getattr(config, "head_dim", None) is None and config.hidden_size % config.num_attention_heads:  # not every family checks this
             raise ValueError(f"hidden_size ({config.hidden_size}) is not a multiple of num_attention_heads ({config.num_attention_heads})")
         if config.model_type == "roformer" and config.hidden_size // config.num_attention_heads % 2:  # noticed in the forward pass only
-            raise ValueError("rotary positions require heads of an even size")
+            raise ValueError(f"rotary positions require heads of an even size, not {config.hidden_size} / {config.num_attention_heads}")
         return network_class(part, config.model_type).from_config(config, trust_remote_code=False).float()
 
 

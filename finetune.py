@@ -37,9 +37,9 @@ from _utils.config import MyConfig, from_command_line
 from _utils.errors import PlainError, print_plain_errors
 from _utils.glue.answers import ensemble, find_answers
 from _utils.glue.batches import IGNORED, EncodedRows, finetuning_dataloaders, inference_dataloader, truncation_notice
-from _utils.glue.config import FINETUNE_KEYS, complete_finetuning, uses_synthetic_glue
+from _utils.glue.config import FINETUNE_KEYS, complete_finetuning, names_of, uses_synthetic_glue
 from _utils.glue.evaluation import KeepBest, evaluation, with_evaluations
-from _utils.glue.own_tasks import load_own_task, names_of
+from _utils.glue.own_tasks import load_own_task
 from _utils.glue.plan import RunProcesses, check_plan, chosen_runs, default_epochs, print_updates, seed_of, trainable_tasks
 from _utils.glue.questions import QuestionHead, QuestionLoss, QuestionOptions, QuestionRows
 from _utils.glue.results import format_scores, notices_of, report, save_result_plots, summarize, table_of_runs

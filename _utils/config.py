@@ -226,9 +226,10 @@ class MyConfig(dict):
 
 
 def _unknown_key(key, types):
-    if "task_overrides" in types and key in ("lr", "epochs", "bs", "rows"):
-        advice = f"Set {key} by task, for example \"task_overrides={{'rte': {{'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 1000}}}}\"."
-    elif near := difflib.get_close_matches(key, types, n=1, cutoff=.65):
+    meant = {"learning_rate": "lr", "batch_size": "bs"}.get(key, key)
+    if "task_overrides" in types and meant in ("lr", "epochs", "bs", "rows"):
+        advice = f"Set {meant} by task, for example \"task_overrides={{'rte': {{'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 1000}}}}\"."
+    elif near := difflib.get_close_matches(meant, types, n=1, cutoff=.65):
         advice = f"Did you mean {near[0]!r}?"
     else:
         advice = f"Choose one of {', '.join(types)}."
@@ -249,8 +250,8 @@ def from_command_line(config, argv):
 
 def explain_keys(config, script):
     """The text of --help: every key with its default, its comment in the first cell of a script, and the values that it accepts."""
-    path = Path(__file__).parents[1] / Path(script).name
-    cell = path.read_text(encoding="utf-8").partition("MyConfig({")[2].partition("\n}")[0] if path.is_file() else ""
+    path = Path(script)
+    cell = path.read_text(encoding="utf-8").partition("MyConfig({")[2].partition("\n}")[0]
     comments, comment = {}, ""
     for above, key in re.findall(r'((?: +# .*\n)*) +"(\w+)":', cell):
         comment = above or comment  # several keys may share one

@@ -122,7 +122,7 @@ def plot_training(metrics_file):
     train, held_out = (pd.DataFrame(read_metrics(metrics_file, split)) for split in ("train", "held_out"))
     if train.empty:  # the run was stopped before its first line
         return None
-    train = train.drop(columns="split").astype(float)
+    train = train.drop(columns="split").astype(float).dropna(axis=1, how="all")  # a second masked language model has no AUC
     train = train.groupby(train.index * 100 // len(train)).mean().set_index("step")  # at most 100 points
     config = Path(metrics_file).with_name("config.json")
     facts = json.loads(config.read_text()).get("facts", {}) if config.is_file() else {}

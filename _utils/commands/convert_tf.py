@@ -38,8 +38,8 @@ def convert_tf(
     checkpoints of a training have and Google's released ones lack, are converted with the weights.
     """
     with as_plain_error(f"--hparams {hparams!r} is neither JSON nor the name of a JSON file ({{error}}). Pass the value that "
-                        "run_pretraining.py received.", (OSError, ValueError)):
-        given = hparams and json.loads(hparams if hparams.lstrip().startswith("{") else Path(hparams).read_text())
+                        "run_pretraining.py received.", (OSError, ValueError, TypeError)):
+        given = hparams and dict(json.loads(hparams if hparams.lstrip().startswith("{") else Path(hparams).read_text()))
     vocab = vocab or next(Path(ckpt_prefix).parent.glob("vocab.txt"), None)
     with new_folder(out_dir) as folder:
         network, step = convert(ckpt_prefix, part, given)
@@ -107,7 +107,8 @@ def _config(part, variables, hparams):
         variable = google_name(name, part, variables)
         return variables[variable].shape[::-1 if variable.endswith("/kernel") else 1]
 
-    config, overrides = config_from_shapes(shape_of), (hparams or {}).get("model_hparam_overrides", {})
+    given = hparams or {}
+    config, overrides = config_from_shapes(shape_of), given | given.get("model_hparam_overrides", {})
     if hparams is None and config.hidden_size % 64:
         raise PlainError(f"The hidden size of the {part} is {config.hidden_size}, not a multiple of 64, so the number of attention heads "
                          "is unknown. Pass --hparams with the value that run_pretraining.py received.")

@@ -36,8 +36,10 @@ def predict(
                              "file, quote cells that contain the delimiter.")
     texts = table.rows.loc[~is_blank, columns]
     predictions = model.predict_table(table._replace(rows=texts, problems={}), columns)
-    lines = lines_of_words(texts, predictions) if task.is_tagging else lines_of_texts(task, texts, predictions)
-    if not task.is_tagging:
+    if task.is_tagging:
+        lines = lines_of_words(texts, predictions)
+    else:
+        lines = lines_of_texts(task, texts, predictions)
         print("\t".join(["score" if task.is_regression else "label", *(f"P({label})" for label in task.labels), *map(str, columns)]))
     for blank in is_blank:
         print("" if blank else next(lines))

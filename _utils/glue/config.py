@@ -23,7 +23,7 @@ from _utils.config import (
     number,
 )
 from _utils.errors import PlainError
-from _utils.glue.own_tasks import QUESTION_TASKS, check_names, complete_own_task, names_of, question_task
+from _utils.glue.own_tasks import QUESTION_TASKS, complete_own_task, question_task
 from _utils.glue.tasks import FINETUNED_TASKS
 from _utils.recipes import RECIPES
 
@@ -32,6 +32,20 @@ _Tasks = list_of(Literal[_NAMES] | Annotated[dict, AfterValidator(complete_own_t
     f"a list of different tasks from {', '.join(_NAMES)}, or of dictionaries such as "
     "{'train': 'reviews.csv', 'text': 'review', 'label': 'stars'}, with the quotes"))
 _Runs = list_of(Index, "a run or a list of runs")
+
+
+def names_of(tasks):
+    """The names of the entries of `tasks`, in their order; an entry is a name of GLUE's, or the dictionary of an own task."""
+    return [task if isinstance(task, str) else task["name"] for task in tasks]
+
+
+def _check_names(tasks):
+    """The tasks; PlainError if two have the same name."""
+    names = names_of(tasks)
+    for name in names:
+        if names.count(name) > 1:
+            raise PlainError(f"Invalid value for tasks: two tasks are called {name!r}. Remove one, or set 'name'.")
+    return tasks
 
 
 @with_config(ConfigDict(extra="forbid"))
@@ -48,7 +62,7 @@ class FinetuneKeys(TypedDict):
     device: Device | None
     start: Index
     end: Count
-    tasks: Annotated[_Tasks, AfterValidator(check_names)]
+    tasks: Annotated[_Tasks, AfterValidator(_check_names)]
     pretrained_checkpoint: Text | None
     seeds: list_of(Index, "a list of integers, one for each run") | None
     weight_decay: number("a number in [0, 1)", ge=0, lt=1)

@@ -75,20 +75,6 @@ def question_task(name, folder):
     return complete_own_task({"name": name, "kind": "questions", "train": f"{path}/train.json", **files})
 
 
-def names_of(tasks):
-    """The names of the entries of `tasks`, in their order; an entry is a name of GLUE's, or the dictionary of an own task."""
-    return [task if isinstance(task, str) else task["name"] for task in tasks]
-
-
-def check_names(tasks):
-    """The tasks; PlainError if two have the same name."""
-    names = names_of(tasks)
-    for name in names:
-        if names.count(name) > 1:
-            raise PlainError(f"Invalid value for tasks: two tasks are called {name!r}. Remove one, or set 'name'.")
-    return tasks
-
-
 def load_own_task(given):
     """TaskData of an own task. given: from `complete_own_task`.
 

@@ -5,7 +5,7 @@ import sys
 import torch
 
 from _utils.errors import PlainError
-from _utils.glue.own_tasks import names_of
+from _utils.glue.config import names_of
 from _utils.glue.runs import Runs, path_of, run_path
 from _utils.training.processes import Processes
 

@@ -12,7 +12,6 @@ from _utils.plots import plot_confusion, plot_finetuning_losses, plot_scores, sa
 from _utils.runs.log import read_metrics
 
 COMPARISON = GLUE_FOLDER / "comparison.png"
-MNLI_MEAN = "MNLI, both"  # line for the mean of its two dev sets
 
 
 def headline_scores(row, kind="scores"):
@@ -22,7 +21,7 @@ def headline_scores(row, kind="scores"):
     """
     scores = {task_of(row).title_of(split): 100 * next(iter(metrics.values())) for split, metrics in row.get(kind, {}).items()}
     if row["task"] == "mnli" and len(scores) > 1:
-        scores[MNLI_MEAN] = sum(scores.values()) / len(scores)
+        scores["MNLI, both"] = sum(scores.values()) / len(scores)
     return scores
 
 
@@ -173,7 +172,7 @@ def without_synthetic(runs):
 def report_checkpoints(runs, groups):
     """The comparison of several groups as text, with electra_pytorch's if it covers the same tasks."""
     averages = compare_checkpoints(runs, groups)
-    weights = {row["settings"].get("pretrained_weights") for row in runs if row["group"] in groups}
+    weights = {row["settings"]["pretrained_weights"] for row in runs if row["group"] in groups}
     parts = [averages.name, as_text(averages),
              f"over {len(groups)} groups from {len(weights)} pretrained checkpoints: {_in_line(averages.agg([*PUBLISHED_SEEDS]))}"]
     if averages.name.endswith(", ".join(AVERAGED_TITLES)):

@@ -111,7 +111,7 @@ def _read(path):
         return {name: archive.read(name) if name in SUBMISSION else b"" for name in archive.namelist()}
 
 
-def make_zip(folder, rows=OFFICIAL_ROWS):
+def make_zip(folder, rows):
     """Zip the files of a submission to <folder>.zip and return its path.
 
     Raises PlainError as `check_submission` does, and leaves no zip, if the folder is not a valid submission.
@@ -167,7 +167,7 @@ def complete_submission(folder, made_by, majority_for_missing, rows):
     return path
 
 
-def write_majorities(folder, rows=OFFICIAL_ROWS):
+def write_majorities(folder, rows):
     """Write each missing file of a folder with the majority label in all rows; returns {file: what made it}."""
     made_by = {}
     for name, (task, _) in SUBMISSION.items():

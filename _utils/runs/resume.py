@@ -68,7 +68,7 @@ def resume(config, run):
 
 def original_code(checkpoint, now):
     """The hash of the code that a run began with, for its next checkpoint. Prints a notice if it differs from that of the present code."""
-    began = checkpoint.get("code", now)  # missing in checkpoints of older versions
+    began = checkpoint["code"]
     if began != now:
         print("Notice: the code of pretrain.py, its notebook or _utils changed since this run began, so its steps were not all trained "
               f"with the same code. To train all of them with the present code, {_OTHERWISE}")

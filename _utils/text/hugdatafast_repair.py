@@ -16,7 +16,7 @@ import plum
 builtins.typedispatch = plum.dispatch
 numpy.int = int  # for its shuffling
 import hugdatafast.fastai  # noqa: E402  importable only now
-from hugdatafast import HF_Dataset, HF_Datasets  # noqa: E402
+from hugdatafast import HF_Dataset, HF_Datasets  # noqa: E402, F401
 
 del builtins.typedispatch
 hugdatafast.fastai.MySortedDL.create_item = lambda self, i: self.dataset[self.idmap[i or 0]]
@@ -29,5 +29,3 @@ def _getattr_unless_unpickling(self, name):
 
 
 _getattr, HF_Dataset.__getattr__ = HF_Dataset.__getattr__, _getattr_unless_unpickling
-
-__all__ = ["HF_Datasets"]

@@ -19,8 +19,8 @@ def folder(tmp_path):
 
 
 def test_a_submission_of_official_size_is_valid(tmp_path, capsys):
-    write_majorities(tmp_path / "group")
-    path = make_zip(tmp_path / "group")
+    write_majorities(tmp_path / "group", OFFICIAL_ROWS)
+    path = make_zip(tmp_path / "group", OFFICIAL_ROWS)
     with zipfile.ZipFile(path) as archive:
         assert {name: archive.read(name).count(b"\n") for name in archive.namelist()} == {
             "AX.tsv": 1105, "CoLA.tsv": 1064, "MNLI-m.tsv": 9797, "MNLI-mm.tsv": 9848, "MRPC.tsv": 1726, "QNLI.tsv": 5464,

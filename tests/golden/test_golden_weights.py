@@ -147,6 +147,14 @@ def test_what_cannot_be_converted_is_named(golden, monkeypatch, part, hparams, l
         convert("prefix", part, hparams)
 
 
+def test_heads_count_also_outside_of_the_overrides_and_other_json_is_rejected(golden, tmp_path):
+    prefix = golden / "official/micro_ckpt/model.ckpt-200"
+    assert convert(prefix, "discriminator", {"num_attention_heads": 4})[0].config.num_attention_heads == 4
+    (tmp_path / "hparams.json").write_text('["num_attention_heads", 4]')
+    with pytest.raises(PlainError, match="hparams.json"):
+        convert_tf(str(prefix), str(tmp_path / "out"), part="discriminator", hparams=str(tmp_path / "hparams.json"))
+
+
 @pytest.mark.parametrize("damage", [lambda whole: b"", lambda whole: whole[:-9], lambda whole: whole[9:], lambda whole: b"x" * len(whole)])
 def test_a_damaged_index_raises(golden, tmp_path, damage):
     (tmp_path / "x.index").write_bytes(damage((golden / "official/micro_ckpt/model.ckpt-200.index").read_bytes()))

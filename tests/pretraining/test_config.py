@@ -133,6 +133,8 @@ def test_keys_are_attributes_and_checked_when_set_and_in_the_first_cell():
     assert config.size == "base"
     assert_raises(["size", "'huge'", "'small'"], MyConfig, {**c, "size": "huge"})
     assert_raises(["'sise'", "'size'"], MyConfig, {**c, "sise": "base"})
+    assert_raises(["'learning_rate'", "'lr'"], MyConfig, {**c, "learning_rate": 1e-3})
+    assert_raises(["'batch_size'", "'bs': 16"], finetune.c.override, ["batch_size=16"])
     assert_raises(["'schedule'"], MyConfig, {key: value for key, value in c.items() if key != "schedule"})
 
 
@@ -141,7 +143,7 @@ def test_help_has_every_key_with_default_comment_and_accepted_values(scripts, sc
     path = repo / f"{script.__name__}.py"
     cell = path.read_text().partition("MyConfig({\n")[2].partition("\n}")[0]
     done = scripts.run(path.name, ["--help"], tmp_path)
-    assert (done.returncode, done.stderr) == (0, "") and done.stdout.strip() == explain_keys(script.c, path.name)
+    assert (done.returncode, done.stderr) == (0, "") and done.stdout.strip() == explain_keys(script.c, path)
     assert not list(tmp_path.iterdir())
     blocks = {block.partition("=")[0]: block for block in re.split(r"\n\n(?=\w+=)", done.stdout)}
     for key, value in script.c.items():

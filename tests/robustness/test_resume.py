@@ -158,7 +158,7 @@ def test_run_that_is_older_than_a_key_can_be_resumed_with_its_default(workplace)
     run("steps=4", "stop_at=1")
     path = FOLDER / "mini_5/resume.pth"
     checkpoint = load_checkpoint(path)
-    del checkpoint["code"], checkpoint["config"]["cased"]
+    del checkpoint["config"]["cased"]
     save_checkpoint(checkpoint, path)
     run("steps=4")
     assert load_checkpoint(path)["step"] == 4

@@ -1,4 +1,6 @@
 """Plots and tables: unusual characters, line wrapping, histogram bins, grids, sorting."""
+import json
+
 import pytest
 
 from _utils.plots import plot_lengths, plot_training, save_plot, tokens_in_color
@@ -31,3 +33,10 @@ def test_histogram_bars_of_uniform_lengths_have_equal_heights(longest):
 def test_a_run_that_stopped_before_its_first_line_has_no_curves(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 50, "split": "held_out", "gen_loss": 9.0}\n')
     assert plot_training(tmp_path / "metrics.jsonl") is None
+
+
+def test_a_metric_that_the_objective_does_not_have_gets_no_panel(tmp_path):
+    row = {"split": "train", "gen_loss": 9., "gen_loss_hidden": 9., "gen_accuracy": .1, "disc_loss": 9., "disc_auc": None}
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row | {"step": step}) + "\n" for step in (1, 2)))
+    titles = [axis.get_title() for axis in plot_training(tmp_path / "metrics.jsonl").axes]
+    assert titles == ["generator: loss", "generator: accuracy", "discriminator: loss"]

@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# ELECTRA-Small until 1.24 % of its steps, then minimal pairs and GLUE, in docs/small.md: benchmarks/results/small/run.sh DATA
+# DATA: a folder with wikipedia/ (text), vocab.txt, blimp/ (minimal pairs) and glue/ (tables). Rerun the same command to resume.
+set -euo pipefail
+data=$(realpath "$1")
+cd "$(dirname "$0")/../../.."
+run=official_small_11081 untrained=untrained_small_11081
+text="datas=$data/wikipedia vocab=$data/vocab.txt masking=official initial_weights=official precision=bf16"
+
+# Pretraining, in two processes of one thread each
+OMP_NUM_THREADS=1 torchrun --nproc_per_node=2 pretrain.py device=cpu size=small $text base_run_name=official_small stop_at=12400 \
+    milestones=[.1,.2,.4,.6,.8,1,1.24] micro_batch=64 num_workers=0 save_minutes=5
+python pretrain.py size=small $text base_run_name=untrained_small steps=1 warmup_steps=1
+
+# Minimal pairs
+for part in discriminator generator; do
+    python -m _utils minimal_pairs "${run}_1.24%.pth" "$data/blimp" --part $part --untrained --csv checkpoints/minimal_pairs_$part.csv
+done
+
+# finetune CHECKPOINT TASKS RUNS [key=value ...]: with the settings of the paper
+finetune() {
+    python finetune.py precision=bf16 glue_dir="$data/glue" pretrained_checkpoint="$1" tasks="$2" end="$3" "${@:4}"
+}
+all=cola,sst2,mrpc,stsb,rte,wnli,mnli,qnli
+finetune "${run}_0.4%.pth" cola,mrpc,stsb 3
+finetune "${run}_1.24%.pth" $all 3
+finetune "${untrained}_100.0%.pth" $all 1
+finetune benchmarks/results/mini/model/discriminator $all 3 size=mini max_length=128 group_name=mini

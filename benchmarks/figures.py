@@ -8,17 +8,19 @@ import _utils  # noqa: F401  first, because it sets how PyTorch's threads wait
 from _utils.config import complete
 from _utils.glue.tasks import TASKS
 from _utils.networks import load_pair
-from _utils.plots import BLUE, GREY, ORANGE, tokens_in_color
+from _utils.plots import BLUE, GREEN, GREY, ORANGE, tokens_in_color
 from _utils.recipes import RECIPES, flops_per_token
 from _utils.runs import read_metrics
 from _utils.text import load_tokenizer
-from benchmarks.tables import ELECTRA, MINI, MLM, OBJECTIVES, OTHER_RATE, PRIMARY, RESULTS, SEEDS, aucs, finetuned, means
+from benchmarks.tables import ELECTRA, MINI, MLM, OBJECTIVES, OTHER_RATE, PRIMARY, RESULTS, SEEDS, SMALL, aucs, finetuned, means
 from pretrain import ELECTRAModel, build_masking
 from pretrain import c as settings
 
 UNTRAINED = "untrained_11081_100.0%"
 TITLES = {ELECTRA: "ELECTRA", MLM: "masked language model", OTHER_RATE: "masked language model, half the learning rate"}
 COLORS = {ELECTRA: BLUE, MLM: ORANGE, OTHER_RATE: "#bb5500"}
+# {metric: (million tokens, value)} of Google's ELECTRA-Small, from the figure in issue 3 of google-research/electra.
+GOOGLE_SMALL = {"gen_loss": [(67, 6.2), (136, 5.6), (203, 4.6)], "disc_auc": [(203, .88)]}
 # A sentence, and a seed of its masks and samples with which the trained model finds the replaced tokens.
 SENTENCE, SEED = "After the war he returned to the city and worked as a doctor.", 35
 
@@ -85,6 +87,20 @@ def plot_runs():
     return figure
 
 
+def plot_small():
+    """The beginning of ELECTRA-Small's training, beside points read off Google's figure (docs/small.md): generator loss and AUC."""
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
+    train, held_out = (pd.DataFrame(read_metrics(SMALL / "metrics.jsonl", split)) for split in ("train", "held_out"))
+    recipe = RECIPES["small"]
+    for axis, (metric, title) in zip(axes, {"gen_loss": "generator: loss", "disc_auc": "discriminator: AUC"}.items()):
+        for rows, style, color, label in ((train, "-", BLUE, "training, with dropout"), (held_out, "o", GREEN, "held-out text")):
+            axis.plot(rows["step"] * recipe.bs * recipe.max_length / 1e6, rows[metric], style, ms=4, lw=1, color=color, label=label)
+        axis.plot(*zip(*GOOGLE_SMALL[metric]), "x", color="black", label="Google, on OpenWebText")
+        axis.set(title=title, xlabel="million tokens")
+    axes[0].legend(frameon=False, fontsize=8)
+    return figure
+
+
 def plot_objectives():
     """Training curves of the quickstart with each objective: losses and AUC, each the mean of ten lines of the log."""
     figure, axes = plt.subplots(1, 3, figsize=(11, 3.2), layout="constrained")
@@ -128,5 +144,6 @@ def plot_long_continuation():
 if __name__ == "__main__":
     plot_long_continuation().savefig(RESULTS / "continued/long.png", dpi=100)
     plot_objectives().savefig(RESULTS / "objectives/curves.png", dpi=100)
+    plot_small().savefig(SMALL / "training.png", dpi=100)
     for name, plot in {"sentence": plot_corruption, "transitions": plot_transitions, "runs": plot_runs}.items():
         plot().savefig(MINI / f"{name}.png", dpi=160 if name == "sentence" else 100)

@@ -25,7 +25,7 @@ OBJECTIVES = {  # of the paper, with the metrics that docs/paper.md shows
     "electra": ("gen_loss_hidden", "disc_auc"), "mlm": ("gen_loss_hidden",), "electra_15": ("gen_loss_hidden", "disc_auc"),
     "replace_mlm": ("gen_loss_hidden", "disc_loss"), "all_tokens_mlm": ("gen_loss_hidden", "disc_loss", "disc_auc"),
     "two_stage": ("gen_loss_hidden", "step", "disc_auc", "step"), "adversarial": ("gen_loss_hidden", "disc_auc")}
-MINI, SHORT, PILOTS = RESULTS / "mini", RESULTS / "mini/short", RESULTS / "mini/pilots"
+MINI, SHORT, PILOTS, SMALL = RESULTS / "mini", RESULTS / "mini/short", RESULTS / "mini/pilots", RESULTS / "small"
 ELECTRA, MLM, OTHER_RATE = "electra_150m", "mlm_150m", "check_mlm_lr1e-3"  # the last one: the masked language model with another rate
 TABLE_5 = [(MINI, ELECTRA), *((RESULTS / "table_5", f"{name}_150m") for name in ("all_tokens_mlm", "electra_15")), (MINI, MLM)]
 SEEDS = (11081, 1, 2)  # of pretraining, in the order in which the document lists them
@@ -129,6 +129,14 @@ def curves():
     columns = [(ELECTRA, key) for key in ("gen_loss_hidden", "gen_accuracy_hidden", "disc_auc", "disc_loss")]
     columns += [(MLM, "gen_loss_hidden"), (MLM, "gen_accuracy_hidden")]
     return [[held_out(MINI / f"{system}_{seed}")[i][key] for system, key in columns for seed in SEEDS] for i in range(5)]
+
+
+def milestones_of_small():
+    """By milestone: share of the steps in percent, step, million tokens, and metrics on held-out text."""
+    recipe, keys = RECIPES["small"], ("gen_loss", "gen_loss_hidden", "gen_accuracy_hidden", "disc_loss", "disc_auc", "disc_precision",
+                                      "disc_recall")
+    return [[100 * row["step"] / recipe.steps, row["step"], row["step"] * recipe.bs * recipe.max_length / 1e6, *(row[key] for key in keys)]
+            for row in held_out(SMALL)]
 
 
 def objectives():
@@ -283,6 +291,7 @@ PRETRAINING_SPEED = ("ms/step", "tokens/s", "ratio to reference fp32", "peak MB"
 TABLES = {
     ("paper.md", "Curves of the objectives"): [(1, objectives)],
     ("paper.md", "Table 5 in miniature"): [(3, table_5)],
+    ("small.md", "Milestones"): [(0, milestones_of_small)],
     ("pretraining.md", "Sizes"): [(1, sizes)],
     ("finetuning.md", "Settings"): [(1, finetuning_settings)],
     ("../README.md", "Results"): [(1, lambda: [*published()[:3], []])],

@@ -12,7 +12,21 @@ from _utils.plots import BLUE, GREEN, GREY, ORANGE, tokens_in_color
 from _utils.recipes import RECIPES, flops_per_token
 from _utils.runs import read_metrics
 from _utils.text import load_tokenizer
-from benchmarks.tables import ELECTRA, MINI, MLM, OBJECTIVES, OTHER_RATE, PRIMARY, RESULTS, SEEDS, SMALL, aucs, finetuned, means
+from benchmarks.tables import (
+    ELECTRA,
+    MINI,
+    MLM,
+    OBJECTIVES,
+    OTHER_RATE,
+    PRIMARY,
+    RESULTS,
+    SEEDS,
+    SMALL,
+    aucs,
+    finetuned,
+    means,
+    million_tokens,
+)
 from pretrain import ELECTRAModel, build_masking
 from pretrain import c as settings
 
@@ -91,10 +105,9 @@ def plot_small():
     """The beginning of ELECTRA-Small's training, beside points read off Google's figure (docs/small.md): generator loss and AUC."""
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
     train, held_out = (pd.DataFrame(read_metrics(SMALL / "metrics.jsonl", split)) for split in ("train", "held_out"))
-    recipe = RECIPES["small"]
     for axis, (metric, title) in zip(axes, {"gen_loss": "generator: loss", "disc_auc": "discriminator: AUC"}.items()):
         for rows, style, color, label in ((train, "-", BLUE, "training, with dropout"), (held_out, "o", GREEN, "held-out text")):
-            axis.plot(rows["step"] * recipe.bs * recipe.max_length / 1e6, rows[metric], style, ms=4, lw=1, color=color, label=label)
+            axis.plot(million_tokens(rows["step"], RECIPES["small"]), rows[metric], style, ms=4, lw=1, color=color, label=label)
         axis.plot(*zip(*GOOGLE_SMALL[metric]), "x", color="black", label="Google, on OpenWebText")
         axis.set(title=title, xlabel="million tokens")
     axes[0].legend(frameon=False, fontsize=8)

@@ -62,6 +62,11 @@ def held_out(folder):
     return read_metrics(folder / "metrics.jsonl", "held_out")
 
 
+def million_tokens(steps, recipe):
+    """Millions of tokens that a recipe sees in some steps, a number or a Series."""
+    return steps * recipe.bs * recipe.max_length / 1e6
+
+
 def difference(better, other):
     """[difference of the means, standard error] of the scores of two systems, a Series by pretraining seed for each."""
     return [better.mean() - other.mean(), math.hypot(better.sem(), other.sem())]
@@ -135,7 +140,7 @@ def milestones_of_small():
     """By milestone: share of the steps in percent, step, million tokens, and metrics on held-out text."""
     recipe, keys = RECIPES["small"], ("gen_loss", "gen_loss_hidden", "gen_accuracy_hidden", "disc_loss", "disc_auc", "disc_precision",
                                       "disc_recall")
-    return [[100 * row["step"] / recipe.steps, row["step"], row["step"] * recipe.bs * recipe.max_length / 1e6, *(row[key] for key in keys)]
+    return [[100 * row["step"] / recipe.steps, row["step"], million_tokens(row["step"], recipe), *(row[key] for key in keys)]
             for row in held_out(SMALL)]
 
 

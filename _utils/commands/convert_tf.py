@@ -37,7 +37,7 @@ def convert_tf(
     convert both parts to PAIR/generator and PAIR/discriminator and run python pretrain.py initial_weights=PAIR ... Adam's moments, which
     checkpoints of a training have and Google's released ones lack, are converted with the weights.
     """
-    with as_plain_error(f"--hparams {hparams!r} is neither JSON nor the name of a JSON file ({{error}}). Pass the value that "
+    with as_plain_error(f"--hparams {hparams!r} is neither a JSON object nor a file with one ({{error}}). Pass the value that "
                         "run_pretraining.py received.", (OSError, ValueError, TypeError)):
         given = hparams and dict(json.loads(hparams if hparams.lstrip().startswith("{") else Path(hparams).read_text()))
     vocab = vocab or next(Path(ckpt_prefix).parent.glob("vocab.txt"), None)
@@ -107,7 +107,7 @@ def _config(part, variables, hparams):
         variable = google_name(name, part, variables)
         return variables[variable].shape[::-1 if variable.endswith("/kernel") else 1]
 
-    given = hparams or {}
+    given = hparams or {}  # sizes outside of the overrides are clear, too
     config, overrides = config_from_shapes(shape_of), given | given.get("model_hparam_overrides", {})
     if hparams is None and config.hidden_size % 64:
         raise PlainError(f"The hidden size of the {part} is {config.hidden_size}, not a multiple of 64, so the number of attention heads "

@@ -15,7 +15,7 @@ from _utils.config import complete
 from _utils.glue.config import complete_finetuning
 from _utils.recipes import RECIPES
 from benchmarks.flops import steps_of_equal_compute
-from benchmarks.tables import ELECTRA, MINI, MLM, OTHER_RATE, SEEDS, documents, filled
+from benchmarks.tables import ELECTRA, MINI, MLM, OTHER_RATE, SEEDS, SMALL, documents, filled
 
 
 @pytest.mark.parametrize("path, computed", documents(), ids=lambda value: getattr(value, "name", ""))
@@ -50,19 +50,24 @@ def test_mini_was_trained_with_the_settings_of_its_recipe():
 
 @pytest.fixture
 def commands_of_run(tmp_path):
-    """The arguments of every Python command that benchmarks/results/mini/run.sh starts."""
+    """A function that returns the arguments of every Python command that the run.sh of a folder starts."""
     log = tmp_path / "log"
-    stub = tmp_path / "python"
-    stub.write_text(f"#!{sys.executable}\nimport shlex, sys\nopen({str(log)!r}, 'a').write(shlex.join(sys.argv[1:]) + '\\n')\n")
-    stub.chmod(0o755)
-    subprocess.run([MINI / "run.sh", "data"], check=True, cwd=REPO, env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
-    return [shlex.split(line) for line in log.read_text().splitlines()]
+    for name in ("python", "torchrun"):
+        stub = tmp_path / name
+        stub.write_text(f"#!{sys.executable}\nimport shlex, sys\nopen({str(log)!r}, 'a').write(shlex.join(sys.argv[1:]) + '\\n')\n")
+        stub.chmod(0o755)
+
+    def commands(folder):
+        environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        subprocess.run([folder / "run.sh", "data"], check=True, cwd=REPO, env=environment)
+        return [shlex.split(line) for line in log.read_text().splitlines()]
+    return commands
 
 
 def test_run_repeats_the_recorded_runs(commands_of_run):
     """Pretraining with the recorded settings, and a finetuning run for each recorded group."""
     pretrained, groups = {}, set()
-    for script, *arguments in commands_of_run:
+    for script, *arguments in commands_of_run(MINI):
         if script == "pretrain.py":
             c = complete(pretrain.c.override(arguments))
             pretrained[f"{c.base_run_name}_{c.seed}"] = c
@@ -75,3 +80,14 @@ def test_run_repeats_the_recorded_runs(commands_of_run):
             assert {key: getattr(pretrained[f"{system}_{seed}"], key) for key in keys} == {key: config[key] for key in keys}
     recorded = {json.loads(line)["group"] for line in (MINI / "scores.jsonl").open()}
     assert groups == {group for group in recorded if not group.startswith("sensitivity")}
+
+
+def test_the_run_of_small_has_the_recorded_configuration_and_finetunes_its_milestones(commands_of_run):
+    commands = [command[command[0].startswith("--nproc"):] for command in commands_of_run(SMALL)]
+    runs = [complete(pretrain.c.override(arguments)) for script, *arguments in commands if script == "pretrain.py"]
+    recorded = json.loads((SMALL / "config.json").read_text())["config"]
+    assert {key: runs[0][key] for key in recorded.keys() - {"datas", "vocab"}} == {
+        key: value for key, value in recorded.items() if key not in ("datas", "vocab")}
+    milestones = [*(f"official_small_11081_{percent}%.pth" for percent in runs[0].milestones), "untrained_small_11081_100.0%.pth"]
+    finetuned = [complete_finetuning(finetune.c.override(arguments)) for script, *arguments in commands if script == "finetune.py"]
+    assert {c.pretrained_checkpoint for c in finetuned} <= {*milestones, "benchmarks/results/mini/model/discriminator"}

@@ -129,7 +129,7 @@ def read_file(path, encoding, one_document_per_file):
         if kind == ".parquet":
             yield from _read_parquet(path)
             return
-        with io.TextIOWrapper(_open(path), encoding) as stream:
+        with io.TextIOWrapper(_open(path), "utf-8-sig" if encoding == "utf-8" else encoding) as stream:  # drops a byte order mark
             if kind == ".txt":
                 yield from _read_whole(stream) if one_document_per_file else _read_blank_line_separated(stream)
             else:

@@ -44,7 +44,7 @@ A title without an article
 """
 JSON_LINES = "\n".join(json.dumps({"id": i, "text": text}, ensure_ascii=i == 0) for i, text in enumerate(DOCUMENTS)) + "\n\n"
 FILES = {"blank_lines_between.txt": TXT, "windows_line_ends.txt": TXT.replace("\n", "\r\n"), "lines.jsonl": JSON_LINES,
-         "wiki_00": ARTICLES, "wiki_01": JSON_LINES}
+         "wiki_00": ARTICLES, "wiki_01": JSON_LINES, "byte_order_mark.txt": "\ufeff" + TXT, "byte_order_mark.jsonl": "\ufeff" + JSON_LINES}
 COMPRESSION = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress,
                ".zst": lambda content: pyarrow.compress(content, "zstd", asbytes=True)}
 

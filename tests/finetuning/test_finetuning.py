@@ -1,6 +1,7 @@
 """Finetuning from checkpoint to submission on a small scale: runs, their table, test files, predictions for new sentences."""
 import copy
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -265,6 +266,22 @@ def test_predictions_for_new_sentences(again, capsys, glue):
     Path("x.csv").write_text("review\na good server\n")
     with pytest.raises(PlainError, match=r"x.csv: missing column 'sentence' \(found: review\)"):
         predict(str(run_path("g", "sst2", 0)), "x.csv")
+
+
+def test_predictions_for_standard_input(again, capsys):
+    Path("x.txt").write_text("a good server\nthis tool is broken\n")
+    predict("g_sst2_0.pth", "x.txt")
+    expected, inherited, (end, start_of_pipe) = capsys.readouterr().out, os.dup(0), os.pipe()
+    os.write(start_of_pipe, Path("x.txt").read_bytes())
+    os.close(start_of_pipe)
+    os.dup2(end, 0)
+    try:
+        predict("g_sst2_0.pth", "-")
+    finally:
+        os.dup2(inherited, 0)
+        os.close(inherited)
+        os.close(end)
+    assert capsys.readouterr().out == expected and expected.count("\n") == 3
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(start):

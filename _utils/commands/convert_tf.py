@@ -107,7 +107,7 @@ def _config(part, variables, hparams):
         variable = google_name(name, part, variables)
         return variables[variable].shape[::-1 if variable.endswith("/kernel") else 1]
 
-    given = hparams or {}  # sizes outside of the overrides are clear, too
+    given = hparams or {}  # some users write the sizes outside of the overrides
     config, overrides = config_from_shapes(shape_of), given | given.get("model_hparam_overrides", {})
     if hparams is None and config.hidden_size % 64:
         raise PlainError(f"The hidden size of the {part} is {config.hidden_size}, not a multiple of 64, so the number of attention heads "

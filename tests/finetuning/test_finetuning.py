@@ -271,16 +271,16 @@ def test_predictions_for_new_sentences(again, capsys, glue):
 def test_predictions_for_standard_input(again, capsys):
     Path("x.txt").write_text("a good server\nthis tool is broken\n")
     predict("g_sst2_0.pth", "x.txt")
-    expected, inherited, (end, start_of_pipe) = capsys.readouterr().out, os.dup(0), os.pipe()
-    os.write(start_of_pipe, Path("x.txt").read_bytes())
-    os.close(start_of_pipe)
-    os.dup2(end, 0)
+    expected, inherited, (read_end, write_end) = capsys.readouterr().out, os.dup(0), os.pipe()
+    os.write(write_end, Path("x.txt").read_bytes())
+    os.close(write_end)
+    os.dup2(read_end, 0)
     try:
         predict("g_sst2_0.pth", "-")
     finally:
         os.dup2(inherited, 0)
         os.close(inherited)
-        os.close(end)
+        os.close(read_end)
     assert capsys.readouterr().out == expected and expected.count("\n") == 3
 
 

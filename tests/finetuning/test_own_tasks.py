@@ -237,7 +237,7 @@ def test_tagging_from_conll_to_a_pipeline(start, capsys):
     Path("test.txt").rename("x.conll")
     predict(str(run_path("g", "nets", 0)), "x.conll")
     lines = [line.split("\t")[:2] for line in capsys.readouterr().out.split("\n") if line]
-    assert lines == [[word, tag] for word, tag in zip(words, tags)]
+    assert lines == [[word, tag] for word, tag in zip(words, tags, strict=True)]
 
 
 def test_own_tasks_beside_glue_are_neither_in_its_mean_nor_in_the_submission(start, glue):

@@ -13,7 +13,7 @@ class EncodedRows:
     """Encoded sentences or pairs in flat arrays, with their labels.
 
     encoded: dictionaries with inp_ids, token_type_ids and, if each token has a label, token_labels.   labels: one number per row.
-    pad_idx: id of [PAD].   full_lengths: tokens of each row before truncation, if they are known.
+    pad_idx: id of [PAD].   full_lengths: tokens of each text or pair before it was truncated or divided, if they are known.
     sentence_lengths: words of each sentence, if it is tagging; else None.   n_inp: inputs of the model, for fastai.
     """
     sentence_lengths, n_inp = None, 3
@@ -52,12 +52,13 @@ class EncodedRows:
 
 
 def truncation_notice(rows, max_length):
-    """A warning about the share of EncodedRows that were truncated to max_length tokens, or None."""
+    """A warning about texts in EncodedRows that were truncated to max_length tokens, or divided, or None."""
     if not rows.full_lengths or max(rows.full_lengths) <= max_length:
         return None
-    n_cut = sum(length > max_length for length in rows.full_lengths)
-    return (f"warning: {n_cut:,} of {len(rows):,} texts are longer than max_length={max_length} tokens and lose their ends; the median "
-            f"length is {np.median(rows.full_lengths):.0f}")
+    n_long = sum(length > max_length for length in rows.full_lengths)
+    consequence = "are divided" if rows.sentence_lengths else "lose their ends"
+    return (f"warning: {n_long:,} of {len(rows.full_lengths):,} texts are longer than max_length={max_length} tokens and {consequence}; "
+            f"the median length is {np.median(rows.full_lengths):.0f}")
 
 
 class PaddedBatchDL(SortedDL):

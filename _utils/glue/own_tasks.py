@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 from pydantic import AfterValidator, Field
 from sklearn.model_selection import GroupShuffleSplit
-from sklearn.utils.class_weight import compute_class_weight
 
 from _utils.config import FileName, MyConfig, Positive, Text, list_of, number
 from _utils.errors import PlainError, as_plain_error
@@ -23,7 +22,7 @@ from _utils.glue.tasks import KINDS, METRICS_OF_KIND, TASKS, Task
 MIN_ROWS = 5  # of a label in the training or dev set, below which a warning is printed
 _LISTS = "(labels)"  # column for the list of the labels of a row
 _MARKS = {"1": True, "0": False, "True": True, "False": False, "true": True, "false": False}
-QUESTION_TASKS = "squad", "squadv1", "newsqa", "naturalqs", "triviaqa", "searchqa"  # of Google's code (F52)
+QUESTION_TASKS = "squad squadv1 newsqa naturalqs triviaqa searchqa".split()  # of Google's code (F52)
 _BIO = re.compile(r"O|[BIESLU]-\S+")  # tags that mark where entities begin and end: BIO, BIOES, BILOU
 _SUFFIXES = *FORMATS, ".jsonl.gz"
 _File = Annotated[str, Field(pattern=rf"(?i)({'|'.join(map(re.escape, _SUFFIXES))})$", description=(
@@ -45,7 +44,7 @@ _KEYS = {
     "positive": Text | None,
     "questions": Annotated[dict, AfterValidator(lambda options: QuestionOptions(**options) and options), Field(description=(
         f"a dictionary with some of {', '.join(QuestionOptions.__annotations__)}"))] | None,
-    "class_weights": Literal["balanced"] | Annotated[dict[Text, Positive], Field(description="{label: weight}")] | None,
+    "class_weights": Literal["balanced"] | Annotated[dict[Text, Positive], Field(description="{'label': weight}")] | None,
 }
 
 
@@ -95,6 +94,9 @@ def load_own_task(given):
     test_table = tables.get("test")
     texts, columns = _columns(given, tables)
     kind, label, labels, warnings = _labels_of(tables, texts, columns, given)
+    if kind == "tagging" and len(texts) > 1:
+        raise PlainError(f"{given['train']}: tagging labels the words of one column, but 'text' of the task {given['name']!r} has two: "
+                         f"{', '.join(map(str, texts))}. Set 'text' to one of them, or 'kind' to another kind.")
     task = test_task = _task(given, texts, label, kind, labels)
     notices = [_description(task), *warnings]
     if "test" in labels and task.is_tagging:
@@ -146,7 +148,7 @@ def _labels_of(tables, texts, columns, given):
 
 def _load_questions(given, files):
     """TaskData of a task on questions. files: {split: path}. Questions whose answer is not found are not used for training (F54)."""
-    for key in ("text", "label", "groups", "scheme", "positive", "class_weights"):
+    for key in "text label groups scheme positive class_weights".split():
         if given[key] is not None:
             raise PlainError(f"{key!r} does not apply to questions. Leave it out of the task {given['name']!r}.")
     splits = {split: read_questions(path) for split, path in files.items()}
@@ -198,22 +200,24 @@ def _labels(table, column):
 def _kind_of(table, texts, column, separator):
     """The kind that follows from the training labels: lists are tags if they are as long as the lists of words or texts, else labels.
 
-    Strings with the separator are several labels. Numbers of which some have a fraction are scores; if less than a tenth of the labels
-    are not numbers, their rows are malformed. Anything else is a class. PlainError for numbers with decimal commas.
+    Numbers of which some have a fraction are scores; if less than a tenth of the labels are not numbers, their rows are malformed.
+    Otherwise, strings with the separator are several labels, and anything else is a class. PlainError for numbers with decimal commas.
     """
     labels = _labels(table, column)
-    if labels.map(type).eq(list).any():
+    if any(isinstance(label, list) for label in labels):
         words = table.rows.loc[labels.index, texts[0]]
         n_words, n_labels = (cells.map(items).str.len() for cells in (words, labels))
         return "tagging" if words.map(type).eq(list).any() or (n_words == n_labels).mean() > .5 else "multilabel"
     strings = labels.map(as_label)
+    numbers = _numbers(strings)
+    if numbers.notna().mean() > .9 and (numbers % 1 > 0).any():
+        return "regression"
     if strings.str.contains(separator, regex=False).any():
         return "multilabel"
-    if strings.str.contains(",").any() and strings.str.fullmatch(r"-?\d+(,\d+)?").all():
+    if strings.str.fullmatch(r"-?\d+(,\d+)?").all() and numbers.isna().any():
         raise PlainError(f"{table.source}: the labels are numbers with decimal commas, such as {max(strings, key=len)!r}. Write them with "
                          "points, or set 'kind': 'classification' if they are names of classes.")
-    numbers = _numbers(strings)
-    return "regression" if numbers.notna().mean() > .9 and (numbers % 1 > 0).any() else "classification"
+    return "classification"
 
 
 def _with_lists(table, columns, separator):
@@ -279,10 +283,11 @@ def _classes(labels, kind, given):
 
 def _check_scheme(tags, given):
     """[A warning about a mixture of schemes] or []; PlainError if a scheme is wanted, but the tags do not mark entities."""
-    if not all(map(_BIO.fullmatch, tags.explode().unique())):
+    found = tags.explode().dropna().unique()  # missing in a sentence without words
+    if not all(map(_BIO.fullmatch, found)):
         if given["scheme"]:
             raise PlainError(f"scheme={given['scheme']!r} of the task {given['name']!r} needs tags such as B-NP, I-NP and O, but the "
-                             f"labels are {shortened(list(tags.explode().unique()))}. Leave it out.")
+                             f"labels are {shortened(list(found))}. Leave it out.")
     elif not given["scheme"]:  # which would end the mixture
         n, others = begin_with_i(tags)
         if n and others:
@@ -299,11 +304,14 @@ def _class_weights(given, classes, labels):
     weights = given["class_weights"]
     if not classes:
         raise PlainError(f"class_weights={weights!r} of the task {given['name']!r} needs classes, but the labels are numbers. Omit it.")
-    for label in weights if weights != "balanced" else ():
+    if weights == "balanced":
+        counts = labels.value_counts().reindex(classes, fill_value=1)
+        weights = dict(counts.sum() / (len(classes) * counts))
+    for label in weights:
         if label not in classes:
             raise PlainError(f"class_weights of the task {given['name']!r}: there is no label {label!r}. The labels are "
                              f"{shortened(classes)}.")
-    return tuple(compute_class_weight(weights, classes=np.array(classes), y=[*labels, *{*classes} - {*labels}]).tolist())
+    return tuple(float(weights.get(label, 1)) for label in classes)
 
 
 def _metrics(given, kind, labels):

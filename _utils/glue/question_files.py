@@ -21,7 +21,7 @@ def is_question_file(path):
 
 
 def read_questions(path):
-    """Dataset of the questions of a file, for `questions.QuestionRows`; it also has their id, group (the paragraph),
+    """Dataset of the questions of a file, for `questions.QuestionRows`; it also has their id, group (the number of the context),
     and label: all true texts.
 
     PlainError for another format. Of the answers, training uses the first one.
@@ -31,20 +31,21 @@ def read_questions(path):
         is_mrqa = ".jsonl" in Path(path).name
         found = [json.loads(line) for line in file if line.strip()] if is_mrqa else json.load(file)["data"]
         paragraphs = [paragraph for entry in found if "header" not in entry for paragraph in entry.get("paragraphs", [entry])]
-        rows = [{"group": i, **_row(question, paragraph["context"], words_of(paragraph["context"]))}
-                for i, paragraph in enumerate(paragraphs) for question in paragraph["qas"]]
+        groups = {}  # a context may be in several paragraphs
+        rows = [{"group": groups.setdefault(context, len(groups)), **_row(question, context)}
+                for paragraph in paragraphs for context in [paragraph["context"]] for question in paragraph["qas"]]
     if not rows:
         raise PlainError(f"{path} has no question. {_ADVICE}")
     return datasets.Dataset.from_list(rows)
 
 
-def _row(question, context, words):
-    """The row of a question on a context with these words."""
+def _row(question, context):
+    """The row of a question on a context."""
     answers, is_impossible = question.get("answers") or [], bool(question.get("is_impossible"))
     places = [(answer["text"], answer["char_spans"][0][0] if "char_spans" in answer else answer["answer_start"])
               for answer in question.get("detected_answers", answers) if isinstance(answer, dict)]
     answer, start = ("", -1) if is_impossible or not places else places[0]  # F54
-    first, last = locate(words, answer, start, len(context))
+    first, last = locate(words_of(context), answer, start, len(context))
     return {"id": question.get("qid", question.get("id")), "question": question["question"], "context": context,
             "label": [answer["text"] if isinstance(answer, dict) else answer for answer in answers],
             "answer": answer, "first_word": first, "last_word": last, "is_impossible": int(is_impossible)}

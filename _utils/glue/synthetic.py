@@ -25,7 +25,7 @@ _WORDS = {
     "when": "after the call, before the loop, at the start, during the test, every time, at the end, once per second".split(", "),
     "reason": "because it is faster, to save memory, as an argument, for other users, with a special method, by default".split(", ")}
 _WORDS["place"] = _WORDS["where"] + _WORDS["when"]
-_SLOTS = ("agent", "verb", "kind", "thing", "place")
+_SLOTS = "agent verb kind thing place".split()
 
 # Sentences about a fact: the same content in several forms.
 _FACT = "The {agent} can {verb} the {kind} {thing} {place}."

@@ -96,7 +96,8 @@ def _read_csv(path):
     reader = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter)
     try:
         table = _table_of_cells(path, pd.Series({f"line {reader.line_num}": cells for cells in reader if cells}, dtype=object))
-        return table._replace(content=delimiter)
+        # With "\r\n" cells that contain "\r" are quoted, too.
+        return table._replace(content={"sep": delimiter, "lineterminator": "\r\n" if "\r" in text else "\n"})
     except csv.Error as error:
         raise PlainError(f"{path}, line {reader.line_num} is not valid CSV ({error}). Quote cells that contain quotes or commas.") from None
 
@@ -104,7 +105,7 @@ def _read_csv(path):
 def _cells_with(table, name, values, **options):
     """A table with a header; the tags of a sentence have spaces between them."""
     values = [" ".join(value) if isinstance(value, list) else value for value in values]
-    return table.rows.assign(**{name: values}).to_csv(index=False, lineterminator="\n", **{"sep": table.content} | options).encode()
+    return table.rows.assign(**{name: values}).to_csv(index=False, **table.content or options).encode()
 
 
 def read_tsv(path, names=()):
@@ -152,7 +153,7 @@ def _conll_with(table, name, values):
 
 
 # {extension: (path -> Table, (Table, name and values of another column) -> content of a file)}
-FORMATS = {".csv": (_read_csv, _cells_with), ".tsv": (read_tsv, partial(_cells_with, sep="\t", quoting=csv.QUOTE_NONE)),
-           ".jsonl": (_read_json_lines, _json_lines_with), ".parquet": (_read_parquet, _parquet_with),
+FORMATS = {".csv": (_read_csv, _cells_with), ".jsonl": (_read_json_lines, _json_lines_with), ".parquet": (_read_parquet, _parquet_with),
+           ".tsv": (read_tsv, partial(_cells_with, sep="\t", lineterminator="\n", quoting=csv.QUOTE_NONE)),
            ".conll": (_read_conll, _conll_with)}
 FORMATS |= {".json": FORMATS[".jsonl"], ".txt": FORMATS[".conll"], ".bio": FORMATS[".conll"]}

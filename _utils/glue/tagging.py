@@ -21,14 +21,16 @@ class WordRows(EncodedRows):
         encoding = hf_tokenizer.backend_tokenizer.encode("a")
         is_special = encoding.special_tokens_mask
         before, after = encoding.ids[:is_special.index(0)], encoding.ids[is_special.index(0) + is_special.count(0):]
-        windows = divide(sentences, wordpieces(sentences, hf_tokenizer), max_len - len(before) - len(after))
+        pieces, n_special = wordpieces(sentences, hf_tokenizer), sum(is_special)
+        windows = divide(sentences, pieces, max_len - n_special)
         labels, encoded = list(itertools.chain.from_iterable(word_labels)), []
         following = iter(labels)
         for window in windows:
-            pieces = [(piece, IGNORED if i else next(following)) for word in window for i, piece in enumerate(word)]
-            ids, token_labels = zip(*((piece, IGNORED) for piece in before), *pieces, *((piece, IGNORED) for piece in after))
+            labelled = [(piece, IGNORED if i else next(following)) for word in window for i, piece in enumerate(word)]
+            ids, token_labels = zip(*((piece, IGNORED) for piece in before), *labelled, *((piece, IGNORED) for piece in after))
             encoded.append({"inp_ids": ids, "token_type_ids": [0] * len(ids), "token_labels": token_labels})
-        super().__init__(encoded, labels, hf_tokenizer.pad_token_id)
+        full_lengths = [sum(len(pieces[word]) for word in sentence) + n_special for sentence in sentences]
+        super().__init__(encoded, labels, hf_tokenizer.pad_token_id, full_lengths)
         self.sentence_lengths = list(map(len, sentences))
         # Of each row, the indexes of its words among all words.
         self.words = np.split(np.arange(len(labels)), np.cumsum(list(map(len, windows)))[:-1])

@@ -21,7 +21,7 @@ HUB_WSC = ("aps/super_glue", "wsc")
 WSC_FILES = {"train": "train.jsonl", "validation": "val.jsonl"}
 PRONOUNS = frozenset("i me my mine you your yours he him his she her hers it its we us our ours they them their theirs "
                      "himself herself itself themselves".split())
-POSSESSIVES = frozenset(("his", "its", "their", "my", "our", "your"))
+POSSESSIVES = frozenset("his its their my our your".split())
 _WORD = re.compile(r"\w+(?:['’]\w+)?|[^\w\s]")
 
 

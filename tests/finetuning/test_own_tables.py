@@ -24,6 +24,7 @@ def loaded(name="t", **given):
     (["10", 9., "10"], "classification", ("9", "10")),
     ([1, 1., 0], "classification", ("0", "1")),  # equal numbers are one label
     (["1.5", "2", "3"], "regression", ()),
+    (["1|2", "2", "1"], "multilabel", ("1", "2")),
 ])
 def test_the_kind_and_the_labels_follow_from_the_file(tmp_path, labels, kind, found):
     rows = [{"text": f"text {i}", "label": label} for i, label in enumerate(labels * 5)]
@@ -34,6 +35,17 @@ def test_the_kind_and_the_labels_follow_from_the_file(tmp_path, labels, kind, fo
     if "10" in labels:
         assert "'kind': 'regression'" in data.notices[0]
         assert loaded(train=f"{tmp_path}/a.jsonl", kind="regression").task.is_regression
+
+
+def test_a_mistake_in_one_row_does_not_change_the_kind(tmp_path):
+    """A separator in a score, and a sentence without words."""
+    write_csv(tmp_path / "a.csv", ("text", "label"), [(f"text {i}", i / 10) for i in range(150)] + [("text", "3|4")])
+    data = loaded(train=f"{tmp_path}/a.csv")
+    assert data.task.is_regression and any(notice.startswith("skipped 1 of 151 rows") for notice in data.notices)
+    rows = [{"text": ["a", "cat"], "label": ["O", "B-X"]}] * 150 + [{"text": [], "label": []}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    data = loaded(train=f"{tmp_path}/a.jsonl")
+    assert data.task.labels == ("B-X", "O") and any(notice.startswith("skipped 1 of 151 rows") for notice in data.notices)
 
 
 def test_the_dev_set_has_rows_of_each_class(tmp_path):
@@ -131,6 +143,7 @@ def test_tags_that_only_the_test_file_has_are_errors_and_no_labels(tmp_path):
 @pytest.mark.parametrize("name, old, new", [
     ("a.csv", "text,id\none,1\ntwo,\n\n\n", "text,id,prediction\none,1,A\ntwo,,B\n"),
     ("a.csv", 'text;id\n"one, ""two""; three";1\ntwo;\n', 'text;id;prediction\n"one, ""two""; three";1;A\ntwo;;B\n'),
+    ("a.csv", 'text,id\n"one\rmore",1\ntwo,\n', 'text,id,prediction\r\n"one\rmore",1,A\r\ntwo,,B\r\n'),
     ("a.tsv", "text\tid\r\none\t1\r\ntwo\t\r\n\r\n\n", "text\tid\tprediction\none\t1\tA\ntwo\t\tB\n"),
     ("a.jsonl", '{"text": "x"}\n{"text": "y"}\n\n', '{"text": "x", "prediction": "A"}\n{"text": "y", "prediction": "B"}\n'),
     ("a.txt", "x\ny\n", "x A\ny B\n"),
@@ -143,7 +156,7 @@ def test_predictions_are_written_beside_the_rows_that_were_read_even_if_the_file
     data = loaded(train=f"{tmp_path}/train.{'txt' if name == 'a.txt' else 'csv'}", test=f"{tmp_path}/{name}")
     (tmp_path / name).write_text("something else")
     write_predictions(tmp_path / "new", data, "test", [0, 1])
-    assert (tmp_path / "new").read_text() == new
+    assert (tmp_path / "new").read_bytes().decode() == new
 
 
 @pytest.mark.parametrize("column", [["", ""], ["-1", "-1"], None])
@@ -226,6 +239,8 @@ BAD_FILES = [
     ("a.txt", "one O\ntwo\n\n", {}, r"a.txt, line 2: 1 columns instead of 2"),
     ("a.txt", "one A\ntwo B\n\nthree B\n", {"metrics": "entity_f1"}, r"labels A, B. Choose from accuracy, macro_f1.*tags such as B-NP"),
     ("a.txt", "one A\ntwo B\n", {"scheme": "iob2"}, r"scheme='iob2' of the task 't' needs tags such as"),
+    ("a.txt", "one N A\ntwo N B\n", {"text": [0, 1]}, r"'text' of the task 't' has two: 0, 1"),
+    ("a.csv", "text,label\none,\ntwo,\n", {}, r"a.csv: all labels are missing"),
     ("a.parquet", "text", {}, r"a.parquet is not a readable parquet file"),
 ]
 

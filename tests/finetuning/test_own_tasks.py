@@ -186,6 +186,8 @@ def test_class_weights_are_balanced_or_given_by_label(start):
     assert finetune.load_finetuned(run_path("g", "mine", 0))[2]["settings"]["own_task"]["class_weights"] == [5., 1.]
     with pytest.raises(PlainError, match="no label 'c'. The labels are a, b"):
         start(OWN | {"class_weights": {"c": 5}})
+    write_csv("train.csv", ("text", "label"), [(text, i % 3) for i, text in enumerate(sentences(40))])
+    assert load_own_task(complete_own_task(OWN | {"class_weights": {"2": 5}})).task.class_weights == (1., 1., 5.)
 
 
 def test_truncated_texts_are_counted_in_training_and_in_predictions(start, capsys):
@@ -197,6 +199,16 @@ def test_truncated_texts_are_counted_in_training_and_in_predictions(start, capsy
     Path("x.txt").write_text("\n".join(text for text, _ in rows[:3]))
     predict(str(run_path("g", "mine", 0)), "x.txt")
     assert "1 of 3 texts are longer than max_length=128" in capsys.readouterr().err
+
+
+def test_divided_sentences_are_counted(start, capsys):
+    write_conll("train.txt", 100)
+    start({"name": "nets", "train": "train.txt"}, "max_length=8")
+    printed = capsys.readouterr().out
+    assert "texts are longer than max_length=8 tokens and are divided" in printed
+    Path("x.txt").write_text("\n".join(["the network", " ".join(WORDS * 2)]))
+    predict(str(run_path("g", "nets", 0)), "x.txt")
+    assert "1 of 2 texts are longer than max_length=8 tokens and are divided" in capsys.readouterr().err
 
 
 def write_conll(path, n, seed=0):

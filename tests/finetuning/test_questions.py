@@ -50,6 +50,16 @@ def test_the_first_answer_is_located(tmp_path, answers, words):
     assert (row["first_word"], row["last_word"]) == words and row["label"] == [text for text, _ in answers or ()]
 
 
+def test_the_questions_about_a_text_stay_in_one_split(tmp_path):
+    """Also if the file repeats the text for each question."""
+    answer = {"text": "beta", "char_spans": [[6, 9]]}
+    lines = [json.dumps(json.loads(mrqa(detected_answers=[answer])) | {"context": f"Alpha beta {i % 10}."}) for i in range(50)]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    splits = loaded(tmp_path / "a.jsonl", dev=.2).splits
+    texts = [set(splits[split]["context"]) for split in ("train", "validation")]
+    assert not texts[0] & texts[1] and len(texts[0]) == 8 and len(splits["validation"]) == 10
+
+
 def test_mrqa_files_are_read_compressed_or_not(tmp_path):
     """With headers, empty lines, questions without detected answers; the id is the qid (F52, F78)."""
     lines = [json.dumps({"header": {}}), mrqa(detected_answers=[{"text": "gamma", "char_spans": [[11, 99], [0, 1]]}]), "", mrqa()]

@@ -19,6 +19,7 @@
 import _utils  # noqa: F401  first, because it sets how PyTorch's threads wait
 
 import copy
+import gc
 import math
 import sys
 from contextlib import closing, nullcontext
@@ -380,7 +381,8 @@ def sample(logits, sampling="fp32_gumbel", temperature=1., disallowed=None):
     if disallowed is not None:
         logits = logits.scatter_add(1, disallowed[:, None], torch.full_like(logits[:, :1], -1000.))
     if sampling == "multinomial":
-        return torch.multinomial(logits.softmax(-1), 1).squeeze(-1)
+        weights = logits.softmax(-1)  # as torch.multinomial, which would raise an error for NaN, on a GPU beyond recovery
+        return (weights / torch.empty_like(weights).exponential_()).argmax(-1)
     if sampling == "fp16_gumbel":
         smallest = torch.finfo(torch.float16).tiny  # keeps both logarithms finite
         uniform = torch.rand_like(logits, dtype=torch.float16).clamp(smallest, 1 - 2 ** -11)
@@ -1057,11 +1059,12 @@ def pretrain(c, processes=None):
     if device.type == "cuda":
         torch.cuda.set_device(device)  # streams and CUDA graphs belong to the current device
     c = c.copy_with({"device": str(device)})
+    c, _ = resume(c, run)
     pair = check_start(c, run, processes)
     hf_tokenizer, dls = load_data(c, processes)
     with locked(run.folder) if processes.is_main else nullcontext():
-        c = continued_schedule(c, len(dls.train_ds))
         c, checkpoint = resume(c, run)  # again, because another process may have trained the run in the meantime
+        c = continued_schedule(c, len(dls.train_ds))  # of a new run; another text must not change that of an earlier one
         dls = dls.to(torch.device(c.device))
         c = fit_to_hardware(c, pair, hf_tokenizer, dls, processes)
         learn = build_learner(c, hf_tokenizer, dls, pair, processes)
@@ -1084,6 +1087,8 @@ def after_first_stage(c, processes):
     name, steps = f"{c.base_run_name}_generator", c.two_stage_steps
     pretrain(c.copy_with({"objective": "mlm", "base_run_name": name, "steps": steps, "warmup_steps": warmup(steps), "stop_at": None}),
              processes)
+    gc.collect()  # the learner is part of a reference cycle
+    torch.cuda.empty_cache()  # the second stage measures the free memory
     processes.wait()  # until the main process has saved the generator
     rest = c.steps - steps
     return c.copy_with({"initial_weights": str(Run(name, c.seed).milestone(100.)), "steps": rest, "warmup_steps": warmup(rest)})
@@ -1096,7 +1101,6 @@ def check_start(c, run, processes):
     if c.compile:
         check_compiler()
     processes.share(1, c.bs)  # at least one example for each process
-    resume(c, run)
     set_seed(c.seed)  # of what is new beside trained weights: a generator, or a discriminator's head
     if c.objective == "two_stage":
         return second_stage_pair(c.initial_weights)

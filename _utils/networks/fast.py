@@ -84,11 +84,12 @@ class CheapDropout(nn.Dropout):
 
 def attention(module, query, key, value, attention_mask, scaling, dropout=0., **kwargs):
     """Attention as in transformers' SDPA implementation, with cheap dropout; (B, heads, L, D) each -> ((B, L, heads, D), None)."""
-    if not dropout:
-        return sdpa_attention_forward(module, query, key, value, attention_mask, dropout=0., scaling=scaling, **kwargs)
+    if not dropout or key.shape != query.shape:  # fewer heads of keys than of queries
+        return sdpa_attention_forward(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs)
     scores = torch.matmul(query, key.transpose(2, 3)) * scaling
     if attention_mask is not None:
-        scores = scores.masked_fill(~attention_mask, float("-inf"))  # that of `sdpa_mask` is boolean
+        # The mask of `sdpa_mask` is boolean. Not -inf: padding may see masked positions only, and NaN would spread from it.
+        scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
     weights = cheap_dropout(scores.softmax(-1, dtype=torch.float32).to(query.dtype), dropout)
     return torch.matmul(weights, value).transpose(1, 2).contiguous(), None
 

@@ -24,7 +24,7 @@ def milestone_steps(steps, percents, stop_at):
     """
     step_of = {percent: max(1, round(steps * percent / 100)) for percent in {*percents, 100.}}
     if stop_at:
-        step_of[round(100 * stop_at / steps, 4)] = stop_at
+        step_of[round(100 * stop_at / steps, 6)] = stop_at
     return {step: [percent for percent in sorted(step_of) if step_of[percent] == step] for step in step_of.values()}
 
 
@@ -157,5 +157,5 @@ def check_output(option, path, suffix):
 
 def versions():
     """{package: version} of Python and the packages that a run depends on."""
-    names = ("torch", "fastai", "transformers", "datasets", "hugdatafast", "tokenizers", "numpy")
+    names = "torch fastai transformers datasets hugdatafast tokenizers numpy".split()
     return {"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in names}}

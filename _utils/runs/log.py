@@ -10,7 +10,6 @@ from pathlib import Path
 
 import fsspec
 from filelock import FileLock, Timeout
-from fsspec.utils import get_protocol
 
 from _utils.errors import as_plain_error, first_line
 from _utils.runs.checkpoints import versions
@@ -161,4 +160,4 @@ def check_address(where):
     if isinstance(where, str):
         with as_plain_error(f"Invalid value for upload_to: {where!r} ({{error}}). Pass a folder, or install the package for this kind of "
                             "address.", (ImportError, ValueError)):
-            fsspec.get_filesystem_class(get_protocol(where))
+            fsspec.get_filesystem_class(fsspec.utils.get_protocol(where))

@@ -6,8 +6,7 @@ from _utils.runs.checkpoints import DamagedCheckpoint, load_checkpoint, save_che
 
 # Keys that may differ when a run is resumed. micro_batch and compile change which random numbers are drawn; the others change no result.
 # `revisions` chooses a text, which is compared by its content.
-MAY_DIFFER = ("device", "num_workers", "logger", "upload_to", "micro_batch", "compile", "resume", "save_minutes", "milestones", "stop_at",
-              "revisions")
+MAY_DIFFER = "device num_workers logger upload_to micro_batch compile resume save_minutes milestones stop_at revisions".split()
 _OTHERWISE = "choose another base_run_name, or set resume=False to start from scratch (the earlier run is archived)."
 
 

@@ -200,7 +200,7 @@ class Bookkeeping(Callback):
     def evaluate(self, step, loader):
         """Log the metrics of all held-out batches, or of fewer if the training itself is short."""
         metrics = evaluate(self.learn, loader, max_batches=max(4, self.steps // 20))
-        if not math.isfinite(metrics["loss"]):
+        if not math.isfinite(metrics["loss"] or 0.):  # None without masked tokens
             self.stop_at_non_finite(step)
         self.log.log("held_out", step, metrics)  # before the resume checkpoint is saved, because later rows are dropped when it is loaded
         tqdm.write(f"step {step:,}, held out: {format_metrics(metrics)}")

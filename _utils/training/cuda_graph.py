@@ -61,7 +61,8 @@ def capture_step(learn, batch, with_update=True):
         if "capturable" in group:  # PyTorch's own Adam
             group["capturable"] = True
     rates = [torch.zeros((), device=learn.device) for _ in learn.opt.opt.param_groups]  # read by the captured update
-    with as_plain_error("compile=True failed ({error}). Leave compile out."), state_restored(learn):
+    with state_restored(learn), as_plain_error("compile=True failed ({error}). If memory ran out, lower micro_batch; otherwise leave "
+                                               "compile out."):
         if with_update:
             learn.opt.set_hyper("lr", rates)
         warm_up(learn, batch)

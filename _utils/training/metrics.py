@@ -9,8 +9,8 @@ from _utils.networks.fast import argmax
 from _utils.training.device import fork_rng, seed_step
 
 _BINS = 1 << 16  # of logits: one for each bfloat16 number
-_SUMS = ("batches", "loss", "masked", "gen_loss", "gen_accuracy", "hidden", "gen_loss_hidden", "gen_accuracy_hidden", "masks_dropped",
-         "tokens", "disc_loss")
+_SUMS = ("batches loss masked gen_loss gen_accuracy hidden gen_loss_hidden gen_accuracy_hidden masks_dropped tokens "
+         "disc_loss").split()
 
 
 class PretrainingMetrics:
@@ -44,7 +44,7 @@ class PretrainingMetrics:
         nll = F.cross_entropy(logits, torch.where(weights.bool(), labels, 0), reduction="none")
         n_tokens, n_slots = output.attention_mask.sum(), weights.sum()
         is_counted = torch.stack([loss, *losses]).isfinite().all() | self.counts_all
-        sums = [n_tokens / counts[1], loss, n_slots, losses[0] * counts[0], correct.sum(), hidden.sum(), (nll * hidden).sum(),
+        sums = [n_tokens / counts[1].clamp(min=1), loss, n_slots, losses[0] * counts[0], correct.sum(), hidden.sum(), (nll * hidden).sum(),
                 (correct * hidden).sum(), output.is_mlm_applied.sum() - n_slots, n_tokens]
         self.has_discriminator = len(losses) > 1
         if self.has_discriminator:

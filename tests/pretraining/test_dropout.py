@@ -93,3 +93,7 @@ def test_mean_of_attention_with_dropout_equals_attention_without():
     samples = torch.stack([attend(.1) for _ in range(4000)])
     torch.testing.assert_close(samples.mean(0), attend(0.), atol=.05, rtol=.05)
     assert (samples.std(0) > 0).all()
+    mask[1, :, 5:] = False  # padding of a family with local attention may see no token
+    assert attend(.1).isfinite().all()
+    query, module.num_key_value_groups = query.repeat(1, 2, 1, 1), 2  # twice as many heads of queries as of keys
+    assert attend(.1).shape == (2, 7, 6, 4) and attend(.1).isfinite().all()

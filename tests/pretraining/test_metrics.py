@@ -51,6 +51,14 @@ def test_masks_beyond_the_slots_are_counted_and_undefined_metrics_are_none(n_cho
     assert {name: computed[name] for name in expected} == expected
 
 
+def test_a_batch_without_masks_is_no_loss_of_a_discriminator_of_masked_positions():
+    nothing, zero = torch.zeros(1, 4, dtype=torch.bool), torch.tensor(0.)
+    pred = pretrain.ELECTRAOutput(torch.zeros(0, 10), None, torch.zeros(1, 4), nothing, nothing, nothing)
+    metrics = PretrainingMetrics()
+    metrics.add(pred, torch.zeros(2, 1, 4, dtype=torch.long), zero, (zero, zero), (torch.tensor(0), torch.tensor(0)))
+    assert metrics.compute()["loss"] is None and metrics.compute()["disc_loss"] is None
+
+
 def test_hidden_tokens_are_those_whose_input_is_not_the_original():
     """Of five masked positions, two are [MASK] (4), one shows another token and two the original; one slot is unused."""
     labels, inputs = torch.tensor([[1, 2, 3, 1, 2, 0]]), torch.tensor([[4, 2, 4, 2, 2, 0]])

@@ -80,6 +80,8 @@ def test_sampling_accepts_half_precision_and_never_draws_impossible_tokens(sampl
     drawn = sample(logits, sampling)
     assert drawn.shape == (1000,) and drawn.max() < 25
     assert sample(torch.tensor([[0., 1., 0.]]).expand(50, -1), sampling, temperature=1e-3).eq(1).all()
+    logits[0] = float("nan")  # the loss will be NaN, which ends the run with a message of its own
+    assert sample(logits, sampling).shape == (1000,)
 
 
 def test_the_callback_masks_the_batches_of_any_learner():

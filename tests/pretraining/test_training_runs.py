@@ -112,7 +112,7 @@ def test_same_command_gives_the_same_weights_also_without_evaluation_and_archive
 @pytest.mark.parametrize("steps, milestones, stop_at, expected", [
     (1_000_000, None, None, {62_500: [6.25], 125_000: [12.5], 250_000: [25.], 500_000: [50.], 1_000_000: [100.]}),
     (3, None, None, {1: [6.25, 12.5, 25.], 2: [50.], 3: [100.]}),
-    (17, [1.24, .4], 2, {1: [.4, 1.24], 2: [11.7647], 17: [100.]})])
+    (17, [1.24, .4], 2, {1: [.4, 1.24], 2: [11.764706], 17: [100.]})])
 def test_milestones_include_the_last_step_and_the_step_to_stop_at(steps, milestones, stop_at, expected):
     assert milestone_steps(steps, milestones or pretrain.c.milestones, stop_at) == expected
 
@@ -242,6 +242,11 @@ def test_continued_pretraining_chooses_a_schedule_for_the_text_and_keeps_the_mas
     assert f"Continued pretraining: {steps:,} steps" in capsys.readouterr().out
     continue_from(*settings, "stop_at=5", resume=True)
     assert load_checkpoint(FOLDER / "next_5/resume.pth")["step"] == 5
+    text = Path("text.txt").read_text()
+    Path("text.txt").write_text(text[:len(text) // 2])
+    with pytest.raises(PlainError, match="The text changed"):
+        continue_from(*settings, resume=True)
+    Path("text.txt").write_text(text)
     monkeypatch.setattr("_utils.config.load_pretraining_checkpoint", lambda path: {"config": {"masking": "official", "size": "mini"}})
     derived = complete(pretrain.c.override(["initial_weights=mini_5_100.0%.pth"]))
     assert (derived.masking, derived.size, derived.steps, derived.lr) == ("official", "mini", None, pytest.approx(5e-5))

@@ -81,7 +81,7 @@ def test_run_that_stops_twice_at_chosen_steps_equals_uninterrupted_run(workplace
     for stop_at in (3, 13):
         run(f"stop_at={stop_at}", *options)
         steps = int(options[0].removeprefix("steps="))
-        saved = load_checkpoint(FOLDER / f"mini_5_{round(100 * stop_at / steps, 4)}%.pth")
+        saved = load_checkpoint(FOLDER / f"mini_5_{round(100 * stop_at / steps, 6)}%.pth")
         assert saved["step"] == load_checkpoint(FOLDER / "mini_5/resume.pth")["step"] == metrics("held_out")[-1]["step"] == stop_at
         assert f"Stopped after step {stop_at} of {steps}" in capsys.readouterr().out
         before = rows()

@@ -263,12 +263,11 @@ def explain_keys(config, script):
 # What quickstart=True replaces, except for keys that the user overrides.
 QUICKSTART = {"size": "tiny", "datas": ["docs"], "vocab": 8192, "base_run_name": "quickstart"}
 # Keys for which None means the value of the recipe.
-FROM_RECIPE = ("bs", "lr", "max_length", "mask_prob", "steps", "warmup_steps", "schedule", "optimizer", "electra_mask_style", "objective",
-               "tying")
+FROM_RECIPE = "bs lr max_length mask_prob steps warmup_steps schedule optimizer electra_mask_style objective tying".split()
 _GENERATOR_KEYS = ("generator_hidden_size", "generator_layers", "uniform_generator", "tying")
 # Keys that are not used, by objective.
 _UNUSED = {
-    "mlm": ("discriminator", "sampling", "temperature", "disallow_correct", "disc_smooth_label", "disc_weight", *_GENERATOR_KEYS),
+    "mlm": (*"discriminator sampling temperature disallow_correct disc_smooth_label disc_weight".split(), *_GENERATOR_KEYS),
     "two_stage": ("generator", "discriminator", "initial_weights", "gen_weight", *_GENERATOR_KEYS),
     "adversarial": ("gen_smooth_label", "temperature", "disallow_correct", "uniform_generator"),
     **dict.fromkeys(TOKEN_OBJECTIVES, ("disc_smooth_label", "uniform_generator")), "electra_15": ("uniform_generator",),
@@ -312,7 +311,7 @@ def _values_of_pair(name):
     values = {"vocab": name}
     if name.endswith(".pth"):
         run = load_pretraining_checkpoint(find_checkpoint(name))["config"]
-        values |= {key: run[key] for key in ("size", "masking", "electra_mask_style", "tying", "mask_prob") if key in run}
+        values |= {key: run[key] for key in "size masking electra_mask_style tying mask_prob".split() if key in run}
     elif name.startswith("google/"):
         values["masking"] = "official"
     return values
@@ -346,7 +345,7 @@ def _check(config):
                          f"{config.initial_weights!r} is not one. Set initial_weights to one, or leave new_generator out.")
     if config.seed is None:
         raise PlainError("seed=None would draw a different seed in each process. Set seed to a number.")
-    for key, limit in (("warmup_steps", "steps"), ("stop_at", "steps"), ("micro_batch", "bs")):
+    for key, limit in {"warmup_steps": "steps", "stop_at": "steps", "micro_batch": "bs"}.items():
         if None not in (config[key], config[limit]) and config[key] > config[limit]:
             raise PlainError(f"{key}={config[key]} is more than {limit}={config[limit]}. Lower it or leave it out.")
     for key in _UNUSED.get(config.objective, ()):

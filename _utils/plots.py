@@ -18,7 +18,7 @@ from _utils.runs.log import read_metrics
 from _utils.training.device import fork_rng
 
 # One colour for one meaning in all plots.
-BLUE, LIGHT_BLUE, ORANGE, GREEN, GREY = "#4477aa", "#99bbdd", "#ee7733", "#228833", "#999999"
+BLUE, LIGHT_BLUE, ORANGE, GREEN, GREY = "#4477aa #99bbdd #ee7733 #228833 #999999".split()
 # Further fonts for characters that the first one lacks, if they are installed.
 FONTS = ["monospace", *sorted({font.name for font in fontManager.ttflist if re.search("CJK|Noto|Arial Unicode", font.name)})]
 

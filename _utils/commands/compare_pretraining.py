@@ -2,6 +2,7 @@
 import re
 from collections import defaultdict
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import pandas as pd
@@ -112,18 +113,20 @@ def checkpoint_flops(path):
     PlainError if it continued the training of other networks.
     """
     checkpoint = load_pretraining_checkpoint(path)
-    config = checkpoint["config"]
-    if config["initial_weights"] not in FRESH_WEIGHTS:
+    config = SimpleNamespace(**checkpoint["config"])
+    is_second_stage = config.objective == "two_stage"
+    if config.initial_weights not in FRESH_WEIGHTS and not is_second_stage:
         raise PlainError(f"The floating point operations of {str(path)!r} are not known: its initial_weights are "
-                         f"{config['initial_weights']!r}. Compare runs with fresh initial_weights.")
-    if config["objective"] in TOKEN_OBJECTIVES:  # whose checkpoints contain only the second network
-        recipe = recipe_of(SimpleNamespace(**config))
+                         f"{config.initial_weights!r}. Compare runs with fresh initial_weights.")
+    if config.objective in TOKEN_OBJECTIVES:  # whose checkpoints contain only the second network
+        recipe = recipe_of(config)
     else:
         networks = dict.fromkeys(PARTS) | {part: network_from(config_of(checkpoint, part, path)) for part in parts_of(checkpoint)}
-        recipe = replace(RECIPES[config["size"]], **networks)
+        recipe = replace(RECIPES[config.size], **networks)
     vocab_size = checkpoint[f"{parts_of(checkpoint)[-1]}_config"]["vocab_size"]
-    tokens = checkpoint["step"] * config["bs"] * config["max_length"]
-    return tokens * flops_per_token(recipe, vocab_size, config["max_length"], config["mask_prob"], config["objective"])
+    per_token = partial(flops_per_token, recipe, vocab_size, config.max_length, config.mask_prob)
+    of_first_stage = config.two_stage_steps * per_token("mlm") if is_second_stage else 0
+    return config.bs * config.max_length * (checkpoint["step"] * per_token(config.objective) + of_first_stage)
 
 
 def compare(scores, systems):

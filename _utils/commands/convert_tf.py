@@ -14,7 +14,7 @@ from _utils.optim import MOMENTS_FILE
 from _utils.recipes import config_from_shapes
 
 # Settings in Google's model_hparam_overrides that shapes do not show.
-_COPIED_SETTINGS = "hidden_act", "hidden_dropout_prob", "attention_probs_dropout_prob", "initializer_range"
+_COPIED_SETTINGS = "hidden_act hidden_dropout_prob attention_probs_dropout_prob initializer_range".split()
 # Names in transformers and Google's.
 _RENAMED = {r"dense_prediction\.": "dense_1.", r"\.layer\.(\d+)\.": r".layer_\1.", "LayerNorm.weight": "LayerNorm.gamma",
             "LayerNorm.bias": "LayerNorm.beta", "_embeddings.weight$": "_embeddings", r"\.weight$": ".kernel", r"\.": "/"}

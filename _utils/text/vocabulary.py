@@ -62,7 +62,7 @@ def is_cacheable(tokenizer):
     return all(map(isinstance, modules, kinds)) and all(token.special for token in tokenizer.get_added_tokens_decoder().values())
 
 
-SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+SPECIAL_TOKENS = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
 TRAINING_CHARACTERS = 100_000_000  # a vocabulary is trained on an even sample of the text; more changes it little
 _TRAINING_VERSION = 1  # increase when the same text would give other tokens
 

@@ -112,6 +112,12 @@ def test_operations_of_other_objectives_are_counted(tmp_path, monkeypatch):
     del content["generator_config"]
     torch.save(content, tmp_path / "uniform.pth")
     assert .5 * full < checkpoint_flops(tmp_path / "uniform.pth") < .9 * full
+    content = checkpoint("electra_1", 100., "objective=two_stage", "two_stage_steps=4500")
+    content["generator_config"] = content["discriminator_config"]
+    content["config"] |= {"steps": 1500, "initial_weights": "electra_generator_1_100.0%.pth"}
+    torch.save(content | {"step": 1500}, tmp_path / "stages.pth")
+    of_stages = [flops_per_token(RECIPES["mini"], 8192, objective=objective) for objective in ("mlm", "two_stage")]
+    assert checkpoint_flops(tmp_path / "stages.pth") == pytest.approx(64 * 64 * (4500 * of_stages[0] + 1500 * of_stages[1]))
 
 
 @pytest.mark.parametrize("network", [

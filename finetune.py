@@ -8,9 +8,10 @@
 # `finetune.py` is exported from this notebook, without the cells that only explore.
 # The cells finetune the model of the quickstart: run `python pretrain.py quickstart=True` or the cells of Pretrain.ipynb first.
 #
-# *F41* and the like refer to facts about Google's code, and *D12* to differences between it and electra_pytorch;
-# [docs/facts.md](docs/facts.md) lists both.
-# Shapes in comments: B batch, L length, H hidden size, C classes, N rows (for tagging: words).
+# *F41* and the like refer to facts about [Google's code](https://github.com/google-research/electra), and *D12* to differences between it
+# and [electra_pytorch](https://github.com/richarddwang/electra_pytorch), the PyTorch code whose structure this repository follows;
+# [docs/facts.md](docs/facts.md) lists both, and describes lmtuners, another PyTorch implementation, with ALBERT's networks. Shapes in
+# comments: B batch, L length, H hidden size, C classes, N rows (for tagging: words).
 
 # %% [markdown]
 # ## 1. Configuration
@@ -74,9 +75,10 @@ c = MyConfig({
     # Runs start, start + 1, ..., end - 1 of each task. Finished runs are not repeated.
     "start": 0,
     "end": 10,
-    # Any of cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli (MNLI's model also predicts AX), and, from files in glue_dir, squad,
-    # squadv1, newsqa, naturalqs, triviaqa, searchqa. Your own tasks are dictionaries (docs/own_tasks.md):
-    # {'train': 'reviews.csv', 'dev': .1, 'test': 'new.csv', 'text': 'review', 'label': 'stars'}; optional: name, kind, metrics.
+    # Any of cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli (MNLI's model also predicts AX), and, from files in glue_dir (None:
+    # datasets/), squad, squadv1, newsqa, naturalqs, triviaqa, searchqa. Your own tasks are dictionaries such as
+    # {'train': 'reviews.csv', 'dev': .1, 'test': 'new.csv', 'text': 'review', 'label': 'stars'}. Only 'train' is required;
+    # docs/own_tasks.md explains all keys.
     "tasks": ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"],
     # A checkpoint in checkpoints/pretrain/ or its path (.pth), a transformers folder, or the hub id of any encoder.
     # None: Google's model of this size (for small: ELECTRA-Small++).
@@ -114,7 +116,8 @@ c = MyConfig({
 
     # Recipe of the checkpoint; sets learning rate, layer decay and maximum length.
     "size": "small",
-    # Maximum tokens per sentence or pair; longer ones are truncated. None: the recipe's for a checkpoint of pretrain.py, else 512.
+    # Maximum tokens of a row. Longer sentences and pairs are truncated; sentences to tag and the texts of questions are divided. None: 512,
+    # but for a checkpoint of pretrain.py the recipe's, or, if all tasks are questions, all its positions.
     "max_length": None,
     # True: train WNLI on SuperGLUE's WSC with the discriminator's own head (_utils/glue/wsc_trick.py).
     "wsc_trick": False,
@@ -123,7 +126,7 @@ c = MyConfig({
     # What the classifier of a sentence or pair reads. 'first': the final hidden state of [CLS], as in the paper. 'mean': the mean of those
     # of all its tokens. It does not apply to tasks that label words or answer questions, nor to the WSC trick.
     "pooling": "first",
-    # 'last': the weights after the last epoch, as in the original. 'best': those of the epoch with the best dev score, which is then
+    # 'last': the weights after the last epoch, as in Google's code. 'best': those of the epoch with the best dev score, which is then
     # optimistic; it is measured after each epoch.
     "keep": "last",
     # A folder in the layout of the GLUE download (CoLA/train.tsv ...). None: nyu-mll/glue on the hub.

@@ -5,15 +5,17 @@
 # *generator*, replaces some tokens of a text with plausible alternatives. The *discriminator* then predicts for every token whether it is
 # original or replaced. It learns from all tokens instead of the masked 15 %, and it is the network that is finetuned later.
 #
-# This notebook builds the method of the paper step by step on real text: configuration, data, objective, model, optimization, run, results.
-# `pretrain.py` is exported from it for long runs, without the cells that only explore.
+# This notebook builds the method of the paper step by step on real text: configuration, data, masking, model and loss, optimization, run,
+# results. `pretrain.py` is exported from it for long runs, without the cells that only explore.
 
 # %% [markdown]
 # ## 1. Configuration
 #
-# *F12* and the like refer to numbered facts about Google's code, and *D3* to differences between it and electra_pytorch;
-# [docs/facts.md](docs/facts.md) lists them, and says which were measured by running the code. Shapes are given at the end of a line:
-# B batch, L length, V vocabulary, M slots (masked positions of a batch that the generator predicts), H hidden size.
+# *F12* and the like refer to numbered facts about [Google's code](https://github.com/google-research/electra), and *D3* to differences
+# between it and [electra_pytorch](https://github.com/richarddwang/electra_pytorch), the PyTorch code whose structure this repository
+# follows. [docs/facts.md](docs/facts.md) lists them, and says which were measured by running the code. [lmtuners](docs/facts.md#lmtuners)
+# is another PyTorch implementation, with ALBERT's networks. Shapes are given at the end of a line: B batch, L length, V vocabulary, M slots
+# (masked positions of a batch that the generator predicts), H hidden size.
 
 # %%
 import _utils  # noqa: F401  first, because it sets how PyTorch's threads wait
@@ -74,7 +76,7 @@ c = MyConfig({
     # False: Adam without bias correction, as in Google's code. True: with bias correction.
     "adam_bias_correction": False,
     # Learning rate schedule. 'original_linear': linear decay that starts together with the warmup, as in Google's code.
-    # 'separate_linear': decay starts after the warmup. 'one_cycle': fastai's. 'adjusted_one_cycle': fastai's with the recipe's warmup.
+    # 'separate_linear': decay starts after the warmup. 'one_cycle': fastai's. 'adjusted_one_cycle': fastai's with warmup_steps.
     # None: the recipe's; for ELECTRA 'original_linear'.
     "schedule": None,
     # Power of the linear schedules' decay (F97).
@@ -127,10 +129,11 @@ c = MyConfig({
     "tying": None,
     # 'huggingface': normal distribution with std .02 (size=tiny: .05), as in electra_pytorch (D3). 'official': as in Google's code, normal
     # distribution truncated at two standard deviations, and Glorot uniform (F30).
-    # For continued pretraining: a checkpoint of this script (.pth), a folder with generator/ and discriminator/, or a hub id such as
-    # 'google/electra-small-discriminator'. Its vocabulary is used, and the masking of a checkpoint or of Google's. None then means for lr
-    # a tenth of the recipe's, for steps ten epochs of the text but at most 5 % of the recipe's, for warmup_steps 5 % of the steps
-    # (docs/continued_pretraining.md).
+    # For continued pretraining: a checkpoint of this script (.pth), a folder with generator/ and discriminator/, or the hub id of a
+    # discriminator such as 'google/electra-small-discriminator'. It replaces vocab; a checkpoint also replaces size, masking,
+    # electra_mask_style, mask_prob and tying, and Google's models set masking='official', unless you set them on the command line.
+    # None then means for lr a tenth of the recipe's, for steps ten epochs of the text but at most 5 % of the recipe's, for warmup_steps
+    # 5 % of the steps (docs/continued_pretraining.md).
     "initial_weights": "huggingface",
     # True: initial_weights is a discriminator whose generator is missing. A new one is trained on the text, with the recipe's lr, while the
     # discriminator, which shares its embeddings, stays as it is. Then continue from the checkpoint of this run.
@@ -184,7 +187,7 @@ c = MyConfig({
 
     # Batch size, in examples. None: the recipe's.
     "bs": None,
-    # Peak learning rate. None: the recipe's.
+    # Learning rate by which the schedule is multiplied; the peak of 'original_linear' is lower. None: the recipe's.
     "lr": None,
     # Number of training steps. None: the recipe's.
     "steps": None,
@@ -528,7 +531,7 @@ class MaskedLMModel(nn.Module):
         return attention_mask, ((position >= sentA_lenths[:, None]) & attention_mask).long()
 
     def saved_networks(self):
-        """{'generator': network, 'discriminator': network}, or the first alone: the networks in a checkpoint."""
+        """{'generator': network, 'discriminator': network}, or one of them alone: the networks in a checkpoint."""
         return {part: network for part, network in self.named_children() if hasattr(network, "config")}
 
     def slots(self, is_mlm_applied):
@@ -923,10 +926,11 @@ def restore_moments(optimizer, model, pair):
 # ### The training step
 #
 # A batch is masked as a whole and goes through both networks in micro-batches. Each loss is divided by the counts of the whole batch, so
-# losses, gradients and metrics of the micro-batches add up to those of the batch, in whatever number of processes. `Gradients` manages the
-# half-precision copies of the weights and the sum over processes; with `compile=True`, `masks`, `accumulate` and `update` become CUDA
-# graphs (`_utils/training/cuda_graph.py`). Masks, dropout and samples depend only on the seed and the numbers of the step and the
-# micro-batch, so a resumed run, which keeps its micro-batches, draws the same ones.
+# losses, gradients and metrics of the micro-batches add up to those of the batch, in whatever number of processes. `Gradients` holds the
+# half-precision copies of the weights and adds up the gradients of the micro-batches, which `Processes` sums over the processes. With
+# `compile=True` the step is compiled and, on a GPU, `masks`, `accumulate` and `update` are replayed as CUDA graphs
+# (`_utils/training/cuda_graph.py` says when they are not). Masks, dropout and samples depend only on the seed and the numbers of the step
+# and the micro-batch, so a resumed run, which keeps its micro-batches, draws the same ones.
 
 # %%
 class TrainingStep:
@@ -1192,7 +1196,8 @@ if __name__ == "__main__":
 # ## 7. Results
 #
 # The log has losses, the generator's accuracy, and the discriminator's AUC, which is the probability that a replaced token has a higher
-# logit than an original one. In the plots, dots are held-out text, and dotted lines the values of a constant prediction.
+# logit than an original one. In the plots, dots are held-out text, and dotted lines the values of a constant prediction: for the
+# generator's loss on hidden tokens the unigram entropy of the text, the loss of a model that only knows how frequent each token is.
 
 # %%
 if __name__ == "__main__":

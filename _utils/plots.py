@@ -94,7 +94,7 @@ def plot_schedules(by_name, steps):
 def plot_layer_lrs(lrs_by_name):
     """Learning rate by layer, {name: [embeddings, layer 0, ..., head]}."""
     n_layers = len(next(iter(lrs_by_name.values()))) - 2
-    return _plot_learning_rates("layer", ["emb.", *map(str, range(1, n_layers + 1)), "head"], lrs_by_name, "o")
+    return _plot_learning_rates("layer", ["emb.", *map(str, range(n_layers)), "head"], lrs_by_name, "o")
 
 
 def _plot_learning_rates(xlabel, x, lrs_by_name, style):

@@ -192,7 +192,7 @@ def load_pair(name, size, max_length, tying="embeddings", make_generator=None):
 
 
 def parts_of(checkpoint):
-    """The networks in a pretraining checkpoint: generator and discriminator, or the generator alone. Finetuning uses the last one."""
+    """The networks in a pretraining checkpoint: generator and discriminator, or one of them alone. Finetuning uses the last one."""
     return [part for part in PARTS if f"{part}_config" in checkpoint]
 
 

@@ -105,18 +105,28 @@ def measure(section, arguments, limit):
         except subprocess.TimeoutExpired:
             status = "timed out"
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # with the processes that it started
-            process.wait()
+            stop(process)
         result = {"status": status, "seconds": round(time.perf_counter() - started, 1),
                   "printed": printed.read_text(errors="replace")[-3000:]}
         return result | (json.loads(found.read_text()) if found.exists() else {})
 
 
+def stop(process):
+    """Kill a process, if it still runs, with all that it started; the workers of a launcher have sessions of their own."""
+    import psutil  # here, because `main` checks the packages first
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for started in psutil.Process(process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                started.kill()
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
 def exceeded(found):
     """The checks of a result whose value is not a number up to its limit, each as one line."""
     return [f"{name}: {value} (at most {limit})" for name, (value, limit) in found.get("checks", {}).items()
-            if not (math.isfinite(value) and value <= limit)]
+            if value is None or not (math.isfinite(value) and value <= limit)]
 
 
 def save(path, machine, command, found):

@@ -18,7 +18,7 @@ import tempfile
 import time
 from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from unittest import mock
 
 import torch
@@ -170,6 +170,9 @@ def set_kind(training, kind):
         [static_step] = [callback for callback in learn.cbs if isinstance(callback, cuda_graph.StaticStep)]
         static_step.has_to_capture = False
     if kind == "reduce-overhead":
+        half, metrics = learn.gradients.half, learn.train_metrics
+        for tensor in (*(half.copies if half else ()), metrics.state, metrics.sums, metrics.histogram):
+            torch._dynamo.mark_static_address(tensor)  # torch.compile captures no function that changes other tensors
         for name in ("masks", "forward"):
             function = getattr(type(learn), name).__get__(learn)
             setattr(learn, name, torch.compile(function, fullgraph=True, dynamic=False, mode="reduce-overhead"))
@@ -259,7 +262,10 @@ def fixed_masks_and_samples():
 # Pretraining runs
 
 def runs(device, miniature):
-    """Short runs of pretrain.py in every precision and compiled, and one that is loaded again: their losses at the last step."""
+    """Short runs of pretrain.py in every precision and compiled, and one that is loaded again: their mean losses in the second half.
+
+    A single step would depend on its masks, which a compiled run draws differently.
+    """
     device = choose_device(device)
     kinds = {"eager": [], "eager, loaded again": [], "fp32": ["precision=fp32"], "bf16": ["precision=bf16"]}
     if device.type == "cuda":
@@ -272,9 +278,10 @@ def runs(device, miniature):
         for kind, more in kinds.items():
             name = kind.partition(",")[0]
             run_script(folder, 1, "pretrain.py", *settings, *more, f"base_run_name={name}")
-            losses[kind] = read_metrics(Path(folder, f"checkpoints/pretrain/{name}_5/metrics.jsonl"), "train")[-1]["loss"]
+            rows = read_metrics(Path(folder, f"checkpoints/pretrain/{name}_5/metrics.jsonl"), "train")
+            losses[kind] = mean(row["loss"] for row in rows[len(rows) // 2:])
             yield {"losses": losses,
-                   "summary": "loss at the last step: " + ", ".join(f"{kind} {loss:.4g}" for kind, loss in losses.items()),
+                   "summary": "mean loss in the second half: " + ", ".join(f"{kind} {loss:.4g}" for kind, loss in losses.items()),
                    "checks": {f"{kind}, relative difference from eager": (relative(loss, losses["eager"]), .05)
                               for kind, loss in losses.items()}}
 
@@ -292,11 +299,16 @@ def steps(size, kind, device, miniature, seconds=9.):
                                          pin_memory=device.type == "cuda").train
         training = set_kind(Training(c, hf_tokenizer, device, iter(loader)), kind)
         yield {"precision": training.c.precision, "bs": c.bs, "max_length": c.max_length}
-        found = time_steps(training, seconds)
-    loss, graphs = training.learn.train_metrics.compute()["loss"], found["captured graphs"]
+        for found in time_steps(training, seconds):
+            yield found
+        if training.learn.train_iter % training.learn.bookkeeping.every == 0:  # which begins new metrics
+            training.take(1)
+    loss, graphs = training.learn.train_metrics.compute()["loss"], captured_graphs(training.learn)
     should_capture = kind == "captured" and device.type == "cuda" and training.c.precision != "fp16"
-    yield {**found, "mean loss": loss, "checks": {"captured graphs are missing": (float(should_capture and not graphs), 0),
-                                                  "mean loss": (loss, 100.)}}
+    skipped = torch._dynamo.utils.counters["inductor"]["cudagraph_skips"] if kind == "reduce-overhead" else 0
+    yield {"captured graphs": graphs, "mean loss": loss,
+           "checks": {"captured graphs are missing": (float(should_capture and not graphs), 0), "mean loss": (loss, 100.),
+                      "functions that torch.compile did not capture": (float(skipped), 0)}}
     per_step, peak = median(found["seconds per step"]), peak_memory(device)
     throughput = matmul_throughput(device, DTYPES[training.c.precision] or torch.float32, 256 if miniature else None)
     tokens = c.bs * c.max_length
@@ -309,12 +321,13 @@ def steps(size, kind, device, miniature, seconds=9.):
 
 
 def time_steps(training, seconds):
-    """Warm a Training up and time three groups of its steps, which take about `seconds` in all."""
+    """Warm a Training up and time three groups of its steps, which take about `seconds` in all. Yields the numbers after each group."""
     warmup = warm_up(training, most=warmup_steps(training.c, training.device))
     n = max(1, round(seconds / 3 / seconds_of(lambda: training.take(1), training.device)))
-    per_step = [seconds_of(lambda: training.take(n), training.device) / n for _ in range(3)]
-    return {"seconds per step": per_step, "steps of each group": n, "seconds of warmup steps": warmup,
-            "captured graphs": captured_graphs(training.learn)}
+    per_step = []
+    for _ in range(3):
+        per_step.append(seconds_of(lambda: training.take(n), training.device) / n)
+        yield {"seconds per step": per_step, "steps of each group": n, "seconds of warmup steps": warmup}
 
 
 def captured_graphs(learn):

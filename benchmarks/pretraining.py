@@ -3,12 +3,12 @@
     python -m benchmarks.pretraining [size=small] [bs=32] [max_length=128] [device=cpu] [rounds=5] [steps=3]
                                       [micro_batch=...] [compile=False] [variants=reference fp32,pretrain.py fp32,...]
 
-Prints ms/step, tokens/s, the ratio to the reference of the same round in fp32 and in the same precision, peak memory of the tensors of a
-step, the share of the measured matmul throughput of the machine, and the share of the time of each part of a step (not with compile=True,
-where a step has no parts); writes them to benchmarks/results/. Examples are full and have random ids, because the text does not matter
-here. bf16 is left out on a CPU that only emulates it. Steps of pretrain.py include what its training does around them: the copy to the
-GPU, new masks, the schedule, the check for non-finite gradients, the log. The reference's process has the default settings of OpenMP and
-malloc, which the scripts change.
+Prints ms/step, tokens/s, the ratio to the reference of the same round in fp32 and in the same precision, peak memory of all tensors but
+weights and optimizer state, the share of the measured matmul throughput of the machine, and the share of the time of each part of a step
+(not with compile=True, where a step has no parts); writes them to benchmarks/results/. Examples are full and have random ids, because the
+text does not matter here. bf16 is left out on a CPU that only emulates it. Steps of pretrain.py include what its training does around them:
+the copy to the GPU, new masks, the schedule, the check for non-finite gradients, the log. The reference's process has the default settings
+of OpenMP and malloc, which the scripts change.
 """
 import contextlib
 import itertools
@@ -62,6 +62,8 @@ class Training:
     """
 
     def __init__(self, c, hf_tokenizer, device, batches):
+        if device.type == "cuda":
+            torch.cuda.set_device(device)  # as pretrain.pretrain
         dls = SimpleNamespace(device=device, n_inp=2, train=SimpleNamespace(batch_of_step=lambda _: next(batches)))
         self.c = pretrain.fit_to_hardware(c.copy_with({"device": str(device)}), None, hf_tokenizer, dls, Processes())
         self.learn = pretrain.build_learner(self.c, hf_tokenizer, dls, None, Processes())
@@ -77,6 +79,17 @@ class Training:
         """Take n steps, as `Learner.all_batches` does."""
         for _ in range(n):
             self.learn.one_batch(self.learn.train_iter, next(self.batches))
+
+    def lasting_bytes(self):
+        """(bytes of weights and optimizer state; of what else stays allocated between steps: gradients and copies of weights)."""
+        gradients, moments = self.learn.gradients, self.learn.opt.opt.state.values()
+        copies = [gradients.flat_half, *gradients.half.copies] if gradients.half else []
+        state = itertools.chain(self.learn.model.parameters(), *(of_parameter.values() for of_parameter in moments))
+        return bytes_of(state), bytes_of([gradients.flat, *copies])
+
+
+def bytes_of(tensors):
+    return sum(tensor.nbytes for tensor in tensors)
 
 
 def warmup_steps(c, device):
@@ -100,6 +113,10 @@ class ReferenceTraining:
         for batch in itertools.islice(self.batches, n):
             reference_step(self.model, self.optimizer, tuple(tensor.to(self.device) for tensor in batch), self.ids, self.precision)
 
+    def lasting_bytes(self):
+        """As in Training. Gradients are freed after each update."""
+        return bytes_of(itertools.chain(self.model.parameters(), *self.optimizer.state.values())), 0
+
 
 class Variant:
     """What the process of a variant does when it is asked."""
@@ -115,9 +132,14 @@ class Variant:
             self.training = Training(self.c.copy_with({"precision": self.precision}), self.hf_tokenizer, self.device, batches)
 
     def warm_up(self):
-        """Allocate the state of the optimizer, and return the peak bytes of the tensors of a step."""
+        """Take the first steps, and return the peak bytes of all tensors but weights and optimizer state."""
+        n = warmup_steps(self.c, self.device)
+        if self.device.type == "cuda":  # from the first step on: CUDA graphs allocate nothing when they are replayed
+            torch.cuda.reset_peak_memory_stats(self.device)
+            self.training.take(1 + n)
+            return torch.cuda.max_memory_allocated(self.device) - self.training.lasting_bytes()[0]
         self.training.take(1)
-        return peak_bytes(partial(self.training.take, warmup_steps(self.c, self.device)), self.device)
+        return peak_bytes(partial(self.training.take, n)) + self.training.lasting_bytes()[1]
 
     def seconds_per_step(self, n):
         return seconds_of(lambda: self.training.take(n), self.device) / n

@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -134,13 +135,8 @@ def matmul_throughput(device, dtype, largest=None, seconds=1.):
     return times * 2 * size ** 3 / seconds_of(lambda: [multiply() for _ in range(times)], device)
 
 
-def peak_bytes(step, device):
-    """Peak bytes of tensors during a step, minus those that existed before it."""
-    if device.type == "cuda":
-        torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
-        step()
-        return torch.cuda.max_memory_allocated() - before
+def peak_bytes(step):
+    """Peak bytes of tensors on the CPU during a step, minus those that existed before it."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         step()
     changes = [(event.start_ns(), event.nbytes()) for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
@@ -171,7 +167,9 @@ def slug(name):
 
 
 def commit():
-    """The commit of the repository, with "and changes" if files differ from it; None outside of a git repository."""
+    """The commit of the repository, with "and changes" if files differ from it; None outside of a git repository, and without git."""
+    if shutil.which("git") is None:
+        return None
     git = partial(subprocess.run, cwd=RESULTS.parent, capture_output=True, text=True)
     found = git(["git", "describe", "--always", "--dirty= and changes", "--exclude=*"])
     return found.stdout.strip() or None

@@ -1,4 +1,5 @@
 """The benchmarks for the first minutes and the first run on a GPU, in miniature on the CPU."""
+import contextlib
 import json
 import os
 import signal
@@ -8,6 +9,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -74,7 +76,7 @@ def test_speed_of_a_configuration_is_measured_with_its_loader():
 
 
 GPU_SECTIONS = """
-import json, sys, time
+import json, subprocess, sys, time
 from pathlib import Path
 section, arguments, path = sys.argv[1:]
 arguments = json.loads(arguments)
@@ -82,9 +84,13 @@ if section == "equality":
     print("no kernel image"), sys.exit(1)
 found = {"environment": {"machine": "GPU 9000, 1 core", "summary": "1 GPUs"},
          "replay": {"summary": "differences", "checks": {"losses": [.3, .1], "weights": [.1, .2]}},
-         "processes": {"summary": "skipped: one GPU"}, "runs": {"summary": "losses", "checks": {"loss": [float("nan"), 1]}},
+         "processes": {"summary": "skipped: one GPU"},
+         "runs": {"summary": "losses", "checks": {"loss": [float("nan"), 1], "other": [None, 1]}},
          "steps": {"row": {"ms/step": 12.345, "tokens/s": 1234567.8}, "summary": "fast"},
          "learning": {"seconds": 1}, "finetuning": {"row": {"rows/s": 1}}}
+if section == "finetuning":
+    worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], start_new_session=True)
+    found[section]["worker"] = worker.pid
 Path(path).write_text(json.dumps(found[section]))
 if section == "finetuning":
     time.sleep(60)
@@ -100,7 +106,8 @@ def test_gpu_command_keeps_all_results_when_some_measurements_fail_or_hang(tmp_p
     arguments = ["device=cuda", "sizes=small", "kinds=eager,captured", "at_once=2", f"results={tmp_path}"]
     with pytest.raises(SystemExit) as stopped:
         benchmarks.gpu.main([*arguments, "limit=2"])
-    for problem in ("equality (failed)", "replay, losses: 0.3 (at most 0.1)", "runs, loss: nan", "finetuning, 2 at once (timed out)"):
+    for problem in ("equality (failed)", "replay, losses: 0.3 (at most 0.1)", "runs, loss: nan", "runs, other: None",
+                    "finetuning, 2 at once (timed out)"):
         assert problem in str(stopped.value)
     assert "weights" not in str(stopped.value)
     path, printed = tmp_path / "gpu_gpu_9000.json", capsys.readouterr().out
@@ -110,6 +117,8 @@ def test_gpu_command_keeps_all_results_when_some_measurements_fail_or_hang(tmp_p
         "steps of small, captured": "ok", "learning": "ok", "finetuning, 2 at once": "timed out"}
     assert "no kernel image" in found["equality"]["printed"] and "no kernel image" in printed
     assert found["finetuning, 2 at once"]["row"] == {"rows/s": 1}  # measured before it hung
+    with contextlib.suppress(psutil.NoSuchProcess):
+        assert psutil.Process(found["finetuning, 2 at once"]["worker"]).status() == psutil.STATUS_ZOMBIE
     assert "| small, captured | 12.3 | 1,234,568 |" in printed and "processes: skipped: one GPU" in printed
     assert "versions that were not tested: torch" in printed
     benchmarks.gpu.main([*arguments, "sections=processes"])

@@ -100,7 +100,7 @@ def compare_with_published(runs):
     """
     summary, group = summarize(runs), runs[0]["group"]
     titles = [title for title in AVERAGED_TITLES if title in summary.index]
-    found = summary.loc[titles, ["mean", "std", "median", "best"]].T.rename(lambda name: f"{group} ({name})")
+    found = summary.loc[titles, "mean std median best".split()].T.rename(lambda name: f"{group} ({name})")
     table = pd.concat([found, PUBLISHED[titles]])
     is_std = table.index.str.endswith(("(std)", "standard deviation"))
     return table.assign(**{f"mean of {len(titles)}": table.mean(axis=1).where(~is_std)})
@@ -124,7 +124,7 @@ def class_tables(row):
     """Texts about the classes of a run on its dev set: precision, recall and F1 in percent, and the confusion matrix if it is small."""
     split, texts = task_of(row).devs[0], []
     if found := row.get("classes", {}).get(split):
-        table = pd.DataFrame(found, ["precision", "recall", "f1", "rows"]).T * [100, 100, 100, 1]
+        table = pd.DataFrame(found, "precision recall f1 rows".split()).T * [100, 100, 100, 1]
         texts += ["", f"{task_of(row).title}, run {row['run']} (the best), by class on the dev set", as_text(table.astype({"rows": int}))]
     if matrix := row.get("confusion", {}).get(split):
         labels = task_of(row).labels

@@ -72,11 +72,11 @@ class Processes:
     def stop_asked(self, asked, step):
         """Whether any process was asked to stop; the same in all of them. asked: whether this one was.
 
-        Several processes exchange it at every tenth step, because the CPU waits for the GPU then.
+        Several processes exchange it at every tenth step on GPUs, for which the CPU waits then, and at every step on CPUs.
         """
         if self.n == 1:
             return asked
-        return step % 10 == 0 and any(self.gather(asked))
+        return (step % 10 == 0 or self.state.device.type == "cpu") and any(self.gather(asked))
 
     def wait(self):
         """Wait until all processes are here."""

@@ -352,7 +352,7 @@ def test_run_resumed_with_captured_steps_matches_an_uninterrupted_eager_run(simu
 def test_failed_capture_ends_training_with_one_line(simulated_gpu, monkeypatch):
     monkeypatch.setattr(torch.cuda, "graph", mock.Mock(side_effect=RuntimeError("operation not permitted when stream is capturing")))
     learn = static_learner()
-    with pytest.raises(PlainError, match="compile=True failed .*not permitted.* Leave compile out"):
+    with pytest.raises(PlainError, match="compile=True failed .*not permitted.*leave compile out"):
         cuda_graph.capture_step(learn, batch_of(learn))
 
 

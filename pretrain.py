@@ -13,9 +13,9 @@
 #
 # *F12* and the like refer to numbered facts about [Google's code](https://github.com/google-research/electra), and *D3* to differences
 # between it and [electra_pytorch](https://github.com/richarddwang/electra_pytorch), the PyTorch code whose structure this repository
-# follows. [docs/facts.md](docs/facts.md) lists them, and says which were measured by running the code. [lmtuners](docs/facts.md#lmtuners)
-# is another PyTorch implementation, with ALBERT's networks. Shapes are given at the end of a line: B batch, L length, V vocabulary, M slots
-# (masked positions of a batch that the generator predicts), H hidden size.
+# follows. [docs/facts.md](docs/facts.md) lists them, and marks those that were measured by running the code.
+# [lmtuners](docs/facts.md#lmtuners) is another PyTorch implementation, with ALBERT's networks. Shapes are given at the end of a line: B
+# batch, L length, V vocabulary, M slots (masked positions of a batch that the generator predicts), H hidden size.
 
 # %%
 import _utils  # noqa: F401  first, because it sets how PyTorch's threads wait
@@ -929,8 +929,8 @@ def restore_moments(optimizer, model, pair):
 # losses, gradients and metrics of the micro-batches add up to those of the batch, in whatever number of processes. `Gradients` holds the
 # half-precision copies of the weights and adds up the gradients of the micro-batches, which `Processes` sums over the processes. With
 # `compile=True` the step is compiled and, on a GPU, `masks`, `accumulate` and `update` are replayed as CUDA graphs
-# (`_utils/training/cuda_graph.py` says when they are not). Masks, dropout and samples depend only on the seed and the numbers of the step
-# and the micro-batch, so a resumed run, which keeps its micro-batches, draws the same ones.
+# (`_utils/training/cuda_graph.py` has the exceptions). Masks, dropout and samples depend only on the seed and the numbers of the step and
+# the micro-batch, so a resumed run, which keeps its micro-batches, draws the same ones.
 
 # %%
 class TrainingStep:
@@ -1063,12 +1063,12 @@ def pretrain(c, processes=None):
     if device.type == "cuda":
         torch.cuda.set_device(device)  # streams and CUDA graphs belong to the current device
     c = c.copy_with({"device": str(device)})
-    c, _ = resume(c, run)
+    c, _ = resume(c, run)  # takes over the steps and the micro-batch of an earlier start
     pair = check_start(c, run, processes)
     hf_tokenizer, dls = load_data(c, processes)
     with locked(run.folder) if processes.is_main else nullcontext():
         c, checkpoint = resume(c, run)  # again, because another process may have trained the run in the meantime
-        c = continued_schedule(c, len(dls.train_ds))  # of a new run; another text must not change that of an earlier one
+        c = continued_schedule(c, len(dls.train_ds))  # after `resume`, because a changed text must not change the steps of a run
         dls = dls.to(torch.device(c.device))
         c = fit_to_hardware(c, pair, hf_tokenizer, dls, processes)
         learn = build_learner(c, hf_tokenizer, dls, pair, processes)

@@ -267,7 +267,7 @@ FROM_RECIPE = "bs lr max_length mask_prob steps warmup_steps schedule optimizer 
 _GENERATOR_KEYS = ("generator_hidden_size", "generator_layers", "uniform_generator", "tying")
 # Keys that are not used, by objective.
 _UNUSED = {
-    "mlm": (*"discriminator sampling temperature disallow_correct disc_smooth_label disc_weight".split(), *_GENERATOR_KEYS),
+    "mlm": ("discriminator", "sampling", "temperature", "disallow_correct", "disc_smooth_label", "disc_weight", *_GENERATOR_KEYS),
     "two_stage": ("generator", "discriminator", "initial_weights", "gen_weight", *_GENERATOR_KEYS),
     "adversarial": ("gen_smooth_label", "temperature", "disallow_correct", "uniform_generator"),
     **dict.fromkeys(TOKEN_OBJECTIVES, ("disc_smooth_label", "uniform_generator")), "electra_15": ("uniform_generator",),

@@ -114,12 +114,14 @@ def measure(section, arguments, limit):
 def stop(process):
     """Kill a process, if it still runs, with all that it started; the workers of a launcher have sessions of their own."""
     import psutil  # here, because `main` checks the packages first
+    started = []
     with contextlib.suppress(psutil.NoSuchProcess):
-        for started in psutil.Process(process.pid).children(recursive=True):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                started.kill()
+        started = psutil.Process(process.pid).children(recursive=True)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+    for one in started:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
     process.wait()
 
 

@@ -89,6 +89,7 @@ class Training:
 
 
 def bytes_of(tensors):
+    """Bytes of tensors that share no memory."""
     return sum(tensor.nbytes for tensor in tensors)
 
 

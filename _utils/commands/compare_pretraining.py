@@ -108,7 +108,7 @@ def print_setting_differences(runs, checkpoints):
 
 
 def checkpoint_flops(path):
-    """Floating point operations spent on a checkpoint of pretrain.py.
+    """Floating point operations spent on a checkpoint of pretrain.py; with two-stage training, those of the first stage, too.
 
     PlainError if it continued the training of other networks.
     """

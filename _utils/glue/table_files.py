@@ -153,7 +153,7 @@ def _conll_with(table, name, values):
 
 
 # {extension: (path -> Table, (Table, name and values of another column) -> content of a file)}
-FORMATS = {".csv": (_read_csv, _cells_with), ".jsonl": (_read_json_lines, _json_lines_with), ".parquet": (_read_parquet, _parquet_with),
-           ".tsv": (read_tsv, partial(_cells_with, sep="\t", lineterminator="\n", quoting=csv.QUOTE_NONE)),
+FORMATS = {".csv": (_read_csv, _cells_with), ".tsv": (read_tsv, partial(_cells_with, sep="\t", quoting=csv.QUOTE_NONE)),
+           ".jsonl": (_read_json_lines, _json_lines_with), ".parquet": (_read_parquet, _parquet_with),
            ".conll": (_read_conll, _conll_with)}
 FORMATS |= {".json": FORMATS[".jsonl"], ".txt": FORMATS[".conll"], ".bio": FORMATS[".conll"]}

@@ -81,19 +81,29 @@ def test_every_dropout_is_replaced_and_inactive_in_evaluation(size):
     assert not logits().equal(before) and not logits().equal(logits()) and torch.isfinite(logits()).all()
 
 
-def test_mean_of_attention_with_dropout_equals_attention_without():
+def attention_of(query_heads=3, padding_sees_nothing=False):
+    """A function of the dropout rate that returns attention, (2, 7, heads, 4), of the same random tensors; the second row is padded."""
     torch.manual_seed(0)
-    query, key, value = (torch.randn(2, 3, 7, 4) for _ in range(3))
+    query, key, value = (torch.randn(2, heads, 7, 4) for heads in (query_heads, 3, 3))
     mask = torch.ones(2, 1, 7, 7, dtype=torch.bool)
     mask[1, :, :, 5:] = False
+    if padding_sees_nothing:
+        mask[1, :, 5:] = False
     module = torch.nn.Module()
-    module.is_causal = False
-    attend = lambda p: attention(module, query, key, value, mask, scaling=.5, dropout=p)[0]
+    module.is_causal, module.num_key_value_groups = False, query_heads // 3
+    return lambda p: attention(module, query, key, value, mask, scaling=.5, dropout=p)[0]
+
+
+def test_mean_of_attention_with_dropout_equals_attention_without():
+    attend = attention_of()
     torch.testing.assert_close(attend(0.), attend(1e-9))
     samples = torch.stack([attend(.1) for _ in range(4000)])
     torch.testing.assert_close(samples.mean(0), attend(0.), atol=.05, rtol=.05)
     assert (samples.std(0) > 0).all()
-    mask[1, :, 5:] = False  # padding of a family with local attention may see no token
-    assert attend(.1).isfinite().all()
-    query, module.num_key_value_groups = query.repeat(1, 2, 1, 1), 2  # twice as many heads of queries as of keys
-    assert attend(.1).shape == (2, 7, 6, 4) and attend(.1).isfinite().all()
+
+
+def test_attention_with_dropout_of_families_with_local_attention_or_fewer_heads_of_keys():
+    """With local attention, padding may see no token; NaN there would spread to the tokens of the next layer."""
+    assert attention_of(padding_sees_nothing=True)(.1).isfinite().all()
+    grouped = attention_of(query_heads=6)(.1)
+    assert grouped.shape == (2, 7, 6, 4) and grouped.isfinite().all()

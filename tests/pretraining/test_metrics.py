@@ -51,7 +51,7 @@ def test_masks_beyond_the_slots_are_counted_and_undefined_metrics_are_none(n_cho
     assert {name: computed[name] for name in expected} == expected
 
 
-def test_a_batch_without_masks_is_no_loss_of_a_discriminator_of_masked_positions():
+def test_a_batch_without_masked_tokens_has_no_loss_where_only_those_count():
     nothing, zero = torch.zeros(1, 4, dtype=torch.bool), torch.tensor(0.)
     pred = pretrain.ELECTRAOutput(torch.zeros(0, 10), None, torch.zeros(1, 4), nothing, nothing, nothing)
     metrics = PretrainingMetrics()

@@ -244,6 +244,8 @@ def encode(rows, task, max_len, hf_tokenizer, double=False, standardize=False):
     if task.scale and standardize:
         mean, std = task.scale
         labels = (labels - mean) / std
+    if task.is_regression:
+        labels = labels.astype("float32")  # a GPU rejects the gradient of a float64 loss
     return EncodedRows(encoded, labels, hf_tokenizer.pad_token_id, full_lengths)
 
 

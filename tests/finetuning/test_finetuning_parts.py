@@ -1,4 +1,6 @@
 """The parts of finetuning: output layer, optimizer, schedules, batches, loss and the order of predictions."""
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -87,6 +89,14 @@ def test_the_loss_is_the_mean_cross_entropy_or_squared_error_of_the_batch():
     torch.testing.assert_close(finetune.build_loss(TASKS["mrpc"])(outputs, targets), -outputs.log_softmax(-1)[range(5), targets].mean())
     scores = torch.tensor([1.5, 4., 0., 0., 5.])
     torch.testing.assert_close(finetune.build_loss(TASKS["stsb"])(outputs[:, 0], scores), ((outputs[:, 0] - scores) ** 2).mean())
+
+
+def test_scores_are_float32_because_a_gpu_rejects_the_gradient_of_a_float64_loss(glue, small_tokenizer):
+    task = TASKS["stsb"]
+    scored = replace(task, scale=(2.5, 1.5))
+    for data in (finetune.encode(finetune.load_task("stsb", glue).splits["train"], given, 128, small_tokenizer, standardize=True)
+                 for given in (task, scored)):
+        assert data.batch([0, 1])[3].dtype == torch.float32
 
 
 def test_predictions_are_in_the_order_of_the_rows(parts):

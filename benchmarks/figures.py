@@ -104,9 +104,11 @@ def plot_runs():
 def plot_small():
     """The beginning of ELECTRA-Small's training, beside points read off Google's figure (docs/small.md): generator loss and AUC."""
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
-    train, held_out = (pd.DataFrame(read_metrics(SMALL / "metrics.jsonl", split)) for split in ("train", "held_out"))
+    curves = {"training, with dropout": ("metrics", "train", "-", BLUE), "the same on a CPU": ("cpu_metrics", "train", ":", ORANGE),
+              "held-out text": ("metrics", "held_out", "o", GREEN)}
     for axis, (metric, title) in zip(axes, {"gen_loss": "generator: loss", "disc_auc": "discriminator: AUC"}.items()):
-        for rows, style, color, label in ((train, "-", BLUE, "training, with dropout"), (held_out, "o", GREEN, "held-out text")):
+        for label, (file, split, style, color) in curves.items():
+            rows = pd.DataFrame(read_metrics(SMALL / f"{file}.jsonl", split))
             axis.plot(million_tokens(rows["step"], RECIPES["small"]), rows[metric], style, ms=4, lw=1, color=color, label=label)
         axis.plot(*zip(*GOOGLE_SMALL[metric]), "x", color="black", label="Google, on OpenWebText")
         axis.set(title=title, xlabel="million tokens")

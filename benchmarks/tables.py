@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
+from statistics import median
 
 import pandas as pd
 from scipy.stats import entropy, ttest_ind
@@ -81,6 +82,15 @@ def minimal_pairs(file):
 
 
 # Tables: each function returns the numbers of every row
+
+def gpu_steps():
+    """Eager steps of ELECTRA-Small on a GPU, and those of its training, which are compiled: the columns of benchmarks.gpu."""
+    eager = json.loads((RESULTS / "gpu_nvidia_h200.json").read_text())["measurements"]["steps of small, eager"]["row"]
+    compiled = median(row["tokens_per_second"] for row in read_metrics(SMALL / "metrics.jsonl", "train"))
+    gain = compiled / eager["tokens/s"]
+    return [[eager["ms/step"] / n, eager["tokens/s"] * n, eager["share of matmul throughput"] * n, eager["hours for all steps"] / n]
+            for n in (1, gain)]
+
 
 def sizes():
     return [[recipe.discriminator.layers, recipe.discriminator.hidden, recipe.generator.layers, recipe.generator.hidden,
@@ -323,6 +333,7 @@ TABLES = {
     ("speed.md", "Data"): [(1, loader), (1, lambda: speed("preprocessing_intel_r_xeon_r_processor_avx512_bf16", "MB/s",
                                                           "ratio to tokenizers alone"))],
     ("speed.md", "Finetuning"): [(1, lambda: speed("finetuning_small_amd_epyc_avx512_bf16", "rows/s", "ratio"))],
+    ("speed.md", "On a GPU"): [(1, gpu_steps)],
     ("speed.md", "Waiting threads and freed memory"): [
         (1, lambda: speed("environment_mini_amd_epyc_avx512_bf16", "idle tokens/s", "idle ratio", "busy tokens/s", "busy ratio"))],
 }

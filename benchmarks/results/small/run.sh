@@ -7,9 +7,10 @@ cd "$(dirname "$0")/../../.."
 run=official_small_11081 untrained=untrained_small_11081
 text="datas=$data/wikipedia vocab=$data/vocab.txt masking=official initial_weights=official precision=bf16"
 
-# Pretraining, in two processes of one thread each
-OMP_NUM_THREADS=1 torchrun --nproc_per_node=2 pretrain.py device=cpu size=small $text base_run_name=official_small stop_at=12400 \
-    milestones=[.1,.2,.4,.6,.8,1,1.24] micro_batch=64 num_workers=0 save_minutes=5
+# Pretraining on a GPU; and its beginning on a CPU, in two processes of one thread each
+python pretrain.py size=small $text base_run_name=official_small stop_at=12400 milestones=[.1,.2,.4,.6,.8,1,1.24] compile=True
+OMP_NUM_THREADS=1 torchrun --nproc_per_node=2 pretrain.py device=cpu size=small $text base_run_name=cpu_small stop_at=4000 \
+    milestones=[.1,.2,.4] micro_batch=64 num_workers=0 save_minutes=5
 python pretrain.py size=small $text base_run_name=untrained_small steps=1 warmup_steps=1
 
 # Minimal pairs
@@ -22,7 +23,7 @@ finetune() {
     python finetune.py precision=bf16 glue_dir="$data/glue" pretrained_checkpoint="$1" tasks="$2" end="$3" "${@:4}"
 }
 all=cola,sst2,mrpc,stsb,rte,wnli,mnli,qnli
-finetune "${run}_0.4%.pth" cola,mrpc,stsb 3
+finetune "cpu_small_11081_0.4%.pth" cola,mrpc,stsb 3
 finetune "${run}_1.24%.pth" $all 3
 finetune "${untrained}_100.0%.pth" $all 1
 finetune benchmarks/results/mini/model/discriminator $all 3 size=mini max_length=128 group_name=mini

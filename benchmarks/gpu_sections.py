@@ -22,6 +22,7 @@ from statistics import mean, median
 from unittest import mock
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 import finetune  # noqa: F401  shows what is missing in the environment
 import pretrain
@@ -303,6 +304,7 @@ def steps(size, kind, device, miniature, seconds=9.):
             yield found
         if training.learn.train_iter % training.learn.bookkeeping.every == 0:  # which begins new metrics
             training.take(1)
+    yield {"longest kernels": longest_kernels(training)}
     loss, graphs = training.learn.train_metrics.compute()["loss"], captured_graphs(training.learn)
     should_capture = kind == "captured" and device.type == "cuda" and training.c.precision != "fp16"
     skipped = torch._dynamo.utils.counters["inductor"]["cudagraph_skips"] if kind == "reduce-overhead" else 0
@@ -328,6 +330,16 @@ def time_steps(training, seconds):
     for _ in range(3):
         per_step.append(seconds_of(lambda: training.take(n), training.device) / n)
         yield {"seconds per step": per_step, "steps of each group": n, "seconds of warmup steps": warmup}
+
+
+def longest_kernels(training, n=20):
+    """{name: share of the time} of the kernels of a GPU, or of the operators on a CPU, that take the longest in a step."""
+    activity, attribute = {"cuda": (ProfilerActivity.CUDA, "self_device_time_total"),
+                           "cpu": (ProfilerActivity.CPU, "self_cpu_time_total")}[training.device.type]
+    with profile(activities=[activity]) as found:
+        seconds_of(lambda: training.take(1), training.device)
+    times = {event.key: getattr(event, attribute) for event in found.key_averages()}
+    return {name: times[name] / sum(times.values()) for name in sorted(times, key=times.get, reverse=True)[:n]}
 
 
 def captured_graphs(learn):

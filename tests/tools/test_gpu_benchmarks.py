@@ -71,6 +71,8 @@ def test_captured_steps_are_right_on_a_real_gpu():
 
 def test_speed_of_a_configuration_is_measured_with_its_loader():
     found = result(benchmarks.gpu_sections.steps, size="tiny", kind="eager", seconds=.3)
+    shares = found["longest kernels"]
+    assert len(shares) == 20 and .5 < sum(shares.values()) <= 1 and any("mm" in name for name in shares)
     assert found["precision"] == "fp32" and found["bs"] == 8 and len(found["seconds per step"]) == 3 and found["mean loss"] > 30
     assert all(value > 0 for value in found["row"].values()) and "tokens/s" in found["summary"]
 

@@ -7,10 +7,10 @@
 The environment (versions, driver, GPUs) is always checked first. Then, in this order:
 equality: a step with the same weights, masks and samples, compared with the CPU.   replay: the compiled and captured step, which
 compile=True runs: random numbers, learning rate, and 20 steps compared with eager ones.   runs: short runs of pretrain.py in every
-precision, compiled, and loaded again.   processes: two processes on two GPUs, compared with one.   steps: speed, memory and longest kernels of pretraining;
-`kinds`: eager; compiled; compiled and captured in CUDA graphs (compile=True); compiled with torch.compile's own CUDA graphs.
-learning: the quickstart with compile=True, stopped and resumed, beside the committed curve of a CPU.   finetuning: rows/s with several runs
-at once on one GPU, on CoLA of glue_dir or on synthetic sentences.
+precision, compiled, and loaded again.   processes: two processes on two GPUs, compared with one.   steps: speed, memory and longest
+kernels of pretraining; `kinds`: eager; compiled; compiled and captured in CUDA graphs (compile=True); compiled with torch.compile's own
+CUDA graphs.   learning: the quickstart with compile=True, stopped and resumed, beside the committed curve of a CPU.   finetuning: rows/s
+with several runs at once on one GPU, on CoLA of glue_dir or on synthetic sentences.
 
 Each measurement is a new process that is stopped after `limit` seconds, so a failure does not affect the others; what it has measured by
 then is kept. After `minutes` no further one is started. All are collected in <results>/gpu_<name of the device>.json, which keeps earlier

@@ -304,7 +304,6 @@ def steps(size, kind, device, miniature, seconds=9.):
             yield found
         if training.learn.train_iter % training.learn.bookkeeping.every == 0:  # which begins new metrics
             training.take(1)
-    yield {"longest kernels": longest_kernels(training)}
     loss, graphs = training.learn.train_metrics.compute()["loss"], captured_graphs(training.learn)
     should_capture = kind == "captured" and device.type == "cuda" and training.c.precision != "fp16"
     skipped = torch._dynamo.utils.counters["inductor"]["cudagraph_skips"] if kind == "reduce-overhead" else 0
@@ -320,6 +319,7 @@ def steps(size, kind, device, miniature, seconds=9.):
     yield {"row": row, "matmul_flops": throughput,
            "summary": f"{row['ms/step']:.4g} ms/step, {row['tokens/s']:,.0f} tokens/s, {row['share of matmul throughput']:.1%} of matmul "
                       f"throughput, {graphs} CUDA graphs"}
+    yield {"longest kernels": longest_kernels(training)}  # last, because the numbers above are kept if profiling fails
 
 
 def time_steps(training, seconds):

@@ -73,7 +73,7 @@ c = MyConfig({
     # Random seed of the examples: segment boundaries and short examples. Runs that differ only in `seed` share the prepared examples.
     "data_seed": 11081,
 
-    # False: Adam without bias correction, as in Google's code. True: with bias correction.
+    # False: Adam without bias correction, as in Google's code. True: with bias correction (not in LAMB, which never has it).
     "adam_bias_correction": False,
     # Learning rate schedule. 'original_linear': linear decay that starts together with the warmup, as in Google's code.
     # 'separate_linear': decay starts after the warmup. 'one_cycle': fastai's. 'adjusted_one_cycle': fastai's with warmup_steps.
@@ -1109,6 +1109,9 @@ def check_start(c, run, processes):
     if c.objective == "two_stage":
         return second_stage_pair(c.initial_weights)
     if is_pair(c.initial_weights):
+        if Path(c.initial_weights).stem.rpartition("_")[0] == run.name:
+            raise PlainError(f"initial_weights={c.initial_weights!r} is a checkpoint of the run {run.name}, which would be replaced by the "
+                             "new one. Set another base_run_name.")
         return load_pair(c.initial_weights, c.size, c.max_length, c.tying, partial(new_generator, c) if c.new_generator else None)
     if isinstance(c.vocab, str):
         load_tokenizer(c.vocab)

@@ -13,7 +13,8 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Literal, get_args, get_origin
 
-from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
+from annotated_types import Predicate
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from typing_extensions import TypedDict
 
@@ -30,12 +31,6 @@ def is_pair(initial_weights):
     """True for a trained generator and discriminator: a .pth checkpoint, a folder or a hub id. False for freshly drawn weights."""
     names_a_pair = initial_weights.endswith(".pth") or os.path.isdir(initial_weights) or "discriminator" in initial_weights
     return names_a_pair and initial_weights not in FRESH_WEIGHTS
-
-
-def _checked_pair(value):
-    if not is_pair(value):
-        raise ValueError
-    return value
 
 
 def _listed(value):
@@ -78,7 +73,7 @@ Size = Literal[tuple(RECIPES)]
 Precision = Literal["bf16", "fp16", "fp32", None]
 Logger = Literal["tensorboard", "neptune", "wandb", None]
 _Smoothing = bool | number("a number in [0, 1)", ge=0, lt=1)
-_Pair = Annotated[str, AfterValidator(_checked_pair), Field(description="a checkpoint (.pth), a folder with generator/ and discriminator/, "
+_Pair = Annotated[str, Predicate(is_pair), Field(description="a checkpoint (.pth), a folder with generator/ and discriminator/, "
                                                             "the hub id of a discriminator")]
 _Network = (Annotated[dict, Field(description="a dictionary with model_type")]
             | Annotated[str, Field(min_length=1, description="a folder with a config.json, a hub id")] | None)
@@ -242,7 +237,7 @@ def from_command_line(config, argv):
     With --help it prints the keys and exits.
     """
     script, *arguments = argv
-    if {"-h", "--help"} & set(arguments):
+    if {"-h", "--help"} & {*arguments}:
         print(explain_keys(config, script))
         sys.exit()
     return config.override(arguments)
@@ -321,9 +316,12 @@ def continued_schedule(config, n_examples):
     """The configuration with steps and warmup_steps of continued pretraining on n_examples, where they are None.
 
     Ten epochs, but at most a twentieth of the recipe's steps, of which a twentieth is warmup (docs/continued_pretraining.md).
+    Raises PlainError if warmup_steps or stop_at is more than these steps.
     """
     steps = config.steps or max(1, min(RECIPES[config.size].steps // 20, 10 * n_examples // config.bs))
-    return config.with_defaults({"steps": steps, "warmup_steps": steps // 20})
+    config = config.with_defaults({"steps": steps, "warmup_steps": steps // 20})
+    _check(config)
+    return config
 
 
 def _objective_values(config):
@@ -346,7 +344,7 @@ def _check(config):
     if config.seed is None:
         raise PlainError("seed=None would draw a different seed in each process. Set seed to a number.")
     for key, limit in {"warmup_steps": "steps", "stop_at": "steps", "micro_batch": "bs"}.items():
-        if None not in (config[key], config[limit]) and config[key] > config[limit]:
+        if config[limit] and (config[key] or 0) > config[limit]:
             raise PlainError(f"{key}={config[key]} is more than {limit}={config[limit]}. Lower it or leave it out.")
     for key in _UNUSED.get(config.objective, ()):
         if key in config.overridden:
@@ -370,7 +368,9 @@ def _check(config):
 
 def _check_pair(config):
     """PlainError for keys that conflict with continued pretraining."""
-    for key, of_pair in {"generator": None, "discriminator": None, "objective": "electra", "vocab": config.initial_weights}.items():
+    unset = "generator", "discriminator", *_GENERATOR_KEYS[:0 if config.new_generator else 2]
+    expected = {"objective": "electra", "vocab": config.initial_weights, "uniform_generator": False, **dict.fromkeys(unset)}
+    for key, of_pair in expected.items():
         if config[key] != of_pair:
             raise PlainError(f"initial_weights={config.initial_weights!r} contains a generator, a discriminator and their vocabulary, "
                              f"which {key}={config[key]!r} contradicts. Remove {key} (size={config.size}).")

@@ -114,7 +114,7 @@ PANELS = {"gen_loss": "generator: loss", "gen_accuracy": "generator: accuracy", 
 
 
 def plot_training(metrics_file):
-    """Losses, accuracy and AUC of a pretraining run by step, from its metrics.jsonl: lines for training, dots for held-out text.
+    """Losses, accuracy and AUC of a pretraining run by step, from metrics.jsonl in its folder: lines for training, dots for held-out text.
 
     Dotted lines are a constant prediction: for the generator loss on hidden tokens, the unigram entropy of the text; for the discriminator
     loss, the share of replaced tokens as every token's probability; for its AUC, .5. None if no training step was logged.
@@ -124,8 +124,7 @@ def plot_training(metrics_file):
         return None
     train = train.drop(columns="split").astype(float).dropna(axis=1, how="all")  # a second masked language model has no AUC
     train = train.groupby(train.index * 100 // len(train)).mean().set_index("step")  # at most 100 points
-    config = Path(metrics_file).with_name("config.json")
-    facts = json.loads(config.read_text()).get("facts", {}) if config.is_file() else {}
+    facts = json.loads(Path(metrics_file).with_name("config.json").read_text())["facts"]
     replaced = train.get("replaced_share", 0.)
     constant = {"gen_loss": facts.get("unigram_entropy"), "disc_loss": entr(replaced) + entr(1 - replaced), "disc_auc": .5}
     panels = {name: title for name, title in PANELS.items() if name in train}

@@ -6,6 +6,7 @@ Google's checkpoints use are supported: unsliced little-endian variables and an 
 """
 from io import BytesIO
 from math import prod
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -37,8 +38,7 @@ def open_variables(prefix):
     index = f"{prefix}.index"
     with as_plain_error(f"Cannot read {index!r} ({{error}}). Download it again, or pass the name of a TensorFlow checkpoint, such as "
                         "electra_small/electra_small."):
-        with open(index, "rb") as file:
-            table = _read_table(file.read())
+        table = _read_table(Path(index).read_bytes())
         n_shards = dict(_fields(table.pop(b"")))[1]
         return {name.decode(): _variable(entry, lambda shard: f"{prefix}.data-{shard:05d}-of-{n_shards:05d}")
                 for name, entry in table.items()}

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 import numpy as np
 import pandas as pd
-from pydantic import AfterValidator, Field
+from annotated_types import Predicate
+from pydantic import Field
 from sklearn.model_selection import GroupShuffleSplit
 
 from _utils.config import FileName, MyConfig, Positive, Text, list_of, number
@@ -42,7 +43,7 @@ _KEYS = {
     "scheme": Literal["iob2", "bioes", None],
     "metrics": list_of(Text, "the name of a metric, or a list of names; the first one ranks the runs") | None,
     "positive": Text | None,
-    "questions": Annotated[dict, AfterValidator(lambda options: QuestionOptions(**options) and options), Field(description=(
+    "questions": Annotated[dict, Predicate(lambda options: QuestionOptions(**options)), Field(description=(
         f"a dictionary with some of {', '.join(QuestionOptions.__annotations__)}"))] | None,
     "class_weights": Literal["balanced"] | Annotated[dict[Text, Positive], Field(description="{'label': weight}")] | None,
 }

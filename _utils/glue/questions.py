@@ -75,7 +75,7 @@ class QuestionRows(EncodedRows):
             query.truncate(options.max_query_length if options.max_query_length < room else room // 2)
             (start, end), n_before, step = _narrowed(document, row, answer.ids), len(encoded), min(options.doc_stride, room - len(query))
             document.truncate(room - len(query), room - len(query) - step)
-            for first, part in enumerate([document, *document.overflowing] if words else ()):
+            for first, part in enumerate([document, *document.overflowing] if document else ()):
                 span, first = tokenizer.post_process(query, part), first * step
                 offset = span.sequence_ids.index(1)
                 is_inside = row["first_word"] >= 0 and first <= start and end < first + len(part)

@@ -85,10 +85,8 @@ def find_files(pattern):
 
     Raises PlainError if there are no text files, or if a folder cannot be listed.
     """
-    if os.path.isdir(pattern):
-        paths = _walk(pattern)
-    else:  # the name of a file may contain glob characters
-        paths = [pattern] if os.path.isfile(pattern) else glob.iglob(str(pattern), recursive=True)
+    # The name of a file may contain glob characters.
+    paths = _walk(pattern) if os.path.isdir(pattern) else [pattern] if os.path.isfile(pattern) else glob.iglob(str(pattern), recursive=True)
     with reading(pattern):
         found = sorted((path for path in paths if format_of(path) and os.path.isfile(path)), key=lambda path: path.replace(os.sep, "\0"))
     if not found:

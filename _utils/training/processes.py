@@ -22,8 +22,10 @@ class Processes:
         is_alone = int(os.environ.get("WORLD_SIZE", 1)) == 1
         if not is_alone:
             _check_device(device)
-        # A single process exchanges nothing, so it needs no GPU for that. While they train, none waits long for another.
-        self.state = PartialState(cpu=is_alone or device == "cpu", timeout=timedelta(minutes=30))
+        # A single process exchanges nothing, so it needs no GPU for that. While they train, none waits long for another. On CPUs accelerate
+        # would prefer MPI to gloo, if PyTorch has it.
+        self.state = PartialState(cpu=is_alone or device == "cpu", backend=None if is_alone or device != "cpu" else "gloo",
+                                  timeout=timedelta(minutes=30))
         self.index, self.n = self.state.process_index, self.state.num_processes
         # For what may take one process days: preparing data, or runs of MNLI that others start from.
         self.patient = None if is_alone else torch.distributed.new_group(backend="gloo", timeout=timedelta(days=7))

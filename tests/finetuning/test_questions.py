@@ -109,12 +109,21 @@ def test_names_of_google_are_files_in_a_folder(tmp_path):
 
 
 def test_a_question_always_leaves_room_for_its_context(small_tokenizer, tmp_path):
-    """Google's code does not terminate (F56). An empty context has no row and the answer "empty"."""
+    """Google's code does not terminate (F56)."""
     (tmp_path / "a.json").write_text(squad([("beta", 6)]))
     rows = QuestionRows(read_questions(str(tmp_path / "a.json")), small_tokenizer, 12, QuestionOptions(doc_stride=2))
     assert rows.lengths.max() <= 12 and (rows.spans[:, 2] > 2).any() and set(rows.words[0][1]) <= set(range(5))
     covered = {int(first) + i for first, _, length in rows.spans for i in range(length)}
     assert covered == set(range(max(covered) + 1))
+
+
+@pytest.mark.parametrize("context", ["", "\u200b"])
+def test_a_context_without_tokens_has_no_row(small_tokenizer, tmp_path, context):
+    content = json.loads(squad([("beta", 6)]))
+    content["data"] += json.loads(squad(None, context=context))["data"]
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    rows = QuestionRows(read_questions(str(tmp_path / "a.json")), small_tokenizer, 512, QuestionOptions())
+    assert len(rows.lengths) == 1
 
 
 def test_thresholds_only_apply_to_sets_with_unanswerable_questions():

@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 import pretrain
 from _utils.commands.export_hf import export_hf
-from _utils.config import complete
+from _utils.config import complete, continued_schedule
 from _utils.errors import PlainError
 from _utils.runs.checkpoints import load_checkpoint, milestone_steps
 from _utils.text.batches import ArrowBatchDL
@@ -252,6 +252,8 @@ def test_continued_pretraining_chooses_a_schedule_for_the_text_and_keeps_the_mas
     assert (derived.masking, derived.size, derived.steps, derived.lr) == ("official", "mini", None, pytest.approx(5e-5))
     google = complete(pretrain.c.override(["initial_weights=google/electra-small-discriminator", "datas=text.txt"]))
     assert google.masking == "official" and google.vocab == google.initial_weights
+    with pytest.raises(PlainError, match="warmup_steps=99 is more than steps=10"):
+        continued_schedule(google.copy_with({"warmup_steps": 99}), google.bs)
 
 
 @pytest.mark.parametrize("name", ["pair", "pair/discriminator"])
@@ -292,6 +294,7 @@ def delete_tokenizers():
     (["initial_weights=pair/discriminator"], None, "is not a generator: .*new_generator=True"),
     (["initial_weights=official", "new_generator=True", "vocab=vocab.txt"], None, "Set initial_weights"),
     (["initial_weights=pair"], delete_tokenizers, "has no tokenizer"),
+    (["initial_weights=mini_5_100.0%.pth", "base_run_name=mini", "resume=False"], None, "checkpoint of the run mini_5"),
 ])
 def test_invalid_initial_weights_are_rejected_before_preparing_data(trained_pair, overrides, change, message):
     shutil.rmtree("datasets")

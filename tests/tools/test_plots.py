@@ -38,5 +38,6 @@ def test_a_run_that_stopped_before_its_first_line_has_no_curves(tmp_path):
 def test_a_metric_that_the_objective_does_not_have_gets_no_panel(tmp_path):
     row = {"split": "train", "gen_loss": 9., "gen_loss_hidden": 9., "gen_accuracy": .1, "disc_loss": 9., "disc_auc": None}
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row | {"step": step}) + "\n" for step in (1, 2)))
+    (tmp_path / "config.json").write_text('{"facts": {}}')
     titles = [axis.get_title() for axis in plot_training(tmp_path / "metrics.jsonl").axes]
     assert titles == ["generator: loss", "generator: accuracy", "discriminator: loss"]

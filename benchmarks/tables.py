@@ -27,6 +27,7 @@ OBJECTIVES = {  # of the paper, with the metrics that docs/paper.md shows
     "replace_mlm": ("gen_loss_hidden", "disc_loss"), "all_tokens_mlm": ("gen_loss_hidden", "disc_loss", "disc_auc"),
     "two_stage": ("gen_loss_hidden", "step", "disc_auc", "step"), "adversarial": ("gen_loss_hidden", "disc_auc")}
 MINI, SHORT, PILOTS, SMALL = RESULTS / "mini", RESULTS / "mini/short", RESULTS / "mini/pilots", RESULTS / "small"
+SMALL_RUN = "official_small_11081_1.24%"
 ELECTRA, MLM, OTHER_RATE = "electra_150m", "mlm_150m", "check_mlm_lr1e-3"  # the last one: the masked language model with another rate
 TABLE_5 = [(MINI, ELECTRA), *((RESULTS / "table_5", f"{name}_150m") for name in ("all_tokens_mlm", "electra_15")), (MINI, MLM)]
 SEEDS = (11081, 1, 2)  # of pretraining, in the order in which the document lists them
@@ -106,9 +107,17 @@ def finetuning_settings():
 
 
 def small_on_glue():
-    """Of each network in docs/small.md: the median of the runs on each task."""
-    tasks = ["cola", "mrpc", "stsb", "mnli", "qnli", "rte", "wnli"]
-    return means(SMALL, ["official_small_11081_1.24%", "mini"], tasks, aggregate="median").values.tolist()
+    """Of each network in docs/small.md and of the majority label: medians of the runs on each task, the mean of four tasks."""
+    tasks = ["cola", "sst2", "mrpc", "stsb", "mnli", "qnli", "rte", "wnli"]
+    groups = [SMALL_RUN, "cpu_small_11081_0.4%", "untrained_small_11081_100.0%", "mini"]
+    medians = means(SMALL, groups, tasks, aggregate="median")
+    medians.loc["majority label"] = {row["task"]: score({"scores": row["baselines"]}) for row in Runs(path=SMALL / "scores.jsonl")}
+    return medians.assign(mean=medians[["mrpc", "stsb", "mnli", "qnli"]].mean(axis=1, skipna=False)).values.tolist()
+
+
+def small_in_readme():
+    """The medians of ELECTRA-Small on the tasks of the table of published scores; QQP and the mean over all tasks are missing."""
+    return means(SMALL, [SMALL_RUN], ["cola", "sst2", "mrpc", "stsb", "mnli", "qnli", "rte"], aggregate="median").values.tolist()
 
 
 def published():
@@ -280,9 +289,9 @@ def healthy():
     return [first + second for first, second in zip(*columns)]
 
 
-def phenomena():
-    """Accuracy and standard error of each network."""
-    found = [summarize(minimal_pairs(file)) for file in ("quickstart", "mini")]
+def phenomena(*files):
+    """Accuracy and standard error of each network in some files of minimal pairs."""
+    found = [summarize(minimal_pairs(file)) for file in files]
     return list(zip(*(table[network] for means_and_errors in found for network in means_and_errors[0] for table in means_and_errors)))
 
 
@@ -312,11 +321,12 @@ TABLES = {
     ("paper.md", "Curves of the objectives"): [(1, objectives)],
     ("paper.md", "Table 5 in miniature"): [(3, table_5)],
     ("small.md", "Milestones"): [(0, milestones_of_small)],
+    ("small.md", "Minimal pairs"): [(1, lambda: phenomena("small_discriminator", "small_generator"))],
     ("small.md", "GLUE"): [(1, small_on_glue)],
     ("pretraining.md", "Sizes"): [(1, sizes)],
     ("finetuning.md", "Settings"): [(1, finetuning_settings)],
-    ("../README.md", "Results"): [(1, lambda: [*published()[:3], []])],
-    ("results.md", "Published scores"): [(1, lambda: [*published(), [], []])],
+    ("../README.md", "Results"): [(1, lambda: [*published()[:3], *small_in_readme()])],
+    ("results.md", "Published scores"): [(1, lambda: [*published(), *small_in_readme(), []])],
     ("results.md", "Compute and time"): [(1, budgets)],
     ("results.md", "Pretraining"): [(1, curves)],
     ("results.md", "Scores"): [(2, by_network), (1, differences)],
@@ -332,7 +342,7 @@ TABLES = {
         ("packages", "agreement", "stsb")))],
     ("continued_pretraining.md", "On novels"): [(1, lambda: continued(
         "novels", [f"novels_{way}" for way in (*LEARNING_RATES, "mixed", "scratch")]))],
-    ("probes.md", "Measurements"): [(1, phenomena), (1, accuracy_by_seed)],
+    ("probes.md", "Measurements"): [(1, lambda: phenomena("quickstart", "mini")), (1, accuracy_by_seed)],
     ("own_tasks.md", "CoNLL-2000 chunking"): [(2, conll2000)],
     ("speed.md", "Pretraining"): [(1, lambda batch=batch: speed(f"pretraining_small_{batch}_amd_epyc_avx512_bf16", *PRETRAINING_SPEED))
                                   for batch in ("32x128", "128x128")],

@@ -13,9 +13,12 @@ OMP_NUM_THREADS=1 torchrun --nproc_per_node=2 pretrain.py device=cpu size=small 
     milestones=[.1,.2,.4] micro_batch=64 num_workers=0 save_minutes=5
 python pretrain.py size=small $text base_run_name=untrained_small steps=1 warmup_steps=1
 
-# Minimal pairs
+# Minimal pairs: the first 200 of each paradigm
+pairs=$(mktemp -d)
+shopt -s nullglob
+for file in "$data"/blimp/*.jsonl; do head -n 200 "$file" > "$pairs/${file##*/}"; done
 for part in discriminator generator; do
-    python -m _utils minimal_pairs "${run}_1.24%.pth" "$data/blimp" --part $part --untrained --csv checkpoints/minimal_pairs_$part.csv
+    python -m _utils minimal_pairs "${run}_1.24%.pth" "$pairs" --part $part --untrained --csv checkpoints/minimal_pairs_$part.csv
 done
 
 # finetune CHECKPOINT TASKS RUNS [key=value ...]: with the settings of the paper

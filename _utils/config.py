@@ -319,9 +319,10 @@ def continued_schedule(config, n_examples):
     Raises PlainError if warmup_steps or stop_at is more than these steps.
     """
     steps = config.steps or max(1, min(RECIPES[config.size].steps // 20, 10 * n_examples // config.bs))
-    config = config.with_defaults({"steps": steps, "warmup_steps": steps // 20})
-    _check(config)
-    return config
+    completed = config.with_defaults({"steps": steps, "warmup_steps": steps // 20})
+    if not config.steps:
+        _check(completed)
+    return completed
 
 
 def _objective_values(config):
@@ -369,8 +370,8 @@ def _check(config):
 def _check_pair(config):
     """PlainError for keys that conflict with continued pretraining."""
     unset = "generator", "discriminator", *_GENERATOR_KEYS[:0 if config.new_generator else 2]
-    expected = {"objective": "electra", "vocab": config.initial_weights, "uniform_generator": False, **dict.fromkeys(unset)}
-    for key, of_pair in expected.items():
+    for key, of_pair in {"objective": "electra", "vocab": config.initial_weights, "uniform_generator": False,
+                         **dict.fromkeys(unset)}.items():
         if config[key] != of_pair:
             raise PlainError(f"initial_weights={config.initial_weights!r} contains a generator, a discriminator and their vocabulary, "
                              f"which {key}={config[key]!r} contradicts. Remove {key} (size={config.size}).")

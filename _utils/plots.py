@@ -124,7 +124,7 @@ def plot_training(metrics_file):
         return None
     train = train.drop(columns="split").astype(float).dropna(axis=1, how="all")  # a second masked language model has no AUC
     train = train.groupby(train.index * 100 // len(train)).mean().set_index("step")  # at most 100 points
-    facts = json.loads(Path(metrics_file).with_name("config.json").read_text())["facts"]
+    facts = json.loads(metrics_file.with_name("config.json").read_text())["facts"]
     replaced = train.get("replaced_share", 0.)
     constant = {"gen_loss": facts.get("unigram_entropy"), "disc_loss": entr(replaced) + entr(1 - replaced), "disc_auc": .5}
     panels = {name: title for name, title in PANELS.items() if name in train}

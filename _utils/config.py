@@ -74,7 +74,7 @@ Precision = Literal["bf16", "fp16", "fp32", None]
 Logger = Literal["tensorboard", "neptune", "wandb", None]
 _Smoothing = bool | number("a number in [0, 1)", ge=0, lt=1)
 _Pair = Annotated[str, Predicate(is_pair), Field(description="a checkpoint (.pth), a folder with generator/ and discriminator/, "
-                                                            "the hub id of a discriminator")]
+                                                 "the hub id of a discriminator")]
 _Network = (Annotated[dict, Field(description="a dictionary with model_type")]
             | Annotated[str, Field(min_length=1, description="a folder with a config.json, a hub id")] | None)
 
@@ -237,7 +237,7 @@ def from_command_line(config, argv):
     With --help it prints the keys and exits.
     """
     script, *arguments = argv
-    if {"-h", "--help"} & {*arguments}:
+    if {"-h", "--help"} & set(arguments):
         print(explain_keys(config, script))
         sys.exit()
     return config.override(arguments)
@@ -320,7 +320,7 @@ def continued_schedule(config, n_examples):
     """
     steps = config.steps or max(1, min(RECIPES[config.size].steps // 20, 10 * n_examples // config.bs))
     completed = config.with_defaults({"steps": steps, "warmup_steps": steps // 20})
-    if not config.steps:
+    if not config.steps:  # given ones were checked, or are those of the second stage, fewer than of the first
         _check(completed)
     return completed
 
@@ -369,6 +369,7 @@ def _check(config):
 
 def _check_pair(config):
     """PlainError for keys that conflict with continued pretraining."""
+    # A new generator may have another size than the recipe's: the first two of these keys.
     unset = "generator", "discriminator", *_GENERATOR_KEYS[:0 if config.new_generator else 2]
     for key, of_pair in {"objective": "electra", "vocab": config.initial_weights, "uniform_generator": False,
                          **dict.fromkeys(unset)}.items():

@@ -11,6 +11,8 @@ from _utils.runs.checkpoints import load_checkpoint
 from _utils.runs.log import read_metrics
 
 FOLDER = Path("checkpoints/pretrain")
+BASE = ["size=tiny", "datas=text.txt", "base_run_name=mini", "seed=5", "steps=16", "bs=8", "max_length=32", "num_workers=0", "logger=None",
+        "device=cpu", "milestones=50,100"]
 
 
 def write_text_and_vocabulary(hf_tokenizer):
@@ -29,9 +31,8 @@ def run(*overrides, vocab="vocab=vocab.txt", resume=False):
 
     vocab: None leaves it out, for a pair of networks with its own vocabulary.
     """
-    base = ["size=tiny", "datas=text.txt", *([vocab] if vocab else []), "base_run_name=mini", "seed=5", "steps=16", "bs=8", "max_length=32",
-            "num_workers=0", "logger=None", "device=cpu", "milestones=50,100", f"resume={resume}"]
-    return pretrain.pretrain(complete(pretrain.c.override([*base, *overrides])))
+    given = [*BASE, *([vocab] if vocab else []), f"resume={resume}", *overrides]
+    return pretrain.pretrain(complete(pretrain.c.override(given)))
 
 
 def metrics(split="train", name="mini_5"):

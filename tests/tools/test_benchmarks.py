@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from tiny_pretraining import BASE, metrics, run
 
 import benchmarks.environment
 import benchmarks.finetuning
+import benchmarks.held_out
 import benchmarks.loader
 import benchmarks.operators
 import benchmarks.preprocessing
@@ -144,3 +146,18 @@ def test_half_of_the_sentences_about_agreement_get_the_wrong_number():
     assert len(found) == 200 and 70 < (found == "wrong").sum() < 130  # the second sentence has two of the verbs
     assert {label for text, label in found.items() if " are " in text or " has " in text} == {"wrong"}
     assert {label for text, label in found.items() if " is " in text or " have " in text} == {"right"}
+
+
+def test_held_out_metrics_of_a_run_come_out_again_with_its_seed_only(workplace):
+    settings = ["precision=fp32", "micro_batch=4", "bs=16"]  # three held-out batches: short runs evaluate at most four
+    run(*settings)
+    names = [f"mini_5_{percent}%.pth" for percent in (50.0, 100.0)]
+    benchmarks.held_out.main([*BASE, "vocab=vocab.txt", f"checkpoints={names}", "seeds=5,6", "csv=seeds.csv", *settings])
+    table = pd.read_csv("seeds.csv")
+    assert list(zip(table["checkpoint"], table["seed"])) == [(name, seed) for name in names for seed in (5, 6)]
+    for metric in ("gen_loss", "disc_auc"):
+        of_run, of_other_seed = (table[metric][table["seed"] == seed].tolist() for seed in (5, 6))
+        assert of_run == [row[metric] for row in metrics("held_out")]
+        assert not set(of_run) & set(of_other_seed)
+    with pytest.raises(PlainError, match="not found.*100.0%.pth"):
+        benchmarks.held_out.main(BASE)

@@ -1,0 +1,52 @@
+"""Held-out metrics of checkpoints of pretrain.py with several seeds: how much they depend on the masks and samples of one evaluation.
+
+    python -m benchmarks.held_out [checkpoints=NAME.pth,...] [seeds=0,1,2] [csv=checkpoints/held_out.csv] [key=value ...]
+
+The other keys are those of pretrain.py, with the values with which the checkpoints were trained; device, precision and micro_batch may
+differ. With the seed, device, precision and micro-batch of a run, its own held-out metrics come out again.
+"""
+import sys
+
+import pandas as pd
+import torch
+
+import pretrain
+from _utils.config import PRETRAIN_KEYS, complete, count, list_of
+from _utils.networks.pretrained import load_weights
+from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint
+from _utils.training.device import choose_device
+from _utils.training.metrics import evaluate
+from _utils.training.processes import Processes
+from benchmarks.report import parse
+
+DEFAULTS = {"checkpoints": ["vanilla_11081_100.0%.pth"], "seeds": [0, 1, 2], "csv": "checkpoints/held_out.csv"}
+TYPES = {"checkpoints": list_of(str, "a list of checkpoints"), "seeds": list_of(count(0), "a list of seeds"), "csv": str}
+
+
+def held_out_learner(c):
+    """(PretrainingLearner with fresh weights, loader of held-out examples) of a complete configuration of pretrain.py."""
+    c, processes = c.copy_with({"device": str(choose_device(c.device))}), Processes()
+    hf_tokenizer, dls = pretrain.load_data(c, processes)
+    dls = dls.to(torch.device(c.device))
+    c = pretrain.fit_to_hardware(c, None, hf_tokenizer, dls, processes)
+    return pretrain.build_learner(c, hf_tokenizer, dls, None, processes), dls.loaders[1]
+
+
+def evaluations(learn, loader, paths, seeds):
+    """Yields {"checkpoint", "seed", metric: value} of each checkpoint with each seed."""
+    for path in paths:
+        load_weights(learn.model, load_pretraining_checkpoint(path)["model"], path)
+        for learn.seed in seeds:
+            yield {"checkpoint": path.name, "seed": learn.seed, **evaluate(learn, loader)}
+
+
+def main(arguments):
+    given = parse(arguments, {**pretrain.c, **DEFAULTS}, {**PRETRAIN_KEYS, **TYPES})
+    paths = [find_checkpoint(name) for name in given["checkpoints"]]
+    table = pd.DataFrame(evaluations(*held_out_learner(complete(given)), paths, given["seeds"]))
+    table.to_csv(given["csv"], index=False)
+    print(table.groupby("checkpoint", sort=False)[["gen_loss", "disc_auc"]].agg(["mean", "std", "min", "max"]).to_string())
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -9,9 +9,13 @@ text="datas=$data/wikipedia vocab=$data/vocab.txt masking=official initial_weigh
 
 # Pretraining on a GPU; and its beginning on a CPU, in two processes of one thread each
 python pretrain.py size=small $text base_run_name=official_small stop_at=12400 milestones=[.1,.2,.4,.6,.8,1,1.24] compile=True
-OMP_NUM_THREADS=1 torchrun --nproc_per_node=2 pretrain.py device=cpu size=small $text base_run_name=cpu_small stop_at=4000 \
-    milestones=[.1,.2,.4] micro_batch=64 num_workers=0 save_minutes=5
-python pretrain.py size=small $text base_run_name=untrained_small steps=1 warmup_steps=1
+OMP_NUM_THREADS=1 torchrun --nproc_per_node=2 pretrain.py device=cpu size=small $text base_run_name=cpu_small stop_at=6000 \
+    milestones=[.1,.2,.4,.6] micro_batch=64 num_workers=0 save_minutes=5
+python pretrain.py size=small $text base_run_name=untrained_small steps=1 warmup_steps=1 milestones=[100]
+
+# Held-out metrics with several seeds of the masks
+python -m benchmarks.held_out "checkpoints=${run}_1.24%.pth,cpu_small_11081_0.6%.pth,cpu_small_11081_0.4%.pth" seeds=11081,1,2,3,4 \
+    csv=checkpoints/seeds.csv device=cpu size=small $text micro_batch=64 num_workers=0
 
 # Minimal pairs: the first 200 of each paradigm
 pairs=$(mktemp -d)
@@ -21,9 +25,10 @@ for part in discriminator generator; do
     python -m _utils minimal_pairs "${run}_1.24%.pth" "$pairs" --part $part --untrained --csv checkpoints/minimal_pairs_$part.csv
 done
 
-# finetune CHECKPOINT TASKS RUNS [key=value ...]: with the settings of the paper
+# finetune CHECKPOINT TASKS RUNS [key=value ...]: with the settings of the paper, and as many rows of MNLI and QNLI as were at hand
 finetune() {
-    python finetune.py precision=bf16 glue_dir="$data/glue" pretrained_checkpoint="$1" tasks="$2" end="$3" "${@:4}"
+    python finetune.py precision=bf16 glue_dir="$data/glue" pretrained_checkpoint="$1" tasks="$2" end="$3" \
+        "task_overrides={'mnli': {'rows': 10471}, 'qnli': {'rows': 10293}}" "${@:4}"
 }
 all=cola,sst2,mrpc,stsb,rte,wnli,mnli,qnli
 finetune "cpu_small_11081_0.4%.pth" cola,mrpc,stsb 3

@@ -213,7 +213,7 @@ class MyConfig(dict):
         for argument in arguments:
             key, equals, values[key] = argument.partition("=")
             if not equals:
-                raise PlainError(f"Invalid argument: {argument!r:.200}. Use key=value, in quotes if it has spaces; --help explains the keys.")
+                raise PlainError(f"Invalid argument: {argument!r:.200}. Use key=value, quoted if it has spaces; --help explains the keys.")
             # A literal remains a string where the key accepts only strings: a run may be named 7.
             with contextlib.suppress(KeyError, TypeError, ValueError, SyntaxError, MemoryError, RecursionError):
                 values[key] = self._adapters[key].validate_python(ast.literal_eval(values[key]))

@@ -76,7 +76,8 @@ def print_updates(plan, tables):
         n_rows = len(tables[name].splits["wsc_train" if settings["wsc_trick"] else "train"])
         n = updates(n_rows, settings)
         few = f" (few: a model may not learn; set task_overrides={{'{name}': {{'epochs': N}}}})" if n < MIN_UPDATES / 3 else ""
-        print(f"{tables[name].task.title:6} {settings['epochs']} epochs with batch size {settings['bs']} = {n:,} updates per run{few}")
+        print(f"{tables[name].task.title:6} {settings['epochs']} epochs {'of both orders ' * bool(settings.get('double_unordered'))}"
+              f"with batch size {settings['bs']} = {n:,} updates per run{few}")
 
 
 def check_plan(c, plan, pretrained):

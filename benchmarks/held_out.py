@@ -3,7 +3,8 @@
     python -m benchmarks.held_out [checkpoints=NAME.pth,...] [seeds=0,1,2] [csv=checkpoints/held_out.csv] [key=value ...]
 
 The other keys are those of pretrain.py, with the values with which the checkpoints were trained; device, precision and micro_batch may
-differ. With the seed, device, precision and micro-batch of a run, its own held-out metrics come out again.
+differ. With the seed, device, precision and micro-batch of a run, its own held-out metrics come out again, except those of a short run,
+which evaluates fewer batches.
 """
 import sys
 
@@ -11,16 +12,16 @@ import pandas as pd
 import torch
 
 import pretrain
-from _utils.config import PRETRAIN_KEYS, complete, count, list_of
+from _utils.config import PRETRAIN_KEYS, Index, complete, list_of
 from _utils.networks.pretrained import load_weights
-from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint
+from _utils.runs.checkpoints import check_output, find_checkpoint, load_pretraining_checkpoint, write_atomically
 from _utils.training.device import choose_device
 from _utils.training.metrics import evaluate
 from _utils.training.processes import Processes
 from benchmarks.report import parse
 
 DEFAULTS = {"checkpoints": ["vanilla_11081_100.0%.pth"], "seeds": [0, 1, 2], "csv": "checkpoints/held_out.csv"}
-TYPES = {"checkpoints": list_of(str, "a list of checkpoints"), "seeds": list_of(count(0), "a list of seeds"), "csv": str}
+TYPES = {"checkpoints": list_of(str, "a list of checkpoints"), "seeds": list_of(Index, "a list of seeds"), "csv": str}
 
 
 def held_out_learner(c):
@@ -42,10 +43,12 @@ def evaluations(learn, loader, paths, seeds):
 
 def main(arguments):
     given = parse(arguments, {**pretrain.c, **DEFAULTS}, {**PRETRAIN_KEYS, **TYPES})
+    check_output("csv", given["csv"], ".csv")
     paths = [find_checkpoint(name) for name in given["checkpoints"]]
     table = pd.DataFrame(evaluations(*held_out_learner(complete(given)), paths, given["seeds"]))
-    table.to_csv(given["csv"], index=False)
-    print(table.groupby("checkpoint", sort=False)[["gen_loss", "disc_auc"]].agg(["mean", "std", "min", "max"]).to_string())
+    write_atomically(given["csv"], lambda file: table.to_csv(file, index=False))
+    shown = table.filter(["checkpoint", "gen_loss", "disc_auc"])  # a masked language model has no AUC
+    print(shown.groupby("checkpoint", sort=False).agg(["mean", "std", "min", "max"]).to_string())
 
 
 if __name__ == "__main__":

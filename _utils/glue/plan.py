@@ -76,7 +76,7 @@ def print_updates(plan, tables):
         n_rows = len(tables[name].splits["wsc_train" if settings["wsc_trick"] else "train"])
         n = updates(n_rows, settings)
         few = f" (few: a model may not learn; set task_overrides={{'{name}': {{'epochs': N}}}})" if n < MIN_UPDATES / 3 else ""
-        print(f"{tables[name].task.title:6} {settings['epochs']} epochs {'of both orders ' * bool(settings.get('double_unordered'))}"
+        print(f"{tables[name].task.title:6} {settings['epochs']} epochs {'of both orders ' if settings.get('double_unordered') else ''}"
               f"with batch size {settings['bs']} = {n:,} updates per run{few}")
 
 

@@ -1,11 +1,13 @@
 """The parts of finetuning: output layer, optimizer, schedules, batches, loss and the order of predictions."""
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import finetune
 from _utils.glue.config import complete_finetuning
+from _utils.glue.plan import print_updates
 from _utils.glue.tasks import TASKS
 from _utils.networks import load_pretrained
 
@@ -82,6 +84,14 @@ def test_unordered_pairs_are_trained_in_both_orders(parts):
     first, swapped = first[0].tolist(), swapped[0].tolist()
     boundary = first.index(3)  # [SEP] of the small vocabulary
     assert swapped == [first[0], *first[boundary + 1:], *first[1:boundary + 1]] and label == same_label
+
+
+def test_printed_updates_name_and_count_both_orders(capsys):
+    table, settings = SimpleNamespace(task=TASKS["mrpc"], splits={"train": range(3668)}), {"bs": 32, "epochs": 3, "rows": None}
+    for is_doubled in (True, False):
+        print_updates({"mrpc": {**settings, "wsc_trick": False, "double_unordered": is_doubled}}, {"mrpc": table})
+    doubled, single = capsys.readouterr().out.splitlines()
+    assert "both orders" in doubled and "690 updates" in doubled and "orders" not in single and "345 updates" in single
 
 
 def test_the_loss_is_the_mean_cross_entropy_or_squared_error_of_the_batch():

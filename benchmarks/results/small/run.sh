@@ -25,7 +25,7 @@ for part in discriminator generator; do
     python -m _utils minimal_pairs "${run}_1.24%.pth" "$pairs" --part $part --untrained --csv checkpoints/minimal_pairs_$part.csv
 done
 
-# finetune CHECKPOINT TASKS RUNS [key=value ...]: with the settings of the paper, and as many rows of MNLI and QNLI as were at hand
+# finetune CHECKPOINT TASKS RUNS [key=value ...]: with the settings of the paper, and as many rows of MNLI and QNLI as were available
 finetune() {
     python finetune.py precision=bf16 glue_dir="$data/glue" pretrained_checkpoint="$1" tasks="$2" end="$3" \
         "task_overrides={'mnli': {'rows': 10471}, 'qnli': {'rows': 10293}}" "${@:4}"

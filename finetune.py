@@ -536,7 +536,7 @@ def evaluate(learn, task, data):
 # %%
 def finetuning_code():
     """Hash of the present code, for the row of each run."""
-    return code_key("finetune.py", "Finetune_GLUE.ipynb")
+    return code_key(globals().get("__file__", "Finetune_GLUE.ipynb"))
 
 
 def finetune(c, pretrained, tables, plan, processes):

@@ -1184,7 +1184,7 @@ def identity_of(learn, c, run, hf_tokenizer, checkpoint):
         raise PlainError(f"The processes found different checkpoints to resume from in {str(run.folder)!r}. Start them in a folder that "
                          "all machines share.")
     data = {"vocabulary": hf_tokenizer.backend_tokenizer.to_str(), "text": text_key(learn.dls.train_ds.hf_dset)}
-    code = code_key("pretrain.py", "Pretrain.ipynb")
+    code = code_key(globals().get("__file__", "Pretrain.ipynb"))
     if checkpoint:
         check_same_data(checkpoint, data, run.folder)
         code = original_code(checkpoint, code)

@@ -6,8 +6,8 @@ import nbformat
 from nbclient import NotebookClient
 
 from _utils.errors import PlainError, as_plain_error
+from _utils.runs.files import EXPLORING
 
-EXPLORING = "active-ipynb"
 SCRIPTS = {"Pretrain.ipynb": "pretrain.py", "Finetune_GLUE.ipynb": "finetune.py"}
 
 

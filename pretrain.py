@@ -85,8 +85,8 @@ c = MyConfig({
     "optimizer": None,
     # Weight decay of everything but biases and LayerNorms.
     "weight_decay_rate": .01,
-    # Sampling from the generator: 'fp32_gumbel' as in Google's code, 'fp16_gumbel' (electra_pytorch's; draws rare tokens too seldom) or
-    # 'multinomial'.
+    # Sampling from the generator: 'fp32_gumbel' as in Google's code, 'fp16_gumbel' (electra_pytorch's; draws rare tokens too seldom),
+    # 'multinomial', or 'inverse_cdf', which draws one random number per masked token instead of one per logit.
     "sampling": "fp32_gumbel",
     # Sampling temperature: the generator's logits are divided by it.
     "temperature": 1.0,
@@ -375,7 +375,7 @@ class MaskedLMCallback(Callback):
 def sample(logits, sampling="fp32_gumbel", temperature=1., disallowed=None):
     """Sample one token id per row from softmax(logits / temperature) (pretrain_helpers.py:sample_from_softmax).
 
-    logits: (M, V), any dtype.   sampling: 'fp32_gumbel', 'fp16_gumbel' or 'multinomial'.
+    logits: (M, V), any dtype.   sampling: 'fp32_gumbel', 'fp16_gumbel', 'multinomial' or 'inverse_cdf'.
     disallowed: an id for each row that must not be sampled, (M,), or None.   Returns ids, (M,).
     """
     logits = logits.float()
@@ -386,6 +386,8 @@ def sample(logits, sampling="fp32_gumbel", temperature=1., disallowed=None):
     if sampling == "multinomial":
         weights = logits.softmax(-1)  # as torch.multinomial, which would raise an error for NaN, on a GPU beyond recovery
         return (weights / torch.empty_like(weights).exponential_()).argmax(-1)
+    if sampling == "inverse_cdf":
+        return sample_by_inversion(logits.softmax(-1))
     if sampling == "fp16_gumbel":
         smallest = torch.finfo(torch.float16).tiny  # keeps both logarithms finite
         uniform = torch.rand_like(logits, dtype=torch.float16).clamp(smallest, 1 - 2 ** -11)
@@ -395,6 +397,37 @@ def sample(logits, sampling="fp32_gumbel", temperature=1., disallowed=None):
     # logits - log(-log(uniform + 1e-9) + 1e-9), both 1e-9 as in Google's code (F15); in place, because new tensors of this size take longer
     noise = uniform_like(logits).add_(1e-9).log_().neg_().add_(1e-9).log_()
     return argmax(torch.sub(logits, noise, out=noise))
+
+
+# %% [markdown]
+# Gumbel noise takes a random number for each of the V logits. The same distribution needs one number $u$ per row: the sample is the first
+# token at which the cumulative probability exceeds $u$. To keep it exact without a cumulative sum over the whole vocabulary, a block of
+# tokens is found first, from the sums of the blocks, and then the token in it.
+
+# %%
+BLOCK = 256  # tokens
+
+
+def sample_by_inversion(probabilities):
+    """Sample one token id per row by inverting the cumulative distribution. probabilities: (M, V), float32. Returns ids, (M,).
+
+    Sums are float64, in which a token of probability 1e-9 is not lost beside the others.
+    """
+    size = probabilities.shape[1]
+    blocks = F.pad(probabilities, (0, -size % BLOCK)).unflatten(1, (-1, BLOCK))  # (M, V / BLOCK, BLOCK)
+    ends = blocks.sum(2, dtype=torch.float64).cumsum(1)  # (M, V / BLOCK): cumulative probability at the end of each block
+    u = torch.rand(len(ends), 1, dtype=torch.float64, device=ends.device) * ends[:, -1:]
+    block = first_above(ends, u)  # (M, 1)
+    start = torch.where(block > 0, ends.gather(1, (block - 1).clamp(min=0)), 0.)
+    inside = blocks.gather(1, block[:, :, None].expand(-1, -1, BLOCK))[:, 0].double().cumsum(1)  # (M, BLOCK)
+    token = block * BLOCK + first_above(inside, u - start)  # (M, 1)
+    return token.squeeze(1).clamp(max=size - 1)  # only NaN exceeds it
+
+
+def first_above(cumulative, u):
+    """Index, (M, 1), of the first of `cumulative` (M, N), ascending, that exceeds u (M, 1). Rounding may have moved u beyond its ends."""
+    u = torch.minimum(u.clamp(min=0.), cumulative[:, -1:] * (1 - 2. ** -40))
+    return torch.searchsorted(cumulative, u, right=True).clamp(max=cumulative.shape[1] - 1)
 
 
 # %% [markdown]

@@ -91,7 +91,7 @@ class PretrainKeys(TypedDict):
     lr_decay_power: NonNegative
     optimizer: Literal["adam", "lamb", None]
     weight_decay_rate: NonNegative
-    sampling: Literal["fp32_gumbel", "fp16_gumbel", "multinomial"]
+    sampling: Literal["fp32_gumbel", "fp16_gumbel", "multinomial", "inverse_cdf"]
     temperature: Positive
     disallow_correct: bool
     masking: Literal["bernoulli", "official"]

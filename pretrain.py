@@ -38,7 +38,7 @@ from torch import nn
 from fastai.callback.core import Callback
 from fastai.learner import CancelStepException
 
-from _utils.config import MyConfig, complete, continued_schedule, from_command_line, is_pair
+from _utils.config import MyConfig, complete, continued_schedule, from_command_line, is_pair, timed_schedule, with_schedule
 from _utils.errors import PlainError, print_plain_errors
 from _utils.networks import (
     GatheredPositions, argmax, build_network, check_networks, check_tying, count_parameters, inputs_of, load_pair, load_with_head,
@@ -50,10 +50,11 @@ from _utils.runs import (
     Run, check_same_data, check_writable, code_key, locked, milestone_steps, open_log, original_code, resume, save_pretrained, upload)
 from _utils.text import (
     check_sources, load_documents, load_tokenizer, open_examples, prepare_examples, pretraining_dataloaders, split_held_out, text_key,
-    unigram_entropy)
+    unigram_entropy, warn_of_repetition)
 from _utils.training import (
     DTYPES, Bookkeeping, ClippingLearner, Gradients, PretrainingMetrics, Processes, Schedule, StaticStep, StopSignals, check_compiler,
-    choose_device, choose_precision, fastest_micro_batch, hint_at_bf16, micro_batch_sizes, seed_step, set_seed, split_micro_batches)
+    choose_device, choose_precision, fastest_micro_batch, hint_at_bf16, micro_batch_sizes, seconds_per_step, seed_step, set_seed,
+    split_micro_batches)
 
 # %%
 # Every key can be changed here, or on the command line: python pretrain.py size=base datas=wikipedia,openwebtext
@@ -191,7 +192,10 @@ c = MyConfig({
     "lr": None,
     # Number of training steps. None: the recipe's.
     "steps": None,
-    # Number of warmup steps. None: the recipe's share of the steps.
+    # Instead of steps: train for about this many minutes. The number of steps is chosen by the time of steps on the first batch, printed,
+    # and kept when the run is resumed.
+    "minutes": None,
+    # Number of warmup steps, or a share of the steps below 1, such as .05. None: the recipe's share.
     "warmup_steps": None,
     # Maximum length of an example, in tokens. None: the recipe's.
     "max_length": None,
@@ -203,7 +207,7 @@ c = MyConfig({
 if __name__ == "__main__":
     print_plain_errors()
     c = complete(from_command_line(c, sys.argv))
-    steps = f"{c.steps:,}" if c.steps else "a number of"  # continued pretraining: depends on the text, known later
+    steps = f"{c.steps:,}" if c.steps else "a number of"  # known later: depends on the text, or with `minutes` on the time of a step
     print(f"{c.size}, objective {c.objective}: {steps} steps of {c.bs} x {c.max_length} tokens on {', '.join(c.datas)}, seed {c.seed}, "
           f"{c.masking} masking, {'continuing from' if is_pair(c.initial_weights) else 'initial weights'} {c.initial_weights}")
 
@@ -229,8 +233,8 @@ def load_data(c, processes=None):
     hf_tokenizer, files = processes.broadcast(lambda: prepare_data(c))
     train, held_out = map(concatenate_datasets, zip(*(split_held_out(open_examples(of_corpus)) for of_corpus in files)))
     splits = {"train": train, "held_out": held_out}
-    is_on_gpu, c = choose_device(c.device).type == "cuda", continued_schedule(c, len(train))
-    return hf_tokenizer, pretraining_dataloaders(splits, hf_tokenizer, c.bs, c.steps, c.max_length, c.seed, c.num_workers, is_on_gpu)
+    is_on_gpu, steps = choose_device(c.device).type == "cuda", c.steps or 1  # `fit` sets the number of batches
+    return hf_tokenizer, pretraining_dataloaders(splits, hf_tokenizer, c.bs, steps, c.max_length, c.seed, c.num_workers, is_on_gpu)
 
 
 def prepare_data(c):
@@ -1067,10 +1071,15 @@ def build_learner(c, hf_tokenizer, dls, pair, processes):
         make_dropout_cheap(model)
     optimizer = build_optimizer(model, c.lr, c.adam_bias_correction, c.optimizer, c.weight_decay_rate)
     restore_moments(optimizer, model, c.initial_weights)
-    functions = schedules(c.schedule, c.lr, c.steps, c.warmup_steps, c.lr_decay_power)
-    static_step = [StaticStep(with_update="mom" not in functions)] if c.compile else []
+    schedule = build_schedule(with_schedule(c, steps=1))  # of one step until `fit_to_minutes` knows the number
+    static_step = [StaticStep(with_update="mom" not in schedule.functions)] if c.compile else []
     return PretrainingLearner(dls, model, build_loss(c), optimizer, build_masking(c, hf_tokenizer), c.micro_batch, c.seed, c.precision,
-                              processes, is_static=c.compile, cbs=[Schedule(functions, c.steps), *static_step])
+                              processes, is_static=c.compile, cbs=[schedule, *static_step])
+
+
+def build_schedule(c):
+    """The callback that sets the learning rate of each step."""
+    return Schedule(schedules(c.schedule, c.lr, c.steps, c.warmup_steps, c.lr_decay_power), c.steps)
 
 
 # %% [markdown]
@@ -1105,6 +1114,9 @@ def pretrain(c, processes=None):
         dls = dls.to(torch.device(c.device))
         c = fit_to_hardware(c, pair, hf_tokenizer, dls, processes)
         learn = build_learner(c, hf_tokenizer, dls, pair, processes)
+        if c.steps is None:
+            c = fit_to_minutes(c, learn)
+        warn_of_repetition(len(dls.train_ds), c.bs, c.steps)
         entropy = unigram_entropy(dls.train_ds.hf_dset, hf_tokenizer.all_special_ids)
         if is_pair(c.initial_weights):
             title = "Second stage" if c.objective == "two_stage" else "New generator" if c.new_generator else "Continued pretraining"
@@ -1173,6 +1185,15 @@ def fit_to_hardware(c, pair, hf_tokenizer, dls, processes):
                 hint_at_bf16()
         c = c.copy_with({"micro_batch": min(processes.gather(size))})
     return c.copy_with({"micro_batch": processes.share(c.micro_batch, c.bs)})
+
+
+def fit_to_minutes(c, learn):
+    """The configuration with as many steps as fit into `minutes`, by the time of steps on the first batch that change nothing."""
+    seconds = seconds_per_step(learn, learn.on_device(learn.dls.train.batch_of_step(0)))
+    c = timed_schedule(c, max(learn.processes.gather(seconds)))
+    learn.remove_cb(learn.schedule)
+    learn.add_cb(build_schedule(c))
+    return c
 
 
 # %%

@@ -14,3 +14,4 @@ from _utils.training.gradients import Gradients
 from _utils.training.learners import DTYPES, ClippingLearner, FinetuningLearner, split_micro_batches
 from _utils.training.metrics import PretrainingMetrics
 from _utils.training.processes import Processes
+from _utils.training.trial import seconds_per_step

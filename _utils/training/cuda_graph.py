@@ -7,7 +7,6 @@ addresses only; what changes between steps reaches them through tensors (batch, 
 Two things are not captured: fp16, because loss scaling reads numbers from the GPU; and the update if momentum is scheduled, because
 PyTorch's fused Adam takes it as a number.
 """
-import contextlib
 import os
 import shutil
 from functools import partial
@@ -16,26 +15,29 @@ import torch
 from fastai.callback.core import Callback
 
 from _utils.errors import PlainError, as_plain_error
-from _utils.training.device import fork_rng
+from _utils.training.trial import state_restored, trial_step
 
 
 class StaticStep(Callback):
-    """Compiles the step of a PretrainingLearner and, on a GPU, captures it with the first batch.
+    """Compiles the step of a PretrainingLearner and, on a GPU, captures it, with the first batch.
 
     with_update: whether the update can be captured: only learning rates change between steps.
     """
 
     def __init__(self, with_update):
-        self.with_update = with_update
-
-    def before_fit(self):
-        compile_step(self.learn)
-        self.has_to_capture = self.learn.device.type == "cuda" and not self.learn.scaler.is_enabled()
+        self.with_update, self.is_ready = with_update, False
 
     def before_batch(self):
-        if self.has_to_capture:
-            self.has_to_capture = False
-            capture_step(self.learn, self.xb, self.with_update)
+        self.prepare(self.xb)
+
+    def prepare(self, batch):
+        """Compile and capture the step, unless that is done. batch: one batch of the training, on the device."""
+        if self.is_ready:
+            return
+        self.is_ready = True
+        compile_step(self.learn)
+        if self.learn.device.type == "cuda" and not self.learn.scaler.is_enabled():
+            capture_step(self.learn, batch, self.with_update)
 
 
 def check_compiler():
@@ -97,32 +99,6 @@ def warm_up(learn, batch, stream):
         for _ in range(3):
             trial_step(learn, batch)
     torch.cuda.synchronize()
-
-
-def trial_step(learn, batch):
-    """A step as PretrainingLearner takes it, of this process alone and without callbacks."""
-    masked, counts = learn.masks(*batch)
-    for _, micro_batch in learn.micro_batches(masked):
-        learn.accumulate(*micro_batch, *counts)
-    learn.update()
-
-
-@contextlib.contextmanager
-def state_restored(learn):
-    """Context at whose end weights, optimizer state, metrics, random numbers and learning rates are as before, at the same addresses."""
-    def state():
-        moments = [tensor for of_parameter in learn.opt.opt.state.values() for tensor in of_parameter.values()]
-        return [*learn.model.parameters(), learn.train_metrics.state, *moments]
-
-    before = {tensor: tensor.detach().to("cpu", copy=True) for tensor in state()}
-    rates = [group["lr"] for group in learn.opt.opt.param_groups]
-    with fork_rng(learn.device):
-        yield
-    with torch.no_grad():
-        for tensor in state():
-            tensor.copy_(before.get(tensor, torch.zeros(())))  # zero: a moment that did not exist before
-        learn.gradients.zero()
-    learn.opt.set_hyper("lr", rates)
 
 
 class CapturedFunction:

@@ -53,8 +53,8 @@ from _utils.text import (
     unigram_entropy, warn_of_repetition)
 from _utils.training import (
     DTYPES, Bookkeeping, ClippingLearner, Gradients, PretrainingMetrics, Processes, Schedule, StaticStep, StopSignals, check_compiler,
-    choose_device, choose_precision, fastest_micro_batch, hint_at_bf16, micro_batch_sizes, seconds_per_step, seed_step, set_seed,
-    split_micro_batches)
+    choose_device, choose_precision, fastest_micro_batch, hint_at_bf16, keep_compiled, micro_batch_sizes, seconds_per_step, seed_step,
+    set_seed, split_micro_batches)
 
 # %%
 # Every key can be changed here, or on the command line: python pretrain.py size=base datas=wikipedia,openwebtext
@@ -164,7 +164,7 @@ c = MyConfig({
     # 32,768 tokens; on the CPU one of two sizes, which are tried on the first batch.
     "micro_batch": None,
     # True: compile the training step with torch.compile and, on a GPU, replay it as CUDA graphs (not with fp16). ELECTRA-Small is then
-    # 5 times as fast on an H200. Compilation takes minutes at the start.
+    # 5 times as fast on an H200. The first compilation takes minutes; datasets/compiled/ keeps its result for later starts.
     "compile": False,
     # 'tensorboard', 'neptune' (its offline store), 'wandb' or None. metrics.jsonl is always written.
     "logger": "tensorboard",
@@ -1149,6 +1149,7 @@ def check_start(c, run, processes):
     check_writable("datasets", run.folder)
     if c.compile:
         check_compiler()
+        keep_compiled("datasets/compiled")
     processes.share(1, c.bs)  # at least one example for each process
     set_seed(c.seed)  # of what is new beside trained weights: a generator, or a discriminator's head
     if c.objective == "two_stage":

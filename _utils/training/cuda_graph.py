@@ -13,6 +13,7 @@ from functools import partial
 
 import torch
 from fastai.callback.core import Callback
+from torch._inductor.runtime.cache_dir_utils import default_cache_dir
 
 from _utils.errors import PlainError, as_plain_error
 from _utils.training.trial import state_restored, trial_step
@@ -38,6 +39,15 @@ class StaticStep(Callback):
         compile_step(self.learn)
         if self.learn.device.type == "cuda" and not self.learn.scaler.is_enabled():
             capture_step(self.learn, batch, self.with_update)
+
+
+def keep_compiled(folder):
+    """Let torch.compile keep its results in a folder, for later starts, unless TORCHINDUCTOR_CACHE_DIR names another one.
+
+    PyTorch's default is a temporary folder, which it may have set already. Results are used again with the same code, versions and GPU model.
+    """
+    if os.environ.get("TORCHINDUCTOR_CACHE_DIR") in (None, default_cache_dir()):
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.abspath(folder)
 
 
 def check_compiler():

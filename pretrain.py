@@ -391,7 +391,7 @@ def sample(logits, sampling="fp32_gumbel", temperature=1., disallowed=None):
         weights = logits.softmax(-1)  # as torch.multinomial, which would raise an error for NaN, on a GPU beyond recovery
         return (weights / torch.empty_like(weights).exponential_()).argmax(-1)
     if sampling == "inverse_cdf":
-        return sample_by_inversion(logits.softmax(-1))
+        return sample_by_inversion(logits)
     if sampling == "fp16_gumbel":
         smallest = torch.finfo(torch.float16).tiny  # keeps both logarithms finite
         uniform = torch.rand_like(logits, dtype=torch.float16).clamp(smallest, 1 - 2 ** -11)
@@ -412,18 +412,24 @@ def sample(logits, sampling="fp32_gumbel", temperature=1., disallowed=None):
 BLOCK = 256  # tokens
 
 
-def sample_by_inversion(probabilities):
-    """Sample one token id per row by inverting the cumulative distribution. probabilities: (M, V), float32. Returns ids, (M,).
+def sample_by_inversion(logits):
+    """Sample one token id per row by inverting the cumulative distribution. logits: (M, V), float32. Returns ids, (M,).
 
-    Sums are float64, in which a token of probability 1e-9 is not lost beside the others.
+    Sums are float64, in which a token of probability 1e-9 is not lost beside the others. Exponentials are computed twice rather than kept.
     """
-    size = probabilities.shape[1]
-    blocks = F.pad(probabilities, (0, -size % BLOCK)).unflatten(1, (-1, BLOCK))  # (M, V / BLOCK, BLOCK)
-    ends = blocks.sum(2, dtype=torch.float64).cumsum(1)  # (M, V / BLOCK): cumulative probability at the end of each block
+    size, highest = logits.shape[1], logits.amax(1, keepdim=True)
+    weights = torch.exp(logits - highest)  # (M, V)
+    whole = size // BLOCK * BLOCK
+    sums = weights[:, :whole].unflatten(1, (-1, BLOCK)).sum(2, dtype=torch.float64)  # (M, V / BLOCK)
+    rest = weights[:, whole:].sum(1, keepdim=True, dtype=torch.float64)
+    ends = torch.cat([sums, rest], 1).cumsum(1)  # cumulative up to the end of each block
     u = torch.rand(len(ends), 1, dtype=torch.float64, device=ends.device) * ends[:, -1:]
     block = first_above(ends, u)  # (M, 1)
     start = torch.where(block > 0, ends.gather(1, (block - 1).clamp(min=0)), 0.)
-    inside = blocks.gather(1, block[:, :, None].expand(-1, -1, BLOCK))[:, 0].double().cumsum(1)  # (M, BLOCK)
+
+    tokens = block * BLOCK + torch.arange(BLOCK, device=block.device)  # (M, BLOCK)
+    chosen = torch.exp(logits.gather(1, tokens.clamp(max=size - 1)) - highest).double()
+    inside = torch.where(tokens < size, chosen, 0.).cumsum(1)
     token = block * BLOCK + first_above(inside, u - start)  # (M, 1)
     return token.squeeze(1).clamp(max=size - 1)  # only NaN exceeds it
 

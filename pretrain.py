@@ -38,7 +38,7 @@ from torch import nn
 from fastai.callback.core import Callback
 from fastai.learner import CancelStepException
 
-from _utils.config import MyConfig, complete, continued_schedule, from_command_line, is_pair
+from _utils.config import MyConfig, complete, continued_schedule, from_command_line, is_pair, timed_schedule, with_schedule
 from _utils.errors import PlainError, print_plain_errors
 from _utils.networks import (
     GatheredPositions, argmax, build_network, check_networks, check_tying, count_parameters, inputs_of, load_pair, load_with_head,
@@ -50,10 +50,11 @@ from _utils.runs import (
     Run, check_same_data, check_writable, code_key, locked, milestone_steps, open_log, original_code, resume, save_pretrained, upload)
 from _utils.text import (
     check_sources, load_documents, load_tokenizer, open_examples, prepare_examples, pretraining_dataloaders, split_held_out, text_key,
-    unigram_entropy)
+    unigram_entropy, warn_of_repetition)
 from _utils.training import (
     DTYPES, Bookkeeping, ClippingLearner, Gradients, PretrainingMetrics, Processes, Schedule, StaticStep, StopSignals, check_compiler,
-    choose_device, choose_precision, fastest_micro_batch, hint_at_bf16, micro_batch_sizes, seed_step, set_seed, split_micro_batches)
+    choose_device, choose_precision, fastest_micro_batch, hint_at_bf16, keep_compiled, micro_batch_sizes, seconds_per_step, seed_step,
+    set_seed, split_micro_batches)
 
 # %%
 # Every key can be changed here, or on the command line: python pretrain.py size=base datas=wikipedia,openwebtext
@@ -85,8 +86,8 @@ c = MyConfig({
     "optimizer": None,
     # Weight decay of everything but biases and LayerNorms.
     "weight_decay_rate": .01,
-    # Sampling from the generator: 'fp32_gumbel' as in Google's code, 'fp16_gumbel' (electra_pytorch's; draws rare tokens too seldom) or
-    # 'multinomial'.
+    # Sampling from the generator: 'fp32_gumbel' as in Google's code, 'fp16_gumbel' (electra_pytorch's; draws rare tokens too seldom),
+    # 'multinomial', or 'inverse_cdf', which draws one random number per masked token instead of one per logit.
     "sampling": "fp32_gumbel",
     # Sampling temperature: the generator's logits are divided by it.
     "temperature": 1.0,
@@ -163,7 +164,7 @@ c = MyConfig({
     # 32,768 tokens; on the CPU one of two sizes, which are tried on the first batch.
     "micro_batch": None,
     # True: compile the training step with torch.compile and, on a GPU, replay it as CUDA graphs (not with fp16). ELECTRA-Small is then
-    # 5 times as fast on an H200. Compilation takes minutes at the start.
+    # 5 times as fast on an H200. The first compilation takes minutes; datasets/compiled/ keeps its result for later starts.
     "compile": False,
     # 'tensorboard', 'neptune' (its offline store), 'wandb' or None. metrics.jsonl is always written.
     "logger": "tensorboard",
@@ -191,7 +192,10 @@ c = MyConfig({
     "lr": None,
     # Number of training steps. None: the recipe's.
     "steps": None,
-    # Number of warmup steps. None: the recipe's share of the steps.
+    # Instead of steps: train for about this many minutes. The number of steps is chosen by the time of steps on the first batch, printed,
+    # and kept when the run is resumed.
+    "minutes": None,
+    # Number of warmup steps, or a share of the steps below 1, such as .05. None: the recipe's share.
     "warmup_steps": None,
     # Maximum length of an example, in tokens. None: the recipe's.
     "max_length": None,
@@ -203,7 +207,7 @@ c = MyConfig({
 if __name__ == "__main__":
     print_plain_errors()
     c = complete(from_command_line(c, sys.argv))
-    steps = f"{c.steps:,}" if c.steps else "a number of"  # continued pretraining: depends on the text, known later
+    steps = f"{c.steps:,}" if c.steps else "a number of"  # known later: depends on the text, or with `minutes` on the time of a step
     print(f"{c.size}, objective {c.objective}: {steps} steps of {c.bs} x {c.max_length} tokens on {', '.join(c.datas)}, seed {c.seed}, "
           f"{c.masking} masking, {'continuing from' if is_pair(c.initial_weights) else 'initial weights'} {c.initial_weights}")
 
@@ -229,8 +233,8 @@ def load_data(c, processes=None):
     hf_tokenizer, files = processes.broadcast(lambda: prepare_data(c))
     train, held_out = map(concatenate_datasets, zip(*(split_held_out(open_examples(of_corpus)) for of_corpus in files)))
     splits = {"train": train, "held_out": held_out}
-    is_on_gpu, c = choose_device(c.device).type == "cuda", continued_schedule(c, len(train))
-    return hf_tokenizer, pretraining_dataloaders(splits, hf_tokenizer, c.bs, c.steps, c.max_length, c.seed, c.num_workers, is_on_gpu)
+    is_on_gpu, steps = choose_device(c.device).type == "cuda", c.steps or 1  # `fit` sets the number of batches
+    return hf_tokenizer, pretraining_dataloaders(splits, hf_tokenizer, c.bs, steps, c.max_length, c.seed, c.num_workers, is_on_gpu)
 
 
 def prepare_data(c):
@@ -375,7 +379,7 @@ class MaskedLMCallback(Callback):
 def sample(logits, sampling="fp32_gumbel", temperature=1., disallowed=None):
     """Sample one token id per row from softmax(logits / temperature) (pretrain_helpers.py:sample_from_softmax).
 
-    logits: (M, V), any dtype.   sampling: 'fp32_gumbel', 'fp16_gumbel' or 'multinomial'.
+    logits: (M, V), any dtype.   sampling: 'fp32_gumbel', 'fp16_gumbel', 'multinomial' or 'inverse_cdf'.
     disallowed: an id for each row that must not be sampled, (M,), or None.   Returns ids, (M,).
     """
     logits = logits.float()
@@ -386,6 +390,8 @@ def sample(logits, sampling="fp32_gumbel", temperature=1., disallowed=None):
     if sampling == "multinomial":
         weights = logits.softmax(-1)  # as torch.multinomial, which would raise an error for NaN, on a GPU beyond recovery
         return (weights / torch.empty_like(weights).exponential_()).argmax(-1)
+    if sampling == "inverse_cdf":
+        return sample_by_inversion(logits)
     if sampling == "fp16_gumbel":
         smallest = torch.finfo(torch.float16).tiny  # keeps both logarithms finite
         uniform = torch.rand_like(logits, dtype=torch.float16).clamp(smallest, 1 - 2 ** -11)
@@ -395,6 +401,43 @@ def sample(logits, sampling="fp32_gumbel", temperature=1., disallowed=None):
     # logits - log(-log(uniform + 1e-9) + 1e-9), both 1e-9 as in Google's code (F15); in place, because new tensors of this size take longer
     noise = uniform_like(logits).add_(1e-9).log_().neg_().add_(1e-9).log_()
     return argmax(torch.sub(logits, noise, out=noise))
+
+
+# %% [markdown]
+# Gumbel noise takes a random number for each of the V logits. The same distribution needs one number $u$ per row: the sample is the first
+# token at which the cumulative probability exceeds $u$. To keep it exact without a cumulative sum over the whole vocabulary, a block of
+# tokens is found first, from the sums of the blocks, and then the token in it.
+
+# %%
+BLOCK = 256  # tokens
+
+
+def sample_by_inversion(logits):
+    """Sample one token id per row by inverting the cumulative distribution. logits: (M, V), float32. Returns ids, (M,).
+
+    Sums are float64, in which a token of probability 1e-9 is not lost beside the others. Exponentials are computed twice rather than kept.
+    """
+    size, highest = logits.shape[1], logits.amax(1, keepdim=True)
+    weights = torch.exp(logits - highest)  # (M, V)
+    whole = size // BLOCK * BLOCK
+    sums = weights[:, :whole].unflatten(1, (-1, BLOCK)).sum(2, dtype=torch.float64)  # (M, V / BLOCK)
+    rest = weights[:, whole:].sum(1, keepdim=True, dtype=torch.float64)
+    ends = torch.cat([sums, rest], 1).cumsum(1)  # cumulative up to the end of each block
+    u = torch.rand(len(ends), 1, dtype=torch.float64, device=ends.device) * ends[:, -1:]
+    block = first_above(ends, u)  # (M, 1)
+    start = torch.where(block > 0, ends.gather(1, (block - 1).clamp(min=0)), 0.)
+
+    tokens = block * BLOCK + torch.arange(BLOCK, device=block.device)  # (M, BLOCK)
+    chosen = torch.exp(logits.gather(1, tokens.clamp(max=size - 1)) - highest).double()
+    inside = torch.where(tokens < size, chosen, 0.).cumsum(1)
+    token = block * BLOCK + first_above(inside, u - start)  # (M, 1)
+    return token.squeeze(1).clamp(max=size - 1)  # only NaN exceeds it
+
+
+def first_above(cumulative, u):
+    """Index, (M, 1), of the first of `cumulative` (M, N), ascending, that exceeds u (M, 1). Rounding may have moved u beyond its ends."""
+    u = torch.minimum(u.clamp(min=0.), cumulative[:, -1:] * (1 - 2. ** -40))
+    return torch.searchsorted(cumulative, u, right=True).clamp(max=cumulative.shape[1] - 1)
 
 
 # %% [markdown]
@@ -1034,10 +1077,15 @@ def build_learner(c, hf_tokenizer, dls, pair, processes):
         make_dropout_cheap(model)
     optimizer = build_optimizer(model, c.lr, c.adam_bias_correction, c.optimizer, c.weight_decay_rate)
     restore_moments(optimizer, model, c.initial_weights)
-    functions = schedules(c.schedule, c.lr, c.steps, c.warmup_steps, c.lr_decay_power)
-    static_step = [StaticStep(with_update="mom" not in functions)] if c.compile else []
+    schedule = build_schedule(with_schedule(c, steps=1))  # of one step until `fit_to_minutes` knows the number
+    static_step = [StaticStep(with_update="mom" not in schedule.functions)] if c.compile else []
     return PretrainingLearner(dls, model, build_loss(c), optimizer, build_masking(c, hf_tokenizer), c.micro_batch, c.seed, c.precision,
-                              processes, is_static=c.compile, cbs=[Schedule(functions, c.steps), *static_step])
+                              processes, is_static=c.compile, cbs=[schedule, *static_step])
+
+
+def build_schedule(c):
+    """The callback that sets the learning rate of each step."""
+    return Schedule(schedules(c.schedule, c.lr, c.steps, c.warmup_steps, c.lr_decay_power), c.steps)
 
 
 # %% [markdown]
@@ -1072,6 +1120,9 @@ def pretrain(c, processes=None):
         dls = dls.to(torch.device(c.device))
         c = fit_to_hardware(c, pair, hf_tokenizer, dls, processes)
         learn = build_learner(c, hf_tokenizer, dls, pair, processes)
+        if c.steps is None:
+            c = fit_to_minutes(c, learn)
+        warn_of_repetition(len(dls.train_ds), c.bs, c.steps)
         entropy = unigram_entropy(dls.train_ds.hf_dset, hf_tokenizer.all_special_ids)
         if is_pair(c.initial_weights):
             title = "Second stage" if c.objective == "two_stage" else "New generator" if c.new_generator else "Continued pretraining"
@@ -1104,6 +1155,7 @@ def check_start(c, run, processes):
     check_writable("datasets", run.folder)
     if c.compile:
         check_compiler()
+        keep_compiled("datasets/compiled")
     processes.share(1, c.bs)  # at least one example for each process
     set_seed(c.seed)  # of what is new beside trained weights: a generator, or a discriminator's head
     if c.objective == "two_stage":
@@ -1140,6 +1192,15 @@ def fit_to_hardware(c, pair, hf_tokenizer, dls, processes):
                 hint_at_bf16()
         c = c.copy_with({"micro_batch": min(processes.gather(size))})
     return c.copy_with({"micro_batch": processes.share(c.micro_batch, c.bs)})
+
+
+def fit_to_minutes(c, learn):
+    """The configuration with as many steps as fit into `minutes`, by the time of steps on the first batch that change nothing."""
+    seconds = seconds_per_step(learn, learn.on_device(learn.dls.train.batch_of_step(0)))
+    c = timed_schedule(c, max(learn.processes.gather(seconds)))
+    learn.remove_cb(learn.schedule)
+    learn.add_cb(build_schedule(c))
+    return c
 
 
 # %%

@@ -9,6 +9,7 @@ import re
 import secrets
 import sys
 from collections.abc import Callable
+from fractions import Fraction
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Literal, get_args, get_origin
@@ -19,7 +20,7 @@ from pydantic.fields import FieldInfo
 from typing_extensions import TypedDict
 
 from _utils.errors import PlainError
-from _utils.recipes import RECIPES, TOKEN_OBJECTIVES, TYINGS
+from _utils.recipes import RECIPES, TOKEN_OBJECTIVES, TYINGS, warmup_in_steps
 from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint
 from _utils.runs.log import check_address
 from _utils.text.readers import HUB_CORPORA
@@ -91,7 +92,7 @@ class PretrainKeys(TypedDict):
     lr_decay_power: NonNegative
     optimizer: Literal["adam", "lamb", None]
     weight_decay_rate: NonNegative
-    sampling: Literal["fp32_gumbel", "fp16_gumbel", "multinomial"]
+    sampling: Literal["fp32_gumbel", "fp16_gumbel", "multinomial", "inverse_cdf"]
     temperature: Positive
     disallow_correct: bool
     masking: Literal["bernoulli", "official"]
@@ -130,9 +131,10 @@ class PretrainKeys(TypedDict):
     milestones: list_of(Percent, "a list of percentages of the steps, each above 0 and at most 100")
     stop_at: Count | None
     steps: Count | None
+    minutes: Positive | None
     bs: Count | None
     lr: Positive | None
-    warmup_steps: Index | None
+    warmup_steps: Index | number("a share of the steps below 1", gt=0, lt=1) | None
     max_length: Length | None
     mask_prob: number("a number between 0 and 1", gt=0, lt=1) | None
 
@@ -258,7 +260,7 @@ def explain_keys(config, script):
 # What quickstart=True replaces, except for keys that the user overrides.
 QUICKSTART = {"size": "tiny", "datas": ["docs"], "vocab": 8192, "base_run_name": "quickstart"}
 # Keys for which None means the value of the recipe.
-FROM_RECIPE = "bs lr max_length mask_prob steps warmup_steps schedule optimizer electra_mask_style objective tying".split()
+FROM_RECIPE = "bs lr max_length mask_prob steps schedule optimizer electra_mask_style objective tying".split()
 _GENERATOR_KEYS = ("generator_hidden_size", "generator_layers", "uniform_generator", "tying")
 # Keys that are not used, by objective.
 _UNUSED = {
@@ -284,7 +286,12 @@ def complete(config):
         config = config.with_defaults({"objective": "electra"})
     if config.objective == "two_stage":
         config = config.unless_given({"tying": "none"})
+    if config.minutes and (config.steps or config.objective == "two_stage"):
+        other = f"steps={config.steps}" if config.steps else "objective=two_stage"
+        raise PlainError(f"minutes={config.minutes:g} chooses the number of steps, which conflicts with {other}. Leave out one of them.")
     config = config.with_defaults(_recipe_values(config))
+    if config.steps:
+        config = with_schedule(config)
     config = config.with_defaults(_objective_values(config))
     if os.environ.get("WORLD_SIZE", "1") == "1":  # several processes would draw different seeds
         config = config.with_defaults({"seed": secrets.randbits(32)})
@@ -297,8 +304,19 @@ def _recipe_values(config):
     recipe = RECIPES[config.size]
     values = {key: getattr(recipe, key) for key in FROM_RECIPE}
     if is_pair(config.initial_weights):
-        return values | {"steps": None, "warmup_steps": None, "lr": recipe.lr if config.new_generator else recipe.lr / 10}
-    return values | {"warmup_steps": round((config.steps or recipe.steps) * recipe.warmup_steps / recipe.steps)}
+        values |= {"steps": None, "lr": recipe.lr if config.new_generator else recipe.lr / 10}
+    return values | ({"steps": None} if config.minutes else {})
+
+
+def with_schedule(config, steps=None):
+    """The configuration with `steps`, if it has none yet, and with warmup_steps as a number of steps.
+
+    None is the recipe's share of the steps; in continued pretraining a twentieth.
+    """
+    recipe, steps, warmup = RECIPES[config.size], config.steps or steps, config.warmup_steps
+    if warmup is None:
+        warmup = Fraction(1, 20) if is_pair(config.initial_weights) else Fraction(recipe.warmup_steps, recipe.steps)
+    return config.copy_with({"steps": steps, "warmup_steps": warmup_in_steps(warmup, steps)})
 
 
 def _values_of_pair(name):
@@ -318,10 +336,19 @@ def continued_schedule(config, n_examples):
     Ten epochs, but at most a twentieth of the recipe's steps, of which a twentieth is warmup (docs/continued_pretraining.md).
     Raises PlainError if warmup_steps or stop_at is more than these steps.
     """
-    steps = config.steps or max(1, min(RECIPES[config.size].steps // 20, 10 * n_examples // config.bs))
-    completed = config.with_defaults({"steps": steps, "warmup_steps": steps // 20})
-    if not config.steps:  # given ones were checked, or are those of the second stage, fewer than of the first
-        _check(completed)
+    if config.steps or config.minutes:
+        return config
+    completed = with_schedule(config, max(1, min(RECIPES[config.size].steps // 20, 10 * n_examples // config.bs)))
+    check_schedule(completed)
+    return completed
+
+
+def timed_schedule(config, seconds_per_step):
+    """The configuration with as many steps as fit into `minutes`. Raises PlainError if warmup_steps or stop_at is more than these."""
+    completed = with_schedule(config, max(1, round(60 * config.minutes / seconds_per_step)))
+    print(f"minutes={config.minutes:g}: {completed.steps:,} steps, {completed.warmup_steps:,} of them warmup, at "
+          f"{1000 * seconds_per_step:.3g} ms per step")
+    check_schedule(completed)
     return completed
 
 
@@ -344,9 +371,9 @@ def _check(config):
                          f"{config.initial_weights!r} is not one. Set initial_weights to one, or leave new_generator out.")
     if config.seed is None:
         raise PlainError("seed=None would draw a different seed in each process. Set seed to a number.")
-    for key, limit in {"warmup_steps": "steps", "stop_at": "steps", "micro_batch": "bs"}.items():
-        if config[limit] and (config[key] or 0) > config[limit]:
-            raise PlainError(f"{key}={config[key]} is more than {limit}={config[limit]}. Lower it or leave it out.")
+    check_schedule(config)
+    if (config.micro_batch or 0) > config.bs:
+        raise PlainError(f"micro_batch={config.micro_batch} is more than bs={config.bs}. Lower it or leave it out.")
     for key in _UNUSED.get(config.objective, ()):
         if key in config.overridden:
             raise PlainError(f"{key}={config[key]!r} is not used with objective={config.objective!r}. Leave it out.")
@@ -365,6 +392,13 @@ def _check(config):
                          "part of that tokenizer. Leave out cased.")
     check_address(config.upload_to)
     check_logger(config)
+
+
+def check_schedule(config):
+    """PlainError for warmup_steps or stop_at beyond the last step, if that is known."""
+    for key in ("warmup_steps", "stop_at") if config.steps else ():
+        if (config[key] or 0) > config.steps:
+            raise PlainError(f"{key}={config[key]} is more than steps={config.steps}. Lower it or leave it out.")
 
 
 def _check_pair(config):

@@ -190,3 +190,8 @@ def flops_per_token(recipe, vocab_size, length=None, mask_prob=None, objective=N
         generator = (1 + backward) * forward(recipe.generator, predicted=mask_prob)
     predicted = {"replace_mlm": mask_prob, "all_tokens_mlm": 1.}.get(objective)
     return generator + (1 + backward) * forward(recipe.discriminator, predicted=predicted)
+
+
+def warmup_in_steps(warmup, steps):
+    """A number of warmup steps, which may be given as a share of the steps (a float or a fraction)."""
+    return warmup if isinstance(warmup, int) else round(warmup * steps)

@@ -1,12 +1,13 @@
 """The first minutes on a GPU: does everything run, are the results right, and how fast is it?
 
-    benchmarks/gpu.sh [device=cuda] [sections=equality,replay,runs,processes,steps,learning,finetuning] [sizes=small,base,large]
+    benchmarks/gpu.sh [device=cuda] [sections=equality,replay,changes,runs,processes,steps,learning,finetuning] [sizes=small,base,large]
                       [kinds=eager,compiled,captured,reduce-overhead] [at_once=1,2,4] [glue_dir=PATH] [limit=300] [minutes=45]
                       [results=benchmarks/results] [miniature=False]
 
 The environment (versions, driver, GPUs) is always checked first. Then, in this order:
 equality: a step with the same weights, masks and samples, compared with the CPU.   replay: the compiled and captured step, which
-compile=True runs: random numbers, learning rate, and 20 steps compared with eager ones.   runs: short runs of pretrain.py in every
+compile=True runs: random numbers, learning rate, and 20 steps compared with eager ones.   changes: what makes that step faster, each with
+its time, its compilation and its gradients, one after the other in one process.   runs: short runs of pretrain.py in every
 precision, compiled, and loaded again.   processes: two processes on two GPUs, compared with one.   steps: speed, memory and longest
 kernels of pretraining; `kinds`: eager; compiled; compiled and captured in CUDA graphs (compile=True); compiled with torch.compile's own
 CUDA graphs.   learning: the quickstart with compile=True, stopped and resumed, beside the committed curve of a CPU.   finetuning: rows/s
@@ -33,7 +34,7 @@ from typing import Literal
 from packaging.requirements import Requirement
 
 REPO = Path(__file__).parents[1]
-SECTIONS = ("equality", "replay", "runs", "processes", "steps", "learning", "finetuning")
+SECTIONS = ("equality", "replay", "changes", "runs", "processes", "steps", "learning", "finetuning")
 KINDS = ("eager", "compiled", "captured", "reduce-overhead")
 DEFAULTS = {"device": "cuda", "sections": list(SECTIONS), "sizes": ["small", "base", "large"], "kinds": list(KINDS), "at_once": [1, 2, 4],
             "glue_dir": None, "limit": 300, "minutes": 45, "results": str(REPO / "benchmarks/results"), "miniature": False}
@@ -76,7 +77,7 @@ def measurements(given):
     """{name: (section, its arguments)}, the most important first."""
     shared = {"device": given["device"], "miniature": given["miniature"]}
     glue_dir = given["glue_dir"] and str(Path(given["glue_dir"]).absolute())
-    found = {name: (name, shared) for name in ("equality", "replay", "runs", "processes")}
+    found = {name: (name, shared) for name in ("equality", "replay", "changes", "runs", "processes")}
     for size in ["tiny"] if given["miniature"] else given["sizes"]:
         for kind in given["kinds"] if given["device"] != "cpu" else ["eager"]:
             found[f"steps of {size}, {kind}"] = "steps", {**shared, "size": size, "kind": kind}

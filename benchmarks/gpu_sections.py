@@ -168,8 +168,8 @@ def set_kind(training, kind):
     """Let a Training that was built with compile=True only compile its steps, or use torch.compile's own CUDA graphs."""
     learn = training.learn
     if kind in ("compiled", "reduce-overhead"):
-        [static_step] = [callback for callback in learn.cbs if isinstance(callback, cuda_graph.StaticStep)]
-        static_step.has_to_capture = False
+        cuda_graph.compile_step(learn)
+        learn.static_step.is_ready = True  # without capture
     if kind == "reduce-overhead":
         half, metrics = learn.gradients.half, learn.train_metrics
         for tensor in (*(half.copies if half else ()), metrics.state, metrics.sums, metrics.histogram):
@@ -258,6 +258,56 @@ def fixed_masks_and_samples():
 
     with mock.patch.object(pretrain, "build_masking", build_masking), mock.patch.object(pretrain, "sample", sample):
         yield
+
+
+# Changes of the compiled step
+
+CHANGES = {  # (Inductor's options, sampling)
+    "separate kernels": ({}, "fp32_gumbel"),
+    "combined kernels": (cuda_graph.GPU_OPTIONS, "fp32_gumbel"),
+    "combined kernels, inverse_cdf": (cuda_graph.GPU_OPTIONS, "inverse_cdf")}
+
+
+def changes(device, miniature, groups=10):
+    """The step that compile=True runs with and without what makes it faster, one after the other in this process.
+
+    Seconds until the first step, milliseconds per step (median of `groups` groups of 20), the longest kernels, and the gradients of one
+    batch beside those of the first kind, where the same samples are drawn.
+    """
+    device, found = choose_device(device), {}
+    settings = ["size=tiny", "bs=8", "max_length=32"] if miniature else ["size=small"]
+    for name, (options, sampling) in CHANGES.items():
+        torch._dynamo.reset()
+        with mock.patch.object(cuda_graph, "GPU_OPTIONS", options), contextlib.nullcontext() if device.type == "cuda" else traced_only():
+            training = static_training(device, [*settings, f"sampling={sampling}"], kind="captured")
+            row = {"seconds to the first step": seconds_of(lambda: training.take(1), device)}
+        gradients = gradients_of_a_batch(training)
+        reference = found.setdefault("gradients", gradients)
+        training.take(1 if miniature else 20)
+        times = [seconds_of(lambda: training.take(20), device) / 20 for _ in range(1 if miniature else groups)]
+        row["ms/step"] = 1e3 * median(times)
+        if sampling == "fp32_gumbel":
+            differences = {p: float((g - reference[p]).norm() / reference[p].norm().clamp(min=1e-20)) for p, g in gradients.items()}
+            row["largest relative difference of a gradient"] = max(differences.values())
+        yield {f"{name}: {key}": value for key, value in row.items()}
+        yield {f"{name}: longest kernels": longest_kernels(training, 25)}
+        found[name] = row
+        del training
+    yield {"checks": {"gradients of combined kernels": (found["combined kernels"]["largest relative difference of a gradient"], .05)},
+           "summary": ", ".join(f"{name} {found[name]['ms/step']:.4g} ms" for name in CHANGES)}
+
+
+def gradients_of_a_batch(training):
+    """{name: gradient, on the CPU} of a batch with fixed random numbers; without biases of keys, whose gradients are rounding errors."""
+    learn = training.learn
+    seed_step(learn.seed, 77)
+    masked, counts = learn.masks(*learn.on_device(next(training.batches)))
+    seed_step(learn.seed, 77, 1)
+    learn.gradients.zero()
+    learn.accumulate(*masked, *counts)
+    found = {name: p.grad.float().cpu() for name, p in learn.model.named_parameters() if p.grad is not None and "key.bias" not in name}
+    learn.gradients.zero()
+    return found
 
 
 # Pretraining runs
@@ -466,7 +516,7 @@ def write_random_corpus(folder):
 
 
 SECTIONS = {function.__name__: function
-            for function in (environment, equality, replay, runs, processes, steps, learning, finetuning)}
+            for function in (environment, equality, replay, changes, runs, processes, steps, learning, finetuning)}
 
 
 def main(section, arguments, path):

@@ -2,6 +2,7 @@
 import contextlib
 
 from _utils.errors import PlainError, is_first_process
+from _utils.recipes import warmup_in_steps
 from _utils.runs.checkpoints import DamagedCheckpoint, load_checkpoint, save_checkpoint
 
 # Keys that may differ when a run is resumed. micro_batch and compile change which random numbers are drawn; the others change no result.
@@ -52,6 +53,7 @@ def resume(config, run):
         is_same_kind = config["device"][:3] == original["device"][:3]  # cpu or cuda:N
         chosen = ["precision", "steps", "warmup_steps", *(["micro_batch"] if is_same_kind else [])]
         config = config.with_defaults({key: original[key] for key in chosen})
+        config = config.copy_with({"warmup_steps": warmup_in_steps(config["warmup_steps"], config["steps"])})
         now = config.as_data()
         # A key that is newer than the run may have its default, None or False.
         differ = [key for key, value in now.items() if key not in MAY_DIFFER and (value or key in original) and original.get(key) != value]

@@ -7,7 +7,7 @@ processors            documents to examples
 examples              prepared examples in the cache, built by worker_pool; training and held-out parts; unigram entropy
 batches               shuffled batches of fixed shape, through hugdatafast_repair
 """
-from _utils.text.batches import pretraining_dataloaders
+from _utils.text.batches import pretraining_dataloaders, warn_of_repetition
 from _utils.text.examples import evenly_spaced, open_examples, prepare_examples, split_held_out, text_key, unigram_entropy
 from _utils.text.processors import ELECTRADataProcessor
 from _utils.text.sources import Corpus, check_sources, load_documents

@@ -88,20 +88,21 @@ def pretraining_dataloaders(splits, hf_tokenizer, bs, steps, max_length, seed, n
     """Return DataLoaders with `steps` shuffled batches of the first split, and one ordered pass over each other split, on the CPU.
 
     splits: {name: examples}, 'train' first; empty ones are dropped.
-    Raises PlainError if the first split has fewer examples than a batch, and warns if training repeats too few examples too often.
+    Raises PlainError if the first split has fewer examples than a batch.
     """
-    _check_size(len(next(iter(splits.values()))), bs, steps, max_length)
+    n = len(next(iter(splits.values())))
+    if n < bs:
+        raise PlainError(f"The text is too small: it yields only {n:,} training examples of {max_length} tokens, fewer than a batch "
+                         f"(bs={bs}). Add text, or lower bs or max_length.")
     data = PretrainingDatasets({name: examples for name, examples in splits.items() if len(examples)}, cols=["input_ids", "sentA_length"],
                                hf_toker=hf_tokenizer, n_inp=2)
     return data.dataloaders(bs=bs, n=bs * steps, max_length=max_length, seed=seed, num_workers=num_workers,
                             pin_memory=pin_memory, device="cpu")
 
 
-def _check_size(n, bs, steps, max_length):
-    if n < bs:
-        raise PlainError(f"The text is too small: it yields only {n:,} training examples of {max_length} tokens, fewer than a batch "
-                         f"(bs={bs}). Add text, or lower bs or max_length.")
-    epochs = bs * steps / n
-    if epochs > MANY_EPOCHS or epochs > 1 and n < FEW_EXAMPLES:
-        print(f"Warning: the text yields only {n:,} training examples of {max_length} tokens, so each is seen about {epochs:,.0f} times "
-              f"in {steps:,} steps. The model may memorize them: add text, or lower steps.")
+def warn_of_repetition(n_examples, bs, steps):
+    """Print a warning if `steps` batches repeat few examples, or repeat them often."""
+    epochs = bs * steps / n_examples
+    if epochs > MANY_EPOCHS or epochs > 1 and n_examples < FEW_EXAMPLES:
+        print(f"Warning: the text yields only {n_examples:,} training examples, so each is seen about {epochs:,.0f} times in {steps:,} "
+              "steps. The model may memorize them: add text, or lower steps.")

@@ -1,6 +1,6 @@
 """What pretraining and finetuning share: learners, gradients, metrics, what follows a step, processes and devices."""
 from _utils.training.after_step import Bookkeeping, LossProgress, Schedule, StopSignals
-from _utils.training.cuda_graph import StaticStep, check_compiler
+from _utils.training.cuda_graph import StaticStep, check_compiler, keep_compiled
 from _utils.training.device import (
     choose_device,
     choose_precision,
@@ -14,3 +14,4 @@ from _utils.training.gradients import Gradients
 from _utils.training.learners import DTYPES, ClippingLearner, FinetuningLearner, split_micro_batches
 from _utils.training.metrics import PretrainingMetrics
 from _utils.training.processes import Processes
+from _utils.training.trial import seconds_per_step

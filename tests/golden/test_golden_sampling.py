@@ -12,8 +12,8 @@ from pretrain import mask_tokens, mask_tokens_official, sample
 
 # fp16 noise has few distinct values, so that its frequencies differ from the softmax by up to .01. With fewer samples, the test does not
 # detect that, but it distinguishes only temperatures that differ by a larger factor.
-N_SAMPLES = {"fp32_gumbel": 100_000, "multinomial": 100_000, "fp16_gumbel": 4_000}
-WRONG_FACTOR = {"fp32_gumbel": 1.15, "multinomial": 1.15, "fp16_gumbel": 1.4}  # of the temperature
+N_SAMPLES = {"fp32_gumbel": 100_000, "multinomial": 100_000, "inverse_cdf": 100_000, "fp16_gumbel": 4_000}
+WRONG_FACTOR = {"fp32_gumbel": 1.15, "multinomial": 1.15, "inverse_cdf": 1.15, "fp16_gumbel": 1.4}  # of the temperature
 VOCAB_SIZE, LENGTH, SPECIAL = 24, 16, [0, 1, 2, 3, 4]
 
 

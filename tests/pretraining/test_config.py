@@ -199,6 +199,8 @@ def test_an_explicit_value_replaces_that_of_the_recipe(argument, value):
     (["size=tiny", "steps=500"], 50),
     (["steps=100_000", "warmup_steps=7"], 7),
     (["warmup_steps=20_000"], 20_000),
+    (["steps=100_000", "warmup_steps=.05"], 5000),
+    (["steps=100_000", "warmup_steps=0"], 0),
 ])
 def test_warmup_keeps_its_share_of_the_steps_unless_set(arguments, warmup_steps):
     assert completed(*arguments).warmup_steps == warmup_steps
@@ -227,6 +229,8 @@ def test_seed_none_draws_a_seed_unless_there_are_several_processes(monkeypatch):
 @pytest.mark.parametrize("derive, arguments, expected", [
     (completed, ["micro_batch=32", "bs=16"], ["micro_batch=32", "bs=16"]),
     (completed, ["size=tiny", "warmup_steps=3001"], ["warmup_steps=3001", "steps=3000"]),
+    (completed, ["steps=100", "minutes=10"], ["steps=100", "minutes=10"]),
+    (completed, ["objective=two_stage", "minutes=10"], ["objective=two_stage", "minutes=10"]),
     (completed, ["steps=100", "stop_at=101"], ["stop_at=101", "steps=100"]),
     (completed, ["initial_weights=google/electra-small-discriminator", "lr=1e-4", "steps=9", "warmup_steps=2", "vocab=9000"],
      ["initial_weights=", "vocab=9000"]),

@@ -6,12 +6,14 @@ import subprocess
 import sys
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
+from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 from _utils.errors import PlainError
-from _utils.training.cuda_graph import check_compiler
+from _utils.training.cuda_graph import check_compiler, keep_compiled
 from _utils.training.device import choose_device, choose_precision, hint_at_bf16
 
 GPU, CPU = torch.device("cuda"), torch.device("cpu")
@@ -76,6 +78,18 @@ def test_a_missing_compiler_is_reported(monkeypatch):
         check_compiler()
     monkeypatch.setenv("CC", "tcc")
     check_compiler()
+
+
+@pytest.mark.parametrize("of_user", [None, "elsewhere"])
+def test_compiled_steps_are_kept_beside_the_prepared_data_or_where_the_user_wants(monkeypatch, tmp_path, of_user):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
+    default = cache_dir()  # PyTorch sets the variable itself
+    if of_user:
+        monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", of_user)
+    keep_compiled("datasets/compiled")
+    assert cache_dir() == str(Path(of_user or "datasets/compiled").absolute()) != default
+
 
 
 @pytest.mark.slow

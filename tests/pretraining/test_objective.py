@@ -72,7 +72,28 @@ def test_slot_capacity_exceeds_every_sampled_number_of_masks():
     assert slot_capacity((128, 128), .15, "official") == 128 * 19
 
 
-@pytest.mark.parametrize("sampling", ["fp32_gumbel", "fp16_gumbel", "multinomial"])
+@pytest.mark.parametrize("vocab_size", [50, 256, 700])
+def test_inversion_draws_each_token_as_often_as_its_probability(monkeypatch, vocab_size):
+    """With evenly spaced random numbers the counts are exact up to one, for rare tokens at the ends of blocks, too."""
+    torch.manual_seed(0)
+    logits = 4 * torch.randn(vocab_size)
+    logits[[0, vocab_size // 2, -1]] = -float("inf")
+    n = 100_000
+    monkeypatch.setattr(torch, "rand", lambda *shape, dtype, **_: ((torch.arange(n, dtype=dtype) + .5) / n)[:, None])
+    counts = sample(logits.expand(n, -1), "inverse_cdf").bincount(minlength=vocab_size)
+    assert (counts - n * logits.double().softmax(-1)).abs().max() < 1.1
+    assert not counts[logits.isinf()].any()
+
+
+@pytest.mark.parametrize("extreme", [0., 1 - 2 ** -53])
+def test_inversion_never_draws_impossible_tokens_at_the_ends(monkeypatch, extreme):
+    monkeypatch.setattr(torch, "rand", lambda *shape, dtype, **_: torch.full(shape, extreme, dtype=dtype))
+    logits = torch.full((1, 600), -float("inf"))
+    logits[0, [3, 300]] = torch.tensor([0., 1.])
+    assert sample(logits, "inverse_cdf").item() == (300 if extreme else 3)
+
+
+@pytest.mark.parametrize("sampling", ["fp32_gumbel", "fp16_gumbel", "multinomial", "inverse_cdf"])
 def test_sampling_accepts_half_precision_and_never_draws_impossible_tokens(sampling):
     torch.manual_seed(0)
     logits = torch.zeros(1000, 50, dtype=torch.bfloat16)

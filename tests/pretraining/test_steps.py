@@ -244,7 +244,7 @@ def later_steps(learn):
 
 
 VARIANTS = [[], ["masking=official"], ["objective=mlm"], ["adam_bias_correction=True"], ["optimizer=lamb"], ["disallow_correct=True"],
-            ["sampling=multinomial"], ["electra_mask_style=False"], ["size=mini"], ["objective=all_tokens_mlm"],
+            ["sampling=multinomial"], ["sampling=inverse_cdf"], ["electra_mask_style=False"], ["size=mini"], ["objective=all_tokens_mlm"],
             ["objective=adversarial"], *[pytest.param([setting], marks=pytest.mark.slow) for setting in (
                 "uniform_generator=True", "objective=electra_15", "objective=replace_mlm")]]
 
@@ -320,7 +320,7 @@ class SimulatedGraph(TorchDispatchMode):
 def simulated_gpu(monkeypatch):
     """torch.cuda's graphs and streams, simulated on the CPU."""
     monkeypatch.setattr(torch.cuda, "CUDAGraph", SimulatedGraph)
-    monkeypatch.setattr(torch.cuda, "graph", lambda graph, pool, capture_error_mode: graph)
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph, **_: graph)
     for name in ("Stream", "current_stream", "graph_pool_handle", "synchronize"):
         monkeypatch.setattr(torch.cuda, name, mock.MagicMock())
     monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())

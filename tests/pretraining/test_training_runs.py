@@ -30,6 +30,29 @@ def finished_run(tmp_path_factory, small_tokenizer):
         return Path.cwd(), learn
 
 
+def test_minutes_choose_a_number_of_steps_that_changes_nothing_else_and_is_kept(workplace, monkeypatch, capsys):
+    """The steps that were timed leave no trace: the run is the same as with that number of steps."""
+    settings = ["warmup_steps=.25", "milestones=100"]
+    in_minutes = partial(run, "minutes=.01", "steps=None", *settings, resume=True)
+    in_minutes("stop_at=3")
+    steps = load_checkpoint(FOLDER / "mini_5/resume.pth")["config"]["steps"]
+    assert steps > 3 and f"{steps:,} steps" in capsys.readouterr().out
+
+    monkeypatch.setattr(pretrain, "seconds_per_step", None)  # a resumed run measures nothing
+    in_minutes()
+    run(f"steps={steps}", "base_run_name=other", *settings)
+    assert equal_weights(weights(), weights("other_5"))
+    with pytest.raises(PlainError, match="minutes=0.01"):
+        in_minutes("minutes=.02")
+
+
+def test_minutes_are_divided_by_the_time_of_a_step(workplace, monkeypatch):
+    monkeypatch.setattr(pretrain, "seconds_per_step", lambda *_: .5)
+    learn = run("minutes=.1", "steps=None", "warmup_steps=.25")
+    assert learn.train_iter == 12
+    assert [learn.schedule.functions["lr"](step / 12) for step in (0, 3, 12)] == pytest.approx([0, .75 * 3e-4, 0])
+
+
 @pytest.fixture
 def finished(finished_run, monkeypatch):
     """The learner of a run in the working directory. Do not modify its files."""

@@ -1,8 +1,9 @@
-"""Slow tests, minutes each: the quickstart from start to end, memory of preprocessing."""
+"""Slow tests, minutes each: the quickstart from start to end, compiled runs, memory of preprocessing."""
 import contextlib
 import itertools
 import json
 import math
+import os
 import re
 import subprocess
 import sys
@@ -38,6 +39,18 @@ def test_quickstart_trains_and_can_be_finetuned(repo, tmp_path):
     assert len(rows) == 18
     # Chance is 0 for the correlations of CoLA and STS-B, 33 for MNLI, and at most 60 for the others. WNLI cannot be learned.
     assert all(best[task] > 62 for task in FINETUNED_TASKS if task != "wnli"), best
+
+
+def test_second_compiled_run_compiles_nothing(repo, tmp_path):
+    environment = {key: value for key, value in os.environ.items() if key != "TORCHINDUCTOR_CACHE_DIR"}
+    settings = ["quickstart=True", "steps=3", "warmup_steps=1", "compile=True", "device=cpu", "logger=None"]
+    kept, losses = [], []
+    for name in ("first", "second"):
+        subprocess.run([sys.executable, repo / "pretrain.py", *settings, f"base_run_name={name}"], cwd=tmp_path, env=environment, check=True)
+        kept.append({path.name for path in (tmp_path / "datasets/compiled").rglob("*") if path.is_file()})
+        losses.append([row["loss"] for row in read_metrics(tmp_path / f"checkpoints/pretrain/{name}_11081/metrics.jsonl", "train")])
+    assert kept[0] == kept[1] and kept[0]
+    assert losses[0] == losses[1]
 
 
 PREPARE = """

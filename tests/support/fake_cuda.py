@@ -59,34 +59,45 @@ def _real_batches(loader):
 
 def backward(loss):
     """Add the gradients of a scalar loss to the `grad` of its leaves, in place where they have one."""
-    for leaf, gradient in _gradients(loss).items():
+    for leaf, gradient in _gradients(loss, torch.ones_like(loss)).items():
         leaf.grad = gradient if leaf.grad is None else leaf.grad.add_(gradient)
 
 
-def grad(loss, inputs, allow_unused=False):
-    """Gradients of a scalar loss with respect to leaves; None for those it does not depend on."""
-    found = _gradients(loss)
-    return tuple(found.get(leaf) for leaf in inputs)
+def grad(outputs, inputs, grad_outputs=None, allow_unused=False, **_):
+    """Gradients of one output with respect to tensors; None for those it does not depend on."""
+    [output] = [outputs] if isinstance(outputs, torch.Tensor) else outputs
+    [seed] = [torch.ones_like(output)] if grad_outputs is None else grad_outputs
+    keys = [x if x.grad_fn is None else (x.grad_fn, x.output_nr) for x in inputs]
+    found = _gradients(output, seed, {key for key in keys if isinstance(key, tuple)})
+    return tuple(found.get(key) for key in keys)
 
 
 @torch.no_grad()
-def _gradients(loss):
-    """{leaf: gradient of a scalar loss}: call each node of the autograd graph once, the latest first."""
-    found, waiting = {}, {loss.grad_fn: [torch.ones_like(loss)]}  # {node: gradients of its outputs, accumulated so far}
+def _gradients(output, seed, ends=frozenset()):
+    """{leaf, or (node, number of its output) in `ends`: gradient}: call each node of the autograd graph once, the latest first."""
+    found, waiting = {}, {}  # waiting: {node: gradients of its outputs, accumulated so far}
+
+    def arrive(node, index, gradient):
+        sums = waiting.setdefault(node, [None] * len(node._input_metadata))
+        sums[index] = gradient if sums[index] is None else sums[index] + gradient
+
+    arrive(output.grad_fn, output.output_nr, seed)
     while waiting:
         node = max(waiting, key=lambda node: node._sequence_nr())  # no other node can pass a gradient to it any more
         gradients = [_match_output(gradient, output) for gradient, output in zip(waiting.pop(node), node._input_metadata, strict=True)]
-        results = node(*gradients)
+        if reached := {(node, i): gradient for i, gradient in enumerate(gradients) if (node, i) in ends}:
+            found |= reached
+            continue
+        results = node.apply(*gradients) if hasattr(node, "apply") else node(*gradients)
         for (next_node, index), gradient in zip(node.next_functions, results if isinstance(results, tuple) else [results], strict=True):
             if gradient is None or next_node is None:
                 continue
             if hasattr(next_node, "variable"):  # it accumulates the gradient of a leaf
                 gradient = _match_output(gradient, next_node._input_metadata[0])
                 leaf = next_node.variable
-                found[leaf] = found[leaf] + gradient if leaf in found else gradient  # benchmarks.operators counts the additions
+                found[leaf] = found[leaf] + gradient if leaf in found else gradient
             else:
-                sums = waiting.setdefault(next_node, [None] * len(next_node._input_metadata))
-                sums[index] = gradient if sums[index] is None else sums[index] + gradient
+                arrive(next_node, index, gradient)
     return found
 
 

@@ -11,8 +11,8 @@ from tiny_pretraining import BASE, metrics, run
 import benchmarks.environment
 import benchmarks.finetuning
 import benchmarks.held_out
+import benchmarks.launches
 import benchmarks.loader
-import benchmarks.operators
 import benchmarks.preprocessing
 import benchmarks.pretraining
 import benchmarks.starting
@@ -86,16 +86,16 @@ def test_each_precision_can_be_measured(results, monkeypatch):
     assert list(results("pretraining_tiny_2x16")["rows"]) == ["pretrain.py bf16"]
 
 
-def test_operators_of_a_step_are_counted_by_function(results):
-    counted = {}
-    for precision in ("bf16", "fp32"):
-        benchmarks.operators.main(["size=tiny", "bs=2", "max_length=16", f"precision={precision}"])
-        found = results("operators_tiny", on_cpu=False)
-        counted[precision] = {name: row["operators"] for name, row in found["rows"].items()}
-        assert counted[precision]["step"] == sum(counted[precision][name] for name in ("masks", "accumulate", "update")) > 300
-    # Weights are cast to half precision all at once: no more than a few casts per layer are left, those of activations.
-    assert counted["bf16"]["masks"] <= counted["fp32"]["masks"] + 1
-    assert counted["bf16"]["accumulate"] < 1.5 * counted["fp32"]["accumulate"]
+@pytest.mark.slow
+def test_the_compiled_step_of_a_gpu_has_few_launches_and_bytes():
+    """Of two layers of each network. More would mean that kernels are no longer fused, or no longer share launches."""
+    settings = ["size=small", "masking=official", "precision=bf16", "compile=True", "device=cuda", "micro_batch=128"]
+    found = benchmarks.launches.count_launches(complete(pretrain.c.override(settings)), layers=2)
+    assert found["forward, combined"]["triton"] <= 30 and found["backward, combined"]["triton"] <= 50
+    assert found["backward, combined"]["triton"] < .5 * found["backward, separate"]["triton"]
+    for half, products, others, gigabytes in (("forward", 30, 4, 1.95), ("backward", 57, 4, 2.75)):
+        row = found[f"{half}, combined"]
+        assert row["products"] <= products and row["others"] <= others and row["GB"] <= gigabytes
 
 
 def test_finetuning_benchmark_compares_implementations_and_precisions(results):

@@ -71,7 +71,7 @@ def test_settings_in_commands_are_accepted(folder_with_placeholders):
               "benchmarks/gpu.sh": partial(parse, defaults=benchmarks.gpu.DEFAULTS, types=benchmarks.gpu.types()),
               "_utils": lambda arguments: len(arguments) > 1 and Parser(find_command(arguments[0])).parse_intermixed_args(arguments[1:])}
     for program in ("benchmarks.finetuning", "benchmarks.loader", "benchmarks.preprocessing", "benchmarks.pretraining",
-                    "benchmarks/gpu_run.sh"):
+                    "benchmarks/speedrun.sh"):
         module = importlib.import_module(program.removesuffix(".sh").replace("/", "."))
         accept[program] = partial(parse, defaults=module.DEFAULTS, types=module.TYPES)
     seen = Counter()

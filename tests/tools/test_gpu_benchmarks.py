@@ -17,6 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 import benchmarks.gpu
 import benchmarks.gpu_sections
 from _utils.runs.checkpoints import load_checkpoint
+from _utils.runs.resume import find_resume_checkpoint
 from _utils.training import cuda_graph
 from benchmarks.gpu import exceeded
 
@@ -69,6 +70,12 @@ def test_captured_steps_are_right_on_a_real_gpu():
     assert not exceeded(result(benchmarks.gpu_sections.replay, device="cuda"))
 
 
+def test_changes_of_the_compiled_step_are_compared():
+    found = result(benchmarks.gpu_sections.changes)
+    assert not exceeded(found) and found["checks"]["gradients of combined kernels"][0] == 0  # on a CPU there are no combined kernels
+    assert all(found[f"{name}: ms/step"] > 0 and found[f"{name}: longest kernels"] for name in benchmarks.gpu_sections.CHANGES)
+
+
 def test_speed_of_a_configuration_is_measured_with_its_loader():
     found = result(benchmarks.gpu_sections.steps, size="tiny", kind="eager", seconds=.3)
     shares = found["longest kernels"]
@@ -86,7 +93,7 @@ if section == "equality":
     print("no kernel image"), sys.exit(1)
 found = {"environment": {"machine": "GPU 9000, 1 core", "summary": "1 GPUs"},
          "replay": {"summary": "differences", "checks": {"losses": [.3, .1], "weights": [.1, .2]}},
-         "processes": {"summary": "skipped: one GPU"},
+         "changes": {"summary": "faster"}, "processes": {"summary": "skipped: one GPU"},
          "runs": {"summary": "losses", "checks": {"loss": [float("nan"), 1], "other": [None, 1]}},
          "steps": {"row": {"ms/step": 12.345, "tokens/s": 1234567.8}, "summary": "fast"},
          "learning": {"seconds": 1}, "finetuning": {"row": {"rows/s": 1}}}
@@ -126,7 +133,7 @@ def test_gpu_command_keeps_all_results_when_some_measurements_fail_or_hang(tmp_p
     path, printed = tmp_path / "gpu_gpu_9000.json", capsys.readouterr().out
     found = json.loads(path.read_text())["measurements"]
     assert {name: values["status"] for name, values in found.items()} == {
-        "environment": "ok", "equality": "failed", "replay": "ok", "runs": "ok", "processes": "ok", "steps of small, eager": "ok",
+        "environment": "ok", "equality": "failed", "replay": "ok", "changes": "ok", "runs": "ok", "processes": "ok", "steps of small, eager": "ok",
         "steps of small, captured": "ok", "learning": "ok", "finetuning, 2 at once": "timed out"}
     assert "no kernel image" in found["equality"]["printed"] and "no kernel image" in printed
     assert found["finetuning, 2 at once"]["row"] == {"rows/s": 1}  # measured before it hung
@@ -165,28 +172,31 @@ def script_environment():
 
 
 @pytest.mark.slow
-def test_partial_pretraining_is_stopped_at_its_milestone_and_finetuned_and_can_be_resumed(repo, glue, workplace):
+def test_speedrun_survives_a_kill_and_keeps_what_it_has(repo, glue, workplace):
+    """From text to scores, killed in the middle of pretraining; the kept weights are a checkpoint."""
     of_tasks = {"cola": {"rows": 64, "epochs": 1}, "rte": {"rows": 64, "epochs": 1}}
-    command = [repo / "benchmarks/gpu_run.sh", "datas=text.txt", "vocab=vocab.txt", f"glue_dir={glue}", "size=tiny", "seed=5", "bs=8",
-               "max_length=32", "steps=8000", "num_workers=0", "logger=None", "compile=False", "device=cpu", "tasks=cola,rte", "runs=2",
-               "at_once=2", f"task_overrides={of_tasks}"]
-    folder, milestone = Path("checkpoints/pretrain/official_5"), Path("checkpoints/pretrain/official_5_6.25%.pth")
-    resume, log = folder / "resume.pth", folder / "metrics.jsonl"
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=script_environment())
-    while process.poll() is None and not (log.exists() and log.stat().st_size):
+    command = [repo / "benchmarks/speedrun.sh", "datas=text.txt", "vocab=vocab.txt", f"glue_dir={glue}", "size=tiny", "seed=5", "bs=8",
+               "max_length=32", "minutes=.5", "num_workers=0", "logger=None", "compile=False", "device=cpu", "tasks=cola,rte", "runs=2",
+               "at_once=2", "save_minutes=.02", "keep=kept", f"task_overrides={of_tasks}"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=script_environment(),
+                               start_new_session=True)
+    while process.poll() is None and not Path("kept/weights.pth.00").exists():
         time.sleep(.1)
-    process.send_signal(signal.SIGTERM)  # it stops pretraining, which saves
-    printed = process.communicate(timeout=200)[0]
-    assert process.returncode and "Stopped at step" in printed, printed[-3000:]
-    first = load_checkpoint(resume)["step"]
-    assert 0 < first < 500 and not milestone.exists()
+    os.killpg(process.pid, signal.SIGKILL)
+    printed = process.communicate()[0]
+    folder, milestone = Path("checkpoints/pretrain/speedrun_5"), Path("checkpoints/pretrain/speedrun_5_100.0%.pth")
+    first = find_resume_checkpoint(folder)
+    assert 0 < first["step"] < first["config"]["steps"] and not milestone.exists(), printed[-3000:]
 
     done = subprocess.run(command, capture_output=True, text=True, env=script_environment())
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-    assert f"Resuming the run official_5 after step {first}." in done.stdout
-    assert load_checkpoint(milestone)["step"] == load_checkpoint(resume)["step"] == 500
-    assert load_checkpoint(milestone)["config"]["masking"] == "official"
-    scores = Path("checkpoints/glue/official_5_6.25%/scores.txt").read_text()
+    assert "Resuming the run speedrun_5 after step" in done.stdout
+    last = load_checkpoint(milestone)
+    assert last["step"] == find_resume_checkpoint(folder)["step"] == first["config"]["steps"] and last["config"]["masking"] == "official"
+    scores = Path("checkpoints/glue/speedrun_5_100.0%/scores.txt").read_text()
     assert "CoLA" in scores and "RTE" in scores
+    pieces = sorted(Path("kept").glob("weights.pth.*"))
+    Path("joined.pth").write_bytes(b"".join(piece.read_bytes() for piece in pieces))
+    assert load_checkpoint("joined.pth")["model"].keys() == last["model"].keys()
     again = subprocess.run(command, capture_output=True, text=True, env=script_environment())
     assert again.stdout.count("already finished") == 4 and "pretrain.py" not in again.stdout

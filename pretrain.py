@@ -47,7 +47,8 @@ from _utils.optim import MOMENTS_FILE, AdamNoBiasCorrection, Lamb, decay_groups,
 from _utils.plots import save_pretraining_plots
 from _utils.recipes import RECIPES, recipe_of
 from _utils.runs import (
-    Run, check_same_data, check_writable, code_key, locked, milestone_steps, open_log, original_code, resume, save_pretrained, upload)
+    Run, check_same_data, check_same_vocabulary, check_writable, code_key, is_finished, locked, milestone_steps, open_log, original_code,
+    resume, save_pretrained, upload)
 from _utils.text import (
     check_sources, load_documents, load_tokenizer, open_examples, prepare_examples, pretraining_dataloaders, split_held_out, text_key,
     unigram_entropy, warn_of_repetition)
@@ -1114,6 +1115,8 @@ def pretrain(c, processes=None):
     c, _ = resume(c, run)  # takes over the steps and the micro-batch of an earlier start
     pair = check_start(c, run, processes)
     hf_tokenizer, dls = load_data(c, processes)
+    if c.objective == "two_stage":
+        check_same_vocabulary(c.initial_weights, hf_tokenizer)
     with locked(run.folder) if processes.is_main else nullcontext():
         c, checkpoint = resume(c, run)  # again, because another process may have trained the run in the meantime
         c = continued_schedule(c, len(dls.train_ds))  # after `resume`, because a changed text must not change the steps of a run
@@ -1140,8 +1143,9 @@ def after_first_stage(c, processes):
     """The configuration of the second stage of two-stage training, after the first, a run of its own, which may also be resumed."""
     warmup = lambda steps: round(c.warmup_steps * steps / c.steps)
     name, steps = f"{c.base_run_name}_generator", c.two_stage_steps
-    pretrain(c.copy_with({"objective": "mlm", "base_run_name": name, "steps": steps, "warmup_steps": warmup(steps), "stop_at": None}),
-             processes)
+    first = c.copy_with({"objective": "mlm", "base_run_name": name, "steps": steps, "warmup_steps": warmup(steps), "stop_at": None})
+    if not is_finished(first, Run(name, c.seed)):
+        pretrain(first, processes)
     gc.collect()  # the learner is part of a reference cycle
     torch.cuda.empty_cache()  # the second stage measures the free memory
     processes.wait()  # until the main process has saved the generator

@@ -612,7 +612,8 @@ def finetune_run(task, run, seed, data, settings, pretrained, c):
     if task.scale:
         rescale(learn.model.classifier, *task.scale)
     row = {"group": c.group_name, "task": task.name, "run": run, "seed": seed, "settings": settings,
-           "pretrained_checkpoint": pretrained.name, "synthetic": uses_synthetic_glue(c) and not task.is_own,
+           "pretrained_checkpoint": pretrained.name, "objective": pretrained.objective,
+           "synthetic": uses_synthetic_glue(c) and not task.is_own,
            "mnli_run": from_mnli and from_mnli["run"], "train_rows": len(data.train.sentence_lengths or data.train),
            "best_epoch": settings["keep"] and learn.keep_best.best_epoch,
            "seconds": round(time.perf_counter() - started, 1), "device": str(device), "code": finetuning_code()}

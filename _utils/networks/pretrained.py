@@ -12,7 +12,7 @@ from transformers.utils import logging
 from _utils.errors import PlainError, as_plain_error
 from _utils.networks.build import PARTS, build_network, check_length, network_class
 from _utils.networks.tying import check_tied_output, check_tying, shared_modules
-from _utils.recipes import RECIPES
+from _utils.recipes import RECIPES, TOKEN_OBJECTIVES
 from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint
 from _utils.runs.files import content_key
 from _utils.text.vocabulary import pretrained_tokenizer, tokenizer_from_json
@@ -33,11 +33,13 @@ class Pretrained(NamedTuple):
     """A pretrained model to finetune.
 
     model: the encoder, or ELECTRA's discriminator, whose head the WSC trick needs.   digest: hash of the weights.
+    objective: of its pretraining, as from `objective_of`; None: not known, because pretrain.py did not write it.
     """
     name: str
     model: nn.Module
     hf_tokenizer: PreTrainedTokenizerBase
     digest: str
+    objective: str | None = None
 
     def encoder(self):
         """A copy of the encoder, for one run."""
@@ -71,16 +73,17 @@ def load_pretrained(name, size, max_length):
     if name is None and size not in GOOGLE_MODELS:
         raise PlainError(f"pretrained_checkpoint=None means Google's model, but there is none with size={size}. Choose one of "
                          f"{', '.join(GOOGLE_MODELS)}, or set pretrained_checkpoint.")
-    name = name or GOOGLE_MODELS[size]
+    name, objective = name or GOOGLE_MODELS[size], None
     if name.endswith(".pth"):
-        model, _, hf_tokenizer, run = load_with_head(name)
+        model, part, hf_tokenizer, run = load_with_head(name)
+        objective = objective_of(run, [part])
         if run.get("size") != size:
             raise PlainError(f"{name!r} was pretrained with size={run.get('size')}, not size={size}. Set size={run.get('size')}.")
     else:
         model, hf_tokenizer = _encoder_from_transformers(name)
         _check_size(name, model.config, size)
     check_length(model, max_length, repr(name))
-    return Pretrained(name, model, hf_tokenizer, weights_digest(model))
+    return Pretrained(name, model, hf_tokenizer, weights_digest(model), objective)
 
 
 def weights_digest(model):
@@ -168,6 +171,13 @@ def load_with_head(name, part=None):
     return PretrainedNetwork(network, part, hf_tokenizer, run={})
 
 
+def check_fills_masks(name, loaded):
+    """PlainError for a PretrainedNetwork that predicts tokens but was trained on inputs without [MASK]. name: for the message."""
+    if loaded.run.get("objective") in TOKEN_OBJECTIVES and loaded.part == "generator":
+        raise PlainError(f"{name!r} was trained with objective={loaded.run['objective']}, on inputs without [MASK], so it cannot predict "
+                         "masked tokens. Choose a checkpoint with a masked language model or a discriminator.")
+
+
 def load_pair(name, size, max_length, tying="embeddings", make_generator=None):
     """(generator, discriminator) of a checkpoint, a folder with both, or the hub id of the discriminator.
 
@@ -194,6 +204,16 @@ def load_pair(name, size, max_length, tying="embeddings", make_generator=None):
 def parts_of(checkpoint):
     """The networks in a pretraining checkpoint: generator and discriminator, or one of them alone. Finetuning uses the last one."""
     return [part for part in PARTS if f"{part}_config" in checkpoint]
+
+
+def objective_of(run, parts):
+    """The objective of a run, or 'uniform_generator'. run: configuration of pretrain.py.   parts: networks in its checkpoints.
+
+    electra_pytorch's checkpoints, and those of early versions, do not contain it.
+    """
+    if run.get("uniform_generator"):
+        return "uniform_generator"
+    return run.get("objective") or ("electra" if "discriminator" in parts else "mlm")
 
 
 def network_of(checkpoint, part, path):

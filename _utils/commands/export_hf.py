@@ -18,7 +18,7 @@ from _utils.networks.build import PARTS, count_parameters, max_positions
 from _utils.networks.pretrained import config_of, load_weights, network_of, objective_of, parts_of, with_prefix
 from _utils.recipes import TOKEN_OBJECTIVES, config_from_shapes
 from _utils.runs.checkpoints import check_writable, find_checkpoint, has_keys, is_pretrained, load_checkpoint, unfinished_name
-from _utils.runs.log import read_metrics
+from _utils.runs.log import MILESTONE, read_metrics
 from _utils.text.readers import HUB_CORPORA
 from _utils.text.vocabulary import from_vocab_file, tokenizer_from_json
 
@@ -128,8 +128,8 @@ def new_folder(path):
 def save_network(folder, network, hf_tokenizer, title, training, made_by, datasets=None, fills_masks=True):
     """Write a network as safetensors with its configuration, the tokenizer (or None), and a model card.
 
-    training: as in `TRAINING`.   fills_masks: False for a language model that has not seen [MASK].   made_by: a dictionary that describes the run and has its metrics; of paths in
-    it only the last part is published.   datasets: hub ids.
+    training: as in `TRAINING`.   made_by: a dictionary that describes the run and has its metrics; of paths in it only the last part is
+    published.   datasets: hub ids.   fills_masks: False for a language model that was trained without [MASK].
     """
     network.save_pretrained(folder)
     shutil.copymode(folder / "config.json", folder / "model.safetensors")  # safetensors writes files that only the user can read
@@ -184,8 +184,9 @@ def _pretrained_exports(checkpoint, path):
     objective = objective_of(run, parts)
     title = _title(run, objective, [checkpoint[f"{part}_config"]["model_type"] for part in parts])
     made_by = {key: checkpoint[key] for key in ("step", "config", "versions") if key in checkpoint}
-    log = Path(re.sub(r"_[\d.]+%\.pth$", "", str(path)), "metrics.jsonl")  # of the run that wrote the checkpoint
-    for row in read_metrics(log, "held_out") if log.is_file() else ():
+    milestone = MILESTONE.fullmatch(path.stem)
+    log = path.parent / milestone["run"] / "metrics.jsonl" if milestone else None  # of the run that wrote the checkpoint
+    for row in read_metrics(log, "held_out") if log and log.is_file() else ():
         if row["step"] == checkpoint.get("step"):
             made_by["held-out metrics"] = row
     datasets = [HUB_CORPORA[name][0] for name in run.get("datas", []) if name in HUB_CORPORA]

@@ -5,6 +5,7 @@ import json
 import math
 import os
 import posixpath
+import re
 import uuid
 from pathlib import Path
 
@@ -109,6 +110,10 @@ def locked(folder, name_key="base_run_name"):
 def read_metrics(path, split):
     """The rows of one split in a metrics.jsonl, as dictionaries. Raises PlainError naming a line that is not a row of metrics."""
     return [row for _, row in read_json_lines(path, "Delete that line.") if row.get("split") == split]
+
+
+# The name of a milestone, as `Run.milestone` writes it: the percentage may be 25.0 or 2.5e-05.
+MILESTONE = re.compile(r"(?P<run>(?P<system>.+)_(?P<seed>\d+))_(?P<percent>\d+(\.\d+)?(e-\d+)?)%")
 
 
 class Run:

@@ -2,9 +2,9 @@
 
     python -m benchmarks.held_out [checkpoints=NAME.pth,...] [seeds=0,1,2] [csv=checkpoints/held_out.csv] [key=value ...]
 
-The other keys are those of pretrain.py. Their default is the value with which the first checkpoint was trained, except for those of the
-machine: device, precision, micro_batch, compile and num_workers. With the seed, device, precision and micro-batch of a run, its own held-out metrics come out again, except those of a short run,
-which evaluates fewer batches.
+The other keys are those of pretrain.py. Their default is the value with which the first checkpoint was trained, except for
+those of the machine: device, precision, micro_batch, compile and num_workers. With the seed, device, precision and
+micro-batch of a run, its own held-out metrics come out again, except those of a short run, which evaluates fewer batches.
 """
 import sys
 
@@ -26,7 +26,7 @@ TYPES = {"checkpoints": list_of(str, "a list of checkpoints"), "seeds": list_of(
 
 
 def trained_with(path, given):
-    """The configuration with which a checkpoint was trained, except for what was given and for the keys of the machine."""
+    """The configuration with which a checkpoint was trained, except for given keys and those of the machine."""
     run = load_pretraining_checkpoint(path)["config"]
     values = {key: value for key, value in run.items() if key in PRETRAIN_KEYS and key not in OF_MACHINE}
     return given.unless_given(values | {"initial_weights": "huggingface"})  # `evaluations` loads others

@@ -72,7 +72,7 @@ def convert(prefix, part, hparams=None):
 
 
 def _objective(variables, hparams):
-    """The objective, as in export_hf.py: TRAINING, of a checkpoint's variables; some can only be known from Google's hparams."""
+    """The objective of a checkpoint, as in export_hf.py: TRAINING. Some can only be known from Google's hparams."""
     for objective in ("uniform_generator", "electric_objective"):
         if (hparams or {}).get(objective):
             return objective

@@ -24,27 +24,30 @@ from _utils.text.vocabulary import from_vocab_file, tokenizer_from_json
 
 _ELECTRA = "[ELECTRA](https://arxiv.org/abs/2003.10555)"
 _DETECTION, _MLM = "by replaced token detection", "by masked language modelling"
-# How a network was pretrained: {its part of the checkpoint: {objective, as from `objective_of`: phrase after "Pretrained"}}.
+_AS_DISCRIMINATOR = f"as the discriminator of an {_ELECTRA}"
+_AS_GENERATOR = f"{_MLM}, as the generator of an {_ELECTRA}"
+_NO_MASK = "Its inputs contained no [MASK]"
+# {part of a checkpoint: {objective, as from `objective_of`: how the network was pretrained, a phrase after "Pretrained"}}.
 TRAINING = {
     "discriminator": {
-        "electra": f"{_DETECTION}, as the discriminator of an {_ELECTRA}",
-        "electra_15": f"{_DETECTION} at the masked positions only, as the discriminator of ELECTRA 15%, a variant of {_ELECTRA}",
-        "two_stage": f"{_DETECTION}, as the discriminator of an {_ELECTRA} in two stages, after its generator",
-        "adversarial": f"{_DETECTION}, as the discriminator of Adversarial {_ELECTRA}",
-        "uniform_generator": f"{_DETECTION} with uniformly drawn replacements instead of a generator's, as the discriminator of a variant of "
-                             f"{_ELECTRA}"},
+        "electra": f"{_DETECTION}, {_AS_DISCRIMINATOR}",
+        "electra_15": f"{_DETECTION} at the masked positions only, {_AS_DISCRIMINATOR} 15%",
+        "two_stage": f"{_DETECTION}, {_AS_DISCRIMINATOR} in two stages, after its generator",
+        "adversarial": f"{_DETECTION}, {_AS_DISCRIMINATOR} with an adversarial generator",
+        "uniform_generator": f"{_DETECTION} with uniformly drawn replacements, {_AS_DISCRIMINATOR} without a generator"},
     "generator": {
-        "electra": f"{_MLM}, as the generator of an {_ELECTRA}",
-        "electra_15": f"{_MLM}, as the generator of ELECTRA 15%, a variant of {_ELECTRA}",
-        "two_stage": f"{_MLM}, as the generator of an {_ELECTRA} in two stages, before its discriminator",
-        "adversarial": f"by reinforcement learning, as the generator of Adversarial {_ELECTRA}: to replace tokens so that a discriminator does "
-                       "not find them",
+        "electra": _AS_GENERATOR,
+        "electra_15": f"{_AS_GENERATOR} 15%",
+        "two_stage": f"{_AS_GENERATOR} in two stages, before its discriminator",
+        "adversarial": "by reinforcement learning to replace tokens so that a discriminator does not notice, as the generator of an "
+                       f"adversarial {_ELECTRA}",
         "mlm": _MLM,
-        "replace_mlm": f"by Replace MLM, a variant of {_ELECTRA}: it predicts the original tokens at positions where a generator replaced some. "
-                       "Its inputs contained no [MASK]",
-        "all_tokens_mlm": f"by All-Tokens MLM, a variant of {_ELECTRA}: it predicts all original tokens of a text in which a generator replaced "
-                          "some, with a copy mechanism that is not part of this model. Its inputs contained no [MASK]"}}
-_ROLES = {"mlm": "masked language model", "replace_mlm": "Replace MLM", "all_tokens_mlm": "All-Tokens MLM"}  # of a lone generator
+        "replace_mlm": f"by Replace MLM, a variant of {_ELECTRA}: to predict the original tokens at positions at which a "
+                       f"generator replaced some. {_NO_MASK}",
+        "all_tokens_mlm": f"by All-Tokens MLM, a variant of {_ELECTRA}: to predict all original tokens of a text in which a "
+                          f"generator replaced some, with a copy mechanism that is not part of this model. {_NO_MASK}"}}
+# Of a generator that is trained alone or last.
+_ROLES = {"mlm": "masked language model", "replace_mlm": "Replace MLM", "all_tokens_mlm": "All-Tokens MLM"}
 _PIPELINES = {"MaskedLM": "fill-mask", "SequenceClassification": "text-classification", "TokenClassification": "token-classification",
               "QuestionAnswering": "question-answering"}
 
@@ -128,8 +131,8 @@ def new_folder(path):
 def save_network(folder, network, hf_tokenizer, title, training, made_by, datasets=None, fills_masks=True):
     """Write a network as safetensors with its configuration, the tokenizer (or None), and a model card.
 
-    training: as in `TRAINING`.   made_by: a dictionary that describes the run and has its metrics; of paths in it only the last part is
-    published.   datasets: hub ids.   fills_masks: False for a language model that was trained without [MASK].
+    training: as in `TRAINING`.   made_by: a dictionary that describes the run and has its metrics; of paths in it only
+    the last part is published.   datasets: hub ids.   fills_masks: False for a language model trained without [MASK].
     """
     network.save_pretrained(folder)
     shutil.copymode(folder / "config.json", folder / "model.safetensors")  # safetensors writes files that only the user can read
@@ -138,7 +141,8 @@ def save_network(folder, network, hf_tokenizer, title, training, made_by, datase
         hf_tokenizer.save_pretrained(folder)
     name = type(network).__name__
     pipeline = _PIPELINES.get(name.partition("For")[2]) if fills_masks else None
-    metadata = ModelCardData(library_name="transformers", tags=[network.config.model_type], datasets=datasets or None, pipeline_tag=pipeline)
+    metadata = ModelCardData(library_name="transformers", tags=[network.config.model_type], datasets=datasets or None,
+                             pipeline_tag=pipeline)
     made_by = re.sub(r'"((?:[^"\\]|\\.)*)"', lambda found: f'"{without_folder(found[1])}"', json.dumps(made_by, indent=1))
     ModelCard.from_template(
         metadata, template_str=_CARD, title=title, parameters=count_parameters(network), config=network.config, training=training,
@@ -185,19 +189,19 @@ def _pretrained_exports(checkpoint, path):
     title = _title(run, objective, [checkpoint[f"{part}_config"]["model_type"] for part in parts])
     made_by = {key: checkpoint[key] for key in ("step", "config", "versions") if key in checkpoint}
     milestone = MILESTONE.fullmatch(path.stem)
-    log = path.parent / milestone["run"] / "metrics.jsonl" if milestone else None  # of the run that wrote the checkpoint
-    for row in read_metrics(log, "held_out") if log and log.is_file() else ():
+    log = path.parent / (milestone["run"] if milestone else path.stem) / "metrics.jsonl"  # of the run that wrote it
+    for row in read_metrics(log, "held_out") if log.is_file() else ():
         if row["step"] == checkpoint.get("step"):
             made_by["held-out metrics"] = row
     datasets = [HUB_CORPORA[name][0] for name in run.get("datas", []) if name in HUB_CORPORA]
     for part in parts:
-        role = _ROLES.get(objective, part)
-        yield (part, network_of(checkpoint, part, path), tokenizer_from_json(checkpoint["tokenizer"]), f"{title}, {role}",
-               training_of(part, objective), made_by, datasets, objective not in TOKEN_OBJECTIVES)
+        network, hf_tokenizer = network_of(checkpoint, part, path), tokenizer_from_json(checkpoint["tokenizer"])
+        yield (part, network, hf_tokenizer, f"{title}, {_ROLES.get(objective, part)}", training_of(part, objective), made_by,
+               datasets, objective not in TOKEN_OBJECTIVES)
 
 
 def training_of(part, objective):
-    """How the network of a part was pretrained, as in `TRAINING`, also with an objective that this version does not know."""
+    """How the network of a part was pretrained, as in `TRAINING`, also with an objective that is not in it."""
     return TRAINING[part].get(objective, f"with the objective {objective!r}")
 
 

@@ -55,19 +55,19 @@ def exported_before(notebook, script):
 
 def changed_lines(before, now):
     """The lines that differ between two texts, each with - or + before it."""
-    lines = list(difflib.unified_diff(before.splitlines(), now.splitlines(), n=0, lineterm=""))[2:]  # without the names of the files
+    lines = list(difflib.unified_diff(before.splitlines(), now.splitlines(), n=0, lineterm=""))[2:]  # without file names
     return [f"{line[0]} {line[1:].strip()}" for line in lines if not line.startswith("@@")]
 
 
 def check_unedited(notebook, script, now, text):
-    """PlainError if writing `text` would undo edits of a script that reads `now`: users may edit it instead of the notebook."""
+    """PlainError if writing `text` would undo edits of a script, whose text is `now`: users may edit it directly."""
     before = exported_before(notebook, script)
     if now in (None, text, *before):
         return
     edits = min((changed_lines(known, now) for known in before or [text]), key=len)
     shown = "; ".join(edits[:4]) + (f"; ... ({len(edits)} lines)" if len(edits) > 4 else "")
-    raise PlainError(f"{script} was edited, and the export of {notebook} would undo it ({shown}). Make the same change in the notebook, or "
-                     "pass --overwrite to discard it. No script was written.")
+    raise PlainError(f"{script} was edited, and the export of {notebook} would undo it ({shown}). Make the same change in the "
+                     "notebook, or pass --overwrite to discard it. No script was written.")
 
 
 def export_notebooks(

@@ -18,9 +18,10 @@ from _utils.networks.build import check_length
 from _utils.text import evenly_spaced, open_examples, split_held_out
 from _utils.training import choose_device
 
-# Keys of pretrain.py that, with the text and the vocabulary, determine the examples and which of them are held out; and their values for
-# a generator whose run is not known. The values in the first cell of pretrain.py are not used: they may be those of another run.
-TEXT_KEYS = {"encoding": "utf-8", "one_document_per_file": False, "revisions": {}, "clean": None, "max_length": 128, "data_seed": 11081}
+# Keys of pretrain.py that, with the text and the vocabulary, determine the examples and which of them are held out, and
+# their values for a generator whose run is not known. Those in the first cell of pretrain.py may be of another run.
+TEXT_KEYS = {"encoding": "utf-8", "one_document_per_file": False, "revisions": {}, "clean": None, "max_length": 128,
+             "data_seed": 11081}
 _BATCH = 64  # examples; the masks and samples depend on it
 _BLOCKS = 16  # as many as the runs of consecutive examples that pretrain.py holds out
 

@@ -172,9 +172,10 @@ def load_with_head(name, part=None):
 
 
 def check_fills_masks(name, loaded):
-    """PlainError for a PretrainedNetwork that predicts tokens but was trained on inputs without [MASK]. name: for the message."""
-    if loaded.run.get("objective") in TOKEN_OBJECTIVES and loaded.part == "generator":
-        raise PlainError(f"{name!r} was trained with objective={loaded.run['objective']}, on inputs without [MASK], so it cannot predict "
+    """PlainError for a PretrainedNetwork that predicts tokens but was trained on inputs without [MASK]."""
+    objective = loaded.run.get("objective")
+    if objective in TOKEN_OBJECTIVES:
+        raise PlainError(f"{name!r} was trained with objective={objective}, on inputs without [MASK], so it cannot predict "
                          "masked tokens. Choose a checkpoint with a masked language model or a discriminator.")
 
 
@@ -207,9 +208,10 @@ def parts_of(checkpoint):
 
 
 def objective_of(run, parts):
-    """The objective of a run, or 'uniform_generator'. run: configuration of pretrain.py.   parts: networks in its checkpoints.
+    """The objective of a run, or 'uniform_generator'.
 
-    electra_pytorch's checkpoints, and those of early versions, do not contain it.
+    run: configuration of pretrain.py; that of an early version, or of electra_pytorch, has none.
+    parts: networks in its checkpoints.
     """
     if run.get("uniform_generator"):
         return "uniform_generator"

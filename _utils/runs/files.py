@@ -24,10 +24,10 @@ def content_key(made_of, chunks=()):
 
 @cache
 def code_key(path):
-    """Hash of the code in _utils and in a script or notebook, given by its path, without comments and the values in MyConfig.
+    """Hash of the code in _utils and in a script or notebook, without comments and the values in MyConfig.
 
-    A notebook has the key of the script that is exported from it. Computed once per process, because later edits do not change the code
-    that runs.
+    path: of the script or notebook, which has the key of its exported script. Computed once per process, because later
+    edits do not change the code that runs.
     """
     root = Path(__file__).parents[2]
     paths = [root / path, *sorted(root.glob("_utils/**/*.py"))]
@@ -45,7 +45,7 @@ def _sources(path):
 
 
 def _statements(source):
-    """The statements of Python code without comments and the first argument of MyConfig; [source] if it has magics of IPython."""
+    """The statements of Python code without comments and MyConfig's values; [source] if it has magics of IPython."""
     try:
         tree = ast.parse(source)
     except SyntaxError:

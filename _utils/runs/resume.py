@@ -36,9 +36,9 @@ def find_resume_checkpoint(folder):
                 damaged.rename(f"{damaged}.damaged")  # the next save would keep it as the previous one
         return checkpoint
     if paths:
-        raise DamagedCheckpoint(
-            f"No checkpoint to resume from in {str(folder)!r} can be read. Set resume=False to start the run from scratch; "
-            "its files are then moved to aside/, and initial_weights can start from one of its milestones.")
+        raise DamagedCheckpoint(f"No checkpoint to resume from in {str(folder)!r} can be read. Set resume=False to start the run "
+                                "from scratch; its files are then moved to aside/, and initial_weights can start from one of its "
+                                "milestones.")
 
 
 def resume(config, run):
@@ -57,7 +57,7 @@ def resume(config, run):
 
 
 def is_finished(config, run):
-    """Whether a Run is complete and has no usable checkpoint to resume from any more, so that only its last milestone is left.
+    """Whether a Run is complete and its checkpoints to resume from are gone or damaged: its last milestone is left.
 
     Raises PlainError if it was trained with another configuration.
     """
@@ -71,7 +71,7 @@ def is_finished(config, run):
 
 
 def _with_choices_of(original, config, run):
-    """The configuration with what a run chose, by its own configuration `original`. PlainError for settings that must not differ."""
+    """The configuration with what a Run chose, which is in `original`. PlainError for settings that must not differ."""
     # precision changes the results; micro_batch changes the random numbers drawn, but fits one kind of device only.
     is_same_kind = config["device"] and config["device"][:3] == original["device"][:3]  # cpu or cuda:N
     chosen = ["precision", "steps", "warmup_steps", *(["micro_batch"] if is_same_kind else [])]
@@ -106,5 +106,5 @@ def check_same_data(checkpoint, data, folder):
 def check_same_vocabulary(path, hf_tokenizer):
     """Raise PlainError if a pretraining checkpoint has another vocabulary than the tokenizer."""
     if load_checkpoint(path, mmap=True)["tokenizer"] != hf_tokenizer.backend_tokenizer.to_str():
-        raise PlainError(f"The vocabulary changed since {str(path)!r} was trained. Restore the vocabulary or, if it was trained on the text, "
+        raise PlainError(f"The vocabulary changed since {str(path)!r} was trained. Restore it or, if it was trained on the text, "
                          f"the text; {_OTHERWISE}")

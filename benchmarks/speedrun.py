@@ -1,13 +1,16 @@
 """ELECTRA-Small in minutes on one GPU: from text to GLUE scores, with the settings of Google's code and a complete schedule.
 
-    benchmarks/speedrun.sh datas=PATH vocab=vocab.txt glue_dir=PATH [minutes=10] [stages=prepare,pretrain,finetune] [keep=FOLDER]
-                           [runs=3] [at_once=3] [tasks=cola,rte] [size=small] [seed=11081] [base_run_name=speedrun] ...
+    benchmarks/speedrun.sh datas=PATH vocab=vocab.txt glue_dir=PATH [minutes=10] [stages=prepare,pretrain,finetune]
+                           [keep=FOLDER] [runs=3] [at_once=3] [tasks=cola,rte] [size=small] [seed=11081] ...
 
-prepare: builds the examples of the texts; run it for each text that arrives, while others are copied.   pretrain: for `minutes`, or `steps`.
+prepare: builds the examples of the texts; run it for each text that arrives, while others are copied.
+pretrain: for `minutes`, or `steps`.
 finetune: `runs` runs of each task, `at_once` of them at the same time; scores go to checkpoints/glue/<group>/scores.txt.
-keep: a folder to which configuration, metrics, the newest weights in half precision and the compiled step are copied at every tenth of the
-training, in files of at most 15 MB, so that a rented machine that is taken away leaves something. `cat weights.pth.*` joins the weights to a
-checkpoint; `cat compiled.tar.gz.* | tar xz` in the folder where the next run starts saves its compilation on a GPU of the same model.
+
+keep: a folder to which configuration, metrics, the newest weights in half precision and the compiled step are copied
+at every tenth of the training, in files of at most 15 MB, so that a rented machine that is taken away leaves something.
+`cat weights.pth.*` joins the weights to a checkpoint. `cat compiled.tar.gz.* | tar xz`, in the folder where the next run
+starts, saves its compilation on a GPU of the same model.
 The other keys are those of pretrain.py and finetune.py. Rerun the same command to resume after an interruption.
 """
 import contextlib

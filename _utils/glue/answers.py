@@ -58,15 +58,18 @@ def _valid_pairs(rows, indexes, outputs):
 
 
 def _text(rows, row, start, end):
-    """The text of the tokens `start` to `end` of a row's context (F74)."""
-    first, (of_context, word) = rows.starts[row] + rows.spans[row, 1], rows.words[row]
-    tokens = rows.hf_tokenizer.convert_ids_to_tokens(rows.flat["inp_ids"][first + start:first + end + 1].tolist())
-    split = word_splitter(rows.hf_tokenizer)
+    """The text of the tokens `start` to `end` of a row's context: their characters where it has no words, else as in Google's code (F74)."""
+    context, (first, offset, _) = rows.contexts[row], rows.spans[row]
+    first, last = first + start, first + end
+    if not context.is_word[context.word_of[first]:context.word_of[last] + 1].all():
+        return context.text_at(first, last)
+    ids = rows.flat["inp_ids"][rows.starts[row] + offset:][start:end + 1]
+    tokens, split = rows.hf_tokenizer.convert_ids_to_tokens(ids.tolist()), word_splitter(rows.hf_tokenizer)
     if isinstance(rows.hf_tokenizer.backend_tokenizer.model, models.WordPiece):
         text = " ".join(tokens).replace(" ##", "").replace("##", "")
     else:
         text = split(rows.hf_tokenizer.convert_tokens_to_string(tokens))
-    return final_text(text, " ".join(of_context[word[start]:word[end] + 1]), split)
+    return final_text(text, context.words_at(first, last), split)
 
 
 @cache

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from pydantic import ConfigDict, NonNegativeFloat, PositiveInt
 from pydantic.dataclasses import dataclass
+from tokenizers import models
 from torch import nn
 
 from _utils.errors import PlainError
@@ -61,7 +62,7 @@ def words_of(context):
 
 
 def are_words(found):
-    """Of each string between the spaces of a context, whether it is a word, so that Google's rules for words apply (F54, F59, F74).
+    """Of each string between the spaces of a context, whether it is a word. Else places of characters replace Google's rules (F59, F74).
 
     It is not if it is longer than 20 characters, nor if at least half of the strings have letters of a script that does not put spaces
     between words, as those of Chinese, Japanese and Thai.   found: from `words_of`.
@@ -75,8 +76,9 @@ def are_words(found):
 class Context(NamedTuple):
     """The text of a context, and where its words and tokens are.
 
-    words: (W, 2) the first character of each of `words_of`, and the one after its last.   is_word: (W,) from `are_words`.
-    tokens: (T, 2) characters likewise.   word_of: (T,) the index of each token's word.
+    words: (W, 2) the first character of each of `words_of`, and the one after its last.   is_word: (W,) whether Google's rules for words
+    apply, which are those of WordPiece: from `are_words`, False for other tokenizers.   tokens: (T, 2) characters of each token, as of a
+    word.   word_of: (T,) the index of each token's word.
     """
     text: str
     words: np.ndarray
@@ -112,7 +114,8 @@ def encode_context(text, tokenizer):
     spans = np.array([word.span() for word in words], np.int32).reshape(-1, 2)
     in_word = np.array(document.offsets, np.int32).reshape(-1, 2) - 1  # without the space
     word_of = np.array(document.word_ids, np.int32)
-    return document, Context(text, spans, np.array(are_words(words), bool), spans[word_of, :1] + in_word.clip(0), word_of)
+    is_word = np.array(are_words(words), bool) & isinstance(tokenizer.model, models.WordPiece)
+    return document, Context(text, spans, is_word, spans[word_of, :1] + in_word.clip(0), word_of)
 
 
 class QuestionRows(EncodedRows):
@@ -136,7 +139,7 @@ class QuestionRows(EncodedRows):
         room, encoded, labels, spans = max_length - tokenizer.num_special_tokens_to_add(True), [], [], []
         for row in questions:
             document, context = encode_context(row["context"], tokenizer)
-            query, answer = (tokenizer.encode(text, add_special_tokens=False) for text in (row["question"], f" {row['answer']}"))
+            query, answer = (tokenizer.encode(row[name], add_special_tokens=False) for name in ("question", "answer"))
             query.truncate(options.max_query_length if options.max_query_length < room else room // 2)
             start, end = target_of(row, context, document.ids, answer.ids)
             n_before, step = len(encoded), min(options.doc_stride, room - len(query))
@@ -166,8 +169,8 @@ class QuestionRows(EncodedRows):
 def target_of(row, context, document, answer):
     """(first, last) token of the answer in its context, on which the model is trained.
 
-    The tokens at the answer's characters where the context has no words, and wherever they are the answer's own tokens. Otherwise as in
-    Google's code the first tokens of the answer's words that equal them, else all of the words' (F59). Words without tokens give
+    The tokens at the answer's characters, unless it consists of words and these tokens are not those of the answer alone. Then, as in
+    Google's code, the first of its words' tokens that are, or else all of its words' tokens (F59). Words without tokens give
     last = first - 1, on which Google's code trains too (F60).   row: of `read_questions`.   document, answer: ids of tokens.
     """
     first, last = context.tokens_at(row["answer_start"], row["answer_start"] + len(row["answer"]))

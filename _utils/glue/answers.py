@@ -58,7 +58,10 @@ def _valid_pairs(rows, indexes, outputs):
 
 
 def _text(rows, row, start, end):
-    """The text of the tokens `start` to `end` of a row's context: their characters where it has no words, else as in Google's code (F74)."""
+    """The text of the tokens `start` to `end` of a row's context.
+
+    It is as in Google's code (F74), or consists of their characters where the context has no words.
+    """
     context, (first, offset, _) = rows.contexts[row], rows.spans[row]
     first, last = first + start, first + end
     if not context.is_word[context.word_of[first]:context.word_of[last] + 1].all():

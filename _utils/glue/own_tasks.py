@@ -70,9 +70,14 @@ def complete_own_task(given):
 
 
 def question_task(name, folder):
-    """The dictionary of a task in QUESTION_TASKS: train, dev and test .json, .jsonl, .jsonl.gz or .parquet in <folder>/<name>."""
+    """The dictionary of a task in QUESTION_TASKS, whose files are <folder>/<name>/train.json, dev.json and test.json.
+
+    Instead of .json they may end with .jsonl, .jsonl.gz or .parquet.
+    """
     path = Path(folder or "datasets", name)
-    files = {split: str(file) for split in ("train", "dev", "test") for end in ("parquet", "json*") for file in path.glob(f"{split}.{end}")}
+    files = {}
+    for split in ("train", "dev", "test"):
+        files |= {split: str(file) for end in ("parquet", "json*") for file in path.glob(f"{split}.{end}")}
     return complete_own_task({"name": name, "kind": "questions", "train": f"{path}/train.json", **files})
 
 
@@ -162,7 +167,8 @@ def _load_questions(given, files):
     skipped = [reason_to_skip(row, options) for row in rows]
     used = [i for i, reason in enumerate(skipped) if not reason]
     if not any(rows[i]["answer"] for i in used):
-        raise PlainError(f"{given['train']}: no question has an answer at its place in the context. Correct 'answers' and 'answer_start'.")
+        raise PlainError(f"{given['train']}: no question has an answer at its place in the context. "
+                         "Correct 'answers' and 'answer_start'.")
     task = Task(name, name, ("question", "context"), kind="questions", questions=options, epochs=2, is_own=True,
                 metrics=_metrics(given, "questions", ()), outputs={"test": f"{name}.json"} if "test" in files else {},
                 score_titles=(("test", f"{name} (test)"),))

@@ -1,4 +1,4 @@
-"""Files of questions in the format of SQuAD or MRQA (F52-F54), or as tables with a row for each question, as the hub has SQuAD."""
+"""Files of questions in the format of SQuAD or MRQA (F52-F54), or as tables with a row for each question."""
 import contextlib
 import json
 import re
@@ -13,9 +13,9 @@ import pyarrow.parquet
 from _utils.errors import PlainError, as_plain_error
 from _utils.glue.questions import are_words, words_of
 
-_ADVICE = ("Use a file in the format of SQuAD ({'data': [{'paragraphs': [{'context', 'qas': [{'id', 'question', 'answers': [{'text', "
-           "'answer_start'}]}]}]}]}), in that of MRQA (JSON lines of paragraphs), or a table in parquet or JSON with the columns id, context, "
-           "question, answers.")
+_ADVICE = ("Use a file in the format of SQuAD ({'data': [{'paragraphs': [{'context', 'qas': [{'id', 'question', "
+           "'answers': [{'text', 'answer_start'}]}]}]}]}), in that of MRQA (JSON lines of paragraphs), or a table in "
+           "parquet or JSON with the columns id, context, question, answers.")
 
 
 def is_question_file(path):
@@ -34,24 +34,25 @@ def _is_parquet(path):
 
 
 def read_questions(path):
-    """Dataset of the questions of a file, for `questions.QuestionRows`; it also has their id, group (the number of the context),
-    and label: all true texts, none for an unanswerable question.
+    """Dataset of the questions of a file, for `questions.QuestionRows`.
 
-    PlainError for another format, and for a file without a text in any context. Of the answers, training uses the first one. A question
-    is unanswerable if `is_impossible` says so or, where that is missing, if it has a list of answers without a text.
+    It also has their id, group (the number of the context), and label: all true texts, none if there is no answer.
+    A question is unanswerable if is_impossible is true or, without is_impossible, if its list of answers has no text.
+    Of the answers, training uses the first one. PlainError for another format, and if no context has text.
     """
     with as_plain_error(f"Cannot read questions from {path} ({{error}}). {_ADVICE}"):
         groups, rows = {}, []  # a context may be in several paragraphs
         for paragraph in _paragraphs(path):
             context = paragraph["context"]
             questions = [paragraph] if "question" in paragraph else paragraph["qas"]
-            rows += [{"group": groups.setdefault(context, len(groups)), **_row(question, context)} for question in questions]
+            group = groups.setdefault(context, len(groups))
+            rows += [{"group": group, **_row(question, context)} for question in questions]
         table = datasets.Dataset.from_list(rows)
     if not rows:
         raise PlainError(f"{path} has no question. {_ADVICE}")
     if not any(map(has_text, groups)):
-        raise PlainError(f"{path}: no context has any text, the first one is {rows[0]['context']!r:.60}. Answers are parts of the contexts: "
-                         "write the texts there.")
+        raise PlainError(f"{path}: no context has any text, the first one is {rows[0]['context']!r:.60}. "
+                         "Answers are parts of the contexts: write the texts there.")
     return table
 
 
@@ -68,7 +69,7 @@ def _paragraphs(path):
             raise
         found = []
         for number, line in enumerate(content.split("\n"), 1):  # splitlines would also split at U+2028
-            with as_plain_error(f"{path}, line {number} is not valid JSON ({{error}}). Correct it, or write the file again."):
+            with as_plain_error(f"{path}, line {number} is not valid JSON ({{error}}). Correct or remove it."):
                 found += [json.loads(line)] if line.strip() else []
     if isinstance(found, dict):
         found = found.get("data", [found])
@@ -94,16 +95,18 @@ def reason_to_skip(row, options):
 def check_answers(files, splits, options):
     """[warnings] about questions without an answer that are evaluated, though the model has to answer each question.
 
-    PlainError for a dev file without answers.   files: {split: path}.   splits: {split: Dataset}.   options: QuestionOptions.
+    files: {split: path}.   splits: {split: Dataset}.   options: QuestionOptions.
+    PlainError for a dev file without answers.
     """
     warnings = []
     for split in [split for split in ("validation", "test") if split in files]:
         missing, n = splits[split]["label"][:].count([]), len(splits[split])
         if missing == n and split == "validation":
-            raise PlainError(f"{files[split]}: no question has an answer, which the evaluation needs. Write them, or leave 'dev' out.")
+            raise PlainError(f"{files[split]}: no question has an answer, which the evaluation needs. "
+                             "Write them, or leave 'dev' out.")
         if 0 < missing < n and not options.has_unanswerable:
-            warnings.append(f"warning: {missing:,} of {n:,} questions in {files[split]} have no answer and count as wrong, because no "
-                            "training question is unanswerable")
+            warnings.append(f"warning: {missing:,} of {n:,} questions in {files[split]} have no answer and count as "
+                            "wrong, because no training question is unanswerable")
     return warnings
 
 
@@ -111,7 +114,8 @@ def _row(question, context):
     """The row of a question on a context."""
     answers = question.get("answers")
     if isinstance(answers, dict):  # of a table: {"text": [...], "answer_start": [...]}
-        answers = [{"text": text, "answer_start": start} for text, start in zip(answers["text"], answers["answer_start"], strict=True)]
+        pairs = zip(answers["text"], answers["answer_start"], strict=True)
+        answers = [{"text": text, "answer_start": start} for text, start in pairs]
     texts = [answer["text"] if isinstance(answer, dict) else answer for answer in answers or ()]
     is_impossible = question.get("is_impossible")
     if is_impossible is None:
@@ -122,14 +126,15 @@ def _row(question, context):
     start = -1 if start is None else int(start)
     first, last = locate(words_of(context), answer, start, len(context))
     return {"id": question.get("qid", question.get("id")), "question": question["question"], "context": context,
-            "label": [] if is_impossible else texts, "answer": answer, "answer_start": start, "first_word": first, "last_word": last,
-            "is_impossible": int(is_impossible)}
+            "label": [] if is_impossible else texts, "is_impossible": int(is_impossible),
+            "answer": answer, "answer_start": start, "first_word": first, "last_word": last}
 
 
 def locate(words, answer, start, n):
-    """(first, last) word of an answer at a character of a context of n characters; (-1, -1) if it is not there (F53, F54).
+    """(first, last) word of an answer at a character of a context of n characters; (-1, -1) if it is not there.
 
-    Case and spaces may differ. As in Google's code it may begin elsewhere in its words; where the context has no words, it may not.
+    Case and spaces may differ. As in Google's code the answer may begin anywhere in its words (F53, F54); where the
+    context has no words, it has to be at that character.
     """
     if not answer or start < 0 or start + len(answer) > n:
         return -1, -1

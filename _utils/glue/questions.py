@@ -62,10 +62,10 @@ def words_of(context):
 
 
 def are_words(found):
-    """Of each string between the spaces of a context, whether it is a word. Else places of characters replace Google's rules (F59, F74).
+    """Whether each string between the spaces of a context is a word. found: from `words_of`.
 
-    It is not if it is longer than 20 characters, nor if at least half of the strings have letters of a script that does not put spaces
-    between words, as those of Chinese, Japanese and Thai.   found: from `words_of`.
+    It is not if it is longer than 20 characters, nor if at least half of the strings have letters of a script without
+    spaces between words, such as those of Chinese, Japanese and Thai.
     """
     n = 0
     if found and _SCRIPT_WITHOUT_SPACES.search(found[0].string):
@@ -76,9 +76,9 @@ def are_words(found):
 class Context(NamedTuple):
     """The text of a context, and where its words and tokens are.
 
-    words: (W, 2) the first character of each of `words_of`, and the one after its last.   is_word: (W,) whether Google's rules for words
-    apply, which are those of WordPiece: from `are_words`, False for other tokenizers.   tokens: (T, 2) characters of each token, as of a
-    word.   word_of: (T,) the index of each token's word.
+    words: (W, 2) the first character of each of `words_of`, and the one after its last.
+    is_word: (W,) whether Google's rules for words apply (F59, F74): from `are_words`; only for WordPiece.
+    tokens: (T, 2) the first character of each token, and the one after its last.   word_of: (T,) the index of its word.
     """
     text: str
     words: np.ndarray
@@ -121,8 +121,9 @@ def encode_context(text, tokenizer):
 class QuestionRows(EncodedRows):
     """Encoded questions, with a row for each span of their contexts, of at most max_length tokens (F56-F61).
 
-    questions: Dataset with the columns question, context, answer (text), answer_start (its first character in the context), first_word and
-    last_word (of the answer in the context; -1: unknown), is_impossible, and label (the true answers).   options: QuestionOptions.
+    questions: Dataset with the columns question, context, answer (text), answer_start (its first character in the
+    context), first_word and last_word (of the answer; -1: unknown), is_impossible, and label (the true answers).
+    options: QuestionOptions.
     gold: (N, 3) start and end of the answer in the row, and whether the question is unanswerable. In training, spans without the answer
     have start and end 0, but count as answerable (F61).
     rows_of: the range of the rows of each question.   spans: (N, 3) of each row, the first of the context's tokens in it, the position of
@@ -135,7 +136,8 @@ class QuestionRows(EncodedRows):
     def __init__(self, questions, hf_tokenizer, max_length, options):
         tokenizer = hf_tokenizer.backend_tokenizer
         tokenizer.encode_special_tokens = True  # "[MASK]" and the like are plain text (F1)
-        self.questions, self.hf_tokenizer, self.options, self.rows_of, self.contexts = questions, hf_tokenizer, options, [], []
+        self.questions, self.hf_tokenizer, self.options = questions, hf_tokenizer, options
+        self.rows_of, self.contexts = [], []
         room, encoded, labels, spans = max_length - tokenizer.num_special_tokens_to_add(True), [], [], []
         for row in questions:
             document, context = encode_context(row["context"], tokenizer)
@@ -155,8 +157,8 @@ class QuestionRows(EncodedRows):
                 self.contexts.append(context)
             self.rows_of.append(range(n_before, len(encoded)))
         if not encoded:
-            raise PlainError(f"None of the {len(questions):,} questions has a context with tokens, the first one is "
-                             f"{questions[0]['context']!r:.60}. Correct 'context' in the file, or use the vocabulary of its language.")
+            raise PlainError(f"None of {len(questions):,} questions has a context with tokens, the first one is "
+                             f"{questions[0]['context']!r:.60}. Correct it, or use a vocabulary of its language.")
         super().__init__(encoded, labels, hf_tokenizer.pad_token_id)
         self.spans, self.gold, self.labels = np.array(spans), self.labels, questions["label"][:]
 
@@ -169,9 +171,10 @@ class QuestionRows(EncodedRows):
 def target_of(row, context, document, answer):
     """(first, last) token of the answer in its context, on which the model is trained.
 
-    The tokens at the answer's characters, unless it consists of words and these tokens are not those of the answer alone. Then, as in
-    Google's code, the first of its words' tokens that are, or else all of its words' tokens (F59). Words without tokens give
-    last = first - 1, on which Google's code trains too (F60).   row: of `read_questions`.   document, answer: ids of tokens.
+    The tokens at the answer's characters, unless it consists of words and these tokens are not those of the answer
+    alone. Then, as in Google's code, the first of its words' tokens that are, or else all of its words' tokens (F59).
+    Words without tokens give last = first - 1, on which Google's code trains too (F60).
+    row: of `read_questions`.   document, answer: ids of tokens.
     """
     first, last = context.tokens_at(row["answer_start"], row["answer_start"] + len(row["answer"]))
     has_words = context.is_word[row["first_word"]:row["last_word"] + 1].all()

@@ -18,10 +18,15 @@ from _utils.glue.tasks import Task
 
 ANSWERED = {"answers": [{"text": "beta", "answer_start": 6}]}
 # A question without an answer, as different programs write it.
-UNANSWERED = {"empty": {"answers": []}, "flag": {"answers": [], "is_impossible": True}, "null flag": {"answers": [], "is_impossible": None},
-              "no text": {"answers": [{"text": "", "answer_start": -1}]}, "columns": {"answers": {"text": [], "answer_start": []}},
-              "blank column": {"answers": {"text": [" "], "answer_start": [0]}},
-              "flag beside an answer": {**ANSWERED, "is_impossible": True}}
+UNANSWERED = {
+    "empty": {"answers": []},
+    "flag": {"answers": [], "is_impossible": True},
+    "null flag": {"answers": [], "is_impossible": None},
+    "no text": {"answers": [{"text": "", "answer_start": -1}]},
+    "columns": {"answers": {"text": [], "answer_start": []}},
+    "blank column": {"answers": {"text": [" "], "answer_start": [0]}},
+    "flag beside an answer": {**ANSWERED, "is_impossible": True},
+}
 
 
 @pytest.fixture
@@ -32,8 +37,9 @@ def folder(tmp_path, monkeypatch):
 
 def write(name, *questions, context="Alpha beta {}."):
     """A file of SQuAD; each question is about a text of its own."""
-    Path(name).write_text(json.dumps({"data": [{"paragraphs": [
-        {"context": context.format(i), "qas": [{"id": str(i), "question": "what?", **question}]} for i, question in enumerate(questions)]}]}))
+    paragraphs = [{"context": context.format(i), "qas": [{"id": str(i), "question": "what?", **question}]}
+                  for i, question in enumerate(questions)]
+    Path(name).write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
     return name
 
 
@@ -52,7 +58,8 @@ def baseline(data):
 def test_a_question_without_an_answer_is_unanswerable(folder, question):
     data = loaded(write("a.json", *[ANSWERED] * 3, question))
     assert data.task.questions.has_unanswerable and not any("skipped" in notice for notice in data.notices)
-    assert data.splits["train"]["is_impossible"][:] == [0, 0, 0, 1] and data.splits["validation"]["label"][:] == [["beta"]] * 3 + [[]]
+    assert data.splits["train"]["is_impossible"][:] == [0, 0, 0, 1]
+    assert data.splits["validation"]["label"][:] == [["beta"]] * 3 + [[]]
     assert baseline(data) == (.25, .25)
 
 
@@ -76,7 +83,8 @@ def test_unanswered_questions_of_the_dev_set_are_reported_if_training_has_none(f
     train, dev = write("a.json", *[ANSWERED] * 3), write("b.json", ANSWERED, {"answers": []}, {"answers": []})
     data = loaded(train, dev=dev)
     assert [notice for notice in data.notices if "2 of 3" in notice and "b.json" in notice]
-    assert not [notice for notice in loaded(write("c.json", *[ANSWERED] * 3, {"answers": []}), dev=dev).notices if "b.json" in notice]
+    data = loaded(write("c.json", *[ANSWERED] * 3, {"answers": []}), dev=dev)
+    assert not [notice for notice in data.notices if "b.json" in notice]
     with pytest.raises(PlainError, match="d.json"):
         loaded(train, dev=write("d.json", *[{"answers": []}] * 3))
     with pytest.raises(PlainError, match="d.json.*answer"):
@@ -86,17 +94,23 @@ def test_unanswered_questions_of_the_dev_set_are_reported_if_training_has_none(f
 def test_answers_without_a_place_are_skipped(folder):
     no_place = {"answers": {"text": ["beta"], "answer_start": [None]}}
     data = loaded(write("a.json", *[ANSWERED] * 3, no_place, {"answers": [{"text": "beta"}]}))
-    assert len(data.splits["train"]) == 3 and len(data.splits["validation"]) == 5 and "skipped 2 of 5" in "".join(data.notices)
+    assert len(data.splits["train"]) == 3 and len(data.splits["validation"]) == 5
+    assert "skipped 2 of 5" in "".join(data.notices)
 
 
 # Tables
 
 def as_table(as_list=False):
     """Rows as the hub's squad_v2 has them. as_list: each answer by itself."""
-    rows = [{"id": f"id{i}", "title": "t", "context": f"Alpha beta {i}. Gamma.", "question": "what?",
-             "answers": {"text": ["beta", "Gamma"] if i % 2 else [], "answer_start": [6, 14] if i % 2 else []}} for i in range(10)]
-    return [row | {"answers": [{"text": text, "answer_start": start} for text, start in zip(*row["answers"].values())]} if as_list else row
-            for row in rows]
+    rows = []
+    for i in range(10):
+        texts, starts = (["beta", "Gamma"], [6, 14]) if i % 2 else ([], [])
+        answers = {"text": texts, "answer_start": starts}
+        if as_list:
+            answers = [{"text": text, "answer_start": start} for text, start in zip(texts, starts)]
+        context = f"Alpha beta {i}. Gamma."
+        rows.append({"id": f"id{i}", "title": "t", "context": context, "question": "what?", "answers": answers})
+    return rows
 
 
 WRITERS = {
@@ -117,7 +131,8 @@ def test_tables_of_questions_are_read(folder, name):
     WRITERS[name](name)
     rows = read_questions(name)
     assert rows["id"][:3] == ["id0", "id1", "id2"] and rows["label"][:2] == [[], ["beta", "Gamma"]]
-    assert rows["is_impossible"][:] == [1, 0] * 5 and rows["answer_start"][:2] == [-1, 6] and rows["first_word"][:2] == [-1, 1]
+    assert rows["is_impossible"][:] == [1, 0] * 5
+    assert rows["answer_start"][:2] == [-1, 6] and rows["first_word"][:2] == [-1, 1]
     assert loaded(name).task.questions.has_unanswerable
     with pytest.raises(PlainError, match=f"{name}.*'kind': 'questions'"):
         loaded(name, kind=None)
@@ -134,8 +149,10 @@ def test_google_names_find_parquet_files(folder):
 @pytest.mark.parametrize("name, content, message", [
     ("a.jsonl", '{"context": "a", "question": "b", "answers": []}\n{"context": "a"', "a.jsonl, line 2"),
     ("a.json", '{"context": "a", "question": "b", "answers": {"text": ["a"]}}', "answer_start"),
-    ("a.json", '{"context": null, "question": "b", "answers": []}', "a.json"), ("a.json", '[{"context": "a", "answers": []}]', "qas"),
-    ("a.csv", "id,context,question,answers\n1,a,b,{}", "a.csv"), ("a.parquet", "PAR1", "a.parquet")])
+    ("a.json", '{"context": null, "question": "b", "answers": []}', "a.json"),
+    ("a.json", '[{"context": "a", "answers": []}]', "qas"),
+    ("a.csv", "id,context,question,answers\n1,a,b,{}", "a.csv"),
+    ("a.parquet", "PAR1", "a.parquet")])
 def test_unreadable_tables_raise(folder, name, content, message):
     Path(name).write_text(content)
     with pytest.raises(PlainError, match=message):
@@ -158,7 +175,8 @@ def test_questions_on_empty_contexts_are_not_used_for_training(folder):
     content["data"] += json.loads(Path(write("b.json", *[{"answers": []}] * 4, context="")).read_text())["data"]
     Path("a.json").write_text(json.dumps(content))
     data = loaded("a.json", dev=.2)
-    assert len(data.splits["train"]) == 4 and len(data.splits["validation"]) == 1 and "4 whose context is empty" in "".join(data.notices)
+    assert len(data.splits["train"]) == 4 and len(data.splits["validation"]) == 1
+    assert "4 whose context is empty" in "".join(data.notices)
     assert len(loaded("a.json").splits["validation"]) == 9
 
 
@@ -174,8 +192,8 @@ def test_a_model_is_evaluated_on_empty_contexts_beside_others(folder, fresh_chec
     content["data"] += json.loads(Path("b.json").read_text())["data"]
     content["data"][-1]["paragraphs"][0]["qas"][0]["id"] = "none"
     Path("c.json").write_text(json.dumps(content))
-    arguments = [f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", "end=1", "logger=None", "group_name=g", "max_length=32",
-                 "task_overrides={'q': {'epochs': 1}}",
+    arguments = [f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", "max_length=32", "end=1", "logger=None",
+                 "group_name=g", "task_overrides={'q': {'epochs': 1}}",
                  "tasks={'name': 'q', 'kind': 'questions', 'train': 'a.json', 'dev': 'c.json', 'test': 'c.json'}"]
     finetune.run(complete_finetuning(finetune.c.override(arguments)))
     found = json.loads(Path("test_outputs/g/q.json").read_text())

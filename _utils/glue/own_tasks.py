@@ -1,5 +1,6 @@
 """Own tasks: the dictionary that describes one in `tasks`, and its tables, from which the kind of the task and its labels follow."""
 import re
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from sklearn.model_selection import GroupShuffleSplit
 from _utils.config import FileName, MyConfig, Positive, Text, list_of, number
 from _utils.errors import PlainError, as_plain_error
 from _utils.glue.kinds import kind_of, labels_of, numbers_in
-from _utils.glue.question_files import is_question_file, read_questions
+from _utils.glue.question_files import check_answers, is_question_file, read_questions, reason_to_skip
 from _utils.glue.questions import QuestionOptions
 from _utils.glue.table_files import FORMATS, check_columns, read_table
 from _utils.glue.tables import TaskData, as_label, items, shortened, to_dataset
@@ -70,9 +71,14 @@ def complete_own_task(given):
 
 
 def question_task(name, folder):
-    """The dictionary of a task in QUESTION_TASKS, whose files are train, dev and test .json, .jsonl or .jsonl.gz in <folder>/<name>."""
+    """The dictionary of a task in QUESTION_TASKS, whose files are <folder>/<name>/train.json, dev.json and test.json.
+
+    Instead of .json they may end with .jsonl, .jsonl.gz or .parquet.
+    """
     path = Path(folder or "datasets", name)
-    files = {split: str(file) for split in ("train", "dev", "test") for file in path.glob(f"{split}.json*")}
+    files = {}
+    for split in ("train", "dev", "test"):
+        files |= {split: str(file) for end in ("parquet", "json*") for file in path.glob(f"{split}.{end}")}
     return complete_own_task({"name": name, "kind": "questions", "train": f"{path}/train.json", **files})
 
 
@@ -170,9 +176,11 @@ def _load_questions(given, files):
                          "Give each question an 'id' of its own, under which its answer is written.")
     rows, name = splits["train"], given["name"]
     options = QuestionOptions(**{"has_unanswerable": any(rows["is_impossible"]), **(given["questions"] or {})})
-    used = [i for i, row in enumerate(rows) if row["first_word"] >= 0 or row["is_impossible"] and options.has_unanswerable]
-    if not used:
-        raise PlainError(f"{given['train']}: no question has an answer at its place in the context. Correct 'answer_start'.")
+    skipped = [reason_to_skip(row, options) for row in rows]
+    used = [i for i, reason in enumerate(skipped) if not reason]
+    if not any(rows[i]["answer"] for i in used):
+        raise PlainError(f"{given['train']}: no question has an answer at its place in the context. "
+                         "Correct 'answers' and 'answer_start'.")
     task = Task(name, name, ("question", "context"), kind="questions", questions=options, epochs=2, is_own=True,
                 metrics=_metrics(given, "questions", ()), outputs={"test": f"{name}.json"} if "test" in files else {},
                 score_titles=(("test", f"{name} (test)"),))
@@ -180,8 +188,10 @@ def _load_questions(given, files):
     if "validation" not in splits:
         splits |= split_rows(splits["train"], task, given["dev"])
     notices = [f"questions, {'some' if options.has_unanswerable else 'none'} unanswerable; metrics {', '.join(task.metrics)}"]
-    if skipped := len(rows) - len(used):
-        notices.append(f"skipped {skipped:,} of {len(rows):,} training questions, whose answer is not at its place in the context")
+    if reasons := Counter(filter(None, skipped)):
+        numbers = ", ".join(f"{n:,} {reason}" for reason, n in reasons.items())
+        notices.append(f"skipped {reasons.total():,} of {len(rows):,} training questions: {numbers}")
+    notices += check_answers(files, splits, options)
     return TaskData(task, splits, {}, notices, None, task if "test" in splits and any(splits["test"]["label"]) else None)
 
 

@@ -1,13 +1,16 @@
 """ELECTRA-Small in minutes on one GPU: from text to GLUE scores, with the settings of Google's code and a complete schedule.
 
-    benchmarks/speedrun.sh datas=PATH vocab=vocab.txt glue_dir=PATH [minutes=10] [stages=prepare,pretrain,finetune] [keep=FOLDER]
-                           [runs=3] [at_once=3] [tasks=cola,rte] [size=small] [seed=11081] [base_run_name=speedrun] ...
+    benchmarks/speedrun.sh datas=PATH vocab=vocab.txt glue_dir=PATH [minutes=10] [stages=prepare,pretrain,finetune]
+                           [keep=FOLDER] [runs=3] [at_once=3] [tasks=cola,rte] [size=small] [seed=11081] ...
 
-prepare: builds the examples of the texts; run it for each text that arrives, while others are copied.   pretrain: for `minutes`, or `steps`.
+prepare: builds the examples of the texts; run it for each text that arrives, while others are copied.
+pretrain: for `minutes`, or `steps`.
 finetune: `runs` runs of each task, `at_once` of them at the same time; scores go to checkpoints/glue/<group>/scores.txt.
-keep: a folder to which configuration, metrics, the newest weights in half precision and the compiled step are copied at every tenth of the
-training, in files of at most 15 MB, so that a rented machine that is taken away leaves something. `cat weights.pth.*` joins the weights to a
-checkpoint; `cat compiled.tar.gz.* | tar xz` in the folder where the next run starts saves its compilation on a GPU of the same model.
+
+keep: a folder to which configuration, metrics, the newest weights in half precision and the compiled step are copied
+at every tenth of the training, in files of at most 15 MB, so that a rented machine that is taken away leaves something.
+`cat weights.pth.*` joins the weights to a checkpoint. `cat compiled.tar.gz.* | tar xz`, in the folder where the next run
+starts, saves its compilation on a GPU of the same model.
 The other keys are those of pretrain.py and finetune.py. Rerun the same command to resume after an interruption.
 """
 import contextlib
@@ -112,9 +115,11 @@ class Kept:
 
 
 def in_half_precision(path):
-    """The bytes of a pretraining checkpoint with its weights in float16."""
-    content, file = load_checkpoint(path), io.BytesIO()
-    content["model"] = {name: value.half() if value.is_floating_point() else value for name, value in content["model"].items()}
+    """The bytes of a pretraining checkpoint with its weights in float16. Shared weights stay shared, and are stored once."""
+    content, file, halves = load_checkpoint(path), io.BytesIO(), {}
+    for name, value in content["model"].items():
+        if value.is_floating_point():
+            content["model"][name] = halves.setdefault(value.data_ptr(), value.half())
     torch.save(content, file)
     return file.getvalue()
 

@@ -10,7 +10,7 @@ import pandas as pd
 import xxhash
 
 from _utils.errors import PlainError, as_plain_error
-from _utils.glue.table_files import Table, check_columns, read_tsv
+from _utils.glue.table_files import Table, check_columns, read_tsv, split_words
 from _utils.glue.tasks import Task, as_task
 
 HUB_GLUE = "nyu-mll/glue"
@@ -139,7 +139,7 @@ def _parsed(cells, name, task, may_be_blank):
 
 def items(cell):
     """The words, or tags, of a sentence as strings: a list, or a string with spaces between them. NaN for another cell."""
-    found = cell.split() if isinstance(cell, str) else [as_label(item) for item in cell] if isinstance(cell, list) else [""]
+    found = split_words(cell) if isinstance(cell, str) else [as_label(item) for item in cell] if isinstance(cell, list) else [""]
     return found if all(map(str.strip, found)) else np.nan
 
 

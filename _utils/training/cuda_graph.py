@@ -44,7 +44,7 @@ class StaticStep(Callback):
 def keep_compiled(folder):
     """Let torch.compile keep its results in a folder, for later starts, unless TORCHINDUCTOR_CACHE_DIR names another one.
 
-    PyTorch's default is a temporary folder, which it may have set already. Results are used again with the same code, versions and GPU model.
+    PyTorch's default is a temporary folder, which it may have set already. Results serve the same code, versions and model of GPU.
     """
     if os.environ.get("TORCHINDUCTOR_CACHE_DIR") in (None, default_cache_dir()):
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.abspath(folder)

@@ -46,7 +46,8 @@ def test_second_compiled_run_compiles_nothing(repo, tmp_path):
     settings = ["quickstart=True", "steps=3", "warmup_steps=1", "compile=True", "device=cpu", "logger=None"]
     kept, losses = [], []
     for name in ("first", "second"):
-        subprocess.run([sys.executable, repo / "pretrain.py", *settings, f"base_run_name={name}"], cwd=tmp_path, env=environment, check=True)
+        command = [sys.executable, repo / "pretrain.py", *settings, f"base_run_name={name}"]
+        subprocess.run(command, cwd=tmp_path, env=environment, check=True)
         kept.append({path.name for path in (tmp_path / "datasets/compiled").rglob("*") if path.is_file()})
         losses.append([row["loss"] for row in read_metrics(tmp_path / f"checkpoints/pretrain/{name}_11081/metrics.jsonl", "train")])
     assert kept[0] == kept[1] and kept[0]

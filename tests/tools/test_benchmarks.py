@@ -11,12 +11,12 @@ from tiny_pretraining import BASE, metrics, run
 import benchmarks.environment
 import benchmarks.finetuning
 import benchmarks.held_out
-import benchmarks.launches
 import benchmarks.loader
 import benchmarks.preprocessing
 import benchmarks.pretraining
 import benchmarks.starting
 import pretrain
+from _utils.config import complete
 from _utils.errors import PlainError
 from benchmarks.continued import agreement
 from benchmarks.report import cpu_name, own_process
@@ -90,8 +90,10 @@ def test_each_precision_can_be_measured(results, monkeypatch):
 @pytest.mark.slow
 def test_the_compiled_step_of_a_gpu_has_few_launches_and_bytes():
     """Of two layers of each network. More would mean that kernels are no longer fused, or no longer share launches."""
+    pytest.importorskip("triton")  # part of PyTorch's CUDA build
+    from benchmarks.launches import count_launches
     settings = ["size=small", "masking=official", "precision=bf16", "compile=True", "device=cuda", "micro_batch=128"]
-    found = benchmarks.launches.count_launches(complete(pretrain.c.override(settings)), layers=2)
+    found = count_launches(complete(pretrain.c.override(settings)), layers=2)
     assert found["forward, combined"]["triton"] <= 30 and found["backward, combined"]["triton"] <= 50
     assert found["backward, combined"]["triton"] < .5 * found["backward, separate"]["triton"]
     for half, products, others, gigabytes in (("forward", 30, 4, 1.95), ("backward", 57, 4, 2.75)):

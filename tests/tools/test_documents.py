@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 from documents import REPO, read, tables
 
-import benchmarks.gpu
 import finetune
 import pretrain
 from _utils.__main__ import Parser, find_command
@@ -27,7 +26,7 @@ SOURCES = [*REPO.glob("*.py"), *(path for folder in ("_utils", "benchmarks", "te
 TESTS = [path for path in SOURCES if path.name.startswith("test_")]
 PLACEHOLDERS = {"PATH": "text", "NAME.pth": "model.pth", "...": "model.pth", "generator_11081_100.0%.pth": "pair",
                 "benchmarks/results/mini/model": "pair"}
-OPTIONAL_PACKAGES = {"wandb"}
+OPTIONAL_PACKAGES = {"triton", "wandb"}
 
 
 def without_blocks(path):
@@ -68,9 +67,8 @@ def folder_with_placeholders(tmp_path, monkeypatch, small_tokenizer):
 def test_settings_in_commands_are_accepted(folder_with_placeholders):
     accept = {"pretrain.py": lambda arguments: complete(pretrain.c.override(arguments)),
               "finetune.py": lambda arguments: complete_finetuning(finetune.c.override(arguments)),
-              "benchmarks/gpu.sh": partial(parse, defaults=benchmarks.gpu.DEFAULTS, types=benchmarks.gpu.types()),
               "_utils": lambda arguments: len(arguments) > 1 and Parser(find_command(arguments[0])).parse_intermixed_args(arguments[1:])}
-    for program in ("benchmarks.finetuning", "benchmarks.loader", "benchmarks.preprocessing", "benchmarks.pretraining",
+    for program in ("benchmarks.finetuning", "benchmarks.gpu", "benchmarks.loader", "benchmarks.preprocessing", "benchmarks.pretraining",
                     "benchmarks/speedrun.sh"):
         module = importlib.import_module(program.removesuffix(".sh").replace("/", "."))
         accept[program] = partial(parse, defaults=module.DEFAULTS, types=module.TYPES)

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from _utils.errors import PlainError, as_plain_error, first_line
+from _utils.errors import PlainError, as_plain_error, one_line
 
 _PRETRAINING_KEYS = {"model": dict, "tokenizer": str, "config": dict}
 
@@ -134,7 +134,7 @@ def load_checkpoint(path, mmap=False):
         temporary = (OSError, MemoryError, RuntimeError) if is_zip else (OSError, MemoryError)
         is_damaged = getattr(error, "errno", None) == errno.EINVAL or not isinstance(error, temporary)
         raise (DamagedCheckpoint if is_damaged else PlainError)(
-            f"Cannot read the checkpoint {str(path)!r} ({first_line(error)}). " + (
+            f"Cannot read the checkpoint {str(path)!r} ({one_line(error)}). " + (
                 "It is damaged, was not written by this project, or contains more than data. Use another one, or copy it again."
                 if is_damaged else "It may be undamaged. Check disk and memory, then rerun the same command.")) from error
 

@@ -9,12 +9,12 @@ import os
 import re
 from functools import partial
 
-import datasets
 import huggingface_hub
 import pyarrow
 import pyarrow.parquet
 
 from _utils.errors import PlainError, as_plain_error
+from _utils.hub import load_split
 from _utils.runs.checkpoints import write_text_atomically
 
 # In characters. They bound the memory that a document or a line takes.
@@ -64,20 +64,20 @@ def hub_corpus(name, revision, cache_dir):
 def _load_from_hub(name, path, config, commit):
     """Open the documents of a hub dataset at a commit, from the cache of `datasets` or by download."""
     with _loading(name, path):
-        documents = datasets.load_dataset(path, name=config, revision=commit, split="train")
+        documents = load_split(path, config, "train", commit).select_columns("text")
     for folder in {os.path.dirname(file["filename"]) for file in documents.cache_files}:
         if os.path.basename(folder) != commit:  # without a connection `datasets` falls back to the version it loaded last
             raise PlainError(f"The corpus {name!r} could not be loaded from the hub dataset {path} at revision {commit}: only {folder!r} "
                              "is in the cache. Check the connection, delete that folder if an old version of `datasets` created it, or "
                              "choose another commit with the key revisions.")
-    return documents.select_columns("text")
+    return documents
 
 
 def _loading(name, path):
     """Context manager for calls to the hub libraries, which raise many kinds of exceptions."""
     return as_plain_error(f"The corpus {name!r} could not be loaded from the hub dataset {path} ({{error}}). Check the connection and "
-                          "`revisions`, set datas=PATH to read your own text, or run without a download: python pretrain.py "
-                          "quickstart=True")
+                          "`revisions`, and rerun the same command: downloaded files are kept. Or set datas=PATH to read your own text, or "
+                          "run without a download: python pretrain.py quickstart=True")
 
 
 def find_files(pattern):

@@ -9,7 +9,6 @@ import datasets
 import numpy as np
 import pytest
 from corpora import make_corpus, sentence
-from fake_hub import FIRST, Hub
 
 import pretrain
 from _utils.config import complete
@@ -83,10 +82,10 @@ def sentences(n):
     return [sentence(rng) for _ in range(n)]
 
 
-def test_examples_of_bookcorpus_are_full_though_it_has_one_sentence_per_row(tmp_path, monkeypatch, small_tokenizer):
+def test_examples_of_bookcorpus_are_full_though_it_has_one_sentence_per_row(tmp_path, small_tokenizer):
     rows = sentences(3000)
-    Hub(tmp_path, monkeypatch, {FIRST: rows})
-    examples = prepare_examples(load_documents("bookcorpus", tmp_path), small_tokenizer, 64, 7, tmp_path)
+    corpus = Corpus("bookcorpus", "key", lambda: datasets.Dataset.from_dict({"text": rows}))
+    examples = prepare_examples(corpus, small_tokenizer, 64, 7, tmp_path)
     lengths, first = np.array([len(ids) for ids in examples["input_ids"]]), np.array(examples["sentA_length"])
     assert lengths.mean() > .9 * 64 and (lengths > first).mean() > .75  # a tenth has one segment by design
     tokens = sum(map(len, small_tokenizer(rows, add_special_tokens=False)["input_ids"]))

@@ -1,4 +1,4 @@
-"""Documents from all kinds of sources, their cache, hub corpora, and the embedded text."""
+"""Documents from files of all kinds, their cache, and the embedded text. Hub corpora: robustness/test_hub.py."""
 import bz2
 import gzip
 import json
@@ -9,12 +9,9 @@ import sysconfig
 from collections import Counter
 from pathlib import Path
 
-import datasets
-import huggingface_hub
 import pandas
 import pyarrow
 import pytest
-from fake_hub import FIRST, SECOND, Hub
 
 from _utils.errors import PlainError
 from _utils.runs.files import file_chunks
@@ -195,53 +192,6 @@ def test_files_are_sorted_by_path_parts(tmp_path):
     assert list(find_files(tmp_path / "library")) == list(find_files(str(tmp_path / "library/**/*.txt"))) == expected
     (tmp_path / "library/cycle").symlink_to(tmp_path / "library")
     assert list(find_files(tmp_path / "library")) == expected
-
-
-LOAD_DATASET, HF_API = datasets.load_dataset, huggingface_hub.HfApi
-
-
-@pytest.fixture
-def hub(tmp_path, monkeypatch):
-    """A reachable fake hub with two commits of each dataset."""
-    return Hub(tmp_path, monkeypatch, {FIRST: DOCUMENTS, SECOND: ["Another text."]})
-
-
-@pytest.fixture
-def go_offline(hub, monkeypatch):
-    """Return a function that takes the hub offline: `datasets` has only its cache."""
-    def go():
-        monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-        monkeypatch.setattr(datasets, "load_dataset", LOAD_DATASET)
-        monkeypatch.setattr("huggingface_hub.HfApi", HF_API)
-    return go
-
-
-@pytest.mark.parametrize("name, path, config, branch", [
-    ("openwebtext", "Skylion007/openwebtext", None, "main"),
-    ("wikipedia", "wikimedia/wikipedia", "20231101.en", "main"),
-    ("bookcorpus", "bookcorpus/bookcorpus", None, "refs/convert/parquet"),
-])
-def test_hub_corpus_stays_at_the_commit_of_its_first_use(tmp_path, hub, go_offline, name, path, config, branch):
-    first = load_documents(name, tmp_path / "cache")
-    assert hub.calls == [(path, branch)]  # the text is loaded on first use
-    assert first.documents.column_names == ["text"] and list(first.documents["text"]) == DOCUMENTS
-    assert hub.calls[1:] == [(path, config, FIRST, "train")]
-    hub.head = SECOND
-    again = load_documents(name, tmp_path / "cache")
-    assert again.key == first.key and list(again.documents["text"]) == DOCUMENTS and hub.calls[2:] == hub.calls[1:2]
-    go_offline()
-    assert list(load_documents(name, tmp_path / "cache").documents["text"]) == DOCUMENTS
-
-
-def test_revisions_chooses_a_commit_or_tag_and_other_commits_are_not_used_offline(tmp_path, hub, go_offline):
-    load = lambda revision: load_documents("openwebtext", tmp_path / "cache", revisions={"openwebtext": revision})
-    first, second = load(FIRST), load(SECOND)
-    assert first.key == load("old-tag").key != second.key
-    assert list(first.documents["text"]) == DOCUMENTS and list(second.documents["text"]) == ["Another text."]
-    go_offline()
-    with pytest.raises(PlainError, match=f"at revision {'3' * 40}: only '.*{SECOND}' is in the cache. Check the connection"):
-        len(load("3" * 40).documents)
 
 
 def test_embedded_text_is_megabytes_of_english_prose_and_read_once(tmp_path, monkeypatch):

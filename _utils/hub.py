@@ -1,0 +1,45 @@
+"""Datasets of the Hugging Face hub."""
+import contextlib
+
+import datasets
+import huggingface_hub
+import pyarrow.parquet
+from datasets.exceptions import DatasetGenerationError
+
+from _utils.errors import PlainError, one_line
+
+
+def load_split(path, config, split, revision=None):
+    """A split of a dataset on the hub as a datasets.Dataset, from the cache of `datasets` or by download.
+
+    path: its id.   config, revision: its configuration, and a commit; None: the default ones.
+    Raises PlainError for a downloaded file that cannot be read, which a rerun would not download again, and errors of the libraries.
+    """
+    try:
+        return datasets.load_dataset(path, name=config, split=split, revision=revision)
+    except DatasetGenerationError as error:  # it does not say what is wrong
+        for file in _downloaded_files(path):
+            if problem := _problem_of(file.blob_path):
+                raise PlainError(f"{file.file_name} of the hub dataset {path} {problem}. Delete {file.blob_path} and rerun the same "
+                                 "command, which downloads it again; if that does not help, it is so on the hub.") from None
+        raise error.__cause__ or error
+
+
+def _downloaded_files(path):
+    """The parquet files of a dataset in the cache of the hub, as huggingface_hub.CachedFileInfo."""
+    with contextlib.suppress(huggingface_hub.errors.CacheNotFound):
+        for repository in huggingface_hub.scan_cache_dir().repos:
+            if (repository.repo_type, repository.repo_id) == ("dataset", path):
+                files = {file for revision in repository.revisions for file in revision.files}
+                yield from sorted((file for file in files if file.file_name.endswith(".parquet")), key=lambda file: file.file_path)
+
+
+def _problem_of(path):
+    """What is wrong with a parquet file, which is read to the end; None if it can be read."""
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            for _ in file.iter_batches():
+                pass
+            return None if file.metadata.num_rows else "has no rows"
+    except (OSError, pyarrow.ArrowException) as error:
+        return f"is damaged ({one_line(error)})"

@@ -7,7 +7,9 @@ import json
 import lzma
 import os
 import re
+from collections import defaultdict
 from functools import partial
+from pathlib import Path
 
 import huggingface_hub
 import pyarrow
@@ -80,34 +82,84 @@ def _loading(name, path):
                           "run without a download: python pretrain.py quickstart=True")
 
 
-def find_files(pattern):
+_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}  # those of pyarrow
+
+
+def find_files(pattern, print_skipped=False):
     """Return the text files of a file name, a folder with all visible folders in it, or a glob, sorted by the parts of their paths.
 
+    print_skipped: print a line that names other files in the folder or glob, with the reasons.
     Raises PlainError if there are no text files, or if a folder cannot be listed.
     """
-    # The name of a file may contain glob characters.
-    paths = _walk(pattern) if os.path.isdir(pattern) else [pattern] if os.path.isfile(pattern) else glob.iglob(str(pattern), recursive=True)
-    with reading(pattern):
-        found = sorted((path for path in paths if format_of(path) and os.path.isfile(path)), key=lambda path: path.replace(os.sep, "\0"))
+    found, skipped = _files_of(pattern)
+    n = sum(map(len, skipped.values()))
+    others = [f"{_shortened(paths, pattern)} ({reason})" for reason, paths in skipped.items()]
+    notice = f" Skipped {n:,} of {n + len(found):,} files in {pattern}: {'; '.join(others)}." if n else ""
     if not found:
         raise PlainError(f"Invalid value for datas: {str(pattern)!r}. It is not a file, folder or glob with text in the formats .txt, "
                          ".jsonl, .parquet or wiki_NN of WikiExtractor (also .gz, .bz2, .xz, .zst). The corpora are "
-                         f"{', '.join([*HUB_CORPORA, 'docs'])}.")
+                         f"{', '.join([*HUB_CORPORA, 'docs'])}.{notice}")
+    if notice and print_skipped:
+        print(notice.strip())
     return found
 
 
+def _shortened(paths, pattern):
+    """Return up to five of the paths in a folder or glob, and the number of others."""
+    names = [os.path.relpath(path, pattern) if os.path.isdir(pattern) else path for path in sorted(paths)]
+    return ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
+
+
+def _files_of(pattern):
+    """Return (text files, {reason: paths that are not read}) of a file name, a folder or a glob."""
+    found, skipped = [], defaultdict(list)
+    with reading(pattern):
+        # The name of a file may contain glob characters.
+        paths = _walk(pattern) if os.path.isdir(pattern) else _glob(pattern) if not os.path.isfile(pattern) else [(pattern, None)]
+        for path, reason in paths:
+            if not reason and not format_of(path):
+                reason = "not .txt, .jsonl, .parquet or wiki_NN, also compressed"
+            elif not reason and not os.path.isfile(path):
+                reason = "not a file"  # for example a broken link
+            (skipped[reason] if reason else found).append(path)
+    return sorted(found, key=lambda path: path.replace(os.sep, "\0")), skipped
+
+
 def _walk(folder):
-    """Yield the paths of all visible files below a folder. Raises OSError if a folder cannot be listed: its text would be missing."""
+    """Yield (path, reason why it is not read, or None) of all files below a folder, except for hidden ones that are not text.
+
+    Raises OSError if a visible folder cannot be listed: its text would be missing.
+    """
+    is_hidden = lambda path: any(part.startswith(".") for part in os.path.relpath(path, folder).split(os.sep) if part != ".")
+
     def fail(error):
-        raise error
+        if not is_hidden(error.filename):
+            raise error
     for root, folders, names in os.walk(folder, onerror=fail):  # does not follow links to folders, which could be cycles
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (os.path.join(root, name) for name in names if not name.startswith("."))
+        links = [name for name in folders if os.path.islink(os.path.join(root, name)) and not name.startswith(".")]
+        yield from ((os.path.join(root, name), "link to a folder") for name in links)
+        in_hidden = is_hidden(root)
+        for name in names:
+            if not (in_hidden or name.startswith(".")):
+                yield os.path.join(root, name), None
+            elif format_of(name):
+                yield os.path.join(root, name), "hidden"
+
+
+def _glob(pattern):
+    """Yield (path, reason why it is not read, or None) of the paths that a glob matches, except for folders of which it matches files."""
+    paths = glob.glob(str(pattern), recursive=True)
+    parents = {parent for path in paths for parent in map(str, Path(path).parents)}
+    for path in paths:
+        if not os.path.isdir(path):
+            yield path, None
+        elif str(Path(path)) not in parents:
+            yield path, "folder; a pattern such as **/*.txt includes its files"
 
 
 def format_of(path):
     """Return the format of a text file by its name: '.txt', '.jsonl', '.parquet', or 'wiki' (WikiExtractor's names). None for others."""
-    found = re.fullmatch(r"(.+(\.txt|\.jsonl|\.parquet)|(wiki)_\d+)(\.gz|\.bz2|\.xz|\.zst)?", os.path.basename(path))
+    found = re.fullmatch(r"(.+(\.txt|\.jsonl|\.parquet)|(wiki)_\d+)(\.gz|\.bz2|\.xz|\.zst)?", os.path.basename(path).lower())
     return found and (found[2] or found[3])
 
 
@@ -136,7 +188,8 @@ def read_file(path, encoding, one_document_per_file):
 
 def _open(path):
     """A binary file, decompressed."""
-    return lzma.open(path) if path.endswith(".xz") else pyarrow.input_stream(path, compression="detect")
+    suffix = os.path.splitext(path)[1].lower()
+    return lzma.open(path) if suffix == ".xz" else pyarrow.input_stream(path, compression=_COMPRESSIONS.get(suffix))
 
 
 def invalid_line(path, encoding):

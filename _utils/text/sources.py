@@ -51,10 +51,11 @@ class Corpus:
 def check_sources(sources, cache_dir, encoding):
     """Raise PlainError for an entry of `datas` that is not a corpus name or a path with text files, and for files in other encodings.
 
-    Warns about UTF-8 files if another encoding is set. Files that did not change since they were checked are not read again.
+    Prints which files are skipped, and warns about UTF-8 files if another encoding is set. Files that did not change since they were
+    checked are not read again.
     """
-    files = [path for source in sources if source not in (*HUB_CORPORA, "docs")
-             for path in find_files(source) if format_of(path) != ".parquet"]
+    own = [source for source in sources if source not in (*HUB_CORPORA, "docs")]
+    files = [path for source in own for path in find_files(source, print_skipped=True) if format_of(path) != ".parquet"]
     record = Path(cache_dir, f"source_{content_key(('encoding', encoding, files))}.xxh3")
     if files:
         current_hash(files, record, lambda: _check_encodings(files, encoding) or "checked")

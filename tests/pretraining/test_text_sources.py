@@ -17,7 +17,7 @@ from _utils.errors import PlainError
 from _utils.runs.files import file_chunks
 from _utils.text import embedded_text, sources
 from _utils.text.readers import find_files
-from _utils.text.sources import load_documents
+from _utils.text.sources import check_sources, load_documents
 
 DOCUMENTS = ["First line.\nÄ second, naïve line.", "Another document."]
 TXT = "First line.\nÄ second, naïve line.\n\n \n\nAnother document.\n"
@@ -100,6 +100,47 @@ def library(tmp_path):
 ])
 def test_folders_are_read_recursively_and_globs_like_in_a_shell(library, texts_of, source, expected):
     assert texts_of(source) == expected
+
+
+def test_suffixes_may_have_capitals(tmp_path, texts_of):
+    for name, content in FILES.items():
+        for suffix, compress in COMPRESSION.items():
+            write(tmp_path / "library" / (name + suffix).upper(), compress(content.encode()))
+    assert texts_of("library") == DOCUMENTS * len(FILES) * len(COMPRESSION)
+
+
+@pytest.fixture
+def skipped(tmp_path, capsys):
+    """Return a function: {name: reason} of the files of a source that are said to be skipped, in one line."""
+    def names(source):
+        check_sources([str(tmp_path / source)], tmp_path / "cache", "utf-8")
+        printed = capsys.readouterr().out
+        assert printed.count("\n") <= 1
+        groups = re.findall(r"[:;] ([^:;]+?) \((.+?)\)", printed)
+        return {Path(name).name: reason for names, reason in groups for name in names.split(", ")}
+    return names
+
+
+def test_files_that_are_not_read_are_named_with_the_reason(tmp_path, skipped):
+    for name in ("a.txt", "part-00001", "sub/b.txt.aa", "data.json", ".c.txt", ".d.png", ".e/f.TXT.GZ", "good/g.txt"):
+        write(tmp_path / "texts" / name, "x")
+    (tmp_path / "texts/link").symlink_to(tmp_path / "texts/good")
+    (tmp_path / "texts/broken.txt").symlink_to(tmp_path / "missing.txt")
+    found = skipped("texts")
+    assert set(found) == {"part-00001", "b.txt.aa", "data.json", ".c.txt", "f.TXT.GZ", "link", "broken.txt"}
+    assert all(".jsonl" in found[name] for name in ("part-00001", "b.txt.aa", "data.json"))
+    assert "link" in found["link"] and "not a file" in found["broken.txt"] and "hidden" in found[".c.txt"] and "hidden" in found["f.TXT.GZ"]
+    assert not skipped("texts/good") and not skipped("texts/a.txt") and not skipped("texts/good/*")
+    assert set(skipped("texts/[adgs]*")) == {"data.json", "sub", "good"}  # a glob does not read folders
+
+
+def test_many_files_that_are_not_read_are_counted(tmp_path, capsys):
+    for i in range(30):
+        write(tmp_path / f"texts/part-{i:05}", "x")
+    write(tmp_path / "texts/a.txt", "x")
+    check_sources([str(tmp_path / "texts")], tmp_path / "cache", "utf-8")
+    printed = capsys.readouterr().out
+    assert "30 of 31" in printed and "25 more" in printed and len(printed) < 400
 
 
 def test_same_content_under_another_name_is_read_once(tmp_path, texts_of, monkeypatch):

@@ -18,7 +18,7 @@ from _utils.text import evenly_spaced, open_examples, split_held_out
 from _utils.training import choose_device
 
 # Keys of pretrain.py that determine the examples and, with the vocabulary, which of them are held out.
-TEXT_KEYS = "datas encoding one_document_per_file revisions clean max_length data_seed".split()
+TEXT_KEYS = "datas encoding documents revisions clean long_lines max_length data_seed".split()
 _BATCH = 64  # examples; the masks and samples depend on it
 _BLOCKS = 16  # as many as the runs of consecutive examples that pretrain.py holds out
 

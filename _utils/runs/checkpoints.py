@@ -97,7 +97,14 @@ def load_pretraining_checkpoint(path):
         raise PlainError(f"{str(path)!r} is not a checkpoint of pretrain.py (a finetuned one has lost the heads of the pretraining). "
                          "Choose one from checkpoints/pretrain/, or convert it to a transformers folder with python -m _utils export_hf "
                          "or python -m _utils convert_tf.")
-    return checkpoint
+    return checkpoint | {"config": with_newer_keys(checkpoint["config"])}
+
+
+def with_newer_keys(config):
+    """The configuration in a checkpoint of pretrain.py, with the values of keys that did not exist when it was written."""
+    documents = "file" if config.get("one_document_per_file") else "blank_line"
+    known = {key: value for key, value in config.items() if key != "one_document_per_file"}
+    return {"documents": documents, "long_lines": "truncate", **known}
 
 
 def is_pretrained(content):

@@ -2,7 +2,7 @@
 import contextlib
 
 from _utils.errors import PlainError, is_first_process
-from _utils.runs.checkpoints import DamagedCheckpoint, load_checkpoint, save_checkpoint
+from _utils.runs.checkpoints import DamagedCheckpoint, load_checkpoint, save_checkpoint, with_newer_keys
 
 # Keys that may differ when a run is resumed. micro_batch and compile change which random numbers are drawn; the others change no result.
 # `revisions` chooses a text, which is compared by its content.
@@ -47,7 +47,7 @@ def resume(config, run):
     if not config.resume:
         return config, None
     if checkpoint := find_resume_checkpoint(run.folder):
-        original = checkpoint["config"]
+        original = with_newer_keys(checkpoint["config"])
         # precision changes the results; micro_batch changes the random numbers drawn, but fits one kind of device only.
         is_same_kind = config["device"][:3] == original["device"][:3]  # cpu or cuda:N
         chosen = ["precision", "steps", "warmup_steps", *(["micro_batch"] if is_same_kind else [])]

@@ -169,9 +169,10 @@ def reading(path):
                           (OSError, EOFError, lzma.LZMAError, UnicodeError, pyarrow.ArrowException))
 
 
-def read_file(path, encoding, one_document_per_file):
+def read_file(path, encoding, documents):
     """Yield the documents of a file. A long document of a .txt file is yielded as one string and Continuations.
 
+    documents: of a .txt file. 'blank_line' separates them; or the 'file' or each 'line' is one.
     Raises PlainError with the file, and the line where possible, if it cannot be read.
     """
     kind = format_of(path)
@@ -181,7 +182,7 @@ def read_file(path, encoding, one_document_per_file):
             return
         with io.TextIOWrapper(_open(path), "utf-8-sig" if encoding == "utf-8" else encoding) as stream:  # drops a byte order mark
             if kind == ".txt":
-                yield from _read_whole(stream) if one_document_per_file else _read_blank_line_separated(stream)
+                yield from _TXT_READERS[documents](stream)
             else:
                 yield from _read_json_lines(stream, path) if kind == ".jsonl" else _read_wikiextractor(stream, path)
 
@@ -222,6 +223,16 @@ def _read_blank_line_separated(stream):
             if text:
                 yield kind(text.removesuffix("\n"))
             text, kind = "", str
+
+
+def _read_lines(stream):
+    kind = str
+    while line := stream.readline(LONG):
+        yield kind(line.removesuffix("\n"))
+        kind = str if line.endswith("\n") else Continuation
+
+
+_TXT_READERS = {"blank_line": _read_blank_line_separated, "file": _read_whole, "line": _read_lines}
 
 
 def _read_json_lines(lines, path):

@@ -3,12 +3,13 @@ import copy
 import json
 import random
 import re
+from collections import Counter
 from pathlib import Path
 
 import datasets
 import numpy as np
 import pytest
-from corpora import make_corpus, sentence
+from corpora import WORDS, make_corpus, sentence
 
 import pretrain
 from _utils.config import complete
@@ -33,7 +34,8 @@ def test_examples_do_not_depend_on_the_number_of_processes_and_are_reused_for_an
     assert expected == prepare("2", num_proc=1) == prepare("2", num_proc=3)
 
 
-@pytest.mark.parametrize("change", [dict(max_length=24), dict(seed=8), dict(clean=True), dict(corpus=make_corpus(seed=1))])
+@pytest.mark.parametrize("change", [dict(max_length=24), dict(seed=8), dict(clean=True), dict(corpus=make_corpus(seed=1)),
+                                    dict(long_lines="keep")])
 def test_other_text_length_cleaning_or_seed_gives_new_examples(tmp_path, small_tokenizer, change):
     setting = dict(corpus=make_corpus(), hf_tokenizer=small_tokenizer, max_length=32, seed=7, cache_dir=tmp_path)
     before = prepare_examples(**setting).to_dict()
@@ -100,13 +102,13 @@ def short_rows(monkeypatch):
     monkeypatch.setattr(readers, "PIECE", 200)
 
 
-@pytest.mark.parametrize("suffix, one_document_per_file", [(".txt", False), (".txt", True), (".jsonl", False)])
-def test_long_document_in_several_rows_gives_the_same_examples(tmp_path, short_rows, small_tokenizer, suffix, one_document_per_file):
+@pytest.mark.parametrize("suffix, divided", [(".txt", "blank_line"), (".txt", "file"), (".jsonl", "blank_line")])
+def test_long_document_in_several_rows_gives_the_same_examples(tmp_path, short_rows, small_tokenizer, suffix, divided):
     texts = ["\n".join(sentences(n)) for n in (5, 200, 3)]
-    texts = texts[1:2] if one_document_per_file else texts
+    texts = texts[1:2] if divided == "file" else texts
     path = tmp_path / f"text{suffix}"
     path.write_text("\n".join(json.dumps({"text": text}) for text in texts) if suffix == ".jsonl" else "\n\n".join(texts))
-    corpus = load_documents(str(path), tmp_path, one_document_per_file=one_document_per_file)
+    corpus = load_documents(str(path), tmp_path, documents=divided)
     rows = corpus.documents[:]
     assert "".join(rows["text"]) == "".join(texts) and max(map(len, rows["text"])) < 1000
     assert len(rows["text"]) > 20 and rows["continues"].count(False) == len(texts)
@@ -114,10 +116,48 @@ def test_long_document_in_several_rows_gives_the_same_examples(tmp_path, short_r
     assert prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path)[:] == processor(texts)
 
 
-def test_very_long_line_is_cut(tmp_path, short_rows):
+@pytest.mark.parametrize("divided", ["blank_line", "file", "line"])
+def test_very_long_line_is_cut(tmp_path, short_rows, divided):
     (tmp_path / "text.txt").write_text("word " * 3000)
-    texts = load_documents(str(tmp_path / "text.txt"), tmp_path).documents["text"][:]
-    assert "".join(texts) == "word " * 3000 and max(map(len, texts)) <= 1200
+    rows = load_documents(str(tmp_path / "text.txt"), tmp_path, documents=divided).documents[:]
+    assert "".join(rows["text"]) == "word " * 3000 and max(map(len, rows["text"])) <= 1200
+    assert rows["continues"] == [False] + [True] * (len(rows["text"]) - 1)
+
+
+def without_special_tokens(examples, hf_tokenizer):
+    """The token ids of each example."""
+    special = {hf_tokenizer.cls_token_id, hf_tokenizer.sep_token_id}
+    return [[i for i in ids if i not in special] for ids in examples["input_ids"]]
+
+
+def test_long_lines_are_truncated_or_continue_in_the_next_example(small_tokenizer):
+    line = " ".join(f"{WORDS[i % len(WORDS)]}" for i in range(500))
+    ids = small_tokenizer(line, add_special_tokens=False)["input_ids"]
+    make = lambda long_lines: ELECTRADataProcessor(None, small_tokenizer, 32, apply_cleaning=False, long_lines=long_lines)([line, "the"])
+    (truncated, *_), kept = (without_special_tokens(make(long_lines), small_tokenizer) for long_lines in ("truncate", "keep"))
+    assert truncated == ids[:30]
+    assert sum(kept[:-1], []) == ids and kept[-1] == small_tokenizer.encode("the", add_special_tokens=False)
+    assert max(map(len, kept)) == 30 and len(kept) < len(ids) / 20  # some are short by design
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_token_is_lost_or_leaves_its_document_if_long_lines_are_kept(small_tokenizer, seed):
+    rng = random.Random(seed)
+    texts = ["\n".join(" ".join([word] * rng.choice([1, 2, 5, 29, 30, 31, 32, 33, 100])) for _ in range(rng.randint(1, 8)))
+             for word in ("the", "words", "sentence", "text")]
+    processor = ELECTRADataProcessor(None, small_tokenizer, 32, apply_cleaning=False, long_lines="keep")
+    examples = processor(texts, random.Random(seed))
+    found = without_special_tokens(examples, small_tokenizer)
+    expected = Counter(sum(small_tokenizer(texts, add_special_tokens=False)["input_ids"], []))
+    assert Counter(sum(found, [])) == expected and max(map(len, examples["input_ids"])) <= 32
+    of_documents = [set(ids) for ids in small_tokenizer(texts, add_special_tokens=False)["input_ids"]]
+    assert all(any(set(ids) <= document for document in of_documents) for ids in found)
+
+
+def test_lines_beyond_the_limit_of_memory_are_kept_too(small_tokenizer, monkeypatch):
+    monkeypatch.setattr(processors, "LONG", 100)
+    found = ELECTRADataProcessor(None, small_tokenizer, 32, apply_cleaning=False, long_lines="keep")(["the " * 400])
+    assert sum(map(len, without_special_tokens(found, small_tokenizer))) == 400
 
 
 def test_padding_and_truncation_saved_with_a_tokenizer_are_ignored(tmp_path, small_tokenizer):

@@ -156,7 +156,8 @@ def test_changed_options_are_not_read_from_the_cache(tmp_path, texts_of):
     write(tmp_path / "text.txt", TXT)
     assert texts_of("text.txt") == DOCUMENTS
     assert texts_of("text.txt", encoding="latin-1") == [text.encode().decode("latin-1") for text in DOCUMENTS]
-    assert texts_of("text.txt", one_document_per_file=True) == [TXT]  # with its blank lines
+    assert texts_of("text.txt", documents="file") == [TXT]  # with its blank lines
+    assert texts_of("text.txt", documents="line") == ["First line.", "Ä second, naïve line.", "Another document."]
 
 
 @pytest.fixture

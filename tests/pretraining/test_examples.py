@@ -8,6 +8,7 @@ from pathlib import Path
 
 import datasets
 import numpy as np
+import pandas
 import pytest
 from corpora import WORDS, make_corpus, sentence
 
@@ -18,6 +19,7 @@ from _utils.text import processors, readers, sources
 from _utils.text.examples import open_examples, prepare_examples
 from _utils.text.processors import ELECTRADataProcessor
 from _utils.text.sources import Corpus, load_documents
+from _utils.text.vocabulary import from_vocab_file
 
 
 @pytest.fixture
@@ -152,6 +154,18 @@ def test_no_token_is_lost_or_leaves_its_document_if_long_lines_are_kept(small_to
     assert Counter(sum(found, [])) == expected and max(map(len, examples["input_ids"])) <= 32
     of_documents = [set(ids) for ids in small_tokenizer(texts, add_special_tokens=False)["input_ids"]]
     assert all(any(set(ids) <= document for document in of_documents) for ids in found)
+
+
+def test_share_of_wikipedia_that_examples_keep(shared):
+    texts = pandas.read_parquet(shared / "data/wikipedia/train-00000-of-00004.parquet")["text"][:1000]
+    hf_tokenizer = from_vocab_file(shared / "data/vocab.txt")
+    processor = ELECTRADataProcessor(None, hf_tokenizer, 128, apply_cleaning=False, drop_parentheses=False)
+    lines = list(processor.tokenize((text, False) for text in texts))
+    n_tokens = sum(len(ids) for ids in lines if ids is not None)
+    for processor.long_lines, expected in ("truncate", .68), ("keep", 1.):
+        examples = processor.build(lines, random.Random(0))
+        kept = sum(len(ids) - 2 - (len(ids) > sentA_length) for ids, sentA_length in examples)
+        assert kept / n_tokens == pytest.approx(expected, abs=.01)
 
 
 def test_lines_beyond_the_limit_of_memory_are_kept_too(small_tokenizer, monkeypatch):

@@ -5,7 +5,6 @@ import random
 
 import datasets
 import torch
-import yaml
 from corpora import sentence
 from safetensors.torch import save
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
@@ -49,7 +48,7 @@ def card(configurations, features=None):
     files = [{"config_name": name, "data_files": [{"split": split, "path": path} for split, path in splits.items()]}
              for name, splits in configurations.items()]
     infos = [{"config_name": name, "features": found._to_yaml_list()} for name, found in (features or {}).items()]
-    return f"---\n{yaml.safe_dump({'configs': files, 'dataset_info': infos})}---\n".encode()
+    return f"---\n{json.dumps({'configs': files, 'dataset_info': infos})}\n---\n".encode()  # JSON is YAML
 
 
 def openwebtext(**shards):

@@ -151,7 +151,8 @@ c = MyConfig({
     "documents": "blank_line",
     # True: drop lines shorter than 80 characters and every "()". None: as in electra_pytorch for its corpora (D5), no cleaning of others.
     "clean": None,
-    # 'truncate': the part of a line that does not fit into an example is dropped, as in Google's code (F2). 'keep': it begins the next one.
+    # The part of a line that does not fit into an example: 'truncate' drops it, as Google's code does (F2); with 'keep'
+    # it begins the next example.
     "long_lines": "truncate",
     # A hub tokenizer, a vocab.txt, a tokenizer folder, a checkpoint, or a number: train a vocabulary of this size.
     "vocab": "google/electra-small-discriminator",
@@ -215,7 +216,7 @@ if __name__ == "__main__":
 #
 # A corpus is a list of documents, and a document is a list of lines. Lines are collected until they fill an example, which is split into
 # two segments: `[CLS] A [SEP] B [SEP]`. As in Google's code (F2-F4), 10 % of the examples are meant to have one segment, and 5 % to be
-# shorter, with a random length. The part of a line that exceeds the maximum length is dropped, unless `long_lines='keep'`; a line that
+# shorter, with a random length. The part of a line that exceeds the maximum length is dropped (`long_lines='keep'` keeps it); a line that
 # fills an example gives one segment of full length, which is common in the quickstart's text of long lines. Unlike in BERT, B always
 # follows A in the text: there is no next sentence prediction. The code is in `_utils/text/processors.py`.
 

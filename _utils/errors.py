@@ -24,7 +24,7 @@ class PlainError(Exception):
 
 @contextlib.contextmanager
 def as_plain_error(message, errors=Exception):
-    """Within it, an exception of the given kinds becomes a PlainError; "{error}" in the message becomes its kind and message.
+    """Within it, an exception of the given kinds becomes a PlainError, in whose message "{error}" is `one_line` of it.
 
     For calls into libraries that raise many kinds of exceptions, all with the same remedy. A PlainError passes through unchanged.
     """
@@ -37,7 +37,7 @@ def as_plain_error(message, errors=Exception):
 
 
 def one_line(error):
-    """Type and message of a library's error, for quoting it: a line of at most 300 characters, in which web addresses are shortened."""
+    """Type and message of a library's error in at most 300 characters, with shortened web addresses, for quoting it."""
     text = re.sub(r"\(Request ID: [^)]*\)|\s", " ", f"{type(error).__name__}: {error}")
     text = re.sub(r"(https?://[^\s'\"]{40})[^\s'\"]+", r"\1...", text)
     return " ".join(text.split())[:300]

@@ -13,15 +13,16 @@ def load_split(path, config, split, revision=None):
     """A split of a dataset on the hub as a datasets.Dataset, from the cache of `datasets` or by download.
 
     path: its id.   config, revision: its configuration, and a commit; None: the default ones.
-    Raises PlainError for a downloaded file that cannot be read, which a rerun would not download again, and errors of the libraries.
+    Raises errors of the libraries, and PlainError for an unreadable file in the cache, which a rerun would not replace.
     """
     try:
         return datasets.load_dataset(path, name=config, split=split, revision=revision)
     except DatasetGenerationError as error:  # it does not say what is wrong
         for file in _downloaded_files(path):
             if problem := _problem_of(file.blob_path):
-                raise PlainError(f"{file.file_name} of the hub dataset {path} {problem}. Delete {file.blob_path} and rerun the same "
-                                 "command, which downloads it again; if that does not help, it is so on the hub.") from None
+                raise PlainError(f"{file.file_name} of the hub dataset {path} {problem}. Delete {file.blob_path} and "
+                                 "rerun the same command, which downloads it again. If that does not help, the file on "
+                                 "the hub is bad.") from None
         raise error.__cause__ or error
 
 
@@ -31,7 +32,8 @@ def _downloaded_files(path):
         for repository in huggingface_hub.scan_cache_dir().repos:
             if (repository.repo_type, repository.repo_id) == ("dataset", path):
                 files = {file for revision in repository.revisions for file in revision.files}
-                yield from sorted((file for file in files if file.file_name.endswith(".parquet")), key=lambda file: file.file_path)
+                parquet = [file for file in files if file.file_name.endswith(".parquet")]
+                yield from sorted(parquet, key=lambda file: file.file_path)
 
 
 def _problem_of(path):

@@ -67,8 +67,9 @@ def load_task(task, glue_dir=None, splits=None):
 
 def _read_hub(task, split):
     """Table of a split on the hub."""
-    with as_plain_error(f"Could not load {task.title} from the hub dataset {HUB_GLUE} ({{error}}). Check the connection and "
-                        "rerun, or set glue_dir=PATH to a GLUE download, or try it without one: python finetune.py quickstart=True"):
+    with as_plain_error(f"Could not load {task.title} from the hub dataset {HUB_GLUE} ({{error}}). Check the "
+                        "connection and rerun, or set glue_dir=PATH to a GLUE download, or try it without one: "
+                        "python finetune.py quickstart=True"):
         on_hub = load_split(HUB_GLUE, task.name, split)
     rows = on_hub.to_pandas().rename("row {}".format)
     if labels := getattr(on_hub.features["label"], "names", None):

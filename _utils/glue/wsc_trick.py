@@ -39,8 +39,8 @@ def load_wsc(split, wsc_dir=None):
     Raises PlainError with file and line for a malformed row.
     """
     if wsc_dir is None:
-        with as_plain_error(f"Could not load WSC from the hub dataset {HUB_WSC[0]} ({{error}}). Check the connection and rerun, or set "
-                            "wsc_dir=PATH to a folder with train.jsonl and val.jsonl."):
+        with as_plain_error(f"Could not load WSC from the hub dataset {HUB_WSC[0]} ({{error}}). Check the "
+                            "connection and rerun, or set wsc_dir=PATH to a folder with train.jsonl and val.jsonl."):
             on_hub = load_split(*HUB_WSC, split)
         rows, source = [(f"row {i}", {**row, "target": row}) for i, row in enumerate(on_hub)], ", ".join((*HUB_WSC, split))
     else:

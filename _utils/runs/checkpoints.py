@@ -101,7 +101,7 @@ def load_pretraining_checkpoint(path):
 
 
 def with_newer_keys(config):
-    """The configuration in a checkpoint of pretrain.py, with the values of keys that did not exist when it was written."""
+    """The configuration in a checkpoint of pretrain.py, with the values of keys that are newer than it."""
     documents = "file" if config.get("one_document_per_file") else "blank_line"
     known = {key: value for key, value in config.items() if key != "one_document_per_file"}
     return {"documents": documents, "long_lines": "truncate", **known}

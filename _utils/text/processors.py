@@ -32,8 +32,8 @@ class ELECTRADataProcessor:
     as electra_pytorch does for Wikipedia.   drop_parentheses: remove every "()", as it does for all corpora (D5).
     seed: of the random draws.
     rows_per_document: consecutive rows that form a document, if there is no column `continues`.
-    long_lines: 'truncate' drops the part of a line that does not fit into an example, as the original (F2); with 'keep', it begins the next
-    example.
+    long_lines: 'truncate' drops the part of a line that does not fit into an example, as the original (F2); with 'keep'
+    it begins the next example.
     """
 
     def __init__(self, hf_dset, hf_tokenizer, max_length, text_col="text", lines_delimiter="\n", apply_cleaning=True,
@@ -75,7 +75,7 @@ class ELECTRADataProcessor:
                 yield from (array(self.typecode, encoding.ids) for encoding in encodings)
 
     def _lines(self, text):
-        """Return the cleaned lines of a text, cut to LONG characters; with long_lines='keep', into pieces of as many."""
+        """Return the cleaned lines of a text, cut to LONG characters, or with 'keep' into pieces of as many."""
         if self.drop_parentheses:
             text = text.replace("()", "")
         lines = (line.strip() for line in text.split(self.lines_delimiter))

@@ -77,9 +77,10 @@ def _load_from_hub(name, path, config, commit):
 
 def _loading(name, path):
     """Context manager for calls to the hub libraries, which raise many kinds of exceptions."""
-    return as_plain_error(f"The corpus {name!r} could not be loaded from the hub dataset {path} ({{error}}). Check the connection and "
-                          "`revisions`, and rerun the same command: downloaded files are kept. Or set datas=PATH to read your own text, or "
-                          "run without a download: python pretrain.py quickstart=True")
+    return as_plain_error(f"The corpus {name!r} could not be loaded from the hub dataset {path} ({{error}}). Check the "
+                          "connection and `revisions`, and rerun the same command: downloaded files are kept. Or set "
+                          "datas=PATH to read your own text, or run without a download: python pretrain.py "
+                          "quickstart=True")
 
 
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}  # those of pyarrow
@@ -96,9 +97,9 @@ def find_files(pattern, print_skipped=False):
     others = [f"{_shortened(paths, pattern)} ({reason})" for reason, paths in skipped.items()]
     notice = f" Skipped {n:,} of {n + len(found):,} files in {pattern}: {'; '.join(others)}." if n else ""
     if not found:
-        raise PlainError(f"Invalid value for datas: {str(pattern)!r}. It is not a file, folder or glob with text in the formats .txt, "
-                         ".jsonl, .parquet or wiki_NN of WikiExtractor (also .gz, .bz2, .xz, .zst). The corpora are "
-                         f"{', '.join([*HUB_CORPORA, 'docs'])}.{notice}")
+        raise PlainError(f"Invalid value for datas: {str(pattern)!r}. It is not a file, folder or glob with text in "
+                         "the formats .txt, .jsonl, .parquet or wiki_NN of WikiExtractor (also .gz, .bz2, .xz, .zst). "
+                         f"The corpora are {', '.join([*HUB_CORPORA, 'docs'])}.{notice}")
     if notice and print_skipped:
         print(notice.strip())
     return found
@@ -114,9 +115,7 @@ def _files_of(pattern):
     """Return (text files, {reason: paths that are not read}) of a file name, a folder or a glob."""
     found, skipped = [], defaultdict(list)
     with reading(pattern):
-        # The name of a file may contain glob characters.
-        paths = _walk(pattern) if os.path.isdir(pattern) else _glob(pattern) if not os.path.isfile(pattern) else [(pattern, None)]
-        for path, reason in paths:
+        for path, reason in _candidates(pattern):
             if not reason and not format_of(path):
                 reason = "not .txt, .jsonl, .parquet or wiki_NN, also compressed"
             elif not reason and not os.path.isfile(path):
@@ -125,12 +124,20 @@ def _files_of(pattern):
     return sorted(found, key=lambda path: path.replace(os.sep, "\0")), skipped
 
 
+def _candidates(pattern):
+    """Return pairs (path, reason why it is not read, or None) of a file name, a folder or a glob."""
+    if os.path.isfile(pattern):  # its name may contain glob characters
+        return [(pattern, None)]
+    return _walk(pattern) if os.path.isdir(pattern) else _glob(pattern)
+
+
 def _walk(folder):
-    """Yield (path, reason why it is not read, or None) of all files below a folder, except for hidden ones that are not text.
+    """Yield the `_candidates` of a folder: all files below it, except for hidden ones that are not text.
 
     Raises OSError if a visible folder cannot be listed: its text would be missing.
     """
-    is_hidden = lambda path: any(part.startswith(".") for part in os.path.relpath(path, folder).split(os.sep) if part != ".")
+    def is_hidden(path):
+        return any(part.startswith(".") for part in os.path.relpath(path, folder).split(os.sep) if part != ".")
 
     def fail(error):
         if not is_hidden(error.filename):
@@ -147,7 +154,7 @@ def _walk(folder):
 
 
 def _glob(pattern):
-    """Yield (path, reason why it is not read, or None) of the paths that a glob matches, except for folders of which it matches files."""
+    """Yield the `_candidates` of a glob: the paths that it matches, except for folders of which it matches files."""
     paths = glob.glob(str(pattern), recursive=True)
     parents = {parent for path in paths for parent in map(str, Path(path).parents)}
     for path in paths:
@@ -159,7 +166,8 @@ def _glob(pattern):
 
 def format_of(path):
     """Return the format of a text file by its name: '.txt', '.jsonl', '.parquet', or 'wiki' (WikiExtractor's names). None for others."""
-    found = re.fullmatch(r"(.+(\.txt|\.jsonl|\.parquet)|(wiki)_\d+)(\.gz|\.bz2|\.xz|\.zst)?", os.path.basename(path).lower())
+    name = os.path.basename(path).lower()
+    found = re.fullmatch(r"(.+(\.txt|\.jsonl|\.parquet)|(wiki)_\d+)(\.gz|\.bz2|\.xz|\.zst)?", name)
     return found and (found[2] or found[3])
 
 

@@ -51,8 +51,8 @@ class Corpus:
 def check_sources(sources, cache_dir, encoding):
     """Raise PlainError for an entry of `datas` that is not a corpus name or a path with text files, and for files in other encodings.
 
-    Prints which files are skipped, and warns about UTF-8 files if another encoding is set. Files that did not change since they were
-    checked are not read again.
+    Prints which files are skipped, and warns about UTF-8 files if another encoding is set. Files that did not change
+    since they were checked are not read again.
     """
     own = [source for source in sources if source not in (*HUB_CORPORA, "docs")]
     files = [path for source in own for path in find_files(source, print_skipped=True) if format_of(path) != ".parquet"]
@@ -99,7 +99,8 @@ def _own_files(source, cache_dir, encoding, documents):
 
     The function raises PlainError if the files no longer have this key after they were read.
     """
-    options = (_READING_VERSION, encoding, {"blank_line": False, "file": True}.get(documents, documents))  # keeps existing caches valid
+    as_before = {"blank_line": False, "file": True}  # in the keys of older caches
+    options = (_READING_VERSION, encoding, as_before.get(documents, documents))
     record = cache_dir / f"source_{content_key((os.path.abspath(source), options))}.xxh3"
 
     def current_key():

@@ -36,8 +36,8 @@ def test_examples_do_not_depend_on_the_number_of_processes_and_are_reused_for_an
     assert expected == prepare("2", num_proc=1) == prepare("2", num_proc=3)
 
 
-@pytest.mark.parametrize("change", [dict(max_length=24), dict(seed=8), dict(clean=True), dict(corpus=make_corpus(seed=1)),
-                                    dict(long_lines="keep")])
+@pytest.mark.parametrize("change", [
+    dict(max_length=24), dict(seed=8), dict(clean=True), dict(long_lines="keep"), dict(corpus=make_corpus(seed=1))])
 def test_other_text_length_cleaning_or_seed_gives_new_examples(tmp_path, small_tokenizer, change):
     setting = dict(corpus=make_corpus(), hf_tokenizer=small_tokenizer, max_length=32, seed=7, cache_dir=tmp_path)
     before = prepare_examples(**setting).to_dict()
@@ -133,20 +133,24 @@ def without_special_tokens(examples, hf_tokenizer):
 
 
 def test_long_lines_are_truncated_or_continue_in_the_next_example(small_tokenizer):
-    line = " ".join(f"{WORDS[i % len(WORDS)]}" for i in range(500))
-    ids = small_tokenizer(line, add_special_tokens=False)["input_ids"]
-    make = lambda long_lines: ELECTRADataProcessor(None, small_tokenizer, 32, apply_cleaning=False, long_lines=long_lines)([line, "the"])
-    (truncated, *_), kept = (without_special_tokens(make(long_lines), small_tokenizer) for long_lines in ("truncate", "keep"))
-    assert truncated == ids[:30]
-    assert sum(kept[:-1], []) == ids and kept[-1] == small_tokenizer.encode("the", add_special_tokens=False)
+    line = " ".join(WORDS[i % len(WORDS)] for i in range(500))
+    ids, [the] = small_tokenizer([line, "the"], add_special_tokens=False)["input_ids"]
+
+    def make(long_lines):
+        processor = ELECTRADataProcessor(None, small_tokenizer, 32, apply_cleaning=False, long_lines=long_lines)
+        return without_special_tokens(processor([line, "the"]), small_tokenizer)
+    assert make("truncate") == [ids[:30], [the]]
+    kept = make("keep")
+    assert sum(kept[:-1], []) == ids and kept[-1] == [the]
     assert max(map(len, kept)) == 30 and len(kept) < len(ids) / 20  # some are short by design
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_no_token_is_lost_or_leaves_its_document_if_long_lines_are_kept(small_tokenizer, seed):
     rng = random.Random(seed)
-    texts = ["\n".join(" ".join([word] * rng.choice([1, 2, 5, 29, 30, 31, 32, 33, 100])) for _ in range(rng.randint(1, 8)))
-             for word in ("the", "words", "sentence", "text")]
+    lengths = [1, 2, 5, 29, 30, 31, 32, 33, 100]
+    make_document = lambda word: "\n".join(" ".join([word] * n) for n in rng.choices(lengths, k=rng.randint(1, 8)))
+    texts = list(map(make_document, ("the", "words", "sentence", "text")))
     processor = ELECTRADataProcessor(None, small_tokenizer, 32, apply_cleaning=False, long_lines="keep")
     examples = processor(texts, random.Random(seed))
     found = without_special_tokens(examples, small_tokenizer)

@@ -17,12 +17,23 @@ OPENWEBTEXT, WIKIPEDIA, BOOKCORPUS = "Skylion007/openwebtext", "wikimedia/wikipe
 PARQUET_BRANCH = "refs/convert/parquet"
 DISCRIMINATOR, GENERATOR = "google/electra-small-discriminator", "google/electra-small-generator"
 
-_PAIR, _ENTAILMENT, _MNLI = ("sentence1", "sentence2"), ("entailment", "not_entailment"), ("entailment", "neutral", "contradiction")
+_PAIR, _PREMISE = ("sentence1", "sentence2"), ("premise", "hypothesis")
+_TWO, _THREE = ("entailment", "not_entailment"), ("entailment", "neutral", "contradiction")
 GLUE = {  # {configuration: (texts, label names by id)}
-    "cola": (("sentence",), ("unacceptable", "acceptable")), "sst2": (("sentence",), ("negative", "positive")),
-    "mrpc": (_PAIR, ("not_equivalent", "equivalent")), "qqp": (("question1", "question2"), ("not_duplicate", "duplicate")),
-    "stsb": (_PAIR, None), "mnli": (("premise", "hypothesis"), _MNLI), "qnli": (("question", "sentence"), _ENTAILMENT),
-    "rte": (_PAIR, _ENTAILMENT), "wnli": (_PAIR, ("not_entailment", "entailment")), "ax": (("premise", "hypothesis"), _MNLI)}
+    "cola": (("sentence",), ("unacceptable", "acceptable")),
+    "sst2": (("sentence",), ("negative", "positive")),
+    "mrpc": (_PAIR, ("not_equivalent", "equivalent")),
+    "qqp": (("question1", "question2"), ("not_duplicate", "duplicate")),
+    "stsb": (_PAIR, None),
+    "mnli": (_PREMISE, _THREE),
+    "qnli": (("question", "sentence"), _TWO),
+    "rte": (_PAIR, _TWO),
+    "wnli": (_PAIR, ("not_entailment", "entailment")),
+    "ax": (_PREMISE, _THREE)}
+_WSC = datasets.Features({
+    **dict.fromkeys(("text", "span1_text", "span2_text"), datasets.Value("string")),
+    **dict.fromkeys(("span1_index", "span2_index", "idx"), datasets.Value("int32")),
+    "label": datasets.ClassLabel(names=["False", "True"])})
 
 
 def lines(n, seed):
@@ -61,10 +72,12 @@ def openwebtext(**shards):
 
 def wikipedia():
     """Two dumps of two shards."""
-    dumps = "20231101.de", "20231101.en"
-    columns = lambda seed: {"id": ["1"] * 20, "url": ["u"] * 20, "title": ["t"] * 20, "text": documents(20, seed)}
-    return {"README.md": card({dump: {"train": f"{dump}/train-*"} for dump in dumps}),
-            **{f"{dump}/train-0000{i}-of-00002.parquet": parquet(columns(f"{dump} {i}")) for dump in dumps for i in range(2)}}
+    files = {"README.md": card({dump: {"train": f"{dump}/train-*"} for dump in ("20231101.de", "20231101.en")})}
+    for dump in ("20231101.de", "20231101.en"):
+        for i in range(2):
+            columns = {**dict.fromkeys(("id", "url", "title"), ["x"] * 20), "text": documents(20, f"{dump} {i}")}
+            files[f"{dump}/train-0000{i}-of-00002.parquet"] = parquet(columns)
+    return files
 
 
 def bookcorpus():
@@ -85,7 +98,8 @@ def glue(folder, names=GLUE):
             rows = read_tsv(folder / task.title / task.file(split), () if is_test(split) else task.headerless).rows
             *columns, label = task.columns_in_files
             ids = [-1] * len(rows) if is_test(split) else [_label_id(cell, labels) for cell in rows[label]]
-            content = {**{text: rows[column] for text, column in zip(texts, columns)}, "idx": range(len(rows)), "label": ids}
+            content = {text: rows[column] for text, column in zip(texts, columns)}
+            content |= {"idx": range(len(rows)), "label": ids}
             files[f"{name}/{split}-00000-of-00001.parquet"] = parquet(content, features[name])
     return {"README.md": card(splits, features), **files}
 
@@ -97,30 +111,40 @@ def _label_id(cell, labels):
 
 def wsc(folder):
     """aps/super_glue, of which only WSC, with the rows in a folder of its download."""
-    features = datasets.Features({
-        **dict.fromkeys(("text", "span1_text", "span2_text"), datasets.Value("string")),
-        **dict.fromkeys(("span1_index", "span2_index", "idx"), datasets.Value("int32")), "label": datasets.ClassLabel(names=["False", "True"])})
-    files = {}
+    splits = {"train": "wsc/train-*", "validation": "wsc/validation-*"}
+    files = {"README.md": card({"wsc": splits}, {"wsc": _WSC})}
     for split, name in ("train", "train.jsonl"), ("validation", "val.jsonl"):
-        rows = [json.loads(line) for line in (folder / name).read_text().splitlines()]
-        rows = [{"span1_index": 0, **row["target"], "text": row["text"], "label": int(row["label"]), "idx": i} for i, row in enumerate(rows)]
-        files[f"wsc/{split}-00000-of-00001.parquet"] = parquet({key: [row[key] for row in rows] for key in features}, features)
-    return {"README.md": card({"wsc": {"train": "wsc/train-*", "validation": "wsc/validation-*"}}, {"wsc": features}), **files}
+        rows = []
+        for i, line in enumerate((folder / name).read_text().splitlines()):
+            row = json.loads(line)
+            rows.append({"span1_index": 0, **row["target"], "text": row["text"], "label": int(row["label"]), "idx": i})
+        columns = {key: [row[key] for row in rows] for key in _WSC}
+        files[f"wsc/{split}-00000-of-00001.parquet"] = parquet(columns, _WSC)
+    return files
 
 
 def electra(weights, hf_tokenizer):
-    """({hub id: network}, {hub id: files}) of a discriminator and a generator with the same embeddings. weights: the name of that file."""
+    """({hub id: network}, {hub id: files}) of a discriminator and a generator with the same embeddings.
+
+    weights: the name of the files with their weights.
+    """
     torch.manual_seed(0)
-    sizes = dict(vocab_size=len(hf_tokenizer), embedding_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=32)
-    discriminator = ElectraForPreTraining(ElectraConfig(hidden_size=32, architectures=["ElectraForPreTraining"], **sizes))
-    generator = ElectraForMaskedLM(ElectraConfig(hidden_size=16, architectures=["ElectraForMaskedLM"], **sizes))
-    generator.electra.embeddings.load_state_dict(discriminator.electra.embeddings.state_dict())
+    sizes = dict(vocab_size=len(hf_tokenizer), embedding_size=16, num_hidden_layers=1, num_attention_heads=2,
+                 intermediate_size=32)
+    networks = {DISCRIMINATOR: ElectraForPreTraining(ElectraConfig(hidden_size=32, **sizes)),
+                GENERATOR: ElectraForMaskedLM(ElectraConfig(hidden_size=16, **sizes))}
+    embeddings = networks[DISCRIMINATOR].electra.embeddings.state_dict()
+    networks[GENERATOR].electra.embeddings.load_state_dict(embeddings)
     ids = hf_tokenizer.get_vocab()
-    tokenizer = {"vocab.txt": "\n".join(sorted(ids, key=ids.get)).encode(), "tokenizer_config.json": b'{"do_lower_case": true}',
+    tokenizer = {"vocab.txt": "\n".join(sorted(ids, key=ids.get)).encode(),
+                 "tokenizer_config.json": b'{"do_lower_case": true}',
                  "tokenizer.json": hf_tokenizer.backend_tokenizer.to_str().encode()}
-    networks = {DISCRIMINATOR: discriminator, GENERATOR: generator}
-    return networks, {name: {"config.json": network.config.to_json_string().encode(), weights: _weights(network, weights), **tokenizer}
-                      for name, network in networks.items()}
+    repositories = {}
+    for name, network in networks.items():
+        network.config.architectures = [type(network).__name__]
+        config = network.config.to_json_string().encode()
+        repositories[name] = {"config.json": config, weights: _weights(network, weights), **tokenizer}
+    return networks, repositories
 
 
 def _weights(network, name):

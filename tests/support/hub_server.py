@@ -1,7 +1,8 @@
-"""A server on localhost that speaks the HTTP interface of the Hugging Face hub, for runs of the real `datasets` and `huggingface_hub`.
+"""A server on localhost that speaks the HTTP interface of the Hugging Face hub, for runs of the unchanged libraries.
 
-It has repositories with commits, branches and tags, and answers as the hub does without a token: information on a repository, lists of its
-files, and the files with ETag, commit and ranges, large ones by a redirect to another address. It can fail as the hub and networks do.
+It has repositories with commits, branches and tags, and answers as the hub does without a token: information on a
+repository, lists of its files, and the files with ETag, commit and ranges, large ones by a redirect to another address.
+It can fail as the hub and networks do.
 """
 import hashlib
 import json
@@ -14,6 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote
 
 _LARGE = (".parquet", ".bin", ".safetensors")  # files that the hub stores elsewhere
+_FAULT_HEADERS = {401: {"X-Error-Code": "GatedRepo"}, 429: {"Retry-After": "0"}}
 _ROUTES = {  # of quoted paths
     "info": r"/api/(datasets|models)/([^/]+/[^/]+)(?:/revision/([^/]+))?",
     "tree": r"/api/(datasets|models)/([^/]+/[^/]+)/tree/([^/]+)/?(.*)",
@@ -24,7 +26,7 @@ _ROUTES = {  # of quoted paths
 
 
 class HubServer(ThreadingHTTPServer):
-    """`commit` adds files, `fail` lets the next requests fail, and `requests` lists "METHOD path Range" of those that were answered."""
+    """`commit` adds files, `fail` lets the next requests fail, `requests` lists "METHOD path Range" of all so far."""
     daemon_threads = True
 
     def __init__(self):
@@ -36,7 +38,8 @@ class HubServer(ThreadingHTTPServer):
     def commit(self, repository, files, *names):
         """Add a commit and return its hash.
 
-        repository: such as 'datasets/nyu-mll/glue'.   files: {path: bytes}.   names: branches and tags that now point to it, else main.
+        repository: such as 'datasets/nyu-mll/glue'.   files: {path: bytes}.
+        names: branches and tags that now point to the commit; by default main.
         """
         commit = hashlib.sha1(repr(sorted(files.items())).encode()).hexdigest()
         revisions = self.repositories.setdefault(repository, {})
@@ -70,7 +73,7 @@ class _Handler(BaseHTTPRequestHandler):
             faults.remove(next(fault for fault in faults if re.search(fault[0], request)))
         self.server.requests.append(f"{request} {self.headers.get('Range', '')}".strip())
         if isinstance(self.fault, int):
-            self.send(self.fault, headers={401: {"X-Error-Code": "GatedRepo"}, 429: {"Retry-After": "0"}}.get(self.fault, {}))
+            self.send(self.fault, headers=_FAULT_HEADERS.get(self.fault, {}))
             return
         for name, route in _ROUTES.items():
             if found := re.fullmatch(route, path):
@@ -94,7 +97,8 @@ class _Handler(BaseHTTPRequestHandler):
     def info(self, kind, repository, revision):
         commit, files = self.revision(kind, repository, revision or "main")
         if commit:
-            self.send_json({"id": repository, "sha": commit, "siblings": [{"rfilename": path} for path in files], "tags": []})
+            siblings = [{"rfilename": path} for path in files]
+            self.send_json({"id": repository, "sha": commit, "siblings": siblings, "tags": []})
 
     def tree(self, kind, repository, revision, folder):
         commit, files = self.revision(kind, repository, revision)
@@ -119,15 +123,20 @@ class _Handler(BaseHTTPRequestHandler):
         if commit and path not in files:
             self.send(404, headers={"X-Error-Code": "EntryNotFound", "X-Repo-Commit": commit})
         elif commit and path.endswith(_LARGE):
-            etag = etag_of(files[path])
-            self.send(302, headers={"Location": f"http://localhost:{self.server.server_port}/large/{etag}/{path}", "X-Repo-Commit": commit,
-                                    "X-Linked-ETag": f'"{etag}"', "X-Linked-Size": len(files[path])})
+            etag, size = etag_of(files[path]), len(files[path])
+            location = f"http://localhost:{self.server.server_port}/large/{etag}/{path}"
+            self.send(302, headers={"Location": location, "X-Repo-Commit": commit, "X-Linked-ETag": f'"{etag}"',
+                                    "X-Linked-Size": size})
         elif commit:
             self.send_content(files[path], {"X-Repo-Commit": commit})
 
     def large_file(self, etag):
-        contents = (content for revisions in self.server.repositories.values() for _, files in revisions.values() for content in files.values())
-        self.send_content(next(content for content in contents if etag_of(content) == etag))
+        for revisions in self.server.repositories.values():
+            for _, files in revisions.values():
+                for content in files.values():
+                    if etag_of(content) == etag:
+                        return self.send_content(content)
+        self.send(404)
 
     def send_json(self, value):
         self.send(200, json.dumps(value).encode(), {"Content-Type": "application/json"})

@@ -47,7 +47,8 @@ class Done(NamedTuple):
 class Scripts:
     """`Scripts().run("pretrain.py", ["steps=2"], folder)` runs `python pretrain.py steps=2` in that folder and returns a Done.
 
-    environment: {variable: value}; the server is then a new interpreter instead of a fork. Libraries read many variables when imported.
+    environment: {variable: value} of a new interpreter, which is then the server instead of a fork, because libraries
+    read variables when they are imported.
     """
 
     def __init__(self, environment=None):
@@ -56,7 +57,8 @@ class Scripts:
             self.pid = os.fork()
         else:
             command = [sys.executable, __file__, str(theirs.fileno())]
-            self.pid = subprocess.Popen(command, env=environment | {"PYTHONPATH": str(REPO)}, pass_fds=[theirs.fileno()]).pid
+            environment = environment | {"PYTHONPATH": str(REPO)}
+            self.pid = subprocess.Popen(command, env=environment, pass_fds=[theirs.fileno()]).pid
         if not self.pid:
             ours.close()
             serve(theirs.makefile("rw"))

@@ -20,7 +20,8 @@ def load_split(path, config, split, revision=None):
     except DatasetGenerationError as error:  # it does not say what is wrong
         for file in _downloaded_files(path):
             if problem := _problem_of(file.blob_path):
-                raise PlainError(f"{file.file_name} of the hub dataset {path} {problem}. Delete {file.blob_path} and "
+                name = "/".join(file.file_path.parts[-2:])
+                raise PlainError(f"{name} of the hub dataset {path} {problem}. Delete {file.blob_path} and "
                                  "rerun the same command, which downloads it again. If that does not help, the file on "
                                  "the hub is bad.") from None
         raise error.__cause__ or error

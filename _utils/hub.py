@@ -24,7 +24,7 @@ def load_split(path, config, split, revision=None):
                 raise PlainError(f"{name} of the hub dataset {path} {problem}. Delete {file.blob_path} and "
                                  "rerun the same command, which downloads it again. If that does not help, the file on "
                                  "the hub is bad.") from None
-        raise error.__cause__ or error
+        raise (error.__cause__ or error) from None
 
 
 def _downloaded_files(path):

@@ -318,6 +318,5 @@ def test_a_failed_download_of_glue_ends_in_one_line_and_a_rerun_resumes(machine,
     run = lambda: machine.run("finetune.py", *FINETUNE, "tasks=cola,rte", "task_overrides={'rte': {'epochs': 1}}")
     machine.hub.fail("GET /large/.*rte/validation", 503)
     assert_one_line(run(), "RTE", "nyu-mll/glue", "503")
-    complete = set(machine.downloads())
     assert_succeeds(run())
     assert machine.downloads()

@@ -1,6 +1,5 @@
 """Own tasks: the dictionary that describes one in `tasks`, and its tables, from which the kind of the task and its labels follow."""
 import re
-from collections import Counter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from sklearn.model_selection import GroupShuffleSplit
 from _utils.config import FileName, MyConfig, Positive, Text, list_of, number
 from _utils.errors import PlainError, as_plain_error
 from _utils.glue.kinds import kind_of, labels_of, numbers_in
-from _utils.glue.question_files import check_answers, is_question_file, read_questions, reason_to_skip
+from _utils.glue.question_files import check_evaluated, is_question_file, read_questions, without_unusable
 from _utils.glue.questions import QuestionOptions
 from _utils.glue.table_files import FORMATS, check_columns, read_table
 from _utils.glue.tables import TaskData, as_label, items, shortened, to_dataset
@@ -169,28 +168,17 @@ def _load_questions(given, files):
     for key in "text label groups scheme positive class_weights".split():
         if given[key] is not None:
             raise PlainError(f"{key!r} does not apply to questions. Leave it out of the task {given['name']!r}.")
-    splits = {split: read_questions(path) for split, path in files.items()}
-    if "test" in splits and len({*splits["test"]["id"]}) < len(splits["test"]):
-        raise PlainError(f"{given['test']}: several questions have the id {pd.Series(splits['test']['id']).mode(dropna=False)[0]!r}. "
-                         "Give each question an 'id' of its own, under which its answer is written.")
-    rows, name = splits["train"], given["name"]
-    options = QuestionOptions(**{"has_unanswerable": any(rows["is_impossible"]), **(given["questions"] or {})})
-    skipped = [reason_to_skip(row, options) for row in rows]
-    used = [i for i, reason in enumerate(skipped) if not reason]
-    if not any(rows[i]["answer"] for i in used):
-        raise PlainError(f"{given['train']}: no question has an answer at its place in the context. "
-                         "Correct 'answers' and 'answer_start'.")
+    splits, name = {split: read_questions(path) for split, path in files.items()}, given["name"]
+    is_any_impossible = any(splits["train"]["is_impossible"])
+    options = QuestionOptions(**{"has_unanswerable": is_any_impossible, **(given["questions"] or {})})
+    splits["train"], skipped = without_unusable(splits["train"], options, given["train"])
     task = Task(name, name, ("question", "context"), kind="questions", questions=options, epochs=2, is_own=True,
                 metrics=_metrics(given, "questions", ()), outputs={"test": f"{name}.json"} if "test" in files else {},
                 score_titles=(("test", f"{name} (test)"),))
-    splits["train"] = rows.select(used)
     if "validation" not in splits:
         splits |= split_rows(splits["train"], task, given["dev"])
     notices = [f"questions, {'some' if options.has_unanswerable else 'none'} unanswerable; metrics {', '.join(task.metrics)}"]
-    if reasons := Counter(filter(None, skipped)):
-        numbers = ", ".join(f"{n:,} {reason}" for reason, n in reasons.items())
-        notices.append(f"skipped {reasons.total():,} of {len(rows):,} training questions: {numbers}")
-    notices += check_answers(files, splits, options)
+    notices += skipped + check_evaluated(splits, options, files)
     return TaskData(task, splits, {}, notices, None, task if "test" in splits and any(splits["test"]["label"]) else None)
 
 

@@ -4,6 +4,7 @@ import json
 import re
 import unicodedata
 from bisect import bisect_right
+from collections import Counter
 from pathlib import Path
 
 import datasets
@@ -81,8 +82,23 @@ def has_text(context):
     return any(unicodedata.category(character)[0] not in "CMZ" for character in context)
 
 
-def reason_to_skip(row, options):
-    """Why training does not use a question of `read_questions`, or None. options: QuestionOptions."""
+def without_unusable(rows, options, path):
+    """(Dataset of the questions on which a model can be trained, [notice about the others]).
+
+    rows: from `read_questions`.   options: QuestionOptions.   path: of their file, for the message.
+    PlainError if no answer can be used.
+    """
+    reasons = [_reason_to_skip(row, options) for row in rows]
+    usable = rows.select([i for i, reason in enumerate(reasons) if not reason])
+    if not any(usable["answer"]):
+        raise PlainError(f"{path}: no question has an answer at its place in the context. "
+                         "Correct 'answers' and 'answer_start'.")
+    counts = Counter(filter(None, reasons))
+    numbers = ", ".join(f"{n:,} {reason}" for reason, n in counts.items())
+    return usable, [f"skipped {counts.total():,} of {len(rows):,} training questions: {numbers}"] if counts else []
+
+
+def _reason_to_skip(row, options):
     if not has_text(row["context"]):
         return "whose context is empty"
     if row["is_impossible"]:
@@ -92,21 +108,25 @@ def reason_to_skip(row, options):
     return None if row["first_word"] >= 0 else "whose answer is not at its place in the context"
 
 
-def check_answers(files, splits, options):
-    """[warnings] about questions without an answer that are evaluated, though the model has to answer each question.
+def check_evaluated(splits, options, files):
+    """[warnings] about questions without an answer in dev and test sets, if the model has to answer each question.
 
-    files: {split: path}.   splits: {split: Dataset}.   options: QuestionOptions.
-    PlainError for a dev file without answers.
+    splits: {split: Dataset of `read_questions`}.   options: QuestionOptions.   files: {split: path}.
+    PlainError for a dev file without answers, and for questions of a test file with the same id.
     """
     warnings = []
-    for split in [split for split in ("validation", "test") if split in files]:
+    for split, path in files.items():
         missing, n = splits[split]["label"][:].count([]), len(splits[split])
-        if missing == n and split == "validation":
-            raise PlainError(f"{files[split]}: no question has an answer, which the evaluation needs. "
+        if split == "validation" and missing == n:
+            raise PlainError(f"{path}: no question has an answer, which the evaluation needs. "
                              "Write them, or leave 'dev' out.")
-        if 0 < missing < n and not options.has_unanswerable:
-            warnings.append(f"warning: {missing:,} of {n:,} questions in {files[split]} have no answer and count as "
-                            "wrong, because no training question is unanswerable")
+        if split != "train" and 0 < missing < n and not options.has_unanswerable:
+            warnings.append(f"warning: {missing:,} of {n:,} questions in {path} have no answer and count as wrong, "
+                            "because no training question is unanswerable")
+        [(most_common, n_ids)] = Counter(splits[split]["id"]).most_common(1)
+        if split == "test" and n_ids > 1:
+            raise PlainError(f"{path}: several questions have the id {most_common!r}. "
+                             "Give each question an 'id' of its own, under which its answer is written.")
     return warnings
 
 

@@ -1,0 +1,116 @@
+"""The examples of docs/checkpoints.md for other programs, executed as they are in the document."""
+import itertools
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from documents import REPO, section
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
+
+TEXTS = ["One sentence.", "Another sentence about something else", "A third, much longer sentence than both others."]
+UNRELATED = ["A man is playing a guitar.", "The price of oil fell in March.", "She was born in Oslo and studied law.",
+             "Two dogs run across the snow.", "The committee will vote on the new rules next week."]
+MINI = REPO / "benchmarks/results/mini/model/discriminator"
+
+
+def examples(heading):
+    """The blocks of Python below a heading of docs/checkpoints.md."""
+    return re.findall(r"```python\n(.*?)```", section("checkpoints.md", heading), re.S)
+
+
+@pytest.fixture
+def folders(exported, tmp_path, monkeypatch):
+    """A working directory with exported/discriminator and exported/classifier, which has three labels."""
+    monkeypatch.chdir(tmp_path)
+    Path("exported").mkdir()
+    Path("exported/discriminator").symlink_to(exported / "discriminator")
+    tokenizer = AutoTokenizer.from_pretrained(exported / "discriminator")
+    torch.manual_seed(0)
+    network = AutoModelForSequenceClassification.from_pretrained(exported / "discriminator", num_labels=3)
+    for parameter in network.classifier.parameters():
+        parameter.data *= 10  # as if it was trained
+    network.save_pretrained("exported/classifier")
+    tokenizer.save_pretrained("exported/classifier")
+
+
+def classify(network):
+    tokenizer = AutoTokenizer.from_pretrained("exported/classifier")
+    with torch.inference_mode():
+        return network(**tokenizer(TEXTS, padding=True, return_tensors="pt")).logits
+
+
+def test_an_exported_encoder_is_loaded(folders):
+    [example] = examples("Export to transformers")
+    found = {}
+    exec(example, found)
+    inputs = found["tokenizer"](TEXTS, padding=True, return_tensors="pt")
+    assert found["encoder"](**inputs).last_hidden_state.shape[:2] == inputs["input_ids"].shape
+
+
+def test_an_onnx_file_gives_the_logits_of_the_network(folders):
+    """For other numbers and lengths of texts than those of the export, also with 8-bit weights."""
+    *_, onnxruntime = map(pytest.importorskip, ("onnx", "onnxscript", "onnxruntime"))
+    found = {}
+    for example in (*examples("ONNX"), examples("8-bit weights")[0]):
+        exec(example, found)
+    assert found["logits"].shape == (3, 3)
+    inputs = found["tokenizer"](TEXTS * 2, padding=True, return_tensors="np")
+    expected = classify(found["model"]).repeat(2, 1)
+    for name, tolerance in (("classifier.onnx", 1e-4), ("classifier.int8.onnx", .3)):
+        [logits] = onnxruntime.InferenceSession(name).run(["logits"], dict(inputs))
+        torch.testing.assert_close(torch.from_numpy(logits), expected, atol=tolerance * float(expected.std()), rtol=0)
+    assert Path("classifier.int8.onnx").stat().st_size < Path("classifier.onnx").stat().st_size / 2
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated")
+def test_quantized_weights_give_nearly_the_same_logits(folders):
+    found = {}
+    exec(examples("8-bit weights")[1], found)
+    expected = classify(found["model"])
+    assert found["logits"].shape == (1, 3)
+    torch.testing.assert_close(classify(found["quantized"]), expected, atol=.3 * float(expected.std()), rtol=0)
+    kinds = [type(layer).__module__ for layer in found["quantized"].modules() if type(layer).__name__ == "Linear"]
+    assert kinds and all("quantized" in kind for kind in kinds)
+
+
+def test_sentence_embeddings_learn_to_tell_texts_apart(folders, capsys):
+    """After the training of the example, texts that belong together are more alike than others."""
+    embedding, definition, training, _ = examples("Sentence embeddings")
+    found = {}
+    exec(embedding, found)
+    assert -1 <= float(capsys.readouterr().out.removeprefix("tensor(").rstrip(")\n")) <= 1
+    exec(definition, found)
+    train = found["train"]
+    found["train"] = lambda pairs: train(pairs, steps=40) or found.update(pairs=pairs)
+    torch.manual_seed(0)
+    exec(training, found)
+    texts = [text for pair in found["pairs"] for text in pair]
+    with torch.inference_mode():
+        one, same, *others = found["embed"](texts)
+    assert one @ same > max(one @ other for other in others) + .3
+    torch.testing.assert_close(AutoModel.from_pretrained("embedder").state_dict(), found["encoder"].state_dict())
+
+
+def test_sentence_transformers_computes_the_same_embeddings(folders):
+    pytest.importorskip("sentence_transformers")
+    found, [embedding, *_, other_program] = {}, examples("Sentence embeddings")
+    exec(embedding, found)
+    for part in ("encoder", "tokenizer"):
+        found[part].save_pretrained("embedder")
+    exec(other_program, found)
+    with torch.inference_mode():
+        torch.testing.assert_close(torch.from_numpy(found["embeddings"]), found["embed"](["A text", "another text"]))
+
+
+def test_texts_are_nearly_alike_to_the_discriminator_without_training(tmp_path, monkeypatch):
+    """The mean cosine similarity in the document, of texts that have nothing in common."""
+    monkeypatch.chdir(tmp_path)
+    Path("exported").mkdir()
+    Path("exported/discriminator").symlink_to(MINI)
+    found = {}
+    exec(examples("Sentence embeddings")[0], found)
+    with torch.inference_mode():
+        embeddings = found["embed"](UNRELATED)
+    similarities = [float(one @ other) for one, other in itertools.combinations(embeddings, 2)]
+    assert sum(similarities) / len(similarities) > .95

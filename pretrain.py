@@ -149,10 +149,13 @@ c = MyConfig({
     # Versions of hub corpora: {'openwebtext': 'COMMIT, branch or tag'}. Other hub corpora use the commit in datasets/hub_revisions/:
     # the newest one when the corpus was first used.
     "revisions": {},
-    # True: each .txt file is one document, even if it contains blank lines.
-    "one_document_per_file": False,
+    # Documents in .txt files: 'blank_line' between two of them, or each 'file' or each 'line' is one.
+    "documents": "blank_line",
     # True: drop lines shorter than 80 characters and every "()". None: as in electra_pytorch for its corpora (D5), no cleaning of others.
     "clean": None,
+    # The part of a line that does not fit into an example: 'truncate' drops it, as Google's code does (F2); with 'keep'
+    # it begins the next example.
+    "long_lines": "truncate",
     # A hub tokenizer, a vocab.txt, a tokenizer folder, a checkpoint, or a number: train a vocabulary of this size.
     "vocab": "google/electra-small-discriminator",
     # True: a vocabulary that is trained keeps case and accents. False: it lower-cases and drops accents, as BERT's uncased one.
@@ -215,9 +218,9 @@ if __name__ == "__main__":
 #
 # A corpus is a list of documents, and a document is a list of lines. Lines are collected until they fill an example, which is split into
 # two segments: `[CLS] A [SEP] B [SEP]`. As in Google's code (F2-F4), 10 % of the examples are meant to have one segment, and 5 % to be
-# shorter, with a random length. The part of a line that exceeds the maximum length is dropped; a line that fills an example gives one
-# segment of full length, which is common in the quickstart's text of long lines. Unlike in BERT, B always follows A in the text: there is
-# no next sentence prediction. The code is in `_utils/text/processors.py`.
+# shorter, with a random length. The part of a line that exceeds the maximum length is dropped (`long_lines='keep'` keeps it); a line that
+# fills an example gives one segment of full length, which is common in the quickstart's text of long lines. Unlike in BERT, B always
+# follows A in the text: there is no next sentence prediction. The code is in `_utils/text/processors.py`.
 
 # %%
 def load_data(c, processes=None):
@@ -238,9 +241,10 @@ def load_data(c, processes=None):
 def prepare_data(c):
     """Returns (hf_tokenizer, files): for each corpus, the list of Arrow files with its prepared examples."""
     check_sources(c.datas, "datasets", c.encoding)
-    corpora = [load_documents(source, "datasets", c.encoding, c.one_document_per_file, c.revisions) for source in c.datas]
+    corpora = [load_documents(source, "datasets", c.encoding, c.documents, c.revisions) for source in c.datas]
     hf_tokenizer = load_tokenizer(c.vocab, corpora, "datasets", c.cased)
-    prepared = [prepare_examples(corpus, hf_tokenizer, c.max_length, c.data_seed, "datasets", c.clean) for corpus in corpora]
+    options = c.max_length, c.data_seed, "datasets", c.clean, c.long_lines
+    prepared = [prepare_examples(corpus, hf_tokenizer, *options) for corpus in corpora]
     return hf_tokenizer, [[file["filename"] for file in examples.cache_files] for examples in prepared]
 
 

@@ -127,8 +127,8 @@ def _from_transformers(kind, name):
 
     Checkpoints may be stored in half precision, in which Adam's small updates would be lost. Code that comes with a model never runs.
     """
-    with as_plain_error(f"Cannot load the model {name!r} ({{error}}): its weights are missing. Download it again or choose another "
-                        "model."):
+    with as_plain_error(f"Cannot load the weights of {name!r} ({{error}}). Check the connection if they are on the "
+                        "hub, download them again, or choose another model."):
         network, report = kind.from_pretrained(name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False,
                                                ignore_mismatched_sizes=True)
     untrained = {*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])}

@@ -12,7 +12,7 @@ from pathlib import Path
 import fsspec
 from filelock import FileLock, Timeout
 
-from _utils.errors import as_plain_error, first_line
+from _utils.errors import as_plain_error, one_line
 from _utils.runs.checkpoints import versions
 from _utils.runs.files import read_json_lines
 
@@ -154,7 +154,7 @@ def upload(path, where):
             filesystem.put_file(str(path), f"{target}.unfinished")
             filesystem.mv(f"{target}.unfinished", target)
     except Exception as error:  # from the network or the user's function
-        print(f"\nCould not upload {path.name} ({first_line(error)}). It stays in {path.parent}; training continues.")
+        print(f"\nCould not upload {path.name} ({one_line(error)}). It stays in {path.parent}; training continues.")
 
 
 def check_address(where):

@@ -3,7 +3,7 @@ import contextlib
 
 from _utils.errors import PlainError, is_first_process
 from _utils.recipes import warmup_in_steps
-from _utils.runs.checkpoints import DamagedCheckpoint, load_checkpoint, save_checkpoint
+from _utils.runs.checkpoints import DamagedCheckpoint, load_checkpoint, save_checkpoint, with_newer_keys
 
 # Keys that may differ when a run is resumed. micro_batch and compile change which random numbers are drawn; the others change no result.
 # `revisions` chooses a text, which is compared by its content.
@@ -72,6 +72,7 @@ def is_finished(config, run):
 
 def _with_choices_of(original, config, run):
     """The configuration with what a Run chose, which is in `original`. PlainError for settings that must not differ."""
+    original = with_newer_keys(original)
     # precision changes the results; micro_batch changes the random numbers drawn, but fits one kind of device only.
     is_same_kind = config["device"] and config["device"][:3] == original["device"][:3]  # cpu or cuda:N
     chosen = ["precision", "steps", "warmup_steps", *(["micro_batch"] if is_same_kind else [])]

@@ -156,7 +156,16 @@ def test_run_that_is_older_than_a_key_can_be_resumed_with_its_default(workplace)
     run("steps=4", "stop_at=1")
     path = FOLDER / "mini_5/resume.pth"
     checkpoint = load_checkpoint(path)
-    del checkpoint["config"]["cased"]
+    for key in ("cased", "documents", "long_lines"):
+        del checkpoint["config"][key]
+    save_checkpoint(checkpoint, path)
+    with pytest.raises(PlainError, match="documents='blank_line'.*documents='line'"):
+        run("steps=4", "documents=line")
+    checkpoint["config"]["one_document_per_file"] = True
+    save_checkpoint(checkpoint, path)
+    with pytest.raises(PlainError, match="documents='file'.*documents='blank_line'"):
+        run("steps=4")
+    checkpoint["config"]["one_document_per_file"] = False
     save_checkpoint(checkpoint, path)
     run("steps=4")
     assert load_checkpoint(path)["step"] == 4

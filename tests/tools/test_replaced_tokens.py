@@ -226,7 +226,7 @@ def test_a_discriminator_that_may_have_seen_the_text_is_reported(two_runs, small
 
 # The first cell of pretrain.py, which users edit for other runs
 
-EDITED = {"encoding": "latin-1", "one_document_per_file": True, "clean": True, "max_length": 16, "data_seed": 7, "cased": True, "seed": 1,
+EDITED = {"encoding": "latin-1", "documents": "line", "clean": True, "max_length": 16, "data_seed": 7, "cased": True, "seed": 1,
           "masking": "official", "electra_mask_style": "always", "mask_prob": .4, "sampling": "multinomial", "temperature": 3.,
           "size": "large", "quickstart": True, "vocab": 300, "datas": ["docs"]}
 

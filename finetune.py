@@ -41,14 +41,14 @@ from _utils.glue.batches import IGNORED, EncodedRows, finetuning_dataloaders, in
 from _utils.glue.config import FINETUNE_KEYS, complete_finetuning, names_of, uses_synthetic_glue
 from _utils.glue.evaluation import KeepBest, evaluation, with_evaluations
 from _utils.glue.own_tasks import load_own_task
-from _utils.glue.plan import RunProcesses, check_plan, chosen_runs, default_epochs, print_updates, seed_of, trainable_tasks
+from _utils.glue.plan import RunProcesses, check_plan, chosen_runs, default_epochs, print_tables, seed_of, trainable_tasks
 from _utils.glue.questions import QuestionHead, QuestionLoss, QuestionOptions, QuestionRows
 from _utils.glue.results import format_scores, notices_of, report, save_result_plots, summarize, table_of_runs
 from _utils.glue.runs import GLUE_FOLDER, Runs, add_run, load_finetuned_checkpoint, path_of, run_path, score
 from _utils.glue.submission import complete_submission, rows_of, write_predictions
 from _utils.glue.synthetic import write_synthetic_glue
 from _utils.glue.table_files import Table, check_columns
-from _utils.glue.tables import load_task, print_tables, table_key, to_dataset
+from _utils.glue.tables import load_task, table_key, to_dataset
 from _utils.glue.tagging import WordLoss, WordRows
 from _utils.glue.tasks import TASKS, as_task, decide, predictions_of, probabilities_of, targets_of, task_of
 from _utils.glue.wsc_trick import SchemaPredictor, encode_schemas, load_wsc, wnli_schemas
@@ -561,7 +561,8 @@ def finetune(c, pretrained, tables, plan, processes):
                             processes.report(f"{task.title}: {text}. Set max_length (at most {limit}), or shorten the texts.")
                     row = finetune_run(task, run, seed, data, settings, pretrained, c)
                     status = f"{row['seconds']:.0f} s" + (f", weights of epoch {row['best_epoch']}" if row["best_epoch"] else "")
-            processes.report("\n".join([f"{task.title}, run {run}, seed {seed}: {format_scores(row)} ({status})", *notices_of(row)]))
+            result = f"{task.title}, run {run}, seed {seed}: {format_scores(row)} ({status})"
+            processes.report("; ".join([result, *notices_of(row)]))
         if name == "mnli" and c.start_from_mnli:
             processes.wait()
     processes.wait()
@@ -764,18 +765,22 @@ def write_test_files(c, tables):
     The file of an own task has the columns and the format of its test file, and the predictions as one more column.
     Returns the path of the zip, or None.   Majority baselines of an earlier command are deleted or rewritten.
     """
-    folder, chosen, made_by = Path("test_outputs") / c.group_name, chosen_runs(c, Runs()), {}
+    folder, chosen, made_by, skipped = Path("test_outputs") / c.group_name, chosen_runs(c, Runs()), {}, []
     for name, data in tables.items():
         source = "mnli" if name == "ax" else name
         for dl_idx, (split, file) in enumerate(data.task.outputs.items()):
             if not chosen[source] or split in data.missing:
-                print(f"Skipping {file}: {data.missing.get(split, f'{tables[source].task.title} has no finished run')}")
+                reason = data.missing.get(split, f"{tables[source].task.title} has no finished run")
+                skipped.append(f"{file} ({reason})")
                 continue
             paths = [path_of(row) for row in chosen[source]]
             predictions = predict_test(data.task, paths, dl_idx, data=data, device=c.device, precision=c.precision)
             write_predictions(folder / file, data, split, predictions)
             made_by[file] = ", ".join(f"{source} run {row['run']} (dev {score(row):.2f})" for row in chosen[source])
-            print(f"{folder / file} by {made_by[file]}")
+    if made_by:
+        print(f"Predictions in {folder}/: {', '.join(made_by)} ({folder}.json names the runs)")
+    if skipped:
+        print(f"Without predictions: {', '.join(skipped)}")
     return complete_submission(folder, made_by, c.majority_for_missing, rows_of(c.glue_dir) if uses_synthetic_glue(c) else None)
 
 
@@ -810,11 +815,12 @@ def run(c):
         chosen_runs(c, Runs())  # fail before loading the tables
     with processes.main_first():
         tables = load_tables(c)
-    print_tables(tables, official=not uses_synthetic_glue(c))
+    plan = {}  # without training
     if c.do_finetune:
         plan = {name: settings_of(tables[name].task, tables[name], c, pretrained) for name in trainable_tasks(c, tables)}
         check_plan(c, plan, pretrained)
-        print_updates(plan, tables)
+    print_tables(tables, plan, official=not uses_synthetic_glue(c))
+    if c.do_finetune:
         if processes.is_main:
             save_task_plots(c, pretrained, tables, plan)
         finetune(c, pretrained, tables, plan, processes)

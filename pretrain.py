@@ -211,9 +211,6 @@ c = MyConfig({
 if __name__ == "__main__":
     print_plain_errors()
     c = complete(from_command_line(c, sys.argv))
-    steps = f"{c.steps:,}" if c.steps else "a number of"  # known later: depends on the text, or with `minutes` on the time of a step
-    print(f"{c.size}, objective {c.objective}: {steps} steps of {c.bs} x {c.max_length} tokens on {', '.join(c.datas)}, seed {c.seed}, "
-          f"{c.masking} masking, {'continuing from' if is_pair(c.initial_weights) else 'initial weights'} {c.initial_weights}")
 
 
 # %% [markdown]
@@ -1131,15 +1128,26 @@ def pretrain(c, processes=None):
             c = fit_to_minutes(c, learn)
         warn_of_repetition(len(dls.train_ds), c.bs, c.steps)
         entropy = unigram_entropy(dls.train_ds.hf_dset, hf_tokenizer.all_special_ids)
-        if is_pair(c.initial_weights):
-            title = "Second stage" if c.objective == "two_stage" else "New generator" if c.new_generator else "Continued pretraining"
-            print(f"{title}: {c.steps:,} steps, {c.warmup_steps:,} of them warmup, peak learning rate {c.lr:.2g}")
-        print(f"{len(dls.train_ds):,} training examples ({c.steps * c.bs / len(dls.train_ds):.3g} epochs), "
-              f"{len(dls.valid_ds) if len(dls.loaders) > 1 else 0:,} held out; "
-              f"{count_parameters(learn.model):,} parameters; {c.device}, {c.precision}, micro-batches of {c.micro_batch} examples; "
-              f"unigram entropy {entropy:.2f} nats per token")
+        print_summary(c, run, learn, entropy, checkpoint["step"] if checkpoint else 0)
         fit(learn, c, run, hf_tokenizer, entropy, checkpoint)
     return learn
+
+
+# %%
+def print_summary(c, run, learn, entropy, first_step):
+    """Print what a run trains and with what, before its first step; of a complete run, only that it is complete."""
+    if first_step == c.steps:
+        print(f"The run {run.name} is complete. Set resume=False to train it again.")
+        return
+    n, n_held_out = len(learn.dls.train_ds), len(learn.dls.valid_ds) if len(learn.dls.loaders) > 1 else 0
+    name = f"Resuming the run {run.name} after step {first_step:,}" if first_step else run.name
+    usual = {"objective": "electra", "masking": "bernoulli", "initial_weights": "huggingface", "new_generator": False}
+    differing = "".join(f", {key}={c[key]}" for key, value in usual.items() if c[key] != value)
+    print(f"{name}: {c.size}{differing}, {count_parameters(learn.model):,} parameters; {c.steps:,} steps "
+          f"({c.warmup_steps:,} warmup) of {c.bs} x {c.max_length} tokens, learning rate {c.lr:.2g}; {c.device}, "
+          f"{c.precision}, micro-batches of {c.micro_batch}")
+    print(f"{', '.join(c.datas)}: {n:,} training examples ({c.steps * c.bs / n:.3g} epochs), {n_held_out:,} held out, "
+          f"unigram entropy {entropy:.2f} nats per token")
 
 
 # %%
@@ -1147,7 +1155,8 @@ def after_first_stage(c, processes):
     """The configuration of the second stage of two-stage training, after the first, a run of its own, which may also be resumed."""
     warmup = lambda steps: round(c.warmup_steps * steps / c.steps)
     name, steps = f"{c.base_run_name}_generator", c.two_stage_steps
-    first = c.copy_with({"objective": "mlm", "base_run_name": name, "steps": steps, "warmup_steps": warmup(steps), "stop_at": None})
+    first = c.copy_with({"objective": "mlm", "base_run_name": name, "steps": steps, "warmup_steps": warmup(steps),
+                         "stop_at": None})
     if not is_finished(first, Run(name, c.seed)):
         pretrain(first, processes)
     gc.collect()  # the learner is part of a reference cycle

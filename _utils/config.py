@@ -347,8 +347,6 @@ def continued_schedule(config, n_examples):
 def timed_schedule(config, seconds_per_step):
     """The configuration with as many steps as fit into `minutes`. Raises PlainError if warmup_steps or stop_at is more than these."""
     completed = with_schedule(config, max(1, round(60 * config.minutes / seconds_per_step)))
-    print(f"minutes={config.minutes:g}: {completed.steps:,} steps, {completed.warmup_steps:,} of them warmup, at "
-          f"{1000 * seconds_per_step:.3g} ms per step")
     check_schedule(completed)
     return completed
 

@@ -309,7 +309,7 @@ def _metrics(given, kind, labels):
 def _description(task, reason):
     """What was found out, to be printed. reason: why the kind was guessed."""
     found = "scores with mean {:.4g} and standard deviation {:.4g}".format(*task.scale) if task.is_regression else \
-        f"{len(task.labels)} labels: {shortened(task.labels)}"
+        f"{len(task.labels)} labels"
     hint = " (set 'kind': 'regression' to predict numbers)" if task.labels and numbers_in(task.labels).notna().all() else ""
     positive = f" (f1 of {task.positive or task.labels[1]!r}; 'positive' selects the label)" if "f1" in task.metrics else ""
     kind = f"{task.kind} because {reason} ('kind' overrides it)" if reason else task.kind
@@ -365,10 +365,11 @@ def _suspect_labels(task):
 
 
 def _label_counts(splits, task):
-    """Lines about the rows (of tags: the words) of each label in each split, and a warning about labels of few rows."""
+    """A line about the rows (of tags: the words) of each label in each split, and a warning about labels of few rows."""
     counts = pd.DataFrame({split: pd.Series(rows["label"][:]).explode().value_counts() for split, rows in splits.items()})
     counts = counts.reindex(range(len(task.labels))).fillna(0).astype(int).set_axis(task.labels)
-    lines = [f"labels in {split}: {shortened([f'{label} {n:,}' for label, n in column.items()])}" for split, column in counts.items()]
+    of_split = [f"{split}: {shortened([f'{label} {n:,}' for label, n in column.items()])}" for split, column in counts.items()]
+    lines = [f"labels in {'; '.join(of_split)}"]
     few = [f"{label} ({split} {n})" for split in ("train", "validation") for label, n in counts[split].items() if n < MIN_ROWS]
     warning = f"warning: fewer than {MIN_ROWS} rows of {shortened(few)}: scores say little about such labels. Add rows, or set 'dev'."
     return [*lines, warning] if few else lines

@@ -7,6 +7,7 @@ import torch
 from _utils.errors import PlainError
 from _utils.glue.config import names_of
 from _utils.glue.runs import Runs, path_of, run_path
+from _utils.glue.tables import rows_of_splits
 from _utils.training.processes import Processes
 
 MIN_UPDATES = 300  # of own tasks, which may have few rows
@@ -42,21 +43,25 @@ def seed_of(c, run):
 
 
 def trainable_tasks(c, tables):
-    """Names of the tasks that can be finetuned, MNLI first if others start from it. Prints which tasks are skipped.
+    """Names of the tasks that can be finetuned, MNLI first if others start from it. PlainError if no task is left.
 
-    tables: {task: TaskData}.   PlainError if no task is left.
+    tables: {task: TaskData}.
     """
-    names, found = names_of(c.tasks), []
-    for name in sorted(names, key=lambda name: name != "mnli") if c.start_from_mnli else names:
-        task, missing = tables[name].task, tables[name].missing
-        reasons = [message for split, message in missing.items() if split not in task.outputs]
-        if reasons and not (c.wsc_trick and name == "wnli"):  # the WSC trick does not read WNLI's tables
-            print(f"Skipping {task.title}: {'; '.join(reasons)}")
-        else:
-            found.append(name)
+    names = names_of(c.tasks)
+    ordered = sorted(names, key=lambda name: name != "mnli") if c.start_from_mnli else names
+    found = [name for name in ordered if not missing_tables(name, tables, c.wsc_trick)]
     if not found:
-        raise PlainError(f"Tables are missing for each of the tasks {', '.join(names)}. Set glue_dir=PATH to a complete GLUE download.")
+        reasons = "; ".join(missing_tables(names[0], tables, c.wsc_trick))
+        raise PlainError(f"Tables are missing for each of the tasks {', '.join(names)} ({reasons}). Set glue_dir=PATH to a "
+                         "complete GLUE download.")
     return found
+
+
+def missing_tables(name, tables, wsc_trick=False):
+    """Messages about files without which a task cannot be finetuned. The WSC trick does not read WNLI's."""
+    data = tables[name]
+    needed = {} if wsc_trick and name == "wnli" else data.missing.keys() - data.task.outputs.keys()
+    return [message for split, message in data.missing.items() if split in needed]
 
 
 def updates(n_rows, settings):
@@ -70,14 +75,30 @@ def default_epochs(n_rows, settings, least):
     return max(least, -(-MIN_UPDATES // updates(n_rows, settings | {"epochs": 1})))
 
 
-def print_updates(plan, tables):
-    """Print the number of updates of a run of each task, with a warning if there are few. plan: {task: settings}."""
-    for name, settings in plan.items():
-        n_rows = len(tables[name].splits["wsc_train" if settings["wsc_trick"] else "train"])
-        n = updates(n_rows, settings)
-        few = f" (few: a model may not learn; set task_overrides={{'{name}': {{'epochs': N}}}})" if n < MIN_UPDATES / 3 else ""
-        print(f"{tables[name].task.title:6} {settings['epochs']} epochs {'of both orders ' if settings.get('double_unordered') else ''}"
-              f"with batch size {settings['bs']} = {n:,} updates per run{few}")
+def print_tables(tables, plan=(), official=True):
+    """Print for each task the rows of its tables, the updates of a run, and below them notices.
+
+    tables: {task: TaskData}.   plan: {task: settings} of the tasks to finetune.   official: as in `rows_of_splits`.
+    """
+    for name, data in tables.items():
+        text, notices = rows_of_splits(data, official), [*data.missing.values(), *data.notices]
+        if name in plan:
+            text += f"; {text_of_updates(data, plan[name])}"
+        elif plan and missing_tables(name, tables):
+            text += "; not finetuned"
+        elif plan and not notices:
+            continue  # AX, which only has a test set
+        print(f"{data.task.title:6} {text}", *notices, sep="\n       ")
+
+
+def text_of_updates(data, settings):
+    """The number of updates of a run as text, with a warning if there are few. settings: of the run."""
+    n = updates(len(data.splits["wsc_train" if settings["wsc_trick"] else "train"]), settings)
+    orders = "of both orders " if settings.get("double_unordered") else ""
+    text = f"{settings['epochs']} epochs {orders}with batch size {settings['bs']} = {n:,} updates per run"
+    if n < MIN_UPDATES / 3:
+        text += f" (few: a model may not learn; set task_overrides={{'{data.task.name}': {{'epochs': N}}}})"
+    return text
 
 
 def check_plan(c, plan, pretrained):

@@ -1,5 +1,6 @@
 """Tables and plots of finished runs, and comparisons of groups."""
 import itertools
+from collections import defaultdict
 from operator import itemgetter
 
 import numpy as np
@@ -44,7 +45,18 @@ def format_scores(row):
 
 def notices_of(row):
     """Warnings about the predictions of a run."""
-    return [f"warning: {task_of(row).title}, run {row['run']}, {split}: {text}" for split, text in row.get("notices", {}).items() if text]
+    return [f"warning, {split}: {text}" for split, text in row.get("notices", {}).items() if text]
+
+
+def notices_of_runs(runs):
+    """Warnings about the predictions of runs, in a line for all runs of a task with the same one."""
+    found = defaultdict(list)
+    for row in runs:
+        for split, text in row.get("notices", {}).items():
+            if text:
+                found[task_of(row).title, split, text].append(str(row["run"]))
+    return [f"warning: {title}, run{'s' * (len(numbers) > 1)} {', '.join(numbers)}, {split}: {text}"
+            for (title, split, text), numbers in found.items()]
 
 
 def _in_line(numbers):
@@ -145,10 +157,10 @@ def report(runs):
     parts = [f"Scores of {runs[0]['group']} in percent ({metrics})", as_text(summarize(runs))]
     if best:
         parts += ["", f"Best runs, in {GLUE_FOLDER}/: {', '.join(path_of(row).name for row in best)}"]
-    parts += [line for row in runs for line in notices_of(row)]
+    parts += notices_of_runs(runs)
     parts += [text for row in best if task_of(row).is_own for text in class_tables(row)]
     if synthetic := synthetic_titles(runs):
-        parts += ["", f"On the quickstart's synthetic tables: {', '.join(synthetic)}. These scores do not carry over to GLUE."]
+        parts += [f"On the quickstart's synthetic tables: {', '.join(synthetic)}. These scores do not carry over to GLUE."]
     if any(task_of(row).title in AVERAGED_TITLES for row in real):
         parts += ["", "Comparison with published results", as_text(compare_with_published(real))]
     return "\n".join(parts)

@@ -175,7 +175,8 @@ def write_majorities(folder, rows):
             [prediction] = format_predictions(task, [task.majority])
             write_tsv(folder / name, [prediction] * rows[name])
             made_by[name] = f"{MAJORITY}: {prediction} in every row"
-            print(f"{name:12} by {made_by[name]}")
+    if made_by:
+        print(f"With the majority label in every row: {', '.join(made_by)}")
     return made_by
 
 

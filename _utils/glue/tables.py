@@ -164,13 +164,10 @@ def table_key(rows):
     return f"{len(rows):,} rows, {xxhash.xxh3_64(repr(columns).encode()).hexdigest()[:8]}"
 
 
-def print_tables(tables, official=True):
-    """Print the number of rows of each split of {task: TaskData}, and notices about missing files and skipped rows.
-
-    official: the rows of an incomplete table read '10,471 of 392,702'.
-    """
-    for task, splits, missing, notices, *_ in tables.values():
-        expected = task.official_rows if official else {}
-        counts = [f"{split} {len(rows):,}" + (f" of {expected[split]:,}" if len(rows) < expected.get(split, 0) else "")
-                  for split, rows in splits.items()]
-        print(f"{task.title:6} {', '.join(counts)}", *missing.values(), *notices, sep="\n       ")
+def rows_of_splits(data, official=True):
+    """The rows of each split of a TaskData as text. official: an incomplete table reads '10,471 of 392,702'."""
+    expected, parts = data.task.official_rows if official else {}, []
+    for split, rows in data.splits.items():
+        is_incomplete = len(rows) < expected.get(split, 0)
+        parts.append(f"{split} {len(rows):,}" + (f" of {expected[split]:,}" if is_incomplete else ""))
+    return ", ".join(parts)

@@ -89,9 +89,6 @@ def open_log(run, config, checkpoint, facts):
     """RunLog of a Run that starts (an earlier one of its name is archived), or that is resumed from a checkpoint. facts: for RunLog."""
     if checkpoint is None:
         run.archive()
-    else:
-        print(f"The run {run.name} is complete. Set resume=False to train it again." if checkpoint["step"] == config.steps else
-              f"Resuming the run {run.name} after step {checkpoint['step']:,}.")
     return RunLog(run.name, run.folder, config.as_data(), facts, checkpoint)
 
 

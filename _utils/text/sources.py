@@ -126,7 +126,7 @@ def _contents(files):
 def _write_documents(documents, name, file):
     """Write an iterable of strings and Continuations as Arrow rows. name: of the corpus. Raises PlainError if there is no text."""
     schema = datasets.Features({"text": datasets.Value("large_string"), "continues": datasets.Value("bool")}).arrow_schema
-    bar = tqdm(documents, desc=f"Reading {name}", unit=" documents", unit_scale=True, mininterval=1)
+    bar = tqdm(documents, desc=f"Reading {name}", unit=" documents", unit_scale=True, mininterval=1, leave=False)
     with bar, pyarrow.ipc.new_stream(file, schema) as writer:
         for rows in chunked(_rows(bar), 100):
             writer.write_batch(pyarrow.RecordBatch.from_pylist(rows, schema))

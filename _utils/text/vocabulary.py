@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow.compute
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
+from tqdm import tqdm
 from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
 
 from _utils.errors import PlainError, as_plain_error
@@ -155,8 +156,7 @@ def _trained_vocab_file(size, corpora, cache_dir, cased):
     key = content_key((_TRAINING_VERSION, [corpus.key for corpus in corpora]))
     path = cache_dir / f"vocab_{size}_{'cased_' * cased}{key}.txt"
     if not path.exists():
-        print(f"Training a vocabulary of {size:,} tokens on {', '.join(corpus.name for corpus in corpora)}")
-        tokens = train_vocabulary(size, lambda: _sample(corpora), cased)
+        tokens = train_vocabulary(size, lambda: tqdm(_sample(corpora), f"Training a vocabulary of {size:,} tokens", leave=False), cased)
         if len(tokens) < size:
             print(f"The vocabulary has {len(tokens):,} tokens instead of the requested {size:,}, because the text is too small")
         write_text_atomically(path, "\n".join(tokens) + "\n")

@@ -21,14 +21,14 @@ def run_in_processes(work, tasks, n, desc):
     Raises the first error of a call, or PlainError if a process died, after stopping the other processes.
     """
     if n <= 1:
-        for task in tqdm(tasks, desc=desc):
+        for task in tqdm(tasks, desc=desc, leave=False):
             work(task)
         return
     os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a tokenizer that has used several threads must not use them in a fork
     stop, stopper = multiprocessing.Pipe(duplex=False)
     pool = ProcessPoolExecutor(n, initializer=_start_worker, initargs=(work, stop))
     try:
-        for _ in tqdm(pool.map(_call, tasks), total=len(tasks), desc=desc):
+        for _ in tqdm(pool.map(_call, tasks), total=len(tasks), desc=desc, leave=False):
             pass
     except BrokenProcessPool as error:
         raise PlainError("A process that prepares data died, most often because memory ran out. Free memory, or use fewer cores "

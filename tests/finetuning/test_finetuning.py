@@ -156,10 +156,26 @@ def test_tasks_with_missing_files_are_skipped(again, glue, tmp_path, capsys):
     (partial / "RTE/test.tsv").unlink()
     again("tasks=qnli,rte,sst2", "th_run=0", f"glue_dir={partial}")
     printed = capsys.readouterr().out
-    assert f"Skipping QNLI: dev.tsv not found in {partial / 'QNLI'}" in printed and "Skipping QNLI.tsv: QNLI has no finished run" in printed
-    assert f"Skipping RTE.tsv: test.tsv not found in {partial / 'RTE'}" in printed and "test_outputs/g/SST-2.tsv by sst2 run 0" in printed
-    with pytest.raises(PlainError, match="Tables are missing for each of the tasks qnli"):
+    [of_qnli] = [line for line in printed.splitlines() if line.startswith("QNLI ")]
+    assert "not finetuned" in of_qnli and "updates" not in of_qnli and f"dev.tsv not found in {partial / 'QNLI'}" in printed
+    assert "QNLI.tsv (QNLI has no finished run)" in printed and f"RTE.tsv (test.tsv not found in {partial / 'RTE'})" in printed
+    assert "Predictions in test_outputs/g/: SST-2.tsv" in printed
+    with pytest.raises(PlainError, match="Tables are missing for each of the tasks qnli.*dev.tsv not found"):
         again("tasks=qnli", f"glue_dir={partial}")
+
+
+def test_each_task_run_and_file_is_printed_once(again, capsys):
+    again("tasks=rte,stsb,mnli,sst2", "end=2", "th_run={'stsb': [0, 1]}")
+    printed = capsys.readouterr().out
+    before, _, report = printed.partition("Scores of g")
+    lines = before.splitlines()
+    assert [line.split()[0] for line in lines[:5]] == ["g:", "RTE", "STS-B", "MNLI", "SST-2"]  # AX has no training
+    assert all("train 2" in line and "1 epochs" in line for line in lines[1:5] if "MNLI" not in line)
+    assert [line.partition(", seed")[0] for line in lines[5:]] == [f"{task}, run {i}" for task in ("RTE", "STS-B", "MNLI", "SST-2")
+                                                                     for i in (0, 1)]
+    assert all(report.count(file) == 1 for file in ("RTE.tsv", "STS-B.tsv", "MNLI-m.tsv", "AX.tsv"))
+    made_by = json.loads(Path("test_outputs/g.json").read_text())
+    assert made_by["STS-B.tsv"]["made_by"].count("stsb run") == 2
 
 
 def test_rte_starts_from_the_best_mnli_run_with_the_same_pretrained_weights(again, monkeypatch, fresh_checkpoint):
@@ -200,7 +216,8 @@ def test_majority_baselines_are_written_only_on_request(again, capsys):
     assert "lacks AX.tsv, CoLA.tsv" in capsys.readouterr().out and not Path("test_outputs/g.zip").exists()
     predict_only("majority_for_missing=True")
     printed = capsys.readouterr().out
-    assert "CoLA.tsv     by majority baseline: 1 in every row" in printed and "RTE.tsv has 201 lines instead of 3,001" in printed
+    [line] = [line for line in printed.splitlines() if "majority label" in line]
+    assert "CoLA.tsv" in line and "RTE.tsv" not in line and "RTE.tsv has 201 lines instead of 3,001" in printed
     assert set(record()) == set(SUBMISSION) and record()["RTE.tsv"].startswith("rte run")
     copied = GROUP / "QNLI.tsv"
     copied.write_text(copied.read_text().replace("entailment", "not_entailment", 1))  # over a majority baseline: it is kept

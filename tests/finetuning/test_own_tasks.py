@@ -143,6 +143,18 @@ def test_several_labels_per_text_from_json_lines_to_a_pipeline(start, capsys):
     assert exported == list(map(set, labels))
 
 
+def test_an_own_task_is_described_in_three_lines(start, capsys):
+    write_csv("new.csv", ("text", "label"), [(text, "ab"[i % 2]) for i, text in enumerate(sentences(12, seed=5))])
+    start(OWN | {"test": "new.csv"}, "end=2")
+    before, _, report = capsys.readouterr().out.partition("Scores of g")
+    group, rows, kind, labels, *of_runs = before.splitlines()
+    assert "train 36, " in rows and "validation 4" in rows and "test 12" in rows and "updates per run" in rows
+    assert "classification" in kind and "accuracy" in kind and "train: a 18, b 18; " in labels and "test: a 6, b 6" in labels
+    of_runs = [line for line in of_runs if not line.startswith(" ")]  # without warnings about labels of few rows
+    assert [line.partition(", seed")[0] for line in of_runs] == ["mine, run 0", "mine, run 1"]
+    assert report.count("mine.csv") == 1
+
+
 def test_few_rows_are_repeated_until_there_are_about_300_updates(start, capsys):
     [row] = start(OWN, "task_overrides={}").runs.to_dict("records")
     assert row["epochs"] == 150 and "150 epochs with batch size 32 = 300 updates per run" in capsys.readouterr().out

@@ -117,6 +117,14 @@ def test_a_constant_prediction_is_noticed(task, outputs, labels, found):
     assert (f"warning: {TASKS[task].title}, run 0, validation: {found}" in report(runs(evaluated))) == bool(found)
 
 
+def test_runs_with_the_same_warning_share_a_line_of_the_report():
+    texts = {0: "it predicts 'x' for all rows", 1: None, 2: "it predicts 'x' for all rows", 3: "it predicts 'y' for all rows"}
+    found = [row(task, run, 50., notices={"validation": text}) for task in ("rte", "cola") for run, text in texts.items()]
+    lines = [line for line in report(runs(*found)).splitlines() if "predicts" in line]
+    assert lines == [f"warning: {title}, {text}" for title in ("CoLA", "RTE") for text in (
+        "runs 0, 2, validation: it predicts 'x' for all rows", "run 3, validation: it predicts 'y' for all rows")]
+
+
 def test_published_rows_are_averaged_over_the_tasks_of_the_group():
     table = compare_with_published(runs(row("cola", 0, 40.), row("rte", 0, 60.), row("wnli", 0, 56.)))
     assert list(table.columns) == ["CoLA", "RTE", "mean of 2"]

@@ -6,7 +6,8 @@ import pytest
 
 from _utils.errors import PlainError
 from _utils.glue.synthetic import write_synthetic_glue
-from _utils.glue.tables import load_task, print_tables
+from _utils.glue.plan import print_tables
+from _utils.glue.tables import load_task
 from _utils.glue.tasks import TASKS
 
 

@@ -113,7 +113,7 @@ def test_stopped_run_resumes_with_another_number_of_processes(workplace, scripts
     assert first > 1 or (done.returncode == 130 and "error" not in done.stderr)
     step = load_checkpoint("checkpoints/pretrain/two_5/resume.pth")["step"]
     assert 0 < step < 60
-    assert f"Resuming the run two_5 after step {step}." in launch(then, *settings, "base_run_name=two")
+    assert f"Resuming the run two_5 after step {step}:" in launch(then, *settings, "base_run_name=two")
     assert_same_run("two_5", "one_5", 60 + 5)
 
 

@@ -53,6 +53,21 @@ def test_minutes_are_divided_by_the_time_of_a_step(workplace, monkeypatch):
     assert [learn.schedule.functions["lr"](step / 12) for step in (0, 3, 12)] == pytest.approx([0, .75 * 3e-4, 0])
 
 
+def test_the_first_screen_is_one_summary(workplace, capsys):
+    """Two lines before the first milestone, whatever is prepared, trained or resumed; and one for a run that is complete."""
+    settings = ["vocab=300", "steps=8", "warmup_steps=2", "masking=official", "precision=fp32", "micro_batch=4", "milestones=50,100"]
+    for options, first, n_milestones in ((["stop_at=4"], "mini_5", 1), ([], "Resuming the run mini_5 after step 4", 1)):
+        learn = run(*settings, *options, vocab=None, resume=True)
+        network, text, *others = capsys.readouterr().out.splitlines()
+        assert network.startswith(f"{first}: tiny, masking=official, ") and "8 steps (2 warmup) of 8 x 32 tokens" in network
+        assert network.endswith("cpu, fp32, micro-batches of 4") and "learning rate 0.0003" in network
+        assert text.startswith(f"text.txt: {len(learn.dls.train_ds):,} training examples") and "held out" in text and "entropy" in text
+        assert len([line for line in others if "held out" in line]) == n_milestones and len(others) <= n_milestones + 1
+    run(*settings, vocab=None, resume=True)
+    [line] = capsys.readouterr().out.splitlines()
+    assert "mini_5 is complete" in line and "resume=False" in line
+
+
 @pytest.fixture
 def finished(finished_run, monkeypatch):
     """The learner of a run in the working directory. Do not modify its files."""
@@ -262,7 +277,9 @@ def test_continued_pretraining_chooses_a_schedule_for_the_text_and_keeps_the_mas
     saved = load_checkpoint(FOLDER / "next_5/resume.pth")["config"]
     steps = min(3000 // 20, 10 * n // 64)
     assert (saved["steps"], saved["warmup_steps"], saved["lr"]) == (steps, steps // 20, pytest.approx(3e-5)) and steps > 20
-    assert f"Continued pretraining: {steps:,} steps" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "initial_weights=mini_5_100.0%.pth" in printed and f"{steps:,} steps ({steps // 20} warmup)" in printed
+    assert "learning rate 3e-05" in printed
     continue_from(*settings, "stop_at=5", resume=True)
     assert load_checkpoint(FOLDER / "next_5/resume.pth")["step"] == 5
     text = Path("text.txt").read_text()

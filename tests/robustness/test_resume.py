@@ -66,7 +66,7 @@ def test_resumed_run_equals_uninterrupted_run(workplace, stop_after, capsys, opt
         with pytest.raises(Stopped, match=f"Stopped at step {step + 1} of {options[0][6:]}.*mini_5.*Rerun the same command"):
             run(*options)
     run(*options)
-    assert "Resuming the run mini_5 after step 16." in capsys.readouterr().out
+    assert "Resuming the run mini_5 after step 16:" in capsys.readouterr().out
     assert rows() == rows("whole_5")
     assert_equal_checkpoints()
 
@@ -226,7 +226,7 @@ def test_run_resumes_from_the_previous_checkpoint_if_the_newest_is_damaged(workp
     run("save_minutes=0")
     output = capsys.readouterr().out
     assert "resume.pth', which is damaged" in output
-    assert "after step 9." in output  # the previous checkpoint, saved with the metrics of step 9
+    assert "after step 9:" in output  # the previous checkpoint, saved with the metrics of step 9
     assert rows() == rows("whole_5") and equal_weights(weights(), weights("whole_5"))
 
     shutil.rmtree(FOLDER / "mini_5")

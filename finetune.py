@@ -522,6 +522,9 @@ def evaluate(learn, task, data):
     (mean, std), found = task.scale or (0., 1.), {}
     for (split, rows), dl in zip(data.devs.items(), learn.dls.loaders[1:]):
         logits = predict_logits(learn.model, dl, learn.precision)
+        if not logits.isfinite().all():
+            raise PlainError(f"{task.title}: the outputs of the trained model are not finite numbers. Lower the learning rate of the task "
+                             "with task_overrides, or set precision=fp32.")
         outputs = find_answers(rows, logits) if task.questions else probabilities_of(task, logits) * std + mean
         found[split] = evaluation(task, outputs, rows.labels, rows.sentence_lengths)
     return found

@@ -6,6 +6,8 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
+
 from _utils.errors import PlainError
 from _utils.glue.tasks import TASKS, task_of
 from _utils.runs.checkpoints import find_checkpoint, has_keys, load_checkpoint
@@ -50,7 +52,7 @@ class Runs(list):
 
     def best(self):
         """The row with the best dev score among those whose checkpoint exists, or None."""
-        return max((row for row in self if path_of(row).exists()), key=score, default=None)
+        return max((row for row in self if path_of(row).exists()), key=rank, default=None)
 
     def best_mnli(self, group, pretrained):
         """The row of a group's best MNLI run from the same pretrained weights. PlainError if there is none."""
@@ -97,9 +99,14 @@ def add_run(row):
 
 
 def score(row):
-    """The first metric on the first dev set in percent, by which the runs of a task are ranked."""
+    """The first metric on the first dev set in percent."""
     metrics = next(iter(row["scores"].values()))
     return 100 * next(iter(metrics.values()))
+
+
+def rank(row):
+    """`score`, or -inf if it is undefined (NaN), by which the runs of a task are compared."""
+    return np.nan_to_num(score(row), nan=-np.inf)
 
 
 def run_path(group, task, run):

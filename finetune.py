@@ -817,7 +817,7 @@ def run(c):
     if c.do_finetune:
         plan = {name: settings_of(tables[name].task, tables[name], c, pretrained) for name in trainable_tasks(c, tables)}
         check_plan(c, plan, pretrained)
-        print_updates(plan, tables)
+        print_updates(plan, tables, pretrained.model.config.model_type)
         if processes.is_main:
             save_task_plots(c, pretrained, tables, plan)
         finetune(c, pretrained, tables, plan, processes)

@@ -6,7 +6,7 @@ import torch
 
 from _utils.errors import PlainError
 from _utils.glue.config import names_of
-from _utils.glue.runs import Runs, path_of, run_path
+from _utils.glue.runs import Runs, path_of, run_path, why_not_exported
 from _utils.training.processes import Processes
 
 MIN_UPDATES = 300  # of own tasks, which may have few rows
@@ -70,14 +70,19 @@ def default_epochs(n_rows, settings, least):
     return max(least, -(-MIN_UPDATES // updates(n_rows, settings | {"epochs": 1})))
 
 
-def print_updates(plan, tables):
-    """Print the number of updates of a run of each task, with a warning if there are few. plan: {task: settings}."""
+def print_updates(plan, tables, family):
+    """Print the number of updates of a run of each task, with a warning if there are few, and what export_hf will refuse.
+
+    plan: {task: settings}.   family: of the encoder.
+    """
     for name, settings in plan.items():
         n_rows = len(tables[name].splits["wsc_train" if settings["wsc_trick"] else "train"])
         n = updates(n_rows, settings)
         few = f" (few: a model may not learn; set task_overrides={{'{name}': {{'epochs': N}}}})" if n < MIN_UPDATES / 3 else ""
+        head = tables[name].task.is_own and why_not_exported(tables[name].task, settings, family)
+        not_exported = f"; export_hf cannot write {head}" if head else ""
         print(f"{tables[name].task.title:6} {settings['epochs']} epochs {'of both orders ' if settings.get('double_unordered') else ''}"
-              f"with batch size {settings['bs']} = {n:,} updates per run{few}")
+              f"with batch size {settings['bs']} = {n:,} updates per run{few}{not_exported}")
 
 
 def check_plan(c, plan, pretrained):

@@ -119,6 +119,19 @@ def path_of(row):
     return run_path(row["group"], row["task"], row["run"])
 
 
+def why_not_exported(task, settings, family):
+    """The head for which export_hf has no class of transformers, or None. settings: of a run.   family: of the encoder."""
+    if settings["wsc_trick"]:
+        return "the WSC trick"
+    if task.questions:
+        is_linear = not (task.questions.joint or task.questions.answerability)
+        return None if is_linear else "questions with 'joint' or 'answerability'"
+    if settings.get("pooling"):
+        return "pooling=mean"
+    # The heads of these two families are a layer, GELU and a layer, on the first token.
+    return None if task.is_tagging or family in ("electra", "roformer") else f"a finetuned {family} model"
+
+
 def _differences(found, wanted):
     """[text about each value of `wanted` that `found` does not have]; of values that are dictionaries, about their values."""
     texts = []

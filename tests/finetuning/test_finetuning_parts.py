@@ -8,7 +8,8 @@ import torch
 import finetune
 from _utils.glue.config import complete_finetuning
 from _utils.glue.plan import print_updates
-from _utils.glue.tasks import TASKS
+from _utils.glue.questions import QuestionOptions
+from _utils.glue.tasks import TASKS, Task
 from _utils.networks import load_pretrained
 
 
@@ -89,9 +90,20 @@ def test_unordered_pairs_are_trained_in_both_orders(parts):
 def test_printed_updates_name_and_count_both_orders(capsys):
     table, settings = SimpleNamespace(task=TASKS["mrpc"], splits={"train": range(3668)}), {"bs": 32, "epochs": 3, "rows": None}
     for is_doubled in (True, False):
-        print_updates({"mrpc": {**settings, "wsc_trick": False, "double_unordered": is_doubled}}, {"mrpc": table})
+        print_updates({"mrpc": {**settings, "wsc_trick": False, "double_unordered": is_doubled}}, {"mrpc": table}, "electra")
     doubled, single = capsys.readouterr().out.splitlines()
     assert "both orders" in doubled and "690 updates" in doubled and "orders" not in single and "345 updates" in single
+
+
+@pytest.mark.parametrize("family, settings, questions, refused", [
+    ("bert", {}, None, "bert"), ("electra", {"pooling": "mean"}, None, "pooling=mean"), ("electra", {}, QuestionOptions(), "joint"),
+    ("electra", {}, None, None), ("bert", {}, QuestionOptions(joint=False, answerability=False), None)])
+def test_before_training_own_tasks_name_what_cannot_be_exported(capsys, family, settings, questions, refused):
+    task = Task("t", "t", ("text",), ("a", "b"), kind="questions" if questions else "classification", questions=questions, is_own=True)
+    settings = {"wsc_trick": False, "bs": 32, "epochs": 90, "rows": None, **settings}
+    print_updates({"t": settings}, {"t": SimpleNamespace(task=task, splits={"train": range(400)})}, family)
+    printed = capsys.readouterr().out
+    assert ("export_hf" in printed) == bool(refused) and (refused or "") in printed and printed.count("\n") == 1
 
 
 def test_the_loss_is_the_mean_cross_entropy_or_squared_error_of_the_batch():

@@ -521,6 +521,9 @@ def evaluate(learn, task, data):
     (mean, std), found = task.scale or (0., 1.), {}
     for (split, rows), dl in zip(data.devs.items(), learn.dls.loaders[1:]):
         logits = predict_logits(learn.model, dl, learn.precision)
+        if not logits.isfinite().all():
+            raise PlainError(f"{task.title}: the outputs of the trained model are not finite numbers. Lower the learning rate of the task "
+                             "with task_overrides, or set precision=fp32.")
         outputs = find_answers(rows, logits) if task.questions else probabilities_of(task, logits) * std + mean
         found[split] = evaluation(task, outputs, rows.labels, rows.sentence_lengths)
     return found
@@ -815,11 +818,12 @@ def run(c):
         chosen_runs(c, Runs())  # fail before loading the tables
     with processes.main_first():
         tables = load_tables(c)
-    plan = {}  # without training
+    plan, family = {}, None  # without training
     if c.do_finetune:
         plan = {name: settings_of(tables[name].task, tables[name], c, pretrained) for name in trainable_tasks(c, tables)}
         check_plan(c, plan, pretrained)
-    print_tables(tables, plan, official=not uses_synthetic_glue(c))
+        family = pretrained.model.config.model_type
+    print_tables(tables, plan, not uses_synthetic_glue(c), family)
     if c.do_finetune:
         if processes.is_main:
             save_task_plots(c, pretrained, tables, plan)

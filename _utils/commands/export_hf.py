@@ -12,7 +12,7 @@ from torch import nn
 from transformers import AutoModelForQuestionAnswering, AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 from _utils.errors import PlainError
-from _utils.glue.runs import FINETUNING_KEYS, GLUE_FOLDER, check_finetuned
+from _utils.glue.runs import FINETUNING_KEYS, GLUE_FOLDER, check_finetuned, why_not_exported
 from _utils.glue.tasks import task_of
 from _utils.networks.build import PARTS, count_parameters, max_positions
 from _utils.networks.pretrained import config_of, load_weights, network_of, objective_of, parts_of, with_prefix
@@ -91,7 +91,7 @@ def export_hf(
     if not {"tokenizer", "config"} & set(checkpoint) and any(str(name).startswith("generator.electra.") for name in weights):
         checkpoint = _as_pretraining_checkpoint(weights, path, vocab)
     if has_keys(checkpoint, FINETUNING_KEYS):
-        exports = [_classifier_export(checkpoint, path)]
+        exports = [_classifier_export(checkpoint, path, half)]
     elif is_pretrained(checkpoint):
         exports = _pretrained_exports(checkpoint, path)
     else:
@@ -213,19 +213,17 @@ def _title(run, objective, families):
     return f"ELECTRA-{run['size']}" if is_electra else run["size"]
 
 
-def _classifier_export(checkpoint, path):
+def _classifier_export(checkpoint, path, half):
     """("classifier", arguments of `save_network`) for a finetuned checkpoint. Raises PlainError if no class of transformers can do it."""
     check_finetuned(checkpoint, path)
     run, config = checkpoint["run"], config_of(checkpoint, "encoder", path)
     task, family = task_of(run), config.model_type
-    if task.questions and (task.questions.joint or task.questions.answerability):
-        raise PlainError(f"Cannot export {str(path)!r}: transformers' question answering has one linear layer. Finetune with "
-                         "'questions': {'joint': False, 'answerability': False}.")
-    # The heads of these families are a layer, GELU and a layer, on the first token. `copy_output_layer` needs two hidden units per label.
-    if run["settings"]["wsc_trick"] or run["settings"].get("pooling") or not (
-            task.is_tagging or task.questions or family in ("electra", "roformer") and 2 * task.n_outputs <= config.hidden_size):
-        raise PlainError(f"Cannot export {str(path)!r}: no class of transformers has the head of the WSC trick, of pooling=mean, of more "
-                         f"than {config.hidden_size // 2} classes, or of a finetuned {family} model. Export the pretrained checkpoint.")
+    if reason := why_not_exported(task, run["settings"], family):
+        raise PlainError(f"Cannot export {str(path)!r}: no class of transformers has the head of {reason}. Export the pretrained "
+                         "checkpoint, or finetune without it.")
+    if half and not (task.is_tagging or task.questions) and 2 * task.n_outputs > config.hidden_size:
+        raise PlainError(f"Cannot export {str(path)!r} in 16 bits: with more than {config.hidden_size // 2} labels, that would change some "
+                         "predictions. Leave --half out.")
     labels = dict(enumerate(task.labels or (["start", "end"] if task.questions else ["score"])))
     config.update({"id2label": labels, "label2id": {label: i for i, label in labels.items()},
                    "problem_type": {"regression": "regression", "multilabel": "multi_label_classification"}.get(task.kind)})
@@ -255,21 +253,31 @@ def classifier(checkpoint, config, task, path):
         encoder = {name: value for name, value in encoder.items() if not name.startswith("pooler.")}
         setattr(network, "qa_outputs" if task.questions else "classifier", layer)
     else:
-        copy_output_layer(layer, network.classifier)
+        load_weights(network.base_model, encoder, path)
+        copy_output_layer(layer, network.classifier, network.base_model.encoder.layer[-1].output.LayerNorm)
+        return network
     load_weights(network.base_model, encoder, path)
     return network
 
 
 @torch.no_grad()
-def copy_output_layer(layer, head):
-    """Make transformers' head (dense, GELU, output layer) compute the linear `layer`, whose outputs are at most half its inputs.
+def copy_output_layer(layer, head, norm):
+    """Make transformers' head (dense, GELU, output layer) compute the linear `layer`. norm: the LayerNorm whose outputs it reads.
 
-    Since gelu(x) - gelu(-x) = x, dense weights W and -W with output weights 1 and -1 compute W x exactly. Further finetuning in
-    transformers trains this larger head.
+    Since gelu(x) - gelu(-x) = x, dense weights W and -W with output weights 1 and -1 compute W x exactly, with two hidden units per label.
+    With more labels than that, a shift makes all inputs of the GELU so large that it leaves them as they are, and the output layer
+    removes the shift; this rounds the logits to about 1e-4. Further finetuning in transformers trains this larger head.
     """
     n = layer.out_features
     for parameter in head.parameters():
         parameter.zero_()
+    if 2 * n > layer.in_features:
+        shift = 6 + layer.in_features ** .5 * norm.weight.abs() + norm.bias.abs()  # |x| of a LayerNorm is at most the rest
+        head.dense.weight.fill_diagonal_(1)
+        head.dense.bias.copy_(shift)
+        head.out_proj.weight.copy_(layer.weight)
+        head.out_proj.bias.copy_(layer.bias.double() - layer.weight.double() @ shift.double())
+        return
     head.dense.weight[:2 * n] = torch.cat([layer.weight, -layer.weight])
     head.out_proj.weight.fill_diagonal_(1)
     head.out_proj.weight[:, n:].fill_diagonal_(-1)

@@ -80,7 +80,7 @@ def notice(task, outputs, targets):
 class KeepBest(Callback):
     """After each epoch, remembers the weights if `score(learner)` is the best so far, and restores the best ones at the end.
 
-    best_epoch: its number, from 1.
+    An undefined score (NaN) is worse than any other.   best_epoch: its number, from 1.
     """
     order = 60
 
@@ -88,7 +88,8 @@ class KeepBest(Callback):
         self.score, self.best = score, -np.inf
 
     def after_epoch(self):
-        if (score := self.score(self.learn)) > self.best:
+        score = np.nan_to_num(self.score(self.learn), nan=-np.inf)
+        if score > self.best or self.learn.epoch == 0:
             self.best, self.best_epoch, self.weights = score, self.learn.epoch + 1, copy.deepcopy(self.learn.model.state_dict())
 
     def after_fit(self):

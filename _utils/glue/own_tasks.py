@@ -124,6 +124,8 @@ def load_own_task(given):
     notices += _shared_texts(labelled, task)
     if task.labels:
         notices += _suspect_labels(task) + _label_counts(labelled, task)
+    elif (n := len(data.splits["validation"])) < MIN_ROWS:
+        notices.append(f"warning: the dev set has only {n} row{'s' if n > 1 else ''}: its scores say little. Add rows, or set 'dev'.")
     return data
 
 

@@ -6,7 +6,7 @@ import torch
 
 from _utils.errors import PlainError
 from _utils.glue.config import names_of
-from _utils.glue.runs import Runs, path_of, run_path
+from _utils.glue.runs import Runs, path_of, run_path, why_not_exported
 from _utils.glue.tables import rows_of_splits
 from _utils.training.processes import Processes
 
@@ -75,15 +75,18 @@ def default_epochs(n_rows, settings, least):
     return max(least, -(-MIN_UPDATES // updates(n_rows, settings | {"epochs": 1})))
 
 
-def print_tables(tables, plan=(), official=True):
+def print_tables(tables, plan=(), official=True, family=None):
     """Print for each task the rows of its tables, the updates of a run, and below them notices.
 
     tables: {task: TaskData}.   plan: {task: settings} of the tasks to finetune.   official: as in `rows_of_splits`.
+    family: of the encoder, to say what export_hf will refuse; None: nothing.
     """
     for name, data in tables.items():
         text, notices = rows_of_splits(data, official), [*data.missing.values(), *data.notices]
         if name in plan:
             text += f"; {text_of_updates(data, plan[name])}"
+            if data.task.is_own and family and (head := why_not_exported(data.task, plan[name], family)):
+                text += f"; export_hf cannot write {head}"
         elif plan and missing_tables(name, tables):
             text += "; not finetuned"
         elif plan and not notices:

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from _utils.errors import PlainError
-from _utils.glue.runs import GLUE_FOLDER, Runs, path_of, score
+from _utils.glue.runs import GLUE_FOLDER, Runs, path_of, rank
 from _utils.glue.tasks import AVERAGED_TITLES, PUBLISHED, PUBLISHED_SEEDS, task_of
 from _utils.plots import plot_confusion, plot_finetuning_losses, plot_scores, save_plot
 from _utils.runs.log import read_metrics
@@ -70,7 +70,7 @@ def summarize(runs):
     A row of MRPC or STS-B is two training examples, one in each order. std is the sample standard deviation, NaN for one run.
     The best run of a task is the best on its first dev set, also in the lines of its other sets.
     """
-    lines = [(line, f"{row['train_rows']:,}", value, row["run"], headline_scores(row, "baselines").get(line, np.nan), score(row))
+    lines = [(line, f"{row['train_rows']:,}", value, row["run"], headline_scores(row, "baselines").get(line, np.nan), rank(row))
              for row in runs for line, value in headline_scores(row).items()]
     scores = pd.DataFrame(lines, columns=["task", "training examples", "best", "best run", "baseline", "rank"])
     by_task = scores.groupby("task", sort=False)

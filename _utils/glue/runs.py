@@ -6,6 +6,8 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
+
 from _utils.errors import PlainError
 from _utils.glue.tasks import TASKS, task_of
 from _utils.runs.checkpoints import find_checkpoint, has_keys, load_checkpoint
@@ -50,7 +52,7 @@ class Runs(list):
 
     def best(self):
         """The row with the best dev score among those whose checkpoint exists, or None."""
-        return max((row for row in self if path_of(row).exists()), key=score, default=None)
+        return max((row for row in self if path_of(row).exists()), key=rank, default=None)
 
     def best_mnli(self, group, pretrained):
         """The row of a group's best MNLI run from the same pretrained weights. PlainError if there is none."""
@@ -97,9 +99,14 @@ def add_run(row):
 
 
 def score(row):
-    """The first metric on the first dev set in percent, by which the runs of a task are ranked."""
+    """The first metric on the first dev set in percent."""
     metrics = next(iter(row["scores"].values()))
     return 100 * next(iter(metrics.values()))
+
+
+def rank(row):
+    """`score`, or -inf if it is undefined (NaN), by which the runs of a task are compared."""
+    return np.nan_to_num(score(row), nan=-np.inf)
 
 
 def run_path(group, task, run):
@@ -110,6 +117,19 @@ def run_path(group, task, run):
 def path_of(row):
     """Checkpoint of a finished run."""
     return run_path(row["group"], row["task"], row["run"])
+
+
+def why_not_exported(task, settings, family):
+    """The head for which export_hf has no class of transformers, or None. settings: of a run.   family: of the encoder."""
+    if settings["wsc_trick"]:
+        return "the WSC trick"
+    if task.questions:
+        is_linear = not (task.questions.joint or task.questions.answerability)
+        return None if is_linear else "questions with 'joint' or 'answerability'"
+    if settings.get("pooling"):
+        return "pooling=mean"
+    # The heads of these two families are a layer, GELU and a layer, on the first token.
+    return None if task.is_tagging or family in ("electra", "roformer") else f"a finetuned {family} model"
 
 
 def _differences(found, wanted):

@@ -20,10 +20,15 @@ def _correlation(function, targets, predictions):
     return float(function(targets, predictions).statistic) if np.ptp(predictions) and np.ptp(targets) else 0.
 
 
+def _r2(targets, predictions):
+    """The coefficient of determination; 0 for a single row, for which it is undefined."""
+    return r2_score(targets, predictions) if len(targets) > 1 else 0.
+
+
 METRICS = {"matthews": matthews_corrcoef, "accuracy": accuracy_score, "f1": f1_score,
            "macro_f1": partial(f1_score, average="macro", zero_division=0), "micro_f1": partial(f1_score, average="micro", zero_division=0),
            "pearson": partial(_correlation, pearsonr), "spearman": partial(_correlation, spearmanr),
-           "rmse": root_mean_squared_error, "r2": r2_score}
+           "rmse": root_mean_squared_error, "r2": _r2}
 # The metrics that exist for each kind of task; by default, own tasks have the first two that apply to their labels, or all four.
 METRICS_OF_KIND = {"classification": ("accuracy", "macro_f1", "matthews", "f1"), "regression": ("spearman", "pearson", "rmse", "r2"),
                    "tagging": ("entity_f1", "accuracy", "macro_f1"), "multilabel": ("micro_f1", "macro_f1"),

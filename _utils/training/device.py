@@ -5,6 +5,7 @@ import os
 import re
 import sys
 import time
+from functools import cache
 
 import numpy as np
 import torch
@@ -71,10 +72,15 @@ def choose_precision(precision, device):
     """
     if device.type == "cpu":
         if precision in ("bf16", "fp16") and not has_on_cpu(precision):
-            print(f"Warning: this CPU has no {precision} arithmetic, so precision={precision} is many times slower than fp32.",
-                  file=sys.stderr)
+            warn_of_emulation(precision)
         return precision or "fp32"
     return precision or ("bf16" if torch.cuda.get_device_capability(device) >= (8, 0) else "fp16")
+
+
+@cache
+def warn_of_emulation(precision):
+    """Print a warning, once in a process, although finetuning chooses the precision for each task and each prediction."""
+    print(f"Warning: this CPU has no {precision} arithmetic, so precision={precision} is many times slower than fp32.", file=sys.stderr)
 
 
 def keep_freed_memory():

@@ -22,6 +22,7 @@ from _utils.glue.synthetic import write_synthetic_glue
 from _utils.glue.tasks import FINETUNED_TASKS, TASKS
 from _utils.runs.checkpoints import save_pretrained
 from _utils.runs.log import locked
+from _utils.training.device import warn_of_emulation
 
 SMALL = {name: {"rows": 64, "epochs": 1} for name in FINETUNED_TASKS}
 GROUP = Path("test_outputs/g")
@@ -44,6 +45,13 @@ def finetuning(folder, glue, checkpoint, monkeypatch):
 def start(glue, fresh_checkpoint, tmp_path, monkeypatch):
     """Start finetuning in an empty folder."""
     return finetuning(tmp_path, glue, fresh_checkpoint, monkeypatch)
+
+
+def test_an_emulated_precision_is_named_once_in_a_command(start, capfd, monkeypatch):
+    warn_of_emulation.cache_clear()
+    monkeypatch.setattr("_utils.training.device.has_on_cpu", lambda precision: False)
+    start("tasks=rte,mrpc", "precision=bf16", "end=2")
+    assert capfd.readouterr().err.count("no bf16 arithmetic") == 1 and len(Runs()) == 4
 
 
 @pytest.fixture(scope="module")

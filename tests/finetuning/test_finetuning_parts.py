@@ -7,8 +7,10 @@ import torch
 
 import finetune
 from _utils.glue.config import complete_finetuning
-from _utils.glue.plan import text_of_updates
-from _utils.glue.tasks import TASKS
+from _utils.glue.plan import print_tables, text_of_updates
+from _utils.glue.questions import QuestionOptions
+from _utils.glue.tables import TaskData
+from _utils.glue.tasks import TASKS, Task
 from _utils.networks import load_pretrained
 
 
@@ -91,6 +93,18 @@ def test_printed_updates_name_and_count_both_orders():
     doubled, single = (text_of_updates(table, {**settings, "wsc_trick": False, "double_unordered": is_doubled})
                        for is_doubled in (True, False))
     assert "both orders" in doubled and "690 updates" in doubled and "orders" not in single and "345 updates" in single
+
+
+@pytest.mark.parametrize("family, settings, questions, refused", [
+    ("bert", {}, None, "bert"), ("electra", {"pooling": "mean"}, None, "pooling=mean"), ("electra", {}, QuestionOptions(), "joint"),
+    ("electra", {}, None, None), ("bert", {}, QuestionOptions(joint=False, answerability=False), None)])
+def test_before_training_own_tasks_name_what_cannot_be_exported(capsys, family, settings, questions, refused):
+    task = Task("t", "t", ("text",), ("a", "b"), kind="questions" if questions else "classification", questions=questions, is_own=True)
+    settings = {"wsc_trick": False, "bs": 32, "epochs": 90, "rows": None, **settings}
+    data = TaskData(task, {"train": range(400)}, {}, [])
+    print_tables({"t": data}, {"t": settings}, family=family)
+    printed = capsys.readouterr().out
+    assert ("export_hf" in printed) == bool(refused) and (refused or "") in printed and printed.count("\n") == 1
 
 
 def test_the_loss_is_the_mean_cross_entropy_or_squared_error_of_the_batch():

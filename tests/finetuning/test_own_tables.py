@@ -124,7 +124,8 @@ def test_the_dev_set_has_rows_of_each_class(tmp_path):
     write_csv(tmp_path / "a.csv", ("text", "label"), [(f"text {i}", "rare" if i % 40 == 0 else "usual") for i in range(200)])
     data = loaded(train=f"{tmp_path}/a.csv")
     assert {split: Counter(rows["label"]) for split, rows in data.splits.items()} == {"train": {0: 4, 1: 175}, "validation": {0: 1, 1: 20}}
-    assert any("train: rare 4, usual 175" in notice for notice in data.notices) and "rare (train 4), rare (validation 1)" in data.notices[-1]
+    assert any("train: rare 4, usual 175" in notice for notice in data.notices)
+    assert "rare (train 4), rare (validation 1)" in data.notices[-1]
 
 
 def test_the_only_row_of_a_class_is_for_training(tmp_path):

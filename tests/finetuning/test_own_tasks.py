@@ -1,5 +1,6 @@
 """Own tasks from their files to predictions, and to a pipeline of transformers; tagging, its metric and its loss."""
 import json
+import math
 import random
 import re
 from pathlib import Path
@@ -185,6 +186,34 @@ def test_the_callback_restores_the_weights_of_the_best_epoch():
         keep.after_epoch()
     keep.after_fit()
     assert keep.best_epoch == 2 and model.weight.item() == 1.
+
+
+@pytest.mark.parametrize("scores, best", [([math.nan, .2, math.nan], 2), ([math.nan, math.nan], 1)])
+def test_an_epoch_with_an_undefined_score_is_only_kept_if_all_are_undefined(scores, best):
+    following, model = iter(scores), torch.nn.Linear(1, 1)
+    keep = KeepBest(lambda learn: next(following))
+    for epoch in range(len(scores)):
+        keep.learn = SimpleNamespace(model=model, epoch=epoch)
+        keep.after_epoch()
+    keep.after_fit()
+    assert keep.best_epoch == best
+
+
+@pytest.mark.parametrize("keep", ["best", "last"])
+def test_r2_of_one_row_is_a_number_and_the_dev_set_is_named(start, capsys, keep):
+    write_csv("train.csv", ("text", "label"), [(text, len(text) / 4) for text in sentences(40)])
+    write_csv("dev.csv", ("text", "label"), [("the text", 1.5)])
+    results = start(OWN | {"dev": "dev.csv", "metrics": ["r2", "pearson"]}, "end=2", f"keep={keep}")
+    assert results.scores.loc["mine", "best"] == 0. and "only 1 row" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("keep", ["best", "last"])
+def test_a_run_whose_last_update_diverges_stops_with_a_message(start, keep):
+    write_csv("train.csv", ("text", "label"), [(text, len(text) / 4) for text in sentences(20)])
+    overrides = "task_overrides={'mine': {'epochs': 1, 'lr': 1e30}}", f"keep={keep}"  # one update
+    with pytest.raises(PlainError, match="mine: .*not finite"):
+        start(OWN | {"metrics": "pearson"}, *overrides)
+    assert not Runs()
 
 
 def test_class_weights_are_balanced_or_given_by_label(start):

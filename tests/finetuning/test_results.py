@@ -53,6 +53,14 @@ def test_the_latest_row_of_a_run_counts_and_a_truncated_line_of_a_killed_run_is_
     assert [(r["run"], score(r)) for r in Runs()] == [(0, 60.), (1, pytest.approx(55.))]
 
 
+def test_runs_with_undefined_scores_are_reported_and_come_last():
+    nan = float("nan")
+    undefined = runs(row("cola", 0, nan), row("cola", 1, nan))
+    assert summarize(undefined).loc["CoLA", "runs"] == 2 and "CoLA" in report(undefined)
+    mixed = runs(row("cola", 0, nan), row("cola", 1, -40.), row("cola", 2, nan))
+    assert summarize(mixed).loc["CoLA", ["best", "best run"]].tolist() == [pytest.approx(-40.), 1]
+
+
 def test_several_processes_may_append_rows_at_once(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with ThreadPoolExecutor(8) as pool:

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 
 from _utils.errors import PlainError
-from _utils.glue.synthetic import write_synthetic_glue
 from _utils.glue.plan import print_tables
+from _utils.glue.synthetic import write_synthetic_glue
 from _utils.glue.tables import load_task
 from _utils.glue.tasks import TASKS
 

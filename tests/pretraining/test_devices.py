@@ -14,7 +14,7 @@ from torch._inductor.runtime.cache_dir_utils import cache_dir
 
 from _utils.errors import PlainError
 from _utils.training.cuda_graph import check_compiler, keep_compiled
-from _utils.training.device import choose_device, choose_precision, hint_at_bf16
+from _utils.training.device import choose_device, choose_precision, hint_at_bf16, warn_of_emulation
 
 GPU, CPU = torch.device("cuda"), torch.device("cpu")
 
@@ -34,10 +34,12 @@ def test_default_precision_is_the_fastest_that_the_gpu_supports(monkeypatch, cap
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 @pytest.mark.parametrize("is_supported", [True, False])
 def test_default_precision_on_a_cpu_is_fp32_and_an_emulated_one_causes_a_warning(monkeypatch, capsys, precision, is_supported):
+    warn_of_emulation.cache_clear()
     monkeypatch.setattr(torch.ops.mkldnn, f"_is_mkldnn_{precision}_supported", lambda: is_supported)
     assert choose_precision(None, CPU) == "fp32" and not capsys.readouterr().err
     assert choose_precision(precision, CPU) == precision
     assert (f"no {precision} arithmetic" in capsys.readouterr().err) != is_supported
+    warn_of_emulation.cache_clear()
     monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)  # a build without oneDNN may lack the query
     choose_precision(precision, CPU)
     assert f"no {precision} arithmetic" in capsys.readouterr().err

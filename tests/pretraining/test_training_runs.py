@@ -55,15 +55,15 @@ def test_minutes_are_divided_by_the_time_of_a_step(workplace, monkeypatch):
 
 def test_the_first_screen_is_one_summary(workplace, capsys):
     """Two lines before the first milestone, whatever is prepared, trained or resumed; and one for a run that is complete."""
-    settings = ["vocab=300", "steps=8", "warmup_steps=2", "masking=official", "precision=fp32", "micro_batch=4", "milestones=50,100"]
+    settings = ["steps=8", "warmup_steps=2", "masking=official", "precision=fp32", "micro_batch=4", "milestones=50,100"]
     for options, first, n_milestones in ((["stop_at=4"], "mini_5", 1), ([], "Resuming the run mini_5 after step 4", 1)):
-        learn = run(*settings, *options, vocab=None, resume=True)
+        learn = run(*settings, *options, resume=True)
         network, text, *others = capsys.readouterr().out.splitlines()
         assert network.startswith(f"{first}: tiny, masking=official, ") and "8 steps (2 warmup) of 8 x 32 tokens" in network
         assert network.endswith("cpu, fp32, micro-batches of 4") and "learning rate 0.0003" in network
         assert text.startswith(f"text.txt: {len(learn.dls.train_ds):,} training examples") and "held out" in text and "entropy" in text
         assert len([line for line in others if "held out" in line]) == n_milestones and len(others) <= n_milestones + 1
-    run(*settings, vocab=None, resume=True)
+    run(*settings, resume=True)
     [line] = capsys.readouterr().out.splitlines()
     assert "mini_5 is complete" in line and "resume=False" in line
 

@@ -14,13 +14,13 @@ from transformers import AutoModelForQuestionAnswering, AutoModelForSequenceClas
 from _utils.errors import PlainError
 from _utils.glue.runs import FINETUNING_KEYS, GLUE_FOLDER, check_finetuned
 from _utils.glue.tasks import task_of
-from _utils.networks.build import PARTS, count_parameters, max_positions
+from _utils.networks.build import PARTS, count_parameters, inputs_of, max_positions
 from _utils.networks.pretrained import config_of, load_weights, network_of, parts_of, with_prefix
 from _utils.recipes import config_from_shapes
 from _utils.runs.checkpoints import check_writable, find_checkpoint, has_keys, is_pretrained, load_checkpoint, unfinished_name
 from _utils.runs.log import read_metrics
 from _utils.text.readers import HUB_CORPORA
-from _utils.text.vocabulary import from_vocab_file, tokenizer_from_json
+from _utils.text.vocabulary import from_vocab_file, tokenizer_of
 
 _ELECTRA = "[ELECTRA](https://arxiv.org/abs/2003.10555)"
 # How the networks of an ELECTRA are pretrained.
@@ -116,6 +116,9 @@ def save_network(folder, network, hf_tokenizer, title, training, made_by, datase
     shutil.copymode(folder / "config.json", folder / "model.safetensors")  # safetensors writes files that only the user can read
     if hf_tokenizer is not None:
         hf_tokenizer.model_max_length = max_positions(network)
+        inputs = list(inputs_of(network, None, None, None))
+        if set(hf_tokenizer.model_input_names) != set(inputs):  # the same as in training, whatever the tokenizer's class
+            hf_tokenizer.model_input_names = hf_tokenizer.init_kwargs["model_input_names"] = inputs
         hf_tokenizer.save_pretrained(folder)
     name = type(network).__name__
     metadata = ModelCardData(library_name="transformers", tags=[network.config.model_type], datasets=datasets or None,
@@ -172,7 +175,7 @@ def _pretrained_exports(checkpoint, path):
     for part in parts:
         role, training = (part, TRAINING[part]) if len(parts) == 2 or part == "discriminator" else (
             "masked language model", "masked language modelling")
-        yield (part, network_of(checkpoint, part, path), tokenizer_from_json(checkpoint["tokenizer"]), f"{title}, {role}", training,
+        yield (part, network_of(checkpoint, part, path), tokenizer_of(checkpoint), f"{title}, {role}", training,
                made_by, datasets)
 
 
@@ -202,7 +205,7 @@ def _classifier_export(checkpoint, path):
     title, training = ("ELECTRA", TRAINING["discriminator"]) if family == "electra" else (
         family, "replaced token detection or masked language modelling")
     return ("classifier", classifier(checkpoint, config, task, path),
-            tokenizer_from_json(checkpoint["tokenizer"], checkpoint["pad_token"]), f"{title} finetuned on {task.title}", training,
+            tokenizer_of(checkpoint), f"{title} finetuned on {task.title}", training,
             {"run": run, "versions": checkpoint["versions"]})
 
 

@@ -11,6 +11,7 @@ from pydantic.dataclasses import dataclass
 from torch import nn
 
 from _utils.glue.batches import EncodedRows
+from _utils.text.special_tokens import text_tokenizer
 
 _WORD = re.compile("[^ \t\r\n\u202f]+")  # other spaces are part of a word (F53)
 
@@ -63,8 +64,7 @@ class QuestionRows(EncodedRows):
     n_inp = 5
 
     def __init__(self, questions, hf_tokenizer, max_length, options):
-        tokenizer = hf_tokenizer.backend_tokenizer
-        tokenizer.encode_special_tokens = True  # "[MASK]" and the like are plain text (F1)
+        tokenizer = text_tokenizer(hf_tokenizer)
         self.questions, self.hf_tokenizer, self.options, self.rows_of, self.words = questions, hf_tokenizer, options, [], []
         room, encoded, labels, spans = max_length - tokenizer.num_special_tokens_to_add(True), [], [], []
         for row in questions:

@@ -187,4 +187,4 @@ def test_the_unknown_token_of_other_tokenizers_survives_a_checkpoint(small_token
     bpe = Tokenizer(models.BPE({"<pad>": 0, "?": 1}, [], unk_token="?"))
     for tokenizer, unknown in ((unigram, "<unk>"), (bpe, "?"), (small_tokenizer.backend_tokenizer, "[UNK]")):
         pad = "<pad>" if unknown != "[UNK]" else "[PAD]"
-        assert tokenizer_from_json(tokenizer.to_str(), pad).unk_token == unknown
+        assert tokenizer_from_json(tokenizer.to_str(), {"pad_token": pad}).unk_token == unknown

@@ -157,9 +157,8 @@ if __name__ == "__main__":
 # ## 2. Data
 #
 # `_utils/glue/tasks.py` defines the columns, labels and metrics of each task. The tables come from the hub or from the files of the GLUE
-# download; both should give the same rows (the hub was not reachable for the tests). If a file of a task is missing, the task is skipped
-# with a message. The tables of own tasks are CSV, TSV, JSON lines, parquet or CoNLL files, from which the kind of the task and its labels
-# follow.
+# download, which give the same rows. If a file of a task is missing, the task is skipped with a message. The tables of own tasks are CSV,
+# TSV, JSON lines, parquet or CoNLL files, from which the kind of the task and its labels follow.
 
 # %%
 def load_tables(c):
@@ -543,7 +542,7 @@ def evaluate(learn, task, data):
 # %%
 def finetuning_code():
     """Hash of the present code, for the row of each run."""
-    return code_key("finetune.py", "Finetune_GLUE.ipynb")
+    return code_key(globals().get("__file__", "Finetune_GLUE.ipynb"))
 
 
 def finetune(c, pretrained, tables, plan, processes):
@@ -622,7 +621,8 @@ def finetune_run(task, run, seed, data, settings, pretrained, c):
     if task.scale:
         rescale(learn.model.classifier, *task.scale)
     row = {"group": c.group_name, "task": task.name, "run": run, "seed": seed, "settings": settings,
-           "pretrained_checkpoint": pretrained.name, "synthetic": uses_synthetic_glue(c) and not task.is_own,
+           "pretrained_checkpoint": pretrained.name, "objective": pretrained.objective,
+           "synthetic": uses_synthetic_glue(c) and not task.is_own,
            "mnli_run": from_mnli and from_mnli["run"], "train_rows": len(data.train.sentence_lengths or data.train),
            "best_epoch": settings["keep"] and learn.keep_best.best_epoch,
            "seconds": round(time.perf_counter() - started, 1), "device": str(device), "code": finetuning_code()}

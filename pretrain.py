@@ -48,7 +48,8 @@ from _utils.optim import MOMENTS_FILE, AdamNoBiasCorrection, Lamb, decay_groups,
 from _utils.plots import save_pretraining_plots
 from _utils.recipes import RECIPES, recipe_of
 from _utils.runs import (
-    Run, check_same_data, check_writable, code_key, locked, milestone_steps, open_log, original_code, resume, save_pretrained, upload)
+    Run, check_same_data, check_same_vocabulary, check_writable, code_key, is_finished, locked, milestone_steps, open_log, original_code,
+    resume, save_pretrained, upload)
 from _utils.text import (
     check_sources, extend_tokenizer, load_documents, load_tokenizer, open_examples, prepare_examples,
     pretraining_dataloaders, split_held_out, text_key, unigram_entropy, warn_of_repetition)
@@ -149,10 +150,13 @@ c = MyConfig({
     # Versions of hub corpora: {'openwebtext': 'COMMIT, branch or tag'}. Other hub corpora use the commit in datasets/hub_revisions/:
     # the newest one when the corpus was first used.
     "revisions": {},
-    # True: each .txt file is one document, even if it contains blank lines.
-    "one_document_per_file": False,
+    # Documents in .txt files: 'blank_line' between two of them, or each 'file' or each 'line' is one.
+    "documents": "blank_line",
     # True: drop lines shorter than 80 characters and every "()". None: as in electra_pytorch for its corpora (D5), no cleaning of others.
     "clean": None,
+    # The part of a line that does not fit into an example: 'truncate' drops it, as Google's code does (F2); with 'keep'
+    # it begins the next example.
+    "long_lines": "truncate",
     # A hub tokenizer, a vocab.txt, a tokenizer.json or its folder, a checkpoint, or a number: train a vocabulary of
     # this size. With a trained pair: a vocab.txt with words to add to its vocabulary, or a number: its size with
     # frequent words of the text.
@@ -224,9 +228,9 @@ if __name__ == "__main__":
 #
 # A corpus is a list of documents, and a document is a list of lines. Lines are collected until they fill an example, which is split into
 # two segments: `[CLS] A [SEP] B [SEP]`. As in Google's code (F2-F4), 10 % of the examples are meant to have one segment, and 5 % to be
-# shorter, with a random length. The part of a line that exceeds the maximum length is dropped; a line that fills an example gives one
-# segment of full length, which is common in the quickstart's text of long lines. Unlike in BERT, B always follows A in the text: there is
-# no next sentence prediction. The code is in `_utils/text/processors.py`.
+# shorter, with a random length. The part of a line that exceeds the maximum length is dropped (`long_lines='keep'` keeps it); a line that
+# fills an example gives one segment of full length, which is common in the quickstart's text of long lines. Unlike in BERT, B always
+# follows A in the text: there is no next sentence prediction. The code is in `_utils/text/processors.py`.
 
 # %%
 def load_data(c, processes=None):
@@ -247,13 +251,12 @@ def load_data(c, processes=None):
 def prepare_data(c):
     """Returns (hf_tokenizer, files): for each corpus, the list of Arrow files with its prepared examples."""
     check_sources(c.datas, "datasets", c.encoding)
-    corpora = [load_documents(source, "datasets", c.encoding, c.one_document_per_file, c.revisions) for source in c.datas]
+    corpora = [load_documents(source, "datasets", c.encoding, c.documents, c.revisions) for source in c.datas]
     hf_tokenizer = build_tokenizer(c, corpora)
-    # A vocabulary that is trained has been checked for this before.
-    options = {"warn_of_marks": isinstance(c.vocab, str) and c.cased is None and c.strip_accents is None}
-    prepare = lambda corpus: prepare_examples(
-        corpus, hf_tokenizer, c.max_length, c.data_seed, "datasets", c.clean, **options)
-    prepared = list(map(prepare, corpora))
+    # A vocabulary that is trained has been checked for marks before.
+    warn_of_marks = isinstance(c.vocab, str) and c.cased is None and c.strip_accents is None
+    options = c.max_length, c.data_seed, "datasets", c.clean, c.long_lines
+    prepared = [prepare_examples(corpus, hf_tokenizer, *options, warn_of_marks=warn_of_marks) for corpus in corpora]
     return hf_tokenizer, [[file["filename"] for file in examples.cache_files] for examples in prepared]
 
 
@@ -1140,6 +1143,8 @@ def pretrain(c, processes=None):
     hf_tokenizer, dls = load_data(c, processes)
     if adds_tokens(c):
         add_tokens(pair, load_tokenizer(c.initial_weights), hf_tokenizer)
+    if c.objective == "two_stage":
+        check_same_vocabulary(c.initial_weights, hf_tokenizer)
     with locked(run.folder) if processes.is_main else nullcontext():
         c, checkpoint = resume(c, run)  # again, because another process may have trained the run in the meantime
         c = continued_schedule(c, len(dls.train_ds))  # after `resume`, because a changed text must not change the steps of a run
@@ -1166,8 +1171,9 @@ def after_first_stage(c, processes):
     """The configuration of the second stage of two-stage training, after the first, a run of its own, which may also be resumed."""
     warmup = lambda steps: round(c.warmup_steps * steps / c.steps)
     name, steps = f"{c.base_run_name}_generator", c.two_stage_steps
-    pretrain(c.copy_with({"objective": "mlm", "base_run_name": name, "steps": steps, "warmup_steps": warmup(steps), "stop_at": None}),
-             processes)
+    first = c.copy_with({"objective": "mlm", "base_run_name": name, "steps": steps, "warmup_steps": warmup(steps), "stop_at": None})
+    if not is_finished(first, Run(name, c.seed)):
+        pretrain(first, processes)
     gc.collect()  # the learner is part of a reference cycle
     torch.cuda.empty_cache()  # the second stage measures the free memory
     processes.wait()  # until the main process has saved the generator
@@ -1271,7 +1277,7 @@ def identity_of(learn, c, run, hf_tokenizer, checkpoint):
         raise PlainError(f"The processes found different checkpoints to resume from in {str(run.folder)!r}. Start them in a folder that "
                          "all machines share.")
     data = {"vocabulary": hf_tokenizer.backend_tokenizer.to_str(), "text": text_key(learn.dls.train_ds.hf_dset)}
-    code = code_key("pretrain.py", "Pretrain.ipynb")
+    code = code_key(globals().get("__file__", "Pretrain.ipynb"))
     if checkpoint:
         check_same_data(checkpoint, data, run.folder)
         code = original_code(checkpoint, code)

@@ -117,8 +117,9 @@ class PretrainKeys(TypedDict):
     encoding: Text
     revisions: Annotated[dict[Literal[tuple(HUB_CORPORA)], Text],
                          Field(description=f"{{corpus: commit, branch or tag}} with the corpora {', '.join(HUB_CORPORA)}")]
-    one_document_per_file: bool
+    documents: Literal["blank_line", "file", "line"]
     clean: Literal[True, False, None]
+    long_lines: Literal["truncate", "keep"]
     vocab: count(200) | Annotated[str, Field(pattern=r"\D", description="a hub tokenizer, the path of a vocab.txt")]
     cased: Literal[True, False, None]
     strip_accents: Literal[True, False, None]
@@ -225,7 +226,7 @@ class MyConfig(dict):
 
 
 def _unknown_key(key, types):
-    meant = {"learning_rate": "lr", "batch_size": "bs"}.get(key, key)
+    meant = {"learning_rate": "lr", "batch_size": "bs", "one_document_per_file": "documents"}.get(key, key)
     if "task_overrides" in types and meant in ("lr", "epochs", "bs", "rows"):
         advice = f"Set {meant} by task, for example \"task_overrides={{'rte': {{'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 1000}}}}\"."
     elif near := difflib.get_close_matches(meant, types, n=1, cutoff=.65):

@@ -24,7 +24,7 @@ class PlainError(Exception):
 
 @contextlib.contextmanager
 def as_plain_error(message, errors=Exception):
-    """Within it, an exception of the given kinds becomes a PlainError; "{error}" in the message becomes its kind and first line.
+    """Within it, an exception of the given kinds becomes a PlainError, in whose message "{error}" is `one_line` of it.
 
     For calls into libraries that raise many kinds of exceptions, all with the same remedy. A PlainError passes through unchanged.
     """
@@ -33,12 +33,14 @@ def as_plain_error(message, errors=Exception):
     except PlainError:
         raise
     except errors as error:
-        raise PlainError(message.replace("{error}", first_line(error))) from error
+        raise PlainError(message.replace("{error}", one_line(error))) from error
 
 
-def first_line(error):
-    """Type and first line of a library's error, for quoting it in a message."""
-    return f"{type(error).__name__}: {str(error).strip()}".split("\n")[0][:160]
+def one_line(error):
+    """Type and message of a library's error in at most 300 characters, with shortened web addresses, for quoting it."""
+    text = re.sub(r"\(Request ID: [^)]*\)|\s", " ", f"{type(error).__name__}: {error}")
+    text = re.sub(r"(https?://[^\s'\"]{40})[^\s'\"]+", r"\1...", text)
+    return " ".join(text.split())[:300]
 
 
 def explain(error):
@@ -56,14 +58,14 @@ def _message(error):
     if isinstance(error, KeyboardInterrupt):
         return "Stopped. Rerun the same command to continue with what is finished."
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-        return f"error: No space left on device ({first_line(error)}). Free some space and rerun the same command; saved files are intact."
+        return f"error: No space left on device ({one_line(error)}). Free some space and rerun the same command; saved files are intact."
     if re.search(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)", str(error)):
-        return (f"error: A data worker process died ({first_line(error)}), most likely out of memory. Lower num_workers and rerun the same "
+        return (f"error: A data worker process died ({one_line(error)}), most likely out of memory. Lower num_workers and rerun the same "
                 "command, which continues with what was saved.")
     if "OutOfMemoryError" in f"{type(error)} {error}":  # torch.compile's error only quotes it
-        return f"error: Out of GPU memory ({first_line(error)}). Lower micro_batch (pretraining) or the bs of a task (finetuning)."
+        return f"error: Out of GPU memory ({one_line(error)}). Lower micro_batch (pretraining) or the bs of a task (finetuning)."
     if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
-        return f"error: compile=True failed ({first_line(error)}). Leave compile out."
+        return f"error: compile=True failed ({one_line(error)}). Leave compile out."
     return None
 
 

@@ -2,9 +2,9 @@
 
     python -m benchmarks.held_out [checkpoints=NAME.pth,...] [seeds=0,1,2] [csv=checkpoints/held_out.csv] [key=value ...]
 
-The other keys are those of pretrain.py, with the values with which the checkpoints were trained; device, precision and micro_batch may
-differ. With the seed, device, precision and micro-batch of a run, its own held-out metrics come out again, except those of a short run,
-which evaluates fewer batches.
+The other keys are those of pretrain.py. Their default is the value with which the first checkpoint was trained, except for
+those of the machine: device, precision, micro_batch, compile and num_workers. With the seed, device, precision and
+micro-batch of a run, its own held-out metrics come out again, except those of a short run, which evaluates fewer batches.
 """
 import sys
 
@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 
 import pretrain
-from _utils.config import PRETRAIN_KEYS, Index, complete, list_of
+from _utils.config import PRETRAIN_KEYS, Index, list_of
 from _utils.networks.pretrained import load_weights
 from _utils.runs.checkpoints import check_output, find_checkpoint, load_pretraining_checkpoint, write_atomically
 from _utils.training.device import choose_device
@@ -21,7 +21,15 @@ from _utils.training.processes import Processes
 from benchmarks.report import parse
 
 DEFAULTS = {"checkpoints": ["vanilla_11081_100.0%.pth"], "seeds": [0, 1, 2], "csv": "checkpoints/held_out.csv"}
+OF_MACHINE = "device precision micro_batch compile num_workers".split()
 TYPES = {"checkpoints": list_of(str, "a list of checkpoints"), "seeds": list_of(Index, "a list of seeds"), "csv": str}
+
+
+def trained_with(path, given):
+    """The configuration with which a checkpoint was trained, except for given keys and those of the machine."""
+    run = load_pretraining_checkpoint(path)["config"]
+    values = {key: value for key, value in run.items() if key in PRETRAIN_KEYS and key not in OF_MACHINE}
+    return given.unless_given(values | {"initial_weights": "huggingface"})  # `evaluations` loads others
 
 
 def held_out_learner(c):
@@ -45,7 +53,7 @@ def main(arguments):
     given = parse(arguments, {**pretrain.c, **DEFAULTS}, {**PRETRAIN_KEYS, **TYPES})
     check_output("csv", given["csv"], ".csv")
     paths = [find_checkpoint(name) for name in given["checkpoints"]]
-    table = pd.DataFrame(evaluations(*held_out_learner(complete(given)), paths, given["seeds"]))
+    table = pd.DataFrame(evaluations(*held_out_learner(trained_with(paths[0], given)), paths, given["seeds"]))
     write_atomically(given["csv"], lambda file: table.to_csv(file, index=False))
     shown = table.filter(["checkpoint", "gen_loss", "disc_auc"])  # a masked language model has no AUC
     print(shown.groupby("checkpoint", sort=False).agg(["mean", "std", "min", "max"]).to_string())

@@ -115,9 +115,11 @@ class Kept:
 
 
 def in_half_precision(path):
-    """The bytes of a pretraining checkpoint with its weights in float16."""
-    content, file = load_checkpoint(path), io.BytesIO()
-    content["model"] = {name: value.half() if value.is_floating_point() else value for name, value in content["model"].items()}
+    """The bytes of a pretraining checkpoint with its weights in float16. Shared weights stay shared, and are stored once."""
+    content, file, halves = load_checkpoint(path), io.BytesIO(), {}
+    for name, value in content["model"].items():
+        if value.is_floating_point():
+            content["model"][name] = halves.setdefault(value.data_ptr(), value.half())
     torch.save(content, file)
     return file.getvalue()
 

@@ -1,5 +1,4 @@
 """Compare pretrained systems by their scores after finetuning: `python -m _utils compare_pretraining`."""
-import re
 from collections import defaultdict
 from dataclasses import replace
 from functools import partial
@@ -15,8 +14,8 @@ from _utils.networks.pretrained import config_of, parts_of
 from _utils.plots import GREY, new_axis, save_plot
 from _utils.recipes import RECIPES, TOKEN_OBJECTIVES, flops_per_token, network_from, recipe_of
 from _utils.runs.checkpoints import check_output, find_checkpoint, load_pretraining_checkpoint
+from _utils.runs.log import MILESTONE
 
-_GROUP = re.compile(r"(?P<system>.+)_(?P<seed>\d+)_(?P<percent>[\d.]+)%")
 _CHECKPOINT = ["system", "seed", "percent"]
 
 
@@ -42,7 +41,8 @@ def compare_pretraining(
     if baseline and of_baseline.empty:
         raise PlainError(f"Invalid value for --baseline: {baseline!r} has no checkpoint that was finetuned on all of "
                          f"{', '.join(checkpoints)}. Pass the name of a run with its seed, such as untrained_11081.")
-    flops = pd.Series([checkpoint_flops(find_checkpoint("{}_{}_{}%.pth".format(*name))) for name in means.index], means.index)
+    files = {(run.system, run.seed, run.percent): f"{run.row['group']}.pth" for run in runs.itertuples()}
+    flops = pd.Series([checkpoint_flops(find_checkpoint(files[name])) for name in means.index], means.index)
     _print_table(checkpoints.assign(mean=means))
     print_setting_differences(runs, checkpoints)
     counts = checkpoint_scores(runs, "count").loc[checkpoints.index, checkpoints.columns]
@@ -63,8 +63,8 @@ def finetuning_runs(rows):
 
     rows: of the table of runs. Scores are in percent, in the first metric on the first dev set.
     """
-    found = [{**match.groupdict(), "task": row["task"], "score": score(row), "row": row}
-             for row in rows if (match := _GROUP.fullmatch(row["group"]))]
+    found = [{**{key: match[key] for key in _CHECKPOINT}, "task": row["task"], "score": score(row), "row": row}
+             for row in rows if (match := MILESTONE.fullmatch(row["group"]))]
     if not found:
         raise PlainError(f"No finished run in {SCORES} belongs to a checkpoint such as NAME_11081_25.0%. Finetune the checkpoints of the "
                          "pretraining runs first, without group_name.")

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from _utils.commands.export_hf import TRAINING, new_folder, read_vocab, save_network
+from _utils.commands.export_hf import new_folder, read_vocab, save_network, training_of
 from _utils.commands.tf_checkpoint import open_variables
 from _utils.errors import PlainError, as_plain_error
 from _utils.networks.build import PARTS, build_network
@@ -44,7 +44,8 @@ def convert_tf(
     with new_folder(out_dir) as folder:
         network, step = convert(ckpt_prefix, part, given)
         moments, config = moments_of(network, ckpt_prefix, part), network.config
-        save_network(folder, network, vocab and read_vocab(vocab, config.vocab_size), f"ELECTRA, {part}", TRAINING[part],
+        training = training_of(part, _objective(open_variables(ckpt_prefix), given))
+        save_network(folder, network, vocab and read_vocab(vocab, config.vocab_size), f"ELECTRA, {part}", training,
                      {"converted from": Path(ckpt_prefix).name, "step": step})
         if moments:
             save_file(moments, folder / MOMENTS_FILE)
@@ -68,6 +69,15 @@ def convert(prefix, part, hparams=None):
         for name, parameter in network.named_parameters():
             parameter.data.copy_(_values(variables, google_name(name, part, variables)))
     return network.eval(), int(variables["global_step"].read()) if "global_step" in variables else None
+
+
+def _objective(variables, hparams):
+    """The objective of a checkpoint, as in export_hf.py: TRAINING. Some can only be known from Google's hparams."""
+    for objective in ("uniform_generator", "electric_objective"):
+        if (hparams or {}).get(objective):
+            return objective
+    of_electra = "discriminator_predictions/", "generator/"  # electra_objective=False has neither (F92)
+    return "electra" if any(name.startswith(of_electra) for name in variables) else "mlm"
 
 
 def moments_of(network, prefix, part):

@@ -15,17 +15,39 @@ from _utils.errors import PlainError
 from _utils.glue.runs import FINETUNING_KEYS, GLUE_FOLDER, check_finetuned
 from _utils.glue.tasks import task_of
 from _utils.networks.build import PARTS, count_parameters, inputs_of, max_positions
-from _utils.networks.pretrained import config_of, load_weights, network_of, parts_of, with_prefix
-from _utils.recipes import config_from_shapes
+from _utils.networks.pretrained import config_of, load_weights, network_of, objective_of, parts_of, with_prefix
+from _utils.recipes import TOKEN_OBJECTIVES, config_from_shapes
 from _utils.runs.checkpoints import check_writable, find_checkpoint, has_keys, is_pretrained, load_checkpoint, unfinished_name
-from _utils.runs.log import read_metrics
+from _utils.runs.log import MILESTONE, read_metrics
 from _utils.text.readers import HUB_CORPORA
 from _utils.text.vocabulary import from_vocab_file, tokenizer_of
 
 _ELECTRA = "[ELECTRA](https://arxiv.org/abs/2003.10555)"
-# How the networks of an ELECTRA are pretrained.
-TRAINING = {"generator": f"masked language modelling, as the generator of an {_ELECTRA}",
-            "discriminator": f"replaced token detection, as the discriminator of an {_ELECTRA}"}
+_DETECTION, _MLM = "by replaced token detection", "by masked language modelling"
+_AS_DISCRIMINATOR = f"as the discriminator of an {_ELECTRA}"
+_AS_GENERATOR = f"{_MLM}, as the generator of an {_ELECTRA}"
+_NO_MASK = "Its inputs contained no [MASK]"
+# {part of a checkpoint: {objective, as from `objective_of`: how the network was pretrained, a phrase after "Pretrained"}}.
+TRAINING = {
+    "discriminator": {
+        "electra": f"{_DETECTION}, {_AS_DISCRIMINATOR}",
+        "electra_15": f"{_DETECTION} at the masked positions only, {_AS_DISCRIMINATOR} 15%",
+        "two_stage": f"{_DETECTION}, {_AS_DISCRIMINATOR} in two stages, after its generator",
+        "adversarial": f"{_DETECTION}, {_AS_DISCRIMINATOR} with an adversarial generator",
+        "uniform_generator": f"{_DETECTION} with uniformly drawn replacements, {_AS_DISCRIMINATOR} without a generator"},
+    "generator": {
+        "electra": _AS_GENERATOR,
+        "electra_15": f"{_AS_GENERATOR} 15%",
+        "two_stage": f"{_AS_GENERATOR} in two stages, before its discriminator",
+        "adversarial": "by reinforcement learning to replace tokens so that a discriminator does not notice, as the generator of an "
+                       f"adversarial {_ELECTRA}",
+        "mlm": _MLM,
+        "replace_mlm": f"by Replace MLM, a variant of {_ELECTRA}: to predict the original tokens at positions at which a "
+                       f"generator replaced some. {_NO_MASK}",
+        "all_tokens_mlm": f"by All-Tokens MLM, a variant of {_ELECTRA}: to predict all original tokens of a text in which a "
+                          f"generator replaced some, with a copy mechanism that is not part of this model. {_NO_MASK}"}}
+# Of a generator that is trained alone or last.
+_ROLES = {"mlm": "masked language model", "replace_mlm": "Replace MLM", "all_tokens_mlm": "All-Tokens MLM"}
 _PIPELINES = {"MaskedLM": "fill-mask", "SequenceClassification": "text-classification", "TokenClassification": "token-classification",
               "QuestionAnswering": "question-answering"}
 
@@ -36,7 +58,7 @@ _CARD = """---
 
 {{ "{:,}".format(parameters) }} parameters: {{ config.num_hidden_layers }} layers x {{ config.hidden_size }}, \
 {{ config.num_attention_heads }} head{{ "s" if config.num_attention_heads > 1 }}, vocabulary of {{ "{:,}".format(config.vocab_size) }} \
-tokens. Pretrained by {{ training }}.
+tokens. Pretrained {{ training }}.
 
 ```python
 from transformers import {{ "AutoTokenizer, " if hf_tokenizer }}{{ name }}
@@ -106,11 +128,11 @@ def new_folder(path):
         shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def save_network(folder, network, hf_tokenizer, title, training, made_by, datasets=None):
+def save_network(folder, network, hf_tokenizer, title, training, made_by, datasets=None, fills_masks=True):
     """Write a network as safetensors with its configuration, the tokenizer (or None), and a model card.
 
-    training: how the network was pretrained, a phrase.   made_by: a dictionary that describes the run and has its metrics; of paths in
-    it only the last part is published.   datasets: hub ids.
+    training: as in `TRAINING`.   made_by: a dictionary that describes the run and has its metrics; of paths in it only
+    the last part is published.   datasets: hub ids.   fills_masks: False for a language model trained without [MASK].
     """
     network.save_pretrained(folder)
     shutil.copymode(folder / "config.json", folder / "model.safetensors")  # safetensors writes files that only the user can read
@@ -121,8 +143,9 @@ def save_network(folder, network, hf_tokenizer, title, training, made_by, datase
             hf_tokenizer.model_input_names = hf_tokenizer.init_kwargs["model_input_names"] = inputs
         hf_tokenizer.save_pretrained(folder)
     name = type(network).__name__
+    pipeline = _PIPELINES.get(name.partition("For")[2]) if fills_masks else None
     metadata = ModelCardData(library_name="transformers", tags=[network.config.model_type], datasets=datasets or None,
-                             pipeline_tag=_PIPELINES.get(name.partition("For")[2]))
+                             pipeline_tag=pipeline)
     made_by = re.sub(r'"((?:[^"\\]|\\.)*)"', lambda found: f'"{without_folder(found[1])}"', json.dumps(made_by, indent=1))
     ModelCard.from_template(
         metadata, template_str=_CARD, title=title, parameters=count_parameters(network), config=network.config, training=training,
@@ -165,25 +188,32 @@ def read_vocab(path, vocab_size):
 def _pretrained_exports(checkpoint, path):
     """Yield ("generator" or "discriminator", arguments of `save_network`) for each network of a pretraining checkpoint."""
     parts, run = parts_of(checkpoint), checkpoint["config"]
-    title = _title(run, [checkpoint[f"{part}_config"]["model_type"] for part in parts])
+    objective = objective_of(run, parts)
+    title = _title(run, objective, [checkpoint[f"{part}_config"]["model_type"] for part in parts])
     made_by = {key: checkpoint[key] for key in ("step", "config", "versions") if key in checkpoint}
-    log = Path(re.sub(r"_[\d.]+%\.pth$", "", str(path)), "metrics.jsonl")  # of the run that wrote the checkpoint
+    milestone = MILESTONE.fullmatch(path.stem)
+    log = path.parent / (milestone["run"] if milestone else path.stem) / "metrics.jsonl"  # of the run that wrote it
     for row in read_metrics(log, "held_out") if log.is_file() else ():
         if row["step"] == checkpoint.get("step"):
             made_by["held-out metrics"] = row
     datasets = [HUB_CORPORA[name][0] for name in run.get("datas", []) if name in HUB_CORPORA]
     for part in parts:
-        role, training = (part, TRAINING[part]) if len(parts) == 2 or part == "discriminator" else (
-            "masked language model", "masked language modelling")
-        yield (part, network_of(checkpoint, part, path), tokenizer_of(checkpoint), f"{title}, {role}", training,
-               made_by, datasets)
+        network, hf_tokenizer = network_of(checkpoint, part, path), tokenizer_of(checkpoint)
+        yield (part, network, hf_tokenizer, f"{title}, {_ROLES.get(objective, part)}", training_of(part, objective), made_by,
+               datasets, objective not in TOKEN_OBJECTIVES)
 
 
-def _title(run, families):
+def training_of(part, objective):
+    """How the network of a part was pretrained, as in `TRAINING`, also with an objective that is not in it."""
+    return TRAINING[part].get(objective, f"with the objective {objective!r}")
+
+
+def _title(run, objective, families):
     """The name of the recipe; for a network that is not the recipe's, the families. run: configuration of pretrain.py."""
-    if "size" not in run or run.get(PARTS[len(families) - 1]):
+    if "size" not in run or run.get("generator" if objective == "mlm" else "discriminator"):
         return " and ".join(dict.fromkeys(families))
-    return f"ELECTRA-{run['size']}" if len(families) == 2 and families[-1] in ("electra", "roformer") else run["size"]
+    is_electra = objective not in _ROLES and families[-1] in ("electra", "roformer")
+    return f"ELECTRA-{run['size']}" if is_electra else run["size"]
 
 
 def _classifier_export(checkpoint, path):
@@ -202,8 +232,12 @@ def _classifier_export(checkpoint, path):
     labels = dict(enumerate(task.labels or (["start", "end"] if task.questions else ["score"])))
     config.update({"id2label": labels, "label2id": {label: i for i, label in labels.items()},
                    "problem_type": {"regression": "regression", "multilabel": "multi_label_classification"}.get(task.kind)})
-    title, training = ("ELECTRA", TRAINING["discriminator"]) if family == "electra" else (
-        family, "replaced token detection or masked language modelling")
+    objective = run.get("objective")  # None for a model of transformers, and in checkpoints of earlier versions
+    title = "ELECTRA" if family == "electra" and objective not in _ROLES else family
+    if objective:
+        training = training_of("generator" if objective in _ROLES else "discriminator", objective)
+    else:
+        training = f"as {without_folder(run.get('pretrained_checkpoint', family))}"
     return ("classifier", classifier(checkpoint, config, task, path),
             tokenizer_of(checkpoint), f"{title} finetuned on {task.title}", training,
             {"run": run, "versions": checkpoint["versions"]})

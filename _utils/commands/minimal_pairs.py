@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from _utils.errors import PlainError
 from _utils.glue.results import as_text
-from _utils.networks import PARTS, GatheredPositions, build_network, load_with_head, replaced_logits
+from _utils.networks import PARTS, GatheredPositions, build_network, check_fills_masks, load_with_head, replaced_logits
 from _utils.networks.build import check_length
 from _utils.runs.checkpoints import check_output, write_atomically
 from _utils.runs.files import read_json_lines, read_text
@@ -94,6 +94,7 @@ def load_models(names, part=None, untrained_seed=None):
         title = Path(name).stem if name.endswith(".pth") else name
         title = name if title in models else title
         models[title] = model = load_with_head(name, part)
+        check_fills_masks(name, model)
         if untrained_seed is not None:
             set_seed(untrained_seed)
             models[f"{title}, untrained"] = model._replace(network=build_network(model.part, model.network.config))

@@ -5,7 +5,7 @@ from pathlib import Path
 import finetune
 from _utils.errors import PlainError
 from _utils.glue.submission import format_predictions
-from _utils.glue.table_files import FORMATS, check_columns, read_table, read_tsv
+from _utils.glue.table_files import FORMATS, check_columns, read_table, read_tsv, split_words
 
 
 def predict(
@@ -64,7 +64,7 @@ def lines_of_words(texts, predictions):
     """For each sentence, a line for each word: the word, its label and the label's probability, and an empty line after them."""
     probabilities = iter(predictions.probabilities.max(-1))
     for [words], tags in zip(texts.to_numpy(), predictions.labels):
-        words = words.split() if isinstance(words, str) else words
+        words = split_words(words) if isinstance(words, str) else words
         yield "".join(f"{word}\t{tag}\t{next(probabilities):.4f}\n" for word, tag in zip(words, tags))
 
 

@@ -11,14 +11,17 @@ from sklearn.metrics import average_precision_score, precision_score, recall_sco
 from tqdm import tqdm
 
 import pretrain
+from _utils.config import PRETRAIN_KEYS, MyConfig
 from _utils.errors import PlainError
-from _utils.networks import check_tied_output, inputs_of, load_with_head, replaced_logits
+from _utils.networks import check_fills_masks, check_tied_output, inputs_of, load_with_head, replaced_logits
 from _utils.networks.build import check_length
 from _utils.text import evenly_spaced, open_examples, split_held_out
 from _utils.training import choose_device
 
-# Keys of pretrain.py that determine the examples and, with the vocabulary, which of them are held out.
-TEXT_KEYS = "datas encoding one_document_per_file revisions clean max_length data_seed".split()
+# Keys of pretrain.py that, with the text and the vocabulary, determine the examples and which of them are held out, and
+# their values for a generator whose run is not known. Those in the first cell of pretrain.py may be of another run.
+TEXT_KEYS = {"encoding": "utf-8", "documents": "blank_line", "revisions": {}, "clean": None, "long_lines": "truncate",
+             "max_length": 128, "data_seed": 11081}
 _BATCH = 64  # examples; the masks and samples depend on it
 _BLOCKS = 16  # as many as the runs of consecutive examples that pretrain.py holds out
 
@@ -59,19 +62,21 @@ class CorruptedText(NamedTuple):
 
 
 def load_generator(generator, sources, mask_prob, seed, **settings):
-    """(MyConfig of pretrain.py for text, masks and samples; masked language model; its tokenizer).
+    """(configuration of the text, masks and samples; masked language model; its tokenizer).
 
     generator: as in `load_with_head`.   sources: a list, as `datas` of pretrain.py.   settings: max_length and data_seed of the examples;
     None: those of the generator's run. TEXT_KEYS has the others of its run.   Raises PlainError for an unusable generator.
     """
-    network, _, hf_tokenizer, run = load_with_head(generator, "generator")
-    of_run = {key: run[key] for key in TEXT_KEYS if key in run} or {"max_length": 128}
+    loaded = load_with_head(generator, "generator")
+    check_fills_masks(generator, loaded)
+    check_tied_output(loaded.network, generator)
+    of_run = {key: loaded.run[key] for key in TEXT_KEYS if key in loaded.run}
     given = {key: value for key, value in settings.items() if value is not None}
-    c = pretrain.c.copy_with({**of_run, **given, "datas": sources, "vocab": generator, "mask_prob": mask_prob, "masking": "bernoulli",
-                              "electra_mask_style": True, "sampling": "fp32_gumbel", "seed": seed})
-    check_tied_output(network, generator)
-    check_length(network, c.max_length, repr(generator))
-    return c, network, hf_tokenizer
+    values = TEXT_KEYS | of_run | given | {"datas": sources, "vocab": generator, "cased": False, "mask_prob": mask_prob,
+                                           "masking": "bernoulli", "electra_mask_style": True, "seed": seed}
+    c = MyConfig(values, {key: PRETRAIN_KEYS[key] for key in values})
+    check_length(loaded.network, c.max_length, repr(generator))
+    return c, loaded.network, loaded.hf_tokenizer
 
 
 def examples_of(c, held_out, rows):
@@ -151,7 +156,7 @@ def load_discriminator(name, of_generator, c, held_out):
 def _warn_of_training_text(name, run, c, held_out):
     """Print a warning if the run of a checkpoint trained on the text. Nothing is known about folders and hub ids."""
     shared = [source for source in run.get("datas", ()) if os.path.realpath(source) in map(os.path.realpath, c.datas)]
-    differing = [f"{key}={run[key]!r} instead of {c[key]!r}" for key in TEXT_KEYS[1:] if key in run and run[key] != c[key]]
+    differing = [f"{key}={run[key]!r} instead of {c[key]!r}" for key in TEXT_KEYS if key in run and run[key] != c[key]]
     if shared and (differing or not held_out):
         reason = f"with {', '.join(differing)}, which holds out other examples" if differing else "and --all uses all of it"
         print(f"Warning: {name!r} was trained on {', '.join(shared)} {reason}. It may have been trained on this text.")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.special import softmax
-from tokenizers import models, normalizers, pre_tokenizers
+from tokenizers import normalizers, pre_tokenizers
 
 _WITHOUT_PUNCTUATION = dict.fromkeys(map(ord, string.punctuation))
 
@@ -58,21 +58,25 @@ def _valid_pairs(rows, indexes, outputs):
 
 
 def _text(rows, row, start, end):
-    """The text of the tokens `start` to `end` of a row's context (F74)."""
-    first, (of_context, word) = rows.starts[row] + rows.spans[row, 1], rows.words[row]
-    tokens = rows.hf_tokenizer.convert_ids_to_tokens(rows.flat["inp_ids"][first + start:first + end + 1].tolist())
-    split = word_splitter(rows.hf_tokenizer)
-    if isinstance(rows.hf_tokenizer.backend_tokenizer.model, models.WordPiece):
-        text = " ".join(tokens).replace(" ##", "").replace("##", "")
-    else:
-        text = split(rows.hf_tokenizer.convert_tokens_to_string(tokens))
-    return final_text(text, " ".join(of_context[word[start]:word[end] + 1]), split)
+    """The text of the tokens `start` to `end` of a row's context.
+
+    It is as in Google's code (F74), or consists of their characters where the context has no words.
+    """
+    context, (first, offset, _) = rows.contexts[row], rows.spans[row]
+    first, last = first + start, first + end
+    if not context.is_word[context.word_of[first]:context.word_of[last] + 1].all():
+        return context.text_at(first, last)
+    ids = rows.flat["inp_ids"][rows.starts[row] + offset:][start:end + 1]
+    text = " ".join(rows.hf_tokenizer.convert_ids_to_tokens(ids.tolist())).replace(" ##", "").replace("##", "")
+    return final_text(text, context.words_at(first, last), word_splitter(rows.hf_tokenizer))
 
 
 @cache
 def word_splitter(hf_tokenizer):
     """A function that puts spaces between the words and punctuation of a text, as BERT's basic tokenizer."""
-    normalizer = normalizers.BertNormalizer(lowercase=hf_tokenizer.tokenize("A") == hf_tokenizer.tokenize("a"))
+    normalizer = hf_tokenizer.backend_tokenizer.normalizer
+    if not isinstance(normalizer, normalizers.BertNormalizer):
+        normalizer = normalizers.BertNormalizer(lowercase=hf_tokenizer.tokenize("A") == hf_tokenizer.tokenize("a"))
     return lambda text: " ".join(
         word for word, _ in pre_tokenizers.BertPreTokenizer().pre_tokenize_str(normalizer.normalize_str(text)))
 

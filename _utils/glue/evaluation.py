@@ -5,7 +5,7 @@ import numpy as np
 from fastai.callback.core import Callback
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-from _utils.glue.answers import score_answers
+from _utils.glue.answers import Answers, score_answers
 from _utils.glue.tasks import compute_metrics, decide, predictions_of, tags_of
 
 
@@ -28,10 +28,11 @@ def evaluation(task, outputs, targets, lengths=None):
 def _evaluation_of_answers(found, answers, task):
     """`evaluation` of Answers to questions; the baseline declares all of them unanswerable."""
     scores, text = score_answers(found, answers, task.questions), None
+    baseline = score_answers([Answers({"": 1.}, np.inf)] * len(answers), answers, task.questions)
     if task.questions.has_unanswerable and scores["best_f1"] - scores["f1"] > 1e-6:
         text = f"with na_threshold={scores['best_f1_threshold']:.4g}, F1 on this set would be {100 * scores['best_f1']:.2f}"
     return {"scores": {metric: scores[metric] for metric in task.metrics}, "notices": text, "classes": {}, "confusion": [],
-            "baselines": dict.fromkeys(task.metrics, answers.count([]) / len(answers))}
+            "baselines": {metric: baseline[metric] for metric in task.metrics}}
 
 
 def classes(task, outputs, targets, lengths):

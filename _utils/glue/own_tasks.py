@@ -1,5 +1,6 @@
 """Own tasks: the dictionary that describes one in `tasks`, and its tables, from which the kind of the task and its labels follow."""
 import re
+from collections import Counter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -13,16 +14,17 @@ from sklearn.model_selection import GroupShuffleSplit
 
 from _utils.config import FileName, MyConfig, Positive, Text, list_of, number
 from _utils.errors import PlainError, as_plain_error
-from _utils.glue.question_files import is_question_file, read_questions
+from _utils.glue.kinds import kind_of, labels_of, numbers_in
+from _utils.glue.question_files import check_answers, is_question_file, read_questions, reason_to_skip
 from _utils.glue.questions import QuestionOptions
 from _utils.glue.table_files import FORMATS, check_columns, read_table
 from _utils.glue.tables import TaskData, as_label, items, shortened, to_dataset
-from _utils.glue.tagging import begin_with_i, in_scheme
+from _utils.glue.tagging import begin_with_i, in_scheme, spellings
 from _utils.glue.tasks import KINDS, METRICS_OF_KIND, TASKS, Task
 
 MIN_ROWS = 5  # of a label in the training or dev set, below which a warning is printed
 _LISTS = "(labels)"  # column for the list of the labels of a row
-_MARKS = {"1": True, "0": False, "True": True, "False": False, "true": True, "false": False}
+_MARKS = {"1": True, "1.0": True, "true": True, "yes": True, "0": False, "0.0": False, "false": False, "no": False, "": False}
 QUESTION_TASKS = "squad squadv1 newsqa naturalqs triviaqa searchqa".split()  # of Google's code (F52)
 _BIO = re.compile(r"O|[BIESLU]-\S+")  # tags that mark where entities begin and end: BIO, BIOES, BILOU
 _SUFFIXES = *FORMATS, ".jsonl.gz"
@@ -69,9 +71,13 @@ def complete_own_task(given):
 
 
 def question_task(name, folder):
-    """The dictionary of a task in QUESTION_TASKS, whose files are train, dev and test .json, .jsonl or .jsonl.gz in <folder>/<name>."""
+    """The dictionary of a task in QUESTION_TASKS, whose files are <folder>/<name>/train.json, dev.json and test.json.
+
+    Instead of .json they may end with .jsonl, .jsonl.gz or .parquet.
+    """
     path = Path(folder or "datasets", name)
-    files = {split: str(file) for split in ("train", "dev", "test") for file in path.glob(f"{split}.json*")}
+    files = {file.name.partition(".")[0]: str(file) for end in ("parquet", "json*") for file in path.glob(f"*.{end}")}
+    files = {split: file for split, file in files.items() if split in ("train", "dev", "test")}
     return complete_own_task({"name": name, "kind": "questions", "train": f"{path}/train.json", **files})
 
 
@@ -94,12 +100,12 @@ def load_own_task(given):
     tables = {split: read_table(path) for split, path in files.items()}
     test_table = tables.get("test")
     texts, columns = _columns(given, tables)
-    kind, label, labels, warnings = _labels_of(tables, texts, columns, given)
+    kind, reason, label, labels, warnings = _labels_of(tables, texts, columns, given)
     if kind == "tagging" and len(texts) > 1:
         raise PlainError(f"{given['train']}: tagging labels the words of one column, but 'text' of the task {given['name']!r} has two: "
                          f"{', '.join(map(str, texts))}. Set 'text' to one of them, or 'kind' to another kind.")
     task = test_task = _task(given, texts, label, kind, labels)
-    notices = [_description(task), *warnings]
+    notices = [_description(task, reason), *warnings]
     if "test" in labels and task.is_tagging:
         # Tags that only the test set has are not in `task`: the test file may change.
         if unknown := [tag for tag in labels["test"].unique() if tag not in task.labels]:
@@ -123,28 +129,39 @@ def load_own_task(given):
 
 
 def _labels_of(tables, texts, columns, given):
-    """(kind of the task, column of its labels, {split: Series of all its labels as strings}, [warnings]).
+    """(kind of the task, why it was guessed, column of its labels, {split: Series of all its labels as strings}, [warnings]).
 
     Replaces the tables whose labels have to be converted: to lists for several labels per text, or to a scheme of tags.
     """
     label, *others = columns
-    kind = "multilabel" if others else given["kind"] or _kind_of(tables["train"], texts, label, given["separator"])
+    kind, reason = "multilabel" if others else given["kind"], ""
+    if kind is None:
+        kind, reason = kind_of(tables["train"], texts, label, given["separator"])
     if kind == "multilabel":
         tables |= {split: _with_lists(table, columns, given["separator"]) for split, table in tables.items()}
         label = _LISTS
-    labels = {split: _labels(table, label) for split, table in tables.items() if label in table.rows}
+    labels = {split: labels_of(table, label) for split, table in tables.items() if label in table.rows}
     if set(map(as_label, labels.get("test", ()))) <= {"-1", "[]"}:  # as in the test sets of the hub
         labels.pop("test", None)
     warnings = []
     if kind == "tagging":
         labels = {split: found.map(items).dropna() for split, found in labels.items()}
-        warnings = _check_scheme(labels["train"], given)
-        for split, tags in labels.items() if given["scheme"] else ():
-            labels[split] = tags.map(partial(in_scheme, scheme=given["scheme"]))
-            rows = tables[split].rows.copy()
-            rows[label] = labels[split].combine_first(rows[label])
-            tables[split] = tables[split]._replace(rows=rows)
-    return kind, label, {split: found.explode().dropna().map(as_label) for split, found in labels.items()}, warnings
+        if usual := spellings(labels["train"]):
+            warnings.append(f"tags are read as {shortened([f'{new} ({old})' for old, new in usual.items()], 4)}")
+            _convert(tables, labels, label, lambda tags: [usual.get(tag, tag) for tag in tags])
+        warnings += _check_scheme(labels["train"], given)
+        if given["scheme"]:
+            _convert(tables, labels, label, partial(in_scheme, scheme=given["scheme"]))
+    return kind, reason, label, {split: found.explode().dropna().map(as_label) for split, found in labels.items()}, warnings
+
+
+def _convert(tables, labels, column, convert):
+    """Replace the tags of each sentence, in {split: Table} and in {split: Series of lists}."""
+    for split, tags in labels.items():
+        labels[split] = tags.map(convert)
+        rows = tables[split].rows.copy()
+        rows[column] = labels[split].combine_first(rows[column])
+        tables[split] = tables[split]._replace(rows=rows)
 
 
 def _load_questions(given, files):
@@ -158,9 +175,11 @@ def _load_questions(given, files):
                          "Give each question an 'id' of its own, under which its answer is written.")
     rows, name = splits["train"], given["name"]
     options = QuestionOptions(**{"has_unanswerable": any(rows["is_impossible"]), **(given["questions"] or {})})
-    used = [i for i, row in enumerate(rows) if row["first_word"] >= 0 or row["is_impossible"] and options.has_unanswerable]
-    if not used:
-        raise PlainError(f"{given['train']}: no question has an answer at its place in the context. Correct 'answer_start'.")
+    skipped = [reason_to_skip(row, options) for row in rows]
+    used = [i for i, reason in enumerate(skipped) if not reason]
+    if not any(rows[i]["answer"] for i in used):
+        raise PlainError(f"{given['train']}: no question has an answer at its place in the context. "
+                         "Correct 'answers' and 'answer_start'.")
     task = Task(name, name, ("question", "context"), kind="questions", questions=options, epochs=2, is_own=True,
                 metrics=_metrics(given, "questions", ()), outputs={"test": f"{name}.json"} if "test" in files else {},
                 score_titles=(("test", f"{name} (test)"),))
@@ -168,8 +187,10 @@ def _load_questions(given, files):
     if "validation" not in splits:
         splits |= split_rows(splits["train"], task, given["dev"])
     notices = [f"questions, {'some' if options.has_unanswerable else 'none'} unanswerable; metrics {', '.join(task.metrics)}"]
-    if skipped := len(rows) - len(used):
-        notices.append(f"skipped {skipped:,} of {len(rows):,} training questions, whose answer is not at its place in the context")
+    if reasons := Counter(filter(None, skipped)):
+        numbers = ", ".join(f"{n:,} {reason}" for reason, n in reasons.items())
+        notices.append(f"skipped {reasons.total():,} of {len(rows):,} training questions: {numbers}")
+    notices += check_answers(files, splits, options)
     return TaskData(task, splits, {}, notices, None, task if "test" in splits and any(splits["test"]["label"]) else None)
 
 
@@ -192,35 +213,6 @@ def _columns(given, tables):
     return texts, label
 
 
-def _labels(table, column):
-    """The labels of the good rows that have one: strings, numbers, or lists of labels."""
-    cells = table.rows[column].drop(list(table.problems))
-    return cells[cells.map(as_label) != ""]
-
-
-def _kind_of(table, texts, column, separator):
-    """The kind that follows from the training labels: lists are tags if they are as long as the lists of words or texts, else labels.
-
-    Numbers of which some have a fraction are scores; if less than a tenth of the labels are not numbers, their rows are malformed.
-    Otherwise, strings with the separator are several labels, and anything else is a class. PlainError for numbers with decimal commas.
-    """
-    labels = _labels(table, column)
-    if any(isinstance(label, list) for label in labels):
-        words = table.rows.loc[labels.index, texts[0]]
-        n_words, n_labels = (cells.map(items).str.len() for cells in (words, labels))
-        return "tagging" if words.map(type).eq(list).any() or (n_words == n_labels).mean() > .5 else "multilabel"
-    strings = labels.map(as_label)
-    numbers = _numbers(strings)
-    if numbers.notna().mean() > .9 and (numbers % 1 > 0).any():
-        return "regression"
-    if strings.str.contains(separator, regex=False).any():
-        return "multilabel"
-    if strings.str.fullmatch(r"-?\d+(,\d+)?").all() and numbers.isna().any():
-        raise PlainError(f"{table.source}: the labels are numbers with decimal commas, such as {max(strings, key=len)!r}. Write them with "
-                         "points, or set 'kind': 'classification' if they are names of classes.")
-    return "classification"
-
-
 def _with_lists(table, columns, separator):
     """The Table with the labels of each row as a list in one more column: from a list, a string with separators, or columns of 1 and 0."""
     if not {*columns} <= {*table.rows}:
@@ -230,24 +222,19 @@ def _with_lists(table, columns, separator):
         lists = cells[columns[0]].map(lambda cell: [*filter(None, map(str.strip, cell.split(separator)))]
                                       if isinstance(cell, str) else list(map(as_label, cell)))
     else:
-        unknown = cells.stack().loc[lambda cell: ~cell.isin(["", *_MARKS])]
-        for (place, column), cell in unknown.items():
-            raise PlainError(f"{table.source}, {place}: the column {column!r} contains {cell!r:.60}. With several columns of labels, each "
-                             f"cell is one of {', '.join(_MARKS)}.")
-        lists = cells.apply(lambda row: [str(column) for column in columns if _MARKS.get(row[column])], axis=1)
+        marks = cells.map(lambda cell: _MARKS.get(str(cell).strip().casefold()))
+        for (place, column), _ in marks.isna().stack().loc[lambda is_unknown: is_unknown].items():
+            raise PlainError(f"{table.source}, {place}: the column {column!r} contains {cells.loc[place, column]!r:.60}. With several "
+                             f"columns of labels, each cell is one of {', '.join(filter(None, _MARKS))}.")
+        lists = marks.apply(lambda row: [str(column) for column in columns if row[column]], axis=1)
     return table._replace(rows=table.rows.assign(**{_LISTS: lists}))
-
-
-def _numbers(labels):
-    """The numbers that labels spell; NaN for those that spell none."""
-    return pd.to_numeric(pd.Series(labels), errors="coerce")
 
 
 def _task(given, texts, label, kind, labels):
     """The Task. labels: {split: Series of strings}; PlainError for labels and metrics that do not fit its kind."""
     name, scale, classes = given["name"], None, ()
     if kind == "regression":
-        scores = _numbers(labels["train"])
+        scores = numbers_in(labels["train"])
         scores = scores[scores.abs() < np.inf]
         if scores.nunique() < 2:
             raise PlainError(f"{given['train']}: regression needs different numbers, but the labels are "
@@ -271,7 +258,7 @@ def _classes(labels, kind, given):
     # A word of the dev set may have a tag that is in no training sentence; another class is a mistake in the row.
     found = pd.concat([labels[split] for split in labels if split != "test"]) if kind == "tagging" else labels["train"]
     classes = sorted(set(found))
-    if _numbers(classes).notna().all():
+    if numbers_in(classes).notna().all():
         classes.sort(key=float)
     if len(classes) < 2:
         raise PlainError(f"{given['train']}: all labels are {', '.join(map(repr, classes)) or 'missing'}. Classification and tagging need "
@@ -331,13 +318,14 @@ def _metrics(given, kind, labels):
     return tuple(given["metrics"] or (applicable if kind == "regression" else applicable[:2]))
 
 
-def _description(task):
-    """What was found out, to be printed."""
+def _description(task, reason):
+    """What was found out, to be printed. reason: why the kind was guessed."""
     found = "scores with mean {:.4g} and standard deviation {:.4g}".format(*task.scale) if task.is_regression else \
         f"{len(task.labels)} labels: {shortened(task.labels)}"
-    hint = " (set 'kind': 'regression' to predict numbers)" if task.labels and _numbers(task.labels).notna().all() else ""
+    hint = " (set 'kind': 'regression' to predict numbers)" if task.labels and numbers_in(task.labels).notna().all() else ""
     positive = f" (f1 of {task.positive or task.labels[1]!r}; 'positive' selects the label)" if "f1" in task.metrics else ""
-    return f"{task.kind}, {found}; metrics {', '.join(task.metrics)}{positive}{hint}"
+    kind = f"{task.kind} because {reason} ('kind' overrides it)" if reason else task.kind
+    return f"{kind}, {found}; metrics {', '.join(task.metrics)}{positive}{hint}"
 
 
 def split_rows(rows, task, share):

@@ -1,60 +1,153 @@
-"""Files of questions in the format of SQuAD or MRQA (F52-F54)."""
+"""Files of questions in the format of SQuAD or MRQA (F52-F54), or as tables with a row for each question."""
+import contextlib
 import json
 import re
+import unicodedata
 from bisect import bisect_right
 from pathlib import Path
 
 import datasets
 import fsspec
+import pyarrow.parquet
 
 from _utils.errors import PlainError, as_plain_error
-from _utils.glue.questions import words_of
+from _utils.glue.questions import are_words, words_of
 
-_ADVICE = ("Use a file in the format of SQuAD ({'data': [{'paragraphs': [{'context', 'qas': [{'id', 'question', 'answers': [{'text', "
-           "'answer_start'}]}]}]}]}), or in that of MRQA: JSON lines of paragraphs.")
+_ADVICE = ("Use a file in the format of SQuAD ({'data': [{'paragraphs': [{'context', 'qas': [{'id', 'question', "
+           "'answers': [{'text', 'answer_start'}]}]}]}]}), in that of MRQA (JSON lines of paragraphs), or a table in "
+           "parquet or JSON with the columns id, context, question, answers.")
 
 
 def is_question_file(path):
-    """Whether a file has the format of SQuAD or MRQA."""
+    """Whether a file has one of the formats that `read_questions` reads."""
+    if _is_parquet(path):
+        with contextlib.suppress(pyarrow.ArrowInvalid):
+            return "answer_start" in pyarrow.parquet.read_schema(path).to_string()
+        return False
     with fsspec.open(path, compression="infer") as file:
-        return b'"qas"' in file.read(1 << 20)  # a quote inside of a text would be escaped
+        start = file.read(1 << 20)
+    return b'"qas"' in start or b'"answer_start"' in start  # a quote inside of a text would be escaped
+
+
+def _is_parquet(path):
+    return Path(path).suffix.lower() == ".parquet"
 
 
 def read_questions(path):
-    """Dataset of the questions of a file, for `questions.QuestionRows`; it also has their id, group (the number of the context),
-    and label: all true texts.
+    """Dataset of the questions of a file, for `questions.QuestionRows`.
 
-    PlainError for another format. Of the answers, training uses the first one.
+    It also has their id, group (the number of the context), and label: all true texts, none if there is no answer.
+    A question is unanswerable if is_impossible is true or, without is_impossible, if its list of answers has no text.
+    Of the answers, training uses the first one. PlainError for another format, and if no context has text.
     """
-    with as_plain_error(f"Cannot read questions from {path} ({{error}}). {_ADVICE}"), \
-            fsspec.open(path, "rt", compression="infer", encoding="utf-8-sig") as file:
-        is_mrqa = ".jsonl" in Path(path).name
-        found = [json.loads(line) for line in file if line.strip()] if is_mrqa else json.load(file)["data"]
-        paragraphs = [paragraph for entry in found if "header" not in entry for paragraph in entry.get("paragraphs", [entry])]
-        groups = {}  # a context may be in several paragraphs
-        rows = [{"group": groups.setdefault(context, len(groups)), **_row(question, context)}
-                for paragraph in paragraphs for context in [paragraph["context"]] for question in paragraph["qas"]]
+    with as_plain_error(f"Cannot read questions from {path} ({{error}}). {_ADVICE}"):
+        groups, rows = {}, []  # a context may be in several paragraphs
+        for paragraph in _paragraphs(path):
+            context = paragraph["context"]
+            questions = [paragraph] if "question" in paragraph else paragraph["qas"]
+            group = groups.setdefault(context, len(groups))
+            rows += [{"group": group, **_row(question, context)} for question in questions]
+        table = datasets.Dataset.from_list(rows)
     if not rows:
         raise PlainError(f"{path} has no question. {_ADVICE}")
-    return datasets.Dataset.from_list(rows)
+    if not any(map(has_text, groups)):
+        raise PlainError(f"{path}: no context has any text, the first one is {rows[0]['context']!r:.60}. "
+                         "Answers are parts of the contexts: write the texts there.")
+    return table
+
+
+def _paragraphs(path):
+    """The paragraphs with their questions, or the rows of a table, each with one question."""
+    if _is_parquet(path):
+        return pyarrow.parquet.read_table(path).to_pylist()
+    with fsspec.open(path, "rt", compression="infer", encoding="utf-8-sig") as file:
+        content = file.read()
+    try:
+        found = json.loads(content)
+    except json.JSONDecodeError as error:
+        if error.msg != "Extra data":  # after the first line
+            raise
+        found = []
+        for number, line in enumerate(content.split("\n"), 1):  # splitlines would also split at U+2028
+            with as_plain_error(f"{path}, line {number} is not valid JSON ({{error}}). Correct or remove it."):
+                found += [json.loads(line)] if line.strip() else []
+    if isinstance(found, dict):
+        found = found.get("data", [found])
+    return [paragraph for entry in found if "header" not in entry for paragraph in entry.get("paragraphs", [entry])]
+
+
+def has_text(context):
+    """Whether a context has a character that is more than a space, an accent or a control character."""
+    return any(unicodedata.category(character)[0] not in "CMZ" for character in context)
+
+
+def reason_to_skip(row, options):
+    """Why training does not use a question of `read_questions`, or None. options: QuestionOptions."""
+    if not has_text(row["context"]):
+        return "whose context is empty"
+    if row["is_impossible"]:
+        return None if options.has_unanswerable else "unanswerable"
+    if not row["answer"]:
+        return "without an answer"
+    return None if row["first_word"] >= 0 else "whose answer is not at its place in the context"
+
+
+def check_answers(files, splits, options):
+    """[warnings] about questions without an answer that are evaluated, though the model has to answer each question.
+
+    files: {split: path}.   splits: {split: Dataset}.   options: QuestionOptions.
+    PlainError for a dev file without answers.
+    """
+    warnings = []
+    for split in [split for split in ("validation", "test") if split in files]:
+        missing, n = splits[split]["label"][:].count([]), len(splits[split])
+        if missing == n and split == "validation":
+            raise PlainError(f"{files[split]}: no question has an answer, which the evaluation needs. "
+                             "Write them, or leave 'dev' out.")
+        if 0 < missing < n and not options.has_unanswerable:
+            warnings.append(f"warning: {missing:,} of {n:,} questions in {files[split]} have no answer and count as "
+                            "wrong, because no training question is unanswerable")
+    return warnings
 
 
 def _row(question, context):
     """The row of a question on a context."""
-    answers, is_impossible = question.get("answers") or [], bool(question.get("is_impossible"))
-    places = [(answer["text"], answer["char_spans"][0][0] if "char_spans" in answer else answer["answer_start"])
-              for answer in question.get("detected_answers", answers) if isinstance(answer, dict)]
-    answer, start = ("", -1) if is_impossible or not places else places[0]  # F54
+    answers = question.get("answers")
+    if isinstance(answers, dict):  # of a table: {"text": [...], "answer_start": [...]}
+        pairs = zip(answers["text"], answers["answer_start"], strict=True)
+        answers = [{"text": text, "answer_start": start} for text, start in pairs]
+    texts = [answer["text"] if isinstance(answer, dict) else answer for answer in answers or ()]
+    is_impossible = question.get("is_impossible")
+    if is_impossible is None:
+        is_impossible = answers is not None and not any(map(str.strip, texts))
+    places = [(answer["text"], answer["char_spans"][0][0] if "char_spans" in answer else answer.get("answer_start"))
+              for answer in question.get("detected_answers") or answers or () if isinstance(answer, dict)]
+    answer, start = ("", None) if is_impossible or not places else places[0]  # F54
+    start = -1 if start is None else int(start)
     first, last = locate(words_of(context), answer, start, len(context))
     return {"id": question.get("qid", question.get("id")), "question": question["question"], "context": context,
-            "label": [answer["text"] if isinstance(answer, dict) else answer for answer in answers],
-            "answer": answer, "first_word": first, "last_word": last, "is_impossible": int(is_impossible)}
+            "label": [] if is_impossible else texts, "is_impossible": int(is_impossible),
+            "answer": answer, "answer_start": start, "first_word": first, "last_word": last}
 
 
 def locate(words, answer, start, n):
-    """(first, last) word of an answer at a character of a context of n characters; (-1, -1) if the words do not contain it (F53, F54)."""
+    """(first, last) word of an answer at a character of a context of n characters; (-1, -1) if it is not there.
+
+    Case and spaces may differ. As in Google's code the answer may begin anywhere in its words (F53, F54); where the
+    context has no words, it has to be at that character.
+    """
     if not answer or start < 0 or start + len(answer) > n:
         return -1, -1
-    first, last = (bisect_right(words, i, key=re.Match.start) for i in (start, start + len(answer) - 1))
-    is_there = first and " ".join(answer.split()).lower() in " ".join(word[0] for word in words[first - 1:last]).lower()
-    return (first - 1, last - 1) if is_there else (-1, -1)
+    first, last = (bisect_right(words, i, key=re.Match.start) - 1 for i in (start, start + len(answer) - 1))
+    if first < 0:
+        return -1, -1
+    if all(are_words(words)[first:last + 1]):
+        is_there = _plain(answer) in " ".join(word[0] for word in words[first:last + 1]).lower()
+    else:
+        is_there = _plain(answer) == _plain(words[0].string[start:start + len(answer)])
+    return (first, last) if is_there else (-1, -1)
+
+
+def _plain(text):
+    """A text in lower case, with single spaces."""
+    return " ".join(text.split()).lower()

@@ -4,11 +4,13 @@ CSV files follow RFC 4180: a quoted cell may contain commas, quotes and line bre
 GLUE's (F49). In CoNLL files a line has the columns of one word, separated by tabs or spaces, and an empty line ends a sentence; columns
 have no names, so they are numbered from 0, and the values of a row are lists with an item for each word.
 """
+import ast
+import contextlib
 import csv
 import io
 import itertools
 import json
-from functools import partial
+import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,7 +41,52 @@ def read_table(path):
     if suffix == ".gz":
         raise PlainError(f"{path} is compressed. Only files of questions may be; decompress it.")
     read, _ = FORMATS[suffix]
-    return read(path)
+    table = read(path)
+    return table._replace(rows=table.rows.apply(_as_lists, source=table.source))
+
+
+# White space between words. No-break spaces are part of a word.
+_SEPARATORS = re.compile(r"[^\S\u00a0\u2007\u202f]+")
+
+
+def split_words(text):
+    """The words of a sentence in which they have spaces between them."""
+    return [word for word in _SEPARATORS.split(text) if word]
+
+
+_WRITTEN_LIST = re.compile(r"\s*(\[.*\]|\(.*\))\s*", re.S)
+_ITEM = r"""(?:'[^']*'|"[^"]*"|[-+\w]+(?:\.\w*)?)"""
+_NUMPY_ARRAY = re.compile(rf"\s*\[\s*{_ITEM}(\s+{_ITEM})+\s*\]\s*")
+
+
+def _as_lists(column, source):
+    """A column of lists that are written as strings, such as "['art', 'news']" by pandas, as lists; any other column as it is.
+
+    PlainError for a cell that is not a list if most are.
+    """
+    written = column[column.map(lambda cell: isinstance(cell, str) and bool(cell))]
+    if 2 * sum(map(bool, map(_WRITTEN_LIST.fullmatch, written))) <= len(written):
+        return column
+    lists = written.map(_list_in)
+    if lists.notna().mean() < .5:
+        return column
+    for place, cell in written[lists.isna()].items():
+        raise PlainError(f"{source}, {place}: the column {column.name!r} has lists such as {lists.dropna().iloc[0]}, but here "
+                         f"{cell!r:.60}. Correct it.")
+    return lists.reindex(column.index).where(column.index.isin(lists.index), column)
+
+
+def _list_in(cell):
+    """The list that a string spells as Python, JSON or NumPy do; None if it is none."""
+    if not _WRITTEN_LIST.fullmatch(cell):
+        return None
+    if _NUMPY_ARRAY.fullmatch(cell):
+        cell = f"[{', '.join(re.findall(_ITEM, cell))}]"
+    for parse in (ast.literal_eval, json.loads):
+        with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
+            found = parse(cell)
+            return list(found) if isinstance(found, list | tuple) else None
+    return None
 
 
 def write_with_column(table, target, values):
@@ -97,20 +144,22 @@ def _read_csv(path):
     try:
         table = _table_of_cells(path, pd.Series({f"line {reader.line_num}": cells for cells in reader if cells}, dtype=object))
         # With "\r\n" cells that contain "\r" are quoted, too.
-        return table._replace(content={"sep": delimiter, "lineterminator": "\r\n" if "\r" in text else "\n"})
+        return table._replace(content=(table.rows, {"sep": delimiter, "lineterminator": "\r\n" if "\r" in text else "\n"}))
     except csv.Error as error:
         raise PlainError(f"{path}, line {reader.line_num} is not valid CSV ({error}). Quote cells that contain quotes or commas.") from None
 
 
-def _cells_with(table, name, values, **options):
+def _cells_with(table, name, values):
     """A table with a header; the tags of a sentence have spaces between them."""
+    cells, options = table.content  # as they were read
     values = [" ".join(value) if isinstance(value, list) else value for value in values]
-    return table.rows.assign(**{name: values}).to_csv(index=False, **table.content or options).encode()
+    return cells.assign(**{name: values}).to_csv(index=False, **options).encode()
 
 
 def read_tsv(path, names=()):
     """Table of a .tsv file. names: of its columns, if it has no header."""
-    return _table_of_cells(path, _lines_of(_text_of(path).rstrip("\r\n")).str.split("\t"), names)
+    table = _table_of_cells(path, _lines_of(_text_of(path).rstrip("\r\n")).str.split("\t"), names)
+    return table._replace(content=(table.rows, {"sep": "\t", "quoting": csv.QUOTE_NONE}))
 
 
 def _read_json_lines(path):
@@ -137,13 +186,28 @@ def _parquet_with(table, name, values):
 def _read_conll(path):
     lines = _lines_of(_text_of(path))
     is_word = ~lines.str.match(r"\s*(-DOCSTART-(\s.*)?)?$")  # some files have such a line between documents
-    cells = lines[is_word].map(lambda line: line.split("\t") if "\t" in line else line.split())
+    cells = lines[is_word].map(lambda line: line.split("\t") if "\t" in line else split_words(line))
+    is_comment = _are_comments(lines, is_word, cells.str.len())
+    is_word &= ~is_comment
+    cells = cells[~is_comment[cells.index]]
     words = _table_of_cells(path, cells, range(len(next(iter(cells), []))))
     for place, problem in words.problems.items():
         raise PlainError(f"{path}, {place}: {problem}. Every word needs the same columns, and an empty line must end each sentence.")
     rows = words.rows.reset_index(names="place").groupby((~is_word).cumsum()[is_word].to_numpy()).agg(list)
     rows.index = rows.pop("place").str[0]
     return Table(path, rows, {}, (lines, is_word))
+
+
+def _are_comments(lines, is_word, n_columns):
+    """Whether each line is a comment before a sentence. n_columns: of the lines that are not empty."""
+    usual = n_columns.mode().max()
+    begins = lines.str.startswith("#") & is_word
+    looks = lines.str.match(r"#\s*[\w.:-]+\s*=") | (n_columns.reindex(lines.index) != usual)
+    is_comment, before_sentence = [], True
+    for candidate, word in zip(begins & looks, is_word):
+        is_comment.append(bool(before_sentence and candidate))
+        before_sentence = not word or is_comment[-1]
+    return pd.Series(is_comment, lines.index)
 
 
 def _conll_with(table, name, values):
@@ -153,7 +217,7 @@ def _conll_with(table, name, values):
 
 
 # {extension: (path -> Table, (Table, name and values of another column) -> content of a file)}
-FORMATS = {".csv": (_read_csv, _cells_with), ".tsv": (read_tsv, partial(_cells_with, sep="\t", quoting=csv.QUOTE_NONE)),
+FORMATS = {".csv": (_read_csv, _cells_with), ".tsv": (read_tsv, _cells_with),
            ".jsonl": (_read_json_lines, _json_lines_with), ".parquet": (_read_parquet, _parquet_with),
            ".conll": (_read_conll, _conll_with)}
 FORMATS |= {".json": FORMATS[".jsonl"], ".txt": FORMATS[".conll"], ".bio": FORMATS[".conll"]}

@@ -10,8 +10,9 @@ import pandas as pd
 import xxhash
 
 from _utils.errors import PlainError, as_plain_error
-from _utils.glue.table_files import Table, check_columns, read_tsv
+from _utils.glue.table_files import Table, check_columns, read_tsv, split_words
 from _utils.glue.tasks import Task, as_task
+from _utils.hub import load_split
 
 HUB_GLUE = "nyu-mll/glue"
 MAX_BAD_ROWS = .01  # a file with a larger share of malformed rows is rejected
@@ -66,9 +67,10 @@ def load_task(task, glue_dir=None, splits=None):
 
 def _read_hub(task, split):
     """Table of a split on the hub."""
-    with as_plain_error(f"Could not load {task.title} from the hub dataset {HUB_GLUE} ({{error}}). Check the connection, or set "
-                        "glue_dir=PATH to a GLUE download, or try it without one: python finetune.py quickstart=True"):
-        on_hub = datasets.load_dataset(HUB_GLUE, task.name, split=split)
+    with as_plain_error(f"Could not load {task.title} from the hub dataset {HUB_GLUE} ({{error}}). Check the "
+                        "connection and rerun, or set glue_dir=PATH to a GLUE download, or try it without one: "
+                        "python finetune.py quickstart=True"):
+        on_hub = load_split(HUB_GLUE, task.name, split)
     rows = on_hub.to_pandas().rename("row {}".format)
     if labels := getattr(on_hub.features["label"], "names", None):
         rows["label"] = rows["label"].map(dict(enumerate(labels)))
@@ -139,7 +141,7 @@ def _parsed(cells, name, task, may_be_blank):
 
 def items(cell):
     """The words, or tags, of a sentence as strings: a list, or a string with spaces between them. NaN for another cell."""
-    found = cell.split() if isinstance(cell, str) else [as_label(item) for item in cell] if isinstance(cell, list) else [""]
+    found = split_words(cell) if isinstance(cell, str) else [as_label(item) for item in cell] if isinstance(cell, list) else [""]
     return found if all(map(str.strip, found)) else np.nan
 
 

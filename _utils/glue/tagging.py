@@ -1,5 +1,6 @@
 """Sentences with a label for each word: their encoded rows and the loss."""
 import itertools
+import re
 
 import numpy as np
 import torch.nn.functional as F
@@ -7,6 +8,8 @@ from torch import nn
 
 from _utils.glue.batches import IGNORED, EncodedRows
 from _utils.text.special_tokens import template_of, text_tokenizer
+
+_LIKE_BIO = re.compile(r"[Oo0]|[BIESLUbieslu][-_]\S+")  # other spellings: B_PER, b-PER, 0
 
 
 class WordRows(EncodedRows):
@@ -62,6 +65,15 @@ def divide(sentences, pieces, room):
             windows[-1].append(ids)
             used += len(ids)
     return windows
+
+
+def spellings(tags):
+    """{tag: as B-PER, I-PER or O} of tags that mark entities with another spelling, such as B_PER, or 0 for O."""
+    found = sorted(set(tags.explode().dropna()))
+    if not all(map(_LIKE_BIO.fullmatch, found)) or not any(len(tag) > 1 for tag in found):
+        return {}
+    plain = {tag: "O" if len(tag) == 1 else f"{tag[0].upper()}-{tag[2:]}" for tag in found}
+    return {tag: new for tag, new in plain.items() if tag != new}
 
 
 def in_scheme(tags, scheme):

@@ -9,12 +9,12 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-import datasets
 import torch
 from torch import nn
 
 from _utils.errors import PlainError, as_plain_error
 from _utils.glue.batches import EncodedRows
+from _utils.hub import load_split
 from _utils.runs.files import read_json_lines
 from _utils.text.special_tokens import text_tokenizer
 
@@ -40,9 +40,9 @@ def load_wsc(split, wsc_dir=None):
     Raises PlainError with file and line for a malformed row.
     """
     if wsc_dir is None:
-        with as_plain_error(f"Could not load WSC from the hub dataset {HUB_WSC[0]} ({{error}}). Check the connection, or set wsc_dir=PATH "
-                            "to a folder with train.jsonl and val.jsonl."):
-            on_hub = datasets.load_dataset(*HUB_WSC, split=split)
+        with as_plain_error(f"Could not load WSC from the hub dataset {HUB_WSC[0]} ({{error}}). Check the "
+                            "connection and rerun, or set wsc_dir=PATH to a folder with train.jsonl and val.jsonl."):
+            on_hub = load_split(*HUB_WSC, split)
         rows, source = [(f"row {i}", {**row, "target": row}) for i, row in enumerate(on_hub)], ", ".join((*HUB_WSC, split))
     else:
         source = Path(wsc_dir) / WSC_FILES[split]

@@ -21,5 +21,12 @@ from _utils.networks.fast import (
     uniform_like,
 )
 from _utils.networks.new_tokens import add_tokens
-from _utils.networks.pretrained import config_of, load_pair, load_pretrained, load_weights, load_with_head
+from _utils.networks.pretrained import (
+    check_fills_masks,
+    config_of,
+    load_pair,
+    load_pretrained,
+    load_weights,
+    load_with_head,
+)
 from _utils.networks.tying import check_tied_output, check_tying, share_parameters, shared_modules

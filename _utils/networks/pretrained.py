@@ -14,7 +14,7 @@ from _utils.errors import PlainError, as_plain_error
 from _utils.networks.build import PARTS, build_network, check_length, network_class
 from _utils.networks.new_tokens import check_vocabulary
 from _utils.networks.tying import check_tied_output, check_tying, shared_modules
-from _utils.recipes import RECIPES
+from _utils.recipes import RECIPES, TOKEN_OBJECTIVES
 from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint
 from _utils.runs.files import content_key
 from _utils.text.vocabulary import pretrained_tokenizer, tokenizer_of
@@ -36,11 +36,13 @@ class Pretrained(NamedTuple):
     """A pretrained model to finetune.
 
     model: the encoder, or ELECTRA's discriminator, whose head the WSC trick needs.   digest: hash of the weights.
+    objective: of its pretraining, as from `objective_of`; None: not known, because pretrain.py did not write it.
     """
     name: str
     model: nn.Module
     hf_tokenizer: PreTrainedTokenizerBase
     digest: str
+    objective: str | None = None
 
     def encoder(self):
         """A copy of the encoder, for one run."""
@@ -74,9 +76,10 @@ def load_pretrained(name, size, max_length):
     if name is None and size not in GOOGLE_MODELS:
         raise PlainError(f"pretrained_checkpoint=None means Google's model, but there is none with size={size}. Choose one of "
                          f"{', '.join(GOOGLE_MODELS)}, or set pretrained_checkpoint.")
-    name = name or GOOGLE_MODELS[size]
+    name, objective = name or GOOGLE_MODELS[size], None
     if name.endswith(".pth"):
-        model, _, hf_tokenizer, run = load_with_head(name)
+        model, part, hf_tokenizer, run = load_with_head(name)
+        objective = objective_of(run, [part])
         if run.get("size") != size:
             raise PlainError(f"{name!r} was pretrained with size={run.get('size')}, not size={size}. Set size={run.get('size')}.")
     else:
@@ -84,7 +87,7 @@ def load_pretrained(name, size, max_length):
         _check_size(name, model.config, size)
     check_length(model, max_length, repr(name))
     check_vocabulary(hf_tokenizer, model, name)
-    return Pretrained(name, model, hf_tokenizer, weights_digest(model))
+    return Pretrained(name, model, hf_tokenizer, weights_digest(model), objective)
 
 
 def weights_digest(model):
@@ -128,8 +131,8 @@ def _from_transformers(kind, name):
 
     Checkpoints may be stored in half precision, in which Adam's small updates would be lost. Code that comes with a model never runs.
     """
-    with as_plain_error(f"Cannot load the model {name!r} ({{error}}): its weights are missing. Download it again or choose another "
-                        "model."):
+    with as_plain_error(f"Cannot load the weights of {name!r} ({{error}}). Check the connection if they are on the "
+                        "hub, download them again, or choose another model."):
         network, report = kind.from_pretrained(name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False,
                                                ignore_mismatched_sizes=True)
     untrained = {*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])}
@@ -173,6 +176,14 @@ def load_with_head(name, part=None):
     return PretrainedNetwork(network, part, hf_tokenizer, run={})
 
 
+def check_fills_masks(name, loaded):
+    """PlainError for a PretrainedNetwork that predicts tokens but was trained on inputs without [MASK]."""
+    objective = loaded.run.get("objective")
+    if objective in TOKEN_OBJECTIVES:
+        raise PlainError(f"{name!r} was trained with objective={objective}, on inputs without [MASK], so it cannot predict "
+                         "masked tokens. Choose a checkpoint with a masked language model or a discriminator.")
+
+
 def load_pair(name, size, max_length, tying="embeddings", make_generator=None):
     """(generator, discriminator) of a checkpoint, a folder with both, or the hub id of the discriminator.
 
@@ -199,6 +210,17 @@ def load_pair(name, size, max_length, tying="embeddings", make_generator=None):
 def parts_of(checkpoint):
     """The networks in a pretraining checkpoint: generator and discriminator, or one of them alone. Finetuning uses the last one."""
     return [part for part in PARTS if f"{part}_config" in checkpoint]
+
+
+def objective_of(run, parts):
+    """The objective of a run, or 'uniform_generator'.
+
+    run: configuration of pretrain.py; that of an early version, or of electra_pytorch, has none.
+    parts: networks in its checkpoints.
+    """
+    if run.get("uniform_generator"):
+        return "uniform_generator"
+    return run.get("objective") or ("electra" if "discriminator" in parts else "mlm")
 
 
 def network_of(checkpoint, part, path):

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import torch
 
-from _utils.errors import PlainError, as_plain_error, first_line
+from _utils.errors import PlainError, as_plain_error, one_line
 
 _PRETRAINING_KEYS = {"model": dict, "tokenizer": str, "config": dict}
 
@@ -103,7 +103,14 @@ def load_pretraining_checkpoint(path):
         raise PlainError(f"{str(path)!r} is not a checkpoint of pretrain.py (a finetuned one has lost the heads of the pretraining). "
                          "Choose one from checkpoints/pretrain/, or convert it to a transformers folder with python -m _utils export_hf "
                          "or python -m _utils convert_tf.")
-    return checkpoint
+    return checkpoint | {"config": with_newer_keys(checkpoint["config"])}
+
+
+def with_newer_keys(config):
+    """The configuration in a checkpoint of pretrain.py, with the values of keys that are newer than it."""
+    documents = "file" if config.get("one_document_per_file") else "blank_line"
+    known = {key: value for key, value in config.items() if key != "one_document_per_file"}
+    return {"documents": documents, "long_lines": "truncate", **known}
 
 
 def is_pretrained(content):
@@ -140,7 +147,7 @@ def load_checkpoint(path, mmap=False):
         temporary = (OSError, MemoryError, RuntimeError) if is_zip else (OSError, MemoryError)
         is_damaged = getattr(error, "errno", None) == errno.EINVAL or not isinstance(error, temporary)
         raise (DamagedCheckpoint if is_damaged else PlainError)(
-            f"Cannot read the checkpoint {str(path)!r} ({first_line(error)}). " + (
+            f"Cannot read the checkpoint {str(path)!r} ({one_line(error)}). " + (
                 "It is damaged, was not written by this project, or contains more than data. Use another one, or copy it again."
                 if is_damaged else "It may be undamaged. Check disk and memory, then rerun the same command.")) from error
 

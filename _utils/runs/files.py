@@ -1,12 +1,14 @@
 """Reading text files and JSON lines with the file and the line in each error, and hashes that name cached files."""
+import ast
 import json
-import re
 from functools import cache
 from pathlib import Path
 
 import xxhash
 
 from _utils.errors import PlainError
+
+EXPLORING = "active-ipynb"  # tag of the cells of a notebook that are left out of its script
 
 
 def content_key(made_of, chunks=()):
@@ -21,21 +23,37 @@ def content_key(made_of, chunks=()):
 
 
 @cache
-def code_key(*names):
-    """Hash of the code in files of the main folder, such as pretrain.py and its notebook, and in _utils, without the values in MyConfig.
+def code_key(path):
+    """Hash of the code in _utils and in a script or notebook, without comments and the values in MyConfig.
 
-    Computed once per process, because later edits do not change the code that runs.
+    path: of the script or notebook, which has the key of its exported script. Computed once per process, because later
+    edits do not change the code that runs.
     """
     root = Path(__file__).parents[2]
-    paths = [*map(root.joinpath, names), *sorted(root.glob("_utils/**/*.py"))]
-    return content_key([re.sub(r"(?s)MyConfig\(\{.*?\n\}\)", "", _code(path)) for path in paths if path.is_file()])
+    paths = [root / path, *sorted(root.glob("_utils/**/*.py"))]
+    sources = [source for path in paths if path.is_file() for source in _sources(path)]
+    return content_key([statement for source in sources for statement in _statements(source)])
 
 
-def _code(path):
+def _sources(path):
+    """The code of a .py file, or of each cell of a notebook that its script has too."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".py":
-        return text
-    return "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code")
+        return [text]
+    exported = [cell for cell in json.loads(text)["cells"] if EXPLORING not in cell["metadata"].get("tags", [])]
+    return ["".join(cell["source"]) for cell in exported if cell["cell_type"] == "code"]
+
+
+def _statements(source):
+    """The statements of Python code without comments and MyConfig's values; [source] if it has magics of IPython."""
+    try:
+        tree = ast.parse(source)
+    except SyntaxError:
+        return [source]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and getattr(node.func, "id", None) == "MyConfig":
+            del node.args[:1]
+    return map(ast.unparse, tree.body)
 
 
 def file_chunks(path):

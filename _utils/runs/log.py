@@ -5,13 +5,14 @@ import json
 import math
 import os
 import posixpath
+import re
 import uuid
 from pathlib import Path
 
 import fsspec
 from filelock import FileLock, Timeout
 
-from _utils.errors import as_plain_error, first_line
+from _utils.errors import as_plain_error, one_line
 from _utils.runs.checkpoints import versions
 from _utils.runs.files import read_json_lines
 
@@ -111,6 +112,10 @@ def read_metrics(path, split):
     return [row for _, row in read_json_lines(path, "Delete that line.") if row.get("split") == split]
 
 
+# The name of a milestone, as `Run.milestone` writes it: the percentage may be 25.0 or 2.5e-05.
+MILESTONE = re.compile(r"(?P<run>(?P<system>.+)_(?P<seed>\d+))_(?P<percent>\d+(\.\d+)?(e-\d+)?)%")
+
+
 class Run:
     """A run is named <base_run_name>_<seed>. Milestones are in `root`, everything else in the folder of that name."""
 
@@ -152,7 +157,7 @@ def upload(path, where):
             filesystem.put_file(str(path), f"{target}.unfinished")
             filesystem.mv(f"{target}.unfinished", target)
     except Exception as error:  # from the network or the user's function
-        print(f"\nCould not upload {path.name} ({first_line(error)}). It stays in {path.parent}; training continues.")
+        print(f"\nCould not upload {path.name} ({one_line(error)}). It stays in {path.parent}; training continues.")
 
 
 def check_address(where):

@@ -3,7 +3,7 @@ import contextlib
 
 from _utils.errors import PlainError, is_first_process
 from _utils.recipes import warmup_in_steps
-from _utils.runs.checkpoints import DamagedCheckpoint, load_checkpoint, save_checkpoint
+from _utils.runs.checkpoints import DamagedCheckpoint, load_checkpoint, save_checkpoint, with_newer_keys
 
 # Keys that may differ when a run is resumed. micro_batch and compile change which random numbers are drawn; the others change no result.
 # `revisions` chooses a text, which is compared by its content.
@@ -36,8 +36,9 @@ def find_resume_checkpoint(folder):
                 damaged.rename(f"{damaged}.damaged")  # the next save would keep it as the previous one
         return checkpoint
     if paths:
-        raise PlainError(f"No checkpoint to resume from in {str(folder)!r} can be read. Set resume=False to start the run from scratch; "
-                         "its files are then moved to aside/, and initial_weights can start from one of its milestones.")
+        raise DamagedCheckpoint(f"No checkpoint to resume from in {str(folder)!r} can be read. Set resume=False to start the run "
+                                "from scratch; its files are then moved to aside/, and initial_weights can start from one of its "
+                                "milestones.")
 
 
 def resume(config, run):
@@ -48,24 +49,44 @@ def resume(config, run):
     if not config.resume:
         return config, None
     if checkpoint := find_resume_checkpoint(run.folder):
-        original = checkpoint["config"]
-        # precision changes the results; micro_batch changes the random numbers drawn, but fits one kind of device only.
-        is_same_kind = config["device"][:3] == original["device"][:3]  # cpu or cuda:N
-        chosen = ["precision", "steps", "warmup_steps", *(["micro_batch"] if is_same_kind else [])]
-        config = config.with_defaults({key: original[key] for key in chosen})
-        config = config.copy_with({"warmup_steps": warmup_in_steps(config["warmup_steps"], config["steps"])})
-        now = config.as_data()
-        # None and False are equal: a key that is newer than the run may have its default.
-        differ = [key for key, value in now.items()
-                  if key not in MAY_DIFFER and (value or original.get(key)) and original.get(key) != value]
-        if differ:
-            was, now = (", ".join(f"{key}={values.get(key)!r}" for key in differ) for values in (original, now))
-            raise PlainError(f"The run in {str(run.folder)!r} was started with {was}; now {now}. Use the same settings to resume it, "
-                             f"{_OTHERWISE}")
+        config = _with_choices_of(checkpoint["config"], config, run)
     elif run.milestone(100.).exists():
         raise PlainError(f"The run {run.name} is complete ({str(run.milestone(100.))!r} exists), but its resume.pth was deleted. Set "
                          "resume=False to train it again (the earlier run is archived), or choose another base_run_name.")
     return config, checkpoint
+
+
+def is_finished(config, run):
+    """Whether a Run is complete and its checkpoints to resume from are gone or damaged: its last milestone is left.
+
+    Raises PlainError if it was trained with another configuration.
+    """
+    if not config.resume or not run.milestone(100.).exists():
+        return False
+    with contextlib.suppress(DamagedCheckpoint):
+        if find_resume_checkpoint(run.folder):
+            return False
+    _with_choices_of(load_checkpoint(run.milestone(100.), mmap=True)["config"], config, run)
+    return True
+
+
+def _with_choices_of(original, config, run):
+    """The configuration with what a Run chose, which is in `original`. PlainError for settings that must not differ."""
+    original = with_newer_keys(original)
+    # precision changes the results; micro_batch changes the random numbers drawn, but fits one kind of device only.
+    is_same_kind = config["device"] and config["device"][:3] == original["device"][:3]  # cpu or cuda:N
+    chosen = ["precision", "steps", "warmup_steps", *(["micro_batch"] if is_same_kind else [])]
+    config = config.with_defaults({key: original[key] for key in chosen})
+    config = config.copy_with({"warmup_steps": warmup_in_steps(config["warmup_steps"], config["steps"])})
+    now = config.as_data()
+    # None and False are equal: a key that is newer than the run may have its default.
+    differ = [key for key, value in now.items()
+              if key not in MAY_DIFFER and (value or original.get(key)) and original.get(key) != value]
+    if differ:
+        was, now = (", ".join(f"{key}={values.get(key)!r}" for key in differ) for values in (original, now))
+        raise PlainError(f"The run in {str(run.folder)!r} was started with {was}; now {now}. Use the same settings to resume it, "
+                         f"{_OTHERWISE}")
+    return config
 
 
 def original_code(checkpoint, now):
@@ -82,3 +103,10 @@ def check_same_data(checkpoint, data, folder):
     if differ := [name for name, value in data.items() if checkpoint["data"].get(name) != value]:
         raise PlainError(f"The {' and the '.join(differ)} changed since the run in {str(folder)!r} was started. Restore what was there, "
                          f"{_OTHERWISE}")
+
+
+def check_same_vocabulary(path, hf_tokenizer):
+    """Raise PlainError if a pretraining checkpoint has another vocabulary than the tokenizer."""
+    if load_checkpoint(path, mmap=True)["tokenizer"] != hf_tokenizer.backend_tokenizer.to_str():
+        raise PlainError(f"The vocabulary changed since {str(path)!r} was trained. Restore it or, if it was trained on the text, "
+                         f"the text; {_OTHERWISE}")

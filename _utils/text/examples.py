@@ -61,24 +61,27 @@ _BUILDING_VERSION = 1  # increase when the same documents would give other examp
 _CHECKED, _CHECKED_OF_ROW = 1_000_000, 1000  # tokens at the beginning of a corpus, and characters of each of its rows
 
 
-def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=None, num_proc=None, warn_of_marks=False):
-    """Return the examples of a corpus, from the cache if text, vocabulary, length, cleaning and seed are the same.
+def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=None, long_lines="truncate",
+                     num_proc=None, warn_of_marks=False):
+    """Return the examples of a corpus, from the cache if text, vocabulary and arguments are the same.
 
     clean: None cleans like electra_pytorch (D5), which drops lines under 80 characters from Wikipedia and "()" from all hub corpora, and
-    leaves other text unchanged; True or False does both or neither.   num_proc: None uses all cores.
-    warn_of_marks: print a warning if the tokenizer drops accents or case that matter in this text.
+    leaves other text unchanged; True or False does both or neither.   long_lines: as in ELECTRADataProcessor.
+    num_proc: None uses all cores.   warn_of_marks: print a warning if the tokenizer removes accents or case that matter.
     Raises PlainError if the first block of documents shows that the text cannot be used.
     """
     cleaning = dict(apply_cleaning=corpus.name == "wikipedia" if clean is None else clean,
                     drop_parentheses=corpus.name in HUB_CORPORA if clean is None else clean)
     # bookcorpus has one sentence per row and does not mark where books end.
     joined = {"rows_per_document": 1000} if corpus.name == "bookcorpus" else {}
+    kept = {"long_lines": long_lines} if long_lines != "truncate" else {}  # no default, so that older caches stay valid
     vocabulary = text_tokenizer(hf_tokenizer).to_str()
-    made_of = (_BUILDING_VERSION, corpus.key, vocabulary, max_length, cleaning, seed, *joined.values())
+    made_of = (_BUILDING_VERSION, corpus.key, vocabulary, max_length, cleaning, seed, *joined.values(), *kept.values())
     path = Path(cache_dir) / f"examples_{content_key(made_of)}.arrow"
     if finished := _open_finished(path):
         return finished
-    processor = ELECTRADataProcessor(corpus.documents, hf_tokenizer, max_length, seed=seed, **cleaning, **joined)
+    options = cleaning | joined | kept
+    processor = ELECTRADataProcessor(corpus.documents, hf_tokenizer, max_length, seed=seed, **options)
     check_first_block(corpus.name, processor, hf_tokenizer, warn_of_marks)
     with FileLock(path.with_name(".lock")):  # waits for a process that builds examples
         for left in path.parent.glob("examples_*.unfinished"):  # by a killed process
@@ -136,10 +139,11 @@ def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
         longest = max(filter(None, lines), key=len)
         message = (f"{name}: examples keep only {kept:.0%} of the text. An example has {processor.max_length} tokens, and the rest of the "
                    f"line that fills it is dropped. The longest line has {len(longest):,} tokens and begins with "
-                   f"{processor.tokenizer.decode(longest[:8])!r:.80}. Put a line break after each sentence")
+                   f"{processor.tokenizer.decode(longest[:8])!r:.80}. Set long_lines=keep, or put a line break "
+                   "after each sentence")
         if kept < .1:
             raise PlainError(f"{message}.")
-        print(f"Warning: {message} to keep more.")
+        print(f"Warning: {message}, to keep more.")
 
 
 def _check_vocabulary(name, unknown, hf_tokenizer, texts):

@@ -33,10 +33,12 @@ class ELECTRADataProcessor:
     as electra_pytorch does for Wikipedia.   drop_parentheses: remove every "()", as it does for all corpora (D5).
     seed: of the random draws.
     rows_per_document: consecutive rows that form a document, if there is no column `continues`.
+    long_lines: 'truncate' drops the part of a line that does not fit into an example, as the original (F2); with 'keep'
+    it begins the next example.
     """
 
     def __init__(self, hf_dset, hf_tokenizer, max_length, text_col="text", lines_delimiter="\n", apply_cleaning=True,
-                 drop_parentheses=True, seed=0, rows_per_document=1):
+                 drop_parentheses=True, seed=0, rows_per_document=1, long_lines="truncate"):
         store_attr(but="hf_tokenizer")
         self.typecode = "H" if len(hf_tokenizer) <= 1 << 16 else "i"  # of token ids, as in the module `array`
         self.tokenizer = copy.deepcopy(text_tokenizer(hf_tokenizer))
@@ -76,11 +78,14 @@ class ELECTRADataProcessor:
                 yield from (array(self.typecode, encoding.ids) for encoding in encodings)
 
     def _lines(self, text):
-        """Return the cleaned lines of a text, cut to LONG characters."""
+        """Return the cleaned lines of a text, cut to LONG characters, or with 'keep' into pieces of as many."""
         if self.drop_parentheses:
             text = text.replace("()", "")
         lines = (line.strip() for line in text.split(self.lines_delimiter))
-        return [line[:LONG] for line in lines if line and not (self.apply_cleaning and len(line) < 80)]
+        lines = [line for line in lines if line and not (self.apply_cleaning and len(line) < 80)]
+        if self.long_lines == "truncate":
+            return [line[:LONG] for line in lines]
+        return [line[i:i + LONG] for line in lines for i in range(0, len(line), LONG)]
 
     def build(self, lines, rng):
         """Yield the examples (input_ids, sentA_length) of tokenized lines. No example crosses the end of a document.
@@ -92,10 +97,12 @@ class ELECTRADataProcessor:
             if ids is not None:
                 pending.append(ids)
                 length += len(ids)
-            if length >= (1 if ids is None else target_length):
-                yield self._example(*self._segments(pending, target_length, rng))
+            while length >= (1 if ids is None else target_length):
+                first, second, rest = self._fit(*self._segments(pending, target_length, rng))
+                yield self._example(first, second)
                 is_short = rng.random() < .05  # so that the model sees other lengths too
-                pending, length, target_length = [], 0, rng.randint(5, self.max_length) if is_short else self.max_length
+                target_length = rng.randint(5, self.max_length) if is_short else self.max_length
+                pending, length = ([rest], len(rest)) if self.long_lines == "keep" else ([], 0)
 
     def _segments(self, lines, target_length, rng):
         """Return the two segments: the first takes lines up to about half of the target length, the second the rest."""
@@ -110,14 +117,17 @@ class ELECTRADataProcessor:
                 second += line
         return first, second
 
+    def _fit(self, first, second):
+        """Return the parts of two segments that fit into an example, and the rest of both (F2)."""
+        n_first = self.max_length - self.n_single
+        n_second = max(0, self.max_length - len(first[:n_first]) - self.n_pair)
+        return first[:n_first], second[:n_second], first[n_first:] + second[n_second:]
+
     def _example(self, first, second):
         """Return (input_ids, sentA_length) for two segments, with the special tokens of the tokenizer's template.
 
         sentA_length is the number of tokens in [CLS] A [SEP], or of all tokens if the template has one type of segment.
         """
-        # The line that crossed the limit is truncated and its overflow is dropped, as in the original (F2).
-        first = first[:self.max_length - self.n_single]
-        second = second[:max(0, self.max_length - len(first) - self.n_pair)]
         if not second:
             input_ids = self.before + first + self.after
             return input_ids, len(input_ids)

@@ -7,14 +7,16 @@ import json
 import lzma
 import os
 import re
+from collections import defaultdict
 from functools import partial
+from pathlib import Path
 
-import datasets
 import huggingface_hub
 import pyarrow
 import pyarrow.parquet
 
 from _utils.errors import PlainError, as_plain_error
+from _utils.hub import load_split
 from _utils.runs.checkpoints import write_text_atomically
 
 # In characters. They bound the memory that a document or a line takes.
@@ -64,50 +66,108 @@ def hub_corpus(name, revision, cache_dir):
 def _load_from_hub(name, path, config, commit):
     """Open the documents of a hub dataset at a commit, from the cache of `datasets` or by download."""
     with _loading(name, path):
-        documents = datasets.load_dataset(path, name=config, revision=commit, split="train")
+        documents = load_split(path, config, "train", commit).select_columns("text")
     for folder in {os.path.dirname(file["filename"]) for file in documents.cache_files}:
         if os.path.basename(folder) != commit:  # without a connection `datasets` falls back to the version it loaded last
             raise PlainError(f"The corpus {name!r} could not be loaded from the hub dataset {path} at revision {commit}: only {folder!r} "
                              "is in the cache. Check the connection, delete that folder if an old version of `datasets` created it, or "
                              "choose another commit with the key revisions.")
-    return documents.select_columns("text")
+    return documents
 
 
 def _loading(name, path):
     """Context manager for calls to the hub libraries, which raise many kinds of exceptions."""
-    return as_plain_error(f"The corpus {name!r} could not be loaded from the hub dataset {path} ({{error}}). Check the connection and "
-                          "`revisions`, set datas=PATH to read your own text, or run without a download: python pretrain.py "
+    return as_plain_error(f"The corpus {name!r} could not be loaded from the hub dataset {path} ({{error}}). Check the "
+                          "connection and `revisions`, and rerun the same command: downloaded files are kept. Or set "
+                          "datas=PATH to read your own text, or run without a download: python pretrain.py "
                           "quickstart=True")
 
 
-def find_files(pattern):
+_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}  # those of pyarrow
+
+
+def find_files(pattern, print_skipped=False):
     """Return the text files of a file name, a folder with all visible folders in it, or a glob, sorted by the parts of their paths.
 
+    print_skipped: print a line that names other files in the folder or glob, with the reasons.
     Raises PlainError if there are no text files, or if a folder cannot be listed.
     """
-    # The name of a file may contain glob characters.
-    paths = _walk(pattern) if os.path.isdir(pattern) else [pattern] if os.path.isfile(pattern) else glob.iglob(str(pattern), recursive=True)
-    with reading(pattern):
-        found = sorted((path for path in paths if format_of(path) and os.path.isfile(path)), key=lambda path: path.replace(os.sep, "\0"))
+    found, skipped = _files_of(pattern)
+    n = sum(map(len, skipped.values()))
+    others = [f"{_shortened(paths, pattern)} ({reason})" for reason, paths in skipped.items()]
+    notice = f" Skipped {n:,} of {n + len(found):,} files in {pattern}: {'; '.join(others)}." if n else ""
     if not found:
-        raise PlainError(f"Invalid value for datas: {str(pattern)!r}. It is not a file, folder or glob with text in the formats .txt, "
-                         ".jsonl, .parquet or wiki_NN of WikiExtractor (also .gz, .bz2, .xz, .zst). The corpora are "
-                         f"{', '.join([*HUB_CORPORA, 'docs'])}.")
+        raise PlainError(f"Invalid value for datas: {str(pattern)!r}. It is not a file, folder or glob with text in "
+                         "the formats .txt, .jsonl, .parquet or wiki_NN of WikiExtractor (also .gz, .bz2, .xz, .zst). "
+                         f"The corpora are {', '.join([*HUB_CORPORA, 'docs'])}.{notice}")
+    if notice and print_skipped:
+        print(notice.strip())
     return found
 
 
+def _shortened(paths, pattern):
+    """Return up to five of the paths in a folder or glob, and the number of others."""
+    names = [os.path.relpath(path, pattern) if os.path.isdir(pattern) else path for path in sorted(paths)]
+    return ", ".join(names[:5]) + (f" and {len(names) - 5:,} more" if len(names) > 5 else "")
+
+
+def _files_of(pattern):
+    """Return (text files, {reason: paths that are not read}) of a file name, a folder or a glob."""
+    found, skipped = [], defaultdict(list)
+    with reading(pattern):
+        for path, reason in _candidates(pattern):
+            if not reason and not format_of(path):
+                reason = "not .txt, .jsonl, .parquet or wiki_NN, also compressed"
+            elif not reason and not os.path.isfile(path):
+                reason = "not a file"  # for example a broken link
+            (skipped[reason] if reason else found).append(path)
+    return sorted(found, key=lambda path: path.replace(os.sep, "\0")), skipped
+
+
+def _candidates(pattern):
+    """Return pairs (path, reason why it is not read, or None) of a file name, a folder or a glob."""
+    if os.path.isfile(pattern):  # its name may contain glob characters
+        return [(pattern, None)]
+    return _walk(pattern) if os.path.isdir(pattern) else _glob(pattern)
+
+
 def _walk(folder):
-    """Yield the paths of all visible files below a folder. Raises OSError if a folder cannot be listed: its text would be missing."""
+    """Yield the `_candidates` of a folder: all files below it, except for hidden ones that are not text.
+
+    Raises OSError if a visible folder cannot be listed: its text would be missing.
+    """
+    def is_hidden(path):
+        return any(part.startswith(".") for part in os.path.relpath(path, folder).split(os.sep) if part != ".")
+
     def fail(error):
-        raise error
+        if not is_hidden(error.filename):
+            raise error
     for root, folders, names in os.walk(folder, onerror=fail):  # does not follow links to folders, which could be cycles
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (os.path.join(root, name) for name in names if not name.startswith("."))
+        links = [name for name in folders if os.path.islink(os.path.join(root, name)) and not name.startswith(".")]
+        yield from ((os.path.join(root, name), "link to a folder") for name in links)
+        in_hidden = is_hidden(root)
+        for name in names:
+            if not (in_hidden or name.startswith(".")):
+                yield os.path.join(root, name), None
+            elif format_of(name):
+                yield os.path.join(root, name), "hidden"
+
+
+def _glob(pattern):
+    """Yield the `_candidates` of a glob: the paths that it matches, except for folders of which it matches files."""
+    paths = glob.glob(str(pattern), recursive=True)
+    parents = {parent for path in paths for parent in map(str, Path(path).parents)}
+    for path in paths:
+        if not os.path.isdir(path):
+            yield path, None
+        elif str(Path(path)) not in parents:
+            yield path, "folder; a pattern such as **/*.txt includes its files"
 
 
 def format_of(path):
     """Return the format of a text file by its name: '.txt', '.jsonl', '.parquet', or 'wiki' (WikiExtractor's names). None for others."""
-    found = re.fullmatch(r"(.+(\.txt|\.jsonl|\.parquet)|(wiki)_\d+)(\.gz|\.bz2|\.xz|\.zst)?", os.path.basename(path))
+    name = os.path.basename(path).lower()
+    found = re.fullmatch(r"(.+(\.txt|\.jsonl|\.parquet)|(wiki)_\d+)(\.gz|\.bz2|\.xz|\.zst)?", name)
     return found and (found[2] or found[3])
 
 
@@ -117,9 +177,10 @@ def reading(path):
                           (OSError, EOFError, lzma.LZMAError, UnicodeError, pyarrow.ArrowException))
 
 
-def read_file(path, encoding, one_document_per_file):
+def read_file(path, encoding, documents):
     """Yield the documents of a file. A long document of a .txt file is yielded as one string and Continuations.
 
+    documents: of a .txt file. 'blank_line' separates them; or the 'file' or each 'line' is one.
     Raises PlainError with the file, and the line where possible, if it cannot be read.
     """
     kind = format_of(path)
@@ -129,14 +190,15 @@ def read_file(path, encoding, one_document_per_file):
             return
         with io.TextIOWrapper(_open(path), "utf-8-sig" if encoding == "utf-8" else encoding) as stream:  # drops a byte order mark
             if kind == ".txt":
-                yield from _read_whole(stream) if one_document_per_file else _read_blank_line_separated(stream)
+                yield from _TXT_READERS[documents](stream)
             else:
                 yield from _read_json_lines(stream, path) if kind == ".jsonl" else _read_wikiextractor(stream, path)
 
 
 def _open(path):
     """A binary file, decompressed."""
-    return lzma.open(path) if path.endswith(".xz") else pyarrow.input_stream(path, compression="detect")
+    suffix = os.path.splitext(path)[1].lower()
+    return lzma.open(path) if suffix == ".xz" else pyarrow.input_stream(path, compression=_COMPRESSIONS.get(suffix))
 
 
 def invalid_line(path, encoding):
@@ -169,6 +231,16 @@ def _read_blank_line_separated(stream):
             if text:
                 yield kind(text.removesuffix("\n"))
             text, kind = "", str
+
+
+def _read_lines(stream):
+    kind = str
+    while line := stream.readline(LONG):
+        yield kind(line.removesuffix("\n"))
+        kind = str if line.endswith("\n") else Continuation
+
+
+_TXT_READERS = {"blank_line": _read_blank_line_separated, "file": _read_whole, "line": _read_lines}
 
 
 def _read_json_lines(lines, path):

@@ -51,10 +51,11 @@ class Corpus:
 def check_sources(sources, cache_dir, encoding):
     """Raise PlainError for an entry of `datas` that is not a corpus name or a path with text files, and for files in other encodings.
 
-    Warns about UTF-8 files if another encoding is set. Files that did not change since they were checked are not read again.
+    Prints which files are skipped, and warns about UTF-8 files if another encoding is set. Files that did not change
+    since they were checked are not read again.
     """
-    files = [path for source in sources if source not in (*HUB_CORPORA, "docs")
-             for path in find_files(source) if format_of(path) != ".parquet"]
+    own = [source for source in sources if source not in (*HUB_CORPORA, "docs")]
+    files = [path for source in own for path in find_files(source, print_skipped=True) if format_of(path) != ".parquet"]
     record = Path(cache_dir, f"source_{content_key(('encoding', encoding, files))}.xxh3")
     if files:
         current_hash(files, record, lambda: _check_encodings(files, encoding) or "checked")
@@ -73,10 +74,10 @@ def _check_encodings(files, encoding):
               f"that is not ASCII becomes several wrong ones. {'; '.join(utf8):.2000}")
 
 
-def load_documents(source, cache_dir, encoding="utf-8", one_document_per_file=False, revisions=None):
+def load_documents(source, cache_dir, encoding="utf-8", documents="blank_line", revisions=None):
     """Return the Corpus of one entry of `datas` (a name or a path). The text is read when its `documents` are first used.
 
-    revisions: {name: commit, branch or tag} of hub corpora.
+    documents: how .txt files are divided, as in `read_file`.   revisions: {name: commit, branch or tag} of hub corpora.
     Raises PlainError for a path that does not exist or has no text files, or an unreachable hub. `documents` raises it for a file that
     cannot be read, and for damaged prepared documents.
     """
@@ -87,18 +88,19 @@ def load_documents(source, cache_dir, encoding="utf-8", one_document_per_file=Fa
     if source == "docs":
         key, read = content_key(embedded_text.installed_versions()), embedded_text.documents
     else:
-        key, read = _own_files(source, cache_dir, encoding, one_document_per_file)
+        key, read = _own_files(source, cache_dir, encoding, documents)
     path = cache_dir / f"documents_{key}.arrow"
     return Corpus(source, key, lambda: prepared(path, lambda file: _write_documents(read(), source, file)))
 
 
-def _own_files(source, cache_dir, encoding, one_document_per_file):
+def _own_files(source, cache_dir, encoding, documents):
     """Return (key, function that yields the documents) of the files of a source. The key is a hash of the options for reading and of
     formats, sizes and contents of the files.
 
     The function raises PlainError if the files no longer have this key after they were read.
     """
-    options = (_READING_VERSION, encoding, one_document_per_file)
+    as_before = {"blank_line": False, "file": True}  # in the keys of older caches
+    options = (_READING_VERSION, encoding, as_before.get(documents, documents))
     record = cache_dir / f"source_{content_key((os.path.abspath(source), options))}.xxh3"
 
     def current_key():
@@ -108,7 +110,7 @@ def _own_files(source, cache_dir, encoding, one_document_per_file):
 
     def read():
         for file in find_files(source):
-            yield from read_file(file, encoding, one_document_per_file)
+            yield from read_file(file, encoding, documents)
         if current_key() != key:
             raise PlainError(f"Files of datas={str(source)!r} changed while they were read. Rerun when no program writes to them.")
     key = current_key()

@@ -13,6 +13,7 @@ from _utils.errors import PlainError
 from _utils.glue.runs import Runs, add_run
 from _utils.networks import PARTS, make_networks
 from _utils.recipes import RECIPES, flops_per_token
+from _utils.runs.log import Run
 from benchmarks.flops import steps_of_equal_compute
 
 # {(run, percent): (score of finetuning seed 0 on RTE, seed 1, the score of the only seed on CoLA)}
@@ -84,6 +85,22 @@ def test_tasks_can_be_chosen_and_differences_of_finetuning_are_printed(finished,
     main(["compare_pretraining", "electra", "mlm", "--tasks", "rte,cola"])
     printed = capsys.readouterr().out.partition("means of different numbers of finetuning runs:\n")[2].splitlines()
     assert printed[0].split() == ["task", "rte", "cola"] and printed[2].split()[-2:] == ["2", "1"]
+
+
+@pytest.mark.parametrize("percent", ["2.5e-05", "1e-07", "6.25", "0.000131", "33.333333"])
+@pytest.mark.parametrize("system", ["electra", "lr_5e-05", "run_2"])
+def test_checkpoints_of_every_milestone_are_found(tmp_path, monkeypatch, capsys, percent, system):
+    """Milestones and stop_at may be small shares of the steps, which are written with an exponent."""
+    monkeypatch.chdir(tmp_path)
+    group = f"{system}_1_{percent}%"
+    path = Run(system, 1).milestone(float(percent))
+    assert path.stem == group
+    path.parent.mkdir(parents=True)
+    torch.save(checkpoint("electra_1", 1.), path)
+    add_run({"group": group, "task": "rte", "run": 0, "seed": 0, "settings": {}, "train_rows": 10, "synthetic": False,
+             "scores": {"validation": {"accuracy": .625}}})
+    main(["compare_pretraining", system])
+    assert "62.5" in capsys.readouterr().out
 
 
 def flops(folder, *arguments):

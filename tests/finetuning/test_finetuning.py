@@ -67,6 +67,7 @@ def test_a_run_writes_a_row_a_checkpoint_and_its_metrics(again, finished):
     rows = Runs()
     assert [(row["task"], row["run"], row["seed"]) for row in rows] == [
         (task, i, i) for task in ("rte", "stsb", "mnli", "sst2") for i in (0, 1)]
+    assert {row["objective"] for row in rows} == {"electra"}  # for the card of an exported model
     folder = run_path("g", "rte", 1).with_suffix("")
     assert run_path("g", "rte", 1).exists()
     metrics = [json.loads(line) for line in (folder / "metrics.jsonl").open()]

@@ -11,7 +11,7 @@ from _utils.errors import PlainError
 from _utils.glue.config import complete_finetuning
 from _utils.glue.own_tasks import complete_own_task, load_own_task
 from _utils.glue.submission import write_predictions
-from _utils.glue.table_files import read_table
+from _utils.glue.table_files import read_table, write_with_column
 from _utils.glue.tasks import compute_metrics
 
 
@@ -46,6 +46,77 @@ def test_a_mistake_in_one_row_does_not_change_the_kind(tmp_path):
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
     data = loaded(train=f"{tmp_path}/a.jsonl")
     assert data.task.labels == ("B-X", "O") and any(notice.startswith("skipped 1 of 151 rows") for notice in data.notices)
+
+
+@pytest.mark.parametrize("labels, kind", [
+    (["a"] * 39 + ["a|b"], "multilabel"), (["1", "2"] * 30 + ["2.5"], "regression"), (["a"] * 39 + [["a", "b"]], "multilabel")])
+def test_one_row_in_twenty_does_not_decide_on_the_kind(tmp_path, labels, kind):
+    """The rows that would are named, and `kind` is asked for."""
+    rows = [{"text": f"text {i}", "label": label} for i, label in enumerate(labels)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(PlainError, match=rf"1 of {len(labels)} labels.*line {len(labels)}\b.*'kind'.*{kind}"):
+        loaded(train=f"{tmp_path}/a.jsonl")
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows[:20] + rows[-3:] * 2)))
+    notice = loaded(train=f"{tmp_path}/a.jsonl", dev=.2).notices[0]
+    assert notice.startswith(kind) and "2 of 26 labels" in notice
+
+
+@pytest.mark.parametrize("written", [
+    "['B-PER', 'I-PER', 'O']", '["B-PER", "I-PER", "O"]', "['B-PER' 'I-PER'\n 'O']", "('B-PER', 'I-PER', 'O')"])
+@pytest.mark.parametrize("words", ["['Anna', \"d'Arc\", 'went']", "Anna d'Arc went"])
+def test_lists_that_are_written_as_strings_are_lists(tmp_path, written, words):
+    write_csv(tmp_path / "a.csv", ("words", "tags"), [(words, written)] * 20)
+    task = loaded(train=f"{tmp_path}/a.csv", text="words", label="tags", kind="tagging")
+    assert task.task.labels == ("B-PER", "I-PER", "O") and task.splits["train"]["text"][0] == ["Anna", "d'Arc", "went"]
+
+
+def test_labels_of_texts_may_be_written_lists_and_a_cell_that_is_none_is_named(tmp_path):
+    cells = ["['art', 'news']", "['art']", "[]"] * 10
+    write_csv(tmp_path / "a.csv", ("text", "labels"), [(f"text {i}", cell) for i, cell in enumerate(cells)])
+    task = loaded(train=f"{tmp_path}/a.csv", label="labels").task
+    assert (task.kind, task.labels) == ("multilabel", ("art", "news"))
+    write_csv(tmp_path / "a.csv", ("text", "labels"), [(f"text {i}", cell) for i, cell in enumerate([*cells, "['art', 'news"])])
+    with pytest.raises(PlainError, match="a.csv, line 32: .*'labels'"):
+        loaded(train=f"{tmp_path}/a.csv", label="labels")
+
+
+def test_texts_in_brackets_are_texts(tmp_path):
+    write_csv(tmp_path / "a.csv", ("text", "label"), [(f"[laughs] no {i}", "a") for i in range(10)] + [("[ ok ]", "b")] * 10)
+    assert loaded(train=f"{tmp_path}/a.csv").splits["train"]["text"][0].startswith("[")
+
+
+@pytest.mark.parametrize("comments", [["# sent_id = 5"], ["# id 0-abc\tdomain=en"], ["# newdoc", "# text = Anna went"], ["# text = a # b"]])
+def test_comments_before_a_sentence_are_no_words_and_stay_in_the_predictions(tmp_path, comments):
+    sentence = [*comments, "# NN O", "Anna NN B-PER", "# NN O", ""]
+    (tmp_path / "a.conll").write_text("\n".join(sentence * 20))
+    data = loaded(train=f"{tmp_path}/a.conll", test=f"{tmp_path}/a.conll")
+    assert data.task.labels == ("B-PER", "O") and set(map(tuple, data.splits["train"]["text"][:])) == {("#", "Anna", "#")}
+    write_with_column(data.test_table, tmp_path / "b.conll", [["O", "B-PER", "O"]] * 20)
+    assert (tmp_path / "b.conll").read_text().split("\n")[:len(comments) + 2] == [*comments, "# NN O O", "Anna NN B-PER B-PER"]
+
+
+def test_entities_in_other_spellings_are_entities(tmp_path):
+    """B_PER, and 0 for O; a set of tags that only begin alike is left as it is."""
+    (tmp_path / "a.conll").write_text("Anna B_PER\nLee i_PER\nleft 0\n\n" * 20)
+    data = loaded(train=f"{tmp_path}/a.conll")
+    assert data.task.labels == ("B-PER", "I-PER", "O") and data.task.metrics[0] == "entity_f1" and "B_PER" in data.notices[1]
+    (tmp_path / "a.conll").write_text("Anna B_PER\nLee X\nleft 0\n\n" * 20)
+    assert set(loaded(train=f"{tmp_path}/a.conll").task.labels) == {"0", "B_PER", "X"}
+
+
+@pytest.mark.parametrize("space", ["\u00a0", "\u202f", "\u2007"])
+def test_no_break_spaces_are_part_of_a_word(tmp_path, space):
+    (tmp_path / "a.conll").write_text(f"10{space}000 B-N\nmen O\n\n" * 20)
+    assert loaded(train=f"{tmp_path}/a.conll").splits["train"]["text"][0] == [f"10{space}000", "men"]
+    write_csv(tmp_path / "a.csv", ("text", "label"), [(f"10{space}000 men", "B-N O")] * 20)
+    assert loaded(train=f"{tmp_path}/a.csv", kind="tagging").splits["train"]["text"][0] == [f"10{space}000", "men"]
+
+
+@pytest.mark.parametrize("yes, no", [(1., 0.), ("1.0", "0.0"), ("TRUE", "FALSE"), (True, False), ("yes", "")])
+def test_columns_of_labels_have_marks_in_several_spellings(tmp_path, yes, no):
+    write_csv(tmp_path / "a.csv", ("text", "x", "y"), [(f"text {i}", yes, no if i % 2 else yes) for i in range(20)])
+    labels = loaded(train=f"{tmp_path}/a.csv", text="text", label=["x", "y"], dev=.5).splits["train"]["label"][:]
+    assert {tuple(found) for found in labels} == {(0,), (0, 1)}
 
 
 def test_the_dev_set_has_rows_of_each_class(tmp_path):

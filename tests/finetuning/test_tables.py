@@ -1,66 +1,13 @@
-"""GLUE's tables: the same rows from files and from the hub, and malformed rows reported with file and line."""
+"""GLUE's tables from files, and malformed rows reported with file and line. From the hub: robustness/test_hub.py."""
 from pathlib import Path
 
-import datasets
 import pandas as pd
 import pytest
 
 from _utils.errors import PlainError
-from _utils.glue import tables as glue_data
 from _utils.glue.synthetic import write_synthetic_glue
 from _utils.glue.tables import load_task, print_tables
 from _utils.glue.tasks import TASKS
-
-
-def hub_layout(task, data):
-    """{split: Dataset} in the layout of the hub: idx, texts, and label as a float or a ClassLabel, whose ids are in another order."""
-    features = datasets.Features({text: datasets.Value("string") for text in task.texts} | {
-        "label": datasets.ClassLabel(names=list(task.labels[::-1])) if task.labels else datasets.Value("float32"),
-        "idx": datasets.Value("int32")})
-    found = {}
-    for split, rows in data.splits.items():
-        columns = {name: rows[name][:] for name in rows.column_names}
-        if task.labels:
-            columns["label"] = [label if label < 0 else len(task.labels) - 1 - label for label in columns["label"]]
-        found[split] = datasets.Dataset.from_dict(columns | {"idx": [*range(len(rows))]}).cast(features)
-    return found
-
-
-@pytest.fixture
-def hub(monkeypatch):
-    """{(dataset, task): {split: Dataset}} of the hub."""
-    tables = {}
-    monkeypatch.setattr(glue_data.datasets, "load_dataset", lambda path, name, split: tables[path, name][split])
-    return tables
-
-
-@pytest.mark.parametrize("name", TASKS)
-def test_files_and_hub_give_the_same_rows(glue, hub, name):
-    from_files = load_task(name, glue)
-    hub["nyu-mll/glue", name] = hub_layout(TASKS[name], from_files)
-    from_hub = load_task(name)
-    assert list(from_hub.splits) == list(from_files.splits) and not from_hub.missing
-    for split, rows in from_files.splits.items():
-        assert from_hub.splits[split].features == rows.features
-        assert from_hub.splits[split][:] == rows[:]
-
-
-def test_empty_texts_on_the_hub_are_skipped(glue, hub):
-    rows = load_task("rte", glue).splits["train"]
-    hub["nyu-mll/glue", "rte"] = {"train": rows.map(lambda row, i: {"sentence2": "" if i == 1999 else row["sentence2"],
-                                                                    "label": TASKS["rte"].labels[row["label"]]}, with_indices=True)}
-    data = load_task("rte", splits=["train"])
-    assert data.splits["train"][:] == rows[:1999]
-    [notice] = data.notices
-    assert "skipped 1 of 2,000 rows" in notice and "row 1999: the column 'sentence2' contains ''" in notice
-
-
-def test_an_unreachable_hub_is_reported(monkeypatch):
-    def fail(*_, **__):
-        raise ConnectionError("no route")
-    monkeypatch.setattr(glue_data.datasets, "load_dataset", fail)
-    with pytest.raises(PlainError, match="Could not load CoLA from the hub dataset nyu-mll/glue.*no route.*glue_dir=PATH.*quickstart=True"):
-        load_task("cola")
 
 
 @pytest.mark.parametrize("name, split, i, row", [

@@ -135,6 +135,24 @@ def test_the_command_writes_a_folder_that_transformers_loads(golden, tmp_path, c
     assert "AutoTokenizer" not in (without / "README.md").read_text()
 
 
+@pytest.mark.parametrize("hparams, part, removed, text", [
+    ({}, "generator", (), "by masked language modelling, as the generator of an"),
+    ({}, "discriminator", (), "by replaced token detection, as the discriminator of an"),
+    ({"electra_objective": False}, "generator", ("discriminator_predictions/", "generator/"), "by masked language modelling."),
+    ({"uniform_generator": True}, "discriminator", ("generator/", "generator_predictions/"), "with uniformly drawn replacements"),
+    ({"electric_objective": True}, "discriminator", (), "with the objective 'electric_objective'")])
+def test_the_card_names_the_objective(golden, tmp_path, monkeypatch, hparams, part, removed, text):
+    """Without discriminator, the network has the name of the generator's and the encoder of the discriminator."""
+    prefix = golden / "official/micro_ckpt/model.ckpt-200"
+    variables = {name: value for name, value in open_variables(prefix).items() if not name.startswith(removed)}
+    if not hparams.get("electra_objective", True):  # its head has the size of its encoder
+        monkeypatch.setattr(Variable, "read", lambda variable: np.zeros(variable.shape, np.float32))
+        variables["generator_predictions/dense/kernel"] = Variable((32, 16), 1, "", 0)
+    monkeypatch.setattr("_utils.commands.convert_tf.open_variables", lambda prefix: variables)
+    convert_tf(str(prefix), str(tmp_path / "out"), part=part, hparams=json.dumps(MICRO | hparams))
+    assert text in (tmp_path / "out/README.md").read_text()
+
+
 @pytest.mark.parametrize("part, hparams, lacking, message", [
     ("discriminator", MICRO, "electra/encoder/layer_1/output/dense/bias", "lacks the variable .*electra/encoder/layer_1/output/dense/bias"),
     ("generator", MICRO, "generator_predictions/output_bias", "lacks the variable .*generator_predictions/output_bias"),

@@ -52,6 +52,8 @@ PRETRAINING = {
     "datas=language=en.txt": ["language=en.txt"],
     "datas=2014,2015": ["2014", "2015"],
     "revisions={'wikipedia': 'main'}": {"wikipedia": "main"},
+    "documents=line": "line",
+    "long_lines=keep": "keep",
     "vocab=my/vocab.txt": "my/vocab.txt",
     "vocab=3e4": 30000,
     "milestones=50,100": [50., 100.],
@@ -134,6 +136,7 @@ def test_keys_are_attributes_and_checked_when_set_and_in_the_first_cell():
     assert_raises(["size", "'huge'", "'small'"], MyConfig, {**c, "size": "huge"})
     assert_raises(["'sise'", "'size'"], MyConfig, {**c, "sise": "base"})
     assert_raises(["'learning_rate'", "'lr'"], MyConfig, {**c, "learning_rate": 1e-3})
+    assert_raises(["'one_document_per_file'", "'documents'"], completed, "one_document_per_file=True")
     assert_raises(["'batch_size'", "'bs': 16"], finetune.c.override, ["batch_size=16"])
     assert_raises(["'schedule'"], MyConfig, {key: value for key, value in c.items() if key != "schedule"})
 

@@ -3,13 +3,14 @@ import copy
 import json
 import random
 import re
+from collections import Counter
 from pathlib import Path
 
 import datasets
 import numpy as np
+import pandas
 import pytest
-from corpora import make_corpus, sentence
-from fake_hub import FIRST, Hub
+from corpora import WORDS, make_corpus, sentence
 
 import pretrain
 from _utils.config import complete
@@ -18,6 +19,7 @@ from _utils.text import processors, readers, sources
 from _utils.text.examples import open_examples, prepare_examples
 from _utils.text.processors import ELECTRADataProcessor
 from _utils.text.sources import Corpus, load_documents
+from _utils.text.vocabulary import from_vocab_file
 
 
 @pytest.fixture
@@ -34,7 +36,8 @@ def test_examples_do_not_depend_on_the_number_of_processes_and_are_reused_for_an
     assert expected == prepare("2", num_proc=1) == prepare("2", num_proc=3)
 
 
-@pytest.mark.parametrize("change", [dict(max_length=24), dict(seed=8), dict(clean=True), dict(corpus=make_corpus(seed=1))])
+@pytest.mark.parametrize("change", [
+    dict(max_length=24), dict(seed=8), dict(clean=True), dict(long_lines="keep"), dict(corpus=make_corpus(seed=1))])
 def test_other_text_length_cleaning_or_seed_gives_new_examples(tmp_path, small_tokenizer, change):
     setting = dict(corpus=make_corpus(), hf_tokenizer=small_tokenizer, max_length=32, seed=7, cache_dir=tmp_path)
     before = prepare_examples(**setting).to_dict()
@@ -83,10 +86,10 @@ def sentences(n):
     return [sentence(rng) for _ in range(n)]
 
 
-def test_examples_of_bookcorpus_are_full_though_it_has_one_sentence_per_row(tmp_path, monkeypatch, small_tokenizer):
+def test_examples_of_bookcorpus_are_full_though_it_has_one_sentence_per_row(tmp_path, small_tokenizer):
     rows = sentences(3000)
-    Hub(tmp_path, monkeypatch, {FIRST: rows})
-    examples = prepare_examples(load_documents("bookcorpus", tmp_path), small_tokenizer, 64, 7, tmp_path)
+    corpus = Corpus("bookcorpus", "key", lambda: datasets.Dataset.from_dict({"text": rows}))
+    examples = prepare_examples(corpus, small_tokenizer, 64, 7, tmp_path)
     lengths, first = np.array([len(ids) for ids in examples["input_ids"]]), np.array(examples["sentA_length"])
     assert lengths.mean() > .9 * 64 and (lengths > first).mean() > .75  # a tenth has one segment by design
     tokens = sum(map(len, small_tokenizer(rows, add_special_tokens=False)["input_ids"]))
@@ -101,13 +104,13 @@ def short_rows(monkeypatch):
     monkeypatch.setattr(readers, "PIECE", 200)
 
 
-@pytest.mark.parametrize("suffix, one_document_per_file", [(".txt", False), (".txt", True), (".jsonl", False)])
-def test_long_document_in_several_rows_gives_the_same_examples(tmp_path, short_rows, small_tokenizer, suffix, one_document_per_file):
+@pytest.mark.parametrize("suffix, divided", [(".txt", "blank_line"), (".txt", "file"), (".jsonl", "blank_line")])
+def test_long_document_in_several_rows_gives_the_same_examples(tmp_path, short_rows, small_tokenizer, suffix, divided):
     texts = ["\n".join(sentences(n)) for n in (5, 200, 3)]
-    texts = texts[1:2] if one_document_per_file else texts
+    texts = texts[1:2] if divided == "file" else texts
     path = tmp_path / f"text{suffix}"
     path.write_text("\n".join(json.dumps({"text": text}) for text in texts) if suffix == ".jsonl" else "\n\n".join(texts))
-    corpus = load_documents(str(path), tmp_path, one_document_per_file=one_document_per_file)
+    corpus = load_documents(str(path), tmp_path, documents=divided)
     rows = corpus.documents[:]
     assert "".join(rows["text"]) == "".join(texts) and max(map(len, rows["text"])) < 1000
     assert len(rows["text"]) > 20 and rows["continues"].count(False) == len(texts)
@@ -115,10 +118,64 @@ def test_long_document_in_several_rows_gives_the_same_examples(tmp_path, short_r
     assert prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path)[:] == processor(texts)
 
 
-def test_very_long_line_is_cut(tmp_path, short_rows):
+@pytest.mark.parametrize("divided", ["blank_line", "file", "line"])
+def test_very_long_line_is_cut(tmp_path, short_rows, divided):
     (tmp_path / "text.txt").write_text("word " * 3000)
-    texts = load_documents(str(tmp_path / "text.txt"), tmp_path).documents["text"][:]
-    assert "".join(texts) == "word " * 3000 and max(map(len, texts)) <= 1200
+    rows = load_documents(str(tmp_path / "text.txt"), tmp_path, documents=divided).documents[:]
+    assert "".join(rows["text"]) == "word " * 3000 and max(map(len, rows["text"])) <= 1200
+    assert rows["continues"] == [False] + [True] * (len(rows["text"]) - 1)
+
+
+def without_special_tokens(examples, hf_tokenizer):
+    """The token ids of each example."""
+    special = {hf_tokenizer.cls_token_id, hf_tokenizer.sep_token_id}
+    return [[i for i in ids if i not in special] for ids in examples["input_ids"]]
+
+
+def test_long_lines_are_truncated_or_continue_in_the_next_example(small_tokenizer):
+    line = " ".join(WORDS[i % len(WORDS)] for i in range(500))
+    ids, [the] = small_tokenizer([line, "the"], add_special_tokens=False)["input_ids"]
+
+    def make(long_lines):
+        processor = ELECTRADataProcessor(None, small_tokenizer, 32, apply_cleaning=False, long_lines=long_lines)
+        return without_special_tokens(processor([line, "the"]), small_tokenizer)
+    assert make("truncate") == [ids[:30], [the]]
+    kept = make("keep")
+    assert sum(kept[:-1], []) == ids and kept[-1] == [the]
+    assert max(map(len, kept)) == 30 and len(kept) < len(ids) / 20  # some are short by design
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_token_is_lost_or_leaves_its_document_if_long_lines_are_kept(small_tokenizer, seed):
+    rng = random.Random(seed)
+    lengths = [1, 2, 5, 29, 30, 31, 32, 33, 100]
+    make_document = lambda word: "\n".join(" ".join([word] * n) for n in rng.choices(lengths, k=rng.randint(1, 8)))
+    texts = list(map(make_document, ("the", "words", "sentence", "text")))
+    processor = ELECTRADataProcessor(None, small_tokenizer, 32, apply_cleaning=False, long_lines="keep")
+    examples = processor(texts, random.Random(seed))
+    found = without_special_tokens(examples, small_tokenizer)
+    expected = Counter(sum(small_tokenizer(texts, add_special_tokens=False)["input_ids"], []))
+    assert Counter(sum(found, [])) == expected and max(map(len, examples["input_ids"])) <= 32
+    of_documents = [set(ids) for ids in small_tokenizer(texts, add_special_tokens=False)["input_ids"]]
+    assert all(any(set(ids) <= document for document in of_documents) for ids in found)
+
+
+def test_share_of_wikipedia_that_examples_keep(shared):
+    texts = pandas.read_parquet(shared / "data/wikipedia/train-00000-of-00004.parquet")["text"][:1000]
+    hf_tokenizer = from_vocab_file(shared / "data/vocab.txt")
+    processor = ELECTRADataProcessor(None, hf_tokenizer, 128, apply_cleaning=False, drop_parentheses=False)
+    lines = list(processor.tokenize((text, False) for text in texts))
+    n_tokens = sum(len(ids) for ids in lines if ids is not None)
+    for processor.long_lines, expected in ("truncate", .68), ("keep", 1.):
+        examples = processor.build(lines, random.Random(0))
+        kept = sum(len(ids) - 2 - (len(ids) > sentA_length) for ids, sentA_length in examples)
+        assert kept / n_tokens == pytest.approx(expected, abs=.01)
+
+
+def test_lines_beyond_the_limit_of_memory_are_kept_too(small_tokenizer, monkeypatch):
+    monkeypatch.setattr(processors, "LONG", 100)
+    found = ELECTRADataProcessor(None, small_tokenizer, 32, apply_cleaning=False, long_lines="keep")(["the " * 400])
+    assert sum(map(len, without_special_tokens(found, small_tokenizer))) == 400
 
 
 def test_padding_and_truncation_saved_with_a_tokenizer_are_ignored(tmp_path, small_tokenizer):

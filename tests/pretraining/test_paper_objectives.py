@@ -1,4 +1,5 @@
 """The objectives that the paper compares with ELECTRA (sections 3.2 and 3.5, appendix F)."""
+import shutil
 from pathlib import Path
 
 import pytest
@@ -208,6 +209,63 @@ def test_two_stages_train_one_network_each(workplace):
     assert equal_weights(learned, weights("again_5"))
     with pytest.raises(PlainError, match="started with .*lr=0.001"):  # the first stage has other settings
         run(*settings[:3], "lr=1e-4", resume=True)
+
+
+@pytest.fixture
+def first_stage(workplace):
+    """Folder of the complete first of two stages, of which the second has trained one of two steps; and the settings of the run."""
+    settings = ["objective=two_stage", "steps=5", "two_stage_steps=3", "lr=1e-3"]
+    run(*settings, "stop_at=1")
+    return Path("checkpoints/pretrain/mini_generator_5"), settings
+
+
+def delete_resume_checkpoints(folder):
+    for path in folder.glob("resume*"):
+        path.unlink()
+
+
+def damage_resume_checkpoints(folder):
+    for path in folder.glob("resume*"):
+        path.write_bytes(path.read_bytes()[:1000])
+
+
+def delete_second_stage(folder):
+    shutil.rmtree(folder.with_name("mini_5"))
+    delete_resume_checkpoints(folder)
+
+
+def test_the_second_stage_needs_only_the_milestone_of_the_first(first_stage):
+    folder, settings = first_stage
+    shutil.copytree(folder.parent, "before")
+    found = []
+    for remove in (lambda folder: None, delete_resume_checkpoints, shutil.rmtree, damage_resume_checkpoints, delete_second_stage,
+                   lambda folder: (folder / "resume.pth").unlink()):
+        remove(folder)
+        run(*settings, resume=True)
+        found.append(weights())
+        shutil.rmtree(folder.parent)
+        shutil.copytree("before", folder.parent)
+    assert all(equal_weights(found[0], other) for other in found)
+
+
+def test_a_first_stage_that_cannot_be_resumed_must_fit_the_second(first_stage):
+    folder, settings = first_stage
+    delete_resume_checkpoints(folder)
+    for changed, named in ((["lr=1e-4"], "lr=0.001"), (["two_stage_steps=2"], "steps=3"), (["max_length=16"], "max_length=32")):
+        with pytest.raises(PlainError, match=f"mini_generator_5' was started with .*{named}"):
+            run(*settings, *changed, resume=True)
+    shutil.rmtree("checkpoints/pretrain/mini_5")
+    content = Path("vocab.txt").read_text()
+    Path("vocab.txt").write_text(content.replace("guess", "guest"))
+    with pytest.raises(PlainError, match="The vocabulary changed since .*mini_generator_5_100.0%.pth"):
+        run(*settings, resume=True)
+    Path("vocab.txt").write_text(content)
+    run(*settings, resume=False)  # trains both again
+    assert Path("checkpoints/pretrain/aside/mini_generator_5_1/mini_generator_5_100.0%.pth").exists()
+    for name in ("mini_generator_5", "mini_5"):
+        delete_resume_checkpoints(folder.with_name(name))
+    with pytest.raises(PlainError, match="The run mini_5 is complete"):  # as of any other run
+        run(*settings, resume=True)
 
 
 def test_the_second_stage_starts_from_the_generator(small_tokenizer, workplace):

@@ -1,4 +1,4 @@
-"""Documents from all kinds of sources, their cache, hub corpora, and the embedded text."""
+"""Documents from files of all kinds, their cache, and the embedded text. Hub corpora: robustness/test_hub.py."""
 import bz2
 import gzip
 import json
@@ -9,18 +9,15 @@ import sysconfig
 from collections import Counter
 from pathlib import Path
 
-import datasets
-import huggingface_hub
 import pandas
 import pyarrow
 import pytest
-from fake_hub import FIRST, SECOND, Hub
 
 from _utils.errors import PlainError
 from _utils.runs.files import file_chunks
 from _utils.text import embedded_text, sources
 from _utils.text.readers import find_files
-from _utils.text.sources import load_documents
+from _utils.text.sources import check_sources, load_documents
 
 DOCUMENTS = ["First line.\nÄ second, naïve line.", "Another document."]
 TXT = "First line.\nÄ second, naïve line.\n\n \n\nAnother document.\n"
@@ -105,6 +102,48 @@ def test_folders_are_read_recursively_and_globs_like_in_a_shell(library, texts_o
     assert texts_of(source) == expected
 
 
+def test_suffixes_may_have_capitals(tmp_path, texts_of):
+    for name, content in FILES.items():
+        for suffix, compress in COMPRESSION.items():
+            write(tmp_path / "library" / (name + suffix).upper(), compress(content.encode()))
+    assert texts_of("library") == DOCUMENTS * len(FILES) * len(COMPRESSION)
+
+
+@pytest.fixture
+def skipped(tmp_path, capsys):
+    """Return a function: {name: reason} of the files of a source that are said to be skipped, in one line."""
+    def names(source):
+        check_sources([str(tmp_path / source)], tmp_path / "cache", "utf-8")
+        printed = capsys.readouterr().out
+        assert printed.count("\n") <= 1
+        groups = re.findall(r"[:;] ([^:;]+?) \((.+?)\)", printed)
+        return {Path(name).name: reason for names, reason in groups for name in names.split(", ")}
+    return names
+
+
+def test_files_that_are_not_read_are_named_with_the_reason(tmp_path, skipped):
+    for name in ("a.txt", "part-00001", "sub/b.txt.aa", "data.json", ".c.txt", ".d.png", ".e/f.TXT.GZ", "good/g.txt"):
+        write(tmp_path / "texts" / name, "x")
+    (tmp_path / "texts/link").symlink_to(tmp_path / "texts/good")
+    (tmp_path / "texts/broken.txt").symlink_to(tmp_path / "missing.txt")
+    found = skipped("texts")
+    assert set(found) == {"part-00001", "b.txt.aa", "data.json", ".c.txt", "f.TXT.GZ", "link", "broken.txt"}
+    assert all(".jsonl" in found[name] for name in ("part-00001", "b.txt.aa", "data.json"))
+    assert "link" in found["link"] and "not a file" in found["broken.txt"]
+    assert "hidden" in found[".c.txt"] and "hidden" in found["f.TXT.GZ"]
+    assert not skipped("texts/good") and not skipped("texts/a.txt") and not skipped("texts/good/*")
+    assert set(skipped("texts/[adgs]*")) == {"data.json", "sub", "good"}  # a glob does not read folders
+
+
+def test_many_files_that_are_not_read_are_counted(tmp_path, capsys):
+    for i in range(30):
+        write(tmp_path / f"texts/part-{i:05}", "x")
+    write(tmp_path / "texts/a.txt", "x")
+    check_sources([str(tmp_path / "texts")], tmp_path / "cache", "utf-8")
+    printed = capsys.readouterr().out
+    assert "30 of 31" in printed and "25 more" in printed and len(printed) < 400
+
+
 def test_same_content_under_another_name_is_read_once(tmp_path, texts_of, monkeypatch):
     write(tmp_path / "first.txt", TXT)
     write(tmp_path / "copy/renamed.txt", TXT)
@@ -118,7 +157,8 @@ def test_changed_options_are_not_read_from_the_cache(tmp_path, texts_of):
     write(tmp_path / "text.txt", TXT)
     assert texts_of("text.txt") == DOCUMENTS
     assert texts_of("text.txt", encoding="latin-1") == [text.encode().decode("latin-1") for text in DOCUMENTS]
-    assert texts_of("text.txt", one_document_per_file=True) == [TXT]  # with its blank lines
+    assert texts_of("text.txt", documents="file") == [TXT]  # with its blank lines
+    assert texts_of("text.txt", documents="line") == ["First line.", "Ä second, naïve line.", "Another document."]
 
 
 @pytest.fixture
@@ -195,53 +235,6 @@ def test_files_are_sorted_by_path_parts(tmp_path):
     assert list(find_files(tmp_path / "library")) == list(find_files(str(tmp_path / "library/**/*.txt"))) == expected
     (tmp_path / "library/cycle").symlink_to(tmp_path / "library")
     assert list(find_files(tmp_path / "library")) == expected
-
-
-LOAD_DATASET, HF_API = datasets.load_dataset, huggingface_hub.HfApi
-
-
-@pytest.fixture
-def hub(tmp_path, monkeypatch):
-    """A reachable fake hub with two commits of each dataset."""
-    return Hub(tmp_path, monkeypatch, {FIRST: DOCUMENTS, SECOND: ["Another text."]})
-
-
-@pytest.fixture
-def go_offline(hub, monkeypatch):
-    """Return a function that takes the hub offline: `datasets` has only its cache."""
-    def go():
-        monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
-        monkeypatch.setattr(datasets, "load_dataset", LOAD_DATASET)
-        monkeypatch.setattr("huggingface_hub.HfApi", HF_API)
-    return go
-
-
-@pytest.mark.parametrize("name, path, config, branch", [
-    ("openwebtext", "Skylion007/openwebtext", None, "main"),
-    ("wikipedia", "wikimedia/wikipedia", "20231101.en", "main"),
-    ("bookcorpus", "bookcorpus/bookcorpus", None, "refs/convert/parquet"),
-])
-def test_hub_corpus_stays_at_the_commit_of_its_first_use(tmp_path, hub, go_offline, name, path, config, branch):
-    first = load_documents(name, tmp_path / "cache")
-    assert hub.calls == [(path, branch)]  # the text is loaded on first use
-    assert first.documents.column_names == ["text"] and list(first.documents["text"]) == DOCUMENTS
-    assert hub.calls[1:] == [(path, config, FIRST, "train")]
-    hub.head = SECOND
-    again = load_documents(name, tmp_path / "cache")
-    assert again.key == first.key and list(again.documents["text"]) == DOCUMENTS and hub.calls[2:] == hub.calls[1:2]
-    go_offline()
-    assert list(load_documents(name, tmp_path / "cache").documents["text"]) == DOCUMENTS
-
-
-def test_revisions_chooses_a_commit_or_tag_and_other_commits_are_not_used_offline(tmp_path, hub, go_offline):
-    load = lambda revision: load_documents("openwebtext", tmp_path / "cache", revisions={"openwebtext": revision})
-    first, second = load(FIRST), load(SECOND)
-    assert first.key == load("old-tag").key != second.key
-    assert list(first.documents["text"]) == DOCUMENTS and list(second.documents["text"]) == ["Another text."]
-    go_offline()
-    with pytest.raises(PlainError, match=f"at revision {'3' * 40}: only '.*{SECOND}' is in the cache. Check the connection"):
-        len(load("3" * 40).documents)
 
 
 def test_embedded_text_is_megabytes_of_english_prose_and_read_once(tmp_path, monkeypatch):

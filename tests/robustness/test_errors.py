@@ -22,7 +22,7 @@ def chained(first, second):
     (RuntimeError("DataLoader worker (pid 12) is killed by signal: Killed."), "Lower num_workers"),
     (torch.OutOfMemoryError("CUDA out of memory."), "Lower micro_batch"),
     (torch._dynamo.exc.Unsupported("a branch\nthat depends on data"),
-     "error: compile=True failed (Unsupported: a branch). Leave compile out."),
+     "error: compile=True failed (Unsupported: a branch that depends on data). Leave compile out."),
     (torch._dynamo.exc.TorchDynamoException("backend='inductor' raised:\nOutOfMemoryError: CUDA out of memory."), "Lower micro_batch"),
     (KeyboardInterrupt(), "Rerun the same command")])
 def test_errors_that_users_can_fix_are_explained_on_one_line(error, message):

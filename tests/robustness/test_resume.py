@@ -1,5 +1,4 @@
 """A stopped or killed pretraining run resumes as if it had never been interrupted; a run with other settings or data is rejected."""
-import json
 import os
 import shutil
 import signal
@@ -14,7 +13,6 @@ from tiny_pretraining import FOLDER, equal_weights, flip_bit, metrics, rows, ten
 
 import pretrain
 from _utils.errors import PlainError
-from _utils.runs import files
 from _utils.runs.checkpoints import load_checkpoint, save_checkpoint
 from _utils.runs.log import locked
 from _utils.training.after_step import Stopped
@@ -158,7 +156,16 @@ def test_run_that_is_older_than_a_key_can_be_resumed_with_its_default(workplace)
     run("steps=4", "stop_at=1")
     path = FOLDER / "mini_5/resume.pth"
     checkpoint = load_checkpoint(path)
-    del checkpoint["config"]["cased"]
+    for key in ("cased", "documents", "long_lines"):
+        del checkpoint["config"][key]
+    save_checkpoint(checkpoint, path)
+    with pytest.raises(PlainError, match="documents='blank_line'.*documents='line'"):
+        run("steps=4", "documents=line")
+    checkpoint["config"]["one_document_per_file"] = True
+    save_checkpoint(checkpoint, path)
+    with pytest.raises(PlainError, match="documents='file'.*documents='blank_line'"):
+        run("steps=4")
+    checkpoint["config"]["one_document_per_file"] = False
     save_checkpoint(checkpoint, path)
     run("steps=4")
     assert load_checkpoint(path)["step"] == 4
@@ -204,20 +211,6 @@ def test_changed_code_is_reported_at_every_later_start(workplace, monkeypatch, c
         assert "Notice: the code" in capsys.readouterr().out
     run("steps=4", "base_run_name=other")
     assert "Notice" not in capsys.readouterr().out
-
-
-def test_the_hash_of_the_code_depends_on_code_only(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "__file__", str(tmp_path / "_utils/runs/files.py"))
-    Path(tmp_path / "_utils/runs").mkdir(parents=True)
-
-    def key(lr="1", step="pass", cell="train()", output="none", utils=""):
-        (tmp_path / "script.py").write_text(f"c = MyConfig({{\n    'lr': {lr},\n}})\n{step}\n")
-        cells = [{"cell_type": "code", "source": [cell], "outputs": [output]}, {"cell_type": "markdown", "source": [output]}]
-        (tmp_path / "book.ipynb").write_text(json.dumps({"cells": cells}))
-        (tmp_path / "_utils/optim.py").write_text(utils)
-        return files.code_key.__wrapped__("script.py", "book.ipynb", "deleted.ipynb")
-    assert key() == key(lr="2") == key(output="a plot")
-    assert len({key(), key(step="return"), key(cell="stop()"), key(utils="x = 1")}) == 4
 
 
 @pytest.mark.parametrize("damage", [

@@ -10,6 +10,7 @@ import resource
 import runpy
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -44,11 +45,20 @@ class Done(NamedTuple):
 
 
 class Scripts:
-    """`Scripts().run("pretrain.py", ["steps=2"], folder)` runs `python pretrain.py steps=2` in that folder and returns a Done."""
+    """`Scripts().run("pretrain.py", ["steps=2"], folder)` runs `python pretrain.py steps=2` in that folder and returns a Done.
 
-    def __init__(self):
+    environment: {variable: value} of a new interpreter, which is then the server instead of a fork, because libraries
+    read variables when they are imported.
+    """
+
+    def __init__(self, environment=None):
         ours, theirs = socket.socketpair()
-        self.pid = os.fork()
+        if environment is None:
+            self.pid = os.fork()
+        else:
+            command = [sys.executable, __file__, str(theirs.fileno())]
+            environment = environment | {"PYTHONPATH": str(REPO)}
+            self.pid = subprocess.Popen(command, env=environment, pass_fds=[theirs.fileno()]).pid
         if not self.pid:
             ours.close()
             serve(theirs.makefile("rw"))
@@ -170,3 +180,7 @@ def serve(connection):
         command, faults = json.loads(line)
         print(json.dumps(run_in_child(*command, **faults)), file=connection, flush=True)
     os._exit(0)
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])).makefile("rw"))

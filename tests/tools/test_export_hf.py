@@ -22,13 +22,17 @@ from transformers import (
 )
 
 import finetune
+import pretrain
 from _utils.commands.export_hf import export_hf, new_folder
+from _utils.commands.minimal_pairs import load_models
+from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.glue.tasks import TASKS, Task
 from _utils.networks import load_pair, load_pretrained
 from _utils.networks.build import PARTS, network_class
 from _utils.networks.pretrained import network_of
-from _utils.runs.checkpoints import load_checkpoint
+from _utils.runs.checkpoints import load_checkpoint, save_pretrained
+from _utils.runs.log import Run
 
 IDS = torch.tensor([[2, 40, 41, 42, 3, 43, 44, 3], [2, 50, 51, 3, 0, 0, 0, 0]])
 SMALL = dict(vocab_size=400, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16)
@@ -200,11 +204,11 @@ def test_checkpoints_are_found_by_name(fresh_checkpoint, tmp_path, monkeypatch):
     assert Path("of_pretrain/generator").is_dir() and Path("of_glue/classifier").is_dir()
 
 
-def exported_card(checkpoint, folder, part):
+def exported_card(checkpoint, folder, part, name="run_5_50.0%.pth"):
     """The model card of a part of a checkpoint with changes, exported to a folder."""
-    torch.save(checkpoint, folder / "run_5_50.0%.pth")
+    torch.save(checkpoint, folder / name)
     shutil.rmtree(folder / "out", ignore_errors=True)
-    export_hf(str(folder / "run_5_50.0%.pth"), str(folder / "out"))
+    export_hf(str(folder / name), str(folder / "out"))
     return ModelCard.load(folder / "out" / part / "README.md")
 
 
@@ -232,6 +236,85 @@ def test_a_pretrained_card_has_metrics_but_no_local_folders(fresh_checkpoint, tm
         assert (data.library_name, data.tags, data.datasets) == ("transformers", ["electra"], ["Skylion007/openwebtext"])
         assert data.pipeline_tag == ("fill-mask" if part == "generator" else None)
         assert made_by(card)["held-out metrics"] == row
+
+
+@pytest.mark.parametrize("percent", [100., 6.25, 2.5e-05, 1e-07])
+def test_a_card_has_the_metrics_of_any_milestone(fresh_checkpoint, tmp_path, percent):
+    checkpoint = load_checkpoint(fresh_checkpoint)
+    (tmp_path / "run_5").mkdir()
+    (tmp_path / "run_5/metrics.jsonl").write_text(json.dumps({"step": checkpoint["step"], "split": "held_out", "gen_loss": 5.5}) + "\n")
+    card = exported_card(checkpoint, tmp_path, "generator", Run("run", 5).milestone(percent).name)
+    assert made_by(card)["held-out metrics"]["gen_loss"] == 5.5
+
+
+VARIANTS = {  # {settings of pretrain.py: (title of the cards, {part in the checkpoint: what its card says})}
+    "objective=electra": ("ELECTRA-tiny", {"generator": "by masked language modelling, as the generator",
+                                           "discriminator": "by replaced token detection, as the discriminator"}),
+    "objective=mlm": ("tiny, masked language model", {"generator": "by masked language modelling."}),
+    "objective=electra_15": ("ELECTRA-tiny", {"generator": "by masked language modelling, as the generator",
+                                              "discriminator": "by replaced token detection at the masked positions only"}),
+    "objective=replace_mlm": ("tiny, Replace MLM", {"generator": "by Replace MLM"}),
+    "objective=all_tokens_mlm": ("tiny, All-Tokens MLM", {"generator": "by All-Tokens MLM"}),
+    "objective=two_stage": ("ELECTRA-tiny", {"generator": "in two stages", "discriminator": "in two stages"}),
+    "objective=adversarial": ("ELECTRA-tiny", {"generator": "by reinforcement learning", "discriminator": "Adversarial"}),
+    "uniform_generator=True": ("ELECTRA-tiny", {"discriminator": "by replaced token detection with uniformly drawn replacements"})}
+
+
+def variant(setting, hf_tokenizer, path):
+    """Write the checkpoint of an untrained network of a variant."""
+    c = complete(pretrain.c.override(["size=tiny", "steps=4", setting]))
+    save_pretrained(path, pretrain.build_model(c, hf_tokenizer), c, hf_tokenizer, step=0)
+
+
+@pytest.mark.parametrize("setting", VARIANTS)
+def test_a_card_names_the_objective(small_tokenizer, tmp_path, setting):
+    path, (title, texts) = tmp_path / "run_5_50.0%.pth", VARIANTS[setting]
+    variant(setting, small_tokenizer, path)
+    for part, text in texts.items():
+        card = exported_card(load_checkpoint(path), tmp_path, part)
+        assert text in card.text and f"# {title}" in card.text
+
+
+@pytest.mark.parametrize("setting", ["objective=replace_mlm", "objective=all_tokens_mlm"])
+def test_a_network_that_has_not_seen_masks_is_not_called_a_masked_language_model(small_tokenizer, tmp_path, setting):
+    variant(setting, small_tokenizer, tmp_path / "run.pth")
+    card = exported_card(load_checkpoint(tmp_path / "run.pth"), tmp_path, "generator")
+    assert "masked language model" not in card.text and card.data.pipeline_tag is None and "no [MASK]" in card.text
+    with pytest.raises(PlainError, match="without .MASK"):
+        load_models([str(tmp_path / "run.pth")])
+
+
+def test_every_objective_has_a_text_and_others_are_named(fresh_checkpoint, tmp_path):
+    assert {f"objective={objective}" for objective in pretrain.OBJECTIVES} < VARIANTS.keys()
+    checkpoint = load_checkpoint(fresh_checkpoint)
+    for objective, text in (("mine", "with the objective 'mine'"), (None, "by replaced token detection, as the discriminator")):
+        checkpoint["config"]["objective"] = objective
+        assert text in exported_card(checkpoint, tmp_path, "discriminator").text
+    del checkpoint["config"]["objective"], checkpoint["discriminator_config"]  # of an early version
+    assert "Pretrained by masked language modelling." in exported_card(checkpoint, tmp_path, "generator").text
+
+
+@pytest.mark.parametrize("setting, text", [
+    ("objective=electra", "by replaced token detection"), ("objective=mlm", "by masked language modelling."),
+    ("objective=replace_mlm", "by Replace MLM"), ("uniform_generator=True", "by replaced token detection with uniformly drawn")])
+def test_the_card_of_a_finetuned_model_names_the_objective_of_its_pretraining(small_tokenizer, tmp_path, setting, text):
+    path = tmp_path / "run_5_100.0%.pth"
+    variant(setting, small_tokenizer, path)
+    pretrained = load_pretrained(str(path), "tiny", 128)
+    checkpoint = load_checkpoint(finetuned(tmp_path, path)[0])
+    checkpoint["run"] |= {"pretrained_checkpoint": str(path), "objective": pretrained.objective}
+    card = exported_card(checkpoint, tmp_path, "classifier").text
+    assert f"Pretrained {text}" in card
+    assert ("# ELECTRA" in card) == ("mlm" not in setting)
+
+
+@pytest.mark.parametrize("name", ["google/electra-small-discriminator", "/home/somebody/models/mine"])
+def test_the_card_of_a_finetuned_model_whose_pretraining_is_not_known_names_that_model(fresh_checkpoint, tmp_path, name):
+    checkpoint = load_checkpoint(finetuned(tmp_path, fresh_checkpoint)[0])
+    checkpoint["run"] |= {"pretrained_checkpoint": name, "objective": None}
+    card = exported_card(checkpoint, tmp_path, "classifier")
+    assert f"Pretrained as {name.removeprefix('/home/somebody/models/')}." in card.text and "somebody" not in card.text
+    assert "masked language" not in card.text and "replaced token" not in card.text
 
 
 def test_a_finetuned_card_has_the_dev_scores(fresh_checkpoint, tmp_path):

@@ -1,4 +1,6 @@
 """The command replaced_tokens: corrupted text, and scores of discriminators on it."""
+import contextlib
+import io
 import re
 from pathlib import Path
 
@@ -24,7 +26,7 @@ from _utils.commands.replaced_tokens import (
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.networks import inputs_of, load_with_head, replaced_logits
-from _utils.runs.checkpoints import save_pretrained
+from _utils.runs.checkpoints import load_checkpoint, save_pretrained
 from _utils.text.vocabulary import tokenizer_from_tokens
 
 
@@ -222,6 +224,34 @@ def test_a_discriminator_that_may_have_seen_the_text_is_reported(two_runs, small
         assert f"'{name}' was trained on {warning}" in printed if warning else not printed
 
 
+# The first cell of pretrain.py, which users edit for other runs
+
+EDITED = {"encoding": "latin-1", "documents": "line", "clean": True, "max_length": 16, "data_seed": 7, "cased": True, "seed": 1,
+          "masking": "official", "electra_mask_style": "always", "mask_prob": .4, "sampling": "multinomial", "temperature": 3.,
+          "size": "large", "quickstart": True, "vocab": 300, "datas": ["docs"]}
+
+
+@pytest.mark.parametrize("generator", ["a.pth", "old.pth", "exported/generator"])
+def test_the_values_in_the_first_cell_of_pretrain_do_not_count(two_runs, monkeypatch, generator):
+    """For a generator with its run, with that of a version before a key existed, and without a run."""
+    export_hf("a.pth", "exported")
+    content = load_checkpoint("checkpoints/pretrain/a.pth")
+    for key in ("clean", "encoding", "data_seed"):
+        del content["config"][key]
+    torch.save(content, "checkpoints/pretrain/old.pth")
+    text, warnings = corrupted(generator), []
+    for edited in ({}, EDITED):
+        for key, value in edited.items():
+            monkeypatch.setitem(pretrain.c, key, value)
+        assert all(map(torch.equal, text, corrupted(generator)))
+        c, _, hf_tokenizer = load_generator(generator, ["text.txt"], .15, 0)
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            load_discriminator("b.pth", hf_tokenizer, c, held_out=True)
+        warnings.append(printed.getvalue())
+    assert warnings[0] == warnings[1]
+    assert text.is_masked.sum() / text.is_token.sum() == pytest.approx(.15, abs=.05)
+
+
 # Errors
 
 @pytest.mark.parametrize("arguments, message", [
@@ -230,9 +260,13 @@ def test_a_discriminator_that_may_have_seen_the_text_is_reported(two_runs, small
     ("a.pth --generator a.pth --text none.txt", "none.txt"),
     ("a.pth --generator a.pth --text few.txt", "rows: 0. The text yields 0 examples.*or pass --all"),
     ("a.pth --generator a.pth --text text.txt --rows 99999", "Invalid value for rows: 99999"),
+    ("a.pth --generator a.pth --text text.txt --mask_prob 2", "Invalid value for mask_prob: 2"),
+    ("a.pth --generator a.pth --text text.txt --max_length 4", "Invalid value for max_length: 4"),
+    ("a.pth --generator second.pth --text text.txt", "'second.pth' was trained with objective=replace_mlm.*without .MASK"),
     ("a.pth --generator short --text text.txt", "max_length=128 is more than the 16 positions of 'short'")])
 def test_wrong_arguments_raise(two_runs, small_tokenizer, arguments, message):
     save_bert(BertForMaskedLM, small_tokenizer, "short", max_position_embeddings=16)
+    checkpoint("second.pth", small_tokenizer, 1, "objective=replace_mlm")
     Path("few.txt").write_text("\n\n".join(["a small network makes good guesses ."] * 3))
     with pytest.raises(PlainError, match=message):
         main(["replaced_tokens", *arguments.split()])

@@ -1,0 +1,322 @@
+"""Corpora, GLUE and models, which the unchanged libraries load from a server that speaks the hub's interface."""
+import io
+import json
+import os
+import random
+import re
+import shutil
+import zipfile
+from pathlib import Path
+from typing import NamedTuple
+
+import hub_repositories
+import pyarrow.parquet
+import pytest
+import torch
+from hub_repositories import (
+    BOOKCORPUS,
+    DISCRIMINATOR,
+    OPENWEBTEXT,
+    PARQUET_BRANCH,
+    WIKIPEDIA,
+    card,
+    documents,
+    lines,
+    parquet,
+)
+from hub_server import HubServer
+from script_server import Scripts
+
+from _utils.glue.tables import load_task, table_key
+from _utils.glue.wsc_trick import load_wsc
+from _utils.runs.checkpoints import load_checkpoint
+
+SHARD = "train-00001-of-00003.parquet"
+COMMON = ["num_workers=0", "device=cpu", "logger=None"]
+CORPUS = [*COMMON, "size=tiny", "vocab=200", "steps=1", "warmup_steps=0", "bs=8", "base_run_name=run"]
+CONTINUED = [*COMMON, "datas=text.txt", f"initial_weights={DISCRIMINATOR}", "steps=1", "warmup_steps=0", "bs=8",
+             "max_length=32"]
+FINETUNE = [*COMMON, "pretrained_checkpoint=None", "end=1", "max_length=32", "group_name=hub"]
+
+
+class Machine(NamedTuple):
+    """A folder on a machine that reaches the hub without a token.   cache: folder of the libraries."""
+    hub: HubServer
+    scripts: Scripts
+    folder: Path
+    cache: Path
+
+    def run(self, command, *arguments):
+        """Run a script of the project and return a Done."""
+        return self.scripts.run(command, arguments, self.folder)
+
+    def downloads(self):
+        """The names of the large files that were downloaded since the last call, in their order, with the ranges."""
+        requests, self.hub.requests[:] = self.hub.requests[:], []
+        return [request.rpartition("/")[2] for request in requests if request.startswith("GET /large/")]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """(server, scripts that use it, cache of the libraries)."""
+    hub, cache = HubServer(), tmp_path_factory.mktemp("cache") / "huggingface"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+    scripts = Scripts(environment | {"HF_ENDPOINT": hub.url, "HF_HOME": str(cache), "NO_PROXY": "localhost,127.0.0.1"})
+    yield hub, scripts, cache
+    scripts.close()
+    hub.shutdown()
+
+
+@pytest.fixture
+def machine(served, tmp_path):
+    """A Machine with an empty cache, and an empty hub."""
+    hub, scripts, cache = served
+    hub.clear()
+    shutil.rmtree(cache, ignore_errors=True)
+    (tmp_path / "work").mkdir()
+    return Machine(hub, scripts, tmp_path / "work", cache)
+
+
+@pytest.fixture
+def corpora(machine):
+    """The Machine, and the three corpora on the hub."""
+    machine.hub.commit(f"datasets/{OPENWEBTEXT}", hub_repositories.openwebtext())
+    machine.hub.commit(f"datasets/{WIKIPEDIA}", hub_repositories.wikipedia())
+    machine.hub.commit(f"datasets/{BOOKCORPUS}", {"README.md": b"", "bookcorpus.py": b"raise RuntimeError"})
+    machine.hub.commit(f"datasets/{BOOKCORPUS}", hub_repositories.bookcorpus(), PARQUET_BRANCH)
+    return machine
+
+
+def assert_succeeds(done):
+    assert not done.returncode, done.stderr
+    return done
+
+
+def assert_one_line(done, *patterns):
+    """A script ended with a line about an error that contains the regular expressions, and without a traceback."""
+    *before, line = re.split("[\r\n]+", done.stderr.strip())
+    assert done.returncode == 1 and line.startswith("error: ") and len(line) < 800, done.stderr
+    assert all(re.search(pattern, line) for pattern in patterns), line
+    assert not [other for other in before if other.startswith(("Traceback", "error: "))], done.stderr
+
+
+def n_examples(done):
+    """The number of training examples that a run printed."""
+    return re.search(r"([\d,]+) training examples", assert_succeeds(done).stdout)[1]
+
+
+# Corpora
+
+def test_pretraining_on_the_three_corpora(corpora):
+    run = lambda: assert_succeeds(corpora.run("pretrain.py", *CORPUS, "datas=openwebtext,wikipedia,bookcorpus"))
+    run()
+    names = [f"train-0000{i}-of-0000{n}.parquet" for n in (3, 2) for i in range(n)]
+    assert corpora.downloads() == [*names, "0000.parquet", "0001.parquet"]  # without the German Wikipedia
+    run()
+    assert not [request for request in corpora.hub.requests if "datasets" in request]  # everything is prepared
+
+
+LOAD = """
+import json, sys
+from _utils.text import load_documents
+name, *revision = sys.argv[1:]
+corpus = load_documents(name, "datasets", revisions=dict.fromkeys([name], *revision))
+print(json.dumps([corpus.key, corpus.documents[:]]))
+"""
+
+
+def load(machine, *arguments):
+    """[key, {column: values}] of a corpus loaded in a process of its own. arguments: name, revision."""
+    (machine.folder / "load.py").write_text(LOAD)
+    return json.loads(assert_succeeds(machine.run(str(machine.folder / "load.py"), *arguments)).stdout)
+
+
+@pytest.mark.parametrize("name, repository, branch, first_texts", [
+    ("openwebtext", OPENWEBTEXT, "main", documents(20, "train-00000-of-00003.parquet")),
+    ("wikipedia", WIKIPEDIA, "main", documents(20, "20231101.en 0")),
+    ("bookcorpus", BOOKCORPUS, PARQUET_BRANCH, lines(500, 0))])
+def test_a_corpus_stays_at_the_commit_of_its_first_use(corpora, name, repository, branch, first_texts):
+    key, found = load(corpora, name)
+    assert list(found) == ["text"] and found["text"][:len(first_texts)] == first_texts
+    files = {"README.md": card({"20231101.en": {"train": "train*"}}), "train.parquet": parquet({"text": ["Another."]})}
+    newest = corpora.hub.commit(f"datasets/{repository}", files, branch)
+    assert load(corpora, name) == [key, found]
+    assert load(corpora, name, newest)[1] == {"text": ["Another."]}
+
+
+def test_revisions_choose_a_commit_or_tag_and_without_the_hub_no_other_one_is_used(machine):
+    def commit(text, *names):
+        return machine.hub.commit(f"datasets/{OPENWEBTEXT}", {"train.parquet": parquet({"text": [text]})}, *names)
+    first, second = commit("first", "old-tag"), commit("second")
+    assert load(machine, "openwebtext", "old-tag") == load(machine, "openwebtext", first)
+    assert load(machine, "openwebtext", second)[1] == {"text": ["second"]}
+    machine.hub.fail("", "cut", times=1000)
+    assert load(machine, "openwebtext", second)[1] == {"text": ["second"]}
+    done = machine.run("pretrain.py", *CORPUS, "datas=openwebtext", f"revisions={{'openwebtext': '{'3' * 40}'}}")
+    assert_one_line(done, f"at revision {'3' * 40}: only '.*' is in the cache")
+
+
+# Failures
+
+def test_a_download_that_breaks_continues_where_it_broke(machine):
+    # The libraries write 10 MB at a time.
+    columns = {"text": documents(20, 0), "url": [random.Random(i).randbytes(300_000).hex() for i in range(20)]}
+    machine.hub.commit(f"datasets/{OPENWEBTEXT}", {"train.parquet": parquet(columns)})
+    machine.hub.fail("GET /large", "cut")
+    assert_succeeds(machine.run("pretrain.py", *CORPUS, "datas=openwebtext"))
+    assert machine.downloads() == ["train.parquet", f"train.parquet bytes={10 << 20}-"]
+
+
+def test_a_rate_limit_is_waited_for(corpora):
+    corpora.hub.fail(f"GET /large/.*{SHARD}", 429)
+    assert_succeeds(corpora.run("pretrain.py", *CORPUS, "datas=openwebtext"))
+    assert corpora.downloads().count(SHARD) == 2
+
+
+@pytest.mark.parametrize("request_, how, word", [
+    (f"GET /large/.*{SHARD}", "reset", "reset by peer"), (f"GET /large/.*{SHARD}", 503, "503"),
+    (f"HEAD .*{SHARD}", 401, "gated"), ("GET /api/datasets/.*/revision/main", 429, "429")],
+    ids=["broken", "503", "gated", "rate limit"])
+def test_a_failed_download_ends_in_one_line_and_a_rerun_resumes(corpora, request_, how, word):
+    run = lambda: corpora.run("pretrain.py", *CORPUS, "datas=openwebtext")
+    corpora.hub.fail(request_, how)
+    assert_one_line(run(), OPENWEBTEXT, word)
+    assert not [*corpora.folder.glob("datasets/*.arrow"), *corpora.folder.glob("checkpoints/pretrain/*.pth")]
+    complete = set(corpora.downloads()) - {SHARD}
+    assert_succeeds(run())
+    assert not complete & set(corpora.downloads())
+    assert len(load(corpora, "openwebtext")[1]["text"]) == 60
+
+
+def without_rows():
+    """The content of a parquet file with an empty row group, as pyarrow writes it."""
+    file = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.table({"text": pyarrow.array([], pyarrow.string())}), file)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("content", [b"", b"<html>Please log in to this network.</html>", without_rows()],
+                         ids=["empty file", "another page", "no rows"])
+def test_a_shard_that_cannot_be_read_is_named(machine, content):
+    machine.hub.commit(f"datasets/{OPENWEBTEXT}", hub_repositories.openwebtext(**{SHARD: content}))
+    assert_one_line(machine.run("pretrain.py", *CORPUS, "datas=openwebtext"), OPENWEBTEXT, SHARD)
+
+
+def test_a_shard_that_was_damaged_in_the_cache_is_downloaded_again_when_it_is_deleted(corpora):
+    run = lambda: corpora.run("pretrain.py", *CORPUS, "datas=openwebtext")
+    expected = n_examples(run())
+    [shard] = (corpora.cache / "hub").glob(f"*/snapshots/*/*/{SHARD}")
+    content = bytearray(shard.read_bytes())
+    content[len(content) // 2:len(content) // 2 + 400] = bytes(400)
+    shard.write_bytes(content)
+    for folder in (corpora.cache / "datasets", corpora.folder / "datasets", corpora.folder / "checkpoints"):
+        shutil.rmtree(folder)
+    done = run()
+    assert_one_line(done, OPENWEBTEXT, SHARD)
+    Path(re.search(r"Delete (\S+)", done.stderr)[1]).unlink()
+    corpora.downloads()
+    assert n_examples(run()) == expected and corpora.downloads() == [SHARD]
+
+
+# Models
+
+@pytest.fixture
+def models(machine, small_tokenizer):
+    """A function that puts Google's small pair on the hub, given the name of the files of weights.
+
+    It returns {hub id: network}.
+    """
+    def commit(weights):
+        networks, repositories = hub_repositories.electra(weights, small_tokenizer)
+        for name, files in repositories.items():
+            machine.hub.commit(f"models/{name}", files)
+        return networks
+    (machine.folder / "text.txt").write_text("\n\n".join(documents(20, 0)))
+    return commit
+
+
+@pytest.mark.parametrize("weights", ["pytorch_model.bin", "model.safetensors"])
+def test_pretraining_continues_from_the_pair_on_the_hub(machine, models, weights):
+    networks = models(weights)
+    assert_succeeds(machine.run("pretrain.py", *CONTINUED, "base_run_name=run", "lr=1e-30"))
+    assert machine.downloads() == [weights, weights]
+    found = load_checkpoint(machine.folder / "checkpoints/pretrain/run_11081_100.0%.pth")["model"]
+    for name, network in networks.items():
+        part = "discriminator" if name == DISCRIMINATOR else "generator"
+        assert all(torch.allclose(found[f"{part}.{key}"], value) for key, value in network.state_dict().items())
+
+
+@pytest.mark.parametrize("request_, how, word", [
+    ("GET /large/.*model.bin", "reset", "Check the connection"), ("GET /large/.*model.bin", 503, "503"),
+    ("/config.json", 401, "gated"), ("/tokenizer.json", 401, "gated")], ids=["broken", "503", "gated", "tokenizer"])
+def test_a_failed_download_of_a_model_ends_in_one_line(machine, models, request_, how, word):
+    models("pytorch_model.bin")
+    machine.hub.fail(request_, how)
+    assert_one_line(machine.run("pretrain.py", *CONTINUED), DISCRIMINATOR, word)
+    assert not list(machine.folder.glob("checkpoints/pretrain/*.pth"))
+
+
+# GLUE
+
+@pytest.fixture
+def few_rows(glue, tmp_path):
+    """A folder in the layout of the GLUE download with 20 rows in each file."""
+    for path in (path for path in glue.rglob("*.*") if path.is_file()):
+        target = tmp_path / "glue" / path.relative_to(glue)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text("".join(path.read_text().splitlines(keepends=True)[:21]))
+    return tmp_path / "glue"
+
+
+SAME = """
+import sys
+from _utils.glue.tables import load_task
+from _utils.glue.wsc_trick import load_wsc
+folder, *names = sys.argv[1:]
+for name in names:
+    on_hub, in_files = load_task(name), load_task(name, folder)
+    assert list(on_hub.splits) == list(in_files.splits) and not on_hub.missing, name
+    for split, rows in in_files.splits.items():
+        assert on_hub.splits[split].features == rows.features and on_hub.splits[split][:] == rows[:], (name, split)
+for split in ("train", "validation"):
+    assert load_wsc(split) == load_wsc(split, f"{folder}/WSC")
+"""
+
+
+def test_all_tasks_of_glue_from_the_hub_to_a_valid_submission(machine, models, few_rows):
+    models("pytorch_model.bin")
+    machine.hub.commit("datasets/nyu-mll/glue", hub_repositories.glue(few_rows))
+    machine.hub.commit("datasets/aps/super_glue", hub_repositories.wsc(few_rows / "WSC"))
+    done = assert_succeeds(machine.run("finetune.py", *FINETUNE, "wsc_trick=True"))
+    assert "skipped" not in done.stdout
+    runs = [json.loads(line) for line in (machine.folder / "checkpoints/glue/scores.jsonl").read_text().splitlines()]
+    tables = {run["task"]: run["settings"]["training_table"] for run in runs}
+    classified = [name for name in hub_repositories.GLUE if name not in ("wnli", "ax")]
+    expected = {name: table_key(load_task(name, few_rows).splits["train"]) for name in classified}
+    assert tables == {**expected, "wnli": table_key(load_wsc("train", few_rows / "WSC"))}
+    assert_succeeds(machine.run("_utils glue_submission", "test_outputs/hub", str(few_rows)))
+    with zipfile.ZipFile(machine.folder / "test_outputs/hub.zip") as archive:
+        assert len(archive.namelist()) == 11
+    (machine.folder / "same.py").write_text(SAME)
+    assert_succeeds(machine.run(str(machine.folder / "same.py"), str(few_rows), *hub_repositories.GLUE))
+
+
+def test_empty_texts_on_the_hub_are_skipped_and_reported(machine, glue, tmp_path):
+    folder = shutil.copytree(glue / "RTE", tmp_path / "glue/RTE")
+    with (folder / "train.tsv").open("a") as file:
+        file.write("2000\tA premise.\t\tentailment\n")
+    machine.hub.commit("datasets/nyu-mll/glue", hub_repositories.glue(tmp_path / "glue", ["rte"]))
+    program = "from _utils.glue.tables import load_task; print(*load_task('rte').notices)"
+    (machine.folder / "load.py").write_text(program)
+    done = assert_succeeds(machine.run(str(machine.folder / "load.py")))
+    assert "skipped 1 of 2,001 rows" in done.stdout and "row 2000: the column 'sentence2' contains ''" in done.stdout
+
+
+def test_a_failed_download_of_glue_ends_in_one_line_and_a_rerun_resumes(machine, models, few_rows):
+    models("model.safetensors")
+    machine.hub.commit("datasets/nyu-mll/glue", hub_repositories.glue(few_rows))
+    run = lambda: machine.run("finetune.py", *FINETUNE, "tasks=cola,rte", "task_overrides={'rte': {'epochs': 1}}")
+    machine.hub.fail("GET /large/.*rte/validation", 503)
+    assert_one_line(run(), "RTE", "nyu-mll/glue", "503")
+    assert_succeeds(run())
+    assert machine.downloads()

@@ -706,8 +706,8 @@ class FinetunedModel:
         encoded = encode(rows, self.task, self.settings["max_length"], self.hf_tokenizer)
         if text := truncation_notice(encoded, self.settings["max_length"]):
             print(f"{text}. Finetune with a larger max_length, or shorten the texts.", file=sys.stderr)
-        if text := unknown_notice(encoded, self.hf_tokenizer, sample_of(self.task, rows)):
-            print(f"{text}. The model was made for other texts.", file=sys.stderr)
+        if text := unknown_notice(encoded, self.hf_tokenizer, sample_of(self.task, rows), many=.3):
+            print(f"{text}. The model was trained on other texts.", file=sys.stderr)
         return predict_rows(self.task, self.network, encoded, self.settings, self.device, self.precision)
 
 

@@ -407,8 +407,8 @@ def _check_normalization(config):
     applies = isinstance(config.vocab, int) or is_vocab_file(config.vocab)
     for key in ("cased", "strip_accents"):
         if config[key] is not None and (is_pair(config.initial_weights) or not applies):
-            raise PlainError(f"{key}={config[key]} requires a vocabulary to train, such as vocab=30522, or a vocab.txt, "
-                             f"and fresh weights. It is part of the tokenizer vocab={config.vocab!r}. Leave out {key}.")
+            raise PlainError(f"{key}={config[key]} requires fresh weights and a vocabulary to train, such as vocab=30522, "
+                             f"or a vocab.txt. It is part of the tokenizer {config.vocab!r}. Leave out {key}.")
 
 
 def _check_pair(config):

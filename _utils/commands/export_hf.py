@@ -139,7 +139,7 @@ def save_network(folder, network, hf_tokenizer, title, training, made_by, datase
     if hf_tokenizer is not None:
         hf_tokenizer.model_max_length = max_positions(network)
         inputs = list(inputs_of(network, None, None, None))
-        if set(hf_tokenizer.model_input_names) != set(inputs):  # the same as in training, whatever the tokenizer's class
+        if set(hf_tokenizer.model_input_names) != set(inputs):  # whatever the tokenizer's class
             hf_tokenizer.model_input_names = hf_tokenizer.init_kwargs["model_input_names"] = inputs
         hf_tokenizer.save_pretrained(folder)
     name = type(network).__name__

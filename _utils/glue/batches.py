@@ -63,15 +63,15 @@ def truncation_notice(rows, max_length):
             f"the median length is {np.median(rows.full_lengths):.0f}")
 
 
-def unknown_notice(rows, hf_tokenizer, texts):
-    """A warning about EncodedRows of which many tokens are not in the vocabulary, or None.
+def unknown_notice(rows, hf_tokenizer, texts, many=MANY_UNKNOWN):
+    """A warning about EncodedRows of whose tokens more than the share `many` are not in the vocabulary, or None.
 
     texts: some of their texts, or lists of words, for examples.
     """
     ids = rows.flat["inp_ids"]
     ids = ids[~np.isin(ids, [hf_tokenizer.cls_token_id, hf_tokenizer.sep_token_id])]
     unknown = (ids == hf_tokenizer.unk_token_id).mean() if len(ids) else 0
-    if unknown <= MANY_UNKNOWN:
+    if unknown <= many:
         return None
     texts = [text if isinstance(text, str) else " ".join(text) for text in texts]
     return (f"warning: {unknown:.0%} of the tokens of the texts are not in the model's vocabulary, such as "

@@ -37,7 +37,8 @@ from transformers import AutoModel, ElectraForPreTraining
 from _utils.config import MyConfig, from_command_line
 from _utils.errors import PlainError, print_plain_errors
 from _utils.glue.answers import ensemble, find_answers
-from _utils.glue.batches import IGNORED, EncodedRows, finetuning_dataloaders, inference_dataloader, truncation_notice
+from _utils.glue.batches import IGNORED, EncodedRows, finetuning_dataloaders, inference_dataloader
+from _utils.glue.batches import truncation_notice, unknown_notice
 from _utils.glue.config import FINETUNE_KEYS, complete_finetuning, names_of, uses_synthetic_glue
 from _utils.glue.evaluation import KeepBest, evaluation, with_evaluations
 from _utils.glue.own_tasks import load_own_task
@@ -57,8 +58,9 @@ from _utils.networks import make_dropout_cheap, max_positions, set_attention
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
 from _utils.plots import plot_layer_lrs, plot_lengths, save_plot
 from _utils.recipes import RECIPES
-from _utils.runs import RunLog, check_writable, code_key, load_checkpoint, locked, save_checkpoint, versions
-from _utils.text import tokenizer_from_json
+from _utils.runs import RunLog, check_writable, code_key, load_checkpoint, locked, save_checkpoint, tokenizer_record
+from _utils.runs import versions
+from _utils.text import text_tokenizer, tokenizer_of
 from _utils.training import DTYPES, FinetuningLearner, LossProgress, Schedule, choose_device, choose_precision, set_seed
 from _utils.training.device import avoid_cudnn_attention
 
@@ -203,8 +205,7 @@ def tokenize_columns(columns, max_len, swap, hf_tokenizer):
     text are encoded as plain text (F1). An empty second text gets no [SEP], but one token of room is reserved for it, unlike in Google's
     code (F41).
     """
-    tokenizer = hf_tokenizer.backend_tokenizer
-    tokenizer.encode_special_tokens = True
+    tokenizer = text_tokenizer(hf_tokenizer)
     room = max_len - tokenizer.num_special_tokens_to_add(len(columns) == 2)
     encoded = []
     for texts in zip(*(tokenizer.encode_batch(column, add_special_tokens=False) for column in columns)):
@@ -246,6 +247,12 @@ def encode(rows, task, max_len, hf_tokenizer, double=False, standardize=False):
     if task.is_regression:
         labels = labels.astype("float32")  # a GPU rejects the gradient of a float64 loss
     return EncodedRows(encoded, labels, hf_tokenizer.pad_token_id, full_lengths)
+
+
+def sample_of(task, rows, n=1000):
+    """The texts of the first n rows of a Dataset; of tagging, lists of words."""
+    columns = rows[:n]
+    return [text for name in task.texts for text in columns[name]]
 
 
 def encode_samples(tables, max_length, hf_tokenizer, n=2000):
@@ -562,6 +569,9 @@ def finetune(c, pretrained, tables, plan, processes):
                         if text := truncation_notice(data.train, settings["max_length"]):
                             limit = min(512, max_positions(pretrained.model))
                             processes.report(f"{task.title}: {text}. Set max_length (at most {limit}), or shorten the texts.")
+                        texts = sample_of(task, tables[name].splits["train"])
+                        if text := unknown_notice(data.train, pretrained.hf_tokenizer, texts):
+                            processes.report(f"{task.title}: {text}. Choose a model for their language.")
                     row = finetune_run(task, run, seed, data, settings, pretrained, c)
                     status = f"{row['seconds']:.0f} s" + (f", weights of epoch {row['best_epoch']}" if row["best_epoch"] else "")
             result = f"{task.title}, run {run}, seed {seed}: {format_scores(row)} ({status})"
@@ -643,8 +653,8 @@ def save_finetuned(path, model, hf_tokenizer, row):
     """Save a finetuned checkpoint: weights, the encoder's configuration, the tokenizer, and the row of the table of runs."""
     encoder = model.discriminator if isinstance(model, SchemaPredictor) else model.base_model
     save_checkpoint({
-        "model": model.state_dict(), "encoder_config": encoder.config.to_dict(), "tokenizer": hf_tokenizer.backend_tokenizer.to_str(),
-        "pad_token": hf_tokenizer.pad_token, "run": row, "versions": versions(),
+        "model": model.state_dict(), "encoder_config": encoder.config.to_dict(), **tokenizer_record(hf_tokenizer),
+        "run": row, "versions": versions(),
     }, path)
 
 
@@ -661,7 +671,7 @@ def load_finetuned(path):
         task = task_of(row)
         model = predictor_of(task, row["settings"].get("pooling"))(encoder, config.hidden_size, task.questions or task.n_outputs)
     load_weights(model, checkpoint["model"], path)
-    return model.eval(), tokenizer_from_json(checkpoint["tokenizer"], checkpoint["pad_token"]), row
+    return model.eval(), tokenizer_of(checkpoint), row
 
 
 # %%
@@ -700,6 +710,8 @@ class FinetunedModel:
         encoded = encode(rows, self.task, self.settings["max_length"], self.hf_tokenizer)
         if text := truncation_notice(encoded, self.settings["max_length"]):
             print(f"{text}. Finetune with a larger max_length, or shorten the texts.", file=sys.stderr)
+        if text := unknown_notice(encoded, self.hf_tokenizer, sample_of(self.task, rows), many=.3):
+            print(f"{text}. The model was trained on other texts.", file=sys.stderr)
         return predict_rows(self.task, self.network, encoded, self.settings, self.device, self.precision)
 
 

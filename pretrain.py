@@ -41,8 +41,9 @@ from fastai.learner import CancelStepException
 from _utils.config import MyConfig, complete, continued_schedule, from_command_line, is_pair, timed_schedule, with_schedule
 from _utils.errors import PlainError, print_plain_errors
 from _utils.networks import (
-    GatheredPositions, argmax, build_network, check_networks, check_tying, count_parameters, inputs_of, load_pair, load_with_head,
-    make_dropout_cheap, make_networks, pad_vocabulary, replaced_logits, set_attention, share_parameters, shared_modules, uniform_like)
+    GatheredPositions, add_tokens, argmax, build_network, check_networks, check_tying, count_parameters, inputs_of,
+    load_pair, load_with_head, make_dropout_cheap, make_networks, pad_vocabulary, replaced_logits, set_attention,
+    share_parameters, shared_modules, uniform_like)
 from _utils.optim import MOMENTS_FILE, AdamNoBiasCorrection, Lamb, decay_groups, schedules
 from _utils.plots import save_pretraining_plots
 from _utils.recipes import RECIPES, recipe_of
@@ -50,8 +51,8 @@ from _utils.runs import (
     Run, check_same_data, check_same_vocabulary, check_writable, code_key, is_finished, locked, milestone_steps, open_log, original_code,
     resume, save_pretrained, upload)
 from _utils.text import (
-    check_sources, load_documents, load_tokenizer, open_examples, prepare_examples, pretraining_dataloaders, split_held_out, text_key,
-    unigram_entropy, warn_of_repetition)
+    check_sources, extend_tokenizer, load_documents, load_tokenizer, open_examples, prepare_examples,
+    pretraining_dataloaders, split_held_out, text_key, unigram_entropy, warn_of_repetition)
 from _utils.training import (
     DTYPES, Bookkeeping, ClippingLearner, Gradients, PretrainingMetrics, Processes, Schedule, StaticStep, StopSignals, check_compiler,
     choose_device, choose_precision, fastest_micro_batch, hint_at_bf16, keep_compiled, micro_batch_sizes, seconds_per_step, seed_step,
@@ -156,10 +157,16 @@ c = MyConfig({
     # The part of a line that does not fit into an example: 'truncate' drops it, as Google's code does (F2); with 'keep'
     # it begins the next example.
     "long_lines": "truncate",
-    # A hub tokenizer, a vocab.txt, a tokenizer folder, a checkpoint, or a number: train a vocabulary of this size.
+    # A hub tokenizer, a vocab.txt, a tokenizer.json or its folder, a checkpoint, or a number: train a vocabulary of
+    # this size. With a trained pair: a vocab.txt with words to add to its vocabulary, or a number: its size with
+    # frequent words of the text.
     "vocab": "google/electra-small-discriminator",
-    # True: a vocabulary that is trained keeps case and accents. False: it lower-cases and drops accents, as BERT's uncased one.
-    "cased": False,
+    # Whether a vocabulary that is trained, or a vocab.txt, keeps case. None: a trained one does not; a vocab.txt does
+    # if it has capital letters.
+    "cased": None,
+    # Whether it removes accents and other marks, also those that belong to Japanese or Hindi letters. None: a trained
+    # one does unless it is cased, as BERT's; a vocab.txt does if it has none.
+    "strip_accents": None,
 
     # 'bf16', 'fp16' (with loss scaling) or 'fp32'. None: fp32 on the CPU, bf16 on GPUs that support it, fp16 on older ones (compute
     # capability below 8: T4, V100, RTX 20xx).
@@ -242,10 +249,24 @@ def prepare_data(c):
     """Returns (hf_tokenizer, files): for each corpus, the list of Arrow files with its prepared examples."""
     check_sources(c.datas, "datasets", c.encoding)
     corpora = [load_documents(source, "datasets", c.encoding, c.documents, c.revisions) for source in c.datas]
-    hf_tokenizer = load_tokenizer(c.vocab, corpora, "datasets", c.cased)
+    hf_tokenizer = build_tokenizer(c, corpora)
+    # A vocabulary that is trained has been checked for marks before.
+    warn_of_marks = isinstance(c.vocab, str) and c.cased is None and c.strip_accents is None
     options = c.max_length, c.data_seed, "datasets", c.clean, c.long_lines
-    prepared = [prepare_examples(corpus, hf_tokenizer, *options) for corpus in corpora]
+    prepared = [prepare_examples(corpus, hf_tokenizer, *options, warn_of_marks=warn_of_marks) for corpus in corpora]
     return hf_tokenizer, [[file["filename"] for file in examples.cache_files] for examples in prepared]
+
+
+def build_tokenizer(c, corpora):
+    """The tokenizer of a configuration; in continued pretraining that of the pair, to which `vocab` may add tokens."""
+    if adds_tokens(c):
+        return extend_tokenizer(load_tokenizer(c.initial_weights), c.vocab, corpora)
+    return load_tokenizer(c.vocab, corpora, "datasets", c.cased, c.strip_accents)
+
+
+def adds_tokens(c):
+    """Whether the vocabulary is that of a trained pair with more tokens."""
+    return is_pair(c.initial_weights) and c.vocab != c.initial_weights and c.objective != "two_stage"
 
 
 # %% [markdown]
@@ -962,7 +983,8 @@ def restore_moments(optimizer, model, pair):
         print(f"warning: the moments of Adam in {pair} are for Adam without bias correction; this run starts with zeros.")
     for name, parameter in model.named_parameters():
         for key, moment in optimizer.state[parameter].items():
-            moment.copy_(moments.get(f"{name}.{key}", moment))
+            if (stored := moments.get(f"{name}.{key}")) is not None:
+                moment[:len(stored)] = stored  # without the rows of added tokens
 
 
 # %% [markdown]
@@ -1116,6 +1138,8 @@ def pretrain(c, processes=None):
     c, _ = resume(c, run)  # takes over the steps and the micro-batch of an earlier start
     pair = check_start(c, run, processes)
     hf_tokenizer, dls = load_data(c, processes)
+    if adds_tokens(c):
+        add_tokens(pair, load_tokenizer(c.initial_weights), hf_tokenizer)
     if c.objective == "two_stage":
         check_same_vocabulary(c.initial_weights, hf_tokenizer)
     with locked(run.folder) if processes.is_main else nullcontext():

@@ -24,6 +24,7 @@ from _utils.recipes import RECIPES, TOKEN_OBJECTIVES, TYINGS, warmup_in_steps
 from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint
 from _utils.runs.log import check_address
 from _utils.text.readers import HUB_CORPORA
+from _utils.text.vocabulary import is_vocab_file
 
 FRESH_WEIGHTS = ("huggingface", "official")
 
@@ -120,7 +121,8 @@ class PretrainKeys(TypedDict):
     clean: Literal[True, False, None]
     long_lines: Literal["truncate", "keep"]
     vocab: count(200) | Annotated[str, Field(pattern=r"\D", description="a hub tokenizer, the path of a vocab.txt")]
-    cased: bool
+    cased: Literal[True, False, None]
+    strip_accents: Literal[True, False, None]
     precision: Precision
     micro_batch: Count | None
     compile: bool
@@ -386,9 +388,7 @@ def _check(config):
     if config.objective != "mlm" and not (config.discriminator or discriminator):
         raise PlainError(f"size={config.size} has no discriminator, but objective={config.objective!r} requires one. Set discriminator or "
                          "choose another size.")
-    if config.cased and isinstance(config.vocab, str):
-        raise PlainError(f"cased=True requires a vocabulary to train, such as vocab=30522. Whether vocab={config.vocab!r} keeps case is "
-                         "part of that tokenizer. Leave out cased.")
+    _check_normalization(config)
     check_address(config.upload_to)
     check_logger(config)
 
@@ -400,13 +400,24 @@ def check_schedule(config):
             raise PlainError(f"{key}={config[key]} is more than steps={config.steps}. Lower it or leave it out.")
 
 
+def _check_normalization(config):
+    """PlainError for cased or strip_accents beside a tokenizer that determines both."""
+    applies = isinstance(config.vocab, int) or is_vocab_file(config.vocab)
+    for key in ("cased", "strip_accents"):
+        if config[key] is not None and (is_pair(config.initial_weights) or not applies):
+            raise PlainError(f"{key}={config[key]} requires fresh weights and a vocabulary to train, such as vocab=30522, "
+                             f"or a vocab.txt. It is part of the tokenizer {config.vocab!r}. Leave out {key}.")
+
+
 def _check_pair(config):
     """PlainError for keys that conflict with continued pretraining."""
     # A new generator may have another size than the recipe's: the first two of these keys.
     unset = "generator", "discriminator", *_GENERATOR_KEYS[:0 if config.new_generator else 2]
-    for key, of_pair in {"objective": "electra", "vocab": config.initial_weights, "uniform_generator": False,
-                         **dict.fromkeys(unset)}.items():
-        if config[key] != of_pair:
+    of_pair = {"objective": "electra", "uniform_generator": False, **dict.fromkeys(unset)}
+    if config.new_generator:
+        of_pair["vocab"] = config.initial_weights
+    for key, value in of_pair.items():
+        if config[key] != value:
             raise PlainError(f"initial_weights={config.initial_weights!r} contains a generator, a discriminator and their vocabulary, "
                              f"which {key}={config[key]!r} contradicts. Remove {key} (size={config.size}).")
 

@@ -14,13 +14,13 @@ from transformers import AutoModelForQuestionAnswering, AutoModelForSequenceClas
 from _utils.errors import PlainError
 from _utils.glue.runs import FINETUNING_KEYS, GLUE_FOLDER, check_finetuned, why_not_exported
 from _utils.glue.tasks import task_of
-from _utils.networks.build import PARTS, count_parameters, max_positions
+from _utils.networks.build import PARTS, count_parameters, inputs_of, max_positions
 from _utils.networks.pretrained import config_of, load_weights, network_of, objective_of, parts_of, with_prefix
 from _utils.recipes import TOKEN_OBJECTIVES, config_from_shapes
 from _utils.runs.checkpoints import check_writable, find_checkpoint, has_keys, is_pretrained, load_checkpoint, unfinished_name
 from _utils.runs.log import MILESTONE, read_metrics
 from _utils.text.readers import HUB_CORPORA
-from _utils.text.vocabulary import from_vocab_file, tokenizer_from_json
+from _utils.text.vocabulary import from_vocab_file, tokenizer_of
 
 _ELECTRA = "[ELECTRA](https://arxiv.org/abs/2003.10555)"
 _DETECTION, _MLM = "by replaced token detection", "by masked language modelling"
@@ -138,6 +138,9 @@ def save_network(folder, network, hf_tokenizer, title, training, made_by, datase
     shutil.copymode(folder / "config.json", folder / "model.safetensors")  # safetensors writes files that only the user can read
     if hf_tokenizer is not None:
         hf_tokenizer.model_max_length = max_positions(network)
+        inputs = list(inputs_of(network, None, None, None))
+        if set(hf_tokenizer.model_input_names) != set(inputs):  # whatever the tokenizer's class
+            hf_tokenizer.model_input_names = hf_tokenizer.init_kwargs["model_input_names"] = inputs
         hf_tokenizer.save_pretrained(folder)
     name = type(network).__name__
     pipeline = _PIPELINES.get(name.partition("For")[2]) if fills_masks else None
@@ -195,7 +198,7 @@ def _pretrained_exports(checkpoint, path):
             made_by["held-out metrics"] = row
     datasets = [HUB_CORPORA[name][0] for name in run.get("datas", []) if name in HUB_CORPORA]
     for part in parts:
-        network, hf_tokenizer = network_of(checkpoint, part, path), tokenizer_from_json(checkpoint["tokenizer"])
+        network, hf_tokenizer = network_of(checkpoint, part, path), tokenizer_of(checkpoint)
         yield (part, network, hf_tokenizer, f"{title}, {_ROLES.get(objective, part)}", training_of(part, objective), made_by,
                datasets, objective not in TOKEN_OBJECTIVES)
 
@@ -234,7 +237,7 @@ def _classifier_export(checkpoint, path, half):
     else:
         training = f"as {without_folder(run.get('pretrained_checkpoint', family))}"
     return ("classifier", classifier(checkpoint, config, task, path),
-            tokenizer_from_json(checkpoint["tokenizer"], checkpoint["pad_token"]), f"{title} finetuned on {task.title}", training,
+            tokenizer_of(checkpoint), f"{title} finetuned on {task.title}", training,
             {"run": run, "versions": checkpoint["versions"]})
 
 

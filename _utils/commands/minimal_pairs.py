@@ -16,6 +16,7 @@ from _utils.networks import PARTS, GatheredPositions, build_network, check_fills
 from _utils.networks.build import check_length
 from _utils.runs.checkpoints import check_output, write_atomically
 from _utils.runs.files import read_json_lines, read_text
+from _utils.text import text_tokenizer
 from _utils.training.device import choose_device, set_seed
 
 # Keys of a line. A paradigm (UID) is a template of pairs, a phenomenon (linguistics_term) has one or more of them.
@@ -110,8 +111,8 @@ def score(model, sentences, device, name):
     name: of the checkpoint, for the progress bar and the PlainError about a sentence that has more tokens than the network has positions.
     """
     network, n_tokens, scores = model.network.eval().to(device), TOKENS_PER_BATCH[device.type], {}
-    encoded = model.hf_tokenizer(sentences, return_special_tokens_mask=True)
-    rows = [*zip(map(tuple, encoded["input_ids"]), map(tuple, encoded["special_tokens_mask"]))]
+    encoded = text_tokenizer(model.hf_tokenizer).encode_batch(sentences)
+    rows = [(tuple(one.ids), tuple(one.special_tokens_mask)) for one in encoded]
     longest_first = sorted(set(rows), key=lambda row: (-len(row[0]), row))
     check_length(network, len(longest_first[0][0]), repr(name))
     at_positions = GatheredPositions(network) if model.part == "generator" else None

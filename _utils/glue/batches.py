@@ -6,6 +6,8 @@ import torch
 from fastai.data.core import DataLoaders
 from fastai.text.data import SortedDL
 
+from _utils.text.special_tokens import MANY_UNKNOWN, unknown_words
+
 IGNORED = -100  # the label of tokens that have none, as in PyTorch's cross-entropy
 
 
@@ -59,6 +61,21 @@ def truncation_notice(rows, max_length):
     consequence = "are divided" if rows.sentence_lengths else "lose their ends"
     return (f"warning: {n_long:,} of {len(rows.full_lengths):,} texts are longer than max_length={max_length} tokens and {consequence}; "
             f"the median length is {np.median(rows.full_lengths):.0f}")
+
+
+def unknown_notice(rows, hf_tokenizer, texts, many=MANY_UNKNOWN):
+    """A warning about EncodedRows of whose tokens more than the share `many` are not in the vocabulary, or None.
+
+    texts: some of their texts, or lists of words, for examples.
+    """
+    ids = rows.flat["inp_ids"]
+    ids = ids[~np.isin(ids, [hf_tokenizer.cls_token_id, hf_tokenizer.sep_token_id])]
+    unknown = (ids == hf_tokenizer.unk_token_id).mean() if len(ids) else 0
+    if unknown <= many:
+        return None
+    texts = [text if isinstance(text, str) else " ".join(text) for text in texts]
+    return (f"warning: {unknown:.0%} of the tokens of the texts are not in the model's vocabulary, such as "
+            f"{unknown_words(hf_tokenizer, texts)}")
 
 
 class PaddedBatchDL(SortedDL):

@@ -14,6 +14,7 @@ from torch import nn
 
 from _utils.errors import PlainError
 from _utils.glue.batches import EncodedRows
+from _utils.text.special_tokens import text_tokenizer
 
 _WORD = re.compile("[^ \t\r\n\u202f]+")  # other spaces are part of a word (F53)
 _LONGEST_WORD = 20  # characters
@@ -134,8 +135,7 @@ class QuestionRows(EncodedRows):
     n_inp = 5
 
     def __init__(self, questions, hf_tokenizer, max_length, options):
-        tokenizer = hf_tokenizer.backend_tokenizer
-        tokenizer.encode_special_tokens = True  # "[MASK]" and the like are plain text (F1)
+        tokenizer = text_tokenizer(hf_tokenizer)
         self.questions, self.hf_tokenizer, self.options = questions, hf_tokenizer, options
         self.rows_of, self.contexts = [], []
         room, encoded, labels, spans = max_length - tokenizer.num_special_tokens_to_add(True), [], [], []

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from _utils.glue.batches import IGNORED, EncodedRows
+from _utils.text.special_tokens import template_of, text_tokenizer
 
 _LIKE_BIO = re.compile(r"[Oo0]|[BIESLUbieslu][-_]\S+")  # other spellings: B_PER, b-PER, 0
 
@@ -21,10 +22,9 @@ class WordRows(EncodedRows):
     """
 
     def __init__(self, sentences, word_labels, hf_tokenizer, max_len):
-        encoding = hf_tokenizer.backend_tokenizer.encode("a")
-        is_special = encoding.special_tokens_mask
-        before, after = encoding.ids[:is_special.index(0)], encoding.ids[is_special.index(0) + is_special.count(0):]
-        pieces, n_special = wordpieces(sentences, hf_tokenizer), sum(is_special)
+        template = template_of(text_tokenizer(hf_tokenizer))
+        before, after, n_special = template.before, template.after, template.n_single
+        pieces = wordpieces(sentences, hf_tokenizer)
         windows = divide(sentences, pieces, max_len - n_special)
         labels, encoded = list(itertools.chain.from_iterable(word_labels)), []
         following = iter(labels)
@@ -44,8 +44,7 @@ class WordRows(EncodedRows):
 
 def wordpieces(sentences, hf_tokenizer):
     """{word: token ids} of all words."""
-    tokenizer = hf_tokenizer.backend_tokenizer
-    tokenizer.encode_special_tokens = True  # "[MASK]" and the like are plain text (F1)
+    tokenizer = text_tokenizer(hf_tokenizer)
     words = list(dict.fromkeys(itertools.chain.from_iterable(sentences)))
     # Byte-level tokenizers recognize the beginning of a word by the space before it; others ignore the space.
     encoded = tokenizer.encode_batch([f" {word}" for word in words], add_special_tokens=False)

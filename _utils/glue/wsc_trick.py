@@ -16,6 +16,7 @@ from _utils.errors import PlainError, as_plain_error
 from _utils.glue.batches import EncodedRows
 from _utils.hub import load_split
 from _utils.runs.files import read_json_lines
+from _utils.text.special_tokens import text_tokenizer
 
 HUB_WSC = ("aps/super_glue", "wsc")
 WSC_FILES = {"train": "train.jsonl", "validation": "val.jsonl"}
@@ -107,7 +108,7 @@ def encode_schemas(schemas, hf_tokenizer, max_len):
     """EncodedRows of schemas, whose token_type_ids mark the candidate. A long text is cut to a window around it."""
     encoded, room = [], max_len - 2
     for schema in schemas:
-        encoding = hf_tokenizer.backend_tokenizer.encode(schema.text, add_special_tokens=False)
+        encoding = text_tokenizer(hf_tokenizer).encode(schema.text, add_special_tokens=False)
         inside = [start < schema.end and schema.start < end for start, end in encoding.offsets]
         first = max(0, min(inside.index(True) - room // 2, len(inside) - room))
         window = slice(first, first + room)

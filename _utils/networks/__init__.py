@@ -20,6 +20,7 @@ from _utils.networks.fast import (
     set_attention,
     uniform_like,
 )
+from _utils.networks.new_tokens import add_tokens
 from _utils.networks.pretrained import (
     check_fills_masks,
     config_of,

@@ -4,6 +4,7 @@ import os
 from typing import NamedTuple
 
 import torch
+from huggingface_hub.utils import logging as hub_logging
 from torch import nn
 from transformers import AutoConfig, AutoModel, ElectraForPreTraining, PreTrainedTokenizerBase
 from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING
@@ -11,13 +12,15 @@ from transformers.utils import logging
 
 from _utils.errors import PlainError, as_plain_error
 from _utils.networks.build import PARTS, build_network, check_length, network_class
+from _utils.networks.new_tokens import check_vocabulary
 from _utils.networks.tying import check_tied_output, check_tying, shared_modules
 from _utils.recipes import RECIPES, TOKEN_OBJECTIVES
 from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint
 from _utils.runs.files import content_key
-from _utils.text.vocabulary import pretrained_tokenizer, tokenizer_from_json
+from _utils.text.vocabulary import pretrained_tokenizer, tokenizer_of
 
 logging.disable_progress_bar()  # of reading and writing weights, which takes a moment
+hub_logging.set_verbosity_error()  # the reports of each attempt to reach the hub; an error follows if all fail
 logging.set_verbosity_error()  # the reports of unused weights and of layers that are not sharded read like errors
 
 # The meaning of pretrained_checkpoint=None: Google's released models. The small one is ELECTRA-Small++.
@@ -83,6 +86,7 @@ def load_pretrained(name, size, max_length):
         model, hf_tokenizer = _encoder_from_transformers(name)
         _check_size(name, model.config, size)
     check_length(model, max_length, repr(name))
+    check_vocabulary(hf_tokenizer, model, name)
     return Pretrained(name, model, hf_tokenizer, weights_digest(model), objective)
 
 
@@ -148,7 +152,7 @@ def load_with_head(name, part=None):
         part = part or parts_of(checkpoint)[-1]
         if part not in parts_of(checkpoint):
             raise PlainError(f"{name!r} has no {part}, only a {parts_of(checkpoint)[0]}. Choose another checkpoint.")
-        hf_tokenizer = tokenizer_from_json(checkpoint["tokenizer"])
+        hf_tokenizer = tokenizer_of(checkpoint)
         return PretrainedNetwork(network_of(checkpoint, part, path), part, hf_tokenizer, checkpoint["config"])
     if inside := [one for one in PARTS if os.path.isdir(os.path.join(name, one))]:
         part = part or inside[-1]
@@ -168,6 +172,7 @@ def load_with_head(name, part=None):
     hf_tokenizer = pretrained_tokenizer(name, "Download the model again or choose another one.")
     if part == "generator" and hf_tokenizer.mask_token is None:
         raise PlainError(f"The tokenizer of {name!r} has no mask token. Save the tokenizer of the masked language model in its folder.")
+    check_vocabulary(hf_tokenizer, network, name)
     return PretrainedNetwork(network, part, hf_tokenizer, run={})
 
 

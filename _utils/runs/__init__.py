@@ -5,6 +5,7 @@ from _utils.runs.checkpoints import (
     milestone_steps,
     save_checkpoint,
     save_pretrained,
+    tokenizer_record,
     versions,
 )
 from _utils.runs.files import code_key

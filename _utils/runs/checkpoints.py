@@ -39,11 +39,17 @@ def save_pretrained(path, model, config, hf_tokenizer, step):
     save_checkpoint({
         "model": {f"{part}.{name}": value for part, network in networks.items() for name, value in network.state_dict().items()},
         **{f"{part}_config": network.config.to_dict() for part, network in networks.items()},
-        "tokenizer": hf_tokenizer.backend_tokenizer.to_str(),  # for tokenizers.Tokenizer.from_str
+        **tokenizer_record(hf_tokenizer),
         "config": config.as_data(),
         "step": step,
         "versions": versions(),
     }, path)
+
+
+def tokenizer_record(hf_tokenizer):
+    """The entries of a checkpoint from which `_utils.text.tokenizer_of` builds its tokenizer."""
+    special_tokens = {**hf_tokenizer.special_tokens_map, "extra_special_tokens": hf_tokenizer.extra_special_tokens}
+    return {"tokenizer": hf_tokenizer.backend_tokenizer.to_str(), "special_tokens": special_tokens}
 
 
 def write_atomically(path, write):

@@ -79,8 +79,9 @@ def _with_choices_of(original, config, run):
     config = config.with_defaults({key: original[key] for key in chosen})
     config = config.copy_with({"warmup_steps": warmup_in_steps(config["warmup_steps"], config["steps"])})
     now = config.as_data()
-    # A key that is newer than the run may have its default, None or False.
-    differ = [key for key, value in now.items() if key not in MAY_DIFFER and (value or key in original) and original.get(key) != value]
+    # None and False are equal: a key that is newer than the run may have its default.
+    differ = [key for key, value in now.items()
+              if key not in MAY_DIFFER and (value or original.get(key)) and original.get(key) != value]
     if differ:
         was, now = (", ".join(f"{key}={values.get(key)!r}" for key in differ) for values in (original, now))
         raise PlainError(f"The run in {str(run.folder)!r} was started with {was}; now {now}. Use the same settings to resume it, "

@@ -9,9 +9,11 @@ from scipy.stats import entropy
 
 from _utils.errors import PlainError, as_plain_error
 from _utils.runs.files import content_key
-from _utils.text.processors import BLOCK, ELECTRADataProcessor, bare_tokenizer
+from _utils.text.processors import BLOCK, ELECTRADataProcessor
 from _utils.text.readers import HUB_CORPORA
 from _utils.text.sources import prepared
+from _utils.text.special_tokens import MANY_UNKNOWN, text_tokenizer, unknown_words
+from _utils.text.vocabulary import warn_of_losses
 
 _MAX_EXAMPLES = 50_000  # enough for two decimals
 
@@ -56,16 +58,16 @@ def evenly_spaced(examples, n):
 
 
 _BUILDING_VERSION = 1  # increase when the same documents would give other examples
-_CHECKED = 1_000_000   # tokens at the beginning of a corpus
+_CHECKED, _CHECKED_OF_ROW = 1_000_000, 1000  # tokens at the beginning of a corpus, and characters of each of its rows
 
 
 def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=None, long_lines="truncate",
-                     num_proc=None):
+                     num_proc=None, warn_of_marks=False):
     """Return the examples of a corpus, from the cache if text, vocabulary and arguments are the same.
 
     clean: None cleans like electra_pytorch (D5), which drops lines under 80 characters from Wikipedia and "()" from all hub corpora, and
     leaves other text unchanged; True or False does both or neither.   long_lines: as in ELECTRADataProcessor.
-    num_proc: None uses all cores.
+    num_proc: None uses all cores.   warn_of_marks: print a warning if the tokenizer removes accents or case that matter.
     Raises PlainError if the first block of documents shows that the text cannot be used.
     """
     cleaning = dict(apply_cleaning=corpus.name == "wikipedia" if clean is None else clean,
@@ -73,14 +75,14 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
     # bookcorpus has one sentence per row and does not mark where books end.
     joined = {"rows_per_document": 1000} if corpus.name == "bookcorpus" else {}
     kept = {"long_lines": long_lines} if long_lines != "truncate" else {}  # no default, so that older caches stay valid
-    made_of = (_BUILDING_VERSION, corpus.key, bare_tokenizer(hf_tokenizer).to_str(), max_length, cleaning, seed,
-               *joined.values(), *kept.values())
+    vocabulary = text_tokenizer(hf_tokenizer).to_str()
+    made_of = (_BUILDING_VERSION, corpus.key, vocabulary, max_length, cleaning, seed, *joined.values(), *kept.values())
     path = Path(cache_dir) / f"examples_{content_key(made_of)}.arrow"
     if finished := _open_finished(path):
         return finished
     options = cleaning | joined | kept
     processor = ELECTRADataProcessor(corpus.documents, hf_tokenizer, max_length, seed=seed, **options)
-    check_first_block(corpus.name, processor, hf_tokenizer.unk_token_id)
+    check_first_block(corpus.name, processor, hf_tokenizer, warn_of_marks)
     with FileLock(path.with_name(".lock")):  # waits for a process that builds examples
         for left in path.parent.glob("examples_*.unfinished"):  # by a killed process
             left.unlink()
@@ -106,10 +108,13 @@ def text_key(examples):
     return sorted({Path(file["filename"]).stem.split("_")[1] for file in examples.cache_files})
 
 
-def check_first_block(name, processor, unk_id):
-    """Check the beginning of a corpus before all of it is processed. Warns if examples drop much of the text.
+def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
+    """Check the beginning of a corpus before all of it is processed.
 
-    Raises PlainError if it has no text, if nearly all of it would be dropped because of long lines, or if it does not fit the vocabulary.
+    Warns if examples drop much of the text, if many tokens are not in the vocabulary, and, with warn_of_marks, if the
+    tokenizer drops accents or case that matter.
+    Raises PlainError if there is no text, if nearly all of it would be dropped because of long lines, or if it does not
+    fit the vocabulary.
     """
     lines, n_tokens = [], 0
     for ids in processor.tokenize(processor.rows(0)):
@@ -120,12 +125,16 @@ def check_first_block(name, processor, unk_id):
     if not n_tokens:
         filtered = " after lines under 80 characters are dropped (clean=False keeps them)" if processor.apply_cleaning else ""
         raise PlainError(f"{name}: no text is left in its first {min(BLOCK, len(processor.hf_dset))} documents{filtered}.")
-    unknown = sum(ids.count(unk_id) for ids in lines if ids) / n_tokens
-    if unknown > .3:
-        raise PlainError(f"{name}: {unknown:.0%} of its tokens are not in the vocabulary. Choose a vocabulary for its language, "
-                         "or train one with vocab=30522.")
+    texts = [text[:_CHECKED_OF_ROW] for text, _ in processor.rows(0)]
+    unknown = sum(ids.count(hf_tokenizer.unk_token_id) for ids in lines if ids) / n_tokens
+    _check_vocabulary(name, unknown, hf_tokenizer, texts)
+    if warn_of_marks:
+        advice = ("choose a vocabulary for this text, or train one with vocab=30522 cased=True; with a vocab.txt, "
+                  "cased=True or strip_accents=False keeps them")
+        warn_of_losses(name, hf_tokenizer.backend_tokenizer.normalizer, texts, advice)
     examples = processor.build(lines, random.Random(0))
-    kept = sum(len(ids) - 2 - (len(ids) > sentA_length) for ids, sentA_length in examples) / n_tokens  # without [CLS] and [SEP]
+    special = {*processor.before, *processor.after, *processor.between, *processor.end}  # raw text has none of them
+    kept = sum(i not in special for ids, _ in examples for i in ids) / n_tokens
     if kept < .7:
         longest = max(filter(None, lines), key=len)
         message = (f"{name}: examples keep only {kept:.0%} of the text. An example has {processor.max_length} tokens, and the rest of the "
@@ -136,3 +145,15 @@ def check_first_block(name, processor, unk_id):
             raise PlainError(f"{message}.")
         if name != "docs":  # the quickstart's, whose lines nobody edits
             print(f"Warning: {message}, to keep more.")
+
+
+def _check_vocabulary(name, unknown, hf_tokenizer, texts):
+    """Print a warning, or raise PlainError, if a large share of the tokens, `unknown`, is not in the vocabulary."""
+    if unknown <= MANY_UNKNOWN:
+        return
+    examples = unknown_words(hf_tokenizer, texts)
+    message = (f"{name}: {unknown:.0%} of its tokens are not in the vocabulary, such as {examples}. Choose a "
+               "vocabulary for its language, or train one with vocab=30522.")
+    if unknown > .3:
+        raise PlainError(message)
+    print(f"Warning: {message}")

@@ -14,6 +14,7 @@ from fastcore.basics import chunked, num_cpus, store_attr
 
 from _utils.text.readers import LONG
 from _utils.text.sources import prepared
+from _utils.text.special_tokens import template_of, text_tokenizer
 from _utils.text.vocabulary import WordCache, is_cacheable
 from _utils.text.worker_pool import run_in_processes
 
@@ -40,8 +41,10 @@ class ELECTRADataProcessor:
                  drop_parentheses=True, seed=0, rows_per_document=1, long_lines="truncate"):
         store_attr(but="hf_tokenizer")
         self.typecode = "H" if len(hf_tokenizer) <= 1 << 16 else "i"  # of token ids, as in the module `array`
-        self.cls, self.sep = (array(self.typecode, [i]) for i in (hf_tokenizer.cls_token_id, hf_tokenizer.sep_token_id))
-        self.tokenizer = bare_tokenizer(hf_tokenizer)
+        self.tokenizer = copy.deepcopy(text_tokenizer(hf_tokenizer))
+        template = template_of(self.tokenizer)
+        self.before, self.after, self.between, self.end = (array(self.typecode, ids) for ids in template[:4])
+        self.n_single, self.n_pair, self.n_first = template.n_single, template.n_pair, template.n_first
         if isinstance(self.tokenizer.model, tokenizers.models.WordPiece):
             self.tokenizer.model.max_input_chars_per_word = 200  # as in the original; the default of `tokenizers` is 100 (F1)
         self.word_cache = WordCache(self.tokenizer, self.typecode) if is_cacheable(self.tokenizer) else None
@@ -104,7 +107,7 @@ class ELECTRADataProcessor:
     def _segments(self, lines, target_length, rng):
         """Return the two segments: the first takes lines up to about half of the target length, the second the rest."""
         single_segment = rng.random() < .1  # as in tasks that classify one text
-        target = 100_000 if single_segment else (target_length - 3) // 2
+        target = 100_000 if single_segment else (target_length - self.n_pair) // 2
         first, second = array(self.typecode), array(self.typecode)
         for line in lines:
             fits = not first or len(first) + len(line) < target
@@ -116,14 +119,20 @@ class ELECTRADataProcessor:
 
     def _fit(self, first, second):
         """Return the parts of two segments that fit into an example, and the rest of both (F2)."""
-        n_first = self.max_length - 2
-        n_second = max(0, self.max_length - len(first[:n_first]) - 3)
+        n_first = self.max_length - self.n_single
+        n_second = max(0, self.max_length - len(first[:n_first]) - self.n_pair)
         return first[:n_first], second[:n_second], first[n_first:] + second[n_second:]
 
     def _example(self, first, second):
-        """Return (input_ids, sentA_length) for two segments; sentA_length is the number of tokens in [CLS] A [SEP]."""
-        input_ids = self.cls + first + self.sep
-        return input_ids + second + self.sep if second else input_ids, len(input_ids)
+        """Return (input_ids, sentA_length) for two segments, with the special tokens of the tokenizer's template.
+
+        sentA_length is the number of tokens in [CLS] A [SEP], or of all tokens if the template has one type of segment.
+        """
+        if not second:
+            input_ids = self.before + first + self.after
+            return input_ids, len(input_ids)
+        input_ids = self.before + first + self.between + second + self.end
+        return input_ids, len(input_ids) if self.n_first is None else len(self.before) + len(first) + self.n_first
 
     def _block_rng(self, block):
         return random.Random(f"{self.seed}, block {block}")
@@ -158,11 +167,3 @@ class ELECTRADataProcessor:
                     offsets, values = numpy.cumsum([0, *map(len, ids)]), numpy.frombuffer(b"".join(ids), self.typecode)
                     lists = pyarrow.ListArray.from_arrays(offsets, values)
                     writer.write_batch(pyarrow.record_batch([lists, lengths], schema))
-
-
-def bare_tokenizer(hf_tokenizer):
-    """Return the tokenizers.Tokenizer of a fast tokenizer, without the padding and truncation that may have been saved with it."""
-    tokenizer = copy.deepcopy(hf_tokenizer.backend_tokenizer)
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    return tokenizer

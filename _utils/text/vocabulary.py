@@ -8,6 +8,7 @@ from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 
+import numpy as np
 import pyarrow.compute
 import tokenizers
 from tokenizers import models, normalizers, pre_tokenizers
@@ -17,7 +18,17 @@ from transformers import AutoTokenizer, BertTokenizer, PreTrainedTokenizerFast
 from _utils.errors import PlainError, as_plain_error
 from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint, write_text_atomically
 from _utils.runs.files import content_key
+from _utils.text.normalization import normalization_of, warning_of_losses
 from _utils.text.readers import cut_text
+from _utils.text.special_tokens import (
+    ROLES,
+    SPECIAL_TOKENS,
+    check_special_tokens,
+    complete_special_tokens,
+    roles_in,
+    roles_of,
+    unknown_token,
+)
 
 _ENTRIES = 1 << 18  # 70 MB
 _LONGEST = 64       # characters; longer words rarely repeat
@@ -63,114 +74,191 @@ def is_cacheable(tokenizer):
     return all(map(isinstance, modules, kinds)) and all(token.special for token in tokenizer.get_added_tokens_decoder().values())
 
 
-SPECIAL_TOKENS = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
 TRAINING_CHARACTERS = 100_000_000  # a vocabulary is trained on an even sample of the text; more changes it little
 _TRAINING_VERSION = 1  # increase when the same text would give other tokens
+_EXCERPT = 300, 1000   # documents of a corpus, evenly spaced, and characters of each, that are checked before training
 
 
-def load_tokenizer(vocab, corpora=(), cache_dir="datasets", cased=False):
-    """Return the tokenizer for `vocab`: a path (vocab.txt, folder, or folder of a generator-discriminator pair), a checkpoint (.pth),
-    a vocabulary size to train on `corpora`, or a hub id.
+def load_tokenizer(vocab, corpora=(), cache_dir="datasets", cased=None, strip_accents=None):
+    """Return the tokenizer for `vocab`: a path (vocab.txt, tokenizer.json, folder, or folder of a pair of networks), a
+    checkpoint (.pth), a vocabulary size to train on `corpora`, or a hub id.
 
-    cased: whether a vocabulary that is trained keeps case and accents.
+    cased, strip_accents: of a vocab.txt as in `tokenizer_from_tokens`; of a vocabulary that is trained as in
+    `train_vocabulary`. They are part of other tokenizers.
     Raises PlainError for an invalid vocabulary, a missing special token, or an unreachable hub.
     """
     if isinstance(vocab, int):
-        tokenizer = from_vocab_file(_trained_vocab_file(vocab, corpora, Path(cache_dir), cased), cased)
+        file = _trained_vocab_file(vocab, corpora, Path(cache_dir), cased, strip_accents)
+        tokenizer = from_vocab_file(file, bool(cased), _strips_accents(cased, strip_accents))
     elif vocab.endswith(".pth"):
-        tokenizer = tokenizer_from_json(load_pretraining_checkpoint(find_checkpoint(vocab))["tokenizer"])
-    elif os.path.isfile(vocab) or vocab.endswith(".txt"):
-        tokenizer = from_vocab_file(vocab)
+        tokenizer = tokenizer_of(load_pretraining_checkpoint(find_checkpoint(vocab)))
+    elif vocab.endswith(".json"):
+        tokenizer = _from_tokenizer_file(vocab)
+    elif is_vocab_file(vocab):
+        tokenizer = from_vocab_file(vocab, cased, strip_accents)
     else:
         part = os.path.join(vocab, "discriminator")
-        tokenizer = pretrained_tokenizer(part if os.path.isdir(part) else vocab, "Set vocab=PATH/vocab.txt, train a vocabulary with "
-                                         "vocab=30522, or run without a download: python pretrain.py quickstart=True")
-    _check_special_tokens(tokenizer.get_vocab(), vocab)
+        tokenizer = pretrained_tokenizer(part if os.path.isdir(part) else vocab, _ADVICE)
+    _check_tokenizer(tokenizer, vocab)
     return tokenizer
 
 
-def _check_special_tokens(tokens, name):
-    if missing := [token for token in SPECIAL_TOKENS if token not in tokens]:
-        raise PlainError(f"The vocabulary {name} lacks {', '.join(missing)}. ELECTRA needs {' '.join(SPECIAL_TOKENS)}: "
-                         "add a line for each, or train a vocabulary with vocab=30522.")
+_ADVICE = ("Set vocab=PATH/vocab.txt, train a vocabulary with vocab=30522, or run without a download: "
+           "python pretrain.py quickstart=True")
 
 
-def from_vocab_file(path, cased=None):
-    """Return a BERT tokenizer for a vocab.txt with one token per line. cased: as in `tokenizer_from_tokens`."""
-    with as_plain_error(f"The vocabulary {path} cannot be read ({{error}}). Pass a vocab.txt with one token per line in UTF-8.",
-                        (OSError, UnicodeDecodeError)):
-        tokens = Path(path).read_text(encoding="utf-8-sig").removesuffix("\n").split("\n")  # splitlines would also split at U+2028
-    return tokenizer_from_tokens(tokens, path, cased)
+def is_vocab_file(vocab):
+    """Whether a value of the key `vocab` is a file with one token per line."""
+    if not isinstance(vocab, str) or vocab.endswith((".json", ".pth")):
+        return False
+    return vocab.endswith(".txt") or os.path.isfile(vocab)
 
 
-def tokenizer_from_tokens(tokens, name="vocabulary", cased=None):
+def _check_tokenizer(hf_tokenizer, name):
+    """PlainError for a tokenizer without a special token that ELECTRA needs, or with gaps between its ids."""
+    knows_all = isinstance(hf_tokenizer.backend_tokenizer.model, models.BPE)  # of bytes
+    check_special_tokens(roles_of(hf_tokenizer), name, [role for role in ROLES if role != "unk_token" or not knows_all])
+    if (largest := max(hf_tokenizer.get_vocab().values())) >= len(hf_tokenizer):
+        raise PlainError(f"The vocabulary {name} has {len(hf_tokenizer):,} tokens, but ids up to {largest:,}. Number "
+                         "its tokens from 0 without gaps.")
+
+
+def from_vocab_file(path, cased=None, strip_accents=None):
+    """Return a BERT tokenizer for a vocab.txt with one token per line. Arguments as in `tokenizer_from_tokens`."""
+    return tokenizer_from_tokens(read_vocab_file(path), path, cased, strip_accents)
+
+
+def read_vocab_file(path):
+    """Return the lines of a vocab.txt."""
+    advice = "Pass a vocab.txt with one token per line in UTF-8."
+    with as_plain_error(f"The vocabulary {path} cannot be read ({{error}}). {advice}", (OSError, UnicodeDecodeError)):
+        text = Path(path).read_text(encoding="utf-8-sig")
+    return text.removesuffix("\n").split("\n")  # splitlines would also split at U+2028
+
+
+def tokenizer_from_tokens(tokens, name="vocabulary", cased=None, strip_accents=None):
     """Return a BERT tokenizer whose ids are the positions in `tokens`. Raises PlainError for duplicate or missing tokens.
 
-    cased: whether it keeps case and accents; None: if the vocabulary has capital letters.
+    cased: whether it keeps case.   strip_accents: whether it removes accents and other combining marks.
+    None: as the tokens show (`normalization_of`).
     """
     ids = {token: i for i, token in enumerate(tokens)}
     if len(ids) < len(tokens):
         [(duplicate, _)] = Counter(tokens).most_common(1)
         raise PlainError(f"The vocabulary {name} has the line {duplicate!r} twice. Remove duplicate tokens.")
-    _check_special_tokens(ids, name)
-    if cased is None:
-        cased = any(token != token.lower() for token in tokens if token[:1] != "[")  # not [CLS] or [NUM]
-    return BertTokenizer(vocab=ids, do_lower_case=not cased)
+    check_special_tokens(roles_in(ids), name)
+    cased, strip_accents = normalization_of(tokens, cased, strip_accents)
+    strip_accents = None if strip_accents == _strips_accents(cased) else strip_accents
+    return BertTokenizer(vocab=ids, do_lower_case=not cased, strip_accents=strip_accents, **roles_in(ids))
 
 
-def tokenizer_from_json(text, pad_token="[PAD]"):
+def _strips_accents(cased, strip_accents=None):
+    """Whether accents are removed; None: as BERT's uncased tokenizer does and its cased one does not."""
+    return not cased if strip_accents is None else strip_accents
+
+
+def _from_tokenizer_file(path):
+    """Return the tokenizer in a tokenizer.json, with the settings in the tokenizer_config.json next to it, if any."""
+    if Path(path).name == "tokenizer.json" and Path(path).with_name("tokenizer_config.json").is_file():
+        return pretrained_tokenizer(str(Path(path).parent), _ADVICE)
+    with as_plain_error(f"The tokenizer {path!r} cannot be read ({{error}}). Pass a tokenizer.json of the library "
+                        "tokenizers, a vocab.txt with one token per line, or the folder of a tokenizer."):
+        return _usable(PreTrainedTokenizerFast(tokenizer_file=path))
+
+
+def _usable(hf_tokenizer):
+    """The tokenizer with all its special tokens, and without the padding and truncation that may be saved with it."""
+    complete_special_tokens(hf_tokenizer)
+    hf_tokenizer.backend_tokenizer.no_padding()
+    hf_tokenizer.backend_tokenizer.no_truncation()
+    return hf_tokenizer
+
+
+def tokenizer_of(checkpoint):
+    """Return the tokenizer in a checkpoint of pretrain.py or finetune.py."""
+    # Older checkpoints name only the padding token, or none.
+    special_tokens = checkpoint.get("special_tokens") or {"pad_token": checkpoint.get("pad_token", "[PAD]")}
+    return tokenizer_from_json(checkpoint["tokenizer"], special_tokens)
+
+
+def tokenizer_from_json(text, special_tokens=None):
     """Return the tokenizer in a checkpoint. text: from tokenizers.Tokenizer.to_str.
 
-    It has the padding token and those of SPECIAL_TOKENS that are in the vocabulary. If possible it is a BertTokenizer, which programs
-    without support for tokenizers.Tokenizer can load too.
+    special_tokens: {role: token}, also {"extra_special_tokens": list}; others are recognized by their names.
+    If possible it is a BertTokenizer, which programs without support for tokenizers.Tokenizer can load too.
     """
     with as_plain_error("The tokenizer in the checkpoint cannot be read ({error}). Use another checkpoint."):
         backend = tokenizers.Tokenizer.from_str(text)
-    vocab = backend.get_vocab()
-    if set(SPECIAL_TOKENS) <= set(vocab):
-        bert = tokenizer_from_tokens(sorted(vocab, key=vocab.get), cased=not getattr(backend.normalizer, "lowercase", True))
-        if bert.backend_tokenizer.to_str() == backend.to_str():
-            return bert
-    model = json.loads(text)["model"]
-    unknown = model["vocab"][model["unk_id"]][0] if model.get("unk_id") is not None else model.get("unk_token")
-    roles = {f"{token[1:-1].lower()}_token": token for token in SPECIAL_TOKENS if token in vocab}  # [PAD] is the pad_token
-    return PreTrainedTokenizerFast(tokenizer_object=backend, **{**roles, "unk_token": unknown, "pad_token": pad_token})
+        vocab, normalizer = backend.get_vocab(), backend.normalizer
+        if set(SPECIAL_TOKENS) <= set(vocab) and isinstance(normalizer, normalizers.BertNormalizer):
+            cased = not normalizer.lowercase
+            strip_accents = _strips_accents(cased, normalizer.strip_accents)
+            bert = tokenizer_from_tokens(sorted(vocab, key=vocab.get), "vocabulary", cased, strip_accents)
+            if bert.backend_tokenizer.to_str() == backend.to_str():
+                return bert
+        roles = roles_in(vocab) | unknown_token(backend) | (special_tokens or {})
+        return _usable(PreTrainedTokenizerFast(tokenizer_object=backend, **roles))
 
 
 def pretrained_tokenizer(name, advice):
     """The fast tokenizer in a folder or on the hub, of any family. advice: the end of the message of a PlainError."""
+    if os.path.isdir(name) and {path.name for path in Path(name).iterdir()} == {"vocab.txt"}:
+        return from_vocab_file(os.path.join(name, "vocab.txt"))
     with as_plain_error(f"The tokenizer {name!r} could not be loaded ({{error}}). {advice}"):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     if len(tokenizer) <= len(SPECIAL_TOKENS):  # transformers builds one for a folder that has none
         raise PlainError(f"The folder {name!r} has no tokenizer. Save the tokenizer of its model there. If convert_tf wrote the "
                          "folder, rerun it with --vocab PATH/vocab.txt.")
-    if not tokenizer.is_fast or tokenizer.pad_token is None:
-        raise PlainError(f"The tokenizer {name!r} has no fast version or no padding token. {advice}")
-    tokenizer.backend_tokenizer.no_padding()  # both settings can be part of a saved tokenizer
-    tokenizer.backend_tokenizer.no_truncation()
+    if not tokenizer.is_fast:
+        raise PlainError(f"The tokenizer {name!r} has no fast version. {advice}")
+    _usable(tokenizer)
+    if tokenizer.pad_token is None:
+        raise PlainError(f"The tokenizer {name!r} has no padding token. {advice}")
     return tokenizer
 
 
-def _trained_vocab_file(size, corpora, cache_dir, cased):
+def _trained_vocab_file(size, corpora, cache_dir, cased, strip_accents):
     """Return the path of a vocab.txt trained on the corpora, from the cache if possible."""
     key = content_key((_TRAINING_VERSION, [corpus.key for corpus in corpora]))
-    path = cache_dir / f"vocab_{size}_{'cased_' * cased}{key}.txt"
+    strips = _strips_accents(cased, strip_accents)
+    kind = {(False, True): "", (True, False): "cased_", (False, False): "accents_", (True, True): "stripped_"}
+    path = cache_dir / f"vocab_{size}_{kind[bool(cased), strips]}{key}.txt"
     if not path.exists():
-        tokens = train_vocabulary(size, lambda: tqdm(_sample(corpora), f"Training a vocabulary of {size:,} tokens", leave=False), cased)
+        if cased is None and strip_accents is None:
+            advice = "cased=True keeps case and accents, strip_accents=False keeps accents in lower case"
+            names = ", ".join(corpus.name for corpus in corpora)
+            warn_of_losses(names, normalizers.BertNormalizer(), _excerpt(corpora), advice)
+        title = f"Training a vocabulary of {size:,} tokens"
+        tokens = train_vocabulary(size, lambda: tqdm(sample_of_text(corpora), title, leave=False), bool(cased), strips)
         if len(tokens) < size:
             print(f"The vocabulary has {len(tokens):,} tokens instead of the requested {size:,}, because the text is too small")
         write_text_atomically(path, "\n".join(tokens) + "\n")
     return path
 
 
-def train_vocabulary(size, texts, cased=False):
+def warn_of_losses(name, normalizer, texts, advice):
+    """Print a warning if a normalizer destroys words of the texts of a corpus."""
+    if losses := warning_of_losses(normalizer, texts):
+        print(f"Warning: {name}: {losses}. If this destroys words: {advice}.")
+
+
+def _excerpt(corpora):
+    """Yield the beginnings of documents that are evenly spaced in each corpus."""
+    n, length = _EXCERPT
+    for corpus in corpora:
+        rows = np.unique(np.linspace(0, len(corpus.documents) - 1, n).astype(int))
+        yield from (text[:length] for text in corpus.documents.select(rows)["text"])
+
+
+def train_vocabulary(size, texts, cased=False, strip_accents=None):
     """Return the tokens of a WordPiece vocabulary trained on the texts that `texts()` yields; the same texts give the same tokens.
 
-    cased: keep case, accents, and the combining marks of other scripts.
+    cased: keep case.   strip_accents: remove accents and combining marks of other scripts; None: unless `cased`.
     The trainer of `tokenizers` numbers the continuations (##a) in random order and breaks ties by number. To make it deterministic
     they are passed in a fixed order as special tokens.
     """
-    tokenizer = tokenizers.BertWordPieceTokenizer(lowercase=not cased)
+    strip_accents = _strips_accents(cased, strip_accents)
+    tokenizer = tokenizers.BertWordPieceTokenizer(lowercase=not cased, strip_accents=strip_accents)
     counts = Counter()
     for text in texts():
         counts.update(tokenizer.normalizer.normalize_str(text))
@@ -179,13 +267,13 @@ def train_vocabulary(size, texts, cased=False):
     alphabet = sorted(char for char, count in most_common if count >= min_count and not char.isspace())
     # Punctuation and ideographs are always tokens by themselves and need no continuation.
     continuations = ["##" + char for char in alphabet if not "\u2e80" <= char <= "\ud7ff"
-                     and (char.isalnum() or cased and unicodedata.category(char).startswith("M"))]
+                     and (char.isalnum() or not strip_accents and unicodedata.category(char).startswith("M"))]
     tokenizer.train_from_iterator(texts(), vocab_size=size, min_frequency=2, initial_alphabet=alphabet, limit_alphabet=len(alphabet),
                                   special_tokens=[*SPECIAL_TOKENS, *continuations], show_progress=False)
     return [*SPECIAL_TOKENS, *sorted(set(tokenizer.get_vocab()) - set(SPECIAL_TOKENS))]
 
 
-def _sample(corpora):
+def sample_of_text(corpora):
     """Yield texts of bounded length: all rows of the corpora, or every k-th so that they have about TRAINING_CHARACTERS."""
     for corpus in corpora:
         rows, n = corpus.documents.with_format("arrow"), len(corpus.documents)

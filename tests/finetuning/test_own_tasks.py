@@ -28,6 +28,7 @@ from _utils.glue.submission import check_submission, make_zip, read_record, writ
 from _utils.glue.tagging import WordRows
 from _utils.glue.tasks import Task, compute_metrics, task_of
 from _utils.networks import load_pretrained
+from _utils.text import text_tokenizer
 
 WORDS = "the generator replaces some words of text and discriminator finds every replaced word a small network makes good guesses".split()
 
@@ -242,6 +243,28 @@ def test_truncated_texts_are_counted_in_training_and_in_predictions(start, capsy
     assert "1 of 3 texts are longer than max_length=128" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("kind", ["classification", "pair", "tagging"])
+def test_texts_in_another_language_are_noticed_in_training_and_in_predictions(start, capsys, kind):
+    """With the share of their tokens that are not in the vocabulary, and examples. Without them, nothing is said."""
+    words = "собака быстро бежит через старый лес".split()
+    columns = ("a", "b", "label")[kind != "pair":]
+    rows = [[" ".join(words[i % 3:])] * (1 + (kind == "pair")) + ["xy"[i % 2]] for i in range(40)]
+    write_csv("train.csv", columns, rows)
+    if kind == "tagging":
+        tagged = [[f"{word} {'xy'[i % 2]}" for i, word in enumerate(words[start:])] for start in range(3)]
+        Path("train.conll").write_text("\n\n".join("\n".join(tagged[i % 3]) for i in range(40)))
+    file = "train.conll" if kind == "tagging" else "train.csv"
+    start(OWN | {"train": file} | ({"text": ["a", "b"]} if kind == "pair" else {}))
+    printed = capsys.readouterr().out
+    assert "100% of the tokens" in printed and "'бежит'" in printed
+    Path("x.txt").write_text("\n".join("\t".join(row[:-1]) for row in rows[:3]))
+    predict(str(run_path("g", "mine", 0)), "x.txt")
+    assert "100% of the tokens" in capsys.readouterr().err
+    Path("x.txt").write_text("\t".join(["the generator and the discriminator"] * (1 + (kind == "pair"))))
+    predict(str(run_path("g", "mine", 0)), "x.txt")
+    assert "tokens" not in capsys.readouterr().err
+
+
 def test_divided_sentences_are_counted(start, capsys):
     write_conll("train.txt", 100)
     start({"name": "nets", "train": "train.txt"}, "max_length=8")
@@ -398,7 +421,7 @@ def test_words_are_labelled_at_their_first_wordpiece(small_tokenizer):
     words, labels, expected = ["The", "discriminators", "\u200b", "[MASK]"], [IGNORED], ["[CLS]"]
     ids, _, types, found = WordRows([words], [range(4)], small_tokenizer, 64).batch([0])
     for i, word in enumerate(words):
-        pieces = small_tokenizer.backend_tokenizer.encode(word, add_special_tokens=False).tokens or ["[UNK]"]
+        pieces = text_tokenizer(small_tokenizer).encode(word, add_special_tokens=False).tokens or ["[UNK]"]
         labels += [i] + [IGNORED] * (len(pieces) - 1)
         expected += pieces
     assert small_tokenizer.convert_ids_to_tokens(ids[0]) == [*expected, "[SEP]"] and len(expected) > 5 and types.sum() == 0

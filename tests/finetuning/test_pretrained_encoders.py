@@ -18,7 +18,7 @@ from transformers import (
 
 from _utils.errors import PlainError
 from _utils.networks.build import layer_groups
-from _utils.networks.pretrained import GOOGLE_MODELS, load_pretrained
+from _utils.networks.pretrained import GOOGLE_MODELS, load_pretrained, load_with_head
 from _utils.text import tokenizer_from_json
 from finetune import SentencePredictor, parameter_groups, tokenize_sents_max_len
 
@@ -175,6 +175,24 @@ def test_weights_that_do_not_fit_the_configuration_raise(fresh_checkpoint, tmp_p
         load_pretrained(str(tmp_path / "mixed.pth"), "tiny", 128)
 
 
+@pytest.mark.parametrize("family", ["electra", "bert"])
+def test_a_tokenizer_with_more_tokens_than_the_model_raises_with_both_numbers(small_tokenizer, tmp_path, family):
+    config, tokenizer = copy.deepcopy(FAMILIES[family]), copy.deepcopy(small_tokenizer)
+    config.vocab_size = len(tokenizer) + 1
+    for added in (["<e1>"], ["<e1>", "</e1>"]):  # the first fits
+        tokenizer.add_tokens(added)
+        AutoModelForMaskedLM.from_config(config).save_pretrained(tmp_path / "model")
+        tokenizer.save_pretrained(tmp_path / "model")
+        loads = [lambda: load_pretrained(str(tmp_path / "model"), "small", 32),
+                 lambda: load_with_head(str(tmp_path / "model"), "generator")]
+        for load in loads:
+            if len(tokenizer) <= config.vocab_size:
+                load()
+            else:
+                with pytest.raises(PlainError, match=f"{len(tokenizer)} tokens.*{config.vocab_size}.*resize_token_embeddings"):
+                    load()
+
+
 def test_the_wsc_trick_requires_electra(small_tokenizer, tmp_path):
     pretrained = load_pretrained(save(tmp_path, FAMILIES["bert"], small_tokenizer), "small", 32)
     with pytest.raises(PlainError, match="wsc_trick=True requires a discriminator of the family ELECTRA"):
@@ -187,4 +205,4 @@ def test_the_unknown_token_of_other_tokenizers_survives_a_checkpoint(small_token
     bpe = Tokenizer(models.BPE({"<pad>": 0, "?": 1}, [], unk_token="?"))
     for tokenizer, unknown in ((unigram, "<unk>"), (bpe, "?"), (small_tokenizer.backend_tokenizer, "[UNK]")):
         pad = "<pad>" if unknown != "[UNK]" else "[PAD]"
-        assert tokenizer_from_json(tokenizer.to_str(), pad).unk_token == unknown
+        assert tokenizer_from_json(tokenizer.to_str(), {"pad_token": pad}).unk_token == unknown

@@ -93,7 +93,7 @@ def test_sample_covers_one_huge_document_or_many_evenly(tmp_path, monkeypatch, s
                                 (vocabulary, "TRAINING_CHARACTERS", 20_000)]:
         monkeypatch.setattr(module, name, value)
     (tmp_path / "text.txt").write_text(separator.join(f"paragraph {i} " + "word " * 18 for i in range(1000)))
-    sample = list(vocabulary._sample([load_documents(str(tmp_path / "text.txt"), tmp_path)]))
+    sample = list(vocabulary.sample_of_text([load_documents(str(tmp_path / "text.txt"), tmp_path)]))
     assert 15_000 < sum(map(len, sample)) < 30_000 and max(map(len, sample)) < 400
     tenths = {int(i) // 100 for text in sample for i in re.findall(r"paragraph (\d+)", text)}
     assert tenths == set(range(10))

@@ -1,0 +1,121 @@
+"""New tokens for the vocabulary of a trained pair: the words of a domain, for continued pretraining."""
+import json
+from collections import Counter
+from pathlib import Path
+
+from tokenizers import models
+
+from _utils.errors import PlainError
+from _utils.runs.checkpoints import tokenizer_record, write_text_atomically
+from _utils.runs.files import content_key
+from _utils.text.special_tokens import text_tokenizer
+from _utils.text.vocabulary import is_vocab_file, load_tokenizer, read_vocab_file, sample_of_text, tokenizer_from_json
+
+_MIN_COUNT = 5  # of a word in the text
+_VERSION = 1    # increase when the same text would give other words
+
+
+def extend_tokenizer(hf_tokenizer, vocab, corpora=(), cache_dir="datasets"):
+    """Return the tokenizer of a trained pair with more tokens, whose ids follow the present ones.
+
+    vocab: a vocab.txt, of which the tokens that are missing are added; a number: the size of the new vocabulary, which
+    gets the most frequent words of `corpora` that are no tokens yet; or a tokenizer, as in `load_tokenizer`, that has
+    the present tokens and more.
+    Raises PlainError for a number that is too small, for a tokenizer with other tokens, and for words to be added to
+    another model than WordPiece.
+    """
+    if isinstance(vocab, str) and not is_vocab_file(vocab):
+        return _with_the_same_tokens(hf_tokenizer, load_tokenizer(vocab), vocab)
+    if not isinstance(hf_tokenizer.backend_tokenizer.model, models.WordPiece):
+        raise PlainError(f"vocab={vocab!r} adds words, which only WordPiece vocabularies support. Add them to the "
+                         "tokenizer with the method add_tokens of transformers, save it, and set vocab to its folder.")
+    if isinstance(vocab, str):
+        return _with_tokens(hf_tokenizer, _reachable(hf_tokenizer, read_vocab_file(vocab), vocab))
+    if vocab <= len(hf_tokenizer):
+        raise PlainError(f"vocab={vocab} is the size of the vocabulary with new words, but the pair of initial_weights "
+                         f"has {len(hf_tokenizer):,} tokens already. Increase it, or leave out vocab.")
+    return _with_tokens(hf_tokenizer, _frequent_words(hf_tokenizer, vocab, corpora, Path(cache_dir)))
+
+
+def _with_the_same_tokens(hf_tokenizer, extended, name):
+    """The tokenizer `extended`; PlainError unless it has all tokens of hf_tokenizer, with the same ids."""
+    ids = extended.get_vocab()
+    for token, i in hf_tokenizer.get_vocab().items():
+        if ids.get(token) != i:
+            raise PlainError(f"vocab={name!r} is not the vocabulary of initial_weights with more tokens: the id of "
+                             f"{token!r} is {ids.get(token)} instead of {i}. Leave out vocab, or set it to a vocab.txt "
+                             "with the words to add.")
+    return extended
+
+
+def _reachable(hf_tokenizer, tokens, name):
+    """The new ones of the tokens, as the tokenizer writes them. Prints those that it cannot produce."""
+    present, found, divided = hf_tokenizer.get_vocab(), {}, []
+    for token in filter(str.strip, tokens):
+        as_it_is = token in present or token.startswith("##")
+        words = [token] if as_it_is else _words_of(hf_tokenizer, token)
+        if len(words) == 1:
+            found[words[0]] = None
+        else:
+            divided.append(token)
+    if divided:
+        print(f"Skipping {len(divided):,} of {len(tokens):,} tokens of {name}, because the tokenizer divides them "
+              f"before it looks for tokens: {', '.join(divided[:5])}")
+    return [token for token in found if token not in present]
+
+
+def _words_of(hf_tokenizer, text):
+    """The words of a text for WordPiece: normalized, and divided at spaces and punctuation."""
+    tokenizer = hf_tokenizer.backend_tokenizer
+    text = tokenizer.normalizer.normalize_str(text) if tokenizer.normalizer else text
+    if tokenizer.pre_tokenizer is None:
+        return [text]
+    return [word for word, _ in tokenizer.pre_tokenizer.pre_tokenize_str(text)]
+
+
+def _frequent_words(hf_tokenizer, size, corpora, cache_dir):
+    """The most frequent words of the corpora for a vocabulary of `size` tokens, from the cache if possible."""
+    key = content_key((_VERSION, hf_tokenizer.backend_tokenizer.to_str(), [corpus.key for corpus in corpora]))
+    path = cache_dir / f"new_tokens_{size}_{key}.txt"
+    if not path.exists():
+        n, names = size - len(hf_tokenizer), ", ".join(corpus.name for corpus in corpora)
+        words = _new_words(hf_tokenizer, corpora)[:n]
+        print(f"Adding {len(words):,} words of {names} to the vocabulary: {', '.join(words[:5])} ...")
+        if len(words) < n:
+            print(f"The vocabulary has {size - n + len(words):,} tokens instead of the requested {size:,}, because no "
+                  f"other words occur at least {_MIN_COUNT} times")
+        write_text_atomically(path, "\n".join(words) + "\n")
+    return list(filter(None, read_vocab_file(path)))
+
+
+def _new_words(hf_tokenizer, corpora):
+    """The words of the corpora that the tokenizer divides, the most frequent ones first."""
+    counts, present = Counter(), hf_tokenizer.get_vocab()
+    for text in sample_of_text(corpora):
+        counts.update(_words_of(hf_tokenizer, text))
+    words = [word for word, count in counts.items() if count >= _MIN_COUNT and word.isalpha() and word not in present]
+    return sorted(words, key=lambda word: (-counts[word], word))
+
+
+def _with_tokens(hf_tokenizer, tokens):
+    """The tokenizer with these tokens in its WordPiece vocabulary, after all present ones."""
+    record, vocab = tokenizer_record(hf_tokenizer), hf_tokenizer.get_vocab()
+    content = json.loads(record["tokenizer"])
+    # Also with the tokens that were added to the model: their ids would be counted from the end of its vocabulary.
+    content["model"]["vocab"] = vocab | {token: len(vocab) + i for i, token in enumerate(tokens)}
+    return tokenizer_from_json(json.dumps(content), record["special_tokens"])
+
+
+def pieces_of_new_tokens(old, new):
+    """The ids in the vocabulary of the tokenizer `old` of the pieces of each token that `new` adds, by its id."""
+    return [_pieces(old, new, i) for i in range(len(old), len(new))]
+
+
+def _pieces(old, new, i):
+    token, tokenizer = new.convert_ids_to_tokens(i), text_tokenizer(old)
+    is_continuation = token.startswith("##") and isinstance(tokenizer.model, models.WordPiece)
+    text = token[2:] if is_continuation else new.backend_tokenizer.decode([i], skip_special_tokens=False)
+    first, *rest = tokenizer.encode(text, add_special_tokens=False).ids or [old.unk_token_id]
+    if is_continuation:  # its first piece continues a word too
+        first = old.get_vocab().get(f"##{old.convert_ids_to_tokens(first)}", first)
+    return [first, *rest]

@@ -1,0 +1,122 @@
+"""Case and accents: what a vocabulary keeps of them, and where a tokenizer that removes them destroys words."""
+import re
+import unicodedata
+from collections import Counter
+from functools import lru_cache
+
+# Marks that writers leave out at will: vowel points of Hebrew, Arabic and Syriac, and the selectors of emoji.
+_OPTIONAL = re.compile("[\u0591-\u05c7\u0610-\u061a\u064b-\u0652\u0670\u06d6-\u06ed\u0730-\u074a\ufe00-\ufe0f]")
+# In these scripts, accents are a matter of spelling in many languages. Elsewhere, marks are parts of letters.
+_WITH_ACCENTS = "LATIN ", "GREEK ", "COMBINING "  # beginnings of the names of their characters
+# Shares above which a warning is printed: of letters with such accents, of letters with other marks, and of words with
+# capital letters inside. In the English Wikipedia they are 0.0008, 0.00003 and 0.005.
+_MANY_ACCENTS, _MANY_MARKS, _MANY_MIXED = .08, .005, .1
+_EXAMPLES, _LONGEST = 3, 20  # words in a warning, and characters of each
+
+
+def normalization_of(tokens, cased=None, strip_accents=None):
+    """(cased, strip_accents) for a WordPiece vocabulary: what is given, else what its tokens show.
+
+    A vocabulary that was trained without capital letters or accents has no such tokens. A few words with them may have
+    been added to it later, which does not change what it is.
+    """
+    if cased is None:
+        cased = _have([token for token in tokens if not token.startswith(("[", "<"))], str.lower)  # not [CLS] or <e1>
+    if strip_accents is None:
+        strip_accents = not (cased or _have(tokens, without_accents))
+    return cased, strip_accents
+
+
+def _have(tokens, removed):
+    """Whether tokens have what a function removes: as single characters, or in more than one token of a hundred."""
+    changed = [token for token in tokens if removed(token) != token]
+    return len(changed) > .01 * len(tokens) or any(len(token.removeprefix("##")) == 1 for token in changed)
+
+
+def without_accents(text):
+    """A text as BERT's uncased tokenizer strips it: decomposed, without nonspacing marks (F1)."""
+    return "".join(char for char in unicodedata.normalize("NFD", text) if unicodedata.category(char) != "Mn")
+
+
+def warning_of_losses(normalizer, texts):
+    """What a normalizer of `tokenizers` (or None) destroys in the words of texts, with examples; None if little.
+
+    Accents and marks: the share of the letters that lose one, if these are letters of scripts in which marks matter
+    (Japanese, Hindi, Thai, Arabic, Korean ...), or if there are as many as in Vietnamese or Czech.
+    Case: the share of words with capital letters inside, such as chemical formulas.
+    """
+    if normalizer is None:
+        return None
+    words, found = Counter(word for text in texts for word in unicodedata.normalize("NFC", text).split()), []
+    if "é" not in unicodedata.normalize("NFC", normalizer.normalize_str("é")):
+        found.append(_lost_marks(words, normalizer))
+    if "A" not in normalizer.normalize_str("A"):
+        found.append(_lost_case(words))
+    return ", and ".join(filter(None, found)) or None
+
+
+def _lost_marks(words, normalizer):
+    """What stripping does to words, {word: count}; None if it does little."""
+    letters = Counter()
+    for word, count in words.items():
+        for char in word:
+            letters[_kind(char)] += count
+    n = letters["letter"] + letters["accent"] + letters["mark"]
+    kinds = [kind for kind, many in (("mark", _MANY_MARKS), ("accent", _MANY_ACCENTS)) if letters[kind] > many * n]
+    if not kinds:
+        return None
+    changed = Counter({word: count for word, count in words.items() if any(_kind(char) == kinds[0] for char in word)})
+    examples = [f"{word} becomes {_shown(word, normalizer.normalize_str(word))}" for word in _most_frequent(changed)]
+    share = (letters["mark"] + letters["accent"]) / n
+    return f"accents and marks are removed from {share:.0%} of the letters ({', '.join(examples)})"
+
+
+def _shown(word, normalized):
+    """The normalized word, with spaces between its characters if it would look the same, as Korean syllables."""
+    is_same = unicodedata.normalize("NFC", normalized) == word.lower()
+    return " ".join(normalized if is_same else normalized.split())
+
+
+@lru_cache(1 << 16)
+def _kind(char):
+    """'accent' or 'mark' for a letter that stripping changes, by its script; 'letter' for others; else None."""
+    if _OPTIONAL.match(char) or unicodedata.category(char)[0] not in "LM":
+        return None
+    parts = unicodedata.normalize("NFD", char)
+    is_syllable = "\uac00" <= char <= "\ud7a3"  # Korean
+    if not is_syllable and all(unicodedata.category(part) != "Mn" for part in parts):
+        return "letter"
+    return "accent" if unicodedata.name(char, "").startswith(_WITH_ACCENTS) else "mark"
+
+
+def _lost_case(words):
+    """What lower-casing does to words, {word: count}, if many have capital letters inside; else None."""
+    written = Counter({word: count for word, count in words.items() if _has_case(word)})
+    mixed = Counter({word: count for word, count in written.items() if _has_capitals_inside(word, written)})
+    if mixed.total() <= _MANY_MIXED * written.total():
+        return None
+    examples = [f"{word} becomes {word.lower()}" for word in _most_frequent(mixed)]
+    return (f"{mixed.total() / written.total():.0%} of the words have capital letters inside, which become lower case "
+            f"({', '.join(examples)})")
+
+
+def _has_case(word):
+    """Whether all letters of a word exist in upper and lower case. Other scripts may not separate words."""
+    letters = list(filter(str.isalpha, word))
+    return bool(letters) and all(letter.lower() != letter.upper() for letter in letters)
+
+
+def _has_capitals_inside(word, words):
+    """Whether a word has a capital letter after its first letter, without being in capitals as a whole.
+
+    A formula in capitals, such as C1CCCCC1, counts if it also occurs in lower case.
+    """
+    letters = "".join(filter(str.isalpha, word))
+    if letters.isupper():
+        return word.lower() in words and any(map(str.isdigit, word))
+    return letters[1:] != letters[1:].lower()
+
+
+def _most_frequent(words):
+    """The most frequent words, shortened."""
+    return [word if len(word) <= _LONGEST else f"{word[:_LONGEST]}..." for word, _ in words.most_common(_EXAMPLES)]

@@ -1,0 +1,128 @@
+"""Special tokens of any tokenizer: their roles, the template that puts them around texts, the tokens of raw text."""
+import json
+from collections import Counter
+from functools import lru_cache
+from typing import NamedTuple
+
+import tokenizers
+from tokenizers import models, processors
+
+from _utils.errors import PlainError
+
+SPECIAL_TOKENS = "[PAD] [UNK] [CLS] [SEP] [MASK]".split()
+# The names by which the token of a role is recognized: BERT's, and those of RoBERTa's and other tokenizers.
+ROLES = {"pad_token": ("[PAD]", "<pad>"), "unk_token": ("[UNK]", "<unk>"), "cls_token": ("[CLS]", "<s>", "<cls>"),
+         "sep_token": ("[SEP]", "</s>", "<sep>"), "mask_token": ("[MASK]", "<mask>")}
+MANY_UNKNOWN = .05  # share of the tokens of a text above which a warning is printed
+
+
+def roles_in(tokens):
+    """{role: token} of the special tokens in a vocabulary, recognized by their names."""
+    found = {role: [name for name in names if name in tokens] for role, names in ROLES.items()}
+    return {role: names[0] for role, names in found.items() if names}
+
+
+def roles_of(hf_tokenizer):
+    """{role: token} of the special tokens that a tokenizer has."""
+    found = {role: getattr(hf_tokenizer, role) for role in ROLES}
+    return {role: token for role, token in found.items() if token is not None}
+
+
+def check_special_tokens(roles, name, needed=tuple(ROLES)):
+    """PlainError if a vocabulary has no token for a needed role. roles: from `roles_in` or `roles_of`."""
+    if missing := [ROLES[role][0] for role in needed if role not in roles]:
+        raise PlainError(f"The vocabulary {name} lacks {', '.join(missing)}. ELECTRA needs {' '.join(SPECIAL_TOKENS)}, "
+                         "or <pad> <unk> <s> </s> <mask>: add a line for each, or train a vocabulary with vocab=30522.")
+
+
+def complete_special_tokens(hf_tokenizer):
+    """Add in place what a tokenizer made with the library `tokenizers` often lacks: the roles of its special tokens,
+    and the template that puts them around texts.
+    """
+    roles = roles_in(hf_tokenizer.get_vocab()) | unknown_token(hf_tokenizer.backend_tokenizer)
+    present = roles_of(hf_tokenizer)
+    if missing := {role: token for role, token in roles.items() if role not in present}:
+        hf_tokenizer.add_special_tokens(missing)
+    _add_template(hf_tokenizer)
+
+
+def unknown_token(tokenizer):
+    """{"unk_token": token} of a tokenizers.Tokenizer whose model has one, else {}."""
+    model = json.loads(tokenizer.to_str())["model"]
+    by_id = model.get("unk_id") is not None
+    token = model["vocab"][model["unk_id"]][0] if by_id else model.get("unk_token")
+    return {"unk_token": token} if token else {}
+
+
+class Template(NamedTuple):
+    """The ids of the special tokens around a text A or a pair of texts A and B, for BERT [CLS] A [SEP] B [SEP].
+
+    before: A, in both cases.   after: a single A.   between: A and B.   end: after B.
+    n_first: the number of tokens `between` that have type 0, as A. None: all tokens of a pair have it, as RoBERTa's.
+    """
+    before: list
+    after: list
+    between: list
+    end: list
+    n_first: int | None
+
+    @property
+    def n_single(self):
+        """Special tokens beside a single text."""
+        return len(self.before) + len(self.after)
+
+    @property
+    def n_pair(self):
+        """Special tokens beside a pair."""
+        return len(self.before) + len(self.between) + len(self.end)
+
+
+def template_of(tokenizer):
+    """The Template of a tokenizers.Tokenizer; without ids if it adds none."""
+    probe = tokenizers.Tokenizer(models.WordLevel({"a": 0}, unk_token="a"))  # divides no text, whatever the vocabulary
+    if tokenizer.post_processor is not None:
+        probe.post_processor = tokenizer.post_processor
+    single, pair = probe.encode("a"), probe.encode("a", "a")
+    a, b = pair.sequence_ids.index(0), pair.sequence_ids.index(1)
+    between, types = pair.ids[a + 1:b], pair.type_ids
+    n_first = types[a + 1:b].count(0) if 1 in types else None
+    return Template(pair.ids[:a], single.ids[single.sequence_ids.index(0) + 1:], between, pair.ids[b + 1:], n_first)
+
+
+def _add_template(hf_tokenizer):
+    """Add [CLS] A [SEP] B [SEP] to a tokenizer that does not begin a text with the token that classifiers read."""
+    tokenizer, cls, sep = hf_tokenizer.backend_tokenizer, hf_tokenizer.cls_token, hf_tokenizer.sep_token
+    if None in (cls, sep) or template_of(tokenizer).before[:1] == [hf_tokenizer.cls_token_id]:
+        return
+    template = processors.TemplateProcessing(
+        single=[cls, "$A", sep], pair=[cls, "$A", sep, "$B:1", f"{sep}:1"],
+        special_tokens=[(cls, hf_tokenizer.cls_token_id), (sep, hf_tokenizer.sep_token_id)])
+    if isinstance(tokenizer.post_processor, processors.ByteLevel):  # corrects offsets
+        template = processors.Sequence([tokenizer.post_processor, template])
+    tokenizer.post_processor = template
+
+
+@lru_cache(16)
+def text_tokenizer(hf_tokenizer):
+    """The tokenizers.Tokenizer for raw text of a fast tokenizer: a copy without padding and truncation.
+
+    "[MASK]" and the other tokens with a role are plain text in raw text (F1). Tokens that a user added to the
+    tokenizer, such as <e1> or [NUM], are tokens. Pretraining, finetuning and predictions all use it.
+    """
+    content = json.loads(hf_tokenizer.backend_tokenizer.to_str())
+    roles = roles_of(hf_tokenizer).values()
+    for token in content["added_tokens"]:
+        token["special"] = token["content"] in roles
+    tokenizer = tokenizers.Tokenizer.from_str(json.dumps(content | {"padding": None, "truncation": None}))
+    tokenizer.encode_special_tokens = True  # as text; pickling loses this setting
+    return tokenizer
+
+
+def unknown_words(hf_tokenizer, texts):
+    """The five most frequent words of texts that are not in the vocabulary, quoted, in a string."""
+    found = Counter()
+    encodings = text_tokenizer(hf_tokenizer).encode_batch(texts, add_special_tokens=False)
+    for text, encoding in zip(texts, encodings):
+        places = [place for i, place in zip(encoding.ids, encoding.offsets) if i == hf_tokenizer.unk_token_id]
+        found.update(text[start:end] for start, end in places)
+    return ", ".join(f"{word!r:.30}" for word, _ in found.most_common(5))

@@ -1,0 +1,174 @@
+"""New tokens for the vocabulary of a trained pair: which ones, and the rows that they start from."""
+import copy
+from pathlib import Path
+
+import pytest
+import tiny_pretraining
+import torch
+from tiny_families import FAMILIES
+from tokenizer_kinds import MARKERS, save_folder, sentences
+from transformers import AutoModelForMaskedLM
+
+import pretrain
+from _utils.errors import PlainError
+from _utils.networks import PARTS, add_tokens, load_pair
+from _utils.networks.build import build_network
+from _utils.runs.checkpoints import load_checkpoint
+from _utils.text import extend_tokenizer, load_tokenizer, text_tokenizer
+
+WORDS = ["coronavirus", "antibody", "generators"]
+
+
+@pytest.fixture
+def words_file(tmp_path):
+    """A function that writes lines to a file and returns its path."""
+    def write(*lines):
+        (tmp_path / "words.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return str(tmp_path / "words.txt")
+    return write
+
+
+def test_words_of_a_file_become_tokens_after_the_present_ones(small_tokenizer, words_file):
+    new = extend_tokenizer(small_tokenizer, words_file("[PAD]", "the", "Coronavirus", "antibody", "##virus", "", "antibody"))
+    n = len(small_tokenizer)
+    assert new.convert_ids_to_tokens(range(n, len(new))) == ["coronavirus", "antibody", "##virus"]
+    assert {token: new.get_vocab()[token] for token in small_tokenizer.get_vocab()} == small_tokenizer.get_vocab()
+    assert new.tokenize("The CORONAVIRUS antibody") == ["the", "coronavirus", "antibody"]
+    assert type(new) is type(small_tokenizer) and new.all_special_ids == small_tokenizer.all_special_ids
+
+
+def test_words_that_the_tokenizer_divides_are_named(small_tokenizer, words_file, capsys):
+    new = extend_tokenizer(small_tokenizer, words_file("COVID-19", "spike protein", "antibody"))
+    assert len(new) == len(small_tokenizer) + 1
+    assert "2 of 3" in (out := capsys.readouterr().out) and "COVID-19, spike protein" in out
+
+
+def test_added_tokens_of_the_pair_keep_their_ids(tmp_path, words_file):
+    old = load_tokenizer(save_folder("WordPiece without template", tmp_path / "tokenizer"))
+    new = extend_tokenizer(old, words_file(*WORDS))
+    added = [*MARKERS, "[NUM]"]
+    assert new.convert_tokens_to_ids(added) == old.convert_tokens_to_ids(added)
+    assert text_tokenizer(new).encode("<e1>antibody</e1> [NUM]", add_special_tokens=False).tokens[:3] == \
+        ["<e1>", "antibody", "</e1>"]
+    assert new.all_special_ids == old.all_special_ids
+
+
+def test_frequent_words_of_the_text_are_added_and_kept(small_tokenizer, tmp_path, capsys):
+    from _utils.text import load_documents
+    (tmp_path / "text.txt").write_text("\n".join(["the antibody and the coronavirus"] * 9 + ["antibody 2020 rare the"] * 4 + ["Antibody"]))
+    corpora = [load_documents(str(tmp_path / "text.txt"), tmp_path)]
+    sizes = {n: extend_tokenizer(small_tokenizer, len(small_tokenizer) + n, corpora, tmp_path) for n in (1, 5)}
+    added = {n: new.convert_ids_to_tokens(range(len(small_tokenizer), len(new))) for n, new in sizes.items()}
+    assert added == {1: ["antibody"], 5: ["antibody", "coronavirus"]}  # no numbers, and nothing that occurs rarely
+    assert "antibody" in capsys.readouterr().out
+    next(tmp_path.glob("documents_*.arrow")).unlink()
+    assert extend_tokenizer(small_tokenizer, len(small_tokenizer) + 1, corpora, tmp_path).get_vocab() == sizes[1].get_vocab()
+    assert not capsys.readouterr().out  # neither read nor printed again
+
+
+@pytest.mark.parametrize("vocab", [5, 248])
+def test_a_size_that_adds_nothing_raises(small_tokenizer, vocab):
+    assert len(small_tokenizer) == 248
+    with pytest.raises(PlainError, match=f"vocab={vocab} .* 248 tokens"):
+        extend_tokenizer(small_tokenizer, vocab)
+
+
+def test_a_folder_must_have_the_tokens_of_the_pair(small_tokenizer, tmp_path):
+    larger = copy.deepcopy(small_tokenizer)
+    larger.add_tokens(WORDS)
+    larger.save_pretrained(tmp_path / "larger")
+    assert len(extend_tokenizer(small_tokenizer, str(tmp_path / "larger"))) == len(small_tokenizer) + 3
+    other = save_folder("WordPiece without template", tmp_path / "other")
+    with pytest.raises(PlainError, match="other' is not the vocabulary of initial_weights"):
+        extend_tokenizer(small_tokenizer, other)
+
+
+def test_words_for_another_model_than_wordpiece_raise(tmp_path, words_file):
+    tokenizer = load_tokenizer(save_folder("bytes without template", tmp_path / "tokenizer"))
+    with pytest.raises(PlainError, match="add_tokens"):
+        extend_tokenizer(tokenizer, words_file(*WORDS))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("spare", [0, 7])
+def test_rows_start_as_the_means_of_their_pieces(small_tokenizer, words_file, family, spare):
+    """spare: rows of the old embeddings that no token has, as in vocabularies that are padded to a multiple of 64."""
+    torch.manual_seed(0)
+    config = copy.deepcopy(FAMILIES[family])
+    config.vocab_size = len(small_tokenizer) + spare
+    networks = [AutoModelForMaskedLM.from_config(config), build_network("discriminator", copy.deepcopy(config))]
+    torch.nn.init.normal_(networks[0].get_output_embeddings().bias)
+    new = extend_tokenizer(small_tokenizer, words_file(*WORDS, "##virus"))
+    before, inputs = copy.deepcopy(networks), torch.tensor([[2, 6, 9, 3]])
+    add_tokens(networks, small_tokenizer, new)
+    pieces = small_tokenizer("coronavirus", add_special_tokens=False)["input_ids"]
+    for network, original in zip(networks, before):
+        row = new.convert_tokens_to_ids("coronavirus")
+        table, old = (one.get_input_embeddings().weight for one in (network, original))
+        assert len(table) == max(len(new), len(old)) == network.config.vocab_size
+        torch.testing.assert_close(table[row], old[pieces].mean(0))
+        assert table[:len(small_tokenizer)].equal(old[:len(small_tokenizer)])
+    output, old = networks[0].get_output_embeddings(), before[0].get_output_embeddings()
+    torch.testing.assert_close(output.bias[row], old.bias[pieces].mean())
+    assert output.weight is networks[0].get_input_embeddings().weight
+    logits, old_logits = (network.eval()(inputs).logits for network in (networks[0], before[0]))
+    torch.testing.assert_close(logits[..., :len(small_tokenizer)], old_logits[..., :len(small_tokenizer)], atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(logits[..., row], old_logits[..., pieces].mean(-1), atol=1e-3, rtol=1e-3)
+
+
+def test_a_continuation_starts_from_pieces_inside_of_a_word(small_tokenizer, words_file):
+    from _utils.text.new_tokens import pieces_of_new_tokens
+    [ids] = pieces_of_new_tokens(small_tokenizer, extend_tokenizer(small_tokenizer, words_file("##virus")))
+    assert all(token.startswith("##") for token in small_tokenizer.convert_ids_to_tokens(ids))
+
+
+run = tiny_pretraining.run
+
+
+@pytest.mark.parametrize("vocab", ["words.txt", 250])
+def test_continued_pretraining_with_new_words(workplace, vocab):
+    """It resumes bit for bit, and its checkpoint has the larger vocabulary, with which it can be continued again."""
+    run("steps=4")
+    Path("text.txt").write_text("\n".join(f"{line} antibody coronavirus lymphocyte" for line in sentences()))
+    Path("words.txt").write_text("\n".join(WORDS))
+    further = ["initial_weights=mini_5_100.0%.pth", "base_run_name=further", "steps=8", "save_minutes=0", "lr=1e-3"]
+    learn = run(*further, vocab=f"vocab={vocab}")
+    n = 248 + len(WORDS) if vocab == "words.txt" else 250
+    assert {network.config.vocab_size for network in learn.model.saved_networks().values()} == {n}
+    checkpoint = load_checkpoint("checkpoints/pretrain/further_5_100.0%.pth")
+    token = load_tokenizer("further_5_100.0%.pth").convert_tokens_to_ids("antibody")
+    assert token >= 248 and checkpoint["discriminator_config"]["vocab_size"] == n
+    assert (learn.dls.train_ds.hf_dset.with_format("numpy")[:200]["input_ids"][0] == token).any()
+    old = load_pair("mini_5_100.0%.pth", "tiny", 32)[1].get_input_embeddings().weight
+    moved = checkpoint["model"]["discriminator.electra.embeddings.word_embeddings.weight"]
+    assert len(moved) == n and not moved[:248].equal(old)
+    whole = tiny_pretraining.weights("further_5")
+    run(*further, "stop_at=5", vocab=f"vocab={vocab}")
+    run(*further, vocab=f"vocab={vocab}", resume=True)
+    assert tiny_pretraining.equal_weights(whole, tiny_pretraining.weights("further_5"))
+    learn = run("initial_weights=further_5_100.0%.pth", "base_run_name=again", "steps=2", vocab=None)
+    assert {network.config.vocab_size for network in learn.model.saved_networks().values()} == {n}
+
+
+def test_moments_of_a_pair_with_fewer_tokens_are_restored(workplace, monkeypatch):
+    """The rows of new tokens have none yet."""
+    from safetensors.torch import save_file
+    run("steps=2")
+    pretrain_pair = load_pair("mini_5_100.0%.pth", "tiny", 32)
+    for part, network in zip(PARTS, pretrain_pair):
+        network.save_pretrained(f"pair/{part}")
+        load_tokenizer("mini_5_100.0%.pth").save_pretrained(f"pair/{part}")
+        name = "electra.embeddings.word_embeddings.weight"
+        save_file({f"{name}.exp_avg": torch.ones_like(network.get_input_embeddings().weight)},
+                  f"pair/{part}/{pretrain.MOMENTS_FILE}")
+    Path("words.txt").write_text("antibody\n")
+    moments = []
+    restore = pretrain.restore_moments
+
+    def restored(optimizer, model, pair):
+        restore(optimizer, model, pair)
+        parameter = model.generator.get_input_embeddings().weight
+        moments.append(optimizer.state[parameter]["exp_avg"].clone())
+    monkeypatch.setattr(pretrain, "restore_moments", restored)
+    run("initial_weights=pair", "base_run_name=further", "steps=2", vocab="vocab=words.txt")
+    assert moments[0][:248].eq(1).all() and moments[0][248:].eq(0).all() and len(moments[0]) == 249

@@ -1,0 +1,126 @@
+"""Case and accents: what a vocabulary keeps, and warnings where a tokenizer removes what words need."""
+import unicodedata
+
+import datasets
+import pytest
+from tokenizers.normalizers import NFKC, BertNormalizer
+
+from _utils.text import load_tokenizer, prepare_examples, tokenizer_from_json, vocabulary
+from _utils.text.normalization import warning_of_losses
+from _utils.text.sources import Corpus
+from _utils.text.special_tokens import SPECIAL_TOKENS
+
+HINDI = "यह किताब अच्छी है और मैं दिल्ली में रहता हूँ"
+JAPANESE = "パンダ と バナナ が すき です 。"
+GERMAN = "Wir müssen schon früh über die schöne Brücke gehen"
+VIETNAMESE = "hôm nay trời đẹp quá chúng tôi đi chơi ở công viên với bạn bè"
+KOREAN = "오늘은 날씨가 좋아서 공원에 놀러 갔습니다"
+SMILES = "CC(=O)Oc1ccccc1C(=O)O c1ccccc1 C1CCCCC1 OC(=O)c1ccccc1O CCO"
+
+
+def corpus(text, n=200):
+    """A Corpus of n equal documents."""
+    return Corpus("own text", f"{hash(text):x}", lambda: datasets.Dataset.from_dict({"text": [text] * n}))
+
+
+def restores(tokenizer, text):
+    """Whether the tokens of a text are its characters."""
+    return "".join(tokenizer.tokenize(text)).replace("##", "") == text.replace(" ", "")
+
+
+@pytest.fixture
+def vocab_file(tmp_path):
+    """A function that writes the words of a text, and what else is given, to a vocab.txt, and returns its path."""
+    def write(text, *tokens):
+        words = dict.fromkeys([*SPECIAL_TOKENS, *text.split(), *tokens])
+        (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+        return str(tmp_path / "vocab.txt")
+    return write
+
+
+@pytest.mark.parametrize("text", [HINDI, JAPANESE, GERMAN, GERMAN.lower(), VIETNAMESE, KOREAN, SMILES])
+@pytest.mark.parametrize("options", [{"cased": True}, {"strip_accents": False}])
+def test_the_vocab_txt_of_a_trained_vocabulary_gives_the_same_tokenizer(tmp_path, text, options):
+    """Without `cased`, also for text that has no capital letters, and in lower case with accents."""
+    tokenizer = load_tokenizer(400, [corpus(text)], tmp_path, **options)
+    [path] = tmp_path.glob("vocab_*.txt")
+    again = load_tokenizer(str(path))
+    text = text if "cased" in options else text.lower()
+    assert again.tokenize(text) == tokenizer.tokenize(text)
+    if text not in (SMILES, SMILES.lower()):  # which contain punctuation
+        assert restores(tokenizer, text) and tokenizer.unk_token not in tokenizer.tokenize(text)
+
+
+@pytest.mark.parametrize("text", [HINDI, JAPANESE, VIETNAMESE])
+def test_an_uncased_vocabulary_stays_uncased(tmp_path, text):
+    tokenizer = load_tokenizer(400, [corpus(text)], tmp_path)
+    [path] = tmp_path.glob("vocab_*.txt")
+    assert load_tokenizer(str(path)).tokenize(text) == tokenizer.tokenize(text)
+    assert tokenizer.tokenize(text) == tokenizer.tokenize(unicodedata.normalize("NFD", text))
+
+
+def test_a_vocab_txt_of_words_with_marks_keeps_them(vocab_file):
+    assert load_tokenizer(vocab_file(HINDI)).tokenize(HINDI) == HINDI.split()
+    assert load_tokenizer(vocab_file(GERMAN.lower())).tokenize("Über Brücke") == ["über", "brücke"]  # no capitals
+    assert load_tokenizer(vocab_file(GERMAN)).tokenize("Über Brücke") == ["[UNK]", "Brücke"]
+
+
+def test_a_few_words_that_were_added_to_an_uncased_vocabulary_do_not_change_it(vocab_file):
+    tokens = [f"word{i}" for i in range(1000)]
+    tokenizer = load_tokenizer(vocab_file("the cafe", *tokens, "DOI", "café", "<NUM>", "[ENT]"))
+    assert tokenizer.tokenize("The Café word7") == ["the", "cafe", "word7"]
+
+
+@pytest.mark.parametrize("options, tokens", [
+    ({"cased": True}, ["Café"]), ({"cased": False}, ["café"]), ({"strip_accents": False, "cased": False}, ["café"]),
+    ({"strip_accents": True, "cased": False}, ["cafe"]), ({"cased": True, "strip_accents": True}, ["Cafe"])])
+def test_what_is_given_beside_a_vocab_txt_counts(vocab_file, options, tokens):
+    tokenizer = load_tokenizer(vocab_file("Café café cafe Cafe"), **options)
+    assert tokenizer.tokenize("Café") == tokens
+    assert tokenizer_from_json(tokenizer.backend_tokenizer.to_str()).tokenize("Café") == tokens
+
+
+def test_lower_case_with_accents_survives_export(tmp_path):
+    tokenizer = load_tokenizer(300, [corpus(GERMAN)], tmp_path, strip_accents=False)
+    tokenizer.save_pretrained(tmp_path / "exported")
+    for same in (load_tokenizer(str(tmp_path / "exported")), tokenizer_from_json(tokenizer.backend_tokenizer.to_str())):
+        assert type(same) is type(tokenizer) and restores(same, "schöne brücke")
+        assert same.tokenize("SCHÖNE Brücke") == same.tokenize("schöne brücke") != same.tokenize("schone brucke")
+
+
+DESTROYED = {HINDI: "है", JAPANESE: "か", VIETNAMESE: "hom", KOREAN: "ᄋ ᅩ", SMILES: "c1ccccc1",
+             "วันนี้ อากาศ ดี มาก": "วนน", "ذهب أحمد إلى المدرسة في أول أيام الأسبوع": "احمد",
+             "мой брат ещё учится в третьей школе": "мои", "příliš žluťoučký kůň úpěl ďábelské ódy": "kun"}
+PRESERVED = ["The café on Main Street was opened by McDonald in 1998, and the BBC was there.", "今天天气很好，我用iPhone拍照",
+             "Die Bürger wollten schon früh wissen, wann die Bahn durch die Stadt fährt, und warum sie so langsam ist.",
+             "בְּרֵאשִׁית בָּרָא אֱלֹהִים", "بِسْمِ اللَّهِ الرَّحْمَٰنِ", "I ❤️ this 👍🏽", "CHAPTER ONE IN WHICH the chapter begins",
+             f"{'the generator replaces some words of the text ' * 100} {JAPANESE}"]
+
+
+@pytest.mark.parametrize("text", [*DESTROYED, *PRESERVED])
+def test_the_warning_appears_where_words_are_destroyed(text):
+    warning = warning_of_losses(BertNormalizer(), [text])
+    assert (DESTROYED[text] in warning) if text in DESTROYED else warning is None
+    assert warning_of_losses(BertNormalizer(lowercase=False), [text]) is None
+    assert warning_of_losses(NFKC(), [text]) is None and warning_of_losses(None, [text]) is None
+
+
+def test_decomposed_text_is_counted_like_composed_text():
+    found = {warning_of_losses(BertNormalizer(), [unicodedata.normalize(form, VIETNAMESE)]) for form in ("NFC", "NFD")}
+    assert len(found) == 1 and None not in found
+
+
+@pytest.mark.parametrize("options, is_warned", [({}, True), ({"cased": True}, False), ({"strip_accents": False}, False),
+                                                ({"cased": False}, False)])
+def test_the_warning_comes_before_a_vocabulary_is_trained_unless_it_was_chosen(tmp_path, capsys, monkeypatch, options, is_warned):
+    printed, train = [], vocabulary.train_vocabulary
+    monkeypatch.setattr(vocabulary, "train_vocabulary", lambda *a: printed.append(capsys.readouterr().out) or train(*a))
+    load_tokenizer(300, [corpus(JAPANESE)], tmp_path, **options)
+    assert ("cased=True" in printed[0] and "か" in printed[0]) == is_warned and len(printed[0].splitlines()) == 1 + is_warned
+
+
+@pytest.mark.parametrize("text, is_warned", [(JAPANESE, True), (PRESERVED[2], False)])
+def test_examples_of_text_that_a_given_tokenizer_destroys_cause_a_warning(tmp_path, capsys, text, is_warned):
+    tokenizer = load_tokenizer(300, [corpus(text)], tmp_path, cased=False)
+    prepare_examples(corpus(text), tokenizer, 32, 0, tmp_path, warn_of_marks=True)
+    assert ("marks" in capsys.readouterr().out) == is_warned

@@ -1,0 +1,192 @@
+"""Tokenizers with other special tokens than BERT's, without a template, and with tokens that their users added."""
+import datasets
+import numpy as np
+import pytest
+import torch
+from tiny_pretraining import metrics, run
+from tokenizer_kinds import KINDS, MARKERS, TEXT, save_folder, sentences, train
+from transformers import AutoTokenizer, pipeline
+
+import finetune
+import pretrain
+from _utils.commands.export_hf import export_hf
+from _utils.commands.minimal_pairs import score
+from _utils.config import complete
+from _utils.errors import PlainError
+from _utils.glue.questions import QuestionOptions, QuestionRows
+from _utils.glue.tagging import WordRows
+from _utils.glue.tasks import TASKS
+from _utils.networks import load_pair, load_pretrained, load_with_head
+from _utils.runs.checkpoints import load_checkpoint, save_pretrained
+from _utils.text import load_tokenizer, text_tokenizer, tokenizer_of
+from _utils.text.processors import ELECTRADataProcessor
+
+PAIR = ["some words", f"of {MARKERS[0]}them{MARKERS[1]}"]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def folder(kind, tmp_path_factory):
+    """The folder of a tokenizer of this kind with added tokens."""
+    return save_folder(kind, tmp_path_factory.mktemp("tokenizer"))
+
+
+@pytest.fixture(scope="module")
+def checkpoint(folder, tmp_path_factory):
+    """The path of a pretraining checkpoint with this tokenizer."""
+    c, tokenizer = complete(pretrain.c.override(["size=tiny", f"vocab={folder}"])), load_tokenizer(folder)
+    pretrain.set_seed(0)
+    path = tmp_path_factory.mktemp("checkpoint") / "run_0_100.0%.pth"
+    save_pretrained(path, pretrain.build_model(c, tokenizer), c, tokenizer, step=0)
+    return str(path)
+
+
+def ids_of_pretraining(tokenizer, lines):
+    """(ids, number of tokens of type 0) of the only example of lines of text."""
+    examples = ELECTRADataProcessor(None, tokenizer, 64, apply_cleaning=False)(["\n".join(lines)])
+    return examples["input_ids"][0], examples["sentA_length"][0]
+
+
+def encoded(tokenizer, *texts):
+    """The encoding in finetuning of a text or a pair."""
+    return finetune.tokenize_columns([[text] for text in texts], 64, False, tokenizer)[0][0]
+
+
+def test_all_programs_and_the_exported_tokenizer_have_the_same_tokens(folder, checkpoint, tmp_path):
+    given, loaded = load_tokenizer(folder), load_pretrained(checkpoint, "tiny", 64).hf_tokenizer
+    export_hf(checkpoint, str(tmp_path / "out"))
+    exported = AutoTokenizer.from_pretrained(tmp_path / "out/discriminator")
+    ids = encoded(loaded, TEXT).ids
+    assert ids_of_pretraining(given, [TEXT])[0] == ids == encoded(given, TEXT).ids == exported(TEXT)["input_ids"]
+    assert {given.convert_tokens_to_ids(token) for token in [*MARKERS, "[NUM]"]} <= set(ids)
+    assert ids[0] == given.cls_token_id and ids[-1] == given.sep_token_id and given.unk_token_id not in ids
+    pair, exported_pair = encoded(loaded, *PAIR), exported(*PAIR)
+    assert pair.ids == exported_pair["input_ids"] and pair.type_ids == exported_pair["token_type_ids"]
+    assert given.all_special_ids == loaded.all_special_ids == exported.all_special_ids
+
+
+def test_segments_of_pretraining_have_the_types_of_pairs_in_finetuning(folder):
+    tokenizer = load_tokenizer(folder)
+    lines = ["the generator replaces words", "the discriminator finds them"]
+    processor = ELECTRADataProcessor(None, tokenizer, 64, apply_cleaning=False)
+    first, second = processor.tokenize([("\n".join(lines), True)])
+    ids, n_first = processor._example(first, second)
+    pair = encoded(tokenizer, *lines)
+    assert ids.tolist() == pair.ids and pair.type_ids == [0] * n_first + [1] * (len(ids) - n_first)
+
+
+def test_tags_questions_and_minimal_pairs_use_added_tokens(folder, checkpoint):
+    model = load_with_head(checkpoint, "discriminator")
+    tokenizer, added = model.hf_tokenizer, model.hf_tokenizer.convert_tokens_to_ids([*MARKERS, "[NUM]"])
+    tagged = WordRows([TEXT.split()], [[0] * len(TEXT.split())], tokenizer, 64).flat["inp_ids"]
+    answer = {"answer": ["text"], "first_word": [7], "last_word": [7], "start": [-1], "end": [-1]}
+    row = datasets.Dataset.from_dict({"question": [f"which {MARKERS[0]}"], "context": [TEXT], "is_impossible": [False],
+                                      "label": [["text"]], "answer_start": [-1], **answer})
+    asked = QuestionRows(row, tokenizer, 64, QuestionOptions()).flat["inp_ids"]
+    for ids in (tagged, asked):
+        assert set(added) <= set(ids.tolist()) and ids[0] == tokenizer.cls_token_id
+    values = score(model, [TEXT, TEXT.replace("[NUM]", "the")], torch.device("cpu"), "name")
+    assert len(set(values.values())) == 2
+
+
+def test_roles_in_raw_text_are_plain_text(folder):
+    """As in Google's code (F1); a Unigram or word-level vocabulary contains them, whatever the text around them."""
+    tokenizer = load_tokenizer(folder)
+    if type(tokenizer.backend_tokenizer.model).__name__ in ("WordPiece", "BPE"):
+        text = " ".join(["words", tokenizer.mask_token, tokenizer.cls_token, tokenizer.sep_token, "words"])
+        assert not set(tokenizer.all_special_ids) - {tokenizer.unk_token_id} & set(text_tokenizer(tokenizer).encode(
+            text, add_special_tokens=False).ids)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "renamed.json", ""])
+def test_a_tokenizer_json_is_a_vocabulary_as_a_file_and_alone_in_a_folder(kind, tmp_path, name):
+    path = tmp_path / (name or "tokenizer.json")
+    train(kind).save(str(path))
+    tokenizer = load_tokenizer(str(path if name else tmp_path))
+    encoding = encoded(tokenizer, *PAIR)
+    assert encoding.ids[0] == tokenizer.cls_token_id and encoding.ids.count(tokenizer.sep_token_id) >= 2
+    assert None not in (tokenizer.pad_token, tokenizer.mask_token)
+
+
+def test_a_tokenizer_json_beside_its_settings_is_that_tokenizer(tmp_path):
+    folder = save_folder("bytes without template", tmp_path)
+    settings = (tmp_path / "tokenizer_config.json").read_text()
+    assert MARKERS[0] in settings
+    assert load_tokenizer(f"{folder}/tokenizer.json").all_special_tokens == load_tokenizer(folder).all_special_tokens
+
+
+@pytest.mark.parametrize("content, fragment", [("{}", "tokenizer.json"), ('{"the": 0}', "tokenizer.json"), ("[PAD]", "one.json")])
+def test_another_json_file_raises(tmp_path, content, fragment):
+    (tmp_path / "one.json").write_text(content)
+    with pytest.raises(PlainError, match=fragment):
+        load_tokenizer(str(tmp_path / "one.json"))
+
+
+def test_a_tokenizer_without_a_role_raises_with_it(tmp_path):
+    tokenizer = train("WordPiece without template")
+    content = tokenizer.to_str().replace("[MASK]", "[HIDE]")
+    (tmp_path / "tokenizer.json").write_text(content)
+    with pytest.raises(PlainError, match=r"lacks \[MASK\]"):
+        load_tokenizer(str(tmp_path))
+
+
+def test_ids_with_gaps_raise(tmp_path):
+    content = train("words with a template of other ids").to_str().replace('"the":5', '"the":5000')
+    (tmp_path / "tokenizer.json").write_text(content)
+    with pytest.raises(PlainError, match="5,000"):
+        load_tokenizer(str(tmp_path))
+
+
+def test_a_vocab_txt_may_have_the_names_of_roberta(tmp_path):
+    (tmp_path / "vocab.txt").write_text("\n".join(["<s>", "<pad>", "</s>", "<unk>", "<mask>", "some", "words"]))
+    for vocab in (tmp_path / "vocab.txt", tmp_path):  # also alone in a folder
+        tokenizer = load_tokenizer(str(vocab))
+        assert encoded(tokenizer, "some words", "some").ids == [0, 5, 6, 2, 5, 2] and tokenizer.mask_token_id == 4
+
+
+@pytest.mark.parametrize("masking", ["bernoulli", "official"])
+@pytest.mark.parametrize("generator", ["None", "{'model_type': 'roberta', 'hidden_size': 32, 'num_hidden_layers': 1, "
+                                       "'num_attention_heads': 2, 'intermediate_size': 32}"])
+def test_pretraining_with_the_names_of_roberta(workplace, masking, generator):
+    """Padding has the id 1. The checkpoint continues, and is exported as a classifier that predicts as finetune.py."""
+    (workplace / "text.txt").write_text("\n".join(sentences()))
+    folder = save_folder("bytes with RoBERTa's template", workplace / "tokenizer")
+    tying = "none" if generator != "None" else "embeddings"
+    learn = run(f"masking={masking}", f"generator={generator}", "steps=4", f"tying={tying}", vocab=f"vocab={folder}")
+    assert learn.model.pad_token_id == 1 and np.isfinite(metrics("held_out")[-1]["disc_loss"])
+    _, discriminator = load_pair("mini_5_100.0%.pth", "tiny", 32, tying)
+    assert discriminator.config.pad_token_id == 1
+    learn = run("initial_weights=mini_5_100.0%.pth", f"tying={tying}", "base_run_name=further", "steps=2", vocab=None)
+    assert learn.model.pad_token_id == 1
+
+
+def test_an_exported_classifier_predicts_as_finetune(kind, checkpoint, tmp_path):
+    """Of pairs with added tokens: ids, segments and padding are the same."""
+    pretrained, task = load_pretrained(checkpoint, "tiny", 64), TASKS["mrpc"]
+    pretrain.set_seed(1)
+    settings = {"wsc_trick": False, "max_length": 64, "bs": 4, "epochs": 1, "lr": 1e-3, "pretrained_weights": "none"}
+    row = {"group": "g", "task": task.name, "run": 0, "seed": 0, "scores": {"validation": {"accuracy": .5}},
+           "settings": settings, "train_rows": 9, "synthetic": False}
+    model = finetune.build_predictor(task, pretrained)
+    torch.nn.init.normal_(model.classifier.weight)
+    finetune.save_finetuned(tmp_path / "mrpc.pth", model, pretrained.hf_tokenizer, row)
+    export_hf(str(tmp_path / "mrpc.pth"), str(tmp_path / "out"))
+    pairs = [tuple(PAIR), tuple(PAIR[::-1]), ("a longer sentence of some more words than the others", TEXT)]
+    expected = finetune.load(tmp_path / "mrpc.pth", "cpu").predict(pairs).probabilities
+    classify = pipeline("text-classification", model=str(tmp_path / "out/classifier"), top_k=None)
+    for (first, second), row in zip(pairs, expected):
+        found = {one["label"]: one["score"] for one in classify({"text": first, "text_pair": second})}
+        np.testing.assert_allclose([found[label] for label in task.labels], row, atol=1e-4)
+
+
+def test_checkpoints_of_earlier_versions_get_roles_by_their_names(checkpoint):
+    content = load_checkpoint(checkpoint)
+    special_tokens = content.pop("special_tokens")
+    content["pad_token"] = special_tokens["pad_token"]
+    tokenizer = tokenizer_of(content)
+    assert {role: getattr(tokenizer, role) for role in ("cls_token", "sep_token", "pad_token", "mask_token")}.items() <= \
+        special_tokens.items()

@@ -70,8 +70,8 @@ def read_span_labels(tables, text, label, kind):
         return []
     source, place = tables["train"].source, has_spans.idxmax()
     if kind not in (None, "tagging"):
-        raise PlainError(f"{source}, {place}: the column {label!r} contains {labels[place]!r:.60}. Character spans need 'kind': 'tagging'; "
-                         f"for {kind}, set 'label' to a column of labels.")
+        raise PlainError(f"{source}, {place}: the column {label!r} contains {labels[place]!r:.60}. Character spans need 'kind': "
+                         f"'tagging'; for {kind}, set 'label' to a column of labels.")
     if kind is None and not (has_spans | labels.map(lambda cell: cell == [])).all():
         _decided(source, labels, has_spans, "are character spans", "tagging")
     tagged = {}

@@ -108,7 +108,8 @@ def test_entities_in_other_spellings_are_entities(tmp_path):
 
 TEXT, SPANS = "Anna Lee (Oslo) left.", [[0, 8, "PER"], [10, 14, "LOC"]]
 TAGS = ["B-PER", "I-PER", "O", "B-LOC", "O", "O", "O"]
-KEYS = {"label studio": ("start", "end", "labels"), "doccano": ("start_offset", "end_offset", "label"), "pipeline": ("start", "end", "entity_group")}
+KEYS = {"label studio": ("start", "end", "labels"), "doccano": ("start_offset", "end_offset", "label"),
+        "pipeline": ("start", "end", "entity_group")}
 
 
 def as_spans(tool):

@@ -46,6 +46,7 @@ from _utils.glue.plan import RunProcesses, check_plan, chosen_runs, default_epoc
 from _utils.glue.questions import QuestionHead, QuestionLoss, QuestionOptions, QuestionRows
 from _utils.glue.results import format_scores, notices_of, report, save_result_plots, summarize, table_of_runs
 from _utils.glue.runs import GLUE_FOLDER, Runs, add_run, load_finetuned_checkpoint, path_of, run_path, score
+from _utils.glue.spans import spans_of_tags
 from _utils.glue.submission import complete_submission, rows_of, write_predictions
 from _utils.glue.synthetic import write_synthetic_glue
 from _utils.glue.table_files import Table, check_columns
@@ -687,13 +688,19 @@ class FinetunedModel:
         self.labels = list(self.task.labels)
 
     def predict(self, texts):
-        """Predictions for a list of texts, of pairs, or of sentences to tag, which are lists of words or strings with spaces."""
+        """Predictions for a list of texts, of pairs, or of sentences to tag, which are lists of words or strings with spaces.
+
+        Of a task whose labels are character spans, the labels of a text are its spans [start, end, label].
+        """
         names = self.task.texts
         rows = [texts] if isinstance(texts, str) else list(texts)
         if len(names) == 2 and any(isinstance(pair, str) or len(pair) != 2 for pair in rows):
             raise PlainError(f"{rows!r:.100} is not a list of pairs. Pass one such as [('First text.', 'Second text.')].")
         columns = [rows] if len(names) == 1 else zip(*rows)
-        return self.predict_table(Table("texts", pd.DataFrame(dict(zip(names, columns)), dtype=object), {}), names)
+        predicted = self.predict_table(Table("texts", pd.DataFrame(dict(zip(names, columns)), dtype=object), {}), names)
+        if self.task.spans:
+            return predicted._replace(labels=[spans_of_tags(text, tags) for text, tags in zip(rows, predicted.labels)])
+        return predicted
 
     def predict_table(self, table, columns):
         """Predictions for the rows of a Table. columns: of the texts."""

@@ -223,7 +223,7 @@ def _classifier_export(checkpoint, path, half):
     task, family = task_of(run), config.model_type
     if reason := why_not_exported(task, run["settings"], family):
         raise PlainError(f"Cannot export {str(path)!r}: no class of transformers has the head of {reason}. Export the pretrained "
-                         "checkpoint, or finetune without it.")
+                         "checkpoint, or finetune with other settings.")
     if half and not (task.is_tagging or task.questions) and 2 * task.n_outputs > config.hidden_size:
         raise PlainError(f"Cannot export {str(path)!r} in 16 bits: with more than {config.hidden_size // 2} labels, that would change some "
                          "predictions. Leave --half out.")

@@ -5,7 +5,8 @@ from pathlib import Path
 import finetune
 from _utils.errors import PlainError
 from _utils.glue.submission import format_predictions
-from _utils.glue.table_files import FORMATS, check_columns, read_table, read_tsv, split_words
+from _utils.glue.table_files import FORMATS, check_columns, read_table, read_tsv
+from _utils.glue.tables import words_of
 
 
 def predict(
@@ -37,7 +38,7 @@ def predict(
     texts = table.rows.loc[~is_blank, columns]
     predictions = model.predict_table(table._replace(rows=texts, problems={}), columns)
     if task.is_tagging:
-        lines = lines_of_words(texts, predictions)
+        lines = lines_of_words(task, texts, predictions)
     else:
         lines = lines_of_texts(task, texts, predictions)
         print("\t".join(["score" if task.is_regression else "label", *(f"P({label})" for label in task.labels), *map(str, columns)]))
@@ -60,12 +61,11 @@ def read_texts(file, task):
     return read_tsv(path, task.texts), list(task.texts)
 
 
-def lines_of_words(texts, predictions):
+def lines_of_words(task, texts, predictions):
     """For each sentence, a line for each word: the word, its label and the label's probability, and an empty line after them."""
     probabilities = iter(predictions.probabilities.max(-1))
-    for [words], tags in zip(texts.to_numpy(), predictions.labels):
-        words = split_words(words) if isinstance(words, str) else words
-        yield "".join(f"{word}\t{tag}\t{next(probabilities):.4f}\n" for word, tag in zip(words, tags))
+    for [text], tags in zip(texts.to_numpy(), predictions.labels):
+        yield "".join(f"{word}\t{tag}\t{next(probabilities):.4f}\n" for word, tag in zip(words_of(task, text), tags))
 
 
 def lines_of_texts(task, texts, predictions):

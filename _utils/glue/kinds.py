@@ -1,9 +1,10 @@
-"""The kind of an own task, where it is guessed from the training labels."""
+"""The kind of an own task, where it is guessed from the training labels; labels that are character spans."""
 from functools import partial
 
 import pandas as pd
 
 from _utils.errors import PlainError
+from _utils.glue.spans import is_nested, read_spans, tags_of_spans
 from _utils.glue.tables import as_label, items
 
 FEW = .05  # share of the rows that may not decide on the kind by themselves
@@ -56,3 +57,51 @@ def _decided(source, labels, is_reason, what, kind):
         raise PlainError(f"{source}: {reason}, which would make the task {kind}. Set 'kind' to {kind!r} or 'classification', or correct "
                          "these rows.")
     return reason
+
+
+def read_span_labels(tables, text, label, kind):
+    """[notices] about labels that are character spans, which become tags of words in {split: Table}; [] if there are none.
+
+    text, label: columns.   kind: of the task, or None. PlainError for lists of something else, and if few rows decide on the kind.
+    """
+    labels = labels_of(tables["train"], label)
+    has_spans = labels.map(is_nested).astype(bool)
+    if not has_spans.any():
+        return []
+    source, place = tables["train"].source, has_spans.idxmax()
+    if kind not in (None, "tagging"):
+        raise PlainError(f"{source}, {place}: the column {label!r} contains {labels[place]!r:.60}. Character spans need 'kind': "
+                         f"'tagging'; for {kind}, set 'label' to a column of labels.")
+    if kind is None and not (has_spans | labels.map(lambda cell: cell == [])).all():
+        _decided(source, labels, has_spans, "are character spans", "tagging")
+    tagged = {}
+    for split, table in tables.items():
+        if label in table.rows and table.rows[label].map(is_nested).any():  # otherwise a test file without labels
+            tables[split], found = _with_tags(table, text, label)
+            tagged |= {f"{place} of {table.source}": one for place, one in found.items()}
+    notices = [f"character spans such as {labels[place]!r:.60} in {place} are read as tags of words"]
+    for part, what in (("widened", "begin or end inside a word, which counts as a whole (the end is after the last character)"),
+                       ("dropped", "are left out, because they share a word with a longer one or have no word")):
+        spans = [f"{[*span]} in {place}" for place, one in tagged.items() for span in getattr(one, part)]
+        if spans:
+            notices.append(f"warning: {len(spans):,} spans {what}, such as {spans[0]}")
+    return notices
+
+
+def _with_tags(table, text, label):
+    """(the Table with tags of the words of each text in place of character spans, {place: Tagged}). PlainError for other lists."""
+    rows, problems, tagged = table.rows.copy(), dict(table.problems), {}
+    for place, words, cell in zip(rows.index, rows[text], rows[label]):
+        spans = read_spans(cell)
+        if spans is None and is_nested(cell):
+            raise PlainError(f"{table.source}, {place}: the column {label!r} contains {cell!r:.60}, which is neither a list of labels nor "
+                             "of spans. A span is [start, end, 'label'] or {'start': 0, 'end': 4, 'label': 'label'}.")
+        try:
+            if spans is not None:
+                tagged[place] = tags_of_spans(words, spans)
+        except ValueError as error:
+            problems.setdefault(place, f"the column {label!r} contains {error}")
+    for place, problem in problems.items() if not tagged else ():
+        raise PlainError(f"{table.source}, {place}: {problem}. A span is [start, end, 'label'], in characters from 0.")
+    rows[label] = pd.Series({place: one.tags for place, one in tagged.items()}, dtype=object).combine_first(rows[label])
+    return table._replace(rows=rows, problems=problems), tagged

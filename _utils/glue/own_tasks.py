@@ -13,7 +13,7 @@ from sklearn.model_selection import GroupShuffleSplit
 
 from _utils.config import FileName, MyConfig, Positive, Text, list_of, number
 from _utils.errors import PlainError, as_plain_error
-from _utils.glue.kinds import kind_of, labels_of, numbers_in
+from _utils.glue.kinds import kind_of, labels_of, numbers_in, read_span_labels
 from _utils.glue.question_files import check_evaluated, is_question_file, read_questions, without_unusable
 from _utils.glue.questions import QuestionOptions
 from _utils.glue.table_files import FORMATS, check_columns, read_table
@@ -25,7 +25,7 @@ MIN_ROWS = 5  # of a label in the training or dev set, below which a warning is 
 _LISTS = "(labels)"  # column for the list of the labels of a row
 _MARKS = {"1": True, "1.0": True, "true": True, "yes": True, "0": False, "0.0": False, "false": False, "no": False, "": False}
 QUESTION_TASKS = "squad squadv1 newsqa naturalqs triviaqa searchqa".split()  # of Google's code (F52)
-_BIO = re.compile(r"O|[BIESLU]-\S+")  # tags that mark where entities begin and end: BIO, BIOES, BILOU
+_BIO = re.compile(r"O|[BIESLU]-\S.*")  # tags that mark where entities begin and end: BIO, BIOES, BILOU
 _SUFFIXES = *FORMATS, ".jsonl.gz"
 _File = Annotated[str, Field(pattern=rf"(?i)({'|'.join(map(re.escape, _SUFFIXES))})$", description=(
     f"a file that ends with {', '.join(_SUFFIXES)}"))]
@@ -99,12 +99,15 @@ def load_own_task(given):
     tables = {split: read_table(path) for split, path in files.items()}
     test_table = tables.get("test")
     texts, columns = _columns(given, tables)
+    spans = read_span_labels(tables, texts[0], columns[0], given["kind"])
+    if spans:
+        given = given | {"kind": "tagging"}
     kind, reason, label, labels, warnings = _labels_of(tables, texts, columns, given)
     if kind == "tagging" and len(texts) > 1:
         raise PlainError(f"{given['train']}: tagging labels the words of one column, but 'text' of the task {given['name']!r} has two: "
                          f"{', '.join(map(str, texts))}. Set 'text' to one of them, or 'kind' to another kind.")
-    task = test_task = _task(given, texts, label, kind, labels)
-    notices = [_description(task, reason), *warnings]
+    task = test_task = replace(_task(given, texts, label, kind, labels), spans=bool(spans))
+    notices = [_description(task, reason), *spans, *warnings]
     if "test" in labels and task.is_tagging:
         # Tags that only the test set has are not in `task`: the test file may change.
         if unknown := [tag for tag in labels["test"].unique() if tag not in task.labels]:

@@ -125,7 +125,7 @@ def why_not_exported(task, settings, family):
         return "the WSC trick"
     if task.questions:
         is_linear = not (task.questions.joint or task.questions.answerability)
-        return None if is_linear else "questions with 'joint' or 'answerability'"
+        return None if is_linear else "questions without {'joint': False, 'answerability': False}"
     if settings.get("pooling"):
         return "pooling=mean"
     # The heads of these two families are a layer, GELU and a layer, on the first token.

@@ -9,6 +9,7 @@ import xxhash
 
 from _utils.errors import PlainError, as_plain_error
 from _utils.glue.answers import Answers
+from _utils.glue.spans import spans_of_tags
 from _utils.glue.table_files import write_with_column
 from _utils.glue.tables import load_task
 from _utils.glue.tasks import GLUE
@@ -60,6 +61,11 @@ def write_predictions(path, data, split, predictions):
     elif task.is_tagging:
         tags = iter(predicted)
         predicted = [[next(tags) for _ in words] for words in rows["text"]]
+    if task.spans:
+        texts = data.test_table.rows[task.file_columns[0]]
+        predicted = [spans_of_tags(text, tags) for text, tags in zip(texts, predicted)]
+        if path.suffix.lower() not in (".jsonl", ".json"):
+            predicted = [json.dumps(spans, ensure_ascii=False) for spans in predicted]
     write_with_column(data.test_table, path, predicted)
 
 

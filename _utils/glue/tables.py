@@ -1,6 +1,7 @@
 """GLUE's tables, from the hub or from a folder in the layout of the official download. Both sources give the same rows."""
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ import pandas as pd
 import xxhash
 
 from _utils.errors import PlainError, as_plain_error
+from _utils.glue.spans import words_in
 from _utils.glue.table_files import Table, check_columns, read_tsv, split_words
 from _utils.glue.tasks import Task, as_task
 from _utils.hub import load_split
@@ -101,7 +103,8 @@ def to_dataset(table, columns, task, split, notices):
         text, label = datasets.List(text), datasets.List(label)
         if "label" not in rows:
             rows["label"] = rows["text"].map(lambda words: [-1] * len(words), na_action="ignore")
-        for place in rows.index[rows["text"].str.len() != rows["label"].str.len()]:
+        n_words, n_tags = (rows[name].astype(object).str.len() for name in ("text", "label"))  # without a good row, all are NaN
+        for place in rows.index[n_words != n_tags]:
             problems.setdefault(place, "the numbers of words and tags differ")
     bad = [f"{table.source}, {place}: {problems[place]}" for place in rows.index if place in problems]
     if len(bad) > (0 if is_test(split) else MAX_BAD_ROWS * len(rows)):
@@ -122,9 +125,9 @@ def _parsed(cells, name, task, may_be_blank):
     may_be_blank: keep empty texts. electra_pytorch skips them in training, too; Google encodes them as single sentences (D13).
     """
     if name in task.texts:
-        texts = cells.map(items) if task.is_tagging else cells.where(cells.map(lambda cell: isinstance(cell, str)))
+        texts = cells.map(partial(words_of, task)) if task.is_tagging else cells.where(cells.map(lambda cell: isinstance(cell, str)))
         is_blank = ~texts.map(lambda text: bool(text.strip() if isinstance(text, str) else text))
-        return texts.mask(is_blank & (not may_be_blank)), "a list of words" if task.is_tagging else "a text"
+        return texts.mask(is_blank & (not may_be_blank)), "a list of words" if task.is_tagging and not task.spans else "a text"
     if name == "group":
         return cells.map(as_label).replace("", np.nan), "a group"
     if task.is_regression:
@@ -137,6 +140,13 @@ def _parsed(cells, name, task, may_be_blank):
         known = lambda labels: [ids[label] for label in labels] if ids.keys() >= set(labels) else np.nan
         return lists.map(known, na_action="ignore"), f"a list of labels from {shortened(task.labels)}"
     return cells.map(as_label).map(ids), f"one of {shortened(task.written_labels)}"
+
+
+def words_of(task, cell):
+    """The words of a text of a Task, as `items`; of a string of a task with character spans, as `words_in`. NaN for another cell."""
+    if task.spans:
+        return [word for word, *_ in words_in(cell)] if isinstance(cell, str) else np.nan
+    return items(cell)
 
 
 def items(cell):

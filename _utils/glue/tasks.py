@@ -118,6 +118,7 @@ class Task:
     unordered: the order of a pair carries no meaning, so training uses both orders (F42).
     is_own: a task of the user (own_tasks.py) instead of GLUE's.   class_weights: of the labels in the loss; (): all equal.
     positive: the label whose F1 the metric f1 is; None: the second one.
+    spans: the labels in the files are character spans, which are read as tags of the words in a text (spans.py), and predicted.
     """
     name: str
     title: str
@@ -141,6 +142,7 @@ class Task:
     class_weights: tuple[float, ...] = ()
     positive: str | None = None
     questions: QuestionOptions | None = None
+    spans: bool = False
 
     @property
     def is_regression(self):

@@ -1,5 +1,4 @@
 """Load or train a WordPiece vocabulary, and a cache of words for BERT's tokenizers."""
-import json
 import os
 import re
 import unicodedata

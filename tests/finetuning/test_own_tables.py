@@ -1,7 +1,9 @@
 """The files of own tasks: kinds, labels, formats, test files that change, and errors."""
+import itertools
 import json
 from collections import Counter
 
+import pandas as pd
 import pytest
 import torch
 from csv_files import write_csv
@@ -102,6 +104,75 @@ def test_entities_in_other_spellings_are_entities(tmp_path):
     assert data.task.labels == ("B-PER", "I-PER", "O") and data.task.metrics[0] == "entity_f1" and "B_PER" in data.notices[1]
     (tmp_path / "a.conll").write_text("Anna B_PER\nLee X\nleft 0\n\n" * 20)
     assert set(loaded(train=f"{tmp_path}/a.conll").task.labels) == {"0", "B_PER", "X"}
+
+
+TEXT, SPANS = "Anna Lee (Oslo) left.", [[0, 8, "PER"], [10, 14, "LOC"]]
+TAGS = ["B-PER", "I-PER", "O", "B-LOC", "O", "O", "O"]
+KEYS = {"label studio": ("start", "end", "labels"), "doccano": ("start_offset", "end_offset", "label"),
+        "pipeline": ("start", "end", "entity_group")}
+
+
+def as_spans(tool):
+    if tool == "spacy":
+        return {"entities": SPANS}
+    return [dict(zip(KEYS[tool], span)) | {"id": 7} for span in SPANS] if tool in KEYS else SPANS
+
+
+@pytest.mark.parametrize("tool, suffix", [("spacy", "jsonl"), *itertools.product(["lists", *KEYS], ["jsonl", "csv", "parquet"])])
+def test_character_spans_are_tags_of_words_and_are_predicted_as_spans(tmp_path, tool, suffix):
+    """In CSV they are strings, as pandas or JSON write them; a text without spans has an empty list."""
+    cells = [as_spans(tool), as_spans(tool), []]
+    if suffix == "csv" or suffix == "parquet" and tool == "lists":  # a column of parquet has one type
+        cells = [repr(cell) if tool == "lists" else json.dumps(cell) for cell in cells]
+    table = pd.DataFrame({"text": [TEXT, TEXT, "None here."], "entities": cells}).loc[[0, 1, 2] * 10]
+    write = {"jsonl": lambda path: table.to_json(path, orient="records", lines=True), "csv": lambda path: table.to_csv(path, index=False),
+             "parquet": table.to_parquet}[suffix]
+    write(tmp_path / f"a.{suffix}")
+    data = loaded(train=f"{tmp_path}/a.{suffix}", test=f"{tmp_path}/a.{suffix}", text="text", label="entities")
+    task, test = data.task, data.splits["test"]
+    assert (task.kind, task.labels, task.metrics[0]) == ("tagging", ("B-LOC", "B-PER", "I-PER", "O"), "entity_f1")
+    assert [[task.labels[i] for i in labels] for labels in test["label"][:3]] == [TAGS, TAGS, ["O"] * 3]
+    assert test["text"][0] == ["Anna", "Lee", "(", "Oslo", ")", "left", "."] and any("spans" in notice for notice in data.notices)
+    write_predictions(tmp_path / f"new.{suffix}", data, "test", [label for labels in test["label"] for label in labels])
+    written = read_table(tmp_path / f"new.{suffix}").rows["prediction"]
+    assert [json.loads(cell) if isinstance(cell, str) else cell for cell in written[:3]] == [SPANS, SPANS, []]
+
+
+@pytest.mark.parametrize("text, spans, tags, warning", [
+    ("张三在北京", [[0, 2, "PER"], [3, 5, "LOC"]], "B-PER I-PER O B-LOC I-LOC", None),
+    ("アンナはベルリンに", [[0, 3, "PER"], [4, 8, "LOC"]], "B-PER O B-LOC O", None),
+    ("e\u0301tait Zoe\u0308 ici", [[7, 11, "P"]], "O B-P O", None),
+    ("Anna left", [[0, 3, "PER"]], "B-PER O", "inside a word"),  # an end that is the last character
+    ("New York Times", [[0, 8, "LOC"], [0, 14, "ORG"]], "B-ORG I-ORG I-ORG", "left out"),
+    ("a  b", [[1, 3, "X"], [0, 1, "Y"]], "B-Y O", "left out"),
+    ("Bob Lee", [[0, 7, "Full name"]], "B-Full name I-Full name", None)])
+def test_the_words_of_spans_follow_from_the_text_alone(tmp_path, text, spans, tags, warning):
+    rows = [{"text": text, "label": spans}, {"text": "and x", "label": []}] * 10
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    data = loaded(train=f"{tmp_path}/a.jsonl", dev=f"{tmp_path}/a.jsonl")
+    assert " ".join(data.task.labels[i] for i in data.splits["train"]["label"][0]) == tags and data.task.metrics[0] == "entity_f1"
+    assert [notice for notice in data.notices if notice.startswith("warning") and "spans" in notice] == \
+        [notice for notice in data.notices if warning and warning in notice]
+
+
+@pytest.mark.parametrize("label, given, message", [
+    ([[0, 99, "PER"]], {}, "line 1: .*99"), ([[3, 1, "PER"]], {}, "line 1: .*3, 1"), ([["a", "b"]], {}, "line 1: .*neither"),
+    ([[0, 4, ["PER", "ORG"]]], {}, "line 1: .*neither"), ([{"from": 0, "to": 4}], {}, "line 1: .*neither"),
+    ([[0, 4, "PER"]], {"kind": "multilabel"}, "line 1: .*'kind': 'tagging'")])
+def test_lists_that_are_no_spans_of_the_text_are_named(tmp_path, label, given, message):
+    (tmp_path / "a.jsonl").write_text("\n".join([json.dumps({"text": "Anna left", "label": label})] * 20))
+    with pytest.raises(PlainError, match=message):
+        loaded(train=f"{tmp_path}/a.jsonl", **given)
+
+
+def test_spans_in_one_row_in_twenty_ask_for_the_kind_and_a_test_file_of_empty_lists_has_no_labels(tmp_path):
+    rows = [{"text": f"Anna {i}", "label": "O"} for i in range(39)] + [{"text": "Anna left", "label": [[0, 4, "PER"]]}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(PlainError, match="1 of 40 labels.*line 40.*'kind'"):
+        loaded(train=f"{tmp_path}/a.jsonl")
+    (tmp_path / "a.jsonl").write_text("\n".join([json.dumps(rows[-1])] * 20))
+    (tmp_path / "b.jsonl").write_text(json.dumps({"text": "Anna left", "label": []}))
+    assert loaded(train=f"{tmp_path}/a.jsonl", test=f"{tmp_path}/b.jsonl").test_task is None
 
 
 @pytest.mark.parametrize("space", ["\u00a0", "\u202f", "\u2007"])

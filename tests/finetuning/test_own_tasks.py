@@ -316,6 +316,25 @@ def test_tagging_from_conll_to_a_pipeline(start, capsys):
     assert lines == [[word, tag] for word, tag in zip(words, tags, strict=True)]
 
 
+def test_a_task_on_character_spans_predicts_spans_of_new_texts(start, capsys):
+    """Words and punctuation are the same in training and for every way to predict."""
+    rows = [{"text": f"({text})", "label": [[1, 1 + len(text.split()[0]), "FIRST"]]} for text in sentences(60)]
+    Path("train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    start(OWN | {"train": "train.jsonl"}, "task_overrides={'mine': {'epochs': 6, 'lr': 3e-3, 'bs': 8}}")
+    texts = ["(network makes guesses)", "(a, b)"]
+    predicted = finetune.load("g_mine_0.pth").predict(texts).labels
+    assert predicted == [[[1, 8, "FIRST"]], [[1, 2, "FIRST"]]]
+    Path("x.txt").write_text("\n".join(texts))
+    capsys.readouterr()
+    predict("g_mine_0.pth", "x.txt")
+    assert [line.split("\t")[0] for line in capsys.readouterr().out.split("\n")[6:11]] == ["(", "a", ",", "b", ")"]
+    [entity] = [found for found in exported_pipeline("token-classification", "mine", aggregation_strategy="first")(texts[0])
+                if found["entity_group"] == "FIRST"]
+    assert (entity["start"], entity["end"]) == (1, 8)
+    with pytest.raises(PlainError, match="not a text"):
+        finetune.load("g_mine_0.pth").predict([["a", "b"]])
+
+
 def test_own_tasks_beside_glue_are_neither_in_its_mean_nor_in_the_submission(start, glue):
     write_csv("new.tsv", ("text",), [(text,) for text in sentences(5)])
     small = {name: {"epochs": 1, "rows": 32} for name in ("rte", "mine")}

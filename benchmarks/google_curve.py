@@ -1,0 +1,108 @@
+"""Whole runs beside runs of Google's code: the total loss in means over 100 steps.
+
+    python -m benchmarks.google_curve curve=PATH books=PATH [seeds=1,2,3]
+
+curve: a folder with run_1.txt, run_2.txt ... of Google's code, each with a line "step loss" per step, and their vocab.txt.
+books: their text as an .xz file, of which the first 9 MB are used.   seeds: runs of pretrain.py, of the examples as well.
+One network is generator and discriminator (F91), with 3 layers x 128; a step has 48 x 32 tokens, of which a quarter are masked. Google's
+runs end before the schedule does, so these stop there too. Each run takes about ten minutes on one core; rerun the command to resume.
+The means are written to benchmarks/results/google_curve/means.csv, and drawn.
+"""
+import lzma
+import sys
+from pathlib import Path
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+import pretrain
+from _utils.config import Index, Text, complete, list_of
+from _utils.errors import PlainError
+from _utils.plots import BLUE
+from _utils.runs import Run, read_metrics
+from benchmarks.report import RESULTS, parse
+
+DEFAULTS = {"curve": "../shared/golden/official/curve", "books": "../shared/data/books/books-0.txt.xz", "seeds": [1, 2, 3]}
+TYPES = {"curve": Text, "books": Text, "seeds": list_of(Index, "a list of seeds")}
+FOLDER, NAME = RESULTS / "google_curve", "google_curve"
+NETWORK = {"model_type": "electra", "hidden_size": 128, "embedding_size": 128, "num_hidden_layers": 3, "num_attention_heads": 2,
+           "intermediate_size": 512, "hidden_dropout_prob": 0., "attention_probs_dropout_prob": 0.}
+SETTINGS = {"generator": NETWORK, "discriminator": NETWORK, "tying": "all", "masking": "official", "initial_weights": "official",
+            "mask_prob": .25, "disc_weight": 5., "lr": 2e-3, "warmup_steps": 150, "steps": 3000, "bs": 48, "max_length": 32,
+            "precision": "fp32", "micro_batch": 48, "device": "cpu", "num_workers": 0, "logger": None, "milestones": [100.]}
+WINDOW = 100  # steps
+LEFT = 7.45   # the plateau at 7.55 is left in the first window whose mean is below
+
+
+def write_text(books, path):
+    """Write the text of Google's runs: 8.7 million characters in 499 documents."""
+    with lzma.open(books) as file:
+        text = file.read(9_000_000).decode(errors="ignore")  # the last character may be incomplete
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text[:text.rindex("\n\n") + 1], encoding="utf-8")
+
+
+def configuration(text, vocab, seed, stop_at, **changed):
+    """The complete configuration of a run. changed: other values of its keys."""
+    of_run = {"base_run_name": NAME, "seed": seed, "data_seed": seed, "datas": [str(text)], "vocab": str(vocab), "stop_at": stop_at}
+    return complete(pretrain.c.copy_with({**SETTINGS, **of_run, **changed}))
+
+
+def google_losses(curve):
+    """{run: losses by step} of the files in a folder."""
+    files = sorted(Path(curve).glob("run_*.txt"))
+    if not files:
+        raise PlainError(f"No run_*.txt in {str(curve)!r}. Set curve to the folder with the losses of Google's runs.")
+    return {f"google_{file.stem[4:]}": pd.read_csv(file, sep=" ", index_col=0, header=None)[1] for file in files}
+
+
+def losses(run):
+    """The losses of a Run by step: those of a row of metrics.jsonl for each of its steps."""
+    rows = pd.DataFrame(read_metrics(run.folder / "metrics.jsonl", "train")).set_index("step")["loss"]
+    return rows.reindex(range(1, rows.index[-1] + 1)).bfill()
+
+
+def window_means(losses):
+    """Means of complete windows; the index is the last step of each."""
+    complete = losses[:len(losses) // WINDOW * WINDOW]
+    return complete.groupby((complete.index - 1) // WINDOW * WINDOW + WINDOW).mean()
+
+
+def left_plateau(means):
+    """Last step of the first window in which the loss is below the plateau; None if there is none."""
+    return next((step for step, mean in means.items() if mean < LEFT), None)
+
+
+def plot(table):
+    """The columns of means.csv as lines, each point in the middle of its window."""
+    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    axis = figure.subplots()
+    for name, means in table.items():
+        is_google = name.startswith("google")
+        axis.plot(table.index - WINDOW / 2, means, color="black" if is_google else BLUE, lw=1.6 if is_google else 1)
+    axis.plot([], color="black", label="Google's code, two runs")
+    axis.plot([], color=BLUE, label="pretrain.py, by seed")
+    axis.set(xlabel="step", ylabel="total loss, mean of 100 steps", ylim=(None, 8.2))
+    axis.legend(frameon=False)
+    return figure
+
+
+def main(arguments):
+    given = parse(arguments, DEFAULTS, TYPES)
+    google = google_losses(given.curve)
+    text = Path("datasets/google_curve.txt")
+    write_text(given.books, text)
+    runs = dict(google)
+    for seed in given.seeds:
+        pretrain.pretrain(configuration(text, Path(given.curve) / "vocab.txt", seed, max(map(len, google.values()))))
+        runs[f"seed_{seed}"] = losses(Run(NAME, seed))
+    table = pd.DataFrame({name: window_means(of_run) for name, of_run in runs.items()}).rename_axis("step").round(4)
+    FOLDER.mkdir(exist_ok=True)
+    table.to_csv(FOLDER / "means.csv")
+    plot(table).savefig(FOLDER / "curve.png", dpi=100)
+    print(table.to_string(na_rep="", float_format="{:.3f}".format))
+    print("plateau left by step:", {name: left_plateau(means) for name, means in table.items()})
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

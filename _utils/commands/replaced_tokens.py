@@ -72,8 +72,9 @@ def load_generator(generator, sources, mask_prob, seed, **settings):
     check_tied_output(loaded.network, generator)
     of_run = {key: loaded.run[key] for key in TEXT_KEYS if key in loaded.run}
     given = {key: value for key, value in settings.items() if value is not None}
-    values = TEXT_KEYS | of_run | given | {"datas": sources, "vocab": generator, "cased": False, "mask_prob": mask_prob,
-                                           "masking": "bernoulli", "electra_mask_style": True, "seed": seed}
+    tokenizer = {"vocab": generator, "cased": None, "strip_accents": None, "initial_weights": "huggingface"}
+    masking = {"mask_prob": mask_prob, "masking": "bernoulli", "electra_mask_style": True, "seed": seed}
+    values = TEXT_KEYS | of_run | given | {"datas": sources} | tokenizer | masking
     c = MyConfig(values, {key: PRETRAIN_KEYS[key] for key in values})
     check_length(loaded.network, c.max_length, repr(generator))
     return c, loaded.network, loaded.hf_tokenizer

@@ -43,6 +43,10 @@ def complete_special_tokens(hf_tokenizer):
     present = roles_of(hf_tokenizer)
     if missing := {role: token for role, token in roles.items() if role not in present}:
         hf_tokenizer.add_special_tokens(missing)
+    added = hf_tokenizer.backend_tokenizer.get_added_tokens_decoder().values()
+    known = hf_tokenizer.all_special_tokens
+    if others := [token for token in added if token.special and token.content not in known]:
+        hf_tokenizer.add_special_tokens({"extra_special_tokens": [*hf_tokenizer.extra_special_tokens, *others]})
     _add_template(hf_tokenizer)
 
 
@@ -125,4 +129,4 @@ def unknown_words(hf_tokenizer, texts):
     for text, encoding in zip(texts, encodings):
         places = [place for i, place in zip(encoding.ids, encoding.offsets) if i == hf_tokenizer.unk_token_id]
         found.update(text[start:end] for start, end in places)
-    return ", ".join(f"{word!r:.30}" for word, _ in found.most_common(5))
+    return ", ".join(repr(word[:30]) for word, _ in found.most_common(5))

@@ -201,8 +201,12 @@ def tokenizer_from_json(text, special_tokens=None):
 
 def pretrained_tokenizer(name, advice):
     """The fast tokenizer in a folder or on the hub, of any family. advice: the end of the message of a PlainError."""
-    if os.path.isdir(name) and {path.name for path in Path(name).iterdir()} == {"vocab.txt"}:
-        return from_vocab_file(os.path.join(name, "vocab.txt"))
+    if os.path.isdir(name) and not Path(name, "tokenizer_config.json").exists():
+        # transformers would choose a class by the model's family, which may ignore what the tokenizer.json says.
+        if Path(name, "tokenizer.json").exists():
+            return _from_tokenizer_file(str(Path(name, "tokenizer.json")))
+        if not Path(name, "config.json").exists() and Path(name, "vocab.txt").exists():
+            return from_vocab_file(str(Path(name, "vocab.txt")))
     with as_plain_error(f"The tokenizer {name!r} could not be loaded ({{error}}). {advice}"):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     if len(tokenizer) <= len(SPECIAL_TOKENS):  # transformers builds one for a folder that has none

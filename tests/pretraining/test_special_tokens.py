@@ -1,11 +1,13 @@
 """Tokenizers with other special tokens than BERT's, without a template, and with tokens that their users added."""
+import shutil
+
 import datasets
 import numpy as np
 import pytest
 import torch
 from tiny_pretraining import metrics, run
 from tokenizer_kinds import KINDS, MARKERS, TEXT, save_folder, sentences, train
-from transformers import AutoTokenizer, pipeline
+from transformers import AutoConfig, AutoTokenizer, pipeline
 
 import finetune
 import pretrain
@@ -117,6 +119,16 @@ def test_a_tokenizer_json_beside_its_settings_is_that_tokenizer(tmp_path):
     settings = (tmp_path / "tokenizer_config.json").read_text()
     assert MARKERS[0] in settings
     assert load_tokenizer(f"{folder}/tokenizer.json").all_special_tokens == load_tokenizer(folder).all_special_tokens
+
+
+@pytest.mark.parametrize("family", ["electra", "roberta"])
+def test_a_tokenizer_json_counts_beside_a_model_of_another_family(folder, tmp_path, family):
+    """transformers would build the family's own tokenizer from its vocabulary. Added special tokens stay special."""
+    shutil.copy(f"{folder}/tokenizer.json", tmp_path)
+    AutoConfig.for_model(family).save_pretrained(tmp_path)
+    found, expected = load_tokenizer(str(tmp_path)), load_tokenizer(folder)
+    assert encoded(found, TEXT, *PAIR[:1]).ids == encoded(expected, TEXT, *PAIR[:1]).ids
+    assert set(found.all_special_ids) == set(expected.all_special_ids)
 
 
 @pytest.mark.parametrize("content, fragment", [("{}", "tokenizer.json"), ('{"the": 0}', "tokenizer.json"), ("[PAD]", "one.json")])

@@ -3,7 +3,9 @@ import random
 import re
 
 import datasets
+import huggingface_hub
 import pytest
+from huggingface_hub.utils import http_backoff
 
 from _utils.errors import PlainError
 from _utils.text import readers, sources, vocabulary
@@ -63,6 +65,14 @@ def test_any_other_name_is_a_hub_id(small_tokenizer, monkeypatch):
     assert load_tokenizer("google/electra-small-discriminator") is small_tokenizer
     with pytest.raises(PlainError, match="'nobody/nothing'.*vocab=PATH/vocab.txt.*python pretrain.py quickstart=True"):
         load_tokenizer("nobody/nothing")
+
+
+def test_attempts_to_reach_the_hub_are_not_reported_beside_the_error(monkeypatch, caplog):
+    """A vocabulary that cannot be fetched caused a line of the library for each attempt."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    with pytest.raises(Exception, match="refused"):
+        http_backoff("GET", "http://127.0.0.1:9/config.json", max_retries=1, base_wait_time=0)
+    assert not caplog.records
 
 
 @pytest.mark.parametrize("size, n_corpora", [(200, 1), (300, 20), (700, 1)])

@@ -406,7 +406,7 @@ def _check_normalization(config):
     for key in ("cased", "strip_accents"):
         if config[key] is not None and (is_pair(config.initial_weights) or not applies):
             raise PlainError(f"{key}={config[key]} requires fresh weights and a vocabulary to train, such as vocab=30522, "
-                             f"or a vocab.txt. It is part of the tokenizer {config.vocab!r}. Leave out {key}.")
+                             f"or a vocab.txt. It is part of the tokenizer vocab={config.vocab!r}. Leave out {key}.")
 
 
 def _check_pair(config):

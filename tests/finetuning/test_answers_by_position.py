@@ -33,7 +33,7 @@ def uncased(*texts):
     """A tokenizer whose tokens are the lower-case characters of texts, except two, and some words."""
     characters = sorted({*decomposed("".join(texts).lower())} - {*"䶮☃ \u200b\u00a0"})
     continuations = [f"##{character}" for character in characters]
-    return tokenizer_from_tokens([*SPECIAL_TOKENS, *characters, *continuations], cased=False)
+    return tokenizer_from_tokens([*SPECIAL_TOKENS, *characters, *continuations], cased=False, strip_accents=True)
 
 
 def byte_level(*texts):

@@ -137,7 +137,7 @@ def test_held_out_examples_are_evaluated_in_micro_batches(workplace, monkeypatch
 
 def test_a_resumed_run_keeps_its_micro_batch_and_precision(workplace, capsys):
     run("steps=2", "micro_batch=2", "precision=bf16")
-    assert "cpu, bf16, micro-batches of 2 examples" in capsys.readouterr().out
+    assert "cpu, bf16, micro-batches of 2" in capsys.readouterr().out
     (FOLDER / "mini_5_100.0%.pth").unlink()
     learn = run("steps=2", resume=True)
     assert (learn.micro_batch, learn.precision) == (2, "bf16") and len(metrics()) == 2

@@ -270,7 +270,7 @@ VARIANTS = {  # {settings of pretrain.py: (title of the cards, {part in the chec
     "objective=replace_mlm": ("tiny, Replace MLM", {"generator": "by Replace MLM"}),
     "objective=all_tokens_mlm": ("tiny, All-Tokens MLM", {"generator": "by All-Tokens MLM"}),
     "objective=two_stage": ("ELECTRA-tiny", {"generator": "in two stages", "discriminator": "in two stages"}),
-    "objective=adversarial": ("ELECTRA-tiny", {"generator": "by reinforcement learning", "discriminator": "Adversarial"}),
+    "objective=adversarial": ("ELECTRA-tiny", {"generator": "by reinforcement learning", "discriminator": "an adversarial generator"}),
     "uniform_generator=True": ("ELECTRA-tiny", {"discriminator": "by replaced token detection with uniformly drawn replacements"})}
 
 

@@ -70,8 +70,8 @@ def read_span_labels(tables, text, label, kind):
         return []
     source, place = tables["train"].source, has_spans.idxmax()
     if kind not in (None, "tagging"):
-        raise PlainError(f"{source}, {place}: the column {label!r} contains {labels[place]!r:.60}. Character spans need 'kind': "
-                         f"'tagging'; for {kind}, set 'label' to a column of labels.")
+        raise PlainError(f"{source}, {place}: the column {label!r} contains {labels[place]!r:.60}. Character spans need "
+                         f"'kind': 'tagging'; for {kind}, set 'label' to a column of labels.")
     if kind is None and not (has_spans | labels.map(lambda cell: cell == [])).all():
         _decided(source, labels, has_spans, "are character spans", "tagging")
     tagged = {}
@@ -80,7 +80,7 @@ def read_span_labels(tables, text, label, kind):
             tables[split], found = _with_tags(table, text, label)
             tagged |= {f"{place} of {table.source}": one for place, one in found.items()}
     notices = [f"character spans such as {labels[place]!r:.60} in {place} are read as tags of words"]
-    for part, what in (("widened", "begin or end inside a word, which counts as a whole (the end is the position after the last character)"),
+    for part, what in (("widened", "begin or end inside a word and are read as whole words (an end is the position after the span)"),
                        ("dropped", "are left out, because they share a word with a longer one or have no word")):
         spans = [f"{[*span]} in {place}" for place, one in tagged.items() for span in getattr(one, part)]
         if spans:

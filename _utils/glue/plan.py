@@ -79,6 +79,8 @@ def print_updates(plan, tables, family):
         n_rows = len(tables[name].splits["wsc_train" if settings["wsc_trick"] else "train"])
         n = updates(n_rows, settings)
         few = f" (few: a model may not learn; set task_overrides={{'{name}': {{'epochs': N}}}})" if n < MIN_UPDATES / 3 else ""
+        if settings.get("window_stride"):  # texts are not yet divided
+            few = ", and more if texts are divided into windows"
         head = tables[name].task.is_own and why_not_exported(tables[name].task, settings, family)
         not_exported = f"; export_hf cannot write {head}" if head else ""
         print(f"{tables[name].task.title:6} {settings['epochs']} epochs {'of both orders ' if settings.get('double_unordered') else ''}"

@@ -122,6 +122,9 @@ c = MyConfig({
     # Maximum tokens of a row. Longer sentences and pairs are truncated; sentences to tag and the texts of questions are divided. None: 512,
     # but for a checkpoint of pretrain.py the recipe's, or, if all tasks are questions, all its positions.
     "max_length": None,
+    # Divide sentences and pairs that are too long into windows that begin every N tokens, instead of truncating them. Training uses each
+    # window, predictions are the mean of their probabilities (not in the paper). None: off.
+    "window_stride": None,
     # True: train WNLI on SuperGLUE's WSC with the discriminator's own head (_utils/glue/wsc_trick.py).
     "wsc_trick": False,
     # True: keep the pretrained encoder as it is and train only the output layer (a linear probe).
@@ -183,6 +186,9 @@ def load_tables(c):
 # longer text loses tokens from the end, one at a time; at equal length, the second text does (F41). Google's code swaps the texts of
 # MRPC and STS-B before truncation; electra_pytorch swaps them after it (D12), and so does this notebook.
 #
+# With `window_stride` (not in the paper), a text that is too long is divided into overlapping windows instead; each is an example in
+# training, and the mean of their probabilities is the prediction.
+#
 # To label words, each is encoded on its own, and the first of its tokens gets the label (F51, `_utils/glue/tagging.py`). Unlike a sentence
 # or pair, a long list of words is divided instead of truncated, because every word needs a prediction. The text of a question is divided
 # into overlapping spans (F57, `_utils/glue/questions.py`).
@@ -198,9 +204,29 @@ def truncated_lengths(a, b, room):
     return a, b
 
 
-def tokenize_columns(columns, max_len, swap, hf_tokenizer):
-    """[(tokenizers.Encoding of at most max_len tokens, tokens before truncation)] of each row, for one or two columns of texts.
+def divided(texts, room, stride):
+    """The Encodings of one or two texts in windows of `room` tokens in all, which begin every `stride` tokens: a list of lists of them.
 
+    Of a pair, the shorter text has at most half the room, and is divided too if it is longer than that. If one text has fewer windows
+    than the other, each of them is beside several.
+    """
+    rooms = [room]
+    if len(texts) == 2:
+        shorter = 0 if len(texts[0]) < len(texts[1]) else 1
+        used = min(len(texts[shorter]), room // 2)
+        rooms = [used, room - used] if shorter == 0 else [room - used, used]
+    parts = []
+    for text, space in zip(texts, rooms):
+        text.truncate(space, stride=space - min(stride, space))  # transformers' stride is the overlap
+        parts.append([text, *text.overflowing])
+    n = max(map(len, parts))
+    return [[windows[i * len(windows) // n] for windows in parts] for i in range(n)]
+
+
+def tokenize_in_windows(columns, max_len, swap, stride, hf_tokenizer):
+    """[([tokenizers.Encoding of at most max_len tokens], tokens of the whole texts)] of each row, for one or two columns of texts.
+
+    stride: tokens between the beginnings of windows; None: one window, in which the texts are truncated.
     swap: reverse the order of a pair, after truncation.
     The tokenizer's own template adds special tokens and segment ids, so other families than BERT's work too. "[MASK]" and the like in a
     text are encoded as plain text (F1). An empty second text gets no [SEP], but one token of room is reserved for it, unlike in Google's
@@ -211,11 +237,21 @@ def tokenize_columns(columns, max_len, swap, hf_tokenizer):
     encoded = []
     for texts in zip(*(tokenizer.encode_batch(column, add_special_tokens=False) for column in columns)):
         lengths = list(map(len, texts))
-        for text, length in zip(texts, truncated_lengths(lengths[0], sum(lengths[1:]), room)):  # a single text: beside one of length 0
-            text.truncate(length)
-        first, *second = reversed(texts) if swap else texts
-        encoded.append((tokenizer.post_process(first, *filter(len, second)), sum(lengths) + max_len - room))
+        if stride and sum(lengths) > room:
+            windows = divided(texts, room, stride)
+        else:
+            for text, length in zip(texts, truncated_lengths(lengths[0], sum(lengths[1:]), room)):  # a single text: beside one of length 0
+                text.truncate(length)
+            windows = [texts]
+        pairs = [reversed(window) if swap else window for window in windows]
+        inputs = [tokenizer.post_process(first, *filter(len, second)) for first, *second in pairs]
+        encoded.append((inputs, sum(lengths) + max_len - room))
     return encoded
+
+
+def tokenize_columns(columns, max_len, swap, hf_tokenizer):
+    """[(tokenizers.Encoding of at most max_len tokens, tokens before truncation)] of each row; arguments as above."""
+    return [(encoded, length) for [encoded], length in tokenize_in_windows(columns, max_len, swap, None, hf_tokenizer)]
 
 
 # %%
@@ -225,29 +261,31 @@ def tokenize_sents_max_len(example, cols, max_len, swap=False, *, hf_tokenizer):
     return {**example, "inp_ids": encoded.ids, "attn_mask": encoded.attention_mask, "token_type_ids": encoded.type_ids}
 
 
-def encode(rows, task, max_len, hf_tokenizer, double=False, standardize=False):
+def encode(rows, task, max_len, hf_tokenizer, double=False, standardize=False, stride=None):
     """EncodedRows of a Dataset with the columns of a Task, WordRows for tagging, or QuestionRows.
 
-    double: append every pair in reverse order (F42).   standardize: scores, if the Task has a scale.
+    double: append every pair in reverse order (F42).   standardize: scores, if the Task has a scale.   stride: of windows, or None.
     """
     if task.questions:
         return QuestionRows(rows, hf_tokenizer, max_len, task.questions)
     if task.is_tagging:
         return WordRows(rows[task.texts[0]][:], rows["label"][:], hf_tokenizer, max_len)
-    orders, encoded, full_lengths = [False, True] if double else [False], [], []
+    orders, encoded, full_lengths, n_windows = [False, True] if double else [False], [], [], []
     for swap in orders:
         for start in range(0, len(rows), 1000):
             columns = rows[start:start + 1000]
-            for row, full_length in tokenize_columns([columns[text] for text in task.texts], max_len, swap, hf_tokenizer):
+            texts = [columns[text] for text in task.texts]
+            for windows, full_length in tokenize_in_windows(texts, max_len, swap, stride, hf_tokenizer):
                 full_lengths.append(full_length)
-                encoded.append({"inp_ids": row.ids, "token_type_ids": row.type_ids})
+                n_windows.append(len(windows))
+                encoded += [{"inp_ids": window.ids, "token_type_ids": window.type_ids} for window in windows]
     labels = targets_of(task, rows["label"][:] * len(orders))[0]
     if task.scale and standardize:
         mean, std = task.scale
         labels = (labels - mean) / std
     if task.is_regression:
         labels = labels.astype("float32")  # a GPU rejects the gradient of a float64 loss
-    return EncodedRows(encoded, labels, hf_tokenizer.pad_token_id, full_lengths)
+    return EncodedRows(encoded, labels, hf_tokenizer.pad_token_id, full_lengths, n_windows if stride else None)
 
 
 def sample_of(task, rows, n=1000):
@@ -435,6 +473,7 @@ def settings_of(task, data, c, pretrained):
             "own_task": task.as_record() if task.is_own else None,
             "keep": None if c.keep == "last" else c.keep,
             "pooling": "mean" if predictor_of(task, c.pooling) is MeanPredictor and not wsc_trick else None,
+            "window_stride": c.window_stride if predictor_of(task) is SentencePredictor and not wsc_trick else None,
             "wsc_trick": wsc_trick, "start_from_mnli": mnli_group(task, c),
             "training_table": table_key(train),
             "dev_table": table_key(data.splits["validation"]) if task.is_own else None,
@@ -457,14 +496,15 @@ class EncodedTask(NamedTuple):
 
 def encode_task(task, data, settings, hf_tokenizer):
     """EncodedTask of a task's TaskData; with the WSC trick, of WSC's tables."""
-    max_length, n_rows = settings["max_length"], settings["rows"]
+    max_length, n_rows, stride = settings["max_length"], settings["rows"], settings["window_stride"]
     if settings["wsc_trick"]:
         train = encode_schemas(data.splits["wsc_train"][:n_rows], hf_tokenizer, max_length)
         return EncodedTask(train, {"wsc_validation": encode_schemas(data.splits["wsc_validation"], hf_tokenizer, max_length)})
     rows = data.splits["train"]
     rows = rows.select(range(min(len(rows), n_rows or len(rows))))
-    train = encode(rows, task, max_length, hf_tokenizer, settings["double_unordered"], standardize=True)
-    return EncodedTask(train, {split: encode(data.splits[split], task, max_length, hf_tokenizer) for split in task.devs})
+    train = encode(rows, task, max_length, hf_tokenizer, settings["double_unordered"], standardize=True, stride=stride)
+    devs = {split: encode(data.splits[split], task, max_length, hf_tokenizer, stride=stride) for split in task.devs}
+    return EncodedTask(train, devs)
 
 
 def build_loss(task):
@@ -524,6 +564,14 @@ def predict_logits(model, dl, precision):
     return in_rows
 
 
+def outputs_of(task, rows, logits):
+    """Probabilities (N, C) or scores (N,) of EncodedRows from their logits, the mean of those of a text's windows; or the Answers."""
+    if task.questions:
+        return find_answers(rows, logits)
+    outputs = probabilities_of(task, logits)
+    return outputs if task.is_tagging else rows.mean(outputs)
+
+
 def evaluate(learn, task, data):
     """{split: `evaluation`} of a learner on the dev sets of an EncodedTask."""
     (mean, std), found = task.scale or (0., 1.), {}
@@ -532,7 +580,8 @@ def evaluate(learn, task, data):
         if not logits.isfinite().all():
             raise PlainError(f"{task.title}: the outputs of the trained model are not finite numbers. Lower the learning rate of the task "
                              "with task_overrides, or set precision=fp32.")
-        outputs = find_answers(rows, logits) if task.questions else probabilities_of(task, logits) * std + mean
+        outputs = outputs_of(task, rows, logits)
+        outputs = outputs if task.questions else outputs * std + mean
         found[split] = evaluation(task, outputs, rows.labels, rows.sentence_lengths)
     return found
 
@@ -569,7 +618,8 @@ def finetune(c, pretrained, tables, plan, processes):
                         data = encode_task(task, tables[name], settings, pretrained.hf_tokenizer)
                         if text := truncation_notice(data.train, settings["max_length"]):
                             limit = min(512, max_positions(pretrained.model))
-                            processes.report(f"{task.title}: {text}. Set max_length (at most {limit}), or shorten the texts.")
+                            advice = "" if data.train.n_windows else f" Set max_length (at most {limit}) or window_stride, or shorten them."
+                            processes.report(f"{task.title}: {text}.{advice}")
                         texts = sample_of(task, tables[name].splits["train"])
                         if text := unknown_notice(data.train, pretrained.hf_tokenizer, texts):
                             processes.report(f"{task.title}: {text}. Choose a model for their language.")
@@ -714,9 +764,9 @@ class FinetunedModel:
         """Probabilities (N, C), or scores (N,), for a Dataset with the columns of the task; N counts words for tagging."""
         if self.settings["wsc_trick"]:
             return predict_schemas(self.network, self.hf_tokenizer, rows, self.settings, self.device, self.precision)
-        encoded = encode(rows, self.task, self.settings["max_length"], self.hf_tokenizer)
-        if text := truncation_notice(encoded, self.settings["max_length"]):
-            print(f"{text}. Finetune with a larger max_length, or shorten the texts.", file=sys.stderr)
+        encoded = encode(rows, self.task, self.settings["max_length"], self.hf_tokenizer, stride=self.settings.get("window_stride"))
+        if (text := truncation_notice(encoded, self.settings["max_length"])) and not encoded.n_windows:
+            print(f"{text}. Finetune with a larger max_length or with window_stride, or shorten the texts.", file=sys.stderr)
         if text := unknown_notice(encoded, self.hf_tokenizer, sample_of(self.task, rows), many=.3):
             print(f"{text}. The model was trained on other texts.", file=sys.stderr)
         return predict_rows(self.task, self.network, encoded, self.settings, self.device, self.precision)
@@ -765,7 +815,7 @@ def predict_rows(task, model, rows, settings, device=None, precision=None):
     device = choose_device(device)
     dl = inference_dataloader(rows, settings["bs"], device)
     logits = predict_logits(to_device(model, device), dl, choose_precision(precision, device))
-    return find_answers(rows, logits) if task.questions else probabilities_of(task, logits)
+    return outputs_of(task, rows, logits)
 
 
 def predict_schemas(model, hf_tokenizer, rows, settings, device=None, precision=None):

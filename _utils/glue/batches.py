@@ -16,12 +16,14 @@ class EncodedRows:
 
     encoded: dictionaries with inp_ids, token_type_ids and, if each token has a label, token_labels.   labels: one number per row.
     pad_idx: id of [PAD].   full_lengths: tokens of each text or pair before it was truncated or divided, if they are known.
+    n_windows: rows of each text or pair, which has one label; None: one.
     sentence_lengths: words of each sentence, if it is tagging; else None.   n_inp: inputs of the model, for fastai.
     """
     sentence_lengths, n_inp = None, 3
 
-    def __init__(self, encoded, labels, pad_idx=0, full_lengths=None):
-        self.full_lengths = full_lengths
+    def __init__(self, encoded, labels, pad_idx=0, full_lengths=None, n_windows=None):
+        self.full_lengths, self.n_windows = full_lengths, n_windows
+        self.text_of = np.repeat(np.arange(len(n_windows)), n_windows) if n_windows else np.arange(len(encoded))  # of each row
         self.lengths = np.array([len(row["inp_ids"]) for row in encoded], dtype=np.int64)
         self.starts = np.cumsum(self.lengths) - self.lengths
         self.padding = {"inp_ids": pad_idx, "token_type_ids": 0, "token_labels": IGNORED}
@@ -46,7 +48,14 @@ class EncodedRows:
             padded[name] = np.full(is_token.shape, self.padding[name], np.int64)
             padded[name][is_token] = values[tokens]
         ids, types, *labels = map(torch.from_numpy, padded.values())
-        return ids, torch.from_numpy(is_token.astype(np.int64)), types, labels[0] if labels else self.labels[rows]
+        return ids, torch.from_numpy(is_token.astype(np.int64)), types, labels[0] if labels else self.labels[self.text_of[rows]]
+
+    def mean(self, outputs):
+        """The mean over the windows of each text of outputs of all rows, (rows, ...) -> (N, ...)."""
+        if not self.n_windows:
+            return outputs
+        sums = outputs.new_zeros(len(self.n_windows), *outputs.shape[1:]).index_add(0, torch.from_numpy(self.text_of), outputs)
+        return sums / torch.tensor(self.n_windows).view(-1, *[1] * (outputs.dim() - 1))
 
     def positions(self, rows):
         """Where the outputs for these rows, one after the other, belong among those of all rows; for tagging, of all words."""
@@ -54,10 +63,13 @@ class EncodedRows:
 
 
 def truncation_notice(rows, max_length):
-    """A warning about texts in EncodedRows that were truncated to max_length tokens, or divided, or None."""
+    """What happened to texts in EncodedRows of more than max_length tokens, a warning if parts of them are lost; or None."""
     if not rows.full_lengths or max(rows.full_lengths) <= max_length:
         return None
     n_long = sum(length > max_length for length in rows.full_lengths)
+    if rows.n_windows:
+        return (f"{n_long:,} of {len(rows.full_lengths):,} texts are longer than max_length={max_length} tokens and are divided into "
+                f"{sum(n for n in rows.n_windows if n > 1):,} windows, whose predictions are averaged")
     consequence = "are divided" if rows.sentence_lengths else "lose their ends"
     return (f"warning: {n_long:,} of {len(rows.full_lengths):,} texts are longer than max_length={max_length} tokens and {consequence}; "
             f"the median length is {np.median(rows.full_lengths):.0f}")

@@ -79,6 +79,7 @@ class FinetuneKeys(TypedDict):
     majority_for_missing: bool
     size: Size
     max_length: Length | None
+    window_stride: Count | None
     wsc_trick: bool
     freeze: bool
     pooling: Literal["first", "mean"]
@@ -138,6 +139,9 @@ def _check(config):
                 raise PlainError(f"Invalid value for {key}: there is no task {name!r:.60}. Choose from {', '.join(known)}.")
     if config.freeze and config.wsc_trick:
         raise PlainError("freeze=True trains only an output layer, and wsc_trick=True has none. Leave one of them out.")
+    if config.window_stride and config.window_stride >= config.max_length:
+        raise PlainError(f"window_stride={config.window_stride} would leave out tokens between windows of max_length={config.max_length} "
+                         "tokens. Set it to half of max_length, for example.")
     if config.end <= config.start:
         raise PlainError(f"start={config.start} and end={config.end} select no run: the runs are start, start + 1, ..., end - 1.")
     if config.seeds is not None and len(config.seeds) < config.end:

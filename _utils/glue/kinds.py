@@ -1,12 +1,16 @@
-"""The kind of an own task, where it is guessed from the training labels; labels that are character spans."""
+"""The kind of an own task, where it is guessed from the training labels; labels that are lists, marks or character spans."""
 from functools import partial
 
 import pandas as pd
 
 from _utils.errors import PlainError
 from _utils.glue.spans import is_nested, read_spans, tags_of_spans
-from _utils.glue.tables import as_label, items
+from _utils.glue.table_files import list_in
+from _utils.glue.tables import as_label, items, shortened
 
+LISTS = "(labels)"  # column for the list of the labels of a row
+# Cells of columns with a mark for each label, in lower case; numbers equal to 1 or 0 are read, too.
+_MARKS = dict.fromkeys("1 true t yes y on".split(), True) | dict.fromkeys(["", *"0 false f no n off".split()], False)
 FEW = .05  # share of the rows that may not decide on the kind by themselves
 
 
@@ -37,6 +41,9 @@ def kind_of(table, texts, column, separator):
         kind = "tagging" if words.map(type).eq(list).any() or (n_words == n_labels).mean() > .5 else "multilabel"
         return kind, decided(is_list, "are lists", kind) if not is_list.all() else ""
     strings = labels.map(as_label)
+    is_written_list = strings.map(list_in).notna()
+    if is_written_list.any():
+        return "multilabel", decided(is_written_list, "are lists", "multilabel")
     numbers = numbers_in(strings)
     if numbers.notna().mean() > .9 and (numbers % 1 > 0).any():
         return "regression", decided(numbers % 1 > 0, "have a fraction", "regression")
@@ -59,6 +66,39 @@ def _decided(source, labels, is_reason, what, kind):
     return reason
 
 
+def with_lists(table, columns, separator):
+    """The Table with the labels of each row as a list in one more column: from a list, a string with separators, or columns of 1 and 0."""
+    if not {*columns} <= {*table.rows}:
+        return table
+    cells = table.rows[columns].map(lambda cell: cell if isinstance(cell, list) else as_label(cell))
+    if len(columns) == 1:
+        lists = cells[columns[0]].map(partial(_several_labels, separator))
+        for place, labels in lists[lists.map(lambda labels: len(set(labels)) < len(labels))].items():
+            raise PlainError(f"{table.source}, {place}: the labels {shortened(labels)} repeat one. If they are 1 and 0 for each label, "
+                             "write the names of the labels instead, or a column for each label.")
+    else:
+        marks = cells.map(_mark)
+        for (place, column), _ in marks.isna().stack().loc[lambda is_unknown: is_unknown].items():
+            raise PlainError(f"{table.source}, {place}: the column {column!r} contains {cells.loc[place, column]!r:.60}. With several "
+                             f"columns of labels, each cell is one of {', '.join(filter(None, _MARKS))}.")
+        lists = marks.apply(lambda row: [str(column) for column in columns if row[column]], axis=1)
+    return table._replace(rows=table.rows.assign(**{LISTS: lists}))
+
+
+def _several_labels(separator, cell):
+    """The labels in a cell: a list, or a string that is written as one or has separators."""
+    if isinstance(cell, str) and (cell := list_in(cell) or cell) and isinstance(cell, str):
+        return [*filter(None, map(str.strip, cell.split(separator)))]
+    return list(map(as_label, cell))
+
+
+def _mark(cell):
+    """Whether a cell marks that a label applies; None for another cell."""
+    text = str(cell).strip().casefold()
+    number = pd.to_numeric(text, errors="coerce")
+    return number == 1 if number in (0, 1) else _MARKS.get(text)
+
+
 def read_span_labels(tables, text, label, kind):
     """[notices] about labels that are character spans, which become tags of words in {split: Table}; [] if there are none.
 
@@ -70,8 +110,8 @@ def read_span_labels(tables, text, label, kind):
         return []
     source, place = tables["train"].source, has_spans.idxmax()
     if kind not in (None, "tagging"):
-        raise PlainError(f"{source}, {place}: the column {label!r} contains {labels[place]!r:.60}. Character spans need 'kind': "
-                         f"'tagging'; for {kind}, set 'label' to a column of labels.")
+        raise PlainError(f"{source}, {place}: the column {label!r} contains {labels[place]!r:.60}. Character spans need "
+                         f"'kind': 'tagging'; for {kind}, set 'label' to a column of labels.")
     if kind is None and not (has_spans | labels.map(lambda cell: cell == [])).all():
         _decided(source, labels, has_spans, "are character spans", "tagging")
     tagged = {}

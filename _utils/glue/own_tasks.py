@@ -13,7 +13,7 @@ from sklearn.model_selection import GroupShuffleSplit
 
 from _utils.config import FileName, MyConfig, Positive, Text, list_of, number
 from _utils.errors import PlainError, as_plain_error
-from _utils.glue.kinds import kind_of, labels_of, numbers_in, read_span_labels
+from _utils.glue.kinds import LISTS, kind_of, labels_of, numbers_in, read_span_labels, with_lists
 from _utils.glue.question_files import check_evaluated, is_question_file, read_questions, without_unusable
 from _utils.glue.questions import QuestionOptions
 from _utils.glue.table_files import FORMATS, check_columns, read_table
@@ -22,8 +22,6 @@ from _utils.glue.tagging import begin_with_i, in_scheme, spellings
 from _utils.glue.tasks import KINDS, METRICS_OF_KIND, TASKS, Task
 
 MIN_ROWS = 5  # of a label in the training or dev set, below which a warning is printed
-_LISTS = "(labels)"  # column for the list of the labels of a row
-_MARKS = {"1": True, "1.0": True, "true": True, "yes": True, "0": False, "0.0": False, "false": False, "no": False, "": False}
 QUESTION_TASKS = "squad squadv1 newsqa naturalqs triviaqa searchqa".split()  # of Google's code (F52)
 _BIO = re.compile(r"O|[BIESLU]-\S.*")  # tags that mark where entities begin and end: BIO, BIOES, BILOU
 _SUFFIXES = *FORMATS, ".jsonl.gz"
@@ -142,15 +140,15 @@ def _labels_of(tables, texts, columns, given):
     if kind is None:
         kind, reason = kind_of(tables["train"], texts, label, given["separator"])
     if kind == "multilabel":
-        tables |= {split: _with_lists(table, columns, given["separator"]) for split, table in tables.items()}
-        label = _LISTS
+        tables |= {split: with_lists(table, columns, given["separator"]) for split, table in tables.items()}
+        label = LISTS
     labels = {split: labels_of(table, label) for split, table in tables.items() if label in table.rows}
     if set(map(as_label, labels.get("test", ()))) <= {"-1", "[]"}:  # as in the test sets of the hub
         labels.pop("test", None)
     warnings = []
     if kind == "tagging":
         labels = {split: found.map(items).dropna() for split, found in labels.items()}
-        if usual := spellings(labels["train"]):
+        if usual := spellings(labels["train"], pd.concat([*labels.values()]).explode().dropna()):
             warnings.append(f"tags are read as {shortened([f'{new} ({old})' for old, new in usual.items()], 4)}")
             _convert(tables, labels, label, lambda tags: [usual.get(tag, tag) for tag in tags])
         warnings += _check_scheme(labels["train"], given)
@@ -206,23 +204,6 @@ def _columns(given, tables):
     return texts, label
 
 
-def _with_lists(table, columns, separator):
-    """The Table with the labels of each row as a list in one more column: from a list, a string with separators, or columns of 1 and 0."""
-    if not {*columns} <= {*table.rows}:
-        return table
-    cells = table.rows[columns].map(lambda cell: cell if isinstance(cell, list) else as_label(cell))
-    if len(columns) == 1:
-        lists = cells[columns[0]].map(lambda cell: [*filter(None, map(str.strip, cell.split(separator)))]
-                                      if isinstance(cell, str) else list(map(as_label, cell)))
-    else:
-        marks = cells.map(lambda cell: _MARKS.get(str(cell).strip().casefold()))
-        for (place, column), _ in marks.isna().stack().loc[lambda is_unknown: is_unknown].items():
-            raise PlainError(f"{table.source}, {place}: the column {column!r} contains {cells.loc[place, column]!r:.60}. With several "
-                             f"columns of labels, each cell is one of {', '.join(filter(None, _MARKS))}.")
-        lists = marks.apply(lambda row: [str(column) for column in columns if row[column]], axis=1)
-    return table._replace(rows=table.rows.assign(**{_LISTS: lists}))
-
-
 def _task(given, texts, label, kind, labels):
     """The Task. labels: {split: Series of strings}; PlainError for labels and metrics that do not fit its kind."""
     name, scale, classes = given["name"], None, ()
@@ -269,6 +250,10 @@ def _check_scheme(tags, given):
         if given["scheme"]:
             raise PlainError(f"scheme={given['scheme']!r} of the task {given['name']!r} needs tags such as B-NP, I-NP and O, but the "
                              f"labels are {shortened(list(found))}. Leave it out.")
+        others = [tag for tag in found if not _BIO.fullmatch(tag)]
+        if 2 * len(others) < len(found):
+            return [f"warning: entity_f1 is not computed, because the tags {shortened(list(map(repr, others)))} do not mark entities as "
+                    "the others do. If they are mistakes, correct them"]
     elif not given["scheme"]:  # which would end the mixture
         n, others = begin_with_i(tags)
         if n and others:
@@ -315,7 +300,8 @@ def _description(task, reason):
     """What was found out, to be printed. reason: why the kind was guessed."""
     found = "scores with mean {:.4g} and standard deviation {:.4g}".format(*task.scale) if task.is_regression else \
         f"{len(task.labels)} labels"
-    hint = " (set 'kind': 'regression' to predict numbers)" if task.labels and numbers_in(task.labels).notna().all() else ""
+    are_numbers = task.kind == "classification" and numbers_in(task.labels).notna().all()
+    hint = " (set 'kind': 'regression' to predict numbers)" if are_numbers else ""
     positive = f" (f1 of {task.positive or task.labels[1]!r}; 'positive' selects the label)" if "f1" in task.metrics else ""
     kind = f"{task.kind} because {reason} ('kind' overrides it)" if reason else task.kind
     return f"{kind}, {found}; metrics {', '.join(task.metrics)}{positive}{hint}"
@@ -362,9 +348,10 @@ def _shared_texts(splits, task):
 
 def _suspect_labels(task):
     """Warnings about labels that look like mistakes."""
-    parts = {label: {*map(str.strip, re.split("[,;/]", label))} - {label.strip()} for label in task.labels}
+    bare = lambda text: text.strip(" []()'\"")
+    parts = {label: {*map(bare, re.split("[,;/]", label))} - {bare(label)} for label in task.labels}
     plain = {label: " ".join(label.split()).casefold() for label in task.labels}
-    found = {"look like several (if they are, set 'separator')": [label for label in parts if parts[label] & {*task.labels}],
+    found = {"look like several (if they are, set 'separator')": [label for label in parts if parts[label] & {*map(bare, task.labels)}],
              "differ in spaces or capitals only": [label for label in plain if [*plain.values()].count(plain[label]) > 1]}
     return [f"warning: labels that {text}: {shortened(list(map(repr, labels)))}" for text, labels in found.items() if labels]
 

@@ -99,7 +99,9 @@ def text_of_updates(data, settings):
     n = updates(len(data.splits["wsc_train" if settings["wsc_trick"] else "train"]), settings)
     orders = "of both orders " if settings.get("double_unordered") else ""
     text = f"{settings['epochs']} epochs {orders}with batch size {settings['bs']} = {n:,} updates per run"
-    if n < MIN_UPDATES / 3:
+    if settings.get("window_stride"):  # texts are not yet divided
+        text += ", and more if texts are divided into windows"
+    elif n < MIN_UPDATES / 3:
         text += f" (few: a model may not learn; set task_overrides={{'{data.task.name}': {{'epochs': N}}}})"
     return text
 

@@ -157,6 +157,9 @@ def report(runs):
     parts = [f"Scores of {runs[0]['group']} in percent ({metrics})", as_text(summarize(runs))]
     if best:
         parts += ["", f"Best runs, in {GLUE_FOLDER}/: {', '.join(path_of(row).name for row in best)}"]
+    if strides := {task_of(row).title: row["settings"].get("window_stride") for row in runs if row["settings"].get("window_stride")}:
+        parts.append("Texts that are too long are predicted as the mean of windows: " + ", ".join(
+            f"{title} (every {stride} tokens)" for title, stride in strides.items()))
     parts += notices_of_runs(runs)
     parts += [text for row in best if task_of(row).is_own for text in class_tables(row)]
     if synthetic := synthetic_titles(runs):

@@ -45,8 +45,8 @@ def read_table(path):
     return table._replace(rows=table.rows.apply(_as_lists, source=table.source))
 
 
-# White space between words. No-break spaces are part of a word.
-_SEPARATORS = re.compile(r"[^\S\u00a0\u2007\u202f]+")
+# White space between words. Others, such as no-break, thin and ideographic spaces, are part of a word.
+_SEPARATORS = re.compile(r"[ \t\r\n]+")
 
 
 def split_words(text):
@@ -54,20 +54,24 @@ def split_words(text):
     return [word for word in _SEPARATORS.split(text) if word]
 
 
-_WRITTEN_LIST = re.compile(r"\s*(\[.*\]|\(.*\))\s*", re.S)
+_WRITTEN_LIST = re.compile(r"\s*(\[.*\]|\(.*\)|\{.*\})\s*", re.S)
 _ITEM = r"""(?:'[^']*'|"[^"]*"|[-+\w]+(?:\.\w*)?)"""
 _NUMPY_ARRAY = re.compile(rf"\s*\[\s*{_ITEM}(\s+{_ITEM})+\s*\]\s*")
+_SHORTENED = re.compile(r"\s*\[.*['\"\d.]\s+\.\.\.\s+['\"\d-].*\]\s*", re.S)  # a long array as NumPy prints it
 
 
 def _as_lists(column, source):
     """A column of lists that are written as strings, such as "['art', 'news']" by pandas, as lists; any other column as it is.
 
-    PlainError for a cell that is not a list if most are.
+    PlainError for a cell that is not a list if most are, and for arrays that NumPy shortened.
     """
     written = column[column.map(lambda cell: isinstance(cell, str) and bool(cell))]
     if 2 * sum(map(bool, map(_WRITTEN_LIST.fullmatch, written))) <= len(written):
         return column
-    lists = written.map(_list_in)
+    for place, cell in written[written.map(lambda cell: bool(_SHORTENED.fullmatch(cell)))].items():
+        raise PlainError(f"{source}, {place}: the column {column.name!r} has an array that NumPy shortened with '...': {cell!r:.60}. Turn "
+                         "the arrays into lists before you write the table.")
+    lists = written.map(list_in)
     if lists.notna().mean() < .5:
         return column
     for place, cell in written[lists.isna()].items():
@@ -76,8 +80,8 @@ def _as_lists(column, source):
     return lists.reindex(column.index).where(column.index.isin(lists.index), column)
 
 
-def _list_in(cell):
-    """The list that a string spells as Python, JSON or NumPy do; None if it is none."""
+def list_in(cell):
+    """The list, tuple or set that a string spells as Python, JSON or NumPy do, as a list; None if it is none."""
     if not _WRITTEN_LIST.fullmatch(cell):
         return None
     if _NUMPY_ARRAY.fullmatch(cell):
@@ -85,6 +89,8 @@ def _list_in(cell):
     for parse in (ast.literal_eval, json.loads):
         with contextlib.suppress(ValueError, SyntaxError, MemoryError, RecursionError):
             found = parse(cell)
+            if isinstance(found, set):
+                return sorted(found, key=str)
             return list(found) if isinstance(found, list | tuple) else None
     return None
 
@@ -187,27 +193,38 @@ def _read_conll(path):
     lines = _lines_of(_text_of(path))
     is_word = ~lines.str.match(r"\s*(-DOCSTART-(\s.*)?)?$")  # some files have such a line between documents
     cells = lines[is_word].map(lambda line: line.split("\t") if "\t" in line else split_words(line))
-    is_comment = _are_comments(lines, is_word, cells.str.len())
+    leading = _before_sentences(lines.str.startswith("#") & is_word, is_word)
+    words = cells[~leading[cells.index]]
+    usual = int((words if len(words) else cells).str.len().mode().max()) if len(cells) else 0
+    is_comment = _before_sentences(leading & _look_like_comments(lines, cells, words, usual), is_word)
     is_word &= ~is_comment
-    cells = cells[~is_comment[cells.index]]
-    words = _table_of_cells(path, cells, range(len(next(iter(cells), []))))
+    words = _table_of_cells(path, cells[~is_comment[cells.index]], range(usual))
     for place, problem in words.problems.items():
-        raise PlainError(f"{path}, {place}: {problem}. Every word needs the same columns, and an empty line must end each sentence.")
+        raise PlainError(f"{path}, {place}: {problem}. Every word needs the same columns, an empty line must end each sentence, and a "
+                         "comment begins with # and stands before a sentence.")
     rows = words.rows.reset_index(names="place").groupby((~is_word).cumsum()[is_word].to_numpy()).agg(list)
     rows.index = rows.pop("place").str[0]
     return Table(path, rows, {}, (lines, is_word))
 
 
-def _are_comments(lines, is_word, n_columns):
-    """Whether each line is a comment before a sentence. n_columns: of the lines that are not empty."""
-    usual = n_columns.mode().max()
-    begins = lines.str.startswith("#") & is_word
-    looks = lines.str.match(r"#\s*[\w.:-]+\s*=") | (n_columns.reindex(lines.index) != usual)
-    is_comment, before_sentence = [], True
-    for candidate, word in zip(begins & looks, is_word):
-        is_comment.append(bool(before_sentence and candidate))
-        before_sentence = not word or is_comment[-1]
-    return pd.Series(is_comment, lines.index)
+def _before_sentences(are, is_word):
+    """Of lines that are something, those before the first other line of a sentence."""
+    found, before = [], True
+    for one, word in zip(are, is_word):
+        found.append(bool(before and one))
+        before = not word or found[-1]
+    return pd.Series(found, are.index)
+
+
+def _look_like_comments(lines, cells, words, n_columns):
+    """Whether lines with # are not words: "# key = value", another number of columns, or a last column that no word has.
+
+    cells: of the lines that are not empty.   words: those that are certainly words, with n_columns. PTB's tag of the word # is # itself.
+    """
+    is_assignment = lines.str.match(r"#\s*[\w.:-]+\s*=")
+    has_other_tag = cells.str[0].eq("#") & ~cells.str[-1].isin({"#", *words.str[-1]})
+    is_other = cells.str.len().ne(n_columns) | has_other_tag
+    return is_assignment | is_other.reindex(lines.index, fill_value=False)
 
 
 def _conll_with(table, name, values):

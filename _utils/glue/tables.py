@@ -152,7 +152,7 @@ def words_of(task, cell):
 def items(cell):
     """The words, or tags, of a sentence as strings: a list, or a string with spaces between them. NaN for another cell."""
     found = split_words(cell) if isinstance(cell, str) else [as_label(item) for item in cell] if isinstance(cell, list) else [""]
-    return found if all(map(str.strip, found)) else np.nan
+    return found if all(map(split_words, found)) else np.nan
 
 
 def as_label(value):

@@ -9,7 +9,10 @@ from torch import nn
 from _utils.glue.batches import IGNORED, EncodedRows
 from _utils.text.special_tokens import template_of, text_tokenizer
 
-_LIKE_BIO = re.compile(r"[Oo0]|[BIESLUbieslu][-_]\S+")  # other spellings: B_PER, b-PER, 0
+# Other spellings of tags that mark entities: B_PER, b-PER, M-PER of BMES, PER-B, B alone; and names of O, in lower case.
+_PLACE, _BETWEEN = "(?P<place>[BIESLUMbieslum])", "[-_:./|]"
+_LIKE_BIO = [re.compile(pattern) for pattern in (rf"{_PLACE}{_BETWEEN}(?P<kind>\S.*)", rf"(?P<kind>\S.*){_BETWEEN}{_PLACE}", _PLACE)]
+_OUTSIDE = {"o", "0", "_", "-", "out", "outside", "other", "none", "null"}
 
 
 class WordRows(EncodedRows):
@@ -67,13 +70,25 @@ def divide(sentences, pieces, room):
     return windows
 
 
-def spellings(tags):
-    """{tag: as B-PER, I-PER or O} of tags that mark entities with another spelling, such as B_PER, or 0 for O."""
-    found = sorted(set(tags.explode().dropna()))
-    if not all(map(_LIKE_BIO.fullmatch, found)) or not any(len(tag) > 1 for tag in found):
+def spellings(tags, others):
+    """{tag: as B-PER, I-PER or O} of tags that mark entities with another spelling, such as B_PER, PER-B or B alone, and 0 for O.
+
+    tags: Series of the lists of tags of training sentences, which decide.   others: all tags, also of other sentences.
+    """
+    found = {tag for tag in tags.explode().dropna() if tag.lower() not in _OUTSIDE}
+    pattern = next((pattern for pattern in _LIKE_BIO if found and all(map(pattern.fullmatch, found))), None)
+    if pattern is None or not {pattern.fullmatch(tag)["place"].upper() for tag in found} & {"B", "I"}:
         return {}
-    plain = {tag: "O" if len(tag) == 1 else f"{tag[0].upper()}-{tag[2:]}" for tag in found}
-    return {tag: new for tag, new in plain.items() if tag != new}
+    usual = {tag: "O" if tag.lower() in _OUTSIDE else _usual(pattern, tag) for tag in sorted({*others})}
+    return {tag: new for tag, new in usual.items() if tag != new}
+
+
+def _usual(pattern, tag):
+    """A tag as B-PER or I-PER, if it matches one of the patterns _LIKE_BIO; another tag as it is."""
+    if not (match := pattern.fullmatch(tag)):
+        return tag
+    parts = {"kind": "entity", **match.groupdict()}
+    return f"{parts['place'].upper().replace('M', 'I')}-{parts['kind']}"
 
 
 def in_scheme(tags, scheme):

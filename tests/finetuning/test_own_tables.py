@@ -51,7 +51,8 @@ def test_a_mistake_in_one_row_does_not_change_the_kind(tmp_path):
 
 
 @pytest.mark.parametrize("labels, kind", [
-    (["a"] * 39 + ["a|b"], "multilabel"), (["1", "2"] * 30 + ["2.5"], "regression"), (["a"] * 39 + [["a", "b"]], "multilabel")])
+    (["a"] * 39 + ["a|b"], "multilabel"), (["1", "2"] * 30 + ["2.5"], "regression"), (["a"] * 39 + [["a", "b"]], "multilabel"),
+    (["a"] * 39 + ["['a', 'b']"], "multilabel")])
 def test_one_row_in_twenty_does_not_decide_on_the_kind(tmp_path, labels, kind):
     """The rows that would are named, and `kind` is asked for."""
     rows = [{"text": f"text {i}", "label": label} for i, label in enumerate(labels)]
@@ -82,12 +83,33 @@ def test_labels_of_texts_may_be_written_lists_and_a_cell_that_is_none_is_named(t
         loaded(train=f"{tmp_path}/a.csv", label="labels")
 
 
+@pytest.mark.parametrize("several, one", [("{'news', 'art'}", "{'art'}"), ("['art' 'news']", "['art']"), ('["art", "news"]', "art")])
+def test_sets_arrays_and_lists_beside_single_labels_are_several_labels(tmp_path, several, one):
+    write_csv(tmp_path / "a.csv", ("text", "label"), [(f"text {i}", one if i % 3 else several) for i in range(30)])
+    task = loaded(train=f"{tmp_path}/a.csv").task
+    assert (task.kind, task.labels) == ("multilabel", ("art", "news"))
+
+
+def test_labels_in_brackets_that_look_like_several_are_named(tmp_path):
+    write_csv(tmp_path / "a.csv", ("text", "label"), [(f"text {i}", "[art]" if i % 3 else "[art, news]") for i in range(30)])
+    assert any("look like several" in notice and "[art, news]" in notice for notice in loaded(train=f"{tmp_path}/a.csv").notices)
+
+
+@pytest.mark.parametrize("cell, given", [
+    ("['O' 'O' ... 'O' 'O']", {"kind": "tagging"}), ("[0 1 ... 0 1]", {}), ("[0, 1, 0]", {}), ("[1. 0. 0.]", {})])
+def test_shortened_arrays_and_vectors_of_ones_and_zeros_are_named(tmp_path, cell, given):
+    write_csv(tmp_path / "a.csv", ("text", "label"), [(f"a text of six words {i}", cell) for i in range(30)])
+    with pytest.raises(PlainError, match="a.csv, line 2: .*label"):
+        loaded(train=f"{tmp_path}/a.csv", **given)
+
+
 def test_texts_in_brackets_are_texts(tmp_path):
     write_csv(tmp_path / "a.csv", ("text", "label"), [(f"[laughs] no {i}", "a") for i in range(10)] + [("[ ok ]", "b")] * 10)
     assert loaded(train=f"{tmp_path}/a.csv").splits["train"]["text"][0].startswith("[")
 
 
-@pytest.mark.parametrize("comments", [["# sent_id = 5"], ["# id 0-abc\tdomain=en"], ["# newdoc", "# text = Anna went"], ["# text = a # b"]])
+@pytest.mark.parametrize("comments", [["# sent_id = 5"], ["# id 0-abc\tdomain=en"], ["# newdoc", "# text = Anna went"], ["# text = a # b"],
+                                      ["# doc 5"], ["# x = O"]])
 def test_comments_before_a_sentence_are_no_words_and_stay_in_the_predictions(tmp_path, comments):
     sentence = [*comments, "# NN O", "Anna NN B-PER", "# NN O", ""]
     (tmp_path / "a.conll").write_text("\n".join(sentence * 20))
@@ -95,6 +117,38 @@ def test_comments_before_a_sentence_are_no_words_and_stay_in_the_predictions(tmp
     assert data.task.labels == ("B-PER", "O") and set(map(tuple, data.splits["train"]["text"][:])) == {("#", "Anna", "#")}
     write_with_column(data.test_table, tmp_path / "b.conll", [["O", "B-PER", "O"]] * 20)
     assert (tmp_path / "b.conll").read_text().split("\n")[:len(comments) + 2] == [*comments, "# NN O O", "Anna NN B-PER B-PER"]
+
+
+def test_the_line_with_other_columns_than_most_is_named(tmp_path):
+    (tmp_path / "a.conll").write_text("% a comment of this file\nAnna NN B-PER\nleft VB O\n\n" * 3)
+    with pytest.raises(PlainError, match="a.conll, line 1: 6 columns instead of 3"):
+        loaded(train=f"{tmp_path}/a.conll")
+    (tmp_path / "a.conll").write_text("# #\n4 CD\n\n" * 20)  # PTB's tag of this word
+    assert loaded(train=f"{tmp_path}/a.conll").task.labels == ("#", "CD")
+
+
+@pytest.mark.parametrize("tags, read", [
+    ("B:PER I:PER O", "B-PER I-PER O"), ("PER-B PER-I o", "B-PER I-PER O"), ("B I 0", "B-entity I-entity O"),
+    ("B-PER M-PER E-PER", "B-PER I-PER E-PER"), ("B-PER I-PER OTHER", "B-PER I-PER O"), ("B_A_B I_A_B _", "B-A_B I-A_B O")])
+def test_entities_are_recognized_however_their_tags_are_written(tmp_path, tags, read):
+    """Also tags that only the dev file has."""
+    sentence = [f"w{i} {tag}\n" for i, tag in enumerate(tags.split())]
+    (tmp_path / "a.conll").write_text("".join([*sentence[:1], *sentence[2:], "\n"] * 9))
+    (tmp_path / "b.conll").write_text("".join(sentence))
+    data = loaded(train=f"{tmp_path}/a.conll", dev=f"{tmp_path}/b.conll")
+    assert [data.task.labels[i] for i in data.splits["validation"]["label"][0]] == read.split() and data.task.metrics[0] == "entity_f1"
+
+
+@pytest.mark.parametrize("tags", ["NN VB -", "S M L", "0 1 2", "B-PER ORG O X", "N_B V_E O_X"])
+def test_other_tags_stay_as_they_are(tmp_path, tags):
+    (tmp_path / "a.conll").write_text("".join(f"word {tag}\n" for tag in tags.split()) + "\n")
+    data = loaded(train=f"{tmp_path}/a.conll", dev=f"{tmp_path}/a.conll")
+    assert set(data.task.labels) == set(tags.split()) and "entity_f1" not in data.task.metrics
+
+
+def test_a_few_tags_that_are_not_like_the_others_are_named(tmp_path):
+    (tmp_path / "a.conll").write_text("Anna B-PER\nLee I-PER\nleft O\nOslo LOC\n\n" * 9)
+    assert any("entity_f1" in notice and "LOC" in notice for notice in loaded(train=f"{tmp_path}/a.conll").notices)
 
 
 def test_entities_in_other_spellings_are_entities(tmp_path):
@@ -175,15 +229,18 @@ def test_spans_in_one_row_in_twenty_ask_for_the_kind_and_a_test_file_of_empty_li
     assert loaded(train=f"{tmp_path}/a.jsonl", test=f"{tmp_path}/b.jsonl").test_task is None
 
 
-@pytest.mark.parametrize("space", ["\u00a0", "\u202f", "\u2007"])
-def test_no_break_spaces_are_part_of_a_word(tmp_path, space):
+@pytest.mark.parametrize("space", ["\u00a0", "\u202f", "\u2007", "\u2009", "\u3000", "\u200b", "\x85"])
+def test_other_spaces_than_those_between_words_are_part_of_a_word(tmp_path, space):
     (tmp_path / "a.conll").write_text(f"10{space}000 B-N\nmen O\n\n" * 20)
     assert loaded(train=f"{tmp_path}/a.conll").splits["train"]["text"][0] == [f"10{space}000", "men"]
+    (tmp_path / "a.conll").write_text(f"{space} O\nmen B-N\n\n" * 20)
+    assert loaded(train=f"{tmp_path}/a.conll").splits["train"]["text"][0] == [space, "men"]
     write_csv(tmp_path / "a.csv", ("text", "label"), [(f"10{space}000 men", "B-N O")] * 20)
     assert loaded(train=f"{tmp_path}/a.csv", kind="tagging").splits["train"]["text"][0] == [f"10{space}000", "men"]
 
 
-@pytest.mark.parametrize("yes, no", [(1., 0.), ("1.0", "0.0"), ("TRUE", "FALSE"), (True, False), ("yes", "")])
+@pytest.mark.parametrize("yes, no", [
+    (1., 0.), ("1.0", "0.0"), ("TRUE", "FALSE"), (True, False), ("yes", ""), ("1.", "0.00"), ("T", "F"), (" 1", "0 ")])
 def test_columns_of_labels_have_marks_in_several_spellings(tmp_path, yes, no):
     write_csv(tmp_path / "a.csv", ("text", "x", "y"), [(f"text {i}", yes, no if i % 2 else yes) for i in range(20)])
     labels = loaded(train=f"{tmp_path}/a.csv", text="text", label=["x", "y"], dev=.5).splits["train"]["label"][:]

@@ -6,11 +6,13 @@ import re
 from pathlib import Path
 from types import SimpleNamespace
 
+import datasets
 import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
 from csv_files import write_csv
+from documents import read
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import ElectraForTokenClassification, PreTrainedTokenizerFast, pipeline
 
@@ -28,6 +30,7 @@ from _utils.glue.submission import check_submission, make_zip, read_record, writ
 from _utils.glue.tagging import WordRows
 from _utils.glue.tasks import Task, compute_metrics, task_of
 from _utils.networks import load_pretrained
+from _utils.runs.checkpoints import load_checkpoint
 from _utils.text import text_tokenizer
 
 WORDS = "the generator replaces some words of text and discriminator finds every replaced word a small network makes good guesses".split()
@@ -263,6 +266,95 @@ def test_texts_in_another_language_are_noticed_in_training_and_in_predictions(st
     Path("x.txt").write_text("\t".join(["the generator and the discriminator"] * (1 + (kind == "pair"))))
     predict(str(run_path("g", "mine", 0)), "x.txt")
     assert "tokens" not in capsys.readouterr().err
+
+
+def windows_of(columns, tokenizer, max_len=16, stride=6, swap=False):
+    [(windows, length)] = finetune.tokenize_in_windows([[column] for column in columns], max_len, swap, stride, tokenizer)
+    assert all(len(window) <= max_len for window in windows)
+    parts = [[[ids for ids, special, kind in zip(window.ids, window.special_tokens_mask, window.type_ids) if not special and kind == i]
+              for i in range(len(columns))] for window in windows]
+    whole = [tokenizer.backend_tokenizer.encode(column, add_special_tokens=False).ids for column in columns]
+    return parts, whole[::-1] if swap else whole, length
+
+
+def joined(parts, whole):
+    """The tokens at every place of `whole` that one of the parts has."""
+    found = set()
+    for part in parts:
+        found |= {start + i for start in range(len(whole)) if whole[start:start + len(part)] == part for i in range(len(part))}
+    return [whole[i] for i in sorted(found)]
+
+
+@pytest.mark.parametrize("n_words", [(40,), (3,), (4, 40), (40, 4), (30, 40), (40, 40), (40, 0), (2, 2)])
+@pytest.mark.parametrize("swap", [False, True])
+def test_windows_have_all_tokens_of_single_texts_and_pairs(small_tokenizer, n_words, swap):
+    rng = random.Random(0)
+    texts = [" ".join(rng.choices(WORDS, k=n)) for n in n_words]
+    parts, whole, length = windows_of(texts, small_tokenizer, swap=swap and len(texts) == 2)
+    for i, ids in enumerate(whole):
+        assert joined([part[i] for part in parts], ids) == ids
+    assert length == sum(map(len, whole)) + 2 + (len(texts) == 2) and (len(parts) > 1) == (length > 16)
+    if n_words == (4, 40):
+        assert all(part[1 if swap else 0] == whole[1 if swap else 0] for part in parts)  # the whole shorter text
+
+
+@torch.no_grad()
+def logits_of_windows(model, text):
+    [(windows, _)] = finetune.tokenize_in_windows([[text]], 128, False, 64, model.hf_tokenizer)
+    inputs = [[torch.tensor([values]) for values in (one.ids, one.attention_mask, one.type_ids)] for one in windows]
+    return torch.cat([model.network(*of_window) for of_window in inputs])
+
+
+def make_outputs_different(path, text):
+    """Magnify the differences between the outputs of a checkpoint, which has hardly been trained, and those of one text."""
+    offset, checkpoint = logits_of_windows(finetune.load(path), text)[0], load_checkpoint(path)
+    checkpoint["model"]["classifier.weight"] *= 100
+    checkpoint["model"]["classifier.bias"] = 100 * (checkpoint["model"]["classifier.bias"] - offset)
+    torch.save(checkpoint, path)
+
+
+@pytest.mark.parametrize("kind, labels", [("classification", "ab"), ("regression", [.5, 1.5, 3.]), ("multilabel", ["a|b", "a", "b"])])
+def test_long_texts_are_predicted_as_the_mean_of_windows_everywhere(start, capsys, kind, labels):
+    """In dev and test sets, in Python, by `predict`, and, as the documents say, by transformers with the exported model."""
+    texts = [" ".join(random.Random(i).choices(WORDS, k=10 + 240 * (i % 2))) for i in range(40)]
+    write_csv("train.csv", ("text", "label"), [(text, labels[i % len(labels)]) for i, text in enumerate(texts)])
+    results = start(OWN | {"test": "train.csv", "kind": kind}, "window_stride=64")
+    printed = capsys.readouterr().out
+    assert re.search(r"20 of 40|18 of 36", printed) and "64 tokens" in report(Runs()) and "lose their ends" not in printed
+    make_outputs_different(run_path("g", "mine", 0), texts[1])
+    model = finetune.load("g_mine_0.pth")
+    found = model.outputs(results.tables["mine"].splits["test"])
+    activate = {"classification": lambda logits: logits.softmax(-1), "multilabel": torch.sigmoid}.get(kind, lambda scores: scores)
+    for i in range(4):
+        outputs = activate(logits_of_windows(model, texts[i]))
+        assert i % 2 == 0 or len(outputs) > 2 and outputs.std(0).max() > .01
+        torch.testing.assert_close(found[i], outputs.mean(0), atol=1e-3, rtol=1e-3)
+    if kind == "classification":
+        export_hf("g_mine_0.pth", "exported_reviews")
+        example = re.search(r"```python\n([^`]*overflow[^`]*)```", read("own_tasks.md"), re.S)[1]
+        variables = {"text": texts[1]}
+        exec(example, variables)
+        torch.testing.assert_close(variables["probabilities"], found[1], atol=1e-3, rtol=1e-3)
+    with pytest.raises(PlainError, match="window_stride=64, not None"):
+        start(OWN | {"test": "train.csv", "kind": kind})
+
+
+def test_windows_are_off_by_default_and_leave_out_no_tokens(start):
+    with pytest.raises(PlainError, match="window_stride=16"):
+        start(OWN, "window_stride=16", "max_length=16")
+    start(OWN)
+    assert Runs()[0]["settings"]["window_stride"] is None
+
+
+def test_each_window_of_both_orders_of_a_pair_has_the_label_of_its_row(small_tokenizer):
+    rows = datasets.Dataset.from_dict({"text1": ["the network", " ".join(WORDS * 2)], "text2": [" ".join(WORDS * 2), "a word"],
+                                       "label": [0, 1]})
+    pair = Task("p", "p", ("text1", "text2"), ("x", "y"), unordered=True)
+    encoded = finetune.encode(rows, pair, 16, small_tokenizer, double=True, stride=5)
+    labels = encoded.batch(range(len(encoded)))[3].tolist()
+    assert len(encoded.n_windows) == 4 and labels == [label for label, n in zip([0, 1, 0, 1], encoded.n_windows) for _ in range(n)]
+    outputs = torch.tensor(labels).float()
+    assert encoded.mean(torch.stack([outputs, 1 - outputs], 1)).tolist() == [[0, 1], [1, 0], [0, 1], [1, 0]]
 
 
 def test_divided_sentences_are_counted(start, capsys):

@@ -36,24 +36,24 @@ from transformers import AutoModel, ElectraForPreTraining
 # %%
 from _utils.config import MyConfig, from_command_line
 from _utils.errors import PlainError, print_plain_errors
-from _utils.glue.answers import ensemble, find_answers
-from _utils.glue.batches import IGNORED, EncodedRows, finetuning_dataloaders, inference_dataloader
-from _utils.glue.batches import truncation_notice, unknown_notice
-from _utils.glue.config import FINETUNE_KEYS, complete_finetuning, names_of, uses_synthetic_glue
-from _utils.glue.evaluation import KeepBest, evaluation, with_evaluations
-from _utils.glue.own_tasks import load_own_task
-from _utils.glue.plan import RunProcesses, check_plan, chosen_runs, default_epochs, print_tables, seed_of, trainable_tasks
-from _utils.glue.questions import QuestionHead, QuestionLoss, QuestionOptions, QuestionRows
-from _utils.glue.results import format_scores, notices_of, report, save_result_plots, summarize, table_of_runs
-from _utils.glue.runs import GLUE_FOLDER, Runs, add_run, load_finetuned_checkpoint, path_of, run_path, score
-from _utils.glue.spans import spans_of_tags
-from _utils.glue.submission import complete_submission, rows_of, write_predictions
-from _utils.glue.synthetic import write_synthetic_glue
-from _utils.glue.table_files import Table, check_columns
-from _utils.glue.tables import load_task, table_key, to_dataset
-from _utils.glue.tagging import WordLoss, WordRows
-from _utils.glue.tasks import TASKS, as_task, decide, predictions_of, probabilities_of, targets_of, task_of
-from _utils.glue.wsc_trick import SchemaPredictor, encode_schemas, load_wsc, wnli_schemas
+from _utils.tasks.answers import ensemble, find_answers
+from _utils.tasks.rows import IGNORED, EncodedRows, finetuning_dataloaders, inference_dataloader
+from _utils.tasks.rows import truncation_notice, unknown_notice
+from _utils.finetuning.config import FINETUNE_KEYS, complete_finetuning, names_of, uses_synthetic_glue
+from _utils.finetuning.evaluation import KeepBest, evaluation, with_evaluations
+from _utils.tasks.custom import load_own_task
+from _utils.finetuning.plan import RunProcesses, check_plan, chosen_runs, default_epochs, print_tables, seed_of, trainable_tasks
+from _utils.tasks.questions import QuestionHead, QuestionLoss, QuestionOptions, QuestionRows
+from _utils.finetuning.results import format_scores, notices_of, report, save_result_plots, summarize, table_of_runs
+from _utils.finetuning.runs import GLUE_FOLDER, Runs, add_run, load_finetuned_checkpoint, path_of, run_path, score
+from _utils.tasks.spans import spans_of_tags
+from _utils.tasks.submission import complete_submission, rows_of, write_predictions
+from _utils.tasks.synthetic import write_synthetic_glue
+from _utils.tasks.table_files import Table, check_columns
+from _utils.tasks.tables import load_task, table_key, to_dataset
+from _utils.tasks.tagging import WordLoss, WordRows
+from _utils.tasks.glue import TASKS, as_task, decide, predictions_of, probabilities_of, targets_of, task_of
+from _utils.tasks.wsc import SchemaPredictor, encode_schemas, load_wsc, wnli_schemas
 from _utils.networks import config_of, count_layers, first_position_only, inputs_of, layer_groups, load_pretrained, load_weights
 from _utils.networks import make_dropout_cheap, max_positions, set_attention
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
@@ -125,7 +125,7 @@ c = MyConfig({
     # Divide sentences and pairs that are too long into windows that begin every N tokens, instead of truncating them. Training uses each
     # window, predictions are the mean of their probabilities (not in the paper). None: off.
     "window_stride": None,
-    # True: train WNLI on SuperGLUE's WSC with the discriminator's own head (_utils/glue/wsc_trick.py).
+    # True: train WNLI on SuperGLUE's WSC with the discriminator's own head (_utils/tasks/wsc.py).
     "wsc_trick": False,
     # True: keep the pretrained encoder as it is and train only the output layer (a linear probe).
     "freeze": False,
@@ -160,7 +160,7 @@ if __name__ == "__main__":
 # %% [markdown]
 # ## 2. Data
 #
-# `_utils/glue/tasks.py` defines the columns, labels and metrics of each task. The tables come from the hub or from the files of the GLUE
+# `_utils/tasks/glue.py` defines the columns, labels and metrics of each task. The tables come from the hub or from the files of the GLUE
 # download, which give the same rows. If a file of a task is missing, the task is skipped with a message. The tables of own tasks are CSV,
 # TSV, JSON lines, parquet or CoNLL files, from which the kind of the task and its labels follow.
 
@@ -189,9 +189,9 @@ def load_tables(c):
 # With `window_stride` (not in the paper), a text that is too long is divided into overlapping windows instead; each is an example in
 # training, and the mean of their probabilities is the prediction.
 #
-# To label words, each is encoded on its own, and the first of its tokens gets the label (F51, `_utils/glue/tagging.py`). Unlike a sentence
+# To label words, each is encoded on its own, and the first of its tokens gets the label (F51, `_utils/tasks/tagging.py`). Unlike a sentence
 # or pair, a long list of words is divided instead of truncated, because every word needs a prediction. The text of a question is divided
-# into overlapping spans (F57, `_utils/glue/questions.py`).
+# into overlapping spans (F57, `_utils/tasks/questions.py`).
 
 # %%
 def truncated_lengths(a, b, room):

@@ -46,8 +46,8 @@ import finetune  # noqa: F401  shows what is missing in the environment
 import pretrain
 from _utils import recipes
 from _utils.config import Count, Device, Size, Text, complete, list_of
-from _utils.glue.runs import Runs
-from _utils.glue.tasks import GLUE, TASKS
+from _utils.finetuning.runs import Runs
+from _utils.tasks.glue import GLUE, TASKS
 from _utils.optim import clip_by_global_norm
 from _utils.runs.checkpoints import save_pretrained, versions
 from _utils.runs.log import read_metrics

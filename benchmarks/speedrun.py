@@ -30,7 +30,7 @@ import finetune
 import pretrain
 from _utils.config import PRETRAIN_KEYS, Count, Text, complete, count, list_of
 from _utils.errors import PlainError
-from _utils.glue.config import FINETUNE_KEYS
+from _utils.finetuning.config import FINETUNE_KEYS
 from _utils.runs.checkpoints import load_checkpoint, write_atomically
 from _utils.runs.log import Run
 from benchmarks.report import launcher, parse

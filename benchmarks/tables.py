@@ -14,8 +14,8 @@ import pandas as pd
 from scipy.stats import entropy, ttest_ind
 
 from _utils.commands.minimal_pairs import summarize
-from _utils.glue.runs import Runs, score
-from _utils.glue.tasks import PUBLISHED
+from _utils.finetuning.runs import Runs, score
+from _utils.tasks.glue import PUBLISHED
 from _utils.recipes import RECIPES, flops_per_token
 from _utils.runs.log import read_metrics
 from benchmarks.flops import CONVENTIONS, steps_of_equal_compute

@@ -109,7 +109,7 @@ def exported(fresh_checkpoint, tmp_path_factory):
 @pytest.fixture(scope="session")
 def glue(tmp_path_factory):
     """Folder with synthetic GLUE tables. Do not modify it."""
-    from _utils.glue.synthetic import write_synthetic_glue
+    from _utils.tasks.synthetic import write_synthetic_glue
     folder = tmp_path_factory.mktemp("glue")
     write_synthetic_glue(folder)
     return folder

@@ -8,7 +8,7 @@ import pandas as pd
 
 from _utils.config import FRESH_WEIGHTS
 from _utils.errors import PlainError
-from _utils.glue.runs import SCORES, Runs, score
+from _utils.finetuning.runs import SCORES, Runs, score
 from _utils.networks.build import PARTS
 from _utils.networks.pretrained import config_of, parts_of
 from _utils.plots import GREY, new_axis, save_plot

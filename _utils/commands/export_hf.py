@@ -12,8 +12,8 @@ from torch import nn
 from transformers import AutoModelForQuestionAnswering, AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 from _utils.errors import PlainError
-from _utils.glue.runs import FINETUNING_KEYS, GLUE_FOLDER, check_finetuned, why_not_exported
-from _utils.glue.tasks import task_of
+from _utils.finetuning.runs import FINETUNING_KEYS, GLUE_FOLDER, check_finetuned, why_not_exported
+from _utils.tasks.glue import task_of
 from _utils.networks.build import PARTS, count_parameters, inputs_of, max_positions
 from _utils.networks.pretrained import config_of, load_weights, network_of, objective_of, parts_of, with_prefix
 from _utils.recipes import TOKEN_OBJECTIVES, config_from_shapes

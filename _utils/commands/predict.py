@@ -4,9 +4,9 @@ from pathlib import Path
 
 import finetune
 from _utils.errors import PlainError
-from _utils.glue.submission import format_predictions
-from _utils.glue.table_files import FORMATS, check_columns, read_table, read_tsv
-from _utils.glue.tables import words_of
+from _utils.tasks.submission import format_predictions
+from _utils.tasks.table_files import FORMATS, check_columns, read_table, read_tsv
+from _utils.tasks.tables import words_of
 
 
 def predict(

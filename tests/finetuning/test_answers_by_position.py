@@ -8,9 +8,9 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
-from _utils.glue.answers import find_answers
-from _utils.glue.question_files import read_questions
-from _utils.glue.questions import QuestionOptions, QuestionRows, candidates
+from _utils.tasks.answers import find_answers
+from _utils.tasks.question_files import read_questions
+from _utils.tasks.questions import QuestionOptions, QuestionRows, candidates
 from _utils.text.vocabulary import SPECIAL_TOKENS, tokenizer_from_tokens
 
 decomposed = partial(unicodedata.normalize, "NFD")

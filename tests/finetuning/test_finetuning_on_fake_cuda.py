@@ -9,9 +9,9 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from transformers import AutoModel, ElectraForPreTraining
 
 import finetune
-from _utils.glue.batches import EncodedRows, finetuning_dataloaders
-from _utils.glue.tasks import TASKS, Task
-from _utils.glue.wsc_trick import SchemaPredictor, encode_schemas, make_schema
+from _utils.tasks.rows import EncodedRows, finetuning_dataloaders
+from _utils.tasks.glue import TASKS, Task
+from _utils.tasks.wsc import SchemaPredictor, encode_schemas, make_schema
 from _utils.networks.fast import set_attention
 from _utils.recipes import RECIPES
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 import finetune
-from _utils.glue.config import complete_finetuning
-from _utils.glue.plan import print_tables, text_of_updates
-from _utils.glue.questions import QuestionOptions
-from _utils.glue.tables import TaskData
-from _utils.glue.tasks import TASKS, Task
+from _utils.finetuning.config import complete_finetuning
+from _utils.finetuning.plan import print_tables, text_of_updates
+from _utils.tasks.questions import QuestionOptions
+from _utils.tasks.tables import TaskData
+from _utils.tasks.glue import TASKS, Task
 from _utils.networks import load_pretrained
 
 

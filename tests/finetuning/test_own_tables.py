@@ -10,11 +10,11 @@ from csv_files import write_csv
 
 import finetune
 from _utils.errors import PlainError
-from _utils.glue.config import complete_finetuning
-from _utils.glue.own_tasks import complete_own_task, load_own_task
-from _utils.glue.submission import write_predictions
-from _utils.glue.table_files import read_table, write_with_column
-from _utils.glue.tasks import compute_metrics
+from _utils.finetuning.config import complete_finetuning
+from _utils.tasks.custom import complete_own_task, load_own_task
+from _utils.tasks.submission import write_predictions
+from _utils.tasks.table_files import read_table, write_with_column
+from _utils.tasks.glue import compute_metrics
 
 
 def loaded(name="t", **given):

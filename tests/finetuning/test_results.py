@@ -8,8 +8,8 @@ import pytest
 
 from _utils.commands.glue import glue_results
 from _utils.errors import PlainError
-from _utils.glue.evaluation import evaluation, with_evaluations
-from _utils.glue.results import (
+from _utils.finetuning.evaluation import evaluation, with_evaluations
+from _utils.finetuning.results import (
     COMPARISON,
     compare_checkpoints,
     compare_with_published,
@@ -18,8 +18,8 @@ from _utils.glue.results import (
     summarize,
     table_of_runs,
 )
-from _utils.glue.runs import SCORES, Runs, add_run, score
-from _utils.glue.tasks import FINETUNED_TASKS, PUBLISHED, TASKS, Task
+from _utils.finetuning.runs import SCORES, Runs, add_run, score
+from _utils.tasks.glue import FINETUNED_TASKS, PUBLISHED, TASKS, Task
 
 HEADLINES = {"cola": "matthews", "stsb": "spearman"}
 BOTH_MNLI = {"validation_matched": {"accuracy": .8}, "validation_mismatched": {"accuracy": .7}}

@@ -5,10 +5,10 @@ import pandas as pd
 import pytest
 
 from _utils.errors import PlainError
-from _utils.glue.plan import print_tables
-from _utils.glue.synthetic import write_synthetic_glue
-from _utils.glue.tables import load_task
-from _utils.glue.tasks import TASKS
+from _utils.finetuning.plan import print_tables
+from _utils.tasks.synthetic import write_synthetic_glue
+from _utils.tasks.tables import load_task
+from _utils.tasks.glue import TASKS
 
 
 @pytest.mark.parametrize("name, split, i, row", [

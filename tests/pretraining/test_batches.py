@@ -10,7 +10,7 @@ import torch
 from datasets import Dataset
 from fastai.data.load import _FakeLoader
 
-from _utils.glue.batches import EncodedRows, finetuning_dataloaders
+from _utils.tasks.rows import EncodedRows, finetuning_dataloaders
 from _utils.text.batches import pretraining_dataloaders, shuffled, warn_of_repetition
 from _utils.text.examples import evenly_spaced, split_held_out
 

@@ -8,8 +8,8 @@ import finetune
 import pretrain
 from _utils.config import MyConfig, complete, explain_keys
 from _utils.errors import PlainError
-from _utils.glue.config import complete_finetuning
-from _utils.glue.tasks import TASKS
+from _utils.finetuning.config import complete_finetuning
+from _utils.tasks.glue import TASKS
 from _utils.recipes import RECIPES
 from pretrain import c
 

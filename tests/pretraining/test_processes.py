@@ -15,7 +15,7 @@ import torch
 from tiny_pretraining import rows, weights
 
 from _utils.errors import PlainError
-from _utils.glue.plan import RunProcesses
+from _utils.finetuning.plan import RunProcesses
 from _utils.runs.checkpoints import load_checkpoint
 from _utils.training.processes import Processes
 

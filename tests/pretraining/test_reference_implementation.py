@@ -8,8 +8,8 @@ import torch.nn.functional as F
 import finetune
 import pretrain
 from _utils.config import complete
-from _utils.glue.batches import EncodedRows
-from _utils.glue.tasks import TASKS
+from _utils.tasks.rows import EncodedRows
+from _utils.tasks.glue import TASKS
 from _utils.networks.build import build_network
 from _utils.networks.fast import first_position_only, make_dropout_cheap
 from _utils.recipes import RECIPES

@@ -9,7 +9,7 @@ import pytest
 
 from _utils.commands.export_notebooks import SCRIPTS
 from _utils.config import PRETRAIN_KEYS
-from _utils.glue.config import FINETUNE_KEYS
+from _utils.finetuning.config import FINETUNE_KEYS
 from _utils.runs import files
 
 KEYS = {"pretrain.py": PRETRAIN_KEYS, "finetune.py": FINETUNE_KEYS}

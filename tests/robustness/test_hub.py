@@ -27,8 +27,8 @@ from hub_repositories import (
 from hub_server import HubServer
 from script_server import Scripts
 
-from _utils.glue.tables import load_task, table_key
-from _utils.glue.wsc_trick import load_wsc
+from _utils.tasks.tables import load_task, table_key
+from _utils.tasks.wsc import load_wsc
 from _utils.runs.checkpoints import load_checkpoint
 
 SHARD = "train-00001-of-00003.parquet"
@@ -270,8 +270,8 @@ def few_rows(glue, tmp_path):
 
 SAME = """
 import sys
-from _utils.glue.tables import load_task
-from _utils.glue.wsc_trick import load_wsc
+from _utils.tasks.tables import load_task
+from _utils.tasks.wsc import load_wsc
 folder, *names = sys.argv[1:]
 for name in names:
     on_hub, in_files = load_task(name), load_task(name, folder)
@@ -306,7 +306,7 @@ def test_empty_texts_on_the_hub_are_skipped_and_reported(machine, glue, tmp_path
     with (folder / "train.tsv").open("a") as file:
         file.write("2000\tA premise.\t\tentailment\n")
     machine.hub.commit("datasets/nyu-mll/glue", hub_repositories.glue(tmp_path / "glue", ["rte"]))
-    program = "from _utils.glue.tables import load_task; print(*load_task('rte').notices)"
+    program = "from _utils.tasks.tables import load_task; print(*load_task('rte').notices)"
     (machine.folder / "load.py").write_text(program)
     done = assert_succeeds(machine.run(str(machine.folder / "load.py")))
     assert "skipped 1 of 2,001 rows" in done.stdout and "row 2000: the column 'sentence2' contains ''" in done.stdout

@@ -16,8 +16,8 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from _utils.glue.runs import score
-from _utils.glue.tasks import FINETUNED_TASKS
+from _utils.finetuning.runs import score
+from _utils.tasks.glue import FINETUNED_TASKS
 from _utils.runs.log import read_metrics
 
 pytestmark = pytest.mark.slow

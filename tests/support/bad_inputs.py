@@ -13,7 +13,7 @@ import torch
 import finetune
 import pretrain
 from _utils.config import complete
-from _utils.glue.tasks import TASKS
+from _utils.tasks.glue import TASKS
 from _utils.networks import load_pretrained
 from _utils.text.vocabulary import SPECIAL_TOKENS
 

@@ -18,7 +18,7 @@ import finetune
 import pretrain
 from _utils.__main__ import Parser, find_command
 from _utils.config import complete
-from _utils.glue.config import complete_finetuning
+from _utils.finetuning.config import complete_finetuning
 from benchmarks.report import parse
 
 DOCUMENTS = [REPO / "README.md", REPO / "tests/golden/README.md", *sorted((REPO / "docs").glob("*.md"))]

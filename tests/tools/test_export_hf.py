@@ -27,7 +27,7 @@ from _utils.commands.export_hf import export_hf, new_folder
 from _utils.commands.minimal_pairs import load_models
 from _utils.config import complete
 from _utils.errors import PlainError
-from _utils.glue.tasks import TASKS, Task
+from _utils.tasks.glue import TASKS, Task
 from _utils.networks import load_pair, load_pretrained
 from _utils.networks.build import PARTS, network_class
 from _utils.networks.pretrained import network_of

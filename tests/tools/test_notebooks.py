@@ -9,7 +9,7 @@ import pytest
 from nbclient import NotebookClient
 
 from _utils.commands.export_notebooks import SCRIPTS, export
-from _utils.glue.tasks import FINETUNED_TASKS
+from _utils.tasks.glue import FINETUNED_TASKS
 
 
 @pytest.mark.parametrize("notebook, script", SCRIPTS.items())

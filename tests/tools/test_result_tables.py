@@ -12,7 +12,7 @@ from documents import REPO
 import finetune
 import pretrain
 from _utils.config import complete
-from _utils.glue.config import complete_finetuning
+from _utils.finetuning.config import complete_finetuning
 from _utils.recipes import RECIPES
 from benchmarks.flops import steps_of_equal_compute
 from benchmarks.tables import ELECTRA, MINI, MLM, OTHER_RATE, SEEDS, SMALL, documents, filled

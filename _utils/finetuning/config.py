@@ -23,8 +23,8 @@ from _utils.config import (
     number,
 )
 from _utils.errors import PlainError
-from _utils.glue.own_tasks import QUESTION_TASKS, complete_own_task, question_task
-from _utils.glue.tasks import FINETUNED_TASKS
+from _utils.tasks.custom import QUESTION_TASKS, complete_own_task, question_task
+from _utils.tasks.glue import FINETUNED_TASKS
 from _utils.recipes import RECIPES
 
 _NAMES = *FINETUNED_TASKS, *QUESTION_TASKS

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from _utils.errors import PlainError
-from _utils.glue.tasks import TASKS, task_of
+from _utils.tasks.glue import TASKS, task_of
 from _utils.runs.checkpoints import find_checkpoint, has_keys, load_checkpoint
 
 GLUE_FOLDER = Path("checkpoints/glue")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from _utils.glue.tasks import TASKS
+from _utils.tasks.glue import TASKS
 from _utils.runs.checkpoints import write_text_atomically
 
 _WORDS = {

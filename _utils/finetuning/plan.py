@@ -5,9 +5,9 @@ import sys
 import torch
 
 from _utils.errors import PlainError
-from _utils.glue.config import names_of
-from _utils.glue.runs import Runs, path_of, run_path, why_not_exported
-from _utils.glue.tables import rows_of_splits
+from _utils.finetuning.config import names_of
+from _utils.finetuning.runs import Runs, path_of, run_path, why_not_exported
+from _utils.tasks.tables import rows_of_splits
 from _utils.training.processes import Processes
 
 MIN_UPDATES = 300  # of own tasks, which may have few rows

@@ -11,9 +11,9 @@ import pandas as pd
 import xxhash
 
 from _utils.errors import PlainError, as_plain_error
-from _utils.glue.spans import words_in
-from _utils.glue.table_files import Table, check_columns, read_tsv, split_words
-from _utils.glue.tasks import Task, as_task
+from _utils.tasks.spans import words_in
+from _utils.tasks.table_files import Table, check_columns, read_tsv, split_words
+from _utils.tasks.glue import Task, as_task
 from _utils.hub import load_split
 
 HUB_GLUE = "nyu-mll/glue"

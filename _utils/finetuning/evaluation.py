@@ -5,8 +5,8 @@ import numpy as np
 from fastai.callback.core import Callback
 from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
-from _utils.glue.answers import Answers, score_answers
-from _utils.glue.tasks import compute_metrics, decide, predictions_of, tags_of
+from _utils.tasks.answers import Answers, score_answers
+from _utils.tasks.glue import compute_metrics, decide, predictions_of, tags_of
 
 
 def evaluation(task, outputs, targets, lengths=None):

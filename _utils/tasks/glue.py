@@ -11,8 +11,8 @@ from pydantic.dataclasses import dataclass
 from scipy.stats import pearsonr, spearmanr
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef, r2_score, root_mean_squared_error
 
-from _utils.glue.questions import QuestionOptions
-from _utils.glue.tagging import as_bioes
+from _utils.tasks.questions import QuestionOptions
+from _utils.tasks.tagging import as_bioes
 
 
 def _correlation(function, targets, predictions):

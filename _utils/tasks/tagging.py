@@ -6,7 +6,7 @@ import numpy as np
 import torch.nn.functional as F
 from torch import nn
 
-from _utils.glue.batches import IGNORED, EncodedRows
+from _utils.tasks.rows import IGNORED, EncodedRows
 from _utils.text.special_tokens import template_of, text_tokenizer
 
 # Other spellings of tags that mark entities: B_PER, b-PER, M-PER of BMES, PER-B, B alone; and names of O, in lower case.

@@ -13,7 +13,7 @@ from tokenizers import models
 from torch import nn
 
 from _utils.errors import PlainError
-from _utils.glue.batches import EncodedRows
+from _utils.tasks.rows import EncodedRows
 from _utils.text.special_tokens import text_tokenizer
 
 _WORD = re.compile("[^ \t\r\n\u202f]+")  # other spaces are part of a word (F53)

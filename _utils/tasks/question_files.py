@@ -12,7 +12,7 @@ import fsspec
 import pyarrow.parquet
 
 from _utils.errors import PlainError, as_plain_error
-from _utils.glue.questions import are_words, words_of
+from _utils.tasks.questions import are_words, words_of
 
 _ADVICE = ("Use a file in the format of SQuAD ({'data': [{'paragraphs': [{'context', 'qas': [{'id', 'question', "
            "'answers': [{'text', 'answer_start'}]}]}]}]}), in that of MRQA (JSON lines of paragraphs), or a table in "

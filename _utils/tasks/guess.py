@@ -4,9 +4,9 @@ from functools import partial
 import pandas as pd
 
 from _utils.errors import PlainError
-from _utils.glue.spans import is_nested, read_spans, tags_of_spans
-from _utils.glue.table_files import list_in
-from _utils.glue.tables import as_label, items, shortened
+from _utils.tasks.spans import is_nested, read_spans, tags_of_spans
+from _utils.tasks.table_files import list_in
+from _utils.tasks.tables import as_label, items, shortened
 
 LISTS = "(labels)"  # column for the list of the labels of a row
 # Cells of columns with a mark for each label, in lower case; numbers equal to 1 or 0 are read, too.

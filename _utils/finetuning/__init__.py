@@ -1,0 +1,1 @@
+"""Finetuning runs: their configuration, plan, table, checkpoints and results."""

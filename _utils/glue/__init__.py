@@ -1,1 +1,0 @@
-"""GLUE: tasks, tables, batches, metrics, runs, results and submissions."""

@@ -20,13 +20,13 @@ from transformers import AutoModel
 import finetune
 from _utils.config import Count, Text
 from _utils.errors import PlainError
-from _utils.tasks.rows import finetuning_dataloaders
 from _utils.finetuning.config import FINETUNE_KEYS
-from _utils.tasks.synthetic import write_synthetic_glue
-from _utils.tasks.tables import load_task
-from _utils.tasks.glue import TASKS
 from _utils.recipes import RECIPES
 from _utils.runs.log import RunLog
+from _utils.tasks.glue import TASKS
+from _utils.tasks.rows import finetuning_dataloaders
+from _utils.tasks.synthetic import write_synthetic_glue
+from _utils.tasks.tables import load_task
 from _utils.text.vocabulary import load_tokenizer, tokenizer_from_tokens, train_vocabulary
 from _utils.training.device import choose_device, set_seed
 from benchmarks.reference import OneByOneAdam, ReferencePredictor, RowsOneByOne, reference_finetuning_step

@@ -47,10 +47,10 @@ import pretrain
 from _utils import recipes
 from _utils.config import Count, Device, Size, Text, complete, list_of
 from _utils.finetuning.runs import Runs
-from _utils.tasks.glue import GLUE, TASKS
 from _utils.optim import clip_by_global_norm
 from _utils.runs.checkpoints import save_pretrained, versions
 from _utils.runs.log import read_metrics
+from _utils.tasks.glue import GLUE, TASKS
 from _utils.text.batches import pretraining_dataloaders
 from _utils.text.vocabulary import tokenizer_from_tokens
 from _utils.training import cuda_graph

@@ -13,12 +13,12 @@ from transformers import AutoModelForQuestionAnswering, AutoModelForSequenceClas
 
 from _utils.errors import PlainError
 from _utils.finetuning.runs import FINETUNING_KEYS, GLUE_FOLDER, check_finetuned, why_not_exported
-from _utils.tasks.glue import task_of
 from _utils.networks.build import PARTS, count_parameters, inputs_of, max_positions
 from _utils.networks.pretrained import config_of, load_weights, network_of, objective_of, parts_of, with_prefix
 from _utils.recipes import TOKEN_OBJECTIVES, config_from_shapes
 from _utils.runs.checkpoints import check_writable, find_checkpoint, has_keys, is_pretrained, load_checkpoint, unfinished_name
 from _utils.runs.log import MILESTONE, read_metrics
+from _utils.tasks.glue import task_of
 from _utils.text.readers import HUB_CORPORA
 from _utils.text.vocabulary import from_vocab_file, tokenizer_of
 

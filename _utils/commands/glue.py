@@ -4,8 +4,8 @@ from pathlib import Path
 from _utils.errors import PlainError
 from _utils.finetuning.results import COMPARISON, report, report_checkpoints, scores_by_task, synthetic_titles, without_synthetic
 from _utils.finetuning.runs import SCORES, Runs
-from _utils.tasks.submission import OFFICIAL_ROWS, check_submission, make_zip, rows_of
 from _utils.plots import plot_scores, save_plot
+from _utils.tasks.submission import OFFICIAL_ROWS, check_submission, make_zip, rows_of
 
 
 def glue_results(

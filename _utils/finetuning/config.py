@@ -23,9 +23,9 @@ from _utils.config import (
     number,
 )
 from _utils.errors import PlainError
+from _utils.recipes import RECIPES
 from _utils.tasks.custom import QUESTION_TASKS, complete_own_task, question_task
 from _utils.tasks.glue import FINETUNED_TASKS
-from _utils.recipes import RECIPES
 
 _NAMES = *FINETUNED_TASKS, *QUESTION_TASKS
 _Tasks = list_of(Literal[_NAMES] | Annotated[dict, AfterValidator(complete_own_task)], (

@@ -8,9 +8,9 @@ import pandas as pd
 
 from _utils.errors import PlainError
 from _utils.finetuning.runs import GLUE_FOLDER, Runs, path_of, rank
-from _utils.tasks.glue import AVERAGED_TITLES, PUBLISHED, PUBLISHED_SEEDS, task_of
 from _utils.plots import plot_confusion, plot_finetuning_losses, plot_scores, save_plot
 from _utils.runs.log import read_metrics
+from _utils.tasks.glue import AVERAGED_TITLES, PUBLISHED, PUBLISHED_SEEDS, task_of
 
 COMPARISON = GLUE_FOLDER / "comparison.png"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from _utils.errors import PlainError
-from _utils.tasks.glue import TASKS, task_of
 from _utils.runs.checkpoints import find_checkpoint, has_keys, load_checkpoint
+from _utils.tasks.glue import TASKS, task_of
 
 GLUE_FOLDER = Path("checkpoints/glue")
 SCORES = GLUE_FOLDER / "scores.jsonl"

@@ -13,13 +13,13 @@ from sklearn.model_selection import GroupShuffleSplit
 
 from _utils.config import FileName, MyConfig, Positive, Text, list_of, number
 from _utils.errors import PlainError, as_plain_error
+from _utils.tasks.glue import KINDS, METRICS_OF_KIND, TASKS, Task
 from _utils.tasks.guess import LISTS, kind_of, labels_of, numbers_in, read_span_labels, with_lists
 from _utils.tasks.question_files import check_evaluated, is_question_file, read_questions, without_unusable
 from _utils.tasks.questions import QuestionOptions
 from _utils.tasks.table_files import FORMATS, check_columns, read_table
 from _utils.tasks.tables import TaskData, as_label, items, shortened, to_dataset
 from _utils.tasks.tagging import begin_with_i, in_scheme, spellings
-from _utils.tasks.glue import KINDS, METRICS_OF_KIND, TASKS, Task
 
 MIN_ROWS = 5  # of a label in the training or dev set, below which a warning is printed
 QUESTION_TASKS = "squad squadv1 newsqa naturalqs triviaqa searchqa".split()  # of Google's code (F52)

@@ -8,12 +8,12 @@ import pandas as pd
 import xxhash
 
 from _utils.errors import PlainError, as_plain_error
+from _utils.runs.checkpoints import write_atomically, write_text_atomically
 from _utils.tasks.answers import Answers
+from _utils.tasks.glue import GLUE
 from _utils.tasks.spans import spans_of_tags
 from _utils.tasks.table_files import write_with_column
 from _utils.tasks.tables import load_task
-from _utils.tasks.glue import GLUE
-from _utils.runs.checkpoints import write_atomically, write_text_atomically
 
 SUBMISSION = {file: (task, split) for task in GLUE for split, file in task.outputs.items()}
 OFFICIAL_ROWS = {file: task.official_rows[split] for file, (task, split) in SUBMISSION.items()}

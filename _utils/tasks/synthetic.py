@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from _utils.tasks.glue import TASKS
 from _utils.runs.checkpoints import write_text_atomically
+from _utils.tasks.glue import TASKS
 
 _WORDS = {
     "agent": "server client user parser program system reader writer compiler library tool script".split(),

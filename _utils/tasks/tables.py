@@ -11,10 +11,10 @@ import pandas as pd
 import xxhash
 
 from _utils.errors import PlainError, as_plain_error
+from _utils.hub import load_split
+from _utils.tasks.glue import Task, as_task
 from _utils.tasks.spans import words_in
 from _utils.tasks.table_files import Table, check_columns, read_tsv, split_words
-from _utils.tasks.glue import Task, as_task
-from _utils.hub import load_split
 
 HUB_GLUE = "nyu-mll/glue"
 MAX_BAD_ROWS = .01  # a file with a larger share of malformed rows is rejected

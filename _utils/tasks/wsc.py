@@ -13,9 +13,9 @@ import torch
 from torch import nn
 
 from _utils.errors import PlainError, as_plain_error
-from _utils.tasks.rows import EncodedRows
 from _utils.hub import load_split
 from _utils.runs.files import read_json_lines
+from _utils.tasks.rows import EncodedRows
 from _utils.text.special_tokens import text_tokenizer
 
 HUB_WSC = ("aps/super_glue", "wsc")

@@ -17,11 +17,11 @@ from _utils.errors import PlainError
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.results import report
 from _utils.finetuning.runs import Runs, run_path, score
-from _utils.tasks.submission import SUBMISSION, read_record
-from _utils.tasks.synthetic import write_synthetic_glue
-from _utils.tasks.glue import FINETUNED_TASKS, TASKS
 from _utils.runs.checkpoints import save_pretrained
 from _utils.runs.log import locked
+from _utils.tasks.glue import FINETUNED_TASKS, TASKS
+from _utils.tasks.submission import SUBMISSION, read_record
+from _utils.tasks.synthetic import write_synthetic_glue
 from _utils.training.device import warn_of_emulation
 
 SMALL = {name: {"rows": 64, "epochs": 1} for name in FINETUNED_TASKS}

@@ -9,11 +9,11 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from transformers import AutoModel, ElectraForPreTraining
 
 import finetune
-from _utils.tasks.rows import EncodedRows, finetuning_dataloaders
-from _utils.tasks.glue import TASKS, Task
-from _utils.tasks.wsc import SchemaPredictor, encode_schemas, make_schema
 from _utils.networks.fast import set_attention
 from _utils.recipes import RECIPES
+from _utils.tasks.glue import TASKS, Task
+from _utils.tasks.rows import EncodedRows, finetuning_dataloaders
+from _utils.tasks.wsc import SchemaPredictor, encode_schemas, make_schema
 
 CUDA = torch.device("cuda:0")
 pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory' argument")

@@ -8,10 +8,10 @@ import torch
 import finetune
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.plan import print_tables, text_of_updates
+from _utils.networks import load_pretrained
+from _utils.tasks.glue import TASKS, Task
 from _utils.tasks.questions import QuestionOptions
 from _utils.tasks.tables import TaskData
-from _utils.tasks.glue import TASKS, Task
-from _utils.networks import load_pretrained
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import finetune
 from _utils.errors import PlainError
 from _utils.finetuning.config import complete_finetuning
 from _utils.tasks.custom import complete_own_task, load_own_task
+from _utils.tasks.glue import compute_metrics
 from _utils.tasks.submission import write_predictions
 from _utils.tasks.table_files import read_table, write_with_column
-from _utils.tasks.glue import compute_metrics
 
 
 def loaded(name="t", **given):

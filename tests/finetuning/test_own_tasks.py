@@ -20,17 +20,17 @@ import finetune
 from _utils.commands.export_hf import export_hf
 from _utils.commands.predict import predict
 from _utils.errors import PlainError
-from _utils.tasks.rows import IGNORED, finetuning_dataloaders
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.evaluation import KeepBest
-from _utils.tasks.custom import complete_own_task, load_own_task
 from _utils.finetuning.results import report
 from _utils.finetuning.runs import Runs, run_path
-from _utils.tasks.submission import check_submission, make_zip, read_record, write_majorities
-from _utils.tasks.tagging import WordRows
-from _utils.tasks.glue import Task, compute_metrics, task_of
 from _utils.networks import load_pretrained
 from _utils.runs.checkpoints import load_checkpoint
+from _utils.tasks.custom import complete_own_task, load_own_task
+from _utils.tasks.glue import Task, compute_metrics, task_of
+from _utils.tasks.rows import IGNORED, finetuning_dataloaders
+from _utils.tasks.submission import check_submission, make_zip, read_record, write_majorities
+from _utils.tasks.tagging import WordRows
 from _utils.text import text_tokenizer
 
 WORDS = "the generator replaces some words of text and discriminator finds every replaced word a small network makes good guesses".split()

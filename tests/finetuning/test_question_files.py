@@ -8,13 +8,13 @@ import pytest
 
 import finetune
 from _utils.errors import PlainError
-from _utils.tasks.answers import Answers
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.evaluation import evaluation
+from _utils.tasks.answers import Answers
 from _utils.tasks.custom import complete_own_task, load_own_task, question_task
+from _utils.tasks.glue import Task
 from _utils.tasks.question_files import read_questions
 from _utils.tasks.questions import QuestionOptions, QuestionRows
-from _utils.tasks.glue import Task
 
 ANSWERED = {"answers": [{"text": "beta", "answer_start": 6}]}
 # A question without an answer, as different programs write it.

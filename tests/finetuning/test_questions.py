@@ -11,15 +11,15 @@ import finetune
 from _utils.commands.export_hf import export_hf
 from _utils.commands.predict import predict
 from _utils.errors import PlainError
-from _utils.tasks.answers import Answers, ensemble, score_answers
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.evaluation import evaluation
+from _utils.finetuning.runs import Runs, run_path
+from _utils.tasks.answers import Answers, ensemble, score_answers
 from _utils.tasks.custom import complete_own_task, load_own_task
+from _utils.tasks.glue import Task
 from _utils.tasks.question_files import read_questions
 from _utils.tasks.questions import QuestionOptions, QuestionRows
-from _utils.finetuning.runs import Runs, run_path
 from _utils.tasks.synthetic import write_synthetic_questions
-from _utils.tasks.glue import Task
 
 CONTEXT = "Alpha beta gamma. Delta  epsilon."
 

@@ -5,8 +5,8 @@ import pytest
 
 from _utils.commands.glue import glue_submission
 from _utils.errors import PlainError
-from _utils.tasks.submission import OFFICIAL_ROWS, SUBMISSION, check_submission, format_predictions, make_zip, write_majorities, write_tsv
 from _utils.tasks.glue import TASKS, Task
+from _utils.tasks.submission import OFFICIAL_ROWS, SUBMISSION, check_submission, format_predictions, make_zip, write_majorities, write_tsv
 
 ROWS = dict.fromkeys(OFFICIAL_ROWS, 5)
 

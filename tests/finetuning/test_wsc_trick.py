@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from _utils.errors import PlainError
+from _utils.networks import load_pretrained
 from _utils.tasks.tables import load_task
 from _utils.tasks.wsc import SchemaPredictor, encode_schemas, find_pronoun, load_wsc, make_schema, wnli_schemas
-from _utils.networks import load_pretrained
 
 TEXT = "The trophy does not fit in the suitcase because it is too big."
 START = TEXT.index(" it ") + 1

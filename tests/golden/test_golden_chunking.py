@@ -5,9 +5,9 @@ import torch
 from recorded import recorded
 from tokenizers import BertWordPieceTokenizer
 
+from _utils.tasks.glue import Task, compute_metrics
 from _utils.tasks.rows import IGNORED
 from _utils.tasks.tagging import WordLoss, WordRows, in_scheme
-from _utils.tasks.glue import Task, compute_metrics
 from _utils.text.vocabulary import tokenizer_from_json
 
 # Malformed tags that Google's code reads otherwise (F83): an entity of two types, or an E- tag followed by another tag of its entity.

@@ -5,10 +5,10 @@ import pytest
 from recorded import recorded
 from transformers import ElectraConfig, ElectraModel
 
-from _utils.tasks.rows import EncodedRows, finetuning_dataloaders
-from _utils.tasks.glue import TASKS, compute_metrics
 from _utils.networks import layer_groups
 from _utils.recipes import RECIPES
+from _utils.tasks.glue import TASKS, compute_metrics
+from _utils.tasks.rows import EncodedRows, finetuning_dataloaders
 from _utils.text.vocabulary import from_vocab_file
 from finetune import get_layer_lrs, tokenize_sents_max_len, truncated_lengths
 

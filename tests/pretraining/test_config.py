@@ -9,8 +9,8 @@ import pretrain
 from _utils.config import MyConfig, complete, explain_keys
 from _utils.errors import PlainError
 from _utils.finetuning.config import complete_finetuning
-from _utils.tasks.glue import TASKS
 from _utils.recipes import RECIPES
+from _utils.tasks.glue import TASKS
 from pretrain import c
 
 

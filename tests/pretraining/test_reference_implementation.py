@@ -8,11 +8,11 @@ import torch.nn.functional as F
 import finetune
 import pretrain
 from _utils.config import complete
-from _utils.tasks.rows import EncodedRows
-from _utils.tasks.glue import TASKS
 from _utils.networks.build import build_network
 from _utils.networks.fast import first_position_only, make_dropout_cheap
 from _utils.recipes import RECIPES
+from _utils.tasks.glue import TASKS
+from _utils.tasks.rows import EncodedRows
 from benchmarks.finetuning import VOCAB_SIZE, fresh_predictor
 from benchmarks.reference import OneByOneAdam, ReferenceModel, ReferencePredictor, RowsOneByOne, reference_loss
 from pretrain import ELECTRALoss, build_masking, build_model, build_optimizer, slot_capacity

@@ -15,11 +15,11 @@ from _utils.commands.export_hf import export_hf
 from _utils.commands.minimal_pairs import score
 from _utils.config import complete
 from _utils.errors import PlainError
-from _utils.tasks.questions import QuestionOptions, QuestionRows
-from _utils.tasks.tagging import WordRows
-from _utils.tasks.glue import TASKS
 from _utils.networks import load_pair, load_pretrained, load_with_head
 from _utils.runs.checkpoints import load_checkpoint, save_pretrained
+from _utils.tasks.glue import TASKS
+from _utils.tasks.questions import QuestionOptions, QuestionRows
+from _utils.tasks.tagging import WordRows
 from _utils.text import load_tokenizer, text_tokenizer, tokenizer_of
 from _utils.text.processors import ELECTRADataProcessor
 

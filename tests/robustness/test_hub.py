@@ -27,9 +27,9 @@ from hub_repositories import (
 from hub_server import HubServer
 from script_server import Scripts
 
+from _utils.runs.checkpoints import load_checkpoint
 from _utils.tasks.tables import load_task, table_key
 from _utils.tasks.wsc import load_wsc
-from _utils.runs.checkpoints import load_checkpoint
 
 SHARD = "train-00001-of-00003.parquet"
 COMMON = ["num_workers=0", "device=cpu", "logger=None"]

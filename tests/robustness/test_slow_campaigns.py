@@ -17,8 +17,8 @@ import pyarrow.parquet
 import pytest
 
 from _utils.finetuning.runs import score
-from _utils.tasks.glue import FINETUNED_TASKS
 from _utils.runs.log import read_metrics
+from _utils.tasks.glue import FINETUNED_TASKS
 
 pytestmark = pytest.mark.slow
 needs_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads memory usage from /proc, which only Linux has")

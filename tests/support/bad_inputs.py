@@ -13,8 +13,8 @@ import torch
 import finetune
 import pretrain
 from _utils.config import complete
-from _utils.tasks.glue import TASKS
 from _utils.networks import load_pretrained
+from _utils.tasks.glue import TASKS
 from _utils.text.vocabulary import SPECIAL_TOKENS
 
 ENGLISH = "The generator replaces some words of the text.\nThe discriminator finds every replaced word.\n\n"

@@ -9,9 +9,9 @@ from corpora import sentence
 from safetensors.torch import save
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
+from _utils.tasks.glue import TASKS
 from _utils.tasks.table_files import read_tsv
 from _utils.tasks.tables import is_test
-from _utils.tasks.glue import TASKS
 
 OPENWEBTEXT, WIKIPEDIA, BOOKCORPUS = "Skylion007/openwebtext", "wikimedia/wikipedia", "bookcorpus/bookcorpus"
 PARQUET_BRANCH = "refs/convert/parquet"

@@ -27,12 +27,12 @@ from _utils.commands.export_hf import export_hf, new_folder
 from _utils.commands.minimal_pairs import load_models
 from _utils.config import complete
 from _utils.errors import PlainError
-from _utils.tasks.glue import TASKS, Task
 from _utils.networks import load_pair, load_pretrained
 from _utils.networks.build import PARTS, network_class
 from _utils.networks.pretrained import network_of
 from _utils.runs.checkpoints import load_checkpoint, save_pretrained
 from _utils.runs.log import Run
+from _utils.tasks.glue import TASKS, Task
 
 IDS = torch.tensor([[2, 40, 41, 42, 3, 43, 44, 3], [2, 50, 51, 3, 0, 0, 0, 0]])
 SMALL = dict(vocab_size=400, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16)

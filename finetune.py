@@ -21,7 +21,6 @@ import _utils  # noqa: F401  first: it sets how long PyTorch's idle threads spin
 
 import contextlib
 import gc
-import itertools
 import shutil
 import sys
 import time
@@ -31,39 +30,32 @@ from typing import NamedTuple
 import pandas as pd
 import torch
 from torch import nn
-from transformers import AutoModel, ElectraForPreTraining
 
 # %%
 from _utils.config import MyConfig, from_command_line
 from _utils.errors import PlainError, print_plain_errors
-from _utils.tasks.answers import ensemble, find_answers
-from _utils.tasks.rows import IGNORED, EncodedRows, finetuning_dataloaders, inference_dataloader
-from _utils.tasks.rows import truncation_notice, unknown_notice
 from _utils.finetuning.config import FINETUNE_KEYS, complete_finetuning, names_of, uses_synthetic_glue
-from _utils.finetuning.evaluation import KeepBest, evaluation, with_evaluations
-from _utils.tasks.custom import load_own_task
-from _utils.finetuning.plan import RunProcesses, check_plan, chosen_runs, default_epochs, print_tables, seed_of, trainable_tasks
-from _utils.tasks.questions import QuestionHead, QuestionLoss, QuestionOptions, QuestionRows
-from _utils.finetuning.results import format_scores, notices_of, report, save_result_plots, summarize, table_of_runs
-from _utils.finetuning.runs import GLUE_FOLDER, Runs, add_run, load_finetuned_checkpoint, path_of, run_path, score
-from _utils.tasks.spans import spans_of_tags
-from _utils.tasks.submission import complete_submission, rows_of, write_predictions
-from _utils.tasks.synthetic import write_synthetic_glue
-from _utils.tasks.table_files import Table, check_columns
-from _utils.tasks.tables import load_task, table_key, to_dataset
-from _utils.tasks.tagging import WordLoss, WordRows
-from _utils.tasks.glue import TASKS, as_task, decide, predictions_of, probabilities_of, targets_of, task_of
-from _utils.tasks.wsc import SchemaPredictor, encode_schemas, load_wsc, wnli_schemas
-from _utils.networks import config_of, count_layers, first_position_only, inputs_of, layer_groups, load_pretrained, load_weights
-from _utils.networks import make_dropout_cheap, max_positions, set_attention
+from _utils.finetuning.evaluation import KeepBest, score_test_files, with_evaluations
+from _utils.finetuning.model import load, load_encoder, predict_logits, save_finetuned, to_device
+from _utils.finetuning.plan import RunProcesses, check_plan, chosen_runs, print_tables, report_run, runs_to_train, trainable_tasks
+from _utils.finetuning.results import report, save_result_plots, summarize, table_of_runs
+from _utils.finetuning.runs import GLUE_FOLDER, Runs, add_run, path_of, run_path, score
+from _utils.networks import count_layers, first_position_only, layer_groups, load_pretrained, max_positions
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
 from _utils.plots import plot_layer_lrs, plot_lengths, save_plot
 from _utils.recipes import RECIPES
-from _utils.runs import RunLog, check_writable, code_key, load_checkpoint, locked, save_checkpoint, tokenizer_record
-from _utils.runs import versions
-from _utils.text import text_tokenizer, tokenizer_of
-from _utils.training import DTYPES, FinetuningLearner, LossProgress, Schedule, choose_device, choose_precision, set_seed
-from _utils.training.device import avoid_cudnn_attention
+from _utils.runs import RunLog, check_writable, code_key
+from _utils.tasks.base import base_case
+from _utils.tasks.glue import as_task, load_task
+from _utils.tasks.heads import Predictor, head_options
+from _utils.tasks.load import load_data
+from _utils.tasks.rows import EncodedRows, finetuning_dataloaders, text_notices
+from _utils.tasks.submission import complete_submission, rows_of
+from _utils.tasks.synthetic import write_synthetic_glue
+from _utils.tasks.tables import table_key
+from _utils.tasks.windows import divided
+from _utils.text import text_tokenizer
+from _utils.training import FinetuningLearner, LossProgress, Schedule, choose_device, choose_precision, set_seed
 
 # %%
 # Edit any key here, or override it on the command line: python finetune.py tasks=cola,rte end=3 glue_dir=PATH
@@ -163,19 +155,18 @@ if __name__ == "__main__":
 # `_utils/tasks/glue.py` defines the columns, labels and metrics of each task. The tables come from the hub or from the files of the GLUE
 # download, which give the same rows. If a file of a task is missing, the task is skipped with a message. The tables of own tasks are CSV,
 # TSV, JSON lines, parquet or CoNLL files, from which the kind of the task and its labels follow.
+#
+# This notebook shows the classification of a sentence or a pair. Other kinds of tasks, such as scores, labels of words or questions, are
+# a file each in `_utils/tasks`, which defines only what differs (`_utils/tasks/base.py` lists the methods).
 
 # %%
 def load_tables(c):
-    """{task: TaskData} of the configured tasks, and of AX if MNLI is among them. With the WSC trick, WNLI's splits include WSC's."""
+    """{task: TaskData} of the configured tasks, and of AX if MNLI is among them."""
     if uses_synthetic_glue(c):
         write_synthetic_glue(c.glue_dir)
-    names = names_of(c.tasks)
-    tables = {name: load_task(given, c.glue_dir) if name in TASKS else load_own_task(given) for name, given in zip(names, c.tasks)}
-    if "mnli" in names:
+    tables = {name: load_data(entry, c) for name, entry in zip(names_of(c.tasks), c.tasks)}
+    if "mnli" in tables:
         tables["ax"] = load_task("ax", c.glue_dir)
-    if c.wsc_trick and c.do_finetune and "wnli" in names:
-        for split in ("train", "validation"):
-            tables["wnli"].splits[f"wsc_{split}"] = load_wsc(split, c.wsc_dir)
     return tables
 
 
@@ -188,10 +179,6 @@ def load_tables(c):
 #
 # With `window_stride` (not in the paper), a text that is too long is divided into overlapping windows instead; each is an example in
 # training, and the mean of their probabilities is the prediction.
-#
-# To label words, each is encoded on its own, and the first of its tokens gets the label (F51, `_utils/tasks/tagging.py`). Unlike a sentence
-# or pair, a long list of words is divided instead of truncated, because every word needs a prediction. The text of a question is divided
-# into overlapping spans (F57, `_utils/tasks/questions.py`).
 
 # %%
 def truncated_lengths(a, b, room):
@@ -202,25 +189,6 @@ def truncated_lengths(a, b, room):
         else:
             b -= 1
     return a, b
-
-
-def divided(texts, room, stride):
-    """The Encodings of one or two texts in windows of `room` tokens in all, which begin every `stride` tokens: a list of lists of them.
-
-    Of a pair, the shorter text has at most half the room, and is divided too if it is longer than that. If one text has fewer windows
-    than the other, each of them is beside several.
-    """
-    rooms = [room]
-    if len(texts) == 2:
-        shorter = 0 if len(texts[0]) < len(texts[1]) else 1
-        used = min(len(texts[shorter]), room // 2)
-        rooms = [used, room - used] if shorter == 0 else [room - used, used]
-    parts = []
-    for text, space in zip(texts, rooms):
-        text.truncate(space, stride=space - min(stride, space))  # transformers' stride is the overlap
-        parts.append([text, *text.overflowing])
-    n = max(map(len, parts))
-    return [[windows[i * len(windows) // n] for windows in parts] for i in range(n)]
 
 
 def tokenize_in_windows(columns, max_len, swap, stride, hf_tokenizer):
@@ -261,140 +229,70 @@ def tokenize_sents_max_len(example, cols, max_len, swap=False, *, hf_tokenizer):
     return {**example, "inp_ids": encoded.ids, "attn_mask": encoded.attention_mask, "token_type_ids": encoded.type_ids}
 
 
-def encode(rows, task, max_len, hf_tokenizer, double=False, standardize=False, stride=None):
-    """EncodedRows of a Dataset with the columns of a Task, WordRows for tagging, or QuestionRows.
+@base_case
+def encode(task, rows, hf_tokenizer, settings, training=False):
+    """EncodedRows of a Dataset with the columns of a Task; in training, with every pair in reverse order appended if wanted (F42).
 
-    double: append every pair in reverse order (F42).   standardize: scores, if the Task has a scale.   stride: of windows, or None.
+    settings: "max_length", "double_unordered" and "window_stride", as in the configuration.
     """
-    if task.questions:
-        return QuestionRows(rows, hf_tokenizer, max_len, task.questions)
-    if task.is_tagging:
-        return WordRows(rows[task.texts[0]][:], rows["label"][:], hf_tokenizer, max_len)
-    orders, encoded, full_lengths, n_windows = [False, True] if double else [False], [], [], []
+    orders, encoded, full_lengths, n_windows = [False], [], [], []
+    if training and settings["double_unordered"]:
+        orders = [False, True]
+    stride = settings.get("window_stride")
     for swap in orders:
         for start in range(0, len(rows), 1000):
             columns = rows[start:start + 1000]
             texts = [columns[text] for text in task.texts]
-            for windows, full_length in tokenize_in_windows(texts, max_len, swap, stride, hf_tokenizer):
+            for windows, full_length in tokenize_in_windows(texts, settings["max_length"], swap, stride, hf_tokenizer):
                 full_lengths.append(full_length)
                 n_windows.append(len(windows))
                 encoded += [{"inp_ids": window.ids, "token_type_ids": window.type_ids} for window in windows]
-    labels = targets_of(task, rows["label"][:] * len(orders))[0]
-    if task.scale and standardize:
-        mean, std = task.scale
-        labels = (labels - mean) / std
-    if task.is_regression:
-        labels = labels.astype("float32")  # a GPU rejects the gradient of a float64 loss
+    labels = task.loss_targets(rows["label"][:] * len(orders))
     return EncodedRows(encoded, labels, hf_tokenizer.pad_token_id, full_lengths, n_windows if stride else None)
 
 
-def sample_of(task, rows, n=1000):
-    """The texts of the first n rows of a Dataset; of tagging, lists of words."""
-    columns = rows[:n]
-    return [text for name in task.texts for text in columns[name]]
-
-
-def encode_samples(tables, max_length, hf_tokenizer, n=2000):
+def encode_samples(tables, settings, hf_tokenizer, n=2000):
     """{task: EncodedRows of its first n training rows}, for exploration and plots; AX has none."""
-    samples = {}
-    for name, data in tables.items():
-        if "train" in data.splits:
-            rows = data.splits["train"]
-            samples[name] = encode(rows.select(range(min(n, len(rows)))), data.task, max_length, hf_tokenizer)
-    return samples
+    return {name: data.task.encode(data.splits["train"].select(range(min(n, len(data.splits["train"])))), hf_tokenizer, settings)
+            for name, data in tables.items() if "train" in data.splits}
 
 
 # %% [markdown]
 # ## 4. The model
 #
 # The final hidden state of `[CLS]` (with `pooling='mean'`, the mean of those of all tokens), dropout, and one linear layer (F43).
-# Unlike the `ElectraForSequenceClassification` of transformers, the head has no hidden layer and no activation. To label words, the
-# linear layer is applied to each token, without dropout (F51).
-
-# %%
-class Predictor(nn.Module):
-    """An encoder with a linear output layer.
-
-    model: a transformers encoder.   num_class: outputs of the layer; 1 for regression; the options of questions.
-    xavier_reinited_outlayer: Glorot uniform weights and zero bias as in Google's code (F30), else PyTorch's default initialization.
-    freeze: keep the encoder as it is, also without its dropout.
-    """
-
-    def __init__(self, model, hidden_size, num_class, xavier_reinited_outlayer=True, freeze=False):
-        super().__init__()
-        self.base_model = model.requires_grad_(False) if freeze else model
-        self.freeze = freeze
-        self.classifier = (QuestionHead if isinstance(num_class, QuestionOptions) else nn.Linear)(hidden_size, num_class)
-        if xavier_reinited_outlayer:
-            for name, parameter in self.classifier.named_parameters():
-                (nn.init.zeros_ if name.endswith("bias") else nn.init.xavier_uniform_)(parameter)
-
-    def train(self, mode=True):
-        super().train(mode)
-        if self.freeze:
-            self.base_model.eval()
-        return self
-
-    def hidden_states(self, inp_ids, attn_mask, token_type_ids):
-        """inp_ids, attn_mask, token_type_ids (B, L) -> the encoder's final hidden states (B, L, H)."""
-        return self.base_model(**inputs_of(self.base_model, inp_ids, attn_mask, token_type_ids)).last_hidden_state
-
-    def outputs(self, hidden, *inputs):
-        """Outputs (..., C) in fp32: bf16 has fewer digits than the three decimals of a submitted score."""
-        with torch.autocast(hidden.device.type, enabled=False):
-            return self.classifier(hidden.float(), *inputs)
-
+# Unlike the `ElectraForSequenceClassification` of transformers, the head has no hidden layer and no activation. `Predictor` holds
+# encoder and layer, and initializes the latter.
 
 # %%
 class SentencePredictor(Predictor):
-    """Classification or regression of a sentence or pair; arguments as for Predictor."""
+    """Classification or regression of a sentence or pair.
 
-    def __init__(self, *args, **kwargs):
+    model, hidden_size, num_class, xavier_reinited_outlayer, freeze: as for Predictor.   pooling: "mean" reads the mean over the tokens,
+    without the padding, instead of the first one (not in the paper).
+    """
+
+    def __init__(self, *args, pooling=None, **kwargs):
         super().__init__(*args, **kwargs)
-        self.dropout = nn.Dropout(.1)
+        self.dropout, self.pooling = nn.Dropout(.1), pooling
 
     def forward(self, inp_ids, attn_mask, token_type_ids):
         """inp_ids, attn_mask, token_type_ids (B, L) -> logits (B, C), or scores (B,)."""
-        pooled = self.pool(inp_ids, attn_mask, token_type_ids)  # (B, H)
+        if self.pooling == "mean":
+            hidden, is_token = self.hidden_states(inp_ids, attn_mask, token_type_ids).float(), attn_mask[:, :, None]  # (B, L, H)
+            pooled = (hidden * is_token).sum(1) / is_token.sum(1)
+        else:
+            with first_position_only(self.base_model):
+                pooled = self.hidden_states(inp_ids, attn_mask, token_type_ids)[:, 0].float()  # (B, H)
         return self.outputs(self.dropout(pooled)).squeeze(-1)
 
-    def pool(self, inp_ids, attn_mask, token_type_ids):
-        """The final hidden state of `[CLS]`, (B, H)."""
-        with first_position_only(self.base_model):
-            return self.hidden_states(inp_ids, attn_mask, token_type_ids)[:, 0].float()
 
-
-class MeanPredictor(SentencePredictor):
-    """A SentencePredictor on the mean over the tokens (pooling=mean; not in the paper)."""
-
-    def pool(self, inp_ids, attn_mask, token_type_ids):
-        """The mean of the final hidden states of all tokens, `[CLS]` and `[SEP]` included, without the padding: (B, H)."""
-        hidden, is_token = self.hidden_states(inp_ids, attn_mask, token_type_ids).float(), attn_mask[:, :, None]  # (B, L, H), (B, L, 1)
-        return (hidden * is_token).sum(1) / is_token.sum(1)
-
-
-class WordPredictor(Predictor):
-    """Classification of every token, of which training and evaluation use the first of each word; or answers (F65-F71)."""
-
-    def forward(self, inp_ids, attn_mask, token_type_ids, *inputs):
-        """inp_ids, attn_mask, token_type_ids (B, L) -> logits (B, L, C). inputs: other ones of QuestionHead, which has its own outputs."""
-        return self.outputs(self.hidden_states(inp_ids, attn_mask, token_type_ids), *inputs)
-
-
-def predictor_of(task, pooling=None):
-    """The class of predictor of a Task."""
-    if task.is_tagging or task.questions:
-        return WordPredictor
-    return MeanPredictor if pooling == "mean" else SentencePredictor
-
-
-def build_predictor(task, pretrained, wsc_trick=False, xavier_reinited_outlayer=True, freeze=False, pooling=None):
-    """The model of a Task on pretrained weights: a Predictor, or SchemaPredictor with the WSC trick."""
-    if wsc_trick:
-        return SchemaPredictor(pretrained.discriminator())
+@base_case
+def network(task, pretrained, settings):
+    """The network of a Task on pretrained weights. settings: "xavier_reinited_outlayer", "freeze", "pooling" of the configuration."""
     encoder = pretrained.encoder()
-    return predictor_of(task, pooling)(encoder, encoder.config.hidden_size, task.questions or task.n_outputs, xavier_reinited_outlayer,
-                                       freeze)
+    return SentencePredictor(encoder, encoder.config.hidden_size, task.n_outputs, pooling=settings.get("pooling"),
+                             **head_options(settings))
 
 
 # %% [markdown]
@@ -418,8 +316,7 @@ def get_layer_lrs(lr, decay_rate, num_hidden_layers, original_lr_layer_decays=Tr
 
 def parameter_groups(model):
     """(name, parameter) pairs of a predictor, grouped as in `get_layer_lrs`; the embeddings include their projection."""
-    discriminator = getattr(model, "discriminator", None)
-    groups = layer_groups(discriminator.electra if discriminator else model.base_model)
+    groups = layer_groups(model.base_model)
     in_encoder = {id(parameter) for group in groups for _, parameter in group}
     return [*groups, [(name, parameter) for name, parameter in model.named_parameters() if id(parameter) not in in_encoder]]
 
@@ -450,10 +347,9 @@ CONFIGURED_SETTINGS = ("size", "max_length", "weight_decay", "adam_bias_correcti
 def hyperparameters(task, c, n_rows):
     """{"lr", "epochs", "bs", "rows", "layer_decay"} of a task with n_rows training rows: the recipe's, overridden by task_overrides."""
     recipe = RECIPES[c.size]
-    epochs = None if task.is_own else 10 if c.wsc_trick and task.name == "wnli" else task.epochs  # None: by the number of updates
-    values = {"lr": recipe.glue_lr, "epochs": epochs, "bs": 32, "rows": None, "layer_decay": recipe.layer_decay}
+    values = {"lr": recipe.glue_lr, "epochs": None, "bs": 32, "rows": None, "layer_decay": recipe.layer_decay}
     values |= c.task_overrides.get(task.name, {})
-    return values | {"epochs": values["epochs"] or default_epochs(n_rows, values, task.epochs)}
+    return values | {"epochs": values["epochs"] or task.default_epochs(n_rows, values)}
 
 
 def mnli_group(task, c):
@@ -465,74 +361,44 @@ def mnli_group(task, c):
 
 def settings_of(task, data, c, pretrained):
     """{name: value} of all settings of a run except its seed. They are stored with the scores to detect changes within a group."""
-    wsc_trick = c.wsc_trick and task.name == "wnli"
-    train = data.splits["wsc_train" if wsc_trick else "train"]
-    return {**hyperparameters(task, c, len(train)), **{key: c[key] for key in CONFIGURED_SETTINGS},
+    train = data.splits["train"]
+    return {**hyperparameters(task, c, len(train)), **{key: c[key] for key in CONFIGURED_SETTINGS}, **task.settings(c),
             "precision": choose_precision(c.precision, choose_device(c.device)),
-            "double_unordered": c.double_unordered and task.unordered,
-            "own_task": task.as_record() if task.is_own else None,
+            "own_task": task.record(),
             "keep": None if c.keep == "last" else c.keep,
-            "pooling": "mean" if predictor_of(task, c.pooling) is MeanPredictor and not wsc_trick else None,
-            "window_stride": c.window_stride if predictor_of(task) is SentencePredictor and not wsc_trick else None,
-            "wsc_trick": wsc_trick, "start_from_mnli": mnli_group(task, c),
+            "start_from_mnli": mnli_group(task, c),
             "training_table": table_key(train),
-            "dev_table": table_key(data.splits["validation"]) if task.is_own else None,
+            "dev_table": table_key(data.splits["validation"]) if task.record() else None,
             "pretrained_weights": pretrained.digest}
 
 
 # %% [markdown]
 # ### The learner
 #
-# The loss is the mean over the batch (D9); Google sums it, and clips the gradient of the sum (F44). For STS-B it is the squared error of
-# the score from 0 to 5 (Google: from 0 to 1, F45); own scores are standardized. The loss of a sentence of labelled words is the sum over
-# the words (F51).
+# The loss is the mean of the cross-entropy over the batch (D9); Google sums it, and clips the gradient of the sum (F44).
 
 # %%
 class EncodedTask(NamedTuple):
-    """Encoded rows of a task: the training set, and {split: rows} of the dev sets."""
-    train: EncodedRows | WordRows
+    """Encoded rows of a task: the training set, and {split: rows} and {split: labels} of the dev sets."""
+    train: EncodedRows
     devs: dict
+    labels: dict = {}
 
 
 def encode_task(task, data, settings, hf_tokenizer):
-    """EncodedTask of a task's TaskData; with the WSC trick, of WSC's tables."""
-    max_length, n_rows, stride = settings["max_length"], settings["rows"], settings["window_stride"]
-    if settings["wsc_trick"]:
-        train = encode_schemas(data.splits["wsc_train"][:n_rows], hf_tokenizer, max_length)
-        return EncodedTask(train, {"wsc_validation": encode_schemas(data.splits["wsc_validation"], hf_tokenizer, max_length)})
+    """EncodedTask of a task's TaskData."""
     rows = data.splits["train"]
-    rows = rows.select(range(min(len(rows), n_rows or len(rows))))
-    train = encode(rows, task, max_length, hf_tokenizer, settings["double_unordered"], standardize=True, stride=stride)
-    devs = {split: encode(data.splits[split], task, max_length, hf_tokenizer, stride=stride) for split in task.devs}
-    return EncodedTask(train, devs)
-
-
-def build_loss(task):
-    """The mean over the batch: squared error for regression, else cross-entropy (binary for several labels; of tags F51, answers F67)."""
-    if task.questions:
-        return QuestionLoss(task.questions)
-    if task.is_regression:
-        return nn.MSELoss()
-    weight = torch.tensor(task.class_weights) if task.class_weights else None
-    if task.is_multilabel:
-        return nn.BCEWithLogitsLoss(pos_weight=weight)
-    return WordLoss(weight) if task.is_tagging else nn.CrossEntropyLoss(weight)
-
-
-def to_device(model, device):
-    """The model on a torch.device, with the implementations of attention and dropout that are fastest there."""
-    if device.type == "cpu":
-        make_dropout_cheap(model)
-    else:
-        set_attention(model, "sdpa_static")
-    return model.to(device)
+    rows = rows.select(range(min(len(rows), settings["rows"] or len(rows))))
+    train = task.encode(rows, hf_tokenizer, settings, training=True)
+    devs = {split: task.encode(data.splits[split], hf_tokenizer, settings) for split in task.devs}
+    return EncodedTask(train, devs, {split: data.splits[split]["label"][:] for split in devs})
 
 
 # %%
 def get_glue_learner(task, run_name=None, inference=False, *, model, data, settings, device, precision, num_workers=0, log=None):
     """FinetuningLearner of a Task or its name, ready for `fit(settings["epochs"])`.
 
-    model: from `build_predictor`.   data: EncodedTask.   settings: from `settings_of`.   run_name: title of the progress bar.
+    model: from `network`.   data: EncodedTask.   settings: from `settings_of`.   run_name: title of the progress bar.
     log: RunLog for the losses.   inference: without schedule, progress bar and log.
     """
     task, model = as_task(task), to_device(model, device)
@@ -542,47 +408,19 @@ def get_glue_learner(task, run_name=None, inference=False, *, model, data, setti
         steps, lrs = len(dls.train) * settings["epochs"], [group["lr"] for group in optimizer.param_groups]
         schedules = group_schedules(settings["schedule"], lrs, steps, int(.1 * steps))  # warmup: D11
         cbs = [Schedule(schedules, steps), LossProgress(log, steps, run_name or task.title)]
-    return FinetuningLearner(dls, model, build_loss(task).to(device), optimizer, precision, cbs=cbs)
+    return FinetuningLearner(dls, model, task.loss().to(device), optimizer, precision, cbs=cbs)
 
 
 # %%
-@torch.no_grad()
-def predict_logits(model, dl, precision):
-    """Outputs of a model for an unshuffled PaddedBatchDL on its device: (N, C) or (N,), on the CPU, in the order of the rows.
-
-    For tagging N counts the words of all rows.
-    """
-    dtype = DTYPES[precision]
-    model.eval()
-    avoid_cudnn_attention()
-    with torch.autocast(dl.destination.type, dtype, enabled=dtype is not None):
-        batches = [(model(*xb).float(), labels) for *xb, labels in dl]
-    # Waits for the GPU only here, at the end.
-    outputs = torch.cat([output.cpu()[labels.cpu() != IGNORED] if output.dim() == 3 else output.cpu() for output, labels in batches])
-    in_rows = torch.empty_like(outputs)
-    in_rows[torch.as_tensor(dl.dataset.positions(dl.get_idxs()))] = outputs
-    return in_rows
-
-
-def outputs_of(task, rows, logits):
-    """Probabilities (N, C) or scores (N,) of EncodedRows from their logits, the mean of those of a text's windows; or the Answers."""
-    if task.questions:
-        return find_answers(rows, logits)
-    outputs = probabilities_of(task, logits)
-    return outputs if task.is_tagging else rows.mean(outputs)
-
-
 def evaluate(learn, task, data):
-    """{split: `evaluation`} of a learner on the dev sets of an EncodedTask."""
-    (mean, std), found = task.scale or (0., 1.), {}
+    """{split: `Task.evaluation`} of a learner on the dev sets of an EncodedTask."""
+    found = {}
     for (split, rows), dl in zip(data.devs.items(), learn.dls.loaders[1:]):
         logits = predict_logits(learn.model, dl, learn.precision)
         if not logits.isfinite().all():
             raise PlainError(f"{task.title}: the outputs of the trained model are not finite numbers. Lower the learning rate of the task "
                              "with task_overrides, or set precision=fp32.")
-        outputs = outputs_of(task, rows, logits)
-        outputs = outputs if task.questions else outputs * std + mean
-        found[split] = evaluation(task, outputs, rows.labels, rows.sentence_lengths)
+        found[split] = task.evaluation(task.in_units(task.outputs(rows, logits)), data.labels[split])
     return found
 
 
@@ -603,53 +441,16 @@ def finetune(c, pretrained, tables, plan, processes):
 
     Several processes share the runs, and may share a GPU. All wait for the MNLI runs if other tasks start from one.
     """
-    own = list(processes.own(itertools.product(plan, range(c.start, c.end))))
-    for name, settings in plan.items():
-        task, data = tables[name].task, None
-        for run in (run for of_task, run in own if of_task == name):
-            seed, status = seed_of(c, run), "already finished"
-            folder = run_path(c.group_name, name, run).with_suffix("")
-            with locked(folder, "group_name"):  # another command may train this run, or have finished it
-                row = Runs().finished(c.group_name, name, run, seed, settings)
-                if row and row.get("code", finetuning_code()) != finetuning_code():
-                    status += ", with code that changed since"
-                if row is None:
-                    if data is None:
-                        data = encode_task(task, tables[name], settings, pretrained.hf_tokenizer)
-                        if text := truncation_notice(data.train, settings["max_length"]):
-                            limit = min(512, max_positions(pretrained.model))
-                            advice = "" if data.train.n_windows else f" Set max_length (at most {limit}) or window_stride, or shorten them."
-                            processes.report(f"{task.title}: {text}.{advice}")
-                        texts = sample_of(task, tables[name].splits["train"])
-                        if text := unknown_notice(data.train, pretrained.hf_tokenizer, texts):
-                            processes.report(f"{task.title}: {text}. Choose a model for their language.")
-                    row = finetune_run(task, run, seed, data, settings, pretrained, c)
-                    status = f"{row['seconds']:.0f} s" + (f", weights of epoch {row['best_epoch']}" if row["best_epoch"] else "")
-            result = f"{task.title}, run {run}, seed {seed}: {format_scores(row)} ({status})"
-            processes.report("; ".join([result, *notices_of(row)]))
-        if name == "mnli" and c.start_from_mnli:
-            processes.wait()
-    processes.wait()
-
-
-# %%
-def score_test_files(c, tables):
-    """Add scores on the labelled test files of own tasks to all finished runs, also to those that this command does not train.
-
-    A test file may get labels, or change, after a run: then the scores are computed again, or removed.
-    """
-    for name, data in tables.items():
-        current = table_key(data.splits["test"]) if data.test_task else None
-        for row in Runs().of(c.group_name, name) if data.task.is_own else ():
-            path = path_of(row)
-            key = current if path.exists() else None  # without its checkpoint, a run cannot be scored again
-            if row.get("test_table") in (current, key) or row["settings"]["own_task"] != data.task.as_record():
-                continue
-            found = {}
-            if key:
-                outputs = load(path, c.device, c.precision).outputs(data.splits["test"])
-                found["test"] = evaluation(data.test_task, outputs, *targets_of(data.test_task, data.splits["test"]["label"][:]))
-            add_run({**with_evaluations(row, found), "test_table": key})
+    encoded = {}
+    for task, run, seed in runs_to_train(c, plan, tables, processes, finetuning_code()):
+        data, settings = tables[task.name], plan[task.name]
+        if task.name not in encoded:
+            encoded = {task.name: encode_task(task, data, settings, pretrained.hf_tokenizer)}  # in place of the last task's
+            limit, texts = min(512, max_positions(pretrained.model)), task.sample(data.splits["train"])
+            for text in text_notices(encoded[task.name].train, settings["max_length"], limit, pretrained.hf_tokenizer, texts):
+                processes.report(f"{task.title}: {text}")
+        row = finetune_run(task, run, seed, encoded[task.name], settings, pretrained, c)
+        report_run(row, f"{row['seconds']:.0f} s" + (f", weights of epoch {row['best_epoch']}" if row["best_epoch"] else ""), processes)
 
 
 # %%
@@ -657,7 +458,7 @@ def finetune_run(task, run, seed, data, settings, pretrained, c):
     """Finetune one run, save its checkpoint, append its row to the table, and return the row."""
     started, device, path = time.perf_counter(), choose_device(c.device), run_path(c.group_name, task.name, run)
     set_seed(seed)
-    model = build_predictor(task, pretrained, *map(settings.get, ("wsc_trick", "xavier_reinited_outlayer", "freeze", "pooling")))
+    model = task.network(pretrained, settings)
     from_mnli = Runs().best_mnli(settings["start_from_mnli"], pretrained) if settings["start_from_mnli"] else None
     if from_mnli:
         load_encoder(model, path_of(from_mnli))
@@ -673,12 +474,11 @@ def finetune_run(task, run, seed, data, settings, pretrained, c):
         found = evaluate(learn, task, data)
         for split in found:
             log.log(split, learn.loss_progress.steps, found[split]["scores"])
-    if task.scale:
-        rescale(learn.model.classifier, *task.scale)
+    task.finish(learn.model)
     row = {"group": c.group_name, "task": task.name, "run": run, "seed": seed, "settings": settings,
            "pretrained_checkpoint": pretrained.name, "objective": pretrained.objective,
-           "synthetic": uses_synthetic_glue(c) and not task.is_own,
-           "mnli_run": from_mnli and from_mnli["run"], "train_rows": len(data.train.sentence_lengths or data.train),
+           "synthetic": uses_synthetic_glue(c) and not task.record(),
+           "mnli_run": from_mnli and from_mnli["run"], "train_rows": data.train.n_examples,
            "best_epoch": settings["keep"] and learn.keep_best.best_epoch,
            "seconds": round(time.perf_counter() - started, 1), "device": str(device), "code": finetuning_code()}
     row = with_evaluations(row, found)
@@ -687,100 +487,6 @@ def finetune_run(task, run, seed, data, settings, pretrained, c):
     del learn
     gc.collect()  # learners contain reference cycles, which would keep their GPU memory allocated
     return row
-
-
-@torch.no_grad()
-def rescale(layer, mean, std):
-    """Make an output layer that was trained on standardized scores predict the scores themselves."""
-    layer.weight.mul_(std)
-    layer.bias.mul_(std).add_(mean)
-
-
-# %% [markdown]
-# ### Checkpoints
-
-# %%
-def save_finetuned(path, model, hf_tokenizer, row):
-    """Save a finetuned checkpoint: weights, the encoder's configuration, the tokenizer, and the row of the table of runs."""
-    encoder = model.discriminator if isinstance(model, SchemaPredictor) else model.base_model
-    save_checkpoint({
-        "model": model.state_dict(), "encoder_config": encoder.config.to_dict(), **tokenizer_record(hf_tokenizer),
-        "run": row, "versions": versions(),
-    }, path)
-
-
-def load_finetuned(path):
-    """(model, hf_tokenizer, row of the table of runs) of a finetuned checkpoint. PlainError if it is not one."""
-    checkpoint = load_finetuned_checkpoint(path)
-    row, config = checkpoint["run"], config_of(checkpoint, "encoder", path)
-    if row["settings"]["wsc_trick"]:
-        model = SchemaPredictor(ElectraForPreTraining(config))
-    else:
-        encoder = AutoModel.from_config(config, trust_remote_code=False)
-        if not any("pooler." in name for name in checkpoint["model"]):
-            encoder.pooler = None  # pretrain.py builds BERT and ALBERT without a pooler
-        task = task_of(row)
-        model = predictor_of(task, row["settings"].get("pooling"))(encoder, config.hidden_size, task.questions or task.n_outputs)
-    load_weights(model, checkpoint["model"], path)
-    return model.eval(), tokenizer_of(checkpoint), row
-
-
-# %%
-class FinetunedModel:
-    """A finetuned checkpoint, given by its path or its name in checkpoints/glue: `load("g_mine_0.pth").predict(["A text."])`.
-
-    task: its Task.   labels: in the order of the probabilities.   run: its row of the table of runs.
-    """
-
-    def __init__(self, path, device=None, precision=None):
-        self.network, self.hf_tokenizer, self.run = load_finetuned(path)
-        self.task, self.settings, self.device, self.precision = task_of(self.run), self.run["settings"], device, precision
-        self.labels = list(self.task.labels)
-
-    def predict(self, texts):
-        """Predictions for a list of texts, of pairs, or of sentences to tag, which are lists of words or strings with spaces.
-
-        Of a task whose labels are character spans, the labels of a text are its spans [start, end, label].
-        """
-        names = self.task.texts
-        rows = [texts] if isinstance(texts, str) else list(texts)
-        if len(names) == 2 and any(isinstance(pair, str) or len(pair) != 2 for pair in rows):
-            raise PlainError(f"{rows!r:.100} is not a list of pairs. Pass one such as [('First text.', 'Second text.')].")
-        columns = [rows] if len(names) == 1 else zip(*rows)
-        predicted = self.predict_table(Table("texts", pd.DataFrame(dict(zip(names, columns)), dtype=object), {}), names)
-        if self.task.spans:
-            return predicted._replace(labels=[spans_of_tags(text, tags) for text, tags in zip(rows, predicted.labels)])
-        return predicted
-
-    def predict_table(self, table, columns):
-        """Predictions for the rows of a Table. columns: of the texts."""
-        check_columns(table, columns, f"These are the columns of the texts of the task {self.task.name!r}.")
-        rows = to_dataset(table, dict(zip(self.task.texts, columns)), self.task, "test", [])
-        outputs = self.outputs(rows).numpy()
-        lengths = list(map(len, rows["text"])) if self.task.is_tagging else None
-        return predictions_of(self.task, outputs, lengths)
-
-    def outputs(self, rows):
-        """Probabilities (N, C), or scores (N,), for a Dataset with the columns of the task; N counts words for tagging."""
-        if self.settings["wsc_trick"]:
-            return predict_schemas(self.network, self.hf_tokenizer, rows, self.settings, self.device, self.precision)
-        encoded = encode(rows, self.task, self.settings["max_length"], self.hf_tokenizer, stride=self.settings.get("window_stride"))
-        if (text := truncation_notice(encoded, self.settings["max_length"])) and not encoded.n_windows:
-            print(f"{text}. Finetune with a larger max_length or with window_stride, or shorten the texts.", file=sys.stderr)
-        if text := unknown_notice(encoded, self.hf_tokenizer, sample_of(self.task, rows), many=.3):
-            print(f"{text}. The model was trained on other texts.", file=sys.stderr)
-        return predict_rows(self.task, self.network, encoded, self.settings, self.device, self.precision)
-
-
-load = FinetunedModel
-
-
-# %%
-def load_encoder(model, path):
-    """Load the encoder of a finetuned checkpoint into a predictor, and keep the predictor's head."""
-    weights = load_checkpoint(path)["model"]
-    model.base_model.load_state_dict({name.removeprefix("base_model."): value for name, value in weights.items()
-                                      if name.startswith("base_model.")})
 
 
 # %% [markdown]
@@ -792,42 +498,19 @@ def load_encoder(model, path):
 
 # %%
 def predict_test(task, checkpoint, dl_idx=0, *, data, device=None, precision=None):
-    """Predictions for the dl_idx-th test set of a Task or its name: class ids or scores (N,), in the order of its rows, words or Answers.
+    """Decisions of a Task or its name for its dl_idx-th test set: class ids or scores (N,), in the order of its rows, words or Answers.
 
     checkpoint: path of a finetuned checkpoint, or a list of paths, whose probabilities (scores) are averaged.   data: TaskData.
     """
     task, checkpoints = as_task(task), checkpoint if isinstance(checkpoint, (list, tuple)) else [checkpoint]
-    rows, found = data.splits[[*task.outputs][dl_idx]], []
+    rows, found = data.splits[[*task.test_files][dl_idx]], []
     for path in checkpoints:
         model = load(path, device, precision)
-        if task.is_own and model.settings.get("own_task") != task.as_record():
+        if model.settings.get("own_task") != task.record():
             raise PlainError(f"{str(path)!r} was trained for another task than {task.name!r} is now: its files have other labels, or "
                              "'kind' or 'metrics' changed. Restore them, or finetune with another group_name.")
         found.append(model.outputs(rows))
-    return ensemble(found) if task.questions else decide(task, sum(found) / len(found))
-
-
-def predict_rows(task, model, rows, settings, device=None, precision=None):
-    """Probabilities (N, C) for encoded rows, scores (N,) of a regression task, or the Answers to questions, on the CPU.
-
-    settings: of the run; only the batch size is used.   device, precision: as in the configuration.
-    """
-    device = choose_device(device)
-    dl = inference_dataloader(rows, settings["bs"], device)
-    logits = predict_logits(to_device(model, device), dl, choose_precision(precision, device))
-    return outputs_of(task, rows, logits)
-
-
-def predict_schemas(model, hf_tokenizer, rows, settings, device=None, precision=None):
-    """Probabilities (N, 2) for WNLI's rows with the WSC trick; rows without a recognized pronoun get the majority class."""
-    schemas = wnli_schemas(rows)
-    found = [i for i, schema in enumerate(schemas) if schema]
-    print(f"WNLI: found the pronoun in {len(found)} of {len(schemas)} rows")
-    probabilities = torch.tensor([[1., 0.]]).repeat(len(schemas), 1)
-    if found:
-        encoded = encode_schemas([schemas[i] for i in found], hf_tokenizer, settings["max_length"])
-        probabilities[found] = predict_rows(TASKS["wnli"], model, encoded, settings, device, precision)
-    return probabilities
+    return task.decide(task.average(found))
 
 
 # %%
@@ -840,14 +523,14 @@ def write_test_files(c, tables):
     folder, chosen, made_by, skipped = Path("test_outputs") / c.group_name, chosen_runs(c, Runs()), {}, []
     for name, data in tables.items():
         source = "mnli" if name == "ax" else name
-        for dl_idx, (split, file) in enumerate(data.task.outputs.items()):
+        for dl_idx, (split, file) in enumerate(data.task.test_files.items()):
             if not chosen[source] or split in data.missing:
                 reason = data.missing.get(split, f"{tables[source].task.title} has no finished run")
                 skipped.append(f"{file} ({reason})")
                 continue
             paths = [path_of(row) for row in chosen[source]]
             predictions = predict_test(data.task, paths, dl_idx, data=data, device=c.device, precision=c.precision)
-            write_predictions(folder / file, data, split, predictions)
+            data.task.write(folder / file, data, split, predictions)
             made_by[file] = ", ".join(f"{source} run {row['run']} (dev {score(row):.2f})" for row in chosen[source])
     if made_by:
         print(f"Predictions in {folder}/: {', '.join(made_by)} ({folder}.json names the runs)")
@@ -890,7 +573,7 @@ def run(c):
     plan, family = {}, None  # without training
     if c.do_finetune:
         plan = {name: settings_of(tables[name].task, tables[name], c, pretrained) for name in trainable_tasks(c, tables)}
-        check_plan(c, plan, pretrained)
+        check_plan(c, plan, pretrained, tables)
         family = pretrained.model.config.model_type
     print_tables(tables, plan, not uses_synthetic_glue(c), family)
     if c.do_finetune:
@@ -912,9 +595,8 @@ def run(c):
 def save_task_plots(c, pretrained, tables, plan):
     """Write lengths.png and layer_learning_rates.png of the planned tasks to checkpoints/glue/<group_name>/."""
     folder = GLUE_FOLDER / c.group_name
-    from_glue = {name: tables[name] for name in plan if not plan[name]["wsc_trick"]}
-    if samples := encode_samples(from_glue, c.max_length, pretrained.hf_tokenizer):
-        save_plot(plot_lengths({tables[name].task.title: rows.lengths for name, rows in samples.items()}), folder / "lengths.png")
+    samples = encode_samples({name: tables[name] for name in plan}, {"max_length": c.max_length}, pretrained.hf_tokenizer)
+    save_plot(plot_lengths({tables[name].task.title: rows.lengths for name, rows in samples.items()}), folder / "lengths.png")
     titles_by_lrs = {}
     for name, settings in plan.items():
         lrs = get_layer_lrs(settings["lr"], settings["layer_decay"], count_layers(pretrained.model.config), c.original_lr_layer_decays)

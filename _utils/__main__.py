@@ -26,6 +26,8 @@ def find_command(name):
     if name not in COMMANDS:
         raise PlainError(f"Unknown command: {name!r}. Choose one of {', '.join(COMMANDS)}.")
     module = "glue" if name.startswith("glue_") else name
+    if name == "predict":
+        importlib.import_module("finetune")  # defines the networks
     return getattr(importlib.import_module(f"_utils.commands.{module}"), name)
 
 

@@ -23,10 +23,9 @@ from _utils.errors import PlainError
 from _utils.finetuning.config import FINETUNE_KEYS
 from _utils.recipes import RECIPES
 from _utils.runs.log import RunLog
-from _utils.tasks.glue import TASKS
+from _utils.tasks.glue import TASKS, load_task
 from _utils.tasks.rows import finetuning_dataloaders
 from _utils.tasks.synthetic import write_synthetic_glue
-from _utils.tasks.tables import load_task
 from _utils.text.vocabulary import load_tokenizer, tokenizer_from_tokens, train_vocabulary
 from _utils.training.device import choose_device, set_seed
 from benchmarks.reference import OneByOneAdam, ReferencePredictor, RowsOneByOne, reference_finetuning_step
@@ -108,7 +107,8 @@ class Variant:
         """Encode a task, or its first n rows, and build its model; (rows of a pass, of the whole table, tokens of a pass with padding)."""
         [(task, table)] = [(task, table) for task, table in self.tables.items() if task.name == name]
         n = min(n or self.rows or len(table), len(table))
-        rows = finetune.encode(table.select(range(n)), task, self.given["max_length"], self.hf_tokenizer, task.unordered)
+        settings = {"max_length": self.given["max_length"], "double_unordered": task.unordered}
+        rows = task.encode(table.select(range(n)), self.hf_tokenizer, settings, training=True)
         if self.name.startswith("reference"):
             pad_to = self.given["max_length"] if "padded" in self.name else None
             loader, self.one_pass = reference(task, rows, self.settings, self.device, pad_to)

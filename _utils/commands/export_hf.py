@@ -9,16 +9,15 @@ from pathlib import Path
 import torch
 from huggingface_hub import ModelCard, ModelCardData
 from torch import nn
-from transformers import AutoModelForQuestionAnswering, AutoModelForSequenceClassification, AutoModelForTokenClassification
 
 from _utils.errors import PlainError
-from _utils.finetuning.runs import FINETUNING_KEYS, GLUE_FOLDER, check_finetuned, why_not_exported
+from _utils.finetuning.runs import FINETUNING_KEYS, GLUE_FOLDER, check_finetuned
 from _utils.networks.build import PARTS, count_parameters, inputs_of, max_positions
 from _utils.networks.pretrained import config_of, load_weights, network_of, objective_of, parts_of, with_prefix
 from _utils.recipes import TOKEN_OBJECTIVES, config_from_shapes
 from _utils.runs.checkpoints import check_writable, find_checkpoint, has_keys, is_pretrained, load_checkpoint, unfinished_name
 from _utils.runs.log import MILESTONE, read_metrics
-from _utils.tasks.glue import task_of
+from _utils.tasks.kinds import task_of
 from _utils.text.readers import HUB_CORPORA
 from _utils.text.vocabulary import from_vocab_file, tokenizer_of
 
@@ -221,15 +220,14 @@ def _classifier_export(checkpoint, path, half):
     check_finetuned(checkpoint, path)
     run, config = checkpoint["run"], config_of(checkpoint, "encoder", path)
     task, family = task_of(run), config.model_type
-    if reason := why_not_exported(task, run["settings"], family):
+    if reason := task.why_not_exported(run["settings"], family):
         raise PlainError(f"Cannot export {str(path)!r}: no class of transformers has the head of {reason}. Export the pretrained "
                          "checkpoint, or finetune with other settings.")
-    if half and not (task.is_tagging or task.questions) and 2 * task.n_outputs > config.hidden_size:
+    if half and not task.is_exact_in_half(config.hidden_size):
         raise PlainError(f"Cannot export {str(path)!r} in 16 bits: with more than {config.hidden_size // 2} labels, that would change some "
                          "predictions. Leave --half out.")
-    labels = dict(enumerate(task.labels or (["start", "end"] if task.questions else ["score"])))
-    config.update({"id2label": labels, "label2id": {label: i for i, label in labels.items()},
-                   "problem_type": {"regression": "regression", "multilabel": "multi_label_classification"}.get(task.kind)})
+    labels = dict(enumerate(task.output_names))
+    config.update({"id2label": labels, "label2id": {label: i for i, label in labels.items()}, "problem_type": task.problem_type})
     objective = run.get("objective")  # None for a model of transformers, and in checkpoints of earlier versions
     title = "ELECTRA" if family == "electra" and objective not in _ROLES else family
     if objective:
@@ -242,46 +240,13 @@ def _classifier_export(checkpoint, path, half):
 
 
 def classifier(checkpoint, config, task, path):
-    """The family's ForTokenClassification, ForQuestionAnswering or ForSequenceClassification with the logits of a finetuned checkpoint."""
-    kind = {"tagging": AutoModelForTokenClassification, "questions": AutoModelForQuestionAnswering}.get(
-        task.kind, AutoModelForSequenceClassification)
-    network, layer = kind.from_config(config, trust_remote_code=False), nn.Linear(config.hidden_size, config.num_labels)
+    """The network of the family's class for a Task, with the logits of a finetuned checkpoint."""
+    network = task.transformers_class.from_config(config, trust_remote_code=False)
+    layer = nn.Linear(config.hidden_size, config.num_labels)
+    load_weights(layer, task.head_weights(with_prefix(checkpoint["model"], "classifier.")), path)
     encoder = with_prefix(checkpoint["model"], "base_model.")
-    head = with_prefix(checkpoint["model"], "classifier.")
-    if task.questions:
-        head = {name: torch.cat([head[f"{part}.{name}"] for part in ("start", "end")]) for name in ("weight", "bias")}
-    load_weights(layer, head, path)
-    if task.is_tagging or task.questions:
-        network.base_model.pooler = None  # of the first token; only some families' classes have one
-        encoder = {name: value for name, value in encoder.items() if not name.startswith("pooler.")}
-        setattr(network, "qa_outputs" if task.questions else "classifier", layer)
-    else:
-        load_weights(network.base_model, encoder, path)
-        copy_output_layer(layer, network.classifier, network.base_model.encoder.layer[-1].output.LayerNorm)
-        return network
+    network.base_model.pooler = None  # of the first token; only some families' classes have one
+    encoder = {name: value for name, value in encoder.items() if not name.startswith("pooler.")}
     load_weights(network.base_model, encoder, path)
+    task.set_head(network, layer)
     return network
-
-
-@torch.no_grad()
-def copy_output_layer(layer, head, norm):
-    """Make transformers' head (dense, GELU, output layer) compute the linear `layer`. norm: the LayerNorm whose outputs it reads.
-
-    Since gelu(x) - gelu(-x) = x, dense weights W and -W with output weights 1 and -1 compute W x exactly, with two hidden units per label.
-    With more labels than that, a shift makes all inputs of the GELU so large that it leaves them as they are, and the output layer
-    removes the shift; this rounds the logits to about 1e-4. Further finetuning in transformers trains this larger head.
-    """
-    n = layer.out_features
-    for parameter in head.parameters():
-        parameter.zero_()
-    if 2 * n > layer.in_features:
-        shift = 6 + layer.in_features ** .5 * norm.weight.abs() + norm.bias.abs()  # |x| of a LayerNorm is at most the rest
-        head.dense.weight.fill_diagonal_(1)
-        head.dense.bias.copy_(shift)
-        head.out_proj.weight.copy_(layer.weight)
-        head.out_proj.bias.copy_(layer.bias.double() - layer.weight.double() @ shift.double())
-        return
-    head.dense.weight[:2 * n] = torch.cat([layer.weight, -layer.weight])
-    head.out_proj.weight.fill_diagonal_(1)
-    head.out_proj.weight[:, n:].fill_diagonal_(-1)
-    head.out_proj.bias.copy_(layer.bias)

@@ -1,12 +1,9 @@
-"""Predict with a finetuned model: `python -m _utils predict`. Imports finetune.py, which defines the model."""
-import re
+"""Predict with a finetuned model: `python -m _utils predict`. The model is defined in finetune.py, which has to be imported before."""
 from pathlib import Path
 
-import finetune
 from _utils.errors import PlainError
-from _utils.tasks.submission import format_predictions
+from _utils.finetuning.model import load
 from _utils.tasks.table_files import FORMATS, check_columns, read_table, read_tsv
-from _utils.tasks.tables import words_of
 
 
 def predict(
@@ -22,12 +19,9 @@ def predict(
 
     A CSV, JSON lines or parquet file needs the columns of the texts that the training file has.
     """
-    model = finetune.load(checkpoint)
+    model = load(checkpoint)
     task = model.task
-    if model.settings["wsc_trick"] or task.questions:
-        raise PlainError(f"{checkpoint!r} {'answers questions' if task.questions else 'was trained with the WSC trick'}, which needs files "
-                         "of another format. Set 'test' of an own task (of WNLI: glue_dir), and run python finetune.py with "
-                         "do_finetune=False.")
+    task.check_predictable(checkpoint)
     table, columns = read_texts(file, task)
     is_blank = table.rows[columns].map(lambda cell: not str(cell).strip()).all(axis=1)
     for place, problem in table.problems.items():
@@ -37,11 +31,9 @@ def predict(
                              "file, quote cells that contain the delimiter.")
     texts = table.rows.loc[~is_blank, columns]
     predictions = model.predict_table(table._replace(rows=texts, problems={}), columns)
-    if task.is_tagging:
-        lines = lines_of_words(task, texts, predictions)
-    else:
-        lines = lines_of_texts(task, texts, predictions)
-        print("\t".join(["score" if task.is_regression else "label", *(f"P({label})" for label in task.labels), *map(str, columns)]))
+    if header := task.header(columns):
+        print(header)
+    lines = task.lines(texts, predictions)
     for blank in is_blank:
         print("" if blank else next(lines))
 
@@ -59,19 +51,3 @@ def read_texts(file, task):
         check_columns(table, columns, "A table needs the columns of the texts that the training file has.")
         return table, columns
     return read_tsv(path, task.texts), list(task.texts)
-
-
-def lines_of_words(task, texts, predictions):
-    """For each sentence, a line for each word: the word, its label and the label's probability, and an empty line after them."""
-    probabilities = iter(predictions.probabilities.max(-1))
-    for [text], tags in zip(texts.to_numpy(), predictions.labels):
-        yield "".join(f"{word}\t{tag}\t{next(probabilities):.4f}\n" for word, tag in zip(words_of(task, text), tags))
-
-
-def lines_of_texts(task, texts, predictions):
-    """A line for each row: the score, or the label and the probability of each label, and the texts."""
-    labels = format_predictions(task, predictions.labels) if task.is_regression else predictions.labels
-    for i, (label, row) in enumerate(zip(labels, texts.to_numpy())):
-        probabilities = () if task.is_regression else predictions.probabilities[i]
-        label = "|".join(label) if task.is_multilabel else label
-        yield "\t".join([label, *(f"{probability:.4f}" for probability in probabilities), *(re.sub(r"\s", " ", str(text)) for text in row)])

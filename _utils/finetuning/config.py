@@ -24,8 +24,10 @@ from _utils.config import (
 )
 from _utils.errors import PlainError
 from _utils.recipes import RECIPES
+from _utils.tasks.base import Task
 from _utils.tasks.custom import QUESTION_TASKS, complete_own_task, question_task
 from _utils.tasks.glue import FINETUNED_TASKS
+from _utils.tasks.kinds import KINDS
 
 _NAMES = *FINETUNED_TASKS, *QUESTION_TASKS
 _Tasks = list_of(Literal[_NAMES] | Annotated[dict, AfterValidator(complete_own_task)], (
@@ -115,8 +117,8 @@ def complete_finetuning(config):
 def _derived(config):
     """Values for the keys that are None and depend on others."""
     model, recipe = config.pretrained_checkpoint or f"electra_{config.size}_google", RECIPES[config.size]
-    has_others = any(isinstance(task, str) or task["kind"] != "questions" for task in config.tasks)
-    length = recipe.glue_length if has_others else recipe.encoder.positions  # F63
+    kinds = {Task if isinstance(task, str) else KINDS.get(task["kind"], Task) for task in config.tasks}
+    length = min(kind.default_length(recipe) for kind in kinds)
     derived = {"max_length": length if model.endswith(".pth") else 512, "group_name": _group_of(model)}
     if config.wsc_trick and config.glue_dir is not None:
         folder = os.path.join(config.glue_dir, "WSC")

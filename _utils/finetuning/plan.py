@@ -1,4 +1,5 @@
 """Which tasks and runs to finetune, and which runs predict the test sets."""
+import itertools
 import os
 import sys
 
@@ -6,11 +7,13 @@ import torch
 
 from _utils.errors import PlainError
 from _utils.finetuning.config import names_of
-from _utils.finetuning.runs import Runs, path_of, run_path, why_not_exported
+from _utils.finetuning.results import format_scores, notices_of
+from _utils.finetuning.runs import Runs, path_of, run_path
+from _utils.runs import locked
+from _utils.tasks.base import MIN_UPDATES, updates
+from _utils.tasks.kinds import task_of
 from _utils.tasks.tables import rows_of_splits
 from _utils.training.processes import Processes
-
-MIN_UPDATES = 300  # of own tasks, which may have few rows
 
 
 class RunProcesses(Processes):
@@ -49,30 +52,17 @@ def trainable_tasks(c, tables):
     """
     names = names_of(c.tasks)
     ordered = sorted(names, key=lambda name: name != "mnli") if c.start_from_mnli else names
-    found = [name for name in ordered if not missing_tables(name, tables, c.wsc_trick)]
+    found = [name for name in ordered if not missing_tables(tables[name])]
     if not found:
-        reasons = "; ".join(missing_tables(names[0], tables, c.wsc_trick))
+        reasons = "; ".join(missing_tables(tables[names[0]]))
         raise PlainError(f"Tables are missing for each of the tasks {', '.join(names)} ({reasons}). Set glue_dir=PATH to a "
                          "complete GLUE download.")
     return found
 
 
-def missing_tables(name, tables, wsc_trick=False):
-    """Messages about files without which a task cannot be finetuned. The WSC trick does not read WNLI's."""
-    data = tables[name]
-    needed = {} if wsc_trick and name == "wnli" else data.missing.keys() - data.task.outputs.keys()
-    return [message for split, message in data.missing.items() if split in needed]
-
-
-def updates(n_rows, settings):
-    """Updates of a run with n_rows training rows. settings: {"bs", "epochs", "rows", ...} of the run."""
-    n_examples = min(n_rows, settings["rows"] or n_rows) * (2 if settings.get("double_unordered") else 1)
-    return -(-n_examples // settings["bs"]) * settings["epochs"]
-
-
-def default_epochs(n_rows, settings, least):
-    """Epochs of an own task: `least`, or as many as give MIN_UPDATES."""
-    return max(least, -(-MIN_UPDATES // updates(n_rows, settings | {"epochs": 1})))
+def missing_tables(data):
+    """Messages about files of a TaskData without which the task cannot be finetuned."""
+    return [message for split, message in data.missing.items() if split not in data.task.test_files]
 
 
 def print_tables(tables, plan=(), official=True, family=None):
@@ -85,9 +75,9 @@ def print_tables(tables, plan=(), official=True, family=None):
         text, notices = rows_of_splits(data, official), [*data.missing.values(), *data.notices]
         if name in plan:
             text += f"; {text_of_updates(data, plan[name])}"
-            if data.task.is_own and family and (head := why_not_exported(data.task, plan[name], family)):
+            if data.task.record() and family and (head := data.task.why_not_exported(plan[name], family)):
                 text += f"; export_hf cannot write {head}"
-        elif plan and missing_tables(name, tables):
+        elif plan and missing_tables(data):
             text += "; not finetuned"
         elif plan and not notices:
             continue  # AX, which only has a test set
@@ -96,7 +86,7 @@ def print_tables(tables, plan=(), official=True, family=None):
 
 def text_of_updates(data, settings):
     """The number of updates of a run as text, with a warning if there are few. settings: of the run."""
-    n = updates(len(data.splits["wsc_train" if settings["wsc_trick"] else "train"]), settings)
+    n = updates(len(data.splits["train"]), settings)
     orders = "of both orders " if settings.get("double_unordered") else ""
     text = f"{settings['epochs']} epochs {orders}with batch size {settings['bs']} = {n:,} updates per run"
     if settings.get("window_stride"):  # texts are not yet divided
@@ -106,8 +96,8 @@ def text_of_updates(data, settings):
     return text
 
 
-def check_plan(c, plan, pretrained):
-    """Raise PlainError for problems that would stop the planned runs later. plan: {task: settings}.
+def check_plan(c, plan, pretrained, tables):
+    """Raise PlainError for problems that would stop the planned runs later. plan: {task: settings}.   tables: {task: TaskData}.
 
     Such problems are finished runs with other settings, a missing MNLI run or discriminator, and runs in th_run that will not exist.
     """
@@ -119,8 +109,7 @@ def check_plan(c, plan, pretrained):
         group = settings["start_from_mnli"]
         if group and not (group == c.group_name and "mnli" in plan):
             runs.best_mnli(group, pretrained)
-        if settings["wsc_trick"]:
-            pretrained.discriminator()
+        tables[name].task.check_pretrained(pretrained)
     chosen_runs(c, runs, plan)
 
 
@@ -148,3 +137,30 @@ def chosen_runs(c, runs, plan=()):
         raise PlainError(f"The group {c.group_name!r} has no finished run of {', '.join(chosen)} with a checkpoint. Finetune first with "
                          "do_finetune=True, or set tasks or group_name.")
     return chosen
+
+
+def runs_to_train(c, plan, tables, processes, code):
+    """Yield (task, run, seed) of the unfinished runs of this process, each while its folder is locked; report the finished ones.
+
+    plan: {task: settings}, MNLI first if others start from it. All processes wait for the MNLI runs then.   code: hash of the present code.
+    """
+    own = list(processes.own(itertools.product(plan, range(c.start, c.end))))
+    for name, settings in plan.items():
+        for run in (run for of_task, run in own if of_task == name):
+            seed = seed_of(c, run)
+            with locked(run_path(c.group_name, name, run).with_suffix(""), "group_name"):  # another command may train this run
+                row = Runs().finished(c.group_name, name, run, seed, settings)
+                if row is None:
+                    yield tables[name].task, run, seed
+                else:
+                    changed = ", with code that changed since" if row.get("code", code) != code else ""
+                    report_run(row, f"already finished{changed}", processes)
+        if name == "mnli" and c.start_from_mnli:
+            processes.wait()
+    processes.wait()
+
+
+def report_run(row, status, processes):
+    """Print the scores of a finished run, and warnings about its predictions."""
+    result = f"{task_of(row).title}, run {row['run']}, seed {row['seed']}: {format_scores(row)} ({status})"
+    processes.report("; ".join([result, *notices_of(row)]))

@@ -10,7 +10,8 @@ import numpy as np
 
 from _utils.errors import PlainError
 from _utils.runs.checkpoints import find_checkpoint, has_keys, load_checkpoint
-from _utils.tasks.glue import TASKS, task_of
+from _utils.tasks.glue import TASKS
+from _utils.tasks.kinds import task_of
 
 GLUE_FOLDER = Path("checkpoints/glue")
 SCORES = GLUE_FOLDER / "scores.jsonl"
@@ -117,19 +118,6 @@ def run_path(group, task, run):
 def path_of(row):
     """Checkpoint of a finished run."""
     return run_path(row["group"], row["task"], row["run"])
-
-
-def why_not_exported(task, settings, family):
-    """The head for which export_hf has no class of transformers, or None. settings: of a run.   family: of the encoder."""
-    if settings["wsc_trick"]:
-        return "the WSC trick"
-    if task.questions:
-        is_linear = not (task.questions.joint or task.questions.answerability)
-        return None if is_linear else "questions without {'joint': False, 'answerability': False}"
-    if settings.get("pooling"):
-        return "pooling=mean"
-    # The heads of these two families are a layer, GELU and a layer, on the first token.
-    return None if task.is_tagging or family in ("electra", "roformer") else f"a finetuned {family} model"
 
 
 def _differences(found, wanted):

@@ -5,8 +5,7 @@ import pandas as pd
 
 from _utils.errors import PlainError
 from _utils.tasks.spans import is_nested, read_spans, tags_of_spans
-from _utils.tasks.table_files import list_in
-from _utils.tasks.tables import as_label, items, shortened
+from _utils.tasks.table_files import as_label, items, labels_in, list_in, numbers_in, shortened
 
 LISTS = "(labels)"  # column for the list of the labels of a row
 # Cells of columns with a mark for each label, in lower case; numbers equal to 1 or 0 are read, too.
@@ -14,26 +13,23 @@ _MARKS = dict.fromkeys("1 true t yes y on".split(), True) | dict.fromkeys(["", *
 FEW = .05  # share of the rows that may not decide on the kind by themselves
 
 
-def numbers_in(labels):
-    """The numbers that labels spell; NaN for those that spell none."""
-    return pd.to_numeric(pd.Series(labels), errors="coerce")
+def kind_of(table, texts, columns, separator):
+    """(kind that follows from the training labels, why): character spans are tags.
 
-
-def labels_of(table, column):
-    """The labels of the good rows that have one: strings, numbers, or lists of labels."""
-    cells = table.rows[column].drop(list(table.problems))
-    return cells[cells.map(as_label) != ""]
-
-
-def kind_of(table, texts, column, separator):
-    """(kind that follows from the training labels, why): lists are tags if they are as long as the lists of words or texts, else labels.
-
+    Lists are tags if they are as long as the lists of words or texts, else labels; several columns are labels.
     Numbers of which some have a fraction are scores; if less than a tenth of the labels are not numbers, their rows are malformed.
     Otherwise, strings with the separator are several labels, and anything else is a class. PlainError for numbers with decimal commas, and
     if the kind depends on at most one row in twenty.
     """
-    labels = labels_of(table, column)
+    if len(columns) > 1:
+        return "multilabel", ""
+    labels = labels_in(table, columns[0])
     decided = partial(_decided, table.source, labels)
+    has_spans = labels.map(is_nested).astype(bool)
+    if has_spans.any():
+        if not (has_spans | labels.map(lambda cell: cell == [])).all():
+            decided(has_spans, "are character spans", "tagging")
+        return "tagging", ""
     is_list = labels.map(lambda label: isinstance(label, list)).astype(bool)
     if is_list.any():
         words = table.rows.loc[labels.index, texts[0]]
@@ -99,21 +95,24 @@ def _mark(cell):
     return number == 1 if number in (0, 1) else _MARKS.get(text)
 
 
-def read_span_labels(tables, text, label, kind):
+def check_no_spans(table, label, kind):
+    """PlainError if labels of a Table are character spans, which only tagging reads."""
+    labels = labels_in(table, label)
+    for place, cell in labels[labels.map(is_nested).astype(bool)].items():
+        raise PlainError(f"{table.source}, {place}: the column {label!r} contains {cell!r:.60}. Character spans need "
+                         f"'kind': 'tagging'; for {kind}, set 'label' to a column of labels.")
+
+
+def read_span_labels(tables, text, label):
     """[notices] about labels that are character spans, which become tags of words in {split: Table}; [] if there are none.
 
-    text, label: columns.   kind: of the task, or None. PlainError for lists of something else, and if few rows decide on the kind.
+    text, label: columns. PlainError for lists of something else.
     """
-    labels = labels_of(tables["train"], label)
+    labels = labels_in(tables["train"], label)
     has_spans = labels.map(is_nested).astype(bool)
     if not has_spans.any():
         return []
-    source, place = tables["train"].source, has_spans.idxmax()
-    if kind not in (None, "tagging"):
-        raise PlainError(f"{source}, {place}: the column {label!r} contains {labels[place]!r:.60}. Character spans need "
-                         f"'kind': 'tagging'; for {kind}, set 'label' to a column of labels.")
-    if kind is None and not (has_spans | labels.map(lambda cell: cell == [])).all():
-        _decided(source, labels, has_spans, "are character spans", "tagging")
+    place = has_spans.idxmax()
     tagged = {}
     for split, table in tables.items():
         if label in table.rows and table.rows[label].map(is_nested).any():  # otherwise a test file without labels

@@ -12,8 +12,17 @@ import fsspec
 import pyarrow.parquet
 
 from _utils.errors import PlainError, as_plain_error
-from _utils.tasks.questions import are_words, words_of
 
+_WORD = re.compile("[^ \t\r\n\u202f]+")  # other spaces are part of a word (F53)
+_LONGEST_WORD = 20  # characters
+_SCRIPT_WITHOUT_SPACES = re.compile("[" + "".join((
+    "\u0e01-\u109f",  # Thai, Lao, Tibetan, Burmese
+    "\u1780-\u17ff",  # Khmer
+    "\u1950-\u1aaf\u1b00-\u1b7f\ua980-\ua9ff\uaa60-\uaadf",  # other scripts of Southeast Asia
+    "\u2e80-\u2fdf\u3005-\u3007\u3040-\u312f\u31a0-\u9fff\uf900-\ufaff\uff66-\uff9f",  # Chinese, Japanese
+    "\ua000-\ua4cf",  # Yi
+    "\U0001aff0-\U0001b2ff\U00020000-\U000323af",  # rare characters of Japanese and Chinese
+)) + "]")
 _ADVICE = ("Use a file in the format of SQuAD ({'data': [{'paragraphs': [{'context', 'qas': [{'id', 'question', "
            "'answers': [{'text', 'answer_start'}]}]}]}]}), in that of MRQA (JSON lines of paragraphs), or a table in "
            "parquet or JSON with the columns id, context, question, answers.")
@@ -171,3 +180,20 @@ def locate(words, answer, start, n):
 def _plain(text):
     """A text in lower case, with single spaces."""
     return " ".join(text.split()).lower()
+
+
+def words_of(context):
+    """What is between the spaces of a context, as re.Match objects."""
+    return list(_WORD.finditer(context))
+
+
+def are_words(found):
+    """Whether each string between the spaces of a context is a word. found: from `words_of`.
+
+    It is not if it is longer than 20 characters, nor if at least half of the strings have letters of a script without
+    spaces between words, such as those of Chinese, Japanese and Thai.
+    """
+    n = 0
+    if found and _SCRIPT_WITHOUT_SPACES.search(found[0].string):
+        n = sum(bool(_SCRIPT_WITHOUT_SPACES.search(word[0])) for word in found)
+    return [2 * n < len(found) and len(word[0]) <= _LONGEST_WORD for word in found]

@@ -17,9 +17,9 @@ class EncodedRows:
     encoded: dictionaries with inp_ids, token_type_ids and, if each token has a label, token_labels.   labels: one number per row.
     pad_idx: id of [PAD].   full_lengths: tokens of each text or pair before it was truncated or divided, if they are known.
     n_windows: rows of each text or pair, which has one label; None: one.
-    sentence_lengths: words of each sentence, if it is tagging; else None.   n_inp: inputs of the model, for fastai.
+    n_inp: inputs of the model, for fastai.   if_long: what happens to texts that are too long, in messages.
     """
-    sentence_lengths, n_inp = None, 3
+    n_inp, if_long = 3, "lose their ends"
 
     def __init__(self, encoded, labels, pad_idx=0, full_lengths=None, n_windows=None):
         self.full_lengths, self.n_windows = full_lengths, n_windows
@@ -33,6 +33,11 @@ class EncodedRows:
 
     def __len__(self):
         return len(self.lengths)
+
+    @property
+    def n_examples(self):
+        """Training examples, as results count them."""
+        return len(self)
 
     def batch(self, rows, multiple=1):
         """(inp_ids, attn_mask, token_type_ids, labels) of these rows: three times (B, L); labels are (B,), or (B, L) of tokens.
@@ -62,20 +67,18 @@ class EncodedRows:
         return rows
 
 
-def truncation_notice(rows, max_length):
-    """What happened to texts in EncodedRows of more than max_length tokens, a warning if parts of them are lost; or None."""
+def truncation_notice(rows, max_length, advice):
+    """What happened to texts in EncodedRows of more than max_length tokens, a warning with advice if parts of them are lost; or None."""
     if not rows.full_lengths or max(rows.full_lengths) <= max_length:
         return None
     n_long = sum(length > max_length for length in rows.full_lengths)
+    which = f"{n_long:,} of {len(rows.full_lengths):,} texts are longer than max_length={max_length} tokens and"
     if rows.n_windows:
-        return (f"{n_long:,} of {len(rows.full_lengths):,} texts are longer than max_length={max_length} tokens and are divided into "
-                f"{sum(n for n in rows.n_windows if n > 1):,} windows, whose predictions are averaged")
-    consequence = "are divided" if rows.sentence_lengths else "lose their ends"
-    return (f"warning: {n_long:,} of {len(rows.full_lengths):,} texts are longer than max_length={max_length} tokens and {consequence}; "
-            f"the median length is {np.median(rows.full_lengths):.0f}")
+        return f"{which} are divided into {sum(n for n in rows.n_windows if n > 1):,} windows, whose predictions are averaged."
+    return f"warning: {which} {rows.if_long}; the median length is {np.median(rows.full_lengths):.0f}. {advice}"
 
 
-def unknown_notice(rows, hf_tokenizer, texts, many=MANY_UNKNOWN):
+def unknown_notice(rows, hf_tokenizer, texts, advice, many=MANY_UNKNOWN):
     """A warning about EncodedRows of whose tokens more than the share `many` are not in the vocabulary, or None.
 
     texts: some of their texts, or lists of words, for examples.
@@ -87,7 +90,13 @@ def unknown_notice(rows, hf_tokenizer, texts, many=MANY_UNKNOWN):
         return None
     texts = [text if isinstance(text, str) else " ".join(text) for text in texts]
     return (f"warning: {unknown:.0%} of the tokens of the texts are not in the model's vocabulary, such as "
-            f"{unknown_words(hf_tokenizer, texts)}")
+            f"{unknown_words(hf_tokenizer, texts)}. {advice}")
+
+
+def text_notices(rows, max_length, limit, hf_tokenizer, texts):
+    """Notices about the training texts in EncodedRows. limit: of max_length.   texts: as for `unknown_notice`."""
+    long = truncation_notice(rows, max_length, f"Set max_length (at most {limit}) or window_stride, or shorten the texts.")
+    return [*filter(None, (long, unknown_notice(rows, hf_tokenizer, texts, "Choose a model for their language.")))]
 
 
 class PaddedBatchDL(SortedDL):

@@ -3,7 +3,7 @@ from typing import NamedTuple
 
 from tokenizers import Regex, pre_tokenizers
 
-from _utils.tasks.tagging import entities
+from _utils.tasks.tag_schemes import entities
 
 # Spaces and punctuation divide words, as for BERT; in scripts without spaces, each Han character and each run of kana is one.
 _WORDS = pre_tokenizers.Sequence([

@@ -1,72 +1,18 @@
-"""Writes, checks and zips the files of a submission to the GLUE server. Command: `python -m _utils glue_submission`."""
+"""Checks and zips the files of a submission to the GLUE server. Command: `python -m _utils glue_submission`."""
 import json
 import zipfile
 from pathlib import Path
 
-import numpy as np
-import pandas as pd
 import xxhash
 
 from _utils.errors import PlainError, as_plain_error
 from _utils.runs.checkpoints import write_atomically, write_text_atomically
-from _utils.tasks.answers import Answers
-from _utils.tasks.glue import GLUE
-from _utils.tasks.spans import spans_of_tags
-from _utils.tasks.table_files import write_with_column
-from _utils.tasks.tables import load_task
+from _utils.tasks.base import write_tsv
+from _utils.tasks.glue import GLUE, load_task
 
-SUBMISSION = {file: (task, split) for task in GLUE for split, file in task.outputs.items()}
+SUBMISSION = {file: (task, split) for task in GLUE for split, file in task.test_files.items()}
 OFFICIAL_ROWS = {file: task.official_rows[split] for file, (task, split) in SUBMISSION.items()}
 MAJORITY = "majority baseline"  # who made a file that no model predicted
-
-
-def format_predictions(task, predictions):
-    """Label strings from class ids, with "|" between several labels of a text.
-
-    Scores: in the task's range with 3 decimals, as the server expects them; others with 6 digits.
-    """
-    if task.score_range:
-        return [f"{score:.3f}" for score in np.clip(predictions, *task.score_range)]
-    if task.is_regression:
-        return [f"{score:.6g}" for score in predictions]
-    if task.is_multilabel:
-        return ["|".join(label for label, applies in zip(task.labels, row) if applies) for row in predictions]
-    return [task.written_labels[int(label)] for label in predictions]
-
-
-def write_tsv(path, predictions):
-    """Write one file atomically: a header, then `index TAB prediction`."""
-    write_text_atomically(path, pd.Series(predictions, name="prediction").to_csv(sep="\t", index_label="index"))
-
-
-def write_predictions(path, data, split, predictions):
-    """Write the predictions for a test set: as the GLUE server expects them, or those of an own task beside the columns of its file.
-
-    data: TaskData.   predictions: class ids or scores; for tagging, of all words; for questions, their Answers, which are written as the
-    JSON that the official scripts read, "" where the null odds exceed the threshold, with all n_best/ and null_odds/ beside it.
-    """
-    task, rows = data.task, data.splits[split]
-    if task.questions:
-        texts = ["" if one.null_odds > task.questions.threshold else one.text for one in predictions]
-        for folder, values in ("", texts), *zip(Answers._fields, zip(*predictions)):
-            content = json.dumps(dict(zip(rows["id"], values)), ensure_ascii=False)
-            write_text_atomically(path.parent / folder / path.name, content)
-        return
-    predicted = format_predictions(task, predictions)
-    if not task.is_own:
-        write_tsv(path, predicted)
-        return
-    if task.is_regression:
-        predicted = list(map(float, predicted))
-    elif task.is_tagging:
-        tags = iter(predicted)
-        predicted = [[next(tags) for _ in words] for words in rows["text"]]
-    if task.spans:
-        texts = data.test_table.rows[task.file_columns[0]]
-        predicted = [spans_of_tags(text, tags) for text, tags in zip(texts, predicted)]
-        if path.suffix.lower() not in (".jsonl", ".json"):
-            predicted = [json.dumps(spans, ensure_ascii=False) for spans in predicted]
-    write_with_column(data.test_table, path, predicted)
 
 
 def check_tsv(name, content, rows):
@@ -75,15 +21,12 @@ def check_tsv(name, content, rows):
     header, *lines = content.decode(errors="replace").removesuffix("\n").split("\n")
     if header != "index\tprediction":
         raise PlainError(f"{name}, line 1: the header must be exactly 'index<TAB>prediction', not {header[:60]!r}.")
-    low, high = task.score_range or (0, 0)
-    accepted = f"a number from {low:g} to {high:g}" if task.is_regression else ", ".join(task.written_labels)
     for number, line in enumerate(lines):
         index, _, prediction = line.partition("\t")
         if index != str(number):
             raise PlainError(f"{name}, line {number + 2}: the index must be {number}, not {index[:20]!r}. Keep the test set's order.")
-        is_valid = low <= pd.to_numeric(prediction, errors="coerce") <= high if task.is_regression else prediction in task.written_labels
-        if not is_valid:
-            raise PlainError(f"{name}, line {number + 2}: invalid prediction {prediction[:40]!r}. Use {accepted}.")
+        if not task.accepts(prediction):
+            raise PlainError(f"{name}, line {number + 2}: invalid prediction {prediction[:40]!r}. Use {task.accepted}.")
     if len(lines) != rows:
         raise PlainError(f"{name} has {len(lines) + 1:,} lines instead of {rows + 1:,} (a header and {rows:,} predictions). The official "
                          f"number is {OFFICIAL_ROWS[name]:,}; `python -m _utils glue_submission FILE GLUE_DIR` counts the rows of other "
@@ -178,7 +121,7 @@ def write_majorities(folder, rows):
     made_by = {}
     for name, (task, _) in SUBMISSION.items():
         if not (folder / name).exists():
-            [prediction] = format_predictions(task, [task.majority])
+            [prediction] = task.written([task.majority])
             write_tsv(folder / name, [prediction] * rows[name])
             made_by[name] = f"{MAJORITY}: {prediction} in every row"
     if made_by:

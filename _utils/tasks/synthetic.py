@@ -125,7 +125,7 @@ def _row(task, rng):
     if task.name == "cola" and not label:  # two words are swapped
         tokens, i = first.split(), rng.randrange(7)
         first = " ".join([*tokens[:i], tokens[i + 1], tokens[i], *tokens[i + 2:]])
-    if task.is_regression:  # the score is the number of words in common
+    if not task.labels:  # the score is the number of words in common
         words |= {slot: words[slot + "2"] for slot in rng.sample(_SLOTS, 5 - label)}
     return label, first, *(text.format(**words) for text in second)
 
@@ -141,6 +141,6 @@ def _tsv(task, rows, is_test):
     *names, label = task.columns_in_files
     columns = ["index", *names] if is_test else task.headerless or ["index", *names, label]
     table = pd.DataFrame(rows, columns=[label, *names]).assign(source="synthetic", mark="").reset_index()
-    if not task.is_regression:
+    if task.labels:
         table[label] = table[label].map(dict(enumerate(task.written_labels)))
     return table.to_csv(sep="\t", columns=columns, header=is_test or not task.headerless, index=False, quoting=csv.QUOTE_NONE)

@@ -14,6 +14,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 import pyarrow.parquet
 
@@ -52,6 +53,32 @@ _SEPARATORS = re.compile(r"[ \t\r\n]+")
 def split_words(text):
     """The words of a sentence in which they have spaces between them."""
     return [word for word in _SEPARATORS.split(text) if word]
+
+
+def items(cell):
+    """The words, or tags, of a sentence as strings: a list, or a string with spaces between them. NaN for another cell."""
+    found = split_words(cell) if isinstance(cell, str) else [as_label(item) for item in cell] if isinstance(cell, list) else [""]
+    return found if all(map(split_words, found)) else np.nan
+
+
+def as_label(value):
+    """A label as a string; 1 and 1.0 are the same label."""
+    return "" if value is None else str(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def shortened(labels, n=12):
+    return ", ".join(labels[:n]) + (f" ... ({len(labels)} in all)" if len(labels) > n else "")
+
+
+def labels_in(table, column):
+    """The labels of the good rows of a Table that have one: strings, numbers, or lists of labels."""
+    cells = table.rows[column].drop(list(table.problems))
+    return cells[cells.map(as_label) != ""]
+
+
+def numbers_in(labels):
+    """The numbers that labels spell; NaN for those that spell none."""
+    return pd.to_numeric(pd.Series(labels), errors="coerce")
 
 
 _WRITTEN_LIST = re.compile(r"\s*(\[.*\]|\(.*\)|\{.*\})\s*", re.S)

@@ -1,18 +1,216 @@
-"""Sentences with a label for each word: their encoded rows and the loss."""
+"""Sentences with a label for each word."""
 import itertools
-import re
+import json
+from dataclasses import replace
+from functools import partial
+from typing import ClassVar, Literal
 
+import datasets
 import numpy as np
+import pandas as pd
 import torch.nn.functional as F
+from sklearn.metrics import accuracy_score, f1_score
 from torch import nn
+from transformers import AutoModelForTokenClassification
 
+from _utils.errors import PlainError
+from _utils.tasks.base import Predictions, Task, kind_of_task
+from _utils.tasks.guess import read_span_labels
+from _utils.tasks.heads import WordPredictor, head_options
+from _utils.tasks.own_tables import class_fields, classes
 from _utils.tasks.rows import IGNORED, EncodedRows
+from _utils.tasks.spans import spans_of_tags, words_in
+from _utils.tasks.table_files import as_label, items, labels_in, shortened
+from _utils.tasks.tag_schemes import BIO, as_bioes, check_scheme, in_scheme, spellings
 from _utils.text.special_tokens import template_of, text_tokenizer
 
-# Other spellings of tags that mark entities: B_PER, b-PER, M-PER of BMES, PER-B, B alone; and names of O, in lower case.
-_PLACE, _BETWEEN = "(?P<place>[BIESLUMbieslum])", "[-_:./|]"
-_LIKE_BIO = [re.compile(pattern) for pattern in (rf"{_PLACE}{_BETWEEN}(?P<kind>\S.*)", rf"(?P<kind>\S.*){_BETWEEN}{_PLACE}", _PLACE)]
-_OUTSIDE = {"o", "0", "_", "-", "out", "outside", "other", "none", "null"}
+
+@kind_of_task
+class Tagging(Task):
+    """A task that labels words (finetune/tagging, F51). Text and label of a row are lists with an item for each word.
+
+    spans: the labels in the files are character spans, which are read as tags of the words in a text (spans.py), and predicted.
+    """
+    kind: ClassVar[str] = "tagging"
+    keys: ClassVar[dict] = {"scheme": Literal["iob2", "bioes"]}
+    metric_functions: ClassVar[dict] = {"entity_f1": None, "accuracy": accuracy_score,
+                                        "macro_f1": partial(f1_score, average="macro", zero_division=0)}
+    text_feature: ClassVar = datasets.List(datasets.Value("string"))
+    label_feature: ClassVar = datasets.List(datasets.Value("int64"))
+    transformers_class: ClassVar = AutoModelForTokenClassification
+
+    spans: bool = False
+
+    # Tables
+
+    @classmethod
+    def check_columns(cls, table, texts, label, given):
+        if len(texts) > 1:
+            raise PlainError(f"{given['train']}: tagging labels the words of one column, but 'text' of the task {given['name']!r} has two: "
+                             f"{', '.join(map(str, texts))}. Set 'text' to one of them, or 'kind' to another kind.")
+
+    @classmethod
+    def labels_of(cls, tables, texts, columns, given):
+        """As `Task.labels_of`; character spans become tags, and tags have the usual spelling and the wanted scheme."""
+        [label] = columns
+        notices = read_span_labels(tables, texts[0], label)
+        fields = {"spans": bool(notices)}
+        tags = {split: labels_in(table, label).map(items).dropna() for split, table in tables.items() if label in table.rows}
+        if usual := spellings(tags["train"], pd.concat([*tags.values()]).explode().dropna()):
+            notices.append(f"tags are read as {shortened([f'{new} ({old})' for old, new in usual.items()], 4)}")
+            _convert(tables, tags, label, lambda found: [usual.get(tag, tag) for tag in found])
+        notices += check_scheme(tags["train"], given)
+        if given["scheme"]:
+            _convert(tables, tags, label, partial(in_scheme, scheme=given["scheme"]))
+        return label, {split: found.explode().dropna().map(as_label) for split, found in tags.items()}, notices, fields
+
+    @classmethod
+    def fields_of(cls, given, labels):
+        # A word of the dev set may have a tag that is in no training sentence.
+        found = pd.concat([tags for split, tags in labels.items() if split != "test"])
+        return class_fields(given, classes(found, given), labels["train"])
+
+    @classmethod
+    def applicable_metrics(cls, labels):
+        """entity_f1 counts whole entities, or chunks, as CoNLL's evaluation does."""
+        has_entities = all(map(BIO.fullmatch, labels)) and set(labels) - {"O"}
+        return [name for name in cls.metric_functions if name != "entity_f1" or has_entities]
+
+    def with_test_labels(self, labels):
+        # Tags that only the test file has are not in the Task itself: the file may change.
+        unknown = [tag for tag in labels.unique() if tag not in self.labels]
+        notices = [f"no training or dev sentence has the tags {shortened(unknown)} of the test file, which are never predicted"]
+        return replace(self, labels=(*self.labels, *unknown)), notices if unknown else []
+
+    def words_of(self, cell):
+        """The words of a text; NaN for another cell."""
+        if self.spans:
+            return [word for word, *_ in words_in(cell)] if isinstance(cell, str) else np.nan
+        return items(cell)
+
+    def parse_texts(self, cells):
+        return cells.map(self.words_of)
+
+    @property
+    def text_format(self):
+        return "a text" if self.spans else "a list of words"
+
+    def parse_labels(self, cells):
+        ids = self.label_ids
+        known = lambda tags: [ids[tag] for tag in tags] if ids.keys() >= set(tags) else np.nan
+        return cells.map(items).map(known, na_action="ignore")
+
+    @property
+    def label_format(self):
+        return f"a list of labels from {shortened(self.labels)}"
+
+    def unlabelled(self, rows):
+        return rows["text"].map(lambda words: [-1] * len(words), na_action="ignore")
+
+    def mismatches(self, rows):
+        n_words, n_tags = (rows[name].astype(object).str.len() for name in ("text", "label"))  # without a good row, all are NaN
+        return dict.fromkeys(rows.index[n_words != n_tags], "the numbers of words and tags differ")
+
+    def strata(self, labels):
+        return [0] * len(labels)
+
+    # Training
+
+    def settings(self, c):
+        return {}
+
+    def encode(self, rows, hf_tokenizer, settings, training=False):
+        """WordRows of a Dataset."""
+        return WordRows(rows[self.texts[0]][:], rows["label"][:], hf_tokenizer, settings["max_length"])
+
+    def network(self, pretrained, settings):
+        encoder = pretrained.encoder()
+        return WordPredictor(encoder, encoder.config.hidden_size, self.n_outputs, **head_options(settings))
+
+    def loss(self):
+        """The cross-entropy, summed over the words of each sentence; the mean over the batch (F51, D9)."""
+        return WordLoss(self.loss_weight())
+
+    # Predictions and scores
+
+    def outputs(self, rows, logits):
+        """Probabilities of all words, (N, C)."""
+        return self.probabilities(logits)
+
+    def predictions(self, outputs, rows):
+        labels = iter(self.named(self.decide(outputs)))
+        return Predictions([list(itertools.islice(labels, len(words))) for words in rows["text"][:]], outputs)
+
+    def targets(self, labels):
+        """The class ids of all words, (N,)."""
+        return np.concatenate(labels)
+
+    def metric(self, name, targets, decisions, labels):
+        if name != "entity_f1":
+            return super().metric(name, targets, decisions, labels)
+        from seqeval.metrics import f1_score as entity_f1_score  # here, because only tagging needs it
+        return entity_f1_score(*self._tags(labels, targets, decisions), zero_division=0)
+
+    def classes(self, outputs, labels):
+        """As `Task.classes`; of tags that mark entities, {type: ...} of whole entities."""
+        if "entity_f1" not in self.metrics:
+            return super().classes(outputs, labels)
+        from seqeval.metrics import classification_report
+        tags = self._tags(labels, self.targets(labels), self.decide(np.asarray(outputs)))
+        found = classification_report(*tags, output_dict=True, zero_division=0)
+        return {name: list(map(float, values.values())) for name, values in found.items() if not name.endswith(" avg")}
+
+    def _tags(self, labels, *ids):
+        """For each array of ids of all words: the tags of each sentence, in BIOES instead of BILOU."""
+        names, ends = list(map(as_bioes, self.labels)), np.cumsum(list(map(len, labels)))[:-1]
+        return [[[names[i] for i in sentence] for sentence in np.split(words, ends)] for words in ids]
+
+    def confusion(self, outputs, labels):
+        return []
+
+    # Files of predictions
+
+    def cells(self, decisions, table, rows):
+        tags = iter(self.written(decisions))
+        predicted = [[next(tags) for _ in words] for words in rows["text"]]
+        if not self.spans:
+            return predicted
+        predicted = list(map(spans_of_tags, table.rows[self.file_columns[0]], predicted))
+        is_json = table.source.lower().endswith((".jsonl", ".json"))
+        return predicted if is_json else [json.dumps(spans, ensure_ascii=False) for spans in predicted]
+
+    def header(self, columns):
+        return None
+
+    def lines(self, texts, predictions):
+        """For each sentence, a line for each word: the word, its label and the label's probability, and an empty line after them."""
+        probabilities = iter(predictions.probabilities.max(-1))
+        for [text], tags in zip(texts.to_numpy(), predictions.labels):
+            yield "".join(f"{word}\t{tag}\t{next(probabilities):.4f}\n" for word, tag in zip(self.words_of(text), tags))
+
+    def labels_of_texts(self, texts, labels):
+        """The predicted labels of texts as the training file spells them."""
+        return list(map(spans_of_tags, texts, labels)) if self.spans else labels
+
+    # transformers
+
+    def why_not_exported(self, settings, family):
+        return None
+
+    def is_exact_in_half(self, hidden_size):
+        return True
+
+    def set_head(self, network, layer):
+        network.classifier = layer
+
+
+def _convert(tables, tags, column, convert):
+    """Replace the tags of each sentence, in {split: Table} and in {split: Series of lists}."""
+    for split, found in tags.items():
+        tags[split] = found.map(convert)
+        rows = tables[split].rows.copy()
+        rows[column] = tags[split].combine_first(rows[column])
+        tables[split] = tables[split]._replace(rows=rows)
 
 
 class WordRows(EncodedRows):
@@ -21,8 +219,9 @@ class WordRows(EncodedRows):
     sentences: lists of words.   word_labels: a list of class ids for each sentence, of any value if they are unknown.
     A sentence of more than max_len tokens is divided at a word, so that every word has a prediction. A word that the tokenizer drops,
     such as a control character, becomes [UNK].
-    sentence_lengths: words of each sentence.   labels: of all words, (N,).
+    labels: of all words, (N,).
     """
+    if_long = "are divided"
 
     def __init__(self, sentences, word_labels, hf_tokenizer, max_len):
         template = template_of(text_tokenizer(hf_tokenizer))
@@ -37,9 +236,13 @@ class WordRows(EncodedRows):
             encoded.append({"inp_ids": ids, "token_type_ids": [0] * len(ids), "token_labels": token_labels})
         full_lengths = [sum(len(pieces[word]) for word in sentence) + n_special for sentence in sentences]
         super().__init__(encoded, labels, hf_tokenizer.pad_token_id, full_lengths)
-        self.sentence_lengths = list(map(len, sentences))
+        self.n_sentences = len(sentences)
         # Of each row, the indexes of its words among all words.
         self.words = np.split(np.arange(len(labels)), np.cumsum(list(map(len, windows)))[:-1])
+
+    @property
+    def n_examples(self):
+        return self.n_sentences
 
     def positions(self, rows):
         return np.concatenate([self.words[row] for row in rows])
@@ -68,54 +271,6 @@ def divide(sentences, pieces, room):
             windows[-1].append(ids)
             used += len(ids)
     return windows
-
-
-def spellings(tags, others):
-    """{tag: as B-PER, I-PER or O} of tags that mark entities with another spelling, such as B_PER, PER-B or B alone, and 0 for O.
-
-    tags: Series of the lists of tags of training sentences, which decide.   others: all tags, also of other sentences.
-    """
-    found = {tag for tag in tags.explode().dropna() if tag.lower() not in _OUTSIDE}
-    pattern = next((pattern for pattern in _LIKE_BIO if found and all(map(pattern.fullmatch, found))), None)
-    if pattern is None or not {pattern.fullmatch(tag)["place"].upper() for tag in found} & {"B", "I"}:
-        return {}
-    usual = {tag: "O" if tag.lower() in _OUTSIDE else _usual(pattern, tag) for tag in sorted({*others})}
-    return {tag: new for tag, new in usual.items() if tag != new}
-
-
-def _usual(pattern, tag):
-    """A tag as B-PER or I-PER, if it matches one of the patterns _LIKE_BIO; another tag as it is."""
-    if not (match := pattern.fullmatch(tag)):
-        return tag
-    parts = {"kind": "entity", **match.groupdict()}
-    return f"{parts['place'].upper().replace('M', 'I')}-{parts['kind']}"
-
-
-def in_scheme(tags, scheme):
-    """The tags of a sentence in the scheme 'iob2' or 'bioes' (as Google's chunking, F51), from IOB1, IOB2, BIOES, BILOU or a mixture."""
-    converted = ["O"] * len(tags)
-    for kind, first, last in entities(tags):
-        converted[first:last + 1] = [f"B-{kind}"] + [f"I-{kind}"] * (last - first)
-        if scheme == "bioes":
-            converted[last] = f"{'S' if first == last else 'E'}-{kind}"
-    return converted
-
-
-def entities(tags):
-    """[(type, index of the first word, index of the last)] of a sentence, as CoNLL's evaluation counts them."""
-    from seqeval.metrics.sequence_labeling import get_entities  # here, because only tagging needs it
-    return get_entities(list(map(as_bioes, tags)))
-
-
-def as_bioes(tag):
-    """A tag of BILOU in BIOES, which seqeval knows; others as they are."""
-    return {"L-": "E-", "U-": "S-"}.get(tag[:2], tag[:2]) + tag[2:]
-
-
-def begin_with_i(sentences):
-    """(entities that begin with I-, as in IOB1; those that begin with B- where IOB1 has I-) of the tags of sentences."""
-    begins = [(tags[first][0], first > 0 and tags[first - 1][2:] == kind) for tags in sentences for kind, first, _ in entities(tags)]
-    return begins.count(("I", False)), begins.count(("B", False))
 
 
 class WordLoss(nn.Module):

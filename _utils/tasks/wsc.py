@@ -7,14 +7,17 @@ and electra_pytorch adapted it to ELECTRA. There, other nouns that spaCy finds c
 import itertools
 import re
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
+import datasets
 import torch
 from torch import nn
 
 from _utils.errors import PlainError, as_plain_error
 from _utils.hub import load_split
 from _utils.runs.files import read_json_lines
+from _utils.tasks.base import Task, kind_of_task
+from _utils.tasks.glue import TASKS, load_task
 from _utils.tasks.rows import EncodedRows
 from _utils.text.special_tokens import text_tokenizer
 
@@ -32,6 +35,63 @@ class Schema(NamedTuple):
     start: int
     end: int
     label: int
+
+
+@kind_of_task
+class Wsc(Task):
+    """WNLI with the WSC trick. A row is a `Schema`; those of WNLI's test set whose pronoun is not found have start -1.
+
+    The chance that a candidate is the right one is that of WNLI's label "entailment".
+    """
+    kind: ClassVar[str] = "wsc"
+
+    def load(self, glue_dir, wsc_dir):
+        """TaskData with WSC's rows for training and evaluation, and WNLI's test set."""
+        data = load_task(TASKS["wnli"], glue_dir, ["test"])
+        splits = {split: to_rows(load_wsc(name, wsc_dir)) for split, name in (("train", "train"), (self.devs[0], "validation"))}
+        return data._replace(task=self, splits={**splits, **data.splits})
+
+    def settings(self, c):
+        return {"wsc_trick": True}
+
+    def check_pretrained(self, pretrained):
+        pretrained.discriminator()
+
+    def encode(self, rows, hf_tokenizer, settings, training=False):
+        """SchemaRows of a Dataset of schemas, or of WNLI's."""
+        if "start" in rows.column_names:
+            schemas = [Schema(**row) for row in rows]
+        else:
+            schemas = wnli_schemas(rows)
+            n_found = sum(schema.start >= 0 for schema in schemas)
+            print(f"WNLI: found the pronoun in {n_found} of {len(schemas)} rows")
+        return SchemaRows(schemas, hf_tokenizer, settings["max_length"])
+
+    def sample(self, rows, n=1000):
+        return rows[:n]["text" if "text" in rows.column_names else "sentence1"]
+
+    def network(self, pretrained, settings):
+        return SchemaPredictor(pretrained.discriminator())
+
+    def outputs(self, rows, logits):
+        """Probabilities (N, 2); rows without a recognized pronoun get the majority class."""
+        return torch.where(rows.is_found[:, None], self.probabilities(logits), torch.tensor([1., 0.]))
+
+    def check_predictable(self, checkpoint):
+        raise PlainError(f"{checkpoint!r} was trained with the WSC trick, which needs files of another format. Set glue_dir to a folder "
+                         "with WNLI, and run python finetune.py with do_finetune=False.")
+
+    def why_not_exported(self, settings, family):
+        return "the WSC trick"
+
+
+WSC = Wsc(**{name: getattr(TASKS["wnli"], name) for name in ("name", "title", "texts", "labels", "file_labels", "majority", "test_files")},
+          devs=("wsc_validation",), epochs=10, score_titles=(("wsc_validation", "WNLI (on WSC)"),))
+
+
+def to_rows(schemas):
+    """Dataset of schemas."""
+    return datasets.Dataset.from_list([schema._asdict() for schema in schemas])
 
 
 def load_wsc(split, wsc_dir=None):
@@ -99,22 +159,29 @@ def _common_prefix(a, b):
 
 
 def wnli_schemas(rows):
-    """Schemas for WNLI's rows (a Dataset with sentence1 and sentence2); None for a row whose pronoun is not found."""
-    return [(found := find_pronoun(row["sentence1"], row["sentence2"])) and make_schema(row["sentence1"], *found, row["label"])
-            for row in rows]
+    """Schemas for WNLI's rows (a Dataset with sentence1 and sentence2); with start -1 for a row whose pronoun is not found."""
+    places = [find_pronoun(row["sentence1"], row["sentence2"]) for row in rows]
+    return [make_schema(row["sentence1"], *place, row["label"]) if place else Schema(row["sentence1"], -1, -1, row["label"])
+            for row, place in zip(rows, places)]
 
 
-def encode_schemas(schemas, hf_tokenizer, max_len):
-    """EncodedRows of schemas, whose token_type_ids mark the candidate. A long text is cut to a window around it."""
-    encoded, room = [], max_len - 2
-    for schema in schemas:
-        encoding = text_tokenizer(hf_tokenizer).encode(schema.text, add_special_tokens=False)
-        inside = [start < schema.end and schema.start < end for start, end in encoding.offsets]
-        first = max(0, min(inside.index(True) - room // 2, len(inside) - room))
-        window = slice(first, first + room)
-        encoded.append({"inp_ids": [hf_tokenizer.cls_token_id, *encoding.ids[window], hf_tokenizer.sep_token_id],
-                        "token_type_ids": [0, *inside[window], 0]})
-    return EncodedRows(encoded, [schema.label for schema in schemas], hf_tokenizer.pad_token_id)
+class SchemaRows(EncodedRows):
+    """Encoded schemas, whose token_type_ids mark the candidate. A long text is cut to a window around it.
+
+    schemas: with start -1 for a row of WNLI whose pronoun was not found.   is_found: for each row, whether it was.
+    """
+
+    def __init__(self, schemas, hf_tokenizer, max_len):
+        self.is_found = torch.tensor([schema.start >= 0 for schema in schemas])
+        encoded, room = [], max_len - 2
+        for schema in schemas:
+            encoding = text_tokenizer(hf_tokenizer).encode(schema.text, add_special_tokens=False)
+            inside = [start < schema.end and schema.start < end or schema.start < 0 for start, end in encoding.offsets]
+            first = max(0, min([*inside, True].index(True) - room // 2, len(inside) - room))
+            window = slice(first, first + room)
+            encoded.append({"inp_ids": [hf_tokenizer.cls_token_id, *encoding.ids[window], hf_tokenizer.sep_token_id],
+                            "token_type_ids": [0, *inside[window], 0]})
+        super().__init__(encoded, [schema.label for schema in schemas], hf_tokenizer.pad_token_id)
 
 
 class SchemaPredictor(nn.Module):
@@ -127,6 +194,11 @@ class SchemaPredictor(nn.Module):
         super().__init__()
         self.discriminator = discriminator
         self.threshold = nn.Parameter(torch.zeros(()))
+
+    @property
+    def base_model(self):
+        """The encoder."""
+        return self.discriminator.electra
 
     def forward(self, ids, attn_mask, is_candidate):
         """ids, attn_mask, is_candidate (B, L) -> logits (B, 2)."""

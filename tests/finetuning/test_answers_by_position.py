@@ -10,7 +10,9 @@ from transformers import PreTrainedTokenizerFast
 
 from _utils.tasks.answers import find_answers
 from _utils.tasks.question_files import read_questions
-from _utils.tasks.questions import QuestionOptions, QuestionRows, candidates
+from _utils.tasks.question_head import candidates
+from _utils.tasks.question_rows import QuestionRows
+from _utils.tasks.questions import QuestionOptions
 from _utils.text.vocabulary import SPECIAL_TOKENS, tokenizer_from_tokens
 
 decomposed = partial(unicodedata.normalize, "NFD")

@@ -11,9 +11,11 @@ from transformers import AutoModel, ElectraForPreTraining
 import finetune
 from _utils.networks.fast import set_attention
 from _utils.recipes import RECIPES
-from _utils.tasks.glue import TASKS, Task
+from _utils.tasks.glue import TASKS
+from _utils.tasks.heads import WordPredictor
 from _utils.tasks.rows import EncodedRows, finetuning_dataloaders
-from _utils.tasks.wsc import SchemaPredictor, encode_schemas, make_schema
+from _utils.tasks.tagging import Tagging, WordRows
+from _utils.tasks.wsc import WSC, SchemaPredictor, SchemaRows, make_schema
 
 CUDA = torch.device("cuda:0")
 pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory' argument")
@@ -22,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:'pin_memory' argument")
 def rows_of(task, n=16):
     """EncodedRows of different lengths with dummy tokens."""
     lengths = [9 + i % 16 for i in range(n)]
-    labels = [i / n if task.is_regression else i % len(task.labels) for i in range(n)]
+    labels = [i / n if not task.labels else i % len(task.labels) for i in range(n)]
     return EncodedRows([{"inp_ids": [7] * length, "token_type_ids": [0] * length} for length in lengths], labels)
 
 
@@ -90,12 +92,12 @@ def test_other_families_do_not_synchronize(size):
 
 
 def test_tagging_does_not_synchronize(small_tokenizer):
-    task = Task("tags", "tags", ("text",), ("A", "B"), kind="tagging")
+    task = Tagging("tags", "tags", ("text",), ("A", "B"))
     sentences = [["the", "network", "makes", "guesses"][:2 + i % 3] for i in range(16)]
-    rows = finetune.WordRows(sentences, [[i % 2 for i, _ in enumerate(words)] for words in sentences], small_tokenizer, 32)
+    rows = WordRows(sentences, [[i % 2 for i, _ in enumerate(words)] for words in sentences], small_tokenizer, 32)
     encoder = RECIPES["tiny"].encoder.config(len(small_tokenizer))
     with fake_cuda():
-        model = finetune.WordPredictor(AutoModel.from_config(encoder), encoder.hidden_size, task.n_outputs)
+        model = WordPredictor(AutoModel.from_config(encoder), encoder.hidden_size, task.n_outputs)
         learn = learner(task, model, rows, "bf16")
         take_two_steps(learn)
         with pytest.raises(DynamicOutputShapeException):  # the words are selected at the end, on the CPU, where fake tensors have no values
@@ -106,10 +108,10 @@ def test_the_wsc_trick_does_not_synchronize(small_tokenizer):
     text = "The network makes good guesses because it takes time."
     candidates = "the network", "good guesses"
     schemas = [make_schema(text, text.index("it"), text.index("it") + 2, candidates[i % 2], i % 2) for i in range(60)]
-    rows = encode_schemas(schemas, small_tokenizer, 32)
+    rows = SchemaRows(schemas, small_tokenizer, 32)
     with fake_cuda():
         model = SchemaPredictor(ElectraForPreTraining(RECIPES["tiny"].discriminator.config(len(small_tokenizer))))
-        gradients = take_two_steps(learner("wnli", model, rows, "bf16"))
+        gradients = take_two_steps(learner(WSC, model, rows, "bf16"))
         assert gradients["threshold"].device == CUDA
 
 

@@ -9,8 +9,9 @@ import finetune
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.plan import print_tables, text_of_updates
 from _utils.networks import load_pretrained
-from _utils.tasks.glue import TASKS, Task
-from _utils.tasks.questions import QuestionOptions
+from _utils.tasks.base import Task
+from _utils.tasks.glue import TASKS
+from _utils.tasks.questions import QuestionOptions, Questions
 from _utils.tasks.tables import TaskData
 
 
@@ -23,7 +24,7 @@ def parts(glue, fresh_checkpoint):
         pretrained, task, tables = load_pretrained(c.pretrained_checkpoint, "tiny", 128), TASKS["mrpc"], finetune.load_task("mrpc", glue)
         settings = finetune.settings_of(task, tables, c, pretrained)
         data = finetune.encode_task(task, tables, settings, pretrained.hf_tokenizer)
-        model = finetune.build_predictor(task, pretrained, xavier_reinited_outlayer=c.xavier_reinited_outlayer)
+        model = task.network(pretrained, settings)
         learn = finetune.get_glue_learner("mrpc", model=model, data=data, settings=settings, device=torch.device("cpu"),
                                           precision=settings["precision"])
         return learn, data, settings
@@ -99,7 +100,8 @@ def test_printed_updates_name_and_count_both_orders():
     ("bert", {}, None, "bert"), ("electra", {"pooling": "mean"}, None, "pooling=mean"), ("electra", {}, QuestionOptions(), "joint"),
     ("electra", {}, None, None), ("bert", {}, QuestionOptions(joint=False, answerability=False), None)])
 def test_before_training_own_tasks_name_what_cannot_be_exported(capsys, family, settings, questions, refused):
-    task = Task("t", "t", ("text",), ("a", "b"), kind="questions" if questions else "classification", questions=questions, is_own=True)
+    named = {"name": "t", "title": "t", "texts": ("text",), "is_own": True}
+    task = Questions(questions=questions, **named) if questions else Task(labels=("a", "b"), **named)
     settings = {"wsc_trick": False, "bs": 32, "epochs": 90, "rows": None, **settings}
     data = TaskData(task, {"train": range(400)}, {}, [])
     print_tables({"t": data}, {"t": settings}, family=family)
@@ -109,16 +111,17 @@ def test_before_training_own_tasks_name_what_cannot_be_exported(capsys, family, 
 
 def test_the_loss_is_the_mean_cross_entropy_or_squared_error_of_the_batch():
     outputs, targets = torch.randn(5, 2), torch.tensor([1, 0, 0, 1, 1])
-    torch.testing.assert_close(finetune.build_loss(TASKS["mrpc"])(outputs, targets), -outputs.log_softmax(-1)[range(5), targets].mean())
+    torch.testing.assert_close(TASKS["mrpc"].loss()(outputs, targets), -outputs.log_softmax(-1)[range(5), targets].mean())
     scores = torch.tensor([1.5, 4., 0., 0., 5.])
-    torch.testing.assert_close(finetune.build_loss(TASKS["stsb"])(outputs[:, 0], scores), ((outputs[:, 0] - scores) ** 2).mean())
+    torch.testing.assert_close(TASKS["stsb"].loss()(outputs[:, 0], scores), ((outputs[:, 0] - scores) ** 2).mean())
 
 
 def test_scores_are_float32_because_a_gpu_rejects_the_gradient_of_a_float64_loss(glue, small_tokenizer):
     task = TASKS["stsb"]
     scored = replace(task, scale=(2.5, 1.5))
-    for data in (finetune.encode(finetune.load_task("stsb", glue).splits["train"], given, 128, small_tokenizer, standardize=True)
-                 for given in (task, scored)):
+    rows, settings = finetune.load_task("stsb", glue).splits["train"], {"max_length": 128, "double_unordered": False}
+    for given in (task, scored):
+        data = given.encode(rows, small_tokenizer, settings, training=True)
         assert data.batch([0, 1])[3].dtype == torch.float32
 
 

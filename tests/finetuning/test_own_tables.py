@@ -12,8 +12,6 @@ import finetune
 from _utils.errors import PlainError
 from _utils.finetuning.config import complete_finetuning
 from _utils.tasks.custom import complete_own_task, load_own_task
-from _utils.tasks.glue import compute_metrics
-from _utils.tasks.submission import write_predictions
 from _utils.tasks.table_files import read_table, write_with_column
 
 
@@ -36,7 +34,7 @@ def test_the_kind_and_the_labels_follow_from_the_file(tmp_path, labels, kind, fo
     assert loaded(train=f"{tmp_path}/a.jsonl", dev=.2).splits["validation"]["text"][:] == data.splits["validation"]["text"][:]
     if "10" in labels:
         assert "'kind': 'regression'" in data.notices[0]
-        assert loaded(train=f"{tmp_path}/a.jsonl", kind="regression").task.is_regression
+        assert loaded(train=f"{tmp_path}/a.jsonl", kind="regression").task.kind == "regression"
 
 
 def test_a_mistake_in_one_row_does_not_change_the_kind(tmp_path):
@@ -187,7 +185,7 @@ def test_character_spans_are_tags_of_words_and_are_predicted_as_spans(tmp_path, 
     assert (task.kind, task.labels, task.metrics[0]) == ("tagging", ("B-LOC", "B-PER", "I-PER", "O"), "entity_f1")
     assert [[task.labels[i] for i in labels] for labels in test["label"][:3]] == [TAGS, TAGS, ["O"] * 3]
     assert test["text"][0] == ["Anna", "Lee", "(", "Oslo", ")", "left", "."] and any("spans" in notice for notice in data.notices)
-    write_predictions(tmp_path / f"new.{suffix}", data, "test", [label for labels in test["label"] for label in labels])
+    data.task.write(tmp_path / f"new.{suffix}", data, "test", [label for labels in test["label"] for label in labels])
     written = read_table(tmp_path / f"new.{suffix}").rows["prediction"]
     assert [json.loads(cell) if isinstance(cell, str) else cell for cell in written[:3]] == [SPANS, SPANS, []]
 
@@ -307,7 +305,7 @@ def test_several_labels_per_text(tmp_path, columns, rows, given):
     assert (data.task.kind, data.task.labels, data.task.metrics) == ("multilabel", ("contract", "tax"), ("micro_f1", "macro_f1"))
     assert list(map(sorted, data.splits["test"]["label"][:3])) == [[0, 1], [1], []]
     assert any("validation: contract 1, tax 2" in notice for notice in data.notices)
-    write_predictions(tmp_path / "new.csv", data, "test", [[True, True], [False, False]] * 15)
+    data.task.write(tmp_path / "new.csv", data, "test", [[True, True], [False, False]] * 15)
     assert (tmp_path / "new.csv").read_text().splitlines()[1].endswith(",contract|tax")
     if len(columns) == 3:
         write_csv(tmp_path / "a.csv", columns, [*rows * 10, ("five", "x", "0")])
@@ -320,13 +318,13 @@ def test_f1_is_that_of_the_positive_label(tmp_path):
     for positive, f1 in (("ham", 2 / 3), (None, .8)):
         data = loaded(train=f"{tmp_path}/a.csv", metrics="f1", positive=positive)
         assert f"f1 of {positive or 'spam'!r}" in data.notices[0]
-        assert compute_metrics(data.task, torch.eye(2)[[0, 1, 1, 1]], [0, 0, 1, 1])["f1"] == pytest.approx(f1)
+        assert data.task.score(torch.eye(2)[[0, 1, 1, 1]], [0, 0, 1, 1])["f1"] == pytest.approx(f1)
 
 
 def test_words_and_tags_in_json_lines(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"words": ["Mr.", "Smith", "left"], "tags": ["O", "NAME", "O"]}\n' * 4)
     data = loaded(train=f"{tmp_path}/a.jsonl", text="words", label="tags", dev=f"{tmp_path}/a.jsonl")
-    assert data.task.is_tagging and data.task.labels == ("NAME", "O") and data.task.metrics == ("accuracy", "macro_f1")
+    assert data.task.kind == "tagging" and data.task.labels == ("NAME", "O") and data.task.metrics == ("accuracy", "macro_f1")
     assert data.splits["train"][0] == {"text": ["Mr.", "Smith", "left"], "label": [1, 0, 1]}
 
 
@@ -336,8 +334,8 @@ def test_tags_that_only_the_test_file_has_are_errors_and_no_labels(tmp_path):
         (tmp_path / f"{name}.txt").write_text("".join(f"word {tag}\n" for tag in tags.split()))
     data = loaded(**{split: f"{tmp_path}/{split}.txt" for split in ("train", "dev", "test")})
     assert data.task.labels == ("B-X", "B-Y", "I-X", "O") and "the tags I-Z of the test file" in data.notices[1]
-    correct_but_for_one, [targets] = torch.eye(4)[[0, 3, 3]], data.splits["test"]["label"]
-    assert compute_metrics(data.test_task, correct_but_for_one, targets, [3]) == {"entity_f1": pytest.approx(2 / 3), "accuracy": 2 / 3}
+    correct_but_for_one, targets = torch.eye(4)[[0, 3, 3]], data.splits["test"]["label"][:]
+    assert data.test_task.score(correct_but_for_one, targets) == {"entity_f1": pytest.approx(2 / 3), "accuracy": 2 / 3}
 
 
 @pytest.mark.parametrize("name, old, new", [
@@ -355,7 +353,7 @@ def test_predictions_are_written_beside_the_rows_that_were_read_even_if_the_file
     (tmp_path / name).write_text(old, newline="")
     data = loaded(train=f"{tmp_path}/train.{'txt' if name == 'a.txt' else 'csv'}", test=f"{tmp_path}/{name}")
     (tmp_path / name).write_text("something else")
-    write_predictions(tmp_path / "new", data, "test", [0, 1])
+    data.task.write(tmp_path / "new", data, "test", [0, 1])
     assert (tmp_path / "new").read_bytes().decode() == new
 
 
@@ -375,7 +373,7 @@ def test_tags_of_a_table_are_strings_with_spaces_and_may_be_many(tmp_path):
         data = loaded(train=f"{tmp_path}/{name}", test=f"{tmp_path}/{name}", kind="tagging")
         assert len(data.task.labels) == 16
         values = [data.task.labels.index(tag) for _, tags in rows for tag in tags.split()]
-        write_predictions(tmp_path / f"new_{name}", data, "test", values)
+        data.task.write(tmp_path / f"new_{name}", data, "test", values)
         assert list(read_table(tmp_path / f"new_{name}").rows["prediction"]) == [tags for _, tags in rows]
 
 
@@ -387,7 +385,7 @@ def test_tags_are_converted_to_one_scheme(tmp_path, capsys, scheme, tags):
     data = loaded(train=f"{tmp_path}/a.txt", dev=f"{tmp_path}/a.txt", test=f"{tmp_path}/a.txt", scheme=scheme)
     assert [data.task.labels[i] for i in data.splits["train"]["label"][0]] == tags.split()
     assert ("1 entities begin with I- and 1 with B-, a mixture" in "".join(data.notices)) == (not scheme)
-    write_predictions(tmp_path / "new", data, "test", data.splits["test"]["label"][0])
+    data.task.write(tmp_path / "new", data, "test", data.splits["test"]["label"][0])
     assert (tmp_path / "new").read_text().splitlines()[0] == f"word I-X {tags.split()[0]}"
 
 

@@ -22,15 +22,17 @@ from _utils.commands.predict import predict
 from _utils.errors import PlainError
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.evaluation import KeepBest
+from _utils.finetuning.model import load_finetuned
 from _utils.finetuning.results import report
 from _utils.finetuning.runs import Runs, run_path
 from _utils.networks import load_pretrained
 from _utils.runs.checkpoints import load_checkpoint
+from _utils.tasks.base import Task
 from _utils.tasks.custom import complete_own_task, load_own_task
-from _utils.tasks.glue import Task, compute_metrics, task_of
+from _utils.tasks.kinds import task_of
 from _utils.tasks.rows import IGNORED, finetuning_dataloaders
 from _utils.tasks.submission import check_submission, make_zip, read_record, write_majorities
-from _utils.tasks.tagging import WordRows
+from _utils.tasks.tagging import Tagging, WordRows
 from _utils.text import text_tokenizer
 
 WORDS = "the generator replaces some words of text and discriminator finds every replaced word a small network makes good guesses".split()
@@ -224,11 +226,11 @@ def test_class_weights_are_balanced_or_given_by_label(start):
     write_csv("train.csv", ("text", "label"), [(text, "b" if i % 4 else "a") for i, text in enumerate(sentences(40))])
     task = load_own_task(complete_own_task(OWN | {"class_weights": "balanced"})).task
     assert task.class_weights == pytest.approx((2., 2 / 3))
-    loss, logits = finetune.build_loss(task), torch.tensor([[1., 0.], [1., 0.]])
+    loss, logits = task.loss(), torch.tensor([[1., 0.], [1., 0.]])
     expected = F.cross_entropy(logits, torch.tensor([0, 1]), weight=torch.tensor([2., 2 / 3]))
     torch.testing.assert_close(loss(logits, torch.tensor([0, 1])), expected)
     start(OWN | {"class_weights": {"a": 5}})
-    assert finetune.load_finetuned(run_path("g", "mine", 0))[2]["settings"]["own_task"]["class_weights"] == [5., 1.]
+    assert load_finetuned(run_path("g", "mine", 0))[2]["settings"]["own_task"]["class_weights"] == [5., 1.]
     with pytest.raises(PlainError, match="no label 'c'. The labels are a, b"):
         start(OWN | {"class_weights": {"c": 5}})
     write_csv("train.csv", ("text", "label"), [(text, i % 3) for i, text in enumerate(sentences(40))])
@@ -350,7 +352,7 @@ def test_each_window_of_both_orders_of_a_pair_has_the_label_of_its_row(small_tok
     rows = datasets.Dataset.from_dict({"text1": ["the network", " ".join(WORDS * 2)], "text2": [" ".join(WORDS * 2), "a word"],
                                        "label": [0, 1]})
     pair = Task("p", "p", ("text1", "text2"), ("x", "y"), unordered=True)
-    encoded = finetune.encode(rows, pair, 16, small_tokenizer, double=True, stride=5)
+    encoded = pair.encode(rows, small_tokenizer, {"max_length": 16, "double_unordered": True, "window_stride": 5}, training=True)
     labels = encoded.batch(range(len(encoded)))[3].tolist()
     assert len(encoded.n_windows) == 4 and labels == [label for label, n in zip([0, 1, 0, 1], encoded.n_windows) for _ in range(n)]
     outputs = torch.tensor(labels).float()
@@ -490,18 +492,18 @@ def test_labels_of_the_test_file_may_come_later_and_change(start):
 
 def test_a_frozen_encoder_keeps_its_weights_and_has_no_dropout(start, fresh_checkpoint):
     start(OWN, "freeze=True")
-    model, _, row = finetune.load_finetuned(run_path("g", "mine", 0))
+    model, _, row = load_finetuned(run_path("g", "mine", 0))
     pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 128)
     encoder = model.base_model.state_dict()
     assert all(torch.equal(encoder[name], weight) for name, weight in pretrained.encoder().state_dict().items())
     assert not torch.equal(model.classifier.bias, torch.zeros(2))
-    frozen = finetune.build_predictor(task_of(row), pretrained, freeze=True).train()
+    frozen = task_of(row).network(pretrained, {"freeze": True}).train()
     assert not any(module.training for module in frozen.base_model.modules()) and frozen.dropout.training
 
 
 def test_mean_pooling_reads_all_tokens_but_no_padding_also_from_the_checkpoint(start):
     start(OWN, "pooling=mean")
-    model, _, row = finetune.load_finetuned(run_path("g", "mine", 0))
+    model, _, row = load_finetuned(run_path("g", "mine", 0))
     ids, is_token, types = torch.randint(5, 99, (2, 6)), torch.ones(2, 6, dtype=torch.long), torch.zeros(2, 6, dtype=torch.long)
     is_token[1, 4:] = 0
     states = [model.base_model(ids[i:i + 1, :n]).last_hidden_state[0] for i, n in enumerate((6, 4))]
@@ -513,7 +515,7 @@ def test_mean_pooling_reads_all_tokens_but_no_padding_also_from_the_checkpoint(s
         export_hf("g_mine_0.pth", "exported")
 
 
-TAGS = Task("t", "t", ("text",), ("O", "B-X", "I-X", "B-Y"), kind="tagging", metrics=("entity_f1", "accuracy"))
+TAGS = Tagging("t", "t", ("text",), ("O", "B-X", "I-X", "B-Y"), metrics=("entity_f1", "accuracy"), is_own=True)
 
 
 @pytest.mark.parametrize("labels, targets, predicted, lengths, f1", [
@@ -523,8 +525,9 @@ TAGS = Task("t", "t", ("text",), ("O", "B-X", "I-X", "B-Y"), kind="tagging", met
         ([1, 3, 1, 3], [0, 0, 1, 3], [4], 2 / 3), ([4, 4], [1, 3], [2], 0.), ([1, 2, 3], [1, 2, 3], [3], 1.))),
 ])
 def test_entity_f1_counts_whole_entities_within_sentences(labels, targets, predicted, lengths, f1):
-    task = Task("t", "t", ("text",), tuple(labels.split()), kind="tagging", metrics=("entity_f1",))
-    assert compute_metrics(task, torch.eye(5)[predicted], targets, lengths)["entity_f1"] == pytest.approx(f1)
+    task = Tagging("t", "t", ("text",), tuple(labels.split()), metrics=("entity_f1",))
+    sentences = np.split(targets, np.cumsum(lengths)[:-1])
+    assert task.score(torch.eye(5)[predicted], sentences)["entity_f1"] == pytest.approx(f1)
 
 
 def test_words_are_labelled_at_their_first_wordpiece(small_tokenizer):
@@ -542,7 +545,7 @@ def test_words_are_labelled_at_their_first_wordpiece(small_tokenizer):
 def test_long_sentences_are_divided_and_every_word_is_predicted(small_tokenizer):
     words = [*WORDS * 3, "discriminator" * 9, *WORDS]
     rows = WordRows([words, words[:2]], [list(range(len(words))), [0, 1]], small_tokenizer, 16)
-    assert rows.lengths.max() == 16 and len(rows) > 2 and rows.sentence_lengths == [len(words), 2]
+    assert rows.lengths.max() == 16 and len(rows) > 2 and rows.n_examples == 2
     dls = finetuning_dataloaders(rows, [rows], bs=3, num_workers=0, device="cpu")
     logits = iter([torch.nn.functional.one_hot(labels.clamp(min=0), len(words)) for *_, labels in dls.loaders[1]])
     model = torch.nn.Module()
@@ -565,12 +568,12 @@ def test_the_loss_sums_over_the_words_of_a_sentence_and_is_the_mean_over_sentenc
     logits, labels = torch.randn(2, 3, 4), torch.tensor([[IGNORED, 1, 2], [3, IGNORED, IGNORED]])
     logprobs = logits.log_softmax(-1)
     expected = -(logprobs[0, 1, 1] + logprobs[0, 2, 2] + logprobs[1, 0, 3]) / 2
-    torch.testing.assert_close(finetune.build_loss(TAGS)(logits, labels), expected)
+    torch.testing.assert_close(TAGS.loss()(logits, labels), expected)
 
 
 def test_a_record_of_a_stranger_is_checked():
-    row = {"task": "t", "settings": {"own_task": TAGS.as_record()}}
+    row = {"task": "t", "settings": {"own_task": TAGS.record()}}
     assert task_of(row) == TAGS
     for change in ({"name": "other"}, {"kind": "x"}, {"surprise": 1}):
         with pytest.raises(ValueError):
-            task_of({**row, "settings": {"own_task": TAGS.as_record() | change}})
+            task_of({**row, "settings": {"own_task": TAGS.record() | change}})

@@ -9,12 +9,11 @@ import pytest
 import finetune
 from _utils.errors import PlainError
 from _utils.finetuning.config import complete_finetuning
-from _utils.finetuning.evaluation import evaluation
 from _utils.tasks.answers import Answers
 from _utils.tasks.custom import complete_own_task, load_own_task, question_task
-from _utils.tasks.glue import Task
 from _utils.tasks.question_files import read_questions
-from _utils.tasks.questions import QuestionOptions, QuestionRows
+from _utils.tasks.question_rows import QuestionRows
+from _utils.tasks.questions import QuestionOptions, Questions
 
 ANSWERED = {"answers": [{"text": "beta", "answer_start": 6}]}
 # A question without an answer, as different programs write it.
@@ -50,7 +49,7 @@ def loaded(train, **keys):
 def baseline(data):
     """Scores of a model that answers nothing, and the baseline beside them."""
     labels = data.splits["validation"]["label"][:]
-    found = evaluation(data.task, [Answers({"wrong": 1.}, 9.)] * len(labels), labels)
+    found = data.task.evaluation([Answers({"wrong": 1.}, 9.)] * len(labels), labels)
     return found["scores"]["exact"], found["baselines"]["exact"]
 
 
@@ -73,8 +72,8 @@ def test_a_question_that_is_called_answerable_needs_an_answer(folder):
 def test_the_baseline_follows_the_rule_of_the_scores(has_unanswerable):
     """Where no question counts as unanswerable, the declaration that it is one counts as wrong."""
     options = QuestionOptions(has_unanswerable=has_unanswerable)
-    task = Task("t", "t", ("question", "context"), kind="questions", metrics=("exact", "f1"), questions=options)
-    found = evaluation(task, [Answers({"wrong": 1.}, 9.)] * 4, [["beta"], [], ["gamma"], ["delta"]])
+    task = Questions("t", "t", ("question", "context"), metrics=("exact", "f1"), questions=options)
+    found = task.evaluation([Answers({"wrong": 1.}, 9.)] * 4, [["beta"], [], ["gamma"], ["delta"]])
     assert found["baselines"] == found["scores"]
     assert found["baselines"]["exact"] == (.25 if has_unanswerable else 0)
 

@@ -12,13 +12,12 @@ from _utils.commands.export_hf import export_hf
 from _utils.commands.predict import predict
 from _utils.errors import PlainError
 from _utils.finetuning.config import complete_finetuning
-from _utils.finetuning.evaluation import evaluation
 from _utils.finetuning.runs import Runs, run_path
 from _utils.tasks.answers import Answers, ensemble, score_answers
 from _utils.tasks.custom import complete_own_task, load_own_task
-from _utils.tasks.glue import Task
 from _utils.tasks.question_files import read_questions
-from _utils.tasks.questions import QuestionOptions, QuestionRows
+from _utils.tasks.question_rows import QuestionRows
+from _utils.tasks.questions import QuestionOptions, Questions
 from _utils.tasks.synthetic import write_synthetic_questions
 
 CONTEXT = "Alpha beta gamma. Delta  epsilon."
@@ -131,10 +130,10 @@ def test_thresholds_only_apply_to_sets_with_unanswerable_questions():
     assert score_answers(found, answers, QuestionOptions())["exact"] == .5
     scores = score_answers(found, [[], ["b"]], QuestionOptions(has_unanswerable=True))
     assert scores["exact"] == scores["best_f1"] == 1 and scores["best_f1_threshold"] == -5
-    task = Task("t", "t", ("question", "context"), kind="questions", metrics=("f1",), questions=QuestionOptions(has_unanswerable=True))
-    assert not evaluation(task, found, [[], ["b"]])["notices"]
+    task = Questions("t", "t", ("question", "context"), metrics=("f1",), questions=QuestionOptions(has_unanswerable=True))
+    assert not task.evaluation(found, [[], ["b"]])["notices"]
     found[1] = found[1]._replace(null_odds=-1.)  # above the default threshold
-    assert "na_threshold=-1, F1 on this set would be 100.00" in evaluation(task, found, [[], ["b"]])["notices"]
+    assert "na_threshold=-1, F1 on this set would be 100.00" in task.evaluation(found, [[], ["b"]])["notices"]
 
 
 def test_an_ensemble_adds_the_probabilities_of_texts():

@@ -8,7 +8,7 @@ import pytest
 
 from _utils.commands.glue import glue_results
 from _utils.errors import PlainError
-from _utils.finetuning.evaluation import evaluation, with_evaluations
+from _utils.finetuning.evaluation import with_evaluations
 from _utils.finetuning.results import (
     COMPARISON,
     compare_checkpoints,
@@ -19,7 +19,9 @@ from _utils.finetuning.results import (
     table_of_runs,
 )
 from _utils.finetuning.runs import SCORES, Runs, add_run, score
-from _utils.tasks.glue import FINETUNED_TASKS, PUBLISHED, TASKS, Task
+from _utils.tasks.base import Task
+from _utils.tasks.glue import FINETUNED_TASKS, PUBLISHED, TASKS
+from _utils.tasks.regression import Regression
 
 HEADLINES = {"cola": "matthews", "stsb": "spearman"}
 BOTH_MNLI = {"validation_matched": {"accuracy": .8}, "validation_mismatched": {"accuracy": .7}}
@@ -105,10 +107,10 @@ def test_scores_of_constant_predictions_are_beside_those_of_the_runs():
     rows = [row("cola", 1, 12.)]  # of an earlier version
     for task, labels in {"rte": [1, 0, 1, 1, 0], "cola": [1, 1, 0], "stsb": [1.5, 4., 4.], "mrpc": [0, 1, 1]}.items():
         outputs = [1.5, 4.1, 4.2] if task == "stsb" else np.eye(2)[labels]
-        rows.append(with_evaluations(row(task, 0, 0.), {"validation": evaluation(TASKS[task], outputs, labels)}))
+        rows.append(with_evaluations(row(task, 0, 0.), {"validation": TASKS[task].evaluation(outputs, labels)}))
     assert summarize(runs(*rows))["baseline"].to_dict() == {"RTE": 60., "CoLA": 0., "STS-B": 0., "MRPC": pytest.approx(200 / 3)}
     assert format_scores(rows[-1]) == "accuracy 100.00 (majority 66.67), f1 100.00 (majority 80.00)"
-    own = evaluation(Task("own", "own", ("text",), kind="regression", metrics=("r2", "rmse")), [2., 2., 5.], [1., 2., 6.])
+    own = Regression("own", "own", ("text",), metrics=("r2", "rmse")).evaluation([2., 2., 5.], [1., 2., 6.])
     assert own["baselines"] == {"r2": 0., "rmse": pytest.approx(np.std([1., 2., 6.]))}
     assert own["scores"] == {"r2": pytest.approx(1 - 2 / 14), "rmse": pytest.approx((2 / 3) ** .5)}
 
@@ -120,7 +122,7 @@ def test_scores_of_constant_predictions_are_beside_those_of_the_runs():
     ("stsb", [3., 3.2, 3.5], [1., 2.5, 5.], None),
 ])
 def test_a_constant_prediction_is_noticed(task, outputs, labels, found):
-    evaluated = with_evaluations(row(task, 0, 0.), {"validation": evaluation(TASKS[task], outputs, labels)})
+    evaluated = with_evaluations(row(task, 0, 0.), {"validation": TASKS[task].evaluation(outputs, labels)})
     assert evaluated["notices"] == {"validation": found}
     assert (f"warning: {TASKS[task].title}, run 0, validation: {found}" in report(runs(evaluated))) == bool(found)
 
@@ -159,7 +161,7 @@ def test_checkpoints_are_compared_by_the_mean_of_their_best_runs():
     rows = [row("cola", 0, 1., "a"), row("rte", 0, 1., "b")]
     with pytest.raises(PlainError, match="no task in common"):
         compare_checkpoints(Runs(rows), ["a", "b"])
-    rows += [row("rte", 0, 40., group, settings={"own_task": own.as_record()}) | {"task": "mine"} for group in ("a", "b")]
+    rows += [row("rte", 0, 40., group, settings={"own_task": own.record()}) | {"task": "mine"} for group in ("a", "b")]
     assert compare_checkpoints(Runs(rows), ["a", "b"]).name == "best runs, mean of mine"
     rows += [row("cola", 1, 60., "a"), row("rte", 0, 70., "a"), row("cola", 0, 40., "b"), row("rte", 1, 60., "b")]
     averages = compare_checkpoints(Runs(rows), ["a", "b"])

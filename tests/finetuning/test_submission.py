@@ -5,8 +5,10 @@ import pytest
 
 from _utils.commands.glue import glue_submission
 from _utils.errors import PlainError
-from _utils.tasks.glue import TASKS, Task
-from _utils.tasks.submission import OFFICIAL_ROWS, SUBMISSION, check_submission, format_predictions, make_zip, write_majorities, write_tsv
+from _utils.tasks.base import write_tsv
+from _utils.tasks.glue import TASKS
+from _utils.tasks.regression import Regression
+from _utils.tasks.submission import OFFICIAL_ROWS, SUBMISSION, check_submission, make_zip, write_majorities
 
 ROWS = dict.fromkeys(OFFICIAL_ROWS, 5)
 
@@ -32,11 +34,11 @@ def test_a_submission_of_official_size_is_valid(tmp_path, capsys):
 
 
 def test_predictions_have_the_format_of_the_server(tmp_path):
-    assert format_predictions(TASKS["stsb"], [-.2, 2.34567, 5.7]) == ["0.000", "2.346", "5.000"]
-    assert format_predictions(TASKS["mnli"], [0, 1, 2]) == ["entailment", "neutral", "contradiction"]
-    assert format_predictions(TASKS["cola"], [1, 0]) == ["1", "0"]
-    own = Task("own", "own", ("text",), kind="regression", is_own=True)
-    assert format_predictions(own, [3.21987654e-5, -4., 5000.51, 1234567.]) == ["3.21988e-05", "-4", "5000.51", "1.23457e+06"]
+    assert TASKS["stsb"].written([-.2, 2.34567, 5.7]) == ["0.000", "2.346", "5.000"]
+    assert TASKS["mnli"].written([0, 1, 2]) == ["entailment", "neutral", "contradiction"]
+    assert TASKS["cola"].written([1, 0]) == ["1", "0"]
+    own = Regression("own", "own", ("text",), is_own=True)
+    assert own.written([3.21987654e-5, -4., 5000.51, 1234567.]) == ["3.21988e-05", "-4", "5000.51", "1.23457e+06"]
     write_tsv(tmp_path / "x.tsv", ["a", "b", "c"])
     assert (tmp_path / "x.tsv").read_text() == "index\tprediction\n0\ta\n1\tb\n2\tc\n"
 

@@ -6,9 +6,8 @@ import pytest
 
 from _utils.errors import PlainError
 from _utils.finetuning.plan import print_tables
-from _utils.tasks.glue import TASKS
+from _utils.tasks.glue import TASKS, load_task
 from _utils.tasks.synthetic import write_synthetic_glue
-from _utils.tasks.tables import load_task
 
 
 @pytest.mark.parametrize("name, split, i, row", [

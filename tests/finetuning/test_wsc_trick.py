@@ -8,8 +8,8 @@ import torch
 
 from _utils.errors import PlainError
 from _utils.networks import load_pretrained
-from _utils.tasks.tables import load_task
-from _utils.tasks.wsc import SchemaPredictor, encode_schemas, find_pronoun, load_wsc, make_schema, wnli_schemas
+from _utils.tasks.glue import load_task
+from _utils.tasks.wsc import SchemaPredictor, SchemaRows, find_pronoun, load_wsc, make_schema, wnli_schemas
 
 TEXT = "The trophy does not fit in the suitcase because it is too big."
 START = TEXT.index(" it ") + 1
@@ -78,7 +78,7 @@ def test_the_discriminator_scores_the_candidates(fresh_checkpoint):
     pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 64)
     model = SchemaPredictor(pretrained.discriminator()).eval()
     schemas = [make_schema(TEXT, START, START + 2, *given) for given in (("the trophy", 1), ("the suitcase", 0))]
-    ids, mask, inside, labels = encode_schemas(schemas, pretrained.hf_tokenizer, 64).batch([0, 1])
+    ids, mask, inside, labels = SchemaRows(schemas, pretrained.hf_tokenizer, 64).batch([0, 1])
     assert labels.tolist() == [1, 0] and candidates(ids, inside, pretrained) == ["thetrophy", "thesuitcase"]
     with torch.no_grad():
         model.threshold.fill_(.3)
@@ -92,5 +92,5 @@ def test_truncated_texts_keep_the_candidate(fresh_checkpoint):
     pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 64)
     text = "good time " * 100 + "it" + " good time" * 100
     schema = make_schema(text, 1000, 1002, "the trophy", 1)
-    ids, _, inside, _ = encode_schemas([schema], pretrained.hf_tokenizer, 32).batch([0])
+    ids, _, inside, _ = SchemaRows([schema], pretrained.hf_tokenizer, 32).batch([0])
     assert ids.shape == (1, 32) and candidates(ids, inside, pretrained) == ["thetrophy"]

@@ -5,9 +5,9 @@ import torch
 from recorded import recorded
 from tokenizers import BertWordPieceTokenizer
 
-from _utils.tasks.glue import Task, compute_metrics
 from _utils.tasks.rows import IGNORED
-from _utils.tasks.tagging import WordLoss, WordRows, in_scheme
+from _utils.tasks.tag_schemes import in_scheme
+from _utils.tasks.tagging import Tagging, WordLoss, WordRows
 from _utils.text.vocabulary import tokenizer_from_json
 
 # Malformed tags that Google's code reads otherwise (F83): an entity of two types, or an E- tag followed by another tag of its entity.
@@ -61,11 +61,11 @@ def test_loss_is_the_sum_over_the_words_of_each_sentence(chunking):
 def test_entity_f1_agrees_with_google(chunking):
     """Exactly for well-formed tags; CoNLL's evaluation, used here, reads malformed ones otherwise (F83)."""
     values, arrays, names, _ = chunking
-    task = Task("chunk", "chunk", ("text",), tuple(names), "tagging", metrics=("entity_f1",))
+    task = Tagging("chunk", "chunk", ("text",), tuple(names), metrics=("entity_f1",))
     lengths = [len(sentence["words"]) for sentence in values["sentences"]]
-    targets = np.concatenate([sentence["label_ids"] for sentence in values["sentences"]])
+    labels = [sentence["label_ids"] for sentence in values["sentences"]]
     for number, tolerance in ((0, .2), (1, 0)):  # with sentences that are cut to nothing, Google's code fails (F87)
         predicted = np.concatenate([row[:n] for row, n in zip(arrays[f"scorer{number}|predictions"], lengths)])
-        scores = compute_metrics(task, np.eye(len(names))[predicted], targets, lengths)
+        scores = task.score(np.eye(len(names))[predicted], labels)
         expected = values["scorer"][number]["results"]["f1"]
         assert 100 * scores["entity_f1"] == pytest.approx(expected, abs=tolerance), number

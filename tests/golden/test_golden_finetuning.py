@@ -7,7 +7,7 @@ from transformers import ElectraConfig, ElectraModel
 
 from _utils.networks import layer_groups
 from _utils.recipes import RECIPES
-from _utils.tasks.glue import TASKS, compute_metrics
+from _utils.tasks.glue import TASKS
 from _utils.tasks.rows import EncodedRows, finetuning_dataloaders
 from _utils.text.vocabulary import from_vocab_file
 from finetune import get_layer_lrs, tokenize_sents_max_len, truncated_lengths
@@ -79,8 +79,8 @@ def test_metrics_match_google():
     scorers = NUMBERS["scorers"]
     results = {name: dict(values) for name, values in scorers["results"].items()}
     logits = [[0., 1.] if label else [1., 0.] for label in scorers["p"]]
-    assert 100 * compute_metrics(TASKS["rte"], logits, scorers["y"])["accuracy"] == pytest.approx(results["AccuracyScorer"]["accuracy"])
-    assert 100 * compute_metrics(TASKS["cola"], logits, scorers["y"])["matthews"] == pytest.approx(results["MCCScorer"]["mcc"])
-    metrics = compute_metrics(TASKS["stsb"], scorers["pr"], scorers["yt"])
+    assert 100 * TASKS["rte"].score(logits, scorers["y"])["accuracy"] == pytest.approx(results["AccuracyScorer"]["accuracy"])
+    assert 100 * TASKS["cola"].score(logits, scorers["y"])["matthews"] == pytest.approx(results["MCCScorer"]["mcc"])
+    metrics = TASKS["stsb"].score(scorers["pr"], scorers["yt"])
     assert {name: 100 * value for name, value in metrics.items()} == pytest.approx(
         {name: results["RegressionScorer"][name] for name in ("spearman", "pearson")})

@@ -9,7 +9,9 @@ from recorded import recorded
 from _utils.commands.convert_tf import convert, google_name
 from _utils.tasks.answers import best_threshold, final_text, find_answers, normalize, score_answers, score_text, word_splitter
 from _utils.tasks.question_files import read_questions
-from _utils.tasks.questions import QuestionHead, QuestionLoss, QuestionOptions, QuestionRows, candidates
+from _utils.tasks.question_head import QuestionHead, QuestionLoss, candidates
+from _utils.tasks.question_rows import QuestionRows
+from _utils.tasks.questions import QuestionOptions
 from _utils.text.vocabulary import from_vocab_file, tokenizer_from_tokens
 
 NUMBERS, ARRAYS = recorded("official/questions.json"), recorded("official/questions.npz")

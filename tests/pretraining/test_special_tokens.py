@@ -18,7 +18,8 @@ from _utils.errors import PlainError
 from _utils.networks import load_pair, load_pretrained, load_with_head
 from _utils.runs.checkpoints import load_checkpoint, save_pretrained
 from _utils.tasks.glue import TASKS
-from _utils.tasks.questions import QuestionOptions, QuestionRows
+from _utils.tasks.question_rows import QuestionRows
+from _utils.tasks.questions import QuestionOptions
 from _utils.tasks.tagging import WordRows
 from _utils.text import load_tokenizer, text_tokenizer, tokenizer_of
 from _utils.text.processors import ELECTRADataProcessor
@@ -183,7 +184,7 @@ def test_an_exported_classifier_predicts_as_finetune(kind, checkpoint, tmp_path)
     settings = {"wsc_trick": False, "max_length": 64, "bs": 4, "epochs": 1, "lr": 1e-3, "pretrained_weights": "none"}
     row = {"group": "g", "task": task.name, "run": 0, "seed": 0, "scores": {"validation": {"accuracy": .5}},
            "settings": settings, "train_rows": 9, "synthetic": False}
-    model = finetune.build_predictor(task, pretrained)
+    model = task.network(pretrained, {})
     torch.nn.init.normal_(model.classifier.weight)
     finetune.save_finetuned(tmp_path / "mrpc.pth", model, pretrained.hf_tokenizer, row)
     export_hf(str(tmp_path / "mrpc.pth"), str(tmp_path / "out"))

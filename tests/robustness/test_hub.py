@@ -28,7 +28,8 @@ from hub_server import HubServer
 from script_server import Scripts
 
 from _utils.runs.checkpoints import load_checkpoint
-from _utils.tasks.tables import load_task, table_key
+from _utils.tasks.glue import load_task
+from _utils.tasks.tables import table_key
 from _utils.tasks.wsc import load_wsc
 
 SHARD = "train-00001-of-00003.parquet"
@@ -270,7 +271,7 @@ def few_rows(glue, tmp_path):
 
 SAME = """
 import sys
-from _utils.tasks.tables import load_task
+from _utils.tasks.glue import load_task
 from _utils.tasks.wsc import load_wsc
 folder, *names = sys.argv[1:]
 for name in names:
@@ -306,7 +307,7 @@ def test_empty_texts_on_the_hub_are_skipped_and_reported(machine, glue, tmp_path
     with (folder / "train.tsv").open("a") as file:
         file.write("2000\tA premise.\t\tentailment\n")
     machine.hub.commit("datasets/nyu-mll/glue", hub_repositories.glue(tmp_path / "glue", ["rte"]))
-    program = "from _utils.tasks.tables import load_task; print(*load_task('rte').notices)"
+    program = "from _utils.tasks.glue import load_task; print(*load_task('rte').notices)"
     (machine.folder / "load.py").write_text(program)
     done = assert_succeeds(machine.run(str(machine.folder / "load.py")))
     assert "skipped 1 of 2,001 rows" in done.stdout and "row 2000: the column 'sentence2' contains ''" in done.stdout

@@ -32,7 +32,9 @@ from _utils.networks.build import PARTS, network_class
 from _utils.networks.pretrained import network_of
 from _utils.runs.checkpoints import load_checkpoint, save_pretrained
 from _utils.runs.log import Run
-from _utils.tasks.glue import TASKS, Task
+from _utils.tasks.glue import TASKS
+from _utils.tasks.kinds import KINDS
+from _utils.tasks.tagging import Tagging
 
 IDS = torch.tensor([[2, 40, 41, 42, 3, 43, 44, 3], [2, 50, 51, 3, 0, 0, 0, 0]])
 SMALL = dict(vocab_size=400, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16)
@@ -124,17 +126,16 @@ def finetuned(folder, fresh_checkpoint, task=TASKS["cola"], model=None):
     """(path, model) of a checkpoint as finetune.py writes it, with a new output layer."""
     pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 128)
     torch.manual_seed(1)
-    encoder = model or pretrained.encoder()
-    predictor = finetune.predictor_of(task)(encoder, encoder.config.hidden_size, task.n_outputs)
+    predictor = task.network(SimpleNamespace(encoder=lambda: model) if model else pretrained, {})
     torch.nn.init.normal_(predictor.classifier.bias)
     path = folder / f"{task.name}.pth"
     row = {"group": "g", "task": task.name, "run": 3, "seed": 3, "scores": {"validation": {"accuracy": 1.}}, "train_rows": 1,
-           "synthetic": False, "settings": {"wsc_trick": False, "own_task": task.as_record() if task.is_own else None}}
+           "synthetic": False, "settings": {"wsc_trick": False, "own_task": task.record()}}
     finetune.save_finetuned(path, predictor, pretrained.hf_tokenizer, row)
     return path, predictor
 
 
-TAGGING = Task("mine", "mine", ("text",), ("0", "1", "2"), "tagging", is_own=True)
+TAGGING = Tagging("mine", "mine", ("text",), ("0", "1", "2"), is_own=True)
 ENCODERS = {"electra": lambda: None, "roformer": lambda: RoFormerModel(RoFormerConfig(**SMALL)),
             "bert": lambda: BertModel(BertConfig(**SMALL)),
             "bert without pooler": lambda: BertModel(BertConfig(**SMALL), add_pooling_layer=False)}
@@ -150,7 +151,7 @@ def test_an_exported_classifier_computes_the_same_logits(tmp_path, fresh_checkpo
     assert {name for name, weight in weights.items() if weight.dtype != torch.float16} == \
         ({"roformer.encoder.embed_positions.weight"} if family == "roformer" else set())
     folder = tmp_path / "out/classifier"
-    kind = AutoModelForTokenClassification if task.is_tagging else AutoModelForSequenceClassification
+    kind = AutoModelForTokenClassification if task.kind == "tagging" else AutoModelForSequenceClassification
     loaded = kind.from_pretrained(folder)
     torch.testing.assert_close(output(loaded).logits.squeeze(-1), logits_of(original), atol=1e-5, rtol=1e-5)
     assert tuple(loaded.config.id2label.values()) == (task.labels or ("score",))
@@ -164,7 +165,7 @@ def test_an_exported_classifier_computes_the_same_logits(tmp_path, fresh_checkpo
                                              ("electra", 300, "multilabel"), ("roformer", 77, "classification")])
 def test_any_number_of_labels_can_be_exported(tmp_path, fresh_checkpoint, family, n, kind):
     """The head of transformers has fewer hidden units than two for each label; in 16 bits it would not be exact enough."""
-    intents = Task("intents", "intents", ("text",), (*map("intent {}".format, range(n)),), kind, is_own=True)
+    intents = KINDS[kind]("intents", "intents", ("text",), (*map("intent {}".format, range(n)),), is_own=True)
     path, original = finetuned(tmp_path, fresh_checkpoint, intents, model=ENCODERS[family]())
     export_hf(str(path), str(tmp_path / "out"))
     loaded = AutoModelForSequenceClassification.from_pretrained(tmp_path / "out/classifier")

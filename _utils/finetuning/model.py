@@ -1,0 +1,143 @@
+"""Finetuned checkpoints: saving, loading, and predicting with them."""
+import sys
+from typing import NamedTuple
+
+import pandas as pd
+import torch
+from transformers import AutoModel, ElectraForPreTraining, PretrainedConfig
+
+from _utils.errors import PlainError
+from _utils.finetuning.runs import load_finetuned_checkpoint
+from _utils.networks import config_of, load_weights, make_dropout_cheap, set_attention
+from _utils.runs import load_checkpoint, save_checkpoint, tokenizer_record, versions
+from _utils.tasks.kinds import task_of
+from _utils.tasks.rows import IGNORED, inference_dataloader, truncation_notice, unknown_notice
+from _utils.tasks.table_files import Table, check_columns
+from _utils.tasks.tables import to_dataset
+from _utils.text import tokenizer_of
+from _utils.training import DTYPES, choose_device, choose_precision
+from _utils.training.device import avoid_cudnn_attention
+
+
+def save_finetuned(path, model, hf_tokenizer, row):
+    """Save a finetuned checkpoint: weights, the encoder's configuration, the tokenizer, and the row of the table of runs."""
+    save_checkpoint({
+        "model": model.state_dict(), "encoder_config": model.base_model.config.to_dict(), **tokenizer_record(hf_tokenizer),
+        "run": row, "versions": versions(),
+    }, path)
+
+
+class Untrained(NamedTuple):
+    """Networks without weights, in place of `networks.Pretrained`. has_pooler: of the encoder."""
+    config: PretrainedConfig
+    has_pooler: bool
+
+    def encoder(self):
+        """The encoder."""
+        encoder = AutoModel.from_config(self.config, trust_remote_code=False)
+        if not self.has_pooler:
+            encoder.pooler = None  # pretrain.py builds BERT and ALBERT without a pooler
+        return encoder
+
+    def discriminator(self):
+        """ELECTRA's discriminator."""
+        return ElectraForPreTraining(self.config)
+
+
+def load_finetuned(path):
+    """(model, hf_tokenizer, row of the table of runs) of a finetuned checkpoint. PlainError if it is not one."""
+    checkpoint = load_finetuned_checkpoint(path)
+    row, weights = checkpoint["run"], checkpoint["model"]
+    untrained = Untrained(config_of(checkpoint, "encoder", path), any("pooler." in name for name in weights))
+    model = task_of(row).network(untrained, row["settings"] | {"freeze": False})
+    load_weights(model, weights, path)
+    return model.eval(), tokenizer_of(checkpoint), row
+
+
+def load_encoder(model, path):
+    """Load the encoder of a finetuned checkpoint into a predictor, and keep the predictor's head."""
+    weights = load_checkpoint(path)["model"]
+    model.base_model.load_state_dict({name.removeprefix("base_model."): value for name, value in weights.items()
+                                      if name.startswith("base_model.")})
+
+
+def to_device(model, device):
+    """The model on a torch.device, with the implementations of attention and dropout that are fastest there."""
+    if device.type == "cpu":
+        make_dropout_cheap(model)
+    else:
+        set_attention(model, "sdpa_static")
+    return model.to(device)
+
+
+@torch.no_grad()
+def predict_logits(model, dl, precision):
+    """Outputs of a model for an unshuffled PaddedBatchDL on its device: (N, C) or (N,), on the CPU, in the order of the rows.
+
+    For tagging N counts the words of all rows.
+    """
+    dtype = DTYPES[precision]
+    model.eval()
+    avoid_cudnn_attention()
+    with torch.autocast(dl.destination.type, dtype, enabled=dtype is not None):
+        batches = [(model(*xb).float(), labels) for *xb, labels in dl]
+    # Waits for the GPU only here, at the end.
+    outputs = torch.cat([output.cpu()[labels.cpu() != IGNORED] if output.dim() == 3 else output.cpu() for output, labels in batches])
+    in_rows = torch.empty_like(outputs)
+    in_rows[torch.as_tensor(dl.dataset.positions(dl.get_idxs()))] = outputs
+    return in_rows
+
+
+def predict_rows(task, model, rows, settings, device=None, precision=None):
+    """The outputs of a Task for encoded rows, on the CPU.
+
+    settings: of the run; only the batch size is used.   device, precision: as in the configuration.
+    """
+    device = choose_device(device)
+    dl = inference_dataloader(rows, settings["bs"], device)
+    return task.outputs(rows, predict_logits(to_device(model, device), dl, choose_precision(precision, device)))
+
+
+class FinetunedModel:
+    """A finetuned checkpoint, given by its path or its name in checkpoints/glue: `load("g_mine_0.pth").predict(["A text."])`.
+
+    task: its Task.   labels: in the order of the probabilities.   run: its row of the table of runs.
+    """
+
+    def __init__(self, path, device=None, precision=None):
+        self.network, self.hf_tokenizer, self.run = load_finetuned(path)
+        self.task, self.settings, self.device, self.precision = task_of(self.run), self.run["settings"], device, precision
+        self.labels = list(self.task.labels)
+
+    def predict(self, texts):
+        """Predictions for a list of texts, of pairs, or of sentences to tag, which are lists of words or strings with spaces.
+
+        Of a task whose labels are character spans, the labels of a text are its spans [start, end, label].
+        """
+        names = self.task.texts
+        rows = [texts] if isinstance(texts, str) else list(texts)
+        if len(names) == 2 and any(isinstance(pair, str) or len(pair) != 2 for pair in rows):
+            raise PlainError(f"{rows!r:.100} is not a list of pairs. Pass one such as [('First text.', 'Second text.')].")
+        columns = [rows] if len(names) == 1 else zip(*rows)
+        predicted = self.predict_table(Table("texts", pd.DataFrame(dict(zip(names, columns)), dtype=object), {}), names)
+        return predicted._replace(labels=self.task.labels_of_texts(rows, predicted.labels))
+
+    def predict_table(self, table, columns):
+        """Predictions for the rows of a Table. columns: of the texts."""
+        check_columns(table, columns, f"These are the columns of the texts of the task {self.task.name!r}.")
+        rows = to_dataset(table, dict(zip(self.task.texts, columns)), self.task, "test", [])
+        return self.task.predictions(self.outputs(rows).numpy(), rows)
+
+    def outputs(self, rows):
+        """`Task.outputs` for a Dataset with its columns: probabilities (N, C), scores (N,), or Answers; for tagging N counts words."""
+        encoded = self.task.encode(rows, self.hf_tokenizer, self.settings)
+        long = truncation_notice(encoded, self.settings["max_length"],
+                                 "Finetune with a larger max_length or with window_stride, or shorten the texts.")
+        unknown = unknown_notice(encoded, self.hf_tokenizer, self.task.sample(rows), "The model was trained on other texts.", many=.3)
+        for text in filter(None, (None if encoded.n_windows else long, unknown)):
+            print(text, file=sys.stderr)
+        return predict_rows(self.task, self.network, encoded, self.settings, self.device, self.precision)
+
+
+
+load = FinetunedModel

@@ -1,0 +1,446 @@
+"""What a kind of task is: the protocol, and its base case, the classification of a sentence or pair.
+
+A kind of task is a subclass of `Task` in a file of its own, listed in kinds.py. It defines the methods in which it differs:
+
+    parse_texts, parse_labels   cells of a file -> texts and labels of a row
+    encode                      rows -> encoded rows (the base case: Finetune_GLUE.ipynb)
+    network, loss               what is trained (the base case of the network: Finetune_GLUE.ipynb)
+    outputs, decide             logits of the network -> probabilities of each row -> a decision
+    score, constant, notice     of a dev or test set: metrics, the best constant prediction, a warning
+    write, lines                predictions -> file, predictions -> text for `python -m _utils predict`
+    why_not_exported, set_head  weights -> a class of transformers
+
+Everything else asks the task, and never for its kind.
+"""
+import re
+from dataclasses import field
+from functools import partial
+from typing import Annotated, ClassVar, NamedTuple
+
+import datasets
+import numpy as np
+import pandas as pd
+import torch
+from pydantic import ConfigDict, Field, TypeAdapter
+from pydantic.dataclasses import dataclass
+from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, matthews_corrcoef, precision_recall_fscore_support
+from torch import nn
+from transformers import AutoModelForSequenceClassification
+
+from _utils.runs.checkpoints import write_text_atomically
+from _utils.tasks import guess, own_tables
+from _utils.tasks.heads import copy_output_layer
+from _utils.tasks.table_files import as_label, numbers_in, read_table, shortened, write_with_column
+
+MIN_UPDATES = 300  # of own tasks, which may have few rows
+_CONFIG = ConfigDict(extra="forbid")
+kind_of_task = dataclass(frozen=True, config=_CONFIG)  # the decorator of a kind
+
+
+class Predictions(NamedTuple):
+    """labels: of each text its label, score, list of labels, or list of tags.   probabilities: (N, C) of texts or words; None: scores."""
+    labels: list
+    probabilities: np.ndarray | None
+
+
+def base_case(function):
+    """Decorator: a function of the notebook is the method of its name of each kind of task that does not define its own."""
+    setattr(Task, function.__name__, function)
+    return function
+
+
+@kind_of_task
+class Task:
+    """A task on one or two texts. GLUE's have the file layout of the GLUE download. This class is the kind 'classification'.
+
+    name: in `tasks` and on the hub.   title: its folder and its name in tables.   texts: columns of its one or two texts on the hub.
+    labels: class names on the hub, by id; () for scores.
+    test_files: {split of a test set: file of its predictions}.   devs: splits that are evaluated, the first of which ranks the runs.
+    file_labels: labels as the files spell them.   file_columns: (texts, label) as the files' headers spell them; each if it differs.
+    headerless: columns of training and dev files that have no header.
+    metrics: computed on the dev sets; the first one ranks runs.   rows: official sizes of the splits.
+    majority: the most frequent training label, or the mean score.   score_titles: (split, line in tables) where it is not the title.
+    unordered: the order of a pair carries no meaning, so training uses both orders (F42).
+    is_own: a task of the user (custom.py) instead of GLUE's.   class_weights: of the labels in the loss; (): all equal.
+    positive: the label whose F1 the metric f1 is; None: the second one.
+    """
+    kind: ClassVar[str] = "classification"
+    baseline: ClassVar[str] = "majority"  # what a constant prediction is called
+    keys: ClassVar[dict] = {}  # of the dictionary of an own task, beside those of custom.py: {key: type}
+    metric_functions: ClassVar[dict] = {"accuracy": accuracy_score, "macro_f1": partial(f1_score, average="macro", zero_division=0),
+                                        "matthews": matthews_corrcoef, "f1": f1_score}
+
+    name: str
+    title: str
+    texts: Annotated[tuple[str, ...], Field(min_length=1)]
+    labels: tuple[str, ...] = ()
+    test_files: dict[str, str] = field(default_factory=dict, hash=False)
+    devs: tuple[str, ...] = ("validation",)
+    file_labels: tuple[str, ...] = ()
+    file_columns: tuple[str, ...] = ()
+    headerless: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ("accuracy",)
+    rows: tuple[int, ...] = ()
+    majority: int | float = 0
+    epochs: int = 3
+    score_titles: tuple[tuple[str, str], ...] = ()
+    unordered: bool = False
+    is_own: bool = False
+    class_weights: tuple[float, ...] = ()
+    positive: str | None = None
+
+    # Names
+
+    @property
+    def n_outputs(self):
+        """Outputs of the network: one logit for each class, or one score."""
+        return len(self.labels) or 1
+
+    @property
+    def written_labels(self):
+        """The labels as the files spell them, by id."""
+        return self.file_labels or self.labels
+
+    @property
+    def columns_in_files(self):
+        """Columns of the texts and of the label in the files, in that order."""
+        return self.file_columns or (*self.texts, "label")
+
+    @property
+    def official_rows(self):
+        """{split: rows} of the official tables of GLUE; AX has only a test set."""
+        return dict(zip(("train", *self.devs, *self.test_files) if self.devs else self.test_files, self.rows))
+
+    def file(self, split):
+        """The file of a split in the GLUE download."""
+        return "diagnostic.tsv" if self.name == "ax" else f"{split.replace('validation', 'dev')}.tsv"
+
+    def title_of(self, split):
+        """The line in tables for the scores of a split."""
+        return dict(self.score_titles).get(split, self.title)
+
+    def record(self):
+        """What describes an own task in the table of runs: {field: value} of the fields that differ from their defaults; None for GLUE's.
+
+        Without files; lists instead of tuples, as in JSON.
+        """
+        if not self.is_own:
+            return None
+        fields = TypeAdapter(type(self)).dump_python(self, mode="json", exclude_defaults=True, exclude={"test_files"})
+        return fields if self.kind == Task.kind else fields | {"kind": self.kind}
+
+    # Tables
+
+    text_feature: ClassVar = datasets.Value("string")
+    label_feature: ClassVar = datasets.Value("int64")
+    read_file: ClassVar = staticmethod(read_table)
+
+    @classmethod
+    def from_files(cls, given, tables, reason=""):
+        """TaskData of an own task.
+
+        given: from `custom.complete_own_task`.   tables: {split: what `read_file` returns}.   reason: why the kind was guessed.
+        Raises PlainError, with file, line and column where possible, for what does not fit.
+        """
+        return own_tables.load(cls, given, tables, reason)
+
+    @classmethod
+    def labels_of(cls, tables, texts, columns, given):
+        """(column of the labels, {split: Series of all its labels as strings}, [notices], {more fields of the Task}).
+
+        Replaces the tables whose labels have to be converted. tables: {split: Table}.   columns: of the labels.
+        """
+        return columns[0], own_tables.labels_by_split(tables, columns[0]), [], {}
+
+    @classmethod
+    def fields_of(cls, given, labels):
+        """{field: value} that follow from the labels. labels: {split: Series of strings}. PlainError for labels that do not fit."""
+        classes = own_tables.classes(labels["train"], given)
+        own_tables.check_share_of_classes(labels["train"], classes, given)
+        return own_tables.class_fields(given, classes, labels["train"])
+
+    @classmethod
+    def applicable_metrics(cls, labels):
+        """Names of the metrics that can be computed for these labels."""
+        return [name for name in cls.metric_functions if name != "f1" or len(labels) == 2]
+
+    @classmethod
+    def default_metrics(cls, applicable):
+        """The metrics of an own task that names none."""
+        return applicable[:2]
+
+    @classmethod
+    def text_names(cls, columns):
+        """`texts` of an own task. columns: of the texts in its files."""
+        return ("text1", "text2") if len(columns) == 2 else ("text",)
+
+    @classmethod
+    def check_columns(cls, table, texts, label, given):
+        """PlainError for columns of the training Table that do not fit this kind."""
+        guess.check_no_spans(table, label, cls.kind)
+
+    def with_test_labels(self, labels):
+        """(the Task to score the test file with, [notices]). labels: Series of strings."""
+        return self, []
+
+    def parse_texts(self, cells):
+        """The texts of a column of cells; a Series with NaN for malformed ones."""
+        return cells.where(cells.map(lambda cell: isinstance(cell, str)))
+
+    @property
+    def text_format(self):
+        return "a text"
+
+    def parse_labels(self, cells):
+        """The labels of a column of cells as a Dataset has them; a Series with NaN for malformed ones."""
+        return cells.map(as_label).map(self.label_ids)
+
+    @property
+    def label_format(self):
+        return f"one of {shortened(self.written_labels)}"
+
+    @property
+    def label_ids(self):
+        """{label: id}, in both spellings."""
+        return {label: i for labels in (self.labels, self.written_labels) for i, label in enumerate(labels)}
+
+    def unlabelled(self, rows):
+        """Labels for the rows of a test set without labels."""
+        return [-1] * len(rows)
+
+    def mismatches(self, rows):
+        """{place: message} of rows whose text and label do not fit together."""
+        return {}
+
+    def strata(self, labels):
+        """The class of each row, of which a dev set gets its share. labels: of a Dataset."""
+        return labels
+
+    def describe(self):
+        """What was found out about an own task."""
+        hint = " (set 'kind': 'regression' to predict numbers)" if numbers_in(self.labels).notna().all() else ""
+        return f"{len(self.labels)} labels; metrics {', '.join(self.metrics)}{self.positive_text()}{hint}"
+
+    def positive_text(self):
+        """Which label the metric f1 is about."""
+        return f" (f1 of {self.positive or self.labels[1]!r}; 'positive' selects the label)" if "f1" in self.metrics else ""
+
+    def label_notices(self, labelled):
+        """Messages about the labels of {split: Dataset}."""
+        return own_tables.suspect_labels(self.labels) + own_tables.label_counts(labelled, self.labels)
+
+    # Training
+
+    @classmethod
+    def default_length(cls, recipe):
+        """Maximum tokens of a row for a checkpoint of pretrain.py."""
+        return recipe.glue_length
+
+    def default_epochs(self, n_rows, settings):
+        """Epochs with n_rows training rows; an own task has at least MIN_UPDATES updates. settings: as for `updates`."""
+        if not self.is_own:
+            return self.epochs
+        return max(self.epochs, -(-MIN_UPDATES // updates(n_rows, settings | {"epochs": 1})))
+
+    def settings(self, c):
+        """{name: value} of the configuration's keys that apply to this kind of task only."""
+        pooling = None if c.pooling == "first" else c.pooling
+        return {"double_unordered": c.double_unordered and self.unordered, "pooling": pooling, "window_stride": c.window_stride,
+                "wsc_trick": False}
+
+    def check_pretrained(self, pretrained):
+        """PlainError if the network of this task cannot be built on the Pretrained."""
+
+    def sample(self, rows, n=1000):
+        """The texts of the first n rows of a Dataset."""
+        columns = rows[:n]
+        return [text for name in self.texts for text in columns[name]]
+
+    def loss_targets(self, labels):
+        """What the loss compares with the logits: an array of the labels of a Dataset, (N,)."""
+        return np.asarray(labels)
+
+    def loss(self):
+        """The loss, a module: the mean over the batch of the cross-entropy (D9)."""
+        return nn.CrossEntropyLoss(self.loss_weight())
+
+    def loss_weight(self):
+        return torch.tensor(self.class_weights) if self.class_weights else None
+
+    def in_units(self, outputs):
+        """Outputs of a network in training in the unit of the labels."""
+        return outputs
+
+    def finish(self, network):
+        """Called after training, so that the network's outputs are in the unit of the labels."""
+
+    # Predictions
+
+    def probabilities(self, logits):
+        """Probabilities from a tensor of logits; scores as they are."""
+        return logits.softmax(-1)
+
+    def outputs(self, rows, logits):
+        """Probabilities (N, C) or scores (N,) of EncodedRows from their logits, the mean of those of a text's windows."""
+        return rows.mean(self.probabilities(logits))
+
+    def average(self, found):
+        """The outputs of an ensemble from those of several runs."""
+        return sum(found) / len(found)
+
+    def decide(self, outputs):
+        """Predictions from an array or tensor of probabilities: class ids (N,)."""
+        return outputs.argmax(-1)
+
+    def named(self, decisions):
+        """The label of each decision."""
+        return [self.labels[label] for label in decisions]
+
+    def predictions(self, outputs, rows):
+        """Predictions from an array of outputs. rows: Dataset of the texts."""
+        return Predictions(self.named(self.decide(outputs)), outputs)
+
+    def labels_of_texts(self, texts, labels):
+        """The predicted labels of texts as `load(...).predict` returns them."""
+        return labels
+
+    # Scores
+
+    def targets(self, labels):
+        """The labels of a Dataset as an array that is compared with decisions."""
+        return np.asarray(labels)
+
+    def score(self, outputs, labels):
+        """{metric: value, at most 1} of a dev or test set.
+
+        outputs: as from `outputs`, or logits.   labels: of the Dataset.
+        GLUE's: Matthews correlation for CoLA, Spearman and Pearson correlation for STS-B, accuracy and F1 of class 1 for MRPC and QQP,
+        accuracy otherwise. Google's code computes no F1 (F47).
+        """
+        decisions, targets = self.decide(np.asarray(outputs)), self.targets(labels)
+        return {name: float(self.metric(name, targets, decisions, labels)) for name in self.metrics}
+
+    def metric(self, name, targets, decisions, labels):
+        options = {"pos_label": self.labels.index(self.positive)} if name == "f1" and self.positive else {}
+        return self.metric_functions[name](targets, decisions, **options)
+
+    def constant(self, labels):
+        """Outputs of the best constant prediction for all rows: the most frequent label of the set."""
+        targets = self.targets(labels)
+        return np.tile(np.bincount(targets, minlength=self.n_outputs), (len(targets), 1))
+
+    def notice(self, outputs, labels):
+        """A warning about a network that predicts one label for all rows, or None."""
+        decisions = self.decide(np.asarray(outputs))
+        [first] = self.named(decisions[:1])
+        return f"it predicts {first!r} for all rows" if len(np.unique(decisions, axis=0)) == 1 else None
+
+    def classes(self, outputs, labels):
+        """{label: [precision, recall, F1, rows]}."""
+        decisions = self.decide(np.asarray(outputs))
+        columns = precision_recall_fscore_support(self.targets(labels), decisions, labels=range(self.n_outputs), zero_division=0)
+        return dict(zip(self.labels, np.transpose(columns).tolist()))
+
+    def confusion(self, outputs, labels):
+        """Rows of each label (lines) by prediction (columns); [] for other kinds than classes."""
+        return confusion_matrix(self.targets(labels), self.decide(np.asarray(outputs)), labels=range(self.n_outputs)).tolist()
+
+    def evaluation(self, outputs, labels):
+        """What a run stores about a dev or test set; arguments as for `score`.
+
+        {"scores", "baselines": {metric: value}, "notices": text or None, "classes": {label: [precision, recall, F1, rows]}, "confusion"}.
+        """
+        return {"scores": self.score(outputs, labels), "baselines": self.score(self.constant(labels), labels),
+                "notices": self.notice(outputs, labels), "classes": self.classes(outputs, labels),
+                "confusion": self.confusion(outputs, labels)}
+
+    # Files of predictions
+
+    def written(self, decisions):
+        """Decisions as strings of a file."""
+        return [self.written_labels[int(label)] for label in decisions]
+
+    def cells(self, decisions, table, rows):
+        """Decisions as cells of the file of an own task. table: Table of the test file.   rows: its Dataset."""
+        return self.written(decisions)
+
+    def write(self, path, data, split, decisions):
+        """Write the predictions for a test set: as the GLUE server expects them, or those of an own task beside the columns of its file.
+
+        data: TaskData.   decisions: from `decide`.
+        """
+        if data.test_table is None:
+            write_tsv(path, self.written(decisions))
+        else:
+            write_with_column(data.test_table, path, self.cells(decisions, data.test_table, data.splits[split]))
+
+    @property
+    def accepted(self):
+        """The predictions that the GLUE server accepts, as text."""
+        return ", ".join(self.written_labels)
+
+    def accepts(self, prediction):
+        """Whether a string in a file of predictions is one."""
+        return prediction in self.written_labels
+
+    # The command `predict`
+
+    def check_predictable(self, checkpoint):
+        """PlainError if `predict` cannot read texts for this kind of task."""
+
+    def header(self, columns):
+        """The first line of the output of `predict`, or None. columns: of the texts."""
+        return "\t".join([*self.output_columns, *map(str, columns)])
+
+    def lines(self, texts, predictions):
+        """A line for each row of the DataFrame of texts: the score, or the label and the probability of each label, and the texts."""
+        for i, row in enumerate(texts.to_numpy()):
+            yield "\t".join([*self.output_cells(predictions, i), *(re.sub(r"\s", " ", str(text)) for text in row)])
+
+    @property
+    def output_columns(self):
+        return ["label", *(f"P({label})" for label in self.labels)]
+
+    def output_cells(self, predictions, i):
+        """The cells of row i before its texts."""
+        return [predictions.labels[i], *(f"{probability:.4f}" for probability in predictions.probabilities[i])]
+
+    # transformers
+
+    transformers_class: ClassVar = AutoModelForSequenceClassification
+    problem_type: ClassVar = None
+
+    @property
+    def output_names(self):
+        """Names of the outputs of the exported network."""
+        return list(self.labels) or ["score"]
+
+    def why_not_exported(self, settings, family):
+        """The head for which export_hf has no class of transformers, or None. settings: of a run.   family: of the encoder."""
+        if settings.get("pooling"):
+            return f"pooling={settings['pooling']}"
+        # The heads of these two families are a layer, GELU and a layer, on the first token.
+        return None if family in ("electra", "roformer") else f"a finetuned {family} model"
+
+    def is_exact_in_half(self, hidden_size):
+        """Whether the exported network in 16 bits has the same predictions."""
+        return 2 * len(self.output_names) <= hidden_size
+
+    def head_weights(self, weights):
+        """{"weight", "bias"} of the output layer, from those of the network's `classifier`."""
+        return weights
+
+    def set_head(self, network, layer):
+        """Make the head of a network of `transformers_class` compute the linear layer."""
+        copy_output_layer(layer, network.classifier, network.base_model.encoder.layer[-1].output.LayerNorm)
+
+
+def updates(n_rows, settings):
+    """Updates of a run with n_rows training rows. settings: {"bs", "epochs", "rows", ...} of the run."""
+    n_examples = min(n_rows, settings["rows"] or n_rows) * (2 if settings.get("double_unordered") else 1)
+    return -(-n_examples // settings["bs"]) * settings["epochs"]
+
+
+def write_tsv(path, predictions):
+    """Write one file of GLUE's atomically: a header, then `index TAB prediction`."""
+    write_text_atomically(path, pd.Series(predictions, name="prediction").to_csv(sep="\t", index_label="index"))

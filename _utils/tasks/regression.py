@@ -1,0 +1,156 @@
+"""A score of a sentence or pair, as in STS-B."""
+from typing import ClassVar
+
+import datasets
+import numpy as np
+import pandas as pd
+import torch
+from scipy.stats import pearsonr, spearmanr
+from sklearn.metrics import r2_score, root_mean_squared_error
+from torch import nn
+
+from _utils.errors import PlainError
+from _utils.tasks.base import Predictions, Task, kind_of_task
+from _utils.tasks.own_tables import MIN_ROWS
+from _utils.tasks.table_files import numbers_in, shortened
+
+_ANY_SCORE = -3.4e38, 3.4e38  # of 32-bit floats
+
+
+def _correlation(function):
+    """A correlation of scipy as a metric; 0 where it is undefined because all predictions or all targets are equal."""
+    return lambda targets, scores: function(targets, scores).statistic if np.ptp(scores) and np.ptp(targets) else 0.
+
+
+def _r2(targets, scores):
+    """The coefficient of determination; 0 for a single row, for which it is undefined."""
+    return r2_score(targets, scores) if len(targets) > 1 else 0.
+
+
+@kind_of_task
+class Regression(Task):
+    """A task whose labels are numbers.
+
+    score_range: of the predictions; None: any number.   scale: (mean, standard deviation) of the training scores, by which they are
+    standardized for training; None: as they are, which for STS-B are from 0 to 5 (Google: from 0 to 1, F45).
+    """
+    kind: ClassVar[str] = "regression"
+    baseline: ClassVar[str] = "constant"
+    metric_functions: ClassVar[dict] = {"spearman": _correlation(spearmanr), "pearson": _correlation(pearsonr),
+                                        "rmse": root_mean_squared_error, "r2": _r2}
+    label_feature: ClassVar = datasets.Value("float32")
+    problem_type: ClassVar = "regression"
+
+    score_range: tuple[float, float] | None = None
+    scale: tuple[float, float] | None = None
+
+    @classmethod
+    def fields_of(cls, given, labels):
+        scores = numbers_in(labels["train"])
+        scores = scores[scores.abs() < np.inf]
+        if scores.nunique() < 2:
+            raise PlainError(f"{given['train']}: regression needs different numbers, but the labels are "
+                             f"{shortened(sorted({*labels['train']}))}. Set 'label' to the column of the scores.")
+        for key in ("class_weights", "positive"):
+            if given[key]:
+                raise PlainError(f"{key}={given[key]!r} of the task {given['name']!r} needs classes, but the labels are numbers. Omit it.")
+        return {"scale": (float(scores.mean()), float(scores.std(ddof=0)))}
+
+    @classmethod
+    def applicable_metrics(cls, labels):
+        return [*cls.metric_functions]
+
+    @classmethod
+    def default_metrics(cls, applicable):
+        return applicable
+
+    def parse_labels(self, cells):
+        numbers = pd.to_numeric(cells, errors="coerce")
+        return numbers.where(numbers.between(*self._range))
+
+    @property
+    def label_format(self):
+        low, high = self._range
+        return f"a number from {low:g} to {high:g}"
+
+    @property
+    def _range(self):
+        return self.score_range or _ANY_SCORE
+
+    def strata(self, labels):
+        return [0] * len(labels)
+
+    def describe(self):
+        return "scores with mean {:.4g} and standard deviation {:.4g}; metrics {}".format(*self.scale, ", ".join(self.metrics))
+
+    def label_notices(self, labelled):
+        n = len(labelled["validation"])
+        few = f"warning: the dev set has only {n} row{'s' if n > 1 else ''}: its scores say little. Add rows, or set 'dev'."
+        return [few] if n < MIN_ROWS else []
+
+    def loss_targets(self, labels):
+        mean, std = self.scale or (0., 1.)
+        return ((np.asarray(labels) - mean) / std).astype("float32")  # a GPU rejects the gradient of a float64 loss
+
+    def loss(self):
+        """The mean over the batch of the squared error."""
+        return nn.MSELoss()
+
+    def in_units(self, outputs):
+        mean, std = self.scale or (0., 1.)
+        return outputs * std + mean
+
+    @torch.no_grad()
+    def finish(self, network):
+        mean, std = self.scale or (0., 1.)
+        network.classifier.weight.mul_(std)
+        network.classifier.bias.mul_(std).add_(mean)
+
+    def probabilities(self, logits):
+        return logits
+
+    def decide(self, outputs):
+        return outputs
+
+    def predictions(self, outputs, rows):
+        return Predictions(outputs.tolist(), None)
+
+    def constant(self, labels):
+        """The mean score of the set."""
+        return np.full(len(labels), np.mean(labels))
+
+    def notice(self, outputs, labels):
+        """A warning about scores that span less than a tenth of the labels' range, or None."""
+        (low, high), (lowest, highest) = ((np.min(values), np.max(values)) for values in (outputs, labels))
+        return None if high - low >= (highest - lowest) / 10 else (
+            f"all predictions are between {low:.4g} and {high:.4g}, while the labels are between {lowest:.4g} and {highest:.4g}")
+
+    def classes(self, outputs, labels):
+        return {}
+
+    def confusion(self, outputs, labels):
+        return []
+
+    def written(self, decisions):
+        """In the task's range with 3 decimals, as the server expects them; others with 6 digits."""
+        if self.score_range:
+            return [f"{score:.3f}" for score in np.clip(decisions, *self.score_range)]
+        return [f"{score:.6g}" for score in decisions]
+
+    def cells(self, decisions, table, rows):
+        return list(map(float, self.written(decisions)))
+
+    @property
+    def accepted(self):
+        return self.label_format
+
+    def accepts(self, prediction):
+        low, high = self._range
+        return low <= pd.to_numeric(prediction, errors="coerce") <= high
+
+    @property
+    def output_columns(self):
+        return ["score"]
+
+    def output_cells(self, predictions, i):
+        return self.written(predictions.labels[i:i + 1])

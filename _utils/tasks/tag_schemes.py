@@ -1,0 +1,78 @@
+"""Schemes of tags that mark entities: BIO, BIOES, BILOU, other spellings of them, and conversions."""
+import re
+
+from _utils.errors import PlainError
+from _utils.tasks.table_files import shortened
+
+BIO = re.compile(r"O|[BIESLU]-\S.*")  # tags that mark where entities begin and end: BIO, BIOES, BILOU
+# Other spellings of tags that mark entities: B_PER, b-PER, M-PER of BMES, PER-B, B alone; and names of O, in lower case.
+_PLACE, _BETWEEN = "(?P<place>[BIESLUMbieslum])", "[-_:./|]"
+_LIKE_BIO = [re.compile(pattern) for pattern in (rf"{_PLACE}{_BETWEEN}(?P<kind>\S.*)", rf"(?P<kind>\S.*){_BETWEEN}{_PLACE}", _PLACE)]
+_OUTSIDE = {"o", "0", "_", "-", "out", "outside", "other", "none", "null"}
+
+
+def spellings(tags, others):
+    """{tag: as B-PER, I-PER or O} of tags that mark entities with another spelling, such as B_PER, PER-B or B alone, and 0 for O.
+
+    tags: Series of the lists of tags of training sentences, which decide.   others: all tags, also of other sentences.
+    """
+    found = {tag for tag in tags.explode().dropna() if tag.lower() not in _OUTSIDE}
+    pattern = next((pattern for pattern in _LIKE_BIO if found and all(map(pattern.fullmatch, found))), None)
+    if pattern is None or not {pattern.fullmatch(tag)["place"].upper() for tag in found} & {"B", "I"}:
+        return {}
+    usual = {tag: "O" if tag.lower() in _OUTSIDE else _usual(pattern, tag) for tag in sorted({*others})}
+    return {tag: new for tag, new in usual.items() if tag != new}
+
+
+def _usual(pattern, tag):
+    """A tag as B-PER or I-PER, if it matches one of the patterns _LIKE_BIO; another tag as it is."""
+    if not (match := pattern.fullmatch(tag)):
+        return tag
+    parts = {"kind": "entity", **match.groupdict()}
+    return f"{parts['place'].upper().replace('M', 'I')}-{parts['kind']}"
+
+
+def in_scheme(tags, scheme):
+    """The tags of a sentence in the scheme 'iob2' or 'bioes' (as Google's chunking, F51), from IOB1, IOB2, BIOES, BILOU or a mixture."""
+    converted = ["O"] * len(tags)
+    for kind, first, last in entities(tags):
+        converted[first:last + 1] = [f"B-{kind}"] + [f"I-{kind}"] * (last - first)
+        if scheme == "bioes":
+            converted[last] = f"{'S' if first == last else 'E'}-{kind}"
+    return converted
+
+
+def entities(tags):
+    """[(type, index of the first word, index of the last)] of a sentence, as CoNLL's evaluation counts them."""
+    from seqeval.metrics.sequence_labeling import get_entities  # here, because only tagging needs it
+    return get_entities(list(map(as_bioes, tags)))
+
+
+def as_bioes(tag):
+    """A tag of BILOU in BIOES, which seqeval knows; others as they are."""
+    return {"L-": "E-", "U-": "S-"}.get(tag[:2], tag[:2]) + tag[2:]
+
+
+def begin_with_i(sentences):
+    """(entities that begin with I-, as in IOB1; those that begin with B- where IOB1 has I-) of the tags of sentences."""
+    begins = [(tags[first][0], first > 0 and tags[first - 1][2:] == kind) for tags in sentences for kind, first, _ in entities(tags)]
+    return begins.count(("I", False)), begins.count(("B", False))
+
+
+def check_scheme(tags, given):
+    """[A warning about a mixture of schemes] or []; PlainError if a scheme is wanted, but the tags do not mark entities."""
+    found = tags.explode().dropna().unique()  # missing in a sentence without words
+    if not all(map(BIO.fullmatch, found)):
+        if given["scheme"]:
+            raise PlainError(f"scheme={given['scheme']!r} of the task {given['name']!r} needs tags such as B-NP, I-NP and O, but the "
+                             f"labels are {shortened(list(found))}. Leave it out.")
+        others = [tag for tag in found if not BIO.fullmatch(tag)]
+        if 2 * len(others) < len(found):
+            return [f"warning: entity_f1 is not computed, because the tags {shortened(list(map(repr, others)))} do not mark entities as "
+                    "the others do. If they are mistakes, correct them"]
+    elif not given["scheme"]:  # which would end the mixture
+        n, others = begin_with_i(tags)
+        if n and others:
+            return [f"warning: {n:,} entities begin with I- and {others:,} with B-, a mixture of IOB1 and IOB2. Set 'scheme': 'iob2' (or "
+                    "'bioes') to convert them"]
+    return []

@@ -41,7 +41,7 @@ VOCAB_SIZE = 30_522  # of the encoder, independent of the tokenizer
 def load_tables(tasks, glue_dir, folder):
     """{Task: its training set}. Without a glue_dir synthetic tables are written to `folder`."""
     for name in tasks:
-        if TASKS[name].is_regression:
+        if not TASKS[name].labels:
             raise PlainError(f"{name!r} is not a task of this benchmark. Choose tasks with labels, such as cola,mrpc,rte.")
     if glue_dir is None:
         write_synthetic_glue(folder)

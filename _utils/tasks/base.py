@@ -331,25 +331,26 @@ class Task:
 
     def notice(self, outputs, labels):
         """A warning about a network that predicts one label for all rows, or None."""
-        decisions = self.decide(np.asarray(outputs))
+        decisions = self.decide(outputs)
         [first] = self.named(decisions[:1])
         return f"it predicts {first!r} for all rows" if len(np.unique(decisions, axis=0)) == 1 else None
 
     def classes(self, outputs, labels):
         """{label: [precision, recall, F1, rows]}."""
-        decisions = self.decide(np.asarray(outputs))
+        decisions = self.decide(outputs)
         columns = precision_recall_fscore_support(self.targets(labels), decisions, labels=range(self.n_outputs), zero_division=0)
         return dict(zip(self.labels, np.transpose(columns).tolist()))
 
     def confusion(self, outputs, labels):
         """Rows of each label (lines) by prediction (columns); [] for other kinds than classes."""
-        return confusion_matrix(self.targets(labels), self.decide(np.asarray(outputs)), labels=range(self.n_outputs)).tolist()
+        return confusion_matrix(self.targets(labels), self.decide(outputs), labels=range(self.n_outputs)).tolist()
 
     def evaluation(self, outputs, labels):
         """What a run stores about a dev or test set; arguments as for `score`.
 
         {"scores", "baselines": {metric: value}, "notices": text or None, "classes": {label: [precision, recall, F1, rows]}, "confusion"}.
         """
+        outputs = np.asarray(outputs)
         return {"scores": self.score(outputs, labels), "baselines": self.score(self.constant(labels), labels),
                 "notices": self.notice(outputs, labels), "classes": self.classes(outputs, labels),
                 "confusion": self.confusion(outputs, labels)}

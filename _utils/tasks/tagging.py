@@ -156,7 +156,7 @@ class Tagging(Task):
         if "entity_f1" not in self.metrics:
             return super().classes(outputs, labels)
         from seqeval.metrics import classification_report
-        tags = self._tags(labels, self.targets(labels), self.decide(np.asarray(outputs)))
+        tags = self._tags(labels, self.targets(labels), self.decide(outputs))
         found = classification_report(*tags, output_dict=True, zero_division=0)
         return {name: list(map(float, values.values())) for name, values in found.items() if not name.endswith(" avg")}
 

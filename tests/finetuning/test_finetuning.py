@@ -15,6 +15,7 @@ from _utils.commands.predict import predict
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.finetuning.config import complete_finetuning
+from _utils.finetuning.model import load_finetuned
 from _utils.finetuning.results import report
 from _utils.finetuning.runs import Runs, run_path, score
 from _utils.runs.checkpoints import save_pretrained
@@ -193,7 +194,7 @@ def test_rte_starts_from_the_best_mnli_run_with_the_same_pretrained_weights(agai
     best = max(Runs().of("g", "mnli"), key=score)["run"]
     rte, sst2 = Runs().find("h", "rte", 0), Runs().find("h", "sst2", 0)
     assert rte["mnli_run"] == best and rte["settings"]["start_from_mnli"] == "g" and sst2["mnli_run"] is None
-    [(_, model)], (source, *_) = started, finetune.load_finetuned(run_path("g", "mnli", best))
+    [(_, model)], (source, *_) = started, load_finetuned(run_path("g", "mnli", best))
     assert all(a.equal(b) for a, b in zip(model.base_model.parameters(), source.base_model.parameters(), strict=True))
     assert model.classifier.out_features == 2
     other = torch.load(fresh_checkpoint, weights_only=True)
@@ -211,7 +212,7 @@ def test_other_families_are_finetuned_and_predict(start, small_tokenizer, tmp_pa
     start(f"pretrained_checkpoint={tmp_path}/other.pth", f"size={size}", "start_from_mnli=True", "tasks=rte,mnli")
     rows = {row["task"]: row for row in Runs()}
     assert {task: row["mnli_run"] for task, row in rows.items()} == {"mnli": None, "rte": 0}
-    model, _, _ = finetune.load_finetuned(run_path("g", "rte", 0))
+    model, _, _ = load_finetuned(run_path("g", "rte", 0))
     assert len(finetune.parameter_groups(model)) == (3 if size == "alectra_tiny" else 4)
     assert (GROUP / "RTE.tsv").exists()
 

@@ -41,7 +41,7 @@ def test_a_mistake_in_one_row_does_not_change_the_kind(tmp_path):
     """A separator in a score, and a sentence without words."""
     write_csv(tmp_path / "a.csv", ("text", "label"), [(f"text {i}", i / 10) for i in range(150)] + [("text", "3|4")])
     data = loaded(train=f"{tmp_path}/a.csv")
-    assert data.task.is_regression and any(notice.startswith("skipped 1 of 151 rows") for notice in data.notices)
+    assert data.task.kind == "regression" and any(notice.startswith("skipped 1 of 151 rows") for notice in data.notices)
     rows = [{"text": ["a", "cat"], "label": ["O", "B-X"]}] * 150 + [{"text": [], "label": []}]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
     data = loaded(train=f"{tmp_path}/a.jsonl")
@@ -424,7 +424,7 @@ BAD_FILES = [
     ("a.jsonl.gz", "", {}, r"a.jsonl.gz is compressed"),
     ("a.csv", "text,label,group\none,x,1\ntwo,y,2\n", {"groups": "group", "dev": .9}, r"a dev set of 0.9 of the rows from 2 'groups'"),
     ("a.csv", "text,label\none,1.5\ntwo,2\n", {"class_weights": "balanced"}, r"class_weights='balanced' of the task 't' needs classes"),
-    ("a.csv", "text,label\none,1.5\ntwo,2\n", {"positive": "2"}, r"positive='2' of the task 't' is not one of its labels \(numbers\)"),
+    ("a.csv", "text,label\none,1.5\ntwo,2\n", {"positive": "2"}, "positive='2' of the task 't' needs classes"),
     ("a.csv", "text,label\none,x\ntwo,y\n", {"metrics": "bleu"}, r"metrics='bleu' .* does not apply to classification"),
     ("a.csv", "text,label\none,x\ntwo,y\nthree,z\n", {"metrics": "f1"}, r"metrics='f1' .* labels x, y, z. Choose from accuracy, macro_f1"),
     ("a.csv", "text;name\none;x\n", {}, r"a.csv: missing column 'label' \(found: text, name\)"),

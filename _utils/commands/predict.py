@@ -26,7 +26,7 @@ def predict(
     is_blank = table.rows[columns].map(lambda cell: not str(cell).strip()).all(axis=1)
     for place, problem in table.problems.items():
         if not is_blank[place]:
-            wanted = "two texts, separated by a tab" if len(columns) == 2 else "one text, without tabs"
+            wanted = f"{len(columns)} texts, separated by tabs" if len(columns) > 1 else "one text, without tabs"
             raise PlainError(f"{table.source}, {place}: {problem}. For {task.title}, each line needs {wanted}; in a CSV "
                              "file, quote cells that contain the delimiter.")
     texts = table.rows.loc[~is_blank, columns]
@@ -43,8 +43,9 @@ def read_texts(file, task):
     path, names = "/dev/stdin" if file == "-" else file, list(task.columns_in_files[:-1])
     if path == file and not Path(file).is_file():
         raise PlainError(f"File not found: {file!r}. Pass a file with one sentence, or two texts separated by a tab, per line.")
-    kind = Path(path).suffix.lower()
-    if kind == ".tsv" and set(names) <= set(read_tsv(path).rows) or kind in FORMATS and kind not in (".tsv", ".txt"):
+    suffix = Path(path).suffix.lower()
+    has_columns = set(names) <= set(read_tsv(path).rows) if suffix == ".tsv" else suffix in FORMATS and suffix != ".txt"
+    if has_columns:
         table = read_table(path)
         by_name = {str(column): column for column in table.rows}
         columns = [by_name.get(name, name) for name in names]

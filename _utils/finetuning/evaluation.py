@@ -11,9 +11,9 @@ from _utils.tasks.tables import table_key
 
 def with_evaluations(row, found):
     """A row of the table of runs with {split: `evaluation`}, in place of those of a test file."""
-    for kind in "scores baselines notices classes confusion".split():
-        dev = {split: value for split, value in row.get(kind, {}).items() if split != "test"}
-        row = row | {kind: dev | {split: values[kind] for split, values in found.items()}}
+    for part in "scores baselines notices classes confusion".split():
+        dev = {split: value for split, value in row.get(part, {}).items() if split != "test"}
+        row = row | {part: dev | {split: values[part] for split, values in found.items()}}
     return row
 
 

@@ -110,14 +110,16 @@ class FinetunedModel:
         self.labels = list(self.task.labels)
 
     def predict(self, texts):
-        """Predictions for a list of texts, of pairs, or of sentences to tag, which are lists of words or strings with spaces.
+        """Predictions for a list of texts, of tuples with a text for each of `task.texts`, or of sentences to tag.
+
+        These are lists of words, or strings with spaces between them.
 
         Of a task whose labels are character spans, the labels of a text are its spans [start, end, label].
         """
         names = self.task.texts
         rows = [texts] if isinstance(texts, str) else list(texts)
-        if len(names) == 2 and any(isinstance(pair, str) or len(pair) != 2 for pair in rows):
-            raise PlainError(f"{rows!r:.100} is not a list of pairs. Pass one such as [('First text.', 'Second text.')].")
+        if len(names) > 1 and any(isinstance(row, str) or len(row) != len(names) for row in rows):
+            raise PlainError(f"{rows!r:.100} is not a list of tuples of {len(names)} texts. Pass one such as {[names]!r:.100}.")
         columns = [rows] if len(names) == 1 else zip(*rows)
         predicted = self.predict_table(Table("texts", pd.DataFrame(dict(zip(names, columns)), dtype=object), {}), names)
         return predicted._replace(labels=self.task.labels_of_texts(rows, predicted.labels))

@@ -10,7 +10,7 @@ from _utils.errors import PlainError
 from _utils.finetuning.runs import GLUE_FOLDER, Runs, path_of, rank
 from _utils.plots import plot_confusion, plot_finetuning_losses, plot_scores, save_plot
 from _utils.runs.log import read_metrics
-from _utils.tasks.glue import AVERAGED_TITLES, PUBLISHED, PUBLISHED_SEEDS
+from _utils.tasks.glue import AVERAGED_TITLES, PUBLISHED, PUBLISHED_SEEDS, TASKS
 from _utils.tasks.kinds import task_of
 
 COMPARISON = GLUE_FOLDER / "comparison.png"
@@ -58,11 +58,6 @@ def notices_of_runs(runs):
                 found[task_of(row).title, split, text].append(str(row["run"]))
     return [f"warning: {title}, run{'s' * (len(numbers) > 1)} {', '.join(numbers)}, {split}: {text}"
             for (title, split, text), numbers in found.items()]
-
-
-def is_own(row):
-    """Whether a run is one of an own task, not of GLUE's."""
-    return row["settings"].get("own_task") is not None
 
 
 def _in_line(numbers):
@@ -131,7 +126,7 @@ def compare_checkpoints(runs, groups):
     For groups that differ only in the pretraining seed, this is electra_pytorch's comparison of 14 models (facts.md#published-results).
     """
     common = pd.DataFrame({group: summarize(runs.of(group))["best"] for group in groups}).dropna()
-    own = dict.fromkeys(task_of(row).title for row in runs if is_own(row))
+    own = dict.fromkeys(task_of(row).title for row in runs if row["task"] not in TASKS)
     for titles in (AVERAGED_TITLES, own):
         if found := [title for title in titles if title in common.index]:
             return common.loc[found].mean().rename(f"best runs, mean of {', '.join(found)}")
@@ -167,7 +162,7 @@ def report(runs):
         parts.append("Texts that are too long are predicted as the mean of windows: " + ", ".join(
             f"{title} (every {stride} tokens)" for title, stride in strides.items()))
     parts += notices_of_runs(runs)
-    parts += [text for row in best if is_own(row) for text in class_tables(row)]
+    parts += [text for row in best if task_of(row).reports_classes for text in class_tables(row)]
     if synthetic := synthetic_titles(runs):
         parts += [f"On the quickstart's synthetic tables: {', '.join(synthetic)}. These scores do not carry over to GLUE."]
     if any(task_of(row).title in AVERAGED_TITLES for row in real):
@@ -217,6 +212,6 @@ def save_result_plots(runs):
     if losses := losses_of_runs(runs):
         save_plot(plot_finetuning_losses(losses), folder / "losses.png")
     for row in best_runs(runs):
-        if matrix := is_own(row) and row.get("confusion", {}).get("validation"):
+        if matrix := task_of(row).reports_classes and row.get("confusion", {}).get("validation"):
             save_plot(plot_confusion(matrix, task_of(row).labels), folder / f"confusion_{row['task']}.png")
     table_of_runs(runs).to_csv(folder / "runs.csv", index=False)

@@ -145,6 +145,11 @@ class Task:
         return own_tables.load(cls, given, tables, reason)
 
     @classmethod
+    def columns_of(cls, given, tables):
+        """(columns of the texts, columns of the labels). tables: {split: Table}. PlainError if the files lack one."""
+        return own_tables.columns_of(given, tables)
+
+    @classmethod
     def labels_of(cls, tables, texts, columns, given):
         """(column of the labels, {split: Series of all its labels as strings}, [notices], {more fields of the Task}).
 
@@ -327,7 +332,7 @@ class Task:
     def constant(self, labels):
         """Outputs of the best constant prediction for all rows: the most frequent label of the set."""
         targets = self.targets(labels)
-        return np.tile(np.bincount(targets, minlength=self.n_outputs), (len(targets), 1))
+        return np.tile(np.bincount(targets, minlength=len(self.labels)), (len(targets), 1))
 
     def notice(self, outputs, labels):
         """A warning about a network that predicts one label for all rows, or None."""
@@ -338,12 +343,17 @@ class Task:
     def classes(self, outputs, labels):
         """{label: [precision, recall, F1, rows]}."""
         decisions = self.decide(outputs)
-        columns = precision_recall_fscore_support(self.targets(labels), decisions, labels=range(self.n_outputs), zero_division=0)
+        columns = precision_recall_fscore_support(self.targets(labels), decisions, labels=range(len(self.labels)), zero_division=0)
         return dict(zip(self.labels, np.transpose(columns).tolist()))
+
+    @property
+    def reports_classes(self):
+        """Whether the report of a group has the scores of the classes. GLUE's tasks are compared by their metrics only."""
+        return self.is_own
 
     def confusion(self, outputs, labels):
         """Rows of each label (lines) by prediction (columns); [] for other kinds than classes."""
-        return confusion_matrix(self.targets(labels), self.decide(outputs), labels=range(self.n_outputs)).tolist()
+        return confusion_matrix(self.targets(labels), self.decide(outputs), labels=range(len(self.labels))).tolist()
 
     def evaluation(self, outputs, labels):
         """What a run stores about a dev or test set; arguments as for `score`.

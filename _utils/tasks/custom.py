@@ -70,6 +70,7 @@ def question_task(name, folder):
 
 def load_own_task(given):
     """TaskData of an own task. given: from `complete_own_task`. Raises PlainError for missing files and as `Task.from_files`."""
+    given = dict(given)
     files = {"train": given["train"], "validation": given["dev"], "test": given["test"]}
     files = {split: path for split, path in files.items() if isinstance(path, str)}
     for path in files.values():

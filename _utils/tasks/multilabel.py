@@ -69,7 +69,7 @@ class MultiLabel(Task):
 
     def targets(self, labels):
         """(N, C) with 1 for each label that applies."""
-        return np.array([[label in found for label in range(self.n_outputs)] for found in labels], np.float32)
+        return np.array([[label in found for label in range(len(self.labels))] for found in labels], np.float32)
 
     def constant(self, labels):
         """The labels of half the rows of the set, or the most frequent one."""

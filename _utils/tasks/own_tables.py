@@ -18,7 +18,7 @@ def load(kind, given, tables, reason):
 
     Without a dev file, a share of the training rows is the dev set, by `split_rows`; the same rows at every call.
     """
-    texts, columns = columns_of(given, tables)
+    texts, columns = kind.columns_of(given, tables)
     test_table = tables.get("test")
     kind.check_columns(tables["train"], texts, columns[0], given)
     label, labels, converted, fields = kind.labels_of(tables, texts, columns, given)

@@ -183,16 +183,16 @@ def read_file(path, encoding, documents):
     documents: of a .txt file. 'blank_line' separates them; or the 'file' or each 'line' is one.
     Raises PlainError with the file, and the line where possible, if it cannot be read.
     """
-    kind = format_of(path)
+    file_format = format_of(path)
     with reading(path):
-        if kind == ".parquet":
+        if file_format == ".parquet":
             yield from _read_parquet(path)
             return
         with io.TextIOWrapper(_open(path), "utf-8-sig" if encoding == "utf-8" else encoding) as stream:  # drops a byte order mark
-            if kind == ".txt":
+            if file_format == ".txt":
                 yield from _TXT_READERS[documents](stream)
             else:
-                yield from _read_json_lines(stream, path) if kind == ".jsonl" else _read_wikiextractor(stream, path)
+                yield from _read_json_lines(stream, path) if file_format == ".jsonl" else _read_wikiextractor(stream, path)
 
 
 def _open(path):

@@ -278,7 +278,7 @@ def test_predictions_for_new_sentences(again, capsys, glue):
     assert [line[0] for line in lines] == [TASKS["mnli"].labels[label] for label in expected]
     pairs = [(row["premise"], row["hypothesis"]) for row in rows]
     assert finetune.load("g_mnli_0.pth").predict(pairs).labels == [line[0] for line in lines]
-    with pytest.raises(PlainError, match="not a list of pairs"):
+    with pytest.raises(PlainError, match="not a list of tuples of 2 texts"):
         finetune.load("g_mnli_0.pth").predict(["One text.", "Another one."])
     _, line = predicted("stsb", "one\ttwo\n")
     assert 0 <= float(line[0]) <= 5

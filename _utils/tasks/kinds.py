@@ -2,6 +2,7 @@
 from pydantic import TypeAdapter
 
 from _utils.tasks.base import Task
+from _utils.tasks.choices import Choices
 from _utils.tasks.glue import TASKS
 from _utils.tasks.multilabel import MultiLabel
 from _utils.tasks.questions import Questions
@@ -9,7 +10,7 @@ from _utils.tasks.regression import Regression
 from _utils.tasks.tagging import Tagging
 from _utils.tasks.wsc import WSC
 
-KINDS = {kind.kind: kind for kind in (Task, Regression, Tagging, MultiLabel, Questions)}  # as 'kind' of an own task names them
+KINDS = {kind.kind: kind for kind in (Task, Regression, Tagging, MultiLabel, Questions, Choices)}  # as 'kind' of an own task names them
 
 
 def task_of(row):

@@ -1,0 +1,178 @@
+"""Multiple choice, as in SWAG, RACE and COPA: a text, and which of several others belongs to it (not in the paper)."""
+from typing import Annotated, ClassVar
+
+import datasets
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from sklearn.metrics import accuracy_score
+from torch import nn
+from transformers import AutoModelForMultipleChoice
+
+from _utils.config import list_of
+from _utils.errors import PlainError
+from _utils.tasks.base import Task, kind_of_task
+from _utils.tasks.heads import copy_output_layer
+from _utils.tasks.own_tables import columns_of, labels_by_split
+from _utils.tasks.rows import EncodedRows
+from _utils.tasks.table_files import as_label, check_columns, labels_in, shortened
+
+_Column = Annotated[str | int, Field(description="the name of a column")]
+_PAIR = Task("pair", "pair", ("text", "choice"))
+
+
+@kind_of_task
+class Choices(Task):
+    """A task whose rows have a text, C choices, and the right one as label.
+
+    texts: one or two, and the C choices. Each choice is encoded as a pair with the text; of two texts, the second one begins the choice.
+    labels: the positions of the choices, as the files spell them.
+    """
+    kind: ClassVar[str] = "choices"
+    keys: ClassVar[dict] = {"choices": list_of(_Column, "the column of lists of the choices, or a list of columns with one each")}
+    metric_functions: ClassVar[dict] = {"accuracy": accuracy_score}
+    transformers_class: ClassVar = AutoModelForMultipleChoice
+
+    @classmethod
+    def columns_of(cls, given, tables):
+        """As `Task.columns_of`, with those of the choices after those of the texts; given["choices"] becomes a list of columns."""
+        choices = given["choices"]
+        if not choices:
+            raise PlainError(f"The task {given['name']!r} needs 'choices': the column of lists of the choices, or a list of columns.")
+        for table in tables.values():
+            check_columns(table, choices, f"Set 'choices' of the task {given['name']!r} to columns of its files.")
+        texts = given["text"] or [column for column in tables["train"].rows
+                                  if column not in (*choices, *(given["label"] or ["label"]), given["groups"])]
+        texts, label = columns_of(given | {"text": texts}, tables)
+        if len(choices) == 1:
+            given["choices"] = _divide(tables, choices[0])
+        return [*texts, *given["choices"]], label
+
+    @classmethod
+    def check_columns(cls, table, texts, label, given):
+        for key in ("class_weights", "positive"):
+            if given[key] is not None:
+                raise PlainError(f"{key!r} does not apply to choices. Leave it out of the task {given['name']!r}.")
+
+    @classmethod
+    def labels_of(cls, tables, texts, columns, given):
+        """As `Task.labels_of`. A label is a position from 0 or 1, a letter, or the text of a choice, which becomes its position from 0."""
+        [label], choices = columns, given["choices"]
+        n, found = len(choices), set(labels_in(tables["train"], label).map(as_label))
+        for positions in (range(n), range(1, n + 1), "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[:n], "abcdefghijklmnopqrstuvwxyz"[:n]):
+            names = tuple(map(str, positions))
+            if found <= set(names):
+                return label, labels_by_split(tables, label), [], {"labels": names}
+        for split, table in tables.items():
+            if label in table.rows:
+                tables[split] = table._replace(rows=table.rows.assign(**{label: table.rows.apply(_position, axis=1, args=(label, choices))}))
+        return label, labels_by_split(tables, label), ["labels are read as the texts of choices"], {"labels": tuple(map(str, range(n)))}
+
+    @classmethod
+    def fields_of(cls, given, labels):
+        return {}
+
+    @classmethod
+    def text_names(cls, columns):
+        return tuple(f"text{i}" for i in range(1, len(columns) + 1))
+
+    def describe(self):
+        return f"{len(self.labels)} choices, labelled {shortened(self.labels)}; metrics {', '.join(self.metrics)}"
+
+    def label_notices(self, labelled):
+        return []
+
+    @property
+    def n_outputs(self):
+        """One score for each choice."""
+        return 1
+
+    def settings(self, c):
+        return {"pooling": super().settings(c)["pooling"]}
+
+    def encode(self, rows, hf_tokenizer, settings, training=False):
+        """ChoiceRows of a Dataset."""
+        n, columns = len(self.labels), [rows[name][:] for name in self.texts]
+        first, *begins = columns[:-n]
+        begins = [f"{text} " for text in begins[0]] if begins else [""] * len(rows)
+        pairs = {"text": np.repeat(np.array(first, dtype=object), n).tolist(),
+                 "choice": [begin + choice for begin, *choices in zip(begins, *columns[-n:]) for choice in choices],
+                 "label": [-1] * n * len(rows)}
+        of_pairs = _PAIR.encode(datasets.Dataset.from_dict(pairs), hf_tokenizer, {"max_length": settings["max_length"]})
+        return ChoiceRows(of_pairs, n, rows["label"][:])
+
+    def loss(self):
+        """The mean over the batch of the cross-entropy over the choices of a row."""
+        return ChoiceLoss(len(self.labels))
+
+    def outputs(self, rows, logits):
+        """Probabilities (N, C)."""
+        return logits.view(-1, len(self.labels)).softmax(-1)
+
+    def why_not_exported(self, settings, family):
+        return super().why_not_exported(settings, family) or (None if family == "electra" else f"a finetuned {family} model for choices")
+
+    @property
+    def output_names(self):
+        return ["score"]
+
+    def set_head(self, network, layer):
+        head = nn.Module()
+        head.dense, head.out_proj = network.sequence_summary.summary, network.classifier
+        copy_output_layer(layer, head, network.base_model.encoder.layer[-1].output.LayerNorm)
+
+
+def _divide(tables, column):
+    """Replace a column of lists in {split: Table} by columns for each item; returns their names. PlainError for other cells."""
+    n = tables["train"].rows[column].map(lambda cell: len(cell) if isinstance(cell, list) else 0).mode()[0]
+    names = [f"{column} {i}" for i in range(1, n + 1)]
+    for split, table in tables.items():
+        lists, problems = table.rows[column], dict(table.problems)
+        for place, cell in lists.items():
+            if not isinstance(cell, list) or len(cell) != n:
+                problems.setdefault(place, f"the column {column!r} contains {cell!r:.60}, which is not a list of {n} choices")
+        if n < 2 or len(problems) == len(lists):
+            raise PlainError(f"{table.source}: the column {column!r} has no lists of choices, but for example {lists.iloc[0]!r:.60}. Write "
+                             "lists, or set 'choices' to several columns.")
+        items = {name: [cell[i] if place not in problems else "" for place, cell in lists.items()] for i, name in enumerate(names)}
+        tables[split] = table._replace(rows=table.rows.assign(**items), problems=problems)
+    return names
+
+
+def _position(row, label, choices):
+    """The position of the only choice that is the label of a row, as a string; any other label as it is."""
+    found = [str(i) for i, column in enumerate(choices) if row[column] == row[label]]
+    return found[0] if len(found) == 1 else row[label]
+
+
+class ChoiceRows(EncodedRows):
+    """Encoded pairs of a text and each of its choices. An item is a text: its batch has C rows for each.
+
+    pairs: EncodedRows, C for each text.   labels: the position of the right choice of each text.
+    """
+
+    def __init__(self, pairs, n_choices, labels):
+        self.pairs, self.n_choices, self.labels = pairs, n_choices, torch.tensor(labels)
+        self.flat, self.full_lengths, self.n_windows = pairs.flat, pairs.full_lengths, None
+        self.lengths = pairs.lengths.reshape(-1, n_choices).max(1)
+
+    def batch(self, rows, multiple=1):
+        """(inp_ids, attn_mask, token_type_ids, labels) of these texts: three times (B * C, L), and (B,)."""
+        *inputs, _ = self.pairs.batch(self.positions(rows), multiple)
+        return *inputs, self.labels[rows]
+
+    def positions(self, rows):
+        return (np.array(rows)[:, None] * self.n_choices + np.arange(self.n_choices)).ravel()
+
+
+class ChoiceLoss(nn.Module):
+    """Cross-entropy over the choices of each text."""
+
+    def __init__(self, n_choices):
+        super().__init__()
+        self.n_choices = n_choices
+
+    def forward(self, scores, labels):
+        """scores (B * C,), labels (B,) -> ()."""
+        return F.cross_entropy(scores.view(-1, self.n_choices), labels)

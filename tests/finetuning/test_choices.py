@@ -1,0 +1,125 @@
+"""Multiple choice: files, encoded rows, and a run from a file to transformers."""
+import json
+import random
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+from tests.support.csv_files import write_csv
+from transformers import AutoModelForMultipleChoice, AutoTokenizer
+
+import finetune
+from _utils.commands.export_hf import export_hf
+from _utils.commands.predict import predict
+from _utils.errors import PlainError
+from _utils.finetuning.config import complete_finetuning
+from _utils.finetuning.model import load
+from _utils.tasks.custom import complete_own_task, load_own_task
+
+COLORS = "red green blue yellow black white".split()
+ENDINGS = ["the first one", "the second one", "another one"]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def loaded(**given):
+    return load_own_task(complete_own_task({"name": "which", "kind": "choices", **given}))
+
+
+def write_table(path, labels, endings=ENDINGS):
+    write_csv(path, ("text", *"abc", "label"), [(f"text {i}", *endings, labels[i % len(labels)]) for i in range(30)])
+
+
+@pytest.mark.parametrize("labels, names, ids", [
+    ("012", "012", [0, 1, 2]), ("01", "012", [0, 1]), ("123", "123", [0, 1, 2]), ("13", "123", [0, 2]), ("ABC", "ABC", [0, 1, 2]),
+    ("ca", "abc", [2, 0]), (ENDINGS, "012", [0, 1, 2])])
+def test_a_label_is_a_position_a_letter_or_the_text_of_a_choice(labels, names, ids):
+    write_table("train.csv", labels)
+    data = loaded(train="train.csv", dev="train.csv", choices=["a", "b", "c"])
+    assert data.task.labels == tuple(names) and data.task.metrics == ("accuracy",)
+    assert data.splits["train"]["label"][:len(ids)] == ids and data.splits["train"][0]["text1"] == "text 0"
+
+
+def test_choices_in_a_column_of_lists():
+    rows = [{"article": f"text {i}", "question": "Which?", "options": ENDINGS, "answer": "ABC"[i % 3]} for i in range(30)]
+    for options in ([], ["x"], None):
+        bad = rows + [{**rows[0], "options": options}]
+        Path("bad.jsonl").write_text("\n".join(map(json.dumps, bad * 4 if options else bad)))
+        Path("train.jsonl").write_text("\n".join(map(json.dumps, rows * 4 + bad[-1:])))
+        data = loaded(train="train.jsonl", text=["article", "question"], choices="options", label="answer")
+        assert any("skipped 1 of 121 rows" in notice and "not a list of 3 choices" in notice for notice in data.notices)
+        with pytest.raises(PlainError, match="not a list of 3 choices"):
+            loaded(train="bad.jsonl", text=["article", "question"], choices="options", label="answer")
+
+
+@pytest.mark.parametrize("given, message", [
+    ({}, "needs 'choices'"), ({"choices": "d"}, "missing column 'd'"), ({"choices": "a"}, "has no lists of choices"),
+    ({"choices": ["a", "b", "c"], "class_weights": "balanced"}, "'class_weights' does not apply"),
+    ({"choices": ["a", "b", "c"], "metrics": "f1"}, "metrics='f1'"),
+    ({"choices": ["a", "b"]}, "which is not one of 0, 1"), ({"choices": ["a", "b"], "kind": "tagging"}, "'choices' applies to")])
+def test_what_does_not_fit_is_an_error(given, message):
+    write_table("train.csv", "012")
+    with pytest.raises(PlainError, match=message):
+        loaded(**{"train": "train.csv", "text": "text", **given})
+
+
+def test_each_choice_is_a_pair_with_the_text_and_the_second_text_begins_it(small_tokenizer):
+    rows = [("a small network", "it", *ENDINGS, "0"), ("the text", "they", "the network", "a text " * 30, "words", "2")] * 5
+    write_csv("train.csv", ("context", "begin", *"abc", "label"), rows)
+    data = loaded(train="train.csv", dev="train.csv", text=["context", "begin"], choices=["a", "b", "c"])
+    encoded = data.task.encode(data.splits["train"], small_tokenizer, {"max_length": 24})
+    ids, mask, types, labels = encoded.batch([1, 0])
+    assert ids.shape == mask.shape == types.shape == (6, 24) and labels.tolist() == [2, 0] and len(encoded) == 10
+    assert small_tokenizer.decode(ids[3][mask[3] == 1]) == "[CLS] a small network [SEP] it the first one [SEP]"
+    assert small_tokenizer.decode(ids[2][types[2] == 1]) == "they words [SEP]"
+    assert small_tokenizer.decode(ids[1][:4]).startswith("[CLS] the text [SEP]") and encoded.lengths[1] == 24
+
+
+def test_the_loss_is_the_cross_entropy_over_the_choices_of_each_text():
+    write_table("train.csv", "012")
+    task = loaded(train="train.csv", choices=["a", "b", "c"]).task
+    scores = torch.randn(6, requires_grad=True)
+    loss = task.loss()(scores, torch.tensor([2, 0]))
+    torch.testing.assert_close(loss, -(scores[:3].log_softmax(0)[2] + scores[3:].log_softmax(0)[0]) / 2)
+
+
+def test_from_a_file_to_a_model_of_transformers(fresh_checkpoint, capsys):
+    """The choice that is in the text is right: learned, predicted in a file, by `predict`, in Python and by transformers."""
+    rng, rows = random.Random(0), []
+    for _ in range(400):
+        choices = rng.sample(COLORS, 3)
+        label = rng.randrange(3)
+        rows.append((f"the {choices[label]} one", *choices, label))
+    columns = ("text", "c1", "c2", "c3", "label")
+    write_csv("train.csv", columns, rows[:300])
+    write_csv("test.csv", columns, rows[300:])
+    which = {"name": "which", "kind": "choices", "train": "train.csv", "test": "test.csv", "text": "text", "choices": ["c1", "c2", "c3"]}
+    c = complete_finetuning(finetune.c.override([f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", "end=1", "logger=None",
+                                                 "group_name=g", f"tasks=[{which}]", "max_length=16",
+                                                 "task_overrides={'which': {'epochs': 4, 'lr': 1e-3, 'bs': 16}}"]))
+    results = finetune.run(c)
+    accuracy = results.runs["score"][0]
+    written = pd.read_csv("test_outputs/g/which.csv", dtype=str)
+    model = load("g_which_0.pth")
+    found = model.predict([row[:4] for row in rows[300:]])
+    assert list(written["prediction"]) == found.labels and written["prediction"].isin(["0", "1", "2"]).all()
+    assert found.probabilities.shape == (100, 3) and found.probabilities.sum(1) == pytest.approx(1.)
+    in_test = (written["prediction"] == written["label"]).mean() * 100
+    assert results.scores.loc["which (test)", "best"] == pytest.approx(in_test) and 0 <= accuracy <= 100
+    capsys.readouterr()
+    write_csv("new.csv", columns[:4], [row[:4] for row in rows[300:303]])
+    predict("g_which_0.pth", "new.csv")
+    header, *lines = capsys.readouterr().out.splitlines()
+    assert header.split("\t") == ["label", "P(0)", "P(1)", "P(2)", "text", "c1", "c2", "c3"]
+    assert [line.split("\t")[0] for line in lines] == found.labels[:3]
+    export_hf("g_which_0.pth", "exported")
+    exported, tokenizer = (kind.from_pretrained("exported/classifier") for kind in (AutoModelForMultipleChoice, AutoTokenizer))
+    text, *choices, _ = rows[300]
+    inputs = tokenizer([text] * 3, choices, return_tensors="pt", padding=True)
+    with torch.no_grad():
+        logits = exported(**{name: tensor[None] for name, tensor in inputs.items()}).logits
+    torch.testing.assert_close(logits.softmax(-1)[0], torch.tensor(found.probabilities[0]), atol=1e-4, rtol=1e-3)

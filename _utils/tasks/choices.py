@@ -66,7 +66,8 @@ class Choices(Task):
                 return label, labels_by_split(tables, label), [], {"labels": names}
         for split, table in tables.items():
             if label in table.rows:
-                tables[split] = table._replace(rows=table.rows.assign(**{label: table.rows.apply(_position, axis=1, args=(label, choices))}))
+                positions = table.rows.apply(_position, axis=1, args=(label, choices))
+                tables[split] = table._replace(rows=table.rows.assign(**{label: positions}))
         return label, labels_by_split(tables, label), ["labels are read as the texts of choices"], {"labels": tuple(map(str, range(n)))}
 
     @classmethod

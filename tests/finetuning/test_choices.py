@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from tests.support.csv_files import write_csv
+from csv_files import write_csv
 from transformers import AutoModelForMultipleChoice, AutoTokenizer
 
 import finetune

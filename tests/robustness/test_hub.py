@@ -30,7 +30,7 @@ from script_server import Scripts
 from _utils.runs.checkpoints import load_checkpoint
 from _utils.tasks.glue import load_task
 from _utils.tasks.tables import table_key
-from _utils.tasks.wsc import load_wsc
+from _utils.tasks.wsc import load_wsc, to_rows
 
 SHARD = "train-00001-of-00003.parquet"
 COMMON = ["num_workers=0", "device=cpu", "logger=None"]
@@ -294,7 +294,7 @@ def test_all_tasks_of_glue_from_the_hub_to_a_valid_submission(machine, models, f
     tables = {run["task"]: run["settings"]["training_table"] for run in runs}
     classified = [name for name in hub_repositories.GLUE if name not in ("wnli", "ax")]
     expected = {name: table_key(load_task(name, few_rows).splits["train"]) for name in classified}
-    assert tables == {**expected, "wnli": table_key(load_wsc("train", few_rows / "WSC"))}
+    assert tables == {**expected, "wnli": table_key(to_rows(load_wsc("train", few_rows / "WSC")))}
     assert_succeeds(machine.run("_utils glue_submission", "test_outputs/hub", str(few_rows)))
     with zipfile.ZipFile(machine.folder / "test_outputs/hub.zip") as archive:
         assert len(archive.namelist()) == 11

@@ -10,6 +10,7 @@ from tiny_pretraining import BASE, metrics, run
 
 import benchmarks.environment
 import benchmarks.finetuning
+import benchmarks.google_curve
 import benchmarks.held_out
 import benchmarks.loader
 import benchmarks.preprocessing
@@ -18,6 +19,7 @@ import benchmarks.starting
 import pretrain
 from _utils.config import complete
 from _utils.errors import PlainError
+from _utils.runs import Run
 from benchmarks.continued import agreement
 from benchmarks.report import cpu_name, own_process
 
@@ -166,3 +168,16 @@ def test_held_out_metrics_of_a_run_come_out_again_with_its_seed_only(workplace, 
         assert not set(of_run) & set(of_other_seed)
     with pytest.raises(PlainError, match="not found.*100.0%.pth"):
         benchmarks.held_out.main(BASE)
+
+
+@pytest.mark.slow
+def test_the_first_600_steps_of_a_run_have_the_losses_of_googles_code(workplace, shared):
+    """Means over 100 steps; 0.1 is three standard deviations over seeds. Half the learning rate is outside of it at step 300."""
+    google, text = benchmarks.google_curve.google_losses(shared / "golden/official/curve"), workplace / "text.txt"
+    benchmarks.google_curve.write_text(shared / "data/books/books-0.txt.xz", text)
+    c = benchmarks.google_curve.configuration(text, shared / "golden/official/curve/vocab.txt", 1, 600)
+    pretrain.pretrain(c)
+    found = benchmarks.google_curve.window_means(benchmarks.google_curve.losses(Run(c.base_run_name, c.seed)))
+    expected = sum(map(benchmarks.google_curve.window_means, google.values())) / len(google)
+    for step in (200, 300, 400, 500, 600):
+        assert found[step] == pytest.approx(expected[step], abs=.1)

@@ -172,7 +172,7 @@ def test_held_out_metrics_of_a_run_come_out_again_with_its_seed_only(workplace, 
 
 @pytest.mark.slow
 def test_the_first_600_steps_of_a_run_have_the_losses_of_googles_code(workplace, shared):
-    """Means over 100 steps; 0.1 is three standard deviations over seeds. Half the learning rate is outside of it at step 300."""
+    """Means over 100 steps; 0.1 is three standard deviations over seeds. Half the learning rate is outside of it at step 200."""
     google, text = benchmarks.google_curve.google_losses(shared / "golden/official/curve"), workplace / "text.txt"
     benchmarks.google_curve.write_text(shared / "data/books/books-0.txt.xz", text)
     c = benchmarks.google_curve.configuration(text, shared / "golden/official/curve/vocab.txt", 1, 600)

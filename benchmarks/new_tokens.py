@@ -68,7 +68,8 @@ def words_of_examples(lines, hf_tokenizer):
 
 def whole_words(hf_tokenizer):
     """{word: id} of the tokens that are words of letters. Vocabularies with more tokens have them too."""
-    return {token: i for token, i in hf_tokenizer.get_vocab().items() if token.isalpha()}
+    tokens = hf_tokenizer.convert_ids_to_tokens(range(len(hf_tokenizer)))
+    return {token: i for i, token in enumerate(tokens) if token.isalpha()}
 
 
 def at_words(examples, chosen, hf_tokenizer):

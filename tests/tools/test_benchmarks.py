@@ -13,6 +13,7 @@ import benchmarks.finetuning
 import benchmarks.google_curve
 import benchmarks.held_out
 import benchmarks.loader
+import benchmarks.new_tokens
 import benchmarks.preprocessing
 import benchmarks.pretraining
 import benchmarks.starting
@@ -20,6 +21,7 @@ import pretrain
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.runs import Run
+from _utils.text import extend_tokenizer, load_tokenizer
 from benchmarks.continued import agreement
 from benchmarks.report import cpu_name, own_process
 
@@ -181,3 +183,19 @@ def test_the_first_600_steps_of_a_run_have_the_losses_of_googles_code(workplace,
     expected = sum(map(benchmarks.google_curve.window_means, google.values())) / len(google)
     for step in (200, 300, 400, 500, 600):
         assert found[step] == pytest.approx(expected[step], abs=.1)
+
+
+def test_pairs_with_new_tokens_are_compared_on_the_same_words(tmp_path, capsys):
+    shipped = benchmarks.new_tokens.SHIPPED
+    (tmp_path / "words.txt").write_text("tensor\ndefault\n")
+    (tmp_path / "text.txt").write_text("The default of this function is a tensor with the same shape.\n" * 40)
+    extend_tokenizer(load_tokenizer(shipped), str(tmp_path / "words.txt")).save_pretrained(tmp_path / "tokenizer")
+    folder = tmp_path / "random"
+    for seed in (1, 2):
+        benchmarks.new_tokens.write_random(seed, str(tmp_path / "tokenizer"), folder / str(seed))
+    benchmarks.new_tokens.compare(tmp_path / "text.txt", shipped, *map(str, folder.iterdir()))
+    same, again, *extended = map(json.loads, capsys.readouterr().out.splitlines())
+    assert same == again and extended[0]["auc"] != extended[1]["auc"]
+    for row in extended:
+        assert row["tokens_per_word"] < same["tokens_per_word"] and row["words"] == same["words"] > row["masked"] > 0
+        assert row["auc"] != same["auc"] and row["generator_loss"] != same["generator_loss"]

@@ -37,3 +37,7 @@ for run in 1 2 3; do
         done
     done
 done
+# The same words by all, and the control: the embeddings of new words are random.
+python -m benchmarks.new_tokens --random 1 docs_words_1_100.0%.pth datasets/random_words
+further docs_random 1 initial_weights=datasets/random_words
+python -m benchmarks.new_tokens $texts/docs_test.txt docs_1_100.0%.pth docs_words_1_100.0%.pth docs_random_1_100.0%.pth

@@ -13,28 +13,25 @@ A kind of task is a subclass of `Task` in a file of its own, listed in kinds.py.
 Everything else asks the task, and never for its kind.
 """
 import re
-from dataclasses import field
 from functools import partial
-from typing import Annotated, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import datasets
 import numpy as np
 import pandas as pd
 import torch
-from pydantic import ConfigDict, Field, TypeAdapter
-from pydantic.dataclasses import dataclass
+from pydantic import TypeAdapter
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, matthews_corrcoef, precision_recall_fscore_support
 from torch import nn
 from transformers import AutoModelForSequenceClassification
 
 from _utils.runs.checkpoints import write_text_atomically
 from _utils.tasks import guess, own_tables
+from _utils.tasks.description import Description, kind_of_task
 from _utils.tasks.heads import copy_output_layer
 from _utils.tasks.table_files import as_label, numbers_in, read_table, shortened, write_with_column
 
 MIN_UPDATES = 300  # of own tasks, which may have few rows
-_CONFIG = ConfigDict(extra="forbid")
-kind_of_task = dataclass(frozen=True, config=_CONFIG)  # the decorator of a kind
 
 
 class Predictions(NamedTuple):
@@ -50,74 +47,18 @@ def base_case(function):
 
 
 @kind_of_task
-class Task:
-    """A task on one or two texts. GLUE's have the file layout of the GLUE download. This class is the kind 'classification'.
-
-    name: in `tasks` and on the hub.   title: its folder and its name in tables.   texts: columns of its one or two texts on the hub.
-    labels: class names on the hub, by id; () for scores.
-    test_files: {split of a test set: file of its predictions}.   devs: splits that are evaluated, the first of which ranks the runs.
-    file_labels: labels as the files spell them.   file_columns: (texts, label) as the files' headers spell them; each if it differs.
-    headerless: columns of training and dev files that have no header.
-    metrics: computed on the dev sets; the first one ranks runs.   rows: official sizes of the splits.
-    majority: the most frequent training label, or the mean score.   score_titles: (split, line in tables) where it is not the title.
-    unordered: the order of a pair carries no meaning, so training uses both orders (F42).
-    is_own: a task of the user (custom.py) instead of GLUE's.   class_weights: of the labels in the loss; (): all equal.
-    positive: the label whose F1 the metric f1 is; None: the second one.
-    """
+class Task(Description):
+    """A kind of task, here 'classification': one of several classes of a sentence or pair. Its fields are those of a Description."""
     kind: ClassVar[str] = "classification"
     baseline: ClassVar[str] = "majority"  # what a constant prediction is called
     keys: ClassVar[dict] = {}  # of the dictionary of an own task, beside those of custom.py: {key: type}
     metric_functions: ClassVar[dict] = {"accuracy": accuracy_score, "macro_f1": partial(f1_score, average="macro", zero_division=0),
                                         "matthews": matthews_corrcoef, "f1": f1_score}
 
-    name: str
-    title: str
-    texts: Annotated[tuple[str, ...], Field(min_length=1)]
-    labels: tuple[str, ...] = ()
-    test_files: dict[str, str] = field(default_factory=dict, hash=False)
-    devs: tuple[str, ...] = ("validation",)
-    file_labels: tuple[str, ...] = ()
-    file_columns: tuple[str, ...] = ()
-    headerless: tuple[str, ...] = ()
-    metrics: tuple[str, ...] = ("accuracy",)
-    rows: tuple[int, ...] = ()
-    majority: int | float = 0
-    epochs: int = 3
-    score_titles: tuple[tuple[str, str], ...] = ()
-    unordered: bool = False
-    is_own: bool = False
-    class_weights: tuple[float, ...] = ()
-    positive: str | None = None
-
-    # Names
-
     @property
     def n_outputs(self):
         """Outputs of the network: one logit for each class, or one score."""
         return len(self.labels) or 1
-
-    @property
-    def written_labels(self):
-        """The labels as the files spell them, by id."""
-        return self.file_labels or self.labels
-
-    @property
-    def columns_in_files(self):
-        """Columns of the texts and of the label in the files, in that order."""
-        return self.file_columns or (*self.texts, "label")
-
-    @property
-    def official_rows(self):
-        """{split: rows} of the official tables of GLUE; AX has only a test set."""
-        return dict(zip(("train", *self.devs, *self.test_files) if self.devs else self.test_files, self.rows))
-
-    def file(self, split):
-        """The file of a split in the GLUE download."""
-        return "diagnostic.tsv" if self.name == "ax" else f"{split.replace('validation', 'dev')}.tsv"
-
-    def title_of(self, split):
-        """The line in tables for the scores of a split."""
-        return dict(self.score_titles).get(split, self.title)
 
     def record(self):
         """What describes an own task in the table of runs: {field: value} of the fields that differ from their defaults; None for GLUE's.

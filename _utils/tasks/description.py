@@ -1,0 +1,67 @@
+"""What describes a task: names of columns, labels, files and metrics."""
+from dataclasses import field
+from typing import Annotated
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+kind_of_task = dataclass(frozen=True, config=ConfigDict(extra="forbid"))  # the decorator of a kind
+
+
+@kind_of_task
+class Description:
+    """A task on one or two texts. GLUE's have the file layout of the GLUE download.
+
+    name: in `tasks` and on the hub.   title: its folder and its name in tables.   texts: columns of its one or two texts on the hub.
+    labels: class names on the hub, by id; () for scores.
+    test_files: {split of a test set: file of its predictions}.   devs: splits that are evaluated, the first of which ranks the runs.
+    file_labels: labels as the files spell them.   file_columns: (texts, label) as the files' headers spell them; each if it differs.
+    headerless: columns of training and dev files that have no header.
+    metrics: computed on the dev sets; the first one ranks runs.   rows: official sizes of the splits.
+    majority: the most frequent training label, or the mean score.   score_titles: (split, line in tables) where it is not the title.
+    unordered: the order of a pair carries no meaning, so training uses both orders (F42).
+    is_own: a task of the user (custom.py) instead of GLUE's.   class_weights: of the labels in the loss; (): all equal.
+    positive: the label whose F1 the metric f1 is; None: the second one.
+    """
+
+    name: str
+    title: str
+    texts: Annotated[tuple[str, ...], Field(min_length=1)]
+    labels: tuple[str, ...] = ()
+    test_files: dict[str, str] = field(default_factory=dict, hash=False)
+    devs: tuple[str, ...] = ("validation",)
+    file_labels: tuple[str, ...] = ()
+    file_columns: tuple[str, ...] = ()
+    headerless: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ("accuracy",)
+    rows: tuple[int, ...] = ()
+    majority: int | float = 0
+    epochs: int = 3
+    score_titles: tuple[tuple[str, str], ...] = ()
+    unordered: bool = False
+    is_own: bool = False
+    class_weights: tuple[float, ...] = ()
+    positive: str | None = None
+
+    @property
+    def written_labels(self):
+        """The labels as the files spell them, by id."""
+        return self.file_labels or self.labels
+
+    @property
+    def columns_in_files(self):
+        """Columns of the texts and of the label in the files, in that order."""
+        return self.file_columns or (*self.texts, "label")
+
+    @property
+    def official_rows(self):
+        """{split: rows} of the official tables of GLUE; AX has only a test set."""
+        return dict(zip(("train", *self.devs, *self.test_files) if self.devs else self.test_files, self.rows))
+
+    def file(self, split):
+        """The file of a split in the GLUE download."""
+        return "diagnostic.tsv" if self.name == "ax" else f"{split.replace('validation', 'dev')}.tsv"
+
+    def title_of(self, split):
+        """The line in tables for the scores of a split."""
+        return dict(self.score_titles).get(split, self.title)

@@ -21,14 +21,18 @@ COMMANDS = {
 }
 
 
+MEASUREMENTS = ("compare_pretraining", "minimal_pairs", "replaced_tokens")  # in benchmarks/, because they import the scripts
+
+
 def find_command(name):
     """The function of a command: that of its name in the module of its name, or in `glue`. Raises PlainError for an unknown command."""
     if name not in COMMANDS:
         raise PlainError(f"Unknown command: {name!r}. Choose one of {', '.join(COMMANDS)}.")
-    module = "glue" if name.startswith("glue_") else name
     if name == "predict":
         importlib.import_module("finetune")  # defines the networks
-    return getattr(importlib.import_module(f"_utils.commands.{module}"), name)
+    folder = "benchmarks" if name in MEASUREMENTS else "_utils.commands"
+    module = "glue" if name.startswith("glue_") else name
+    return getattr(importlib.import_module(f"{folder}.{module}"), name)
 
 
 class Parser(argparse.ArgumentParser):

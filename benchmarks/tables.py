@@ -13,12 +13,12 @@ from statistics import median
 import pandas as pd
 from scipy.stats import entropy, ttest_ind
 
-from _utils.commands.minimal_pairs import summarize
 from _utils.finetuning.runs import Runs, score
 from _utils.recipes import RECIPES, flops_per_token
 from _utils.runs.log import read_metrics
 from _utils.tasks.glue import PUBLISHED
 from benchmarks.flops import CONVENTIONS, steps_of_equal_compute
+from benchmarks.minimal_pairs import summarize
 
 REPO = Path(__file__).parents[1]
 RESULTS = REPO / "benchmarks/results"

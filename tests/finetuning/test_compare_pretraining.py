@@ -7,13 +7,13 @@ import torch
 
 import pretrain
 from _utils.__main__ import main
-from _utils.commands.compare_pretraining import checkpoint_flops, checkpoint_scores, compare, finetuning_runs, of_systems
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.finetuning.runs import Runs, add_run
 from _utils.networks import PARTS, make_networks
 from _utils.recipes import RECIPES, flops_per_token
 from _utils.runs.log import Run
+from benchmarks.compare_pretraining import checkpoint_flops, checkpoint_scores, compare, finetuning_runs, of_systems
 from benchmarks.flops import steps_of_equal_compute
 
 # {(run, percent): (score of finetuning seed 0 on RTE, seed 1, the score of the only seed on CoLA)}

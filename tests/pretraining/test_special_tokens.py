@@ -12,7 +12,6 @@ from transformers import AutoConfig, AutoTokenizer, pipeline
 import finetune
 import pretrain
 from _utils.commands.export_hf import export_hf
-from _utils.commands.minimal_pairs import score
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.networks import load_pair, load_pretrained, load_with_head
@@ -23,6 +22,7 @@ from _utils.tasks.questions import QuestionOptions
 from _utils.tasks.tagging import WordRows
 from _utils.text import load_tokenizer, text_tokenizer, tokenizer_of
 from _utils.text.processors import ELECTRADataProcessor
+from benchmarks.minimal_pairs import score
 
 PAIR = ["some words", f"of {MARKERS[0]}them{MARKERS[1]}"]
 

@@ -25,7 +25,6 @@ from transformers import (
 import finetune
 import pretrain
 from _utils.commands.export_hf import export_hf, new_folder
-from _utils.commands.minimal_pairs import load_models
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.networks import load_pair, load_pretrained
@@ -36,6 +35,7 @@ from _utils.runs.log import Run
 from _utils.tasks.glue import TASKS
 from _utils.tasks.kinds import KINDS
 from _utils.tasks.tagging import Tagging
+from benchmarks.minimal_pairs import load_models
 
 IDS = torch.tensor([[2, 40, 41, 42, 3, 43, 44, 3], [2, 50, 51, 3, 0, 0, 0, 0]])
 SMALL = dict(vocab_size=400, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16)

@@ -12,11 +12,11 @@ from transformers import AlbertConfig, AutoModelForMaskedLM, AutoModelForTokenCl
 import pretrain
 from _utils.__main__ import main
 from _utils.commands.export_hf import export_hf
-from _utils.commands.minimal_pairs import accuracy_by_paradigm, load_models, minimal_pairs, read_pairs, report, score, summarize
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.networks import load_with_head, replaced_logits
 from _utils.runs.checkpoints import save_pretrained
+from benchmarks.minimal_pairs import accuracy_by_paradigm, load_models, minimal_pairs, read_pairs, report, score, summarize
 
 CPU = torch.device("cpu")
 SENTENCES = ["The generator replaces some words.", "the words replaces some generator.", "A network.", "A network,", "THE words",
@@ -76,7 +76,7 @@ def plain_score(model, sentence):
 
 @pytest.mark.parametrize("part", ["discriminator", "generator"])
 def test_scores_equal_a_plain_computation(fresh_checkpoint, part, monkeypatch):
-    monkeypatch.setattr("_utils.commands.minimal_pairs.TOKENS_PER_BATCH", {"cpu": 40})  # several batches, also within one sentence
+    monkeypatch.setattr("benchmarks.minimal_pairs.TOKENS_PER_BATCH", {"cpu": 40})  # several batches, also within one sentence
     sentences = [*SENTENCES, ""]
     found = scores(fresh_checkpoint, part, sentences)
     assert found == pytest.approx({sentence: plain_score(load_with_head(str(fresh_checkpoint), part), sentence)

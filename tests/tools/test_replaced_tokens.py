@@ -13,7 +13,12 @@ from transformers import BertConfig, BertForMaskedLM, BertForTokenClassification
 import pretrain
 from _utils.__main__ import main
 from _utils.commands.export_hf import export_hf
-from _utils.commands.replaced_tokens import (
+from _utils.config import complete
+from _utils.errors import PlainError
+from _utils.networks import inputs_of, load_with_head, replaced_logits
+from _utils.runs.checkpoints import load_checkpoint, save_pretrained
+from _utils.text.vocabulary import tokenizer_from_tokens
+from benchmarks.replaced_tokens import (
     auc,
     compare,
     corrupt,
@@ -23,11 +28,6 @@ from _utils.commands.replaced_tokens import (
     replaced_scores,
     with_error,
 )
-from _utils.config import complete
-from _utils.errors import PlainError
-from _utils.networks import inputs_of, load_with_head, replaced_logits
-from _utils.runs.checkpoints import load_checkpoint, save_pretrained
-from _utils.text.vocabulary import tokenizer_from_tokens
 
 
 def checkpoint(name, hf_tokenizer, seed, *overrides):

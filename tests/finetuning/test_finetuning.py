@@ -286,7 +286,7 @@ def test_predictions_for_new_sentences(again, capsys, glue):
     predict(str(run_path("g", "sst2", 0)), "x.csv")
     assert capsys.readouterr().out.splitlines()[1].endswith("\ta good server")
 
-    with pytest.raises(PlainError, match="x.txt, line 2: 1 columns instead of 2. For MNLI, each line needs two texts"):
+    with pytest.raises(PlainError, match="x.txt, line 2: 1 columns instead of 2. For MNLI, each line needs 2 texts"):
         predicted("mnli", "a\tb\nc d\n")
     with pytest.raises(PlainError, match="Checkpoint not found: 'x.pth'"):
         predict("x.pth", "x.txt")

@@ -111,6 +111,11 @@ class Choices(Task):
         """Probabilities (N, C)."""
         return logits.view(-1, len(self.labels)).softmax(-1)
 
+    @property
+    def reports_classes(self):
+        """A position is not a class."""
+        return False
+
     def why_not_exported(self, settings, family):
         return super().why_not_exported(settings, family) or (None if family == "electra" else f"a finetuned {family} model for choices")
 

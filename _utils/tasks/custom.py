@@ -87,6 +87,6 @@ def load_own_task(given):
     for other in KINDS.values():
         for key in other.keys.keys() - kind.keys.keys():
             if given[key] is not None:
-                raise PlainError(f"{key!r} needs 'kind': {other.kind!r}, but the task {given['name']!r} is {kind.kind}. Set 'kind', or leave "
-                                 f"{key!r} out.")
+                raise PlainError(f"{key!r} needs 'kind': {other.kind!r}, but the task {given['name']!r} is {kind.kind}. Set 'kind', or "
+                                 f"leave {key!r} out.")
     return kind.from_files(given, tables, reason)

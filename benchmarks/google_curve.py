@@ -69,7 +69,7 @@ def window_means(losses):
 
 
 def left_plateau(means):
-    """Last step of the first window in which the loss is below the plateau; None if there is none."""
+    """Last step of the first window in which the loss is below the plateau; None if no window is."""
     return next((step for step, mean in means.items() if mean < LEFT), None)
 
 

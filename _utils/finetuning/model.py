@@ -112,8 +112,7 @@ class FinetunedModel:
     def predict(self, texts):
         """Predictions for a list of texts, of tuples with a text for each of `task.texts`, or of sentences to tag.
 
-        These are lists of words, or strings with spaces between them.
-
+        Sentences are lists of words, or strings with spaces between the words.
         Of a task whose labels are character spans, the labels of a text are its spans [start, end, label].
         """
         names = self.task.texts
@@ -139,7 +138,6 @@ class FinetunedModel:
         for text in filter(None, (None if encoded.n_windows else long, unknown)):
             print(text, file=sys.stderr)
         return predict_rows(self.task, self.network, encoded, self.settings, self.device, self.precision)
-
 
 
 load = FinetunedModel

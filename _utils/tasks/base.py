@@ -18,18 +18,16 @@ from typing import ClassVar, NamedTuple
 
 import datasets
 import numpy as np
-import pandas as pd
 import torch
 from pydantic import TypeAdapter
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, matthews_corrcoef, precision_recall_fscore_support
 from torch import nn
 from transformers import AutoModelForSequenceClassification
 
-from _utils.runs.checkpoints import write_text_atomically
 from _utils.tasks import guess, own_tables
 from _utils.tasks.description import Description, kind_of_task
 from _utils.tasks.heads import copy_output_layer
-from _utils.tasks.table_files import as_label, numbers_in, read_table, shortened, write_with_column
+from _utils.tasks.table_files import as_label, numbers_in, read_table, shortened, write_tsv, write_with_column
 
 MIN_UPDATES = 300  # of own tasks, which may have few rows
 
@@ -61,10 +59,7 @@ class Task(Description):
         return len(self.labels) or 1
 
     def record(self):
-        """What describes an own task in the table of runs: {field: value} of the fields that differ from their defaults; None for GLUE's.
-
-        Without files; lists instead of tuples, as in JSON.
-        """
+        """{field: value} of an own task's fields that differ from their defaults, without files, as JSON; None for GLUE's tasks."""
         if not self.is_own:
             return None
         fields = TypeAdapter(type(self)).dump_python(self, mode="json", exclude_defaults=True, exclude={"test_files"})
@@ -101,9 +96,9 @@ class Task(Description):
     @classmethod
     def fields_of(cls, given, labels):
         """{field: value} that follow from the labels. labels: {split: Series of strings}. PlainError for labels that do not fit."""
-        classes = own_tables.classes(labels["train"], given)
-        own_tables.check_share_of_classes(labels["train"], classes, given)
-        return own_tables.class_fields(given, classes, labels["train"])
+        names = own_tables.class_names(labels["train"], given)
+        own_tables.check_share_of_classes(labels["train"], names, given)
+        return own_tables.class_fields(given, names, labels["train"])
 
     @classmethod
     def applicable_metrics(cls, labels):
@@ -163,13 +158,14 @@ class Task(Description):
         return labels
 
     def describe(self):
-        """What was found out about an own task."""
-        hint = " (set 'kind': 'regression' to predict numbers)" if numbers_in(self.labels).notna().all() else ""
-        return f"{len(self.labels)} labels; metrics {', '.join(self.metrics)}{self.positive_text()}{hint}"
+        """The labels and metrics of an own task, as text."""
+        return f"{len(self.labels)} labels; metrics {', '.join(self.metrics)}{self.hints()}"
 
-    def positive_text(self):
-        """Which label the metric f1 is about."""
-        return f" (f1 of {self.positive or self.labels[1]!r}; 'positive' selects the label)" if "f1" in self.metrics else ""
+    def hints(self):
+        """Keys that change what `describe` says, as text."""
+        positive = f" (f1 of {self.positive or self.labels[1]!r}; 'positive' selects the label)" if "f1" in self.metrics else ""
+        are_numbers = numbers_in(self.labels).notna().all()
+        return positive + (" (set 'kind': 'regression' to predict numbers)" if are_numbers else "")
 
     def label_notices(self, labelled):
         """Messages about the labels of {split: Dataset}."""
@@ -202,6 +198,14 @@ class Task(Description):
         columns = rows[:n]
         return [text for name in self.texts for text in columns[name]]
 
+    def encode(self, rows, hf_tokenizer, settings, training=False):
+        """EncodedRows of a Dataset. settings: of a run."""
+        raise NotImplementedError("Import finetune, which defines the base case of encode.")
+
+    def network(self, pretrained, settings):
+        """A module with the encoder `base_model`. pretrained: with the methods encoder() and discriminator().   settings: of a run."""
+        raise NotImplementedError("Import finetune, which defines the base case of network.")
+
     def loss_targets(self, labels):
         """What the loss compares with the logits: an array of the labels of a Dataset, (N,)."""
         return np.asarray(labels)
@@ -211,6 +215,7 @@ class Task(Description):
         return nn.CrossEntropyLoss(self.loss_weight())
 
     def loss_weight(self):
+        """(C,) weights of the classes, or None."""
         return torch.tensor(self.class_weights) if self.class_weights else None
 
     def in_units(self, outputs):
@@ -391,8 +396,3 @@ def updates(n_rows, settings):
     """Updates of a run with n_rows training rows. settings: {"bs", "epochs", "rows", ...} of the run."""
     n_examples = min(n_rows, settings["rows"] or n_rows) * (2 if settings.get("double_unordered") else 1)
     return -(-n_examples // settings["bs"]) * settings["epochs"]
-
-
-def write_tsv(path, predictions):
-    """Write one file of GLUE's atomically: a header, then `index TAB prediction`."""
-    write_text_atomically(path, pd.Series(predictions, name="prediction").to_csv(sep="\t", index_label="index"))

@@ -1,4 +1,5 @@
 """Multiple choice, as in SWAG, RACE and COPA: a text, and which of several others belongs to it (not in the paper)."""
+import string
 from typing import Annotated, ClassVar
 
 import datasets
@@ -60,15 +61,15 @@ class Choices(Task):
         """As `Task.labels_of`. A label is a position from 0 or 1, a letter, or the text of a choice, which becomes its position from 0."""
         [label], choices = columns, given["choices"]
         n, found = len(choices), set(labels_in(tables["train"], label).map(as_label))
-        for positions in (range(n), range(1, n + 1), "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[:n], "abcdefghijklmnopqrstuvwxyz"[:n]):
+        for positions in (range(n), range(1, n + 1), string.ascii_uppercase[:n], string.ascii_lowercase[:n]):
             names = tuple(map(str, positions))
             if found <= set(names):
                 return label, labels_by_split(tables, label), [], {"labels": names}
-        for split, table in tables.items():
-            if label in table.rows:
-                positions = table.rows.apply(_position, axis=1, args=(label, choices))
-                tables[split] = table._replace(rows=table.rows.assign(**{label: positions}))
-        return label, labels_by_split(tables, label), ["labels are read as the texts of choices"], {"labels": tuple(map(str, range(n)))}
+        names, notices = tuple(map(str, range(n))), []
+        if tables["train"].rows[choices].eq(tables["train"].rows[label], axis=0).any(axis=None):
+            notices = ["labels are read as the texts of choices"]
+            tables |= {split: _with_positions(table, label, choices) for split, table in tables.items() if label in table.rows}
+        return label, labels_by_split(tables, label), notices, {"labels": names}
 
     @classmethod
     def fields_of(cls, given, labels):
@@ -146,10 +147,16 @@ def _divide(tables, column):
     return names
 
 
-def _position(row, label, choices):
-    """The position of the only choice that is the label of a row, as a string; any other label as it is."""
-    found = [str(i) for i, column in enumerate(choices) if row[column] == row[label]]
-    return found[0] if len(found) == 1 else row[label]
+def _with_positions(table, label, choices):
+    """The Table with the position of the choice that is the label of each row, as a string. A test file may have no labels."""
+    problems, positions = dict(table.problems), table.rows[label].copy()
+    for place, row in table.rows.iterrows():
+        found = [str(i) for i, column in enumerate(choices) if row[column] == row[label]]
+        if len(found) == 1:
+            positions[place] = found[0]
+        elif as_label(row[label]) not in ("", "-1"):
+            problems.setdefault(place, f"the column {label!r} contains {row[label]!r:.60}, which is not exactly one of the choices")
+    return table._replace(rows=table.rows.assign(**{label: positions}), problems=problems)
 
 
 class ChoiceRows(EncodedRows):

@@ -10,7 +10,7 @@ from torch import nn
 
 from _utils.tasks.base import Task, kind_of_task
 from _utils.tasks.guess import LISTS, with_lists
-from _utils.tasks.own_tables import class_fields, classes, labels_by_split
+from _utils.tasks.own_tables import class_fields, class_names, labels_by_split
 from _utils.tasks.table_files import shortened
 
 
@@ -31,7 +31,7 @@ class MultiLabel(Task):
 
     @classmethod
     def fields_of(cls, given, labels):
-        return class_fields(given, classes(labels["train"], given), labels["train"])
+        return class_fields(given, class_names(labels["train"], given), labels["train"])
 
     def parse_labels(self, cells):
         ids = self.label_ids
@@ -49,6 +49,9 @@ class MultiLabel(Task):
         labels = pd.Series(labels)
         counts = labels.explode().value_counts()
         return labels.map(lambda found: min(found, key=counts.get, default=-1))
+
+    def hints(self):
+        return ""
 
     def loss_targets(self, labels):
         return self.targets(labels)

@@ -80,7 +80,7 @@ def _task(kind, given, texts, label, labels, fields):
                 score_titles=(("test", f"{name} (test)"),), metrics=metrics_of(kind, given, fields.get("labels", ())), **fields)
 
 
-def classes(found, given):
+def class_names(found, given):
     """The different labels of a Series, in alphabetical order, or by value if all are numbers. PlainError for fewer than two."""
     names = sorted(set(found))
     if numbers_in(names).notna().all():

@@ -7,8 +7,8 @@ import xxhash
 
 from _utils.errors import PlainError, as_plain_error
 from _utils.runs.checkpoints import write_atomically, write_text_atomically
-from _utils.tasks.base import write_tsv
 from _utils.tasks.glue import GLUE, load_task
+from _utils.tasks.table_files import write_tsv
 
 SUBMISSION = {file: (task, split) for task in GLUE for split, file in task.test_files.items()}
 OFFICIAL_ROWS = {file: task.official_rows[split] for file, (task, split) in SUBMISSION.items()}

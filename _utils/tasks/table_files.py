@@ -19,7 +19,7 @@ import pandas as pd
 import pyarrow.parquet
 
 from _utils.errors import PlainError, as_plain_error
-from _utils.runs.checkpoints import write_atomically
+from _utils.runs.checkpoints import write_atomically, write_text_atomically
 from _utils.runs.files import read_json_lines, read_text
 
 
@@ -108,7 +108,7 @@ def _as_lists(column, source):
 
 
 def list_in(cell):
-    """The list, tuple or set that a string spells as Python, JSON or NumPy do, as a list; None if it is none."""
+    """The list, tuple or set that a string spells as Python, JSON or NumPy do, as a list; None for any other string."""
     if not _WRITTEN_LIST.fullmatch(cell):
         return None
     if _NUMPY_ARRAY.fullmatch(cell):
@@ -132,6 +132,11 @@ def write_with_column(table, target, values):
     while name in table.rows:
         name += "_2"
     write_atomically(target, lambda file: file.write(with_column(table, name, values)))
+
+
+def write_tsv(path, predictions):
+    """Write one file of GLUE's atomically: a header, then `index TAB prediction`."""
+    write_text_atomically(path, pd.Series(predictions, name="prediction").to_csv(sep="\t", index_label="index"))
 
 
 def check_columns(table, required, advice):

@@ -17,7 +17,7 @@ from _utils.errors import PlainError
 from _utils.tasks.base import Predictions, Task, kind_of_task
 from _utils.tasks.guess import read_span_labels
 from _utils.tasks.heads import WordPredictor, head_options
-from _utils.tasks.own_tables import class_fields, classes
+from _utils.tasks.own_tables import class_fields, class_names
 from _utils.tasks.rows import IGNORED, EncodedRows
 from _utils.tasks.spans import spans_of_tags, words_in
 from _utils.tasks.table_files import as_label, items, labels_in, shortened
@@ -68,7 +68,7 @@ class Tagging(Task):
     def fields_of(cls, given, labels):
         # A word of the dev set may have a tag that is in no training sentence.
         found = pd.concat([tags for split, tags in labels.items() if split != "test"])
-        return class_fields(given, classes(found, given), labels["train"])
+        return class_fields(given, class_names(found, given), labels["train"])
 
     @classmethod
     def applicable_metrics(cls, labels):
@@ -113,6 +113,9 @@ class Tagging(Task):
 
     def strata(self, labels):
         return [0] * len(labels)
+
+    def hints(self):
+        return ""
 
     # Training
 

@@ -472,3 +472,11 @@ def test_settings_of_own_tasks_are_given_by_name():
         finetune.c.override(["tasks=[{'train': 'a.csv'}, {'train': 'b.csv', 'name': 'a'}]"])
     with pytest.raises(PlainError, match="File not found: 'none.csv'"):
         loaded(train="none.csv")
+
+
+@pytest.mark.parametrize("kind, labels, is_hinted", [("classification", ("1", "2"), True), ("multilabel", ("1|2", "2"), False),
+                                                     ("tagging", ("1", "2"), False)])
+def test_only_classes_that_are_numbers_get_a_hint_about_regression(tmp_path, kind, labels, is_hinted):
+    write_csv(tmp_path / "a.csv", ("text", "label"), [("word", labels[i % 2]) for i in range(20)])
+    notices = loaded(train=f"{tmp_path}/a.csv", kind=kind).notices
+    assert any("'regression'" in notice for notice in notices) == is_hinted

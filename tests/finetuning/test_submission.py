@@ -5,10 +5,10 @@ import pytest
 
 from _utils.commands.glue import glue_submission
 from _utils.errors import PlainError
-from _utils.tasks.base import write_tsv
 from _utils.tasks.glue import TASKS
 from _utils.tasks.regression import Regression
 from _utils.tasks.submission import OFFICIAL_ROWS, SUBMISSION, check_submission, make_zip, write_majorities
+from _utils.tasks.table_files import write_tsv
 
 ROWS = dict.fromkeys(OFFICIAL_ROWS, 5)
 

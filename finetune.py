@@ -20,49 +20,36 @@
 import _utils  # noqa: F401  first: it sets how long PyTorch's idle threads spin
 
 import contextlib
-import gc
-import shutil
 import sys
-import time
 from pathlib import Path
-from typing import NamedTuple
 
-import pandas as pd
 import torch
 from torch import nn
 
 # %%
 from _utils.config import MyConfig, from_command_line
 from _utils.errors import PlainError, print_plain_errors
-from _utils.finetuning.config import FINETUNE_KEYS, complete_finetuning, names_of, uses_synthetic_glue
-from _utils.finetuning.evaluation import KeepBest, score_test_files, with_evaluations
-from _utils.finetuning.model import load, load_encoder, predict_logits, save_finetuned, to_device
-from _utils.finetuning.plan import RunProcesses, check_plan, chosen_runs, print_tables, report_run, runs_to_train, trainable_tasks
-from _utils.finetuning.results import report, save_result_plots, summarize, table_of_runs
-from _utils.finetuning.runs import GLUE_FOLDER, Runs, add_run, path_of, run_path, score
-from _utils.networks import count_layers, first_position_only, layer_groups, load_pretrained, max_positions
+from _utils.finetuning.config import FINETUNE_KEYS, complete_finetuning
+from _utils.finetuning.evaluation import KeepBest, score_of
+from _utils.finetuning.group import Group
+from _utils.finetuning.model import load, load_encoder, predict_logits, to_device
+from _utils.networks import first_position_only, layer_groups
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
-from _utils.plots import plot_layer_lrs, plot_lengths, save_plot
 from _utils.recipes import RECIPES
-from _utils.runs import RunLog, check_writable, code_key
 from _utils.tasks.base import base_case
-from _utils.tasks.glue import as_task, load_task
+from _utils.tasks.glue import as_task
 from _utils.tasks.heads import Predictor, head_options
-from _utils.tasks.load import load_data
-from _utils.tasks.rows import EncodedRows, finetuning_dataloaders, text_notices
-from _utils.tasks.submission import complete_submission, rows_of
-from _utils.tasks.synthetic import write_synthetic_glue
-from _utils.tasks.tables import table_key
+from _utils.tasks.rows import EncodedRows, finetuning_dataloaders
 from _utils.tasks.windows import divided
 from _utils.text import text_tokenizer
-from _utils.training import FinetuningLearner, LossProgress, Schedule, choose_device, choose_precision, set_seed
+from _utils.training import FinetuningLearner, LossProgress, Schedule, set_seed
 
 # %%
 # Edit any key here, or override it on the command line: python finetune.py tasks=cola,rte end=3 glue_dir=PATH
 # `python finetune.py --help` prints all keys with these comments and the values they accept.
 c = MyConfig({
     # True: the tiny model of `python pretrain.py quickstart=True` on synthetic tables, two runs per task, minutes on two cores.
-    # Replaces size, pretrained_checkpoint, end, glue_dir and group_name, unless they are set on the command line.
+    # Replaces pretrained_checkpoint, end, glue_dir and group_name, unless they are set on the command line.
     "quickstart": False,
 
     # 'cpu', 'cuda', 'cuda:1' ...; None: the first GPU, else the CPU.
@@ -76,7 +63,7 @@ c = MyConfig({
     # docs/own_tasks.md explains all keys.
     "tasks": ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"],
     # A checkpoint in checkpoints/pretrain/ or its path (.pth), a transformers folder, or the hub id of any encoder.
-    # None: Google's model of this size (for small: ELECTRA-Small++).
+    # None: Google's model of the size (by default ELECTRA-Small++).
     "pretrained_checkpoint": "vanilla_11081_100.0%.pth",
     # One seed per run: run i uses the i-th. None: run i uses seed i.
     "seeds": None,
@@ -109,8 +96,8 @@ c = MyConfig({
     # True: fill test files that no model predicted with the majority label of the training set (STS-B: the mean score).
     "majority_for_missing": False,
 
-    # Recipe of the checkpoint; sets learning rate, layer decay and maximum length.
-    "size": "small",
+    # Recipe that sets learning rate, layer decay and maximum length. None: that of the checkpoint, or of its shape.
+    "size": None,
     # Maximum tokens of a row. Longer sentences and pairs are truncated; sentences to tag and the texts of questions are divided. None: 512,
     # but for a checkpoint of pretrain.py the recipe's, or, if all tasks are questions, all its positions.
     "max_length": None,
@@ -158,17 +145,6 @@ if __name__ == "__main__":
 #
 # This notebook shows the classification of a sentence or a pair. Other kinds of tasks, such as scores, labels of words or questions, are
 # a file each in `_utils/tasks`, which defines only what differs (`_utils/tasks/base.py` lists the methods).
-
-# %%
-def load_tables(c):
-    """{task: TaskData} of the configured tasks, and of AX if MNLI is among them."""
-    if uses_synthetic_glue(c):
-        write_synthetic_glue(c.glue_dir)
-    tables = {name: load_data(entry, c) for name, entry in zip(names_of(c.tasks), c.tasks)}
-    if "mnli" in tables:
-        tables["ax"] = load_task("ax", c.glue_dir)
-    return tables
-
 
 # %% [markdown]
 # ## 3. The task
@@ -249,12 +225,6 @@ def encode(task, rows, hf_tokenizer, settings, training=False):
                 encoded += [{"inp_ids": window.ids, "token_type_ids": window.type_ids} for window in windows]
     labels = task.loss_targets(rows["label"][:] * len(orders))
     return EncodedRows(encoded, labels, hf_tokenizer.pad_token_id, full_lengths, n_windows if stride else None)
-
-
-def encode_samples(tables, settings, hf_tokenizer, n=2000):
-    """{task: EncodedRows of its first n training rows}, for exploration and plots; AX has none."""
-    return {name: data.task.encode(data.splits["train"].select(range(min(n, len(data.splits["train"])))), hf_tokenizer, settings)
-            for name, data in tables.items() if "train" in data.splits}
 
 
 # %% [markdown]
@@ -340,10 +310,6 @@ def build_optimizer(model, settings):
 # do.
 
 # %%
-CONFIGURED_SETTINGS = ("size", "max_length", "weight_decay", "adam_bias_correction", "xavier_reinited_outlayer", "schedule",
-                       "original_lr_layer_decays", "freeze")
-
-
 def hyperparameters(task, c, n_rows):
     """{"lr", "epochs", "bs", "rows", "layer_decay"} of a task with n_rows training rows: the recipe's, overridden by task_overrides."""
     recipe = RECIPES[c.size]
@@ -352,54 +318,18 @@ def hyperparameters(task, c, n_rows):
     return values | {"epochs": values["epochs"] or task.default_epochs(n_rows, values)}
 
 
-def mnli_group(task, c):
-    """The group whose best MNLI run a task starts from, or False."""
-    if task.name not in ("mrpc", "stsb", "rte"):
-        return False
-    return c.group_name if c.start_from_mnli is True else c.start_from_mnli
-
-
-def settings_of(task, data, c, pretrained):
-    """{name: value} of all settings of a run except its seed. They are stored with the scores to detect changes within a group."""
-    train = data.splits["train"]
-    return {**hyperparameters(task, c, len(train)), **{key: c[key] for key in CONFIGURED_SETTINGS}, **task.settings(c),
-            "precision": choose_precision(c.precision, choose_device(c.device)),
-            "own_task": task.record(),
-            "keep": None if c.keep == "last" else c.keep,
-            "start_from_mnli": mnli_group(task, c),
-            "training_table": table_key(train),
-            "dev_table": table_key(data.splits["validation"]) if task.record() else None,
-            "pretrained_weights": pretrained.digest}
-
-
 # %% [markdown]
 # ### The learner
 #
 # The loss is the mean of the cross-entropy over the batch (D9); Google sums it, and clips the gradient of the sum (F44).
 
 # %%
-class EncodedTask(NamedTuple):
-    """Encoded rows of a task: the training set, and {split: rows} and {split: labels} of the dev sets."""
-    train: EncodedRows
-    devs: dict
-    labels: dict = {}
-
-
-def encode_task(task, data, settings, hf_tokenizer):
-    """EncodedTask of a task's TaskData."""
-    rows = data.splits["train"]
-    rows = rows.select(range(min(len(rows), settings["rows"] or len(rows))))
-    train = task.encode(rows, hf_tokenizer, settings, training=True)
-    devs = {split: task.encode(data.splits[split], hf_tokenizer, settings) for split in task.devs}
-    return EncodedTask(train, devs, {split: data.splits[split]["label"][:] for split in devs})
-
-
-# %%
 def get_glue_learner(task, run_name=None, inference=False, *, model, data, settings, device, precision, num_workers=0, log=None):
     """FinetuningLearner of a Task or its name, ready for `fit(settings["epochs"])`.
 
-    model: from `network`.   data: EncodedTask.   settings: from `settings_of`.   run_name: title of the progress bar.
-    log: RunLog for the losses.   inference: without schedule, progress bar and log.
+    model: from `network`.   data: EncodedTask, the rows of training and dev sets.   settings: the hyperparameters, and the keys of the
+    configuration for the optimizer.   run_name: title of the progress bar.   log: RunLog for the losses.
+    inference: without schedule, progress bar and log.
     """
     task, model = as_task(task), to_device(model, device)
     dls = finetuning_dataloaders(data.train, data.devs.values(), settings["bs"], num_workers, device)
@@ -427,66 +357,25 @@ def evaluate(learn, task, data):
 # %% [markdown]
 # ## 6. Run
 #
-# Each finished run adds a line to `checkpoints/glue/scores.jsonl`, with its settings, which must be the same for all runs of one task in a
-# group. Rerun the same command to resume: finished runs are skipped, and an interrupted run starts over.
+# ### One run
 
 # %%
-def finetuning_code():
-    """Hash of the present code, for the row of each run."""
-    return code_key(globals().get("__file__", "Finetune_GLUE.ipynb"))
-
-
-def finetune(c, pretrained, tables, plan, processes):
-    """Finetune the unfinished runs of each planned task. plan: {task: settings}, MNLI first if others start from it.
-
-    Several processes share the runs, and may share a GPU. All wait for the MNLI runs if other tasks start from one.
-    """
-    encoded = {}
-    for task, run, seed in runs_to_train(c, plan, tables, processes, finetuning_code()):
-        data, settings = tables[task.name], plan[task.name]
-        if task.name not in encoded:
-            encoded = {task.name: encode_task(task, data, settings, pretrained.hf_tokenizer)}  # in place of the last task's
-            limit, texts = min(512, max_positions(pretrained.model)), task.sample(data.splits["train"])
-            for text in text_notices(encoded[task.name].train, settings["max_length"], limit, pretrained.hf_tokenizer, texts):
-                processes.report(f"{task.title}: {text}")
-        row = finetune_run(task, run, seed, encoded[task.name], settings, pretrained, c)
-        report_run(row, f"{row['seconds']:.0f} s" + (f", weights of epoch {row['best_epoch']}" if row["best_epoch"] else ""), processes)
-
-
-# %%
-def finetune_run(task, run, seed, data, settings, pretrained, c):
-    """Finetune one run, save its checkpoint, append its row to the table, and return the row."""
-    started, device, path = time.perf_counter(), choose_device(c.device), run_path(c.group_name, task.name, run)
-    set_seed(seed)
+def finetune_run(planned, pretrained, device, num_workers=0):
+    """Finetune a PlannedRun of a group on a Pretrained. Returns (learner, {split: `Task.evaluation`} of the dev sets)."""
+    task, data, settings = planned.task, planned.data, planned.settings
+    set_seed(planned.seed)
     model = task.network(pretrained, settings)
-    from_mnli = Runs().best_mnli(settings["start_from_mnli"], pretrained) if settings["start_from_mnli"] else None
-    if from_mnli:
-        load_encoder(model, path_of(from_mnli))
-    folder = path.with_suffix("")
-    shutil.rmtree(folder, ignore_errors=True)  # of an interrupted run
-    log = RunLog(folder.name, folder, {**c, **settings, "seed": seed})
-    learn = get_glue_learner(task, f"{task.title}, run {run}", model=model, data=data, settings=settings, device=device,
-                             precision=settings["precision"], num_workers=c.num_workers, log=log)
+    if planned.mnli_run:
+        load_encoder(model, planned.mnli_run)
+    learn = get_glue_learner(task, planned.title, model=model, data=data, settings=settings, device=device,
+                             precision=settings["precision"], num_workers=num_workers, log=planned.log)
     if settings["keep"]:
-        learn.add_cb(KeepBest(lambda learn: score(with_evaluations({}, evaluate(learn, task, data)))))
-    with contextlib.closing(log), contextlib.closing(learn.loss_progress):
+        learn.add_cb(KeepBest(lambda learn: score_of(evaluate(learn, task, data))))
+    with contextlib.closing(learn.loss_progress):
         learn.fit(settings["epochs"])
-        found = evaluate(learn, task, data)
-        for split in found:
-            log.log(split, learn.loss_progress.steps, found[split]["scores"])
+    evaluations = evaluate(learn, task, data)
     task.finish(learn.model)
-    row = {"group": c.group_name, "task": task.name, "run": run, "seed": seed, "settings": settings,
-           "pretrained_checkpoint": pretrained.name, "objective": pretrained.objective,
-           "synthetic": uses_synthetic_glue(c) and not task.record(),
-           "mnli_run": from_mnli and from_mnli["run"], "train_rows": data.train.n_examples,
-           "best_epoch": settings["keep"] and learn.keep_best.best_epoch,
-           "seconds": round(time.perf_counter() - started, 1), "device": str(device), "code": finetuning_code()}
-    row = with_evaluations(row, found)
-    save_finetuned(path, learn.model.cpu(), pretrained.hf_tokenizer, row)
-    add_run(row)
-    del learn
-    gc.collect()  # learners contain reference cycles, which would keep their GPU memory allocated
-    return row
+    return learn, evaluations
 
 
 # %% [markdown]
@@ -500,56 +389,24 @@ def finetune_run(task, run, seed, data, settings, pretrained, c):
 def predict_test(task, checkpoint, dl_idx=0, *, data, device=None, precision=None):
     """Decisions of a Task or its name for its dl_idx-th test set: class ids or scores (N,), in the order of its rows, words or Answers.
 
-    checkpoint: path of a finetuned checkpoint, or a list of paths, whose probabilities (scores) are averaged.   data: TaskData.
+    checkpoint: path of a finetuned checkpoint, one that was loaded, or a list of them, whose probabilities (scores) are averaged.
+    data: TaskData.
     """
     task, checkpoints = as_task(task), checkpoint if isinstance(checkpoint, (list, tuple)) else [checkpoint]
-    rows, found = data.splits[[*task.test_files][dl_idx]], []
-    for path in checkpoints:
-        model = load(path, device, precision)
+    models = [load(model, device, precision) if isinstance(model, (str, Path)) else model for model in checkpoints]
+    for model in models:
         if model.settings.get("own_task") != task.record():
-            raise PlainError(f"{str(path)!r} was trained for another task than {task.name!r} is now: its files have other labels, or "
+            raise PlainError(f"{model.path!r} was trained for another task than {task.name!r} is now: its files have other labels, or "
                              "'kind' or 'metrics' changed. Restore them, or finetune with another group_name.")
-        found.append(model.outputs(rows))
-    return task.decide(task.average(found))
-
-
-# %%
-def write_test_files(c, tables):
-    """Write test_outputs/<group_name>/*.tsv, what made each to <group_name>.json, and <group_name>.zip if all eleven files exist.
-
-    The file of an own task has the columns and the format of its test file, and the predictions as one more column.
-    Returns the path of the zip, or None.   Majority baselines of an earlier command are deleted or rewritten.
-    """
-    folder, chosen, made_by, skipped = Path("test_outputs") / c.group_name, chosen_runs(c, Runs()), {}, []
-    for name, data in tables.items():
-        source = "mnli" if name == "ax" else name
-        for dl_idx, (split, file) in enumerate(data.task.test_files.items()):
-            if not chosen[source] or split in data.missing:
-                reason = data.missing.get(split, f"{tables[source].task.title} has no finished run")
-                skipped.append(f"{file} ({reason})")
-                continue
-            paths = [path_of(row) for row in chosen[source]]
-            predictions = predict_test(data.task, paths, dl_idx, data=data, device=c.device, precision=c.precision)
-            data.task.write(folder / file, data, split, predictions)
-            made_by[file] = ", ".join(f"{source} run {row['run']} (dev {score(row):.2f})" for row in chosen[source])
-    if made_by:
-        print(f"Predictions in {folder}/: {', '.join(made_by)} ({folder}.json names the runs)")
-    if skipped:
-        print(f"Without predictions: {', '.join(skipped)}")
-    return complete_submission(folder, made_by, c.majority_for_missing, rows_of(c.glue_dir) if uses_synthetic_glue(c) else None)
+    rows = data.splits[[*task.test_files][dl_idx]]
+    return task.decide(task.average([model.outputs(rows) for model in models]))
 
 
 # %% [markdown]
 # ### Everything in one call
-
-# %%
-class Results(NamedTuple):
-    """What `run` returns: the group's scores by task and its finished runs as DataFrames, {task: TaskData}, and the zip's path or None."""
-    scores: pd.DataFrame
-    runs: pd.DataFrame
-    tables: dict
-    submission: Path | None
-
+#
+# Each finished run adds a line to `checkpoints/glue/scores.jsonl`, with its settings, which must be the same for all runs of one task in a
+# group. Rerun the same command to resume: finished runs are skipped, and an interrupted run starts over. Several processes share the runs.
 
 # %%
 def run(c):
@@ -559,49 +416,10 @@ def run(c):
     checkpoints/glue/scores.jsonl, plots in checkpoints/glue/<group_name>/, and test files in test_outputs/.
     With do_finetune=False it only predicts and reports.
     """
-    processes = RunProcesses(c.device)
-    c = c.copy_with({"device": str(processes.device(choose_device(c.device)))})
-    check_writable(GLUE_FOLDER, Path("test_outputs", c.group_name))
-    if c.do_finetune:
-        pretrained = load_pretrained(c.pretrained_checkpoint, c.size, c.max_length)
-        runs = f"runs {c.start} to {c.end - 1}" if c.end - c.start > 1 else f"run {c.start}"
-        print(f"{c.group_name}: {runs} of {', '.join(names_of(c.tasks))}, from {pretrained.name}")
-    else:
-        chosen_runs(c, Runs())  # fail before loading the tables
-    with processes.main_first():
-        tables = load_tables(c)
-    plan, family = {}, None  # without training
-    if c.do_finetune:
-        plan = {name: settings_of(tables[name].task, tables[name], c, pretrained) for name in trainable_tasks(c, tables)}
-        check_plan(c, plan, pretrained, tables)
-        family = pretrained.model.config.model_type
-    print_tables(tables, plan, not uses_synthetic_glue(c), family)
-    if c.do_finetune:
-        if processes.is_main:
-            save_task_plots(c, pretrained, tables, plan)
-        finetune(c, pretrained, tables, plan, processes)
-    if processes.is_main:
-        score_test_files(c, tables)
-    runs, submission = Runs().of(c.group_name), None
-    if processes.is_main:
-        print(report(runs))
-        submission = write_test_files(c, tables)
-        save_result_plots(runs)
-    processes.close()
-    return Results(summarize(runs), table_of_runs(runs), tables, submission)
-
-
-# %%
-def save_task_plots(c, pretrained, tables, plan):
-    """Write lengths.png and layer_learning_rates.png of the planned tasks to checkpoints/glue/<group_name>/."""
-    folder = GLUE_FOLDER / c.group_name
-    samples = encode_samples({name: tables[name] for name in plan}, {"max_length": c.max_length}, pretrained.hf_tokenizer)
-    save_plot(plot_lengths({tables[name].task.title: rows.lengths for name, rows in samples.items()}), folder / "lengths.png")
-    titles_by_lrs = {}
-    for name, settings in plan.items():
-        lrs = get_layer_lrs(settings["lr"], settings["layer_decay"], count_layers(pretrained.model.config), c.original_lr_layer_decays)
-        titles_by_lrs.setdefault(tuple(lrs), []).append(tables[name].task.title)
-    save_plot(plot_layer_lrs({", ".join(titles): lrs for lrs, titles in titles_by_lrs.items()}), folder / "layer_learning_rates.png")
+    group = Group(c, hyperparameters)
+    for planned in group.unfinished_runs():
+        group.save(planned, *finetune_run(planned, group.pretrained, group.device, c.num_workers))
+    return group.finish(predict_test)
 
 
 # %%

@@ -24,7 +24,7 @@ from _utils.finetuning.config import FINETUNE_KEYS
 from _utils.recipes import RECIPES
 from _utils.runs.log import RunLog
 from _utils.tasks.glue import TASKS, load_task
-from _utils.tasks.rows import finetuning_dataloaders
+from _utils.tasks.rows import EncodedTask, finetuning_dataloaders
 from _utils.tasks.synthetic import write_synthetic_glue
 from _utils.text.vocabulary import load_tokenizer, tokenizer_from_tokens, train_vocabulary
 from _utils.training.device import choose_device, set_seed
@@ -84,7 +84,7 @@ def reference(task, rows, settings, device, pad_to=None):
 
 def this_repository(task, rows, settings, device, precision, log):
     """(loader, function that trains one pass over it) of finetune.py."""
-    learn = finetune.get_glue_learner(task, model=fresh_predictor(task, settings["size"]), data=finetune.EncodedTask(rows, {}),
+    learn = finetune.get_glue_learner(task, model=fresh_predictor(task, settings["size"]), data=EncodedTask(rows, {}),
                                       settings=settings, device=device, precision=precision, log=log)
 
     return learn.dls.train, lambda: learn.fit(1)

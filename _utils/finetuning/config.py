@@ -23,6 +23,7 @@ from _utils.config import (
     number,
 )
 from _utils.errors import PlainError
+from _utils.networks.build import check_length
 from _utils.recipes import RECIPES
 from _utils.tasks.base import Task
 from _utils.tasks.custom import QUESTION_TASKS, complete_own_task, question_task
@@ -79,7 +80,7 @@ class FinetuneKeys(TypedDict):
     do_finetune: bool
     th_run: _Runs | Annotated[dict[str, _Runs], Field(description="{task: a run or a list of runs}")] | None
     majority_for_missing: bool
-    size: Size
+    size: Size | None
     max_length: Length | None
     window_stride: Count | None
     wsc_trick: bool
@@ -95,35 +96,47 @@ class FinetuneKeys(TypedDict):
 
 
 FINETUNE_KEYS = FinetuneKeys.__annotations__
-QUICKSTART_GLUE = {"size": "tiny", "pretrained_checkpoint": "quickstart_11081_100.0%.pth", "end": 2, "group_name": "quickstart",
+QUICKSTART_GLUE = {"pretrained_checkpoint": "quickstart_11081_100.0%.pth", "end": 2, "group_name": "quickstart",
                    "glue_dir": "datasets/quickstart_glue"}
 
 
 def complete_finetuning(config):
-    """Fill in derived values: the quickstart's, the maximum length, the group name and the folder of WSC.
+    """Fill in what follows from the configuration alone: the quickstart's values, group name and folder of WSC.
 
     Raises PlainError for values that contradict each other.
     """
     if config.quickstart:
-        derived = {"group_name": config.group_name} if "pretrained_checkpoint" in config.overridden else {}  # from the checkpoint, below
+        # A group name of one's own checkpoint follows below.
+        derived = {"group_name": config.group_name} if "pretrained_checkpoint" in config.overridden else {}
         config = config.unless_given(QUICKSTART_GLUE | derived)
     tasks = [question_task(task, config.glue_dir) if task in QUESTION_TASKS else task for task in config.tasks]
-    config = config.copy_with({"tasks": tasks})
-    config = config.with_defaults(_derived(config))
+    model = config.pretrained_checkpoint or f"electra_{config.size or 'small'}_google"
+    config = config.copy_with({"tasks": tasks}).with_defaults({"group_name": _group_of(model)})
+    if config.wsc_trick and config.glue_dir is not None:
+        folder = os.path.join(config.glue_dir, "WSC")
+        config = config.with_defaults({"wsc_dir": folder if os.path.isdir(folder) or config.quickstart else None})
     _check(config)
     return config
 
 
-def _derived(config):
-    """Values for the keys that are None and depend on others."""
-    model, recipe = config.pretrained_checkpoint or f"electra_{config.size}_google", RECIPES[config.size]
+def for_checkpoint(config, pretrained):
+    """The configuration with the size and the maximum length of a Pretrained, where they are None.
+
+    Raises PlainError for a maximum length that the model or window_stride does not allow.
+    """
     kinds = {Task if isinstance(task, str) else KINDS.get(task["kind"], Task) for task in config.tasks}
-    length = min(kind.default_length(recipe) for kind in kinds)
-    derived = {"max_length": length if model.endswith(".pth") else 512, "group_name": _group_of(model)}
-    if config.wsc_trick and config.glue_dir is not None:
-        folder = os.path.join(config.glue_dir, "WSC")
-        derived["wsc_dir"] = folder if os.path.isdir(folder) or config.quickstart else None
-    return derived
+    of_recipe = min(kind.default_length(RECIPES[pretrained.size]) for kind in kinds)
+    length = of_recipe if pretrained.name.endswith(".pth") else 512
+    config = config.with_defaults({"size": pretrained.size, "max_length": length})
+    check_length(pretrained.model, config.max_length, repr(pretrained.name))
+    _check_windows(config)
+    return config
+
+
+def _check_windows(config):
+    if config.window_stride and config.max_length and config.window_stride >= config.max_length:
+        raise PlainError(f"window_stride={config.window_stride} would leave out tokens between windows of "
+                         f"max_length={config.max_length} tokens. Set it to half of max_length, for example.")
 
 
 def _group_of(model):
@@ -141,9 +154,7 @@ def _check(config):
                 raise PlainError(f"Invalid value for {key}: there is no task {name!r:.60}. Choose from {', '.join(known)}.")
     if config.freeze and config.wsc_trick:
         raise PlainError("freeze=True trains only an output layer, and wsc_trick=True has none. Leave one of them out.")
-    if config.window_stride and config.window_stride >= config.max_length:
-        raise PlainError(f"window_stride={config.window_stride} would leave out tokens between windows of max_length={config.max_length} "
-                         "tokens. Set it to half of max_length, for example.")
+    _check_windows(config)
     if config.end <= config.start:
         raise PlainError(f"start={config.start} and end={config.end} select no run: the runs are start, start + 1, ..., end - 1.")
     if config.seeds is not None and len(config.seeds) < config.end:

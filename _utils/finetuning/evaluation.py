@@ -1,12 +1,10 @@
-"""Evaluations in the table of runs: of epochs, of runs, and of labelled test files."""
+"""Evaluations in the table of runs, and the best epoch by them."""
 import copy
 
 import numpy as np
 from fastai.callback.core import Callback
 
-from _utils.finetuning.model import load
-from _utils.finetuning.runs import Runs, add_run, path_of
-from _utils.tasks.tables import table_key
+from _utils.finetuning.runs import score
 
 
 def with_evaluations(row, found):
@@ -17,23 +15,9 @@ def with_evaluations(row, found):
     return row
 
 
-def score_test_files(c, tables):
-    """Add scores on the labelled test files of own tasks to all finished runs, also to those that this command does not train.
-
-    A test file may get labels, or change, after a run: then the scores are computed again, or removed.
-    """
-    for name, data in tables.items():
-        current = table_key(data.splits["test"]) if data.test_task else None
-        for row in Runs().of(c.group_name, name):
-            path = path_of(row)
-            key = current if path.exists() else None  # without its checkpoint, a run cannot be scored again
-            if row.get("test_table") in (current, key) or row["settings"]["own_task"] != data.task.record():
-                continue
-            found = {}
-            if key:
-                outputs = load(path, c.device, c.precision).outputs(data.splits["test"])
-                found["test"] = data.test_task.evaluation(outputs, data.splits["test"]["label"][:])
-            add_run({**with_evaluations(row, found), "test_table": key})
+def score_of(evaluations):
+    """The first metric on the first dev set in percent, of {split: `evaluation`}."""
+    return score(with_evaluations({}, evaluations))
 
 
 class KeepBest(Callback):

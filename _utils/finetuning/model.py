@@ -7,7 +7,7 @@ import torch
 from transformers import AutoModel, ElectraForPreTraining, PretrainedConfig
 
 from _utils.errors import PlainError
-from _utils.finetuning.runs import load_finetuned_checkpoint
+from _utils.finetuning.runs import load_finetuned_checkpoint, path_of
 from _utils.networks import config_of, load_weights, make_dropout_cheap, set_attention
 from _utils.runs import load_checkpoint, save_checkpoint, tokenizer_record, versions
 from _utils.tasks.kinds import task_of
@@ -54,9 +54,9 @@ def load_finetuned(path):
     return model.eval(), tokenizer_of(checkpoint), row
 
 
-def load_encoder(model, path):
-    """Load the encoder of a finetuned checkpoint into a predictor, and keep the predictor's head."""
-    weights = load_checkpoint(path)["model"]
+def load_encoder(model, row):
+    """Load the encoder of a finished run, a row of the table of runs, into a predictor, and keep the predictor's head."""
+    weights = load_checkpoint(path_of(row))["model"]
     model.base_model.load_state_dict({name.removeprefix("base_model."): value for name, value in weights.items()
                                       if name.startswith("base_model.")})
 
@@ -105,6 +105,7 @@ class FinetunedModel:
     """
 
     def __init__(self, path, device=None, precision=None):
+        self.path = str(path)
         self.network, self.hf_tokenizer, self.run = load_finetuned(path)
         self.task, self.settings, self.device, self.precision = task_of(self.run), self.run["settings"], device, precision
         self.labels = list(self.task.labels)

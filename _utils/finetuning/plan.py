@@ -1,5 +1,4 @@
 """Which tasks and runs to finetune, and which runs predict the test sets."""
-import itertools
 import os
 import sys
 
@@ -9,10 +8,10 @@ from _utils.errors import PlainError
 from _utils.finetuning.config import names_of
 from _utils.finetuning.results import format_scores, notices_of
 from _utils.finetuning.runs import Runs, path_of, run_path
-from _utils.runs import locked
 from _utils.tasks.base import MIN_UPDATES, updates
 from _utils.tasks.kinds import task_of
-from _utils.tasks.tables import rows_of_splits
+from _utils.tasks.tables import rows_of_splits, table_key
+from _utils.training import choose_device, choose_precision
 from _utils.training.processes import Processes
 
 
@@ -58,6 +57,27 @@ def trainable_tasks(c, tables):
         raise PlainError(f"Tables are missing for each of the tasks {', '.join(names)} ({reasons}). Set glue_dir=PATH to a "
                          "complete GLUE download.")
     return found
+
+
+CONFIGURED_SETTINGS = ("size", "max_length", "weight_decay", "adam_bias_correction", "xavier_reinited_outlayer",
+                       "schedule", "original_lr_layer_decays", "freeze")
+STARTED_FROM_MNLI = ("mrpc", "stsb", "rte")
+
+
+def settings_of(task, splits, values, c, pretrained):
+    """{name: value} of all settings of a run except its seed, stored with its scores to detect changes within a group.
+
+    splits: {name: Dataset} of the task.   values: its hyperparameters.
+    """
+    mnli_group = c.group_name if c.start_from_mnli is True else c.start_from_mnli
+    return {**values, **{key: c[key] for key in CONFIGURED_SETTINGS}, **task.settings(c),
+            "precision": choose_precision(c.precision, choose_device(c.device)),
+            "own_task": task.record(),
+            "keep": None if c.keep == "last" else c.keep,
+            "start_from_mnli": task.name in STARTED_FROM_MNLI and mnli_group,
+            "training_table": table_key(splits["train"]),
+            "dev_table": table_key(splits["validation"]) if task.record() else None,
+            "pretrained_weights": pretrained.digest}
 
 
 def missing_tables(data):
@@ -137,27 +157,6 @@ def chosen_runs(c, runs, plan=()):
         raise PlainError(f"The group {c.group_name!r} has no finished run of {', '.join(chosen)} with a checkpoint. Finetune first with "
                          "do_finetune=True, or set tasks or group_name.")
     return chosen
-
-
-def runs_to_train(c, plan, tables, processes, code):
-    """Yield (task, run, seed) of the unfinished runs of this process, each while its folder is locked; report the finished ones.
-
-    plan: {task: settings}, MNLI first if others start from it. All processes wait for the MNLI runs then.   code: hash of the present code.
-    """
-    own = list(processes.own(itertools.product(plan, range(c.start, c.end))))
-    for name, settings in plan.items():
-        for run in (run for of_task, run in own if of_task == name):
-            seed = seed_of(c, run)
-            with locked(run_path(c.group_name, name, run).with_suffix(""), "group_name"):  # another command may train this run
-                row = Runs().finished(c.group_name, name, run, seed, settings)
-                if row is None:
-                    yield tables[name].task, run, seed
-                else:
-                    changed = ", with code that changed since" if row.get("code", code) != code else ""
-                    report_run(row, f"already finished{changed}", processes)
-        if name == "mnli" and c.start_from_mnli:
-            processes.wait()
-    processes.wait()
 
 
 def report_run(row, status, processes):

@@ -37,12 +37,14 @@ class Pretrained(NamedTuple):
 
     model: the encoder, or ELECTRA's discriminator, whose head the WSC trick needs.   digest: hash of the weights.
     objective: of its pretraining, as from `objective_of`; None: not known, because pretrain.py did not write it.
+    size: the recipe with which it is finetuned.
     """
     name: str
     model: nn.Module
     hf_tokenizer: PreTrainedTokenizerBase
     digest: str
     objective: str | None = None
+    size: str | None = None
 
     def encoder(self):
         """A copy of the encoder, for one run."""
@@ -68,26 +70,42 @@ class PretrainedNetwork(NamedTuple):
     run: dict
 
 
-def load_pretrained(name, size, max_length):
+def load_pretrained(name, size=None, max_length=None):
     """The Pretrained of a checkpoint or its path, a transformers folder or a hub id; None: Google's model of that size.
 
+    size: None accepts any.   max_length: of its inputs, in tokens; None: not checked.
     Raises PlainError for a model that is missing, not an encoder, of another size, or too short for max_length tokens.
     """
-    if name is None and size not in GOOGLE_MODELS:
-        raise PlainError(f"pretrained_checkpoint=None means Google's model, but there is none with size={size}. Choose one of "
-                         f"{', '.join(GOOGLE_MODELS)}, or set pretrained_checkpoint.")
-    name, objective = name or GOOGLE_MODELS[size], None
+    if name is None and (size or "small") not in GOOGLE_MODELS:
+        raise PlainError(f"pretrained_checkpoint=None means Google's model, but there is none with size={size}. Choose "
+                         f"one of {', '.join(GOOGLE_MODELS)}, or set pretrained_checkpoint.")
+    name, objective, trained_as = name or GOOGLE_MODELS[size or "small"], None, None
     if name.endswith(".pth"):
         model, part, hf_tokenizer, run = load_with_head(name)
-        objective = objective_of(run, [part])
-        if run.get("size") != size:
-            raise PlainError(f"{name!r} was pretrained with size={run.get('size')}, not size={size}. Set size={run.get('size')}.")
+        objective, trained_as = objective_of(run, [part]), run.get("size")
+        if size not in (None, trained_as):
+            raise PlainError(f"{name!r} was pretrained with size={trained_as}, not size={size}. Leave size out.")
     else:
         model, hf_tokenizer = _encoder_from_transformers(name)
-        _check_size(name, model.config, size)
-    check_length(model, max_length, repr(name))
+        if size:
+            _check_size(name, model.config, size)
+    if max_length:
+        check_length(model, max_length, repr(name))
     check_vocabulary(hf_tokenizer, model, name)
-    return Pretrained(name, model, hf_tokenizer, weights_digest(model), objective)
+    size = size or trained_as or size_of(model.config)
+    return Pretrained(name, model, hf_tokenizer, weights_digest(model), objective, size)
+
+
+def sizes_of(config):
+    """The recipes whose encoder has the shape of a transformers configuration."""
+    shape = (config.num_hidden_layers, config.hidden_size)
+    return [size for size, recipe in RECIPES.items() if (recipe.encoder.layers, recipe.encoder.hidden) == shape]
+
+
+def size_of(config):
+    """The recipe for finetuning a network: one of its shape, else the narrowest of the paper's that is not narrower."""
+    wide_enough = [size for size in ("small", "base", "large") if RECIPES[size].encoder.hidden >= config.hidden_size]
+    return [*sizes_of(config), *wide_enough, "large"][0]
 
 
 def weights_digest(model):
@@ -252,8 +270,7 @@ def load_weights(network, weights, path):
 
 def _check_size(name, config, size):
     """PlainError for a model with the shape of another recipe, whose learning rates would be wrong."""
-    shape = (config.num_hidden_layers, config.hidden_size)
-    fitting = [other for other, recipe in RECIPES.items() if (recipe.encoder.layers, recipe.encoder.hidden) == shape]
+    fitting = sizes_of(config)
     if fitting and size not in fitting:
-        raise PlainError(f"{name!r} has {shape[0]} layers and hidden size {shape[1]}, the shape of size={fitting[0]}, not of size={size}. "
-                         f"Set size={fitting[0]}.")
+        raise PlainError(f"{name!r} has {config.num_hidden_layers} layers and hidden size {config.hidden_size}, the shape "
+                         f"of size={fitting[0]}, not of size={size}. Set size={fitting[0]}.")

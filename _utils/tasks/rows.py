@@ -1,5 +1,6 @@
 """Encoded rows and padded batches of them."""
 import itertools
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -65,6 +66,22 @@ class EncodedRows:
     def positions(self, rows):
         """Where the outputs for these rows, one after the other, belong among those of all rows; for tagging, of all words."""
         return rows
+
+
+class EncodedTask(NamedTuple):
+    """Encoded rows of a task: the training set, and {split: rows} and {split: labels} of the dev sets."""
+    train: EncodedRows
+    devs: dict
+    labels: dict = {}
+
+
+def encode_task(task, splits, settings, hf_tokenizer):
+    """EncodedTask of the tables of a Task. splits: {name: Dataset}.   settings: of a run; "rows" limits the training set."""
+    rows = splits["train"]
+    rows = rows.select(range(min(len(rows), settings["rows"] or len(rows))))
+    train = task.encode(rows, hf_tokenizer, settings, training=True)
+    devs = {split: task.encode(splits[split], hf_tokenizer, settings) for split in task.devs}
+    return EncodedTask(train, devs, {split: splits[split]["label"][:] for split in devs})
 
 
 def truncation_notice(rows, max_length, advice):

@@ -14,13 +14,14 @@ import pretrain
 from _utils.commands.predict import predict
 from _utils.config import complete
 from _utils.errors import PlainError
+from _utils.finetuning import group
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.model import load_finetuned
 from _utils.finetuning.results import report
 from _utils.finetuning.runs import Runs, run_path, score
 from _utils.runs.checkpoints import save_pretrained
 from _utils.runs.log import locked
-from _utils.tasks.glue import FINETUNED_TASKS, TASKS
+from _utils.tasks.glue import FINETUNED_TASKS, TASKS, load_task
 from _utils.tasks.submission import SUBMISSION, read_record
 from _utils.tasks.synthetic import write_synthetic_glue
 from _utils.training.device import warn_of_emulation
@@ -32,8 +33,7 @@ GROUP = Path("test_outputs/g")
 def finetuning(folder, glue, checkpoint, monkeypatch):
     """`start("key=value", ...)` runs finetuning in a folder, without plots, and returns its Results."""
     monkeypatch.chdir(folder)
-    for plots in ("save_task_plots", "save_result_plots"):
-        monkeypatch.setattr(finetune, plots, lambda *_: None)
+    monkeypatch.setattr(group, "save_result_plots", lambda *_: None)
 
     def start(*overrides):
         c = finetune.c.override([f"pretrained_checkpoint={checkpoint}", "size=tiny", f"glue_dir={glue}", "end=1", "logger=None",
@@ -123,7 +123,7 @@ def test_runs_of_one_group_have_the_same_settings_and_tables(again, override, na
 
 
 def test_the_best_run_predicts_unless_th_run_names_others_and_an_ensemble_averages(again, glue):
-    rows, data = Runs().of("g", "stsb"), finetune.load_task("stsb", glue)
+    rows, data = Runs().of("g", "stsb"), load_task("stsb", glue)
     made_by = lambda: read_record(GROUP)["STS-B.tsv"]
     assert made_by().count("stsb run") == 2
     paths = [run_path("g", "stsb", run) for run in (0, 1)]
@@ -189,7 +189,7 @@ def test_each_task_run_and_file_is_printed_once(again, capsys):
 
 def test_rte_starts_from_the_best_mnli_run_with_the_same_pretrained_weights(again, monkeypatch, fresh_checkpoint):
     started, load_encoder = [], finetune.load_encoder
-    monkeypatch.setattr(finetune, "load_encoder", lambda model, path: started.append((load_encoder(model, path), copy.deepcopy(model))))
+    monkeypatch.setattr(finetune, "load_encoder", lambda model, row: started.append((load_encoder(model, row), copy.deepcopy(model))))
     again("tasks=rte,sst2", "group_name=h", "start_from_mnli=g")
     best = max(Runs().of("g", "mnli"), key=score)["run"]
     rte, sst2 = Runs().find("h", "rte", 0), Runs().find("h", "sst2", 0)
@@ -271,7 +271,7 @@ def test_predictions_for_new_sentences(again, capsys, glue):
         assert float(negative) + float(positive) == pytest.approx(1, abs=2e-4)
         assert label == ("positive" if positive > negative else "negative")
 
-    data = finetune.load_task("mnli", glue)
+    data = load_task("mnli", glue)
     rows = data.splits["test_matched"].select(range(5))
     _, *lines = predicted("mnli", "\n".join(f"{row['premise']}\t{row['hypothesis']}" for row in rows))
     expected = finetune.predict_test("mnli", run_path("g", "mnli", 0), data=data)[:5]
@@ -325,5 +325,5 @@ def test_the_script_writes_a_valid_submission_and_plots(scripts, fresh_checkpoin
     assert f"test_outputs/{group}.zip is complete and valid" in done.stdout and "synthetic tables" in done.stdout
     folder = tmp_path / "checkpoints/glue" / group
     assert all((folder / plot).stat().st_size > 5000 for plot in
-               ("scores.png", "losses.png", "lengths.png", "layer_learning_rates.png"))
+               ("scores.png", "losses.png"))
     assert pd.read_csv(folder / "runs.csv")["lr"].tolist() == 3 * [.001]

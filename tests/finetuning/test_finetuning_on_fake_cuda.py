@@ -13,7 +13,7 @@ from _utils.networks.fast import set_attention
 from _utils.recipes import RECIPES
 from _utils.tasks.glue import TASKS
 from _utils.tasks.heads import WordPredictor
-from _utils.tasks.rows import EncodedRows, finetuning_dataloaders
+from _utils.tasks.rows import EncodedRows, EncodedTask, finetuning_dataloaders
 from _utils.tasks.tagging import Tagging, WordRows
 from _utils.tasks.wsc import WSC, SchemaPredictor, SchemaRows, make_schema
 
@@ -37,7 +37,7 @@ def learner(task, model, rows, precision, size="tiny", device=CUDA, **changes):
     recipe = RECIPES[size]
     settings = {"lr": recipe.glue_lr, "layer_decay": recipe.layer_decay, "epochs": 15, "bs": 4, "weight_decay": .01,
                 "original_lr_layer_decays": True, "adam_bias_correction": False, "schedule": "original_linear", **changes}
-    return finetune.get_glue_learner(task, model=model, data=finetune.EncodedTask(rows, {"dev": rows}), settings=settings, device=device,
+    return finetune.get_glue_learner(task, model=model, data=EncodedTask(rows, {"dev": rows}), settings=settings, device=device,
                                      precision=precision, log=SimpleNamespace(log=lambda *_: None))
 
 

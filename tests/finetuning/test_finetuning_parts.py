@@ -6,13 +6,15 @@ import pytest
 import torch
 
 import finetune
-from _utils.finetuning.config import complete_finetuning
-from _utils.finetuning.plan import print_tables, text_of_updates
+from _utils.finetuning.config import complete_finetuning, for_checkpoint
+from _utils.finetuning.plan import print_tables, settings_of, text_of_updates
 from _utils.networks import load_pretrained
 from _utils.tasks.base import Task
-from _utils.tasks.glue import TASKS
+from _utils.tasks.glue import TASKS, load_task
 from _utils.tasks.questions import QuestionOptions, Questions
+from _utils.tasks.rows import encode_task
 from _utils.tasks.tables import TaskData
+from _utils.training import set_seed
 
 
 @pytest.fixture
@@ -21,9 +23,10 @@ def parts(glue, fresh_checkpoint):
     def make(*overrides):
         c = complete_finetuning(finetune.c.override([f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", f"glue_dir={glue}",
                                                      "task_overrides={'mrpc': {'rows': 96, 'epochs': 2}}", *overrides]))
-        pretrained, task, tables = load_pretrained(c.pretrained_checkpoint, "tiny", 128), TASKS["mrpc"], finetune.load_task("mrpc", glue)
-        settings = finetune.settings_of(task, tables, c, pretrained)
-        data = finetune.encode_task(task, tables, settings, pretrained.hf_tokenizer)
+        pretrained, task, splits = load_pretrained(c.pretrained_checkpoint), TASKS["mrpc"], load_task("mrpc", glue).splits
+        c = for_checkpoint(c, pretrained)
+        settings = settings_of(task, splits, finetune.hyperparameters(task, c, len(splits["train"])), c, pretrained)
+        data = encode_task(task, splits, settings, pretrained.hf_tokenizer)
         model = task.network(pretrained, settings)
         learn = finetune.get_glue_learner("mrpc", model=model, data=data, settings=settings, device=torch.device("cpu"),
                                           precision=settings["precision"])
@@ -119,7 +122,7 @@ def test_the_loss_is_the_mean_cross_entropy_or_squared_error_of_the_batch():
 def test_scores_are_float32_because_a_gpu_rejects_the_gradient_of_a_float64_loss(glue, small_tokenizer):
     task = TASKS["stsb"]
     scored = replace(task, scale=(2.5, 1.5))
-    rows, settings = finetune.load_task("stsb", glue).splits["train"], {"max_length": 128, "double_unordered": False}
+    rows, settings = load_task("stsb", glue).splits["train"], {"max_length": 128, "double_unordered": False}
     for given in (task, scored):
         data = given.encode(rows, small_tokenizer, settings, training=True)
         assert data.batch([0, 1])[3].dtype == torch.float32
@@ -137,11 +140,11 @@ def test_predictions_are_in_the_order_of_the_rows(parts):
 
 def test_training_batches_contain_every_row_once_with_rows_of_similar_length_together(parts):
     learn, data, _ = parts("task_overrides={'mrpc': {'rows': 3000}}")
-    finetune.set_seed(1)
+    set_seed(1)
     batches = list(learn.dls.train)
     lengths = data.train.lengths
     assert sum(len(ids) for ids, *_ in batches) == len(data.train) == 6000 and batches[0][0].shape[1] == lengths.max()
     in_file_order = sum(32 * max(lengths[i:i + 32]) for i in range(0, 6000, 32))
     assert sum(ids.numel() for ids, *_ in batches) - lengths.sum() < .5 * (in_file_order - lengths.sum())
-    finetune.set_seed(2)
+    set_seed(2)
     assert not torch.equal(next(iter(learn.dls.train))[3], batches[0][3])

@@ -20,6 +20,7 @@ import finetune
 from _utils.commands.export_hf import export_hf
 from _utils.commands.predict import predict
 from _utils.errors import PlainError
+from _utils.finetuning import group
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.evaluation import KeepBest
 from _utils.finetuning.model import load_finetuned
@@ -31,7 +32,7 @@ from _utils.tasks.base import Task
 from _utils.tasks.custom import complete_own_task, load_own_task
 from _utils.tasks.kinds import task_of
 from _utils.tasks.rows import IGNORED, finetuning_dataloaders
-from _utils.tasks.submission import check_submission, make_zip, read_record, write_majorities
+from _utils.tasks.submission import check_submission, make_zip, read_record, rows_of, write_majorities
 from _utils.tasks.tagging import Tagging, WordRows
 from _utils.text import text_tokenizer
 
@@ -435,7 +436,7 @@ def test_own_tasks_beside_glue_are_neither_in_its_mean_nor_in_the_submission(sta
     start(OWN, f"tasks={['rte', OWN | {'test': 'new.tsv'}]}", f"glue_dir={glue}", f"task_overrides={small}")
     folder = Path("test_outputs/g")
     assert {path.name for path in folder.iterdir()} == {"RTE.tsv", "mine.tsv"}
-    rows = finetune.rows_of(glue)
+    rows = rows_of(glue)
     write_majorities(folder, rows)
     assert make_zip(folder, rows) == Path("test_outputs/g.zip") and len(check_submission("test_outputs/g.zip", rows)) == 11
     assert "mean of 1" in report(Runs())
@@ -446,7 +447,7 @@ def test_a_finished_run_is_kept_until_the_task_changes(start, capsys, monkeypatc
     start(own)
     start(own)
     assert "(already finished)" in capsys.readouterr().out and len(Runs()) == 1
-    monkeypatch.setattr(finetune, "finetuning_code", lambda: "edited")
+    monkeypatch.setattr(group, "code_key", lambda _: "edited")
     start(own)
     assert "(already finished, with code that changed since)" in capsys.readouterr().out and len(Runs()) == 1
     write_csv("dev.csv", ("text", "label"), [("the text", "a")])

@@ -18,7 +18,7 @@ from transformers import (
 
 from _utils.errors import PlainError
 from _utils.networks.build import layer_groups
-from _utils.networks.pretrained import GOOGLE_MODELS, load_pretrained, load_with_head
+from _utils.networks.pretrained import GOOGLE_MODELS, load_pretrained, load_with_head, size_of
 from _utils.text import tokenizer_from_json
 from finetune import SentencePredictor, parameter_groups, tokenize_sents_max_len
 
@@ -83,7 +83,7 @@ def test_an_electra_folder_keeps_the_head_of_the_discriminator_and_is_loaded_in_
 @pytest.mark.parametrize("name, size, message", [
     ("vanilla_11081_100.0%.pth", "small",
      "Checkpoint not found: 'vanilla_11081_100.0%.pth' in .*fresh_0_100.0%.pth.*python pretrain.py"),
-    ("fresh_0_100.0%.pth", "base", "was pretrained with size=tiny, not size=base. Set size=tiny"),
+    ("fresh_0_100.0%.pth", "base", "was pretrained with size=tiny, not size=base"),
     (None, "tiny", "None means Google's model, but there is none with size=tiny"),
     ("no/such/folder", "small", "'no/such/folder' from the hub, and there is no such folder"),
     ("no-such/model", "small",
@@ -106,6 +106,14 @@ def test_size_selects_googles_model(monkeypatch):
         with pytest.raises(PlainError, match=GOOGLE_MODELS[size]):
             load_pretrained(None, size, 512)
     assert asked == [f"google/electra-{size}-discriminator" for size in ("small", "base", "large")]
+
+
+@pytest.mark.parametrize("layers, hidden, size", [
+    (12, 256, "small"), (12, 768, "base"), (24, 1024, "large"), (4, 128, "mini"),
+    (6, 768, "base"), (6, 384, "base"), (2, 64, "small"), (48, 2048, "large"),
+])
+def test_the_recipe_of_a_model_follows_from_its_shape(layers, hidden, size):
+    assert size_of(BertConfig(num_hidden_layers=layers, hidden_size=hidden)) == size
 
 
 @pytest.mark.parametrize("config", [ElectraConfig(embedding_size=128, intermediate_size=8), BertConfig(intermediate_size=8)])

@@ -11,7 +11,8 @@ import finetune
 from _utils.commands.export_hf import export_hf
 from _utils.commands.predict import predict
 from _utils.errors import PlainError
-from _utils.finetuning.config import complete_finetuning
+from _utils.finetuning.config import complete_finetuning, for_checkpoint
+from _utils.networks import load_pretrained
 from _utils.finetuning.runs import Runs, run_path
 from _utils.tasks.answers import Answers, ensemble, score_answers
 from _utils.tasks.custom import complete_own_task, load_own_task
@@ -93,18 +94,20 @@ def test_ids_of_test_questions_differ(tmp_path):
         loaded(tmp_path / "a.jsonl", test=str(tmp_path / "a.jsonl"))
 
 
-def test_names_of_google_are_files_in_a_folder(tmp_path):
+def test_names_of_google_are_files_in_a_folder(fresh_checkpoint, tmp_path):
     """Length 512 where the network has as many positions (F63); with other tasks, the length of the recipe."""
     (tmp_path / "squad").mkdir()
     for split in ("train", "dev"):
         (tmp_path / f"squad/{split}.json").write_text(squad([("beta", 6)], None))
+    pretrained = load_pretrained(str(fresh_checkpoint))
+    length = lambda c: for_checkpoint(c, pretrained).max_length
     c = complete_finetuning(finetune.c.override(["tasks=squad,searchqa", f"glue_dir={tmp_path}"]))
-    assert c.max_length == 512 and [task["name"] for task in c.tasks] == ["squad", "searchqa"]
+    assert length(c) == 512 and [task["name"] for task in c.tasks] == ["squad", "searchqa"]
     data = load_own_task(c.tasks[0])
     assert data.task.questions == QuestionOptions(has_unanswerable=True) and data.task.epochs == 2 and len(data.splits["validation"]) == 2
     with pytest.raises(PlainError, match="searchqa/train.json"):
         load_own_task(c.tasks[1])
-    assert complete_finetuning(finetune.c.override(["tasks=squad,rte", f"glue_dir={tmp_path}"])).max_length == 128
+    assert length(complete_finetuning(finetune.c.override(["tasks=squad,rte", f"glue_dir={tmp_path}"]))) == 128
 
 
 def test_a_question_always_leaves_room_for_its_context(small_tokenizer, tmp_path):

@@ -1,6 +1,7 @@
 """MyConfig, `key=value` overrides, --help, and the values that `complete` derives from recipe and quickstart."""
 import importlib.util
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -8,7 +9,7 @@ import finetune
 import pretrain
 from _utils.config import MyConfig, complete, explain_keys
 from _utils.errors import PlainError
-from _utils.finetuning.config import complete_finetuning
+from _utils.finetuning.config import complete_finetuning, for_checkpoint
 from _utils.recipes import RECIPES
 from _utils.tasks.glue import TASKS
 from pretrain import c
@@ -261,22 +262,32 @@ def test_a_logger_that_is_not_installed_raises(monkeypatch):
     assert_raises(["logger='wandb'", "pip install wandb"], completed, "logger=wandb")
 
 
-QUICK = {"size": "tiny", "group_name": "quickstart", "glue_dir": "datasets/quickstart_glue",
+QUICK = {"size": None, "group_name": "quickstart", "glue_dir": "datasets/quickstart_glue",
          "pretrained_checkpoint": "quickstart_11081_100.0%.pth", "wsc_dir": "datasets/quickstart_glue/WSC"}
 
 
 @pytest.mark.parametrize("arguments, expected", [
-    ([], {"max_length": 128, "group_name": "vanilla_11081_100.0%"}),
-    (["size=base"], {"max_length": 512}),
-    (["pretrained_checkpoint=some/model"], {"max_length": 512, "group_name": "model"}),
+    ([], {"max_length": None, "size": None, "group_name": "vanilla_11081_100.0%"}),
+    (["pretrained_checkpoint=some/model"], {"group_name": "model"}),
     (["pretrained_checkpoint=a/b/discriminator"], {"group_name": "b_discriminator"}),
-    (["pretrained_checkpoint=None", "size=base"], {"max_length": 512, "group_name": "electra_base_google"}),
-    (["pretrained_checkpoint=None", "max_length=64"], {"max_length": 64}),
+    (["pretrained_checkpoint=None", "size=base"], {"group_name": "electra_base_google"}),
+    (["pretrained_checkpoint=None", "max_length=64"], {"max_length": 64, "group_name": "electra_small_google"}),
     (["quickstart=True", "pretrained_checkpoint=a/b"], {"group_name": "b"}),
     (["quickstart=True", "end=1", "wsc_trick=True"], {**QUICK, "end": 1}),
 ])
 def test_derived_values_of_finetuning(arguments, expected):
     assert_contains(finetuning(*arguments), expected)
+
+
+@pytest.mark.parametrize("name, size, arguments, expected", [
+    ("a.pth", "small", [], {"size": "small", "max_length": 128}),
+    ("a.pth", "base", [], {"size": "base", "max_length": 512}),
+    ("a.pth", "small", ["max_length=64", "size=base"], {"size": "base", "max_length": 64}),
+    ("some/model", "small", [], {"size": "small", "max_length": 512}),
+])
+def test_size_and_length_follow_from_the_checkpoint(name, size, arguments, expected):
+    model = SimpleNamespace(base_model=None, config=SimpleNamespace(max_position_embeddings=512))
+    assert_contains(for_checkpoint(finetuning(*arguments), SimpleNamespace(name=name, size=size, model=model)), expected)
 
 
 def test_the_defaults_of_finetuning_are_those_of_the_paper():

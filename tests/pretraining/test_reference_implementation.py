@@ -12,7 +12,7 @@ from _utils.networks.build import build_network
 from _utils.networks.fast import first_position_only, make_dropout_cheap
 from _utils.recipes import RECIPES
 from _utils.tasks.glue import TASKS
-from _utils.tasks.rows import EncodedRows
+from _utils.tasks.rows import EncodedRows, EncodedTask
 from benchmarks.finetuning import VOCAB_SIZE, fresh_predictor
 from benchmarks.reference import OneByOneAdam, ReferenceModel, ReferencePredictor, RowsOneByOne, reference_loss
 from pretrain import ELECTRALoss, build_masking, build_model, build_optimizer, slot_capacity
@@ -102,7 +102,7 @@ def test_finetuning_step_matches_the_reference():
     settings = {"bs": 4, "epochs": 1, "lr": 1e-3, "layer_decay": .8, "original_lr_layer_decays": True, "weight_decay": 0.,
                 "adam_bias_correction": False, "schedule": "original_linear"}
     model, reference = (fresh_predictor(TASKS["mrpc"], "tiny") for _ in range(2))
-    learn = finetune.get_glue_learner("mrpc", inference=True, model=model, data=finetune.EncodedTask(rows, {}), settings=settings,
+    learn = finetune.get_glue_learner("mrpc", inference=True, model=model, data=EncodedTask(rows, {}), settings=settings,
                                       device=torch.device("cpu"), precision="fp32")
     *x, labels = rows.batch(range(4))
     *padded, same_labels = RowsOneByOne(rows, pad_to=40).batch(range(4))

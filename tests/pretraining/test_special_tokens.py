@@ -14,6 +14,7 @@ import pretrain
 from _utils.commands.export_hf import export_hf
 from _utils.config import complete
 from _utils.errors import PlainError
+from _utils.finetuning.model import save_finetuned
 from _utils.networks import load_pair, load_pretrained, load_with_head
 from _utils.runs.checkpoints import load_checkpoint, save_pretrained
 from _utils.tasks.glue import TASKS
@@ -186,7 +187,7 @@ def test_an_exported_classifier_predicts_as_finetune(kind, checkpoint, tmp_path)
            "settings": settings, "train_rows": 9, "synthetic": False}
     model = task.network(pretrained, {})
     torch.nn.init.normal_(model.classifier.weight)
-    finetune.save_finetuned(tmp_path / "mrpc.pth", model, pretrained.hf_tokenizer, row)
+    save_finetuned(tmp_path / "mrpc.pth", model, pretrained.hf_tokenizer, row)
     export_hf(str(tmp_path / "mrpc.pth"), str(tmp_path / "out"))
     pairs = [tuple(PAIR), tuple(PAIR[::-1]), ("a longer sentence of some more words than the others", TEXT)]
     expected = finetune.load(tmp_path / "mrpc.pth", "cpu").predict(pairs).probabilities

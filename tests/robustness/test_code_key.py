@@ -108,14 +108,12 @@ def test_modules_count_and_files_may_be_missing(project):
     assert len({before, key("pretrain.py"), key("finetune.py")}) == 3
 
 
-def test_finished_runs_are_recognized_after_an_edit_of_the_first_cell(project, monkeypatch):
+def test_finished_runs_are_recognized_after_an_edit_of_the_first_cell(project):
     """As finetune.py compares them, in two processes."""
-    import finetune
     keys = []
     for value in ("3", "5"):
         (project / "finetune.py").write_text(edited_first_cell((project / "finetune.py").read_text(), value)[0])
         files.code_key.cache_clear()
-        monkeypatch.setitem(vars(finetune), "__file__", str(project / "finetune.py"))
-        keys.append(finetune.finetuning_code())
+        keys.append(files.code_key(str(project / "finetune.py")))
     files.code_key.cache_clear()
     assert keys[0] == keys[1]

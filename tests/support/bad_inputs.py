@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 import torch
 
-import finetune
+import finetune  # noqa: F401  defines the base case of a task
 import pretrain
 from _utils.config import complete
+from _utils.finetuning.model import save_finetuned
 from _utils.networks import load_pretrained
 from _utils.tasks.glue import TASKS
 from _utils.text.vocabulary import SPECIAL_TOKENS
@@ -264,7 +265,7 @@ def make_good_files(folder, checkpoint, glue):
     settings = {"wsc_trick": False, "max_length": 32, "bs": 4, "epochs": 1, "lr": 1e-3, "pretrained_weights": "none"}
     row = {"group": "g", "task": "cola", "run": 0, "seed": 0, "scores": {"validation": {"matthews": .5}}, "settings": settings,
            "train_rows": 9, "synthetic": True}
-    finetune.save_finetuned(folder / "cola.pth", TASKS["cola"].network(pretrained, {}), pretrained.hf_tokenizer, row)
+    save_finetuned(folder / "cola.pth", TASKS["cola"].network(pretrained, {}), pretrained.hf_tokenizer, row)
     (folder / "scores.jsonl").write_text(json.dumps(row) + "\n")
     google = Path(__file__).parents[1] / "golden/official/micro_ckpt"
     (folder / "hparams.json").write_text(json.dumps(json.loads((google / "config.json").read_text())["pretraining_hparams"]))

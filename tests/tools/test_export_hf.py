@@ -22,11 +22,12 @@ from transformers import (
     RoFormerModel,
 )
 
-import finetune
+import finetune  # noqa: F401  defines the base case of a task
 import pretrain
 from _utils.commands.export_hf import export_hf, new_folder
 from _utils.config import complete
 from _utils.errors import PlainError
+from _utils.finetuning.model import save_finetuned
 from _utils.networks import load_pair, load_pretrained
 from _utils.networks.build import PARTS, network_class
 from _utils.networks.pretrained import network_of
@@ -132,7 +133,7 @@ def finetuned(folder, fresh_checkpoint, task=TASKS["cola"], model=None):
     path = folder / f"{task.name}.pth"
     row = {"group": "g", "task": task.name, "run": 3, "seed": 3, "scores": {"validation": {"accuracy": 1.}}, "train_rows": 1,
            "synthetic": False, "settings": {"wsc_trick": False, "own_task": task.record()}}
-    finetune.save_finetuned(path, predictor, pretrained.hf_tokenizer, row)
+    save_finetuned(path, predictor, pretrained.hf_tokenizer, row)
     return path, predictor
 
 

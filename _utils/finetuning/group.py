@@ -1,0 +1,197 @@
+"""The runs of a group: which of them to train, and what is written about them."""
+import contextlib
+import gc
+import itertools
+import shutil
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import pandas as pd
+
+from _utils.finetuning.config import for_checkpoint, names_of, uses_synthetic_glue
+from _utils.finetuning.evaluation import with_evaluations
+from _utils.finetuning.model import save_finetuned
+from _utils.finetuning.plan import (
+    RunProcesses,
+    check_plan,
+    chosen_runs,
+    print_tables,
+    report_run,
+    seed_of,
+    settings_of,
+    trainable_tasks,
+)
+from _utils.finetuning.results import report, save_result_plots, summarize, table_of_runs
+from _utils.finetuning.runs import GLUE_FOLDER, Runs, add_run, run_path
+from _utils.finetuning.test_files import score_test_files, write_test_files
+from _utils.networks import load_pretrained, max_positions
+from _utils.runs import RunLog, check_writable, code_key, locked
+from _utils.tasks.base import Task
+from _utils.tasks.glue import load_task
+from _utils.tasks.load import load_data
+from _utils.tasks.rows import EncodedTask, encode_task, text_notices
+from _utils.tasks.synthetic import write_synthetic_glue
+from _utils.training import choose_device
+
+
+def load_tables(c):
+    """{task: TaskData} of the configured tasks, and of AX if MNLI is among them."""
+    if uses_synthetic_glue(c):
+        write_synthetic_glue(c.glue_dir)
+    tables = {name: load_data(entry, c) for name, entry in zip(names_of(c.tasks), c.tasks)}
+    if "mnli" in tables:
+        tables["ax"] = load_task("ax", c.glue_dir)
+    return tables
+
+
+class PlannedRun(NamedTuple):
+    """A run to train.
+
+    run: its number.   settings: from `settings_of`.   data: of the task.   log: for the losses.   started: time.perf_counter().
+    mnli_run: row of the MNLI run with whose encoder it starts, or None.
+    """
+    task: Task
+    run: int
+    seed: int
+    settings: dict
+    data: EncodedTask
+    log: RunLog
+    started: float
+    mnli_run: dict | None
+
+    @property
+    def title(self):
+        """Name of the run in messages."""
+        return f"{self.task.title}, run {self.run}"
+
+
+class Results(NamedTuple):
+    """What `finetune.run` returns.
+
+    scores, runs: of the group's tasks and of its finished runs.   tables: {task: TaskData}.   submission: path of the zip, or None.
+    """
+    scores: pd.DataFrame
+    runs: pd.DataFrame
+    tables: dict
+    submission: Path | None
+
+
+class Group:
+    """The runs of a completed configuration, which all processes with the same command share.
+
+    hyperparameters: function (task, configuration, number of training rows) -> {name: value}.
+    Loads the checkpoint and all tables, prints what will be trained, and raises PlainError for problems that would stop the runs later.
+    """
+
+    def __init__(self, c, hyperparameters):
+        self.processes = RunProcesses(c.device)
+        self.device = self.processes.device(choose_device(c.device))
+        self.code = code_key(hyperparameters.__globals__.get("__file__", "Finetune_GLUE.ipynb"))
+        self.c = c.copy_with({"device": str(self.device)})
+        self.pretrained, self.plan, self.data = None, {}, {}
+        check_writable(GLUE_FOLDER, Path("test_outputs", c.group_name))
+        if c.do_finetune:
+            self.load_checkpoint()
+        else:
+            chosen_runs(c, Runs())  # fails before the tables are loaded
+        with self.processes.main_first():
+            self.tables = load_tables(self.c)
+        if c.do_finetune:
+            self.make_plan(hyperparameters)
+        family = self.pretrained and self.pretrained.model.config.model_type
+        print_tables(self.tables, self.plan, not uses_synthetic_glue(c), family)
+
+    def load_checkpoint(self):
+        """Load the pretrained model, and complete the configuration with its size."""
+        c = self.c
+        self.pretrained = load_pretrained(c.pretrained_checkpoint, c.size)
+        self.c = for_checkpoint(c, self.pretrained)
+        runs = f"runs {c.start} to {c.end - 1}" if c.end - c.start > 1 else f"run {c.start}"
+        print(f"{c.group_name}: {runs} of {', '.join(names_of(c.tasks))}, from {self.pretrained.name} (size={self.c.size})")
+
+    def make_plan(self, hyperparameters):
+        """Determine the settings of each task that has its tables: {task: settings}, MNLI first if others start from it."""
+        for name in trainable_tasks(self.c, self.tables):
+            task, splits = self.tables[name].task, self.tables[name].splits
+            values = hyperparameters(task, self.c, len(splits["train"]))
+            self.plan[name] = settings_of(task, splits, values, self.c, self.pretrained)
+        check_plan(self.c, self.plan, self.pretrained, self.tables)
+
+    def unfinished_runs(self):
+        """Yield the PlannedRun of each unfinished run of this process, while its folder is locked; report the finished ones.
+
+        All processes wait for the MNLI runs if other tasks start from them.
+        """
+        mine = list(self.processes.own(itertools.product(self.plan, range(self.c.start, self.c.end))))
+        for name in self.plan:
+            for run in [run for task, run in mine if task == name]:
+                yield from self.unless_finished(name, run)
+                gc.collect()  # learners contain reference cycles, which would keep their GPU memory allocated
+            if name == "mnli" and self.c.start_from_mnli:
+                self.processes.wait()
+        self.processes.wait()
+
+    def unless_finished(self, name, run):
+        """Yield the PlannedRun of a run, or report that it is finished."""
+        c, settings, seed = self.c, self.plan[name], seed_of(self.c, run)
+        folder = run_path(c.group_name, name, run).with_suffix("")
+        with locked(folder, "group_name"):  # another command may train this run
+            if row := Runs().finished(c.group_name, name, run, seed, settings):
+                changed = ", with code that changed since" if row.get("code", self.code) != self.code else ""
+                report_run(row, f"already finished{changed}", self.processes)
+                return
+            data, started = self.encoded(name), time.perf_counter()
+            group = settings["start_from_mnli"]
+            mnli_run = Runs().best_mnli(group, self.pretrained) if group else None
+            shutil.rmtree(folder, ignore_errors=True)  # of an interrupted run
+            log = RunLog(folder.name, folder, {**c, **settings, "seed": seed})
+            with contextlib.closing(log):
+                yield PlannedRun(self.tables[name].task, run, seed, settings, data, log, started, mnli_run)
+
+    def encoded(self, name):
+        """EncodedTask of a task. Only that of the last task is kept; notices about its texts are printed once."""
+        if name not in self.data:
+            task, settings, hf_tokenizer = self.tables[name].task, self.plan[name], self.pretrained.hf_tokenizer
+            splits, limit = self.tables[name].splits, min(512, max_positions(self.pretrained.model))
+            self.data = {name: encode_task(task, splits, settings, hf_tokenizer)}
+            texts = task.sample(splits["train"])
+            for text in text_notices(self.data[name].train, settings["max_length"], limit, hf_tokenizer, texts):
+                self.processes.report(f"{task.title}: {text}")
+        return self.data[name]
+
+    def save(self, planned, learn, evaluations):
+        """Save the checkpoint of a trained PlannedRun, append its row to the table, and report it.
+
+        learn: FinetuningLearner.   evaluations: {split: `Task.evaluation`}.
+        """
+        task, settings, c = planned.task, planned.settings, self.c
+        for split, evaluation in evaluations.items():
+            planned.log.log(split, learn.loss_progress.steps, evaluation["scores"])
+        seconds, best_epoch = time.perf_counter() - planned.started, settings["keep"] and learn.keep_best.best_epoch
+        row = {"group": c.group_name, "task": task.name, "run": planned.run, "seed": planned.seed, "settings": settings,
+               "pretrained_checkpoint": self.pretrained.name, "objective": self.pretrained.objective,
+               "synthetic": uses_synthetic_glue(c) and not task.record(),
+               "mnli_run": planned.mnli_run and planned.mnli_run["run"], "train_rows": planned.data.train.n_examples,
+               "best_epoch": best_epoch, "seconds": round(seconds, 1), "device": str(self.device), "code": self.code}
+        row = with_evaluations(row, evaluations)
+        path = run_path(c.group_name, task.name, planned.run)
+        save_finetuned(path, learn.model.cpu(), self.pretrained.hf_tokenizer, row)
+        add_run(row)
+        epoch = f", weights of epoch {best_epoch}" if best_epoch else ""
+        report_run(row, f"{seconds:.0f} s{epoch}", self.processes)
+
+    def finish(self, predict_test):
+        """Predict the test sets, print the tables of the group, write its plots, and return Results.
+
+        predict_test: that of the notebook.
+        """
+        if self.processes.is_main:
+            score_test_files(self.c, self.tables)
+        runs, submission = Runs().of(self.c.group_name), None
+        if self.processes.is_main:
+            print(report(runs))
+            submission = write_test_files(self.c, self.tables, predict_test)
+            save_result_plots(runs)
+        self.processes.close()
+        return Results(summarize(runs), table_of_runs(runs), self.tables, submission)

@@ -1,0 +1,60 @@
+"""Test files: scores on labelled ones, predictions for all, and the zip for the GLUE server."""
+from pathlib import Path
+
+from _utils.finetuning.config import uses_synthetic_glue
+from _utils.finetuning.evaluation import with_evaluations
+from _utils.finetuning.model import load
+from _utils.finetuning.plan import chosen_runs
+from _utils.finetuning.runs import Runs, add_run, path_of, score
+from _utils.tasks.submission import complete_submission, rows_of
+from _utils.tasks.tables import table_key
+
+
+def score_test_files(c, tables):
+    """Add scores on the labelled test files of own tasks to all finished runs, also to those that this command does not train.
+
+    A test file may get labels, or change, after a run: then the scores are computed again, or removed.
+    """
+    for name, data in tables.items():
+        current = table_key(data.splits["test"]) if data.test_task else None
+        for row in Runs().of(c.group_name, name):
+            path = path_of(row)
+            key = current if path.exists() else None  # without its checkpoint, a run cannot be scored again
+            if row.get("test_table") in (current, key) or row["settings"]["own_task"] != data.task.record():
+                continue
+            found = {}
+            if key:
+                outputs = load(path, c.device, c.precision).outputs(data.splits["test"])
+                found["test"] = data.test_task.evaluation(outputs, data.splits["test"]["label"][:])
+            add_run({**with_evaluations(row, found), "test_table": key})
+
+
+def write_test_files(c, tables, predict_test):
+    """Write the predictions for each test set to test_outputs/<group_name>/, and what made each to <group_name>.json.
+
+    predict_test: that of the notebook.
+    Returns the path of <group_name>.zip, written if all eleven files of GLUE exist, or None. Majority baselines of an earlier command
+    are deleted or rewritten.
+    """
+    folder, made_by, skipped = Path("test_outputs") / c.group_name, {}, []
+    for source, runs in chosen_runs(c, Runs()).items():
+        models = [load(path_of(row), c.device, c.precision) for row in runs]
+        dev_scores = ", ".join(f"{source} run {row['run']} (dev {score(row):.2f})" for row in runs)
+        for data in tables_of(source, tables):
+            for dl_idx, (split, file) in enumerate(data.task.test_files.items()):
+                if not models or split in data.missing:
+                    skipped.append(f"{file} ({data.missing.get(split, f'{tables[source].task.title} has no finished run')})")
+                    continue
+                predictions = predict_test(data.task, models, dl_idx, data=data)
+                data.task.write(folder / file, data, split, predictions)
+                made_by[file] = dev_scores
+    if made_by:
+        print(f"Predictions in {folder}/: {', '.join(made_by)} ({folder}.json names the runs)")
+    if skipped:
+        print(f"Without predictions: {', '.join(skipped)}")
+    return complete_submission(folder, made_by, c.majority_for_missing, rows_of(c.glue_dir) if uses_synthetic_glue(c) else None)
+
+
+def tables_of(source, tables):
+    """The TaskData whose test sets the runs of a task predict: its own, and AX for MNLI."""
+    return [tables[name] for name in (source, "ax") if name == source or source == "mnli"]

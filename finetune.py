@@ -232,7 +232,16 @@ def encode(task, rows, hf_tokenizer, settings, training=False):
 #
 # The final hidden state of `[CLS]` (with `pooling='mean'`, the mean of those of all tokens), dropout, and one linear layer (F43).
 # Unlike the `ElectraForSequenceClassification` of transformers, the head has no hidden layer and no activation. `Predictor` holds
-# encoder and layer, and initializes the latter.
+# encoder and layer, and initializes the latter. What is trained, with the learning rates of section 5 (n layers, decay d):
+#
+#     [CLS] the keys is on the old table . [SEP]
+#       |    |   |    |  |   |   |    |  |   |        learning rate
+#     embeddings and their projection                 lr * d ** (n + 2)
+#     layer 1                                         lr * d ** (n + 1)
+#     ...
+#     layer n                                         lr * d ** 2
+#       |
+#     dropout and linear layer, for C classes         lr
 
 # %%
 class SentencePredictor(Predictor):

@@ -66,13 +66,6 @@ _TEMPLATES = {
     "qnli": [[(_WHERE, _FACT.replace("place", place))] for place in ("where", "when")],
     "wnli": [[(_SCHEMA, "The {agent2} is {good}."), (_SCHEMA_OF_OTHER, "The {agent} is {bad}.")],
              [(_SCHEMA, "The {agent} is {good}."), (_SCHEMA_OF_OTHER, "The {agent2} is {bad}.")]]}
-_ROLES = (
-    "the/B-WHO {agent}/I-WHO can/B-ACTION {verb}/I-ACTION the/B-WHAT {kind}/I-WHAT {thing}/I-WHAT on/B-WHERE the/I-WHERE {agent2}/I-WHERE "
-    "./O",
-    "on/B-WHERE the/I-WHERE {agent2}/I-WHERE the/B-WHO {agent}/I-WHO can/B-ACTION {verb}/I-ACTION the/B-WHAT {thing}/I-WHAT ./O",
-    "after/B-WHEN the/I-WHEN {thing2}/I-WHEN the/B-WHO {agent}/I-WHO can/B-ACTION {verb}/I-ACTION the/B-WHAT {kind}/I-WHAT {thing}/I-WHAT "
-    "./O",
-    "the/B-WHO {agent}/I-WHO can/B-ACTION {verb}/I-ACTION the/B-WHAT {thing}/I-WHAT after/B-WHEN the/I-WHEN {thing2}/I-WHEN ./O")
 _TRAINING_ROWS = {"cola": 3000, "mrpc": 3000, "qqp": 6000, "mnli": 4000, "qnli": 3000, "wnli": 300}  # the others have 2,000
 
 
@@ -88,14 +81,6 @@ def write_synthetic_glue(folder, seed=0):
         rng = random.Random(f"{seed} wsc {name}")
         rows = pd.DataFrame([_wsc_row(rng) for _ in range(size)])
         write_text_atomically(Path(folder, "WSC", f"{name}.jsonl"), rows.to_json(orient="records", lines=True))
-
-
-def write_synthetic_roles(folder, seed=0):
-    """Write train.txt and test.txt in CoNLL columns: words, and tags of the phrases that say who does what, where and when."""
-    for name, size in (("train", 1500), ("test", 300)):
-        rng = random.Random(f"{seed} roles {name}")
-        sentences = [rng.choice(_ROLES).format(**_words(rng)).replace(" ", "\n").replace("/", " ") for _ in range(size)]
-        write_text_atomically(Path(folder, f"{name}.txt"), "".join(f"{sentence}\n\n" for sentence in sentences))
 
 
 def write_synthetic_questions(folder, seed=0):

@@ -12,8 +12,8 @@ from _utils.commands.export_hf import export_hf
 from _utils.commands.predict import predict
 from _utils.errors import PlainError
 from _utils.finetuning.config import complete_finetuning, for_checkpoint
-from _utils.networks import load_pretrained
 from _utils.finetuning.runs import Runs, run_path
+from _utils.networks import load_pretrained
 from _utils.tasks.answers import Answers, ensemble, score_answers
 from _utils.tasks.custom import complete_own_task, load_own_task
 from _utils.tasks.question_files import read_questions

@@ -45,89 +45,25 @@ from _utils.text import text_tokenizer
 from _utils.training import FinetuningLearner, LossProgress, Schedule, set_seed
 
 # %%
-# Edit any key here, or override it on the command line: python finetune.py tasks=cola,rte end=3 glue_dir=PATH
-# `python finetune.py --help` prints all keys with these comments and the values they accept.
+# The most used keys. Edit them here, or on the command line: python finetune.py tasks=cola,rte end=3 glue_dir=PATH
+# `python finetune.py --help` explains all keys; those that are not here may be added, or set on the command line, too.
 c = MyConfig({
-    # True: the tiny model of `python pretrain.py quickstart=True` on synthetic tables, two runs per task, minutes on two cores.
-    # Replaces pretrained_checkpoint, end, glue_dir and group_name, unless they are set on the command line.
-    "quickstart": False,
-
-    # 'cpu', 'cuda', 'cuda:1' ...; None: the first GPU, else the CPU.
-    "device": None,
-    # Runs start, start + 1, ..., end - 1 of each task. Finished runs are not repeated.
-    "start": 0,
+    "quickstart": False,  # True: the tiny model of `python pretrain.py quickstart=True` on synthetic tables, in minutes
+    "device": None,  # 'cpu', 'cuda', 'cuda:1' ...; None: the first GPU, else the CPU
+    "pretrained_checkpoint": "vanilla_11081_100.0%.pth",  # in checkpoints/pretrain/; or a transformers folder or a hub id
+    "tasks": ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"],  # or your own: docs/own_tasks.md
+    "glue_dir": None,  # a folder in the layout of the GLUE download; None: nyu-mll/glue on the hub
+    "task_overrides": {},  # {'rte': {'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 1000}}
+    "start": 0,  # runs start, start + 1, ..., end - 1 of each task; finished runs are not repeated
     "end": 10,
-    # Any of cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte, wnli (MNLI's model also predicts AX), and, from files in glue_dir (None:
-    # datasets/), squad, squadv1, newsqa, naturalqs, triviaqa, searchqa. Your own tasks are dictionaries such as
-    # {'train': 'reviews.csv', 'dev': .1, 'test': 'new.csv', 'text': 'review', 'label': 'stars'}. Only 'train' is required;
-    # docs/own_tasks.md explains all keys.
-    "tasks": ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"],
-    # A checkpoint in checkpoints/pretrain/ or its path (.pth), a transformers folder, or the hub id of any encoder.
-    # None: Google's model of the size (by default ELECTRA-Small++).
-    "pretrained_checkpoint": "vanilla_11081_100.0%.pth",
-    # One seed per run: run i uses the i-th. None: run i uses seed i.
-    "seeds": None,
-
-    # 0 as in the paper; Google's code uses .01 (D10).
-    "weight_decay": 0.0,
-    # False: Adam without bias correction, as in Google's code. True: with bias correction.
-    "adam_bias_correction": False,
-    # True: initialize the output layer with Xavier uniform weights and zero bias (F43). False: PyTorch's default.
-    "xavier_reinited_outlayer": True,
-    # 'original_linear': warmup and decay multiplied, as in Google's code. 'separate_linear': warmup, then decay.
-    # 'one_cycle': fastai's. 'adjusted_one_cycle': fastai's with the same warmup length as the others.
-    "schedule": "original_linear",
-    # True: the last layer's learning rate has decay ** 2, as in Google's code. False: decay ** 1, as intended (F37).
-    "original_lr_layer_decays": True,
-    # Train MRPC and STS-B on both orders of each pair (F42).
-    "double_unordered": True,
-    # Start RTE, STS-B and MRPC from the best MNLI run; the paper does so for RTE and STS. True: an MNLI run of this group; or the
-    # name of another group with MNLI runs.
-    "start_from_mnli": False,
-    # Hyperparameters by task that differ from the recipe: {'rte': {'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 1000}}. rows: use only the
-    # first training rows.
-    "task_overrides": {},
-
-    # False: no training; only predict the test files, with finished runs.
-    "do_finetune": True,
-    # Runs that predict the test sets. None: the best of each task on its dev set. 3, or [0, 3, 4] (an ensemble that averages their
-    # probabilities), for all tasks; {'cola': 3, 'rte': [0, 3]} for some tasks, the best run for the others.
-    "th_run": None,
-    # True: fill test files that no model predicted with the majority label of the training set (STS-B: the mean score).
-    "majority_for_missing": False,
-
-    # Recipe that sets learning rate, layer decay and maximum length. None: that of the checkpoint, or of its shape.
-    "size": None,
-    # Maximum tokens of a row. Longer sentences and pairs are truncated; sentences to tag and the texts of questions are divided. None: 512,
-    # but for a checkpoint of pretrain.py the recipe's, or, if all tasks are questions, all its positions.
-    "max_length": None,
-    # Divide sentences and pairs that are too long into windows that begin every N tokens, instead of truncating them. Training uses each
-    # window, predictions are the mean of their probabilities (not in the paper). None: off.
-    "window_stride": None,
-    # True: train WNLI on SuperGLUE's WSC with the discriminator's own head (_utils/tasks/wsc.py).
-    "wsc_trick": False,
-    # True: keep the pretrained encoder as it is and train only the output layer (a linear probe).
-    "freeze": False,
-    # What the classifier of a sentence or pair reads. 'first': the final hidden state of [CLS], as in the paper. 'mean': the mean of those
-    # of all its tokens. It does not apply to tasks that label words or answer questions, nor to the WSC trick.
-    "pooling": "first",
-    # 'last': the weights after the last epoch, as in Google's code. 'best': those of the epoch with the best dev score, which is then
-    # optimistic; it is measured after each epoch.
-    "keep": "last",
-    # A folder in the layout of the GLUE download (CoLA/train.tsv ...). None: nyu-mll/glue on the hub.
-    "glue_dir": None,
-    # Folder of WSC's train.jsonl and val.jsonl. None: WSC/ in glue_dir if it exists, else aps/super_glue on the hub.
-    "wsc_dir": None,
-
-    # 'bf16', 'fp16' (with loss scaling) or 'fp32'. None: fp32 on the CPU, bf16 on GPUs that support it, fp16 on older ones (compute
-    # capability below 8: T4, V100, RTX 20xx).
-    "precision": None,
-    # Worker processes that load batches. 0: load them in the training process, which is fastest unless the GPU has to wait.
-    "num_workers": 0,
-    # 'tensorboard', 'neptune' (offline mode), 'wandb' or None. metrics.jsonl is always written.
-    "logger": "tensorboard",
-    # Name of these runs in the table of runs and in file names. None: derived from the checkpoint.
-    "group_name": None,
+    "seeds": None,  # one for each run; None: run i uses seed i
+    "group_name": None,  # of these runs, in the table of runs and in file names; None: derived from the checkpoint
+    "start_from_mnli": False,  # True: RTE, STS-B and MRPC start from the best MNLI run
+    "do_finetune": True,  # False: only predict the test files
+    "th_run": None,  # run that predicts the test sets, or a list of runs: an ensemble; None: the best on the dev set
+    "original_lr_layer_decays": True,  # the last layer has decay ** 2, as in Google's code (F37); False: decay ** 1
+    "double_unordered": True,  # train MRPC and STS-B on both orders of each pair (F42)
+    "logger": "tensorboard",  # 'tensorboard', 'neptune' (offline mode), 'wandb' or None
 }, FINETUNE_KEYS)
 
 # %%

@@ -5,14 +5,16 @@ import copy
 import difflib
 import importlib.util
 import os
-import re
 import secrets
 import sys
+import textwrap
 from collections.abc import Callable
+from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from types import NoneType
-from typing import Annotated, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from annotated_types import Predicate
 from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
@@ -155,54 +157,71 @@ def accepted(kind):
     return described[0] if described else ", or ".join(map(accepted, get_args(kind)))
 
 
+@dataclass(frozen=True)
+class Key:
+    """A key of a configuration. accepts: a type, as for pydantic.   default: its value if it is not set.   help: for --help."""
+    accepts: Any
+    default: Any = None
+    help: str = ""
+
+    @cached_property
+    def adapter(self):
+        return TypeAdapter(self.accepts, config=ConfigDict(strict=True))
+
+
 class MyConfig(dict):
     """A dictionary whose keys are also attributes. Every value is checked against the type of its key when it is set.
 
-    types: {key: type}, such as PRETRAIN_KEYS.
+    values: of some keys; the others have their defaults.   known: {key: Key or type}.
     overridden: the keys that were set by `override`, for example on the command line.
-    Raises PlainError for an unknown or missing key and for a value that the type does not accept.
+    Raises PlainError for an unknown key and for a value that the type does not accept.
     """
 
-    def __init__(self, values, types=PRETRAIN_KEYS):
-        vars(self).update(types=types, overridden=frozenset(), _adapters={
-            key: TypeAdapter(kind, config=ConfigDict(strict=True)) for key, kind in types.items()})
-        for key, value in values.items():
-            self[key] = value
-        for key in types:
-            if key not in self:
-                raise PlainError(f"Missing key: {key!r}. Add it to the first cell; it accepts {accepted(types[key])}.")
+    def __init__(self, values, known=PRETRAIN_KEYS):
+        known = {name: key if isinstance(key, Key) else Key(key) for name, key in known.items()}
+        vars(self).update(known=known, overridden=frozenset())
+        super().__init__({name: copy.deepcopy(key.default) for name, key in known.items()})
+        for name, value in values.items():
+            self[name] = value
 
-    def __setitem__(self, key, value):
-        if key not in self.types:
-            raise _unknown_key(key, self.types)
+    def __setitem__(self, name, value):
+        if name not in self.known:
+            raise _unknown_key(name, self.known)
         try:
-            super().__setitem__(key, self._adapters[key].validate_python(value))
+            super().__setitem__(name, self.known[name].adapter.validate_python(value))
         except ValidationError:
-            raise PlainError(f"Invalid value for {key}: {value!r:.200}. Use {accepted(self.types[key])}.") from None
+            accepts = accepted(self.known[name].accepts)
+            raise PlainError(f"Invalid value for {name}: {value!r:.200}. Use {accepts}.") from None
 
-    def __getattr__(self, key):
+    def __getattr__(self, name):
         try:
-            return self[key]
+            return self[name]
         except KeyError:
-            raise AttributeError(key) from None
+            raise AttributeError(name) from None
 
     __setattr__ = __setitem__
+
+    def __copy__(self):
+        new = type(self)({}, {})
+        vars(new).update(vars(self))
+        new.update(self)
+        return new
 
     def copy_with(self, values, overridden=()):
         """A copy with some values replaced. The keys in `overridden` count as set by the user from then on."""
         new = copy.copy(self)
         vars(new)["overridden"] = self.overridden | frozenset(overridden)
-        for key, value in values.items():
-            new[key] = value
+        for name, value in values.items():
+            new[name] = value
         return new
 
     def unless_given(self, values):
         """A copy with these values, except for overridden keys."""
-        return self.copy_with({key: value for key, value in values.items() if key not in self.overridden})
+        return self.copy_with({name: value for name, value in values.items() if name not in self.overridden})
 
     def with_defaults(self, values):
         """A copy with these values for keys that are None."""
-        return self.copy_with({key: value for key, value in values.items() if self[key] is None})
+        return self.copy_with({name: value for name, value in values.items() if self[name] is None})
 
     def as_data(self):
         """A plain dictionary, to be saved. Functions, which only a notebook can set, are replaced by their names."""
@@ -216,24 +235,25 @@ class MyConfig(dict):
         """
         values = {}
         for argument in arguments:
-            key, equals, values[key] = argument.partition("=")
+            name, equals, values[name] = argument.partition("=")
             if not equals:
                 raise PlainError(f"Invalid argument: {argument!r:.200}. Use key=value, quoted if it has spaces; --help explains the keys.")
             # A literal remains a string where the key accepts only strings: a run may be named 7.
             with contextlib.suppress(KeyError, TypeError, ValueError, SyntaxError, MemoryError, RecursionError):
-                values[key] = self._adapters[key].validate_python(ast.literal_eval(values[key]))
+                values[name] = self.known[name].adapter.validate_python(ast.literal_eval(values[name]))
         return self.copy_with(values, overridden=values)
 
 
-def _unknown_key(key, types):
-    meant = {"learning_rate": "lr", "batch_size": "bs", "one_document_per_file": "documents"}.get(key, key)
-    if "task_overrides" in types and meant in ("lr", "epochs", "bs", "rows"):
-        advice = f"Set {meant} by task, for example \"task_overrides={{'rte': {{'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 1000}}}}\"."
-    elif near := difflib.get_close_matches(meant, types, n=1, cutoff=.65):
+def _unknown_key(name, known):
+    meant = {"learning_rate": "lr", "batch_size": "bs", "one_document_per_file": "documents"}.get(name, name)
+    if "task_overrides" in known and meant in ("lr", "epochs", "bs", "rows"):
+        example = "{'rte': {'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 1000}}"
+        advice = f"Set {meant} by task, for example \"task_overrides={example}\"."
+    elif near := difflib.get_close_matches(meant, known, n=1, cutoff=.65):
         advice = f"Did you mean {near[0]!r}?"
     else:
-        advice = f"Choose one of {', '.join(types)}."
-    return PlainError(f"Unknown key: {key!r:.40}. {advice}")
+        advice = f"Choose one of {', '.join(known)}."
+    return PlainError(f"Unknown key: {name!r:.40}. {advice}")
 
 
 def from_command_line(config, argv):
@@ -249,15 +269,13 @@ def from_command_line(config, argv):
 
 
 def explain_keys(config, script):
-    """The text of --help: every key with its default, its comment in the first cell of a script, and the values that it accepts."""
-    path = Path(script)
-    cell = path.read_text(encoding="utf-8").partition("MyConfig({")[2].partition("\n}")[0]
-    comments, comment = {}, ""
-    for above, key in re.findall(r'((?: +# .*\n)*) +"(\w+)":', cell):
-        comment = above or comment  # several keys may share one
-        comments[key] = comment.replace("# ", "")
-    blocks = [f"{key}={config[key]}\n{comments.get(key, '')}    Accepts {accepted(kind)}." for key, kind in config.types.items()]
-    return "\n\n".join([f"{path.name} key=value ...", "A value is a Python literal; anything else is a string.", *blocks])
+    """The text of --help: every key with its value, its help, and what it accepts."""
+    blocks = [f"{Path(script).name} key=value ...", "A value is a Python literal; anything else is a string."]
+    for name, key in config.known.items():
+        text = f"{key.help} Accepts {accepted(key.accepts)}.".strip()
+        lines = textwrap.wrap(text, 110, initial_indent="    ", subsequent_indent="    ", break_on_hyphens=False)
+        blocks.append("\n".join([f"{name}={config[name]}", *lines]))
+    return "\n\n".join(blocks)
 
 
 # What quickstart=True replaces, except for keys that the user overrides.

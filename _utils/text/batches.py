@@ -103,6 +103,6 @@ def pretraining_dataloaders(splits, hf_tokenizer, bs, steps, max_length, seed, n
 def warn_of_repetition(n_examples, bs, steps):
     """Print a warning if `steps` batches repeat few examples, or repeat them often."""
     epochs = bs * steps / n_examples
-    if epochs > MANY_EPOCHS or epochs > 1 and n_examples < FEW_EXAMPLES:
+    if epochs > MANY_EPOCHS or epochs >= 2 and n_examples < FEW_EXAMPLES:
         print(f"Warning: the text yields only {n_examples:,} training examples, so each is seen about {epochs:,.0f} times in {steps:,} "
               "steps. The model may memorize them: add text, or lower steps.")

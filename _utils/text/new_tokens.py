@@ -30,7 +30,7 @@ def extend_tokenizer(hf_tokenizer, vocab, corpora=(), cache_dir="datasets"):
         raise PlainError(f"vocab={vocab!r} adds words, which only WordPiece vocabularies support. Add them to the "
                          "tokenizer with the method add_tokens of transformers, save it, and set vocab to its folder.")
     if isinstance(vocab, str):
-        return _with_tokens(hf_tokenizer, _reachable(hf_tokenizer, read_vocab_file(vocab), vocab))
+        return _with_tokens(hf_tokenizer, _missing_tokens(hf_tokenizer, vocab))
     if vocab <= len(hf_tokenizer):
         raise PlainError(f"vocab={vocab} is the size of the vocabulary with new words, but the pair of initial_weights "
                          f"has {len(hf_tokenizer):,} tokens already. Increase it, or leave out vocab.")
@@ -48,9 +48,9 @@ def _with_the_same_tokens(hf_tokenizer, extended, name):
     return extended
 
 
-def _reachable(hf_tokenizer, tokens, name):
-    """The new ones of the tokens, as the tokenizer writes them. Prints those that it cannot produce."""
-    present, found, divided = hf_tokenizer.get_vocab(), {}, []
+def _missing_tokens(hf_tokenizer, path):
+    """The tokens of a vocab.txt that the tokenizer lacks, as it writes them. Prints them, and those that it cannot produce."""
+    tokens, present, found, divided = read_vocab_file(path), hf_tokenizer.get_vocab(), {}, []
     for token in filter(str.strip, tokens):
         as_it_is = token in present or token.startswith("##")
         words = [token] if as_it_is else _words_of(hf_tokenizer, token)
@@ -59,9 +59,12 @@ def _reachable(hf_tokenizer, tokens, name):
         else:
             divided.append(token)
     if divided:
-        print(f"Skipping {len(divided):,} of {len(tokens):,} tokens of {name}, because the tokenizer divides them "
+        print(f"Skipping {len(divided):,} of {len(tokens):,} tokens of {path}, because the tokenizer divides them "
               f"before it looks for tokens: {', '.join(divided[:5])}")
-    return [token for token in found if token not in present]
+    missing = [token for token in found if token not in present]
+    examples = f": {', '.join(missing[:5])}{' ...' if len(missing) > 5 else ''}" if missing else ""
+    print(f"Adding {len(missing):,} tokens of {path} to the vocabulary{examples}")
+    return missing
 
 
 def _words_of(hf_tokenizer, text):

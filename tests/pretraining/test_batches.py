@@ -71,7 +71,7 @@ def test_some_examples_are_evenly_spaced(n, of):
     assert len(ids) == n and ids[0] == 0 and ids[-1] >= of - of / n - 1 and set(np.diff(ids)) <= {of // n, of // n + 1}
 
 
-@pytest.mark.parametrize("n, steps, warned", [(100, 30, True), (100, 11, False), (3000, 600, False), (3000, 40_000, True)])
+@pytest.mark.parametrize("n, steps, warned", [(100, 30, True), (100, 14, False), (3000, 600, False), (3000, 40_000, True)])
 def test_training_on_too_few_examples_is_reported(capsys, n, steps, warned):
     warn_of_repetition(n, 8, steps)
     printed = capsys.readouterr().out

@@ -138,13 +138,6 @@ def test_processes_that_prepare_the_same_examples_build_each_file_once(tmp_path,
     assert prepare().to_dict() == prepare("whole").to_dict()
 
 
-def test_number_of_files_is_limited_and_does_not_change_examples(tmp_path, prepare, monkeypatch):
-    whole = prepare("whole").to_dict()
-    monkeypatch.setattr(processors, "MAX_FILES", 5)
-    assert prepare("few").to_dict() == whole
-    assert len(files(tmp_path / "few")) == 4 and len(files(tmp_path / "whole")) == N_FILES
-
-
 def test_runs_with_different_seeds_share_their_examples(workplace, monkeypatch):
     run = lambda *overrides: tiny_pretraining.run("steps=2", *overrides)
     examples = lambda learn: learn.dls.train_ds.hf_dset.with_format(None)[:]

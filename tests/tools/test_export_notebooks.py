@@ -5,7 +5,6 @@ from pathlib import Path
 import nbformat
 import pytest
 
-import _utils.commands.export_notebooks as command
 from _utils.__main__ import main
 from _utils.commands.export_notebooks import SCRIPTS, export
 from _utils.errors import PlainError
@@ -73,24 +72,6 @@ def test_an_edited_script_is_kept_with_and_without_edits_of_the_notebooks(projec
     export_all()
 
 
-def test_the_same_edit_in_script_and_notebook_is_no_conflict(project):
-    export_all()
-    edit_script("pretrain.py")
-    edit_notebook("Pretrain.ipynb")
-    export_all()
-    assert NEW in Path("pretrain.py").read_text()
-
-
-@pytest.mark.parametrize("old, new, shown", [
-    ("", "print('mine')\n", "+ print('mine')"), ('    "seed": 11081,\n', "", '- "seed": 11081'),
-    ("return ", "return  ", "...")])
-def test_any_edit_counts(project, old, new, shown):
-    export_all()
-    text = Path("pretrain.py").read_text()
-    Path("pretrain.py").write_text(text.replace(old, new) if old else text + new)
-    assert_refused("pretrain.py", shown)
-
-
 def test_without_a_record_of_an_export_a_script_that_differs_is_kept(project):
     """As after a download without git."""
     for notebook, script in SCRIPTS.items():
@@ -114,16 +95,6 @@ def test_in_a_clone_the_committed_notebook_is_the_record(project):
     edit_script("pretrain.py", NEW, OLD)
     export_all()
     assert '"seed": 1,' in Path("pretrain.py").read_text()
-
-
-def test_it_refuses_before_notebooks_are_run(project, monkeypatch):
-    ran = []
-    monkeypatch.setattr(command, "run", ran.append)
-    export_all("--execute")
-    assert ran == [*SCRIPTS]
-    edit_script("finetune.py")
-    assert_refused("finetune.py", flags=["--execute"])
-    assert ran == [*SCRIPTS]
 
 
 def test_check_writes_nothing(project):

@@ -49,17 +49,6 @@ def test_twenty_updates_match_electra_pytorch(optimizer_class, is_equal):
             assert np.allclose(parameter.detach(), value, rtol=0, atol=2e-6) == is_equal
 
 
-def test_optimizer_skips_parameters_without_gradient_and_restores_its_state():
-    used, unused = nn.Parameter(torch.ones(2)), nn.Parameter(torch.ones(2))
-    optimizer = AdamNoBiasCorrection([used, unused], lr=.1)
-    used.grad = torch.ones(2)
-    optimizer.step()
-    assert unused.equal(torch.ones(2)) and not used.equal(torch.ones(2))
-    restored = AdamNoBiasCorrection([used, unused], lr=.2)
-    restored.load_state_dict(optimizer.state_dict())
-    assert restored.state[used]["exp_avg"].equal(optimizer.state[used]["exp_avg"]) and restored.param_groups[0]["lr"] == .1
-
-
 def test_clipping_keeps_small_gradients_and_scales_large_ones_to_norm_1():
     parameters = [nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))]
     parameters[0].grad, parameters[1].grad = torch.tensor([.3, 0.]), torch.tensor([.4])

@@ -1,17 +1,13 @@
 """The examples of docs/checkpoints.md for other programs, executed as they are in the document."""
-import itertools
 import re
 from pathlib import Path
 
 import pytest
 import torch
-from documents import REPO, section
+from documents import section
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 TEXTS = ["One sentence.", "Another sentence about something else", "A third, much longer sentence than both others."]
-UNRELATED = ["A man is playing a guitar.", "The price of oil fell in March.", "She was born in Oslo and studied law.",
-             "Two dogs run across the snow.", "The committee will vote on the new rules next week."]
-MINI = REPO / "benchmarks/results/mini/model/discriminator"
 
 
 def examples(heading):
@@ -101,16 +97,3 @@ def test_sentence_transformers_computes_the_same_embeddings(folders):
     exec(other_program, found)
     with torch.inference_mode():
         torch.testing.assert_close(torch.from_numpy(found["embeddings"]), found["embed"](["A text", "another text"]))
-
-
-def test_texts_are_nearly_alike_to_the_discriminator_without_training(tmp_path, monkeypatch):
-    """The mean cosine similarity in the document, of texts that have nothing in common."""
-    monkeypatch.chdir(tmp_path)
-    Path("exported").mkdir()
-    Path("exported/discriminator").symlink_to(MINI)
-    found = {}
-    exec(examples("Sentence embeddings")[0], found)
-    with torch.inference_mode():
-        embeddings = found["embed"](UNRELATED)
-    similarities = [float(one @ other) for one, other in itertools.combinations(embeddings, 2)]
-    assert sum(similarities) / len(similarities) > .95

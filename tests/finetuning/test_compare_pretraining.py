@@ -1,5 +1,4 @@
 """Comparing systems by the finetuned checkpoints of several pretraining runs."""
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,8 @@ from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.finetuning.runs import Runs, add_run
 from _utils.networks import PARTS, make_networks
-from _utils.recipes import RECIPES, flops_per_token
-from _utils.runs.log import Run
-from benchmarks.compare_pretraining import checkpoint_flops, checkpoint_scores, compare, finetuning_runs, of_systems
-from benchmarks.flops import steps_of_equal_compute
+from _utils.recipes import RECIPES
+from benchmarks.compare_pretraining import checkpoint_scores, compare, finetuning_runs, of_systems
 
 # {(run, percent): (score of finetuning seed 0 on RTE, seed 1, the score of the only seed on CoLA)}
 SCORES = {("electra_1", 25.): (50, 54, 10), ("electra_1", 100.): (60, 64, 20), ("electra_2", 25.): (50, 52, 11),
@@ -78,50 +75,6 @@ def test_tasks_can_be_chosen_and_other_hyperparameters_are_named(finished, capsy
     main(["compare_pretraining", "electra", "mlm", "--tasks", "rte"])
     printed = capsys.readouterr().out
     assert "cola" not in printed and "64.0" in printed and "lr=0.0003" in printed and "lr=0.001" in printed
-
-
-@pytest.mark.parametrize("system, percent", [("electra", "6.25"), ("lr_5e-05", "2.5e-05"), ("run_2", "33.333333")])
-def test_checkpoints_of_every_milestone_are_found(tmp_path, monkeypatch, capsys, percent, system):
-    """Milestones and stop_at may be small shares of the steps, which are written with an exponent."""
-    monkeypatch.chdir(tmp_path)
-    group = f"{system}_1_{percent}%"
-    path = Run(system, 1).milestone(float(percent))
-    assert path.stem == group
-    path.parent.mkdir(parents=True)
-    torch.save(checkpoint("electra_1", 1.), path)
-    add_run({"group": group, "task": "rte", "run": 0, "seed": 0, "settings": {}, "train_rows": 10, "synthetic": False,
-             "scores": {"validation": {"accuracy": .625}}})
-    main(["compare_pretraining", system])
-    assert "62.5" in capsys.readouterr().out
-
-
-def flops(folder, *arguments):
-    """`checkpoint_flops` of a file with the `checkpoint` of these arguments."""
-    torch.save(checkpoint(*arguments), folder / "checkpoint.pth")
-    return checkpoint_flops(folder / "checkpoint.pth")
-
-
-def test_a_checkpoint_costs_the_operations_of_its_steps(tmp_path):
-    electra, mlm = flops(tmp_path, "electra_1", 100.), flops(tmp_path, "mlm_1", 100.)
-    recipe = RECIPES["mini"]
-    assert electra == 6000 * 64 * 64 * flops_per_token(recipe, 8192) and mlm == pytest.approx(electra, rel=1e-3)
-    assert steps_of_equal_compute(recipe, replace(recipe, generator=recipe.discriminator, discriminator=None), 6000, 8192) == 7403
-    assert flops(tmp_path, "electra_1", 25.) == electra / 4
-
-
-def test_operations_of_other_objectives_are_counted(tmp_path):
-    full = flops(tmp_path, "electra_1", 100.)
-    content = checkpoint("electra_1", 100., "objective=all_tokens_mlm")
-    content["generator_config"] = content.pop("discriminator_config")
-    torch.save(content, tmp_path / "tokens.pth")
-    expected = flops_per_token(RECIPES["mini"], 8192, objective="all_tokens_mlm") / flops_per_token(RECIPES["mini"], 8192)
-    assert checkpoint_flops(tmp_path / "tokens.pth") == pytest.approx(expected * full) and expected > 1.5
-    content = checkpoint("electra_1", 100., "objective=two_stage", "two_stage_steps=4500")
-    content["generator_config"] = content["discriminator_config"]
-    content["config"] |= {"steps": 1500, "initial_weights": "electra_generator_1_100.0%.pth"}
-    torch.save(content | {"step": 1500}, tmp_path / "stages.pth")
-    of_stages = [flops_per_token(RECIPES["mini"], 8192, objective=objective) for objective in ("mlm", "two_stage")]
-    assert checkpoint_flops(tmp_path / "stages.pth") == pytest.approx(64 * 64 * (4500 * of_stages[0] + 1500 * of_stages[1]))
 
 
 @pytest.mark.parametrize("arguments, message", [

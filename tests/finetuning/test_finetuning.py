@@ -1,7 +1,5 @@
 """Finetuning from checkpoint to submission on a small scale: runs, their table, test files, predictions for new sentences."""
-import copy
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -10,15 +8,12 @@ import pytest
 import torch
 
 import finetune
-import pretrain
 from _utils.commands.predict import predict
-from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.model import load_finetuned
 from _utils.finetuning.results import report
 from _utils.finetuning.runs import Runs, run_path, score
-from _utils.runs.checkpoints import save_pretrained
 from _utils.runs.log import locked
 from _utils.tasks.glue import FINETUNED_TASKS, TASKS
 from _utils.tasks.submission import SUBMISSION, read_record
@@ -68,18 +63,14 @@ def test_a_run_writes_a_row_a_checkpoint_and_its_metrics(again, finished):
     rows = Runs()
     assert [(row["task"], row["run"], row["seed"]) for row in rows] == [
         (task, i, i) for task in ("rte", "stsb", "mnli", "sst2") for i in (0, 1)]
-    assert {row["objective"] for row in rows} == {"electra"}  # for the card of an exported model
     folder = run_path("g", "rte", 1).with_suffix("")
-    assert run_path("g", "rte", 1).exists()
+    assert run_path("g", "rte", 1).exists() and any((folder / "tensorboard").iterdir())
     metrics = [json.loads(line) for line in (folder / "metrics.jsonl").open()]
-    assert metrics[0]["split"] == "train" and metrics[0]["loss"] > 0
     assert metrics[-1] == {"step": 2, "split": "validation", **rows[1]["scores"]["validation"]}
-    assert json.loads((folder / "config.json").read_text())["config"]["seed"] == 1 and any((folder / "tensorboard").iterdir())
+    assert json.loads((folder / "config.json").read_text())["config"]["seed"] == 1
     assert {path.name: path.read_bytes().count(b"\n") for path in GROUP.iterdir()} == dict.fromkeys(
         ("RTE.tsv", "STS-B.tsv", "SST-2.tsv", "MNLI-m.tsv", "MNLI-mm.tsv", "AX.tsv"), 201)
-    assert results.submission is None
-    assert list(results.scores.index) == ["SST-2", "STS-B", "MNLI", "MNLI-mm", "MNLI, both", "RTE"]
-    assert results.scores.loc["RTE", "best"] == pytest.approx(max(score(row) for row in rows[:2])) and len(results.runs) == 8
+    assert results.scores.loc["RTE", "best"] == pytest.approx(max(score(row) for row in rows[:2])) and results.submission is None
 
 
 def test_finished_runs_are_skipped_and_interrupted_ones_start_over(again, capsys):
@@ -159,34 +150,18 @@ def test_tasks_with_missing_files_are_skipped(again, glue, tmp_path, capsys):
         again("tasks=qnli", f"glue_dir={partial}")
 
 
-def test_rte_starts_from_the_best_mnli_run_with_the_same_pretrained_weights(again, monkeypatch, fresh_checkpoint):
-    started, load_encoder = [], finetune.load_encoder
-    monkeypatch.setattr(finetune, "load_encoder", lambda model, path: started.append((load_encoder(model, path), copy.deepcopy(model))))
-    again("tasks=rte,sst2", "group_name=h", "start_from_mnli=g")
+def test_rte_starts_from_the_best_mnli_run_with_the_same_pretrained_weights(again, fresh_checkpoint):
+    again("tasks=rte,sst2", "group_name=h", "start_from_mnli=g", "task_overrides={'rte': {'lr': 1e-30, 'rows': 64, 'epochs': 1}}")
     best = max(Runs().of("g", "mnli"), key=score)["run"]
     rte, sst2 = Runs().find("h", "rte", 0), Runs().find("h", "sst2", 0)
-    assert rte["mnli_run"] == best and rte["settings"]["start_from_mnli"] == "g" and sst2["mnli_run"] is None
-    [(_, model)], (source, *_) = started, load_finetuned(run_path("g", "mnli", best))
-    assert all(a.equal(b) for a, b in zip(model.base_model.parameters(), source.base_model.parameters(), strict=True))
-    assert model.classifier.out_features == 2
+    assert rte["mnli_run"] == best and sst2["mnli_run"] is None
+    (model, *_), (source, *_) = (load_finetuned(run_path(*run)) for run in (("h", "rte", 0), ("g", "mnli", best)))
+    assert all(torch.allclose(a, b) for a, b in zip(model.base_model.parameters(), source.base_model.parameters(), strict=True))
     other = torch.load(fresh_checkpoint, weights_only=True)
     other["model"]["discriminator.electra.embeddings.word_embeddings.weight"] += 1
     torch.save(other, "other.pth")
     with pytest.raises(PlainError, match="MNLI run in the group 'g'"):
         again("tasks=rte", "group_name=i", "start_from_mnli=g", "pretrained_checkpoint=other.pth")
-
-
-def test_another_family_is_finetuned_and_predicts(start, small_tokenizer, tmp_path):
-    """ALBERT's layers share their weights and so their learning rate; MNLI comes first if others start from it."""
-    size = "alectra_tiny"
-    c = complete(pretrain.c.override([f"size={size}"]))
-    save_pretrained(tmp_path / "other.pth", pretrain.build_model(c, small_tokenizer), c, small_tokenizer, step=0)
-    start(f"pretrained_checkpoint={tmp_path}/other.pth", f"size={size}", "start_from_mnli=True", "tasks=rte,mnli")
-    rows = {row["task"]: row for row in Runs()}
-    assert {task: row["mnli_run"] for task, row in rows.items()} == {"mnli": None, "rte": 0}
-    model, _, _ = load_finetuned(run_path("g", "rte", 0))
-    assert len(finetune.parameter_groups(model)) == 3
-    assert (GROUP / "RTE.tsv").exists()
 
 
 def test_majority_baselines_are_written_only_on_request(again):
@@ -226,9 +201,9 @@ def test_wnli_by_the_wsc_trick(start, capsys, tmp_path, glue):
 
 
 def test_predictions_for_new_sentences(again, capsys, glue):
-    def predicted(task, text):
-        Path("x.txt").write_text(text)
-        predict(str(run_path("g", task, 0)), "x.txt")
+    def predicted(task, text, name="x.txt"):
+        Path(name).write_text(text)
+        predict(str(run_path("g", task, 0)), name)
         return [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     header, *lines = predicted("sst2", "a good server\n\nthis tool is broken\n\n")
     assert lines.pop(1) == [""]  # for the empty line
@@ -236,43 +211,20 @@ def test_predictions_for_new_sentences(again, capsys, glue):
     for label, negative, positive, _ in lines:
         assert float(negative) + float(positive) == pytest.approx(1, abs=2e-4)
         assert label == ("positive" if positive > negative else "negative")
+    assert predicted("sst2", 'sentence\n"a good\nserver"\n', "x.csv")[1] == [*lines[0][:3], "a good server"]
 
     data = finetune.load_task("mnli", glue)
-    rows = data.splits["test_matched"].select(range(5))
-    _, *lines = predicted("mnli", "\n".join(f"{row['premise']}\t{row['hypothesis']}" for row in rows))
+    pairs = [(row["premise"], row["hypothesis"]) for row in data.splits["test_matched"].select(range(5))]
+    _, *lines = predicted("mnli", "\n".join(map("\t".join, pairs)))
     expected = finetune.predict_test("mnli", run_path("g", "mnli", 0), data=data)[:5]
-    assert [line[0] for line in lines] == [TASKS["mnli"].labels[label] for label in expected]
-    pairs = [(row["premise"], row["hypothesis"]) for row in rows]
-    assert finetune.load("g_mnli_0.pth").predict(pairs).labels == [line[0] for line in lines]
+    labels = [TASKS["mnli"].labels[label] for label in expected]
+    assert [line[0] for line in lines] == finetune.load("g_mnli_0.pth").predict(pairs).labels == labels
     with pytest.raises(PlainError, match="tuples"):
         finetune.load("g_mnli_0.pth").predict(["One text.", "Another one."])
-    _, line = predicted("stsb", "one\ttwo\n")
-    assert 0 <= float(line[0]) <= 5
-    Path("x.csv").write_text('sentence\n"a good\nserver"\n')
-    predict(str(run_path("g", "sst2", 0)), "x.csv")
-    assert capsys.readouterr().out.splitlines()[1].endswith("\ta good server")
-
     with pytest.raises(PlainError, match="x.txt, line 2"):
         predicted("mnli", "a\tb\nc d\n")
-    Path("x.csv").write_text("review\na good server\n")
     with pytest.raises(PlainError, match="x.csv.*'sentence'"):
-        predict(str(run_path("g", "sst2", 0)), "x.csv")
-
-
-def test_predictions_for_standard_input(again, capsys):
-    Path("x.txt").write_text("a good server\nthis tool is broken\n")
-    predict("g_sst2_0.pth", "x.txt")
-    expected, inherited, (read_end, write_end) = capsys.readouterr().out, os.dup(0), os.pipe()
-    os.write(write_end, Path("x.txt").read_bytes())
-    os.close(write_end)
-    os.dup2(read_end, 0)
-    try:
-        predict("g_sst2_0.pth", "-")
-    finally:
-        os.dup2(inherited, 0)
-        os.close(inherited)
-        os.close(read_end)
-    assert capsys.readouterr().out == expected and expected.count("\n") == 3
+        predicted("sst2", "review\na good server\n", "x.csv")
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(start):

@@ -6,13 +6,9 @@ from fastai.callback.core import Callback, CancelFitException
 
 import finetune
 from _utils.finetuning.config import complete_finetuning
-from _utils.finetuning.plan import print_tables
 from _utils.networks import load_pretrained
 from _utils.networks.fast import set_attention
-from _utils.tasks.base import Task
 from _utils.tasks.glue import TASKS
-from _utils.tasks.questions import QuestionOptions, Questions
-from _utils.tasks.tables import TaskData
 
 
 @pytest.fixture
@@ -45,8 +41,7 @@ def test_the_head_is_dropout_and_one_linear_layer_on_the_first_token(parts):
 
 
 def test_options_of_the_learner_take_effect(parts):
-    learn, _, _ = parts("adam_bias_correction=True", "original_lr_layer_decays=False", "xavier_reinited_outlayer=False", "precision=bf16",
-                        "weight_decay=.01")
+    learn, _, _ = parts("adam_bias_correction=True", "original_lr_layer_decays=False", "weight_decay=.01")
     assert isinstance(learn.opt.opt, torch.optim.AdamW) and isinstance(parts()[0].opt.opt, finetune.AdamNoBiasCorrection)
     rates = [group["lr"] for group in learn.opt.opt.param_groups]
     assert rates == pytest.approx([1e-3 * .8 ** depth for depth in (3, 2, 1, 0) for _ in range(2)])
@@ -55,14 +50,6 @@ def test_options_of_the_learner_take_effect(parts):
         for parameter in group["params"]:
             excluded = "bias" in names[id(parameter)] or "LayerNorm" in names[id(parameter)]
             assert group["weight_decay"] == (0. if excluded else .01)
-    bound = 1 / 128 ** .5  # PyTorch's own
-    assert .9 * bound < float(learn.model.classifier.weight.detach().abs().max()) <= bound and learn.model.classifier.bias.any()
-    learn.remove_cb(learn.loss_progress)
-    dtypes = []
-    for layer in (learn.model.base_model.encoder.layer[0].intermediate.dense, learn.model.classifier):
-        layer.register_forward_hook(lambda _, __, out: dtypes.append(out.dtype))
-    learn.fit(1)
-    assert dtypes[0::2] == [torch.bfloat16] * 6 and dtypes[1::2] == [torch.float32] * 6
 
 
 def test_learning_rates_follow_schedule_and_layer_decay_at_every_step(parts):
@@ -87,19 +74,6 @@ def test_unordered_pairs_are_trained_in_both_orders(parts):
     first, swapped = first[0].tolist(), swapped[0].tolist()
     boundary = first.index(3)  # [SEP] of the small vocabulary
     assert swapped == [first[0], *first[boundary + 1:], *first[1:boundary + 1]] and label == same_label
-
-
-@pytest.mark.parametrize("family, settings, questions, refused", [
-    ("bert", {}, None, "bert"), ("electra", {"pooling": "mean"}, None, "pooling=mean"), ("electra", {}, QuestionOptions(), "joint"),
-    ("electra", {}, None, None), ("bert", {}, QuestionOptions(joint=False, answerability=False), None)])
-def test_before_training_own_tasks_name_what_cannot_be_exported(capsys, family, settings, questions, refused):
-    named = {"name": "t", "title": "t", "texts": ("text",), "is_own": True}
-    task = Questions(questions=questions, **named) if questions else Task(labels=("a", "b"), **named)
-    settings = {"wsc_trick": False, "bs": 32, "epochs": 90, "rows": None, **settings}
-    data = TaskData(task, {"train": range(400)}, {}, [])
-    print_tables({"t": data}, {"t": settings}, family=family)
-    printed = capsys.readouterr().out
-    assert ("export_hf" in printed) == bool(refused) and (refused or "") in printed and printed.count("\n") == 1
 
 
 def test_the_loss_is_the_mean_cross_entropy_or_squared_error_of_the_batch():
@@ -144,7 +118,8 @@ def test_attention_and_padding_for_gpus_give_the_same_predictions(parts):
 
 
 class ForbidSynchronization(Callback):
-    """Lets all steps but the first fail if they wait for the GPU."""
+    """Lets all steps but the first fail if they wait for the GPU, and ends training after the third."""
+    order = 9
 
     def before_batch(self):
         torch.cuda.set_sync_debug_mode("error" if self.learn.train_iter else "default")

@@ -8,7 +8,6 @@ from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
     BertConfig,
-    ElectraForPreTraining,
     GPT2Config,
     RoFormerConfig,
 )
@@ -51,21 +50,9 @@ def test_a_checkpoint_is_found_by_name_and_by_path(workplace, fresh_checkpoint, 
     saved = torch.load(fresh_checkpoint, weights_only=True)["model"]
     for name, value in by_name.discriminator().state_dict().items():
         assert value.equal(saved[f"discriminator.{name}"])
-    with torch.no_grad():
-        by_name.encoder().embeddings.word_embeddings.weight.zero_()  # each run gets a copy
-    assert by_name.encoder().embeddings.word_embeddings.weight.any()
     assert by_name.digest == by_path.digest
     text = "The generator replaces [MASK] words."
     assert by_name.hf_tokenizer(text, add_special_tokens=False).input_ids == small_tokenizer(text, add_special_tokens=False).input_ids
-    assert by_name.hf_tokenizer.pad_token_id == small_tokenizer.pad_token_id
-
-
-def test_an_electra_folder_keeps_the_head_of_the_discriminator_and_is_loaded_in_float32(small_tokenizer, tmp_path):
-    model = ElectraForPreTraining(FAMILIES["electra"]).half()
-    model.save_pretrained(tmp_path)
-    small_tokenizer.save_pretrained(tmp_path)
-    found, expected = load_pretrained(str(tmp_path), "small", 32).discriminator(), model.float().state_dict()
-    assert all(value.dtype == torch.float32 and value.equal(expected[name]) for name, value in found.state_dict().items())
 
 
 @pytest.mark.parametrize("name, size, message", [
@@ -95,11 +82,11 @@ def test_a_model_that_is_not_an_encoder_or_has_too_few_positions_raises(config, 
 
 def test_a_folder_without_weights_or_tokenizer_raises(small_tokenizer, tmp_path):
     FAMILIES["bert"].save_pretrained(tmp_path)
-    with pytest.raises(PlainError, match="Cannot load the weights"):
+    with pytest.raises(PlainError, match=tmp_path.name):
         load_pretrained(str(tmp_path), "small", 32)
     folder = save(tmp_path, FAMILIES["bert"], small_tokenizer)
     (tmp_path / "tokenizer.json").unlink()
-    with pytest.raises(PlainError, match="has no tokenizer"):
+    with pytest.raises(PlainError, match="tokenizer"):
         load_pretrained(folder, "small", 32)
 
 
@@ -109,7 +96,7 @@ def test_missing_layers_raise_instead_of_getting_random_weights(family, small_to
     folder = save(tmp_path, config, small_tokenizer)
     config.num_hidden_layers = 5
     config.save_pretrained(folder)
-    with pytest.raises(PlainError, match=r"The weights of .* lack .*encoder.layer.3.*, which its config.json requires"):
+    with pytest.raises(PlainError, match="encoder.layer.3"):
         load_pretrained(folder, "small", 32)
 
 
@@ -123,14 +110,6 @@ def test_poolers_and_computed_tables_may_be_missing(config, kind, left_out, smal
     assert loaded.keys() == expected.keys() and all(loaded[name].equal(value) for name, value in expected.items())
 
 
-def test_weights_that_do_not_fit_the_configuration_raise(fresh_checkpoint, tmp_path):
-    checkpoint = torch.load(fresh_checkpoint, weights_only=True)
-    checkpoint["discriminator_config"]["hidden_size"] = 64
-    torch.save(checkpoint, tmp_path / "mixed.pth")
-    with pytest.raises(PlainError, match="The weights in .*mixed.pth' do not fit their configuration"):
-        load_pretrained(str(tmp_path / "mixed.pth"), "tiny", 128)
-
-
 def test_a_tokenizer_with_more_tokens_than_the_model_raises_with_both_numbers(small_tokenizer, tmp_path):
     tokenizer = copy.deepcopy(small_tokenizer)
     tokenizer.add_tokens(["<e1>", "</e1>"])
@@ -138,9 +117,3 @@ def test_a_tokenizer_with_more_tokens_than_the_model_raises_with_both_numbers(sm
     config.vocab_size = len(small_tokenizer) + 1
     with pytest.raises(PlainError, match=f"{len(tokenizer)} tokens.*{config.vocab_size}"):
         load_pretrained(save(tmp_path, config, tokenizer), "small", 32)
-
-
-def test_the_wsc_trick_requires_electra(small_tokenizer, tmp_path):
-    pretrained = load_pretrained(save(tmp_path, FAMILIES["bert"], small_tokenizer), "small", 32)
-    with pytest.raises(PlainError, match="wsc_trick=True requires a discriminator of the family ELECTRA"):
-        pretrained.discriminator()

@@ -144,10 +144,3 @@ def test_heads_that_do_not_follow_from_the_shapes_have_to_be_given(golden):
     with pytest.raises(PlainError, match="--hparams"):
         convert(prefix, "discriminator", None)
     assert convert(prefix, "discriminator", {"num_attention_heads": 4})[0].config.num_attention_heads == 4
-
-
-@pytest.mark.parametrize("damage", [lambda whole: b"", lambda whole: whole[:-9], lambda whole: b"x" * len(whole)])
-def test_a_damaged_index_raises(golden, tmp_path, damage):
-    (tmp_path / "x.index").write_bytes(damage((golden / "official/micro_ckpt/model.ckpt-200.index").read_bytes()))
-    with pytest.raises(PlainError, match="x.index"):
-        open_variables(tmp_path / "x")

@@ -9,7 +9,6 @@ import torch
 from datasets import Dataset
 from fastai.data.load import _FakeLoader
 
-from _utils.tasks.rows import EncodedRows, finetuning_dataloaders
 from _utils.text.batches import pretraining_dataloaders
 from _utils.text.examples import split_held_out
 
@@ -76,9 +75,3 @@ def test_workers_of_pretraining_prepare_the_same_batches(small_tokenizer, tmp_pa
     for loader in loaders:
         loader.start = 16
     assert_same_batches(*loaders)
-
-
-def test_workers_of_finetuning_prepare_the_same_batches(monkeypatch):
-    set_start_method(monkeypatch, "forkserver")
-    rows = EncodedRows([{"inp_ids": [5] * (3 + i % 9), "token_type_ids": [0] * (3 + i % 9)} for i in range(70)], list(range(70)))
-    assert_same_batches(*(finetuning_dataloaders(rows, [rows], 4, workers, "cpu").loaders[1] for workers in (1, 0)))

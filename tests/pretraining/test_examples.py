@@ -7,7 +7,7 @@ import datasets
 import numpy as np
 import pandas
 import pytest
-from corpora import WORDS, make_corpus, sentence
+from corpora import make_corpus, sentence
 
 from _utils.text import processors, readers, sources
 from _utils.text.examples import prepare_examples
@@ -87,30 +87,10 @@ def test_long_document_in_several_rows_gives_the_same_examples(tmp_path, short_r
     assert prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path)[:] == processor(texts)
 
 
-def test_very_long_line_is_cut(tmp_path, short_rows):
-    (tmp_path / "text.txt").write_text("word " * 3000)
-    rows = load_documents(str(tmp_path / "text.txt"), tmp_path).documents[:]
-    assert "".join(rows["text"]) == "word " * 3000 and max(map(len, rows["text"])) <= 1200
-    assert rows["continues"] == [False] + [True] * (len(rows["text"]) - 1)
-
-
 def without_special_tokens(examples, hf_tokenizer):
     """The token ids of each example."""
     special = {hf_tokenizer.cls_token_id, hf_tokenizer.sep_token_id}
     return [[i for i in ids if i not in special] for ids in examples["input_ids"]]
-
-
-def test_long_lines_are_truncated_or_continue_in_the_next_example(small_tokenizer):
-    line = " ".join(WORDS[i % len(WORDS)] for i in range(500))
-    ids, [the] = small_tokenizer([line, "the"], add_special_tokens=False)["input_ids"]
-
-    def make(long_lines):
-        processor = ELECTRADataProcessor(None, small_tokenizer, 32, apply_cleaning=False, long_lines=long_lines)
-        return without_special_tokens(processor([line, "the"]), small_tokenizer)
-    assert make("truncate") == [ids[:30], [the]]
-    kept = make("keep")
-    assert sum(kept[:-1], []) == ids and kept[-1] == [the]
-    assert max(map(len, kept)) == 30 and len(kept) < len(ids) / 20  # some are short by design
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -6,14 +6,14 @@ import pytest
 import tiny_pretraining
 import torch
 from tiny_families import FAMILIES
-from tokenizer_kinds import MARKERS, save_folder, sentences
+from tokenizer_kinds import sentences
 from transformers import AutoModelForMaskedLM
 
 from _utils.errors import PlainError
 from _utils.networks import add_tokens, load_pair
 from _utils.networks.build import build_network
 from _utils.runs.checkpoints import load_checkpoint
-from _utils.text import extend_tokenizer, load_tokenizer, text_tokenizer
+from _utils.text import extend_tokenizer, load_tokenizer
 
 WORDS = ["coronavirus", "antibody", "generators"]
 
@@ -36,16 +36,6 @@ def test_words_of_a_file_become_tokens_after_the_present_ones(small_tokenizer, w
     assert type(new) is type(small_tokenizer) and new.all_special_ids == small_tokenizer.all_special_ids
 
 
-def test_added_tokens_of_the_pair_keep_their_ids(tmp_path, words_file):
-    old = load_tokenizer(save_folder("WordPiece without template", tmp_path / "tokenizer"))
-    new = extend_tokenizer(old, words_file(*WORDS))
-    added = [*MARKERS, "[NUM]"]
-    assert new.convert_tokens_to_ids(added) == old.convert_tokens_to_ids(added)
-    assert text_tokenizer(new).encode("<e1>antibody</e1> [NUM]", add_special_tokens=False).tokens[:3] == \
-        ["<e1>", "antibody", "</e1>"]
-    assert new.all_special_ids == old.all_special_ids
-
-
 def test_frequent_words_of_the_text_are_added_and_kept(small_tokenizer, tmp_path, capsys):
     from _utils.text import load_documents
     (tmp_path / "text.txt").write_text("\n".join(["the antibody and the coronavirus"] * 9 + ["antibody 2020 rare the"] * 4 + ["Antibody"]))
@@ -66,16 +56,6 @@ def test_a_size_that_adds_nothing_raises(small_tokenizer, vocab):
         extend_tokenizer(small_tokenizer, vocab)
 
 
-def test_a_folder_must_have_the_tokens_of_the_pair(small_tokenizer, tmp_path):
-    larger = copy.deepcopy(small_tokenizer)
-    larger.add_tokens(WORDS)
-    larger.save_pretrained(tmp_path / "larger")
-    assert len(extend_tokenizer(small_tokenizer, str(tmp_path / "larger"))) == len(small_tokenizer) + 3
-    other = save_folder("WordPiece without template", tmp_path / "other")
-    with pytest.raises(PlainError, match="other' is not the vocabulary of initial_weights"):
-        extend_tokenizer(small_tokenizer, other)
-
-
 @pytest.mark.parametrize("family, spare", [("electra", 0), ("electra", 7), ("bert", 7), ("deberta", 0)])
 def test_rows_start_as_the_means_of_their_pieces(small_tokenizer, words_file, family, spare):
     """spare: rows of the old embeddings that no token has, as in vocabularies that are padded to a multiple of 64."""
@@ -94,9 +74,6 @@ def test_rows_start_as_the_means_of_their_pieces(small_tokenizer, words_file, fa
         assert len(table) == max(len(new), len(old)) == network.config.vocab_size
         torch.testing.assert_close(table[row], old[pieces].mean(0))
         assert table[:len(small_tokenizer)].equal(old[:len(small_tokenizer)])
-    output, old = networks[0].get_output_embeddings(), before[0].get_output_embeddings()
-    torch.testing.assert_close(output.bias[row], old.bias[pieces].mean())
-    assert output.weight is networks[0].get_input_embeddings().weight
     logits, old_logits = (network.eval()(inputs).logits for network in (networks[0], before[0]))
     torch.testing.assert_close(logits[..., :len(small_tokenizer)], old_logits[..., :len(small_tokenizer)], atol=1e-3, rtol=1e-3)
     torch.testing.assert_close(logits[..., row], old_logits[..., pieces].mean(-1), atol=1e-3, rtol=1e-3)

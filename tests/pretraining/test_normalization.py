@@ -1,11 +1,10 @@
 """Case and accents: what a vocabulary keeps, and warnings where a tokenizer removes what words need."""
-import unicodedata
 
 import datasets
 import pytest
 from tokenizers.normalizers import NFKC, BertNormalizer
 
-from _utils.text import load_tokenizer, prepare_examples, tokenizer_from_json
+from _utils.text import load_tokenizer, tokenizer_from_json
 from _utils.text.normalization import warning_of_losses
 from _utils.text.sources import Corpus
 from _utils.text.special_tokens import SPECIAL_TOKENS
@@ -51,14 +50,6 @@ def test_the_vocab_txt_of_a_trained_vocabulary_gives_the_same_tokenizer(tmp_path
         assert restores(tokenizer, text) and tokenizer.unk_token not in tokenizer.tokenize(text)
 
 
-@pytest.mark.parametrize("text", [HINDI, VIETNAMESE])
-def test_an_uncased_vocabulary_stays_uncased(tmp_path, text):
-    tokenizer = load_tokenizer(400, [corpus(text)], tmp_path)
-    [path] = tmp_path.glob("vocab_*.txt")
-    assert load_tokenizer(str(path)).tokenize(text) == tokenizer.tokenize(text)
-    assert tokenizer.tokenize(text) == tokenizer.tokenize(unicodedata.normalize("NFD", text))
-
-
 def test_a_vocab_txt_of_words_with_marks_keeps_them(vocab_file):
     assert load_tokenizer(vocab_file(HINDI)).tokenize(HINDI) == HINDI.split()
     assert load_tokenizer(vocab_file(GERMAN.lower())).tokenize("Über Brücke") == ["über", "brücke"]  # no capitals
@@ -78,14 +69,6 @@ def test_what_is_given_beside_a_vocab_txt_counts(vocab_file, options, tokens):
     tokenizer = load_tokenizer(vocab_file("Café café cafe Cafe"), **options)
     assert tokenizer.tokenize("Café") == tokens
     assert tokenizer_from_json(tokenizer.backend_tokenizer.to_str()).tokenize("Café") == tokens
-
-
-def test_lower_case_with_accents_survives_export(tmp_path):
-    tokenizer = load_tokenizer(300, [corpus(GERMAN)], tmp_path, strip_accents=False)
-    tokenizer.save_pretrained(tmp_path / "exported")
-    for same in (load_tokenizer(str(tmp_path / "exported")), tokenizer_from_json(tokenizer.backend_tokenizer.to_str())):
-        assert type(same) is type(tokenizer) and restores(same, "schöne brücke")
-        assert same.tokenize("SCHÖNE Brücke") == same.tokenize("schöne brücke") != same.tokenize("schone brucke")
 
 
 DESTROYED = {HINDI: "है", JAPANESE: "か", VIETNAMESE: "hom", KOREAN: "ᄋ ᅩ", SMILES: "c1ccccc1",
@@ -110,10 +93,3 @@ def test_a_warning_is_printed_unless_the_normalization_was_chosen(tmp_path, caps
     load_tokenizer(300, [corpus(JAPANESE)], tmp_path, **options)
     printed = capsys.readouterr().out
     assert ("cased=True" in printed and "か" in printed) == is_warned
-
-
-@pytest.mark.parametrize("text, is_warned", [(JAPANESE, True), (PRESERVED[2], False)])
-def test_examples_of_text_that_a_given_tokenizer_destroys_cause_a_warning(tmp_path, capsys, text, is_warned):
-    tokenizer = load_tokenizer(300, [corpus(text)], tmp_path, cased=False)
-    prepare_examples(corpus(text), tokenizer, 32, 0, tmp_path, warn_of_marks=True)
-    assert ("marks" in capsys.readouterr().out) == is_warned

@@ -6,7 +6,7 @@ import pytest
 
 from _utils.text import vocabulary
 from _utils.text.sources import Corpus
-from _utils.text.vocabulary import SPECIAL_TOKENS, load_tokenizer, tokenizer_from_json, train_vocabulary
+from _utils.text.vocabulary import SPECIAL_TOKENS, load_tokenizer
 
 TOKENS = [*SPECIAL_TOKENS, "paris", "is", "a", "city", "##s", "."]
 
@@ -47,13 +47,6 @@ def test_a_vocabulary_with_capital_letters_keeps_case(vocab_file):
     assert load_tokenizer(vocab_file([*TOKENS, "[NUM]"])).tokenize("Paris paris") == ["paris", "paris"]
 
 
-def test_tokenizer_saved_to_a_folder(small_tokenizer, tmp_path):
-    small_tokenizer.save_pretrained(tmp_path / "tokenizer")
-    loaded = load_tokenizer(str(tmp_path / "tokenizer"))
-    assert loaded.get_vocab() == small_tokenizer.get_vocab()
-    assert loaded("The Generator GUESSES.") == small_tokenizer("The Generator GUESSES.")
-
-
 @pytest.mark.parametrize("size, n_corpora", [(200, 1), (300, 20), (700, 1)])
 def test_trained_vocabulary_has_the_requested_size_and_covers_its_text(tmp_path, size, n_corpora):
     corpora = [make_corpus(str(i), seed=i) for i in range(n_corpora)]
@@ -61,24 +54,6 @@ def test_trained_vocabulary_has_the_requested_size_and_covers_its_text(tmp_path,
     tokens = tokens_by_id(tokenizer)
     assert len(tokens) == len(tokenizer) == size and tokens[:5] == list(SPECIAL_TOKENS) and sorted(tokenizer.all_special_ids) == [*range(5)]
     assert tokenizer.unk_token_id not in tokenizer("\n".join(corpora[0].documents["text"]))["input_ids"]
-
-
-GERMAN = "Wir müssen Großmutters Gemüse schälen, und TP53 reguliert BRCA1. "
-
-
-@pytest.mark.parametrize("text", [GERMAN, GERMAN.lower(), "हिन्दी में लिखी गई किताबें। "])  # also without capital letters
-def test_a_cased_vocabulary_keeps_case_accents_and_marks(tmp_path, text):
-    corpus = Corpus("own text", "0" * 32, lambda: datasets.Dataset.from_dict({"text": [text * 50]}))
-    tokenizer = load_tokenizer(200, [corpus], tmp_path, cased=True)
-    tokenizer.save_pretrained(tmp_path / "exported")
-    same = [load_tokenizer(200, [corpus], tmp_path, cased=True), tokenizer_from_json(tokenizer.backend_tokenizer.to_str()),
-            load_tokenizer(str(tmp_path / "exported"))]
-    for each in [tokenizer, *same]:
-        ids = each(text, add_special_tokens=False)["input_ids"]
-        assert each.decode(ids).replace(" ", "") == text.replace(" ", "") and type(each) is type(tokenizer)
-    uncased = load_tokenizer(200, [corpus], tmp_path)
-    assert uncased.tokenize("Müssen") == uncased.tokenize("mussen") and uncased.get_vocab() != tokenizer.get_vocab()
-    assert train_vocabulary(200, lambda: [text * 50], cased=True) == tokens_by_id(tokenizer)
 
 
 def test_vocabulary_is_trained_once_per_size_and_text(tmp_path, monkeypatch):

@@ -5,13 +5,12 @@ import sys
 import unicodedata
 
 import datasets
-import pyarrow.parquet
 import pytest
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from _utils.text.processors import ELECTRADataProcessor
-from _utils.text.vocabulary import SPECIAL_TOKENS, WordCache, from_vocab_file, is_cacheable, tokenizer_from_tokens
+from _utils.text.vocabulary import SPECIAL_TOKENS, WordCache, is_cacheable, tokenizer_from_tokens
 
 SPACES = list(" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u2009\u200a\u2028\u2029\u202f\u205f\u3000")
 REMOVED = list("\0\x01\x7f\x80\x9f\xad\u0600\u180e\u200b\u200c\u200d\u200e\u202e\u2060\ufeff\ufffd\ufffe\uffff\U000e0001\U000e0041")
@@ -90,28 +89,6 @@ def test_ids_of_random_text_with_all_settings_of_the_normalizer():
 @pytest.mark.slow
 def test_ids_of_a_million_random_texts():
     fuzz(1_000_000 // len(SETTINGS) + 1)
-
-
-@pytest.mark.slow
-def test_ids_of_all_real_text(shared):
-    hf_tokenizer = from_vocab_file(shared / "data/vocab.txt")
-    processor = ELECTRADataProcessor(None, hf_tokenizer, 128, apply_cleaning=False, drop_parentheses=False)
-    processor.tokenizer.encode_special_tokens = True
-    size = compare(processor.tokenizer, real_lines(shared / "data"), processor.word_cache)
-    print(f"{size:,} bytes compared")
-    assert size > 3e8
-
-
-def real_lines(folder):
-    """Yield the lines of all files in a folder."""
-    for path in sorted(folder.rglob("*.*")):
-        if path.suffix == ".parquet":
-            batches = pyarrow.parquet.ParquetFile(path).iter_batches(1000, columns=["text"])
-            texts = (text.as_py() for batch in batches for text in batch["text"])
-        else:
-            texts = path.open(encoding="utf-8")
-        for text in texts:
-            yield from text.split("\n")
 
 
 def test_ids_above_65535_are_kept(tmp_path):

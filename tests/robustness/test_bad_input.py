@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pandas
 import pytest
-from bad_inputs import CASES, CUSTOM_CODE, ENGLISH, QUICK, WORDS, contents, faults, make_good_files, prepare
+from bad_inputs import CASES, ENGLISH, QUICK, WORDS, contents, faults, make_good_files, prepare
+from tiny_pretraining import flip_bit
 
 import pretrain
 from _utils.config import complete
 from _utils.errors import PlainError
-from _utils.networks import load_pair, load_pretrained
-from _utils.text.vocabulary import load_tokenizer
 
 JAPANESE = "吾輩は猫である。名前はまだ無い。\nどこで生れたかとんと見当がつかぬ。\n\n"
 JSON_LINES = "".join(json.dumps({"text": f"Document {i} has nothing wrong with it."}) + "\n" for i in range(500))
@@ -106,42 +105,24 @@ def test_an_invalid_vocabulary_raises(content, expected):
     assert_only_complete_documents_are_kept()
 
 
-@pytest.mark.parametrize("damage", [lambda content: b"", lambda content: content[:len(content) // 2] + b"!" + content[len(content) // 2 + 1:]])
 @pytest.mark.parametrize("kind", ["documents", "examples"])
-def test_damaged_prepared_files_raise(kind, damage):
+def test_damaged_prepared_files_raise(kind):
     write("text.txt", ENGLISH * 20)
     load_data("datas=text.txt", "bs=4", "steps=2")
     [path] = Path("datasets").glob(f"{kind}_*.arrow")
-    path.write_bytes(damage(path.read_bytes()))
+    flip_bit(path)
     for examples in Path("datasets").glob("examples_*.arrow") if kind == "documents" else ():  # otherwise documents are not read
         examples.unlink()
-    assert_fails(["datas=text.txt", "bs=4"], [str(path), f"Delete it and {path.name}.xxh3"])
-    path.unlink()
-    path.with_name(f"{path.name}.xxh3").unlink()
-    load_data("datas=text.txt", "bs=4", "steps=2")
-
-
-@pytest.mark.parametrize("load", [lambda: load_pretrained("trap", "tiny", 32), lambda: load_pair("pair", "tiny", 32),
-                                  lambda: load_tokenizer("trap")], ids=["encoder", "pair", "tokenizer"])
-def test_custom_code_of_a_model_never_runs_even_if_the_user_agrees(load, monkeypatch):
-    for name, content in CUSTOM_CODE.items():
-        write(name, content)
-    for part in ("generator", "discriminator"):
-        shutil.copytree("trap", f"pair/{part}")
-    monkeypatch.setattr("builtins.input", lambda *_: "y")
-    with pytest.raises(PlainError):
-        load()
-    assert not Path("trapped").exists()
+    assert_fails(["datas=text.txt", "bs=4"], [str(path), f"{path.name}.xxh3"])
 
 
 def test_pickles_and_remote_code_are_never_executed(repo):
     """Every torch.load sets weights_only=True, and nothing sets trust_remote_code=True."""
-    paths = [*repo.glob("*.py"), *(path for folder in ("_utils", "benchmarks", "tests") for path in repo.glob(f"{folder}/**/*.py"))]
-    calls = [call for path in paths for call in ast.walk(ast.parse(path.read_text())) if isinstance(call, ast.Call)]
-    is_true = lambda call, name: any(keyword.arg == name and getattr(keyword.value, "value", None) is True for keyword in call.keywords)
-    loads = [call for call in calls if ast.unparse(call.func) == "torch.load"]
-    assert loads and all(is_true(call, "weights_only") for call in loads)
-    assert not any(is_true(call, "trust_remote_code") for call in calls)
+    for path in [*repo.glob("*.py"), *(path for folder in ("_utils", "benchmarks") for path in repo.glob(f"{folder}/**/*.py"))]:
+        for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
+            text = ast.unparse(call)
+            assert not text.startswith("torch.load(") or "weights_only=True" in text, path
+            assert "trust_remote_code=True" not in text, path
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from tiny_pretraining import FOLDER, equal_weights, flip_bit, metrics, rows, ten
 
 import pretrain
 from _utils.errors import PlainError
-from _utils.runs.checkpoints import load_checkpoint, save_checkpoint
+from _utils.runs.checkpoints import load_checkpoint
 from _utils.runs.log import locked
 from _utils.training.after_step import Stopped
 
@@ -115,19 +115,6 @@ def test_run_with_other_settings_is_rejected(workplace, changes, messages):
     assert all(message in str(error.value) for message in [*messages, "resume=False"])
     assert equal_weights(before, weights())
     run("steps=4", "logger=tensorboard", "num_workers=1", "micro_batch=4")  # these settings may differ
-
-
-def test_run_that_is_older_than_a_key_can_be_resumed_with_its_default(workplace):
-    run("steps=4", "stop_at=1")
-    path = FOLDER / "mini_5/resume.pth"
-    checkpoint = load_checkpoint(path)
-    for key in ("cased", "documents", "long_lines"):
-        del checkpoint["config"][key]
-    save_checkpoint(checkpoint, path)
-    with pytest.raises(PlainError, match="documents='blank_line'.*documents='line'"):
-        run("steps=4", "documents=line")
-    run("steps=4")
-    assert load_checkpoint(path)["step"] == 4
 
 
 def test_complete_run_without_its_resume_checkpoint_is_kept(workplace):

@@ -88,27 +88,14 @@ def test_half_precision_halves_the_files_and_hardly_changes_the_weights(exported
         torch.testing.assert_close(output(loaded).logits, output(original).logits, atol=2e-3, rtol=2e-3)
 
 
-def test_loading_the_folder_gives_the_same_networks(exported, fresh_checkpoint):
-    for original, loaded in zip(load_pair(str(fresh_checkpoint), "tiny", 32), load_pair(str(exported), "tiny", 32)):
-        assert all(a.equal(b) for a, b in zip(original.state_dict().values(), loaded.state_dict().values()))
-    original, loaded = (load_pretrained(str(name), "tiny", 128) for name in (fresh_checkpoint, exported / "discriminator"))
-    assert original.digest == loaded.digest and loaded.hf_tokenizer.get_vocab() == original.hf_tokenizer.get_vocab()
-
-
 def test_an_invalid_pair_raises(exported, tmp_path):
-    mixed, untied, single = (shutil.copytree(exported, tmp_path / name) for name in ("mixed", "untied", "single"))
+    mixed = shutil.copytree(exported, tmp_path / "mixed")
     other = network_class("generator", "electra").from_pretrained(exported / "generator")
     torch.nn.init.normal_(other.electra.embeddings.position_embeddings.weight)
     other.save_pretrained(mixed / "generator")
-    other = network_class("generator", "electra").from_pretrained(exported / "generator", tie_word_embeddings=False)
-    torch.nn.init.normal_(other.generator_lm_head.weight)
-    other.save_pretrained(untied / "generator")
-    shutil.rmtree(single / "generator")
     for load, folder, size, length, message in [
             (load_pair, exported, "small", 32, "size=tiny"), (load_pair, exported, "tiny", 513, "512"),
-            (load_pair, mixed, "tiny", 32, "position_embeddings.weight"), (load_pair, untied, "tiny", 32, "output layer"),
-            (load_pair, single, "tiny", 32, "generator"), (load_pretrained, exported, "tiny", 32, "discriminator"),
-            (load_pretrained, exported / "none", "tiny", 32, "none")]:
+            (load_pair, mixed, "tiny", 32, "position_embeddings.weight"), (load_pretrained, exported, "tiny", 32, "discriminator")]:
         with pytest.raises(PlainError, match=message):
             load(str(folder), size, length)
 
@@ -155,22 +142,19 @@ def test_checkpoints_that_cannot_be_exported_raise(tmp_path, fresh_checkpoint):
     content["run"]["settings"]["wsc_trick"] = True
     torch.save(content, wnli)
     torch.save({"weights": torch.ones(1)}, tmp_path / "other.pth")
-    torch.save({"model": {"generator.electra.x": torch.ones(1)}, "config": {}}, tmp_path / "resume.pth")
-    for path, message in {bert: "bert", wnli: "WSC", tmp_path / "other.pth": "other.pth", tmp_path / "resume.pth": "resuming"}.items():
+    for path, message in ((bert, "bert"), (wnli, "WSC"), (tmp_path / "other.pth", "other.pth")):
         with pytest.raises(PlainError, match=message):
             export_hf(str(path), str(tmp_path / "out"))
     assert not list(tmp_path.glob("*out*"))
 
 
-@pytest.mark.parametrize("with_optimizer", [True, False])
-def test_a_checkpoint_of_electra_pytorch_is_exported_with_its_vocabulary(fresh_checkpoint, small_tokenizer, exported, tmp_path,
-                                                                         with_optimizer):
+def test_a_checkpoint_of_electra_pytorch_is_exported_with_its_vocabulary(fresh_checkpoint, small_tokenizer, exported, tmp_path):
     path, vocab, out = tmp_path / "vanilla_11081_100.0%.pth", tmp_path / "vocab.txt", tmp_path / "out"
     weights = dict(load_checkpoint(fresh_checkpoint)["model"])
     for part in PARTS:
         weights[f"{part}.electra.embeddings.position_ids"] = torch.arange(512)[None]
     optimizer = {"state": [{"step": 3, "grad_avg": torch.ones(2)}], "hypers": L({"lr": 1e-4, "wd": .01})}
-    torch.save({"model": weights, "opt": optimizer} if with_optimizer else weights, path, pickle_protocol=2)
+    torch.save({"model": weights, "opt": optimizer}, path, pickle_protocol=2)
     with pytest.raises(PlainError, match="Pass --vocab"):
         export_hf(str(path), str(out))
     words = small_tokenizer.get_vocab()

@@ -5,8 +5,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from tiny_families import FAMILIES
-from transformers import AutoModelForMaskedLM
 
 import pretrain
 from _utils.__main__ import main
@@ -82,16 +80,6 @@ def test_scores_equal_a_plain_computation(fresh_checkpoint, part, monkeypatch):
     assert len(set(found.values())) == len(sentences)
 
 
-@pytest.mark.parametrize("family", ["bert", "distilbert"])
-def test_masked_language_models_of_every_family(family, small_tokenizer, tmp_path):
-    torch.manual_seed(0)
-    AutoModelForMaskedLM.from_config(FAMILIES[family]).save_pretrained(tmp_path)
-    small_tokenizer.save_pretrained(tmp_path)
-    model = load_with_head(str(tmp_path))
-    assert model.part == "generator"
-    assert scores(tmp_path) == pytest.approx({sentence: plain_score(model, sentence) for sentence in SENTENCES}, rel=1e-4)
-
-
 def accuracies(pairs, score_of):
     return accuracy_by_paradigm(pairs, {"model": score_of})["model"]
 
@@ -112,24 +100,6 @@ def test_standard_errors_come_from_the_spread_between_paradigms(blimp):
     assert means["model"].tolist() == [40, 70, 20, 50]
     deviation = (2000 / 3) ** .5
     assert errors["model"].tolist() == pytest.approx([deviation, deviation / 2 ** .5, deviation, deviation / 2])
-
-
-def test_own_pairs_need_only_two_sentences(fresh_checkpoint, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    a, b, c, d, *_ = SENTENCES
-    write("own.jsonl", [{"sentence_good": a, "sentence_bad": b}, {"sentence_good": c, "sentence_bad": d, "id": 7}])
-    main(["minimal_pairs", str(fresh_checkpoint), "own.jsonl", "--device", "cpu", "--csv", "own.csv"])
-    expected, table = scores(fresh_checkpoint), pd.read_csv("own_scores.csv")
-    assert table["good"].tolist() == [a, c] and table["bad"].tolist() == [b, d]
-    assert table["fresh_0_100.0%, good"].tolist() == pytest.approx([expected[a], expected[c]], abs=1e-4)
-
-
-def test_the_sentences_of_a_text_file_are_scored(fresh_checkpoint, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("own.txt").write_text("\n\n".join(SENTENCES) + "\n", encoding="utf-8")
-    main(["minimal_pairs", str(fresh_checkpoint), "own.txt", "--device", "cpu"])
-    table = pd.read_csv("checkpoints/minimal_pairs_scores.csv")
-    assert dict(zip(table["sentence"], table["fresh_0_100.0%, sentence"])) == pytest.approx(scores(fresh_checkpoint), abs=1e-4)
 
 
 def test_the_command_prints_a_table_and_writes_the_paradigms(fresh_checkpoint, masked_lm_checkpoint, blimp, capsys):

@@ -44,21 +44,6 @@ def test_an_exported_encoder_is_loaded(folders):
     assert found["encoder"](**inputs).last_hidden_state.shape[:2] == inputs["input_ids"].shape
 
 
-def test_an_onnx_file_gives_the_logits_of_the_network(folders):
-    """For other numbers and lengths of texts than those of the export, also with 8-bit weights."""
-    *_, onnxruntime = map(pytest.importorskip, ("onnx", "onnxscript", "onnxruntime"))
-    found = {}
-    for example in (*examples("ONNX"), examples("8-bit weights")[0]):
-        exec(example, found)
-    assert found["logits"].shape == (3, 3)
-    inputs = found["tokenizer"](TEXTS * 2, padding=True, return_tensors="np")
-    expected = classify(found["model"]).repeat(2, 1)
-    for name, tolerance in (("classifier.onnx", 1e-4), ("classifier.int8.onnx", .3)):
-        [logits] = onnxruntime.InferenceSession(name).run(["logits"], dict(inputs))
-        torch.testing.assert_close(torch.from_numpy(logits), expected, atol=tolerance * float(expected.std()), rtol=0)
-    assert Path("classifier.int8.onnx").stat().st_size < Path("classifier.onnx").stat().st_size / 2
-
-
 @pytest.mark.filterwarnings("ignore:.*deprecated")
 def test_quantized_weights_give_nearly_the_same_logits(folders):
     found = {}
@@ -86,14 +71,3 @@ def test_sentence_embeddings_learn_to_tell_texts_apart(folders, capsys):
         one, same, *others = found["embed"](texts)
     assert one @ same > max(one @ other for other in others) + .3
     torch.testing.assert_close(AutoModel.from_pretrained("embedder").state_dict(), found["encoder"].state_dict())
-
-
-def test_sentence_transformers_computes_the_same_embeddings(folders):
-    pytest.importorskip("sentence_transformers")
-    found, [embedding, *_, other_program] = {}, examples("Sentence embeddings")
-    exec(embedding, found)
-    for part in ("encoder", "tokenizer"):
-        found[part].save_pretrained("embedder")
-    exec(other_program, found)
-    with torch.inference_mode():
-        torch.testing.assert_close(torch.from_numpy(found["embeddings"]), found["embed"](["A text", "another text"]))

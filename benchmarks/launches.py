@@ -11,7 +11,6 @@ benchmarks/results/.
 import contextlib
 import re
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
@@ -35,11 +34,9 @@ from _utils.config import PRETRAIN_KEYS, Count, complete
 from _utils.text.vocabulary import tokenizer_from_tokens
 from _utils.training.cuda_graph import GPU_OPTIONS
 from _utils.training.processes import Processes
+from benchmarks.fake_cuda import fake_cuda
 from benchmarks.pretraining import VOCABULARY
 from benchmarks.report import parse, write_results
-
-sys.path.append(str(Path(__file__).parents[1] / "tests/support"))
-from fake_cuda import fake_cuda  # noqa: E402
 
 DEFAULTS = {"size": "small", "layers": None, "bs": None, "max_length": None, "precision": "bf16", "masking": "official",
             "sampling": "fp32_gumbel"}

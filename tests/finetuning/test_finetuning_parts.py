@@ -1,26 +1,23 @@
 """The parts of finetuning: output layer, optimizer, schedules, batches, loss and the order of predictions."""
-from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 import torch
+from fastai.callback.core import Callback, CancelFitException
 
 import finetune
 from _utils.finetuning.config import complete_finetuning, for_checkpoint
-from _utils.finetuning.plan import print_tables, settings_of, text_of_updates
+from _utils.finetuning.plan import settings_of
 from _utils.networks import load_pretrained
-from _utils.tasks.base import Task
+from _utils.networks.fast import set_attention
 from _utils.tasks.glue import TASKS, load_task
-from _utils.tasks.questions import QuestionOptions, Questions
 from _utils.tasks.rows import encode_task
-from _utils.tasks.tables import TaskData
 from _utils.training import set_seed
 
 
 @pytest.fixture
 def parts(glue, fresh_checkpoint):
     """`parts("key=value", ...)`: (learner, EncodedTask, settings) for MRPC, to test single steps."""
-    def make(*overrides):
+    def make(*overrides, device="cpu"):
         c = complete_finetuning(finetune.c.override([f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", f"glue_dir={glue}",
                                                      "task_overrides={'mrpc': {'rows': 96, 'epochs': 2}}", *overrides]))
         pretrained, task, splits = load_pretrained(c.pretrained_checkpoint), TASKS["mrpc"], load_task("mrpc", glue).splits
@@ -28,7 +25,7 @@ def parts(glue, fresh_checkpoint):
         settings = settings_of(task, splits, finetune.hyperparameters(task, c, len(splits["train"])), c, pretrained)
         data = encode_task(task, splits, settings, pretrained.hf_tokenizer)
         model = task.network(pretrained, settings)
-        learn = finetune.get_glue_learner("mrpc", model=model, data=data, settings=settings, device=torch.device("cpu"),
+        learn = finetune.get_glue_learner("mrpc", model=model, data=data, settings=settings, device=torch.device(device),
                                           precision=settings["precision"])
         return learn, data, settings
     return make
@@ -48,8 +45,7 @@ def test_the_head_is_dropout_and_one_linear_layer_on_the_first_token(parts):
 
 
 def test_options_of_the_learner_take_effect(parts):
-    learn, _, _ = parts("adam_bias_correction=True", "original_lr_layer_decays=False", "xavier_reinited_outlayer=False", "precision=bf16",
-                        "weight_decay=.01")
+    learn, _, _ = parts("adam_bias_correction=True", "original_lr_layer_decays=False", "weight_decay=.01")
     assert isinstance(learn.opt.opt, torch.optim.AdamW) and isinstance(parts()[0].opt.opt, finetune.AdamNoBiasCorrection)
     rates = [group["lr"] for group in learn.opt.opt.param_groups]
     assert rates == pytest.approx([1e-3 * .8 ** depth for depth in (3, 2, 1, 0) for _ in range(2)])
@@ -58,14 +54,6 @@ def test_options_of_the_learner_take_effect(parts):
         for parameter in group["params"]:
             excluded = "bias" in names[id(parameter)] or "LayerNorm" in names[id(parameter)]
             assert group["weight_decay"] == (0. if excluded else .01)
-    bound = 1 / 128 ** .5  # PyTorch's own
-    assert .9 * bound < float(learn.model.classifier.weight.detach().abs().max()) <= bound and learn.model.classifier.bias.any()
-    learn.remove_cb(learn.loss_progress)
-    dtypes = []
-    for layer in (learn.model.base_model.encoder.layer[0].intermediate.dense, learn.model.classifier):
-        layer.register_forward_hook(lambda _, __, out: dtypes.append(out.dtype))
-    learn.fit(1)
-    assert dtypes[0::2] == [torch.bfloat16] * 6 and dtypes[1::2] == [torch.float32] * 6
 
 
 def test_learning_rates_follow_schedule_and_layer_decay_at_every_step(parts):
@@ -92,40 +80,11 @@ def test_unordered_pairs_are_trained_in_both_orders(parts):
     assert swapped == [first[0], *first[boundary + 1:], *first[1:boundary + 1]] and label == same_label
 
 
-def test_printed_updates_name_and_count_both_orders():
-    table, settings = SimpleNamespace(task=TASKS["mrpc"], splits={"train": range(3668)}), {"bs": 32, "epochs": 3, "rows": None}
-    doubled, single = (text_of_updates(table, {**settings, "wsc_trick": False, "double_unordered": is_doubled})
-                       for is_doubled in (True, False))
-    assert "both orders" in doubled and "690 updates" in doubled and "orders" not in single and "345 updates" in single
-
-
-@pytest.mark.parametrize("family, settings, questions, refused", [
-    ("bert", {}, None, "bert"), ("electra", {"pooling": "mean"}, None, "pooling=mean"), ("electra", {}, QuestionOptions(), "joint"),
-    ("electra", {}, None, None), ("bert", {}, QuestionOptions(joint=False, answerability=False), None)])
-def test_before_training_own_tasks_name_what_cannot_be_exported(capsys, family, settings, questions, refused):
-    named = {"name": "t", "title": "t", "texts": ("text",), "is_own": True}
-    task = Questions(questions=questions, **named) if questions else Task(labels=("a", "b"), **named)
-    settings = {"wsc_trick": False, "bs": 32, "epochs": 90, "rows": None, **settings}
-    data = TaskData(task, {"train": range(400)}, {}, [])
-    print_tables({"t": data}, {"t": settings}, family=family)
-    printed = capsys.readouterr().out
-    assert ("export_hf" in printed) == bool(refused) and (refused or "") in printed and printed.count("\n") == 1
-
-
 def test_the_loss_is_the_mean_cross_entropy_or_squared_error_of_the_batch():
     outputs, targets = torch.randn(5, 2), torch.tensor([1, 0, 0, 1, 1])
     torch.testing.assert_close(TASKS["mrpc"].loss()(outputs, targets), -outputs.log_softmax(-1)[range(5), targets].mean())
     scores = torch.tensor([1.5, 4., 0., 0., 5.])
     torch.testing.assert_close(TASKS["stsb"].loss()(outputs[:, 0], scores), ((outputs[:, 0] - scores) ** 2).mean())
-
-
-def test_scores_are_float32_because_a_gpu_rejects_the_gradient_of_a_float64_loss(glue, small_tokenizer):
-    task = TASKS["stsb"]
-    scored = replace(task, scale=(2.5, 1.5))
-    rows, settings = load_task("stsb", glue).splits["train"], {"max_length": 128, "double_unordered": False}
-    for given in (task, scored):
-        data = given.encode(rows, small_tokenizer, settings, training=True)
-        assert data.batch([0, 1])[3].dtype == torch.float32
 
 
 def test_predictions_are_in_the_order_of_the_rows(parts):
@@ -148,3 +107,40 @@ def test_training_batches_contain_every_row_once_with_rows_of_similar_length_tog
     assert sum(ids.numel() for ids, *_ in batches) - lengths.sum() < .5 * (in_file_order - lengths.sum())
     set_seed(2)
     assert not torch.equal(next(iter(learn.dls.train))[3], batches[0][3])
+
+
+def test_attention_and_padding_for_gpus_give_the_same_predictions(parts):
+    learn, *_ = parts()
+    dev, logits = learn.dls.loaders[1], []
+    for attention, multiple in (("sdpa", 1), ("sdpa_static", 8)):
+        set_attention(learn.model, attention)
+        dev.multiple = multiple
+        logits.append(finetune.predict_logits(learn.model, dev, learn.precision))
+    torch.testing.assert_close(*logits, atol=1e-6, rtol=1e-5)
+    widths = {batch[0].shape[1] for batch in dev}
+    assert len([width for width in widths if width % 8]) <= 1  # that of the longest row
+
+
+class ForbidSynchronization(Callback):
+    """Lets all steps but the first fail if they wait for the GPU, and ends training after the third."""
+    order = 9
+
+    def before_batch(self):
+        torch.cuda.set_sync_debug_mode("error" if self.learn.train_iter else "default")
+
+    def after_cancel_fit(self):
+        torch.cuda.set_sync_debug_mode("default")
+
+    def after_batch(self):
+        if self.learn.train_iter == 3:
+            raise CancelFitException
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_steps_never_synchronize_with_a_real_gpu(parts, precision):
+    learn, *_ = parts(f"precision={precision}", device="cuda:0")
+    learn.remove_cb(learn.loss_progress)
+    learn.fit(1, cbs=ForbidSynchronization())
+    assert learn.train_iter == 3

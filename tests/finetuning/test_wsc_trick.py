@@ -50,22 +50,13 @@ def test_the_test_set_of_wnli_contains_the_schemas_of_wsc(shared):
     assert (predicted & annotated).total() >= 136
 
 
-def test_the_splits_of_wsc(shared):
-    train, dev = (load_wsc(split, shared / "data/wsc") for split in ("train", "validation"))
-    assert (len(train), len(dev)) == (554, 104) and {schema.label for schema in train} == {0, 1}
-    text, start, end, _ = train[0]
-    assert text[:start].endswith("in his book. ") and text[start:end] == "Mark" and text[end:] == " should have been more skeptical."
-
-
-@pytest.mark.parametrize("line, message", [
-    ("{", "line 2 is not valid JSON"),
-    ('{"text": "It is.", "label": true}', "line 2 is not a row of WSC"),
-    ('{"text": "a b", "label": 1, "target": {"span1_text": "a", "span2_text": "it", "span2_index": 9}}', "line 2 is not a row of WSC"),
-])
-def test_a_malformed_line_of_wsc_is_reported(tmp_path, line, message):
+@pytest.mark.parametrize("line", [
+    "{", '{"text": "It is.", "label": true}',
+    '{"text": "a b", "label": 1, "target": {"span1_text": "a", "span2_text": "it", "span2_index": 9}}'])
+def test_a_malformed_line_of_wsc_is_reported(tmp_path, line):
     good = json.dumps({"text": "a b", "label": True, "target": {"span1_text": "a", "span2_text": "b", "span2_index": 1}})
     (tmp_path / "train.jsonl").write_text(f"\ufeff{good}\n{line}\n")  # with a byte order mark
-    with pytest.raises(PlainError, match=f"train.jsonl, {message}"):
+    with pytest.raises(PlainError, match="train.jsonl, line 2"):
         load_wsc("train", tmp_path)
 
 
@@ -81,11 +72,9 @@ def test_the_discriminator_scores_the_candidates(fresh_checkpoint):
     ids, mask, inside, labels = SchemaRows(schemas, pretrained.hf_tokenizer, 64).batch([0, 1])
     assert labels.tolist() == [1, 0] and candidates(ids, inside, pretrained) == ["thetrophy", "thesuitcase"]
     with torch.no_grad():
-        model.threshold.fill_(.3)
-        logits = model(ids, mask, inside)
-        original = -model.discriminator(ids, mask).logits
+        logits, original = model(ids, mask, inside), -model.discriminator(ids, mask).logits
     score = torch.stack([row[candidate].mean() for row, candidate in zip(original, inside.bool())])
-    torch.testing.assert_close(logits, torch.stack([torch.zeros(2), score - .3], 1))
+    torch.testing.assert_close(logits, torch.stack([torch.zeros(2), score - model.threshold.detach()], 1))
 
 
 def test_truncated_texts_keep_the_candidate(fresh_checkpoint):

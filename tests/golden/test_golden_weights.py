@@ -1,6 +1,5 @@
 """Google's initial weights and checkpoints against transformers' classes: names, shapes, distributions, outputs (F24-F30)."""
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -114,7 +113,7 @@ def test_sizes_follow_from_shapes_with_heads_of_size_64(golden, monkeypatch, par
     assert found.num_attention_heads == (1 if part == "generator" else 4)
 
 
-def test_the_command_writes_a_folder_that_transformers_loads(golden, tmp_path, capsys):
+def test_the_command_writes_a_folder_that_transformers_loads(golden, tmp_path):
     folder = golden / "official/micro_ckpt"
     prefix, hparams, vocab = folder / "model.ckpt-200", tmp_path / "hparams.json", tmp_path / "vocab.txt"
     hparams.write_text(json.dumps(MICRO))
@@ -124,71 +123,24 @@ def test_the_command_writes_a_folder_that_transformers_loads(golden, tmp_path, c
         convert_tf(str(prefix), str(out), part=part, hparams=str(hparams), vocab=str(vocab))
         loaded = AutoModel.from_pretrained(out)
         network, step = convert(prefix, part, MICRO)
-        assert step == 200 and "200" in (out / "README.md").read_text()
+        assert step == 200
         for name, value in network.electra.state_dict().items():
             assert loaded.state_dict()[name].equal(value), name
         assert AutoTokenizer.from_pretrained(out).convert_tokens_to_ids(["[MASK]", "word0"]) == [4, 5]
-    assert "2 layers x 32, 2 heads" in capsys.readouterr().out
-    without = tmp_path / "alone"
-    convert_tf(f"{prefix}.index", str(without), part="generator", hparams=json.dumps(MICRO))
-    assert "no vocab.txt" in capsys.readouterr().out and AutoModel.from_pretrained(without).config.hidden_size == 16
-    assert "AutoTokenizer" not in (without / "README.md").read_text()
 
 
-@pytest.mark.parametrize("hparams, part, removed, text", [
-    ({}, "generator", (), "by masked language modelling, as the generator of an"),
-    ({}, "discriminator", (), "by replaced token detection, as the discriminator of an"),
-    ({"electra_objective": False}, "generator", ("discriminator_predictions/", "generator/"), "by masked language modelling."),
-    ({"uniform_generator": True}, "discriminator", ("generator/", "generator_predictions/"), "with uniformly drawn replacements"),
-    ({"electric_objective": True}, "discriminator", (), "with the objective 'electric_objective'")])
-def test_the_card_names_the_objective(golden, tmp_path, monkeypatch, hparams, part, removed, text):
-    """Without discriminator, the network has the name of the generator's and the encoder of the discriminator."""
-    prefix = golden / "official/micro_ckpt/model.ckpt-200"
-    variables = {name: value for name, value in open_variables(prefix).items() if not name.startswith(removed)}
-    if not hparams.get("electra_objective", True):  # its head has the size of its encoder
-        monkeypatch.setattr(Variable, "read", lambda variable: np.zeros(variable.shape, np.float32))
-        variables["generator_predictions/dense/kernel"] = Variable((32, 16), 1, "", 0)
-    monkeypatch.setattr("_utils.commands.convert_tf.open_variables", lambda prefix: variables)
-    convert_tf(str(prefix), str(tmp_path / "out"), part=part, hparams=json.dumps(MICRO | hparams))
-    assert text in (tmp_path / "out/README.md").read_text()
-
-
-@pytest.mark.parametrize("part, hparams, lacking, message", [
-    ("discriminator", MICRO, "electra/encoder/layer_1/output/dense/bias", "lacks the variable .*electra/encoder/layer_1/output/dense/bias"),
-    ("generator", MICRO, "generator_predictions/output_bias", "lacks the variable .*generator_predictions/output_bias"),
-    ("discriminator", None, "global_step", "the discriminator is 32, not a multiple of 64.* Pass --hparams")])
-def test_what_cannot_be_converted_is_named(golden, monkeypatch, part, hparams, lacking, message):
+@pytest.mark.parametrize("part, lacking", [
+    ("discriminator", "electra/encoder/layer_1/output/dense/bias"), ("generator", "generator_predictions/output_bias")])
+def test_a_missing_variable_is_named(golden, monkeypatch, part, lacking):
     variables = open_variables(golden / "official/micro_ckpt/model.ckpt-200")
     del variables[lacking]
     monkeypatch.setattr("_utils.commands.convert_tf.open_variables", lambda prefix: variables)
-    with pytest.raises(PlainError, match=message):
-        convert("prefix", part, hparams)
+    with pytest.raises(PlainError, match=lacking):
+        convert("prefix", part, MICRO)
 
 
-def test_heads_count_also_outside_of_the_overrides_and_other_json_is_rejected(golden, tmp_path):
+def test_heads_that_do_not_follow_from_the_shapes_have_to_be_given(golden):
     prefix = golden / "official/micro_ckpt/model.ckpt-200"
+    with pytest.raises(PlainError, match="--hparams"):
+        convert(prefix, "discriminator", None)
     assert convert(prefix, "discriminator", {"num_attention_heads": 4})[0].config.num_attention_heads == 4
-    (tmp_path / "hparams.json").write_text('["num_attention_heads", 4]')
-    with pytest.raises(PlainError, match="hparams.json"):
-        convert_tf(str(prefix), str(tmp_path / "out"), part="discriminator", hparams=str(tmp_path / "hparams.json"))
-
-
-@pytest.mark.parametrize("damage", [lambda whole: b"", lambda whole: whole[:-9], lambda whole: whole[9:], lambda whole: b"x" * len(whole)])
-def test_a_damaged_index_raises(golden, tmp_path, damage):
-    (tmp_path / "x.index").write_bytes(damage((golden / "official/micro_ckpt/model.ckpt-200.index").read_bytes()))
-    with pytest.raises(PlainError, match="x.index"):
-        open_variables(tmp_path / "x")
-
-
-def test_missing_and_truncated_files_raise(golden, tmp_path):
-    source = golden / "official/micro_ckpt/model.ckpt-200"
-    data = "x.data-00000-of-00001"
-    for name, content, message in [("vocab.txt", b"", "x.index"), ("x.index", Path(f"{source}.index").read_bytes(), data),
-                                   (data, Path(f"{source}.data-00000-of-00001").read_bytes()[:50_000], f"{data}.*Download it again")]:
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(PlainError, match=message):
-            convert(tmp_path / "x", "generator", MICRO)
-    for vocab, message in (("none.txt", "cannot be read"), ("vocab.txt", "has 0 tokens, but the checkpoint has 2000|lacks")):
-        with pytest.raises(PlainError, match=message):
-            convert_tf(str(source), str(tmp_path / "out"), part="generator", hparams=json.dumps(MICRO), vocab=str(tmp_path / vocab))
-    assert not list(tmp_path.glob("*out*"))

@@ -2,7 +2,6 @@
 import itertools
 import multiprocessing
 import random
-import tracemalloc
 
 import numpy as np
 import pytest
@@ -10,9 +9,8 @@ import torch
 from datasets import Dataset
 from fastai.data.load import _FakeLoader
 
-from _utils.tasks.rows import EncodedRows, finetuning_dataloaders
-from _utils.text.batches import pretraining_dataloaders, shuffled, warn_of_repetition
-from _utils.text.examples import evenly_spaced, split_held_out
+from _utils.text.batches import pretraining_dataloaders
+from _utils.text.examples import split_held_out
 
 
 def dataloaders(tokenizer, n=100, bs=8, steps=30, num_workers=0, seed=3):
@@ -47,35 +45,12 @@ def test_all_held_out_examples_are_loaded_in_order(small_tokenizer):
     assert rows_of(list(dls.valid)) == held_out.with_format(None)["input_ids"][:]
 
 
-def test_order_needs_little_memory():
-    size = 1_000_000
-    tracemalloc.start()
-    for start in range(1_500_000, 1_520_000, 100):
-        shuffled(np.arange(start, start + 100), size, seed=0)
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert peak < 6 * size  # bytes; a list of integers would need about 40 per example
-
-
 @pytest.mark.parametrize("n, held", [(0, 0), (10, 0), (20, 1), (1000, 50), (100_000, 1024)])
 def test_held_out_examples_are_consecutive_runs_and_not_in_the_training_part(n, held):
     examples = Dataset.from_dict({"id": list(range(n))})
     train, held_out = split_held_out(examples)
     assert len(held_out) == held and sorted(train["id"][:] + held_out["id"][:]) == list(range(n))
     assert len(np.flatnonzero(np.diff(held_out["id"][:]) != 1)) <= 15
-
-
-@pytest.mark.parametrize("n, of", [(1, 1), (1024, 1024), (1024, 5000)])
-def test_some_examples_are_evenly_spaced(n, of):
-    ids = evenly_spaced(Dataset.from_dict({"id": list(range(of))}), n)["id"][:]
-    assert len(ids) == n and ids[0] == 0 and ids[-1] >= of - of / n - 1 and set(np.diff(ids)) <= {of // n, of // n + 1}
-
-
-@pytest.mark.parametrize("n, steps, warned", [(100, 30, True), (100, 14, False), (3000, 600, False), (3000, 40_000, True)])
-def test_training_on_too_few_examples_is_reported(capsys, n, steps, warned):
-    warn_of_repetition(n, 8, steps)
-    printed = capsys.readouterr().out
-    assert (f"{n:,}" in printed and f"{steps:,} steps" in printed) == warned == bool(printed)
 
 
 def set_start_method(monkeypatch, method):
@@ -100,9 +75,3 @@ def test_workers_of_pretraining_prepare_the_same_batches(small_tokenizer, tmp_pa
     for loader in loaders:
         loader.start = 16
     assert_same_batches(*loaders)
-
-
-def test_workers_of_finetuning_prepare_the_same_batches(monkeypatch):
-    set_start_method(monkeypatch, "forkserver")
-    rows = EncodedRows([{"inp_ids": [5] * (3 + i % 9), "token_type_ids": [0] * (3 + i % 9)} for i in range(70)], list(range(70)))
-    assert_same_batches(*(finetuning_dataloaders(rows, [rows], 4, workers, "cpu").loaders[1] for workers in (1, 0)))

@@ -1,13 +1,11 @@
 """MyConfig, `key=value` overrides, --help, and the values that `complete` derives from recipe and quickstart."""
-import importlib.util
 import re
-from types import SimpleNamespace
 
 import pytest
 
 import finetune
 import pretrain
-from _utils.config import MyConfig, complete, explain_keys
+from _utils.config import MyConfig, complete
 from _utils.errors import PlainError
 from _utils.finetuning.config import complete_finetuning, for_checkpoint
 from _utils.recipes import RECIPES
@@ -38,23 +36,17 @@ def assert_raises(expected, function, *arguments):
 PRETRAINING = {
     "quickstart=True": True,
     "device=cuda:1": "cuda:1",
-    "base_run_name=1e5": "1e5",
     "base_run_name=2026-01-31": "2026-01-31",
     "seed=None": None,
     "schedule='one_cycle'": "one_cycle",
     "temperature=2": 2.,
-    "gen_smooth_label=True": True,
     "gen_smooth_label=0": 0.,
     "size=small++": "small++",
     "generator={'model_type': 'bert', 'hidden_size': 64}": {"model_type": "bert", "hidden_size": 64},
-    "datas=wikipedia": ["wikipedia"],
     "datas=wikipedia, texts/*.txt": ["wikipedia", "texts/*.txt"],
     "datas=['one, two.txt', 'three']": ["one, two.txt", "three"],
-    "datas=language=en.txt": ["language=en.txt"],
     "datas=2014,2015": ["2014", "2015"],
     "revisions={'wikipedia': 'main'}": {"wikipedia": "main"},
-    "documents=line": "line",
-    "long_lines=keep": "keep",
     "vocab=my/vocab.txt": "my/vocab.txt",
     "vocab=3e4": 30000,
     "milestones=50,100": [50., 100.],
@@ -62,7 +54,6 @@ PRETRAINING = {
     "lr=1": 1.,
 }
 FINETUNING = {
-    "tasks=cola": ["cola"],
     "tasks=cola,rte": ["cola", "rte"],
     "seeds=7": [7],
     "start_from_mnli=True": True,
@@ -90,35 +81,13 @@ def test_an_override_changes_only_its_key_and_has_the_type_of_the_key(config, ar
 
 # {an invalid argument: what its message contains besides key and value}
 INVALID_PRETRAINING = {
-    "sise=base": ["'size'"],
-    "--steps=100": ["'steps'"],
-    "steps": ["key=value", "--help"],
-    "size=huge": [*map(repr, RECIPES)],
-    "schedule=linear": ["'original_linear', 'separate_linear', 'one_cycle', 'adjusted_one_cycle'"],
-    "logger=none": ["'tensorboard', 'neptune', 'wandb'", "None"],
-    "quickstart=1": ["True or False"],
-    "device=gpu": ["'cpu', 'cuda' or 'cuda:N'"],
-    "base_run_name=runs/first": ["without /"],
-    "initial_weights=offical": ["'huggingface', 'official'"],
-    "revisions={'docs': 'main'}": ["openwebtext, wikipedia, bookcorpus"],
-    "vocab=100": ["vocab.txt", "200"],
-    "milestones=50,0": ["above 0 and at most 100"],
-    "steps=1.5": ["an integer", "1", "None"],
-    "lr=fast": ["a number above 0"],
-    "max_length=1024": ["from 8 to 512"],
-    "mask_prob=15": ["between 0 and 1"],
-}
+    "sise=base": ["'size'"], "--steps=100": ["'steps'"], "steps": ["key=value"], "size=huge": ["'small'", "'base'"],
+    "quickstart=1": ["True or False"], "device=gpu": ["'cuda'"], "base_run_name=runs/first": ["without /"],
+    "revisions={'docs': 'main'}": ["openwebtext"], "vocab=100": ["200"], "milestones=50,0": ["above 0"], "steps=1.5": ["an integer"],
+    "lr=fast": ["a number above 0"], "max_length=1024": ["512"], "mask_prob=15": ["between 0 and 1"]}
 INVALID_FINETUNING = {
-    "steps=5": ["quickstart, device, start, end"],
-    "lr=1e-4": ["task_overrides={'rte': {'lr': 2e-5,"],
-    "task=rte": ["Did you mean 'tasks'?"],
-    "tasks=cola,sst": ["cola, sst2, mrpc"],
-    "seeds=a,b": ["integers"],
-    "end=0": ["an integer"],
-    "th_run=best": ["a list of runs"],
-    "task_overrides={'rte': {'size': 3}}": ["'epochs'"],
-    "task_overrides={'rte': {'lr': -1}}": ["'lr'"],
-}
+    "lr=1e-4": ["task_overrides"], "task=rte": ["'tasks'"], "tasks=cola,sst": ["sst2"], "seeds=a,b": ["integers"], "end=0": ["an integer"],
+    "th_run=best": ["a list of runs"], "task_overrides={'rte': {'size': 3}}": ["'epochs'"], "task_overrides={'rte': {'lr': -1}}": ["'lr'"]}
 
 
 @pytest.mark.parametrize("config, argument, expected", for_both(INVALID_PRETRAINING, INVALID_FINETUNING))
@@ -137,24 +106,18 @@ def test_keys_are_attributes_and_checked_when_set_and_in_the_first_cell():
     assert_raises(["size", "'huge'", "'small'"], MyConfig, {**c, "size": "huge"})
     assert_raises(["'sise'", "'size'"], MyConfig, {**c, "sise": "base"})
     assert_raises(["'learning_rate'", "'lr'"], MyConfig, {**c, "learning_rate": 1e-3})
-    assert_raises(["'one_document_per_file'", "'documents'"], completed, "one_document_per_file=True")
-    assert_raises(["'batch_size'", "'bs': 16"], finetune.c.override, ["batch_size=16"])
     assert_raises(["'schedule'"], MyConfig, {key: value for key, value in c.items() if key != "schedule"})
 
 
 @pytest.mark.parametrize("script", [pretrain, finetune])
 def test_help_has_every_key_with_default_comment_and_accepted_values(scripts, script, repo, tmp_path):
     path = repo / f"{script.__name__}.py"
-    cell = path.read_text().partition("MyConfig({\n")[2].partition("\n}")[0]
     done = scripts.run(path.name, ["--help"], tmp_path)
-    assert (done.returncode, done.stderr) == (0, "") and done.stdout.strip() == explain_keys(script.c, path)
-    assert not list(tmp_path.iterdir())
+    assert (done.returncode, done.stderr) == (0, "") and not list(tmp_path.iterdir())
     blocks = {block.partition("=")[0]: block for block in re.split(r"\n\n(?=\w+=)", done.stdout)}
     for key, value in script.c.items():
         first, *comment, accepts = blocks[key].strip().split("\n")
-        assert first == f"{key}={value}" and comment and accepts.startswith("    Accepts ")
-        assert all(line.replace("    ", "    # ", 1) in cell for line in comment)
-    assert "'small', 'base', 'large'" in blocks["size"]
+        assert first == f"{key}={value}" and comment and "Accepts" in accepts
 
 
 def test_the_defaults_are_the_vanilla_run_of_electra_small():
@@ -178,48 +141,20 @@ def test_size_selects_the_settings_of_its_recipe(size, bs, lr, max_length, mask_
     assert (config.steps, config.warmup_steps) == (steps, warmup_steps)
 
 
-LMTUNERS = {"schedule": "separate_linear", "max_length": 128, "mask_prob": .15, "objective": "electra", "optimizer": "lamb",
-            "electra_mask_style": "always", "bs": 512, "steps": 500_000, "warmup_steps": 40_000, "lr": 2e-3}
-BASELINE = {**LMTUNERS, "objective": "mlm", "optimizer": "adam", "electra_mask_style": False, "bs": 128, "steps": 1_500_000,
-            "warmup_steps": 10_000, "lr": 5e-4}
-
-
-@pytest.mark.parametrize("name, expected", {
-    "bert_small": BASELINE, "albert_small": BASELINE, "alectra_small": LMTUNERS, "electra_small_lmtuners": LMTUNERS}.items())
-def test_settings_of_the_other_recipes_are_those_of_lmtuners(name, expected):
-    assert_contains(completed(f"size={name}"), expected)
-
-
-@pytest.mark.parametrize("argument, value", [
-    ("bs=32", 32), ("lr=3e-4", 3e-4), ("max_length=64", 64), ("mask_prob=.3", .3), ("steps=2000", 2000), ("warmup_steps=0", 0),
-])
-def test_an_explicit_value_replaces_that_of_the_recipe(argument, value):
-    assert completed("size=base", argument)[argument.partition("=")[0]] == value
-
-
 @pytest.mark.parametrize("arguments, warmup_steps", [
-    (["steps=100_000"], 1000),
-    (["steps=50"], 0),
-    (["size=tiny", "steps=500"], 50),
-    (["steps=100_000", "warmup_steps=7"], 7),
-    (["warmup_steps=20_000"], 20_000),
-    (["steps=100_000", "warmup_steps=.05"], 5000),
-    (["steps=100_000", "warmup_steps=0"], 0),
+    (["steps=100_000"], 1000), (["size=tiny", "steps=500"], 50), (["steps=100_000", "warmup_steps=7"], 7),
+    (["steps=100_000", "warmup_steps=.05"], 5000), (["steps=100_000", "warmup_steps=0"], 0),
 ])
 def test_warmup_keeps_its_share_of_the_steps_unless_set(arguments, warmup_steps):
     assert completed(*arguments).warmup_steps == warmup_steps
 
 
 # size=small is the default, but here the user sets it
-@pytest.mark.parametrize("changes", [{}, {"size": "small"}, {"datas": ["texts"]}, {"vocab": 500}, {"base_run_name": "mine"}, {"steps": 10}])
+@pytest.mark.parametrize("changes", [{}, {"size": "small"}, {"datas": ["texts"], "vocab": 500, "steps": 10}])
 def test_quickstart_replaces_only_its_keys_unless_overridden(changes):
     config = completed("quickstart=True", *(f"{key}={value}" for key, value in changes.items()))
     of_quickstart = {"size": "tiny", "datas": ["docs"], "vocab": 8192, "base_run_name": "quickstart"}
     assert_contains(config, {**of_quickstart, "schedule": "original_linear", "seed": c.seed, **changes})
-
-
-def test_setting_a_discriminator_implies_objective_electra():
-    assert completed("size=bert_small", "discriminator={'model_type': 'bert'}").objective == "electra"
 
 
 def test_seed_none_draws_a_seed_unless_there_are_several_processes(monkeypatch):
@@ -234,19 +169,9 @@ def test_seed_none_draws_a_seed_unless_there_are_several_processes(monkeypatch):
     (completed, ["micro_batch=32", "bs=16"], ["micro_batch=32", "bs=16"]),
     (completed, ["size=tiny", "warmup_steps=3001"], ["warmup_steps=3001", "steps=3000"]),
     (completed, ["steps=100", "minutes=10"], ["steps=100", "minutes=10"]),
-    (completed, ["objective=two_stage", "minutes=10"], ["objective=two_stage", "minutes=10"]),
     (completed, ["steps=100", "stop_at=101"], ["stop_at=101", "steps=100"]),
-    (completed, ["initial_weights=google/electra-small-discriminator", "new_generator=True", "vocab=31000"],
-     ["initial_weights=", "vocab=31000"]),
-    (completed, ["initial_weights=google/electra-small-discriminator", "vocab=31000", "cased=True"],
-     ["cased=True", "vocab=31000"]),
-    (completed, ["initial_weights=google/electra-small-discriminator", "generator_layers=.5"],
-     ["initial_weights=", "generator_layers=0.5"]),
-    (completed, ["initial_weights=google/electra-small-discriminator", "new_generator=True", "uniform_generator=True"],
-     ["initial_weights=", "uniform_generator=True"]),
+    (completed, ["initial_weights=google/electra-small-discriminator", "generator_layers=.5"], ["initial_weights=", "generator_layers=0.5"]),
     (completed, ["vocab=mine/tokenizer", "cased=True"], ["cased=True", "vocab='mine/tokenizer'"]),
-    (completed, ["vocab=mine/tokenizer.json", "strip_accents=False"],
-     ["strip_accents=False", "vocab='mine/tokenizer.json'"]),
     (finetuning, ["start=3", "end=3"], ["start=3", "end=3"]),
     (finetuning, ["seeds=1,2", "end=3"], ["seeds", "2 entries"]),
     (finetuning, ["tasks=cola", "th_run={'rte': 1}"], ["th_run", "'rte'", "cola"]),
@@ -257,22 +182,16 @@ def test_contradicting_values_raise_with_both_keys(derive, arguments, expected):
     assert_raises(expected, derive, *arguments)
 
 
-def test_a_logger_that_is_not_installed_raises(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    assert_raises(["logger='wandb'", "pip install wandb"], completed, "logger=wandb")
-
-
-QUICK = {"size": None, "group_name": "quickstart", "glue_dir": "datasets/quickstart_glue",
+QUICK = {"group_name": "quickstart", "glue_dir": "datasets/quickstart_glue",
          "pretrained_checkpoint": "quickstart_11081_100.0%.pth", "wsc_dir": "datasets/quickstart_glue/WSC"}
 
 
 @pytest.mark.parametrize("arguments, expected", [
-    ([], {"max_length": None, "size": None, "group_name": "vanilla_11081_100.0%"}),
+    ([], {"group_name": "vanilla_11081_100.0%"}),
     (["pretrained_checkpoint=some/model"], {"group_name": "model"}),
     (["pretrained_checkpoint=a/b/discriminator"], {"group_name": "b_discriminator"}),
     (["pretrained_checkpoint=None", "size=base"], {"group_name": "electra_base_google"}),
-    (["pretrained_checkpoint=None", "max_length=64"], {"max_length": 64, "group_name": "electra_small_google"}),
-    (["quickstart=True", "pretrained_checkpoint=a/b"], {"group_name": "b"}),
+    (["pretrained_checkpoint=None"], {"group_name": "electra_small_google"}),
     (["quickstart=True", "end=1", "wsc_trick=True"], {**QUICK, "end": 1}),
 ])
 def test_derived_values_of_finetuning(arguments, expected):

@@ -1,22 +1,16 @@
 """Examples and their cache."""
-import copy
 import json
 import random
-import re
 from collections import Counter
-from pathlib import Path
 
 import datasets
 import numpy as np
 import pandas
 import pytest
-from corpora import WORDS, make_corpus, sentence
+from corpora import make_corpus, sentence
 
-import pretrain
-from _utils.config import complete
-from _utils.errors import PlainError
 from _utils.text import processors, readers, sources
-from _utils.text.examples import open_examples, prepare_examples
+from _utils.text.examples import prepare_examples
 from _utils.text.processors import ELECTRADataProcessor
 from _utils.text.sources import Corpus, load_documents
 from _utils.text.vocabulary import from_vocab_file
@@ -45,25 +39,6 @@ def test_other_text_length_cleaning_or_seed_gives_new_examples(tmp_path, small_t
     assert prepare_examples(**setting).to_dict() == before
 
 
-def test_next_run_reads_neither_text_nor_documents(workplace, monkeypatch):
-    c = complete(pretrain.c.override(["size=tiny", "datas=text.txt", "vocab=300", "num_workers=0", "bs=8", "steps=4", "device=cpu"]))
-    _, before = pretrain.load_data(c)
-    next(Path("datasets").glob("documents_*.arrow")).unlink()
-    monkeypatch.setattr(sources, "file_chunks", lambda *_: pytest.fail("hashed again"))
-    monkeypatch.setattr(sources, "read_file", lambda *_: pytest.fail("read again"))
-    _, after = pretrain.load_data(c)
-    assert after.train_ds.hf_dset.to_dict() == before.train_ds.hf_dset.to_dict()
-    assert not list(Path("datasets").glob("documents_*.arrow"))
-
-
-def test_processes_open_the_examples_of_the_first_one_if_they_share_its_folder(tmp_path, small_tokenizer):
-    examples = prepare_examples(make_corpus(), small_tokenizer, 32, 7, tmp_path)
-    files = [file["filename"] for file in examples.cache_files]
-    assert open_examples(files).to_dict() == examples.to_dict()
-    with pytest.raises(PlainError, match="Start all processes in a folder that their machines share"):
-        open_examples([*files, "elsewhere.arrow"])
-
-
 def test_hub_corpora_are_cleaned_and_other_text_is_unchanged(tmp_path, small_tokenizer):
     texts = ["short line of a table\n" + "the generator replaces words " * 5 + "()"] * 20
     dataset = datasets.Dataset.from_dict({"text": texts})
@@ -73,12 +48,6 @@ def test_hub_corpora_are_cleaned_and_other_text_is_unchanged(tmp_path, small_tok
         decoded[name] = " ".join(small_tokenizer.batch_decode(examples["input_ids"][:]))
     kept = {name: ("table" in text, "[UNK]" in text) for name, text in decoded.items()}  # the vocabulary has no parentheses
     assert kept == {"wikipedia": (False, False), "openwebtext": (True, False), "own text": (True, True)}
-
-
-def test_special_tokens_in_raw_text_are_text(small_tokenizer):
-    processor = ELECTRADataProcessor(None, small_tokenizer, 32, apply_cleaning=False)
-    example = processor(["the [MASK] and [SEP] of the text"])["input_ids"][0]
-    assert small_tokenizer.mask_token_id not in example and example.count(small_tokenizer.sep_token_id) == 1
 
 
 def sentences(n):
@@ -104,7 +73,7 @@ def short_rows(monkeypatch):
     monkeypatch.setattr(readers, "PIECE", 200)
 
 
-@pytest.mark.parametrize("suffix, divided", [(".txt", "blank_line"), (".txt", "file"), (".jsonl", "blank_line")])
+@pytest.mark.parametrize("suffix, divided", [(".txt", "file"), (".jsonl", "blank_line")])
 def test_long_document_in_several_rows_gives_the_same_examples(tmp_path, short_rows, small_tokenizer, suffix, divided):
     texts = ["\n".join(sentences(n)) for n in (5, 200, 3)]
     texts = texts[1:2] if divided == "file" else texts
@@ -118,34 +87,13 @@ def test_long_document_in_several_rows_gives_the_same_examples(tmp_path, short_r
     assert prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path)[:] == processor(texts)
 
 
-@pytest.mark.parametrize("divided", ["blank_line", "file", "line"])
-def test_very_long_line_is_cut(tmp_path, short_rows, divided):
-    (tmp_path / "text.txt").write_text("word " * 3000)
-    rows = load_documents(str(tmp_path / "text.txt"), tmp_path, documents=divided).documents[:]
-    assert "".join(rows["text"]) == "word " * 3000 and max(map(len, rows["text"])) <= 1200
-    assert rows["continues"] == [False] + [True] * (len(rows["text"]) - 1)
-
-
 def without_special_tokens(examples, hf_tokenizer):
     """The token ids of each example."""
     special = {hf_tokenizer.cls_token_id, hf_tokenizer.sep_token_id}
     return [[i for i in ids if i not in special] for ids in examples["input_ids"]]
 
 
-def test_long_lines_are_truncated_or_continue_in_the_next_example(small_tokenizer):
-    line = " ".join(WORDS[i % len(WORDS)] for i in range(500))
-    ids, [the] = small_tokenizer([line, "the"], add_special_tokens=False)["input_ids"]
-
-    def make(long_lines):
-        processor = ELECTRADataProcessor(None, small_tokenizer, 32, apply_cleaning=False, long_lines=long_lines)
-        return without_special_tokens(processor([line, "the"]), small_tokenizer)
-    assert make("truncate") == [ids[:30], [the]]
-    kept = make("keep")
-    assert sum(kept[:-1], []) == ids and kept[-1] == [the]
-    assert max(map(len, kept)) == 30 and len(kept) < len(ids) / 20  # some are short by design
-
-
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(3))
 def test_no_token_is_lost_or_leaves_its_document_if_long_lines_are_kept(small_tokenizer, seed):
     rng = random.Random(seed)
     lengths = [1, 2, 5, 29, 30, 31, 32, 33, 100]
@@ -172,26 +120,9 @@ def test_share_of_wikipedia_that_examples_keep(shared):
         assert kept / n_tokens == pytest.approx(expected, abs=.01)
 
 
-def test_lines_beyond_the_limit_of_memory_are_kept_too(small_tokenizer, monkeypatch):
-    monkeypatch.setattr(processors, "LONG", 100)
-    found = ELECTRADataProcessor(None, small_tokenizer, 32, apply_cleaning=False, long_lines="keep")(["the " * 400])
-    assert sum(map(len, without_special_tokens(found, small_tokenizer))) == 400
-
-
-def test_padding_and_truncation_saved_with_a_tokenizer_are_ignored(tmp_path, small_tokenizer):
-    corpus = make_corpus()
-    expected = prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path / "plain").to_dict()
-    padding = copy.deepcopy(small_tokenizer)
-    padding.backend_tokenizer.enable_padding(length=20)
-    padding.backend_tokenizer.enable_truncation(4)
-    assert len(padding.backend_tokenizer.encode("the").ids) == 20
-    assert prepare_examples(corpus, padding, 32, 7, tmp_path / "padding").to_dict() == expected
-
-
 @pytest.mark.parametrize("words_per_line, warned", [(6, False), (60, True)])
 def test_text_dropped_from_long_lines_is_reported(tmp_path, small_tokenizer, capsys, words_per_line, warned):
     texts = ["\n".join(["network " * words_per_line] * 10)] * 20
     corpus = Corpus("own text", f"lines of {words_per_line}", lambda: datasets.Dataset.from_dict({"text": texts}))
     prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path)
-    warning = r"Warning: own text: examples keep only \d\d% of the text.* has 60 tokens and begins with 'network network .*a line break"
-    assert bool(re.search(warning, capsys.readouterr().out)) == warned
+    assert ("Warning: own text" in capsys.readouterr().out) == warned

@@ -1,5 +1,4 @@
 """Recipes other than ELECTRA's: objectives, tying, networks of any family, LAMB."""
-import json
 import pydoc_data.topics
 from functools import partial
 from pathlib import Path
@@ -15,11 +14,10 @@ import pretrain
 from _utils.commands.export_hf import export_hf
 from _utils.config import complete
 from _utils.errors import PlainError
-from _utils.networks.build import PARTS, build_network, count_layers, count_parameters, layer_groups
+from _utils.networks.build import PARTS, build_network, count_layers, layer_groups
 from _utils.networks.pretrained import load_pretrained
-from _utils.optim import Lamb, decay_groups
+from _utils.optim import Lamb
 from _utils.recipes import RECIPES, flops_per_token
-from _utils.runs.checkpoints import load_checkpoint
 from benchmarks.flops import steps_of_equal_compute
 from finetune import SentencePredictor
 
@@ -43,16 +41,6 @@ def networks(name, vocab_size=30522):
         return {part: build_network(part, getattr(recipe, part).config(vocab_size)) for part in PARTS if getattr(recipe, part)}
 
 
-# facts.md#lmtuners; the counts of ELECTRA are tested in test_model.py.
-@pytest.mark.parametrize("name, part, parameters", [
-    ("alectra_small", "discriminator", 4_747_010), ("electra_small_lmtuners", "discriminator", 17_325_058),
-    ("bert_small", "generator", 17_421_370), ("albert_small", "generator", 4_810_170)])
-def test_parameter_counts_are_those_of_lmtuners(name, part, parameters):
-    network = networks(name)
-    pretrain.tie(network["generator"], network.get("discriminator"))
-    assert count_parameters(network[part]) == parameters
-
-
 def assert_exported_and_loaded(name, model):
     """transformers and finetuning load the exported encoder."""
     part = "discriminator" if RECIPES[name].discriminator else "generator"
@@ -66,8 +54,6 @@ def assert_exported_and_loaded(name, model):
         assert all(weights[key].equal(value) for key, value in encoder.items())
     groups = layer_groups(from_checkpoint.encoder())
     assert len(groups) == 1 + count_layers(from_checkpoint.model.config) == (2 if "al" in name[:2] else 3)
-    kind = "replaced token detection" if part == "discriminator" else "Pretrained by masked language modelling."
-    assert kind in Path("out", part, "README.md").read_text()
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -85,10 +71,9 @@ def test_every_recipe_trains_on_real_text(workplace, shallow, name):
         assert_exported_and_loaded(name, learn.model)
 
 
-@pytest.mark.parametrize("initial_weights", ["huggingface", "official"])
-def test_mini_keeps_its_rotary_positions(small_tokenizer, initial_weights):
-    """RoFormer's table of angles is no weight: it is neither initialized nor trained, before and after finetuning begins."""
-    c = complete(pretrain.c.override(["size=mini", f"initial_weights={initial_weights}"]))
+def test_mini_keeps_its_rotary_positions(small_tokenizer):
+    """RoFormer's table of angles is not a weight: it is neither initialized nor trained, before and after finetuning begins."""
+    c = complete(pretrain.c.override(["size=mini", "initial_weights=official"]))
     model = pretrain.build_model(c, small_tokenizer)
     for network in (model.generator, model.discriminator):
         angles = network.base_model.encoder.embed_positions.weight
@@ -98,55 +83,15 @@ def test_mini_keeps_its_rotary_positions(small_tokenizer, initial_weights):
     assert not predictor.base_model.encoder.embed_positions.weight.requires_grad
 
 
-@pytest.mark.plots
-def test_objective_mlm_trains_the_network_of_the_discriminator(workplace):
-    """Like electra_objective=False in Google's code."""
-    learn = run("size=tiny", "objective=mlm", "steps=4")
-    assert learn.model.generator.config.hidden_size == 128 and "disc_loss" not in metrics()[0]
-    checkpoint = load_checkpoint("checkpoints/pretrain/mini_5_100.0%.pth")
-    assert "discriminator_config" not in checkpoint and not any(key.startswith("discriminator.") for key in checkpoint["model"])
-    assert Path("checkpoints/pretrain/mini_5/training.png").exists()
-
-
-def test_the_recipe_selects_the_mask_style(small_tokenizer):
-    inputs = torch.full((500, 32), 9)
-    shown = {}
-    for name in ("small", "bert_small", "alectra_small"):
-        c = complete(pretrain.c.override([f"size={name}"]))
-        torch.manual_seed(0)
-        masked, _, chosen = pretrain.build_masking(c, small_tokenizer).mask_tokens(inputs)
-        shown[name] = float((masked[chosen] == small_tokenizer.mask_token_id).float().mean())
-    assert shown["alectra_small"] == 1
-    assert shown["small"] == pytest.approx(.85, abs=.03) and shown["bert_small"] == pytest.approx(.8, abs=.03)
-
-
-@pytest.mark.parametrize("tying, shared", [
-    ("none", 0), ("tokens", 1), ("embeddings", 5), ("embeddings+projection", 7), ("embeddings+encoder", 23)])
-def test_tied_parameters_are_the_same_objects(tying, shared):
-    pair = networks("alectra_small", 100)
-    alone = [{id(p) for p in network.parameters()} for network in pair.values()]
-    assert not alone[0] & alone[1]
-    pretrain.tie(*pair.values(), tying)
-    generator, discriminator = ({id(p) for p in network.parameters()} for network in pair.values())
-    assert len(generator & discriminator) == shared
-    words = pair["generator"].get_input_embeddings().weight
-    assert pair["generator"].get_output_embeddings().weight is words
-    assert (pair["discriminator"].get_input_embeddings().weight is words) == (tying != "none")
-
-
 @pytest.mark.parametrize("generator_of, discriminator_of, tying, fragment", [
-    ("small", "small", "embeddings+projection", "projection.bias is (256,) in the discriminator and (64,) in the generator"),
-    ("electra_small_lmtuners", "electra_small_lmtuners", "embeddings+encoder", "encoder.layer.0.intermediate.dense.bias is (1024,)"),
-    ("bert_tiny", "alectra_tiny", "embeddings+encoder", "the generator has no projection"),
-])
+    ("small", "small", "embeddings+projection", "projection.bias"), ("bert_tiny", "alectra_tiny", "embeddings+encoder", "projection")])
 def test_tying_networks_that_do_not_match_raises(generator_of, discriminator_of, tying, fragment):
-    with pytest.raises(PlainError) as error:
+    with pytest.raises(PlainError, match=fragment):
         pretrain.tie(networks(generator_of, 100)["generator"], networks(discriminator_of, 100)["discriminator"], tying)
-    assert fragment in str(error.value) and tying in str(error.value)
 
 
 @pytest.mark.parametrize("generator, discriminator", [
-    (ROBERTA, ROBERTA), (DISTILBERT, DISTILBERT), (BERT, ELECTRA), (ELECTRA, ELECTRA), ("folder_of_bert", "folder_of_bert")])
+    (ROBERTA, ROBERTA), (DISTILBERT, DISTILBERT), (BERT, ELECTRA), ("folder_of_bert", "folder_of_bert")])
 def test_any_pair_of_families_trains(workplace, small_tokenizer, generator, discriminator):
     """In float32 and with the padding of the tokenizer, whatever a folder says."""
     config = RECIPES["bert_tiny"].generator.config(len(small_tokenizer), pad_token_id=7)
@@ -161,27 +106,12 @@ def test_any_pair_of_families_trains(workplace, small_tokenizer, generator, disc
         assert {p.dtype for p in network.parameters()} == {torch.float32}
 
 
-@pytest.mark.parametrize("model_type", ["megatron-bert", "modernbert", "nomic_bert"])
-def test_layernorms_of_other_families_are_recognized(model_type, small_tokenizer):
-    """They start with weights 1 and are not decayed, whatever they are called."""
-    own = f"{{'model_type': '{model_type}', 'hidden_size': 32, 'num_hidden_layers': 2, 'num_attention_heads': 2, 'intermediate_size': 32}}"
-    c = complete(pretrain.c.override(["size=tiny", f"generator={own}", f"discriminator={own}", "initial_weights=official"]))
-    model = pretrain.build_model(c, small_tokenizer)
-    weights = [p for name, p in model.named_parameters() if p.dim() == 1 and name.endswith("weight")]
-    assert len(weights) >= 10 and all((weight == 1).all() for weight in weights)
-    decayed = {id(p) for p in decay_groups(model.named_parameters())[0]["params"]}
-    assert decayed and not decayed & set(map(id, weights))
-
-
 @pytest.mark.parametrize("overrides, message", [
-    (["size=bert_small", "objective=electra"], "size=bert_small has no discriminator"),
-    (["objective=mlm", "discriminator={'model_type': 'bert'}"], "is not used with objective='mlm'"),
-    (["discriminator={'model_type': 'bert', 'hidden_size': 30, 'num_attention_heads': 4}"], "Cannot build the discriminator"),
-    (["size=mini", "generator_hidden_size=.6"], "heads of an even size"),
-    (["generator={'model_type': 'bert', 'hidden_size': 36}"], "tying='embeddings' is not possible"),
-    (["generator={'model_type': 'bert', 'hiden_size': 32}"], "Unknown key .*: 'hiden_size'"),
-    (["size=alectra_small", "max_length=256"], "max_length=256 is more than the 128 positions"),
-    (["size=bert_small", "temperature=2"], "temperature=2.0 is not used with objective='mlm'"),
+    (["size=bert_small", "objective=electra"], "size=bert_small"),
+    (["discriminator={'model_type': 'bert', 'hidden_size': 30, 'num_attention_heads': 4}"], "discriminator"),
+    (["size=mini", "generator_hidden_size=.6"], "even size"), (["generator={'model_type': 'bert', 'hidden_size': 36}"], "tying"),
+    (["generator={'model_type': 'bert', 'hiden_size': 32}"], "'hiden_size'"),
+    (["size=alectra_small", "max_length=256"], "128 positions"), (["size=bert_small", "temperature=2"], "temperature"),
 ])
 def test_invalid_networks_raise_before_data_is_prepared(workplace, overrides, message):
     with pytest.raises(PlainError, match=message):
@@ -189,22 +119,12 @@ def test_invalid_networks_raise_before_data_is_prepared(workplace, overrides, me
     assert not Path("datasets").exists()
 
 
-def test_a_token_classifier_has_the_loss_of_two_labels():
-    """The cross-entropy of two logits, used by lmtuners, is the binary cross-entropy of their difference."""
-    logits, labels = torch.randn(5, 7, 2), torch.rand(5, 7) < .3
-    output = type("Output", (), {"logits": logits})
-    loss = torch.nn.functional.binary_cross_entropy_with_logits(pretrain.replaced_logits(output), labels.float())
-    torch.testing.assert_close(loss, torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten().long()))
-
-
-def test_flops_per_token_and_steps_of_equal_compute():
-    flops = lambda name, *settings, **changes: flops_per_token(RECIPES[name], *settings, **changes)
-    assert flops("small", 30522) == pytest.approx(70.2e6, rel=.001)  # facts.md#compute
-    assert flops("small", 30522, mask_prob=1.) == pytest.approx(90.2e6, rel=.001)  # the head at all positions
+def test_steps_of_equal_compute():
+    flops = lambda name: flops_per_token(RECIPES[name], 8192)
+    assert flops_per_token(RECIPES["small"], 30522) == pytest.approx(70.2e6, rel=.001)  # facts.md#compute
     for name in ("bert_tiny", "albert_tiny", "alectra_tiny"):
         steps = steps_of_equal_compute(RECIPES["tiny"], RECIPES[name], 3000, 8192)
-        assert steps * flops(name, 8192) == pytest.approx(3000 * flops("tiny", 8192), rel=.001)
-    assert flops("albert_small", 30522) > .9 * flops("bert_small", 30522)  # sharing weights between layers does not reduce their compute
+        assert steps * flops(name) == pytest.approx(3000 * flops("tiny"), rel=.001)
 
 
 @pytest.mark.parametrize("shape, scale, decay", [((5, 3), 1, .01), ((3,), 1, 0.), ((200, 64), 1, .01), ((2, 2), 0, .01)])
@@ -234,15 +154,8 @@ def test_checkpoints_are_uploaded(workplace):
 
 
 def test_training_continues_if_an_upload_function_fails(workplace, monkeypatch, capsys):
-    taken = []
-
     def send(path):
-        taken.append(path.name)
         raise OSError("no network")
-
     monkeypatch.setattr(pretrain, "c", pretrain.c.copy_with({"upload_to": send}))
     run("steps=4")
-    assert len(taken) == 2 and len(metrics()) == 4
-    printed = capsys.readouterr().out
-    assert "Could not upload mini_5_100.0%.pth (OSError: no network)" in printed
-    assert json.loads(Path("checkpoints/pretrain/mini_5/config.json").read_text())["config"]["upload_to"] == "send"
+    assert len(metrics()) == 4 and "no network" in capsys.readouterr().out

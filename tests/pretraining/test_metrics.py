@@ -37,40 +37,12 @@ def test_metrics_match_scikit_learn():
     assert {name: computed[name] for name in expected} == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("n_chosen, n_slots, expected", [
-    (4, 3, {"masks_dropped": 1}),
-    (0, 0, dict.fromkeys(["gen_loss", "gen_accuracy", "gen_loss_hidden", "gen_accuracy_hidden", "disc_auc", "disc_precision",
-                          "disc_recall"])),
-])
-def test_masks_beyond_the_slots_are_counted_and_undefined_metrics_are_none(n_chosen, n_slots, expected):
-    chosen = torch.arange(4)[None] < n_chosen
-    pred = pretrain.ELECTRAOutput(torch.zeros(n_slots, 10), None, torch.zeros(1, 4) - 1, chosen, torch.ones(1, 4, dtype=torch.bool), chosen)
-    metrics = PretrainingMetrics()
-    metrics.add(pred, torch.zeros(2, 1, 4, dtype=torch.long), *LOSSES, (chosen.sum(), torch.tensor(4)))
-    computed = metrics.compute()
-    assert {name: computed[name] for name in expected} == expected
-
-
 def test_a_batch_without_masked_tokens_has_no_loss_where_only_those_count():
     nothing, zero = torch.zeros(1, 4, dtype=torch.bool), torch.tensor(0.)
     pred = pretrain.ELECTRAOutput(torch.zeros(0, 10), None, torch.zeros(1, 4), nothing, nothing, nothing)
     metrics = PretrainingMetrics()
     metrics.add(pred, torch.zeros(2, 1, 4, dtype=torch.long), zero, (zero, zero), (torch.tensor(0), torch.tensor(0)))
     assert metrics.compute()["loss"] is None and metrics.compute()["disc_loss"] is None
-
-
-def test_hidden_tokens_are_those_whose_input_is_not_the_original():
-    """Of five masked positions, two are [MASK] (4), one shows another token and two the original; one slot is unused."""
-    labels, inputs = torch.tensor([[1, 2, 3, 1, 2, 0]]), torch.tensor([[4, 2, 4, 2, 2, 0]])
-    chosen = torch.tensor([[True] * 5 + [False]])
-    logits = torch.randn(6, 6)
-    metrics = PretrainingMetrics()
-    metrics.add(pretrain.MaskedLMOutput(logits, chosen, chosen), (inputs, labels), torch.tensor(2.), (torch.tensor(2.),),
-                (chosen.sum(), chosen.sum()))
-    computed, hidden = metrics.compute(), [0, 2, 3]
-    nll = torch.nn.functional.cross_entropy(logits[hidden], labels[0, hidden])
-    assert computed["gen_loss_hidden"] == pytest.approx(nll.item())
-    assert computed["gen_accuracy_hidden"] == pytest.approx((logits[hidden].argmax(-1) == labels[0, hidden]).double().mean().item())
 
 
 def test_the_unigram_entropy_leaves_out_special_tokens():
@@ -81,4 +53,4 @@ def test_the_unigram_entropy_leaves_out_special_tokens():
 @pytest.mark.parametrize("auc, share_done, is_warned", [(.51, .25, False), (.53, .5, True), (.6, .5, False), (None, 1., False)])
 def test_discriminator_that_does_not_learn_causes_a_warning(auc, share_done, is_warned):
     warning = warning_of_collapse(auc, share_done)
-    assert all(cause in warning for cause in ("0.530 after 50%", "more steps", "replaced_share")) if is_warned else warning is None
+    assert "0.530" in warning if is_warned else warning is None

@@ -6,15 +6,14 @@ import pytest
 import tiny_pretraining
 import torch
 from tiny_families import FAMILIES
-from tokenizer_kinds import MARKERS, save_folder, sentences
+from tokenizer_kinds import sentences
 from transformers import AutoModelForMaskedLM
 
-import pretrain
 from _utils.errors import PlainError
-from _utils.networks import PARTS, add_tokens, load_pair
+from _utils.networks import add_tokens, load_pair
 from _utils.networks.build import build_network
 from _utils.runs.checkpoints import load_checkpoint
-from _utils.text import extend_tokenizer, load_tokenizer, text_tokenizer
+from _utils.text import extend_tokenizer, load_tokenizer
 
 WORDS = ["coronavirus", "antibody", "generators"]
 
@@ -37,22 +36,6 @@ def test_words_of_a_file_become_tokens_after_the_present_ones(small_tokenizer, w
     assert type(new) is type(small_tokenizer) and new.all_special_ids == small_tokenizer.all_special_ids
 
 
-def test_words_that_the_tokenizer_divides_are_named(small_tokenizer, words_file, capsys):
-    new = extend_tokenizer(small_tokenizer, words_file("COVID-19", "spike protein", "antibody"))
-    assert len(new) == len(small_tokenizer) + 1
-    assert "2 of 3" in (out := capsys.readouterr().out) and "COVID-19, spike protein" in out
-
-
-def test_added_tokens_of_the_pair_keep_their_ids(tmp_path, words_file):
-    old = load_tokenizer(save_folder("WordPiece without template", tmp_path / "tokenizer"))
-    new = extend_tokenizer(old, words_file(*WORDS))
-    added = [*MARKERS, "[NUM]"]
-    assert new.convert_tokens_to_ids(added) == old.convert_tokens_to_ids(added)
-    assert text_tokenizer(new).encode("<e1>antibody</e1> [NUM]", add_special_tokens=False).tokens[:3] == \
-        ["<e1>", "antibody", "</e1>"]
-    assert new.all_special_ids == old.all_special_ids
-
-
 def test_frequent_words_of_the_text_are_added_and_kept(small_tokenizer, tmp_path, capsys):
     from _utils.text import load_documents
     (tmp_path / "text.txt").write_text("\n".join(["the antibody and the coronavirus"] * 9 + ["antibody 2020 rare the"] * 4 + ["Antibody"]))
@@ -73,24 +56,7 @@ def test_a_size_that_adds_nothing_raises(small_tokenizer, vocab):
         extend_tokenizer(small_tokenizer, vocab)
 
 
-def test_a_folder_must_have_the_tokens_of_the_pair(small_tokenizer, tmp_path):
-    larger = copy.deepcopy(small_tokenizer)
-    larger.add_tokens(WORDS)
-    larger.save_pretrained(tmp_path / "larger")
-    assert len(extend_tokenizer(small_tokenizer, str(tmp_path / "larger"))) == len(small_tokenizer) + 3
-    other = save_folder("WordPiece without template", tmp_path / "other")
-    with pytest.raises(PlainError, match="other' is not the vocabulary of initial_weights"):
-        extend_tokenizer(small_tokenizer, other)
-
-
-def test_words_for_another_model_than_wordpiece_raise(tmp_path, words_file):
-    tokenizer = load_tokenizer(save_folder("bytes without template", tmp_path / "tokenizer"))
-    with pytest.raises(PlainError, match="add_tokens"):
-        extend_tokenizer(tokenizer, words_file(*WORDS))
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("spare", [0, 7])
+@pytest.mark.parametrize("family, spare", [("electra", 0), ("electra", 7), ("bert", 7), ("deberta", 0)])
 def test_rows_start_as_the_means_of_their_pieces(small_tokenizer, words_file, family, spare):
     """spare: rows of the old embeddings that no token has, as in vocabularies that are padded to a multiple of 64."""
     torch.manual_seed(0)
@@ -108,18 +74,9 @@ def test_rows_start_as_the_means_of_their_pieces(small_tokenizer, words_file, fa
         assert len(table) == max(len(new), len(old)) == network.config.vocab_size
         torch.testing.assert_close(table[row], old[pieces].mean(0))
         assert table[:len(small_tokenizer)].equal(old[:len(small_tokenizer)])
-    output, old = networks[0].get_output_embeddings(), before[0].get_output_embeddings()
-    torch.testing.assert_close(output.bias[row], old.bias[pieces].mean())
-    assert output.weight is networks[0].get_input_embeddings().weight
     logits, old_logits = (network.eval()(inputs).logits for network in (networks[0], before[0]))
     torch.testing.assert_close(logits[..., :len(small_tokenizer)], old_logits[..., :len(small_tokenizer)], atol=1e-3, rtol=1e-3)
     torch.testing.assert_close(logits[..., row], old_logits[..., pieces].mean(-1), atol=1e-3, rtol=1e-3)
-
-
-def test_a_continuation_starts_from_pieces_inside_of_a_word(small_tokenizer, words_file):
-    from _utils.text.new_tokens import pieces_of_new_tokens
-    [ids] = pieces_of_new_tokens(small_tokenizer, extend_tokenizer(small_tokenizer, words_file("##virus")))
-    assert all(token.startswith("##") for token in small_tokenizer.convert_ids_to_tokens(ids))
 
 
 run = tiny_pretraining.run
@@ -148,27 +105,3 @@ def test_continued_pretraining_with_new_words(workplace, vocab):
     assert tiny_pretraining.equal_weights(whole, tiny_pretraining.weights("further_5"))
     learn = run("initial_weights=further_5_100.0%.pth", "base_run_name=again", "steps=2", vocab=None)
     assert {network.config.vocab_size for network in learn.model.saved_networks().values()} == {n}
-
-
-def test_moments_of_a_pair_with_fewer_tokens_are_restored(workplace, monkeypatch):
-    """The rows of new tokens have none yet."""
-    from safetensors.torch import save_file
-    run("steps=2")
-    pretrain_pair = load_pair("mini_5_100.0%.pth", "tiny", 32)
-    for part, network in zip(PARTS, pretrain_pair):
-        network.save_pretrained(f"pair/{part}")
-        load_tokenizer("mini_5_100.0%.pth").save_pretrained(f"pair/{part}")
-        name = "electra.embeddings.word_embeddings.weight"
-        save_file({f"{name}.exp_avg": torch.ones_like(network.get_input_embeddings().weight)},
-                  f"pair/{part}/{pretrain.MOMENTS_FILE}")
-    Path("words.txt").write_text("antibody\n")
-    moments = []
-    restore = pretrain.restore_moments
-
-    def restored(optimizer, model, pair):
-        restore(optimizer, model, pair)
-        parameter = model.generator.get_input_embeddings().weight
-        moments.append(optimizer.state[parameter]["exp_avg"].clone())
-    monkeypatch.setattr(pretrain, "restore_moments", restored)
-    run("initial_weights=pair", "base_run_name=further", "steps=2", vocab="vocab=words.txt")
-    assert moments[0][:248].eq(1).all() and moments[0][248:].eq(0).all() and len(moments[0]) == 249

@@ -100,17 +100,6 @@ def test_after_a_kill_only_missing_files_are_built(tmp_path, prepare, before_fil
     assert not list((tmp_path / "cache").glob("*.unfinished"))
 
 
-def test_error_in_a_worker_is_raised_and_the_other_workers_exit(prepare, before_file):
-    def fail(path):
-        if path.stem.endswith("_00001_of_00012"):
-            raise PlainError("no space is left")
-        time.sleep(.1)
-    before_file(fail)
-    with pytest.raises(PlainError, match="no space is left"):
-        prepare()
-    assert not multiprocessing.active_children()
-
-
 def test_ctrl_c_stops_all_processes_and_keeps_finished_files(tmp_path, prepare, before_file):
     before_file(lambda path: path.stem.endswith(("_00004_of_00012", "_00005_of_00012")) and time.sleep(60))
     process = start(prepare)
@@ -136,13 +125,6 @@ def test_processes_that_prepare_the_same_examples_build_each_file_once(tmp_path,
     built = (tmp_path / "log").read_text().splitlines()
     assert len(built) == len(set(built)) == N_FILES
     assert prepare().to_dict() == prepare("whole").to_dict()
-
-
-def test_number_of_files_is_limited_and_does_not_change_examples(tmp_path, prepare, monkeypatch):
-    whole = prepare("whole").to_dict()
-    monkeypatch.setattr(processors, "MAX_FILES", 5)
-    assert prepare("few").to_dict() == whole
-    assert len(files(tmp_path / "few")) == 4 and len(files(tmp_path / "whole")) == N_FILES
 
 
 def test_runs_with_different_seeds_share_their_examples(workplace, monkeypatch):

@@ -15,15 +15,14 @@ from _utils.commands.export_hf import export_hf
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.finetuning.model import save_finetuned
-from _utils.networks import load_pair, load_pretrained, load_with_head
-from _utils.runs.checkpoints import load_checkpoint, save_pretrained
+from _utils.networks import load_pretrained
+from _utils.runs.checkpoints import save_pretrained
 from _utils.tasks.glue import TASKS
 from _utils.tasks.question_rows import QuestionRows
 from _utils.tasks.questions import QuestionOptions
 from _utils.tasks.tagging import WordRows
-from _utils.text import load_tokenizer, text_tokenizer, tokenizer_of
+from _utils.text import load_tokenizer
 from _utils.text.processors import ELECTRADataProcessor
-from benchmarks.minimal_pairs import score
 
 PAIR = ["some words", f"of {MARKERS[0]}them{MARKERS[1]}"]
 
@@ -73,37 +72,15 @@ def test_all_programs_and_the_exported_tokenizer_have_the_same_tokens(folder, ch
     assert given.all_special_ids == loaded.all_special_ids == exported.all_special_ids
 
 
-def test_segments_of_pretraining_have_the_types_of_pairs_in_finetuning(folder):
+def test_tags_and_questions_use_added_tokens(folder):
     tokenizer = load_tokenizer(folder)
-    lines = ["the generator replaces words", "the discriminator finds them"]
-    processor = ELECTRADataProcessor(None, tokenizer, 64, apply_cleaning=False)
-    first, second = processor.tokenize([("\n".join(lines), True)])
-    ids, n_first = processor._example(first, second)
-    pair = encoded(tokenizer, *lines)
-    assert ids.tolist() == pair.ids and pair.type_ids == [0] * n_first + [1] * (len(ids) - n_first)
-
-
-def test_tags_questions_and_minimal_pairs_use_added_tokens(folder, checkpoint):
-    model = load_with_head(checkpoint, "discriminator")
-    tokenizer, added = model.hf_tokenizer, model.hf_tokenizer.convert_tokens_to_ids([*MARKERS, "[NUM]"])
     tagged = WordRows([TEXT.split()], [[0] * len(TEXT.split())], tokenizer, 64).flat["inp_ids"]
-    answer = {"answer": ["text"], "first_word": [7], "last_word": [7], "start": [-1], "end": [-1]}
-    row = datasets.Dataset.from_dict({"question": [f"which {MARKERS[0]}"], "context": [TEXT], "is_impossible": [False],
-                                      "label": [["text"]], "answer_start": [-1], **answer})
+    row = datasets.Dataset.from_dict({
+        "question": [f"which {MARKERS[0]}"], "context": [TEXT], "is_impossible": [False], "label": [["text"]], "answer_start": [-1],
+        "answer": ["text"], "first_word": [7], "last_word": [7], "start": [-1], "end": [-1]})
     asked = QuestionRows(row, tokenizer, 64, QuestionOptions()).flat["inp_ids"]
     for ids in (tagged, asked):
-        assert set(added) <= set(ids.tolist()) and ids[0] == tokenizer.cls_token_id
-    values = score(model, [TEXT, TEXT.replace("[NUM]", "the")], torch.device("cpu"), "name")
-    assert len(set(values.values())) == 2
-
-
-def test_roles_in_raw_text_are_plain_text(folder):
-    """As in Google's code (F1); a Unigram or word-level vocabulary contains them, whatever the text around them."""
-    tokenizer = load_tokenizer(folder)
-    if type(tokenizer.backend_tokenizer.model).__name__ in ("WordPiece", "BPE"):
-        text = " ".join(["words", tokenizer.mask_token, tokenizer.cls_token, tokenizer.sep_token, "words"])
-        assert not set(tokenizer.all_special_ids) - {tokenizer.unk_token_id} & set(text_tokenizer(tokenizer).encode(
-            text, add_special_tokens=False).ids)
+        assert set(tokenizer.convert_tokens_to_ids([*MARKERS, "[NUM]"])) <= set(ids.tolist()) and ids[0] == tokenizer.cls_token_id
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "renamed.json", ""])
@@ -116,27 +93,19 @@ def test_a_tokenizer_json_is_a_vocabulary_as_a_file_and_alone_in_a_folder(kind, 
     assert None not in (tokenizer.pad_token, tokenizer.mask_token)
 
 
-def test_a_tokenizer_json_beside_its_settings_is_that_tokenizer(tmp_path):
-    folder = save_folder("bytes without template", tmp_path)
-    settings = (tmp_path / "tokenizer_config.json").read_text()
-    assert MARKERS[0] in settings
-    assert load_tokenizer(f"{folder}/tokenizer.json").all_special_tokens == load_tokenizer(folder).all_special_tokens
-
-
-@pytest.mark.parametrize("family", ["electra", "roberta"])
-def test_a_tokenizer_json_counts_beside_a_model_of_another_family(folder, tmp_path, family):
+def test_a_tokenizer_json_counts_beside_a_model_of_another_family(folder, tmp_path):
     """transformers would build the family's own tokenizer from its vocabulary. Added special tokens stay special."""
     shutil.copy(f"{folder}/tokenizer.json", tmp_path)
-    AutoConfig.for_model(family).save_pretrained(tmp_path)
+    AutoConfig.for_model("electra").save_pretrained(tmp_path)
     found, expected = load_tokenizer(str(tmp_path)), load_tokenizer(folder)
     assert encoded(found, TEXT, *PAIR[:1]).ids == encoded(expected, TEXT, *PAIR[:1]).ids
     assert set(found.all_special_ids) == set(expected.all_special_ids)
 
 
-@pytest.mark.parametrize("content, fragment", [("{}", "tokenizer.json"), ('{"the": 0}', "tokenizer.json"), ("[PAD]", "one.json")])
-def test_another_json_file_raises(tmp_path, content, fragment):
+@pytest.mark.parametrize("content", ["{}", "[PAD]"])
+def test_another_json_file_raises(tmp_path, content):
     (tmp_path / "one.json").write_text(content)
-    with pytest.raises(PlainError, match=fragment):
+    with pytest.raises(PlainError, match="one.json"):
         load_tokenizer(str(tmp_path / "one.json"))
 
 
@@ -162,20 +131,14 @@ def test_a_vocab_txt_may_have_the_names_of_roberta(tmp_path):
         assert encoded(tokenizer, "some words", "some").ids == [0, 5, 6, 2, 5, 2] and tokenizer.mask_token_id == 4
 
 
-@pytest.mark.parametrize("masking", ["bernoulli", "official"])
-@pytest.mark.parametrize("generator", ["None", "{'model_type': 'roberta', 'hidden_size': 32, 'num_hidden_layers': 1, "
-                                       "'num_attention_heads': 2, 'intermediate_size': 32}"])
-def test_pretraining_with_the_names_of_roberta(workplace, masking, generator):
-    """Padding has the id 1. The checkpoint continues, and is exported as a classifier that predicts as finetune.py."""
+def test_pretraining_with_the_names_of_roberta(workplace):
+    """Padding has the id 1, also in a run that continues from the checkpoint."""
     (workplace / "text.txt").write_text("\n".join(sentences()))
     folder = save_folder("bytes with RoBERTa's template", workplace / "tokenizer")
-    tying = "none" if generator != "None" else "embeddings"
-    learn = run(f"masking={masking}", f"generator={generator}", "steps=4", f"tying={tying}", vocab=f"vocab={folder}")
+    learn = run("masking=official", "steps=4", vocab=f"vocab={folder}")
     assert learn.model.pad_token_id == 1 and np.isfinite(metrics("held_out")[-1]["disc_loss"])
-    _, discriminator = load_pair("mini_5_100.0%.pth", "tiny", 32, tying)
-    assert discriminator.config.pad_token_id == 1
-    learn = run("initial_weights=mini_5_100.0%.pth", f"tying={tying}", "base_run_name=further", "steps=2", vocab=None)
-    assert learn.model.pad_token_id == 1
+    learn = run("initial_weights=mini_5_100.0%.pth", "base_run_name=further", "steps=2", vocab=None)
+    assert learn.model.pad_token_id == learn.model.discriminator.config.pad_token_id == 1
 
 
 def test_an_exported_classifier_predicts_as_finetune(kind, checkpoint, tmp_path):
@@ -195,12 +158,3 @@ def test_an_exported_classifier_predicts_as_finetune(kind, checkpoint, tmp_path)
     for (first, second), row in zip(pairs, expected):
         found = {one["label"]: one["score"] for one in classify({"text": first, "text_pair": second})}
         np.testing.assert_allclose([found[label] for label in task.labels], row, atol=1e-4)
-
-
-def test_checkpoints_of_earlier_versions_get_roles_by_their_names(checkpoint):
-    content = load_checkpoint(checkpoint)
-    special_tokens = content.pop("special_tokens")
-    content["pad_token"] = special_tokens["pad_token"]
-    tokenizer = tokenizer_of(content)
-    assert {role: getattr(tokenizer, role) for role in ("cls_token", "sep_token", "pad_token", "mask_token")}.items() <= \
-        special_tokens.items()

@@ -14,9 +14,7 @@ import pyarrow
 import pytest
 
 from _utils.errors import PlainError
-from _utils.runs.files import file_chunks
 from _utils.text import embedded_text, sources
-from _utils.text.readers import find_files
 from _utils.text.sources import check_sources, load_documents
 
 DOCUMENTS = ["First line.\nÄ second, naïve line.", "Another document."]
@@ -58,24 +56,19 @@ def texts_of(tmp_path):
     return lambda source, **options: list(load_documents(str(tmp_path / source), tmp_path / "cache", **options).documents["text"])
 
 
-@pytest.mark.parametrize("compression", COMPRESSION)
-@pytest.mark.parametrize("name", FILES)
-def test_all_file_formats_and_compressions_give_the_same_documents(tmp_path, texts_of, name, compression):
-    write(tmp_path / (name + compression), COMPRESSION[compression](FILES[name].encode()))
-    assert texts_of(name + compression) == DOCUMENTS
+def test_all_file_formats_and_compressions_give_the_same_documents(tmp_path, texts_of):
+    """Suffixes may have capitals."""
+    for name, content in FILES.items():
+        for suffix, compress in COMPRESSION.items():
+            write(tmp_path / "library" / (name + suffix), compress(content.encode()))
+            write(tmp_path / "capitals" / (name + suffix).upper(), compress(content.encode()))
+    assert texts_of("library") == texts_of("capitals") == DOCUMENTS * len(FILES) * len(COMPRESSION)
 
 
 def test_text_column_of_parquet_without_empty_rows(tmp_path, texts_of):
     table = pandas.DataFrame({"id": [1, 2, 3, 4], "text": [DOCUMENTS[0], None, "", DOCUMENTS[1]]})
     write(tmp_path / "table.parquet", table.to_parquet())
     assert texts_of("table.parquet") == DOCUMENTS
-
-
-@pytest.mark.parametrize("name, encoding", [
-    ("blank_lines_between.txt", "latin-1"), ("windows_line_ends.txt", "utf-16"), ("lines.jsonl", "utf-16"), ("wiki_00", "cp1252")])
-def test_other_encodings(tmp_path, texts_of, name, encoding):
-    write(tmp_path / name, FILES[name].encode(encoding))
-    assert texts_of(name, encoding=encoding) == DOCUMENTS
 
 
 @pytest.fixture
@@ -92,65 +85,28 @@ def library(tmp_path):
 
 @pytest.mark.parametrize("source, expected", [
     ("library", ["glob", "second", "first", "third", "fourth"]),
-    ("library/a", ["glob", "second", "first"]),
     ("library/*", ["third", "fourth"]),
     ("library/**/*", ["glob", "second", "first", "third", "fourth"]),
-    ("library/?.txt", ["third"]),
     ("library/a/c[1].txt", ["glob"]),
 ])
 def test_folders_are_read_recursively_and_globs_like_in_a_shell(library, texts_of, source, expected):
     assert texts_of(source) == expected
 
 
-def test_suffixes_may_have_capitals(tmp_path, texts_of):
-    for name, content in FILES.items():
-        for suffix, compress in COMPRESSION.items():
-            write(tmp_path / "library" / (name + suffix).upper(), compress(content.encode()))
-    assert texts_of("library") == DOCUMENTS * len(FILES) * len(COMPRESSION)
-
-
-@pytest.fixture
-def skipped(tmp_path, capsys):
-    """Return a function: {name: reason} of the files of a source that are said to be skipped, in one line."""
-    def names(source):
-        check_sources([str(tmp_path / source)], tmp_path / "cache", "utf-8")
-        printed = capsys.readouterr().out
-        assert printed.count("\n") <= 1
-        groups = re.findall(r"[:;] ([^:;]+?) \((.+?)\)", printed)
-        return {Path(name).name: reason for names, reason in groups for name in names.split(", ")}
-    return names
-
-
-def test_files_that_are_not_read_are_named_with_the_reason(tmp_path, skipped):
-    for name in ("a.txt", "part-00001", "sub/b.txt.aa", "data.json", ".c.txt", ".d.png", ".e/f.TXT.GZ", "good/g.txt"):
+def test_files_that_are_not_read_are_named(tmp_path, capsys):
+    def printed():
+        check_sources([str(tmp_path / "texts")], tmp_path / "cache", "utf-8")
+        return capsys.readouterr().out
+    write(tmp_path / "texts/a.txt", "x")
+    assert not printed()
+    for name in ("b.txt.aa", "data.json", ".c.txt"):
         write(tmp_path / "texts" / name, "x")
-    (tmp_path / "texts/link").symlink_to(tmp_path / "texts/good")
     (tmp_path / "texts/broken.txt").symlink_to(tmp_path / "missing.txt")
-    found = skipped("texts")
-    assert set(found) == {"part-00001", "b.txt.aa", "data.json", ".c.txt", "f.TXT.GZ", "link", "broken.txt"}
-    assert all(".jsonl" in found[name] for name in ("part-00001", "b.txt.aa", "data.json"))
-    assert "link" in found["link"] and "not a file" in found["broken.txt"]
-    assert "hidden" in found[".c.txt"] and "hidden" in found["f.TXT.GZ"]
-    assert not skipped("texts/good") and not skipped("texts/a.txt") and not skipped("texts/good/*")
-    assert set(skipped("texts/[adgs]*")) == {"data.json", "sub", "good"}  # a glob does not read folders
-
-
-def test_many_files_that_are_not_read_are_counted(tmp_path, capsys):
+    line = printed()
+    assert all(name in line for name in ("b.txt.aa", "data.json", ".c.txt", "broken.txt"))
     for i in range(30):
         write(tmp_path / f"texts/part-{i:05}", "x")
-    write(tmp_path / "texts/a.txt", "x")
-    check_sources([str(tmp_path / "texts")], tmp_path / "cache", "utf-8")
-    printed = capsys.readouterr().out
-    assert "30 of 31" in printed and "25 more" in printed and len(printed) < 400
-
-
-def test_same_content_under_another_name_is_read_once(tmp_path, texts_of, monkeypatch):
-    write(tmp_path / "first.txt", TXT)
-    write(tmp_path / "copy/renamed.txt", TXT)
-    texts_of("first.txt")
-    monkeypatch.setattr(sources, "read_file", lambda *_: pytest.fail("read again"))
-    assert texts_of("copy") == texts_of("copy/*.txt") == texts_of("first.txt") == DOCUMENTS
-    assert len(list((tmp_path / "cache").glob("*.arrow"))) == 1
+    assert len(printed()) < 500  # many are counted
 
 
 def test_changed_options_are_not_read_from_the_cache(tmp_path, texts_of):
@@ -159,26 +115,6 @@ def test_changed_options_are_not_read_from_the_cache(tmp_path, texts_of):
     assert texts_of("text.txt", encoding="latin-1") == [text.encode().decode("latin-1") for text in DOCUMENTS]
     assert texts_of("text.txt", documents="file") == [TXT]  # with its blank lines
     assert texts_of("text.txt", documents="line") == ["First line.", "Ä second, naïve line.", "Another document."]
-
-
-@pytest.fixture
-def hashed(monkeypatch):
-    """The list of paths that are hashed from now on."""
-    paths = []
-    monkeypatch.setattr(sources, "file_chunks", lambda path: paths.append(Path(path).name) or file_chunks(path))
-    return paths
-
-
-def test_unchanged_files_are_not_read_again(tmp_path, texts_of, hashed):
-    for name in ("a.txt", "b/c.txt", "b/d.txt"):
-        write(tmp_path / f"books/{name}", TXT)
-    assert texts_of("books") == DOCUMENTS * 3
-    assert hashed[:3] == ["a.txt", "c.txt", "d.txt"]
-    hashed.clear()
-    assert texts_of("books") == DOCUMENTS * 3 and not hashed
-    for record in (tmp_path / "cache").glob("source_*.xxh3"):
-        record.unlink()
-    assert texts_of("books") == DOCUMENTS * 3 and len(hashed) == 3
 
 
 def replace_and_restore_time(path):
@@ -191,7 +127,6 @@ def replace_and_restore_time(path):
 @pytest.mark.parametrize("change", [
     lambda books: replace_and_restore_time(books / "a.txt"),
     lambda books: write(books / "b/new.txt", "A new one."),
-    lambda books: (books / "b/c.txt").unlink(),
     lambda books: (books / "a.txt").rename(books / "z.txt"),
 ])
 def test_changes_of_content_files_or_order_are_detected(tmp_path, texts_of, change):
@@ -206,54 +141,24 @@ def test_files_that_change_while_they_are_read_are_reported(tmp_path, texts_of, 
     write(tmp_path / "books/a.txt", TXT)
     read_file = sources.read_file
     monkeypatch.setattr(sources, "read_file", lambda *given: write(tmp_path / "books/b.txt", TXT) and read_file(*given))
-    with pytest.raises(PlainError, match="Files of datas='.*books' changed while they were read"):
+    with pytest.raises(PlainError, match="books' changed"):
         texts_of("books")
     assert not list((tmp_path / "cache").glob("*.arrow*"))
 
 
-def test_checksum_is_compared_after_a_file_was_touched(tmp_path, texts_of, hashed):
+def test_checksum_is_compared_after_a_file_was_touched(tmp_path, texts_of):
     write(tmp_path / "text.txt", TXT)
     assert texts_of("text.txt") == DOCUMENTS
     [path] = (tmp_path / "cache").glob("*.arrow")
     content = path.read_bytes()
     path.write_bytes(content.replace(b"Another", b"Ynother"))
-    with pytest.raises(PlainError, match="does not match documents_.*Delete it and"):
+    with pytest.raises(PlainError, match="documents_"):
         texts_of("text.txt")
     path.write_bytes(content)
     assert texts_of("text.txt") == DOCUMENTS
-    hashed.clear()
-    assert texts_of("text.txt") == DOCUMENTS and not hashed
 
 
-def test_files_are_sorted_by_path_parts(tmp_path):
-    for name in ("a/x.txt", "a.txt", "a b/x.txt", "a-b.txt", "B.txt", "b/c/d.txt", "b/c.txt", "b/c0.txt", "ä.txt", "z/.hidden/x.txt",
-                 "z/.h.txt"):
-        write(tmp_path / "library" / name, name)
-    (tmp_path / "library/link.txt").symlink_to(tmp_path / "library/B.txt")
-    expected = [str(path) for path in sorted((tmp_path / "library").rglob("*.txt")) if ".h" not in str(path)]
-    assert len(expected) == 10
-    assert list(find_files(tmp_path / "library")) == list(find_files(str(tmp_path / "library/**/*.txt"))) == expected
-    (tmp_path / "library/cycle").symlink_to(tmp_path / "library")
-    assert list(find_files(tmp_path / "library")) == expected
-
-
-def test_embedded_text_is_megabytes_of_english_prose_and_read_once(tmp_path, monkeypatch):
-    files = list(embedded_text.source_files())[::8]  # all of them take a while
-    monkeypatch.setattr(embedded_text, "source_files", lambda: files)
-    texts = list(load_documents("docs", tmp_path).documents["text"])
-    monkeypatch.setattr(embedded_text, "documents", lambda *_: pytest.fail("read again"))
-    assert list(load_documents("docs", tmp_path).documents["text"]) == texts
-    text = "\n".join(texts)
-    assert len(text) > 600_000 and len(texts) > 125
-    words = Counter(re.findall(r"[a-z]+", text.lower()))
-    most_common = ("the", "of", "to", "a", "and", "is", "in")
-    assert sum(words[word] for word in most_common) > .15 * words.total()  # like any English prose
-    paragraphs = text.split("\n")
-    assert len({paragraph.lower() for paragraph in paragraphs}) == len(paragraphs)
-    assert sum(">>>" in paragraph or "{" in paragraph for paragraph in paragraphs) < .05 * len(paragraphs)
-
-
-def test_embedded_text_does_not_depend_on_the_number_of_processes(monkeypatch):
+def test_embedded_text_is_english_prose_and_does_not_depend_on_the_number_of_processes(monkeypatch):
     files = sorted(Path(sysconfig.get_path("stdlib")).glob("[a-d]*.py"))
     monkeypatch.setattr(embedded_text, "source_files", lambda: files * 3)  # more than one chunk of files
     found = []
@@ -261,3 +166,6 @@ def test_embedded_text_does_not_depend_on_the_number_of_processes(monkeypatch):
         monkeypatch.setattr(embedded_text, "num_cpus", lambda n=n: n)
         found.append(list(embedded_text.documents()))
     assert found[0] == found[1] and len(found[0]) > 10
+    words = Counter(re.findall(r"[a-z]+", "\n".join(found[0]).lower()))
+    most_common = ("the", "of", "to", "a", "and", "is", "in")
+    assert sum(words[word] for word in most_common) > .15 * words.total()  # like any English prose

@@ -1,17 +1,12 @@
 """Tokenizers from a vocab.txt, a folder or the hub, and vocabularies trained on the text."""
 import random
-import re
 
 import datasets
-import huggingface_hub
 import pytest
-from huggingface_hub.utils import http_backoff
 
-from _utils.errors import PlainError
-from _utils.text import readers, sources, vocabulary
-from _utils.text.readers import cut_text
-from _utils.text.sources import Corpus, load_documents
-from _utils.text.vocabulary import SPECIAL_TOKENS, load_tokenizer, tokenizer_from_json, train_vocabulary
+from _utils.text import vocabulary
+from _utils.text.sources import Corpus
+from _utils.text.vocabulary import SPECIAL_TOKENS, load_tokenizer
 
 TOKENS = [*SPECIAL_TOKENS, "paris", "is", "a", "city", "##s", "."]
 
@@ -52,29 +47,6 @@ def test_a_vocabulary_with_capital_letters_keeps_case(vocab_file):
     assert load_tokenizer(vocab_file([*TOKENS, "[NUM]"])).tokenize("Paris paris") == ["paris", "paris"]
 
 
-def test_tokenizer_saved_to_a_folder(small_tokenizer, tmp_path):
-    small_tokenizer.save_pretrained(tmp_path / "tokenizer")
-    loaded = load_tokenizer(str(tmp_path / "tokenizer"))
-    assert loaded.get_vocab() == small_tokenizer.get_vocab()
-    assert loaded("The Generator GUESSES.") == small_tokenizer("The Generator GUESSES.")
-
-
-def test_any_other_name_is_a_hub_id(small_tokenizer, monkeypatch):
-    hub = {"google/electra-small-discriminator": small_tokenizer}
-    monkeypatch.setattr(vocabulary.AutoTokenizer, "from_pretrained", lambda name, **kwargs: hub[name])
-    assert load_tokenizer("google/electra-small-discriminator") is small_tokenizer
-    with pytest.raises(PlainError, match="'nobody/nothing'.*vocab=PATH/vocab.txt.*python pretrain.py quickstart=True"):
-        load_tokenizer("nobody/nothing")
-
-
-def test_attempts_to_reach_the_hub_are_not_reported_beside_the_error(monkeypatch, caplog):
-    """A vocabulary that cannot be fetched caused a line of the library for each attempt."""
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
-    with pytest.raises(Exception, match="refused"):
-        http_backoff("GET", "http://127.0.0.1:9/config.json", max_retries=1, base_wait_time=0)
-    assert not caplog.records
-
-
 @pytest.mark.parametrize("size, n_corpora", [(200, 1), (300, 20), (700, 1)])
 def test_trained_vocabulary_has_the_requested_size_and_covers_its_text(tmp_path, size, n_corpora):
     corpora = [make_corpus(str(i), seed=i) for i in range(n_corpora)]
@@ -82,49 +54,6 @@ def test_trained_vocabulary_has_the_requested_size_and_covers_its_text(tmp_path,
     tokens = tokens_by_id(tokenizer)
     assert len(tokens) == len(tokenizer) == size and tokens[:5] == list(SPECIAL_TOKENS) and sorted(tokenizer.all_special_ids) == [*range(5)]
     assert tokenizer.unk_token_id not in tokenizer("\n".join(corpora[0].documents["text"]))["input_ids"]
-
-
-def test_small_text_gives_a_smaller_vocabulary_and_a_message(tmp_path, capsys):
-    n = len(load_tokenizer(5000, [make_corpus()], tmp_path))
-    assert n < 5000 and f"{n:,} tokens instead of the requested 5,000" in capsys.readouterr().out
-
-
-def test_the_same_text_gives_the_same_vocabulary_also_in_pieces(monkeypatch):
-    monkeypatch.setattr(readers, "PIECE", 200)
-    text = "\n".join(make_corpus().documents["text"])
-    pieces = list(cut_text(text))
-    assert "".join(pieces) == text and len(pieces) > 50 and all(piece.endswith("\n") for piece in pieces[:-1])
-    assert train_vocabulary(700, lambda: pieces) == train_vocabulary(700, lambda: pieces) == train_vocabulary(700, lambda: [text])
-
-
-@pytest.mark.parametrize("separator", ["\n", "\n\n"])
-def test_sample_covers_one_huge_document_or_many_evenly(tmp_path, monkeypatch, separator):
-    for module, name, value in [(readers, "LONG", 1000), (sources, "LONG", 1000), (readers, "PIECE", 200),
-                                (vocabulary, "TRAINING_CHARACTERS", 20_000)]:
-        monkeypatch.setattr(module, name, value)
-    (tmp_path / "text.txt").write_text(separator.join(f"paragraph {i} " + "word " * 18 for i in range(1000)))
-    sample = list(vocabulary.sample_of_text([load_documents(str(tmp_path / "text.txt"), tmp_path)]))
-    assert 15_000 < sum(map(len, sample)) < 30_000 and max(map(len, sample)) < 400
-    tenths = {int(i) // 100 for text in sample for i in re.findall(r"paragraph (\d+)", text)}
-    assert tenths == set(range(10))
-
-
-GERMAN = "Wir müssen Großmutters Gemüse schälen, und TP53 reguliert BRCA1. "
-
-
-@pytest.mark.parametrize("text", [GERMAN, GERMAN.lower(), "हिन्दी में लिखी गई किताबें। "])  # also without capital letters
-def test_a_cased_vocabulary_keeps_case_accents_and_marks(tmp_path, text):
-    corpus = Corpus("own text", "0" * 32, lambda: datasets.Dataset.from_dict({"text": [text * 50]}))
-    tokenizer = load_tokenizer(200, [corpus], tmp_path, cased=True)
-    tokenizer.save_pretrained(tmp_path / "exported")
-    same = [load_tokenizer(200, [corpus], tmp_path, cased=True), tokenizer_from_json(tokenizer.backend_tokenizer.to_str()),
-            load_tokenizer(str(tmp_path / "exported"))]
-    for each in [tokenizer, *same]:
-        ids = each(text, add_special_tokens=False)["input_ids"]
-        assert each.decode(ids).replace(" ", "") == text.replace(" ", "") and type(each) is type(tokenizer)
-    uncased = load_tokenizer(200, [corpus], tmp_path)
-    assert uncased.tokenize("Müssen") == uncased.tokenize("mussen") and uncased.get_vocab() != tokenizer.get_vocab()
-    assert train_vocabulary(200, lambda: [text * 50], cased=True) == tokens_by_id(tokenizer)
 
 
 def test_vocabulary_is_trained_once_per_size_and_text(tmp_path, monkeypatch):

@@ -1,19 +1,16 @@
 """The cache of words returns the token ids of the `tokenizers` library: for random Unicode text, every character, and real text."""
 import itertools
-import pickle
 import random
 import sys
 import unicodedata
 
 import datasets
-import pyarrow.parquet
 import pytest
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from _utils.text import vocabulary as vocabulary_module
 from _utils.text.processors import ELECTRADataProcessor
-from _utils.text.vocabulary import SPECIAL_TOKENS, WordCache, from_vocab_file, is_cacheable, tokenizer_from_tokens
+from _utils.text.vocabulary import SPECIAL_TOKENS, WordCache, is_cacheable, tokenizer_from_tokens
 
 SPACES = list(" \t\n\r\x0b\x0c\x1c\x1d\x1e\x1f\x85\xa0\u1680\u2000\u2009\u200a\u2028\u2029\u202f\u205f\u3000")
 REMOVED = list("\0\x01\x7f\x80\x9f\xad\u0600\u180e\u200b\u200c\u200d\u200e\u202e\u2060\ufeff\ufffd\ufffe\uffff\U000e0001\U000e0041")
@@ -92,63 +89,6 @@ def test_ids_of_random_text_with_all_settings_of_the_normalizer():
 @pytest.mark.slow
 def test_ids_of_a_million_random_texts():
     fuzz(1_000_000 // len(SETTINGS) + 1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("settings", [SETTINGS[0], SETTINGS[5]])
-def test_ids_of_every_character_beside_spaces_punctuation_and_letters(settings):
-    characters = (chr(code) for code in range(sys.maxunicode + 1) if not 0xd800 <= code < 0xe000)
-    compare(bert_tokenizer(**settings), (f"a{c} {c}b {c} Σ.{c}'Σ{c}-a\u0301{c}\u0323" for c in characters))
-
-
-@pytest.mark.slow
-def test_ids_of_all_real_text(shared):
-    hf_tokenizer = from_vocab_file(shared / "data/vocab.txt")
-    processor = ELECTRADataProcessor(None, hf_tokenizer, 128, apply_cleaning=False, drop_parentheses=False)
-    processor.tokenizer.encode_special_tokens = True
-    size = compare(processor.tokenizer, real_lines(shared / "data"), processor.word_cache)
-    print(f"{size:,} bytes compared")
-    assert size > 3e8
-
-
-def real_lines(folder):
-    """Yield the lines of all files in a folder."""
-    for path in sorted(folder.rglob("*.*")):
-        if path.suffix == ".parquet":
-            batches = pyarrow.parquet.ParquetFile(path).iter_batches(1000, columns=["text"])
-            texts = (text.as_py() for batch in batches for text in batch["text"])
-        else:
-            texts = path.open(encoding="utf-8")
-        for text in texts:
-            yield from text.split("\n")
-
-
-def test_a_full_cache_returns_the_same_ids_and_keeps_no_long_words(monkeypatch):
-    monkeypatch.setattr(vocabulary_module, "_ENTRIES", 100)
-    cache = WordCache(bert_tokenizer(), "i")
-    compare(cache.tokenizer, random_texts(random.Random(1), 2000), cache)
-    assert cache.cached.cache_info().currsize == 100
-    cache.cached.cache_clear()
-    for line in LONG:
-        if len(line) > 64:
-            compare(cache.tokenizer, [line], cache)
-    assert cache.cached.cache_info().currsize <= 1  # "-"
-
-
-def test_repeated_words_do_not_reach_the_library():
-    cache = WordCache(bert_tokenizer(), "i")
-    first = cache.encode("The letters, THE a\u0301 (the)")
-    cache.tokenizer = cache.model = None  # the library
-    assert cache.encode("The letters, THE a\u0301 (the)") == first
-    assert cache.encode("(letters) the, a\u0301, the")  # other combinations of the same pieces
-
-
-def test_a_pickled_processor_has_an_empty_cache_and_the_same_examples(small_tokenizer):
-    processor, documents = ELECTRADataProcessor(None, small_tokenizer, 32, apply_cleaning=False), ["The generator [MASK] some words. " * 10]
-    expected = processor(documents)
-    other = pickle.loads(pickle.dumps(processor))
-    assert other.word_cache.cached.cache_info().currsize == 0 < processor.word_cache.cached.cache_info().currsize
-    assert other(documents) == expected
 
 
 def test_ids_above_65535_are_kept(tmp_path):

@@ -4,20 +4,16 @@ import gzip
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas
 import pytest
-from bad_inputs import CASES, CUSTOM_CODE, ENGLISH, LETTERS, QUICK, WORDS, contents, faults, make_good_files, prepare
+from bad_inputs import CASES, ENGLISH, QUICK, WORDS, contents, faults, make_good_files, prepare
+from tiny_pretraining import flip_bit
 
 import pretrain
 from _utils.config import complete
 from _utils.errors import PlainError
-from _utils.networks import load_pair, load_pretrained
-from _utils.networks.build import read_config
-from _utils.text.vocabulary import SPECIAL_TOKENS, load_tokenizer
 
 JAPANESE = "吾輩は猫である。名前はまだ無い。\nどこで生れたかとんと見当がつかぬ。\n\n"
 JSON_LINES = "".join(json.dumps({"text": f"Document {i} has nothing wrong with it."}) + "\n" for i in range(500))
@@ -55,21 +51,16 @@ def assert_only_complete_documents_are_kept():
 
 
 @pytest.mark.parametrize("name, content, expected", [
-    ("folder/b.pdf", "x", [".txt, .jsonl, .parquet"]),
-    ("folder/a.txt", "", ["no text"]),
-    ("folder/b.txt", b"caf\xe9 au lait\n", ["1 of 1 files are not utf-8 text", "encoding=latin-1", "folder/b.txt, line 1"]),
-    ("folder/a.txt.gz", gzip.compress(ENGLISH.encode(), mtime=0)[:-20], ["a.txt.gz cannot be read"]),
-    ("folder/a.txt.zst", "plain", ["a.txt.zst cannot be read"]),
-    ("folder/a.jsonl", JSON_LINES + "{'text': 1}", ["a.jsonl, line 501", '"text"']),
-    ("folder/a.jsonl", JSON_LINES + '{"body": ""}', ["a.jsonl, line 501", '"text"']),
-    ("folder/wiki_00", "Title\nText", ["wiki_00, line 1", "<doc>"]),
-    ("folder/wiki_00", '<doc id="1">\nTitle\n\nText cut', ["wiki_00", "</doc>"]),
-    ("folder/a.parquet", b"PAR1", ["a.parquet cannot be read"]),
-    ("folder/a.parquet", pandas.DataFrame({"body": ["x"]}).to_parquet(), ['a.parquet has no column "text"', "body"]),
+    ("folder/b.pdf", "x", ".jsonl"), ("folder/a.txt", "", "no text"),
+    ("folder/b.txt", b"caf\xe9 au lait\n", "b.txt, line 1"),
+    ("folder/a.txt.gz", gzip.compress(ENGLISH.encode(), mtime=0)[:-20], "a.txt.gz"), ("folder/a.txt.zst", "plain", "a.txt.zst"),
+    ("folder/a.jsonl", JSON_LINES + "{'text': 1}", "a.jsonl, line 501"), ("folder/a.jsonl", JSON_LINES + '{"body": ""}', "a.jsonl, line 501"),
+    ("folder/wiki_00", "Title\nText", "wiki_00, line 1"), ("folder/wiki_00", '<doc id="1">\nTitle\n\nText cut', "wiki_00"),
+    ("folder/a.parquet", b"PAR1", "a.parquet"), ("folder/a.parquet", pandas.DataFrame({"body": ["x"]}).to_parquet(), "a.parquet"),
 ])
 def test_unreadable_text_raises_and_leaves_no_files(name, content, expected):
     write(name, content)
-    assert_fails(["datas=folder"], ["folder", *expected])
+    assert_fails(["datas=folder"], ["folder", expected])
     assert not list(Path("datasets").rglob("*.arrow*"))
 
 
@@ -92,13 +83,6 @@ def test_utf8_text_that_is_read_as_latin_1_causes_a_warning(capsys):
         assert ("1 of 3 files to be read as latin-1 are valid UTF-8" in out and "utf8.txt" in out) == is_warned
 
 
-@pytest.mark.parametrize("datas, expected", [("texts/*.txt", "openwebtext, wikipedia, bookcorpus, docs"),
-                                             ("empty", ".txt, .jsonl, .parquet")])
-def test_missing_text_raises_with_what_is_accepted(datas, expected):
-    Path("empty").mkdir()
-    assert_fails([f"datas={datas}"], [f"'{datas}'", expected])
-
-
 @pytest.mark.parametrize("text, overrides, expected", [
     ("word " * 200_000, [], ["text.txt", "line break"]),
     (JAPANESE * 20, [], ["text.txt", "not in the vocabulary"]),
@@ -111,11 +95,8 @@ def test_unusable_text_raises_before_examples_are_built(text, overrides, expecte
 
 
 @pytest.mark.parametrize("content, expected", [
-    ("\n".join(word for word in WORDS if word != "[MASK]"), "lacks [MASK]"),
-    ("\n".join(LETTERS), "lacks " + ", ".join(SPECIAL_TOKENS)),
-    ("\n".join([*WORDS, "twice", "once", "twice"]), "'twice'"),
-    (b"caf\xe9", "UTF-8"),
-    ("", "[MASK]"),
+    ("\n".join(word for word in WORDS if word != "[MASK]"), "[MASK]"), ("\n".join([*WORDS, "twice", "once", "twice"]), "'twice'"),
+    (b"caf\xe9", "UTF-8"), ("", "[MASK]"),
 ])
 def test_an_invalid_vocabulary_raises(content, expected):
     write("text.txt", ENGLISH * 20)
@@ -124,53 +105,24 @@ def test_an_invalid_vocabulary_raises(content, expected):
     assert_only_complete_documents_are_kept()
 
 
-def test_the_valid_text_and_vocabulary_are_accepted():
-    write("text.txt", ENGLISH * 20)
-    hf_tokenizer, dls = load_data("datas=text.txt", "steps=2", "bs=4")
-    assert len(hf_tokenizer) == len(WORDS) and len(dls.train_ds) > 10
-
-
-@pytest.mark.parametrize("damage", [lambda content: b"", lambda content: content[:100],
-                                    lambda content: content[:len(content) // 2] + b"!" + content[len(content) // 2 + 1:]])
 @pytest.mark.parametrize("kind", ["documents", "examples"])
-def test_damaged_prepared_files_raise(kind, damage):
+def test_damaged_prepared_files_raise(kind):
     write("text.txt", ENGLISH * 20)
     load_data("datas=text.txt", "bs=4", "steps=2")
     [path] = Path("datasets").glob(f"{kind}_*.arrow")
-    path.write_bytes(damage(path.read_bytes()))
+    flip_bit(path)
     for examples in Path("datasets").glob("examples_*.arrow") if kind == "documents" else ():  # otherwise documents are not read
         examples.unlink()
-    assert_fails(["datas=text.txt", "bs=4"], [str(path), f"Delete it and {path.name}.xxh3"])
-    path.unlink()
-    path.with_name(f"{path.name}.xxh3").unlink()
-    load_data("datas=text.txt", "bs=4", "steps=2")
-
-
-@pytest.mark.parametrize("load", [
-    lambda: load_pretrained("trap", "tiny", 32),
-    lambda: load_pair("pair", "tiny", 32),
-    lambda: read_config("trap", None, 0),
-    lambda: load_tokenizer("trap"),
-], ids=["encoder", "pair", "configuration", "tokenizer"])
-def test_custom_code_of_a_model_never_runs_even_if_the_user_agrees(load, monkeypatch):
-    for name, content in CUSTOM_CODE.items():
-        write(name, content)
-    for part in ("generator", "discriminator"):
-        shutil.copytree("trap", f"pair/{part}")
-    monkeypatch.setattr("builtins.input", lambda *_: "y")
-    with pytest.raises(PlainError):
-        load()
-    assert not Path("trapped").exists()
+    assert_fails(["datas=text.txt", "bs=4"], [str(path), f"{path.name}.xxh3"])
 
 
 def test_pickles_and_remote_code_are_never_executed(repo):
     """Every torch.load sets weights_only=True, and nothing sets trust_remote_code=True."""
-    paths = [*repo.glob("*.py"), *(path for folder in ("_utils", "benchmarks", "tests") for path in repo.glob(f"{folder}/**/*.py"))]
-    calls = [call for path in paths for call in ast.walk(ast.parse(path.read_text())) if isinstance(call, ast.Call)]
-    is_true = lambda call, name: any(keyword.arg == name and getattr(keyword.value, "value", None) is True for keyword in call.keywords)
-    loads = [call for call in calls if ast.unparse(call.func) == "torch.load"]
-    assert loads and all(is_true(call, "weights_only") for call in loads)
-    assert not any(is_true(call, "trust_remote_code") for call in calls)
+    for path in [*repo.glob("*.py"), *(path for folder in ("_utils", "benchmarks") for path in repo.glob(f"{folder}/**/*.py"))]:
+        for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
+            text = ast.unparse(call)
+            assert not text.startswith("torch.load(") or "weights_only=True" in text, path
+            assert "trust_remote_code=True" not in text, path
 
 
 @pytest.fixture(scope="module")
@@ -198,14 +150,6 @@ def run_case(scripts, good, tmp_path):
 def test_a_command_with_a_mistake_prints_one_error_and_leaves_no_files(run_case, name):
     done, found = run_case(name)
     assert not found, done.stderr[-2000:]
-
-
-def test_a_new_interpreter_fails_like_the_forked_one(scripts, repo, tmp_path):
-    arguments = ["stpes=100"]
-    forked = scripts.run("pretrain.py", arguments, tmp_path)
-    whole = subprocess.run([sys.executable, repo / "pretrain.py", *arguments], capture_output=True, text=True)
-    assert (whole.returncode, whole.stdout) == (forked.returncode, forked.stdout) == (1, "")
-    assert whole.stderr.splitlines()[-1] == forked.stderr.splitlines()[-1]
 
 
 @pytest.mark.slow

@@ -1,8 +1,6 @@
 """Corpora, GLUE and models, which the unchanged libraries load from a server that speaks the hub's interface."""
-import io
 import json
 import os
-import random
 import re
 import shutil
 import zipfile
@@ -10,7 +8,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import hub_repositories
-import pyarrow.parquet
 import pytest
 import torch
 from hub_repositories import (
@@ -101,11 +98,6 @@ def assert_one_line(done, *patterns):
     assert not [other for other in before if other.startswith(("Traceback", "error: "))], done.stderr
 
 
-def n_examples(done):
-    """The number of training examples that a run printed."""
-    return re.search(r"([\d,]+) training examples", assert_succeeds(done).stdout)[1]
-
-
 # Corpora
 
 def test_pretraining_on_the_three_corpora(corpora):
@@ -159,25 +151,10 @@ def test_revisions_choose_a_commit_or_tag_and_without_the_hub_no_other_one_is_us
 
 # Failures
 
-def test_a_download_that_breaks_continues_where_it_broke(machine):
-    # The libraries write 10 MB at a time.
-    columns = {"text": documents(20, 0), "url": [random.Random(i).randbytes(300_000).hex() for i in range(20)]}
-    machine.hub.commit(f"datasets/{OPENWEBTEXT}", {"train.parquet": parquet(columns)})
-    machine.hub.fail("GET /large", "cut")
-    assert_succeeds(machine.run("pretrain.py", *CORPUS, "datas=openwebtext"))
-    assert machine.downloads() == ["train.parquet", f"train.parquet bytes={10 << 20}-"]
-
-
-def test_a_rate_limit_is_waited_for(corpora):
-    corpora.hub.fail(f"GET /large/.*{SHARD}", 429)
-    assert_succeeds(corpora.run("pretrain.py", *CORPUS, "datas=openwebtext"))
-    assert corpora.downloads().count(SHARD) == 2
-
 
 @pytest.mark.parametrize("request_, how, word", [
-    (f"GET /large/.*{SHARD}", "reset", "reset by peer"), (f"GET /large/.*{SHARD}", 503, "503"),
-    (f"HEAD .*{SHARD}", 401, "gated"), ("GET /api/datasets/.*/revision/main", 429, "429")],
-    ids=["broken", "503", "gated", "rate limit"])
+    (f"GET /large/.*{SHARD}", "reset", "reset"), (f"HEAD .*{SHARD}", 401, "gated"), ("GET /api/datasets/.*/revision/main", 429, "429")],
+    ids=["broken", "gated", "rate limit"])
 def test_a_failed_download_ends_in_one_line_and_a_rerun_resumes(corpora, request_, how, word):
     run = lambda: corpora.run("pretrain.py", *CORPUS, "datas=openwebtext")
     corpora.hub.fail(request_, how)
@@ -189,69 +166,36 @@ def test_a_failed_download_ends_in_one_line_and_a_rerun_resumes(corpora, request
     assert len(load(corpora, "openwebtext")[1]["text"]) == 60
 
 
-def without_rows():
-    """The content of a parquet file with an empty row group, as pyarrow writes it."""
-    file = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.table({"text": pyarrow.array([], pyarrow.string())}), file)
-    return file.getvalue()
-
-
-@pytest.mark.parametrize("content", [b"", b"<html>Please log in to this network.</html>", without_rows()],
-                         ids=["empty file", "another page", "no rows"])
+@pytest.mark.parametrize("content", [b"", b"<html>Please log in to this network.</html>"], ids=["empty file", "another page"])
 def test_a_shard_that_cannot_be_read_is_named(machine, content):
     machine.hub.commit(f"datasets/{OPENWEBTEXT}", hub_repositories.openwebtext(**{SHARD: content}))
     assert_one_line(machine.run("pretrain.py", *CORPUS, "datas=openwebtext"), OPENWEBTEXT, SHARD)
-
-
-def test_a_shard_that_was_damaged_in_the_cache_is_downloaded_again_when_it_is_deleted(corpora):
-    run = lambda: corpora.run("pretrain.py", *CORPUS, "datas=openwebtext")
-    expected = n_examples(run())
-    [shard] = (corpora.cache / "hub").glob(f"*/snapshots/*/*/{SHARD}")
-    content = bytearray(shard.read_bytes())
-    content[len(content) // 2:len(content) // 2 + 400] = bytes(400)
-    shard.write_bytes(content)
-    for folder in (corpora.cache / "datasets", corpora.folder / "datasets", corpora.folder / "checkpoints"):
-        shutil.rmtree(folder)
-    done = run()
-    assert_one_line(done, OPENWEBTEXT, SHARD)
-    Path(re.search(r"Delete (\S+)", done.stderr)[1]).unlink()
-    corpora.downloads()
-    assert n_examples(run()) == expected and corpora.downloads() == [SHARD]
 
 
 # Models
 
 @pytest.fixture
 def models(machine, small_tokenizer):
-    """A function that puts Google's small pair on the hub, given the name of the files of weights.
-
-    It returns {hub id: network}.
-    """
-    def commit(weights):
-        networks, repositories = hub_repositories.electra(weights, small_tokenizer)
-        for name, files in repositories.items():
-            machine.hub.commit(f"models/{name}", files)
-        return networks
+    """{hub id: network} of Google's small pair on the hub."""
+    networks, repositories = hub_repositories.electra(small_tokenizer)
+    for name, files in repositories.items():
+        machine.hub.commit(f"models/{name}", files)
     (machine.folder / "text.txt").write_text("\n\n".join(documents(20, 0)))
-    return commit
+    return networks
 
 
-@pytest.mark.parametrize("weights", ["pytorch_model.bin", "model.safetensors"])
-def test_pretraining_continues_from_the_pair_on_the_hub(machine, models, weights):
-    networks = models(weights)
+def test_pretraining_continues_from_the_pair_on_the_hub(machine, models):
     assert_succeeds(machine.run("pretrain.py", *CONTINUED, "base_run_name=run", "lr=1e-30"))
-    assert machine.downloads() == [weights, weights]
     found = load_checkpoint(machine.folder / "checkpoints/pretrain/run_11081_100.0%.pth")["model"]
-    for name, network in networks.items():
+    for name, network in models.items():
         part = "discriminator" if name == DISCRIMINATOR else "generator"
         assert all(torch.allclose(found[f"{part}.{key}"], value) for key, value in network.state_dict().items())
 
 
 @pytest.mark.parametrize("request_, how, word", [
-    ("GET /large/.*model.bin", "reset", "Check the connection"), ("GET /large/.*model.bin", 503, "503"),
-    ("/config.json", 401, "gated"), ("/tokenizer.json", 401, "gated")], ids=["broken", "503", "gated", "tokenizer"])
+    ("GET /large/.*model.bin", 503, "503"), ("/config.json", 401, "gated"), ("/tokenizer.json", 401, "gated")],
+    ids=["503", "gated", "tokenizer"])
 def test_a_failed_download_of_a_model_ends_in_one_line(machine, models, request_, how, word):
-    models("pytorch_model.bin")
     machine.hub.fail(request_, how)
     assert_one_line(machine.run("pretrain.py", *CONTINUED), DISCRIMINATOR, word)
     assert not list(machine.folder.glob("checkpoints/pretrain/*.pth"))
@@ -285,7 +229,6 @@ for split in ("train", "validation"):
 
 
 def test_all_tasks_of_glue_from_the_hub_to_a_valid_submission(machine, models, few_rows):
-    models("pytorch_model.bin")
     machine.hub.commit("datasets/nyu-mll/glue", hub_repositories.glue(few_rows))
     machine.hub.commit("datasets/aps/super_glue", hub_repositories.wsc(few_rows / "WSC"))
     done = assert_succeeds(machine.run("finetune.py", *FINETUNE, "wsc_trick=True"))
@@ -300,24 +243,3 @@ def test_all_tasks_of_glue_from_the_hub_to_a_valid_submission(machine, models, f
         assert len(archive.namelist()) == 11
     (machine.folder / "same.py").write_text(SAME)
     assert_succeeds(machine.run(str(machine.folder / "same.py"), str(few_rows), *hub_repositories.GLUE))
-
-
-def test_empty_texts_on_the_hub_are_skipped_and_reported(machine, glue, tmp_path):
-    folder = shutil.copytree(glue / "RTE", tmp_path / "glue/RTE")
-    with (folder / "train.tsv").open("a") as file:
-        file.write("2000\tA premise.\t\tentailment\n")
-    machine.hub.commit("datasets/nyu-mll/glue", hub_repositories.glue(tmp_path / "glue", ["rte"]))
-    program = "from _utils.tasks.glue import load_task; print(*load_task('rte').notices)"
-    (machine.folder / "load.py").write_text(program)
-    done = assert_succeeds(machine.run(str(machine.folder / "load.py")))
-    assert "skipped 1 of 2,001 rows" in done.stdout and "row 2000: the column 'sentence2' contains ''" in done.stdout
-
-
-def test_a_failed_download_of_glue_ends_in_one_line_and_a_rerun_resumes(machine, models, few_rows):
-    models("model.safetensors")
-    machine.hub.commit("datasets/nyu-mll/glue", hub_repositories.glue(few_rows))
-    run = lambda: machine.run("finetune.py", *FINETUNE, "tasks=cola,rte", "task_overrides={'rte': {'epochs': 1}}")
-    machine.hub.fail("GET /large/.*rte/validation", 503)
-    assert_one_line(run(), "RTE", "nyu-mll/glue", "503")
-    assert_succeeds(run())
-    assert machine.downloads()

@@ -13,7 +13,7 @@ from tiny_pretraining import FOLDER, equal_weights, flip_bit, metrics, rows, ten
 
 import pretrain
 from _utils.errors import PlainError
-from _utils.runs.checkpoints import load_checkpoint, save_checkpoint
+from _utils.runs.checkpoints import load_checkpoint
 from _utils.runs.log import locked
 from _utils.training.after_step import Stopped
 
@@ -63,7 +63,7 @@ def test_resumed_run_equals_uninterrupted_run(workplace, stop_after, capsys, opt
     run("base_run_name=whole", *options)
     for step in (3, 9, 15):  # of 20 steps, number 10 is a milestone
         stop_after(step)
-        with pytest.raises(Stopped, match=f"Stopped at step {step + 1} of {options[0][6:]}.*mini_5.*Rerun the same command"):
+        with pytest.raises(Stopped, match=f"step {step + 1} "):
             run(*options)
     run(*options)
     assert "Resuming the run mini_5 after step 16:" in capsys.readouterr().out
@@ -71,20 +71,15 @@ def test_resumed_run_equals_uninterrupted_run(workplace, stop_after, capsys, opt
     assert_equal_checkpoints()
 
 
-@pytest.mark.parametrize("options", [("steps=430", "milestones=2", "num_workers=2"),
+@pytest.mark.parametrize("options", [("steps=430", "milestones=2"),
                                      ("steps=20", "milestones=10,50", "precision=bf16", "masking=official", "bs=2")])
-def test_run_that_stops_twice_at_chosen_steps_equals_uninterrupted_run(workplace, capsys, options):
+def test_run_that_stops_twice_at_chosen_steps_equals_uninterrupted_run(workplace, options):
     """The schedule is that of all steps, whatever the step to stop at; of 430 steps, metrics are logged at every second one."""
     run("base_run_name=whole", "stop_at=20", *options)
     for stop_at in (3, 13):
-        run(f"stop_at={stop_at}", *options)
-        steps = int(options[0].removeprefix("steps="))
-        saved = load_checkpoint(FOLDER / f"mini_5_{round(100 * stop_at / steps, 6)}%.pth")
-        assert saved["step"] == load_checkpoint(FOLDER / "mini_5/resume.pth")["step"] == metrics("held_out")[-1]["step"] == stop_at
-        assert f"Stopped after step {stop_at} of {steps}" in capsys.readouterr().out
-        before = rows()
-        run(f"stop_at={stop_at}", *options)  # nothing left to do
-        assert rows() == before
+        for _ in range(2):  # the second time, nothing is left to do
+            run(f"stop_at={stop_at}", *options)
+            assert load_checkpoint(FOLDER / "mini_5/resume.pth")["step"] == metrics("held_out")[-1]["step"] == stop_at
     run("stop_at=20", *options)
     of_stops = [row for row in rows() if row["split"] == "held_out" and row["step"] in (3, 13)]
     assert len(of_stops) == 2 and [row for row in rows() if row not in of_stops] == rows("whole_5")
@@ -93,41 +88,12 @@ def test_run_that_stops_twice_at_chosen_steps_equals_uninterrupted_run(workplace
 
 def test_killed_run_resumes_from_its_last_checkpoint(workplace, monkeypatch):
     run("base_run_name=whole")
-
-    class Killed(BaseException):
-        pass
-    train_step = pretrain.PretrainingLearner._step
-
-    def train_step_or_die(learn):
-        if learn.train_iter == 11:
-            raise Killed
-        train_step(learn)
-    with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr("pretrain.PretrainingLearner._step", train_step_or_die)
-        run("save_minutes=0")
-    assert len(metrics()) == 11
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(pretrain, "save_pretrained", mock.Mock(side_effect=[None, KeyboardInterrupt]))
+        run("save_minutes=0")  # killed before it saves its last milestone
     (FOLDER / "mini_5" / "metrics.jsonl").open("a").write('{"step": 12, "split": "tr')  # a killed process may leave an incomplete line
     run("save_minutes=0")
     assert rows() == rows("whole_5") and equal_weights(weights(), weights("whole_5"))
-
-
-def test_run_that_was_killed_before_it_saved_its_last_milestone_is_evaluated_again(workplace, monkeypatch):
-    options = "steps=4", "milestones=100"
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(pretrain, "save_pretrained", mock.Mock(side_effect=KeyboardInterrupt))
-        run(*options)
-    assert len(metrics("held_out")) == 1
-    run(*options)
-    run("base_run_name=whole", *options)
-    assert rows() == rows("whole_5")
-
-
-def test_checkpoint_is_saved_on_time_between_two_rows_of_metrics(workplace, monkeypatch):
-    """Rows are minutes apart if the steps are slow."""
-    saved = []
-    monkeypatch.setattr("_utils.training.after_step.Bookkeeping.save", lambda callback: saved.append(callback.learn.train_iter))
-    run("save_minutes=1e-9", "milestones=100", "steps=1600", "stop_at=16")  # metrics at every eighth step
-    assert saved == list(range(17))
 
 
 def test_complete_run_is_not_trained_again(workplace, capsys):
@@ -140,8 +106,7 @@ def test_complete_run_is_not_trained_again(workplace, capsys):
 
 
 @pytest.mark.parametrize("changes, messages", [
-    (("lr=1e-3", "temperature=2."), ["started with temperature=1.0, lr=0.0003", "now temperature=2.0, lr=0.001"]),
-    (("steps=8",), ["steps=4", "steps=8"])])
+    (("lr=1e-3", "temperature=2."), ["temperature=1.0, lr=0.0003", "temperature=2.0, lr=0.001"]), (("steps=8",), ["steps=4", "steps=8"])])
 def test_run_with_other_settings_is_rejected(workplace, changes, messages):
     run("steps=4")
     before = weights()
@@ -152,36 +117,11 @@ def test_run_with_other_settings_is_rejected(workplace, changes, messages):
     run("steps=4", "logger=tensorboard", "num_workers=1", "micro_batch=4")  # these settings may differ
 
 
-def test_run_that_is_older_than_a_key_can_be_resumed_with_its_default(workplace):
-    run("steps=4", "stop_at=1")
-    path = FOLDER / "mini_5/resume.pth"
-    checkpoint = load_checkpoint(path)
-    for key in ("cased", "documents", "long_lines"):
-        del checkpoint["config"][key]
-    save_checkpoint(checkpoint, path)
-    with pytest.raises(PlainError, match="documents='blank_line'.*documents='line'"):
-        run("steps=4", "documents=line")
-    checkpoint["config"]["one_document_per_file"] = True
-    save_checkpoint(checkpoint, path)
-    with pytest.raises(PlainError, match="documents='file'.*documents='blank_line'"):
-        run("steps=4")
-    checkpoint["config"]["one_document_per_file"] = False
-    save_checkpoint(checkpoint, path)
-    run("steps=4")
-    assert load_checkpoint(path)["step"] == 4
-
-
-def test_signal_in_the_last_step_lets_the_run_complete(workplace, stop_after, capsys):
-    stop_after(15, signal.SIGTERM)
-    run()
-    assert "Stopping after this step" in capsys.readouterr().out and (FOLDER / "mini_5_100.0%.pth").exists()
-
-
 def test_complete_run_without_its_resume_checkpoint_is_kept(workplace):
     run("steps=2")
     for path in (FOLDER / "mini_5").glob("resume*.pth"):
         path.unlink()
-    with pytest.raises(PlainError, match=r"The run mini_5 is complete .*mini_5_100.0%.pth' exists.*resume.pth was deleted.*resume=False"):
+    with pytest.raises(PlainError, match="mini_5.*resume=False"):
         run("steps=2")
     assert (FOLDER / "mini_5_100.0%.pth").exists() and not (FOLDER / "aside").exists()
     run("steps=2", "resume=False")
@@ -195,7 +135,7 @@ def test_run_with_another_text_or_vocabulary_is_rejected(workplace):
         content = Path(file).read_text()
         assert old in content
         Path(file).write_text(content.replace(old, new))
-        with pytest.raises(PlainError, match=f"The {changed} changed since the run in .*mini_5"):
+        with pytest.raises(PlainError, match=f"{changed} changed"):
             run("steps=4")
         Path(file).write_text(content)
     run("steps=4")
@@ -213,33 +153,29 @@ def test_changed_code_is_reported_at_every_later_start(workplace, monkeypatch, c
     assert "Notice" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("damage", [
-    pytest.param(lambda path: path.write_bytes(path.read_bytes()[:5000]), id="truncated", marks=pytest.mark.slow),
-    pytest.param(lambda path: path.write_bytes(b""), id="empty", marks=pytest.mark.slow), pytest.param(flip_bit, id="flipped_bit")])
-def test_run_resumes_from_the_previous_checkpoint_if_the_newest_is_damaged(workplace, stop_after, capsys, damage):
+def test_run_resumes_from_the_previous_checkpoint_if_the_newest_is_damaged(workplace, stop_after, capsys):
     run("base_run_name=whole")
     stop_after(9)
     with pytest.raises(Stopped):
         run("save_minutes=0")
     copy = shutil.copytree(FOLDER / "mini_5", workplace / "copy")
-    damage(FOLDER / "mini_5" / "resume.pth")
+    flip_bit(FOLDER / "mini_5" / "resume.pth")
     run("save_minutes=0")
     output = capsys.readouterr().out
-    assert "resume.pth', which is damaged" in output
-    assert "after step 9:" in output  # the previous checkpoint, saved with the metrics of step 9
+    assert "damaged" in output and "after step 9:" in output  # the previous checkpoint, saved with the metrics of step 9
     assert rows() == rows("whole_5") and equal_weights(weights(), weights("whole_5"))
 
     shutil.rmtree(FOLDER / "mini_5")
     shutil.copytree(copy, FOLDER / "mini_5")
     for name in ("resume.pth", "resume_before.pth"):
-        damage(FOLDER / "mini_5" / name)
-    with pytest.raises(PlainError, match="No checkpoint to resume from in .*mini_5.* resume=False to start the run from scratch"):
+        flip_bit(FOLDER / "mini_5" / name)
+    with pytest.raises(PlainError, match="mini_5.*resume=False"):
         run("save_minutes=0")
 
 
 def test_run_cannot_be_trained_by_two_processes_at_once(workplace):
     with locked(FOLDER / "mini_5"):
-        with pytest.raises(PlainError, match="Another process is training the run"):
+        with pytest.raises(PlainError, match="Another process"):
             run("steps=1")
     run("steps=1")
 

@@ -1,6 +1,5 @@
 """Slow tests, minutes each: the quickstart from start to end, compiled runs, memory of preprocessing."""
 import contextlib
-import itertools
 import json
 import math
 import os
@@ -106,23 +105,13 @@ def test_preprocessing_memory_does_not_grow_with_corpus_size(repo, shared, tmp_p
     assert peaks[6] < 2e9 and peaks[6] < peaks[1] * 1.1
 
 
-def write_documents(path, n, size, shared):
-    """Write n documents of `size` characters each, separated by blank lines, from novels that are repeated as needed."""
-    novels = sorted((shared / "data/novels").glob("*.parquet"))
-    chapters = [text for novel in novels for text in pyarrow.parquet.read_table(novel)["text"].to_pylist()]
-    lines = itertools.cycle([line + "\n" for chapter in chapters for line in chapter.split("\n") if line.strip()])
-    with path.open("w") as file:
-        for _ in range(n):
-            written = 0
-            while written < size:
-                written += file.write(next(lines))
-            file.write("\n")
-
-
 @needs_proc
 @pytest.mark.parametrize("n, size", [(1, 300_000_000), (1000, 400_000)])
 def test_preprocessing_memory_does_not_grow_with_document_size(repo, shared, tmp_path, n, size):
-    write_documents(tmp_path / "text.txt", n, size, shared)
+    chapters = [text for path in (shared / "data/novels").glob("*.parquet") for text in pyarrow.parquet.read_table(path)["text"].to_pylist()]
+    text = "\n".join(line for chapter in chapters for line in chapter.split("\n") if line.strip())
+    document = (text * (size // len(text) + 1))[:size]
+    (tmp_path / "text.txt").write_text("\n\n".join([document] * n))
     peak = peak_memory([sys.executable, "-c", PREPARE, str(tmp_path / "text.txt"), "8192", str(tmp_path / "cache")], repo)
     print(f"{n:,} x {size / 1e6:.1f} MB of text, including vocabulary training: peak memory {peak / 1e6:.0f} MB")
     assert peak < 1.5e9

@@ -6,7 +6,6 @@ import random
 import datasets
 import torch
 from corpora import sentence
-from safetensors.torch import save
 from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
 
 from _utils.tasks.glue import TASKS
@@ -123,11 +122,8 @@ def wsc(folder):
     return files
 
 
-def electra(weights, hf_tokenizer):
-    """({hub id: network}, {hub id: files}) of a discriminator and a generator with the same embeddings.
-
-    weights: the name of the files with their weights.
-    """
+def electra(hf_tokenizer):
+    """({hub id: network}, {hub id: files}) of a discriminator and a generator with the same embeddings."""
     torch.manual_seed(0)
     sizes = dict(vocab_size=len(hf_tokenizer), embedding_size=16, num_hidden_layers=1, num_attention_heads=2,
                  intermediate_size=32)
@@ -142,16 +138,7 @@ def electra(weights, hf_tokenizer):
     repositories = {}
     for name, network in networks.items():
         network.config.architectures = [type(network).__name__]
-        config = network.config.to_json_string().encode()
-        repositories[name] = {"config.json": config, weights: _weights(network, weights), **tokenizer}
+        weights = io.BytesIO()
+        torch.save(network.state_dict(), weights)
+        repositories[name] = {"config.json": network.config.to_json_string().encode(), "pytorch_model.bin": weights.getvalue(), **tokenizer}
     return networks, repositories
-
-
-def _weights(network, name):
-    """The content of a file with the weights of a network, in the format of its name."""
-    weights = {key: value.clone() for key, value in network.state_dict().items()}
-    if name.endswith(".safetensors"):
-        return save(weights, {"format": "pt"})
-    file = io.BytesIO()
-    torch.save(weights, file)
-    return file.getvalue()

@@ -1,5 +1,4 @@
 """Scripts equal their exported notebooks, notebooks run from top to bottom, and importing a script has no side effects."""
-import os
 import shutil
 import subprocess
 import sys
@@ -68,21 +67,3 @@ def test_importing_the_scripts_has_no_side_effects(repo, tmp_path):
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and not done.stdout and not done.stderr, done.stderr
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize("variables, spin_count", [({}, "1000"), ({"GOMP_SPINCOUNT": "7"}, "7"), ({"OMP_WAIT_POLICY": "passive"}, None)])
-@pytest.mark.parametrize("script", SCRIPTS.values())
-def test_scripts_limit_spinning_of_waiting_threads_before_importing_torch(repo, script, variables, spin_count):
-    """OpenMP reads the environment variable when torch is imported. A setting of the user is kept."""
-    code = f"""if True:
-        import os, sys
-        def hook(event, arguments):
-            if event == "import" and arguments[0] == "torch":
-                print(os.environ.get("GOMP_SPINCOUNT"))
-                os._exit(0)
-        sys.addaudithook(hook)
-        sys.path.insert(0, {str(repo)!r})
-        import {script.removesuffix('.py')}"""
-    env = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "GOMP_"))} | variables
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, env=env)
-    assert done.stdout.strip() == str(spin_count), done.stderr

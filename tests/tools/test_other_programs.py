@@ -1,17 +1,13 @@
 """The examples of docs/checkpoints.md for other programs, executed as they are in the document."""
-import itertools
 import re
 from pathlib import Path
 
 import pytest
 import torch
-from documents import REPO, section
+from documents import section
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 TEXTS = ["One sentence.", "Another sentence about something else", "A third, much longer sentence than both others."]
-UNRELATED = ["A man is playing a guitar.", "The price of oil fell in March.", "She was born in Oslo and studied law.",
-             "Two dogs run across the snow.", "The committee will vote on the new rules next week."]
-MINI = REPO / "benchmarks/results/mini/model/discriminator"
 
 
 def examples(heading):
@@ -48,21 +44,6 @@ def test_an_exported_encoder_is_loaded(folders):
     assert found["encoder"](**inputs).last_hidden_state.shape[:2] == inputs["input_ids"].shape
 
 
-def test_an_onnx_file_gives_the_logits_of_the_network(folders):
-    """For other numbers and lengths of texts than those of the export, also with 8-bit weights."""
-    *_, onnxruntime = map(pytest.importorskip, ("onnx", "onnxscript", "onnxruntime"))
-    found = {}
-    for example in (*examples("ONNX"), examples("8-bit weights")[0]):
-        exec(example, found)
-    assert found["logits"].shape == (3, 3)
-    inputs = found["tokenizer"](TEXTS * 2, padding=True, return_tensors="np")
-    expected = classify(found["model"]).repeat(2, 1)
-    for name, tolerance in (("classifier.onnx", 1e-4), ("classifier.int8.onnx", .3)):
-        [logits] = onnxruntime.InferenceSession(name).run(["logits"], dict(inputs))
-        torch.testing.assert_close(torch.from_numpy(logits), expected, atol=tolerance * float(expected.std()), rtol=0)
-    assert Path("classifier.int8.onnx").stat().st_size < Path("classifier.onnx").stat().st_size / 2
-
-
 @pytest.mark.filterwarnings("ignore:.*deprecated")
 def test_quantized_weights_give_nearly_the_same_logits(folders):
     found = {}
@@ -90,27 +71,3 @@ def test_sentence_embeddings_learn_to_tell_texts_apart(folders, capsys):
         one, same, *others = found["embed"](texts)
     assert one @ same > max(one @ other for other in others) + .3
     torch.testing.assert_close(AutoModel.from_pretrained("embedder").state_dict(), found["encoder"].state_dict())
-
-
-def test_sentence_transformers_computes_the_same_embeddings(folders):
-    pytest.importorskip("sentence_transformers")
-    found, [embedding, *_, other_program] = {}, examples("Sentence embeddings")
-    exec(embedding, found)
-    for part in ("encoder", "tokenizer"):
-        found[part].save_pretrained("embedder")
-    exec(other_program, found)
-    with torch.inference_mode():
-        torch.testing.assert_close(torch.from_numpy(found["embeddings"]), found["embed"](["A text", "another text"]))
-
-
-def test_texts_are_nearly_alike_to_the_discriminator_without_training(tmp_path, monkeypatch):
-    """The mean cosine similarity in the document, of texts that have nothing in common."""
-    monkeypatch.chdir(tmp_path)
-    Path("exported").mkdir()
-    Path("exported/discriminator").symlink_to(MINI)
-    found = {}
-    exec(examples("Sentence embeddings")[0], found)
-    with torch.inference_mode():
-        embeddings = found["embed"](UNRELATED)
-    similarities = [float(one @ other) for one, other in itertools.combinations(embeddings, 2)]
-    assert sum(similarities) / len(similarities) > .95

@@ -6,8 +6,6 @@ import torch
 from sklearn.metrics import roc_auc_score
 from transformers import AutoModelForMaskedLM, AutoModelForTokenClassification, AutoTokenizer
 
-from _utils.networks import load_pair, load_pretrained
-
 MODEL = Path(__file__).resolve().parents[2] / "benchmarks/results/mini/model"
 # Sentences with one [word], and a word that is wrong in its place.
 CORRUPTED = [("she was born in london and studied history at the [university]", "because"),
@@ -55,11 +53,3 @@ def test_generator_fills_masks(hf_tokenizer):
         with torch.no_grad():
             logits = model(**encoded).logits[0, encoded["input_ids"][0].tolist().index(hf_tokenizer.mask_token_id)]
         assert hf_tokenizer.convert_ids_to_tokens(logits.argmax().item()) == word
-
-
-def test_the_model_loads_for_finetuning_and_to_continue_pretraining():
-    pretrained = load_pretrained(str(MODEL / "discriminator"), "mini", 128)
-    assert {parameter.dtype for parameter in pretrained.encoder().parameters()} == {torch.float32}
-    assert pretrained.hf_tokenizer.tokenize("The Castle") == ["the", "castle"]
-    generator, discriminator = load_pair(str(MODEL), "mini", 64)
-    assert generator.get_input_embeddings().weight.equal(discriminator.get_input_embeddings().weight)

@@ -517,7 +517,6 @@ def predict_test(task, checkpoint, dl_idx=0, *, data, device=None, precision=Non
 def write_test_files(c, tables):
     """Write test_outputs/<group_name>/*.tsv, what made each to <group_name>.json, and <group_name>.zip if all eleven files exist.
 
-    The file of an own task has the columns and the format of its test file, and the predictions as one more column.
     Returns the path of the zip, or None.   Majority baselines of an earlier command are deleted or rewritten.
     """
     folder, chosen, made_by, skipped = Path("test_outputs") / c.group_name, chosen_runs(c, Runs()), {}, []
@@ -530,7 +529,7 @@ def write_test_files(c, tables):
                 continue
             paths = [path_of(row) for row in chosen[source]]
             predictions = predict_test(data.task, paths, dl_idx, data=data, device=c.device, precision=c.precision)
-            data.task.write(folder / file, data, split, predictions)
+            data.task.write(folder / file, data.splits[split], predictions)
             made_by[file] = ", ".join(f"{source} run {row['run']} (dev {score(row):.2f})" for row in chosen[source])
     if made_by:
         print(f"Predictions in {folder}/: {', '.join(made_by)} ({folder}.json names the runs)")

@@ -79,19 +79,19 @@ def _lines_of(text):
     return pd.Series(lines, [f"line {i}" for i in range(1, len(lines) + 1)]).str.removesuffix("\r")
 
 
-def _table_of_cells(path, cells, names=()):
-    """Table of {place: list of cells}. names: of the columns, if the first row does not have them."""
-    rows = pd.Series(cells, dtype=object)
-    if not names:
-        names, rows = next(iter(rows), []), rows[1:]
-    problems = {place: f"{len(row)} columns instead of {len(names)}" for place, row in rows.items() if len(row) != len(names)}
-    table = pd.DataFrame(rows.tolist(), rows.index).reindex(columns=range(len(names))).set_axis(names, axis=1)
-    return Table(path, table.fillna(""), problems)
+def _table_of(path, cells, names=()):
+    """Table of a DataFrame of cells, in which short rows lack the last ones. names: of the columns, if the first row does not have them."""
+    if not names and len(cells):
+        names, cells = list(cells.iloc[0].dropna()), cells.iloc[1:]
+    n_cells = cells.notna().sum(axis=1)
+    problems = {place: f"{n} columns instead of {len(names)}" for place, n in n_cells[n_cells != len(names)].items()}
+    return Table(path, cells.reindex(columns=range(len(names))).set_axis(names, axis=1).fillna(""), problems)
 
 
 def read_tsv(path, names=()):
     """Table of a .tsv file of GLUE, each of whose lines is a row. names: of its columns, if it has no header."""
-    return _table_of_cells(path, _lines_of(_text_of(path).rstrip("\r\n")).str.split("\t"), names)
+    lines = _lines_of(_text_of(path).rstrip("\r\n"))
+    return _table_of(path, lines.str.split("\t", expand=True), names)
 
 
 def _read_csv(path):
@@ -110,9 +110,10 @@ def _read_cells(path, text, **dialect):
     reader = csv.reader(io.StringIO(text, newline=""), **dialect)
     is_row = lambda cells: len(cells) > 1 or cells == [""] or cells and cells[0].strip(" \t")
     try:
-        return _table_of_cells(path, {f"line {reader.line_num}": cells for cells in reader if is_row(cells)})
+        rows = {f"line {reader.line_num}": cells for cells in reader if is_row(cells)}
     except csv.Error as error:
         raise PlainError(f"{path}, line {reader.line_num} is not valid CSV ({error}). Quote cells that contain quotes or commas.") from None
+    return _table_of(path, pd.DataFrame(rows.values(), rows))
 
 
 def _read_json_lines(path):
@@ -138,7 +139,7 @@ def _read_conll(path):
     is_word &= ~is_comment
     cells = cells[~is_comment[cells.index]]
     n_columns = int(cells.str.len().mode().max()) if len(cells) else 0
-    words = _table_of_cells(path, cells, range(n_columns))
+    words = _table_of(path, pd.DataFrame(cells.tolist(), cells.index), range(n_columns))
     for place, problem in words.problems.items():
         raise PlainError(f"{path}, {place}: {problem}. Every word needs the same columns, an empty line must end each sentence, and a "
                          "comment begins with # and stands before a sentence.")

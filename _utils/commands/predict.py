@@ -44,11 +44,11 @@ def read_texts(file, task):
     if path == file and not Path(file).is_file():
         raise PlainError(f"File not found: {file!r}. Pass a file with one sentence, or two texts separated by a tab, per line.")
     suffix = Path(path).suffix.lower()
-    has_columns = set(names) <= set(read_tsv(path).rows) if suffix == ".tsv" else suffix in FORMATS and suffix != ".txt"
-    if has_columns:
-        table = read_table(path)
+    if suffix in FORMATS and suffix != ".txt":
+        table = task.with_texts(read_table(path))
         by_name = {str(column): column for column in table.rows}
         columns = [by_name.get(name, name) for name in names]
-        check_columns(table, columns, "A table needs the columns of the texts that the training file has.")
-        return table, columns
+        if suffix != ".tsv" or set(columns) <= set(table.rows):
+            check_columns(table, columns, "A table needs the columns of the texts that the training file has.")
+            return table, columns
     return read_tsv(path, task.texts), list(task.texts)

@@ -18,6 +18,7 @@ SCORES = GLUE_FOLDER / "scores.jsonl"
 # Keys of a finetuned checkpoint, and of a row of the table; scores: {split: {metric: value}}, whose first metric ranks the runs.
 FINETUNING_KEYS = {"model": dict, "encoder_config": dict, "tokenizer": str, "run": dict}
 ROW_KEYS = {"group": str, "task": str, "run": int, "seed": int, "scores": dict, "settings": dict, "train_rows": int, "synthetic": bool}
+_TABLES = {"training_table": "training", "dev_table": "dev"}  # settings that are keys of tables
 
 
 class Runs(list):
@@ -127,6 +128,8 @@ def _differences(found, wanted):
         other = found.get(key)
         if isinstance(value, dict) and isinstance(other, dict):  # a missing key has its default value
             texts += [f"{key}: {text}" for text in _differences(other, dict.fromkeys(other) | value)]
+        elif other != value and key in _TABLES:
+            texts.append(f"other {_TABLES[key]} rows than now ({other}; now {value}): the file or the share in 'dev' changed")
         elif other != value:
             texts.append(f"{key}={other!r:.200}, not {value!r:.200}")
     return texts

@@ -46,7 +46,7 @@ def write_test_files(c, tables, predict_test):
                     skipped.append(f"{file} ({data.missing.get(split, f'{tables[source].task.title} has no finished run')})")
                     continue
                 predictions = predict_test(data.task, models, dl_idx, data=data)
-                data.task.write(folder / file, data, split, predictions)
+                data.task.write(folder / file, data.splits[split], predictions)
                 made_by[file] = dev_scores
     if made_by:
         print(f"Predictions in {folder}/: {', '.join(made_by)} ({folder}.json names the runs)")

@@ -24,10 +24,12 @@ from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, matthews
 from torch import nn
 from transformers import AutoModelForSequenceClassification
 
-from _utils.tasks import guess, own_tables
+from _utils.tasks import own_tables
 from _utils.tasks.description import Description, kind_of_task
 from _utils.tasks.heads import copy_output_layer
-from _utils.tasks.table_files import as_label, numbers_in, read_table, shortened, write_tsv, write_with_column
+from _utils.tasks.predictions import write_rows
+from _utils.tasks.cells import as_label, numbers_in, shortened
+from _utils.tasks.table_files import read_table
 
 MIN_UPDATES = 300  # of own tasks, which may have few rows
 
@@ -49,6 +51,7 @@ class Task(Description):
     """A kind of task, here 'classification': one of several classes of a sentence or pair. Its fields are those of a Description."""
     kind: ClassVar[str] = "classification"
     baseline: ClassVar[str] = "majority"  # what a constant prediction is called
+    one_class: ClassVar[bool] = True  # whether the label of a row is one class
     keys: ClassVar[dict] = {}  # of the dictionary of an own task, beside those of custom.py: {key: type}
     metric_functions: ClassVar[dict] = {"accuracy": accuracy_score, "macro_f1": partial(f1_score, average="macro", zero_division=0),
                                         "matthews": matthews_corrcoef, "f1": f1_score}
@@ -118,7 +121,6 @@ class Task(Description):
     @classmethod
     def check_columns(cls, table, texts, label, given):
         """PlainError for columns of the training Table that do not fit this kind."""
-        guess.check_no_spans(table, label, cls.kind)
 
     def with_test_labels(self, labels):
         """(the Task to score the test file with, [notices]). labels: Series of strings."""
@@ -155,7 +157,7 @@ class Task(Description):
 
     def strata(self, labels):
         """The class of each row, of which a dev set gets its share. labels: of a Dataset."""
-        return labels
+        return labels if self.one_class else [0] * len(labels)
 
     def describe(self):
         """The labels and metrics of an own task, as text."""
@@ -163,13 +165,15 @@ class Task(Description):
 
     def hints(self):
         """Keys that change what `describe` says, as text."""
+        if not self.one_class:
+            return ""
         positive = f" (f1 of {self.positive or self.labels[1]!r}; 'positive' selects the label)" if "f1" in self.metrics else ""
         are_numbers = numbers_in(self.labels).notna().all()
         return positive + (" (set 'kind': 'regression' to predict numbers)" if are_numbers else "")
 
     def label_notices(self, labelled):
         """Messages about the labels of {split: Dataset}."""
-        return own_tables.suspect_labels(self.labels) + own_tables.label_counts(labelled, self.labels)
+        return own_tables.label_counts(labelled, self.labels)
 
     # Training
 
@@ -298,7 +302,9 @@ class Task(Description):
         return self.is_own
 
     def confusion(self, outputs, labels):
-        """Rows of each label (lines) by prediction (columns); [] for other kinds than classes."""
+        """Rows of each label (lines) by prediction (columns); [] if rows do not have one class each."""
+        if not self.one_class:
+            return []
         return confusion_matrix(self.targets(labels), self.decide(outputs), labels=range(len(self.labels))).tolist()
 
     def evaluation(self, outputs, labels):
@@ -313,23 +319,18 @@ class Task(Description):
 
     # Files of predictions
 
+    suffix: ClassVar[str] = ".tsv"
+
     def written(self, decisions):
         """Decisions as strings of a file."""
         return [self.written_labels[int(label)] for label in decisions]
 
-    def cells(self, decisions, table, rows):
-        """Decisions as cells of the file of an own task. table: Table of the test file.   rows: its Dataset."""
-        return self.written(decisions)
+    def write(self, path, rows, decisions):
+        """Write the predictions for a test set: a line with the index and the prediction of each row.
 
-    def write(self, path, data, split, decisions):
-        """Write the predictions for a test set: as the GLUE server expects them, or those of an own task beside the columns of its file.
-
-        data: TaskData.   decisions: from `decide`.
+        rows: Dataset of the test set.   decisions: from `decide`.
         """
-        if data.test_table is None:
-            write_tsv(path, self.written(decisions))
-        else:
-            write_with_column(data.test_table, path, self.cells(decisions, data.test_table, data.splits[split]))
+        write_rows(path, self.written(decisions))
 
     @property
     def accepted(self):
@@ -344,6 +345,10 @@ class Task(Description):
 
     def check_predictable(self, checkpoint):
         """PlainError if `predict` cannot read texts for this kind of task."""
+
+    def with_texts(self, table):
+        """The Table of a file for `predict` with the columns of the texts as training had them."""
+        return table
 
     def header(self, columns):
         """The first line of the output of `predict`, or None. columns: of the texts."""

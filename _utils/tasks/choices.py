@@ -17,7 +17,8 @@ from _utils.tasks.base import Task, kind_of_task
 from _utils.tasks.heads import copy_output_layer
 from _utils.tasks.own_tables import columns_of, labels_by_split
 from _utils.tasks.rows import EncodedRows
-from _utils.tasks.table_files import as_label, check_columns, labels_in, shortened
+from _utils.tasks.cells import as_label, shortened
+from _utils.tasks.table_files import check_columns, labels_in
 
 _Column = Annotated[str | int, Field(description="the name of a column")]
 _PAIR = Task("pair", "pair", ("text", "choice"))
@@ -104,6 +105,14 @@ class Choices(Task):
         of_pairs = _PAIR.encode(datasets.Dataset.from_dict(pairs), hf_tokenizer, {"max_length": settings["max_length"]})
         return ChoiceRows(of_pairs, n, rows["label"][:])
 
+    def with_texts(self, table):
+        """As `Task.with_texts`: if the file has the choices as lists in one column, with a column for each."""
+        n = len(self.labels)
+        choices = list(self.columns_in_files[-1 - n:-1])
+        column = choices[0].removesuffix(" 1")
+        is_list = column in table.rows and choices == _names_of_items(column, n) and choices[0] not in table.rows
+        return _with_items(table, column, n) if is_list else table
+
     def loss(self):
         """The mean over the batch of the cross-entropy over the choices of a row."""
         return ChoiceLoss(len(self.labels))
@@ -133,18 +142,27 @@ class Choices(Task):
 def _divide(tables, column):
     """Replace a column of lists in {split: Table} by columns for each item; returns their names. PlainError for other cells."""
     n = tables["train"].rows[column].map(lambda cell: len(cell) if isinstance(cell, list) else 0).mode()[0]
-    names = [f"{column} {i}" for i in range(1, n + 1)]
-    for split, table in tables.items():
-        lists, problems = table.rows[column], dict(table.problems)
-        for place, cell in lists.items():
-            if not isinstance(cell, list) or len(cell) != n:
-                problems.setdefault(place, f"the column {column!r} contains {cell!r:.60}, which is not a list of {n} choices")
-        if n < 2 or len(problems) == len(lists):
-            raise PlainError(f"{table.source}: the column {column!r} has no lists of choices, but for example {lists.iloc[0]!r:.60}. Write "
-                             "lists, or set 'choices' to several columns.")
-        items = {name: [cell[i] if place not in problems else "" for place, cell in lists.items()] for i, name in enumerate(names)}
-        tables[split] = table._replace(rows=table.rows.assign(**items), problems=problems)
-    return names
+    tables |= {split: _with_items(table, column, n) for split, table in tables.items()}
+    return _names_of_items(column, n)
+
+
+def _names_of_items(column, n):
+    return [f"{column} {i}" for i in range(1, n + 1)]
+
+
+def _with_items(table, column, n):
+    """The Table with a column for each of the n items of the lists in a column. PlainError if the column has no such lists."""
+    lists, problems = table.rows[column], dict(table.problems)
+    for place, cell in lists.items():
+        if not isinstance(cell, list) or len(cell) != n:
+            problems.setdefault(place, f"the column {column!r} contains {cell!r:.60}, which is not a list of {n} choices")
+    if n < 2 or len(problems) == len(lists):
+        raise PlainError(f"{table.source}: the column {column!r} has no lists of choices, but for example {lists.iloc[0]!r:.60}. Write "
+                         "lists, or set 'choices' to several columns.")
+    items = {}
+    for i, name in enumerate(_names_of_items(column, n)):
+        items[name] = ["" if place in problems else cell[i] for place, cell in lists.items()]
+    return table._replace(rows=table.rows.assign(**items), problems=problems)
 
 
 def _with_positions(table, label, choices):

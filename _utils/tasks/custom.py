@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from _utils.config import FileName, MyConfig, Positive, Text, list_of, number
+from _utils.config import FileName, MyConfig, Positive, Text, accepted, list_of, number
 from _utils.errors import PlainError
 from _utils.tasks.base import Task
 from _utils.tasks.glue import TASKS
@@ -22,20 +22,22 @@ _File = Annotated[str, Field(pattern=rf"(?i)({'|'.join(map(re.escape, _SUFFIXES)
 _Column = Annotated[str | int, Field(description="the name of a column (in CoNLL files its number from 0, or -1 for the last)")]
 _TAKEN = {*TASKS, *(Path(file).stem.lower() for task in TASKS.values() for file in task.test_files.values())}
 _KEYS = {
-    "name": FileName | None,
+    "name": FileName,
     "train": _File,
     "dev": number("a share of the training rows such as .1", gt=0, lt=1) | _File,
-    "test": _File | None,
-    "text": Annotated[list_of(_Column, "the name of a column, or a list of two"), Field(max_length=2)] | None,
-    "label": list_of(_Column, "the name of a column, or a list of columns with 1 or 0, one for each label") | None,
+    "test": _File,
+    "text": Annotated[list_of(_Column, "the name of a column, or a list of two"), Field(max_length=2)],
+    "label": list_of(_Column, "the name of a column, or a list of columns with 1 or 0, one for each label"),
     "separator": Text,
-    "groups": _Column | None,
-    "kind": Literal[(*KINDS, None)],
-    "metrics": list_of(Text, "the name of a metric, or a list of names; the first one ranks the runs") | None,
-    "positive": Text | None,
-    "class_weights": Literal["balanced"] | Annotated[dict[Text, Positive], Field(description="{'label': weight}")] | None,
-    **{key: accepted | None for kind in KINDS.values() for key, accepted in kind.keys.items()},
+    "groups": _Column,
+    "kind": Literal[tuple(KINDS)],
+    "metrics": list_of(Text, "the name of a metric, or a list of names; the first one ranks the runs"),
+    "positive": Text,
+    "class_weights": Literal["balanced"] | Annotated[dict[Text, Positive], Field(description="{'label': weight}")],
+    **{key: values for kind in KINDS.values() for key, values in kind.keys.items()},
 }
+# None is the same as leaving a key out, and no value to advise.
+_OPTIONAL_KEYS = {key: Annotated[kind | None, Field(description=accepted(kind))] for key, kind in _KEYS.items()}
 
 
 def complete_own_task(given):
@@ -44,7 +46,9 @@ def complete_own_task(given):
     Raises PlainError for an unknown key or value, and for the name of a GLUE task. No file is read.
     """
     values = dict.fromkeys(_KEYS) | {"dev": .1, "separator": "|"} | {key: value for key, value in given.items() if value is not None}
-    task = MyConfig(values, _KEYS)
+    if values["train"] is None:
+        raise PlainError(f"The task {given} has no training file. Set 'train' to {accepted(_KEYS['train'])}.")
+    task = MyConfig(values, _OPTIONAL_KEYS)
     path = Path(task.train)
     stem = path.name.partition(".")[0]
     task.name = task.name or (path.resolve().parent.name if stem.lower() in ("train", "training") else stem)

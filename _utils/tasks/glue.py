@@ -79,7 +79,7 @@ def load_task(task, glue_dir=None, splits=None):
             table, columns = read_tsv(path, () if is_test(split) else task.headerless), task.columns_in_files
         columns = dict(zip(names, columns))
         check_columns(table, columns.values(), "Use the official download.")
-        data.splits[split] = to_dataset(table, columns, task, split, data.notices)
+        data.splits[split] = to_dataset(table, columns, task, split, data.notices, "Correct the file, or download it again")
     return data
 
 

@@ -8,16 +8,20 @@ import pandas as pd
 from sklearn.metrics import f1_score
 from torch import nn
 
+from _utils.errors import PlainError
 from _utils.tasks.base import Task, kind_of_task
-from _utils.tasks.guess import LISTS, with_lists
 from _utils.tasks.own_tables import class_fields, class_names, labels_by_split
-from _utils.tasks.table_files import shortened
+from _utils.tasks.predictions import joined
+from _utils.tasks.cells import as_label, shortened
+
+_LISTS = "(labels)"  # column for the list of the labels of a row
 
 
 @kind_of_task
 class MultiLabel(Task):
     """A task with several labels of a text: each is an independent yes or no."""
     kind: ClassVar[str] = "multilabel"
+    one_class: ClassVar[bool] = False
     metric_functions: ClassVar[dict] = {"micro_f1": partial(f1_score, average="micro", zero_division=0),
                                         "macro_f1": partial(f1_score, average="macro", zero_division=0)}
     label_feature: ClassVar = datasets.List(datasets.Value("int64"))
@@ -26,8 +30,8 @@ class MultiLabel(Task):
     @classmethod
     def labels_of(cls, tables, texts, columns, given):
         """As `Task.labels_of`; the labels of each row become a list, in one more column."""
-        tables |= {split: with_lists(table, columns, given["separator"]) for split, table in tables.items()}
-        return LISTS, labels_by_split(tables, LISTS), [], {}
+        tables |= {split: _with_lists(table, columns, given["separator"]) for split, table in tables.items()}
+        return _LISTS, labels_by_split(tables, _LISTS), [], {}
 
     @classmethod
     def fields_of(cls, given, labels):
@@ -49,9 +53,6 @@ class MultiLabel(Task):
         labels = pd.Series(labels)
         counts = labels.explode().value_counts()
         return labels.map(lambda found: min(found, key=counts.get, default=-1))
-
-    def hints(self):
-        return ""
 
     def loss_targets(self, labels):
         return self.targets(labels)
@@ -79,13 +80,41 @@ class MultiLabel(Task):
         shares = self.targets(labels).mean(0)
         return np.tile(shares >= min(.5, shares.max()), (len(labels), 1)).astype(float)
 
-    def confusion(self, outputs, labels):
-        return []
-
     def written(self, decisions):
-        """With "|" between the labels of a text."""
-        return ["|".join(found) for found in self.named(decisions)]
+        return [joined(found, self.labels) for found in self.named(decisions)]
 
     def output_cells(self, predictions, i):
         _, *probabilities = super().output_cells(predictions, i)
-        return ["|".join(predictions.labels[i]), *probabilities]
+        return [joined(predictions.labels[i], self.labels), *probabilities]
+
+
+def _with_lists(table, columns, separator):
+    """The Table with the labels of each row as a list in one more column: from a list, a string with separators, or columns of 1 and 0."""
+    if not {*columns} <= {*table.rows}:
+        return table
+    if len(columns) == 1:
+        lists = table.rows[columns[0]].map(partial(_labels_in_cell, separator))
+        for place, labels in lists[lists.map(lambda labels: len(set(labels)) < len(labels))].items():
+            raise PlainError(f"{table.source}, {place}: the labels {shortened(labels)} repeat one. If they are 1 and 0 for each label, "
+                             "write the names of the labels instead, or a column for each label.")
+    else:
+        marks = table.rows[columns].map(_mark)
+        for (place, column), _ in marks.isna().stack().loc[lambda is_unknown: is_unknown].items():
+            raise PlainError(f"{table.source}, {place}: the column {column!r} contains {table.rows.loc[place, column]!r:.60}. With several "
+                             "columns of labels, each cell is 1 or 0 (or True or False).")
+        lists = marks.apply(lambda row: [str(column) for column in columns if row[column]], axis=1)
+    return table._replace(rows=table.rows.assign(**{_LISTS: lists}))
+
+
+def _labels_in_cell(separator, cell):
+    """The labels in a cell: a list, or a string with separators."""
+    if isinstance(cell, list):
+        return list(map(as_label, cell))
+    return [*filter(None, map(str.strip, as_label(cell).split(separator)))]
+
+
+def _mark(cell):
+    """1 if a cell marks that a label applies, 0 if it does not or is empty; None for another cell."""
+    text = str(cell).strip().lower()
+    number = {"": 0, "false": 0, "true": 1}.get(text, pd.to_numeric(text, errors="coerce"))
+    return number if number in (0, 1) else None

@@ -1,13 +1,13 @@
 """The tables of an own task: its columns, labels and classes, the dev set, and warnings about what looks like a mistake."""
-import re
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 from sklearn.model_selection import GroupShuffleSplit
 
 from _utils.errors import PlainError, as_plain_error
-from _utils.tasks.table_files import as_label, check_columns, labels_in, numbers_in, shortened
+from _utils.tasks.cells import as_label, numbers_in, shortened
+from _utils.tasks.table_files import check_columns, labels_in
 from _utils.tasks.tables import TaskData, to_dataset
 
 MIN_ROWS = 5  # of a label in the training or dev set, below which a warning is printed
@@ -19,7 +19,6 @@ def load(kind, given, tables, reason):
     Without a dev file, a share of the training rows is the dev set, by `split_rows`; the same rows at every call.
     """
     texts, columns = kind.columns_of(given, tables)
-    test_table = tables.get("test")
     kind.check_columns(tables["train"], texts, columns[0], given)
     label, labels, converted, fields = kind.labels_of(tables, texts, columns, given)
     if set(map(as_label, labels.get("test", ()))) <= {"-1", "[]"}:  # as in the test sets of the hub
@@ -31,7 +30,7 @@ def load(kind, given, tables, reason):
     if "test" in labels:
         test_task, unknown = task.with_test_labels(labels["test"])
         notices += unknown
-    data = TaskData(task, {}, {}, notices, test_table, test_task)
+    data = TaskData(task, {}, {}, notices, test_task)
     for split, table in tables.items():
         in_table = dict(zip((*task.texts, "label") if split in labels else task.texts, (*texts, label)))
         if split == "train" and given["groups"] is not None:
@@ -75,9 +74,9 @@ def _task(kind, given, texts, label, labels, fields):
     """The Task. labels: {split: Series of strings}; PlainError for labels and metrics that do not fit its kind."""
     name = given["name"]
     fields = kind.fields_of(given, labels) | fields
-    return kind(name, name, kind.text_names(texts), is_own=True, file_columns=tuple(map(str, (*texts, label))),
-                test_files={"test": name + Path(given["test"]).suffix} if given["test"] else {},
+    task = kind(name, name, kind.text_names(texts), is_own=True, file_columns=tuple(map(str, (*texts, label))),
                 score_titles=(("test", f"{name} (test)"),), metrics=metrics_of(kind, given, fields.get("labels", ())), **fields)
+    return replace(task, test_files={"test": name + task.suffix}) if given["test"] else task
 
 
 def class_names(found, given):
@@ -170,16 +169,6 @@ def _shared_texts(splits, task):
     shared = {split: sum(map(set(texts["train"]).__contains__, found)) for split, found in texts.items() if split != "train"}
     return [f"warning: {n:,} of {len(texts[split]):,} texts in {split} are also in the training set, which makes its scores too high"
             for split, n in shared.items() if n]
-
-
-def suspect_labels(names):
-    """Warnings about labels that look like mistakes."""
-    bare = lambda text: text.strip(" []()'\"")
-    parts = {label: {*map(bare, re.split("[,;/]", label))} - {bare(label)} for label in names}
-    plain = {label: " ".join(label.split()).casefold() for label in names}
-    found = {"look like several (if they are, set 'separator')": [label for label in parts if parts[label] & {*map(bare, names)}],
-             "differ in spaces or capitals only": [label for label in plain if [*plain.values()].count(plain[label]) > 1]}
-    return [f"warning: labels that {text}: {shortened(list(map(repr, labels)))}" for text, labels in found.items() if labels]
 
 
 def label_counts(splits, names):

@@ -1,5 +1,4 @@
 """Question answering as in Google's code (F52-F80)."""
-import json
 from dataclasses import field
 from typing import Annotated, ClassVar
 
@@ -11,11 +10,11 @@ from pydantic.dataclasses import dataclass
 from transformers import AutoModelForQuestionAnswering
 
 from _utils.errors import PlainError
-from _utils.runs.checkpoints import write_text_atomically
 from _utils.tasks.answers import Answers, ensemble, find_answers, score_answers
 from _utils.tasks.base import Task, kind_of_task
 from _utils.tasks.heads import head_options
 from _utils.tasks.own_tables import metrics_of, split_rows
+from _utils.tasks.predictions import write_answers
 from _utils.tasks.question_files import check_evaluated, read_questions, without_unusable
 from _utils.tasks.question_head import QuestionLoss, QuestionPredictor
 from _utils.tasks.question_rows import QuestionRows
@@ -58,6 +57,7 @@ class Questions(Task):
     questions: their QuestionOptions.
     """
     kind: ClassVar[str] = "questions"
+    one_class: ClassVar[bool] = False
     keys: ClassVar[dict] = {"questions": Annotated[dict, Predicate(lambda options: QuestionOptions(**options)), Field(description=(
         f"a dictionary with some of {', '.join(QuestionOptions.__annotations__)}"))]}
     metric_functions: ClassVar[dict] = dict.fromkeys(("exact", "f1", "best_exact", "best_f1"))
@@ -79,20 +79,17 @@ class Questions(Task):
         options = QuestionOptions(**{"has_unanswerable": any(splits["train"]["is_impossible"]), **(given["questions"] or {})})
         splits["train"], skipped = without_unusable(splits["train"], options, given["train"])
         task = cls(name, name, ("question", "context"), questions=options, epochs=2, is_own=True, metrics=metrics_of(cls, given, ()),
-                   test_files={"test": f"{name}.json"} if "test" in splits else {}, score_titles=(("test", f"{name} (test)"),))
+                   test_files={"test": name + cls.suffix} if "test" in splits else {}, score_titles=(("test", f"{name} (test)"),))
         if "validation" not in splits:
             splits |= split_rows(splits["train"], task, given["dev"])
         found = "some" if options.has_unanswerable else "none"
         notices = [f"questions, {found} unanswerable; metrics {', '.join(task.metrics)}", *skipped]
         notices += check_evaluated(splits, options, {split: files[split] for split in tables})
-        return TaskData(task, splits, {}, notices, None, task if "test" in splits and any(splits["test"]["label"]) else None)
+        return TaskData(task, splits, {}, notices, task if "test" in splits and any(splits["test"]["label"]) else None)
 
     @classmethod
     def applicable_metrics(cls, labels):
         return [*cls.metric_functions]
-
-    def strata(self, labels):
-        return [0] * len(labels)
 
     def parse_texts(self, cells):
         raise PlainError(f"{self.name!r} answers questions about texts. Set its 'test' to a file in the format of SQuAD, and run "
@@ -140,15 +137,16 @@ class Questions(Task):
         return {"scores": {metric: scores[metric] for metric in self.metrics}, "notices": text, "classes": {}, "confusion": [],
                 "baselines": {metric: baseline[metric] for metric in self.metrics}}
 
-    def write(self, path, data, split, decisions):
+    suffix: ClassVar[str] = ".json"
+
+    def write(self, path, rows, decisions):
         """Write the JSON that the official scripts read, "" where the null odds exceed the threshold; beside it n_best/ and null_odds/.
 
-        decisions: Answers.
+        rows, decisions: as for `Task.write`; the latter are Answers.
         """
         texts = ["" if one.null_odds > self.questions.threshold else one.text for one in decisions]
         for folder, values in ("", texts), *zip(Answers._fields, zip(*decisions)):
-            content = json.dumps(dict(zip(data.splits[split]["id"], values)), ensure_ascii=False)
-            write_text_atomically(path.parent / folder / path.name, content)
+            write_answers(path.parent / folder / path.name, rows["id"][:], values)
 
     def check_predictable(self, checkpoint):
         raise PlainError(f"{checkpoint!r} answers questions, which needs files of another format. Set 'test' of an own task, and run "

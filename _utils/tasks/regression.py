@@ -12,7 +12,7 @@ from torch import nn
 from _utils.errors import PlainError
 from _utils.tasks.base import Predictions, Task, kind_of_task
 from _utils.tasks.own_tables import MIN_ROWS
-from _utils.tasks.table_files import numbers_in, shortened
+from _utils.tasks.cells import numbers_in, shortened
 
 _ANY_SCORE = -3.4e38, 3.4e38  # of 32-bit floats
 
@@ -35,6 +35,7 @@ class Regression(Task):
     standardized for training; None: as they are, which for STS-B are from 0 to 5 (Google: from 0 to 1, F45).
     """
     kind: ClassVar[str] = "regression"
+    one_class: ClassVar[bool] = False
     baseline: ClassVar[str] = "constant"
     metric_functions: ClassVar[dict] = {"spearman": _correlation(spearmanr), "pearson": _correlation(pearsonr),
                                         "rmse": root_mean_squared_error, "r2": _r2}
@@ -76,9 +77,6 @@ class Regression(Task):
     @property
     def _range(self):
         return self.score_range or _ANY_SCORE
-
-    def strata(self, labels):
-        return [0] * len(labels)
 
     def describe(self):
         return "scores with mean {:.4g} and standard deviation {:.4g}; metrics {}".format(*self.scale, ", ".join(self.metrics))
@@ -128,17 +126,11 @@ class Regression(Task):
     def classes(self, outputs, labels):
         return {}
 
-    def confusion(self, outputs, labels):
-        return []
-
     def written(self, decisions):
         """In the task's range with 3 decimals, as the server expects them; others with 6 digits."""
         if self.score_range:
             return [f"{score:.3f}" for score in np.clip(decisions, *self.score_range)]
         return [f"{score:.6g}" for score in decisions]
-
-    def cells(self, decisions, table, rows):
-        return list(map(float, self.written(decisions)))
 
     @property
     def accepted(self):

@@ -37,8 +37,8 @@ class EncodedRows:
 
     @property
     def n_examples(self):
-        """Training examples, as results count them."""
-        return len(self)
+        """Training examples, as results count them: both orders of a pair, but not the windows of a text."""
+        return len(self.n_windows or self.lengths)
 
     def batch(self, rows, multiple=1):
         """(inp_ids, attn_mask, token_type_ids, labels) of these rows: three times (B, L); labels are (B,), or (B, L) of tokens.

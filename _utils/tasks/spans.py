@@ -1,8 +1,11 @@
 """Character spans of annotation tools, such as [[0, 4, "PER"]], as tags of words, and tags of words as spans."""
 from typing import NamedTuple
 
+import pandas as pd
 from tokenizers import Regex, pre_tokenizers
 
+from _utils.errors import PlainError
+from _utils.tasks.table_files import labels_in
 from _utils.tasks.tag_schemes import entities
 
 # Spaces and punctuation divide words, as for BERT; in scripts without spaces, each Han character and each run of kana is one.
@@ -88,3 +91,46 @@ def spans_of_tags(text, tags):
     """[[start, end, label]] of the entities that the tags of the words of a text mark."""
     words = words_in(text)
     return [[words[first][1], words[last][2], label] for label, first, last in entities(tags)]
+
+
+def spans_to_tags(tables, text, label):
+    """[notices] about labels that are character spans, which become tags of words in {split: Table}; [] if there are none.
+
+    text, label: columns. PlainError for lists of something else.
+    """
+    labels = labels_in(tables["train"], label)
+    has_spans = labels.map(is_nested).astype(bool)
+    if not has_spans.any():
+        return []
+    place = has_spans.idxmax()
+    tagged = {}
+    for split, table in tables.items():
+        if label in table.rows and table.rows[label].map(is_nested).any():  # otherwise a test file without labels
+            tables[split], found = _with_tags(table, text, label)
+            tagged |= {f"{place} of {table.source}": one for place, one in found.items()}
+    notices = [f"character spans such as {labels[place]!r:.60} in {place} are read as tags of words"]
+    for part, what in (("widened", "begin or end inside a word, which counts as a whole (the end is after the last character)"),
+                       ("dropped", "are left out, because they share a word with a longer one or have no word")):
+        spans = [f"{[*span]} in {place}" for place, one in tagged.items() for span in getattr(one, part)]
+        if spans:
+            notices.append(f"warning: {len(spans):,} spans {what}, such as {spans[0]}")
+    return notices
+
+
+def _with_tags(table, text, label):
+    """(the Table with tags of the words of each text in place of character spans, {place: Tagged}). PlainError for other lists."""
+    rows, problems, tagged = table.rows.copy(), dict(table.problems), {}
+    for place, words, cell in zip(rows.index, rows[text], rows[label]):
+        spans = read_spans(cell)
+        if spans is None and is_nested(cell):
+            raise PlainError(f"{table.source}, {place}: the column {label!r} contains {cell!r:.60}, which is neither a list of labels nor "
+                             "of spans. A span is [start, end, 'label'] or {'start': 0, 'end': 4, 'label': 'label'}.")
+        try:
+            if spans is not None:
+                tagged[place] = tags_of_spans(words, spans)
+        except ValueError as error:
+            problems.setdefault(place, f"the column {label!r} contains {error}")
+    for place, problem in problems.items() if not tagged else ():
+        raise PlainError(f"{table.source}, {place}: {problem}. A span is [start, end, 'label'], in characters from 0.")
+    rows[label] = pd.Series({place: one.tags for place, one in tagged.items()}, dtype=object).combine_first(rows[label])
+    return table._replace(rows=rows, problems=problems), tagged

@@ -8,7 +8,7 @@ import xxhash
 from _utils.errors import PlainError, as_plain_error
 from _utils.runs.checkpoints import write_atomically, write_text_atomically
 from _utils.tasks.glue import GLUE, load_task
-from _utils.tasks.table_files import write_tsv
+from _utils.tasks.predictions import write_rows
 
 SUBMISSION = {file: (task, split) for task in GLUE for split, file in task.test_files.items()}
 OFFICIAL_ROWS = {file: task.official_rows[split] for file, (task, split) in SUBMISSION.items()}
@@ -122,7 +122,7 @@ def write_majorities(folder, rows):
     for name, (task, _) in SUBMISSION.items():
         if not (folder / name).exists():
             [prediction] = task.written([task.majority])
-            write_tsv(folder / name, [prediction] * rows[name])
+            write_rows(folder / name, [prediction] * rows[name])
             made_by[name] = f"{MAJORITY}: {prediction} in every row"
     if made_by:
         print(f"With the majority label in every row: {', '.join(made_by)}")

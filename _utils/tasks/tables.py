@@ -8,7 +8,7 @@ import pandas as pd
 import xxhash
 
 from _utils.errors import PlainError
-from _utils.tasks.table_files import Table, as_label
+from _utils.tasks.cells import as_label
 
 MAX_BAD_ROWS = .01  # a file with a larger share of malformed rows is rejected
 
@@ -20,21 +20,21 @@ class TaskData(NamedTuple):
     the task's texts, and label}; a label is a class id or a score, -1 in test sets; a list of ids for several labels per text. For
     tagging, text and label are lists with an item for each word.
     missing: {split: message} of the splits that were not found.   notices: messages about skipped rows.
-    test_table, test_task: of an own task: the Table of its test set, and the Task to score it with, whose labels include tags that only
-    this set has; None if it has no labels.
+    test_task: of an own task: the Task to score its test set with, whose labels include tags that only this set has; None if it has no
+    labels.
     """
     task: Any
     splits: dict
     missing: dict
     notices: Sequence
-    test_table: Table | None = None
     test_task: Any = None
 
 
-def to_dataset(table, columns, task, split, notices):
+def to_dataset(table, columns, task, split, notices, advice="Correct the file"):
     """Dataset of the good rows of a Table. Appends a message about skipped rows to `notices`.
 
     columns: {column of the Dataset: column of the Table} of the texts, and of label and group if rows have them.
+    advice: what to do about malformed rows.
     Raises PlainError if more than 1 % of the rows are malformed, or one of a test set.
     """
     rows, problems = pd.DataFrame(index=table.rows.index), dict(table.problems)
@@ -48,8 +48,8 @@ def to_dataset(table, columns, task, split, notices):
     problems = task.mismatches(rows) | problems
     bad = [f"{table.source}, {place}: {problems[place]}" for place in rows.index if place in problems]
     if len(bad) > (0 if is_test(split) else MAX_BAD_ROWS * len(rows)):
-        raise PlainError(f"{bad[0]} ({len(bad):,} of {len(rows):,} rows are malformed). Correct the file, or download it again: at most "
-                         "1 % of the rows of a training or dev set may be malformed, and no row of a test set.")
+        raise PlainError(f"{bad[0]} ({len(bad):,} of {len(rows):,} rows are malformed). {advice}: at most 1% of "
+                         "the rows of a training or dev set may be malformed, and no row of a test set.")
     if bad:
         notices.append(f"skipped {len(bad):,} of {len(rows):,} rows: {'; '.join(bad[:5])}{' ...' if len(bad) > 5 else ''}")
     rows = rows.drop(list(problems))

@@ -1,35 +1,10 @@
-"""Schemes of tags that mark entities: BIO, BIOES, BILOU, other spellings of them, and conversions."""
+"""Schemes of tags that mark entities: BIO, BIOES, BILOU, and conversions."""
 import re
 
 from _utils.errors import PlainError
-from _utils.tasks.table_files import shortened
+from _utils.tasks.cells import shortened
 
 BIO = re.compile(r"O|[BIESLU]-\S.*")  # tags that mark where entities begin and end: BIO, BIOES, BILOU
-# Other spellings of tags that mark entities: B_PER, b-PER, M-PER of BMES, PER-B, B alone; and names of O, in lower case.
-_PLACE, _BETWEEN = "(?P<place>[BIESLUMbieslum])", "[-_:./|]"
-_LIKE_BIO = [re.compile(pattern) for pattern in (rf"{_PLACE}{_BETWEEN}(?P<kind>\S.*)", rf"(?P<kind>\S.*){_BETWEEN}{_PLACE}", _PLACE)]
-_OUTSIDE = {"o", "0", "_", "-", "out", "outside", "other", "none", "null"}
-
-
-def spellings(tags, others):
-    """{tag: as B-PER, I-PER or O} of tags that mark entities with another spelling, such as B_PER, PER-B or B alone, and 0 for O.
-
-    tags: Series of the lists of tags of training sentences, which decide.   others: all tags, also of other sentences.
-    """
-    found = {tag for tag in tags.explode().dropna() if tag.lower() not in _OUTSIDE}
-    pattern = next((pattern for pattern in _LIKE_BIO if found and all(map(pattern.fullmatch, found))), None)
-    if pattern is None or not {pattern.fullmatch(tag)["place"].upper() for tag in found} & {"B", "I"}:
-        return {}
-    usual = {tag: "O" if tag.lower() in _OUTSIDE else _usual(pattern, tag) for tag in sorted({*others})}
-    return {tag: new for tag, new in usual.items() if tag != new}
-
-
-def _usual(pattern, tag):
-    """A tag as B-PER or I-PER, if it matches one of the patterns _LIKE_BIO; another tag as it is."""
-    if not (match := pattern.fullmatch(tag)):
-        return tag
-    parts = {"kind": "entity", **match.groupdict()}
-    return f"{parts['place'].upper().replace('M', 'I')}-{parts['kind']}"
 
 
 def in_scheme(tags, scheme):

@@ -1,6 +1,5 @@
 """Sentences with a label for each word."""
 import itertools
-import json
 from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Literal
@@ -15,13 +14,14 @@ from transformers import AutoModelForTokenClassification
 
 from _utils.errors import PlainError
 from _utils.tasks.base import Predictions, Task, kind_of_task
-from _utils.tasks.guess import read_span_labels
 from _utils.tasks.heads import WordPredictor, head_options
 from _utils.tasks.own_tables import class_fields, class_names
 from _utils.tasks.rows import IGNORED, EncodedRows
-from _utils.tasks.spans import spans_of_tags, words_in
-from _utils.tasks.table_files import as_label, items, labels_in, shortened
-from _utils.tasks.tag_schemes import BIO, as_bioes, check_scheme, in_scheme, spellings
+from _utils.tasks.predictions import as_json, write_rows, write_words
+from _utils.tasks.spans import spans_of_tags, spans_to_tags, words_in
+from _utils.tasks.cells import as_label, items, shortened
+from _utils.tasks.table_files import labels_in
+from _utils.tasks.tag_schemes import BIO, as_bioes, check_scheme, in_scheme
 from _utils.text.special_tokens import template_of, text_tokenizer
 
 
@@ -29,13 +29,14 @@ from _utils.text.special_tokens import template_of, text_tokenizer
 class Tagging(Task):
     """A task that labels words (finetune/tagging, F51). Text and label of a row are lists with an item for each word.
 
-    spans: the labels in the files are character spans, which are read as tags of the words in a text (spans.py), and predicted.
+    spans: the labels in the files are character spans, which are read as tags of the words in a text (spans.py), and predicted. Then the
+    text of a row is a string.
     """
     kind: ClassVar[str] = "tagging"
+    one_class: ClassVar[bool] = False
     keys: ClassVar[dict] = {"scheme": Literal["iob2", "bioes"]}
     metric_functions: ClassVar[dict] = {"entity_f1": None, "accuracy": accuracy_score,
                                         "macro_f1": partial(f1_score, average="macro", zero_division=0)}
-    text_feature: ClassVar = datasets.List(datasets.Value("string"))
     label_feature: ClassVar = datasets.List(datasets.Value("int64"))
     transformers_class: ClassVar = AutoModelForTokenClassification
 
@@ -51,14 +52,11 @@ class Tagging(Task):
 
     @classmethod
     def labels_of(cls, tables, texts, columns, given):
-        """As `Task.labels_of`; character spans become tags, and tags have the usual spelling and the wanted scheme."""
+        """As `Task.labels_of`; character spans become tags, which have the wanted scheme."""
         [label] = columns
-        notices = read_span_labels(tables, texts[0], label)
+        notices = spans_to_tags(tables, texts[0], label)
         fields = {"spans": bool(notices)}
         tags = {split: labels_in(table, label).map(items).dropna() for split, table in tables.items() if label in table.rows}
-        if usual := spellings(tags["train"], pd.concat([*tags.values()]).explode().dropna()):
-            notices.append(f"tags are read as {shortened([f'{new} ({old})' for old, new in usual.items()], 4)}")
-            _convert(tables, tags, label, lambda found: [usual.get(tag, tag) for tag in found])
         notices += check_scheme(tags["train"], given)
         if given["scheme"]:
             _convert(tables, tags, label, partial(in_scheme, scheme=given["scheme"]))
@@ -82,14 +80,16 @@ class Tagging(Task):
         notices = [f"no training or dev sentence has the tags {shortened(unknown)} of the test file, which are never predicted"]
         return replace(self, labels=(*self.labels, *unknown)), notices if unknown else []
 
-    def words_of(self, cell):
-        """The words of a text; NaN for another cell."""
-        if self.spans:
-            return [word for word, *_ in words_in(cell)] if isinstance(cell, str) else np.nan
-        return items(cell)
+    @property
+    def text_feature(self):
+        return datasets.Value("string") if self.spans else datasets.List(datasets.Value("string"))
 
     def parse_texts(self, cells):
-        return cells.map(self.words_of)
+        return super().parse_texts(cells) if self.spans else cells.map(items)
+
+    def words_of(self, text):
+        """The words of a text of a Dataset or a file."""
+        return [word for word, *_ in words_in(text)] if self.spans else items(text)
 
     @property
     def text_format(self):
@@ -105,17 +105,16 @@ class Tagging(Task):
         return f"a list of labels from {shortened(self.labels)}"
 
     def unlabelled(self, rows):
-        return rows["text"].map(lambda words: [-1] * len(words), na_action="ignore")
+        return rows["text"].map(lambda text: [-1] * len(self.words_of(text)), na_action="ignore")
 
     def mismatches(self, rows):
-        n_words, n_tags = (rows[name].astype(object).str.len() for name in ("text", "label"))  # without a good row, all are NaN
+        words = rows["text"].map(self.words_of, na_action="ignore")
+        n_words, n_tags = (cells.astype(object).str.len() for cells in (words, rows["label"]))  # without a good row, all are NaN
         return dict.fromkeys(rows.index[n_words != n_tags], "the numbers of words and tags differ")
 
-    def strata(self, labels):
-        return [0] * len(labels)
-
     def hints(self):
-        return ""
+        has_entities = "entity_f1" in self.applicable_metrics(self.labels)
+        return "" if has_entities else " (entity_f1 needs tags such as B-PER, I-PER and O)"
 
     # Training
 
@@ -124,7 +123,7 @@ class Tagging(Task):
 
     def encode(self, rows, hf_tokenizer, settings, training=False):
         """WordRows of a Dataset."""
-        return WordRows(rows[self.texts[0]][:], rows["label"][:], hf_tokenizer, settings["max_length"])
+        return WordRows(self.sentences(rows), rows["label"][:], hf_tokenizer, settings["max_length"])
 
     def network(self, pretrained, settings):
         encoder = pretrained.encoder()
@@ -134,6 +133,10 @@ class Tagging(Task):
         """The cross-entropy, summed over the words of each sentence; the mean over the batch (F51, D9)."""
         return WordLoss(self.loss_weight())
 
+    def sentences(self, rows):
+        """The words of each row of a Dataset."""
+        return list(map(self.words_of, rows["text"][:]))
+
     # Predictions and scores
 
     def outputs(self, rows, logits):
@@ -141,8 +144,12 @@ class Tagging(Task):
         return self.probabilities(logits)
 
     def predictions(self, outputs, rows):
-        labels = iter(self.named(self.decide(outputs)))
-        return Predictions([list(itertools.islice(labels, len(words))) for words in rows["text"][:]], outputs)
+        return Predictions(self.by_sentence(self.named(self.decide(outputs)), rows), outputs)
+
+    def by_sentence(self, tags, rows):
+        """The tags of all words as a list for each sentence of a Dataset."""
+        tags = iter(tags)
+        return [list(itertools.islice(tags, len(words))) for words in self.sentences(rows)]
 
     def targets(self, labels):
         """The class ids of all words, (N,)."""
@@ -168,19 +175,19 @@ class Tagging(Task):
         names, ends = list(map(as_bioes, self.labels)), np.cumsum(list(map(len, labels)))[:-1]
         return [[[names[i] for i in sentence] for sentence in np.split(words, ends)] for words in ids]
 
-    def confusion(self, outputs, labels):
-        return []
-
     # Files of predictions
 
-    def cells(self, decisions, table, rows):
-        tags = iter(self.written(decisions))
-        predicted = [[next(tags) for _ in words] for words in rows["text"]]
-        if not self.spans:
-            return predicted
-        predicted = list(map(spans_of_tags, table.rows[self.file_columns[0]], predicted))
-        is_json = table.source.lower().endswith((".jsonl", ".json"))
-        return predicted if is_json else [json.dumps(spans, ensure_ascii=False) for spans in predicted]
+    @property
+    def suffix(self):
+        return ".tsv" if self.spans else ".conll"
+
+    def write(self, path, rows, decisions):
+        """Write the tag of each word, or a line with the spans of each text as JSON; arguments as for `Task.write`."""
+        tags = self.by_sentence(self.written(decisions), rows)
+        if self.spans:
+            write_rows(path, [as_json(spans_of_tags(text, found)) for text, found in zip(rows["text"][:], tags)])
+        else:
+            write_words(path, rows["text"][:], tags)
 
     def header(self, columns):
         return None

@@ -11,7 +11,7 @@ from transformers import AutoModelForMultipleChoice, AutoTokenizer
 
 import finetune
 from _utils.commands.export_hf import export_hf
-from _utils.commands.predict import predict
+from _utils.commands.predict import predict, read_texts
 from _utils.errors import PlainError
 from _utils.finetuning.config import complete_finetuning
 from _utils.finetuning.model import load
@@ -87,38 +87,54 @@ def test_the_loss_is_the_cross_entropy_over_the_choices_of_each_text():
     torch.testing.assert_close(loss, -(scores[:3].log_softmax(0)[2] + scores[3:].log_softmax(0)[0]) / 2)
 
 
+@pytest.mark.parametrize("path", ["new.jsonl", "new.csv", "new.tsv", "columns.csv"])
+def test_predict_reads_the_layout_of_the_training_file_or_a_column_for_each_choice(path):
+    rows = [{"question": f"text {i}", "options": ENDINGS, "answer": "ABC"[i % 3]} for i in range(30)]
+    Path("train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    task = loaded(train="train.jsonl", text="question", choices="options", label="answer").task
+    new = pd.DataFrame(rows).drop(columns="answer")
+    if path == "columns.csv":
+        new = new[["question"]].join(pd.DataFrame(new["options"].tolist()).set_axis([f"options {i}" for i in (1, 2, 3)], axis=1))
+    if path == "new.jsonl":
+        new.to_json(path, orient="records", lines=True)
+    else:
+        new.to_csv(path, index=False, sep="\t" if path == "new.tsv" else ",", quoting=3 if path == "new.tsv" else 0)
+    table, columns = read_texts(path, task)
+    assert table.rows[columns].values.tolist() == [[row["question"], *ENDINGS] for row in rows]
+    Path("bad.jsonl").write_text(json.dumps({"question": "a", "options": ENDINGS[:2]}))
+    with pytest.raises(PlainError, match="bad.jsonl.*'options'"):
+        read_texts("bad.jsonl", task)
+
+
 def test_from_a_file_to_a_model_of_transformers(fresh_checkpoint, capsys):
     """Predictions in a file, by `predict`, in Python and by transformers agree."""
     rng, rows = random.Random(0), []
     for _ in range(400):
         choices = rng.sample(COLORS, 3)
         label = rng.randrange(3)
-        rows.append((f"the {choices[label]} one", *choices, label))
-    columns = ("text", "c1", "c2", "c3", "label")
-    write_csv("train.csv", columns, rows[:300])
-    write_csv("test.csv", columns, rows[300:])
-    which = {"name": "which", "kind": "choices", "train": "train.csv", "test": "test.csv", "text": "text", "choices": ["c1", "c2", "c3"]}
-    c = complete_finetuning(finetune.c.override([f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", "end=1", "logger=None",
-                                                 "group_name=g", f"tasks=[{which}]", "max_length=16",
+        rows.append({"text": f"the {choices[label]} one", "colors": choices, "label": label})
+    for name, some in (("train", rows[:300]), ("test", rows[300:]), ("new", rows[300:303])):
+        Path(f"{name}.jsonl").write_text("\n".join(map(json.dumps, some)))
+    which = {"name": "which", "kind": "choices", "train": "train.jsonl", "test": "test.jsonl", "choices": "colors"}
+    c = complete_finetuning(finetune.c.override([f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", "end=1",
+                                                 "logger=None", "group_name=g", f"tasks=[{which}]", "max_length=16",
                                                  "task_overrides={'which': {'epochs': 4, 'lr': 1e-3, 'bs': 16}}"]))
     results = finetune.run(c)
-    written = pd.read_csv("test_outputs/g/which.csv", dtype=str)
+    written = pd.read_csv("test_outputs/g/which.tsv", sep="\t", index_col="index", dtype=str)["prediction"]
     model = load("g_which_0.pth")
-    found = model.predict([row[:4] for row in rows[300:]])
-    assert list(written["prediction"]) == found.labels and written["prediction"].isin(["0", "1", "2"]).all()
+    found = model.predict([(row["text"], *row["colors"]) for row in rows[300:]])
+    assert written.tolist() == found.labels and written.isin(["0", "1", "2"]).all()
     assert found.probabilities.shape == (100, 3) and found.probabilities.sum(1) == pytest.approx(1.)
-    in_test = (written["prediction"] == written["label"]).mean() * 100
+    in_test = sum(label == str(row["label"]) for label, row in zip(found.labels, rows[300:]))
     assert results.scores.loc["which (test)", "best"] == pytest.approx(in_test)
     capsys.readouterr()
-    write_csv("new.csv", columns[:4], [row[:4] for row in rows[300:303]])
-    predict("g_which_0.pth", "new.csv")
+    predict("g_which_0.pth", "new.jsonl")
     header, *lines = capsys.readouterr().out.splitlines()
-    assert header.split("\t") == ["label", "P(0)", "P(1)", "P(2)", "text", "c1", "c2", "c3"]
+    assert header.split("\t")[:5] == ["label", "P(0)", "P(1)", "P(2)", "text"]
     assert [line.split("\t")[0] for line in lines] == found.labels[:3]
     export_hf("g_which_0.pth", "exported")
     exported, tokenizer = (kind.from_pretrained("exported/classifier") for kind in (AutoModelForMultipleChoice, AutoTokenizer))
-    text, *choices, _ = rows[300]
-    inputs = tokenizer([text] * 3, choices, return_tensors="pt", padding=True)
+    inputs = tokenizer([rows[300]["text"]] * 3, rows[300]["colors"], return_tensors="pt", padding=True)
     with torch.no_grad():
         logits = exported(**{name: tensor[None] for name, tensor in inputs.items()}).logits
     torch.testing.assert_close(logits.softmax(-1)[0], torch.tensor(found.probabilities[0]), atol=1e-4, rtol=1e-3)

@@ -65,6 +65,10 @@ def write_classes(labels):
     write_csv("train.csv", ("text", "label"), [(text, labels[i % len(labels)]) for i, text in enumerate(sentences(40))])
 
 
+def predictions_of(file):
+    return pd.read_csv(f"test_outputs/g/{file}", sep="\t", index_col="index", keep_default_na=False)
+
+
 def exported_pipeline(kind, task, **options):
     """A pipeline of plain transformers with the first run of a task."""
     export_hf(str(run_path("g", task, 0)), f"exported_{task}")
@@ -83,8 +87,8 @@ def test_classification_from_csv_to_a_pipeline(start, capsys):
     assert sum(map(sum, row["confusion"]["validation"])) == sum(n for *_, n in row["classes"]["validation"].values()) == 8
     assert re.search(r"precision +recall +f1 +rows\nnets, big ", report(Runs())) and Path("checkpoints/glue/g/confusion_mine.png").exists()
     assert len(results.tables["mine"].splits["train"]) == 72  # a tenth is the dev set
-    predicted = pd.read_csv("test_outputs/g/mine.csv")
-    assert list(predicted.columns) == ["id", "review", "prediction"] and list(zip(predicted["id"], predicted["review"])) == tests
+    predicted = pd.read_csv("new.csv").join(predictions_of("mine.tsv"))
+    assert list(zip(predicted["id"], predicted["review"])) == tests
     model = finetune.load("g_mine_0.pth")
     labels, probabilities = model.predict(list(predicted["review"]))
     assert labels == list(predicted["prediction"]) == [model.labels[i] for i in probabilities.argmax(-1)]
@@ -96,7 +100,7 @@ def test_classification_from_csv_to_a_pipeline(start, capsys):
     further = load_pretrained("exported_mine/classifier", "tiny", 128).encoder().state_dict()
     assert all(torch.equal(weight, model.network.base_model.state_dict()[name]) for name, weight in further.items())
     assert [found["label"] for found in classify(list(predicted["review"]))] == list(predicted["prediction"])
-    assert read_record(Path("test_outputs/g")) == {"mine.csv": f"mine run 0 (dev {results.scores.loc['mine', 'best']:.2f})"}
+    assert read_record(Path("test_outputs/g")) == {"mine.tsv": f"mine run 0 (dev {results.scores.loc['mine', 'best']:.2f})"}
     assert "accuracy for mine" in report(Runs()) and "published" not in report(Runs())
 
 
@@ -106,14 +110,12 @@ def test_regression_from_json_lines_to_a_pipeline(start):
         rows = pd.DataFrame({"text": texts, "price": [5000.5 + 10 * len(text) for text in texts]})
         rows.to_json(f"{name}.jsonl", orient="records", lines=True)
     results = start(OWN | {"train": "train.jsonl", "test": "new.jsonl", "label": "price", "dev": .2}, epochs=2)
-    predicted = [json.loads(line) for line in Path("test_outputs/g/mine.jsonl").read_text().splitlines()]
-    assert [list(row) for row in predicted] == [["text", "price", "prediction"]] * 10
-    scores, (mean, std) = [row["prediction"] for row in predicted], results.tables["mine"].task.scale
-    assert abs(sum(scores) / 10 - mean) < 2 * std
+    scores, (mean, std) = predictions_of("mine.tsv")["prediction"].tolist(), results.tables["mine"].task.scale
+    assert len(scores) == 10 and abs(sum(scores) / 10 - mean) < 2 * std
     [row] = Runs()
     assert list(row["scores"]["validation"]) == ["spearman", "pearson", "rmse", "r2"]
     assert row["baselines"]["validation"]["rmse"] == pytest.approx(std, rel=.3)  # both in the unit of the scores
-    found = exported_pipeline("text-classification", "mine")([row["text"] for row in predicted])
+    found = exported_pipeline("text-classification", "mine")(sentences(10, seed=1))
     assert [score["score"] for score in found] == pytest.approx(scores, abs=.05)
 
 
@@ -124,10 +126,11 @@ def test_pairs_from_parquet_to_a_pipeline(start):
     start(OWN | {"train": "qa.parquet", "dev": "qa.parquet", "test": "new.parquet", "text": ["question", "answer"], "label": "good",
                  "metrics": ["f1", "matthews"]})
     assert list(Runs()[0]["scores"]["validation"]) == ["f1", "matthews"]
-    predicted = pd.read_parquet("test_outputs/g/mine.parquet")
-    assert list(predicted.columns) == ["question", "answer", "prediction"] and len(predicted) == 9
+    predicted = pd.read_parquet("new.parquet").join(predictions_of("mine.tsv"))
+    assert len(predicted) == 9
     pairs = predicted[["question", "answer"]].set_axis(["text", "text_pair"], axis=1).to_dict("records")
-    assert [found["label"] for found in exported_pipeline("text-classification", "mine")(pairs)] == list(predicted["prediction"])
+    exported = exported_pipeline("text-classification", "mine")(pairs)
+    assert [found["label"] for found in exported] == list(map(str, predicted["prediction"]))
 
 
 def test_several_labels_per_text_from_json_lines_to_a_pipeline(start, capsys):
@@ -139,7 +142,7 @@ def test_several_labels_per_text_from_json_lines_to_a_pipeline(start, capsys):
     [row] = Runs()
     assert list(row["scores"]["validation"]) == ["micro_f1", "macro_f1"] and row["scores"]["test"]["micro_f1"] > .8
     assert set(row["classes"]["validation"]) == {"network", "word", "text"} and row["baselines"]["validation"]["micro_f1"] < .8
-    rows = [json.loads(line) for line in Path("test_outputs/g/mine.jsonl").read_text().splitlines()]
+    rows = pd.read_json("new.jsonl", lines=True).join(predictions_of("mine.tsv")).to_dict("records")
     labels, probabilities = finetune.load("g_mine_0.pth").predict([row["text"] for row in rows])
     assert [row["prediction"] for row in rows] == ["|".join(found) for found in labels]
     Path("x.txt").write_text(rows[0]["text"])
@@ -160,7 +163,7 @@ def test_an_own_task_is_described_in_three_lines(start, capsys):
     assert "classification" in kind and "accuracy" in kind and "train: a 18, b 18; " in labels and "test: a 6, b 6" in labels
     of_runs = [line for line in of_runs if not line.startswith(" ")]  # without warnings about labels of few rows
     assert [line.partition(", seed")[0] for line in of_runs] == ["mine, run 0", "mine, run 1"]
-    assert report.count("mine.csv") == 1
+    assert report.count("mine.tsv") == 1
 
 
 def test_few_rows_are_repeated_until_there_are_about_300_updates(start, capsys):
@@ -323,7 +326,7 @@ def test_long_texts_are_predicted_as_the_mean_of_windows_everywhere(start, capsy
     write_csv("train.csv", ("text", "label"), [(text, labels[i % len(labels)]) for i, text in enumerate(texts)])
     results = start(OWN | {"test": "train.csv", "kind": kind}, "window_stride=64")
     printed = capsys.readouterr().out
-    assert re.search(r"20 of 40|18 of 36", printed) and "64 tokens" in report(Runs()) and "lose their ends" not in printed
+    assert Runs()[0]["train_rows"] == 36 and re.search(r"20 of 40|18 of 36", printed) and "64 tokens" in report(Runs()) and "lose their ends" not in printed
     make_outputs_different(run_path("g", "mine", 0), texts[1])
     model = finetune.load("g_mine_0.pth")
     found = model.outputs(results.tables["mine"].splits["test"])
@@ -355,7 +358,8 @@ def test_each_window_of_both_orders_of_a_pair_has_the_label_of_its_row(small_tok
     pair = Task("p", "p", ("text1", "text2"), ("x", "y"), unordered=True)
     encoded = pair.encode(rows, small_tokenizer, {"max_length": 16, "double_unordered": True, "window_stride": 5}, training=True)
     labels = encoded.batch(range(len(encoded)))[3].tolist()
-    assert len(encoded.n_windows) == 4 and labels == [label for label, n in zip([0, 1, 0, 1], encoded.n_windows) for _ in range(n)]
+    assert len(encoded.n_windows) == 4 == encoded.n_examples < len(encoded)
+    assert labels == [label for label, n in zip([0, 1, 0, 1], encoded.n_windows) for _ in range(n)]
     outputs = torch.tensor(labels).float()
     assert encoded.mean(torch.stack([outputs, 1 - outputs], 1)).tolist() == [[0, 1], [1, 0], [0, 1], [1, 0]]
 
@@ -388,11 +392,11 @@ def test_tagging_from_conll_to_a_pipeline(start, capsys):
     results = start({"name": "nets", "train": "train.txt", "test": "test.txt"}, epochs=8)
     assert list(results.scores.index) == ["nets", "nets (test)"]
     assert list(Runs()[0]["scores"]["test"]) == ["entity_f1", "accuracy"] and results.scores.loc["nets (test)", "mean"] > 30
-    given, predicted = (Path(path).read_text().split("\n") for path in ("test.txt", "test_outputs/g/nets.txt"))
-    is_word = lambda line: bool(line) and not line.startswith("-DOCSTART-")
-    assert [line.rpartition(" ")[0] if is_word(line) else line for line in predicted[:-1]] == given[:len(predicted) - 1]
-    tags, words = [line.split()[-1] for line in predicted if is_word(line)], [line.split()[0] for line in given if is_word(line)]
-    text = " ".join(words[:given.index("", 2) - 2])  # the first sentence
+    given = [line.split() for line in Path("test.txt").read_text().split("\n")[2:]]
+    predicted = [line.split("\t") for line in Path("test_outputs/g/nets.conll").read_text().split("\n")]
+    words, tags = zip(*filter(all, predicted))
+    assert words == tuple(line[0] for line in given if line)
+    text, tags = " ".join(words[:given.index([])]), list(tags)  # the first sentence
     assert finetune.load(run_path("g", "nets", 0)).predict([text, text.split()]).labels == [tags[:len(text.split())]] * 2
     exported = exported_pipeline("token-classification", "nets", aggregation_strategy="first")
     assert type(exported.model) is ElectraForTokenClassification
@@ -453,7 +457,8 @@ def test_a_finished_run_is_kept_until_the_task_changes(start, capsys, monkeypatc
     write_csv("dev.csv", ("text", "label"), [("the text", "a")])
     for changed, overrides, named in ((own, ["weight_decay=.01", "start=1", "end=2"], "weight_decay=0.0, not 0.01"),
                                       (own | {"metrics": "matthews"}, [], "own_task: metrics="),
-                                      (own | {"dev": "dev.csv"}, [], ".*dev_table=")):
+                                      (own | {"dev": "dev.csv"}, [], ".*other dev rows.*'dev'.*group_name"),
+                                      (own | {"dev": .2}, [], "other training rows.*'dev'.*group_name")):
         with pytest.raises(PlainError, match=f"was trained with {named}"):
             start(changed, *overrides)
     [row] = Runs()
@@ -484,7 +489,7 @@ def test_labels_of_the_test_file_may_come_later_and_change(start):
     assert all_a.loc["mine (test)", "mean"] + all_b.loc["mine (test)", "mean"] == pytest.approx(100)
     assert len(Runs()) == 2 and list(unlabelled.index) == ["mine"]
     best = int(all_a.loc["mine (test)", "best run"])
-    start_with(list(pd.read_csv("test_outputs/g/mine.csv")["prediction"]), "do_finetune=False")
+    start_with(list(predictions_of("mine.tsv")["prediction"]), "do_finetune=False")
     assert Runs()[best]["scores"]["test"]["accuracy"] == 1.
     run_path("g", "mine", 1 - best).unlink()
     start_with("a" * 9, "do_finetune=False")

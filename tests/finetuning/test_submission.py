@@ -6,9 +6,9 @@ import pytest
 from _utils.commands.glue import glue_submission
 from _utils.errors import PlainError
 from _utils.tasks.glue import TASKS
+from _utils.tasks.predictions import write_rows
 from _utils.tasks.regression import Regression
 from _utils.tasks.submission import OFFICIAL_ROWS, SUBMISSION, check_submission, make_zip, write_majorities
-from _utils.tasks.table_files import write_tsv
 
 ROWS = dict.fromkeys(OFFICIAL_ROWS, 5)
 
@@ -39,7 +39,7 @@ def test_predictions_have_the_format_of_the_server(tmp_path):
     assert TASKS["cola"].written([1, 0]) == ["1", "0"]
     own = Regression("own", "own", ("text",), is_own=True)
     assert own.written([3.21987654e-5, -4., 5000.51, 1234567.]) == ["3.21988e-05", "-4", "5000.51", "1.23457e+06"]
-    write_tsv(tmp_path / "x.tsv", ["a", "b", "c"])
+    write_rows(tmp_path / "x.tsv", ["a", "b", "c"])
     assert (tmp_path / "x.tsv").read_text() == "index\tprediction\n0\ta\n1\tb\n2\tc\n"
 
 

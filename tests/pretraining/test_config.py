@@ -1,5 +1,6 @@
 """MyConfig, `key=value` overrides, --help, and the values that `complete` derives from recipe and quickstart."""
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -106,7 +107,7 @@ def test_keys_are_attributes_and_checked_when_set_and_in_the_first_cell():
     assert_raises(["size", "'huge'", "'small'"], MyConfig, {**c, "size": "huge"})
     assert_raises(["'sise'", "'size'"], MyConfig, {**c, "sise": "base"})
     assert_raises(["'learning_rate'", "'lr'"], MyConfig, {**c, "learning_rate": 1e-3})
-    assert_raises(["'schedule'"], MyConfig, {key: value for key, value in c.items() if key != "schedule"})
+    assert MyConfig({}).schedule is None
 
 
 @pytest.mark.parametrize("script", [pretrain, finetune])
@@ -116,8 +117,9 @@ def test_help_has_every_key_with_default_comment_and_accepted_values(scripts, sc
     assert (done.returncode, done.stderr) == (0, "") and not list(tmp_path.iterdir())
     blocks = {block.partition("=")[0]: block for block in re.split(r"\n\n(?=\w+=)", done.stdout)}
     for key, value in script.c.items():
-        first, *comment, accepts = blocks[key].strip().split("\n")
-        assert first == f"{key}={value}" and comment and "Accepts" in accepts
+        first, *lines = blocks[key].strip().split("\n")
+        assert first == f"{key}={value}"
+        assert re.search(r"\S.* Accepts ", " ".join(lines))
 
 
 def test_the_defaults_are_the_vanilla_run_of_electra_small():

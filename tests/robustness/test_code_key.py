@@ -8,13 +8,10 @@ import nbformat
 import pytest
 
 from _utils.commands.export_notebooks import SCRIPTS
-from _utils.config import PRETRAIN_KEYS
-from _utils.finetuning.config import FINETUNE_KEYS
 from _utils.runs import files
 
-KEYS = {"pretrain.py": PRETRAIN_KEYS, "finetune.py": FINETUNE_KEYS}
 FIRST_CELL = re.compile(r"(?ms)^c = MyConfig\(\{$.*?^\}")
-both_scripts = pytest.mark.parametrize("script", KEYS)
+both_scripts = pytest.mark.parametrize("script", SCRIPTS.values())
 
 
 @pytest.fixture
@@ -45,7 +42,7 @@ def edit(path, pattern, replacement):
 def edited_first_cell(text, value):
     """The text of a script with this value for every key in its first cell."""
     [cell] = FIRST_CELL.findall(text)
-    edited, n = re.subn(r'(?m)^    "(\w+)": .*,$', rf'    "\1": {value},', cell)
+    edited, n = re.subn(r'(?m)^    "(\w+)": .*,.*$', rf'    "\1": {value},', cell)
     return text.replace(cell, edited), n
 
 
@@ -54,14 +51,14 @@ def edited_first_cell(text, value):
 def test_values_in_the_first_cell_do_not_count(project, script, value):
     path, before = project / script, key(script)
     text, n = edited_first_cell(path.read_text(), value)
-    assert n == len(KEYS[script])  # the real first cell was found
+    assert n > 10  # the real first cell was found
     path.write_text(text)
     assert key(script) == before
 
 
 @both_scripts
 @pytest.mark.parametrize("old, new", [
-    (r"c = MyConfig\(\{", "c = MyConfig( {"), (r"(?m)^\}(?=[,)])", "    }  # edited\n    "), (r"(?m)^    # .*\n", ""),
+    (r"c = MyConfig\(\{", "c = MyConfig( {"), (r"(?m)^\}(?=[,)])", "    }  # edited\n    "), (r"(?m)  # .*$", ""),
     (r"c = MyConfig\(\{", "# mine\nc = MyConfig({"), (r"c = MyConfig\(\{", "c = MyConfig(dict() | {")])
 def test_the_form_of_the_first_cell_and_comments_do_not_count(project, script, old, new):
     before = key(script)

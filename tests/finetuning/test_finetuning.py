@@ -94,7 +94,7 @@ def test_the_seed_determines_the_run(again):
 
 @pytest.mark.parametrize("override, named", [
     ("schedule=separate_linear", "schedule"), ("seeds=[7]", "seed=0"), ("task_overrides={'rte': {'rows': 32}}", "rows=64"),
-    ("glue_dir=other", "training_table"),
+    ("glue_dir=other", "training rows"),
 ])
 def test_runs_of_one_group_have_the_same_settings_and_tables(again, override, named):
     if override == "glue_dir=other":
@@ -196,7 +196,7 @@ def test_wnli_by_the_wsc_trick(start, capsys, tmp_path, glue):
         predict(str(run_path("g", "wnli", 0)), "x.txt")
     shutil.copytree(glue / "WSC", tmp_path / "wsc")
     (tmp_path / "wsc/train.jsonl").write_text((glue / "WSC/val.jsonl").read_text())
-    with pytest.raises(PlainError, match="training_table"):
+    with pytest.raises(PlainError, match="training rows"):
         start(*overrides, f"wsc_dir={tmp_path / 'wsc'}")
 
 

@@ -154,23 +154,20 @@ def test_several_labels_per_text_from_json_lines_to_a_pipeline(start, capsys):
     assert exported == list(map(set, labels))
 
 
-def test_an_own_task_is_described_in_three_lines(start, capsys):
+def test_an_own_task_is_described_before_its_runs(start, capsys):
     write_csv("new.csv", ("text", "label"), [(text, "ab"[i % 2]) for i, text in enumerate(sentences(12, seed=5))])
     start(OWN | {"test": "new.csv"}, "end=2")
-    before, _, report = capsys.readouterr().out.partition("Scores of g")
-    group, rows, kind, labels, *of_runs = before.splitlines()
-    assert "train 36, " in rows and "validation 4" in rows and "test 12" in rows and "updates per run" in rows
-    assert "classification" in kind and "accuracy" in kind and "train: a 18, b 18; " in labels and "test: a 6, b 6" in labels
-    of_runs = [line for line in of_runs if not line.startswith(" ")]  # without warnings about labels of few rows
-    assert [line.partition(", seed")[0] for line in of_runs] == ["mine, run 0", "mine, run 1"]
-    assert report.count("mine.tsv") == 1
+    before, _, report = capsys.readouterr().out.partition("mine, run 0")
+    for text in "train 36", "validation 4", "test 12", "classification", "accuracy", "train: a 18, b 18", "test: a 6, b 6":
+        assert text in before
+    assert "mine, run 1" in report and report.count("mine.tsv") == 1
 
 
 def test_few_rows_are_repeated_until_there_are_about_300_updates(start, capsys):
-    [row] = start(OWN, "task_overrides={}").runs.to_dict("records")
-    assert row["epochs"] == 150 and "150 epochs with batch size 32 = 300 updates per run" in capsys.readouterr().out
-    start(OWN, "group_name=few")
-    assert "1 epochs with batch size 32 = 2 updates per run (few" in capsys.readouterr().out
+    results = start()
+    assert "= 2 updates per run (few" in capsys.readouterr().out
+    task, c = results.tables["mine"].task, complete_finetuning(finetune.c.override([f"tasks={OWN}"]))
+    assert finetune.hyperparameters(task, c, 36)["epochs"] == 150  # of two batches
 
 
 def test_the_best_epoch_is_kept_if_wanted(start, capsys, monkeypatch):
@@ -187,26 +184,17 @@ def test_the_best_epoch_is_kept_if_wanted(start, capsys, monkeypatch):
         start(OWN | {"dev": .5}, "task_overrides={'mine': {'epochs': 6, 'lr': 2e-3, 'bs': 4}}")
 
 
-def test_the_callback_restores_the_weights_of_the_best_epoch():
-    scores, model = iter([.1, .7, .7, .3]), torch.nn.Linear(1, 1)
-    keep = KeepBest(lambda learn: next(scores))
-    keep.learn = SimpleNamespace(model=model, epoch=0)
-    for keep.learn.epoch in range(4):
-        torch.nn.init.constant_(model.weight, keep.learn.epoch)
-        keep.after_epoch()
-    keep.after_fit()
-    assert keep.best_epoch == 2 and model.weight.item() == 1.
-
-
-@pytest.mark.parametrize("scores, best", [([math.nan, .2, math.nan], 2), ([math.nan, math.nan], 1)])
-def test_an_epoch_with_an_undefined_score_is_only_kept_if_all_are_undefined(scores, best):
+@pytest.mark.parametrize("scores, best", [
+    ([.1, .7, .7, .3], 2), ([math.nan, .2, math.nan], 2), ([math.nan, math.nan], 1)])
+def test_the_weights_of_the_best_epoch_are_restored_the_first_of_equal_ones(scores, best):
     following, model = iter(scores), torch.nn.Linear(1, 1)
     keep = KeepBest(lambda learn: next(following))
     for epoch in range(len(scores)):
         keep.learn = SimpleNamespace(model=model, epoch=epoch)
+        torch.nn.init.constant_(model.weight, epoch + 1)
         keep.after_epoch()
     keep.after_fit()
-    assert keep.best_epoch == best
+    assert keep.best_epoch == best == model.weight.item()
 
 
 @pytest.mark.parametrize("keep", ["best", "last"])
@@ -241,37 +229,42 @@ def test_class_weights_are_balanced_or_given_by_label(start):
     assert load_own_task(complete_own_task(OWN | {"class_weights": {"2": 5}})).task.class_weights == (1., 1., 5.)
 
 
-def test_truncated_texts_are_counted_in_training_and_in_predictions(start, capsys):
-    rows = [(" ".join(WORDS * (1 + 9 * (i % 2))), "ab"[i % 2]) for i in range(40)]
-    write_csv("train.csv", ("text", "label"), rows)
-    start()
-    printed = capsys.readouterr().out
-    assert "18 of 36 texts are longer than max_length=128 tokens" in printed and "Set max_length (at most 512)" in printed
-    Path("x.txt").write_text("\n".join(text for text, _ in rows[:3]))
+@pytest.mark.parametrize("kind, max_length, counted", [("classification", 24, "18 of 36 texts"), ("tagging", 8, "texts")])
+def test_texts_that_are_too_long_are_counted_in_training_and_in_predictions(start, capsys, kind, max_length, counted):
+    """Texts lose their ends; sentences to tag are divided."""
+    long = " ".join(WORDS * 2)
+    write_csv("train.csv", ("text", "label"), [("the network", "a"), (long, "b")] * 20)
+    if kind == "tagging":
+        write_conll("train.conll", 100)
+    start(OWN | ({"train": "train.conll"} if kind == "tagging" else {}), f"max_length={max_length}")
+    notice = f"{counted} are longer than max_length={max_length} tokens"
+    assert notice in capsys.readouterr().out
+    Path("x.txt").write_text(f"the network\n{long}")
     predict(str(run_path("g", "mine", 0)), "x.txt")
-    assert "1 of 3 texts are longer than max_length=128" in capsys.readouterr().err
+    printed = capsys.readouterr().err
+    assert f"1 of 2 texts are longer than max_length={max_length}" in printed
+    assert ("are divided" in printed) == (kind == "tagging")
 
 
 @pytest.mark.parametrize("kind", ["classification", "pair", "tagging"])
 def test_texts_in_another_language_are_noticed_in_training_and_in_predictions(start, capsys, kind):
     """With the share of their tokens that are not in the vocabulary, and examples. Without them, nothing is said."""
-    words = "собака быстро бежит через старый лес".split()
-    columns = ("a", "b", "label")[kind != "pair":]
-    rows = [[" ".join(words[i % 3:])] * (1 + (kind == "pair")) + ["xy"[i % 2]] for i in range(40)]
-    write_csv("train.csv", columns, rows)
+    words, n_texts = "собака быстро бежит через старый лес".split(), 1 + (kind == "pair")
+    texts = [" ".join(words[i % 3:]) for i in range(40)]
     if kind == "tagging":
-        tagged = [[f"{word} {'xy'[i % 2]}" for i, word in enumerate(words[start:])] for start in range(3)]
-        Path("train.conll").write_text("\n\n".join("\n".join(tagged[i % 3]) for i in range(40)))
-    file = "train.conll" if kind == "tagging" else "train.csv"
-    start(OWN | {"train": file} | ({"text": ["a", "b"]} if kind == "pair" else {}))
+        Path("train.conll").write_text("\n\n".join("\n".join(f"{word} {len(word)}" for word in text.split()) for text in texts))
+        own = OWN | {"train": "train.conll"}
+    else:
+        columns = ("a", "b")[:n_texts]
+        write_csv("train.csv", (*columns, "label"), [[text] * n_texts + ["xy"[i % 2]] for i, text in enumerate(texts)])
+        own = OWN | {"text": list(columns)}
+    start(own)
     printed = capsys.readouterr().out
     assert "100% of the tokens" in printed and "'бежит'" in printed
-    Path("x.txt").write_text("\n".join("\t".join(row[:-1]) for row in rows[:3]))
-    predict(str(run_path("g", "mine", 0)), "x.txt")
-    assert "100% of the tokens" in capsys.readouterr().err
-    Path("x.txt").write_text("\t".join(["the generator and the discriminator"] * (1 + (kind == "pair"))))
-    predict(str(run_path("g", "mine", 0)), "x.txt")
-    assert "tokens" not in capsys.readouterr().err
+    for text, is_noticed in ((texts[0], True), ("the generator and the discriminator", False)):
+        Path("x.txt").write_text("\t".join([text] * n_texts))
+        predict(str(run_path("g", "mine", 0)), "x.txt")
+        assert ("100% of the tokens" in capsys.readouterr().err) == is_noticed
 
 
 def windows_of(columns, tokenizer, max_len=16, stride=6, swap=False):
@@ -362,16 +355,6 @@ def test_each_window_of_both_orders_of_a_pair_has_the_label_of_its_row(small_tok
     assert labels == [label for label, n in zip([0, 1, 0, 1], encoded.n_windows) for _ in range(n)]
     outputs = torch.tensor(labels).float()
     assert encoded.mean(torch.stack([outputs, 1 - outputs], 1)).tolist() == [[0, 1], [1, 0], [0, 1], [1, 0]]
-
-
-def test_divided_sentences_are_counted(start, capsys):
-    write_conll("train.txt", 100)
-    start({"name": "nets", "train": "train.txt"}, "max_length=8")
-    printed = capsys.readouterr().out
-    assert "texts are longer than max_length=8 tokens and are divided" in printed
-    Path("x.txt").write_text("\n".join(["the network", " ".join(WORDS * 2)]))
-    predict(str(run_path("g", "nets", 0)), "x.txt")
-    assert "1 of 2 texts are longer than max_length=8 tokens and are divided" in capsys.readouterr().err
 
 
 def write_conll(path, n, seed=0):

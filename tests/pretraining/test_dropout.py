@@ -51,8 +51,9 @@ def test_dropout_is_active_in_training_only(size):
     assert not first.equal(second) and first.isfinite().all()
 
 
-def attention_of(query_heads=3, padding_sees_nothing=False):
-    """A function of the dropout rate that returns attention, (2, 7, heads, 4), of the same random tensors; the second row is padded."""
+@pytest.mark.parametrize("query_heads, padding_sees_nothing", [(3, False), (6, False), (3, True)])
+def test_mean_of_attention_with_dropout_equals_attention_without(query_heads, padding_sees_nothing):
+    """Also of families with fewer heads of keys. With local attention, padding may see no token; NaN there would spread in the next layer."""
     torch.manual_seed(0)
     query, key, value = (torch.randn(2, heads, 7, 4) for heads in (query_heads, 3, 3))
     mask = torch.ones(2, 1, 7, 7, dtype=torch.bool)
@@ -61,19 +62,7 @@ def attention_of(query_heads=3, padding_sees_nothing=False):
         mask[1, :, 5:] = False
     module = torch.nn.Module()
     module.is_causal, module.num_key_value_groups = False, query_heads // 3
-    return lambda p: attention(module, query, key, value, mask, scaling=.5, dropout=p)[0]
-
-
-def test_mean_of_attention_with_dropout_equals_attention_without():
-    attend = attention_of()
-    torch.testing.assert_close(attend(0.), attend(1e-9))
-    samples = torch.stack([attend(.1) for _ in range(4000)])
-    torch.testing.assert_close(samples.mean(0), attend(0.), atol=.05, rtol=.05)
-    assert (samples.std(0) > 0).all()
-
-
-def test_attention_with_dropout_of_families_with_local_attention_or_fewer_heads_of_keys():
-    """With local attention, padding may see no token; NaN there would spread to the tokens of the next layer."""
-    assert attention_of(padding_sees_nothing=True)(.1).isfinite().all()
-    grouped = attention_of(query_heads=6)(.1)
-    assert grouped.shape == (2, 7, 6, 4) and grouped.isfinite().all()
+    without, *samples = (attention(module, query, key, value, mask, scaling=.5, dropout=p)[0] for p in [0.] + [.5] * 1500)
+    samples = torch.stack(samples)
+    assert samples.isfinite().all() and (samples.std(0)[0] > 0).all()
+    torch.testing.assert_close(samples.mean(0)[:, :5], without[:, :5], atol=.08, rtol=.08)

@@ -42,12 +42,10 @@ def test_other_text_length_cleaning_or_seed_gives_new_examples(tmp_path, small_t
 def test_hub_corpora_are_cleaned_and_other_text_is_unchanged(tmp_path, small_tokenizer):
     texts = ["short line of a table\n" + "the generator replaces words " * 5 + "()"] * 20
     dataset = datasets.Dataset.from_dict({"text": texts})
-    decoded = {}
-    for name in ("wikipedia", "openwebtext", "own text"):
+    for name, has_short_lines, has_parentheses in (("wikipedia", False, False), ("openwebtext", True, False), ("own text", True, True)):
         examples = prepare_examples(Corpus(name, name, lambda: dataset), small_tokenizer, 64, 7, tmp_path)
-        decoded[name] = " ".join(small_tokenizer.batch_decode(examples["input_ids"][:]))
-    kept = {name: ("table" in text, "[UNK]" in text) for name, text in decoded.items()}  # the vocabulary has no parentheses
-    assert kept == {"wikipedia": (False, False), "openwebtext": (True, False), "own text": (True, True)}
+        text = " ".join(small_tokenizer.batch_decode(examples["input_ids"][:]))
+        assert (("table" in text), ("[UNK]" in text)) == (has_short_lines, has_parentheses)  # the vocabulary has no parentheses
 
 
 def sentences(n):

@@ -73,16 +73,6 @@ def test_all_files_in_another_encoding_are_listed_before_any_is_processed(capsys
     assert not Path("datasets").exists()
 
 
-def test_utf8_text_that_is_read_as_latin_1_causes_a_warning(capsys):
-    write("utf8.txt", "Gemüse\n" * 2000)
-    write("latin.txt", b"Gem\xfcse\n" * 2000)
-    write("ascii.txt", ENGLISH * 20)
-    for encoding, is_warned in (("latin-1", True), ("utf-8", False)):
-        load_data("datas=ascii.txt,utf8.txt" + ",latin.txt" * is_warned, f"encoding={encoding}", "vocab=200")
-        out = capsys.readouterr().out
-        assert ("1 of 3 files to be read as latin-1 are valid UTF-8" in out and "utf8.txt" in out) == is_warned
-
-
 @pytest.mark.parametrize("text, overrides, expected", [
     ("word " * 200_000, [], ["text.txt", "line break"]),
     (JAPANESE * 20, [], ["text.txt", "not in the vocabulary"]),

@@ -94,16 +94,6 @@ def test_modules_and_tests_in_commands_exist():
 
 # Files, functions, links
 
-def test_layout_lists_every_module():
-    [tree] = re.findall(r"```\n(_utils/\n.*?)```", read("development.md"), re.S)
-    listed, folders = set(), []
-    for indent, name in re.findall(r"^( *)(\S+)", tree, re.M):
-        folders = [*folders[:len(indent) // 2], name]
-        if not name.endswith("/"):
-            listed.add("".join(folders))
-    modules = {path.relative_to(REPO).as_posix() for path in (REPO / "_utils").rglob("*.py")}
-    assert listed == {module for module in modules if not re.fullmatch(r"_utils/\w+/__init__\.py", module)}
-
 
 def test_the_first_example_of_the_readme_prints_what_it_says(capsys, monkeypatch):
     monkeypatch.chdir(REPO)
@@ -160,5 +150,3 @@ def test_every_cited_fact_is_defined():
         found.update(cited_facts(text))
         assert set(re.findall(r"facts\.md#([\w-]+)", text)) <= anchors("facts.md"), path
     assert found and found <= known, found - known
-
-

@@ -18,7 +18,8 @@ from _utils.errors import PlainError
 from _utils.networks.build import PARTS, build_network, count_layers, count_parameters, layer_groups
 from _utils.networks.pretrained import load_pretrained
 from _utils.optim import Lamb, decay_groups
-from _utils.recipes import RECIPES, flops_per_token
+from _utils.objectives.kinds import flops_per_token
+from _utils.recipes import RECIPES
 from _utils.runs.checkpoints import load_checkpoint
 from benchmarks.flops import steps_of_equal_compute
 from finetune import SentencePredictor

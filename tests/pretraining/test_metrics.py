@@ -8,10 +8,12 @@ import torch
 from sklearn.metrics import accuracy_score, precision_score, recall_score, roc_auc_score
 
 import pretrain
+from _utils.networks.fast_electra import FastOutput, masked_slots
+from _utils.objectives.losses import GeneratorLoss
 from _utils.text import unigram_entropy
 from _utils.training.metrics import PretrainingMetrics, warning_of_collapse
 
-LOSSES = torch.tensor(27.), (torch.tensor(2.), torch.tensor(.5))  # total, (generator, discriminator)
+LOSSES = torch.tensor(27.), pretrain.ELECTRALosses(torch.tensor(2.), torch.tensor(.5))
 
 
 def test_metrics_match_scikit_learn():
@@ -44,7 +46,8 @@ def test_metrics_match_scikit_learn():
 ])
 def test_masks_beyond_the_slots_are_counted_and_undefined_metrics_are_none(n_chosen, n_slots, expected):
     chosen = torch.arange(4)[None] < n_chosen
-    pred = pretrain.ELECTRAOutput(torch.zeros(n_slots, 10), None, torch.zeros(1, 4) - 1, chosen, torch.ones(1, 4, dtype=torch.bool), chosen)
+    pred = FastOutput(torch.zeros(n_slots, 10), None, torch.zeros(1, 4) - 1, chosen, torch.ones(1, 4, dtype=torch.bool), chosen,
+                      masked_slots(chosen, n_slots))
     metrics = PretrainingMetrics()
     metrics.add(pred, torch.zeros(2, 1, 4, dtype=torch.long), *LOSSES, (chosen.sum(), torch.tensor(4)))
     computed = metrics.compute()
@@ -55,7 +58,7 @@ def test_a_batch_without_masked_tokens_has_no_loss_where_only_those_count():
     nothing, zero = torch.zeros(1, 4, dtype=torch.bool), torch.tensor(0.)
     pred = pretrain.ELECTRAOutput(torch.zeros(0, 10), None, torch.zeros(1, 4), nothing, nothing, nothing)
     metrics = PretrainingMetrics()
-    metrics.add(pred, torch.zeros(2, 1, 4, dtype=torch.long), zero, (zero, zero), (torch.tensor(0), torch.tensor(0)))
+    metrics.add(pred, torch.zeros(2, 1, 4, dtype=torch.long), zero, pretrain.ELECTRALosses(zero, zero), (torch.tensor(0), torch.tensor(0)))
     assert metrics.compute()["loss"] is None and metrics.compute()["disc_loss"] is None
 
 
@@ -65,7 +68,8 @@ def test_hidden_tokens_are_those_whose_input_is_not_the_original():
     chosen = torch.tensor([[True] * 5 + [False]])
     logits = torch.randn(6, 6)
     metrics = PretrainingMetrics()
-    metrics.add(pretrain.MaskedLMOutput(logits, chosen, chosen), (inputs, labels), torch.tensor(2.), (torch.tensor(2.),),
+    pred = FastOutput(logits, None, None, None, chosen, chosen, masked_slots(chosen, len(logits)))
+    metrics.add(pred, (inputs, labels), torch.tensor(2.), GeneratorLoss(torch.tensor(2.)),
                 (chosen.sum(), chosen.sum()))
     computed, hidden = metrics.compute(), [0, 2, 3]
     nll = torch.nn.functional.cross_entropy(logits[hidden], labels[0, hidden])

@@ -13,7 +13,7 @@ import pretrain
 from _utils.errors import PlainError
 from _utils.networks import PARTS, add_tokens, load_pair
 from _utils.networks.build import build_network
-from _utils.runs.checkpoints import load_checkpoint
+from _utils.runs.checkpoints import load_checkpoint, saved_networks
 from _utils.text import extend_tokenizer, load_tokenizer, text_tokenizer
 
 WORDS = ["coronavirus", "antibody", "generators"]
@@ -134,7 +134,7 @@ def test_continued_pretraining_with_new_words(workplace, vocab):
     further = ["initial_weights=mini_5_100.0%.pth", "base_run_name=further", "steps=8", "save_minutes=0", "lr=1e-3"]
     learn = run(*further, vocab=f"vocab={vocab}")
     n = 248 + len(WORDS) if vocab == "words.txt" else 250
-    assert {network.config.vocab_size for network in learn.model.saved_networks().values()} == {n}
+    assert {network.config.vocab_size for network in saved_networks(learn.model).values()} == {n}
     checkpoint = load_checkpoint("checkpoints/pretrain/further_5_100.0%.pth")
     token = load_tokenizer("further_5_100.0%.pth").convert_tokens_to_ids("antibody")
     assert token >= 248 and checkpoint["discriminator_config"]["vocab_size"] == n
@@ -147,7 +147,7 @@ def test_continued_pretraining_with_new_words(workplace, vocab):
     run(*further, vocab=f"vocab={vocab}", resume=True)
     assert tiny_pretraining.equal_weights(whole, tiny_pretraining.weights("further_5"))
     learn = run("initial_weights=further_5_100.0%.pth", "base_run_name=again", "steps=2", vocab=None)
-    assert {network.config.vocab_size for network in learn.model.saved_networks().values()} == {n}
+    assert {network.config.vocab_size for network in saved_networks(learn.model).values()} == {n}
 
 
 def test_moments_of_a_pair_with_fewer_tokens_are_restored(workplace, monkeypatch):

@@ -14,7 +14,9 @@ import benchmarks.pretraining
 import pretrain
 from _utils.config import complete
 from _utils.errors import PlainError
-from _utils.networks.build import make_networks
+from _utils.networks.build import build_network
+from _utils.networks.fast_electra import FastELECTRA
+from _utils.objectives.kinds import default_name, named
 from _utils.recipes import RECIPES
 from _utils.runs.checkpoints import load_checkpoint
 from _utils.text.vocabulary import tokenizer_from_tokens
@@ -28,7 +30,8 @@ GPU, CPU = torch.device("cuda"), torch.device("cpu")
 
 def build_networks(size):
     with torch.device("meta"):
-        return [network for network in make_networks(RECIPES[size], RECIPES[size].objective, (None, None), 30522) if network]
+        shapes = named(default_name(RECIPES[size])).shapes(RECIPES[size])
+        return [build_network(part, network.config(30522)) for part, network in shapes]
 
 
 def default_sizes(size, device, precision):
@@ -117,12 +120,12 @@ def test_memory_estimate_matches_a_forward_pass(size, precision):
 
 
 def test_held_out_examples_are_evaluated_in_micro_batches(workplace, monkeypatch):
-    sizes, original = [], pretrain.ELECTRAModel.forward
+    sizes, original = [], FastELECTRA.forward
 
     def forward(model, masked_inputs, *others):
         sizes.append(len(masked_inputs))
         return original(model, masked_inputs, *others)
-    monkeypatch.setattr(pretrain.ELECTRAModel, "forward", forward)
+    monkeypatch.setattr(FastELECTRA, "forward", forward)
     learn = run("steps=1", "temperature=1e-6")
     metrics_of = {}
     for learn.micro_batch in (1, 8):

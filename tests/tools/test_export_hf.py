@@ -30,6 +30,7 @@ from _utils.errors import PlainError
 from _utils.networks import load_pair, load_pretrained
 from _utils.networks.build import PARTS, network_class
 from _utils.networks.pretrained import network_of
+from _utils.objectives.kinds import NAMES
 from _utils.runs.checkpoints import load_checkpoint, save_pretrained
 from _utils.runs.log import Run
 from _utils.tasks.glue import TASKS
@@ -301,7 +302,7 @@ def test_a_network_that_has_not_seen_masks_is_not_called_a_masked_language_model
 
 
 def test_every_objective_has_a_text_and_others_are_named(fresh_checkpoint, tmp_path):
-    assert {f"objective={objective}" for objective in pretrain.OBJECTIVES} < VARIANTS.keys()
+    assert {f"objective={objective}" for objective in NAMES} < VARIANTS.keys()
     checkpoint = load_checkpoint(fresh_checkpoint)
     for objective, text in (("mine", "with the objective 'mine'"), (None, "by replaced token detection, as the discriminator")):
         checkpoint["config"]["objective"] = objective

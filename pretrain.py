@@ -130,7 +130,8 @@ c = MyConfig({
     # True: replacements are drawn uniformly from the vocabulary, and no generator is trained (F88).
     "uniform_generator": False,
     # Parameters that both networks share: 'none' (F89), 'tokens', 'embeddings', 'embeddings+projection', 'embeddings+encoder', or 'all',
-    # which also makes the generator as large as the discriminator (F91). None: the recipe's, 'embeddings'.
+    # which also makes the generator as large as the discriminator (F91). None: the recipe's, 'embeddings'. 'disentangled', which is not
+    # part of ELECTRA: the generator's token embeddings, without gradient, plus a table of the discriminator's own (DeBERTaV3).
     "tying": None,
     # 'huggingface': normal distribution with std .02 (size=tiny: .05), as in electra_pytorch (D3). 'official': as in Google's code, normal
     # distribution truncated at two standard deviations, and Glorot uniform (F30).
@@ -646,6 +647,8 @@ def initialize_officially(model, std=.02):
     for name, parameter in trained:  # not RoFormer's table of angles
         if parameter.dim() == 1:
             parameter.fill_(1. if name.endswith("weight") else 0.)  # a LayerNorm's weight, or a bias
+        elif not parameter.any():
+            continue  # a table that starts at zero
         elif any(layer in name for layer in glorot):
             nn.init.xavier_uniform_(parameter)
         else:
@@ -993,6 +996,7 @@ if __name__ == "__main__":
 # | `objective=two_stage` | first $\mathcal L_\mathrm{MLM}$ alone, then $\mathcal L_\mathrm{Disc}$ alone, from the generator's weights | 3.2 | [two_stage.py](_utils/objectives/two_stage.py) |
 # | `objective=adversarial` | $\mathcal L_\mathrm{Disc}$; the generator maximizes its terms at $t \in m$ instead of minimizing $\mathcal L_\mathrm{MLM}$ | 3.2, F | [adversarial.py](_utils/objectives/adversarial.py) |
 # | `uniform_generator=True` | $\mathcal L_\mathrm{Disc}$ alone, with replacements drawn uniformly (F88) | | [uniform.py](_utils/objectives/uniform.py) |
+# | `tying=disentangled` | $\mathcal L_\mathrm{Disc}$, which does not train the generator's embeddings; not part of ELECTRA (DeBERTaV3) | | [disentangled.py](_utils/objectives/disentangled.py) |
 # | `new_generator=True` | none; the generator of a trained discriminator, which stays as it is | | [new_generator.py](_utils/objectives/new_generator.py) |
 #
 # Samples have no gradient, so adversarial training follows REINFORCE. With the reward $R_t = -\log$ of the probability that the

@@ -5,6 +5,7 @@ from _utils.errors import PlainError
 from _utils.objectives.adversarial import Adversarial
 from _utils.objectives.all_tokens_mlm import AllTokensMLM
 from _utils.objectives.base import Objective
+from _utils.objectives.disentangled import Disentangled
 from _utils.objectives.electra_15 import ELECTRA15
 from _utils.objectives.mlm import MaskedLM
 from _utils.objectives.names import name_of_run
@@ -15,7 +16,8 @@ from _utils.objectives.uniform import UniformGenerator
 from _utils.recipes import forward_flops
 
 ELECTRA = Objective()
-OBJECTIVES = (ELECTRA, MaskedLM(), ELECTRA15(), ReplaceMLM(), AllTokensMLM(), TwoStage(), Adversarial(), UniformGenerator(), NewGenerator())
+OBJECTIVES = (ELECTRA, MaskedLM(), ELECTRA15(), ReplaceMLM(), AllTokensMLM(), TwoStage(), Adversarial(), UniformGenerator(), NewGenerator(),
+              Disentangled())
 NAMES = tuple(one.name for one in OBJECTIVES if "objective" in one.selected_by)  # values of the key `objective`
 
 

@@ -21,8 +21,6 @@
 import _utils  # noqa: F401  first, because it sets how PyTorch's threads wait
 
 import copy
-import gc
-import math
 import sys
 from contextlib import closing, nullcontext
 from functools import partial
@@ -38,17 +36,21 @@ from torch import nn
 from fastai.callback.core import Callback
 from fastai.learner import CancelStepException
 
-from _utils.config import MyConfig, complete, continued_schedule, from_command_line, is_pair, timed_schedule, with_schedule
+from _utils.config import MyConfig, complete, continued_schedule, from_command_line, timed_schedule, with_schedule
 from _utils.errors import PlainError, print_plain_errors
 from _utils.networks import (
-    GatheredPositions, add_tokens, argmax, build_network, check_networks, check_tying, count_parameters, inputs_of,
-    load_pair, load_with_head, make_dropout_cheap, make_networks, pad_vocabulary, replaced_logits, set_attention,
-    share_parameters, shared_modules, uniform_like)
+    argmax, check_tying, count_parameters, inputs_of, make_dropout_cheap, replaced_logits, share_parameters, shared_modules,
+    uniform_like)
+from _utils.networks.fast_electra import prepare_for_gpu, slot_capacity
+from _utils.networks.inverse_cdf import sample_by_inversion
+from _utils.objectives.base import base_case
+from _utils.objectives.kinds import ELECTRA, objective_of
+from _utils.objectives.losses import smoothing
 from _utils.optim import MOMENTS_FILE, AdamNoBiasCorrection, Lamb, decay_groups, schedules
 from _utils.plots import save_pretraining_plots
-from _utils.recipes import RECIPES, recipe_of
+from _utils.recipes import RECIPES
 from _utils.runs import (
-    Run, check_same_data, check_same_vocabulary, check_writable, code_key, is_finished, locked, milestone_steps, open_log, original_code,
+    Run, check_same_data, check_writable, code_key, locked, milestone_steps, open_log, original_code,
     resume, save_pretrained, upload)
 from _utils.text import (
     check_sources, extend_tokenizer, load_documents, load_tokenizer, open_examples, prepare_examples,
@@ -128,7 +130,8 @@ c = MyConfig({
     # True: replacements are drawn uniformly from the vocabulary, and no generator is trained (F88).
     "uniform_generator": False,
     # Parameters that both networks share: 'none' (F89), 'tokens', 'embeddings', 'embeddings+projection', 'embeddings+encoder', or 'all',
-    # which also makes the generator as large as the discriminator (F91). None: the recipe's, 'embeddings'.
+    # which also makes the generator as large as the discriminator (F91). None: the recipe's, 'embeddings'. 'disentangled', which is not
+    # part of ELECTRA: the generator's token embeddings, without gradient, plus a table of the discriminator's own (DeBERTaV3).
     "tying": None,
     # 'huggingface': normal distribution with std .02 (size=tiny: .05), as in electra_pytorch (D3). 'official': as in Google's code, normal
     # distribution truncated at two standard deviations, and Glorot uniform (F30).
@@ -259,14 +262,9 @@ def prepare_data(c):
 
 def build_tokenizer(c, corpora):
     """The tokenizer of a configuration; in continued pretraining that of the pair, to which `vocab` may add tokens."""
-    if adds_tokens(c):
+    if objective_of(c).adds_tokens(c):
         return extend_tokenizer(load_tokenizer(c.initial_weights), c.vocab, corpora)
     return load_tokenizer(c.vocab, corpora, "datasets", c.cased, c.strip_accents)
-
-
-def adds_tokens(c):
-    """Whether the vocabulary is that of a trained pair with more tokens."""
-    return is_pair(c.initial_weights) and c.vocab != c.initial_weights and c.objective != "two_stage"
 
 
 # %% [markdown]
@@ -427,89 +425,6 @@ def sample(logits, sampling="fp32_gumbel", temperature=1., disallowed=None):
 
 
 # %% [markdown]
-# Gumbel noise takes a random number for each of the V logits. The same distribution needs one number $u$ per row: the sample is the first
-# token at which the cumulative probability exceeds $u$. To keep it exact without a cumulative sum over the whole vocabulary, a block of
-# tokens is found first, from the sums of the blocks, and then the token in it.
-
-# %%
-BLOCK = 256  # tokens
-
-
-def sample_by_inversion(logits):
-    """Sample one token id per row by inverting the cumulative distribution. logits: (M, V), float32. Returns ids, (M,).
-
-    Sums are float64, in which a token of probability 1e-9 is not lost beside the others. Exponentials are computed twice rather than kept.
-    """
-    size, highest = logits.shape[1], logits.amax(1, keepdim=True)
-    weights = torch.exp(logits - highest)  # (M, V)
-    whole = size // BLOCK * BLOCK
-    sums = weights[:, :whole].unflatten(1, (-1, BLOCK)).sum(2, dtype=torch.float64)  # (M, V / BLOCK)
-    rest = weights[:, whole:].sum(1, keepdim=True, dtype=torch.float64)
-    ends = torch.cat([sums, rest], 1).cumsum(1)  # cumulative up to the end of each block
-    u = torch.rand(len(ends), 1, dtype=torch.float64, device=ends.device) * ends[:, -1:]
-    block = first_above(ends, u)  # (M, 1)
-    start = torch.where(block > 0, ends.gather(1, (block - 1).clamp(min=0)), 0.)
-
-    tokens = block * BLOCK + torch.arange(BLOCK, device=block.device)  # (M, BLOCK)
-    chosen = torch.exp(logits.gather(1, tokens.clamp(max=size - 1)) - highest).double()
-    inside = torch.where(tokens < size, chosen, 0.).cumsum(1)
-    token = block * BLOCK + first_above(inside, u - start)  # (M, 1)
-    return token.squeeze(1).clamp(max=size - 1)  # only NaN exceeds it
-
-
-def first_above(cumulative, u):
-    """Index, (M, 1), of the first of `cumulative` (M, N), ascending, that exceeds u (M, 1). Rounding may have moved u beyond its ends."""
-    u = torch.minimum(u.clamp(min=0.), cumulative[:, -1:] * (1 - 2. ** -40))
-    return torch.searchsorted(cumulative, u, right=True).clamp(max=cumulative.shape[1] - 1)
-
-
-# %% [markdown]
-# Logits for a vocabulary of 30,522 tokens cost more operations than four layers of the small discriminator. The generator's head therefore
-# runs on the masked positions only, gathered into M slots (D16). Their number varies from batch to batch. On a GPU, where a new shape
-# or a number read from the device costs time, M is fixed with room to spare, and unused slots have weight 0. With official masking, a
-# position that was drawn twice has two slots. If their samples differ, Google's code puts in neither, but the token whose id is
-# the floor of the mean of their ids (F12, F19), and so does `fill_slots`.
-
-# %%
-def masked_slots(is_mlm_applied, n_slots):
-    """Assign masked positions to slots. Returns (positions in the flattened batch (M,), weights (M,): 1 for used slots, 0 for others).
-
-    is_mlm_applied: (B, L), bool, or the number of slots of each position.   n_slots: M. Masks beyond it get no slot.
-    The positions of unused slots do not matter, but differ, because a GPU is slow when many write to one place.
-    """
-    used_so_far = is_mlm_applied.flatten().cumsum(0)  # slots up to and including each position
-    slot = torch.arange(n_slots, device=used_so_far.device)
-    is_used = slot < used_so_far[-1]
-    positions = torch.where(is_used, torch.searchsorted(used_so_far, slot, right=True), slot)
-    return positions, is_used.float()
-
-
-def fill_slots(tokens, positions, weights, sampled):
-    """`tokens` (B, L) with the ids `sampled` (M,) at the positions of used slots (pretrain_helpers.py:scatter_update, F12).
-
-    positions, weights: (M,), from `masked_slots`. Several samples at one position are averaged to the floor of their mean.
-    """
-    tokens, shape, is_used = tokens.flatten(), tokens.shape, weights.long()
-    times = torch.zeros_like(tokens).scatter_add(0, positions, is_used)
-    total = torch.zeros_like(tokens).scatter_add(0, positions, sampled * is_used)
-    return torch.where(times > 0, total // times.clamp(min=1), tokens).view(shape)
-
-
-def slot_capacity(shape, mlm_probability, masking="bernoulli"):
-    """Fixed number of slots for a batch of `shape` (B, L): Google's, or the mean number of masks plus 8 standard deviations.
-
-    It is rounded up to a multiple of 64, for which GPUs multiply matrices faster.
-    """
-    n_tokens = shape[0] * shape[1]
-    if masking == "official":
-        capacity = shape[0] * max_slots(shape[1], mlm_probability)
-    else:
-        mean = n_tokens * mlm_probability
-        capacity = mean + 8 * (mean * (1 - mlm_probability)) ** .5
-    return min(n_tokens, 64 * math.ceil(capacity / 64))
-
-
-# %% [markdown]
 # ### Weight sharing
 #
 # Generator and discriminator share their embeddings: tokens, positions, token types, and the LayerNorm after them. The generator's output
@@ -536,7 +451,31 @@ def tie(generator, discriminator=None, tying="embeddings"):
 # ### Both networks
 #
 # Each network may be of any family in transformers: the generator a masked language model; the discriminator ELECTRA's, or a token
-# classifier with two labels. Masked language modelling alone is the first half of the method.
+# classifier with two labels.
+#
+# With official masking, a position that was drawn twice is predicted and sampled twice: it has two slots. If its samples differ, Google's
+# code puts in neither, but the token whose id is the floor of the mean of their ids (F12, F19), and so does `put_in`.
+
+# %%
+def at_slots(values, is_mlm_applied):
+    """What `values` (B, L, ...) has at the masked positions, (M, ...); twice where a position was drawn twice.
+
+    is_mlm_applied: (B, L), bool, or how often each position was drawn.
+    """
+    times_drawn = is_mlm_applied.flatten().long()
+    return values.flatten(0, 1).repeat_interleave(times_drawn, dim=0)
+
+
+def put_in(sampled, originals, is_mlm_applied):
+    """`originals` (B, L) with the ids `sampled` (M,) at the masked positions; of several samples the floor of the mean of their ids.
+
+    Source: pretrain_helpers.py:scatter_update (F12).   is_mlm_applied: as in `at_slots`.
+    """
+    number = torch.arange(originals.numel(), device=originals.device).view_as(originals)  # of each position
+    total = torch.zeros_like(originals).flatten().index_add(0, at_slots(number, is_mlm_applied), sampled)
+    mean = total.view_as(originals) // is_mlm_applied.long().clamp(min=1)
+    return torch.where(is_mlm_applied > 0, mean, originals)
+
 
 # %%
 class ELECTRAOutput(NamedTuple):
@@ -546,109 +485,56 @@ class ELECTRAOutput(NamedTuple):
     disc_logits: torch.Tensor     # (B, L): positive for "replaced"
     is_replaced: torch.Tensor     # (B, L), bool
     attention_mask: torch.Tensor  # (B, L), bool: True for tokens, False for padding
-    is_mlm_applied: torch.Tensor  # (B, L), bool, or the number of slots of each position
-    slots: tuple | None = None    # from `masked_slots`; None: found again from is_mlm_applied
-    mlm_logits: torch.Tensor | None = None  # (M, V), or (B * L, V): of a second masked language model
-    baseline: torch.Tensor | None = None    # (M,): logits of the expected reward
+    is_mlm_applied: torch.Tensor  # (B, L), bool, or how often each position was drawn
 
-    def gather(self, *tokens):
-        """What each of `tokens` (B, L) has at the slots, (M,) each, and the weights of the slots, (M,)."""
-        positions, weights = self.slots or masked_slots(self.is_mlm_applied, len(self.mlm_gen_logits))
-        return *(ids.flatten()[positions] for ids in tokens), weights
-
-
-class MaskedLMOutput(NamedTuple):
-    """Output of MaskedLMModel; fields as in ELECTRAOutput."""
-    mlm_gen_logits: torch.Tensor
-    attention_mask: torch.Tensor
-    is_mlm_applied: torch.Tensor
-    slots: tuple | None = None
-    gather = ELECTRAOutput.gather
+    def at_slots(self, tokens):
+        """What `tokens` (B, L) has at the slots, (M,)."""
+        return at_slots(tokens, self.is_mlm_applied)
 
 
 # %%
-class MaskedLMModel(nn.Module):
-    """A masked language model that computes vocabulary logits at masked positions only: BERT's objective, and ELECTRA's first half.
-
-    generator: any ...ForMaskedLM.   n_slots: function of the shape (B, L) that fixes the number of slots; None: as many as masks.
-    """
-
-    def __init__(self, generator, hf_tokenizer, n_slots=None):
-        super().__init__()
-        self.generator, self.pad_token_id, self.n_slots = generator, hf_tokenizer.pad_token_id, n_slots
-        self.at_positions = GatheredPositions(generator)
-        tie(generator)
-
-    def counts(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
-        """(slots, tokens) of a batch, () each: the denominators of the mean losses."""
-        return is_mlm_applied.sum(), (masked_inputs != self.pad_token_id).sum()
-
-    def forward(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
-        """masked_inputs (B, L), sentA_lenths (B,), is_mlm_applied (B, L), labels (B, L) -> MaskedLMOutput."""
-        attention_mask, token_type_ids = self.masks_and_segments(masked_inputs, sentA_lenths)
-        positions, weights = self.slots(is_mlm_applied)  # (M,), (M,)
-        mlm_gen_logits = self.generator_logits(masked_inputs, attention_mask, token_type_ids, positions)  # (M, V)
-        return MaskedLMOutput(mlm_gen_logits, attention_mask, is_mlm_applied, (positions, weights))
-
-    def masks_and_segments(self, masked_inputs, sentA_lenths):
-        """(attention mask, bool; token type ids), (B, L) each. Segment B has type 1; [CLS] A [SEP] and padding have type 0 (F4)."""
-        attention_mask = masked_inputs != self.pad_token_id
-        position = torch.arange(masked_inputs.shape[1], device=masked_inputs.device)
-        return attention_mask, ((position >= sentA_lenths[:, None]) & attention_mask).long()
-
-    def saved_networks(self):
-        """{'generator': network, 'discriminator': network}, or one of them alone: the networks in a checkpoint."""
-        return {part: network for part, network in self.named_children() if hasattr(network, "config")}
-
-    def slots(self, is_mlm_applied):
-        """(positions (M,), weights (M,)) of a batch, as `masked_slots` returns them."""
-        return masked_slots(is_mlm_applied, self.n_slots(is_mlm_applied.shape) if self.n_slots else int(is_mlm_applied.sum()))
-
-    def generator_logits(self, masked_inputs, attention_mask, token_type_ids, positions):
-        """The generator's vocabulary logits at `positions` (M,) of the flattened batch, (M, V)."""
-        with self.at_positions.only(positions):
-            return self.generator(**inputs_of(self.generator, masked_inputs, attention_mask, token_type_ids)).logits[0]
-
-
-# %%
-class ELECTRAModel(MaskedLMModel):
+class ELECTRAModel(nn.Module):
     """Generator and discriminator with tied embeddings; one forward pass of replaced token detection.
 
-    generator, n_slots: as in MaskedLMModel.   discriminator: ElectraForPreTraining or any ...ForTokenClassification with two labels, of the
-    same vocabulary.   tying: what the networks share, as in `tie`.
-    sampling, temperature: as in `sample`.   disallow_correct: never sample the original token.
+    generator: any ...ForMaskedLM.   discriminator: ElectraForPreTraining or any ...ForTokenClassification with two labels, of the same
+    vocabulary.   sampling, temperature: as in `sample`.   disallow_correct: never sample the original token.
+    tying: what the networks share, as in `tie`.
     """
 
     def __init__(self, generator, discriminator, hf_tokenizer, sampling="fp32_gumbel", temperature=1., disallow_correct=False,
-                 n_slots=None, tying="embeddings"):
-        super().__init__(generator, hf_tokenizer, n_slots)
-        self.discriminator = discriminator
+                 tying="embeddings"):
+        super().__init__()
+        self.generator, self.discriminator, self.pad_token_id = generator, discriminator, hf_tokenizer.pad_token_id
         self.sampling, self.temperature, self.disallow_correct = sampling, temperature, disallow_correct
         tie(generator, discriminator, tying)
 
     def forward(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
         """masked_inputs (B, L), sentA_lenths (B,), is_mlm_applied (B, L), labels (B, L) -> ELECTRAOutput."""
-        attention_mask, token_type_ids = self.masks_and_segments(masked_inputs, sentA_lenths)  # (B, L), (B, L)
-        positions, weights = self.slots(is_mlm_applied)  # (M,), (M,)
-        mlm_gen_logits = self.generator_logits(masked_inputs, attention_mask, token_type_ids, positions)  # (M, V)
+        attention_mask = masked_inputs != self.pad_token_id  # (B, L)
+        position = torch.arange(masked_inputs.shape[1], device=masked_inputs.device)  # (L,)
+        is_in_segment_b = (position >= sentA_lenths[:, None]) & attention_mask  # (B, L)
+        token_type_ids = is_in_segment_b.long()  # [CLS] A [SEP] and padding have type 0 (F4)
+
+        gen_inputs = inputs_of(self.generator, masked_inputs, attention_mask, token_type_ids)
+        gen_logits = self.generator(**gen_inputs).logits  # (B, L, V)
+        mlm_gen_logits = at_slots(gen_logits, is_mlm_applied)  # (M, V)
 
         with torch.no_grad():
             # The discriminator never sees [MASK]: its input is the original text with samples at the masked positions (F14).
             originals = torch.where(is_mlm_applied > 0, labels, masked_inputs)  # (B, L)
-            disallowed = originals.flatten()[positions] if self.disallow_correct else None
+            disallowed = at_slots(originals, is_mlm_applied) if self.disallow_correct else None  # (M,)
             sampled = sample(mlm_gen_logits, self.sampling, self.temperature, disallowed)  # (M,)
-            generated = fill_slots(originals, positions, weights, sampled)  # (B, L)
+            generated = put_in(sampled, originals, is_mlm_applied)  # (B, L)
             # A sample that equals the original token counts as original (F17).
-            is_replaced = generated != originals
+            is_replaced = generated != originals  # (B, L)
 
         disc_inputs = inputs_of(self.discriminator, generated, attention_mask, token_type_ids)
-        disc_logits, mlm_logits = self.discriminate(disc_inputs, positions)
-        return ELECTRAOutput(mlm_gen_logits, generated, disc_logits, is_replaced, attention_mask, is_mlm_applied, (positions, weights),
-                             mlm_logits)
+        disc_logits = replaced_logits(self.discriminator(**disc_inputs))  # (B, L)
+        return ELECTRAOutput(mlm_gen_logits, generated, disc_logits, is_replaced, attention_mask, is_mlm_applied)
 
-    def discriminate(self, disc_inputs, positions):
-        """(disc_logits (B, L), None). Other objectives predict tokens from the same input."""
-        return replaced_logits(self.discriminator(**disc_inputs)), None
+    def counts(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
+        """(slots, tokens) of a batch, () each: the denominators of the two losses."""
+        return is_mlm_applied.sum(), (masked_inputs != self.pad_token_id).sum()
 
 
 # %% [markdown]
@@ -660,35 +546,12 @@ class ELECTRAModel(MaskedLMModel):
 # the shared embeddings (F18). A sample that equals the original counts as original (F17).
 
 # %%
-def masked_lm_loss(pred, targ_ids, n_slots, smooth=0., logits=None):
-    """Cross-entropy of the generator's logits, or of `logits` (M, V), summed over the used slots and divided by `n_slots`, ()."""
-    slot_labels, slot_weights = pred.gather(targ_ids)
-    slot_labels = torch.where(slot_weights.bool(), slot_labels, 0)
-    logits = pred.mlm_gen_logits if logits is None else logits
-    nll = F.cross_entropy(logits.float(), slot_labels, reduction="none", label_smoothing=smooth)
-    return (nll * slot_weights).sum() / (n_slots + 1e-6)  # 1e-6 as in Google's code
+class ELECTRALosses(NamedTuple):
+    """The terms of ELECTRALoss, () each, which are logged under these names."""
+    gen_loss: torch.Tensor
+    disc_loss: torch.Tensor
 
 
-def smoothing(value):
-    """The number that a setting of label smoothing stands for: True is .1, False 0."""
-    return .1 if value is True else float(value)
-
-
-class MaskedLMLoss(nn.Module):
-    """The generator loss alone, of MaskedLMOutput, times gen_weight (F92); arguments as in ELECTRALoss."""
-
-    def __init__(self, gen_label_smooth=False, gen_weight=1.):
-        super().__init__()
-        self.gen_smooth, self.gen_weight = smoothing(gen_label_smooth), gen_weight
-
-    def forward(self, pred, targ_ids, counts=None, return_losses=False):
-        n_slots = counts[0] if counts else pred.is_mlm_applied.sum()
-        gen_loss = masked_lm_loss(pred, targ_ids, n_slots, self.gen_smooth)
-        loss = self.gen_weight * gen_loss
-        return (loss, (gen_loss,)) if return_losses else loss
-
-
-# %%
 class ELECTRALoss(nn.Module):
     """loss_weights[0] * generator loss + loss_weights[1] * discriminator loss (run_pretraining.py, F20-F22).
 
@@ -704,171 +567,24 @@ class ELECTRALoss(nn.Module):
     def forward(self, pred, targ_ids, counts=None, return_losses=False):
         """The loss, (), of a batch or of a micro-batch.
 
-        pred: ELECTRAOutput or its first six fields.   targ_ids: original ids of the masked tokens, (B, L).
+        pred: ELECTRAOutput, or a tuple of its fields.   targ_ids: original ids of the masked tokens, (B, L).
         counts: (slots, tokens) of the whole batch, if `pred` is that of a micro-batch: the losses of its micro-batches then add up.
-        return_losses: return (loss, (generator loss, discriminator loss)) instead.
+        return_losses: return (loss, ELECTRALosses) instead.
         """
-        pred = ELECTRAOutput(*pred)
+        if type(pred) is tuple:
+            pred = ELECTRAOutput(*pred)
         n_slots, n_tokens = counts or (pred.is_mlm_applied.sum(), pred.attention_mask.sum())
-        gen_loss = self.generator_loss(pred, targ_ids, n_slots)
-        disc_loss = self.discriminator_loss(pred, targ_ids, n_tokens)
+
+        gen_logits, gen_labels = pred.mlm_gen_logits.float(), pred.at_slots(targ_ids)  # (M, V), (M,)
+        gen_nll = F.cross_entropy(gen_logits, gen_labels, reduction="none", label_smoothing=self.gen_smooth)  # (M,)
+        gen_loss = gen_nll.sum() / (n_slots + 1e-6)  # 1e-6 as in Google's code
+
+        disc_labels = pred.is_replaced.float().clamp(min=self.disc_smooth)  # (B, L)
+        disc_bce = F.binary_cross_entropy_with_logits(pred.disc_logits.float(), disc_labels, reduction="none")  # (B, L)
+        disc_loss = (disc_bce * pred.attention_mask.float()).sum() / (n_tokens + 1e-6)
+
         loss = self.loss_weights[0] * gen_loss + self.loss_weights[1] * disc_loss
-        return (loss, (gen_loss, disc_loss)) if return_losses else loss
-
-    def generator_loss(self, pred, targ_ids, n_slots):
-        """(): summed over the used slots, divided by n_slots."""
-        return masked_lm_loss(pred, targ_ids, n_slots, self.gen_smooth)
-
-    def discriminator_loss(self, pred, targ_ids, n_tokens):
-        """(): summed over the tokens, divided by n_tokens."""
-        disc_labels = pred.is_replaced.float().clamp(min=self.disc_smooth)
-        disc_bce = F.binary_cross_entropy_with_logits(pred.disc_logits.float(), disc_labels, reduction="none")
-        return (disc_bce * pred.attention_mask.float()).sum() / (n_tokens + 1e-6)
-
-
-# %% [markdown]
-# ### The paper's other objectives
-#
-# The paper compares ELECTRA with other ways to train the same networks; `objective` selects them. $x_t$ is the original token at position
-# $t$, $\hat x_t$ what the second network sees there, $m$ the set of masked positions, $D_t$ the probability that $\hat x_t$ is original.
-#
-# Section 3.5 asks what ELECTRA gains from, with objectives between masked language modelling and replaced token detection:
-#
-# * `electra_15`: the discriminator's loss covers $m$ only.
-# * `replace_mlm`: the second network predicts $x_t$ for $t \in m$, from the discriminator's input, which contains no `[MASK]`.
-# * `all_tokens_mlm`: it predicts $x_t$ at every position, as a mixture of copying and writing:
-#   $p(x) = D_t\,[x = \hat x_t] + (1 - D_t)\,\mathrm{softmax}(x)$.
-#
-# Section 3.2 compares ways to train the generator:
-#
-# * `two_stage`: the generator is trained alone; then the discriminator starts from its weights and is trained while they stay fixed. Both
-#   have the same size and share no parameters.
-# * `adversarial`: the generator is rewarded for what the discriminator loses, $R_t = -\log$ of the probability that the discriminator gives
-#   to the correct answer at $t \in m$. Samples have no gradient, so it follows REINFORCE (appendix F), where
-#   $b_t = -\log \sigma(w^\top h_t)$ is a baseline on the generator's hidden states $h_t$, which learns by cross-entropy to predict
-#   $e^{-R_t}$ and does not train them. Positions drawn more than once (official masking) are left out. This gradient is ascended:
-#   $$\nabla_{\theta_G}\, \mathbb E \Big[ \frac{1}{|m|} \sum_{t \in m} R_t \Big] \approx
-#   \frac{1}{|m|} \sum_{t \in m} (R_t - b_t)\, \nabla_{\theta_G} \log p_G(\hat x_t \mid x^\mathrm{masked})$$
-
-# %%
-class ELECTRA15Model(ELECTRAModel):
-    """ELECTRA 15 %: the discriminator is trained and measured at the masked positions only."""
-
-    def counts(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
-        return is_mlm_applied.sum(), is_mlm_applied.sum()
-
-    def forward(self, *inputs):
-        output = super().forward(*inputs)
-        return output._replace(attention_mask=output.is_mlm_applied)  # which tells losses and metrics the positions that count
-
-
-class SecondMLMModel(ELECTRAModel):
-    """The second network is a masked language model, whose input is that of ELECTRA's discriminator."""
-
-    def __init__(self, generator, discriminator, *args, **kwargs):
-        super().__init__(generator, discriminator, *args, **kwargs)
-        tie(discriminator)
-        self.second_positions = GatheredPositions(discriminator)
-
-    def saved_networks(self):
-        """The second network, which is to be finetuned, as the masked language model that it is."""
-        return {"generator": self.discriminator}
-
-    def discriminate(self, disc_inputs, positions):
-        """(None, mlm_logits (M, V))."""
-        with self.second_positions.only(positions):
-            return None, self.discriminator(**disc_inputs).logits[0]
-
-
-class ReplaceMLMModel(ELECTRA15Model, SecondMLMModel):
-    """Replace MLM: the second network predicts the masked tokens, in whose places it sees samples of the generator instead of [MASK]."""
-
-
-class ReplaceMLMLoss(ELECTRALoss):
-    """ELECTRALoss with the cross-entropy of the second network at the masked positions instead of the discriminator's loss."""
-
-    def discriminator_loss(self, pred, targ_ids, n_tokens):
-        return masked_lm_loss(pred, targ_ids, n_tokens, logits=pred.mlm_logits)  # n_tokens: slots, from `counts` of the model
-
-
-# %%
-class AllTokensMLMModel(SecondMLMModel):
-    """All-Tokens MLM: it predicts every token, with a copy mechanism, whose logits are the negative of disc_logits."""
-
-    def __init__(self, generator, discriminator, *args, **kwargs):
-        super().__init__(generator, discriminator, *args, **kwargs)
-        self.copy = nn.Linear(discriminator.config.hidden_size, 1)
-
-    def discriminate(self, disc_inputs, positions):
-        """(disc_logits (B, L), mlm_logits (B * L, V))."""
-        tokens = disc_inputs["input_ids"]
-        _, mlm_logits = super().discriminate(disc_inputs, torch.arange(tokens.numel(), device=tokens.device))
-        return -self.copy(self.second_positions.selected).view(tokens.shape), mlm_logits
-
-
-class AllTokensMLMLoss(ELECTRALoss):
-    """ELECTRALoss with the cross-entropy of the mixture of copying and writing at all tokens instead of the discriminator's loss."""
-
-    def discriminator_loss(self, pred, targ_ids, n_tokens):
-        originals = torch.where(pred.is_mlm_applied > 0, targ_ids, pred.generated)  # (B, L)
-        log_softmax = -F.cross_entropy(pred.mlm_logits.float(), originals.flatten(), reduction="none").view(originals.shape)
-        log_copy, log_write = F.logsigmoid(-pred.disc_logits.float()), F.logsigmoid(pred.disc_logits.float()) + log_softmax
-        nll = -torch.where(pred.is_replaced, log_write, torch.logaddexp(log_copy, log_write))
-        return (nll * pred.attention_mask.float()).sum() / (n_tokens + 1e-6)
-
-
-# %%
-class AdversarialModel(ELECTRAModel):
-    """ELECTRAModel with a baseline of the generator's reward. The baseline does not train the generator's encoder."""
-
-    def __init__(self, generator, *args, **kwargs):
-        super().__init__(generator, *args, **kwargs)
-        self.baseline = nn.Linear(generator.config.hidden_size, 1, bias=False)
-
-    def forward(self, *inputs):
-        output = super().forward(*inputs)
-        return output._replace(baseline=self.baseline(self.at_positions.selected[0].detach()).squeeze(-1))
-
-
-class AdversarialLoss(ELECTRALoss):
-    """ELECTRALoss whose generator is trained by REINFORCE to raise the discriminator's loss (paper, appendix F)."""
-
-    def generator_loss(self, pred, targ_ids, n_slots):
-        """The value is the generator's cross-entropy, for the log; the gradient is that of REINFORCE and of the baseline's loss."""
-        sampled, disc_logits, is_replaced, n_samples, weights = pred.gather(
-            pred.generated, pred.disc_logits, pred.is_replaced, pred.is_mlm_applied)  # (M,) each
-        weights = weights * (n_samples == 1)  # the mean of several samples (masking='official', F12) was drawn at none of the slots
-        with torch.no_grad():
-            value = masked_lm_loss(pred, targ_ids, n_slots)
-            reward = F.binary_cross_entropy_with_logits(disc_logits.float(), is_replaced.float(), reduction="none")
-            advantage = reward + F.logsigmoid(pred.baseline.float())
-        log_p = -F.cross_entropy(pred.mlm_gen_logits.float(), sampled, reduction="none")
-        baseline_loss = F.binary_cross_entropy_with_logits(pred.baseline.float(), torch.exp(-reward), reduction="none")
-        surrogate = ((baseline_loss - advantage * log_p) * weights).sum() / (n_slots + 1e-6)
-        return value + surrogate - surrogate.detach()
-
-
-# %%
-class UniformModel(ELECTRAModel):
-    """ELECTRAModel without a generator: its logits are zeros, so replacements are drawn uniformly from the vocabulary (F88)."""
-
-    def __init__(self, generator, *args, **kwargs):
-        super().__init__(generator, *args, **kwargs)
-        self.vocab_size = generator.config.vocab_size
-        del self.generator
-
-    def generator_logits(self, masked_inputs, attention_mask, token_type_ids, positions):
-        return torch.zeros(len(positions), self.vocab_size, device=positions.device)
-
-
-OBJECTIVES = {
-    "electra": (ELECTRAModel, ELECTRALoss),
-    "electra_15": (ELECTRA15Model, ELECTRALoss),
-    "replace_mlm": (ReplaceMLMModel, ReplaceMLMLoss),
-    "all_tokens_mlm": (AllTokensMLMModel, AllTokensMLMLoss),
-    "two_stage": (ELECTRAModel, ELECTRALoss),
-    "adversarial": (AdversarialModel, AdversarialLoss),
-}
+        return (loss, ELECTRALosses(gen_loss, disc_loss)) if return_losses else loss
 
 
 # %% [markdown]
@@ -876,62 +592,47 @@ OBJECTIVES = {
 #
 # The networks come from a recipe with fresh weights, or from a trained pair to continue from. ELECTRA-Small with a vocabulary of 30,522
 # tokens has 14,196,219 parameters, as many as Google's (F27).
+#
+# The next two functions are the base case of an *objective*: the paper's other objectives differ from ELECTRA in the model or its loss
+# (see the appendix). Training takes the model through a drop-in of `_utils/networks/fast_electra.py`, which has the same losses and
+# gradients and computes vocabulary logits at the masked positions only.
+
+# %%
+@base_case
+def make_model(objective, c, networks, hf_tokenizer, n_slots=None):
+    """ELECTRAModel of a configuration, with a faster forward pass. n_slots: function that fixes the number of slots, or None."""
+    electra = ELECTRAModel(*networks, hf_tokenizer, c.sampling, c.temperature, c.disallow_correct, c.tying)
+    return objective.drop_in(electra, sample, n_slots)
+
+
+@base_case
+def make_loss(objective, c):
+    """ELECTRALoss of a configuration."""
+    return ELECTRALoss((c.gen_weight, c.disc_weight), c.gen_smooth_label, c.disc_smooth_label)
+
 
 # %%
 def build_model(c, hf_tokenizer, fixed_slots=False, pair=None):
-    """The model of a configuration: ELECTRAModel, MaskedLMModel if objective is 'mlm', or that of another objective.
+    """The model of a configuration, for its objective.
 
     fixed_slots: fix the number of slots, so that all batches have the same shapes and no number is read from the device; for GPUs.
-    pair: trained (generator, discriminator) to continue from; None: fresh weights of normal(0, .02) as Hugging Face (D3; tiny .05), or
-    Google's.
+    pair: trained networks to continue from; None: fresh weights of normal(0, .02) as Hugging Face (D3; tiny .05), or Google's.
     """
-    generator, discriminator = pair or fresh_pair(c, hf_tokenizer)
-    n_slots = partial(slot_capacity, mlm_probability=c.mask_prob, masking=c.masking) if fixed_slots else None
-    if discriminator is None:
-        model = MaskedLMModel(generator, hf_tokenizer, n_slots)
-    else:
-        kind = UniformModel if c.uniform_generator else OBJECTIVES[c.objective][0]
-        model = kind(generator, discriminator, hf_tokenizer, c.sampling, c.temperature, c.disallow_correct, n_slots, c.tying)
+    objective = objective_of(c)
+    networks = pair or objective.fresh(c, len(hf_tokenizer), hf_tokenizer.pad_token_id)
+    of_example = max_slots if c.masking == "official" else None
+    n_slots = partial(slot_capacity, mlm_probability=c.mask_prob, max_slots=of_example) if fixed_slots else None
+    model = objective.make_model(c, networks, hf_tokenizer, n_slots)
     if fixed_slots:
-        set_attention(model, "sdpa_static")
-        for network in (generator, discriminator):
-            if network and network.get_output_embeddings():
-                pad_vocabulary(network)
+        prepare_for_gpu(model, networks)
     if pair is None and c.initial_weights == "official":
         initialize_officially(model, RECIPES[c.size].initializer_range)
     return model
 
 
-def fresh_pair(c, hf_tokenizer):
-    """(generator, discriminator) of a configuration, initialized by transformers; (network, None) if objective is 'mlm'."""
-    return make_networks(recipe_of(c), c.objective, (c.generator, c.discriminator), len(hf_tokenizer), hf_tokenizer.pad_token_id)
-
-
-# %%
-def second_stage_pair(name):
-    """(generator, discriminator) of the second stage of two-stage training: the generator is frozen, the discriminator starts from its
-    weights (paper, section 3.2).
-
-    name: a checkpoint with a masked language model.
-    """
-    generator = load_with_head(name, "generator").network.requires_grad_(False)
-    discriminator = build_network("discriminator", copy.deepcopy(generator.config))
-    discriminator.base_model.load_state_dict(generator.base_model.state_dict())
-    return generator, discriminator
-
-
-def new_generator(c, discriminator):
-    """A fresh generator for a trained discriminator, with its weights where `tying` shares them.
-
-    Neither these nor the discriminator's others require gradients: it stays as it is while the generator is trained.
-    """
-    recipe, config = recipe_of(c), discriminator.requires_grad_(False).config
-    generator = build_network("generator", recipe.generator.config(config.vocab_size, config.pad_token_id, recipe.initializer_range))
-    check_tying(generator, discriminator, c.tying)
-    shared = shared_modules(discriminator, c.tying)
-    for part, module in shared_modules(generator, c.tying).items():
-        module.requires_grad_(False).load_state_dict(shared[part].state_dict())
-    return generator
+def build_loss(c):
+    """The loss function of a configuration, for its objective."""
+    return objective_of(c).make_loss(c)
 
 
 # %%
@@ -946,6 +647,8 @@ def initialize_officially(model, std=.02):
     for name, parameter in trained:  # not RoFormer's table of angles
         if parameter.dim() == 1:
             parameter.fill_(1. if name.endswith("weight") else 0.)  # a LayerNorm's weight, or a bias
+        elif not parameter.any():
+            continue  # a table that starts at zero
         elif any(layer in name for layer in glorot):
             nn.init.xavier_uniform_(parameter)
         else:
@@ -1083,13 +786,6 @@ def build_masking(c, hf_tokenizer):
                             replace_prob=replace_prob, orginal_prob=orginal_prob, **kwargs)
 
 
-def build_loss(c):
-    """The loss function of a configuration."""
-    if c.objective == "mlm":
-        return MaskedLMLoss(c.gen_smooth_label, c.gen_weight)
-    return OBJECTIVES[c.objective][1]((c.gen_weight, c.disc_weight), c.gen_smooth_label, c.disc_smooth_label)
-
-
 def build_learner(c, hf_tokenizer, dls, pair, processes):
     """PretrainingLearner of a configuration whose device, precision and micro_batch are set.
 
@@ -1128,8 +824,8 @@ def pretrain(c, processes=None):
         learn = pretrain(c, processes)
         processes.close()
         return learn
-    if c.objective == "two_stage":
-        c = after_first_stage(c, processes)
+    objective = objective_of(c)
+    c = objective.first_stage(c, processes, pretrain)
     run = Run(c.base_run_name, c.seed)
     device = processes.device(choose_device(c.device))
     if device.type == "cuda":
@@ -1138,10 +834,7 @@ def pretrain(c, processes=None):
     c, _ = resume(c, run)  # takes over the steps and the micro-batch of an earlier start
     pair = check_start(c, run, processes)
     hf_tokenizer, dls = load_data(c, processes)
-    if adds_tokens(c):
-        add_tokens(pair, load_tokenizer(c.initial_weights), hf_tokenizer)
-    if c.objective == "two_stage":
-        check_same_vocabulary(c.initial_weights, hf_tokenizer)
+    objective.fit_vocabulary(c, pair, hf_tokenizer)
     with locked(run.folder) if processes.is_main else nullcontext():
         c, checkpoint = resume(c, run)  # again, because another process may have trained the run in the meantime
         c = continued_schedule(c, len(dls.train_ds))  # after `resume`, because a changed text must not change the steps of a run
@@ -1165,29 +858,13 @@ def print_summary(c, run, learn, entropy, first_step):
         return
     n, n_held_out = len(learn.dls.train_ds), len(learn.dls.valid_ds) if len(learn.dls.loaders) > 1 else 0
     name = f"Resuming the run {run.name} after step {first_step:,}" if first_step else run.name
-    usual = {"objective": "electra", "masking": "bernoulli", "initial_weights": "huggingface", "new_generator": False}
-    differing = "".join(f", {key}={c[key]}" for key, value in usual.items() if c[key] != value)
+    usual = {**ELECTRA.selected_by, "masking": "bernoulli", "initial_weights": "huggingface"}
+    differing = "".join(f", {key}={c[key]}" for key in {**usual, **objective_of(c).selected_by} if c[key] != usual.get(key))
     print(f"{name}: {c.size}{differing}, {count_parameters(learn.model):,} parameters; {c.steps:,} steps "
           f"({c.warmup_steps:,} warmup) of {c.bs} x {c.max_length} tokens, learning rate {c.lr:.2g}; {c.device}, "
           f"{c.precision}, micro-batches of {c.micro_batch}")
     print(f"{', '.join(c.datas)}: {n:,} training examples ({c.steps * c.bs / n:.3g} epochs), {n_held_out:,} held out, "
           f"unigram entropy {entropy:.2f} nats per token")
-
-
-# %%
-def after_first_stage(c, processes):
-    """The configuration of the second stage of two-stage training, after the first, a run of its own, which may also be resumed."""
-    warmup = lambda steps: round(c.warmup_steps * steps / c.steps)
-    name, steps = f"{c.base_run_name}_generator", c.two_stage_steps
-    first = c.copy_with({"objective": "mlm", "base_run_name": name, "steps": steps, "warmup_steps": warmup(steps),
-                         "stop_at": None})
-    if not is_finished(first, Run(name, c.seed)):
-        pretrain(first, processes)
-    gc.collect()  # the learner is part of a reference cycle
-    torch.cuda.empty_cache()  # the second stage measures the free memory
-    processes.wait()  # until the main process has saved the generator
-    rest = c.steps - steps
-    return c.copy_with({"initial_weights": str(Run(name, c.seed).milestone(100.)), "steps": rest, "warmup_steps": warmup(rest)})
 
 
 # %%
@@ -1199,16 +876,10 @@ def check_start(c, run, processes):
         keep_compiled("datasets/compiled")
     processes.share(1, c.bs)  # at least one example for each process
     set_seed(c.seed)  # of what is new beside trained weights: a generator, or a discriminator's head
-    if c.objective == "two_stage":
-        return second_stage_pair(c.initial_weights)
-    if is_pair(c.initial_weights):
-        if Path(c.initial_weights).stem.rpartition("_")[0] == run.name:
-            raise PlainError(f"initial_weights={c.initial_weights!r} is a checkpoint of the run {run.name}, which would be replaced by the "
-                             "new one. Set another base_run_name.")
-        return load_pair(c.initial_weights, c.size, c.max_length, c.tying, partial(new_generator, c) if c.new_generator else None)
-    if isinstance(c.vocab, str):
-        load_tokenizer(c.vocab)
-    check_networks(recipe_of(c), c.objective, (c.generator, c.discriminator), c.tying, c.max_length)
+    if Path(c.initial_weights).stem.rpartition("_")[0] == run.name:
+        raise PlainError(f"initial_weights={c.initial_weights!r} is a checkpoint of the run {run.name}, which would be replaced by the new "
+                         "one. Set another base_run_name.")
+    return objective_of(c).trained(c)
 
 
 # %%
@@ -1221,9 +892,8 @@ def fit_to_hardware(c, pair, hf_tokenizer, dls, processes):
     c = c.copy_with({"precision": choose_precision(c.precision, device)})
     if c.micro_batch is None:
         with torch.device("meta"):
-            networks = [network for network in pair or fresh_pair(c, hf_tokenizer) if network]
-        second = {"replace_mlm": c.mask_prob, "all_tokens_mlm": 1.}.get(c.objective, 0.)
-        predicted = c.mask_prob + second  # positions at which the two networks predict a token, as a share of the tokens
+            networks = pair or objective_of(c).fresh(c, len(hf_tokenizer))
+        predicted = objective_of(c).predicted(c.mask_prob)
         size, *larger = micro_batch_sizes(device, c.bs, c.max_length, c.precision, networks, predicted, processes.n)
         if larger:
             trial = c.copy_with({"micro_batch": size, "compile": False})  # with a copy of the pair: an eager CPU has its own dropout
@@ -1308,3 +978,29 @@ if __name__ == "__main__":
 if __name__ == "__main__":
     run = Run(c.base_run_name, c.seed)
     print(f"Checkpoints: {run.folder}_*.pth, metrics and plots: {run.folder}/")
+
+# %% [markdown]
+# ## Appendix: other objectives
+#
+# The paper compares ELECTRA with other ways to train the same networks. Each is a file that says in what it differs from ELECTRA
+# (`_utils/objectives/base.py: Objective`). $x_t$ is the original token at position $t$ of $n$, $\hat x_t$ what the second network sees
+# there, $m$ the set of masked positions, $D_t$ the probability that $\hat x_t$ is original, and $p_t$ the distribution over tokens of a
+# second masked language model, whose loss has weight 1.
+#
+# | setting | loss beside $\mathcal L_\mathrm{MLM}$ of the generator | paper | file in `_utils/objectives` |
+# |---|---|---|---|
+# | `objective=mlm` | none; the network has the discriminator's architecture | | [mlm.py](_utils/objectives/mlm.py) |
+# | `objective=electra_15` | $\mathcal L_\mathrm{Disc}$, as a mean over $t \in m$ | 3.5 | [electra_15.py](_utils/objectives/electra_15.py) |
+# | `objective=replace_mlm` | $-\frac{1}{\lvert m \rvert} \sum_{t \in m} \log p_t(x_t)$; the input has samples instead of `[MASK]` | 3.5 | [replace_mlm.py](_utils/objectives/replace_mlm.py) |
+# | `objective=all_tokens_mlm` | $-\frac1n \sum_t \log \big( D_t [x_t = \hat x_t] + (1 - D_t)\, p_t(x_t) \big)$ | 3.5 | [all_tokens_mlm.py](_utils/objectives/all_tokens_mlm.py) |
+# | `objective=two_stage` | first $\mathcal L_\mathrm{MLM}$ alone, then $\mathcal L_\mathrm{Disc}$ alone, from the generator's weights | 3.2 | [two_stage.py](_utils/objectives/two_stage.py) |
+# | `objective=adversarial` | $\mathcal L_\mathrm{Disc}$; the generator maximizes its terms at $t \in m$ instead of minimizing $\mathcal L_\mathrm{MLM}$ | 3.2, F | [adversarial.py](_utils/objectives/adversarial.py) |
+# | `uniform_generator=True` | $\mathcal L_\mathrm{Disc}$ alone, with replacements drawn uniformly (F88) | | [uniform.py](_utils/objectives/uniform.py) |
+# | `tying=disentangled` | $\mathcal L_\mathrm{Disc}$, which does not train the generator's embeddings; not part of ELECTRA (DeBERTaV3) | | [disentangled.py](_utils/objectives/disentangled.py) |
+# | `new_generator=True` | none; the generator of a trained discriminator, which stays as it is | | [new_generator.py](_utils/objectives/new_generator.py) |
+#
+# Samples have no gradient, so adversarial training follows REINFORCE. With the reward $R_t = -\log$ of the probability that the
+# discriminator gives to the correct answer, and a baseline $b_t = -\log \sigma(w^\top h_t)$ on the generator's hidden states, which learns
+# by cross-entropy to predict $e^{-R_t}$ and does not train them, this gradient is ascended:
+# $$\nabla_{\theta_G}\, \mathbb E \Big[ \frac{1}{\lvert m \rvert} \sum_{t \in m} R_t \Big] \approx
+# \frac{1}{\lvert m \rvert} \sum_{t \in m} (R_t - b_t)\, \nabla_{\theta_G} \log p_G(\hat x_t \mid x^\mathrm{masked})$$

@@ -22,20 +22,13 @@ from pydantic.fields import FieldInfo
 from typing_extensions import TypedDict
 
 from _utils.errors import PlainError
-from _utils.recipes import RECIPES, TOKEN_OBJECTIVES, TYINGS, warmup_in_steps
+from _utils.networks.pretrained import FRESH_WEIGHTS, is_pair
+from _utils.objectives import kinds
+from _utils.recipes import RECIPES, TYINGS, warmup_in_steps
 from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint
 from _utils.runs.log import check_address
 from _utils.text.readers import HUB_CORPORA
 from _utils.text.vocabulary import is_vocab_file
-
-FRESH_WEIGHTS = ("huggingface", "official")
-
-
-def is_pair(initial_weights):
-    """True for a trained generator and discriminator: a .pth checkpoint, a folder or a hub id. False for freshly drawn weights."""
-    names_a_pair = initial_weights.endswith(".pth") or os.path.isdir(initial_weights) or "discriminator" in initial_weights
-    return names_a_pair and initial_weights not in FRESH_WEIGHTS
-
 
 def _listed(value):
     if isinstance(value, str):
@@ -103,7 +96,7 @@ class PretrainKeys(TypedDict):
     gen_smooth_label: _Smoothing
     disc_smooth_label: _Smoothing
     size: Size
-    objective: Literal["electra", "mlm", "electra_15", *TOKEN_OBJECTIVES, "two_stage", "adversarial", None]
+    objective: Literal[(*kinds.NAMES, None)]
     two_stage_steps: Count | None
     gen_weight: NonNegative
     disc_weight: NonNegative | None
@@ -281,15 +274,7 @@ def explain_keys(config, script):
 # What quickstart=True replaces, except for keys that the user overrides.
 QUICKSTART = {"size": "tiny", "datas": ["docs"], "vocab": 8192, "base_run_name": "quickstart"}
 # Keys for which None means the value of the recipe.
-FROM_RECIPE = "bs lr max_length mask_prob steps schedule optimizer electra_mask_style objective tying".split()
-_GENERATOR_KEYS = ("generator_hidden_size", "generator_layers", "uniform_generator", "tying")
-# Keys that are not used, by objective.
-_UNUSED = {
-    "mlm": ("discriminator", "sampling", "temperature", "disallow_correct", "disc_smooth_label", "disc_weight", *_GENERATOR_KEYS),
-    "two_stage": ("generator", "discriminator", "initial_weights", "gen_weight", *_GENERATOR_KEYS),
-    "adversarial": ("gen_smooth_label", "temperature", "disallow_correct", "uniform_generator"),
-    **dict.fromkeys(TOKEN_OBJECTIVES, ("disc_smooth_label", "uniform_generator")), "electra_15": ("uniform_generator",),
-}
+FROM_RECIPE = "bs lr max_length mask_prob steps schedule optimizer electra_mask_style tying".split()
 
 
 def complete(config):
@@ -303,29 +288,28 @@ def complete(config):
         config = config.unless_given(QUICKSTART)
     if is_pair(config.initial_weights):
         config = config.unless_given(_values_of_pair(config.initial_weights))
-    if config.discriminator:
-        config = config.with_defaults({"objective": "electra"})
-    if config.objective == "two_stage":
-        config = config.unless_given({"tying": "none"})
-    if config.minutes and (config.steps or config.objective == "two_stage"):
-        other = f"steps={config.steps}" if config.steps else "objective=two_stage"
-        raise PlainError(f"minutes={config.minutes:g} chooses the number of steps, which conflicts with {other}. Leave out one of them.")
-    config = config.with_defaults(_recipe_values(config))
+    config = config.with_defaults({"objective": kinds.default_name(RECIPES[config.size], bool(config.discriminator))})
+    objective = kinds.objective_of(config)
+    config = objective.derive(config)
+    if config.minutes and config.steps:
+        raise PlainError(f"minutes={config.minutes:g} chooses the number of steps, which conflicts with steps={config.steps}. Leave out "
+                         "one of them.")
+    config = config.with_defaults(_recipe_values(config, objective))
     if config.steps:
         config = with_schedule(config)
-    config = config.with_defaults(_objective_values(config))
+    config = config.with_defaults(objective.defaults(config))
     if os.environ.get("WORLD_SIZE", "1") == "1":  # several processes would draw different seeds
         config = config.with_defaults({"seed": secrets.randbits(32)})
-    _check(config)
+    _check(config, objective)
     return config
 
 
-def _recipe_values(config):
+def _recipe_values(config, objective):
     """{key: value for None} of keys that the recipe determines. Continued pretraining has a schedule of its own: `continued_schedule`."""
     recipe = RECIPES[config.size]
     values = {key: getattr(recipe, key) for key in FROM_RECIPE}
     if is_pair(config.initial_weights):
-        values |= {"steps": None, "lr": recipe.lr if config.new_generator else recipe.lr / 10}
+        values |= {"steps": None, "lr": recipe.lr / objective.pair_lr_divisor}
     return values | ({"steps": None} if config.minutes else {})
 
 
@@ -371,41 +355,22 @@ def timed_schedule(config, seconds_per_step):
     return completed
 
 
-def _objective_values(config):
-    """{key: value for None} of keys that depend on the objective.
-
-    The loss of a discriminator is small and has weight 50 (F20); that of a second network that predicts tokens is as large as the
-    generator's.
-    """
-    return {"disc_weight": 1. if config.objective in TOKEN_OBJECTIVES else 50.,
-            "two_stage_steps": max(1, (config.steps or 0) // 2) if config.objective == "two_stage" else None}
-
-
-def _check(config):
+def _check(config, objective):
     """PlainError for values that contradict each other or name something that does not exist."""
     if is_pair(config.initial_weights):
-        _check_pair(config)
-    elif config.new_generator:
-        raise PlainError("new_generator=True trains a generator for a trained discriminator, but initial_weights="
-                         f"{config.initial_weights!r} is not one. Set initial_weights to one, or leave new_generator out.")
+        _check_pair(config, objective)
     if config.seed is None:
         raise PlainError("seed=None would draw a different seed in each process. Set seed to a number.")
     check_schedule(config)
     if (config.micro_batch or 0) > config.bs:
         raise PlainError(f"micro_batch={config.micro_batch} is more than bs={config.bs}. Lower it or leave it out.")
-    for key in _UNUSED.get(config.objective, ()):
-        if key in config.overridden:
-            raise PlainError(f"{key}={config[key]!r} is not used with objective={config.objective!r}. Leave it out.")
-    if config.two_stage_steps and (config.objective != "two_stage" or config.two_stage_steps >= config.steps):
-        raise PlainError(f"two_stage_steps={config.two_stage_steps} requires objective=two_stage and more steps in all "
-                         f"(steps={config.steps}).")
-    discriminator = RECIPES[config.size].discriminator
-    if (config.generator_hidden_size or config.generator_layers) and (config.generator or not discriminator):
+    for key in kinds.conflicting_keys(config, objective):
+        raise PlainError(f"{key}={config[key]!r} is not used with objective={objective.name!r}. Leave it out.")
+    has_no_fractions = config.generator or not RECIPES[config.size].discriminator
+    if (config.generator_hidden_size or config.generator_layers) and has_no_fractions:
         raise PlainError("generator_hidden_size and generator_layers are fractions of the recipe's discriminator. Leave out generator, or "
                          f"choose another size than {config.size}.")
-    if config.objective != "mlm" and not (config.discriminator or discriminator):
-        raise PlainError(f"size={config.size} has no discriminator, but objective={config.objective!r} requires one. Set discriminator or "
-                         "choose another size.")
+    objective.check(config)
     _check_normalization(config)
     check_address(config.upload_to)
     check_logger(config)
@@ -427,17 +392,14 @@ def _check_normalization(config):
                              f"or a vocab.txt. It is part of the tokenizer vocab={config.vocab!r}. Leave out {key}.")
 
 
-def _check_pair(config):
+def _check_pair(config, objective):
     """PlainError for keys that conflict with continued pretraining."""
-    # A new generator may have another size than the recipe's: the first two of these keys.
-    unset = "generator", "discriminator", *_GENERATOR_KEYS[:0 if config.new_generator else 2]
-    of_pair = {"objective": "electra", "uniform_generator": False, **dict.fromkeys(unset)}
-    if config.new_generator:
-        of_pair["vocab"] = config.initial_weights
-    for key, value in of_pair.items():
-        if config[key] != value:
-            raise PlainError(f"initial_weights={config.initial_weights!r} contains a generator, a discriminator and their vocabulary, "
-                             f"which {key}={config[key]!r} contradicts. Remove {key} (size={config.size}).")
+    conflicting = [key for key in objective.of_pair if config[key] is not None]
+    if not objective.continues_pairs:
+        conflicting.extend(objective.selected_by)
+    for key in conflicting:
+        raise PlainError(f"initial_weights={config.initial_weights!r} contains a generator, a discriminator and their vocabulary, "
+                         f"which {key}={config[key]!r} contradicts. Remove {key} (size={config.size}).")
 
 
 def check_logger(config):

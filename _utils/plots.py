@@ -14,6 +14,7 @@ from matplotlib.font_manager import fontManager
 from scipy.special import entr
 from sklearn.metrics import ConfusionMatrixDisplay
 
+from _utils.runs.checkpoints import saved_networks
 from _utils.runs.log import read_metrics
 from _utils.training.device import fork_rng
 
@@ -110,7 +111,7 @@ def _plot_learning_rates(xlabel, x, lrs_by_name, style):
 
 # Metrics of pretraining that are drawn, with their titles.
 PANELS = {"gen_loss": "generator: loss", "gen_accuracy": "generator: accuracy", "disc_loss": "discriminator: loss",
-          "disc_auc": "discriminator: AUC"}
+          "disc_auc": "discriminator: AUC", "second_mlm_loss": "second network: loss"}
 
 
 def plot_training(metrics_file):
@@ -213,7 +214,7 @@ def sentences_in_color(learn, hf_tokenizer, n=4):
 
     Masks depend on the learner's seed only. Returns None for objectives that do not train a discriminator.
     """
-    if "discriminator" not in learn.model.saved_networks():
+    if "discriminator" not in saved_networks(learn.model):
         return None
     train, *others = learn.dls.loaders
     batch = next(iter(others[0])) if others else train.batch_of_step(0)

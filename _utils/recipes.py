@@ -7,7 +7,6 @@ the default of Google's code is 1e-4, for small too (F40).
 import itertools
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 
 from transformers import AutoConfig
 
@@ -17,8 +16,6 @@ _SHARED = dict(layer_norm_eps=1e-12, hidden_dropout_prob=.1, attention_probs_dro
 # The values of the key `tying`, and the modules that they share.
 TYINGS = {"none": (), "tokens": ("tokens",), "embeddings": ("embeddings",), "embeddings+projection": ("embeddings", "projection"),
           "embeddings+encoder": ("embeddings", "projection", "encoder"), "all": ("embeddings", "projection", "encoder")}
-# Values of `objective` with which the second network is a masked language model, not a discriminator.
-TOKEN_OBJECTIVES = ("replace_mlm", "all_tokens_mlm")
 
 
 @dataclass(frozen=True)
@@ -70,10 +67,6 @@ class Recipe:
     electra_mask_style: bool | str = True  # as the configuration key
     optimizer: str = "adam"
     schedule: str = "original_linear"
-
-    @property
-    def objective(self):
-        return "electra" if self.discriminator else "mlm"
 
     @property
     def encoder(self):
@@ -170,26 +163,6 @@ def forward_flops(network, vocab_size, length, predicted):
     head = h * (h + 1 if network.family == "electra" else 2) if predicted is None else predicted * e * (h + vocab_size)
     per_layer = 4 * h ** 2 + 2 * h * i + 2 * length * h
     return 2 * (network.layers * per_layer + is_projected * e * h + head)
-
-
-def flops_per_token(recipe, vocab_size, length=None, mask_prob=None, objective=None, count=forward_flops, backward=2):
-    """Floating point operations per token of a training step. length, mask_prob, objective: None: those of the recipe.
-
-    count: of a forward pass, with the arguments of `forward_flops`.   backward: operations of a backward pass in forward passes.
-    Google counts differently (benchmarks/flops.py, F103). The generator's head only processes masked positions.
-    """
-    mask_prob, objective = mask_prob or recipe.mask_prob, objective or recipe.objective
-    forward = partial(count, vocab_size=vocab_size, length=length or recipe.max_length)
-    if objective == "mlm":
-        return (1 + backward) * forward(recipe.encoder, predicted=mask_prob)
-    if not recipe.generator:  # uniform replacements
-        generator = 0
-    elif objective == "two_stage":  # of the second stage, with a frozen generator of the discriminator's size
-        generator = forward(recipe.discriminator, predicted=mask_prob)
-    else:
-        generator = (1 + backward) * forward(recipe.generator, predicted=mask_prob)
-    predicted = {"replace_mlm": mask_prob, "all_tokens_mlm": 1.}.get(objective)
-    return generator + (1 + backward) * forward(recipe.discriminator, predicted=predicted)
 
 
 def warmup_in_steps(warmup, steps):

@@ -1,18 +1,16 @@
 """Compare pretrained systems by their scores after finetuning: `python -m _utils compare_pretraining`."""
 from collections import defaultdict
-from dataclasses import replace
-from functools import partial
 from types import SimpleNamespace
 
 import pandas as pd
 
-from _utils.config import FRESH_WEIGHTS
 from _utils.errors import PlainError
 from _utils.finetuning.runs import SCORES, Runs, score
-from _utils.networks.build import PARTS
-from _utils.networks.pretrained import config_of, parts_of
+from _utils.networks.pretrained import FRESH_WEIGHTS, config_of, parts_of
+from _utils.objectives.kinds import flops_per_token, named
+from _utils.objectives.names import name_of_run
 from _utils.plots import GREY, new_axis, save_plot
-from _utils.recipes import RECIPES, TOKEN_OBJECTIVES, flops_per_token, network_from, recipe_of
+from _utils.recipes import network_from, recipe_of
 from _utils.runs.checkpoints import check_output, find_checkpoint, load_pretraining_checkpoint
 from _utils.runs.log import MILESTONE
 
@@ -114,19 +112,17 @@ def checkpoint_flops(path):
     """
     checkpoint = load_pretraining_checkpoint(path)
     config = SimpleNamespace(**checkpoint["config"])
-    is_second_stage = config.objective == "two_stage"
-    if config.initial_weights not in FRESH_WEIGHTS and not is_second_stage:
+    parts = parts_of(checkpoint)
+    objective = named(name_of_run(checkpoint["config"], parts))
+    if config.initial_weights not in FRESH_WEIGHTS and not objective.has_first_stage:
         raise PlainError(f"The floating point operations of {str(path)!r} are not known: its initial_weights are "
                          f"{config.initial_weights!r}. Compare runs with fresh initial_weights.")
-    if config.objective in TOKEN_OBJECTIVES:  # whose checkpoints contain only the second network
-        recipe = recipe_of(config)
-    else:
-        networks = dict.fromkeys(PARTS) | {part: network_from(config_of(checkpoint, part, path)) for part in parts_of(checkpoint)}
-        recipe = replace(RECIPES[config.size], **networks)
-    vocab_size = checkpoint[f"{parts_of(checkpoint)[-1]}_config"]["vocab_size"]
-    per_token = partial(flops_per_token, recipe, vocab_size, config.max_length, config.mask_prob)
-    of_first_stage = config.two_stage_steps * per_token("mlm") if is_second_stage else 0
-    return config.bs * config.max_length * (checkpoint["step"] * per_token(config.objective) + of_first_stage)
+    networks = {part: network_from(config_of(checkpoint, part, path)) for part in parts}
+    recipe = objective.recipe_of_checkpoint(recipe_of(config), networks)
+    vocab_size = checkpoint[f"{parts[-1]}_config"]["vocab_size"]
+    per_token = lambda name: flops_per_token(recipe, vocab_size, config.max_length, config.mask_prob, name)
+    flops = checkpoint["step"] * per_token(objective.name) + objective.first_stage_flops(config, per_token)
+    return config.bs * config.max_length * flops
 
 
 def compare(scores, systems):

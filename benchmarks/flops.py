@@ -1,7 +1,8 @@
 """The floating point operations of each recipe's training by the three conventions of counting: `python -m benchmarks.flops`."""
 from functools import partial
 
-from _utils.recipes import RECIPES, flops_per_token
+from _utils.objectives.kinds import flops_per_token
+from _utils.recipes import RECIPES
 
 
 def google_flops(network, vocab_size, length, predicted, is_dense=True):

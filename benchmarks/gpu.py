@@ -47,6 +47,7 @@ import pretrain
 from _utils import recipes
 from _utils.config import Count, Device, Size, Text, complete, list_of
 from _utils.finetuning.runs import Runs
+from _utils.objectives.kinds import flops_per_token
 from _utils.optim import clip_by_global_norm
 from _utils.runs.checkpoints import save_pretrained, versions
 from _utils.runs.log import read_metrics
@@ -384,7 +385,7 @@ def steps(size, kind, device, miniature, seconds=9.):
     per_step, peak = median(found["seconds per step"]), peak_memory(device)
     throughput = matmul_throughput(device, DTYPES[training.c.precision] or torch.float32, 256 if miniature else None)
     tokens = c.bs * c.max_length
-    flops = tokens * recipes.flops_per_token(recipes.RECIPES[size], len(VOCABULARY), c.max_length, c.mask_prob)
+    flops = tokens * flops_per_token(recipes.RECIPES[size], len(VOCABULARY), c.max_length, c.mask_prob)
     row = {"ms/step": 1e3 * per_step, "tokens/s": tokens / per_step, "share of matmul throughput": flops / per_step / throughput,
            "peak MB": peak / 1e6, "micro-batch": training.c.micro_batch, "hours for all steps": c.steps * per_step / 3600}
     yield {"row": row, "matmul_flops": throughput,

@@ -31,6 +31,7 @@ from triton.backends.compiler import GPUTarget
 
 import pretrain
 from _utils.config import PRETRAIN_KEYS, Count, complete
+from _utils.objectives.kinds import objective_of
 from _utils.text.vocabulary import tokenizer_from_tokens
 from _utils.training.cuda_graph import GPU_OPTIONS
 from _utils.training.processes import Processes
@@ -81,7 +82,7 @@ def joint_graph_of(c, layers):
     device = torch.device("cuda", 0)
     with device:
         hf_tokenizer = tokenizer_from_tokens(VOCABULARY)
-        pair = pretrain.fresh_pair(c, hf_tokenizer)
+        pair = objective_of(c).fresh(c, len(hf_tokenizer), hf_tokenizer.pad_token_id)
         for network in pair:
             network.base_model.encoder.layer = network.base_model.encoder.layer[:layers]
         learn = pretrain.build_learner(c, hf_tokenizer, SimpleNamespace(device=device), pair, Processes())

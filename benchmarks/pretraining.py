@@ -25,7 +25,8 @@ import torch
 import pretrain
 from _utils.config import PRETRAIN_KEYS, Count, complete, list_of
 from _utils.errors import PlainError
-from _utils.recipes import RECIPES, flops_per_token
+from _utils.objectives.kinds import flops_per_token, objective_of
+from _utils.recipes import RECIPES
 from _utils.text.batches import pretraining_dataloaders
 from _utils.text.vocabulary import SPECIAL_TOKENS, tokenizer_from_tokens
 from _utils.training.after_step import Bookkeeping
@@ -33,7 +34,7 @@ from _utils.training.device import choose_device, has_on_cpu, set_seed
 from _utils.training.learners import DTYPES
 from _utils.training.processes import Processes
 from benchmarks.loader import random_examples
-from benchmarks.reference import OneByOneAdam, ReferenceModel, reference_step
+from benchmarks.reference import OneByOneAdam, reference_step
 from benchmarks.report import (
     alternate,
     matmul_throughput,
@@ -105,7 +106,8 @@ class ReferenceTraining:
 
     def __init__(self, c, hf_tokenizer, device, batches, precision):
         set_seed(0)
-        self.model = ReferenceModel(pretrain.build_model(c, hf_tokenizer)).to(device)
+        networks = objective_of(c).fresh(c, len(hf_tokenizer), hf_tokenizer.pad_token_id)
+        self.model = pretrain.ELECTRAModel(*networks, hf_tokenizer).to(device)
         self.batches, self.device, self.precision = batches, device, precision
         self.optimizer = OneByOneAdam(self.model.named_parameters(), 1e-4)
         self.ids = hf_tokenizer.mask_token_id, len(hf_tokenizer), hf_tokenizer.all_special_ids

@@ -1,7 +1,7 @@
 """Reference for the benchmarks: pretraining and finetuning steps computed as in electra_pytorch (D16, facts.md#electra_pytorch).
 
-Vocabulary logits at every position, segment ids through Python lists, noise from torch.distributions, rows fetched one by one, and an
-optimizer that updates one parameter at a time. Losses, gradients and updates equal those of pretrain.py and finetune.py.
+The model of Pretrain.ipynb without its drop-in, with vocabulary logits at every position; rows fetched one by one; and an optimizer that
+updates one parameter at a time. Losses, gradients and updates equal those of pretrain.py and finetune.py.
 """
 import datasets
 import torch
@@ -9,8 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.utils.rnn import pad_sequence
 
-from _utils.networks import replaced_logits
-from pretrain import mask_tokens
+from pretrain import ELECTRALoss, mask_tokens
 
 
 class RowByRowLoader:
@@ -25,38 +24,6 @@ class RowByRowLoader:
             rows = [self.dataset[i] for i in self.order[start:start + self.bs]]
             ids = pad_sequence([row["input_ids"].long() for row in rows], batch_first=True, padding_value=self.pad_token_id)
             yield ids, torch.stack([row["sentA_length"].long() for row in rows])
-
-
-class ReferenceModel(nn.Module):
-    """Generator and discriminator of an ELECTRAModel, called as in electra_pytorch."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.generator, self.discriminator, self.pad_token_id = model.generator, model.discriminator, model.pad_token_id
-        self.gumbel = torch.distributions.Gumbel(0., 1.)
-
-    def forward(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
-        """(generator logits at the masked positions (M, V), discriminator logits (B, L), is_replaced (B, L), attention mask (B, L))."""
-        attention_mask = masked_inputs != self.pad_token_id
-        length = masked_inputs.shape[1]
-        token_type_ids = torch.tensor([[0] * n + [1] * (length - n) for n in sentA_lenths.tolist()], device=masked_inputs.device)
-        gen_logits = self.generator(masked_inputs, attention_mask, token_type_ids).logits  # (B, L, V)
-        mlm_gen_logits = gen_logits[is_mlm_applied]
-        with torch.no_grad():
-            drawn = (mlm_gen_logits.float() + self.gumbel.sample(mlm_gen_logits.shape).to(mlm_gen_logits.device)).argmax(-1)
-            generated = masked_inputs.clone()
-            generated[is_mlm_applied] = drawn
-            is_replaced = is_mlm_applied.clone()
-            is_replaced[is_mlm_applied] = drawn != labels[is_mlm_applied]
-        disc_logits = replaced_logits(self.discriminator(generated, attention_mask, token_type_ids))
-        return mlm_gen_logits, disc_logits, is_replaced, attention_mask
-
-
-def reference_loss(mlm_gen_logits, disc_logits, is_replaced, attention_mask, labels, is_mlm_applied):
-    """Generator loss + 50 x discriminator loss, over the selected positions (F20-F22)."""
-    gen = F.cross_entropy(mlm_gen_logits.float(), labels[is_mlm_applied])
-    disc = F.binary_cross_entropy_with_logits(disc_logits.float()[attention_mask], is_replaced[attention_mask].float())
-    return gen + 50 * disc
 
 
 class OneByOneAdam:
@@ -81,12 +48,14 @@ class OneByOneAdam:
 
 
 def reference_step(model, optimizer, batch, tokenizer_ids, precision="fp32"):
-    """One training step on a batch (input_ids, sentA_length). tokenizer_ids: (mask id, vocabulary size, special ids)."""
+    """One training step of an ELECTRAModel on a batch (input_ids, sentA_length).
+
+    tokenizer_ids: (mask id, vocabulary size, special ids).
+    """
     input_ids, lengths = batch
     masked, labels, chosen = mask_tokens(input_ids, *tokenizer_ids, mlm_probability=.15, replace_prob=0., orginal_prob=.15)
     with torch.autocast(input_ids.device.type, torch.bfloat16, enabled=precision == "bf16"):
-        found = model(masked, lengths, chosen, labels)
-        loss = reference_loss(*found, labels, chosen)
+        loss = ELECTRALoss()(model(masked, lengths, chosen, labels), labels)
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), 1., foreach=False)
     optimizer.step()

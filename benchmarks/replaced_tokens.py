@@ -13,8 +13,10 @@ from tqdm import tqdm
 import pretrain
 from _utils.config import PRETRAIN_KEYS, MyConfig
 from _utils.errors import PlainError
-from _utils.networks import check_fills_masks, check_tied_output, inputs_of, load_with_head, replaced_logits
+from _utils.networks import check_tied_output, inputs_of, load_with_head, replaced_logits
 from _utils.networks.build import check_length
+from _utils.networks.fast_electra import FastMaskedLM
+from _utils.objectives.kinds import check_fills_masks
 from _utils.text import evenly_spaced, open_examples, split_held_out
 from _utils.training import choose_device
 
@@ -104,7 +106,7 @@ def corrupt(examples, generator, hf_tokenizer, c):
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
     torch.manual_seed(c.seed)
-    model, masking = pretrain.MaskedLMModel(generator, hf_tokenizer).eval(), pretrain.build_masking(c, hf_tokenizer)
+    model, masking = FastMaskedLM(generator, hf_tokenizer).eval(), pretrain.build_masking(c, hf_tokenizer)
     rows = [torch.tensor(ids) for ids in examples["input_ids"]]
     original_ids = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=hf_tokenizer.pad_token_id)
     sentA_lengths = torch.tensor(examples["sentA_length"])

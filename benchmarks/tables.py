@@ -14,7 +14,8 @@ import pandas as pd
 from scipy.stats import entropy, ttest_ind
 
 from _utils.finetuning.runs import Runs, score
-from _utils.recipes import RECIPES, flops_per_token
+from _utils.objectives.kinds import flops_per_token
+from _utils.recipes import RECIPES
 from _utils.runs.log import read_metrics
 from _utils.tasks.glue import PUBLISHED
 from benchmarks.flops import CONVENTIONS, steps_of_equal_compute

@@ -10,6 +10,7 @@ from _utils.commands.export_hf import new_folder, read_vocab, save_network, trai
 from _utils.commands.tf_checkpoint import open_variables
 from _utils.errors import PlainError, as_plain_error
 from _utils.networks.build import PARTS, build_network
+from _utils.objectives.names import name_of_run
 from _utils.optim import MOMENTS_FILE
 from _utils.recipes import config_from_shapes
 
@@ -72,12 +73,12 @@ def convert(prefix, part, hparams=None):
 
 
 def _objective(variables, hparams):
-    """The objective of a checkpoint, as in export_hf.py: TRAINING. Some can only be known from Google's hparams."""
-    for objective in ("uniform_generator", "electric_objective"):
-        if (hparams or {}).get(objective):
-            return objective
+    """The name of the objective of a checkpoint. Some can only be known from Google's hparams."""
+    hparams = hparams or {}
+    if hparams.get("electric_objective"):
+        return "electric_objective"
     of_electra = "discriminator_predictions/", "generator/"  # electra_objective=False has neither (F92)
-    return "electra" if any(name.startswith(of_electra) for name in variables) else "mlm"
+    return name_of_run(hparams, PARTS if any(name.startswith(of_electra) for name in variables) else PARTS[:1])
 
 
 def moments_of(network, prefix, part):

@@ -13,40 +13,16 @@ from torch import nn
 from _utils.errors import PlainError
 from _utils.finetuning.runs import FINETUNING_KEYS, GLUE_FOLDER, check_finetuned
 from _utils.networks.build import PARTS, count_parameters, inputs_of, max_positions
-from _utils.networks.pretrained import config_of, load_weights, network_of, objective_of, parts_of, with_prefix
-from _utils.recipes import TOKEN_OBJECTIVES, config_from_shapes
+from _utils.networks.pretrained import config_of, load_weights, network_of, parts_of, with_prefix
+from _utils.objectives.kinds import ELECTRA, named
+from _utils.objectives.names import name_of_run
+from _utils.recipes import config_from_shapes
 from _utils.runs.checkpoints import check_writable, find_checkpoint, has_keys, is_pretrained, load_checkpoint, unfinished_name
 from _utils.runs.log import MILESTONE, read_metrics
 from _utils.tasks.kinds import task_of
 from _utils.text.readers import HUB_CORPORA
 from _utils.text.vocabulary import from_vocab_file, tokenizer_of
 
-_ELECTRA = "[ELECTRA](https://arxiv.org/abs/2003.10555)"
-_DETECTION, _MLM = "by replaced token detection", "by masked language modelling"
-_AS_DISCRIMINATOR = f"as the discriminator of an {_ELECTRA}"
-_AS_GENERATOR = f"{_MLM}, as the generator of an {_ELECTRA}"
-_NO_MASK = "Its inputs contained no [MASK]"
-# {part of a checkpoint: {objective, as from `objective_of`: how the network was pretrained, a phrase after "Pretrained"}}.
-TRAINING = {
-    "discriminator": {
-        "electra": f"{_DETECTION}, {_AS_DISCRIMINATOR}",
-        "electra_15": f"{_DETECTION} at the masked positions only, {_AS_DISCRIMINATOR} 15%",
-        "two_stage": f"{_DETECTION}, {_AS_DISCRIMINATOR} in two stages, after its generator",
-        "adversarial": f"{_DETECTION}, {_AS_DISCRIMINATOR} with an adversarial generator",
-        "uniform_generator": f"{_DETECTION} with uniformly drawn replacements, {_AS_DISCRIMINATOR} without a generator"},
-    "generator": {
-        "electra": _AS_GENERATOR,
-        "electra_15": f"{_AS_GENERATOR} 15%",
-        "two_stage": f"{_AS_GENERATOR} in two stages, before its discriminator",
-        "adversarial": "by reinforcement learning to replace tokens so that a discriminator does not notice, as the generator of an "
-                       f"adversarial {_ELECTRA}",
-        "mlm": _MLM,
-        "replace_mlm": f"by Replace MLM, a variant of {_ELECTRA}: to predict the original tokens at positions at which a "
-                       f"generator replaced some. {_NO_MASK}",
-        "all_tokens_mlm": f"by All-Tokens MLM, a variant of {_ELECTRA}: to predict all original tokens of a text in which a "
-                          f"generator replaced some, with a copy mechanism that is not part of this model. {_NO_MASK}"}}
-# Of a generator that is trained alone or last.
-_ROLES = {"mlm": "masked language model", "replace_mlm": "Replace MLM", "all_tokens_mlm": "All-Tokens MLM"}
 _PIPELINES = {"MaskedLM": "fill-mask", "SequenceClassification": "text-classification", "TokenClassification": "token-classification",
               "QuestionAnswering": "question-answering"}
 
@@ -130,7 +106,7 @@ def new_folder(path):
 def save_network(folder, network, hf_tokenizer, title, training, made_by, datasets=None, fills_masks=True):
     """Write a network as safetensors with its configuration, the tokenizer (or None), and a model card.
 
-    training: as in `TRAINING`.   made_by: a dictionary that describes the run and has its metrics; of paths in it only
+    training: from `training_of`.   made_by: a dictionary that describes the run and has its metrics; of paths in it only
     the last part is published.   datasets: hub ids.   fills_masks: False for a language model trained without [MASK].
     """
     network.save_pretrained(folder)
@@ -187,7 +163,8 @@ def read_vocab(path, vocab_size):
 def _pretrained_exports(checkpoint, path):
     """Yield ("generator" or "discriminator", arguments of `save_network`) for each network of a pretraining checkpoint."""
     parts, run = parts_of(checkpoint), checkpoint["config"]
-    objective = objective_of(run, parts)
+    name = name_of_run(run, parts)
+    objective = named(name) or ELECTRA
     title = _title(run, objective, [checkpoint[f"{part}_config"]["model_type"] for part in parts])
     made_by = {key: checkpoint[key] for key in ("step", "config", "versions") if key in checkpoint}
     milestone = MILESTONE.fullmatch(path.stem)
@@ -198,20 +175,21 @@ def _pretrained_exports(checkpoint, path):
     datasets = [HUB_CORPORA[name][0] for name in run.get("datas", []) if name in HUB_CORPORA]
     for part in parts:
         network, hf_tokenizer = network_of(checkpoint, part, path), tokenizer_of(checkpoint)
-        yield (part, network, hf_tokenizer, f"{title}, {_ROLES.get(objective, part)}", training_of(part, objective), made_by,
-               datasets, objective not in TOKEN_OBJECTIVES)
+        yield (part, network, hf_tokenizer, f"{title}, {objective.title or part}", training_of(part, name), made_by,
+               datasets, objective.fills_masks)
 
 
-def training_of(part, objective):
-    """How the network of a part was pretrained, as in `TRAINING`, also with an objective that is not in it."""
-    return TRAINING[part].get(objective, f"with the objective {objective!r}")
+def training_of(part, name):
+    """How the network of a part was pretrained, a phrase after "Pretrained". name: of the objective, which may be unknown."""
+    objective = named(name)
+    return objective.training.get(part) if objective and part in objective.training else f"with the objective {name!r}"
 
 
 def _title(run, objective, families):
     """The name of the recipe; for a network that is not the recipe's, the families. run: configuration of pretrain.py."""
-    if "size" not in run or run.get("generator" if objective == "mlm" else "discriminator"):
+    if "size" not in run or run.get(objective.network_key):
         return " and ".join(dict.fromkeys(families))
-    is_electra = objective not in _ROLES and families[-1] in ("electra", "roformer")
+    is_electra = not objective.title and families[-1] in ("electra", "roformer")
     return f"ELECTRA-{run['size']}" if is_electra else run["size"]
 
 
@@ -228,10 +206,11 @@ def _classifier_export(checkpoint, path, half):
                          "predictions. Leave --half out.")
     labels = dict(enumerate(task.output_names))
     config.update({"id2label": labels, "label2id": {label: i for i, label in labels.items()}, "problem_type": task.problem_type})
-    objective = run.get("objective")  # None for a model of transformers, and in checkpoints of earlier versions
-    title = "ELECTRA" if family == "electra" and objective not in _ROLES else family
-    if objective:
-        training = training_of("generator" if objective in _ROLES else "discriminator", objective)
+    name = run.get("objective")  # None for a model of transformers, and in checkpoints of earlier versions
+    objective = named(name) or ELECTRA
+    title = "ELECTRA" if family == "electra" and not objective.title else family
+    if name:
+        training = training_of(objective.finetuned, name)
     else:
         training = f"as {without_folder(run.get('pretrained_checkpoint', family))}"
     return ("classifier", classifier(checkpoint, config, task, path),

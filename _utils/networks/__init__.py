@@ -2,7 +2,6 @@
 from _utils.networks.build import (
     PARTS,
     build_network,
-    check_networks,
     count_layers,
     count_parameters,
     inputs_of,
@@ -22,11 +21,11 @@ from _utils.networks.fast import (
 )
 from _utils.networks.new_tokens import add_tokens
 from _utils.networks.pretrained import (
-    check_fills_masks,
     config_of,
+    is_pair,
     load_pair,
     load_pretrained,
     load_weights,
     load_with_head,
 )
-from _utils.networks.tying import check_tied_output, check_tying, share_parameters, shared_modules
+from _utils.networks.tying import check_tied_output, check_tying, share_parameters, shared_modules, tie_output

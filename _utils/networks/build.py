@@ -6,8 +6,6 @@ import torch
 from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForPreTraining, AutoModelForTokenClassification
 
 from _utils.errors import PlainError, as_plain_error
-from _utils.networks.tying import check_tying
-from _utils.recipes import TOKEN_OBJECTIVES
 
 _LAYER_NUMBER = re.compile(r"(?:^|\.)(?:layers?|albert_layer_groups|h|blocks?)\.(\d+)\.")
 
@@ -82,31 +80,17 @@ def _check_keys(source):
         raise PlainError(f"Unknown key in a {source['model_type']} configuration: {key!r}. Similar keys: {similar}.")
 
 
-def make_networks(recipe, objective, sources, vocab_size, pad_token_id=0):
-    """(generator, discriminator) with fresh weights; (network, None) if objective is 'mlm'; two masked language models if it is one of
-    TOKEN_OBJECTIVES.
+def make_networks(shapes, sources, vocab_size, pad_token_id=0, initializer_range=.02):
+    """Networks with fresh weights, a list.
 
-    sources: (generator, discriminator): each a configuration that `read_config` accepts, or None for that of the recipe.
+    shapes: [(part, Network), ...].   sources: for each a configuration that `read_config` accepts, or None for the Network.
     """
     def make(part, network, source):
         if source:
             return build_network(part, read_config(source, vocab_size, pad_token_id))
-        return build_network(part, network.config(vocab_size, pad_token_id, recipe.initializer_range))
+        return build_network(part, network.config(vocab_size, pad_token_id, initializer_range))
 
-    if objective == "mlm":
-        return make("generator", recipe.encoder, sources[0]), None
-    second = "generator" if objective in TOKEN_OBJECTIVES else "discriminator"
-    return make("generator", recipe.generator, sources[0]), make(second, recipe.discriminator, sources[1])
-
-
-def check_networks(recipe, objective, sources, tying, max_length):
-    """PlainError, without allocating weights, if the networks cannot be built, tied, or process max_length tokens."""
-    with torch.device("meta"):
-        generator, discriminator = make_networks(recipe, objective, sources, vocab_size=30_522)
-    if discriminator is not None:
-        check_tying(generator, discriminator, tying)
-    for network in filter(None, (generator, discriminator)):
-        check_length(network, max_length, f"the {network.config.model_type} network")
+    return [make(part, network, source) for (part, network), source in zip(shapes, sources)]
 
 
 def check_length(network, max_length, name):

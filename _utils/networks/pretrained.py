@@ -14,7 +14,8 @@ from _utils.errors import PlainError, as_plain_error
 from _utils.networks.build import PARTS, build_network, check_length, network_class
 from _utils.networks.new_tokens import check_vocabulary
 from _utils.networks.tying import check_tied_output, check_tying, shared_modules
-from _utils.recipes import RECIPES, TOKEN_OBJECTIVES
+from _utils.objectives.names import name_of_run
+from _utils.recipes import RECIPES
 from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint
 from _utils.runs.files import content_key
 from _utils.text.vocabulary import pretrained_tokenizer, tokenizer_of
@@ -32,11 +33,20 @@ _ADVICE = " For a discriminator alone, pretrain.py trains a generator with new_g
 _DISCRIMINATORS = "ElectraForPreTraining", "ForTokenClassification"  # ends of the names of classes
 
 
+FRESH_WEIGHTS = ("huggingface", "official")
+
+
+def is_pair(initial_weights):
+    """True for a trained generator and discriminator: a .pth checkpoint, a folder or a hub id. False for freshly drawn weights."""
+    names_a_pair = initial_weights.endswith(".pth") or os.path.isdir(initial_weights) or "discriminator" in initial_weights
+    return names_a_pair and initial_weights not in FRESH_WEIGHTS
+
+
 class Pretrained(NamedTuple):
     """A pretrained model to finetune.
 
     model: the encoder, or ELECTRA's discriminator, whose head the WSC trick needs.   digest: hash of the weights.
-    objective: of its pretraining, as from `objective_of`; None: not known, because pretrain.py did not write it.
+    objective: of its pretraining, as from `name_of_run`; None: not known, because pretrain.py did not write it.
     size: the recipe with which it is finetuned.
     """
     name: str
@@ -82,7 +92,7 @@ def load_pretrained(name, size=None, max_length=None):
     name, objective, trained_as = name or GOOGLE_MODELS[size or "small"], None, None
     if name.endswith(".pth"):
         model, part, hf_tokenizer, run = load_with_head(name)
-        objective, trained_as = objective_of(run, [part]), run.get("size")
+        objective, trained_as = name_of_run(run, [part]), run.get("size")
         if size not in (None, trained_as):
             raise PlainError(f"{name!r} was pretrained with size={trained_as}, not size={size}. Leave size out.")
     else:
@@ -194,14 +204,6 @@ def load_with_head(name, part=None):
     return PretrainedNetwork(network, part, hf_tokenizer, run={})
 
 
-def check_fills_masks(name, loaded):
-    """PlainError for a PretrainedNetwork that predicts tokens but was trained on inputs without [MASK]."""
-    objective = loaded.run.get("objective")
-    if objective in TOKEN_OBJECTIVES:
-        raise PlainError(f"{name!r} was trained with objective={objective}, on inputs without [MASK], so it cannot predict "
-                         "masked tokens. Choose a checkpoint with a masked language model or a discriminator.")
-
-
 def load_pair(name, size, max_length, tying="embeddings", make_generator=None):
     """(generator, discriminator) of a checkpoint, a folder with both, or the hub id of the discriminator.
 
@@ -228,17 +230,6 @@ def load_pair(name, size, max_length, tying="embeddings", make_generator=None):
 def parts_of(checkpoint):
     """The networks in a pretraining checkpoint: generator and discriminator, or one of them alone. Finetuning uses the last one."""
     return [part for part in PARTS if f"{part}_config" in checkpoint]
-
-
-def objective_of(run, parts):
-    """The objective of a run, or 'uniform_generator'.
-
-    run: configuration of pretrain.py; that of an early version, or of electra_pytorch, has none.
-    parts: networks in its checkpoints.
-    """
-    if run.get("uniform_generator"):
-        return "uniform_generator"
-    return run.get("objective") or ("electra" if "discriminator" in parts else "mlm")
 
 
 def network_of(checkpoint, part, path):

@@ -23,6 +23,11 @@ def share_parameters(source, target):
         setattr(target.get_submodule(owner), leaf, parameter)
 
 
+def tie_output(network):
+    """Make the output layer of a masked language model its token embeddings."""
+    network.get_output_embeddings().weight = network.get_input_embeddings().weight
+
+
 def check_tying(generator, discriminator, tying):
     """Raise PlainError unless the parameters that `tying` shares have the same names and shapes in both networks."""
     source, target = shared_modules(generator, tying), shared_modules(discriminator, tying)

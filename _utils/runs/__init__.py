@@ -5,6 +5,7 @@ from _utils.runs.checkpoints import (
     milestone_steps,
     save_checkpoint,
     save_pretrained,
+    saved_networks,
     tokenizer_record,
     versions,
 )

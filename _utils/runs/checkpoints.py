@@ -35,7 +35,7 @@ def save_checkpoint(content, path):
 
 def save_pretrained(path, model, config, hf_tokenizer, step):
     """Write a pretraining checkpoint: weights, configurations of the networks, tokenizer, configuration of the run, versions."""
-    networks = model.saved_networks()
+    networks = saved_networks(model)
     save_checkpoint({
         "model": {f"{part}.{name}": value for part, network in networks.items() for name, value in network.state_dict().items()},
         **{f"{part}_config": network.config.to_dict() for part, network in networks.items()},
@@ -44,6 +44,16 @@ def save_pretrained(path, model, config, hf_tokenizer, step):
         "step": step,
         "versions": versions(),
     }, path)
+
+
+def saved_networks(model):
+    """{'generator': network, 'discriminator': network}, or one of them: the networks of a model, by their part of a checkpoint.
+
+    They are its children, unless it has a method `saved_networks`.
+    """
+    if hasattr(model, "saved_networks"):
+        return model.saved_networks()
+    return {part: network for part, network in model.named_children() if hasattr(network, "config")}
 
 
 def tokenizer_record(hf_tokenizer):

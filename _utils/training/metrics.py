@@ -6,15 +6,17 @@ import torch
 import torch.nn.functional as F
 
 from _utils.networks.fast import argmax
+from _utils.networks.fast_electra import IGNORED
 from _utils.training.device import fork_rng, seed_step
 
+NAMES = "gen_loss", "disc_loss"  # of the terms of a loss function that does not name them
 _BINS = 1 << 16  # of logits: one for each bfloat16 number
 _SUMS = ("batches loss masked gen_loss gen_accuracy hidden gen_loss_hidden gen_accuracy_hidden masks_dropped tokens "
-         "disc_loss").split()
+         "second_loss").split()
 
 
 class PretrainingMetrics:
-    """Loss, generator loss and accuracy, and, if there is a discriminator, its loss, precision, recall and AUC over several batches.
+    """Loss, generator loss and accuracy, the loss of a second network, and a discriminator's precision, recall and AUC over several batches.
 
     The positive class is "replaced". Accuracy alone says nothing about the discriminator: about 90 % of the tokens are original.
     Of the masked positions, some show their original token (15 % in ELECTRA), which costs next to nothing; "hidden" are the others. Only on
@@ -26,7 +28,7 @@ class PretrainingMetrics:
 
     def __init__(self, device="cpu", only_finite=False):
         self.counts_all = torch.tensor(not only_finite, device=device)
-        self.has_discriminator = False  # until an update shows otherwise
+        self.second_loss, self.has_discriminator = None, False  # name of the second term of the loss; both known after an update
         self.state = torch.zeros(len(_SUMS) + 2 * _BINS, device=device, dtype=torch.float64)
         self.sums, self.histogram = self.state[:len(_SUMS)], self.state[len(_SUMS):]
 
@@ -34,23 +36,24 @@ class PretrainingMetrics:
     def add(self, output, micro_batch, loss, losses, counts):
         """Add a micro-batch.
 
-        output: ELECTRAOutput or MaskedLMOutput.   micro_batch: the model's inputs: ids that the generator saw (B, L) first, original ids of
-        the masked tokens (B, L) last.   loss, losses: from the loss function.   counts: masked positions and tokens of the whole batch.
+        output: of the model.   micro_batch: the model's inputs: ids that the generator saw (B, L) first, original ids of the masked tokens
+        (B, L) last.   loss, losses: from the loss function.   counts: masked positions and tokens of the whole batch.
         """
-        seen, labels, weights = output.gather(micro_batch[0], micro_batch[-1])  # (M,) each
+        seen, labels = output.at_slots(micro_batch[0]), output.at_slots(micro_batch[-1])  # (M,) each, the same at unused slots
         logits = output.mlm_gen_logits.float()
-        correct = (argmax(logits) == labels) * weights
-        hidden = (seen != labels) * weights
-        nll = F.cross_entropy(logits, torch.where(weights.bool(), labels, 0), reduction="none")
-        n_tokens, n_slots = output.attention_mask.sum(), weights.sum()
+        correct = (argmax(logits) == labels).float()
+        hidden = (seen != labels).float()
+        nll = F.cross_entropy(logits, labels, reduction="none")
+        n_tokens, n_slots = output.attention_mask.sum(), (labels != IGNORED).sum()
         is_counted = torch.stack([loss, *losses]).isfinite().all() | self.counts_all
         sums = [n_tokens / counts[1].clamp(min=1), loss, n_slots, losses[0] * counts[0], correct.sum(), hidden.sum(), (nll * hidden).sum(),
                 (correct * hidden).sum(), output.is_mlm_applied.sum() - n_slots, n_tokens]
-        self.has_discriminator = len(losses) > 1
-        if self.has_discriminator:
+        if len(losses) > 1:
+            self.second_loss = getattr(losses, "_fields", NAMES)[1]
             sums.append(losses[1] * counts[1])
-            if output.disc_logits is not None:
-                self._add_logits(output, is_counted)
+        self.has_discriminator = output.disc_logits is not None
+        if self.has_discriminator:
+            self._add_logits(output, is_counted)
         sums = torch.stack([number.double() for number in sums])
         self.sums[:len(sums)] += torch.where(is_counted, sums, 0.)
 
@@ -68,6 +71,8 @@ class PretrainingMetrics:
         metrics = {name: _ratio(n[name], n[whole]) for name, whole in shares.items()}
         metrics["gen_perplexity"] = math.exp(min(metrics["gen_loss"], 700.)) if n["masked"] else None
         metrics["masks_dropped"] = n["masks_dropped"]  # beyond the fixed capacity: 0 in practice
+        if self.second_loss:
+            metrics[self.second_loss] = _ratio(n["second_loss"], n["tokens"])
         if not self.has_discriminator:
             return metrics
         histogram = self.histogram.view(2, _BINS).cpu()  # of original and of replaced tokens
@@ -75,7 +80,6 @@ class PretrainingMetrics:
         false_positives, true_positives = histogram[:, _BINS // 2 + 1:].sum(1).tolist()  # logits above 0
         n_tokens = n_original + n_replaced
         return metrics | {
-            "disc_loss": _ratio(n["disc_loss"], n["tokens"]),
             "disc_auc": binned_auc(*histogram),
             "disc_precision": _ratio(true_positives, true_positives + false_positives),
             "disc_recall": _ratio(true_positives, n_replaced),
@@ -115,8 +119,8 @@ def evaluate(learn, loader, max_batches=None):
 
 def format_metrics(metrics):
     """Metrics of generator and discriminator on one line."""
-    names = {"gen_loss": "gen loss", "gen_loss_hidden": "hidden", "gen_accuracy": "acc", "disc_loss": "disc loss", "disc_auc": "AUC",
-             "disc_precision": "prec", "disc_recall": "rec"}
+    names = {"gen_loss": "gen loss", "gen_loss_hidden": "hidden", "gen_accuracy": "acc", "disc_loss": "disc loss",
+             "second_mlm_loss": "second loss", "disc_auc": "AUC", "disc_precision": "prec", "disc_recall": "rec"}
     return ", ".join(f"{label} -" if metrics[name] is None else f"{label} {metrics[name]:.3g}"
                      for name, label in names.items() if name in metrics)
 

@@ -9,8 +9,8 @@ from _utils.__main__ import main
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.finetuning.runs import Runs, add_run
-from _utils.networks import PARTS, make_networks
-from _utils.recipes import RECIPES
+from _utils.networks import PARTS
+from _utils.objectives.kinds import objective_of
 from benchmarks.compare_pretraining import checkpoint_scores, compare, finetuning_runs, of_systems
 
 # {(run, percent): (score of finetuning seed 0 on RTE, seed 1, the score of the only seed on CoLA)}
@@ -24,7 +24,7 @@ def checkpoint(run, percent, *settings):
     objective = ["objective=mlm", "steps=7403"] if run.startswith("mlm") else ["steps=6000"]
     c = complete(pretrain.c.override(["size=mini", *objective, *settings]))
     with torch.device("meta"):
-        networks = make_networks(RECIPES["mini"], c.objective, (c.generator, c.discriminator), 8192)
+        networks = objective_of(c).fresh(c, 8192)
     configs = {f"{part}_config": network.config.to_dict() for part, network in zip(PARTS, networks) if network}
     return {"model": {}, **configs, "tokenizer": "", "config": dict(c), "step": round(c.steps * percent / 100)}
 

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from electra_models import build
+from electra_models import build, fast
 from recorded import recorded
 from scipy.stats import chisquare
 
@@ -68,7 +68,7 @@ def logits_by_position():
 @pytest.fixture
 def model(logits_by_position):
     """A model whose generator's logits depend on the position only."""
-    model = build("tiny", VOCAB_SIZE)
+    model = fast(build("tiny", VOCAB_SIZE))
     model.generator_logits = lambda masked, mask, types, positions: logits_by_position[positions % LENGTH]
     model.discriminator.forward = lambda input_ids, **_: SimpleNamespace(logits=input_ids.float())
     return model

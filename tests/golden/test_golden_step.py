@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from electra_models import Vocabulary, by_google_name, masked_batch
+from electra_models import Vocabulary, by_google_name, fast, masked_batch
 from recorded import GOLDEN, recorded
 
 import pretrain
@@ -47,8 +47,8 @@ def load_networks(folder, prefix):
     return [convert(folder / prefix, part, hparams)[0] for part in ("generator", "discriminator")]
 
 
-def take_step(folder, prefix):
-    """Run a forward and backward pass on the recorded masks and samples, without dropout."""
+def take_step(folder, prefix, is_fast=False):
+    """Run a forward and backward pass on the recorded masks and samples, without dropout. is_fast: through the drop-in."""
     model = ELECTRAModel(*load_networks(folder, prefix), Vocabulary()).eval()
     (*inputs, labels), samples, order = masked_batch(recorded(folder / "pretrain_step.npz"))
     segments = []
@@ -56,7 +56,7 @@ def take_step(folder, prefix):
         network.electra.embeddings.token_type_embeddings.register_forward_hook(lambda module, ids, output: segments.append(*ids))
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(pretrain, "sample", lambda *_: samples)
-        pred = model(*inputs, labels)
+        pred = (fast(model) if is_fast else model)(*inputs, labels)
     loss, parts = ELECTRALoss()(pred, labels, return_losses=True)
     loss.backward()
     return Step(folder, model, pred, loss.detach(), [part.detach() for part in parts], order, segments)
@@ -65,10 +65,10 @@ def take_step(folder, prefix):
 MICRO = GOLDEN / "official/micro_ckpt", "model.ckpt-200"
 
 
-@pytest.fixture(scope="module", params=["micro", "tiny"])
+@pytest.fixture(scope="module", params=["micro", "micro, fast", "tiny"])
 def step(request):
-    if request.param == "micro":
-        return take_step(*MICRO)
+    if request.param != "tiny":
+        return take_step(*MICRO, is_fast="fast" in request.param)
     return take_step(request.getfixturevalue("shared") / "golden/official/tiny_ckpt", "model.ckpt-300")
 
 

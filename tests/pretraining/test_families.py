@@ -16,8 +16,9 @@ from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.networks.build import PARTS, build_network, count_layers, layer_groups
 from _utils.networks.pretrained import load_pretrained
+from _utils.objectives.kinds import flops_per_token
 from _utils.optim import Lamb
-from _utils.recipes import RECIPES, flops_per_token
+from _utils.recipes import RECIPES
 from benchmarks.flops import steps_of_equal_compute
 from finetune import SentencePredictor
 

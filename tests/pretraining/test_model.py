@@ -10,6 +10,7 @@ import pretrain
 from _utils.config import complete
 from _utils.networks import count_parameters
 from _utils.networks.build import build_network
+from _utils.networks.fast_electra import FastMaskedLM
 from _utils.optim import decay_groups
 from _utils.recipes import RECIPES
 from _utils.training.metrics import PretrainingMetrics
@@ -71,7 +72,7 @@ def test_logits_at_masked_positions_equal_those_of_the_whole_sequence(batch, siz
     """The generator's head runs on masked positions only (D16)."""
     masked, lengths, chosen, labels = batch
     generator = build_network("generator", RECIPES[size].generator.config(100)).eval()
-    pred = pretrain.MaskedLMModel(generator, Vocabulary())(masked, lengths, chosen, labels)
+    pred = FastMaskedLM(generator, Vocabulary())(masked, lengths, chosen, labels)
     types = ((torch.arange(40) >= 20) & (masked != 0)).long()
     everywhere = generator(input_ids=masked, attention_mask=masked != 0, token_type_ids=types).logits
     torch.testing.assert_close(pred.mlm_gen_logits, everywhere[chosen], atol=1e-5, rtol=1e-5)

@@ -12,6 +12,7 @@ from transformers import AutoModelForMaskedLM
 from _utils.errors import PlainError
 from _utils.networks import add_tokens
 from _utils.networks.build import build_network
+from _utils.runs.checkpoints import saved_networks
 from _utils.text import extend_tokenizer, load_tokenizer
 
 WORDS = ["coronavirus", "antibody", "generators"]
@@ -90,7 +91,7 @@ def test_continued_pretraining_with_new_words(workplace, vocab):
     further = ["initial_weights=mini_5_100.0%.pth", "base_run_name=further", "steps=8", "save_minutes=0", "lr=1e-3"]
     learn = run(*further, vocab=f"vocab={vocab}")
     n = 248 + len(WORDS) if vocab == "words.txt" else 250
-    assert {network.config.vocab_size for network in learn.model.saved_networks().values()} == {n}
+    assert {network.config.vocab_size for network in saved_networks(learn.model).values()} == {n}
     token = load_tokenizer("further_5_100.0%.pth").convert_tokens_to_ids("antibody")
     assert token >= 248 and (learn.dls.train_ds.hf_dset.with_format("numpy")[:200]["input_ids"][0] == token).any()
     whole = tiny_pretraining.weights("further_5")
@@ -98,4 +99,4 @@ def test_continued_pretraining_with_new_words(workplace, vocab):
     run(*further, vocab=f"vocab={vocab}", resume=True)
     assert tiny_pretraining.equal_weights(whole, tiny_pretraining.weights("further_5"))
     learn = run("initial_weights=further_5_100.0%.pth", "base_run_name=again", "steps=2", vocab=None)
-    assert {network.config.vocab_size for network in learn.model.saved_networks().values()} == {n}
+    assert {network.config.vocab_size for network in saved_networks(learn.model).values()} == {n}

@@ -7,16 +7,15 @@ from fastai.data.load import DataLoader
 from fastai.learner import Learner
 from torch import nn
 
+from _utils.networks.fast_electra import FastOutput, fill_slots, masked_slots, slot_capacity
 from pretrain import (
     ELECTRALoss,
     ELECTRAOutput,
     MaskedLMCallback,
-    fill_slots,
     mask_tokens,
-    masked_slots,
+    max_slots,
     random_tokens,
     sample,
-    slot_capacity,
 )
 
 SPECIAL = [0, 1, 2, 3, 4]
@@ -69,7 +68,7 @@ def test_slot_capacity_exceeds_every_sampled_number_of_masks():
         n = shape[0] * shape[1]
         counts = torch.distributions.Binomial(n, torch.tensor(p)).sample((10_000,))
         assert counts.max() <= slot_capacity(shape, p) <= n
-    assert slot_capacity((128, 128), .15, "official") == 128 * 19
+    assert slot_capacity((128, 128), .15, max_slots) == 128 * 19
 
 
 @pytest.mark.parametrize("vocab_size", [50, 256, 700])
@@ -122,13 +121,14 @@ def test_the_callback_masks_the_batches_of_any_learner():
 
 
 def prediction(n_unused=0):
-    """A random ELECTRAOutput and its labels. n_unused: number of slots after those of the masked positions."""
+    """A random output and its labels. n_unused: number of slots after those of the masked positions, if slots are fixed."""
     inputs = batch(8, 32, 50)
     _, labels, chosen = mask_tokens(inputs, 4, 50, SPECIAL)
     torch.manual_seed(0)
     disc_logits = torch.randn(8, 32)
     logits = torch.randn(int(chosen.sum()) + n_unused, 50)
-    return ELECTRAOutput(logits, inputs, disc_logits, chosen & (disc_logits > .5), inputs != 0, chosen), labels
+    fields = logits, inputs, disc_logits, chosen & (disc_logits > .5), inputs != 0, chosen
+    return (FastOutput(*fields, masked_slots(chosen, len(logits))) if n_unused else ELECTRAOutput(*fields)), labels
 
 
 @pytest.mark.parametrize("n_unused", [0, 60])
@@ -139,6 +139,8 @@ def test_loss_is_mean_over_masked_tokens_plus_50_times_mean_over_all_tokens(n_un
     disc = F.binary_cross_entropy_with_logits(pred.disc_logits[tokens], pred.is_replaced[tokens].float())
     assert float(ELECTRALoss()(pred, labels)) == pytest.approx(float(gen + 50 * disc), rel=1e-5)
     without_masks = pred._replace(mlm_gen_logits=pred.mlm_gen_logits[:n_unused], is_mlm_applied=torch.zeros_like(masked))
+    if n_unused:
+        without_masks = without_masks._replace(slots=masked_slots(without_masks.is_mlm_applied, n_unused))
     assert float(ELECTRALoss()(without_masks, labels)) == pytest.approx(float(50 * disc), rel=1e-5)
 
 

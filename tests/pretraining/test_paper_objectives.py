@@ -12,14 +12,18 @@ import pretrain
 from _utils.commands.export_hf import export_hf
 from _utils.config import complete
 from _utils.errors import PlainError
+from _utils.networks.fast_electra import FastOutput, masked_slots
 from _utils.networks.pretrained import load_with_head
-from _utils.recipes import RECIPES, flops_per_token
+from _utils.objectives.adversarial import AdversarialLoss
+from _utils.objectives.all_tokens_mlm import AllTokensMLMLoss
+from _utils.objectives.kinds import NAMES, flops_per_token
+from _utils.objectives.two_stage import second_stage_pair
+from _utils.recipes import RECIPES
 from _utils.runs.checkpoints import load_checkpoint
 from benchmarks.flops import CONVENTIONS, steps_of_equal_compute
-from pretrain import OBJECTIVES, AdversarialLoss, AllTokensMLMLoss, ELECTRAOutput
 
 run = tiny_pretraining.run
-OTHERS = [objective for objective in OBJECTIVES if objective not in ("electra", "two_stage")]
+OTHERS = [name for name in NAMES if name not in ("electra", "mlm", "two_stage")]
 
 
 @pytest.fixture
@@ -65,9 +69,9 @@ def test_replace_mlm_predicts_the_original_tokens_from_an_input_without_mask(bat
 
 def mixture(copy_logit, logits, original, shown):
     """The probability that All-Tokens MLM gives to a token as the original, if another, or the same, is shown."""
-    pred = ELECTRAOutput(None, torch.tensor([[shown]]), torch.tensor([[-copy_logit]]), torch.tensor([[shown != original]]),
-                         torch.tensor([[True]]), torch.tensor([[True]]), mlm_logits=logits[None])
-    return AllTokensMLMLoss().discriminator_loss(pred, torch.tensor([[original]]), 1).neg().exp().item()
+    pred = FastOutput(None, torch.tensor([[shown]]), torch.tensor([[-copy_logit]]), torch.tensor([[shown != original]]),
+                      torch.tensor([[True]]), torch.tensor([[True]]), slots=None, mlm_logits=logits[None])
+    return AllTokensMLMLoss().second_loss(pred, torch.tensor([[original]]), 1).neg().exp().item()
 
 
 def test_all_tokens_mlm_mixes_copying_and_writing():
@@ -88,6 +92,12 @@ def test_all_tokens_mlm_is_trained_at_every_token(batch, small_tokenizer):
     assert model.copy.weight.grad.abs().sum() > 0
 
 
+def generator_loss(pred, targ_ids):
+    """The generator's term of adversarial training."""
+    _, (loss, _) = AdversarialLoss(pretrain.ELECTRALoss())(pred, targ_ids, return_losses=True)
+    return loss
+
+
 def test_the_gradient_of_adversarial_training_is_that_of_the_expected_reward():
     """One position, three tokens: REINFORCE's gradient, averaged over all samples, is the exact one, whatever the baseline."""
     original, disc_logits = 1, [2., -.5, .7]  # of the discriminator, for each token that might be shown
@@ -97,9 +107,10 @@ def test_the_gradient_of_adversarial_training_is_that_of_the_expected_reward():
                             for token, d in enumerate(disc_logits)])
 
     def loss_of(token):
-        pred = ELECTRAOutput(logits, torch.tensor([[token]]), torch.tensor([[disc_logits[token]]]), torch.tensor([[token != original]]),
-                             torch.tensor([[True]]), torch.tensor([[True]]), baseline=baseline)
-        return AdversarialLoss().generator_loss(pred, torch.tensor([[original]]), 1)
+        yes = torch.tensor([[True]])
+        pred = FastOutput(logits, torch.tensor([[token]]), torch.tensor([[disc_logits[token]]]), torch.tensor([[token != original]]),
+                          yes, yes, masked_slots(yes, 1), baseline=baseline)
+        return generator_loss(pred, torch.tensor([[original]]))
 
     p = logits.detach().softmax(-1)[0]
     gradients = [torch.autograd.grad(loss_of(token), (logits, baseline)) for token in range(3)]
@@ -115,19 +126,20 @@ def test_the_mean_of_two_samples_is_no_sample_of_the_adversarial_generator():
     """masking='official' may draw a position twice: the token shown there is that of neither slot (F12)."""
     logits = torch.zeros(3, 4, requires_grad=True)
     yes = torch.tensor([[True, True]])
-    pred = ELECTRAOutput(logits, torch.tensor([[1, 2]]), torch.tensor([[.3, -.2]]), yes, yes, torch.tensor([[2, 1]]),
-                         baseline=torch.zeros(3))
-    AdversarialLoss().generator_loss(pred, torch.tensor([[0, 0]]), 3).backward()
+    times_drawn = torch.tensor([[2, 1]])
+    pred = FastOutput(logits, torch.tensor([[1, 2]]), torch.tensor([[.3, -.2]]), yes, yes, times_drawn, masked_slots(times_drawn, 3),
+                      baseline=torch.zeros(3))
+    generator_loss(pred, torch.tensor([[0, 0]])).backward()
     assert logits.grad[:2].abs().max() == 0 < logits.grad[2].abs().max()
 
 
 def test_adversarial_training_has_no_gradient_of_maximum_likelihood(batch, small_tokenizer):
     """With a discriminator that is indifferent and a baseline that knows it, nothing is left to learn."""
-    model, loss_func = build("adversarial", small_tokenizer)
+    model, _ = build("adversarial", small_tokenizer)
     output = model(*batch)
     output.mlm_gen_logits.retain_grad()
     indifferent = output._replace(disc_logits=torch.zeros_like(output.disc_logits), baseline=torch.zeros_like(output.baseline))
-    loss_func.generator_loss(indifferent, batch[-1], 6).backward()
+    generator_loss(indifferent, batch[-1]).backward()
     assert output.mlm_gen_logits.grad.abs().max() < 1e-6
 
 
@@ -140,7 +152,9 @@ def test_objectives_train_resume_and_export(workplace, objective):
     run(*settings, "base_run_name=again", "stop_at=3", resume=True)
     run(*settings, "base_run_name=again", resume=True)
     assert equal_weights(whole, weights("again_5"))
-    assert rows[-1]["disc_loss"] > 0 and (rows[-1]["disc_auc"] is None) == (objective == "replace_mlm")
+    assert ("disc_auc" in rows[-1]) == (objective != "replace_mlm")
+    assert rows[-1]["second_mlm_loss" if objective.endswith("mlm") else "disc_loss"] > 0
+    assert not {"second_mlm_loss", "disc_loss"} <= rows[-1].keys()
     assert rows[-1]["gen_loss"] < rows[0]["gen_loss"] or objective == "adversarial"
     export_hf("checkpoints/pretrain/mini_5_100.0%.pth", "out")
     parts = {path.name for path in Path("out").iterdir()}
@@ -180,7 +194,7 @@ def test_gradients_of_micro_batches_add_up(batch, small_tokenizer):
             mlm = output.mlm_logits
             if mlm is not None:
                 mlm = mlm[of] if len(mlm) == len(of) else mlm.view(4, 24, -1)[rows].flatten(0, 1)
-            part = ELECTRAOutput(output.mlm_gen_logits[of], output.generated[rows],
+            part = FastOutput(output.mlm_gen_logits[of], output.generated[rows],
                                  output.disc_logits if output.disc_logits is None else output.disc_logits[rows],
                                  output.is_replaced[rows], output.attention_mask[rows], output.is_mlm_applied[rows], slots, mlm,
                                  None if output.baseline is None else output.baseline[of])
@@ -270,7 +284,7 @@ def test_a_first_stage_that_cannot_be_resumed_must_fit_the_second(first_stage):
 
 def test_the_second_stage_starts_from_the_generator(small_tokenizer, workplace):
     run("objective=mlm", "steps=2")
-    generator, discriminator = pretrain.second_stage_pair("mini_5_100.0%.pth")
+    generator, discriminator = second_stage_pair("mini_5_100.0%.pth")
     assert equal_weights(generator.base_model.state_dict(), discriminator.base_model.state_dict())
     assert not any(p.requires_grad for p in generator.parameters()) and all(p.requires_grad for p in discriminator.parameters())
 
@@ -289,7 +303,7 @@ def test_settings_without_effect_raise_before_any_work(workplace, settings, mess
 
 def test_operations_of_the_objectives():
     """Predicting every token costs most; a frozen generator costs its forward pass."""
-    flops = {objective: flops_per_token(RECIPES["mini"], 8192, objective=objective) for objective in ("mlm", *OBJECTIVES)}
+    flops = {objective: flops_per_token(RECIPES["mini"], 8192, objective=objective) for objective in NAMES}
     assert flops["mlm"] < flops["electra"] < flops["replace_mlm"] < flops["all_tokens_mlm"]
     assert 1.1 * flops["mlm"] < flops["two_stage"] < flops["mlm"] * 4 / 3
     assert flops["electra_15"] == flops["electra"] == flops["adversarial"]

@@ -1,4 +1,5 @@
-"""Optimized steps of pretraining and finetuning equal the straightforward ones in benchmarks/reference.py."""
+"""Fast steps of pretraining and finetuning equal the plain ones of the notebook and of benchmarks/reference.py."""
+import copy
 from functools import partial
 
 import pytest
@@ -14,23 +15,24 @@ from _utils.recipes import RECIPES
 from _utils.tasks.glue import TASKS
 from _utils.tasks.rows import EncodedRows, EncodedTask
 from benchmarks.finetuning import VOCAB_SIZE, fresh_predictor
-from benchmarks.reference import OneByOneAdam, ReferenceModel, ReferencePredictor, RowsOneByOne, reference_loss
-from pretrain import ELECTRALoss, build_masking, build_model, build_optimizer, slot_capacity
+from benchmarks.reference import OneByOneAdam, ReferencePredictor, RowsOneByOne
+from pretrain import ELECTRALoss, ELECTRAModel, build_masking, build_model, build_optimizer, slot_capacity
 
 
-@pytest.fixture
-def models(small_tokenizer):
-    """(model, reference model, inputs): the same weights, no dropout, and the most likely tokens are sampled."""
-    c = complete(pretrain.c.override(["quickstart=True", "temperature=1e-6"]))
+@pytest.fixture(params=["bernoulli", "official"])
+def models(request, small_tokenizer):
+    """(drop-in, ELECTRAModel, inputs): the same weights, no dropout. The most likely tokens are sampled."""
+    c = complete(pretrain.c.override(["quickstart=True", f"masking={request.param}"]))
     torch.manual_seed(0)
-    model, reference = (build_model(c, small_tokenizer).eval() for _ in range(2))
-    reference.load_state_dict(model.state_dict())
-    reference = ReferenceModel(reference)
-    reference.gumbel.sample = torch.zeros
+    model = build_model(c, small_tokenizer).eval()
+    plain = ELECTRAModel(*copy.deepcopy([model.generator, model.discriminator]), small_tokenizer, temperature=1e-6).eval()
+    plain.generator.base_model._forward_hooks.clear()  # of the drop-in
+    model.temperature = plain.temperature
     inputs = torch.randint(5, len(small_tokenizer), (8, 32))
     inputs[:, 0], inputs[:, 9], inputs[:, 25:] = 2, 3, 0
     masked, labels, chosen = build_masking(c, small_tokenizer).mask_tokens(inputs)
-    return model, reference.eval(), (masked, torch.full((8,), 10), chosen, labels)
+    assert request.param == "bernoulli" or chosen.max() > 1
+    return model, plain, (masked, torch.full((8,), 10), chosen, labels)
 
 
 def assert_same_gradients(losses, pairs):
@@ -53,11 +55,34 @@ def assert_same_update(pairs, *optimizers):
 
 
 def losses_of(model, reference, x):
-    return ELECTRALoss()(model(*x), x[3]), reference_loss(*reference(*x), x[3], x[2])
+    return ELECTRALoss()(model(*x), x[3]), ELECTRALoss()(reference(*x), x[3])
 
 
 def pairs_of(parameters, reference_parameters):
     return [(name, a, b) for (name, a), (_, b) in zip(parameters, reference_parameters, strict=True)]
+
+
+@pytest.mark.parametrize("settings", [{}, {"sampling": "inverse_cdf", "temperature": 2.}, {"disallow_correct": True}])
+def test_the_drop_in_draws_what_the_plain_model_draws(models, settings):
+    """With the same random numbers, every output is the same; with fixed slots, those of the masked positions are."""
+    model, plain, x = models
+    for name, value in {"temperature": 1., **settings}.items():
+        setattr(model, name, value)
+        setattr(plain, name, value)
+    outputs = []
+    for network in (model, plain):
+        torch.manual_seed(1)
+        outputs.append(network(*x))
+    fast, expected = outputs
+    assert fast.generated.equal(expected.generated) and fast.is_replaced.equal(expected.is_replaced)
+    assert expected.is_replaced.sum() > 10
+    for name in ("mlm_gen_logits", "disc_logits"):
+        torch.testing.assert_close(getattr(fast, name), getattr(expected, name), atol=1e-5, rtol=1e-5)
+    assert fast.at_slots(x[3]).equal(expected.at_slots(x[3])) and model.counts(*x) == plain.counts(*x)
+    model.n_slots = partial(slot_capacity, mlm_probability=.15)
+    with_room, n = model(*x), len(expected.mlm_gen_logits)
+    torch.testing.assert_close(with_room.mlm_gen_logits[:n], expected.mlm_gen_logits, atol=1e-5, rtol=1e-5)
+    assert len(with_room.mlm_gen_logits) > n and (with_room.at_slots(x[3])[n:] == -100).all()
 
 
 def test_loss_gradients_and_update_match_the_reference(models):
@@ -73,7 +98,7 @@ def test_bf16_losses_and_gradients_are_close_to_the_reference(models):
     make_dropout_cheap(model)
     with torch.autocast("cpu", torch.bfloat16):
         bf16_loss = ELECTRALoss()(model(*x), x[3])
-    loss = reference_loss(*reference(*x), x[3], x[2])
+    loss = ELECTRALoss()(reference(*x), x[3])
     torch.testing.assert_close(bf16_loss, loss, rtol=5e-3, atol=0.)
     gradients = [torch.cat([gradient.flatten() for gradient in torch.autograd.grad(value, list(network.parameters()))])
                  for value, network in ((bf16_loss, model), (loss, reference))]

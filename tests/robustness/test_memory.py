@@ -4,7 +4,8 @@ import torch
 from tiny_pretraining import FOLDER, metrics, run
 
 from _utils.errors import PlainError
-from _utils.networks.build import make_networks
+from _utils.networks.build import build_network
+from _utils.objectives.kinds import default_name, named
 from _utils.recipes import RECIPES
 from _utils.runs.checkpoints import load_checkpoint
 from _utils.training.device import micro_batch_sizes
@@ -14,7 +15,8 @@ from _utils.training.metrics import evaluate
 def test_gpu_too_small_for_the_networks_is_rejected(monkeypatch):
     recipe, gpu = RECIPES["large"], torch.device("cuda")
     with torch.device("meta"):
-        networks = make_networks(recipe, recipe.objective, (None, None), 30522)
+        shapes = named(default_name(recipe)).shapes(recipe)
+        networks = [build_network(part, network.config(30522)) for part, network in shapes]
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (4 * 10 ** 9, 24 * 10 ** 9))
     with pytest.raises(PlainError, match="4.0 GB"):
         micro_batch_sizes(gpu, recipe.bs, recipe.max_length, "bf16", networks, recipe.mask_prob)

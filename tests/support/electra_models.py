@@ -1,8 +1,10 @@
 """ELECTRAModels with the shapes of a recipe, their parameters by Google's names, and a batch with recorded masks."""
 import torch
 
+import pretrain
 from _utils.commands.convert_tf import google_name
 from _utils.networks.build import PARTS, build_network
+from _utils.networks.fast_electra import FastELECTRA
 from _utils.recipes import RECIPES
 from pretrain import ELECTRAModel
 
@@ -15,6 +17,11 @@ class Vocabulary:
 def build(size, vocab_size=30522, **kwargs):
     """The ELECTRAModel of a recipe, with fresh weights."""
     return ELECTRAModel(*(build_network(part, getattr(RECIPES[size], part).config(vocab_size)) for part in PARTS), Vocabulary(), **kwargs)
+
+
+def fast(model):
+    """The drop-in that training uses, with the networks of an ELECTRAModel."""
+    return FastELECTRA(model, pretrain.sample)
 
 
 def by_google_name(model, variables=("generator/encoder/",)):

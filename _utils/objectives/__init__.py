@@ -1,0 +1,1 @@
+"""Objectives of pretraining: one protocol, and a file for each."""

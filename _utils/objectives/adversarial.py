@@ -1,0 +1,66 @@
+"""Adversarial training: the generator is rewarded for what the discriminator loses (paper, section 3.2 and appendix F)."""
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from _utils.networks.fast_electra import IGNORED, FastELECTRA
+from _utils.objectives.base import AS_DISCRIMINATOR, DETECTION, ELECTRA, Objective
+
+
+class AdversarialModel(FastELECTRA):
+    """ELECTRAModel with a baseline of the generator's reward. The baseline does not train the generator's encoder."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.baseline = nn.Linear(self.generator.config.hidden_size, 1, bias=False)
+
+    def forward(self, *inputs):
+        output = super().forward(*inputs)
+        return output._replace(baseline=self.baseline(self.at_positions.selected[0].detach()).squeeze(-1))
+
+
+class AdversarialLoss(nn.Module):
+    """ELECTRA's loss, whose generator is trained by REINFORCE to raise the discriminator's loss.
+
+    electra: ELECTRALoss.   The value of the generator's term is its cross-entropy, for the log; the gradient is that of `surrogate`.
+    """
+
+    def __init__(self, electra):
+        super().__init__()
+        self.electra = electra
+
+    def forward(self, pred, targ_ids, counts=None, return_losses=False):
+        _, losses = self.electra(pred, targ_ids, counts, return_losses=True)
+        n_slots = counts[0] if counts else pred.is_mlm_applied.sum()
+        surrogate = self.surrogate(pred) / (n_slots + 1e-6)
+        losses = losses._replace(gen_loss=losses.gen_loss.detach() + surrogate - surrogate.detach())
+        gen_weight, disc_weight = self.electra.loss_weights
+        loss = gen_weight * losses.gen_loss + disc_weight * losses.disc_loss
+        return (loss, losses) if return_losses else loss
+
+    def surrogate(self, pred):
+        """A sum over the slots whose gradient is that of REINFORCE and of the baseline's loss, ()."""
+        # Not unused slots, and not positions with several samples (masking='official', F12), whose mean was drawn at none of them.
+        is_sample = pred.at_slots(pred.is_mlm_applied.long()) == 1  # (M,)
+        sampled = torch.where(is_sample, pred.at_slots(pred.generated), IGNORED)
+        with torch.no_grad():
+            disc_loss = F.binary_cross_entropy_with_logits(pred.disc_logits.float(), pred.is_replaced.float(), reduction="none")  # (B, L)
+            reward = torch.where(is_sample, pred.at_slots(disc_loss), 0.)
+            advantage = reward + F.logsigmoid(pred.baseline.float())
+        log_p = -F.cross_entropy(pred.mlm_gen_logits.float(), sampled, reduction="none")
+        baseline_loss = F.binary_cross_entropy_with_logits(pred.baseline.float(), torch.exp(-reward), reduction="none")
+        return ((baseline_loss - advantage * log_p) * is_sample).sum()
+
+
+class Adversarial(Objective):
+    name = "adversarial"
+    selected_by = {"objective": "adversarial"}
+    unused = ("gen_smooth_label", "temperature", "disallow_correct", "uniform_generator")
+    continues_pairs = False
+    drop_in = AdversarialModel
+    training = {"discriminator": f"{DETECTION}, {AS_DISCRIMINATOR} with an adversarial generator",
+                "generator": "by reinforcement learning to replace tokens so that a discriminator does not notice, as the generator of an "
+                             f"adversarial {ELECTRA}"}
+
+    def make_loss(self, c):
+        return AdversarialLoss(super().make_loss(c.copy_with({"gen_smooth_label": False})))

@@ -1,0 +1,49 @@
+"""All-Tokens MLM: the second network predicts every token, as a mixture of copying and writing (paper, section 3.5)."""
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from _utils.objectives.base import ELECTRA
+from _utils.objectives.losses import SecondNetworkLoss
+from _utils.objectives.second_mlm import SecondMLM, SecondMLMModel
+
+
+class AllTokensMLMModel(SecondMLMModel):
+    """A second masked language model with a copy mechanism, whose logits are the negative of disc_logits."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.copy = nn.Linear(self.discriminator.config.hidden_size, 1)
+
+    def discriminate(self, disc_inputs, positions):
+        """(disc_logits (B, L), mlm_logits (B * L, V))."""
+        tokens = disc_inputs["input_ids"]
+        _, mlm_logits = super().discriminate(disc_inputs, torch.arange(tokens.numel(), device=tokens.device))
+        return -self.copy(self.second_positions.selected).view(tokens.shape), mlm_logits
+
+
+class AllTokensMLMLoss(SecondNetworkLoss):
+    """The generator's cross-entropy, and that of the mixture p(x) = D [x = input] + (1 - D) softmax(x) at all tokens."""
+
+    def second_loss(self, pred, targ_ids, n_tokens):
+        originals = torch.where(pred.is_mlm_applied > 0, targ_ids, pred.generated)  # (B, L)
+        log_softmax = -F.cross_entropy(pred.mlm_logits.float(), originals.flatten(), reduction="none").view(originals.shape)
+        log_copy, log_write = F.logsigmoid(-pred.disc_logits.float()), F.logsigmoid(pred.disc_logits.float()) + log_softmax
+        nll = -torch.where(pred.is_replaced, log_write, torch.logaddexp(log_copy, log_write))
+        return (nll * pred.attention_mask.float()).sum() / (n_tokens + 1e-6)
+
+
+class AllTokensMLM(SecondMLM):
+    name = "all_tokens_mlm"
+    title = "All-Tokens MLM"
+    selected_by = {"objective": "all_tokens_mlm"}
+    drop_in = AllTokensMLMModel
+    training = {"generator": f"by All-Tokens MLM, a variant of {ELECTRA}: to predict all original tokens of a text in which a "
+                             "generator replaced some, with a copy mechanism that is not part of this model. Its inputs contained no "
+                             "[MASK]"}
+
+    def second_share(self, mask_prob):
+        return 1.
+
+    def make_loss(self, c):
+        return AllTokensMLMLoss((c.gen_weight, c.disc_weight), c.gen_smooth_label)

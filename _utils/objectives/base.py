@@ -1,0 +1,155 @@
+"""What an objective is: the protocol, and its base case, ELECTRA's replaced token detection.
+
+An objective is a subclass of `Objective` in a file of its own, listed in kinds.py. It defines in what it differs:
+
+    selected_by, unused, own_keys           keys of the configuration: which select it, which it does not use, which only it uses
+    derive, defaults, check                 values that depend on it, errors before anything is loaded
+    shapes, fresh, trained, fit_vocabulary  the networks that are built, or loaded and continued
+    drop_in, make_model, make_loss          what is trained (the base case of the last two: Pretrain.ipynb)
+    predicted, flops                        what a step costs
+    first_stage                             a run that comes before
+    title, training, finetuned              how exported networks are described
+
+Its model names the networks that are saved, if these are not its own (`saved_networks`). Its loss names its terms, which are
+logged under these names. Everything else asks the objective, and never for its name.
+"""
+from dataclasses import replace
+
+import torch
+
+from _utils.errors import PlainError
+from _utils.networks.build import check_length, make_networks
+from _utils.networks.fast_electra import FastELECTRA
+from _utils.networks.new_tokens import add_tokens
+from _utils.networks.pretrained import is_pair, load_pair
+from _utils.networks.tying import check_tying
+from _utils.recipes import RECIPES, recipe_of
+from _utils.text.vocabulary import load_tokenizer
+
+ELECTRA = "[ELECTRA](https://arxiv.org/abs/2003.10555)"
+DETECTION, MASKED_LM = "by replaced token detection", "by masked language modelling"
+AS_DISCRIMINATOR = f"as the discriminator of an {ELECTRA}"
+AS_GENERATOR = f"{MASKED_LM}, as the generator of an {ELECTRA}"
+# Keys that have no effect without a generator of the usual kind.
+GENERATOR_KEYS = ("generator_hidden_size", "generator_layers", "uniform_generator", "tying")
+
+
+def base_case(function):
+    """Decorator: a function of the notebook is the method of its name of each objective that does not define its own."""
+    setattr(Objective, function.__name__, function)
+    return function
+
+
+class Objective:
+    """An objective, here ELECTRA's. Methods take a configuration `c`, which need not be complete in `derive` and `defaults`."""
+    name = "electra"
+    selected_by = {"objective": "electra"}
+    unused = ()
+    own_keys = ()
+    disc_weight = 50.  # the discriminator's loss is small (F20)
+    fills_masks = True  # whether an exported masked language model has seen [MASK]
+
+    # Configuration
+
+    def is_selected(self, c):
+        return all(c.get(key) == value for key, value in self.selected_by.items())
+
+    def derive(self, c):
+        """The configuration with values that this objective determines; PlainError for those that contradict it."""
+        return c
+
+    def defaults(self, c):
+        """{key: value for None}, once the steps are known."""
+        return {"disc_weight": self.disc_weight}
+
+    def check(self, c):
+        """PlainError for values that contradict each other."""
+        if not (c.discriminator or RECIPES[c.size].discriminator):
+            raise PlainError(f"size={c.size} has no discriminator, but objective={c.objective!r} requires one. Set discriminator or choose "
+                             "another size.")
+
+    # Continued pretraining
+
+    continues_pairs = True
+    pair_lr_divisor = 10  # of the recipe's learning rate
+    of_pair = ("generator", "discriminator", "generator_hidden_size", "generator_layers")  # keys that a trained pair determines
+
+    # Networks
+
+    def shapes(self, recipe):
+        """[(part, Network), ...] that are trained, the generator first."""
+        return [("generator", recipe.generator), ("discriminator", recipe.discriminator)]
+
+    def fresh(self, c, vocab_size, pad_token_id=0):
+        """The networks with fresh weights, as transformers initializes them."""
+        recipe = recipe_of(c)
+        sources = c.generator, c.discriminator
+        return make_networks(self.shapes(recipe), sources, vocab_size, pad_token_id, recipe.initializer_range)
+
+    def trained(self, c):
+        """The networks of a trained pair to continue from; None: fresh ones, which have been checked. PlainError for what would fail later."""
+        if is_pair(c.initial_weights):
+            return self.load_pair(c)
+        if isinstance(c.vocab, str):
+            load_tokenizer(c.vocab)
+        self.check_networks(c)
+        return None
+
+    def load_pair(self, c):
+        return load_pair(c.initial_weights, c.size, c.max_length, c.tying)
+
+    def check_networks(self, c):
+        """PlainError, without allocating weights, if the networks cannot be built, tied, or process max_length tokens."""
+        with torch.device("meta"):
+            networks = self.fresh(c, vocab_size=30_522)
+        if len(networks) > 1:
+            check_tying(*networks, c.tying)
+        for network in networks:
+            check_length(network, c.max_length, f"the {network.config.model_type} network")
+
+    def adds_tokens(self, c):
+        """Whether the vocabulary is that of a trained pair with more tokens."""
+        return is_pair(c.initial_weights) and c.vocab != c.initial_weights
+
+    def fit_vocabulary(self, c, networks, hf_tokenizer):
+        """Prepare trained networks for the tokenizer of the run."""
+        if self.adds_tokens(c):
+            add_tokens(networks, load_tokenizer(c.initial_weights), hf_tokenizer)
+
+    # Training
+
+    drop_in = FastELECTRA  # for ELECTRAModel
+
+    has_first_stage = False
+
+    def first_stage(self, c, processes, pretrain):
+        """The configuration to train with, after another run that comes before, which `pretrain(c, processes)` trains or resumes."""
+        return c
+
+    # Cost
+
+    def predicted(self, mask_prob):
+        """Positions at which the networks predict a token, as a share of the tokens."""
+        return mask_prob
+
+    def flops(self, recipe, forward, mask_prob, backward):
+        """Floating point operations per token of a training step.
+
+        forward: function of a Network and `predicted`, as `forward_flops`.   backward: operations of a backward pass in forward passes.
+        """
+        return (1 + backward) * (forward(recipe.generator, predicted=mask_prob) + forward(recipe.discriminator, predicted=None))
+
+    def first_stage_flops(self, c, per_token):
+        """Operations per token of a run that came before, times its steps. per_token: function of the name of an objective."""
+        return 0
+
+    def recipe_of_checkpoint(self, recipe, networks):
+        """The recipe with the networks of a checkpoint, {part: Network}."""
+        return replace(recipe, **networks)
+
+    # Descriptions of exported networks
+
+    title = None  # of a network that is not ELECTRA's
+    finetuned = "discriminator"  # part of a checkpoint
+    training = {"discriminator": f"{DETECTION}, {AS_DISCRIMINATOR}", "generator": AS_GENERATOR}  # phrases after "Pretrained"
+    network_key = "discriminator"  # of the configuration, for the network to finetune

@@ -1,0 +1,40 @@
+"""Gradient-disentangled embedding sharing of DeBERTaV3 (He et al. 2021, section 3.3): `tying='disentangled'`. Not part of ELECTRA.
+
+The discriminator's token embeddings are the generator's, without gradient, plus a table of its own that starts at zero.
+"""
+import torch
+import torch.nn.functional as F
+
+from _utils.networks.build import build_network
+from _utils.networks.fast_electra import FastELECTRA
+from _utils.networks.tying import check_tying
+from _utils.objectives.base import Objective
+from _utils.recipes import TYINGS
+
+TYINGS["disentangled"] = ()  # no parameter is the same object in both networks
+
+
+class DisentangledModel(FastELECTRA):
+    def __init__(self, *args):
+        super().__init__(*args)
+        own, shared = self.discriminator.get_input_embeddings(), self.generator.get_input_embeddings()
+        own.weight.data -= shared.weight.data  # zero, or the difference of a trained pair
+        own.register_forward_hook(lambda _, inputs, output: output + F.embedding(inputs[0], shared.weight.detach()))
+
+    def saved_networks(self):
+        with torch.device("meta"):
+            merged = build_network("discriminator", self.discriminator.config)
+        merged.load_state_dict(self.discriminator.state_dict(), assign=True)
+        table = self.discriminator.get_input_embeddings().weight + self.generator.get_input_embeddings().weight
+        merged.get_input_embeddings().weight = torch.nn.Parameter(table.detach())
+        return {"generator": self.generator, "discriminator": merged}
+
+
+class Disentangled(Objective):
+    selected_by, drop_in = {"tying": "disentangled"}, DisentangledModel
+
+    def fresh(self, c, vocab_size, pad_token_id=0):
+        generator, discriminator = super().fresh(c, vocab_size, pad_token_id)
+        check_tying(generator, discriminator, "tokens")  # tables of the same size
+        discriminator.get_input_embeddings().load_state_dict(generator.get_input_embeddings().state_dict())
+        return [generator, discriminator]

@@ -1,0 +1,27 @@
+"""ELECTRA 15%: the discriminator is trained and measured at the masked positions only (paper, section 3.5)."""
+from _utils.networks.fast_electra import FastELECTRA
+from _utils.objectives.base import AS_DISCRIMINATOR, AS_GENERATOR, DETECTION, Objective
+
+
+class MaskedPositionsOnly:
+    """A mixin of FastELECTRA: only the masked positions count for the second network."""
+
+    def counts(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
+        return is_mlm_applied.sum(), is_mlm_applied.sum()
+
+    def forward(self, *inputs):
+        output = super().forward(*inputs)
+        return output._replace(attention_mask=output.is_mlm_applied)  # the positions that count, for losses and metrics
+
+
+class ELECTRA15Model(MaskedPositionsOnly, FastELECTRA):
+    """ELECTRAModel whose discriminator's loss covers the masked positions."""
+
+
+class ELECTRA15(Objective):
+    name = "electra_15"
+    selected_by = {"objective": "electra_15"}
+    unused = ("uniform_generator",)
+    continues_pairs = False
+    drop_in = ELECTRA15Model
+    training = {"discriminator": f"{DETECTION} at the masked positions only, {AS_DISCRIMINATOR} 15%", "generator": f"{AS_GENERATOR} 15%"}

@@ -1,0 +1,49 @@
+"""Masked language modelling alone, with the discriminator's architecture: BERT's objective, and the first half of ELECTRA (F92)."""
+from dataclasses import replace
+
+from torch import nn
+
+from _utils.networks.fast_electra import FastMaskedLM
+from _utils.objectives.base import GENERATOR_KEYS, MASKED_LM, Objective
+from _utils.objectives.losses import GeneratorLoss, masked_lm_loss, smoothing
+
+
+class MaskedLMLoss(nn.Module):
+    """gen_weight * the cross-entropy at the masked positions."""
+
+    def __init__(self, gen_label_smooth=False, gen_weight=1.):
+        super().__init__()
+        self.gen_smooth, self.gen_weight = smoothing(gen_label_smooth), gen_weight
+
+    def forward(self, pred, targ_ids, counts=None, return_losses=False):
+        n_slots = counts[0] if counts else pred.is_mlm_applied.sum()
+        gen_loss = masked_lm_loss(pred, targ_ids, n_slots, self.gen_smooth)
+        loss = self.gen_weight * gen_loss
+        return (loss, GeneratorLoss(gen_loss)) if return_losses else loss
+
+
+class MaskedLM(Objective):
+    name = "mlm"
+    selected_by = {"objective": "mlm"}
+    unused = ("discriminator", "sampling", "temperature", "disallow_correct", "disc_smooth_label", "disc_weight", *GENERATOR_KEYS)
+    continues_pairs = False
+    title, finetuned, network_key = "masked language model", "generator", "generator"
+    training = {"generator": MASKED_LM}
+
+    def check(self, c):
+        pass  # every recipe has an encoder
+
+    def shapes(self, recipe):
+        return [("generator", recipe.encoder)]
+
+    def make_model(self, c, networks, hf_tokenizer, n_slots=None):
+        return FastMaskedLM(*networks, hf_tokenizer, n_slots)
+
+    def make_loss(self, c):
+        return MaskedLMLoss(c.gen_smooth_label, c.gen_weight)
+
+    def recipe_of_checkpoint(self, recipe, networks):
+        return replace(recipe, **networks, discriminator=None)
+
+    def flops(self, recipe, forward, mask_prob, backward):
+        return (1 + backward) * forward(recipe.encoder, predicted=mask_prob)

@@ -1,0 +1,39 @@
+"""A new generator for a trained discriminator, which stays as it is, to continue their training afterwards."""
+from _utils.errors import PlainError
+from _utils.networks.build import build_network
+from _utils.networks.pretrained import is_pair, load_pair
+from _utils.networks.tying import check_tying, shared_modules
+from _utils.objectives.base import Objective
+from _utils.recipes import recipe_of
+
+
+class NewGenerator(Objective):
+    selected_by = {"new_generator": True}
+    pair_lr_divisor = 1
+    of_pair = ("generator", "discriminator")  # a new generator may have another size than the recipe's
+
+    def check(self, c):
+        super().check(c)
+        if not is_pair(c.initial_weights):
+            raise PlainError("new_generator=True trains a generator for a trained discriminator, but initial_weights="
+                             f"{c.initial_weights!r} is not one. Set initial_weights to one, or leave new_generator out.")
+        if c.vocab != c.initial_weights:
+            raise PlainError(f"new_generator=True keeps the vocabulary of initial_weights={c.initial_weights!r}, which vocab={c.vocab!r} "
+                             "contradicts. Remove vocab.")
+
+    def load_pair(self, c):
+        return load_pair(c.initial_weights, c.size, c.max_length, c.tying, make_generator=lambda discriminator: fresh(c, discriminator))
+
+
+def fresh(c, discriminator):
+    """A fresh generator for a trained discriminator, with its weights where `tying` shares them.
+
+    Neither these nor the discriminator's others require gradients: it stays as it is while the generator is trained.
+    """
+    recipe, config = recipe_of(c), discriminator.requires_grad_(False).config
+    generator = build_network("generator", recipe.generator.config(config.vocab_size, config.pad_token_id, recipe.initializer_range))
+    check_tying(generator, discriminator, c.tying)
+    shared = shared_modules(discriminator, c.tying)
+    for part, module in shared_modules(generator, c.tying).items():
+        module.requires_grad_(False).load_state_dict(shared[part].state_dict())
+    return generator

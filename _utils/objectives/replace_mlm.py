@@ -1,0 +1,31 @@
+"""Replace MLM: the second network predicts the masked tokens, in whose places it sees samples instead of [MASK] (paper, section 3.5)."""
+from _utils.objectives.base import ELECTRA
+from _utils.objectives.electra_15 import MaskedPositionsOnly
+from _utils.objectives.losses import SecondNetworkLoss, masked_lm_loss
+from _utils.objectives.second_mlm import SecondMLM, SecondMLMModel
+
+
+class ReplaceMLMModel(MaskedPositionsOnly, SecondMLMModel):
+    """Both networks predict the tokens at the masked positions."""
+
+
+class ReplaceMLMLoss(SecondNetworkLoss):
+    """The cross-entropy of both networks at the masked positions."""
+
+    def second_loss(self, pred, targ_ids, n_tokens):
+        return masked_lm_loss(pred, targ_ids, n_tokens, logits=pred.mlm_logits)  # n_tokens: slots, from `counts` of the model
+
+
+class ReplaceMLM(SecondMLM):
+    name = "replace_mlm"
+    title = "Replace MLM"
+    selected_by = {"objective": "replace_mlm"}
+    drop_in = ReplaceMLMModel
+    training = {"generator": f"by Replace MLM, a variant of {ELECTRA}: to predict the original tokens at positions at which a "
+                             "generator replaced some. Its inputs contained no [MASK]"}
+
+    def second_share(self, mask_prob):
+        return mask_prob
+
+    def make_loss(self, c):
+        return ReplaceMLMLoss((c.gen_weight, c.disc_weight), c.gen_smooth_label)

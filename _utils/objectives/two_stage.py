@@ -1,0 +1,77 @@
+"""Two-stage training: the generator is trained alone; then the discriminator starts from its weights, while they stay fixed (section 3.2)."""
+import copy
+import gc
+
+import torch
+
+from _utils.errors import PlainError
+from _utils.networks.build import build_network
+from _utils.networks.pretrained import load_with_head
+from _utils.objectives.base import AS_DISCRIMINATOR, AS_GENERATOR, DETECTION, GENERATOR_KEYS, Objective
+from _utils.runs.log import Run
+from _utils.runs.resume import check_same_vocabulary, is_finished
+
+
+class TwoStage(Objective):
+    name = "two_stage"
+    selected_by = {"objective": "two_stage"}
+    unused = ("generator", "discriminator", "initial_weights", "gen_weight", *GENERATOR_KEYS)
+    own_keys = ("two_stage_steps",)
+    continues_pairs = False
+    has_first_stage = True
+    training = {"discriminator": f"{DETECTION}, {AS_DISCRIMINATOR} in two stages, after its generator",
+                "generator": f"{AS_GENERATOR} in two stages, before its discriminator"}
+
+    def derive(self, c):
+        if c.minutes:
+            raise PlainError(f"minutes={c.minutes:g} chooses the number of steps, which conflicts with objective={self.name}. Leave out one "
+                             "of them.")
+        return c.unless_given({"tying": "none"})
+
+    def defaults(self, c):
+        return super().defaults(c) | {"two_stage_steps": max(1, (c.steps or 0) // 2)}
+
+    def check(self, c):
+        super().check(c)
+        if c.two_stage_steps >= c.steps:
+            raise PlainError(f"two_stage_steps={c.two_stage_steps} requires more steps in all (steps={c.steps}).")
+
+    def first_stage(self, c, processes, pretrain):
+        """The first stage is a run of its own, <base_run_name>_generator, which may also be resumed."""
+        warmup = lambda steps: round(c.warmup_steps * steps / c.steps)
+        name, steps = f"{c.base_run_name}_generator", c.two_stage_steps
+        first = c.copy_with({"objective": "mlm", "base_run_name": name, "steps": steps, "warmup_steps": warmup(steps), "stop_at": None})
+        if not is_finished(first, Run(name, c.seed)):
+            pretrain(first, processes)
+        gc.collect()  # the learner is part of a reference cycle
+        torch.cuda.empty_cache()  # the second stage measures the free memory
+        processes.wait()  # until the main process has saved the generator
+        rest = c.steps - steps
+        return c.copy_with({"initial_weights": str(Run(name, c.seed).milestone(100.)), "steps": rest, "warmup_steps": warmup(rest)})
+
+    def trained(self, c):
+        return second_stage_pair(c.initial_weights)
+
+    def adds_tokens(self, c):
+        return False
+
+    def fit_vocabulary(self, c, networks, hf_tokenizer):
+        check_same_vocabulary(c.initial_weights, hf_tokenizer)
+
+    def first_stage_flops(self, c, per_token):
+        return c.two_stage_steps * per_token("mlm")
+
+    def flops(self, recipe, forward, mask_prob, backward):
+        """Of the second stage, with a frozen generator of the discriminator's size."""
+        return forward(recipe.discriminator, predicted=mask_prob) + (1 + backward) * forward(recipe.discriminator, predicted=None)
+
+
+def second_stage_pair(name):
+    """(generator, discriminator) of the second stage: the generator is frozen, the discriminator starts from its weights.
+
+    name: a checkpoint with a masked language model.
+    """
+    generator = load_with_head(name, "generator").network.requires_grad_(False)
+    discriminator = build_network("discriminator", copy.deepcopy(generator.config))
+    discriminator.base_model.load_state_dict(generator.base_model.state_dict())
+    return generator, discriminator

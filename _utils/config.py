@@ -30,6 +30,7 @@ from _utils.runs.log import check_address
 from _utils.text.readers import HUB_CORPORA
 from _utils.text.vocabulary import is_vocab_file
 
+
 def _listed(value):
     if isinstance(value, str):
         return [part.strip() for part in value.split(",")]

@@ -13,8 +13,8 @@ from tqdm import tqdm
 from _utils.errors import PlainError
 from _utils.finetuning.results import as_text
 from _utils.networks import PARTS, GatheredPositions, build_network, load_with_head, replaced_logits
-from _utils.objectives.kinds import check_fills_masks
 from _utils.networks.build import check_length
+from _utils.objectives.kinds import check_fills_masks
 from _utils.runs.checkpoints import check_output, write_atomically
 from _utils.runs.files import read_json_lines, read_text
 from _utils.text import text_tokenizer

@@ -14,10 +14,10 @@ from transformers import AutoModelForMultipleChoice
 from _utils.config import list_of
 from _utils.errors import PlainError
 from _utils.tasks.base import Task, kind_of_task
+from _utils.tasks.cells import as_label, shortened
 from _utils.tasks.heads import copy_output_layer
 from _utils.tasks.own_tables import columns_of, labels_by_split
 from _utils.tasks.rows import EncodedRows
-from _utils.tasks.cells import as_label, shortened
 from _utils.tasks.table_files import check_columns, labels_in
 
 _Column = Annotated[str | int, Field(description="the name of a column")]

@@ -10,9 +10,9 @@ from torch import nn
 
 from _utils.errors import PlainError
 from _utils.tasks.base import Task, kind_of_task
+from _utils.tasks.cells import as_label, shortened
 from _utils.tasks.own_tables import class_fields, class_names, labels_by_split
 from _utils.tasks.predictions import joined
-from _utils.tasks.cells import as_label, shortened
 
 _LISTS = "(labels)"  # column for the list of the labels of a row
 

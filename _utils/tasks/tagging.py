@@ -14,12 +14,12 @@ from transformers import AutoModelForTokenClassification
 
 from _utils.errors import PlainError
 from _utils.tasks.base import Predictions, Task, kind_of_task
+from _utils.tasks.cells import as_label, items, shortened
 from _utils.tasks.heads import WordPredictor, head_options
 from _utils.tasks.own_tables import class_fields, class_names
-from _utils.tasks.rows import IGNORED, EncodedRows
 from _utils.tasks.predictions import as_json, write_rows, write_words
+from _utils.tasks.rows import IGNORED, EncodedRows
 from _utils.tasks.spans import spans_of_tags, spans_to_tags, words_in
-from _utils.tasks.cells import as_label, items, shortened
 from _utils.tasks.table_files import labels_in
 from _utils.tasks.tag_schemes import BIO, as_bioes, check_scheme, in_scheme
 from _utils.text.special_tokens import template_of, text_tokenizer

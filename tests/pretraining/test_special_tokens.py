@@ -147,14 +147,10 @@ def test_an_exported_classifier_predicts_as_finetune(kind, checkpoint, tmp_path)
     pretrain.set_seed(1)
     model = task.network(pretrained, {})
     torch.nn.init.normal_(model.classifier.weight)
-<<<<<<< HEAD
-    save_finetuned(tmp_path / "mrpc.pth", model, pretrained.hf_tokenizer, row)
-=======
     row = {"group": "g", "task": task.name, "run": 0, "seed": 0, "scores": {"validation": {"accuracy": .5}}, "train_rows": 9,
            "synthetic": False,
            "settings": {"wsc_trick": False, "max_length": 64, "bs": 4, "epochs": 1, "lr": 1e-3, "pretrained_weights": "none"}}
-    finetune.save_finetuned(tmp_path / "mrpc.pth", model, pretrained.hf_tokenizer, row)
->>>>>>> tests
+    save_finetuned(tmp_path / "mrpc.pth", model, pretrained.hf_tokenizer, row)
     export_hf(str(tmp_path / "mrpc.pth"), str(tmp_path / "out"))
     pairs = [tuple(PAIR), tuple(PAIR[::-1]), ("a longer sentence of some more words than the others", TEXT)]
     expected = finetune.load(tmp_path / "mrpc.pth", "cpu").predict(pairs).probabilities

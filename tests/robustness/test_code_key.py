@@ -58,19 +58,6 @@ def test_values_in_the_first_cell_do_not_count(project, script, value):
 
 @both_scripts
 @pytest.mark.parametrize("old, new", [
-<<<<<<< HEAD
-    (r"c = MyConfig\(\{", "c = MyConfig( {"), (r"(?m)^\}(?=[,)])", "    }  # edited\n    "), (r"(?m)  # .*$", ""),
-    (r"c = MyConfig\(\{", "# mine\nc = MyConfig({"), (r"c = MyConfig\(\{", "c = MyConfig(dict() | {")])
-def test_the_form_of_the_first_cell_and_comments_do_not_count(project, script, old, new):
-    before = key(script)
-    edit(project / script, old, new)
-    assert key(script) == before
-
-
-@both_scripts
-@pytest.mark.parametrize("old, new", [
-=======
->>>>>>> tests
     (r"return ", "return None or "), (r"1e-6", "1e-8"), (r"\Z", "x = 1\n"), (r"MyConfig\(", "YourConfig(")])
 def test_code_counts(project, script, old, new):
     before = key(script)

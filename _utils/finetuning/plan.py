@@ -10,8 +10,8 @@ from _utils.finetuning.config import names_of
 from _utils.finetuning.results import format_scores, notices_of
 from _utils.finetuning.runs import Runs, path_of, run_path
 from _utils.runs import locked
-from _utils.tasks.base import MIN_UPDATES, updates
 from _utils.tasks.kinds import task_of
+from _utils.tasks.rows import MIN_UPDATES, updates
 from _utils.tasks.tables import rows_of_splits
 from _utils.training.processes import Processes
 

@@ -44,6 +44,9 @@ class Choices(Task):
 
         given["choices"] becomes a list of columns.
         """
+        for key in ("class_weights", "positive"):
+            if given[key] is not None:
+                raise PlainError(f"{key!r} does not apply to choices. Leave it out of the task {given['name']!r}.")
         choices = given["choices"]
         if not choices:
             raise PlainError(f"The task {given['name']!r} needs 'choices': the column of lists of the choices, or a "
@@ -56,12 +59,6 @@ class Choices(Task):
         if len(choices) == 1:
             given["choices"] = _divide(tables, choices[0])
         return [*texts, *given["choices"]], label
-
-    @classmethod
-    def check_columns(cls, table, texts, label, given):
-        for key in ("class_weights", "positive"):
-            if given[key] is not None:
-                raise PlainError(f"{key!r} does not apply to choices. Leave it out of the task {given['name']!r}.")
 
     @classmethod
     def labels_of(cls, tables, texts, columns, given):

@@ -45,11 +45,13 @@ class Tagging(Task):
     # Tables
 
     @classmethod
-    def check_columns(cls, table, texts, label, given):
+    def columns_of(cls, given, tables):
+        texts, label = super().columns_of(given, tables)
         if len(texts) > 1:
             raise PlainError(f"{given['train']}: tagging labels the words of one column, but 'text' of the task "
                              f"{given['name']!r} has two: {', '.join(map(str, texts))}. Set 'text' to one of them, or "
                              "'kind' to another kind.")
+        return texts, label
 
     @classmethod
     def labels_of(cls, tables, texts, columns, given):

@@ -207,7 +207,7 @@ class Task(Description):
         raise NotImplementedError("Import finetune, which defines the base case of encode.")
 
     def network(self, pretrained, settings):
-        """A module with the encoder `base_model`. pretrained: has encoder() and discriminator().   settings: a run's."""
+        """A module with an encoder `base_model`. pretrained: has encoder(), discriminator().   settings: of a run."""
         raise NotImplementedError("Import finetune, which defines the base case of network.")
 
     def loss_targets(self, labels):

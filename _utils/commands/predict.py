@@ -1,4 +1,7 @@
-"""Predict with a finetuned model: `python -m _utils predict`. The model is defined in finetune.py, which has to be imported before."""
+"""Predict with a finetuned model: `python -m _utils predict`.
+
+The model is defined in finetune.py, which has to be imported before.
+"""
 from pathlib import Path
 
 from _utils.errors import PlainError
@@ -8,14 +11,14 @@ from _utils.tasks.table_files import FORMATS, check_columns, read_table, read_ts
 
 def predict(
     checkpoint,  # a finetuned checkpoint: its path, or its name in checkpoints/glue, such as quickstart_cola_0.pth
-    file,        # one sentence per line; for tasks with two texts, two separated by a tab; a table such as new.csv; "-": standard input
+    file,        # a sentence, or two texts with a tab between them, per line; a table such as new.csv; "-": standard input
 ):
     """Predict the labels of sentences with a finetuned model.
 
-    The output has a tab-separated line for each line of FILE: the label (for regression the score), the probability of every label, and
-    the text, in which tabs and line breaks become spaces. For a task that labels words, the sentences have spaces between words, and the
-    output has a line for each word (word, label, probability) and an empty line after each sentence. An empty line of FILE has an empty
-    line in the output.
+    The output has a tab-separated line for each line of FILE: the label (for regression the score), the probability of
+    every label, and the text, in which tabs and line breaks become spaces. For a task that labels words, the sentences
+    have spaces between words, and the output has a line for each word (word, label, probability) and an empty line
+    after each sentence. An empty line of FILE has an empty line in the output.
 
     A CSV, JSON lines or parquet file needs the columns of the texts that the training file has.
     """
@@ -27,8 +30,8 @@ def predict(
     for place, problem in table.problems.items():
         if not is_blank[place]:
             wanted = f"{len(columns)} texts, separated by tabs" if len(columns) > 1 else "one text, without tabs"
-            raise PlainError(f"{table.source}, {place}: {problem}. For {task.title}, each line needs {wanted}; in a CSV "
-                             "file, quote cells that contain the delimiter.")
+            raise PlainError(f"{table.source}, {place}: {problem}. For {task.title}, each line needs {wanted}; in a "
+                             "CSV file, quote cells that contain the delimiter.")
     texts = table.rows.loc[~is_blank, columns]
     predictions = model.predict_table(table._replace(rows=texts, problems={}), columns)
     if header := task.header(columns):
@@ -42,7 +45,8 @@ def read_texts(file, task):
     """(Table, its columns of texts) of a file with one row per line, or of a table."""
     path, names = "/dev/stdin" if file == "-" else file, list(task.columns_in_files[:-1])
     if path == file and not Path(file).is_file():
-        raise PlainError(f"File not found: {file!r}. Pass a file with one sentence, or two texts separated by a tab, per line.")
+        raise PlainError(f"File not found: {file!r}. Pass a file with one sentence, or two texts separated by a tab, "
+                         "per line.")
     suffix = Path(path).suffix.lower()
     if suffix in FORMATS and suffix != ".txt":
         table = task.with_texts(read_table(path))

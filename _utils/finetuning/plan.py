@@ -8,8 +8,8 @@ from _utils.errors import PlainError
 from _utils.finetuning.config import names_of
 from _utils.finetuning.results import format_scores, notices_of
 from _utils.finetuning.runs import Runs, path_of, run_path
-from _utils.tasks.base import MIN_UPDATES, updates
 from _utils.tasks.kinds import task_of
+from _utils.tasks.rows import MIN_UPDATES, updates
 from _utils.tasks.tables import rows_of_splits, table_key
 from _utils.training import choose_device, choose_precision
 from _utils.training.processes import Processes

@@ -129,7 +129,8 @@ def _differences(found, wanted):
         if isinstance(value, dict) and isinstance(other, dict):  # a missing key has its default value
             texts += [f"{key}: {text}" for text in _differences(other, dict.fromkeys(other) | value)]
         elif other != value and key in _TABLES:
-            texts.append(f"other {_TABLES[key]} rows ({other}; now {value}), because a file, or the share in 'dev', changed")
+            texts.append(f"other {_TABLES[key]} rows ({other}; now {value}), because a file, or the share in 'dev', "
+                         "changed")
         elif other != value:
             texts.append(f"{key}={other!r:.200}, not {value!r:.200}")
     return texts

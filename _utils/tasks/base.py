@@ -1,6 +1,6 @@
 """What a kind of task is: the protocol, and its base case, the classification of a sentence or pair.
 
-A kind of task is a subclass of `Task` in a file of its own, listed in kinds.py. It defines the methods in which it differs:
+A kind of task is a subclass of `Task` in a file of its own, listed in kinds.py. It defines what differs:
 
     parse_texts, parse_labels   cells of a file -> texts and labels of a row
     encode                      rows -> encoded rows (the base case: Finetune_GLUE.ipynb)
@@ -20,7 +20,8 @@ import datasets
 import numpy as np
 import torch
 from pydantic import TypeAdapter
-from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, matthews_corrcoef, precision_recall_fscore_support
+from sklearn.metrics import (
+    accuracy_score, confusion_matrix, f1_score, matthews_corrcoef, precision_recall_fscore_support)
 from torch import nn
 from transformers import AutoModelForSequenceClassification
 
@@ -29,32 +30,32 @@ from _utils.tasks.cells import as_label, numbers_in, shortened
 from _utils.tasks.description import Description, kind_of_task
 from _utils.tasks.heads import copy_output_layer
 from _utils.tasks.predictions import write_rows
+from _utils.tasks.rows import MIN_UPDATES, updates
 from _utils.tasks.table_files import read_table
-
-MIN_UPDATES = 300  # of own tasks, which may have few rows
 
 
 class Predictions(NamedTuple):
-    """labels: of each text its label, score, list of labels, or list of tags.   probabilities: (N, C) of texts or words; None: scores."""
+    """labels: a label, score, labels, or tags for each text.   probabilities: (N, C), or None for scores."""
     labels: list
     probabilities: np.ndarray | None
 
 
 def base_case(function):
-    """Decorator: a function of the notebook is the method of its name of each kind of task that does not define its own."""
+    """Decorator: a function of the notebook is the method of its name of each kind of task that does not define one."""
     setattr(Task, function.__name__, function)
     return function
 
 
 @kind_of_task
 class Task(Description):
-    """A kind of task, here 'classification': one of several classes of a sentence or pair. Its fields are those of a Description."""
+    """A kind of task, here 'classification': one of several classes of a sentence or pair. Fields: see Description."""
     kind: ClassVar[str] = "classification"
     baseline: ClassVar[str] = "majority"  # what a constant prediction is called
     one_class: ClassVar[bool] = True  # whether the label of a row is one class
     keys: ClassVar[dict] = {}  # of the dictionary of an own task, beside those of custom.py: {key: type}
-    metric_functions: ClassVar[dict] = {"accuracy": accuracy_score, "macro_f1": partial(f1_score, average="macro", zero_division=0),
-                                        "matthews": matthews_corrcoef, "f1": f1_score}
+    metric_functions: ClassVar[dict] = {
+        "accuracy": accuracy_score, "macro_f1": partial(f1_score, average="macro", zero_division=0),
+        "matthews": matthews_corrcoef, "f1": f1_score}
 
     @property
     def n_outputs(self):
@@ -62,7 +63,7 @@ class Task(Description):
         return len(self.labels) or 1
 
     def record(self):
-        """{field: value} of an own task's fields that differ from their defaults, without files, as JSON; None for GLUE's tasks."""
+        """{field: value} of an own task that are not defaults, without files, as JSON; None for GLUE's tasks."""
         if not self.is_own:
             return None
         fields = TypeAdapter(type(self)).dump_python(self, mode="json", exclude_defaults=True, exclude={"test_files"})
@@ -78,14 +79,14 @@ class Task(Description):
     def from_files(cls, given, tables, reason=""):
         """TaskData of an own task.
 
-        given: from `custom.complete_own_task`.   tables: {split: what `read_file` returns}.   reason: why the kind was guessed.
+        given: from `custom.complete_own_task`.   tables: {split: what `read_file` returns}.   reason: for the kind.
         Raises PlainError, with file, line and column where possible, for what does not fit.
         """
         return own_tables.load(cls, given, tables, reason)
 
     @classmethod
     def columns_of(cls, given, tables):
-        """(columns of the texts, columns of the labels). tables: {split: Table}. PlainError if the files lack one."""
+        """(columns of the texts, columns of the labels). tables: {split: Table}. PlainError for what does not fit."""
         return own_tables.columns_of(given, tables)
 
     @classmethod
@@ -98,7 +99,7 @@ class Task(Description):
 
     @classmethod
     def fields_of(cls, given, labels):
-        """{field: value} that follow from the labels. labels: {split: Series of strings}. PlainError for labels that do not fit."""
+        """{field: value} that follow from labels, {split: Series of strings}. PlainError for those that do not fit."""
         names = own_tables.class_names(labels["train"], given)
         own_tables.check_share_of_classes(labels["train"], names, given)
         return own_tables.class_fields(given, names, labels["train"])
@@ -117,10 +118,6 @@ class Task(Description):
     def text_names(cls, columns):
         """`texts` of an own task. columns: of the texts in its files."""
         return ("text1", "text2") if len(columns) == 2 else ("text",)
-
-    @classmethod
-    def check_columns(cls, table, texts, label, given):
-        """PlainError for columns of the training Table that do not fit this kind."""
 
     def with_test_labels(self, labels):
         """(the Task to score the test file with, [notices]). labels: Series of strings."""
@@ -167,9 +164,12 @@ class Task(Description):
         """Keys that change what `describe` says, as text."""
         if not self.one_class:
             return ""
-        positive = f" (f1 of {self.positive or self.labels[1]!r}; 'positive' selects the label)" if "f1" in self.metrics else ""
-        are_numbers = numbers_in(self.labels).notna().all()
-        return positive + (" (set 'kind': 'regression' to predict numbers)" if are_numbers else "")
+        text = ""
+        if "f1" in self.metrics:
+            text += f" (f1 of {self.positive or self.labels[1]!r}; 'positive' selects the label)"
+        if numbers_in(self.labels).notna().all():
+            text += " (set 'kind': 'regression' to predict numbers)"
+        return text
 
     def label_notices(self, labelled):
         """Messages about the labels of {split: Dataset}."""
@@ -183,7 +183,7 @@ class Task(Description):
         return recipe.glue_length
 
     def default_epochs(self, n_rows, settings):
-        """Epochs with n_rows training rows; an own task has at least MIN_UPDATES updates. settings: as for `updates`."""
+        """Epochs with n_rows training rows; an own task has at least MIN_UPDATES. settings: as for `updates`."""
         if not self.is_own:
             return self.epochs
         return max(self.epochs, -(-MIN_UPDATES // updates(n_rows, settings | {"epochs": 1})))
@@ -191,8 +191,8 @@ class Task(Description):
     def settings(self, c):
         """{name: value} of the configuration's keys that apply to this kind of task only."""
         pooling = None if c.pooling == "first" else c.pooling
-        return {"double_unordered": c.double_unordered and self.unordered, "pooling": pooling, "window_stride": c.window_stride,
-                "wsc_trick": False}
+        return {"double_unordered": c.double_unordered and self.unordered, "pooling": pooling,
+                "window_stride": c.window_stride, "wsc_trick": False}
 
     def check_pretrained(self, pretrained):
         """PlainError if the network of this task cannot be built on the Pretrained."""
@@ -207,7 +207,7 @@ class Task(Description):
         raise NotImplementedError("Import finetune, which defines the base case of encode.")
 
     def network(self, pretrained, settings):
-        """A module with the encoder `base_model`. pretrained: with the methods encoder() and discriminator().   settings: of a run."""
+        """A module with an encoder `base_model`. pretrained: has encoder(), discriminator().   settings: of a run."""
         raise NotImplementedError("Import finetune, which defines the base case of network.")
 
     def loss_targets(self, labels):
@@ -236,11 +236,11 @@ class Task(Description):
         return logits.softmax(-1)
 
     def outputs(self, rows, logits):
-        """Probabilities (N, C) or scores (N,) of EncodedRows from their logits, the mean of those of a text's windows."""
+        """Probabilities (N, C) or scores (N,) of EncodedRows from their logits; of a text's windows, the mean."""
         return rows.mean(self.probabilities(logits))
 
     def average(self, found):
-        """The outputs of an ensemble from those of several runs."""
+        """The outputs of an ensemble of several runs."""
         return sum(found) / len(found)
 
     def decide(self, outputs):
@@ -269,8 +269,8 @@ class Task(Description):
         """{metric: value, at most 1} of a dev or test set.
 
         outputs: as from `outputs`, or logits.   labels: of the Dataset.
-        GLUE's: Matthews correlation for CoLA, Spearman and Pearson correlation for STS-B, accuracy and F1 of class 1 for MRPC and QQP,
-        accuracy otherwise. Google's code computes no F1 (F47).
+        GLUE's: Matthews correlation for CoLA, Spearman and Pearson correlation for STS-B, accuracy and F1 of class 1
+        for MRPC and QQP, accuracy otherwise. Google's code computes no F1 (F47).
         """
         decisions, targets = self.decide(np.asarray(outputs)), self.targets(labels)
         return {name: float(self.metric(name, targets, decisions, labels)) for name in self.metrics}
@@ -292,13 +292,13 @@ class Task(Description):
 
     def classes(self, outputs, labels):
         """{label: [precision, recall, F1, rows]}."""
-        decisions = self.decide(outputs)
-        columns = precision_recall_fscore_support(self.targets(labels), decisions, labels=range(len(self.labels)), zero_division=0)
+        ids = self.targets(labels), self.decide(outputs)
+        columns = precision_recall_fscore_support(*ids, labels=range(len(self.labels)), zero_division=0)
         return dict(zip(self.labels, np.transpose(columns).tolist()))
 
     @property
     def reports_classes(self):
-        """Whether the report of a group has the scores of the classes. GLUE's tasks are compared by their metrics only."""
+        """Whether the report of a group has the scores of the classes. GLUE's tasks are compared by metrics only."""
         return self.is_own
 
     def confusion(self, outputs, labels):
@@ -310,7 +310,7 @@ class Task(Description):
     def evaluation(self, outputs, labels):
         """What a run stores about a dev or test set; arguments as for `score`.
 
-        {"scores", "baselines": {metric: value}, "notices": text or None, "classes": {label: [precision, recall, F1, rows]}, "confusion"}.
+        {"scores", "baselines": {metric: value}, "notices": text or None, "classes", "confusion": as from the methods}.
         """
         outputs = np.asarray(outputs)
         return {"scores": self.score(outputs, labels), "baselines": self.score(self.constant(labels), labels),
@@ -355,7 +355,7 @@ class Task(Description):
         return "\t".join([*self.output_columns, *map(str, columns)])
 
     def lines(self, texts, predictions):
-        """A line for each row of the DataFrame of texts: the score, or the label and the probability of each label, and the texts."""
+        """A line for each row of the DataFrame of texts: score, or label and all probabilities, and the texts."""
         for i, row in enumerate(texts.to_numpy()):
             yield "\t".join([*self.output_cells(predictions, i), *(re.sub(r"\s", " ", str(text)) for text in row)])
 
@@ -378,7 +378,7 @@ class Task(Description):
         return list(self.labels) or ["score"]
 
     def why_not_exported(self, settings, family):
-        """The head for which export_hf has no class of transformers, or None. settings: of a run.   family: of the encoder."""
+        """The head for which transformers has no class, or None. settings: of a run.   family: of the encoder."""
         if settings.get("pooling"):
             return f"pooling={settings['pooling']}"
         # The heads of these two families are a layer, GELU and a layer, on the first token.
@@ -395,9 +395,3 @@ class Task(Description):
     def set_head(self, network, layer):
         """Make the head of a network of `transformers_class` compute the linear layer."""
         copy_output_layer(layer, network.classifier, network.base_model.encoder.layer[-1].output.LayerNorm)
-
-
-def updates(n_rows, settings):
-    """Updates of a run with n_rows training rows. settings: {"bs", "epochs", "rows", ...} of the run."""
-    n_examples = min(n_rows, settings["rows"] or n_rows) * (2 if settings.get("double_unordered") else 1)
-    return -(-n_examples // settings["bs"]) * settings["epochs"]

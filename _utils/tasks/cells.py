@@ -37,7 +37,10 @@ def split_words(text):
 
 
 def items(cell):
-    """The words, or tags, of a sentence as strings: a list, or a string with spaces between them. NaN for another cell."""
+    """The words, or tags, of a sentence as strings: a list, or a string with spaces between them.
+
+    NaN for another cell.
+    """
     if isinstance(cell, str):
         return split_words(cell)
     found = list(map(as_label, cell)) if isinstance(cell, list) else [""]

@@ -28,20 +28,29 @@ _PAIR = Task("pair", "pair", ("text", "choice"))
 class Choices(Task):
     """A task whose rows have a text, C choices, and the right one as label.
 
-    texts: one or two, and the C choices. Each choice is encoded as a pair with the text; of two texts, the second one begins the choice.
+    texts: one or two, and the C choices. Each choice is encoded as a pair with the text; of two texts, the second one
+    begins the choice.
     labels: the positions of the choices, as the files spell them.
     """
     kind: ClassVar[str] = "choices"
-    keys: ClassVar[dict] = {"choices": list_of(_Column, "the column of lists of the choices, or a list of columns with one each")}
+    keys: ClassVar[dict] = {"choices": list_of(_Column, "the column of lists of the choices, or a list of columns with "
+                                                        "one each")}
     metric_functions: ClassVar[dict] = {"accuracy": accuracy_score}
     transformers_class: ClassVar = AutoModelForMultipleChoice
 
     @classmethod
     def columns_of(cls, given, tables):
-        """As `Task.columns_of`, with those of the choices after those of the texts; given["choices"] becomes a list of columns."""
+        """As `Task.columns_of`, with those of the choices after those of the texts.
+
+        given["choices"] becomes a list of columns.
+        """
+        for key in ("class_weights", "positive"):
+            if given[key] is not None:
+                raise PlainError(f"{key!r} does not apply to choices. Leave it out of the task {given['name']!r}.")
         choices = given["choices"]
         if not choices:
-            raise PlainError(f"The task {given['name']!r} needs 'choices': the column of lists of the choices, or a list of columns.")
+            raise PlainError(f"The task {given['name']!r} needs 'choices': the column of lists of the choices, or a "
+                             "list of columns.")
         for table in tables.values():
             check_columns(table, choices, f"Set 'choices' of the task {given['name']!r} to columns of its files.")
         texts = given["text"] or [column for column in tables["train"].rows
@@ -52,14 +61,11 @@ class Choices(Task):
         return [*texts, *given["choices"]], label
 
     @classmethod
-    def check_columns(cls, table, texts, label, given):
-        for key in ("class_weights", "positive"):
-            if given[key] is not None:
-                raise PlainError(f"{key!r} does not apply to choices. Leave it out of the task {given['name']!r}.")
-
-    @classmethod
     def labels_of(cls, tables, texts, columns, given):
-        """As `Task.labels_of`. A label is a position from 0 or 1, a letter, or the text of a choice, which becomes its position from 0."""
+        """As `Task.labels_of`.
+
+        A label is a position from 0 or 1, a letter, or the text of a choice, which becomes its position from 0.
+        """
         [label], choices = columns, given["choices"]
         n, found = len(choices), set(labels_in(tables["train"], label).map(as_label))
         for positions in (range(n), range(1, n + 1), string.ascii_uppercase[:n], string.ascii_lowercase[:n]):
@@ -69,7 +75,8 @@ class Choices(Task):
         names, notices = tuple(map(str, range(n))), []
         if tables["train"].rows[choices].eq(tables["train"].rows[label], axis=0).any(axis=None):
             notices = ["labels are read as the texts of choices"]
-            tables |= {split: _with_positions(table, label, choices) for split, table in tables.items() if label in table.rows}
+            labelled = [split for split, table in tables.items() if label in table.rows]
+            tables |= {split: _with_positions(tables[split], label, choices) for split in labelled}
         return label, labels_by_split(tables, label), notices, {"labels": names}
 
     @classmethod
@@ -127,7 +134,9 @@ class Choices(Task):
         return False
 
     def why_not_exported(self, settings, family):
-        return super().why_not_exported(settings, family) or (None if family == "electra" else f"a finetuned {family} model for choices")
+        if family != "electra":
+            return f"a finetuned {family} model for choices"
+        return super().why_not_exported(settings, family)
 
     @property
     def output_names(self):
@@ -140,7 +149,10 @@ class Choices(Task):
 
 
 def _divide(tables, column):
-    """Replace a column of lists in {split: Table} by columns for each item; returns their names. PlainError for other cells."""
+    """Replace a column of lists in {split: Table} by columns for each item; returns their names.
+
+    PlainError for other cells.
+    """
     n = tables["train"].rows[column].map(lambda cell: len(cell) if isinstance(cell, list) else 0).mode()[0]
     tables |= {split: _with_items(table, column, n) for split, table in tables.items()}
     return _names_of_items(column, n)
@@ -151,14 +163,18 @@ def _names_of_items(column, n):
 
 
 def _with_items(table, column, n):
-    """The Table with a column for each of the n items of the lists in a column. PlainError if the column has no such lists."""
+    """The Table with a column for each of the n items of the lists in a column.
+
+    PlainError if the column has no such lists.
+    """
     lists, problems = table.rows[column], dict(table.problems)
     for place, cell in lists.items():
         if not isinstance(cell, list) or len(cell) != n:
-            problems.setdefault(place, f"the column {column!r} contains {cell!r:.60}, which is not a list of {n} choices")
+            problems.setdefault(place, f"the column {column!r} contains {cell!r:.60}, which is not a list of {n} "
+                                       "choices")
     if n < 2 or len(problems) == len(lists):
-        raise PlainError(f"{table.source}: the column {column!r} has no lists of choices, but for example {lists.iloc[0]!r:.60}. Write "
-                         "lists, or set 'choices' to several columns.")
+        raise PlainError(f"{table.source}: the column {column!r} has no lists of choices, but for example "
+                         f"{lists.iloc[0]!r:.60}. Write lists, or set 'choices' to several columns.")
     items = {}
     for i, name in enumerate(_names_of_items(column, n)):
         items[name] = ["" if place in problems else cell[i] for place, cell in lists.items()]
@@ -166,14 +182,18 @@ def _with_items(table, column, n):
 
 
 def _with_positions(table, label, choices):
-    """The Table with the position of the choice that is the label of each row, as a string. A test file may have no labels."""
+    """The Table with the position of the choice that is the label of each row, as a string.
+
+    A test file may have no labels.
+    """
     problems, positions = dict(table.problems), table.rows[label].copy()
     for place, row in table.rows.iterrows():
         found = [str(i) for i, column in enumerate(choices) if row[column] == row[label]]
         if len(found) == 1:
             positions[place] = found[0]
         elif as_label(row[label]) not in ("", "-1"):
-            problems.setdefault(place, f"the column {label!r} contains {row[label]!r:.60}, which is not exactly one of the choices")
+            problems.setdefault(place, f"the column {label!r} contains {row[label]!r:.60}, which is not exactly one of "
+                                       "the choices")
     return table._replace(rows=table.rows.assign(**{label: positions}), problems=problems)
 
 

@@ -1,4 +1,4 @@
-"""Own tasks: the dictionary that describes one in `tasks`, and its tables, from which the kind of the task and its labels follow."""
+"""Own tasks: the dictionary that describes one in `tasks`, and its tables, from which kind and labels follow."""
 import re
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,6 +12,7 @@ from _utils.tasks.glue import TASKS
 from _utils.tasks.guess import kind_of
 from _utils.tasks.kinds import KINDS
 from _utils.tasks.own_tables import columns_of
+from _utils.tasks.predictions import SEPARATOR
 from _utils.tasks.question_files import is_question_file
 from _utils.tasks.table_files import FORMATS
 
@@ -19,7 +20,8 @@ QUESTION_TASKS = "squad squadv1 newsqa naturalqs triviaqa searchqa".split()  # o
 _SUFFIXES = *FORMATS, ".jsonl.gz"
 _File = Annotated[str, Field(pattern=rf"(?i)({'|'.join(map(re.escape, _SUFFIXES))})$", description=(
     f"a file that ends with {', '.join(_SUFFIXES)}"))]
-_Column = Annotated[str | int, Field(description="the name of a column (in CoNLL files its number from 0, or -1 for the last)")]
+_Column = Annotated[str | int, Field(description="the name of a column (in CoNLL files its number from 0, or -1 for "
+                                                 "the last)")]
 _TAKEN = {*TASKS, *(Path(file).stem.lower() for task in TASKS.values() for file in task.test_files.values())}
 _KEYS = {
     "name": FileName,
@@ -45,7 +47,8 @@ def complete_own_task(given):
 
     Raises PlainError for an unknown key or value, and for the name of a GLUE task. No file is read.
     """
-    values = dict.fromkeys(_KEYS) | {"dev": .1, "separator": "|"} | {key: value for key, value in given.items() if value is not None}
+    defaults = dict.fromkeys(_KEYS) | {"dev": .1, "separator": SEPARATOR}
+    values = defaults | {key: value for key, value in given.items() if value is not None}
     if values["train"] is None:
         raise PlainError(f"The task {given} has no training file. Set 'train' to {accepted(_KEYS['train'])}.")
     task = MyConfig(values, _OPTIONAL_KEYS)
@@ -53,11 +56,11 @@ def complete_own_task(given):
     stem = path.name.partition(".")[0]
     task.name = task.name or (path.resolve().parent.name if stem.lower() in ("train", "training") else stem)
     if task.name.lower() in _TAKEN:  # its predictions would replace GLUE's
-        raise PlainError(f"Invalid value for tasks: an own task cannot be called {task.name!r}, because GLUE has a task of that name. Set "
-                         "'name' to another one.")
+        raise PlainError(f"Invalid value for tasks: an own task cannot be called {task.name!r}, because GLUE has a "
+                         "task of that name. Set 'name' to another one.")
     if task.groups is not None and isinstance(task.dev, str):
-        raise PlainError(f"'groups' of the task {task.name!r} keeps rows together when a dev set is taken from the training rows, but "
-                         f"'dev' is the file {task.dev!r}. Leave one of them out.")
+        raise PlainError(f"'groups' of the task {task.name!r} keeps rows together when a dev set is taken from the "
+                         f"training rows, but 'dev' is the file {task.dev!r}. Leave one of them out.")
     return dict(task)
 
 
@@ -73,7 +76,10 @@ def question_task(name, folder):
 
 
 def load_own_task(given):
-    """TaskData of an own task. given: from `complete_own_task`. Raises PlainError for missing files and as `Task.from_files`."""
+    """TaskData of an own task.
+
+    given: from `complete_own_task`. Raises PlainError for missing files and as `Task.from_files`.
+    """
     given = dict(given)
     files = {"train": given["train"], "validation": given["dev"], "test": given["test"]}
     files = {split: path for split, path in files.items() if isinstance(path, str)}
@@ -81,8 +87,9 @@ def load_own_task(given):
         if not Path(path).is_file():
             raise PlainError(f"File not found: {path!r}. Correct the path in tasks, or put the file there.")
     if given["kind"] != "questions" and (given["questions"] or is_question_file(given["train"])):
-        raise PlainError(f"{given['train']}: to answer questions in the format of SQuAD or MRQA, set 'kind': 'questions' of the task "
-                         f"{given['name']!r}, and leave 'text' and 'label' out; for another kind, leave 'questions' out.")
+        raise PlainError(f"{given['train']}: to answer questions in the format of SQuAD or MRQA, set 'kind': "
+                         f"'questions' of the task {given['name']!r}, and leave 'text' and 'label' out; for another "
+                         "kind, leave 'questions' out.")
     kind, reason = KINDS.get(given["kind"]), ""
     tables = {split: (kind or Task).read_file(path) for split, path in files.items()}
     if kind is None:
@@ -91,6 +98,6 @@ def load_own_task(given):
     for other in KINDS.values():
         for key in other.keys.keys() - kind.keys.keys():
             if given[key] is not None:
-                raise PlainError(f"{key!r} needs 'kind': {other.kind!r}, but the task {given['name']!r} is {kind.kind}. Set 'kind', or "
-                                 f"leave {key!r} out.")
+                raise PlainError(f"{key!r} needs 'kind': {other.kind!r}, but the task {given['name']!r} is "
+                                 f"{kind.kind}. Set 'kind', or leave {key!r} out.")
     return kind.from_files(given, tables, reason)

@@ -10,10 +10,10 @@ FEW = .05  # share of the rows that may not decide on the kind by themselves
 def kind_of(table, texts, columns, separator):
     """(kind that follows from the training labels, why).
 
-    Several columns are several labels. Character spans are tags, and so are lists if they are as long as the lists of words; other lists
-    are several labels. Numbers are scores if some have a fraction; if less than a tenth of the labels are not numbers, their rows are
-    malformed. Strings with the separator are several labels, and anything else is a class.
-    PlainError if the kind depends on at most one row in twenty.
+    Several columns are several labels. Character spans are tags, and so are lists if they are as long as the lists of
+    words; other lists are several labels. Numbers are scores if some have a fraction; if less than a tenth of the
+    labels are not numbers, their rows are malformed. Strings with the separator are several labels, and anything else
+    is a class. PlainError if the kind depends on at most one row in twenty.
     """
     if len(columns) > 1:
         return "multilabel", ""
@@ -47,6 +47,6 @@ def _reason(table, labels, is_reason, what, kind):
     n, place = is_reason.sum(), is_reason.idxmax()
     reason = f"{n:,} of {len(labels):,} labels {what}, such as {labels[place]!r:.60} in {place}"
     if is_reason.mean() <= FEW:
-        raise PlainError(f"{table.source}: {reason}, which would make the task {kind}. Set 'kind' to {kind!r} or 'classification', or "
-                         "correct these rows.")
+        raise PlainError(f"{table.source}: {reason}, which would make the task {kind}. Set 'kind' to {kind!r} or "
+                         "'classification', or correct these rows.")
     return "" if is_reason.all() else reason

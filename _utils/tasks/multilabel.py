@@ -39,7 +39,8 @@ class MultiLabel(Task):
 
     def parse_labels(self, cells):
         ids = self.label_ids
-        return cells.map(lambda labels: [ids[label] for label in labels] if ids.keys() >= set(labels) else np.nan, na_action="ignore")
+        known = lambda labels: [ids[label] for label in labels] if ids.keys() >= set(labels) else np.nan
+        return cells.map(known, na_action="ignore")
 
     @property
     def label_format(self):
@@ -89,19 +90,23 @@ class MultiLabel(Task):
 
 
 def _with_lists(table, columns, separator):
-    """The Table with the labels of each row as a list in one more column: from a list, a string with separators, or columns of 1 and 0."""
+    """The Table with the labels of each row as a list in one more column.
+
+    They are in a list, a string with separators, or columns of 1 and 0.
+    """
     if not {*columns} <= {*table.rows}:
         return table
     if len(columns) == 1:
         lists = table.rows[columns[0]].map(partial(_labels_in_cell, separator))
         for place, labels in lists[lists.map(lambda labels: len(set(labels)) < len(labels))].items():
-            raise PlainError(f"{table.source}, {place}: the labels {shortened(labels)} repeat one. If they are 1 and 0 for each label, "
-                             "write the names of the labels instead, or a column for each label.")
+            raise PlainError(f"{table.source}, {place}: the labels {shortened(labels)} repeat one. If they are 1 and 0 "
+                             "for each label, write the names of the labels instead, or a column for each label.")
     else:
         marks = table.rows[columns].map(_mark)
         for (place, column), _ in marks.isna().stack().loc[lambda is_unknown: is_unknown].items():
-            raise PlainError(f"{table.source}, {place}: the column {column!r} contains {table.rows.loc[place, column]!r:.60}. With several "
-                             "columns of labels, each cell is 1 or 0 (or True or False).")
+            raise PlainError(f"{table.source}, {place}: the column {column!r} contains "
+                             f"{table.rows.loc[place, column]!r:.60}. With several columns of labels, each cell is 1 "
+                             "or 0 (or True or False).")
         lists = marks.apply(lambda row: [str(column) for column in columns if row[column]], axis=1)
     return table._replace(rows=table.rows.assign(**{_LISTS: lists}))
 

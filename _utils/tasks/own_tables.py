@@ -1,4 +1,4 @@
-"""The tables of an own task: its columns, labels and classes, the dev set, and warnings about what looks like a mistake."""
+"""The tables of an own task: its columns, labels and classes, the dev set, and warnings."""
 from dataclasses import replace
 
 import numpy as np
@@ -19,7 +19,6 @@ def load(kind, given, tables, reason):
     Without a dev file, a share of the training rows is the dev set, by `split_rows`; the same rows at every call.
     """
     texts, columns = kind.columns_of(given, tables)
-    kind.check_columns(tables["train"], texts, columns[0], given)
     label, labels, converted, fields = kind.labels_of(tables, texts, columns, given)
     if set(map(as_label, labels.get("test", ()))) <= {"-1", "[]"}:  # as in the test sets of the hub
         labels.pop("test", None)
@@ -40,7 +39,8 @@ def load(kind, given, tables, reason):
     if "validation" not in tables:
         data.splits.update(split_rows(data.splits["train"], task, given["dev"]))
         if not data.splits["validation"]:
-            raise PlainError(f"{given['train']} has too few rows for a dev set. Add rows, or set 'dev' of {task.name!r} to a file.")
+            raise PlainError(f"{given['train']} has too few rows for a dev set. Add rows, or set 'dev' of "
+                             f"{task.name!r} to a file.")
     labelled = {split: rows for split, rows in data.splits.items() if split in ("train", "validation", *labels)}
     notices += _shared_texts(labelled, task) + task.label_notices(labelled)
     return data
@@ -49,16 +49,19 @@ def load(kind, given, tables, reason):
 def columns_of(given, tables):
     """(columns of the texts, columns of the labels); PlainError if the files lack one, or that of the groups."""
     if given["groups"] is not None:
-        check_columns(tables["train"], [given["groups"]], f"Set 'groups' of the task {given['name']!r} to a column of its training file.")
-    columns, label, texts = [column for column in tables["train"].rows if column != given["groups"]], given["label"], given["text"]
+        check_columns(tables["train"], [given["groups"]], f"Set 'groups' of the task {given['name']!r} to a column of "
+                                                          "its training file.")
+    columns = [column for column in tables["train"].rows if column != given["groups"]]
     if 0 in columns:  # CoNLL
-        label, texts = ([columns[-1] if column == -1 else column for column in found] for found in (label or [-1], texts or [0]))
+        numbered = lambda found: [columns[-1] if column == -1 else column for column in found]
+        label = numbered(given["label"] or [-1])
+        texts = numbered(given["text"] or [0])
     else:
-        label = label or ["label"]
-        texts = texts or [column for column in columns if column not in label]
+        label = given["label"] or ["label"]
+        texts = given["text"] or [column for column in columns if column not in label]
         if given["text"] is None and label[0] in columns and len(texts) != 1:
-            raise PlainError(f"{given['train']} has the columns {', '.join(columns)}: set 'text' of the task {given['name']!r} to the "
-                             "column of the text, or to a list of two.")
+            raise PlainError(f"{given['train']} has the columns {', '.join(columns)}: set 'text' of the task "
+                             f"{given['name']!r} to the column of the text, or to a list of two.")
     for split, table in tables.items():
         check_columns(table, texts if split == "test" else [*label, *texts],
                       f"Set 'text' and 'label' of the task {given['name']!r} to columns of its files.")
@@ -67,40 +70,50 @@ def columns_of(given, tables):
 
 def labels_by_split(tables, column):
     """{split: Series of the labels of the good rows that have one, as strings}, for the splits that have the column."""
-    return {split: labels_in(table, column).explode().dropna().map(as_label) for split, table in tables.items() if column in table.rows}
+    labelled = {split: table for split, table in tables.items() if column in table.rows}
+    return {split: labels_in(table, column).explode().dropna().map(as_label) for split, table in labelled.items()}
 
 
 def _task(kind, given, texts, label, labels, fields):
     """The Task. labels: {split: Series of strings}; PlainError for labels and metrics that do not fit its kind."""
     name = given["name"]
     fields = kind.fields_of(given, labels) | fields
+    metrics = metrics_of(kind, given, fields.get("labels", ()))
     task = kind(name, name, kind.text_names(texts), is_own=True, file_columns=tuple(map(str, (*texts, label))),
-                score_titles=(("test", f"{name} (test)"),), metrics=metrics_of(kind, given, fields.get("labels", ())), **fields)
+                score_titles=(("test", f"{name} (test)"),), metrics=metrics, **fields)
     return replace(task, test_files={"test": name + task.suffix}) if given["test"] else task
 
 
 def class_names(found, given):
-    """The different labels of a Series, in alphabetical order, or by value if all are numbers. PlainError for fewer than two."""
+    """The different labels of a Series, in alphabetical order, or by value if all are numbers.
+
+    PlainError for fewer than two.
+    """
     names = sorted(set(found))
     if numbers_in(names).notna().all():
         names.sort(key=float)
     if len(names) < 2:
-        raise PlainError(f"{given['train']}: all labels are {', '.join(map(repr, names)) or 'missing'}. Classification and tagging need "
-                         "at least two different labels, and tagging a list of tags in each row.")
+        raise PlainError(f"{given['train']}: all labels are {', '.join(map(repr, names)) or 'missing'}. Classification "
+                         "and tagging need at least two different labels, and tagging a list of tags in each row.")
     return tuple(names)
 
 
 def check_share_of_classes(found, names, given):
     """PlainError if nearly each row has a label of its own."""
     if len(found) > 20 and len(names) > len(found) / 2:
-        raise PlainError(f"{given['train']}: {len(names):,} different labels in {len(found):,} rows, such as {shortened(names, 3)}. "
-                         "Set 'label' to the column of the labels, or 'kind': 'regression' if they are numbers to predict.")
+        raise PlainError(f"{given['train']}: {len(names):,} different labels in {len(found):,} rows, such as "
+                         f"{shortened(names, 3)}. Set 'label' to the column of the labels, or 'kind': 'regression' if "
+                         "they are numbers to predict.")
 
 
 def class_fields(given, names, found):
-    """{"labels", "class_weights", "positive"} of a Task. names: of the classes.   found: Series of the training labels."""
+    """{"labels", "class_weights", "positive"} of a Task.
+
+    names: of the classes.   found: Series of the training labels.
+    """
     if given["positive"] not in (None, *names):
-        raise PlainError(f"positive={given['positive']!r} of the task {given['name']!r} is not one of its labels {shortened(names)}.")
+        raise PlainError(f"positive={given['positive']!r} of the task {given['name']!r} is not one of its labels "
+                         f"{shortened(names)}.")
     weights = _class_weights(given, names, found) if given["class_weights"] else ()
     return {"labels": names, "class_weights": weights, "positive": given["positive"]}
 
@@ -116,32 +129,35 @@ def _class_weights(given, classes, labels):
         weights = dict(counts.sum() / (len(classes) * counts))
     for label in weights:
         if label not in classes:
-            raise PlainError(f"class_weights of the task {given['name']!r}: there is no label {label!r}. The labels are "
-                             f"{shortened(classes)}.")
+            raise PlainError(f"class_weights of the task {given['name']!r}: there is no label {label!r}. The labels "
+                             f"are {shortened(classes)}.")
     return tuple(float(weights.get(label, 1)) for label in classes)
 
 
 def metrics_of(kind, given, labels):
-    """The metrics of a task, by default the first two that apply to its kind and labels; PlainError for one that does not apply."""
+    """The metrics of a task, by default the first two that apply to its kind and labels.
+
+    PlainError for one that does not apply.
+    """
     applicable, wanted = kind.applicable_metrics(labels), given["metrics"] or ()
     for metric in wanted:
         if metric not in applicable:
-            raise PlainError(f"metrics={metric!r} of the task {given['name']!r} does not apply to {kind.kind} with the labels "
-                             f"{shortened(labels) or '(numbers)'}. Choose from {', '.join(applicable)}, or set 'kind'. f1 needs two "
-                             "labels, entity_f1 tags such as B-NP, I-NP and O.")
+            raise PlainError(f"metrics={metric!r} of the task {given['name']!r} does not apply to {kind.kind} with the "
+                             f"labels {shortened(labels) or '(numbers)'}. Choose from {', '.join(applicable)}, or set "
+                             "'kind'. f1 needs two labels, entity_f1 tags such as B-NP, I-NP and O.")
     if wanted and wanted[0] == "rmse":
-        raise PlainError(f"metrics of the task {given['name']!r} begins with 'rmse', but the best run is the one with the highest value "
-                         "of the first metric. Choose another first metric.")
+        raise PlainError(f"metrics of the task {given['name']!r} begins with 'rmse', but the best run is the one with "
+                         "the highest value of the first metric. Choose another first metric.")
     return tuple(wanted or kind.default_metrics(applicable))
 
 
 def split_rows(rows, task, share):
     """{"train", "validation"}: a share of the rows of each class becomes the dev set, drawn with a fixed seed.
 
-    Of a class with several rows, both sets have at least one. Scores and sentences of words count as one class. Of several labels of a
-    text, the rarest counts.
-    If the Dataset has a column "group", the rows of a group stay together: of 100 random divisions of the groups, it is the one whose
-    dev set is closest to that share of each class.
+    Of a class with several rows, both sets have at least one. Scores and sentences of words count as one class. Of
+    several labels of a text, the rarest counts.
+    If the Dataset has a column "group", the rows of a group stay together: of 100 random divisions of the groups, it is
+    the one whose dev set is closest to that share of each class.
     """
     classes = pd.Series(task.strata(rows["label"][:]))
     if "group" in rows.column_names:
@@ -157,8 +173,8 @@ def _split_groups(classes, groups, share):
     """Whether each row is in the dev set, of which a group has all rows or none."""
     divisions = GroupShuffleSplit(100, test_size=share, random_state=0).split(classes, groups=groups)
     wanted = share * classes.value_counts()
-    with as_plain_error(f"Cannot take a dev set of {share} of the rows from {len(set(groups)):,} 'groups' (of questions: texts). Use more "
-                        "groups, or set 'dev' to a file or another share.", ValueError):
+    with as_plain_error(f"Cannot take a dev set of {share} of the rows from {len(set(groups)):,} 'groups' (of "
+                        "questions: texts). Use more groups, or set 'dev' to a file or another share.", ValueError):
         _, dev = min(divisions, key=lambda rows: wanted.sub(classes[rows[1]].value_counts(), fill_value=0).abs().sum())
     return classes.index.isin(dev)
 
@@ -166,17 +182,26 @@ def _split_groups(classes, groups, share):
 def _shared_texts(splits, task):
     """A warning for each set with labels whose texts are also in the training set."""
     texts = {split: list(map(str, zip(*(rows[name][:] for name in task.texts)))) for split, rows in splits.items()}
-    shared = {split: sum(map(set(texts["train"]).__contains__, found)) for split, found in texts.items() if split != "train"}
-    return [f"warning: {n:,} of {len(texts[split]):,} texts in {split} are also in the training set, which makes its scores too high"
-            for split, n in shared.items() if n]
+    trained, warnings = set(texts.pop("train")), []
+    for split, found in texts.items():
+        n = sum(map(trained.__contains__, found))
+        if n:
+            warnings.append(f"warning: {n:,} of {len(found):,} texts in {split} are also in the training set, which "
+                            "makes its scores too high")
+    return warnings
 
 
 def label_counts(splits, names):
-    """A line about the rows (of tags: the words) of each label in each split, and a warning about labels of few rows."""
-    counts = pd.DataFrame({split: pd.Series(rows["label"][:]).explode().value_counts() for split, rows in splits.items()})
-    counts = counts.reindex(range(len(names))).fillna(0).astype(int).set_axis(names)
-    of_split = [f"{split}: {shortened([f'{label} {n:,}' for label, n in column.items()])}" for split, column in counts.items()]
-    lines = [f"labels in {'; '.join(of_split)}"]
-    few = [f"{label} ({split} {n})" for split in ("train", "validation") for label, n in counts[split].items() if n < MIN_ROWS]
-    warning = f"warning: fewer than {MIN_ROWS} rows of {shortened(few)}: scores say little about such labels. Add rows, or set 'dev'."
-    return [*lines, warning] if few else lines
+    """A line about the rows (of tags: the words) of each label by split, and a warning about labels of few rows."""
+    counts = {split: pd.Series(rows["label"][:]).explode().value_counts() for split, rows in splits.items()}
+    counts = pd.DataFrame(counts).reindex(range(len(names))).fillna(0).astype(int).set_axis(names)
+    lines, few = [], []
+    for split, of_split in counts.items():
+        lines.append(f"{split}: {shortened([f'{label} {n:,}' for label, n in of_split.items()])}")
+        if split != "test":
+            few += [f"{label} ({split} {n})" for label, n in of_split.items() if n < MIN_ROWS]
+    lines = [f"labels in {'; '.join(lines)}"]
+    if few:
+        lines.append(f"warning: fewer than {MIN_ROWS} rows of {shortened(few)}: scores say little about such labels. "
+                     "Add rows, or set 'dev'.")
+    return lines

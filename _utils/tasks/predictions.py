@@ -1,4 +1,4 @@
-"""Files of predictions for a test set: rows with an index (TSV), words with their tags (CoNLL), or answers by their ids (JSON)."""
+"""Files of predictions: rows with an index (TSV), words with their tags (CoNLL), or answers by their ids (JSON)."""
 import json
 import re
 
@@ -19,7 +19,10 @@ def write_rows(path, predictions):
 
 
 def write_words(path, sentences, tags):
-    """Write `word TAB tag` for each word, and an empty line after each sentence. sentences, tags: lists of equally long lists."""
+    """Write `word TAB tag` for each word, and an empty line after each sentence.
+
+    sentences, tags: lists of equally long lists.
+    """
     lines = []
     for words, found in zip(sentences, tags, strict=True):
         lines += [f"{_in_one_line(word)}\t{tag}\n" for word, tag in zip(words, found, strict=True)]

@@ -25,12 +25,14 @@ from _utils.tasks.tables import TaskData
 class QuestionOptions:
     """Settings of question answering. The defaults are Google's (F63).
 
-    joint: predict the end of an answer given its start, else independently.   answerability: predict whether there is an answer with a
-    layer of its own, else from the scores of [CLS].   answerable_from_start: this layer sees, beside [CLS], the mean of the hidden states
-    weighted by the probabilities of the start; else it is linear in [CLS].   doc_stride: tokens from the beginning of a span to that of
-    the next one.   max_query_length: tokens of a question; the rest is cut.   max_answer_length: in tokens.   n_best: answers per
-    question.   beam: starts per span, and ends per start.   na_threshold: null odds above which a question counts as unanswerable.
-    answerable_weight: of the answerability in the loss.   has_unanswerable: score as SQuAD 2.0, else as SQuAD 1.1 and MRQA.
+    joint: predict the end of an answer given its start, else independently.   answerability: predict whether there is
+    an answer with a layer of its own, else from the scores of [CLS].   answerable_from_start: this layer sees, beside
+    [CLS], the mean of the hidden states weighted by the probabilities of the start; else it is linear in [CLS].
+    doc_stride: tokens from the beginning of a span to that of the next one.   max_query_length: tokens of a question;
+    the rest is cut.   max_answer_length: in tokens.   n_best: answers per question.   beam: starts per span, and ends
+    per start.   na_threshold: null odds above which a question counts as unanswerable.
+    answerable_weight: of the answerability in the loss.   has_unanswerable: score as SQuAD 2.0, else as SQuAD 1.1 and
+    MRQA.
     """
     joint: bool = True
     answerability: bool = True
@@ -58,8 +60,9 @@ class Questions(Task):
     """
     kind: ClassVar[str] = "questions"
     one_class: ClassVar[bool] = False
-    keys: ClassVar[dict] = {"questions": Annotated[dict, Predicate(lambda options: QuestionOptions(**options)), Field(description=(
-        f"a dictionary with some of {', '.join(QuestionOptions.__annotations__)}"))]}
+    keys: ClassVar[dict] = {"questions": Annotated[
+        dict, Predicate(lambda options: QuestionOptions(**options)),
+        Field(description=f"a dictionary with some of {', '.join(QuestionOptions.__annotations__)}")]}
     metric_functions: ClassVar[dict] = dict.fromkeys(("exact", "f1", "best_exact", "best_f1"))
     read_file: ClassVar = staticmethod(read_questions)
     transformers_class: ClassVar = AutoModelForQuestionAnswering
@@ -76,10 +79,12 @@ class Questions(Task):
                 raise PlainError(f"{key!r} does not apply to questions. Leave it out of the task {given['name']!r}.")
         splits, name = dict(tables), given["name"]
         files = {"train": given["train"], "validation": given["dev"], "test": given["test"]}
-        options = QuestionOptions(**{"has_unanswerable": any(splits["train"]["is_impossible"]), **(given["questions"] or {})})
+        found = {"has_unanswerable": any(splits["train"]["is_impossible"])}
+        options = QuestionOptions(**found | (given["questions"] or {}))
         splits["train"], skipped = without_unusable(splits["train"], options, given["train"])
-        task = cls(name, name, ("question", "context"), questions=options, epochs=2, is_own=True, metrics=metrics_of(cls, given, ()),
-                   test_files={"test": name + cls.suffix} if "test" in splits else {}, score_titles=(("test", f"{name} (test)"),))
+        task = cls(name, name, ("question", "context"), questions=options, epochs=2, is_own=True,
+                   metrics=metrics_of(cls, given, ()), score_titles=(("test", f"{name} (test)"),),
+                   test_files={"test": name + cls.suffix} if "test" in splits else {})
         if "validation" not in splits:
             splits |= split_rows(splits["train"], task, given["dev"])
         found = "some" if options.has_unanswerable else "none"
@@ -92,8 +97,8 @@ class Questions(Task):
         return [*cls.metric_functions]
 
     def parse_texts(self, cells):
-        raise PlainError(f"{self.name!r} answers questions about texts. Set its 'test' to a file in the format of SQuAD, and run "
-                         "python finetune.py with do_finetune=False.")
+        raise PlainError(f"{self.name!r} answers questions about texts. Set its 'test' to a file in the format of "
+                         "SQuAD, and run python finetune.py with do_finetune=False.")
 
     # Training
 
@@ -133,14 +138,18 @@ class Questions(Task):
         scores, text = score_answers(outputs, labels, self.questions), None
         baseline = score_answers([Answers({"": 1.}, np.inf)] * len(labels), labels, self.questions)
         if self.questions.has_unanswerable and scores["best_f1"] - scores["f1"] > 1e-6:
-            text = f"with na_threshold={scores['best_f1_threshold']:.4g}, F1 on this set would be {100 * scores['best_f1']:.2f}"
-        return {"scores": {metric: scores[metric] for metric in self.metrics}, "notices": text, "classes": {}, "confusion": [],
-                "baselines": {metric: baseline[metric] for metric in self.metrics}}
+            threshold, f1 = scores["best_f1_threshold"], 100 * scores["best_f1"]
+            text = f"with na_threshold={threshold:.4g}, F1 on this set would be {f1:.2f}"
+        return {"scores": {metric: scores[metric] for metric in self.metrics},
+                "baselines": {metric: baseline[metric] for metric in self.metrics},
+                "notices": text, "classes": {}, "confusion": []}
 
     suffix: ClassVar[str] = ".json"
 
     def write(self, path, rows, decisions):
-        """Write the JSON that the official scripts read, "" where the null odds exceed the threshold; beside it n_best/ and null_odds/.
+        """Write the JSON that the official scripts read, and beside it n_best/ and null_odds/.
+
+        An answer is "" where the null odds exceed the threshold.
 
         rows, decisions: as for `Task.write`; the latter are Answers.
         """
@@ -149,8 +158,8 @@ class Questions(Task):
             write_answers(path.parent / folder / path.name, rows["id"][:], values)
 
     def check_predictable(self, checkpoint):
-        raise PlainError(f"{checkpoint!r} answers questions, which needs files of another format. Set 'test' of an own task, and run "
-                         "python finetune.py with do_finetune=False.")
+        raise PlainError(f"{checkpoint!r} answers questions, which needs files of another format. Set 'test' of an own "
+                         "task, and run python finetune.py with do_finetune=False.")
 
     # transformers
 
@@ -166,7 +175,8 @@ class Questions(Task):
         return True
 
     def head_weights(self, weights):
-        return {name: torch.cat([weights[f"{part}.{name}"] for part in ("start", "end")]) for name in ("weight", "bias")}
+        joined = lambda name: torch.cat([weights[f"start.{name}"], weights[f"end.{name}"]])
+        return {name: joined(name) for name in ("weight", "bias")}
 
     def set_head(self, network, layer):
         network.qa_outputs = layer

@@ -31,8 +31,9 @@ def _r2(targets, scores):
 class Regression(Task):
     """A task whose labels are numbers.
 
-    score_range: of the predictions; None: any number.   scale: (mean, standard deviation) of the training scores, by which they are
-    standardized for training; None: as they are, which for STS-B are from 0 to 5 (Google: from 0 to 1, F45).
+    score_range: of the predictions; None: any number.   scale: (mean, standard deviation) of the training scores, by
+    which they are standardized for training; None: as they are, which for STS-B are from 0 to 5 (Google: from 0 to 1,
+    F45).
     """
     kind: ClassVar[str] = "regression"
     one_class: ClassVar[bool] = False
@@ -54,7 +55,8 @@ class Regression(Task):
                              f"{shortened(sorted({*labels['train']}))}. Set 'label' to the column of the scores.")
         for key in ("class_weights", "positive"):
             if given[key]:
-                raise PlainError(f"{key}={given[key]!r} of the task {given['name']!r} needs classes, but the labels are numbers. Omit it.")
+                raise PlainError(f"{key}={given[key]!r} of the task {given['name']!r} needs classes, but the labels "
+                                 "are numbers. Omit it.")
         return {"scale": (float(scores.mean()), float(scores.std(ddof=0)))}
 
     @classmethod
@@ -79,11 +81,13 @@ class Regression(Task):
         return self.score_range or _ANY_SCORE
 
     def describe(self):
-        return "scores with mean {:.4g} and standard deviation {:.4g}; metrics {}".format(*self.scale, ", ".join(self.metrics))
+        mean, std = self.scale
+        return f"scores with mean {mean:.4g} and standard deviation {std:.4g}; metrics {', '.join(self.metrics)}"
 
     def label_notices(self, labelled):
         n = len(labelled["validation"])
-        few = f"warning: the dev set has only {n} row{'s' if n > 1 else ''}: its scores say little. Add rows, or set 'dev'."
+        rows = "1 row" if n == 1 else f"{n} rows"
+        few = f"warning: the dev set has only {rows}: its scores say little. Add rows, or set 'dev'."
         return [few] if n < MIN_ROWS else []
 
     def loss_targets(self, labels):
@@ -119,9 +123,11 @@ class Regression(Task):
 
     def notice(self, outputs, labels):
         """A warning about scores that span less than a tenth of the labels' range, or None."""
-        (low, high), (lowest, highest) = ((np.min(values), np.max(values)) for values in (outputs, labels))
-        return None if high - low >= (highest - lowest) / 10 else (
-            f"all predictions are between {low:.4g} and {high:.4g}, while the labels are between {lowest:.4g} and {highest:.4g}")
+        low, high, lowest, highest = np.min(outputs), np.max(outputs), np.min(labels), np.max(labels)
+        if high - low >= (highest - lowest) / 10:
+            return None
+        return (f"all predictions are between {low:.4g} and {high:.4g}, while the labels are between {lowest:.4g} and "
+                f"{highest:.4g}")
 
     def classes(self, outputs, labels):
         return {}

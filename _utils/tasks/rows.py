@@ -9,14 +9,17 @@ from fastai.text.data import SortedDL
 
 from _utils.text.special_tokens import MANY_UNKNOWN, unknown_words
 
+MIN_UPDATES = 300  # of own tasks, which may have few rows
 IGNORED = -100  # the label of tokens that have none, as in PyTorch's cross-entropy
 
 
 class EncodedRows:
     """Encoded sentences or pairs in flat arrays, with their labels.
 
-    encoded: dictionaries with inp_ids, token_type_ids and, if each token has a label, token_labels.   labels: one number per row.
-    pad_idx: id of [PAD].   full_lengths: tokens of each text or pair before it was truncated or divided, if they are known.
+    encoded: dictionaries with inp_ids, token_type_ids and, if each token has a label, token_labels.   labels: one
+    number per row.
+    pad_idx: id of [PAD].   full_lengths: tokens of each text or pair before it was truncated or divided, if they are
+    known.
     n_windows: rows of each text or pair, which has one label; None: one.
     n_inp: inputs of the model, for fastai.   if_long: what happens to texts that are too long, in messages.
     """
@@ -24,12 +27,15 @@ class EncodedRows:
 
     def __init__(self, encoded, labels, pad_idx=0, full_lengths=None, n_windows=None):
         self.full_lengths, self.n_windows = full_lengths, n_windows
-        self.text_of = np.repeat(np.arange(len(n_windows)), n_windows) if n_windows else np.arange(len(encoded))  # of each row
+        n_texts = len(n_windows or encoded)
+        self.text_of = np.repeat(np.arange(n_texts), n_windows or 1)  # of each row
         self.lengths = np.array([len(row["inp_ids"]) for row in encoded], dtype=np.int64)
         self.starts = np.cumsum(self.lengths) - self.lengths
         self.padding = {"inp_ids": pad_idx, "token_type_ids": 0, "token_labels": IGNORED}
-        self.flat = {name: np.fromiter(itertools.chain.from_iterable(row[name] for row in encoded), np.int32, self.lengths.sum())
-                     for name in self.padding if name in encoded[0]}
+        self.flat = {}
+        for name in filter(encoded[0].__contains__, self.padding):
+            values = itertools.chain.from_iterable(row[name] for row in encoded)
+            self.flat[name] = np.fromiter(values, np.int32, self.lengths.sum())
         self.labels = torch.tensor(labels)
 
     def __len__(self):
@@ -41,10 +47,11 @@ class EncodedRows:
         return len(self.n_windows or self.lengths)
 
     def batch(self, rows, multiple=1):
-        """(inp_ids, attn_mask, token_type_ids, labels) of these rows: three times (B, L); labels are (B,), or (B, L) of tokens.
+        """(inp_ids, attn_mask, token_type_ids, labels) of these rows: three times (B, L); labels are (B,), or (B, L) of
+        tokens.
 
-        L is that of the longest row, rounded up to a multiple, but no more than the longest of all rows: the model may have no more
-        positions.
+        L is that of the longest row, rounded up to a multiple, but no more than the longest of all rows: the model may
+        have no more positions.
         """
         lengths = self.lengths[rows]
         length = min(-(-lengths.max() // multiple) * multiple, self.lengths.max())
@@ -54,17 +61,19 @@ class EncodedRows:
             padded[name] = np.full(is_token.shape, self.padding[name], np.int64)
             padded[name][is_token] = values[tokens]
         ids, types, *labels = map(torch.from_numpy, padded.values())
-        return ids, torch.from_numpy(is_token.astype(np.int64)), types, labels[0] if labels else self.labels[self.text_of[rows]]
+        labels = labels[0] if labels else self.labels[self.text_of[rows]]
+        return ids, torch.from_numpy(is_token.astype(np.int64)), types, labels
 
     def mean(self, outputs):
         """The mean over the windows of each text of outputs of all rows, (rows, ...) -> (N, ...)."""
         if not self.n_windows:
             return outputs
-        sums = outputs.new_zeros(len(self.n_windows), *outputs.shape[1:]).index_add(0, torch.from_numpy(self.text_of), outputs)
+        zeros = outputs.new_zeros(len(self.n_windows), *outputs.shape[1:])
+        sums = zeros.index_add(0, torch.from_numpy(self.text_of), outputs)
         return sums / torch.tensor(self.n_windows).view(-1, *[1] * (outputs.dim() - 1))
 
     def positions(self, rows):
-        """Where the outputs for these rows, one after the other, belong among those of all rows; for tagging, of all words."""
+        """Where the outputs for these rows belong among those of all rows; for tagging, of all words."""
         return rows
 
 
@@ -85,13 +94,17 @@ def encode_task(task, splits, settings, hf_tokenizer):
 
 
 def truncation_notice(rows, max_length, advice):
-    """What happened to texts in EncodedRows of more than max_length tokens, a warning with advice if parts of them are lost; or None."""
+    """What happened to texts in EncodedRows of more than max_length tokens, or None.
+
+    If parts of them are lost, it is a warning with advice.
+    """
     if not rows.full_lengths or max(rows.full_lengths) <= max_length:
         return None
     n_long = sum(length > max_length for length in rows.full_lengths)
     which = f"{n_long:,} of {len(rows.full_lengths):,} texts are longer than max_length={max_length} tokens and"
     if rows.n_windows:
-        return f"{which} are divided into {sum(n for n in rows.n_windows if n > 1):,} windows, whose predictions are averaged."
+        n = sum(n for n in rows.n_windows if n > 1)
+        return f"{which} are divided into {n:,} windows, whose predictions are averaged."
     return f"warning: {which} {rows.if_long}; the median length is {np.median(rows.full_lengths):.0f}. {advice}"
 
 
@@ -112,16 +125,24 @@ def unknown_notice(rows, hf_tokenizer, texts, advice, many=MANY_UNKNOWN):
 
 def text_notices(rows, max_length, limit, hf_tokenizer, texts):
     """Notices about the training texts in EncodedRows. limit: of max_length.   texts: as for `unknown_notice`."""
-    long = truncation_notice(rows, max_length, f"Set max_length (at most {limit}) or window_stride, or shorten the texts.")
+    advice = f"Set max_length (at most {limit}) or window_stride, or shorten the texts."
+    long = truncation_notice(rows, max_length, advice)
     return [*filter(None, (long, unknown_notice(rows, hf_tokenizer, texts, "Choose a model for their language.")))]
+
+
+def updates(n_rows, settings):
+    """Updates of a run with n_rows training rows. settings: {"bs", "epochs", "rows", ...} of the run."""
+    n_examples = min(n_rows, settings["rows"] or n_rows) * (2 if settings.get("double_unordered") else 1)
+    return -(-n_examples // settings["bs"]) * settings["epochs"]
 
 
 class PaddedBatchDL(SortedDL):
     """DataLoader over EncodedRows, in the order of fastai's SortedDL.
 
-    Shuffled: rows are sorted by length within random chunks of 50 batches, then the batches are shuffled, except that the one with the
-    longest row comes first (D11; Google pads every row to 128). Not shuffled: longest row first; `get_idxs` returns the row numbers.
-    On a GPU, lengths are multiples of 8, which its kernels prefer, and batches are copied asynchronously.
+    Shuffled: rows are sorted by length within random chunks of 50 batches, then the batches are shuffled, except that
+    the one with the longest row comes first (D11; Google pads every row to 128). Not shuffled: longest row first;
+    `get_idxs` returns the row numbers. On a GPU, lengths are multiples of 8, which its kernels prefer, and batches are
+    copied asynchronously.
     """
 
     def __init__(self, dataset, device, **kwargs):

@@ -8,10 +8,13 @@ from _utils.errors import PlainError
 from _utils.tasks.table_files import labels_in
 from _utils.tasks.tag_schemes import entities
 
-# Spaces and punctuation divide words, as for BERT; in scripts without spaces, each Han character and each run of kana is one.
+# Spaces and punctuation divide words, as for BERT; in scripts without spaces, each Han character and each run of kana
+# is one.
 _WORDS = pre_tokenizers.Sequence([
-    pre_tokenizers.BertPreTokenizer(), pre_tokenizers.Split(Regex(r"\p{Han}|\p{Hiragana}+|[\p{Katakana}ー]+"), "isolated")])
-_KEYS = (("start", "start_offset", "begin"), ("end", "end_offset"), ("label", "labels", "entity_group", "entity", "type", "tag"))
+    pre_tokenizers.BertPreTokenizer(),
+    pre_tokenizers.Split(Regex(r"\p{Han}|\p{Hiragana}+|[\p{Katakana}ー]+"), "isolated")])
+_KEYS = (("start", "start_offset", "begin"), ("end", "end_offset"),
+         ("label", "labels", "entity_group", "entity", "type", "tag"))
 
 
 class Span(NamedTuple):
@@ -22,7 +25,10 @@ class Span(NamedTuple):
 
 
 class Tagged(NamedTuple):
-    """The tags of the words of a text; spans that begin or end inside a word; and spans that overlap another one or cover no word."""
+    """The tags of the words of a text.
+
+    widened: spans that begin or end inside a word.   dropped: spans that overlap another one or cover no word.
+    """
     tags: list
     widened: list
     dropped: list
@@ -34,9 +40,12 @@ def words_in(text):
 
 
 def read_spans(cell):
-    """[Span] of a list of [start, end, label], or of dictionaries such as {"start": 0, "end": 4, "label": "PER"}; None for another cell.
+    """[Span] of a list of [start, end, label], or of dictionaries such as {"start": 0, "end": 4, "label": "PER"}.
 
-    These are the exports of doccano, Label Studio, Prodigy and spaCy ({"entities": [...]}), and the output of pipelines of transformers.
+    None for another cell.
+
+    These are the exports of doccano, Label Studio, Prodigy and spaCy ({"entities": [...]}), and the output of pipelines
+    of transformers.
     """
     if isinstance(cell, dict):
         cell = cell.get("entities")
@@ -57,16 +66,21 @@ def _read_span(item):
         span = Span(int(start), int(end), str(label))
     except (TypeError, ValueError):
         return None
-    return span if label and isinstance(label, str | int) and (span.start, span.end) == (float(start), float(end)) else None
+    is_whole = (span.start, span.end) == (float(start), float(end))
+    return span if label and isinstance(label, str | int) and is_whole else None
 
 
 def is_nested(cell):
-    """Whether a cell is a dictionary, or a list of lists or dictionaries, none of which is a label or a list of labels."""
-    return isinstance(cell, dict) or isinstance(cell, list) and any(isinstance(item, list | tuple | dict) for item in cell)
+    """Whether a cell is a dictionary, or a list of lists or dictionaries: neither a label nor a list of labels."""
+    if isinstance(cell, list):
+        return any(isinstance(item, list | tuple | dict) for item in cell)
+    return isinstance(cell, dict)
 
 
 def tags_of_spans(text, spans):
-    """Tagged: the words of a text with tags in the scheme IOB2, O outside of the spans. ValueError for a span outside of the text.
+    """Tagged: the words of a text with tags in the scheme IOB2, O outside of the spans.
+
+    ValueError for a span outside of the text.
 
     A word that a span covers in part has its tag. Of spans that share a word, the longest counts.
     """
@@ -94,7 +108,7 @@ def spans_of_tags(text, tags):
 
 
 def spans_to_tags(tables, text, label):
-    """[notices] about labels that are character spans, which become tags of words in {split: Table}; [] if there are none.
+    """[notices] about labels that are character spans, which become tags of words in {split: Table}; or [].
 
     text, label: columns. PlainError for lists of something else.
     """
@@ -109,7 +123,8 @@ def spans_to_tags(tables, text, label):
             tables[split], found = _with_tags(table, text, label)
             tagged |= {f"{place} of {table.source}": one for place, one in found.items()}
     notices = [f"character spans such as {labels[place]!r:.60} in {place} are read as tags of words"]
-    for part, what in (("widened", "begin or end inside a word, which counts as a whole (the end is after the last character)"),
+    for part, what in (("widened", "begin or end inside a word, which counts as a whole (the end is after the last "
+                                   "character)"),
                        ("dropped", "are left out, because they share a word with a longer one or have no word")):
         spans = [f"{[*span]} in {place}" for place, one in tagged.items() for span in getattr(one, part)]
         if spans:
@@ -118,13 +133,17 @@ def spans_to_tags(tables, text, label):
 
 
 def _with_tags(table, text, label):
-    """(the Table with tags of the words of each text in place of character spans, {place: Tagged}). PlainError for other lists."""
+    """(the Table with tags of the words of each text in place of character spans, {place: Tagged}).
+
+    PlainError for other lists.
+    """
     rows, problems, tagged = table.rows.copy(), dict(table.problems), {}
     for place, words, cell in zip(rows.index, rows[text], rows[label]):
         spans = read_spans(cell)
         if spans is None and is_nested(cell):
-            raise PlainError(f"{table.source}, {place}: the column {label!r} contains {cell!r:.60}, which is neither a list of labels nor "
-                             "of spans. A span is [start, end, 'label'] or {'start': 0, 'end': 4, 'label': 'label'}.")
+            raise PlainError(f"{table.source}, {place}: the column {label!r} contains {cell!r:.60}, which is neither a "
+                             "list of labels nor of spans. A span is [start, end, 'label'] or {'start': 0, 'end': 4, "
+                             "'label': 'label'}.")
         try:
             if spans is not None:
                 tagged[place] = tags_of_spans(words, spans)

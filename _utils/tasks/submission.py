@@ -24,13 +24,14 @@ def check_tsv(name, content, rows):
     for number, line in enumerate(lines):
         index, _, prediction = line.partition("\t")
         if index != str(number):
-            raise PlainError(f"{name}, line {number + 2}: the index must be {number}, not {index[:20]!r}. Keep the test set's order.")
+            raise PlainError(f"{name}, line {number + 2}: the index must be {number}, not {index[:20]!r}. Keep the "
+                             "test set's order.")
         if not task.accepts(prediction):
             raise PlainError(f"{name}, line {number + 2}: invalid prediction {prediction[:40]!r}. Use {task.accepted}.")
     if len(lines) != rows:
-        raise PlainError(f"{name} has {len(lines) + 1:,} lines instead of {rows + 1:,} (a header and {rows:,} predictions). The official "
-                         f"number is {OFFICIAL_ROWS[name]:,}; `python -m _utils glue_submission FILE GLUE_DIR` counts the rows of other "
-                         "tables.")
+        raise PlainError(f"{name} has {len(lines) + 1:,} lines instead of {rows + 1:,} (a header and {rows:,} "
+                         f"predictions). The official number is {OFFICIAL_ROWS[name]:,}; `python -m _utils "
+                         "glue_submission FILE GLUE_DIR` counts the rows of other tables.")
 
 
 def check_submission(path, rows):
@@ -40,11 +41,11 @@ def check_submission(path, rows):
     """
     content = _read(Path(path))
     if unknown := sorted(content.keys() - SUBMISSION.keys()):
-        raise PlainError(f"{path} holds {unknown[0]!r}, which is not one of {', '.join(sorted(SUBMISSION))}. Remove it (the zip must be "
-                         "flat, without folders).")
+        raise PlainError(f"{path} holds {unknown[0]!r}, which is not one of {', '.join(sorted(SUBMISSION))}. Remove it "
+                         "(the zip must be flat, without folders).")
     if missing := sorted(SUBMISSION.keys() - content.keys()):
-        raise PlainError(f"{path} lacks {', '.join(missing)}. The GLUE server expects all eleven files: finetune these tasks in this "
-                         "group, with their test files, or set majority_for_missing=True.")
+        raise PlainError(f"{path} lacks {', '.join(missing)}. The GLUE server expects all eleven files: finetune these "
+                         "tasks in this group, with their test files, or set majority_for_missing=True.")
     for name in sorted(content):
         check_tsv(name, content[name], rows[name])
     return {name: len(content[name].splitlines()) for name in sorted(content)}
@@ -56,7 +57,8 @@ def _read(path):
         return {name: (path / name).read_bytes() for name in SUBMISSION if (path / name).is_file()}
     if not path.exists():
         raise PlainError(f"File not found: '{path}'. Pass a zip or a folder in test_outputs/.")
-    with as_plain_error(f"{path} is not a readable zip ({{error}}). Create it again."), zipfile.ZipFile(path) as archive:
+    message = f"{path} is not a readable zip ({{error}}). Create it again."
+    with as_plain_error(message), zipfile.ZipFile(path) as archive:
         return {name: archive.read(name) if name in SUBMISSION else b"" for name in archive.namelist()}
 
 
@@ -93,14 +95,16 @@ def complete_submission(folder, made_by, majority_for_missing, rows):
     """Fill in missing files if wanted, record in <folder>.json what made each file, and zip a complete folder.
 
     Majority baselines of an earlier command are deleted first: a model may have replaced them, or they are unwanted.
-    made_by: {file: what made it} of the files just written.   rows: {file: rows} of the test sets; None: the official ones.
+    made_by: {file: what made it} of the files just written.   rows: {file: rows} of the test sets; None: the official
+    ones.
     Returns the path of the zip, or None if there is none.
     """
     known, rows = read_record(folder) | made_by, rows or OFFICIAL_ROWS
     for name, text in known.items():
         if text.startswith(MAJORITY):
             (folder / name).unlink()
-    made_by = {path.name: known.get(path.name, "not written by finetune.py") for path in folder.glob("*") if path.is_file()}
+    files = [path.name for path in folder.glob("*") if path.is_file()]
+    made_by = {name: known.get(name, "not written by finetune.py") for name in files}
     if majority_for_missing:
         made_by |= write_majorities(folder, rows)
     record = {name: {"made_by": text, "xxh3": _checksum(folder / name)} for name, text in made_by.items()}
@@ -112,7 +116,8 @@ def complete_submission(folder, made_by, majority_for_missing, rows):
     except PlainError as error:  # the scores are still worth reporting
         print(f"No zip for the GLUE server: {error}")
         return None
-    print(f"{path} is complete and valid" + ("" if rows == OFFICIAL_ROWS else " (for tables other than the official ones)"))
+    tables = "" if rows == OFFICIAL_ROWS else " (for tables other than the official ones)"
+    print(f"{path} is complete and valid{tables}")
     return path
 
 

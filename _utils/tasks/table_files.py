@@ -1,8 +1,9 @@
 """Reading files of tables: CSV, TSV, JSON lines, parquet and CoNLL columns.
 
-CSV files follow RFC 4180: a quoted cell may contain commas, quotes and line breaks. In TSV files quotes are ordinary characters, as in
-GLUE's (F49). In CoNLL files a line has the columns of one word, separated by tabs or spaces, and an empty line ends a sentence; columns
-have no names, so they are numbered from 0, and the values of a row are lists with an item for each word.
+CSV files follow RFC 4180: a quoted cell may contain commas, quotes and line breaks. In TSV files quotes are ordinary
+characters, as in GLUE's (F49). In CoNLL files a line has the columns of one word, separated by tabs or spaces, and an
+empty line ends a sentence; columns have no names, so they are numbered from 0, and the values of a row are lists with
+an item for each word.
 """
 import csv
 import io
@@ -20,8 +21,8 @@ from _utils.tasks.cells import as_label, list_in, split_words
 class Table(NamedTuple):
     """The rows of a file, or of a split on the hub.
 
-    source: its name in messages.   rows: DataFrame, indexed by the places of the rows in the source, such as "line 3"; missing values
-    are "".   problems: {place: what is wrong} of rows with the wrong number of cells.
+    source: its name in messages.   rows: DataFrame, indexed by the places of the rows in the source, such as "line 3";
+    missing values are "".   problems: {place: what is wrong} of rows with the wrong number of cells.
     """
     source: str
     rows: pd.DataFrame
@@ -38,7 +39,7 @@ def read_table(path):
 
 
 def _as_lists(column, source):
-    """A column of lists that are written as strings, such as "['art', 'news']" by pandas, as lists; any other column as it is.
+    """A column of lists that are written as strings, such as "['art', 'news']", as lists; any other as it is.
 
     PlainError for a string that is not a list if most are.
     """
@@ -47,8 +48,8 @@ def _as_lists(column, source):
     if written.empty or lists.notna().mean() <= .5:
         return column
     for place, cell in written[lists.isna()].items():
-        raise PlainError(f"{source}, {place}: the column {column.name!r} has lists such as {lists.dropna().iloc[0]}, but here "
-                         f"{cell!r:.60}. Correct it, or write JSON lines instead.")
+        raise PlainError(f"{source}, {place}: the column {column.name!r} has lists such as {lists.dropna().iloc[0]}, "
+                         f"but here {cell!r:.60}. Correct it, or write JSON lines instead.")
     return lists.reindex(column.index).where(column.index.isin(lists.index), column)
 
 
@@ -59,12 +60,16 @@ def labels_in(table, column):
 
 
 def check_columns(table, required, advice):
-    """PlainError for a Table without rows, and for a required column that it has twice or, ending with `advice`, does not have."""
+    """PlainError for a Table without rows, and for a required column that is missing or there twice.
+
+    advice: the end of the message about a missing column.
+    """
     if table.rows.empty:
         raise PlainError(f"{table.source} has no rows. Correct the path, or write the file again.")
     for name in required:
         if name not in table.rows:
-            raise PlainError(f"{table.source}: missing column {name!r} (found: {', '.join(map(str, table.rows))}). {advice}")
+            raise PlainError(f"{table.source}: missing column {name!r} (found: {', '.join(map(str, table.rows))}). "
+                             f"{advice}")
         if list(table.rows).count(name) > 1:
             raise PlainError(f"{table.source} has several columns {name!r}. Rename all but one of them.")
 
@@ -80,7 +85,10 @@ def _lines_of(text):
 
 
 def _table_of(path, cells, names=()):
-    """Table of a DataFrame of cells, in which short rows lack the last ones. names: of the columns, if the first row does not have them."""
+    """Table of a DataFrame of cells, in which short rows lack the last ones.
+
+    names: of the columns, if the first row does not have them.
+    """
     if not names and len(cells):
         names, cells = list(cells.iloc[0].dropna()), cells.iloc[1:]
     n_cells = cells.notna().sum(axis=1)
@@ -112,7 +120,8 @@ def _read_cells(path, text, **dialect):
     try:
         rows = {f"line {reader.line_num}": cells for cells in reader if is_row(cells)}
     except csv.Error as error:
-        raise PlainError(f"{path}, line {reader.line_num} is not valid CSV ({error}). Quote cells that contain quotes or commas.") from None
+        raise PlainError(f"{path}, line {reader.line_num} is not valid CSV ({error}). Quote cells that contain quotes "
+                         "or commas.") from None
     return _table_of(path, pd.DataFrame(rows.values(), rows))
 
 
@@ -141,15 +150,18 @@ def _read_conll(path):
     n_columns = int(cells.str.len().mode().max()) if len(cells) else 0
     words = _table_of(path, pd.DataFrame(cells.tolist(), cells.index), range(n_columns))
     for place, problem in words.problems.items():
-        raise PlainError(f"{path}, {place}: {problem}. Every word needs the same columns, an empty line must end each sentence, and a "
-                         "comment begins with # and stands before a sentence.")
+        raise PlainError(f"{path}, {place}: {problem}. Every word needs the same columns, an empty line must end each "
+                         "sentence, and a comment begins with # and stands before a sentence.")
     rows = words.rows.reset_index(names="place").groupby((~is_word).cumsum()[is_word].to_numpy()).agg(list)
     rows.index = rows.pop("place").str[0]
     return Table(path, rows, {})
 
 
 def _are_comments(lines, is_word, cells):
-    """Whether lines are comments: before a sentence, with # and either "key = value" or another number of columns than most words."""
+    """Whether lines are comments.
+
+    They stand before a sentence, begin with #, and are "key = value" or have another number of columns than most words.
+    """
     has_sign = lines.str.startswith("#") & is_word
     others = cells[~has_sign[cells.index]].str.len()
     has_other_columns = cells.str.len().ne(others.mode().max()).reindex(lines.index, fill_value=False)
@@ -162,5 +174,6 @@ def _are_comments(lines, is_word, cells):
 
 
 # {extension: path -> Table}
-FORMATS = {".csv": _read_csv, ".tsv": _read_own_tsv, ".jsonl": _read_json_lines, ".json": _read_json_lines, ".parquet": _read_parquet,
-           ".conll": _read_conll, ".txt": _read_conll, ".bio": _read_conll}
+FORMATS = {
+    ".csv": _read_csv, ".tsv": _read_own_tsv, ".jsonl": _read_json_lines, ".json": _read_json_lines,
+    ".parquet": _read_parquet, ".conll": _read_conll, ".txt": _read_conll, ".bio": _read_conll}

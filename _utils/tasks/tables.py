@@ -16,12 +16,12 @@ MAX_BAD_ROWS = .01  # a file with a larger share of malformed rows is rejected
 class TaskData(NamedTuple):
     """The tables of one task.
 
-    task: its Task.   splits: {name on the hub: datasets.Dataset with the columns index (of the row, as the test sets of GLUE number them),
-    the task's texts, and label}; a label is a class id or a score, -1 in test sets; a list of ids for several labels per text. For
-    tagging, text and label are lists with an item for each word.
+    task: its Task.   splits: {name on the hub: datasets.Dataset with the columns index (of the row, as the test sets of
+    GLUE number them), the task's texts, and label}; a label is a class id or a score, -1 in test sets; a list of ids
+    for several labels per text. For tagging, text and label are lists with an item for each word.
     missing: {split: message} of the splits that were not found.   notices: messages about skipped rows.
-    test_task: of an own task: the Task to score its test set with, whose labels include tags that only this set has; None if it has no
-    labels.
+    test_task: of an own task: the Task to score its test set with, whose labels include tags that only this set has;
+    None if it has no labels.
     """
     task: Any
     splits: dict
@@ -51,7 +51,8 @@ def to_dataset(table, columns, task, split, notices, advice="Correct the file"):
         raise PlainError(f"{bad[0]} ({len(bad):,} of {len(rows):,} rows are malformed). {advice}: at most 1% of "
                          "the rows of a training or dev set may be malformed, and no row of a test set.")
     if bad:
-        notices.append(f"skipped {len(bad):,} of {len(rows):,} rows: {'; '.join(bad[:5])}{' ...' if len(bad) > 5 else ''}")
+        notices.append(f"skipped {len(bad):,} of {len(rows):,} rows: "
+                       f"{'; '.join(bad[:5])}{' ...' if len(bad) > 5 else ''}")
     rows = rows.drop(list(problems))
     features = datasets.Features({**dict.fromkeys(task.texts, task.text_feature), "label": task.label_feature,
                                   **dict.fromkeys({"group"} & columns.keys(), datasets.Value("string"))})
@@ -59,9 +60,11 @@ def to_dataset(table, columns, task, split, notices, advice="Correct the file"):
 
 
 def _parsed(cells, name, task, may_be_blank):
-    """(values of a column as the Dataset has them, a Series with NaN for malformed ones; a description of well-formed ones).
+    """(values of a column as the Dataset has them, a Series with NaN for malformed ones; a description of well-formed
+    ones).
 
-    may_be_blank: keep empty texts. electra_pytorch skips them in training, too; Google encodes them as single sentences (D13).
+    may_be_blank: keep empty texts. electra_pytorch skips them in training, too; Google encodes them as single sentences
+    (D13).
     """
     if name in task.texts:
         texts = task.parse_texts(cells)

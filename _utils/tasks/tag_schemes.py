@@ -8,7 +8,10 @@ BIO = re.compile(r"O|[BIESLU]-\S.*")  # tags that mark where entities begin and 
 
 
 def in_scheme(tags, scheme):
-    """The tags of a sentence in the scheme 'iob2' or 'bioes' (as Google's chunking, F51), from IOB1, IOB2, BIOES, BILOU or a mixture."""
+    """The tags of a sentence in the scheme 'iob2' or 'bioes' (as Google's chunking, F51).
+
+    They may be in IOB1, IOB2, BIOES, BILOU or a mixture.
+    """
     converted = ["O"] * len(tags)
     for kind, first, last in entities(tags):
         converted[first:last + 1] = [f"B-{kind}"] + [f"I-{kind}"] * (last - first)
@@ -29,25 +32,30 @@ def as_bioes(tag):
 
 
 def begin_with_i(sentences):
-    """(entities that begin with I-, as in IOB1; those that begin with B- where IOB1 has I-) of the tags of sentences."""
-    begins = [(tags[first][0], first > 0 and tags[first - 1][2:] == kind) for tags in sentences for kind, first, _ in entities(tags)]
+    """(entities that begin with I-, as in IOB1; those that begin with B- where IOB1 has I-) in sentences."""
+    begins = []
+    for tags in sentences:
+        begins += [(tags[first][0], first > 0 and tags[first - 1][2:] == kind) for kind, first, _ in entities(tags)]
     return begins.count(("I", False)), begins.count(("B", False))
 
 
 def check_scheme(tags, given):
-    """[A warning about a mixture of schemes] or []; PlainError if a scheme is wanted, but the tags do not mark entities."""
+    """[A warning about a mixture of schemes] or [].
+
+    PlainError if a scheme is wanted, but the tags do not mark entities.
+    """
     found = tags.explode().dropna().unique()  # missing in a sentence without words
     if not all(map(BIO.fullmatch, found)):
         if given["scheme"]:
-            raise PlainError(f"scheme={given['scheme']!r} of the task {given['name']!r} needs tags such as B-NP, I-NP and O, but the "
-                             f"labels are {shortened(list(found))}. Leave it out.")
+            raise PlainError(f"scheme={given['scheme']!r} of the task {given['name']!r} needs tags such as B-NP, I-NP "
+                             f"and O, but the labels are {shortened(list(found))}. Leave it out.")
         others = [tag for tag in found if not BIO.fullmatch(tag)]
         if 2 * len(others) < len(found):
-            return [f"warning: entity_f1 is not computed, because the tags {shortened(list(map(repr, others)))} do not mark entities as "
-                    "the others do. If they are mistakes, correct them"]
+            return [f"warning: entity_f1 is not computed, because the tags {shortened(list(map(repr, others)))} do not "
+                    "mark entities as the others do. If they are mistakes, correct them"]
     elif not given["scheme"]:  # which would end the mixture
         n, others = begin_with_i(tags)
         if n and others:
-            return [f"warning: {n:,} entities begin with I- and {others:,} with B-, a mixture of IOB1 and IOB2. Set 'scheme': 'iob2' (or "
-                    "'bioes') to convert them"]
+            return [f"warning: {n:,} entities begin with I- and {others:,} with B-, a mixture of IOB1 and IOB2. Set "
+                    "'scheme': 'iob2' (or 'bioes') to convert them"]
     return []

@@ -29,8 +29,8 @@ from _utils.text.special_tokens import template_of, text_tokenizer
 class Tagging(Task):
     """A task that labels words (finetune/tagging, F51). Text and label of a row are lists with an item for each word.
 
-    spans: the labels in the files are character spans, which are read as tags of the words in a text (spans.py), and predicted. Then the
-    text of a row is a string.
+    spans: the labels in the files are character spans, which are read as tags of the words in a text (spans.py), and
+    predicted. Then the text of a row is a string.
     """
     kind: ClassVar[str] = "tagging"
     one_class: ClassVar[bool] = False
@@ -45,10 +45,13 @@ class Tagging(Task):
     # Tables
 
     @classmethod
-    def check_columns(cls, table, texts, label, given):
+    def columns_of(cls, given, tables):
+        texts, label = super().columns_of(given, tables)
         if len(texts) > 1:
-            raise PlainError(f"{given['train']}: tagging labels the words of one column, but 'text' of the task {given['name']!r} has two: "
-                             f"{', '.join(map(str, texts))}. Set 'text' to one of them, or 'kind' to another kind.")
+            raise PlainError(f"{given['train']}: tagging labels the words of one column, but 'text' of the task "
+                             f"{given['name']!r} has two: {', '.join(map(str, texts))}. Set 'text' to one of them, or "
+                             "'kind' to another kind.")
+        return texts, label
 
     @classmethod
     def labels_of(cls, tables, texts, columns, given):
@@ -56,7 +59,8 @@ class Tagging(Task):
         [label] = columns
         notices = spans_to_tags(tables, texts[0], label)
         fields = {"spans": bool(notices)}
-        tags = {split: labels_in(table, label).map(items).dropna() for split, table in tables.items() if label in table.rows}
+        labelled = {split: table for split, table in tables.items() if label in table.rows}
+        tags = {split: labels_in(table, label).map(items).dropna() for split, table in labelled.items()}
         notices += check_scheme(tags["train"], given)
         if given["scheme"]:
             _convert(tables, tags, label, partial(in_scheme, scheme=given["scheme"]))
@@ -77,7 +81,8 @@ class Tagging(Task):
     def with_test_labels(self, labels):
         # Tags that only the test file has are not in the Task itself: the file may change.
         unknown = [tag for tag in labels.unique() if tag not in self.labels]
-        notices = [f"no training or dev sentence has the tags {shortened(unknown)} of the test file, which are never predicted"]
+        notices = [f"no training or dev sentence has the tags {shortened(unknown)} of the test file, which are never "
+                   "predicted"]
         return replace(self, labels=(*self.labels, *unknown)), notices if unknown else []
 
     @property
@@ -109,7 +114,8 @@ class Tagging(Task):
 
     def mismatches(self, rows):
         words = rows["text"].map(self.words_of, na_action="ignore")
-        n_words, n_tags = (cells.astype(object).str.len() for cells in (words, rows["label"]))  # without a good row, all are NaN
+        # Without a good row, all are NaN.
+        n_words, n_tags = (cells.astype(object).str.len() for cells in (words, rows["label"]))
         return dict.fromkeys(rows.index[n_words != n_tags], "the numbers of words and tags differ")
 
     def hints(self):
@@ -193,7 +199,7 @@ class Tagging(Task):
         return None
 
     def lines(self, texts, predictions):
-        """For each sentence, a line for each word: the word, its label and the label's probability, and an empty line after them."""
+        """For each sentence, a line for each word: the word, its label and the label's probability."""
         probabilities = iter(predictions.probabilities.max(-1))
         for [text], tags in zip(texts.to_numpy(), predictions.labels):
             yield "".join(f"{word}\t{tag}\t{next(probabilities):.4f}\n" for word, tag in zip(self.words_of(text), tags))
@@ -224,11 +230,13 @@ def _convert(tables, tags, column, convert):
 
 
 class WordRows(EncodedRows):
-    """Encoded sentences of words, with a label at the first wordpiece of each word (finetune/tagging, F51) and IGNORED at other tokens.
+    """Encoded sentences of words, with a label at the first wordpiece of each word (finetune/tagging, F51).
+
+    Other tokens have the label IGNORED.
 
     sentences: lists of words.   word_labels: a list of class ids for each sentence, of any value if they are unknown.
-    A sentence of more than max_len tokens is divided at a word, so that every word has a prediction. A word that the tokenizer drops,
-    such as a control character, becomes [UNK].
+    A sentence of more than max_len tokens is divided at a word, so that every word has a prediction. A word that the
+    tokenizer drops, such as a control character, becomes [UNK].
     labels: of all words, (N,).
     """
     if_long = "are divided"
@@ -242,7 +250,8 @@ class WordRows(EncodedRows):
         following = iter(labels)
         for window in windows:
             labelled = [(piece, IGNORED if i else next(following)) for word in window for i, piece in enumerate(word)]
-            ids, token_labels = zip(*((piece, IGNORED) for piece in before), *labelled, *((piece, IGNORED) for piece in after))
+            first, last = ([(piece, IGNORED) for piece in special] for special in (before, after))
+            ids, token_labels = zip(*first, *labelled, *last)
             encoded.append({"inp_ids": ids, "token_type_ids": [0] * len(ids), "token_labels": token_labels})
         full_lengths = [sum(len(pieces[word]) for word in sentence) + n_special for sentence in sentences]
         super().__init__(encoded, labels, hf_tokenizer.pad_token_id, full_lengths)
@@ -268,7 +277,10 @@ def wordpieces(sentences, hf_tokenizer):
 
 
 def divide(sentences, pieces, room):
-    """Sentences as lists of their words' token ids, divided where they exceed `room` tokens; a longer word is truncated."""
+    """Sentences as lists of their words' token ids, divided where they exceed `room` tokens.
+
+    A longer word is truncated.
+    """
     windows = []
     for sentence in sentences:
         windows.append([])
@@ -284,7 +296,10 @@ def divide(sentences, pieces, room):
 
 
 class WordLoss(nn.Module):
-    """Cross-entropy, summed over the words of each sentence; the mean over the batch (F51, D9). weight: (C,) or None."""
+    """Cross-entropy, summed over the words of each sentence; the mean over the batch (F51, D9).
+
+    weight: (C,) or None.
+    """
 
     def __init__(self, weight=None):
         super().__init__()
@@ -292,4 +307,5 @@ class WordLoss(nn.Module):
 
     def forward(self, logits, labels):
         """logits (B, L, C), labels (B, L) -> ()."""
-        return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), self.weight, ignore_index=IGNORED, reduction="sum") / len(logits)
+        words = logits.flatten(0, 1), labels.flatten()
+        return F.cross_entropy(*words, self.weight, ignore_index=IGNORED, reduction="sum") / len(logits)

@@ -35,7 +35,8 @@ def write_table(path, labels, endings=ENDINGS):
 
 
 @pytest.mark.parametrize("labels, names, ids", [
-    ("012", "012", [0, 1, 2]), ("01", "012", [0, 1]), ("123", "123", [0, 1, 2]), ("13", "123", [0, 2]), ("ABC", "ABC", [0, 1, 2]),
+    ("012", "012", [0, 1, 2]), ("01", "012", [0, 1]), ("123", "123", [0, 1, 2]), ("13", "123", [0, 2]),
+    ("ABC", "ABC", [0, 1, 2]),
     ("ca", "abc", [2, 0]), (ENDINGS, "012", [0, 1, 2])])
 def test_a_label_is_a_position_a_letter_or_the_text_of_a_choice(labels, names, ids):
     write_table("train.csv", labels)
@@ -45,7 +46,8 @@ def test_a_label_is_a_position_a_letter_or_the_text_of_a_choice(labels, names, i
 
 
 def test_choices_in_a_column_of_lists():
-    rows = [{"article": f"text {i}", "question": "Which?", "options": ENDINGS, "answer": "ABC"[i % 3]} for i in range(30)]
+    rows = [{"article": f"text {i}", "question": "Which?", "options": ENDINGS,
+             "answer": "ABC"[i % 3]} for i in range(30)]
     for options in ([], ["x"], None):
         bad = rows + [{**rows[0], "options": options}]
         Path("bad.jsonl").write_text("\n".join(map(json.dumps, bad * 4 if options else bad)))
@@ -60,7 +62,8 @@ def test_choices_in_a_column_of_lists():
     ({}, "needs 'choices'"), ({"choices": "d"}, "missing column 'd'"), ({"choices": "a"}, "has no lists of choices"),
     ({"choices": ["a", "b", "c"], "class_weights": "balanced"}, "'class_weights' does not apply"),
     ({"choices": ["a", "b", "c"], "metrics": "f1"}, "metrics='f1'"),
-    ({"choices": ["a", "b"]}, "which is not one of 0, 1"), ({"choices": ["a", "b"], "kind": "tagging"}, "'choices' needs 'kind'")])
+    ({"choices": ["a", "b"]}, "which is not one of 0, 1"),
+    ({"choices": ["a", "b"], "kind": "tagging"}, "'choices' needs 'kind'")])
 def test_what_does_not_fit_is_an_error(given, message):
     write_table("train.csv", "012")
     with pytest.raises(PlainError, match=message):
@@ -68,7 +71,8 @@ def test_what_does_not_fit_is_an_error(given, message):
 
 
 def test_each_choice_is_a_pair_with_the_text_and_the_second_text_begins_it(small_tokenizer):
-    rows = [("a small network", "it", *ENDINGS, "0"), ("the text", "they", "the network", "a text " * 30, "words", "2")] * 5
+    rows = [("a small network", "it", *ENDINGS, "0"),
+            ("the text", "they", "the network", "a text " * 30, "words", "2")] * 5
     write_csv("train.csv", ("context", "begin", *"abc", "label"), rows)
     data = loaded(train="train.csv", dev="train.csv", text=["context", "begin"], choices=["a", "b", "c"])
     encoded = data.task.encode(data.splits["train"], small_tokenizer, {"max_length": 24})
@@ -94,7 +98,7 @@ def test_predict_reads_the_layout_of_the_training_file_or_a_column_for_each_choi
     task = loaded(train="train.jsonl", text="question", choices="options", label="answer").task
     new = pd.DataFrame(rows).drop(columns="answer")
     if path == "columns.csv":
-        new = new[["question"]].join(pd.DataFrame(new["options"].tolist()).set_axis([f"options {i}" for i in (1, 2, 3)], axis=1))
+        new = new.assign(**{f"options {i + 1}": ending for i, ending in enumerate(ENDINGS)}).drop(columns="options")
     if path == "new.jsonl":
         new.to_json(path, orient="records", lines=True)
     else:
@@ -133,7 +137,8 @@ def test_from_a_file_to_a_model_of_transformers(fresh_checkpoint, capsys):
     assert header.split("\t")[:5] == ["label", "P(0)", "P(1)", "P(2)", "text"]
     assert [line.split("\t")[0] for line in lines] == found.labels[:3]
     export_hf("g_which_0.pth", "exported")
-    exported, tokenizer = (kind.from_pretrained("exported/classifier") for kind in (AutoModelForMultipleChoice, AutoTokenizer))
+    exported = AutoModelForMultipleChoice.from_pretrained("exported/classifier")
+    tokenizer = AutoTokenizer.from_pretrained("exported/classifier")
     inputs = tokenizer([rows[300]["text"]] * 3, rows[300]["colors"], return_tensors="pt", padding=True)
     with torch.no_grad():
         logits = exported(**{name: tensor[None] for name, tensor in inputs.items()}).logits
@@ -144,6 +149,7 @@ def test_a_label_that_is_no_text_of_a_choice_is_named():
     write_table("train.csv", ENDINGS)
     write_csv("dev.csv", ("text", *"abc", "label"), [("text", *ENDINGS, "nonsense"), ("text", "x", "x", "y", "x")])
     for place, label in ((2, "nonsense"), (3, "x")):
-        with pytest.raises(PlainError, match=f"line {place}: the column 'label' contains '{label}'.*one of the choices"):
+        with pytest.raises(PlainError, match=f"line {place}: the column 'label' contains '{label}'.*one of the "
+                                             "choices"):
             loaded(train="train.csv", dev="dev.csv", choices=["a", "b", "c"])
         write_csv("dev.csv", ("text", *"abc", "label"), [("text", *ENDINGS, ENDINGS[0]), ("text", "x", "x", "y", "x")])

@@ -26,7 +26,7 @@ def loaded(train="a.csv", name="t", **given):
 
 
 def write(path, rows):
-    """Write dictionaries as a table in the format of the path, as pandas does; or sentences such as "Anna B-PER, left O"."""
+    """Write dictionaries as a table in the format of the path, or sentences such as "Anna B-PER, left O"."""
     if path.endswith(("conll", "txt")):
         content = "\n\n".join("\n".join(words.split(", ")) for words in rows)
         Path(path).write_text(content + "\n", encoding="utf-8")
@@ -83,7 +83,8 @@ def test_a_mistake_in_one_row_does_not_change_the_kind():
 
 
 @pytest.mark.parametrize("labels, kind", [
-    (["a"] * 39 + ["a|b"], "multilabel"), (["1", "2"] * 30 + ["2.5"], "regression"), (["a"] * 39 + [["a", "b"]], "multilabel"),
+    (["a"] * 39 + ["a|b"], "multilabel"), (["1", "2"] * 30 + ["2.5"], "regression"),
+    (["a"] * 39 + [["a", "b"]], "multilabel"),
     (["O"] * 39 + [[[0, 4, "PER"]]], "tagging")])
 def test_one_row_in_twenty_does_not_decide_on_the_kind(labels, kind):
     """The rows that would are named, and `kind` is asked for."""
@@ -106,10 +107,14 @@ def test_only_classes_that_are_numbers_get_a_hint_about_regression(kind, labels,
 # Labels
 
 def test_the_dev_set_has_rows_of_each_class():
-    """Counts of the labels are printed, and those of fewer than five rows are named. The only row of a class is for training."""
+    """Counts of the labels are printed, and those of fewer than five rows are named.
+
+    The only row of a class is for training.
+    """
     labelled(["rare" if i % 40 == 0 else "usual" for i in range(200)])
     data = loaded()
-    assert {split: Counter(rows["label"]) for split, rows in data.splits.items()} == {"train": {0: 4, 1: 175}, "validation": {0: 1, 1: 20}}
+    train, validation = (Counter(data.splits[split]["label"]) for split in ("train", "validation"))
+    assert train == {0: 4, 1: 175} and validation == {0: 1, 1: 20}
     assert has(data.notices, "train: rare 4, usual 175") and "rare (train 4), rare (validation 1)" in data.notices[-1]
     labelled(["a", "b"] * 20 + ["once"])
     data = loaded()
@@ -129,7 +134,8 @@ def test_the_rows_of_a_group_stay_in_one_split():
     write("a.csv", rows)
     data = loaded(groups="patient", dev=.2)
     patients = {split: set(rows["group"]) for split, rows in data.splits.items()}
-    assert len(patients["train"]) == 16 and len(patients["validation"]) == 4 and not patients["train"] & patients["validation"]
+    assert len(patients["train"]) == 16 and len(patients["validation"]) == 4
+    assert not patients["train"] & patients["validation"]
     assert abs(Counter(data.splits["validation"]["label"])[1] - 67 / 5) < 2
     with pytest.raises(PlainError, match="a.csv: missing column 'doctor'"):
         loaded(groups="doctor")
@@ -141,18 +147,21 @@ def test_the_rows_of_a_group_stay_in_one_split():
 @pytest.mark.parametrize("rows, given", [
     ([("one two three", "tax| contract"), ("four five", "tax"), ("six seven", "")], {}),
     ([("one two three", "tax;contract"), ("four five", "tax"), ("six seven", "")], {"separator": ";"}),
-    ([("one two three", "['contract', 'tax']"), ("four five", "['tax']"), ("six seven", "[]")], {}),  # as pandas writes lists
+    ([("one two three", "['contract', 'tax']"), ("four five", "['tax']"), ("six seven", "[]")], {}),  # pandas' lists
     ([("one two three", '["contract", "tax"]'), ("four five", '["tax"]'), ("six seven", "[]")], {}),
-    ([("one two three", "['contract' 'tax']"), ("four five", "['tax']"), ("six seven", "[]")], {}),  # as pandas writes arrays
+    ([("one two three", "['contract' 'tax']"), ("four five", "['tax']"), ("six seven", "[]")], {}),  # its arrays
     ([("one two three", "1", "1"), ("four five", "0", "1"), ("six seven", "", "0")], {"label": ["contract", "tax"]}),
-    ([("one two three", "1.0", "1."), ("four five", "0.0", "1"), ("six seven", "0", " 0")], {"label": ["contract", "tax"]}),
-    ([("one two three", "TRUE", "True"), ("four five", "FALSE", "true"), ("six seven", "False", "")], {"label": ["contract", "tax"]}),
+    ([("one two three", "1.0", "1."), ("four five", "0.0", "1"), ("six seven", "0", " 0")],
+     {"label": ["contract", "tax"]}),
+    ([("one two three", "TRUE", "True"), ("four five", "FALSE", "true"), ("six seven", "False", "")],
+     {"label": ["contract", "tax"]}),
 ])
 def test_several_labels_per_text(rows, given):
     """Strings with a separator, lists, or a column of 1 and 0 for each label."""
     write_csv("a.csv", ("text", *given["label"]) if "label" in given else ("text", "label"), rows * 10)
     data = loaded(test="a.csv", **given)
-    assert (data.task.kind, data.task.labels, data.task.metrics) == ("multilabel", ("contract", "tax"), ("micro_f1", "macro_f1"))
+    assert (data.task.kind, data.task.labels) == ("multilabel", ("contract", "tax"))
+    assert data.task.metrics == ("micro_f1", "macro_f1")
     assert list(map(sorted, data.splits["test"]["label"][:3])) == [[0, 1], [1], []]
     assert has(data.notices, "validation: contract 1, tax 2")
 
@@ -165,7 +174,8 @@ def test_columns_of_labels_with_other_cells_than_1_and_0_are_named(cell):
 
 
 @pytest.mark.parametrize("cells, place", [
-    (["['art', 'news']", "['art']"] * 10 + ["['art', 'news'"], "line 22: .*'label'"), (["[0, 1, 0]"] * 9, "line 2: .*label"),
+    (["['art', 'news']", "['art']"] * 10 + ["['art', 'news'"], "line 22: .*'label'"),
+    (["[0, 1, 0]"] * 9, "line 2: .*label"),
     (["[1. 0. 0.]"] * 9, "line 2: .*label")])
 def test_broken_lists_and_vectors_of_ones_and_zeros_are_named(cells, place):
     labelled(cells)
@@ -201,7 +211,8 @@ def test_a_cell_of_a_csv_file_may_be_a_book():
 
 # Tags
 
-@pytest.mark.parametrize("tags", ["['B-PER', 'I-PER', 'O']", '["B-PER", "I-PER", "O"]', "['B-PER' 'I-PER'\n 'O']", "B-PER I-PER O"])
+@pytest.mark.parametrize("tags", [
+    "['B-PER', 'I-PER', 'O']", '["B-PER", "I-PER", "O"]', "['B-PER' 'I-PER'\n 'O']", "B-PER I-PER O"])
 @pytest.mark.parametrize("words", ["['Anna', \"d'Arc\", 'went']", "Anna d'Arc went", "['Anna' \"d'Arc\" 'went']"])
 def test_words_and_tags_of_a_csv_file_are_lists_or_strings_with_spaces(words, tags):
     write_csv("a.csv", ("words", "tags"), [(words, tags)] * 20)
@@ -212,7 +223,8 @@ def test_words_and_tags_of_a_csv_file_are_lists_or_strings_with_spaces(words, ta
 def test_words_and_tags_in_json_lines():
     write("a.jsonl", [{"words": ["Mr.", "Smith", "left"], "tags": ["O", "NAME", "O"]}] * 4)
     data = loaded("a.jsonl", text="words", label="tags", dev="a.jsonl")
-    assert data.task.kind == "tagging" and data.task.labels == ("NAME", "O") and data.task.metrics == ("accuracy", "macro_f1")
+    assert data.task.kind == "tagging" and data.task.labels == ("NAME", "O")
+    assert data.task.metrics == ("accuracy", "macro_f1")
     assert data.splits["train"][0] == {"text": ["Mr.", "Smith", "left"], "label": [1, 0, 1]}
 
 
@@ -221,12 +233,14 @@ def test_the_text_may_be_the_last_column_of_a_conll_file():
     assert loaded("a.conll", text=-1, label=0).splits["train"][0]["text"] == ["the", "cat"]
 
 
-@pytest.mark.parametrize("comments", ["# sent_id = 5", "# id 0-abc\tdomain=en", "# newdoc, # text = Anna went", "# text = a # b",
+@pytest.mark.parametrize("comments",
+                         ["# sent_id = 5", "# id 0-abc\tdomain=en", "# newdoc, # text = Anna went", "# text = a # b",
                                       "# a longer comment", "# x = O"])
 def test_comments_before_a_sentence_are_no_words(comments):
     write("a.conll", [f"{comments}, # NN O, Anna NN B-PER, # NN O"] * 20)
     data = loaded("a.conll")
-    assert data.task.labels == ("B-PER", "O") and set(map(tuple, data.splits["train"]["text"][:])) == {("#", "Anna", "#")}
+    assert data.task.labels == ("B-PER", "O")
+    assert set(map(tuple, data.splits["train"]["text"][:])) == {("#", "Anna", "#")}
 
 
 def test_the_line_with_other_columns_than_most_is_named():
@@ -241,7 +255,8 @@ def test_the_line_with_other_columns_than_most_is_named():
 def test_other_tags_than_those_of_entities_are_plain_labels(tags):
     """The first notice says what entity_f1 needs."""
     data = loaded(write("a.conll", [", ".join(f"word {tag}" for tag in tags.split())] * 9))
-    assert set(data.task.labels) == set(tags.split()) and "entity_f1" not in data.task.metrics and "B-PER" in data.notices[0]
+    assert set(data.task.labels) == set(tags.split()) and "entity_f1" not in data.task.metrics
+    assert "B-PER" in data.notices[0]
 
 
 def test_a_few_tags_that_are_not_like_the_others_are_named():
@@ -272,7 +287,8 @@ def test_tags_are_converted_to_one_scheme(scheme, tags):
 def test_a_tag_that_only_the_dev_file_has_counts_as_one_word_in_balanced_weights():
     write("train.conll", ["word A, word A, word A, word B"]), write("dev.conll", ["word A, word C"])
     task = loaded("train.conll", dev="dev.conll", class_weights="balanced").task
-    assert task.labels == ("A", "B", "C") and task.class_weights == pytest.approx((5 / 9, 5 / 3, 5 / 3))  # words / (labels * words of it)
+    assert task.labels == ("A", "B", "C")
+    assert task.class_weights == pytest.approx((5 / 9, 5 / 3, 5 / 3))  # words / (labels * words of it)
 
 
 @pytest.mark.parametrize("space", ["\u00a0", "\u202f", "\u2007", "\u2009", "\u3000", "\u200b", "\x85"])
@@ -297,17 +313,20 @@ def as_spans(tool):
     return [dict(zip(KEYS[tool], span)) | {"id": 7} for span in SPANS] if tool in KEYS else SPANS
 
 
-@pytest.mark.parametrize("tool, suffix", [("spacy", "jsonl"), *itertools.product(["lists", *KEYS], ["jsonl", "csv", "parquet"])])
+@pytest.mark.parametrize("tool, suffix",
+                         [("spacy", "jsonl"), *itertools.product(["lists", *KEYS], ["jsonl", "csv", "parquet"])])
 def test_character_spans_are_tags_of_words_and_are_predicted_as_spans(tool, suffix):
     """In CSV they are strings, as pandas or JSON write them; a text without spans has an empty list."""
     cells = [as_spans(tool), as_spans(tool), []]
     if suffix == "csv" or suffix == "parquet" and tool == "lists":  # a column of parquet has one type
         cells = [repr(cell) if tool == "lists" else json.dumps(cell) for cell in cells]
-    path = write(f"a.{suffix}", [{"text": text, "entities": cell} for text, cell in zip([TEXT, TEXT, "None here."], cells)] * 10)
+    path = write(f"a.{suffix}",
+                 [{"text": text, "entities": cell} for text, cell in zip([TEXT, TEXT, "None here."], cells)] * 10)
     data = loaded(path, test=path, text="text", label="entities")
     task, test = data.task, data.splits["test"]
     assert (task.kind, task.labels, task.metrics[0]) == ("tagging", ("B-LOC", "B-PER", "I-PER", "O"), "entity_f1")
-    assert [names_of(task, labels) for labels in test["label"][:3]] == [TAGS, TAGS, ["O"] * 3] and has(data.notices, "spans")
+    assert [names_of(task, labels) for labels in test["label"][:3]] == [TAGS, TAGS, ["O"] * 3]
+    assert has(data.notices, "spans")
     written = predictions(data, list(itertools.chain(*test["label"])))
     assert list(map(json.loads, written["prediction"][:3])) == [SPANS, SPANS, []]
 
@@ -323,13 +342,15 @@ def test_character_spans_are_tags_of_words_and_are_predicted_as_spans(tool, suff
 def test_the_words_of_spans_follow_from_the_text_alone(text, spans, tags, warning):
     write("a.jsonl", [{"text": text, "label": spans}, {"text": "and x", "label": []}] * 10)
     data = loaded("a.jsonl", dev="a.jsonl")
-    assert " ".join(names_of(data.task, data.splits["train"]["label"][0])) == tags and data.task.metrics[0] == "entity_f1"
+    assert " ".join(names_of(data.task, data.splits["train"]["label"][0])) == tags
+    assert data.task.metrics[0] == "entity_f1"
     warnings = [notice for notice in data.notices if notice.startswith("warning") and "spans" in notice]
     assert len(warnings) == bool(warning) and (warning or "") in "".join(warnings)
 
 
 @pytest.mark.parametrize("label, message", [
-    ([[0, 99, "PER"]], "99"), ([[3, 1, "PER"]], "3, 1"), ([["a", "b"]], "neither"), ([[0, 4, ["PER", "ORG"]]], "neither"),
+    ([[0, 99, "PER"]], "99"), ([[3, 1, "PER"]], "3, 1"), ([["a", "b"]], "neither"),
+    ([[0, 4, ["PER", "ORG"]]], "neither"),
     ([{"from": 0, "to": 4}], "neither")])
 def test_lists_that_are_no_spans_of_the_text_are_named(label, message):
     write("a.jsonl", [{"text": "Anna left", "label": label}] * 20)
@@ -358,7 +379,8 @@ TO_PREDICT = {
     "one.csv": ('text\na\n\n""\n  \nb\nc\n', {}),
     "b.tsv": ('text\tid\r\n"a\t1\r\n\r\nb"\t2\r\nc\t\r\nd\t4\r\n\r\n', {"sep": "\t", "quoting": 3}),
     "one.tsv": ("text\na\n\nb\n   \nc\nd\n", {"sep": "\t", "quoting": 3}),
-    "b.jsonl": ('{"text": "a", "id": 1}\n\n{"text": "b", "id": 2}\n{"text": ""}\n{"id": 5, "text": "c"}\n', {"lines": True}),
+    "b.jsonl": ('{"text": "a", "id": 1}\n\n{"text": "b", "id": 2}\n{"text": ""}\n{"id": 5, "text": "c"}\n',
+                {"lines": True}),
     "b.parquet": ([{"text": text, "id": i} for i, text in enumerate("abcd")], {}),
 }
 
@@ -372,7 +394,10 @@ def test_the_index_of_a_prediction_is_the_row_that_pandas_reads(path):
         table = pd.read_parquet(path)
     else:
         Path(path).write_text(content, newline="")
-        table = pd.read_json(path, **options) if path.endswith("jsonl") else pd.read_csv(path, keep_default_na=False, **options)
+        if path.endswith("jsonl"):
+            table = pd.read_json(path, **options)
+        else:
+            table = pd.read_csv(path, keep_default_na=False, **options)
     labelled("xy" * 5)
     data = loaded(test=path)
     joined = table.join(predictions(data, [0, 1, 1, 0]))
@@ -406,39 +431,52 @@ def test_predicted_tags_are_conll_lines_that_can_be_read_again(path, rows):
 # Errors
 
 BAD_FILES = [
-    ("a.csv", "text,label\none,x\nthree,y\ntwo\n", {}, r"a.csv, line 4: 1 columns instead of 2 \(1 of 3 rows are malformed\)"),
+    ("a.csv", "text,label\none,x\nthree,y\ntwo\n", {},
+     r"a.csv, line 4: 1 columns instead of 2 \(1 of 3 rows are malformed\)"),
     ("a.csv", "text,label\none,x\nthree,y\ntwo,x,\n", {}, r"a.csv, line 4: 3 columns instead of 2"),
     ("a.tsv", "text\tlabel\none\tx\nthree\ntwo\ty\n", {}, r"a.tsv, line 3: 1 columns instead of 2"),
     ("a.csv", 'text,label\n"one\n\nmore",x\n,y\n', {}, r"a.csv, line 5: the column 'text' contains ''"),
-    ("a.csv", "text,label\none,x\nthree,y\ntwo,\n", {}, r"a.csv, line 4: the column 'label' contains '', which is not one of x, y"),
+    ("a.csv", "text,label\none,x\nthree,y\ntwo,\n", {},
+     r"a.csv, line 4: the column 'label' contains '', which is not one of x, y"),
     ("a.csv", 'text,label\n"one"s,x\n', {}, r"a.csv, line 2 is not valid CSV .* Quote cells"),
     ("a.csv", 'text,label\none,x\n"two,y\n', {}, r"a.csv, line 3 is not valid CSV"),
     ("a.csv", b"text,label\none,x\ncaf\xe9,y\n", {}, r"a.csv, line 3 is not UTF-8"),
     ("a.csv", "a,b,label\n1,2,3\n", {}, r"a.csv has the columns a, b, label: set 'text' of the task 't'"),
     ("a.csv", "text,label\none,x\n", {"label": "stars"}, r"a.csv: missing column 'stars' \(found: text, label\)"),
-    ("a.csv", "text,label\n" + "".join(f"one,{i}x\n" for i in range(99)), {}, r"99 different labels in 99 rows, such as 0x"),
+    ("a.csv", "text,label\n" + "".join(f"one,{i}x\n" for i in range(99)), {},
+     r"99 different labels in 99 rows, such as 0x"),
     ("a.csv", "text,label\n", {}, r"a.csv has no rows"),
     ("a.csv", "", {}, r"a.csv"),
-    ("a.csv", "text,label\n" + "zero,.5\n" + "one,1.5\n" * 18 + "two,n/a\n", {}, r"a.csv, line 21: .* 'n/a', which is not a number"),
+    ("a.csv", "text,label\n" + "zero,.5\n" + "one,1.5\n" * 18 + "two,n/a\n", {},
+     r"a.csv, line 21: .* 'n/a', which is not a number"),
     ("a.csv", "text,label\n" + "zero,.5\n" + "one,1.5\n" * 18 + "two,inf\n", {}, r"a.csv, line 21: .* 'inf'"),
     ("a.csv", "text,label\na b,A B\nc d\n", {"kind": "tagging"}, r"a.csv, line 3: 1 columns instead of 2"),
-    ("a.csv", "text,label\n" + "one,1.5\n" * 9, {"kind": "regression"}, r"a.csv: regression needs different numbers, but the labels are 1.5"),
+    ("a.csv", "text,label\n" + "one,1.5\n" * 9, {"kind": "regression"},
+     r"a.csv: regression needs different numbers, but the labels are 1.5"),
     ("a.csv", "text,label,label\none,x,y\ntwo,y,x\n", {"text": "text"}, r"a.csv has several columns 'label'"),
     ("a.jsonl.gz", "", {}, r"a.jsonl.gz is compressed"),
-    ("a.csv", "text,label,group\none,x,1\ntwo,y,2\n", {"groups": "group", "dev": .9}, r"a dev set of 0.9 of the rows from 2 'groups'"),
-    ("a.csv", "text,label\none,1.5\ntwo,2\n", {"class_weights": "balanced"}, r"class_weights='balanced' of the task 't' needs classes"),
+    ("a.csv", "text,label,group\none,x,1\ntwo,y,2\n", {"groups": "group", "dev": .9},
+     r"a dev set of 0.9 of the rows from 2 'groups'"),
+    ("a.csv", "text,label\none,1.5\ntwo,2\n", {"class_weights": "balanced"},
+     r"class_weights='balanced' of the task 't' needs classes"),
     ("a.csv", "text,label\none,1.5\ntwo,2\n", {"positive": "2"}, "positive='2' of the task 't' needs classes"),
     ("a.csv", "text,label\none,x\ntwo,y\n", {"metrics": "bleu"}, r"metrics='bleu' .* does not apply to classification"),
-    ("a.csv", "text,label\none,x\ntwo,y\nthree,z\n", {"metrics": "f1"}, r"metrics='f1' .* labels x, y, z. Choose from accuracy, macro_f1"),
+    ("a.csv", "text,label\none,x\ntwo,y\nthree,z\n", {"metrics": "f1"},
+     r"metrics='f1' .* labels x, y, z. Choose from accuracy, macro_f1"),
     ("a.csv", "text;name\none;x\n", {}, r"a.csv: missing column 'label' \(found: text, name\)"),
-    ("a.csv", "text,label\none,x\ntwo,y\n", {"positive": "z"}, r"positive='z' of the task 't' is not one of its labels x, y"),
+    ("a.csv", "text,label\none,x\ntwo,y\n", {"positive": "z"},
+     r"positive='z' of the task 't' is not one of its labels x, y"),
     ("a.jsonl", '{"text": "a", "label": 1}\nno\n', {}, r"a.jsonl, line 2 is not valid JSON"),
-    ("a.jsonl", '{"text": "a", "label": 1}\n{"text": 5, "label": 2}\n', {}, r"line 2: the column 'text' contains 5, which is not a text"),
+    ("a.jsonl", '{"text": "a", "label": 1}\n{"text": 5, "label": 2}\n', {},
+     r"line 2: the column 'text' contains 5, which is not a text"),
     ("a.jsonl", '{"text": "a", "label": "x \\ud83d"}\n', {}, r"a.jsonl, line 1 is not valid JSON .*surrogates"),
-    ("a.jsonl", '{"text": "a b", "label": "x y"}\n{"text": ["b"], "label": 3}\n', {"kind": "tagging"}, r"line 2: .* contains 3, .* a list"),
-    ("a.jsonl", '{"text": ["a", "b"], "label": ["x"]}\n{"text": ["c"], "label": ["y"]}\n', {}, r"line 1: the numbers of words and"),
+    ("a.jsonl", '{"text": "a b", "label": "x y"}\n{"text": ["b"], "label": 3}\n', {"kind": "tagging"},
+     r"line 2: .* contains 3, .* a list"),
+    ("a.jsonl", '{"text": ["a", "b"], "label": ["x"]}\n{"text": ["c"], "label": ["y"]}\n', {},
+     r"line 1: the numbers of words and"),
     ("a.txt", "one O\ntwo\n\n", {}, r"a.txt, line 2: 1 columns instead of 2"),
-    ("a.txt", "one A\ntwo B\n\nthree B\n", {"metrics": "entity_f1"}, r"labels A, B. Choose from accuracy, macro_f1.*tags such as B-NP"),
+    ("a.txt", "one A\ntwo B\n\nthree B\n", {"metrics": "entity_f1"},
+     r"labels A, B. Choose from accuracy, macro_f1.*tags such as B-NP"),
     ("a.txt", "one A\ntwo B\n", {"scheme": "iob2"}, r"scheme='iob2' of the task 't' needs tags such as"),
     ("a.txt", "one N A\ntwo N B\n", {"text": [0, 1]}, r"'text' of the task 't' has two: 0, 1"),
     ("a.csv", "text,label\none,\ntwo,\n", {}, r"a.csv: all labels are missing"),
@@ -471,9 +509,11 @@ def test_invalid_descriptions_are_rejected_before_a_file_is_read(given, message)
 
 
 def test_settings_of_own_tasks_are_given_by_name():
-    overrides = ["tasks=[{'train': 'data/reviews/train.csv'}, 'rte']", "task_overrides={'reviews': {'lr': .1}}", "th_run={'reviews': 1}"]
+    overrides = ["tasks=[{'train': 'data/reviews/train.csv'}, 'rte']", "task_overrides={'reviews': {'lr': .1}}",
+                 "th_run={'reviews': 1}"]
     assert complete_finetuning(finetune.c.override(overrides)).tasks[0]["name"] == "reviews"
-    with pytest.raises(PlainError, match="Invalid value for task_overrides: there is no task 'review'. Choose from cola, .*, reviews"):
+    with pytest.raises(PlainError, match="Invalid value for task_overrides: there is no task 'review'. Choose from "
+                                         "cola, .*, reviews"):
         complete_finetuning(finetune.c.override([overrides[0], "task_overrides={'review': {'lr': .1}}"]))
     with pytest.raises(PlainError, match="two tasks are called 'a'. Remove one, or set 'name'"):
         finetune.c.override(["tasks=[{'train': 'a.csv'}, {'train': 'b.csv', 'name': 'a'}]"])

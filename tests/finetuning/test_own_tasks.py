@@ -36,7 +36,8 @@ from _utils.tasks.submission import check_submission, make_zip, read_record, row
 from _utils.tasks.tagging import Tagging, WordRows
 from _utils.text import text_tokenizer
 
-WORDS = "the generator replaces some words of text and discriminator finds every replaced word a small network makes good guesses".split()
+WORDS = ("the generator replaces some words of text and discriminator finds every replaced word a small network makes "
+         "good guesses").split()
 
 
 OWN = {"name": "mine", "train": "train.csv"}
@@ -44,13 +45,15 @@ OWN = {"name": "mine", "train": "train.csv"}
 
 @pytest.fixture
 def start(fresh_checkpoint, tmp_path, monkeypatch):
-    """`start(task, "key=value", ...)` finetunes one own task for an epoch in a working directory with train.csv; returns the Results."""
+    """`start(task, "key=value", ...)` finetunes one own task for an epoch, by default on train.csv; the Results."""
     monkeypatch.chdir(tmp_path)
     write_classes("ab")
 
     def start(task=OWN, *overrides, epochs=1):
-        c = finetune.c.override([f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", "end=1", "logger=None", "group_name=g",
-                                 f"tasks={task}", f"task_overrides={{'{task['name']}': {{'epochs': {epochs}}}}}", *overrides])
+        c = finetune.c.override([f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", "end=1", "logger=None",
+                                 "group_name=g",
+                                 f"tasks={task}", f"task_overrides={{'{task['name']}': {{'epochs': {epochs}}}}}",
+                                 *overrides])
         return finetune.run(complete_finetuning(c))
     return start
 
@@ -76,7 +79,7 @@ def exported_pipeline(kind, task, **options):
 
 
 def test_classification_from_csv_to_a_pipeline(start, capsys):
-    """Labels are found in the file, quoted cells may contain anything, and the predictions have the columns of the test file."""
+    """Labels are found in the file, and quoted cells may contain anything."""
     topic = lambda text: "nets, big" if "network" in text else "none" if len(text) > 30 else "short \"one\""
     write_csv("train.csv", ("id", "review", "topic"), [(i, text, topic(text)) for i, text in enumerate(sentences(80))])
     tests = [(f"x{i}", f"{text},\n\"quoted\"") for i, text in enumerate(sentences(12, seed=1))]
@@ -84,8 +87,10 @@ def test_classification_from_csv_to_a_pipeline(start, capsys):
     results = start(OWN | {"test": "new.csv", "text": "review", "label": "topic"})
     [row] = Runs()
     assert list(row["scores"]["validation"]) == ["accuracy", "macro_f1"]
-    assert sum(map(sum, row["confusion"]["validation"])) == sum(n for *_, n in row["classes"]["validation"].values()) == 8
-    assert re.search(r"precision +recall +f1 +rows\nnets, big ", report(Runs())) and Path("checkpoints/glue/g/confusion_mine.png").exists()
+    rows_of_classes = [n for *_, n in row["classes"]["validation"].values()]
+    assert sum(map(sum, row["confusion"]["validation"])) == sum(rows_of_classes) == 8
+    assert re.search(r"precision +recall +f1 +rows\nnets, big ", report(Runs()))
+    assert Path("checkpoints/glue/g/confusion_mine.png").exists()
     assert len(results.tables["mine"].splits["train"]) == 72  # a tenth is the dev set
     predicted = pd.read_csv("new.csv").join(predictions_of("mine.tsv"))
     assert list(zip(predicted["id"], predicted["review"])) == tests
@@ -95,12 +100,14 @@ def test_classification_from_csv_to_a_pipeline(start, capsys):
     capsys.readouterr()
     predict("g_mine_0.pth", "new.csv")
     header, first, *_ = capsys.readouterr().out.split("\n")
-    assert header == 'label\tP(nets, big)\tP(none)\tP(short "one")\treview' and first.startswith(f"{labels[0]}\t{probabilities[0, 0]:.4f}")
+    assert header == 'label\tP(nets, big)\tP(none)\tP(short "one")\treview'
+    assert first.startswith(f"{labels[0]}\t{probabilities[0, 0]:.4f}")
     classify = exported_pipeline("text-classification", "mine")
     further = load_pretrained("exported_mine/classifier", "tiny", 128).encoder().state_dict()
     assert all(torch.equal(weight, model.network.base_model.state_dict()[name]) for name, weight in further.items())
     assert [found["label"] for found in classify(list(predicted["review"]))] == list(predicted["prediction"])
-    assert read_record(Path("test_outputs/g")) == {"mine.tsv": f"mine run 0 (dev {results.scores.loc['mine', 'best']:.2f})"}
+    score = results.scores.loc["mine", "best"]
+    assert read_record(Path("test_outputs/g")) == {"mine.tsv": f"mine run 0 (dev {score:.2f})"}
     assert "accuracy for mine" in report(Runs()) and "published" not in report(Runs())
 
 
@@ -123,7 +130,8 @@ def test_pairs_from_parquet_to_a_pipeline(start):
     table = pd.DataFrame({"question": sentences(60), "answer": sentences(60, seed=1), "good": [0, 1, 1] * 20})
     table.to_parquet("qa.parquet")
     table.head(9).drop(columns="good").to_parquet("new.parquet")
-    start(OWN | {"train": "qa.parquet", "dev": "qa.parquet", "test": "new.parquet", "text": ["question", "answer"], "label": "good",
+    start(OWN | {"train": "qa.parquet", "dev": "qa.parquet", "test": "new.parquet", "text": ["question", "answer"],
+                 "label": "good",
                  "metrics": ["f1", "matthews"]})
     assert list(Runs()[0]["scores"]["validation"]) == ["f1", "matthews"]
     predicted = pd.read_parquet("new.parquet").join(predictions_of("mine.tsv"))
@@ -141,7 +149,8 @@ def test_several_labels_per_text_from_json_lines_to_a_pipeline(start, capsys):
     start(OWN | {"train": "train.jsonl", "test": "new.jsonl"}, epochs=15)
     [row] = Runs()
     assert list(row["scores"]["validation"]) == ["micro_f1", "macro_f1"] and row["scores"]["test"]["micro_f1"] > .8
-    assert set(row["classes"]["validation"]) == {"network", "word", "text"} and row["baselines"]["validation"]["micro_f1"] < .8
+    assert set(row["classes"]["validation"]) == {"network", "word", "text"}
+    assert row["baselines"]["validation"]["micro_f1"] < .8
     rows = pd.read_json("new.jsonl", lines=True).join(predictions_of("mine.tsv")).to_dict("records")
     labels, probabilities = finetune.load("g_mine_0.pth").predict([row["text"] for row in rows])
     assert [row["prediction"] for row in rows] == ["|".join(found) for found in labels]
@@ -150,7 +159,8 @@ def test_several_labels_per_text_from_json_lines_to_a_pipeline(start, capsys):
     predict("g_mine_0.pth", "x.txt")
     assert capsys.readouterr().out.split("\n")[1].startswith("|".join(labels[0]) + f"\t{probabilities[0, 0]:.4f}")
     classify = exported_pipeline("text-classification", "mine", top_k=None)
-    exported = [{label["label"] for label in row if label["score"] >= .5} for row in classify([row["text"] for row in rows])]
+    found = classify([row["text"] for row in rows])
+    exported = [{label["label"] for label in row if label["score"] >= .5} for row in found]
     assert exported == list(map(set, labels))
 
 
@@ -158,8 +168,8 @@ def test_an_own_task_is_described_before_its_runs(start, capsys):
     write_csv("new.csv", ("text", "label"), [(text, "ab"[i % 2]) for i, text in enumerate(sentences(12, seed=5))])
     start(OWN | {"test": "new.csv"}, "end=2")
     before, _, report = capsys.readouterr().out.partition("mine, run 0")
-    for text in "train 36", "validation 4", "test 12", "classification", "accuracy", "train: a 18, b 18", "test: a 6, b 6":
-        assert text in before
+    of_rows = "train 36", "validation 4", "test 12", "train: a 18, b 18", "test: a 6, b 6"
+    assert all(text in before for text in (*of_rows, "classification", "accuracy"))
     assert "mine, run 1" in report and report.count("mine.tsv") == 1
 
 
@@ -171,9 +181,10 @@ def test_few_rows_are_repeated_until_there_are_about_300_updates(start, capsys):
 
 
 def test_the_best_epoch_is_kept_if_wanted(start, capsys, monkeypatch):
-    """`keep` is a setting of the runs of a group; the dev score of the weights that are kept is the best of all epochs."""
+    """The dev score of the weights that are kept is the best of all epochs."""
     scores = []
-    monkeypatch.setattr(finetune, "KeepBest", lambda score_of: KeepBest(lambda learn: scores.append(score_of(learn)) or scores[-1]))
+    monkeypatch.setattr(finetune, "KeepBest",
+                        lambda score_of: KeepBest(lambda learn: scores.append(score_of(learn)) or scores[-1]))
     write_csv("train.csv", ("text", "label"), [(text, "short" if len(text) < 40 else "long") for text in sentences(80)])
     start(OWN | {"dev": .5}, "keep=best", "task_overrides={'mine': {'epochs': 6, 'lr': 2e-3, 'bs': 4}}")
     [row] = Runs()
@@ -229,7 +240,8 @@ def test_class_weights_are_balanced_or_given_by_label(start):
     assert load_own_task(complete_own_task(OWN | {"class_weights": {"2": 5}})).task.class_weights == (1., 1., 5.)
 
 
-@pytest.mark.parametrize("kind, max_length, counted", [("classification", 24, "18 of 36 texts"), ("tagging", 8, "texts")])
+@pytest.mark.parametrize("kind, max_length, counted",
+                         [("classification", 24, "18 of 36 texts"), ("tagging", 8, "texts")])
 def test_texts_that_are_too_long_are_counted_in_training_and_in_predictions(start, capsys, kind, max_length, counted):
     """Texts lose their ends; sentences to tag are divided."""
     long = " ".join(WORDS * 2)
@@ -252,7 +264,8 @@ def test_texts_in_another_language_are_noticed_in_training_and_in_predictions(st
     words, n_texts = "собака быстро бежит через старый лес".split(), 1 + (kind == "pair")
     texts = [" ".join(words[i % 3:]) for i in range(40)]
     if kind == "tagging":
-        Path("train.conll").write_text("\n\n".join("\n".join(f"{word} {len(word)}" for word in text.split()) for text in texts))
+        tagged = ["\n".join(f"{word} {len(word)}" for word in text.split()) for text in texts]
+        Path("train.conll").write_text("\n\n".join(tagged))
         own = OWN | {"train": "train.conll"}
     else:
         columns = ("a", "b")[:n_texts]
@@ -268,10 +281,13 @@ def test_texts_in_another_language_are_noticed_in_training_and_in_predictions(st
 
 
 def windows_of(columns, tokenizer, max_len=16, stride=6, swap=False):
-    [(windows, length)] = finetune.tokenize_in_windows([[column] for column in columns], max_len, swap, stride, tokenizer)
+    [(windows, length)] = finetune.tokenize_in_windows([[column] for column in columns], max_len, swap, stride,
+                                                       tokenizer)
     assert all(len(window) <= max_len for window in windows)
-    parts = [[[ids for ids, special, kind in zip(window.ids, window.special_tokens_mask, window.type_ids) if not special and kind == i]
-              for i in range(len(columns))] for window in windows]
+    parts = []
+    for window in windows:
+        tokens = list(zip(window.ids, window.special_tokens_mask, window.type_ids))
+        parts.append([[ids for ids, special, kind in tokens if not special and kind == i] for i in range(len(columns))])
     whole = [tokenizer.backend_tokenizer.encode(column, add_special_tokens=False).ids for column in columns]
     return parts, whole[::-1] if swap else whole, length
 
@@ -280,7 +296,8 @@ def joined(parts, whole):
     """The tokens at every place of `whole` that one of the parts has."""
     found = set()
     for part in parts:
-        found |= {start + i for start in range(len(whole)) if whole[start:start + len(part)] == part for i in range(len(part))}
+        n = len(part)
+        found |= {start + i for start in range(len(whole)) if whole[start:start + n] == part for i in range(n)}
     return [whole[i] for i in sorted(found)]
 
 
@@ -305,25 +322,28 @@ def logits_of_windows(model, text):
 
 
 def make_outputs_different(path, text):
-    """Magnify the differences between the outputs of a checkpoint, which has hardly been trained, and those of one text."""
+    """Magnify the differences between the outputs of a checkpoint that has hardly been trained and those of a text."""
     offset, checkpoint = logits_of_windows(finetune.load(path), text)[0], load_checkpoint(path)
     checkpoint["model"]["classifier.weight"] *= 100
     checkpoint["model"]["classifier.bias"] = 100 * (checkpoint["model"]["classifier.bias"] - offset)
     torch.save(checkpoint, path)
 
 
-@pytest.mark.parametrize("kind, labels", [("classification", "ab"), ("regression", [.5, 1.5, 3.]), ("multilabel", ["a|b", "a", "b"])])
+@pytest.mark.parametrize("kind, labels",
+                         [("classification", "ab"), ("regression", [.5, 1.5, 3.]), ("multilabel", ["a|b", "a", "b"])])
 def test_long_texts_are_predicted_as_the_mean_of_windows_everywhere(start, capsys, kind, labels):
-    """In dev and test sets, in Python, by `predict`, and, as the documents say, by transformers with the exported model."""
+    """In dev and test sets, in Python, by `predict`, and by transformers as the documents say."""
     texts = [" ".join(random.Random(i).choices(WORDS, k=10 + 240 * (i % 2))) for i in range(40)]
     write_csv("train.csv", ("text", "label"), [(text, labels[i % len(labels)]) for i, text in enumerate(texts)])
     results = start(OWN | {"test": "train.csv", "kind": kind}, "window_stride=64")
     printed = capsys.readouterr().out
-    assert Runs()[0]["train_rows"] == 36 and re.search(r"20 of 40|18 of 36", printed) and "64 tokens" in report(Runs()) and "lose their ends" not in printed
+    assert Runs()[0]["train_rows"] == 36 and re.search(r"20 of 40|18 of 36", printed) and "64 tokens" in report(Runs())
+    assert "lose their ends" not in printed
     make_outputs_different(run_path("g", "mine", 0), texts[1])
     model = finetune.load("g_mine_0.pth")
     found = model.outputs(results.tables["mine"].splits["test"])
-    activate = {"classification": lambda logits: logits.softmax(-1), "multilabel": torch.sigmoid}.get(kind, lambda scores: scores)
+    activations = {"classification": lambda logits: logits.softmax(-1), "multilabel": torch.sigmoid}
+    activate = activations.get(kind, lambda scores: scores)
     for i in range(4):
         outputs = activate(logits_of_windows(model, texts[i]))
         assert i % 2 == 0 or len(outputs) > 2 and outputs.std(0).max() > .01
@@ -346,10 +366,12 @@ def test_windows_are_off_by_default_and_leave_out_no_tokens(start):
 
 
 def test_each_window_of_both_orders_of_a_pair_has_the_label_of_its_row(small_tokenizer):
-    rows = datasets.Dataset.from_dict({"text1": ["the network", " ".join(WORDS * 2)], "text2": [" ".join(WORDS * 2), "a word"],
+    rows = datasets.Dataset.from_dict({"text1": ["the network", " ".join(WORDS * 2)],
+                                       "text2": [" ".join(WORDS * 2), "a word"],
                                        "label": [0, 1]})
     pair = Task("p", "p", ("text1", "text2"), ("x", "y"), unordered=True)
-    encoded = pair.encode(rows, small_tokenizer, {"max_length": 16, "double_unordered": True, "window_stride": 5}, training=True)
+    encoded = pair.encode(rows, small_tokenizer, {"max_length": 16, "double_unordered": True, "window_stride": 5},
+                          training=True)
     labels = encoded.batch(range(len(encoded)))[3].tolist()
     assert len(encoded.n_windows) == 4 == encoded.n_examples < len(encoded)
     assert labels == [label for label, n in zip([0, 1, 0, 1], encoded.n_windows) for _ in range(n)]
@@ -363,7 +385,8 @@ def write_conll(path, n, seed=0):
     for text in sentences(n, seed):
         words = text.split()
         ends = [i for i, word in enumerate(words) if word in ("generator", "discriminator")]
-        tags = ["I-NET" if i in ends and i else "B-NET" if i in ends or i + 1 in ends else "O" for i in range(len(words))]
+        tags = ["B-NET" if i in ends or i + 1 in ends else "O" for i in range(len(words))]
+        tags = ["I-NET" if i in ends and i else tag for i, tag in enumerate(tags)]
         lines += [*(f"{word} {len(word)} {tag}" for word, tag in zip(words, tags)), ""]
     Path(path).write_text("-DOCSTART- 0 O\n\n" + "\n".join(lines))
 
@@ -374,17 +397,19 @@ def test_tagging_from_conll_to_a_pipeline(start, capsys):
     write_conll("test.txt", 20, seed=1)
     results = start({"name": "nets", "train": "train.txt", "test": "test.txt"}, epochs=8)
     assert list(results.scores.index) == ["nets", "nets (test)"]
-    assert list(Runs()[0]["scores"]["test"]) == ["entity_f1", "accuracy"] and results.scores.loc["nets (test)", "mean"] > 30
+    assert list(Runs()[0]["scores"]["test"]) == ["entity_f1", "accuracy"]
+    assert results.scores.loc["nets (test)", "mean"] > 30
     given = [line.split() for line in Path("test.txt").read_text().split("\n")[2:]]
     predicted = [line.split("\t") for line in Path("test_outputs/g/nets.conll").read_text().split("\n")]
     words, tags = zip(*filter(all, predicted))
     assert words == tuple(line[0] for line in given if line)
     text, tags = " ".join(words[:given.index([])]), list(tags)  # the first sentence
-    assert finetune.load(run_path("g", "nets", 0)).predict([text, text.split()]).labels == [tags[:len(text.split())]] * 2
+    of_text = tags[:len(text.split())]
+    assert finetune.load(run_path("g", "nets", 0)).predict([text, text.split()]).labels == [of_text] * 2
     exported = exported_pipeline("token-classification", "nets", aggregation_strategy="first")
     assert type(exported.model) is ElectraForTokenClassification
     found = [(entity["entity_group"], entity["word"]) for entity in exported(text)]
-    assert [kind for kind, _ in found if kind != "O"] == [tag[2:] for tag in tags[:len(text.split())] if tag.startswith("B-")]
+    assert [kind for kind, _ in found if kind != "O"] == [tag[2:] for tag in of_text if tag.startswith("B-")]
 
     Path("x.txt").write_text(text + "\nthe network .\n")
     capsys.readouterr()
@@ -410,8 +435,8 @@ def test_a_task_on_character_spans_predicts_spans_of_new_texts(start, capsys):
     capsys.readouterr()
     predict("g_mine_0.pth", "x.txt")
     assert [line.split("\t")[0] for line in capsys.readouterr().out.split("\n")[6:11]] == ["(", "a", ",", "b", ")"]
-    [entity] = [found for found in exported_pipeline("token-classification", "mine", aggregation_strategy="first")(texts[0])
-                if found["entity_group"] == "FIRST"]
+    find = exported_pipeline("token-classification", "mine", aggregation_strategy="first")
+    [entity] = [found for found in find(texts[0]) if found["entity_group"] == "FIRST"]
     assert (entity["start"], entity["end"]) == (1, 8)
     with pytest.raises(PlainError, match="not a text"):
         finetune.load("g_mine_0.pth").predict([["a", "b"]])
@@ -425,7 +450,8 @@ def test_own_tasks_beside_glue_are_neither_in_its_mean_nor_in_the_submission(sta
     assert {path.name for path in folder.iterdir()} == {"RTE.tsv", "mine.tsv"}
     rows = rows_of(glue)
     write_majorities(folder, rows)
-    assert make_zip(folder, rows) == Path("test_outputs/g.zip") and len(check_submission("test_outputs/g.zip", rows)) == 11
+    assert make_zip(folder, rows) == Path("test_outputs/g.zip")
+    assert len(check_submission("test_outputs/g.zip", rows)) == 11
     assert "mean of 1" in report(Runs())
 
 
@@ -466,7 +492,8 @@ def test_labels_of_the_test_file_may_come_later_and_change(start):
     own, texts = OWN | {"test": "new.csv"}, sentences(20, seed=1)
 
     def start_with(labels, *overrides):
-        write_csv("new.csv", ("text", "label")[:1 + bool(labels)], zip(texts, labels) if labels else [(text,) for text in texts])
+        write_csv("new.csv", ("text", "label")[:1 + bool(labels)],
+                  zip(texts, labels) if labels else [(text,) for text in texts])
         return start(own, *overrides).scores
     _, all_a, all_b, unlabelled = (start_with(labels, "end=2") for labels in ("", "a" * 20, "b" * 20, ""))
     assert all_a.loc["mine (test)", "mean"] + all_b.loc["mine (test)", "mean"] == pytest.approx(100)
@@ -476,7 +503,8 @@ def test_labels_of_the_test_file_may_come_later_and_change(start):
     assert Runs()[best]["scores"]["test"]["accuracy"] == 1.
     run_path("g", "mine", 1 - best).unlink()
     start_with("a" * 9, "do_finetune=False")
-    assert [row["run"] for row in Runs() if "test" in row["scores"]] == [best]  # without its checkpoint, a run is not scored on a new file
+    # Without its checkpoint, a run is not scored on a new file.
+    assert [row["run"] for row in Runs() if "test" in row["scores"]] == [best]
 
 
 def test_a_frozen_encoder_keeps_its_weights_and_has_no_dropout(start, fresh_checkpoint):
@@ -493,7 +521,8 @@ def test_a_frozen_encoder_keeps_its_weights_and_has_no_dropout(start, fresh_chec
 def test_mean_pooling_reads_all_tokens_but_no_padding_also_from_the_checkpoint(start):
     start(OWN, "pooling=mean")
     model, _, row = load_finetuned(run_path("g", "mine", 0))
-    ids, is_token, types = torch.randint(5, 99, (2, 6)), torch.ones(2, 6, dtype=torch.long), torch.zeros(2, 6, dtype=torch.long)
+    ids = torch.randint(5, 99, (2, 6))
+    is_token, types = torch.ones_like(ids), torch.zeros_like(ids)
     is_token[1, 4:] = 0
     states = [model.base_model(ids[i:i + 1, :n]).last_hidden_state[0] for i, n in enumerate((6, 4))]
     expected = torch.stack([model.classifier(of_tokens.mean(0)) for of_tokens in states])
@@ -508,7 +537,8 @@ TAGS = Tagging("t", "t", ("text",), ("O", "B-X", "I-X", "B-Y"), metrics=("entity
 
 
 @pytest.mark.parametrize("labels, targets, predicted, lengths, f1", [
-    ("O B-X I-X B-Y", [1, 2, 0, 3, 1], [1, 2, 0, 0, 3], [2, 3], .4),  # of three entities, two are predicted, one with the right end
+    # Of three entities, two are predicted, one with the right end.
+    ("O B-X I-X B-Y", [1, 2, 0, 3, 1], [1, 2, 0, 0, 3], [2, 3], .4),
     ("O B-X I-X B-Y", [1, 2, 2], [1, 2, 2], [2, 1], 1.),  # an entity does not reach into the next sentence
     *((f"O B-X I-X {end}-X {single}-X", *case) for end, single in ("ES", "LU") for case in (
         ([1, 3, 1, 3], [0, 0, 1, 3], [4], 2 / 3), ([4, 4], [1, 3], [2], 0.), ([1, 2, 3], [1, 2, 3], [3], 1.))),
@@ -521,14 +551,15 @@ def test_entity_f1_counts_whole_entities_within_sentences(labels, targets, predi
 
 
 def test_words_are_labelled_at_their_first_wordpiece(small_tokenizer):
-    """Each word is encoded on its own; [MASK] is plain text, and a zero-width space, which the tokenizer drops, becomes [UNK]."""
+    """[MASK] is plain text, and a zero-width space, which the tokenizer drops, becomes [UNK]."""
     words, labels, expected = ["The", "discriminators", "\u200b", "[MASK]"], [IGNORED], ["[CLS]"]
     ids, _, types, found = WordRows([words], [range(4)], small_tokenizer, 64).batch([0])
     for i, word in enumerate(words):
         pieces = text_tokenizer(small_tokenizer).encode(word, add_special_tokens=False).tokens or ["[UNK]"]
         labels += [i] + [IGNORED] * (len(pieces) - 1)
         expected += pieces
-    assert small_tokenizer.convert_ids_to_tokens(ids[0]) == [*expected, "[SEP]"] and len(expected) > 5 and types.sum() == 0
+    assert small_tokenizer.convert_ids_to_tokens(ids[0]) == [*expected, "[SEP]"] and len(expected) > 5
+    assert types.sum() == 0
     assert found.tolist() == [[*labels, IGNORED]]
 
 
@@ -548,7 +579,8 @@ def test_words_of_tokenizers_that_mark_the_space_before_a_word():
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.train_from_iterator([" ".join(WORDS)] * 3, trainers.BpeTrainer(vocab_size=400, special_tokens=["<pad>", "<unk>"]))
+    tokenizer.train_from_iterator([" ".join(WORDS)] * 3,
+                                  trainers.BpeTrainer(vocab_size=400, special_tokens=["<pad>", "<unk>"]))
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", unk_token="<unk>")
     ids, *_ = WordRows([["small", "network"]], [[0, 0]], fast, 64).batch([0])
     assert fast.decode(ids[0]) == " small network"

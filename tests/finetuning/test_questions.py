@@ -1,4 +1,4 @@
-"""Question answering: files, odd input, finetuning from files to predictions, ensembles, and the export to transformers."""
+"""Question answering: files, odd input, from files to predictions, ensembles, and the export to transformers."""
 import gzip
 import json
 from pathlib import Path
@@ -26,22 +26,28 @@ CONTEXT = "Alpha beta gamma. Delta  epsilon."
 
 def squad(*questions, context=CONTEXT):
     """The content of a file; questions: (answers: [(text, start)] or None for an unanswerable question)."""
-    return json.dumps({"data": [{"paragraphs": [{"context": context, "qas": [
-        {"id": str(i), "question": "what is it?", "is_impossible": answers is None,
-         "answers": [{"text": text, "answer_start": start} for text, start in answers or ()]} for i, answers in enumerate(questions)]}]}]})
+    qas = []
+    for i, answers in enumerate(questions):
+        found = [{"text": text, "answer_start": start} for text, start in answers or ()]
+        qas.append({"id": str(i), "question": "what is it?", "is_impossible": answers is None, "answers": found})
+    return json.dumps({"data": [{"paragraphs": [{"context": context, "qas": qas}]}]})
 
 
 def mrqa(**question):
-    return json.dumps({"context": CONTEXT, "qas": [{"qid": "q", "id": "other", "question": "what?", "answers": ["beta"], **question}]})
+    return json.dumps({"context": CONTEXT,
+                       "qas": [{"qid": "q", "id": "other", "question": "what?", "answers": ["beta"], **question}]})
 
 
 def loaded(path, **keys):
-    return load_own_task(complete_own_task({"train": str(path), "dev": str(path), "kind": "questions", "name": "q", **keys}))
+    return load_own_task(complete_own_task({"train": str(path), "dev": str(path), "kind": "questions", "name": "q",
+                                            **keys}))
 
 
 @pytest.mark.parametrize("answers, words", [
-    ([("beta", 6), ("Alpha", 0)], (1, 1)), ([("BETA  gamma", 6)], (1, 2)), ([("beta", 7)], (1, 1)), ([("Delta epsilon", 18)], (3, 4)),
-    ([("beta", 0)], (-1, -1)), ([("beta", 500)], (-1, -1)), ([("epsilon. And", 25)], (-1, -1)), ([("beta", -1)], (-1, -1)),
+    ([("beta", 6), ("Alpha", 0)], (1, 1)), ([("BETA  gamma", 6)], (1, 2)), ([("beta", 7)], (1, 1)),
+    ([("Delta epsilon", 18)], (3, 4)),
+    ([("beta", 0)], (-1, -1)), ([("beta", 500)], (-1, -1)), ([("epsilon. And", 25)], (-1, -1)),
+    ([("beta", -1)], (-1, -1)),
     ([("", 6)], (-1, -1)), ([], (-1, -1)), (None, (-1, -1))])
 def test_the_first_answer_is_located(tmp_path, answers, words):
     """Unlike in Google's code, no answer raises, and empty ones or those before the text are not found (F54)."""
@@ -53,7 +59,8 @@ def test_the_first_answer_is_located(tmp_path, answers, words):
 def test_the_questions_about_a_text_stay_in_one_split(tmp_path):
     """Also if the file repeats the text for each question."""
     answer = {"text": "beta", "char_spans": [[6, 9]]}
-    lines = [json.dumps(json.loads(mrqa(detected_answers=[answer])) | {"context": f"Alpha beta {i % 10}."}) for i in range(50)]
+    paragraph = json.loads(mrqa(detected_answers=[answer]))
+    lines = [json.dumps(paragraph | {"context": f"Alpha beta {i % 10}."}) for i in range(50)]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     splits = loaded(tmp_path / "a.jsonl", dev=.2).splits
     texts = [set(splits[split]["context"]) for split in ("train", "validation")]
@@ -62,23 +69,27 @@ def test_the_questions_about_a_text_stay_in_one_split(tmp_path):
 
 def test_mrqa_files_are_read_compressed_or_not(tmp_path):
     """With headers, empty lines, questions without detected answers; the id is the qid (F52, F78)."""
-    lines = [json.dumps({"header": {}}), mrqa(detected_answers=[{"text": "gamma", "char_spans": [[11, 99], [0, 1]]}]), "", mrqa()]
+    lines = [json.dumps({"header": {}}), mrqa(detected_answers=[{"text": "gamma", "char_spans": [[11, 99], [0, 1]]}]),
+             "", mrqa()]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
     for name in ("a.jsonl", "b.jsonl.gz"):
         rows = read_questions(str(tmp_path / name))
         assert rows["id"][:] == ["q", "q"] and rows["first_word"][:] == [2, -1] and rows["label"][:] == [["beta"]] * 2
         data = loaded(tmp_path / name)
-        assert len(data.splits["train"]) == 1 and len(data.splits["validation"]) == 2 and "skipped 1 of 2" in "".join(data.notices)
+        assert len(data.splits["train"]) == 1 and len(data.splits["validation"]) == 2
+        assert "skipped 1 of 2" in "".join(data.notices)
 
 
 @pytest.mark.parametrize("content, keys, message", [
     ("[1]", {}, "Cannot read questions from .*a.json .*SQuAD"), ('{"data": []}', {}, "a.json has no question"),
-    ('{"data": [{"paragraphs": [{"context": "a"}]}]}', {}, "KeyError: 'qas'"), (squad([("beta", 0)]), {}, "no question has an answer"),
+    ('{"data": [{"paragraphs": [{"context": "a"}]}]}', {}, "KeyError: 'qas'"),
+    (squad([("beta", 0)]), {}, "no question has an answer"),
     (squad([("beta", 6)]), {"text": "question"}, "'text' does not apply"),
     (squad([("beta", 6)]), {"kind": None}, "a.json: .*set 'kind': 'questions'"),
     (squad([("beta", 6)]), {"metrics": "accuracy"}, "Choose from exact, f1"),
-    (squad([("beta", 6)]), {"questions": {"stride": 3}}, "Use a dictionary with some of joint, answerability, answerable_from_start"),
+    (squad([("beta", 6)]), {"questions": {"stride": 3}}, "Use a dictionary with some of joint, answerability, "
+                                                         "answerable_from_start"),
     (squad([("beta", 6)]), {"questions": {"doc_stride": 0}}, "Use a dictionary with some of")])
 def test_unusable_files_and_options_raise(tmp_path, content, keys, message):
     (tmp_path / "a.json").write_text(content)
@@ -104,7 +115,8 @@ def test_names_of_google_are_files_in_a_folder(fresh_checkpoint, tmp_path):
     c = complete_finetuning(finetune.c.override(["tasks=squad,searchqa", f"glue_dir={tmp_path}"]))
     assert length(c) == 512 and [task["name"] for task in c.tasks] == ["squad", "searchqa"]
     data = load_own_task(c.tasks[0])
-    assert data.task.questions == QuestionOptions(has_unanswerable=True) and data.task.epochs == 2 and len(data.splits["validation"]) == 2
+    assert data.task.questions == QuestionOptions(has_unanswerable=True) and data.task.epochs == 2
+    assert len(data.splits["validation"]) == 2
     with pytest.raises(PlainError, match="searchqa/train.json"):
         load_own_task(c.tasks[1])
     assert length(complete_finetuning(finetune.c.override(["tasks=squad,rte", f"glue_dir={tmp_path}"]))) == 128
@@ -133,7 +145,8 @@ def test_thresholds_only_apply_to_sets_with_unanswerable_questions():
     assert score_answers(found, answers, QuestionOptions())["exact"] == .5
     scores = score_answers(found, [[], ["b"]], QuestionOptions(has_unanswerable=True))
     assert scores["exact"] == scores["best_f1"] == 1 and scores["best_f1_threshold"] == -5
-    task = Questions("t", "t", ("question", "context"), metrics=("f1",), questions=QuestionOptions(has_unanswerable=True))
+    task = Questions("t", "t", ("question", "context"), metrics=("f1",),
+                     questions=QuestionOptions(has_unanswerable=True))
     assert not task.evaluation(found, [[], ["b"]])["notices"]
     found[1] = found[1]._replace(null_odds=-1.)  # above the default threshold
     assert "na_threshold=-1, F1 on this set would be 100.00" in task.evaluation(found, [[], ["b"]])["notices"]
@@ -141,10 +154,12 @@ def test_thresholds_only_apply_to_sets_with_unanswerable_questions():
 
 def test_an_ensemble_adds_the_probabilities_of_texts():
     [answers] = ensemble([[Answers({"a": .6, "b": .4}, 1.)], [Answers({"b": .9, "c": .1}, 3.)]])
-    assert answers.text == "b" and answers.n_best == pytest.approx({"b": 1.3, "a": .6, "c": .1}) and answers.null_odds == 2
+    assert answers.text == "b" and answers.n_best == pytest.approx({"b": 1.3, "a": .6, "c": .1})
+    assert answers.null_odds == 2
 
 
-@pytest.mark.parametrize("options", [{}, pytest.param({"joint": False, "answerability": False}, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("options",
+                         [{}, pytest.param({"joint": False, "answerability": False}, marks=pytest.mark.slow)])
 def test_questions_from_files_to_predictions(options, fresh_checkpoint, tmp_path, monkeypatch):
     """From files to scores and to the JSON of the official scripts; without Google's layers also to transformers."""
     monkeypatch.chdir(tmp_path)
@@ -153,17 +168,21 @@ def test_questions_from_files_to_predictions(options, fresh_checkpoint, tmp_path
         content = json.loads(Path(file).read_text())
         del content["data"][0]["paragraphs"][n:]
         Path(file).write_text(json.dumps(content))
-    task = {"name": "q", "train": "train.json", "test": "test.json", "kind": "questions", "questions": {"n_best": 5, **options}}
-    arguments = [f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", "end=2", "logger=None", "group_name=g", f"tasks={task}",
+    task = {"name": "q", "train": "train.json", "test": "test.json", "kind": "questions",
+            "questions": {"n_best": 5, **options}}
+    arguments = [f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", "end=2", "logger=None", "group_name=g",
+                 f"tasks={task}",
                  "task_overrides={'q': {'epochs': 2}}", "th_run=0,1"]
     results = finetune.run(complete_finetuning(finetune.c.override(arguments)))
-    assert list(results.scores.index) == ["q", "q (test)"] and results.scores["baseline"].tolist() == pytest.approx([100 / 3] * 2, abs=.1)
+    assert list(results.scores.index) == ["q", "q (test)"]
+    assert results.scores["baseline"].tolist() == pytest.approx([100 / 3] * 2, abs=.1)
     train, dev = (set(results.tables["q"].splits[split]["context"]) for split in ("train", "validation"))
     assert len(dev) == 10 and not train & dev
     assert list(Runs()[0]["scores"]["test"]) == ["exact", "f1"] and Runs()[0]["settings"]["max_length"] == 512
     ids = results.tables["q"].splits["test"]["id"][:]
     assert len(ids) == 60
-    texts, n_best, odds = (json.loads(Path("test_outputs/g", folder, "q.json").read_text()) for folder in ("", "n_best", "null_odds"))
+    files = [Path("test_outputs/g", folder, "q.json") for folder in ("", "n_best", "null_odds")]
+    texts, n_best, odds = (json.loads(file.read_text()) for file in files)
     assert list(texts) == list(n_best) == list(odds) == ids
     assert all(text == ("" if odds[key] > -2.75 else next(iter(n_best[key]))) for key, text in texts.items())
     assert all(0 < len(found) <= 10 and sum(found.values()) == pytest.approx(2) for found in n_best.values())
@@ -180,7 +199,8 @@ def test_questions_from_files_to_predictions(options, fresh_checkpoint, tmp_path
 def check_export(questions):
     """The exported model has the logits of the finetuned one."""
     export_hf(str(run_path("g", "q", 0)), "out")
-    exported, tokenizer = AutoModelForQuestionAnswering.from_pretrained("out/classifier"), AutoTokenizer.from_pretrained("out/classifier")
+    exported = AutoModelForQuestionAnswering.from_pretrained("out/classifier")
+    tokenizer = AutoTokenizer.from_pretrained("out/classifier")
     model = finetune.load(str(run_path("g", "q", 0)))
     rows = QuestionRows(questions.select([0]), model.hf_tokenizer, 512, model.task.questions)
     *inputs, is_answer, starts, _ = rows.batch([0])

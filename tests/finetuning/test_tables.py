@@ -11,10 +11,12 @@ from _utils.tasks.synthetic import write_synthetic_glue
 
 
 @pytest.mark.parametrize("name, split, i, row", [
-    ("cola", "train", 0, {"sentence": "Our friends won't buy this analysis, let alone the next one we propose.", "label": 1}),
+    ("cola", "train", 0, {"sentence": "Our friends won't buy this analysis, let alone the next one we "
+                                      "propose.", "label": 1}),
     ("sst2", "validation", 1, {"sentence": "unflinchingly bleak and desperate ", "label": 0}),
     ("stsb", "validation", 1, {"label": 4.75}),
-    ("ax", "test", 0, {"premise": "The cat sat on the mat.", "hypothesis": "The cat did not sit on the mat.", "label": -1}),
+    ("ax", "test", 0,
+     {"premise": "The cat sat on the mat.", "hypothesis": "The cat did not sit on the mat.", "label": -1}),
 ])
 def test_rows_of_the_official_files(shared, name, split, i, row):
     found = load_task(name, shared / "data/glue").splits[split][i]
@@ -32,7 +34,8 @@ def test_rows_and_missing_files_of_the_official_download_are_printed(shared, cap
             assert task.majority == (labels.mode()[0] if task.labels else pytest.approx(labels.mean(), abs=.01))
     print_tables({name: load_task(name, shared / "data/glue") for name in ("qqp", "mnli")})
     printed = capsys.readouterr().out
-    assert "dev.tsv not found" in printed and "test.tsv not found" in printed and "MNLI   train 10,471 of 392,702" in printed
+    assert "dev.tsv not found" in printed and "test.tsv not found" in printed
+    assert "MNLI   train 10,471 of 392,702" in printed
 
 
 ROWS = "".join(f"{i}\tThe first text {i}.\tThe second text.\tentailment\n" for i in range(300))
@@ -49,7 +52,8 @@ def rte(folder, train=HEADER + ROWS, dev=HEADER + ROWS, test="index\tsentence1\t
 
 @pytest.mark.parametrize("row, message", [
     ("300\tonly one text\tentailment", "line 302: 3 columns instead of 4"),
-    ("300\ta\tb\tmaybe", "line 302: the column 'label' contains 'maybe', which is not one of entailment, not_entailment"),
+    ("300\ta\tb\tmaybe", "line 302: the column 'label' contains 'maybe', which is not one of entailment, "
+                         "not_entailment"),
     ("300\ta\t \tentailment", "line 302: the column 'sentence2' contains '"),
     ("", "line 302: 1 columns instead of 4"),
 ])
@@ -68,12 +72,14 @@ def test_quotes_and_unicode_line_separators_are_ordinary_characters_and_a_byte_o
 
 
 @pytest.mark.parametrize("files, message", [
-    (dict(train=HEADER + ROWS.replace("entailment", "yes")), "train.tsv, line 2: the column 'label' contains 'yes'.*300 of 300 rows"),
+    (dict(train=HEADER + ROWS.replace("entailment", "yes")), "train.tsv, line 2: the column 'label' contains "
+                                                             "'yes'.*300 of 300 rows"),
     (dict(train=HEADER + ROWS.replace("\t", "  ")), "train.tsv, line 2: 1 columns instead of 4.*300 of 300 rows"),
     (dict(train=ROWS), "train.tsv: missing column 'sentence1' .found: 0, The first text"),
     (dict(dev=HEADER), "dev.tsv has no rows"),
     (dict(dev=(HEADER + "0\tcaf").encode() + b"\xe9\tb\tentailment\n"), "dev.tsv, line 2 is not UTF-8"),
-    (dict(test="index\tsentence1\tsentence2\n0\ta\tb\n1\ta\n"), "test.tsv, line 3: 2 columns instead of 3 .*no row of a test set"),
+    (dict(test="index\tsentence1\tsentence2\n0\ta\tb\n1\ta\n"), "test.tsv, line 3: 2 columns instead of 3 .*no row of "
+                                                                "a test set"),
 ])
 def test_a_file_with_other_content_is_rejected(tmp_path, files, message):
     with pytest.raises(PlainError, match=message) as error:

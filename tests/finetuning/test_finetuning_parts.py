@@ -21,8 +21,8 @@ def parts(glue, fresh_checkpoint):
         settings = finetune.settings_of(task, tables, c, pretrained)
         data = finetune.encode_task(task, tables, settings, pretrained.hf_tokenizer)
         model = task.network(pretrained, settings)
-        learn = finetune.get_glue_learner("mrpc", model=model, data=data, settings=settings, device=torch.device(device),
-                                          precision=settings["precision"])
+        learn = finetune.get_glue_learner("mrpc", model=model, data=data, settings=settings,
+                                          device=torch.device(device), precision=settings["precision"])
         return learn, data, settings
     return make
 

@@ -75,11 +75,12 @@ def test_tags_and_questions_use_added_tokens(folder):
     tokenizer = load_tokenizer(folder)
     tagged = WordRows([TEXT.split()], [[0] * len(TEXT.split())], tokenizer, 64).flat["inp_ids"]
     row = datasets.Dataset.from_dict({
-        "question": [f"which {MARKERS[0]}"], "context": [TEXT], "is_impossible": [False], "label": [["text"]], "answer_start": [-1],
-        "answer": ["text"], "first_word": [7], "last_word": [7], "start": [-1], "end": [-1]})
+        "question": [f"which {MARKERS[0]}"], "context": [TEXT], "is_impossible": [False], "label": [["text"]],
+        "answer_start": [-1], "answer": ["text"], "first_word": [7], "last_word": [7], "start": [-1], "end": [-1]})
     asked = QuestionRows(row, tokenizer, 64, QuestionOptions()).flat["inp_ids"]
     for ids in (tagged, asked):
-        assert set(tokenizer.convert_tokens_to_ids([*MARKERS, "[NUM]"])) <= set(ids.tolist()) and ids[0] == tokenizer.cls_token_id
+        assert set(tokenizer.convert_tokens_to_ids([*MARKERS, "[NUM]"])) <= set(ids.tolist())
+        assert ids[0] == tokenizer.cls_token_id
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "renamed.json", ""])
@@ -146,9 +147,9 @@ def test_an_exported_classifier_predicts_as_finetune(kind, checkpoint, tmp_path)
     pretrain.set_seed(1)
     model = task.network(pretrained, {})
     torch.nn.init.normal_(model.classifier.weight)
-    row = {"group": "g", "task": task.name, "run": 0, "seed": 0, "scores": {"validation": {"accuracy": .5}}, "train_rows": 9,
-           "synthetic": False,
-           "settings": {"wsc_trick": False, "max_length": 64, "bs": 4, "epochs": 1, "lr": 1e-3, "pretrained_weights": "none"}}
+    settings = {"wsc_trick": False, "max_length": 64, "bs": 4, "epochs": 1, "lr": 1e-3, "pretrained_weights": "none"}
+    row = {"group": "g", "task": task.name, "run": 0, "seed": 0, "scores": {"validation": {"accuracy": .5}},
+           "train_rows": 9, "synthetic": False, "settings": settings}
     finetune.save_finetuned(tmp_path / "mrpc.pth", model, pretrained.hf_tokenizer, row)
     export_hf(str(tmp_path / "mrpc.pth"), str(tmp_path / "out"))
     pairs = [tuple(PAIR), tuple(PAIR[::-1]), ("a longer sentence of some more words than the others", TEXT)]

@@ -20,8 +20,12 @@ def test_script_equals_exported_notebook(repo, notebook, script):
 FEW_ROWS = {name: {"rows": 64, "epochs": 1} for name in FINETUNED_TASKS}
 OVERRIDES = {"Pretrain.ipynb": ["steps=12", "num_workers=0", "milestones=100"],
              "Finetune_GLUE.ipynb": ["end=1", f"task_overrides={FEW_ROWS}"]}
-SHORTER = {"n_sentences, rng, rows = 2000": "n_sentences, rng, rows = 150", '"agreement": {"epochs": 6}': '"agreement": {"epochs": 1}',
-           '"end": 3,': '"end": 1,', '"tasks": [roles],': '"tasks": [roles], "task_overrides": {"roles": {"epochs": 1, "rows": 400}},'}
+SHORTER = {  # {code of a cell: code in its place}
+    "n_sentences, rng, rows = 2000": "n_sentences, rng, rows = 150",
+    '"agreement": {"epochs": 6}': '"agreement": {"epochs": 1}',
+    '"end": 3,': '"end": 1,',
+    '"tasks": [roles],': '"tasks": [roles], "task_overrides": {"roles": {"epochs": 1, "rows": 400}},',
+}
 RESULT = {"Pretrain.ipynb": "checkpoints/pretrain/quickstart_11081_100.0%.pth", "Finetune_GLUE.ipynb": "test_outputs/quickstart.zip"}
 
 

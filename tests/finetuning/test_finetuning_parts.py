@@ -1,5 +1,4 @@
 """The parts of finetuning: output layer, optimizer, schedules, batches, loss and the order of predictions."""
-
 import pytest
 import torch
 from fastai.callback.core import Callback, CancelFitException

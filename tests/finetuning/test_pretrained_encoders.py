@@ -7,7 +7,6 @@ from tiny_families import FAMILIES
 from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
-    BertConfig,
     GPT2Config,
 )
 
@@ -62,15 +61,6 @@ def test_a_missing_checkpoint_or_one_of_another_size_raises(workplace, name, siz
     with pytest.raises(PlainError, match=message) as error:
         load_pretrained(name, size, 128)
     assert "\n" not in str(error.value)
-
-
-def test_a_folder_of_another_size_raises(small_tokenizer, tmp_path):
-    config = BertConfig(vocab_size=400, hidden_size=256, num_hidden_layers=12, num_attention_heads=4,
-                        intermediate_size=8)
-    folder = save(tmp_path, config, small_tokenizer)
-    assert load_pretrained(folder, "small", 32)
-    with pytest.raises(PlainError, match="size=small"):
-        load_pretrained(folder, "base", 32)
 
 
 @pytest.mark.parametrize("config, length, message", [

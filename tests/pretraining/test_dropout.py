@@ -1,4 +1,4 @@
-"""The fast random numbers, dropout and argmax for CPUs: their distributions, and where dropout is replaced."""
+"""The fast random numbers and dropout for CPUs: their distributions, and where dropout is replaced."""
 import pytest
 import torch
 

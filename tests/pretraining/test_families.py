@@ -1,4 +1,4 @@
-"""Recipes other than ELECTRA's: objectives, tying, networks of any family, LAMB."""
+"""Recipes other than ELECTRA's: tying, networks of any family, LAMB; uploads."""
 import pydoc_data.topics
 from functools import partial
 from pathlib import Path

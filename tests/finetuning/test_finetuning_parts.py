@@ -1,5 +1,4 @@
 """The parts of finetuning: output layer, optimizer, schedules, batches, loss and the order of predictions."""
-
 import pytest
 import torch
 from fastai.callback.core import Callback, CancelFitException
@@ -25,8 +24,8 @@ def parts(glue, fresh_checkpoint):
         settings = settings_of(task, splits, finetune.hyperparameters(task, c, len(splits["train"])), c, pretrained)
         data = encode_task(task, splits, settings, pretrained.hf_tokenizer)
         model = task.network(pretrained, settings)
-        learn = finetune.get_glue_learner("mrpc", model=model, data=data, settings=settings, device=torch.device(device),
-                                          precision=settings["precision"])
+        learn = finetune.get_glue_learner("mrpc", model=model, data=data, settings=settings,
+                                          device=torch.device(device), precision=settings["precision"])
         return learn, data, settings
     return make
 

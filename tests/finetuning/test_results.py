@@ -1,5 +1,4 @@
 """The table of runs, its summaries and comparisons."""
-
 import numpy as np
 import pytest
 

@@ -84,11 +84,13 @@ def test_an_override_changes_only_its_key_and_has_the_type_of_the_key(config, ar
 INVALID_PRETRAINING = {
     "sise=base": ["'size'"], "--steps=100": ["'steps'"], "steps": ["key=value"], "size=huge": ["'small'", "'base'"],
     "quickstart=1": ["True or False"], "device=gpu": ["'cuda'"], "base_run_name=runs/first": ["without /"],
-    "revisions={'docs': 'main'}": ["openwebtext"], "vocab=100": ["200"], "milestones=50,0": ["above 0"], "steps=1.5": ["an integer"],
-    "lr=fast": ["a number above 0"], "max_length=1024": ["512"], "mask_prob=15": ["between 0 and 1"]}
+    "revisions={'docs': 'main'}": ["openwebtext"], "vocab=100": ["200"], "milestones=50,0": ["above 0"],
+    "steps=1.5": ["an integer"], "lr=fast": ["a number above 0"], "max_length=1024": ["512"],
+    "mask_prob=15": ["between 0 and 1"]}
 INVALID_FINETUNING = {
-    "lr=1e-4": ["task_overrides"], "task=rte": ["'tasks'"], "tasks=cola,sst": ["sst2"], "seeds=a,b": ["integers"], "end=0": ["an integer"],
-    "th_run=best": ["a list of runs"], "task_overrides={'rte': {'size': 3}}": ["'epochs'"], "task_overrides={'rte': {'lr': -1}}": ["'lr'"]}
+    "lr=1e-4": ["task_overrides"], "task=rte": ["'tasks'"], "tasks=cola,sst": ["sst2"], "seeds=a,b": ["integers"],
+    "end=0": ["an integer"], "th_run=best": ["a list of runs"], "task_overrides={'rte': {'size': 3}}": ["'epochs'"],
+    "task_overrides={'rte': {'lr': -1}}": ["'lr'"]}
 
 
 @pytest.mark.parametrize("config, argument, expected", for_both(INVALID_PRETRAINING, INVALID_FINETUNING))
@@ -162,7 +164,8 @@ def test_quickstart_replaces_only_its_keys_unless_overridden(changes):
     (completed, ["size=tiny", "warmup_steps=3001"], ["warmup_steps=3001", "steps=3000"]),
     (completed, ["steps=100", "minutes=10"], ["steps=100", "minutes=10"]),
     (completed, ["steps=100", "stop_at=101"], ["stop_at=101", "steps=100"]),
-    (completed, ["initial_weights=google/electra-small-discriminator", "generator_layers=.5"], ["initial_weights=", "generator_layers=0.5"]),
+    (completed, ["initial_weights=google/electra-small-discriminator", "generator_layers=.5"],
+     ["initial_weights=", "generator_layers=0.5"]),
     (completed, ["vocab=mine/tokenizer", "cased=True"], ["cased=True", "vocab='mine/tokenizer'"]),
     (finetuning, ["start=3", "end=3"], ["start=3", "end=3"]),
     (finetuning, ["seeds=1,2", "end=3"], ["seeds", "2 entries"]),

@@ -1,4 +1,4 @@
-"""The default device and precision, memory that is kept, and warnings about hardware that is slow or cannot be used."""
+"""The default device and precision, and warnings about hardware that is slow or cannot be used."""
 from contextlib import nullcontext
 
 import pytest

@@ -1,4 +1,4 @@
-"""The fast random numbers, dropout and argmax for CPUs: their distributions, and where dropout is replaced."""
+"""The fast random numbers and dropout for CPUs: their distributions, and where dropout is replaced."""
 import pytest
 import torch
 
@@ -53,7 +53,10 @@ def test_dropout_is_active_in_training_only(size):
 
 @pytest.mark.parametrize("query_heads, padding_sees_nothing", [(3, False), (6, False), (3, True)])
 def test_mean_of_attention_with_dropout_equals_attention_without(query_heads, padding_sees_nothing):
-    """Also of families with fewer heads of keys. With local attention, padding may see no token; NaN there would spread in the next layer."""
+    """Also of families with fewer heads of keys, and with local attention, where padding may see no token.
+
+    NaN there would spread to the tokens of the next layer.
+    """
     torch.manual_seed(0)
     query, key, value = (torch.randn(2, heads, 7, 4) for heads in (query_heads, 3, 3))
     mask = torch.ones(2, 1, 7, 7, dtype=torch.bool)
@@ -62,7 +65,8 @@ def test_mean_of_attention_with_dropout_equals_attention_without(query_heads, pa
         mask[1, :, 5:] = False
     module = torch.nn.Module()
     module.is_causal, module.num_key_value_groups = False, query_heads // 3
-    without, *samples = (attention(module, query, key, value, mask, scaling=.5, dropout=p)[0] for p in [0.] + [.5] * 1500)
+    without, *samples = (attention(module, query, key, value, mask, scaling=.5, dropout=p)[0]
+                         for p in [0.] + [.5] * 1500)
     samples = torch.stack(samples)
     assert samples.isfinite().all() and (samples.std(0)[0] > 0).all()
     torch.testing.assert_close(samples.mean(0)[:, :5], without[:, :5], atol=.08, rtol=.08)

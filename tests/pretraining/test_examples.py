@@ -42,10 +42,12 @@ def test_other_text_length_cleaning_or_seed_gives_new_examples(tmp_path, small_t
 def test_hub_corpora_are_cleaned_and_other_text_is_unchanged(tmp_path, small_tokenizer):
     texts = ["short line of a table\n" + "the generator replaces words " * 5 + "()"] * 20
     dataset = datasets.Dataset.from_dict({"text": texts})
-    for name, has_short_lines, has_parentheses in (("wikipedia", False, False), ("openwebtext", True, False), ("own text", True, True)):
+    for name, has_short_lines, has_parentheses in (
+            ("wikipedia", False, False), ("openwebtext", True, False), ("own text", True, True)):
         examples = prepare_examples(Corpus(name, name, lambda: dataset), small_tokenizer, 64, 7, tmp_path)
         text = " ".join(small_tokenizer.batch_decode(examples["input_ids"][:]))
-        assert (("table" in text), ("[UNK]" in text)) == (has_short_lines, has_parentheses)  # the vocabulary has no parentheses
+        assert ("table" in text) == has_short_lines
+        assert ("[UNK]" in text) == has_parentheses  # which the vocabulary lacks
 
 
 def sentences(n):

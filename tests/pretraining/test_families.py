@@ -1,4 +1,4 @@
-"""Recipes other than ELECTRA's: objectives, tying, networks of any family, LAMB."""
+"""Recipes other than ELECTRA's: tying, networks of any family, LAMB; uploads."""
 import pydoc_data.topics
 from functools import partial
 from pathlib import Path
@@ -73,7 +73,7 @@ def test_every_recipe_trains_on_real_text(workplace, shallow, name):
 
 
 def test_mini_keeps_its_rotary_positions(small_tokenizer):
-    """RoFormer's table of angles is not a weight: it is neither initialized nor trained, before and after finetuning begins."""
+    """RoFormer's table of angles is not a weight: it is neither initialized nor trained, also in finetuning."""
     c = complete(pretrain.c.override(["size=mini", "initial_weights=official"]))
     model = pretrain.build_model(c, small_tokenizer)
     for network in (model.generator, model.discriminator):
@@ -85,7 +85,8 @@ def test_mini_keeps_its_rotary_positions(small_tokenizer):
 
 
 @pytest.mark.parametrize("generator_of, discriminator_of, tying, fragment", [
-    ("small", "small", "embeddings+projection", "projection.bias"), ("bert_tiny", "alectra_tiny", "embeddings+encoder", "projection")])
+    ("small", "small", "embeddings+projection", "projection.bias"),
+    ("bert_tiny", "alectra_tiny", "embeddings+encoder", "projection")])
 def test_tying_networks_that_do_not_match_raises(generator_of, discriminator_of, tying, fragment):
     with pytest.raises(PlainError, match=fragment):
         pretrain.tie(networks(generator_of, 100)["generator"], networks(discriminator_of, 100)["discriminator"], tying)
@@ -110,7 +111,8 @@ def test_any_pair_of_families_trains(workplace, small_tokenizer, generator, disc
 @pytest.mark.parametrize("overrides, message", [
     (["size=bert_small", "objective=electra"], "size=bert_small"),
     (["discriminator={'model_type': 'bert', 'hidden_size': 30, 'num_attention_heads': 4}"], "discriminator"),
-    (["size=mini", "generator_hidden_size=.6"], "even size"), (["generator={'model_type': 'bert', 'hidden_size': 36}"], "tying"),
+    (["size=mini", "generator_hidden_size=.6"], "even size"),
+    (["generator={'model_type': 'bert', 'hidden_size': 36}"], "tying"),
     (["generator={'model_type': 'bert', 'hiden_size': 32}"], "'hiden_size'"),
     (["size=alectra_small", "max_length=256"], "128 positions"), (["size=bert_small", "temperature=2"], "temperature"),
 ])

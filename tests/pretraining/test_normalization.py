@@ -1,5 +1,4 @@
 """Case and accents: what a vocabulary keeps, and warnings where a tokenizer removes what words need."""
-
 import datasets
 import pytest
 from tokenizers.normalizers import NFKC, BertNormalizer
@@ -88,7 +87,8 @@ def test_the_warning_appears_where_words_are_destroyed(text):
     assert warning_of_losses(NFKC(), [text]) is None and warning_of_losses(None, [text]) is None
 
 
-@pytest.mark.parametrize("options, is_warned", [({}, True), ({"cased": True}, False), ({"strip_accents": False}, False)])
+@pytest.mark.parametrize("options, is_warned", [
+    ({}, True), ({"cased": True}, False), ({"strip_accents": False}, False)])
 def test_a_warning_is_printed_unless_the_normalization_was_chosen(tmp_path, capsys, options, is_warned):
     load_tokenizer(300, [corpus(JAPANESE)], tmp_path, **options)
     printed = capsys.readouterr().out

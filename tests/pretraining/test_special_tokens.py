@@ -76,11 +76,12 @@ def test_tags_and_questions_use_added_tokens(folder):
     tokenizer = load_tokenizer(folder)
     tagged = WordRows([TEXT.split()], [[0] * len(TEXT.split())], tokenizer, 64).flat["inp_ids"]
     row = datasets.Dataset.from_dict({
-        "question": [f"which {MARKERS[0]}"], "context": [TEXT], "is_impossible": [False], "label": [["text"]], "answer_start": [-1],
-        "answer": ["text"], "first_word": [7], "last_word": [7], "start": [-1], "end": [-1]})
+        "question": [f"which {MARKERS[0]}"], "context": [TEXT], "is_impossible": [False], "label": [["text"]],
+        "answer_start": [-1], "answer": ["text"], "first_word": [7], "last_word": [7], "start": [-1], "end": [-1]})
     asked = QuestionRows(row, tokenizer, 64, QuestionOptions()).flat["inp_ids"]
     for ids in (tagged, asked):
-        assert set(tokenizer.convert_tokens_to_ids([*MARKERS, "[NUM]"])) <= set(ids.tolist()) and ids[0] == tokenizer.cls_token_id
+        assert set(tokenizer.convert_tokens_to_ids([*MARKERS, "[NUM]"])) <= set(ids.tolist())
+        assert ids[0] == tokenizer.cls_token_id
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "renamed.json", ""])
@@ -102,25 +103,11 @@ def test_a_tokenizer_json_counts_beside_a_model_of_another_family(folder, tmp_pa
     assert set(found.all_special_ids) == set(expected.all_special_ids)
 
 
-@pytest.mark.parametrize("content", ["{}", "[PAD]"])
-def test_another_json_file_raises(tmp_path, content):
-    (tmp_path / "one.json").write_text(content)
-    with pytest.raises(PlainError, match="one.json"):
-        load_tokenizer(str(tmp_path / "one.json"))
-
-
 def test_a_tokenizer_without_a_role_raises_with_it(tmp_path):
     tokenizer = train("WordPiece without template")
     content = tokenizer.to_str().replace("[MASK]", "[HIDE]")
     (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(PlainError, match=r"lacks \[MASK\]"):
-        load_tokenizer(str(tmp_path))
-
-
-def test_ids_with_gaps_raise(tmp_path):
-    content = train("words with a template of other ids").to_str().replace('"the":5', '"the":5000')
-    (tmp_path / "tokenizer.json").write_text(content)
-    with pytest.raises(PlainError, match="5,000"):
         load_tokenizer(str(tmp_path))
 
 
@@ -147,9 +134,9 @@ def test_an_exported_classifier_predicts_as_finetune(kind, checkpoint, tmp_path)
     pretrain.set_seed(1)
     model = task.network(pretrained, {})
     torch.nn.init.normal_(model.classifier.weight)
-    row = {"group": "g", "task": task.name, "run": 0, "seed": 0, "scores": {"validation": {"accuracy": .5}}, "train_rows": 9,
-           "synthetic": False,
-           "settings": {"wsc_trick": False, "max_length": 64, "bs": 4, "epochs": 1, "lr": 1e-3, "pretrained_weights": "none"}}
+    settings = {"wsc_trick": False, "max_length": 64, "bs": 4, "epochs": 1, "lr": 1e-3, "pretrained_weights": "none"}
+    row = {"group": "g", "task": task.name, "run": 0, "seed": 0, "scores": {"validation": {"accuracy": .5}},
+           "train_rows": 9, "synthetic": False, "settings": settings}
     save_finetuned(tmp_path / "mrpc.pth", model, pretrained.hf_tokenizer, row)
     export_hf(str(tmp_path / "mrpc.pth"), str(tmp_path / "out"))
     pairs = [tuple(PAIR), tuple(PAIR[::-1]), ("a longer sentence of some more words than the others", TEXT)]

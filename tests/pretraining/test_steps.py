@@ -142,8 +142,8 @@ def test_functions_are_one_graph_each_and_compute_the_same(precision, tolerances
     assert_same_state(train(eager), train(compiled), **tolerances)
 
 
-VARIANTS = ["precision=bf16", "masking=official", "objective=mlm", "objective=all_tokens_mlm", "objective=adversarial", "optimizer=lamb",
-            "adam_bias_correction=True", "sampling=multinomial", "uniform_generator=True", "size=mini"]
+VARIANTS = ["precision=bf16", "masking=official", "objective=mlm", "objective=all_tokens_mlm", "objective=adversarial",
+            "optimizer=lamb", "adam_bias_correction=True", "sampling=multinomial", "uniform_generator=True", "size=mini"]
 
 
 @needs_gpu

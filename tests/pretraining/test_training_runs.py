@@ -63,7 +63,8 @@ def finished(finished_run, monkeypatch):
 
 
 def test_run_writes_milestones_configuration_metrics_and_plots(finished):
-    assert {path.name for path in FOLDER.glob("*.pth")} == {f"mini_5_{percent}%.pth" for percent in (6.25, 12.5, 25., 50., 100.)}
+    milestones = {f"mini_5_{percent}%.pth" for percent in (6.25, 12.5, 25., 50., 100.)}
+    assert {path.name for path in FOLDER.glob("*.pth")} == milestones
     plots = [FOLDER / "mini_5" / f"{name}.png" for name in ("training", "learning_rate", "sentences")]
     assert all(path.stat().st_size > 5000 for path in plots)
     saved = json.loads((FOLDER / "mini_5/config.json").read_text())
@@ -214,7 +215,8 @@ def test_a_new_generator_is_trained_for_a_discriminator_that_stays_as_it_is(trai
 @pytest.mark.parametrize("overrides, message", [
     ("initial_weights=none.pth", "none.pth"), ("initial_weights=without_generator", "new_generator=True"),
     ("initial_weights=pair/discriminator", "new_generator=True"), ("initial_weights=twice", "not a discriminator"),
-    ("initial_weights=without_tokenizers", "tokenizer"), ("initial_weights=official new_generator=True vocab=vocab.txt", "initial_weights"),
+    ("initial_weights=without_tokenizers", "tokenizer"),
+    ("initial_weights=official new_generator=True vocab=vocab.txt", "initial_weights"),
     ("initial_weights=mini_5_100.0%.pth base_run_name=mini resume=False", "mini_5")])
 def test_invalid_initial_weights_are_rejected_before_preparing_data(trained_pair, overrides, message):
     for name in ("without_generator", "twice", "without_tokenizers"):

@@ -1,10 +1,9 @@
-"""Tokenizers from a vocab.txt, a folder or the hub, and vocabularies trained on the text."""
+"""Tokenizers from a vocab.txt, and vocabularies trained on the text."""
 import random
 
 import datasets
 import pytest
 
-from _utils.text import vocabulary
 from _utils.text.sources import Corpus
 from _utils.text.vocabulary import SPECIAL_TOKENS, load_tokenizer
 
@@ -54,12 +53,3 @@ def test_trained_vocabulary_has_the_requested_size_and_covers_its_text(tmp_path,
     tokens = tokens_by_id(tokenizer)
     assert len(tokens) == len(tokenizer) == size and tokens[:5] == list(SPECIAL_TOKENS) and sorted(tokenizer.all_special_ids) == [*range(5)]
     assert tokenizer.unk_token_id not in tokenizer("\n".join(corpora[0].documents["text"]))["input_ids"]
-
-
-def test_vocabulary_is_trained_once_per_size_and_text(tmp_path, monkeypatch):
-    size, corpora = 300, [make_corpus(), make_corpus(seed=1)]
-    tokens = tokens_by_id(load_tokenizer(size, corpora, tmp_path))
-    others = [load_tokenizer(320, corpora, tmp_path), load_tokenizer(size, corpora[:1], tmp_path)]
-    assert all(tokens_by_id(other) != tokens for other in others)
-    monkeypatch.setattr(vocabulary, "train_vocabulary", lambda *_: pytest.fail("trained again"))
-    assert tokens_by_id(load_tokenizer(size, corpora, tmp_path)) == tokens

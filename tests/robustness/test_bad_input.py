@@ -53,10 +53,14 @@ def assert_only_complete_documents_are_kept():
 @pytest.mark.parametrize("name, content, expected", [
     ("folder/b.pdf", "x", ".jsonl"), ("folder/a.txt", "", "no text"),
     ("folder/b.txt", b"caf\xe9 au lait\n", "b.txt, line 1"),
-    ("folder/a.txt.gz", gzip.compress(ENGLISH.encode(), mtime=0)[:-20], "a.txt.gz"), ("folder/a.txt.zst", "plain", "a.txt.zst"),
-    ("folder/a.jsonl", JSON_LINES + "{'text': 1}", "a.jsonl, line 501"), ("folder/a.jsonl", JSON_LINES + '{"body": ""}', "a.jsonl, line 501"),
-    ("folder/wiki_00", "Title\nText", "wiki_00, line 1"), ("folder/wiki_00", '<doc id="1">\nTitle\n\nText cut', "wiki_00"),
-    ("folder/a.parquet", b"PAR1", "a.parquet"), ("folder/a.parquet", pandas.DataFrame({"body": ["x"]}).to_parquet(), "a.parquet"),
+    ("folder/a.txt.gz", gzip.compress(ENGLISH.encode(), mtime=0)[:-20], "a.txt.gz"),
+    ("folder/a.txt.zst", "plain", "a.txt.zst"),
+    ("folder/a.jsonl", JSON_LINES + "{'text': 1}", "a.jsonl, line 501"),
+    ("folder/a.jsonl", JSON_LINES + '{"body": ""}', "a.jsonl, line 501"),
+    ("folder/wiki_00", "Title\nText", "wiki_00, line 1"),
+    ("folder/wiki_00", '<doc id="1">\nTitle\n\nText cut', "wiki_00"),
+    ("folder/a.parquet", b"PAR1", "a.parquet"),
+    ("folder/a.parquet", pandas.DataFrame({"body": ["x"]}).to_parquet(), "a.parquet"),
 ])
 def test_unreadable_text_raises_and_leaves_no_files(name, content, expected):
     write(name, content)
@@ -85,7 +89,8 @@ def test_unusable_text_raises_before_examples_are_built(text, overrides, expecte
 
 
 @pytest.mark.parametrize("content, expected", [
-    ("\n".join(word for word in WORDS if word != "[MASK]"), "[MASK]"), ("\n".join([*WORDS, "twice", "once", "twice"]), "'twice'"),
+    ("\n".join(word for word in WORDS if word != "[MASK]"), "[MASK]"),
+    ("\n".join([*WORDS, "twice", "once", "twice"]), "'twice'"),
     (b"caf\xe9", "UTF-8"), ("", "[MASK]"),
 ])
 def test_an_invalid_vocabulary_raises(content, expected):
@@ -108,7 +113,7 @@ def test_damaged_prepared_files_raise(kind):
 
 def test_pickles_and_remote_code_are_never_executed(repo):
     """Every torch.load sets weights_only=True, and nothing sets trust_remote_code=True."""
-    for path in [*repo.glob("*.py"), *(path for folder in ("_utils", "benchmarks") for path in repo.glob(f"{folder}/**/*.py"))]:
+    for path in [*repo.glob("*.py"), *repo.glob("_utils/**/*.py"), *repo.glob("benchmarks/**/*.py")]:
         for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
             text = ast.unparse(call)
             assert not text.startswith("torch.load(") or "weights_only=True" in text, path

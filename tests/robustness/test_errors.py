@@ -20,7 +20,8 @@ def test_errors_that_users_can_fix_are_explained_on_one_line(error, message):
     assert message in explanation and "\n" not in explanation
 
 
-@pytest.mark.parametrize("error", [RuntimeError("Caught KeyError in DataLoader worker process 0."), ValueError("of a bug")])
+@pytest.mark.parametrize("error", [
+    RuntimeError("Caught KeyError in DataLoader worker process 0."), ValueError("of a bug")])
 def test_other_errors_keep_their_traceback(error):
     assert explain(error) is None
 

@@ -153,7 +153,8 @@ def test_revisions_choose_a_commit_or_tag_and_without_the_hub_no_other_one_is_us
 
 
 @pytest.mark.parametrize("request_, how, word", [
-    (f"GET /large/.*{SHARD}", "reset", "reset"), (f"HEAD .*{SHARD}", 401, "gated"), ("GET /api/datasets/.*/revision/main", 429, "429")],
+    (f"GET /large/.*{SHARD}", "reset", "reset"), (f"HEAD .*{SHARD}", 401, "gated"),
+    ("GET /api/datasets/.*/revision/main", 429, "429")],
     ids=["broken", "gated", "rate limit"])
 def test_a_failed_download_ends_in_one_line_and_a_rerun_resumes(corpora, request_, how, word):
     run = lambda: corpora.run("pretrain.py", *CORPUS, "datas=openwebtext")
@@ -166,7 +167,8 @@ def test_a_failed_download_ends_in_one_line_and_a_rerun_resumes(corpora, request
     assert len(load(corpora, "openwebtext")[1]["text"]) == 60
 
 
-@pytest.mark.parametrize("content", [b"", b"<html>Please log in to this network.</html>"], ids=["empty file", "another page"])
+@pytest.mark.parametrize("content", [b"", b"<html>Please log in to this network.</html>"],
+                         ids=["empty file", "another page"])
 def test_a_shard_that_cannot_be_read_is_named(machine, content):
     machine.hub.commit(f"datasets/{OPENWEBTEXT}", hub_repositories.openwebtext(**{SHARD: content}))
     assert_one_line(machine.run("pretrain.py", *CORPUS, "datas=openwebtext"), OPENWEBTEXT, SHARD)

@@ -106,7 +106,8 @@ def test_complete_run_is_not_trained_again(workplace, capsys):
 
 
 @pytest.mark.parametrize("changes, messages", [
-    (("lr=1e-3", "temperature=2."), ["temperature=1.0, lr=0.0003", "temperature=2.0, lr=0.001"]), (("steps=8",), ["steps=4", "steps=8"])])
+    (("lr=1e-3", "temperature=2."), ["temperature=1.0, lr=0.0003", "temperature=2.0, lr=0.001"]),
+    (("steps=8",), ["steps=4", "steps=8"])])
 def test_run_with_other_settings_is_rejected(workplace, changes, messages):
     run("steps=4")
     before = weights()
@@ -162,7 +163,7 @@ def test_run_resumes_from_the_previous_checkpoint_if_the_newest_is_damaged(workp
     flip_bit(FOLDER / "mini_5" / "resume.pth")
     run("save_minutes=0")
     output = capsys.readouterr().out
-    assert "damaged" in output and "after step 9:" in output  # the previous checkpoint, saved with the metrics of step 9
+    assert "damaged" in output and "after step 9:" in output  # the previous checkpoint
     assert rows() == rows("whole_5") and equal_weights(weights(), weights("whole_5"))
 
     shutil.rmtree(FOLDER / "mini_5")

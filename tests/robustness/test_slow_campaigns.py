@@ -108,7 +108,8 @@ def test_preprocessing_memory_does_not_grow_with_corpus_size(repo, shared, tmp_p
 @needs_proc
 @pytest.mark.parametrize("n, size", [(1, 300_000_000), (1000, 400_000)])
 def test_preprocessing_memory_does_not_grow_with_document_size(repo, shared, tmp_path, n, size):
-    chapters = [text for path in (shared / "data/novels").glob("*.parquet") for text in pyarrow.parquet.read_table(path)["text"].to_pylist()]
+    tables = map(pyarrow.parquet.read_table, (shared / "data/novels").glob("*.parquet"))
+    chapters = [chapter for table in tables for chapter in table["text"].to_pylist()]
     text = "\n".join(line for chapter in chapters for line in chapter.split("\n") if line.strip())
     document = (text * (size // len(text) + 1))[:size]
     (tmp_path / "text.txt").write_text("\n\n".join([document] * n))

@@ -140,5 +140,6 @@ def electra(hf_tokenizer):
         network.config.architectures = [type(network).__name__]
         weights = io.BytesIO()
         torch.save(network.state_dict(), weights)
-        repositories[name] = {"config.json": network.config.to_json_string().encode(), "pytorch_model.bin": weights.getvalue(), **tokenizer}
+        config = network.config.to_json_string().encode()
+        repositories[name] = {"config.json": config, "pytorch_model.bin": weights.getvalue(), **tokenizer}
     return networks, repositories

@@ -21,7 +21,8 @@ from _utils.runs import Run
 from _utils.text import extend_tokenizer, load_tokenizer
 
 MINIATURE = {
-    "pretraining": ["size=tiny", "bs=2", "max_length=16", "rounds=1", "steps=1", "device=cpu", "variants=('pretrain.py fp32',)"],
+    "pretraining": ["size=tiny", "bs=2", "max_length=16", "rounds=1", "steps=1", "device=cpu",
+                    "variants=('pretrain.py fp32',)"],
     "finetuning": ["size=mini", "tasks=cola", "rows=12", "bs=4", "max_length=32", "rounds=1", "device=cpu"],
     "loader": ["examples=200", "bs=8", "max_length=16", "rounds=1", "workers=(0,)"],
     "preprocessing": ["datas=text.txt", "vocab=200", "megabytes=.01", "processes=(1,)", "rounds=1"],
@@ -93,4 +94,5 @@ def test_pairs_with_new_tokens_are_compared_on_the_same_words(workplace, repo, c
     benchmarks.new_tokens.write_random(1, "tokenizer", Path("random"))
     benchmarks.new_tokens.compare("text.txt", shipped, "random")
     same, extended = map(json.loads, capsys.readouterr().out.splitlines()[-2:])
-    assert extended["tokens_per_word"] < same["tokens_per_word"] and extended["words"] == same["words"] > extended["masked"] > 0
+    assert extended["tokens_per_word"] < same["tokens_per_word"]
+    assert extended["words"] == same["words"] > extended["masked"] > 0

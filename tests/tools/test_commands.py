@@ -28,6 +28,7 @@ def test_arguments_have_the_types_of_the_parameters():
     found = parse("replaced_tokens", "a.pth --generator b.pth --text a.txt b.txt --rows 9 --mask_prob .3")
     assert (found["text"], found["rows"], found["mask_prob"], found["seed"], found["max_length"]) == (["a.txt", "b.txt"], 9, .3, 0, None)
     for name, line, message in [("export_hf", "a.pth", "OUT_DIR"), ("glue_results", "--al", "--al"),
-                                ("convert_tf", "tf out --part encoder", "'encoder'"), ("minimal_pairs", "a b --seed x", "'x'")]:
+                                ("convert_tf", "tf out --part encoder", "'encoder'"),
+                                ("minimal_pairs", "a b --seed x", "'x'")]:
         with pytest.raises(PlainError, match=message):
             parse(name, line)

@@ -67,7 +67,8 @@ def test_the_folder_contains_the_network_its_tokenizer_and_a_card(exported, fres
 
 
 @pytest.mark.parametrize("part", PARTS)
-@pytest.mark.parametrize("name", ["ElectraModel", "ElectraForPreTraining", "ElectraForMaskedLM", "ElectraForQuestionAnswering"])
+@pytest.mark.parametrize("name", [
+    "ElectraModel", "ElectraForPreTraining", "ElectraForMaskedLM", "ElectraForQuestionAnswering"])
 def test_either_part_loads_into_any_electra_class(exported, part, name):
     loaded = getattr(transformers, name).from_pretrained(exported / part).state_dict()
     saved = load_file(exported / part / "model.safetensors")
@@ -95,7 +96,8 @@ def test_an_invalid_pair_raises(exported, tmp_path):
     other.save_pretrained(mixed / "generator")
     for load, folder, size, length, message in [
             (load_pair, exported, "small", 32, "size=tiny"), (load_pair, exported, "tiny", 513, "512"),
-            (load_pair, mixed, "tiny", 32, "position_embeddings.weight"), (load_pretrained, exported, "tiny", 32, "discriminator")]:
+            (load_pair, mixed, "tiny", 32, "position_embeddings.weight"),
+            (load_pretrained, exported, "tiny", 32, "discriminator")]:
         with pytest.raises(PlainError, match=message):
             load(str(folder), size, length)
 
@@ -127,7 +129,8 @@ def test_an_exported_classifier_computes_the_same_logits(tmp_path, fresh_checkpo
     folder = tmp_path / "out/classifier"
     kind = AutoModelForTokenClassification if task.kind == "tagging" else AutoModelForSequenceClassification
     loaded = kind.from_pretrained(folder)
-    torch.testing.assert_close(output(loaded).logits.squeeze(-1), logits_of(original), atol=1e-3 if task is INTENTS else 1e-5, rtol=0)
+    tolerance = 1e-3 if task is INTENTS else 1e-5
+    torch.testing.assert_close(output(loaded).logits.squeeze(-1), logits_of(original), atol=tolerance, rtol=0)
     assert tuple(loaded.config.id2label.values()) == (task.labels or ("score",))
     assert task.title in (folder / "README.md").read_text()
     if task.kind == "classification":
@@ -148,7 +151,7 @@ def test_checkpoints_that_cannot_be_exported_raise(tmp_path, fresh_checkpoint):
     assert not list(tmp_path.glob("*out*"))
 
 
-def test_a_checkpoint_of_electra_pytorch_is_exported_with_its_vocabulary(fresh_checkpoint, small_tokenizer, exported, tmp_path):
+def test_a_checkpoint_of_electra_pytorch_is_exported(fresh_checkpoint, small_tokenizer, exported, tmp_path):
     path, vocab, out = tmp_path / "vanilla_11081_100.0%.pth", tmp_path / "vocab.txt", tmp_path / "out"
     weights = dict(load_checkpoint(fresh_checkpoint)["model"])
     for part in PARTS:
@@ -214,14 +217,16 @@ def test_a_card_names_the_objective(small_tokenizer, tmp_path, setting):
         assert text in card.text
         assert ("[MASK]" in card.text) == (setting in ("objective=replace_mlm", "objective=all_tokens_mlm"))
     checkpoint = load_checkpoint(finetuned(tmp_path, path)[0])
-    checkpoint["run"] |= {"pretrained_checkpoint": str(path), "objective": load_pretrained(str(path), "tiny", 128).objective}
+    objective = load_pretrained(str(path), "tiny", 128).objective
+    checkpoint["run"] |= {"pretrained_checkpoint": str(path), "objective": objective}
     assert text in exported_card(checkpoint, tmp_path, "classifier").text
 
 
 def test_a_finetuned_card_has_the_dev_scores_and_no_local_folder(fresh_checkpoint, tmp_path):
     checkpoint = load_checkpoint(finetuned(tmp_path, fresh_checkpoint, TASKS["mrpc"])[0])
-    checkpoint["run"] |= {"scores": {"validation": {"accuracy": .875}}, "pretrained_checkpoint": "/home/somebody/mine", "objective": None}
+    scores = {"validation": {"accuracy": .875}}
+    checkpoint["run"] |= {"scores": scores, "pretrained_checkpoint": "/home/somebody/mine", "objective": None}
     card = exported_card(checkpoint, tmp_path, "classifier")
     assert card.data.pipeline_tag == "text-classification" and "MRPC" in card.text
-    assert made_by(card)["run"]["scores"] == {"validation": {"accuracy": .875}}
+    assert made_by(card)["run"]["scores"] == scores
     assert "mine" in card.text and "somebody" not in card.text

@@ -127,7 +127,8 @@ def test_samples_replace_only_masked_tokens(two_runs):
     assert (text.is_masked & ~text.is_replaced).any()  # correct samples count as original
     assert not (text.is_masked & ~text.is_token).any() and .1 < text.is_masked.sum() / text.is_token.sum() < .2
     other = corrupted("b.pth", held_out=False, rows=60, seed=4)
-    assert other.is_masked.equal(text.is_masked) and not other.input_ids.equal(text.input_ids)  # the generator draws them
+    assert other.is_masked.equal(text.is_masked)
+    assert not other.input_ids.equal(text.input_ids)  # the generator draws them
 
 
 # Comparing discriminators
@@ -138,9 +139,11 @@ def test_discriminators_are_scored_on_the_same_inputs(two_runs):
     for name in ("a.pth", "b.pth"):
         logits = logits_one_by_one(text, name)
         assert shown(table.loc[name, "AUC"])[0] == pytest.approx(roc_auc_score(labels, logits), abs=1e-3)
-        assert table.loc[name, "loss"] == pytest.approx(log_loss(labels, 1 / (1 + np.exp(-logits.astype(float)))), abs=1e-5)
+        probabilities = 1 / (1 + np.exp(-logits.astype(float)))
+        assert table.loc[name, "loss"] == pytest.approx(log_loss(labels, probabilities), abs=1e-5)
     difference, error = shown(table.loc["b.pth", "AUC difference"])
-    assert difference == pytest.approx(shown(table.loc["b.pth", "AUC"])[0] - shown(table.loc["a.pth", "AUC"])[0], abs=2e-4) and error > 0
+    a, b = (shown(table.loc[name, "AUC"])[0] for name in ("a.pth", "b.pth"))
+    assert difference == pytest.approx(b - a, abs=2e-4) and error > 0
     share = labels.mean()
     assert table.loc["constant prediction", "loss"] == pytest.approx(log_loss(labels, np.full(len(labels), share)))
 

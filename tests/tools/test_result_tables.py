@@ -22,13 +22,17 @@ def test_numbers_of_tables_equal_the_raw_ones_rounded(path, computed):
 
 
 def test_run_repeats_the_recorded_runs(tmp_path):
-    """Pretraining with the recorded settings, and a finetuning run for each recorded group; stubs record what run.sh starts."""
+    """Pretraining with the recorded settings, and a finetuning run for each recorded group.
+
+    Stubs record what run.sh starts.
+    """
     log = tmp_path / "log"
     for name in ("python", "torchrun"):
         stub = tmp_path / name
         stub.write_text(f"#!{sys.executable}\nimport shlex, sys\nopen({str(log)!r}, 'a').write(shlex.join(sys.argv[1:]) + '\\n')\n")
         stub.chmod(0o755)
-    subprocess.run([MINI / "run.sh", "data"], check=True, cwd=REPO, env={**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"})
+    environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    subprocess.run([MINI / "run.sh", "data"], check=True, cwd=REPO, env=environment)
     pretrained, groups = {}, set()
     for line in log.read_text().splitlines():
         script, *arguments = shlex.split(line)

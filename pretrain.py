@@ -61,160 +61,31 @@ from _utils.training import (
     set_seed, split_micro_batches)
 
 # %%
-# Every key can be changed here, or on the command line: python pretrain.py size=base datas=wikipedia,openwebtext
-# `python pretrain.py --help` prints all keys with these comments and the values they accept.
+# The most used keys. Edit them here, or on the command line: python pretrain.py size=base datas=wikipedia,openwebtext
+# `python pretrain.py --help` explains all keys; those that are not here may be added, or set on the command line, too.
 c = MyConfig({
-    # True: a tiny model on text that is installed with Python; takes minutes on two CPU cores. Replaces size, datas, vocab and
-    # base_run_name unless you set them on the command line.
-    "quickstart": False,
-
-    # 'cpu', 'cuda' or 'cuda:1', ...; None: the first GPU, or the CPU if there is none.
-    "device": None,
-    # The run and its checkpoints are named <base_run_name>_<seed>.
-    "base_run_name": "vanilla",
-    # Random seed of data order, masks, samples, dropout and initial weights. None: a random seed, which is printed.
-    # To resume such a run, set the printed seed.
-    "seed": 11081,
-    # Random seed of the examples: segment boundaries and short examples. Runs that differ only in `seed` share the prepared examples.
-    "data_seed": 11081,
-
-    # False: Adam without bias correction, as in Google's code. True: with bias correction (not in LAMB, which never has it).
-    "adam_bias_correction": False,
-    # Learning rate schedule. 'original_linear': linear decay that starts together with the warmup, as in Google's code.
-    # 'separate_linear': decay starts after the warmup. 'one_cycle': fastai's. 'adjusted_one_cycle': fastai's with warmup_steps.
-    # None: the recipe's; for ELECTRA 'original_linear'.
-    "schedule": None,
-    # Power of the linear schedules' decay (F97).
-    "lr_decay_power": 1.,
-    # 'adam' or 'lamb' (lmtuners). None: the recipe's.
-    "optimizer": None,
-    # Weight decay of everything but biases and LayerNorms.
-    "weight_decay_rate": .01,
-    # Sampling from the generator: 'fp32_gumbel' as in Google's code, 'fp16_gumbel' (electra_pytorch's; draws rare tokens too seldom),
-    # 'multinomial', or 'inverse_cdf', which draws one random number per masked token instead of one per logit.
-    "sampling": "fp32_gumbel",
-    # Sampling temperature: the generator's logits are divided by it.
-    "temperature": 1.0,
-    # True: the generator never samples the original token (F15).
-    "disallow_correct": False,
-    # 'bernoulli': each token is chosen independently, as in electra_pytorch (D1). 'official': a fixed number of positions per example,
-    # drawn with replacement, including [UNK]; the token ids of positions drawn twice are averaged (F7-F12, F19).
-    "masking": "bernoulli",
-    # Replacement of the chosen tokens. True: 85 % [MASK], 15 % unchanged. False: BERT's 80 % [MASK], 10 % random, 10 % unchanged.
-    # 'always': 100 % [MASK] (lmtuners). None: the recipe's; for ELECTRA True.
-    "electra_mask_style": None,
-    # Label smoothing of the generator's and the discriminator's loss: a number in [0, 1), or True for .1. The discriminator's smooths only
-    # the labels of original tokens, from 0 (D17).
-    "gen_smooth_label": False,
-    "disc_smooth_label": False,
-
-    # The recipe: 'small', 'base' and 'large' from the paper, 'small++' (Google's released model), 'mini' (overnight on a CPU core, rotary
-    # positions), 'tiny' (the quickstart's), or lmtuners' 'alectra_small', 'electra_small_lmtuners', 'bert_small' ... All recipes:
-    # _utils/recipes.py.
-    "size": "small",
-    # 'electra', or 'mlm' for masked language modelling with the discriminator's architecture; of the paper's section 3.2 'two_stage' and
-    # 'adversarial', of section 3.5 'electra_15', 'replace_mlm' and 'all_tokens_mlm'. None: the recipe's.
-    "objective": None,
-    # Steps of the first of two stages, in which the generator is trained alone. None: half of the steps.
-    "two_stage_steps": None,
-    # Weights of the generator's and the discriminator's loss. disc_weight=None: 50, or 1 where the second network predicts tokens too.
-    "gen_weight": 1.,
-    "disc_weight": None,
-    # Other networks with the same vocabulary. Each is a transformers configuration such as {'model_type': 'roberta', 'hidden_size': 256},
-    # a folder with a config.json, or a hub id. None: the recipe's.
-    "generator": None,
-    "discriminator": None,
-    # Hidden size and layers of the generator as fractions of the discriminator's. None: the recipe's.
-    "generator_hidden_size": None,
-    "generator_layers": None,
-    # True: replacements are drawn uniformly from the vocabulary, and no generator is trained (F88).
-    "uniform_generator": False,
-    # Parameters that both networks share: 'none' (F89), 'tokens', 'embeddings', 'embeddings+projection', 'embeddings+encoder', or 'all',
-    # which also makes the generator as large as the discriminator (F91). None: the recipe's, 'embeddings'. 'disentangled', which is not
-    # part of ELECTRA: the generator's token embeddings, without gradient, plus a table of the discriminator's own (DeBERTaV3).
-    "tying": None,
-    # 'huggingface': normal distribution with std .02 (size=tiny: .05), as in electra_pytorch (D3). 'official': as in Google's code, normal
-    # distribution truncated at two standard deviations, and Glorot uniform (F30).
-    # For continued pretraining: a checkpoint of this script (.pth), a folder with generator/ and discriminator/, or the hub id of a
-    # discriminator such as 'google/electra-small-discriminator'. It replaces vocab; a checkpoint also replaces size, masking,
-    # electra_mask_style, mask_prob and tying, and Google's models set masking='official', unless you set them on the command line.
-    # None then means for lr a tenth of the recipe's, for steps ten epochs of the text but at most 5 % of the recipe's, for warmup_steps
-    # 5 % of the steps (docs/continued_pretraining.md).
-    "initial_weights": "huggingface",
-    # True: initial_weights is a discriminator whose generator is missing. A new one is trained on the text, with the recipe's lr, while the
-    # discriminator, which shares its embeddings, stays as it is. Then continue from the checkpoint of this run.
-    "new_generator": False,
-    # A list of corpora: 'openwebtext', 'wikipedia', 'bookcorpus', 'docs' (the documentation in this Python installation), or paths:
-    # folders, files or globs of .txt (blank line between documents), .jsonl, .parquet or WikiExtractor output, also compressed (.gz,
-    # .bz2, .xz, .zst). Google trained ELECTRA-Small-OWT on openwebtext.
-    "datas": ["openwebtext"],
-    # Encoding of .txt, .jsonl and WikiExtractor files.
-    "encoding": "utf-8",
-    # Versions of hub corpora: {'openwebtext': 'COMMIT, branch or tag'}. Other hub corpora use the commit in datasets/hub_revisions/:
-    # the newest one when the corpus was first used.
-    "revisions": {},
-    # Documents in .txt files: 'blank_line' between two of them, or each 'file' or each 'line' is one.
-    "documents": "blank_line",
-    # True: drop lines shorter than 80 characters and every "()". None: as in electra_pytorch for its corpora (D5), no cleaning of others.
-    "clean": None,
-    # The part of a line that does not fit into an example: 'truncate' drops it, as Google's code does (F2); with 'keep'
-    # it begins the next example.
-    "long_lines": "truncate",
-    # A hub tokenizer, a vocab.txt, a tokenizer.json or its folder, a checkpoint, or a number: train a vocabulary of
-    # this size. With a trained pair: a vocab.txt with words to add to its vocabulary, or a number: its size with
-    # frequent words of the text.
-    "vocab": "google/electra-small-discriminator",
-    # Whether a vocabulary that is trained, or a vocab.txt, keeps case. None: a trained one does not; a vocab.txt does
-    # if it has capital letters.
-    "cased": None,
-    # Whether it removes accents and other marks, also those that belong to Japanese or Hindi letters. None: a trained
-    # one does unless it is cased, as BERT's; a vocab.txt does if it has none.
-    "strip_accents": None,
-
-    # 'bf16', 'fp16' (with loss scaling) or 'fp32'. None: fp32 on the CPU, bf16 on GPUs that support it, fp16 on older ones (compute
-    # capability below 8: T4, V100, RTX 20xx).
-    "precision": None,
-    # Examples per forward and backward pass; gradients are accumulated over the batch. None: as many as fit in free GPU memory, up to
-    # 32,768 tokens; on the CPU one of two sizes, which are tried on the first batch.
-    "micro_batch": None,
-    # True: compile the training step with torch.compile and, on a GPU, replay it as CUDA graphs (not with fp16). ELECTRA-Small is then
-    # 5 times as fast on an H200. The first compilation takes minutes; datasets/compiled/ keeps its result for later starts.
-    "compile": False,
-    # 'tensorboard', 'neptune' (its offline store), 'wandb' or None. metrics.jsonl is always written.
-    "logger": "tensorboard",
-    # Where to upload the checkpoint of each milestone: a folder, an fsspec URL such as s3://bucket/run (gs, hf ...), or, in the notebook, a
-    # function of its path. None: no upload.
-    "upload_to": None,
-    # Number of processes that load batches; 0: the training process loads them. Data preparation always uses all cores.
-    "num_workers": 3,
-    # True: rerun the same command to resume a run that was stopped or killed. False: archive the earlier run and start from scratch.
-    "resume": True,
-    # Minutes between saves of the training state for resuming, which is also saved at Ctrl-C. 0: save whenever metrics are logged.
-    "save_minutes": 10.,
-    # Milestones, in percent of the steps: the model is evaluated on held-out text and saved as <base_run_name>_<seed>_<percent>%.pth. The
-    # last step and stop_at are always milestones.
-    "milestones": [6.25, 12.5, 25., 50., 100.],
-    # End the run after this step, with the schedule of all steps. The same command with a larger stop_at, or without it, continues the run.
-    # With objective=two_stage, a step of the second stage.
-    "stop_at": None,
-
-    # The next values belong to the recipe, which is in _utils/recipes.py.
-
-    # Batch size, in examples. None: the recipe's.
-    "bs": None,
-    # Learning rate by which the schedule is multiplied; the peak of 'original_linear' is lower. None: the recipe's.
-    "lr": None,
-    # Number of training steps. None: the recipe's.
-    "steps": None,
-    # Instead of steps: train for about this many minutes. The number of steps is chosen by the time of steps on the first batch, printed,
-    # and kept when the run is resumed.
-    "minutes": None,
-    # Number of warmup steps, or a share of the steps below 1, such as .05. None: the recipe's share.
-    "warmup_steps": None,
-    # Maximum length of an example, in tokens. None: the recipe's.
-    "max_length": None,
-    # Fraction of the tokens that are masked. None: the recipe's.
-    "mask_prob": None,
+    "quickstart": False,  # True: a tiny model on text that is installed with Python, in minutes on two CPU cores
+    "device": None,  # 'cpu', 'cuda', 'cuda:1' ...; None: the first GPU, else the CPU
+    "base_run_name": "vanilla",  # the run and its checkpoints are named <base_run_name>_<seed>
+    "seed": 11081,  # of data order, masks, samples, dropout and initial weights
+    "size": "small",  # 'small', 'base', 'large' of the paper, 'small++', 'mini' ...: _utils/recipes.py
+    "objective": None,  # 'electra', 'mlm' or one of the paper's ablations: _utils/objectives; None: the recipe's
+    "recipe": None,  # 'google': masking and initial weights as in Google's code; None: as in electra_pytorch
+    "datas": ["openwebtext"],  # 'openwebtext', 'wikipedia', 'bookcorpus', 'docs', or paths of text files
+    "vocab": "google/electra-small-discriminator",  # a hub tokenizer, a vocab.txt, or the size of one to train
+    "masking": "bernoulli",  # each token independently (D1); 'official': a fixed number of positions (F7-F12)
+    "electra_mask_style": None,  # True: 85% [MASK], 15% unchanged; False: BERT's; None: the recipe's, True
+    "sampling": "fp32_gumbel",  # as in Google's code; 'fp16_gumbel', 'multinomial', 'inverse_cdf'
+    "gen_smooth_label": False,  # label smoothing of the generator's loss: a number, or True for .1
+    "disc_smooth_label": False,  # the same of the discriminator's loss (D17)
+    "initial_weights": "huggingface",  # 'official': Google's (F30); or a trained pair to continue from
+    "adam_bias_correction": False,  # False: Adam as in Google's code
+    "schedule": None,  # 'original_linear', 'separate_linear', 'one_cycle' ...; None: the recipe's
+    "steps": None,  # None: the recipe's
+    "precision": None,  # 'bf16', 'fp16', 'fp32'; None: the best that the device supports
+    "compile": False,  # True: torch.compile and CUDA graphs, 5 times as fast on a GPU
+    "num_workers": 3,  # processes that load batches
+    "logger": "tensorboard",  # 'tensorboard', 'neptune' (offline store), 'wandb' or None
 })
 
 # %%

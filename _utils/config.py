@@ -1,4 +1,4 @@
-"""The configuration of a run: the keys and their types, MyConfig with its `key=value` overrides, and the values that `complete` derives."""
+"""The configuration of a run: MyConfig with its `key=value` overrides, and the values that `complete` derives."""
 import ast
 import contextlib
 import copy
@@ -8,159 +8,19 @@ import os
 import secrets
 import sys
 import textwrap
-from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from pathlib import Path
-from types import NoneType
-from typing import Annotated, Any, Literal, get_args, get_origin
 
-from annotated_types import Predicate
-from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
-from pydantic.fields import FieldInfo
-from typing_extensions import TypedDict
+from pydantic import ValidationError
 
 from _utils.errors import PlainError
-from _utils.networks.pretrained import FRESH_WEIGHTS, is_pair
+from _utils.keys import PRETRAIN_KEYS, Key, accepted
+from _utils.networks.pretrained import is_pair
 from _utils.objectives import kinds
-from _utils.recipes import RECIPES, TYINGS, warmup_in_steps
+from _utils.recipes import RECIPES, warmup_in_steps
 from _utils.runs.checkpoints import find_checkpoint, load_pretraining_checkpoint
 from _utils.runs.log import check_address
-from _utils.text.readers import HUB_CORPORA
 from _utils.text.vocabulary import is_vocab_file
-
-
-def _listed(value):
-    if isinstance(value, str):
-        return [part.strip() for part in value.split(",")]
-    return list(value) if isinstance(value, list | tuple) else [value]
-
-
-def _whole(value):
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-# Types of values. The description of a type appears in error messages and in --help.
-def count(minimum=1, maximum=None):
-    """An integer in a range; also a float without a fraction, such as steps=1e6."""
-    description = f"an integer from {minimum} to {maximum}" if maximum else f"an integer of at least {minimum}"
-    return Annotated[int, BeforeValidator(_whole), Field(ge=minimum, le=maximum, description=description)]
-
-
-def number(description, **bounds):
-    """A finite number within pydantic's bounds gt, ge, lt and le."""
-    return Annotated[float, Field(allow_inf_nan=False, description=description, **bounds)]
-
-
-def list_of(item, description):
-    """A list, tuple or comma-separated string of items, or a single item."""
-    return Annotated[list[item], BeforeValidator(_listed), Field(min_length=1, description=description)]
-
-
-Text = Annotated[str, Field(min_length=1, description="a string")]
-FileName = Annotated[str, Field(pattern=r'^[^./\\:*?"<>|\x00-\x1f][^/\\:*?"<>|\x00-\x1f]{0,99}$', description=(
-    'a name of at most 100 characters without / \\ : * ? " < > | that does not start with a dot'))]
-Device = Annotated[str, Field(pattern=r"^(cpu|cuda(:\d+)?)$", description="'cpu', 'cuda' or 'cuda:N'")]
-Count, Index, Length = count(), count(0), count(8, 512)
-Positive = number("a number above 0", gt=0)
-NonNegative = number("a number of at least 0", ge=0)
-Percent = number("a percentage above 0, at most 100", gt=0, le=100)
-Schedule = Literal["original_linear", "separate_linear", "one_cycle", "adjusted_one_cycle"]
-Size = Literal[tuple(RECIPES)]
-Precision = Literal["bf16", "fp16", "fp32", None]
-Logger = Literal["tensorboard", "neptune", "wandb", None]
-_Smoothing = bool | number("a number in [0, 1)", ge=0, lt=1)
-_Pair = Annotated[str, Predicate(is_pair), Field(description="a checkpoint (.pth), a folder with generator/ and discriminator/, "
-                                                 "the hub id of a discriminator")]
-_Network = (Annotated[dict, Field(description="a dictionary with model_type")]
-            | Annotated[str, Field(min_length=1, description="a folder with a config.json, a hub id")] | None)
-
-
-class PretrainKeys(TypedDict):
-    """The keys of Pretrain.ipynb, in the order of its first cell, which explains them."""
-    quickstart: bool
-    device: Device | None
-    base_run_name: FileName
-    seed: Index | None
-    data_seed: Index
-    adam_bias_correction: bool
-    schedule: Schedule | None
-    lr_decay_power: NonNegative
-    optimizer: Literal["adam", "lamb", None]
-    weight_decay_rate: NonNegative
-    sampling: Literal["fp32_gumbel", "fp16_gumbel", "multinomial", "inverse_cdf"]
-    temperature: Positive
-    disallow_correct: bool
-    masking: Literal["bernoulli", "official"]
-    electra_mask_style: Literal[True, False, "always", None]
-    gen_smooth_label: _Smoothing
-    disc_smooth_label: _Smoothing
-    size: Size
-    objective: Literal[(*kinds.NAMES, None)]
-    two_stage_steps: Count | None
-    gen_weight: NonNegative
-    disc_weight: NonNegative | None
-    generator: _Network
-    discriminator: _Network
-    generator_hidden_size: Positive | None
-    generator_layers: Positive | None
-    uniform_generator: bool
-    tying: Literal[(*TYINGS, None)]
-    initial_weights: Literal[FRESH_WEIGHTS] | _Pair
-    new_generator: bool
-    datas: list_of(Text, "a list of corpus names or paths")
-    encoding: Text
-    revisions: Annotated[dict[Literal[tuple(HUB_CORPORA)], Text],
-                         Field(description=f"{{corpus: commit, branch or tag}} with the corpora {', '.join(HUB_CORPORA)}")]
-    documents: Literal["blank_line", "file", "line"]
-    clean: Literal[True, False, None]
-    long_lines: Literal["truncate", "keep"]
-    vocab: count(200) | Annotated[str, Field(pattern=r"\D", description="a hub tokenizer, the path of a vocab.txt")]
-    cased: Literal[True, False, None]
-    strip_accents: Literal[True, False, None]
-    precision: Precision
-    micro_batch: Count | None
-    compile: bool
-    logger: Logger
-    upload_to: Text | Annotated[Callable, Field(description="a function of a path")] | None
-    num_workers: Index
-    resume: bool
-    save_minutes: NonNegative
-    milestones: list_of(Percent, "a list of percentages of the steps, each above 0 and at most 100")
-    stop_at: Count | None
-    steps: Count | None
-    minutes: Positive | None
-    bs: Count | None
-    lr: Positive | None
-    warmup_steps: Index | number("a share of the steps below 1", gt=0, lt=1) | None
-    max_length: Length | None
-    mask_prob: number("a number between 0 and 1", gt=0, lt=1) | None
-
-
-PRETRAIN_KEYS = PretrainKeys.__annotations__
-
-
-def accepted(kind):
-    """What a type accepts, in words."""
-    if kind in (bool, NoneType):
-        return "True or False" if kind is bool else "None"
-    if get_origin(kind) is Literal:
-        return ", ".join(map(repr, get_args(kind)))
-    described = [field.description for field in get_args(kind) if isinstance(field, FieldInfo)]
-    return described[0] if described else ", or ".join(map(accepted, get_args(kind)))
-
-
-@dataclass(frozen=True)
-class Key:
-    """A key of a configuration. accepts: a type, as for pydantic.   default: its value if it is not set.   help: for --help."""
-    accepts: Any
-    default: Any = None
-    help: str = ""
-
-    @cached_property
-    def adapter(self):
-        return TypeAdapter(self.accepts, config=ConfigDict(strict=True))
 
 
 class MyConfig(dict):
@@ -274,6 +134,8 @@ def explain_keys(config, script):
 
 # What quickstart=True replaces, except for keys that the user overrides.
 QUICKSTART = {"size": "tiny", "datas": ["docs"], "vocab": 8192, "base_run_name": "quickstart"}
+# What recipe=... sets, except for keys that the user overrides.
+BY_RECIPE = {"google": {"masking": "official", "initial_weights": "official"}}
 # Keys for which None means the value of the recipe.
 FROM_RECIPE = "bs lr max_length mask_prob steps schedule optimizer electra_mask_style tying".split()
 
@@ -287,6 +149,8 @@ def complete(config):
     """
     if config.quickstart:
         config = config.unless_given(QUICKSTART)
+    if config.recipe:
+        config = config.unless_given(BY_RECIPE[config.recipe])
     if is_pair(config.initial_weights):
         config = config.unless_given(_values_of_pair(config.initial_weights))
     config = config.with_defaults({"objective": kinds.default_name(RECIPES[config.size], bool(config.discriminator))})

@@ -64,7 +64,7 @@ def measure(setting, is_busy, given):
 
 
 def main(arguments):
-    from _utils.config import PRETRAIN_KEYS, Count
+    from _utils.keys import PRETRAIN_KEYS, Count
     from benchmarks.report import alternate, median_ratio, parse, write_results
     types = {**{key: PRETRAIN_KEYS[key] for key in ("size", "bs", "max_length", "precision")}, "rounds": Count, "seconds": Count}
     given = dict(parse(arguments, DEFAULTS, types))

@@ -18,9 +18,9 @@ from statistics import median
 from transformers import AutoModel
 
 import finetune
-from _utils.config import Count, Text
 from _utils.errors import PlainError
 from _utils.finetuning.config import FINETUNE_KEYS
+from _utils.keys import Count, Text
 from _utils.recipes import RECIPES
 from _utils.runs.log import RunLog
 from _utils.tasks.glue import TASKS, load_task

@@ -16,8 +16,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 import pretrain
-from _utils.config import Index, Text, complete, list_of
+from _utils.config import complete
 from _utils.errors import PlainError
+from _utils.keys import Index, Text, list_of
 from _utils.plots import BLUE
 from _utils.runs import Run, read_metrics
 from benchmarks.report import RESULTS, parse

@@ -45,8 +45,9 @@ from torch.profiler import ProfilerActivity, profile
 import finetune  # noqa: F401  shows what is missing in the environment
 import pretrain
 from _utils import recipes
-from _utils.config import Count, Device, Size, Text, complete, list_of
+from _utils.config import complete
 from _utils.finetuning.runs import Runs
+from _utils.keys import Count, Device, Size, Text, list_of
 from _utils.objectives.kinds import flops_per_token
 from _utils.optim import clip_by_global_norm
 from _utils.runs.checkpoints import save_pretrained, versions

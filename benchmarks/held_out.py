@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 
 import pretrain
-from _utils.config import PRETRAIN_KEYS, Index, list_of
+from _utils.keys import PRETRAIN_KEYS, Index, list_of
 from _utils.networks.pretrained import load_weights
 from _utils.runs.checkpoints import check_output, find_checkpoint, load_pretraining_checkpoint, write_atomically
 from _utils.training.device import choose_device

@@ -30,7 +30,8 @@ from torch.func import functional_call
 from triton.backends.compiler import GPUTarget
 
 import pretrain
-from _utils.config import PRETRAIN_KEYS, Count, complete
+from _utils.config import complete
+from _utils.keys import PRETRAIN_KEYS, Count
 from _utils.objectives.kinds import objective_of
 from _utils.text.vocabulary import tokenizer_from_tokens
 from _utils.training.cuda_graph import GPU_OPTIONS

@@ -12,8 +12,8 @@ from statistics import median
 
 import datasets
 
-from _utils.config import Count, count
 from _utils.errors import PlainError
+from _utils.keys import Count, count
 from _utils.text.batches import pretraining_dataloaders
 from _utils.text.vocabulary import SPECIAL_TOKENS, tokenizer_from_tokens
 from benchmarks.reference import RowByRowLoader

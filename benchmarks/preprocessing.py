@@ -18,7 +18,7 @@ from statistics import median
 import datasets
 import torch
 
-from _utils.config import PRETRAIN_KEYS, Count, Positive, Text
+from _utils.keys import PRETRAIN_KEYS, Count, Positive, Text
 from _utils.text.processors import BLOCK, ELECTRADataProcessor
 from _utils.text.sources import load_documents
 from _utils.text.vocabulary import load_tokenizer

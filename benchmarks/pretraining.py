@@ -23,8 +23,9 @@ from typing import Literal
 import torch
 
 import pretrain
-from _utils.config import PRETRAIN_KEYS, Count, complete, list_of
+from _utils.config import complete
 from _utils.errors import PlainError
+from _utils.keys import PRETRAIN_KEYS, Count, list_of
 from _utils.objectives.kinds import flops_per_token, objective_of
 from _utils.recipes import RECIPES
 from _utils.text.batches import pretraining_dataloaders

@@ -11,8 +11,9 @@ from sklearn.metrics import average_precision_score, precision_score, recall_sco
 from tqdm import tqdm
 
 import pretrain
-from _utils.config import PRETRAIN_KEYS, MyConfig
+from _utils.config import MyConfig
 from _utils.errors import PlainError
+from _utils.keys import PRETRAIN_KEYS
 from _utils.networks import check_tied_output, inputs_of, load_with_head, replaced_logits
 from _utils.networks.build import check_length
 from _utils.networks.fast_electra import FastMaskedLM

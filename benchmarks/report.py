@@ -17,8 +17,9 @@ from unittest import mock
 
 import torch
 
-from _utils.config import MyConfig, count, from_command_line, list_of
+from _utils.config import MyConfig, from_command_line
 from _utils.errors import PlainError, print_plain_errors
+from _utils.keys import count, list_of
 from _utils.runs.checkpoints import versions
 
 RESULTS = Path(__file__).parent / "results"

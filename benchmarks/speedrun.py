@@ -28,9 +28,10 @@ import torch
 
 import finetune
 import pretrain
-from _utils.config import PRETRAIN_KEYS, Count, Text, complete, count, list_of
+from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.finetuning.config import FINETUNE_KEYS
+from _utils.keys import PRETRAIN_KEYS, Count, Text, count, list_of
 from _utils.runs.checkpoints import load_checkpoint, write_atomically
 from _utils.runs.log import Run
 from benchmarks.report import launcher, parse

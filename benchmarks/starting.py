@@ -17,7 +17,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from statistics import median
 
-from _utils.config import Count, Text
+from _utils.keys import Count, Text
 from _utils.text.sources import check_sources, load_documents
 from benchmarks.report import parse, write_results
 

@@ -6,24 +6,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, ConfigDict, Field, with_config
 from typing_extensions import TypedDict
 
-from _utils.config import (
-    Count,
-    Device,
-    FileName,
-    Index,
-    Key,
-    Length,
-    Logger,
-    Positive,
-    Precision,
-    Schedule,
-    Size,
-    Text,
-    check_logger,
-    list_of,
-    number,
-)
+from _utils.config import check_logger
 from _utils.errors import PlainError
+from _utils.keys import Count, Device, FileName, Index, Key, Length, Logger, Positive, Precision, Schedule, Size, Text, list_of, number
 from _utils.networks.build import check_length
 from _utils.recipes import RECIPES
 from _utils.tasks.base import Task

@@ -6,8 +6,8 @@ from _utils.recipes import warmup_in_steps
 from _utils.runs.checkpoints import DamagedCheckpoint, load_checkpoint, save_checkpoint, with_newer_keys
 
 # Keys that may differ when a run is resumed. micro_batch and compile change which random numbers are drawn; the others change no result.
-# `revisions` chooses a text, which is compared by its content.
-MAY_DIFFER = "device num_workers logger upload_to micro_batch compile resume save_minutes milestones stop_at revisions".split()
+# `revisions` chooses a text, which is compared by its content; `recipe` only sets other keys.
+MAY_DIFFER = "device num_workers logger upload_to micro_batch compile resume save_minutes milestones stop_at revisions recipe".split()
 _OTHERWISE = "choose another base_run_name, or set resume=False to start from scratch (the earlier run is archived)."
 
 

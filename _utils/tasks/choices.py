@@ -11,8 +11,8 @@ from sklearn.metrics import accuracy_score
 from torch import nn
 from transformers import AutoModelForMultipleChoice
 
-from _utils.config import list_of
 from _utils.errors import PlainError
+from _utils.keys import list_of
 from _utils.tasks.base import Task, kind_of_task
 from _utils.tasks.cells import as_label, shortened
 from _utils.tasks.heads import copy_output_layer

@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from _utils.config import FileName, MyConfig, Positive, Text, accepted, list_of, number
+from _utils.config import MyConfig
 from _utils.errors import PlainError
+from _utils.keys import FileName, Positive, Text, accepted, list_of, number
 from _utils.tasks.base import Task
 from _utils.tasks.glue import TASKS
 from _utils.tasks.guess import kind_of

@@ -7,6 +7,7 @@ from tiny_families import FAMILIES
 from transformers import (
     AutoModel,
     AutoModelForMaskedLM,
+    BertConfig,
     GPT2Config,
 )
 

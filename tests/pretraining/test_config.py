@@ -129,6 +129,11 @@ def test_the_defaults_are_the_vanilla_run_of_electra_small():
     assert_contains(completed(), vanilla)
 
 
+def test_google_as_recipe_sets_masking_and_initial_weights_unless_they_are_set():
+    assert_contains(completed("recipe=google"), {"masking": "official", "initial_weights": "official"})
+    assert_contains(completed("recipe=google", "masking=bernoulli"), {"masking": "bernoulli", "initial_weights": "official"})
+
+
 # The appendix of the paper; small++: Google's released model; tiny: this project.
 @pytest.mark.parametrize("size, bs, lr, max_length, mask_prob, steps, warmup_steps", [
     ("small", 128, 5e-4, 128, .15, 1_000_000, 10_000),

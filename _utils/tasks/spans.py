@@ -42,15 +42,14 @@ def words_in(text):
 def read_spans(cell):
     """[Span] of a list of [start, end, label], or of dictionaries such as {"start": 0, "end": 4, "label": "PER"}.
 
-    None for another cell.
-
     These are the exports of doccano, Label Studio, Prodigy and spaCy ({"entities": [...]}), and the output of pipelines
-    of transformers.
+    of transformers. ValueError for another cell.
     """
-    if isinstance(cell, dict):
-        cell = cell.get("entities")
-    spans = list(map(_read_span, cell)) if isinstance(cell, list) else [None]
-    return None if None in spans else spans
+    items = cell.get("entities") if isinstance(cell, dict) else cell
+    spans = list(map(_read_span, items)) if isinstance(items, list) else [None]
+    if None in spans:
+        raise ValueError(f"{cell!r:.60}, which is neither a list of labels nor of spans")
+    return spans
 
 
 def _read_span(item):
@@ -123,9 +122,9 @@ def spans_to_tags(tables, text, label):
             tables[split], found = _with_tags(table, text, label)
             tagged |= {f"{place} of {table.source}": one for place, one in found.items()}
     notices = [f"character spans such as {labels[place]!r:.60} in {place} are read as tags of words"]
-    for part, what in (("widened", "begin or end inside a word, which counts as a whole (the end is after the last "
-                                   "character)"),
-                       ("dropped", "are left out, because they share a word with a longer one or have no word")):
+    for part, what in (
+            ("widened", "begin or end inside a word, which counts as a whole (the end is after the last character)"),
+            ("dropped", "are left out, because they share a word with a longer one or have no word")):
         spans = [f"{[*span]} in {place}" for place, one in tagged.items() for span in getattr(one, part)]
         if spans:
             notices.append(f"warning: {len(spans):,} spans {what}, such as {spans[0]}")
@@ -135,21 +134,17 @@ def spans_to_tags(tables, text, label):
 def _with_tags(table, text, label):
     """(the Table with tags of the words of each text in place of character spans, {place: Tagged}).
 
-    PlainError for other lists.
+    Rows with other labels are problems of the Table; PlainError if all of them are.
     """
     rows, problems, tagged = table.rows.copy(), dict(table.problems), {}
     for place, words, cell in zip(rows.index, rows[text], rows[label]):
-        spans = read_spans(cell)
-        if spans is None and is_nested(cell):
-            raise PlainError(f"{table.source}, {place}: the column {label!r} contains {cell!r:.60}, which is neither a "
-                             "list of labels nor of spans. A span is [start, end, 'label'] or {'start': 0, 'end': 4, "
-                             "'label': 'label'}.")
         try:
-            if spans is not None:
-                tagged[place] = tags_of_spans(words, spans)
+            tagged[place] = tags_of_spans(words, read_spans(cell))
         except ValueError as error:
             problems.setdefault(place, f"the column {label!r} contains {error}")
-    for place, problem in problems.items() if not tagged else ():
-        raise PlainError(f"{table.source}, {place}: {problem}. A span is [start, end, 'label'], in characters from 0.")
-    rows[label] = pd.Series({place: one.tags for place, one in tagged.items()}, dtype=object).combine_first(rows[label])
+    if not tagged:
+        place = next(iter(problems))
+        raise PlainError(f"{table.source}, {place}: {problems[place]}. A span is [start, end, 'label'], in characters "
+                         "from 0, or {'start': 0, 'end': 4, 'label': 'label'}.")
+    rows[label] = pd.Series({place: one.tags for place, one in tagged.items()}, dtype=object).reindex(rows.index)
     return table._replace(rows=rows, problems=problems), tagged

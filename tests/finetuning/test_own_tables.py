@@ -358,6 +358,13 @@ def test_lists_that_are_no_spans_of_the_text_are_named(label, message):
         loaded("a.jsonl")
 
 
+@pytest.mark.parametrize("label", ["PER", "", [[0, 99, "PER"]]])
+def test_a_row_without_valid_spans_is_skipped(label):
+    write("a.jsonl", [{"text": "Anna left", "label": [[0, 4, "PER"]]}] * 150 + [{"text": "Anna left", "label": label}])
+    data = loaded("a.jsonl", dev=.2)
+    assert data.task.labels == ("B-PER", "O") and has(data.notices, "skipped 1 of 151 rows", "line 151")
+
+
 def test_a_test_file_of_empty_lists_has_no_labels():
     write("a.jsonl", [{"text": "Anna left", "label": [[0, 4, "PER"]]}] * 20)
     write("b.jsonl", [{"text": "Anna left", "label": []}])

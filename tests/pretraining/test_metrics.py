@@ -63,7 +63,9 @@ def test_a_batch_without_masked_tokens_has_no_loss_where_only_those_count():
 
 
 def test_hidden_tokens_are_those_whose_input_is_not_the_original():
-    """Of five masked positions, two are [MASK] (4), one shows another token and two the original; one slot is unused."""
+    """Of five masked positions, two are [MASK] (4), one shows another token and two the original; one slot is
+    unused.
+    """
     labels, inputs = torch.tensor([[1, 2, 3, 1, 2, 0]]), torch.tensor([[4, 2, 4, 2, 2, 0]])
     chosen = torch.tensor([[True] * 5 + [False]])
     logits = torch.randn(6, 6)

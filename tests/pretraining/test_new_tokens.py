@@ -13,6 +13,7 @@ import pretrain
 from _utils.errors import PlainError
 from _utils.networks import PARTS, add_tokens, load_pair
 from _utils.networks.build import build_network
+from _utils.optim import MOMENTS_FILE
 from _utils.runs.checkpoints import load_checkpoint, saved_networks
 from _utils.text import extend_tokenizer, load_tokenizer, text_tokenizer
 
@@ -160,7 +161,7 @@ def test_moments_of_a_pair_with_fewer_tokens_are_restored(workplace, monkeypatch
         load_tokenizer("mini_5_100.0%.pth").save_pretrained(f"pair/{part}")
         name = "electra.embeddings.word_embeddings.weight"
         save_file({f"{name}.exp_avg": torch.ones_like(network.get_input_embeddings().weight)},
-                  f"pair/{part}/{pretrain.MOMENTS_FILE}")
+                  f"pair/{part}/{MOMENTS_FILE}")
     Path("words.txt").write_text("antibody\n")
     moments = []
     restore = pretrain.restore_moments

@@ -78,10 +78,11 @@ import sys
 from pathlib import Path
 import pretrain
 from _utils.config import complete
+from _utils.training import data
 from _utils.training.processes import Processes
 processes = Processes("cpu")
 if not processes.is_main:
-    pretrain.check_sources = pretrain.load_documents = pretrain.load_tokenizer = pretrain.prepare_examples = None
+    data.check_sources = data.load_documents = data.load_tokenizer = data.prepare_examples = None
 c = complete(pretrain.c.override(sys.argv[1:]))
 hf_tokenizer, dls = pretrain.load_data(c, processes)
 seen = hf_tokenizer("every word")["input_ids"], dls.train_ds.hf_dset.to_dict(), dls.valid_ds.hf_dset.to_dict()

@@ -18,6 +18,7 @@ from _utils.config import complete, continued_schedule
 from _utils.errors import PlainError
 from _utils.runs.checkpoints import load_checkpoint, milestone_steps
 from _utils.text.batches import ArrowBatchDL
+from _utils.training import pretraining_run
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def test_minutes_choose_a_number_of_steps_that_changes_nothing_else_and_is_kept(
     steps = load_checkpoint(FOLDER / "mini_5/resume.pth")["config"]["steps"]
     assert steps > 3 and f"{steps:,} steps" in capsys.readouterr().out
 
-    monkeypatch.setattr(pretrain, "seconds_per_step", None)  # a resumed run measures nothing
+    monkeypatch.setattr(pretraining_run, "seconds_per_step", None)  # a resumed run measures nothing
     in_minutes()
     run(f"steps={steps}", "base_run_name=other", *settings)
     assert equal_weights(weights(), weights("other_5"))
@@ -47,7 +48,7 @@ def test_minutes_choose_a_number_of_steps_that_changes_nothing_else_and_is_kept(
 
 
 def test_minutes_are_divided_by_the_time_of_a_step(workplace, monkeypatch):
-    monkeypatch.setattr(pretrain, "seconds_per_step", lambda *_: .5)
+    monkeypatch.setattr(pretraining_run, "seconds_per_step", lambda *_: .5)
     learn = run("minutes=.1", "steps=None", "warmup_steps=.25")
     assert learn.train_iter == 12
     assert [learn.schedule.functions["lr"](step / 12) for step in (0, 3, 12)] == pytest.approx([0, .75 * 3e-4, 0])

@@ -15,6 +15,7 @@ import pretrain
 from _utils.errors import PlainError
 from _utils.runs.checkpoints import load_checkpoint, save_checkpoint
 from _utils.runs.log import locked
+from _utils.training import pretraining_run
 from _utils.training.after_step import Stopped
 
 run = partial(tiny_pretraining.run, resume=True)
@@ -114,7 +115,7 @@ def test_killed_run_resumes_from_its_last_checkpoint(workplace, monkeypatch):
 def test_run_that_was_killed_before_it_saved_its_last_milestone_is_evaluated_again(workplace, monkeypatch):
     options = "steps=4", "milestones=100"
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(pretrain, "save_pretrained", mock.Mock(side_effect=KeyboardInterrupt))
+        patch.setattr(pretraining_run, "save_pretrained", mock.Mock(side_effect=KeyboardInterrupt))
         run(*options)
     assert len(metrics("held_out")) == 1
     run(*options)
@@ -205,7 +206,7 @@ def test_changed_code_is_reported_at_every_later_start(workplace, monkeypatch, c
     run("steps=4", "stop_at=1")
     run("steps=4", "stop_at=2")
     assert "code" not in capsys.readouterr().out
-    monkeypatch.setattr(pretrain, "code_key", lambda *_: "edited")
+    monkeypatch.setattr(pretraining_run, "code_key", lambda *_: "edited")
     for stop_at in (3, 4):
         run("steps=4", f"stop_at={stop_at}")
         assert "Notice: the code" in capsys.readouterr().out

@@ -2,8 +2,10 @@
 import json
 
 import pytest
+import torch
 
-from _utils.plots import plot_lengths, plot_training, save_plot, tokens_in_color
+from _utils.plots import plot_lengths, plot_training, save_plot, show_discriminator, tokens_in_color
+from _utils.text.vocabulary import SPECIAL_TOKENS, tokenizer_from_tokens
 
 
 @pytest.mark.plots
@@ -33,6 +35,22 @@ def test_histogram_bars_of_uniform_lengths_have_equal_heights(longest):
 def test_a_run_that_stopped_before_its_first_line_has_no_curves(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 50, "split": "held_out", "gen_loss": 9.0}\n')
     assert plot_training(tmp_path / "metrics.jsonl") is None
+
+
+def test_replaced_tokens_are_outlined():
+    hf_tokenizer = tokenizer_from_tokens([*SPECIAL_TOKENS, "one", "two"])
+    ids = torch.tensor([[5, 6, 5]])
+    figure = show_discriminator(ids, torch.tensor([[5, 5, 5]]), torch.tensor([[0, 1, 1]]), torch.tensor([[.1, .9, .2]]), hf_tokenizer)
+    outlines = {text.get_text(): text.get_bbox_patch().get_edgecolor()[3] for text in figure.axes[0].texts if text.get_bbox_patch()}
+    assert outlines == {"one": 0, "two→one": 1, "one ✓": 0}
+
+
+def test_the_loss_of_a_second_language_model_has_a_panel(tmp_path):
+    row = {"split": "train", "gen_loss": 9., "gen_loss_hidden": 9., "gen_accuracy": .1, "second_mlm_loss": 9.}
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row | {"step": step}) + "\n" for step in (1, 2)))
+    (tmp_path / "config.json").write_text('{"facts": {}}')
+    titles = [axis.get_title() for axis in plot_training(tmp_path / "metrics.jsonl").axes]
+    assert titles == ["generator: loss", "generator: accuracy", "second network: loss"]
 
 
 def test_a_metric_that_the_objective_does_not_have_gets_no_panel(tmp_path):

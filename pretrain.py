@@ -1,64 +1,54 @@
 # %% [markdown]
 # # Pretraining ELECTRA
 #
-# [ELECTRA](https://arxiv.org/abs/2003.10555) pretrains a text encoder by *replaced token detection*. A small masked language model, the
-# *generator*, replaces some tokens of a text with plausible alternatives. The *discriminator* then predicts for every token whether it is
-# original or replaced. It learns from all tokens instead of the masked 15 %, and it is the network that is finetuned later.
+# [ELECTRA](https://arxiv.org/abs/2003.10555) pretrains a text encoder by *replaced token detection*. A small masked
+# language model, the *generator*, replaces some tokens of a text with plausible alternatives. The *discriminator* then
+# predicts for every token whether it is original or replaced. It learns from all tokens instead of the masked 15 %, and
+# it is the network that is finetuned later.
 #
-# This notebook builds the method of the paper step by step on real text: configuration, data, masking, model and loss, optimization, run,
-# results. `pretrain.py` is exported from it for long runs, without the cells that only explore.
+# This notebook builds the method of the paper step by step on real text: configuration, data, masking, model and loss,
+# optimization, run, results. `pretrain.py` is exported from it for long runs, without the cells that only explore.
 
 # %% [markdown]
 # ## 1. Configuration
 #
-# *F12* and the like refer to numbered facts about [Google's code](https://github.com/google-research/electra), and *D3* to differences
-# between it and [electra_pytorch](https://github.com/richarddwang/electra_pytorch), the PyTorch code whose structure this repository
-# follows. [docs/facts.md](docs/facts.md) lists them, and marks those that were measured by running the code.
-# [lmtuners](docs/facts.md#lmtuners) is another PyTorch implementation, with ALBERT's networks. Shapes are given at the end of a line: B
-# batch, L length, V vocabulary, M slots (masked positions of a batch that the generator predicts), H hidden size.
+# *F12* and the like refer to numbered facts about [Google's code](https://github.com/google-research/electra), and *D3*
+# to differences between it and [electra_pytorch](https://github.com/richarddwang/electra_pytorch), the PyTorch code
+# whose structure this repository follows. [docs/facts.md](docs/facts.md) lists them, and marks those that were measured
+# by running the code. [lmtuners](docs/facts.md#lmtuners) is another PyTorch implementation, with ALBERT's networks.
+# Shapes are given at the end of a line: B batch, L length, V vocabulary, M slots (masked positions of a batch that the
+# generator predicts), H hidden size.
 
 # %%
 import _utils  # noqa: F401  first, because it sets how PyTorch's threads wait
 
-import copy
 import sys
-from contextlib import closing, nullcontext
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from datasets import concatenate_datasets
-from safetensors.torch import load_file
 from torch import nn
 
 from fastai.callback.core import Callback
 from fastai.learner import CancelStepException
 
-from _utils.config import MyConfig, complete, continued_schedule, from_command_line, timed_schedule, with_schedule
-from _utils.errors import PlainError, print_plain_errors
+from _utils.config import MyConfig, complete, from_command_line
+from _utils.errors import print_plain_errors
 from _utils.networks import (
-    argmax, check_tying, count_parameters, inputs_of, make_dropout_cheap, replaced_logits, share_parameters, shared_modules,
-    uniform_like)
+    argmax, check_tying, initialize_officially, inputs_of, make_dropout_cheap, replaced_logits, share_parameters,
+    shared_modules, uniform_like)
 from _utils.networks.fast_electra import prepare_for_gpu, slot_capacity
 from _utils.networks.inverse_cdf import sample_by_inversion
 from _utils.objectives.base import base_case
-from _utils.objectives.kinds import ELECTRA, objective_of
+from _utils.objectives.kinds import objective_of
 from _utils.objectives.losses import smoothing
-from _utils.optim import MOMENTS_FILE, AdamNoBiasCorrection, Lamb, decay_groups, schedules
-from _utils.plots import save_pretraining_plots
+from _utils.optim import AdamNoBiasCorrection, Lamb, decay_groups, restore_moments
 from _utils.recipes import RECIPES
-from _utils.runs import (
-    Run, check_same_data, check_writable, code_key, locked, milestone_steps, open_log, original_code,
-    resume, save_pretrained, upload)
-from _utils.text import (
-    check_sources, extend_tokenizer, load_documents, load_tokenizer, open_examples, prepare_examples,
-    pretraining_dataloaders, split_held_out, text_key, unigram_entropy, warn_of_repetition)
+from _utils.runs import Run
 from _utils.training import (
-    DTYPES, Bookkeeping, ClippingLearner, Gradients, PretrainingMetrics, Processes, Schedule, StaticStep, StopSignals, check_compiler,
-    choose_device, choose_precision, fastest_micro_batch, hint_at_bf16, keep_compiled, micro_batch_sizes, seconds_per_step, seed_step,
-    set_seed, split_micro_batches)
+    DTYPES, ClippingLearner, Gradients, PretrainingMetrics, load_data, seed_step, set_seed, split_micro_batches)
+from _utils.training.pretraining_run import pretraining_run, step_callbacks
 
 # %%
 # The most used keys. Edit them here, or on the command line: python pretrain.py size=base datas=wikipedia,openwebtext
@@ -93,61 +83,28 @@ if __name__ == "__main__":
     print_plain_errors()
     c = complete(from_command_line(c, sys.argv))
 
-
 # %% [markdown]
 # ## 2. Data
 #
-# A corpus is a list of documents, and a document is a list of lines. Lines are collected until they fill an example, which is split into
-# two segments: `[CLS] A [SEP] B [SEP]`. As in Google's code (F2-F4), 10 % of the examples are meant to have one segment, and 5 % to be
-# shorter, with a random length. The part of a line that exceeds the maximum length is dropped (`long_lines='keep'` keeps it); a line that
-# fills an example gives one segment of full length, which is common in the quickstart's text of long lines. Unlike in BERT, B always
-# follows A in the text: there is no next sentence prediction. The code is in `_utils/text/processors.py`.
-
-# %%
-def load_data(c, processes=None):
-    """Load tokenizer and DataLoaders of a configuration, preparing the data first if necessary.
-
-    Returns (hf_tokenizer, dls) with fastai DataLoaders of training and held-out examples. A batch is (input_ids (B, L), sentA_length (B,)),
-    where sentA_length counts the tokens of [CLS] A [SEP].
-    processes: Processes that train together. The main process prepares the data; the others open it.
-    """
-    processes = processes or Processes(c.device)
-    hf_tokenizer, files = processes.broadcast(lambda: prepare_data(c))
-    train, held_out = map(concatenate_datasets, zip(*(split_held_out(open_examples(of_corpus)) for of_corpus in files)))
-    splits = {"train": train, "held_out": held_out}
-    is_on_gpu, steps = choose_device(c.device).type == "cuda", c.steps or 1  # `fit` sets the number of batches
-    return hf_tokenizer, pretraining_dataloaders(splits, hf_tokenizer, c.bs, steps, c.max_length, c.seed, c.num_workers, is_on_gpu)
-
-
-def prepare_data(c):
-    """Returns (hf_tokenizer, files): for each corpus, the list of Arrow files with its prepared examples."""
-    check_sources(c.datas, "datasets", c.encoding)
-    corpora = [load_documents(source, "datasets", c.encoding, c.documents, c.revisions) for source in c.datas]
-    hf_tokenizer = build_tokenizer(c, corpora)
-    # A vocabulary that is trained has been checked for marks before.
-    warn_of_marks = isinstance(c.vocab, str) and c.cased is None and c.strip_accents is None
-    options = c.max_length, c.data_seed, "datasets", c.clean, c.long_lines
-    prepared = [prepare_examples(corpus, hf_tokenizer, *options, warn_of_marks=warn_of_marks) for corpus in corpora]
-    return hf_tokenizer, [[file["filename"] for file in examples.cache_files] for examples in prepared]
-
-
-def build_tokenizer(c, corpora):
-    """The tokenizer of a configuration; in continued pretraining that of the pair, to which `vocab` may add tokens."""
-    if objective_of(c).adds_tokens(c):
-        return extend_tokenizer(load_tokenizer(c.initial_weights), c.vocab, corpora)
-    return load_tokenizer(c.vocab, corpora, "datasets", c.cased, c.strip_accents)
-
+# A corpus is a list of documents, and a document is a list of lines. Lines are collected until they fill an example,
+# which is split into two segments: `[CLS] A [SEP] B [SEP]`. As in Google's code (F2-F4), 10 % of the examples are meant
+# to have one segment, and 5 % to be shorter, with a random length. The part of a line that exceeds the maximum length
+# is dropped (`long_lines='keep'` keeps it); a line that fills an example gives one segment of full length, which is
+# common in the quickstart's text of long lines. Unlike in BERT, B always follows A in the text: there is no next
+# sentence prediction. `ELECTRADataProcessor` does this, in several processes; `load_data` keeps the examples in files
+# and returns the batches.
 
 # %% [markdown]
 # ## 3. Masking
 #
-# Three words for what follows. A token is *masked* if the generator has to predict it: 15 % of the tokens. A masked token is *hidden* if
-# the input shows something else in its place, `[MASK]` or a random token. A *slot* is a place in the generator's output: each masked token
-# has one.
+# Three words for what follows. A token is *masked* if the generator has to predict it: 15 % of the tokens. A masked
+# token is *hidden* if the input shows something else in its place, `[MASK]` or a random token. A *slot* is a place in
+# the generator's output: each masked token has one.
 #
-# According to the paper, all masked tokens are replaced with `[MASK]`. BERT replaces 80 % of them with `[MASK]` and 10 % with a random
-# token, and keeps 10 %. ELECTRA's code replaces 85 % with `[MASK]` and keeps 15 % (F10), and so does this notebook. Each token is masked
-# independently, as in electra_pytorch (D1); `masking='official'` is further below. Special tokens (F9) and `[UNK]` (D2) are never masked.
+# According to the paper, all masked tokens are replaced with `[MASK]`. BERT replaces 80 % of them with `[MASK]` and 10
+# % with a random token, and keeps 10 %. ELECTRA's code replaces 85 % with `[MASK]` and keeps 15 % (F10), and so does
+# this notebook. Each token is masked independently, as in electra_pytorch (D1); `masking='official'` is further below.
+# Special tokens (F9) and `[UNK]` (D2) are never masked.
 
 # %%
 # Of the masked tokens, the shares that become a random token and that stay as they are. The others become [MASK].
@@ -162,11 +119,13 @@ def mask_tokens(inputs, mask_token_index, vocab_size, special_token_indices, mlm
                 orginal_prob=.1, ignore_index=-100):
     """Mask tokens for masked language modelling (paper, section 2).
 
-    inputs: token ids, (B, L); not modified.   special_token_indices: ids that are never masked, nor used as random tokens.
-    mlm_probability: probability that a token is masked.   replace_prob, orginal_prob (spelled as in electra_pytorch): probabilities that a
-    masked token becomes a random token, or stays as it is; otherwise it becomes [MASK]. `MASK_STYLES` has ELECTRA's and BERT's.
-    Returns (masked inputs, labels, is_mlm_applied), each (B, L): labels are the original ids of masked tokens and ignore_index elsewhere,
-    is_mlm_applied is True for masked tokens.
+    inputs: token ids, (B, L); not modified.   special_token_indices: ids that are never masked, nor used as random
+    tokens.
+    mlm_probability: probability that a token is masked.   replace_prob, orginal_prob (spelled as in electra_pytorch):
+    probabilities that a masked token becomes a random token, or stays as it is; otherwise it becomes [MASK].
+    `MASK_STYLES` has ELECTRA's and BERT's.
+    Returns (masked inputs, labels, is_mlm_applied), each (B, L): labels are the original ids of masked tokens and
+    ignore_index elsewhere, is_mlm_applied is True for masked tokens.
     """
     maskable = ~is_one_of(inputs, special_token_indices)
     is_mlm_applied = (torch.rand(inputs.shape, device=inputs.device) < mlm_probability) & maskable  # (B, L)
@@ -179,12 +138,16 @@ def mask_tokens(inputs, mask_token_index, vocab_size, special_token_indices, mlm
 
 # %%
 def is_one_of(inputs, ids):
-    """Whether each of `inputs` (B, L) is in the list `ids`; bool, (B, L). Unlike torch.isin, it copies nothing to the device."""
+    """Whether each of `inputs` (B, L) is in the list `ids`; bool, (B, L). Unlike torch.isin, it copies nothing to the
+    device.
+    """
     return torch.stack([inputs == i for i in ids]).any(0)
 
 
 def hide(inputs, shows_mask, shows_random, mask_token_index, vocab_size, special_token_indices):
-    """`inputs` with [MASK] and random tokens at the positions of two boolean masks, each (B, L); shows_random may be None."""
+    """`inputs` with [MASK] and random tokens at the positions of two boolean masks, each (B, L); shows_random may be
+    None.
+    """
     if shows_random is not None:
         inputs = torch.where(shows_random, random_tokens(inputs, vocab_size, special_token_indices), inputs)
     return inputs.masked_fill(shows_mask, mask_token_index)
@@ -199,18 +162,19 @@ def random_tokens(inputs, vocab_size, special_token_indices):
 
 
 # %% [markdown]
-# `masking='official'` follows Google's code: an example has a fixed number of slots, 15 % of its tokens including [CLS] and [SEP], and the
-# position of each slot is drawn independently, with replacement. In three out of four full examples of 128 tokens, a position is drawn more
-# than once (F8). It then counts more than once in the generator loss, and is sampled more than once.
+# `masking='official'` follows Google's code: an example has a fixed number of slots, 15 % of its tokens including [CLS]
+# and [SEP], and the position of each slot is drawn independently, with replacement. In three out of four full examples
+# of 128 tokens, a position is drawn more than once (F8). It then counts more than once in the generator loss, and is
+# sampled more than once.
 
 # %%
-def mask_tokens_official(inputs, mask_token_index, vocab_size, special_token_indices, mlm_probability=.15, replace_prob=0.,
-                         orginal_prob=.15, ignore_index=-100, pad_token_index=0):
+def mask_tokens_official(inputs, mask_token_index, vocab_size, special_token_indices, mlm_probability=.15,
+                         replace_prob=0., orginal_prob=.15, ignore_index=-100, pad_token_index=0):
     """Mask tokens as Google's pretrain_helpers.py:mask does (F7-F11); the default shares are its own.
 
     Arguments and results as in `mask_tokens`, except that is_mlm_applied counts the slots of a position.
-    special_token_indices: for Google [PAD], [CLS], [SEP] and [MASK], but not [UNK]. Each slot shows [MASK] or not independently; where a
-    position has several slots, [MASK] wins.
+    special_token_indices: for Google [PAD], [CLS], [SEP] and [MASK], but not [UNK]. Each slot shows [MASK] or not
+    independently; where a position has several slots, [MASK] wins.
     """
     most = max_slots(inputs.shape[1], mlm_probability)
     candidates = ~is_one_of(inputs, special_token_indices)  # (B, L)
@@ -220,7 +184,8 @@ def mask_tokens_official(inputs, mask_token_index, vocab_size, special_token_ind
     is_used = (torch.arange(most, device=inputs.device) < wanted) & (n_candidates > 0)  # (B, most)
 
     shape = (len(inputs), most)
-    nth = (torch.rand(shape, device=inputs.device) * n_candidates).long()  # a slot gets the position of the nth candidate
+    # Each slot gets the position of the nth candidate.
+    nth = (torch.rand(shape, device=inputs.device) * n_candidates).long()
     positions = torch.searchsorted(candidates.cumsum(1), nth, right=True).clamp(max=inputs.shape[1] - 1)  # (B, most)
     count = lambda slots: torch.zeros_like(inputs).scatter_add(1, positions, slots.long())  # (B, most) -> (B, L)
     fate = torch.rand(shape, device=inputs.device)
@@ -232,7 +197,9 @@ def mask_tokens_official(inputs, mask_token_index, vocab_size, special_token_ind
 
 
 def max_slots(length, mlm_probability):
-    """Largest number of slots in an example of `length` tokens (configure_pretraining.py:max_predictions_per_seq, F7)."""
+    """Largest number of slots in an example of `length` tokens (configure_pretraining.py:max_predictions_per_seq,
+    F7).
+    """
     return max(1, int((mlm_probability + .005) * length))
 
 
@@ -258,14 +225,26 @@ class MaskedLMCallback(Callback):
         return (masked_inputs, sentA_lenths, is_mlm_applied, labels), (labels,)
 
 
+# %%
+def build_masking(c, hf_tokenizer):
+    """MaskedLMCallback of a configuration."""
+    special_ids, kwargs = hf_tokenizer.all_special_ids, dict(masking=mask_tokens)
+    if c.masking == "official":  # [UNK] may be masked (F9, D2)
+        special_ids = [i for i in special_ids if i != hf_tokenizer.unk_token_id]
+        kwargs = dict(masking=mask_tokens_official, pad_token_index=hf_tokenizer.pad_token_id)
+    replace_prob, orginal_prob = MASK_STYLES[c.electra_mask_style]
+    return MaskedLMCallback(hf_tokenizer.mask_token_id, special_ids, len(hf_tokenizer), mlm_probability=c.mask_prob,
+                            replace_prob=replace_prob, orginal_prob=orginal_prob, **kwargs)
+
+
 # %% [markdown]
 # ## 4. Model and loss
 #
 # ### Generator and sampling
 #
-# The generator is a small masked language model. The discriminator does not see its most likely token but a *sample* from its output
-# distribution, drawn with the Gumbel-max trick: the argmax of logits plus Gumbel noise is distributed as their softmax (F15). No gradient
-# flows back through the sampling (F18).
+# The generator is a small masked language model. The discriminator does not see its most likely token but a *sample*
+# from its output distribution, drawn with the Gumbel-max trick: the argmax of logits plus Gumbel noise is distributed
+# as their softmax (F15). No gradient flows back through the sampling (F18).
 
 # %%
 def sample(logits, sampling="fp32_gumbel", temperature=1., disallowed=None):
@@ -280,7 +259,8 @@ def sample(logits, sampling="fp32_gumbel", temperature=1., disallowed=None):
     if disallowed is not None:
         logits = logits.scatter_add(1, disallowed[:, None], torch.full_like(logits[:, :1], -1000.))
     if sampling == "multinomial":
-        weights = logits.softmax(-1)  # as torch.multinomial, which would raise an error for NaN, on a GPU beyond recovery
+        # As torch.multinomial, which would raise an error for NaN, on a GPU beyond recovery.
+        weights = logits.softmax(-1)
         return (weights / torch.empty_like(weights).exponential_()).argmax(-1)
     if sampling == "inverse_cdf":
         return sample_by_inversion(logits)
@@ -290,7 +270,8 @@ def sample(logits, sampling="fp32_gumbel", temperature=1., disallowed=None):
         return (logits.half() - torch.log(-torch.log(uniform))).argmax(-1)
     if sampling != "fp32_gumbel":
         raise ValueError(f"Invalid value for sampling: {sampling!r}")
-    # logits - log(-log(uniform + 1e-9) + 1e-9), both 1e-9 as in Google's code (F15); in place, because new tensors of this size take longer
+    # logits - log(-log(uniform + 1e-9) + 1e-9), both 1e-9 as in Google's code (F15); in place, because new tensors of
+    # this size take longer
     noise = uniform_like(logits).add_(1e-9).log_().neg_().add_(1e-9).log_()
     return argmax(torch.sub(logits, noise, out=noise))
 
@@ -298,9 +279,10 @@ def sample(logits, sampling="fp32_gumbel", temperature=1., disallowed=None):
 # %% [markdown]
 # ### Weight sharing
 #
-# Generator and discriminator share their embeddings: tokens, positions, token types, and the LayerNorm after them. The generator's output
-# layer is its token embedding matrix again (paper, section 3.2; F24). Nothing else is shared. The generator is smaller than the
-# discriminator: a quarter as wide in ELECTRA-Small and Large, a third in Base (`_utils/recipes.py: electra`, F26).
+# Generator and discriminator share their embeddings: tokens, positions, token types, and the LayerNorm after them. The
+# generator's output layer is its token embedding matrix again (paper, section 3.2; F24). Nothing else is shared. The
+# generator is smaller than the discriminator: a quarter as wide in ELECTRA-Small and Large, a third in Base
+# (`_utils/recipes.py: electra`, F26).
 
 # %%
 def tie(generator, discriminator=None, tying="embeddings"):
@@ -321,11 +303,12 @@ def tie(generator, discriminator=None, tying="embeddings"):
 # %% [markdown]
 # ### Both networks
 #
-# Each network may be of any family in transformers: the generator a masked language model; the discriminator ELECTRA's, or a token
-# classifier with two labels.
+# Each network may be of any family in transformers: the generator a masked language model; the discriminator ELECTRA's,
+# or a token classifier with two labels.
 #
-# With official masking, a position that was drawn twice is predicted and sampled twice: it has two slots. If its samples differ, Google's
-# code puts in neither, but the token whose id is the floor of the mean of their ids (F12, F19), and so does `put_in`.
+# With official masking, a position that was drawn twice is predicted and sampled twice: it has two slots. If its
+# samples differ, Google's code puts in neither, but the token whose id is the floor of the mean of their ids (F12,
+# F19), and so does `put_in`.
 
 # %%
 def at_slots(values, is_mlm_applied):
@@ -338,7 +321,8 @@ def at_slots(values, is_mlm_applied):
 
 
 def put_in(sampled, originals, is_mlm_applied):
-    """`originals` (B, L) with the ids `sampled` (M,) at the masked positions; of several samples the floor of the mean of their ids.
+    """`originals` (B, L) with the ids `sampled` (M,) at the masked positions; of several samples the floor of the mean
+    of their ids.
 
     Source: pretrain_helpers.py:scatter_update (F12).   is_mlm_applied: as in `at_slots`.
     """
@@ -367,13 +351,14 @@ class ELECTRAOutput(NamedTuple):
 class ELECTRAModel(nn.Module):
     """Generator and discriminator with tied embeddings; one forward pass of replaced token detection.
 
-    generator: any ...ForMaskedLM.   discriminator: ElectraForPreTraining or any ...ForTokenClassification with two labels, of the same
-    vocabulary.   sampling, temperature: as in `sample`.   disallow_correct: never sample the original token.
+    generator: any ...ForMaskedLM.   discriminator: ElectraForPreTraining or any ...ForTokenClassification with two
+    labels, of the same vocabulary.   sampling, temperature: as in `sample`.   disallow_correct: never sample the
+    original token.
     tying: what the networks share, as in `tie`.
     """
 
-    def __init__(self, generator, discriminator, hf_tokenizer, sampling="fp32_gumbel", temperature=1., disallow_correct=False,
-                 tying="embeddings"):
+    def __init__(self, generator, discriminator, hf_tokenizer, sampling="fp32_gumbel", temperature=1.,
+                 disallow_correct=False, tying="embeddings"):
         super().__init__()
         self.generator, self.discriminator, self.pad_token_id = generator, discriminator, hf_tokenizer.pad_token_id
         self.sampling, self.temperature, self.disallow_correct = sampling, temperature, disallow_correct
@@ -391,7 +376,8 @@ class ELECTRAModel(nn.Module):
         mlm_gen_logits = at_slots(gen_logits, is_mlm_applied)  # (M, V)
 
         with torch.no_grad():
-            # The discriminator never sees [MASK]: its input is the original text with samples at the masked positions (F14).
+            # The discriminator never sees [MASK]: its input is the original text with samples at the masked positions
+            # (F14).
             originals = torch.where(is_mlm_applied > 0, labels, masked_inputs)  # (B, L)
             disallowed = at_slots(originals, is_mlm_applied) if self.disallow_correct else None  # (M,)
             sampled = sample(mlm_gen_logits, self.sampling, self.temperature, disallowed)  # (M,)
@@ -411,10 +397,11 @@ class ELECTRAModel(nn.Module):
 # %% [markdown]
 # ### Loss
 #
-# The generator loss is the mean cross-entropy over the masked tokens, including those that stayed visible (F21). The discriminator loss
-# is the mean binary cross-entropy over all tokens, including [CLS] and [SEP] (F22). Their sum, the latter times 50, is minimized (F20).
-# Unlike in a GAN, the generator is trained by maximum likelihood, not to deceive the discriminator, whose gradient reaches it only through
-# the shared embeddings (F18). A sample that equals the original counts as original (F17).
+# The generator loss is the mean cross-entropy over the masked tokens, including those that stayed visible (F21). The
+# discriminator loss is the mean binary cross-entropy over all tokens, including [CLS] and [SEP] (F22). Their sum, the
+# latter times 50, is minimized (F20). Unlike in a GAN, the generator is trained by maximum likelihood, not to deceive
+# the discriminator, whose gradient reaches it only through the shared embeddings (F18). A sample that equals the
+# original counts as original (F17).
 
 # %%
 class ELECTRALosses(NamedTuple):
@@ -426,8 +413,8 @@ class ELECTRALosses(NamedTuple):
 class ELECTRALoss(nn.Module):
     """loss_weights[0] * generator loss + loss_weights[1] * discriminator loss (run_pretraining.py, F20-F22).
 
-    gen_label_smooth, disc_label_smooth: False, a number, or True for .1. The former is the usual label smoothing; the latter raises the
-    labels of original tokens from 0 to that number and leaves those of replaced tokens at 1 (D17).
+    gen_label_smooth, disc_label_smooth: False, a number, or True for .1. The former is the usual label smoothing; the
+    latter raises the labels of original tokens from 0 to that number and leaves those of replaced tokens at 1 (D17).
     """
 
     def __init__(self, loss_weights=(1., 50.), gen_label_smooth=False, disc_label_smooth=False):
@@ -439,7 +426,8 @@ class ELECTRALoss(nn.Module):
         """The loss, (), of a batch or of a micro-batch.
 
         pred: ELECTRAOutput, or a tuple of its fields.   targ_ids: original ids of the masked tokens, (B, L).
-        counts: (slots, tokens) of the whole batch, if `pred` is that of a micro-batch: the losses of its micro-batches then add up.
+        counts: (slots, tokens) of the whole batch, if `pred` is that of a micro-batch: the losses of its micro-batches
+        then add up.
         return_losses: return (loss, ELECTRALosses) instead.
         """
         if type(pred) is tuple:
@@ -461,17 +449,19 @@ class ELECTRALoss(nn.Module):
 # %% [markdown]
 # ### From a configuration
 #
-# The networks come from a recipe with fresh weights, or from a trained pair to continue from. ELECTRA-Small with a vocabulary of 30,522
-# tokens has 14,196,219 parameters, as many as Google's (F27).
+# The networks come from a recipe with fresh weights, or from a trained pair to continue from. ELECTRA-Small with a
+# vocabulary of 30,522 tokens has 14,196,219 parameters, as many as Google's (F27).
 #
-# The next two functions are the base case of an *objective*: the paper's other objectives differ from ELECTRA in the model or its loss
-# (see the appendix). Training takes the model through a drop-in of `_utils/networks/fast_electra.py`, which has the same losses and
-# gradients and computes vocabulary logits at the masked positions only.
+# The next two functions are the base case of an *objective*: the paper's other objectives differ from ELECTRA in the
+# model or its loss (see the appendix). Training takes the model through a drop-in of `_utils/networks/fast_electra.py`,
+# which has the same losses and gradients and computes vocabulary logits at the masked positions only.
 
 # %%
 @base_case
 def make_model(objective, c, networks, hf_tokenizer, n_slots=None):
-    """ELECTRAModel of a configuration, with a faster forward pass. n_slots: function that fixes the number of slots, or None."""
+    """ELECTRAModel of a configuration, with a faster forward pass. n_slots: function that fixes the number of slots, or
+    None.
+    """
     electra = ELECTRAModel(*networks, hf_tokenizer, c.sampling, c.temperature, c.disallow_correct, c.tying)
     return objective.drop_in(electra, sample, n_slots)
 
@@ -486,8 +476,10 @@ def make_loss(objective, c):
 def build_model(c, hf_tokenizer, fixed_slots=False, pair=None):
     """The model of a configuration, for its objective.
 
-    fixed_slots: fix the number of slots, so that all batches have the same shapes and no number is read from the device; for GPUs.
-    pair: trained networks to continue from; None: fresh weights of normal(0, .02) as Hugging Face (D3; tiny .05), or Google's.
+    fixed_slots: fix the number of slots, so that all batches have the same shapes and no number is read from the
+    device; for GPUs.
+    pair: trained networks to continue from; None: fresh weights of normal(0, .02) as Hugging Face (D3; tiny .05), or
+    Google's.
     """
     objective = objective_of(c)
     networks = pair or objective.fresh(c, len(hf_tokenizer), hf_tokenizer.pad_token_id)
@@ -506,37 +498,18 @@ def build_loss(c):
     return objective_of(c).make_loss(c)
 
 
-# %%
-@torch.no_grad()
-def initialize_officially(model, std=.02):
-    """Initialize as Google's create_initializer: a normal distribution truncated at two standard deviations (F30).
-
-    The projection of the embeddings and the last layer of the discriminator's head use Glorot uniform, the default of tf.layers.dense.
-    """
-    glorot = ("embeddings_project", "embedding_hidden_mapping_in", "dense_prediction", "classifier")
-    trained = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
-    for name, parameter in trained:  # not RoFormer's table of angles
-        if parameter.dim() == 1:
-            parameter.fill_(1. if name.endswith("weight") else 0.)  # a LayerNorm's weight, or a bias
-        elif not parameter.any():
-            continue  # a table that starts at zero
-        elif any(layer in name for layer in glorot):
-            nn.init.xavier_uniform_(parameter)
-        else:
-            nn.init.trunc_normal_(parameter, std=std, a=-2 * std, b=2 * std)
-
-
 # %% [markdown]
 # ## 5. Optimization
 #
-# ELECTRA clips gradients at global norm 1 (F35), warms up and decays the learning rate *at the same time* (F31), and uses Adam without
-# bias correction (F33), with weight decay $\lambda$ on everything but biases and LayerNorms (F34). For the gradient $g$ of a parameter $p$:
+# ELECTRA clips gradients at global norm 1 (F35), warms up and decays the learning rate *at the same time* (F31), and
+# uses Adam without bias correction (F33), with weight decay $\lambda$ on everything but biases and LayerNorms (F34).
+# For the gradient $g$ of a parameter $p$:
 #
 # $$m \leftarrow .9\,m + .1\,g \qquad v \leftarrow .999\,v + .001\,g^2 \qquad
 # p \leftarrow p - \eta \left( \frac{m}{\sqrt v + 10^{-6}} + \lambda\,p \right)$$
 #
-# Without the correction, $m / \sqrt v$ of constant gradients is three times as large at the first step and 6.6 times at the twelfth, so the
-# warmup matters more. The code in `_utils/optim.py` calls PyTorch's fused kernel.
+# Without the correction, $m / \sqrt v$ of constant gradients is three times as large at the first step and 6.6 times at
+# the twelfth, so the warmup matters more. The code in `_utils/optim.py` calls PyTorch's fused kernel.
 
 # %%
 def build_optimizer(model, lr, bias_correction=False, kind="adam", weight_decay=.01):
@@ -546,32 +519,18 @@ def build_optimizer(model, lr, bias_correction=False, kind="adam", weight_decay=
     return optimizer(decay_groups(model.named_parameters(), weight_decay), lr=lr, betas=(.9, .999), eps=1e-6)
 
 
-def restore_moments(optimizer, model, pair):
-    """Set Adam's moments to those that `convert_tf` found in a TensorFlow checkpoint and wrote beside the weights, if it did.
-
-    pair: a folder with generator/ and discriminator/, or another value of initial_weights.
-    """
-    moments = {f"{file.parent.name}.{name}": value
-               for file in Path(pair).glob(f"*/{MOMENTS_FILE}") for name, value in load_file(file).items()}
-    if moments and not optimizer.state:  # AdamW and Lamb create theirs in the first step
-        print(f"warning: the moments of Adam in {pair} are for Adam without bias correction; this run starts with zeros.")
-    for name, parameter in model.named_parameters():
-        for key, moment in optimizer.state[parameter].items():
-            if (stored := moments.get(f"{name}.{key}")) is not None:
-                moment[:len(stored)] = stored  # without the rows of added tokens
-
-
 # %% [markdown]
 # ## 6. Run
 #
 # ### The training step
 #
-# A batch is masked as a whole and goes through both networks in micro-batches. Each loss is divided by the counts of the whole batch, so
-# losses, gradients and metrics of the micro-batches add up to those of the batch, in whatever number of processes. `Gradients` holds the
-# half-precision copies of the weights and adds up the gradients of the micro-batches, which `Processes` sums over the processes. With
-# `compile=True` the step is compiled and, on a GPU, `masks`, `accumulate` and `update` are replayed as CUDA graphs
-# (`_utils/training/cuda_graph.py` has the exceptions). Masks, dropout and samples depend only on the seed and the numbers of the step and
-# the micro-batch, so a resumed run, which keeps its micro-batches, draws the same ones.
+# A batch is masked as a whole and goes through both networks in micro-batches. Each loss is divided by the counts of
+# the whole batch, so losses, gradients and metrics of the micro-batches add up to those of the batch, in whatever
+# number of processes. `Gradients` holds the half-precision copies of the weights and adds up the gradients of the
+# micro-batches, which `Processes` sums over the processes. With `compile=True` the step is compiled and, on a GPU,
+# `masks`, `accumulate` and `update` are replayed as CUDA graphs (`_utils/training/cuda_graph.py` has the exceptions).
+# Masks, dropout and samples depend only on the seed and the numbers of the step and the micro-batch, so a resumed run,
+# which keeps its micro-batches, draws the same ones.
 
 # %%
 class TrainingStep:
@@ -610,7 +569,9 @@ class TrainingStep:
         self.gradient_norm = self.update()
 
     def update(self):
-        """Clip the gradients of the batch at global norm 1 (F35), update the weights unless it is not finite, and return the norm, ()."""
+        """Clip the gradients of the batch at global norm 1 (F35), update the weights unless it is not finite, and
+        return the norm, ().
+        """
         norm = self.clip_and_update(self.gradients.views, only_finite=True)
         self.gradients.zero()
         return norm
@@ -620,13 +581,16 @@ class TrainingStep:
 class PretrainingLearner(TrainingStep, ClippingLearner):
     """fastai's Learner with the training step of ELECTRA.
 
-    masking: MaskedLMCallback.   micro_batch: examples per forward and backward pass.   seed: of all random numbers of the training.
-    processes: Processes that train together. Each has the whole batch and its masks, and trains on every n-th micro-batch.
+    masking: MaskedLMCallback.   micro_batch: examples per forward and backward pass.   seed: of all random numbers of
+    the training.
+    processes: Processes that train together. Each has the whole batch and its masks, and trains on every n-th
+    micro-batch.
     is_static: all micro-batches have the same shape, also on a CPU, so that the step can be compiled.
     train_metrics: of the training steps since they were last reset.
     """
 
-    def __init__(self, dls, model, loss_func, optimizer, masking, micro_batch, seed, precision, processes, is_static=False, cbs=()):
+    def __init__(self, dls, model, loss_func, optimizer, masking, micro_batch, seed, precision, processes,
+                 is_static=False, cbs=()):
         super().__init__(dls, model, loss_func, optimizer, precision, init_scale=2. ** 11, cbs=cbs)
         self.masking, self.micro_batch, self.seed, self.processes = masking, micro_batch, seed, processes
         self.pad_token_id = model.pad_token_id if self.device.type == "cpu" and not is_static else None
@@ -646,192 +610,45 @@ class PretrainingLearner(TrainingStep, ClippingLearner):
 
 
 # %%
-def build_masking(c, hf_tokenizer):
-    """MaskedLMCallback of a configuration."""
-    special_ids, kwargs = hf_tokenizer.all_special_ids, dict(masking=mask_tokens)
-    if c.masking == "official":  # [UNK] may be masked (F9, D2)
-        special_ids = [i for i in special_ids if i != hf_tokenizer.unk_token_id]
-        kwargs = dict(masking=mask_tokens_official, pad_token_index=hf_tokenizer.pad_token_id)
-    replace_prob, orginal_prob = MASK_STYLES[c.electra_mask_style]
-    return MaskedLMCallback(hf_tokenizer.mask_token_id, special_ids, len(hf_tokenizer), mlm_probability=c.mask_prob,
-                            replace_prob=replace_prob, orginal_prob=orginal_prob, **kwargs)
-
-
 def build_learner(c, hf_tokenizer, dls, pair, processes):
     """PretrainingLearner of a configuration whose device, precision and micro_batch are set.
 
-    dls: on the device.   pair: trained (generator, discriminator), or None for fresh weights.
+    dls: on the device.   pair: trained networks to continue from, or None for fresh weights.
     """
     set_seed(c.seed)
-    model = build_model(c, hf_tokenizer, fixed_slots=c.compile or dls.device.type != "cpu", pair=pair).to(dls.device)
-    if dls.device.type == "cpu" and not c.compile:
+    is_eager_on_cpu = dls.device.type == "cpu" and not c.compile
+    model = build_model(c, hf_tokenizer, fixed_slots=not is_eager_on_cpu, pair=pair).to(dls.device)
+    if is_eager_on_cpu:
         make_dropout_cheap(model)
     optimizer = build_optimizer(model, c.lr, c.adam_bias_correction, c.optimizer, c.weight_decay_rate)
     restore_moments(optimizer, model, c.initial_weights)
-    schedule = build_schedule(with_schedule(c, steps=1))  # of one step until `fit_to_minutes` knows the number
-    static_step = [StaticStep(with_update="mom" not in schedule.functions)] if c.compile else []
-    return PretrainingLearner(dls, model, build_loss(c), optimizer, build_masking(c, hf_tokenizer), c.micro_batch, c.seed, c.precision,
-                              processes, is_static=c.compile, cbs=[schedule, *static_step])
-
-
-def build_schedule(c):
-    """The callback that sets the learning rate of each step."""
-    return Schedule(schedules(c.schedule, c.lr, c.steps, c.warmup_steps, c.lr_decay_power), c.steps)
+    return PretrainingLearner(dls, model, build_loss(c), optimizer, build_masking(c, hf_tokenizer), c.micro_batch,
+                              c.seed, c.precision, processes, is_static=c.compile, cbs=step_callbacks(c))
 
 
 # %% [markdown]
-# `pretrain` checks the configuration, prepares the data, resumes an interrupted run or starts a new one, trains, and saves the plots.
+# ### A run
+#
+# `pretraining_run` checks the configuration first, keeps a second process away from the files, and resumes an
+# interrupted run. In `run.training`, metrics are logged, and checkpoints are saved, every few minutes and at the
+# milestones.
 
 # %%
 def pretrain(c, processes=None):
     """Pretrain as described by a completed configuration, or resume that run. Returns the learner.
 
-    Writes checkpoints/pretrain/<run>_<percent>%.pth at the milestones, and to the folder checkpoints/pretrain/<run>/ the configuration,
-    metrics.jsonl, the logger's files, plots, and the checkpoint to resume from.
+    Writes checkpoints/pretrain/<run>_<percent>%.pth at the milestones, and to the folder checkpoints/pretrain/<run>/
+    the configuration, metrics.jsonl, the logger's files, plots, and the checkpoint to resume from.
+    processes: that train together; None: those that a launcher started.
     Raises PlainError before any long work if the configuration, the files or the hardware do not allow the run.
     """
-    if processes is None:
-        processes = Processes(c.device)
-        learn = pretrain(c, processes)
-        processes.close()
-        return learn
-    objective = objective_of(c)
-    c = objective.first_stage(c, processes, pretrain)
-    run = Run(c.base_run_name, c.seed)
-    device = processes.device(choose_device(c.device))
-    if device.type == "cuda":
-        torch.cuda.set_device(device)  # streams and CUDA graphs belong to the current device
-    c = c.copy_with({"device": str(device)})
-    c, _ = resume(c, run)  # takes over the steps and the micro-batch of an earlier start
-    pair = check_start(c, run, processes)
-    hf_tokenizer, dls = load_data(c, processes)
-    objective.fit_vocabulary(c, pair, hf_tokenizer)
-    with locked(run.folder) if processes.is_main else nullcontext():
-        c, checkpoint = resume(c, run)  # again, because another process may have trained the run in the meantime
-        c = continued_schedule(c, len(dls.train_ds))  # after `resume`, because a changed text must not change the steps of a run
-        dls = dls.to(torch.device(c.device))
-        c = fit_to_hardware(c, pair, hf_tokenizer, dls, processes)
-        learn = build_learner(c, hf_tokenizer, dls, pair, processes)
-        if c.steps is None:
-            c = fit_to_minutes(c, learn)
-        warn_of_repetition(len(dls.train_ds), c.bs, c.steps)
-        entropy = unigram_entropy(dls.train_ds.hf_dset, hf_tokenizer.all_special_ids)
-        print_summary(c, run, learn, entropy, checkpoint["step"] if checkpoint else 0)
-        fit(learn, c, run, hf_tokenizer, entropy, checkpoint)
-    return learn
-
-
-# %%
-def print_summary(c, run, learn, entropy, first_step):
-    """Print what a run trains and with what, before its first step; of a complete run, only that it is complete."""
-    if first_step == c.steps:
-        print(f"The run {run.name} is complete. Set resume=False to train it again.")
-        return
-    n, n_held_out = len(learn.dls.train_ds), len(learn.dls.valid_ds) if len(learn.dls.loaders) > 1 else 0
-    name = f"Resuming the run {run.name} after step {first_step:,}" if first_step else run.name
-    usual = {**ELECTRA.selected_by, "masking": "bernoulli", "initial_weights": "huggingface"}
-    differing = "".join(f", {key}={c[key]}" for key in {**usual, **objective_of(c).selected_by} if c[key] != usual.get(key))
-    print(f"{name}: {c.size}{differing}, {count_parameters(learn.model):,} parameters; {c.steps:,} steps "
-          f"({c.warmup_steps:,} warmup) of {c.bs} x {c.max_length} tokens, learning rate {c.lr:.2g}; {c.device}, "
-          f"{c.precision}, micro-batches of {c.micro_batch}")
-    print(f"{', '.join(c.datas)}: {n:,} training examples ({c.steps * c.bs / n:.3g} epochs), {n_held_out:,} held out, "
-          f"unigram entropy {entropy:.2f} nats per token")
-
-
-# %%
-def check_start(c, run, processes):
-    """Raise PlainError for what would fail later. Returns the trained pair of networks to start from, or None."""
-    check_writable("datasets", run.folder)
-    if c.compile:
-        check_compiler()
-        keep_compiled("datasets/compiled")
-    processes.share(1, c.bs)  # at least one example for each process
-    set_seed(c.seed)  # of what is new beside trained weights: a generator, or a discriminator's head
-    if Path(c.initial_weights).stem.rpartition("_")[0] == run.name:
-        raise PlainError(f"initial_weights={c.initial_weights!r} is a checkpoint of the run {run.name}, which would be replaced by the new "
-                         "one. Set another base_run_name.")
-    return objective_of(c).trained(c)
-
-
-# %%
-def fit_to_hardware(c, pair, hf_tokenizer, dls, processes):
-    """The configuration with precision and micro_batch chosen for the hardware where they are None.
-
-    On a CPU, two sizes of micro-batches are tried on the first batch, because CPUs differ. A resumed run keeps its size.
-    """
-    device = torch.device(c.device)
-    c = c.copy_with({"precision": choose_precision(c.precision, device)})
-    if c.micro_batch is None:
-        with torch.device("meta"):
-            networks = pair or objective_of(c).fresh(c, len(hf_tokenizer))
-        predicted = objective_of(c).predicted(c.mask_prob)
-        size, *larger = micro_batch_sizes(device, c.bs, c.max_length, c.precision, networks, predicted, processes.n)
-        if larger:
-            trial = c.copy_with({"micro_batch": size, "compile": False})  # with a copy of the pair: an eager CPU has its own dropout
-            learn = build_learner(trial, hf_tokenizer, dls, copy.deepcopy(pair), processes)
-            size = fastest_micro_batch(learn, dls.train.batch_of_step(0), (size, *larger))
-            if c.precision == "fp32":
-                hint_at_bf16()
-        c = c.copy_with({"micro_batch": min(processes.gather(size))})
-    return c.copy_with({"micro_batch": processes.share(c.micro_batch, c.bs)})
-
-
-def fit_to_minutes(c, learn):
-    """The configuration with as many steps as fit into `minutes`, by the time of steps on the first batch that change nothing."""
-    seconds = seconds_per_step(learn, learn.on_device(learn.dls.train.batch_of_step(0)))
-    c = timed_schedule(c, max(learn.processes.gather(seconds)))
-    learn.remove_cb(learn.schedule)
-    learn.add_cb(build_schedule(c))
-    return c
-
-
-# %%
-def fit(learn, c, run, hf_tokenizer, entropy, checkpoint=None):
-    """Train to the last step or to stop_at, from the start or from a checkpoint to resume from, with log, milestones and uploads.
-
-    entropy: of the text's unigrams, for the log.
-    """
-    is_main, first_step = learn.processes.is_main, checkpoint["step"] if checkpoint else 0
-    identity = identity_of(learn, c, run, hf_tokenizer, checkpoint)
-    stop_at = min(c.stop_at, c.steps) if c.stop_at else None  # the second of two stages, and continued pretraining, have fewer steps
-    last_step = max(first_step, stop_at or c.steps)
-    learn.dls.train.start, learn.dls.train.n = first_step * c.bs, last_step * c.bs
-
-    def save_milestone(percent):
-        save_pretrained(run.milestone(percent), learn.model, c, hf_tokenizer, learn.train_iter)
-        upload(run.milestone(percent), c.upload_to)
-
-    log = open_log(run, c, checkpoint, {"unigram_entropy": entropy}) if is_main else None
-    with StopSignals() as signals, closing(log) if log else nullcontext():
-        bookkeeping = Bookkeeping(c.steps, c.bs * c.max_length, last_step, log=log, folder=run.folder, save_milestone=save_milestone,
-                                  milestones=milestone_steps(c.steps, c.milestones, stop_at), save_minutes=c.save_minutes,
-                                  identity=identity, signals=signals,
-                                  checkpoint=checkpoint)
-        with closing(bookkeeping):
-            learn.add_cb(bookkeeping)
+    with pretraining_run(c, pretrain, processes) as run:
+        hf_tokenizer, dls = load_data(run.c, run.processes)
+        c = run.start(hf_tokenizer, dls)
+        learn = build_learner(c, hf_tokenizer, dls, run.networks, run.processes)
+        with run.training(learn):
             learn.fit(1)
-    if is_main:
-        save_pretraining_plots(learn, hf_tokenizer, run.folder, c.steps)
-    if last_step < c.steps:
-        print(f"Stopped after step {last_step:,} of {c.steps:,}. Rerun the command with a larger stop_at, or without it, and "
-              "without resume=False, to continue.")
-
-
-# %%
-def identity_of(learn, c, run, hf_tokenizer, checkpoint):
-    """{"config", "data", "code"}: what identifies a run in the checkpoint to resume from. The code is that with which the run began.
-
-    PlainError if the run cannot resume from `checkpoint`: its data differ, or other processes found another one.
-    """
-    if len(set(learn.processes.gather(checkpoint["step"] if checkpoint else 0))) > 1:
-        raise PlainError(f"The processes found different checkpoints to resume from in {str(run.folder)!r}. Start them in a folder that "
-                         "all machines share.")
-    data = {"vocabulary": hf_tokenizer.backend_tokenizer.to_str(), "text": text_key(learn.dls.train_ds.hf_dset)}
-    code = code_key(globals().get("__file__", "Pretrain.ipynb"))
-    if checkpoint:
-        check_same_data(checkpoint, data, run.folder)
-        code = original_code(checkpoint, code)
-    return {"config": c.as_data(), "data": data, "code": code}
+    return learn
 
 
 # %%
@@ -841,9 +658,10 @@ if __name__ == "__main__":
 # %% [markdown]
 # ## 7. Results
 #
-# The log has losses, the generator's accuracy, and the discriminator's AUC, which is the probability that a replaced token has a higher
-# logit than an original one. In the plots, dots are held-out text, and dotted lines the values of a constant prediction: for the
-# generator's loss on hidden tokens the unigram entropy of the text, the loss of a model that only knows how frequent each token is.
+# The log has losses, the generator's accuracy, and the discriminator's AUC, which is the probability that a replaced
+# token has a higher logit than an original one. In the plots, dots are held-out text, and dotted lines the values of a
+# constant prediction: for the generator's loss on hidden tokens the unigram entropy of the text, the loss of a model
+# that only knows how frequent each token is.
 
 # %%
 if __name__ == "__main__":
@@ -853,10 +671,10 @@ if __name__ == "__main__":
 # %% [markdown]
 # ## Appendix: other objectives
 #
-# The paper compares ELECTRA with other ways to train the same networks. Each is a file that says in what it differs from ELECTRA
-# (`_utils/objectives/base.py: Objective`). $x_t$ is the original token at position $t$ of $n$, $\hat x_t$ what the second network sees
-# there, $m$ the set of masked positions, $D_t$ the probability that $\hat x_t$ is original, and $p_t$ the distribution over tokens of a
-# second masked language model, whose loss has weight 1.
+# The paper compares ELECTRA with other ways to train the same networks. Each is a file that says in what it differs
+# from ELECTRA (`_utils/objectives/base.py: Objective`). $x_t$ is the original token at position $t$ of $n$, $\hat x_t$
+# what the second network sees there, $m$ the set of masked positions, $D_t$ the probability that $\hat x_t$ is
+# original, and $p_t$ the distribution over tokens of a second masked language model, whose loss has weight 1.
 #
 # | setting | loss beside $\mathcal L_\mathrm{MLM}$ of the generator | paper | file in `_utils/objectives` |
 # |---|---|---|---|
@@ -870,8 +688,8 @@ if __name__ == "__main__":
 # | `tying=disentangled` | $\mathcal L_\mathrm{Disc}$, which does not train the generator's embeddings; not part of ELECTRA (DeBERTaV3) | | [disentangled.py](_utils/objectives/disentangled.py) |
 # | `new_generator=True` | none; the generator of a trained discriminator, which stays as it is | | [new_generator.py](_utils/objectives/new_generator.py) |
 #
-# Samples have no gradient, so adversarial training follows REINFORCE. With the reward $R_t = -\log$ of the probability that the
-# discriminator gives to the correct answer, and a baseline $b_t = -\log \sigma(w^\top h_t)$ on the generator's hidden states, which learns
-# by cross-entropy to predict $e^{-R_t}$ and does not train them, this gradient is ascended:
+# Samples have no gradient, so adversarial training follows REINFORCE. With the reward $R_t = -\log$ of the probability
+# that the discriminator gives to the correct answer, and a baseline $b_t = -\log \sigma(w^\top h_t)$ on the generator's
+# hidden states, which learns by cross-entropy to predict $e^{-R_t}$ and does not train them, this gradient is ascended:
 # $$\nabla_{\theta_G}\, \mathbb E \Big[ \frac{1}{\lvert m \rvert} \sum_{t \in m} R_t \Big] \approx
 # \frac{1}{\lvert m \rvert} \sum_{t \in m} (R_t - b_t)\, \nabla_{\theta_G} \log p_G(\hat x_t \mid x^\mathrm{masked})$$

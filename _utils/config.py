@@ -84,8 +84,9 @@ class MyConfig(dict):
     def override(self, arguments):
         """A copy with `key=value` strings applied.
 
-        A value is a Python literal that the key accepts; anything else is a string. Keys that accept a list also accept `a,b`. If a key
-        is repeated, the last value is used. Raises PlainError as the constructor does, and for an argument without '='.
+        A value is a Python literal that the key accepts; anything else is a string. Keys that accept a list also accept
+        `a,b`. If a key is repeated, the last value is used. Raises PlainError as the constructor does, and for an
+        argument without '='.
         """
         values = {}
         for argument in arguments:
@@ -143,8 +144,9 @@ FROM_RECIPE = "bs lr max_length mask_prob steps schedule optimizer electra_mask_
 def complete(config):
     """Derive the values that depend on other keys, then check that the values fit together.
 
-    Derived are the values of the quickstart, those of a pair to continue from, the recipe's values for None, and a seed. Explicit values
-    are kept. If `steps` is set and `warmup_steps` is not, warmup keeps the recipe's share of the steps.
+    Derived are the values of the quickstart, those of a pair to continue from, the recipe's values for None, and a
+    seed. Explicit values are kept. If `steps` is set and `warmup_steps` is not, warmup keeps the recipe's share of the
+    steps.
     Raises PlainError for values that contradict each other.
     """
     if config.quickstart:
@@ -170,7 +172,9 @@ def complete(config):
 
 
 def _recipe_values(config, objective):
-    """{key: value for None} of keys that the recipe determines. Continued pretraining has a schedule of its own: `continued_schedule`."""
+    """{key: value for None} of keys that the recipe determines. Continued pretraining has a schedule of its own:
+    `continued_schedule`.
+    """
     recipe = RECIPES[config.size]
     values = {key: getattr(recipe, key) for key in FROM_RECIPE}
     if is_pair(config.initial_weights):
@@ -190,7 +194,9 @@ def with_schedule(config, steps=None):
 
 
 def _values_of_pair(name):
-    """{key: value} that follow from a pair to continue from: its vocabulary, and size, masking and tying as far as they are known."""
+    """{key: value} that follow from a pair to continue from: its vocabulary, and size, masking and tying as far as they
+    are known.
+    """
     values = {"vocab": name}
     if name.endswith(".pth"):
         run = load_pretraining_checkpoint(find_checkpoint(name))["config"]
@@ -203,7 +209,8 @@ def _values_of_pair(name):
 def continued_schedule(config, n_examples):
     """The configuration with steps and warmup_steps of continued pretraining on n_examples, where they are None.
 
-    Ten epochs, but at most a twentieth of the recipe's steps, of which a twentieth is warmup (docs/continued_pretraining.md).
+    Ten epochs, but at most a twentieth of the recipe's steps, of which a twentieth is warmup
+    (docs/continued_pretraining.md).
     Raises PlainError if warmup_steps or stop_at is more than these steps.
     """
     if config.steps or config.minutes:
@@ -214,7 +221,9 @@ def continued_schedule(config, n_examples):
 
 
 def timed_schedule(config, seconds_per_step):
-    """The configuration with as many steps as fit into `minutes`. Raises PlainError if warmup_steps or stop_at is more than these."""
+    """The configuration with as many steps as fit into `minutes`. Raises PlainError if warmup_steps or stop_at is more
+    than these.
+    """
     completed = with_schedule(config, max(1, round(60 * config.minutes / seconds_per_step)))
     check_schedule(completed)
     return completed

@@ -1,9 +1,11 @@
 """ELECTRA's optimizer, gradient clipping and learning rate schedules."""
 import re
 from functools import partial
+from pathlib import Path
 
 import torch
 from fastai.callback.schedule import combined_cos
+from safetensors.torch import load_file
 
 MOMENTS_FILE = "adam.safetensors"  # beside the weights of a converted network: {'name.exp_avg': m, 'name.exp_avg_sq': v} of parameters
 _LATE = 1e7  # a step at which .9 ** step and .999 ** step are 0 in any precision
@@ -14,8 +16,9 @@ class AdamNoBiasCorrection(torch.optim.AdamW):
 
     m = .9 m + .1 g;  v = .999 v + .001 g^2;  p -= lr * (m / (sqrt(v) + eps) + weight_decay * p)
 
-    There is no bias correction, so the first updates are large and warmup matters; eps is outside the root; weight decay uses the old p and
-    is scaled by lr. It is PyTorch's fused AdamW, which reads and writes memory once, at a step so late that its bias corrections are 1.
+    There is no bias correction, so the first updates are large and warmup matters; eps is outside the root; weight
+    decay uses the old p and is scaled by lr. It is PyTorch's fused AdamW, which reads and writes memory once, at a step
+    so late that its bias corrections are 1.
     """
 
     def __init__(self, params, lr, betas=(.9, .999), eps=1e-6, weight_decay=.01):
@@ -31,7 +34,8 @@ def _moments(p):
 
 
 class Lamb(torch.optim.Optimizer):
-    """LAMB as in lmtuners (pytorch_lamb, facts.md#lmtuners): Adam's update, scaled per tensor by a trust ratio, without bias correction.
+    """LAMB as in lmtuners (pytorch_lamb, facts.md#lmtuners): Adam's update, scaled per tensor by a trust ratio, without
+    bias correction.
 
     The trust ratio is min(|p|, 10) / |update|, or 1 where either norm is 0. It stays on the device.
     """
@@ -79,7 +83,9 @@ def clip_by_global_norm(parameters, max_norm=1.):
 
 @torch.no_grad()
 def clip_gradients(grads, max_norm=1.):
-    """Scale a list of gradients in place by max_norm / max(norm, max_norm), as tf.clip_by_global_norm (F35). Returns their norm, ()."""
+    """Scale a list of gradients in place by max_norm / max(norm, max_norm), as tf.clip_by_global_norm (F35). Returns
+    their norm, ().
+    """
     norm = torch.nn.utils.get_total_norm(grads)
     torch._foreach_mul_(grads, max_norm / norm.clamp(min=max_norm))
     return norm
@@ -124,6 +130,24 @@ def schedules(name, lr, steps, warmup_steps, decay_power=1.):
 
 
 def group_schedules(name, lrs, steps, warmup_steps):
-    """`schedules` for parameter groups with different learning rates: 'lr' returns a list, one value for each of `lrs`."""
+    """`schedules` for parameter groups with different learning rates: 'lr' returns a list, one value for each of
+    `lrs`.
+    """
     shape = schedules(name, 1., steps, warmup_steps)
     return {**shape, "lr": lambda pct: [lr * shape["lr"](pct) for lr in lrs]}
+
+
+def restore_moments(optimizer, model, pair):
+    """Set Adam's moments to those that `convert_tf` found in a TensorFlow checkpoint and wrote beside the weights, if
+    it did.
+
+    pair: a folder with generator/ and discriminator/, or another value of initial_weights.
+    """
+    moments = {f"{file.parent.name}.{name}": value
+               for file in Path(pair).glob(f"*/{MOMENTS_FILE}") for name, value in load_file(file).items()}
+    if moments and not optimizer.state:  # AdamW and Lamb create theirs in the first step
+        print(f"warning: the moments of Adam in {pair} are for Adam without bias correction; this run starts with zeros.")
+    for name, parameter in model.named_parameters():
+        for key, moment in optimizer.state[parameter].items():
+            if (stored := moments.get(f"{name}.{key}")) is not None:
+                moment[:len(stored)] = stored  # without the rows of added tokens

@@ -25,7 +25,8 @@ FONTS = ["monospace", *sorted({font.name for font in fontManager.ttflist if re.s
 
 
 def tokens_in_color(examples, columns=110):
-    """Plot examples, each a list of (token, colour or None, small text below it), in wrapped lines.
+    """Plot examples, each a list of (token, colour or None, small text below it, [colour of its outline]), in wrapped
+    lines.
 
     A plot instead of HTML, because code hosts strip the colours of HTML.
     """
@@ -35,12 +36,12 @@ def tokens_in_color(examples, columns=110):
     write = partial(axis.text, family=FONTS, ha="center", va="center", parse_math=False)
     for example in examples:
         x = 0
-        for token, color, below in example:
+        for token, color, below, *outline in example:
             width = max(_columns(token), _columns(below)) + 1
             if x + width > columns:
                 x, line = 0, line + 1
             middle = x + (width - 1) / 2
-            write(middle, line, token, size=10, bbox=dict(boxstyle="round,pad=.12", fc=color or "white", ec="none"))
+            write(middle, line, token, size=10, bbox=dict(boxstyle="round,pad=.12", fc=color or "white", ec=(outline or ["none"])[0]))
             write(middle, line + .45, below, size=7, color="#555555")
             x += width
         line += 1.4
@@ -70,18 +71,29 @@ def show_masks(input_ids, masked_inputs, is_mlm_applied, hf_tokenizer):
 def show_discriminator(input_ids, generated, is_mlm_applied, probabilities, hf_tokenizer):
     """The generator's samples and the discriminator's probability of "replaced" for each token; each argument (B, L).
 
-    Shade and percentage are that probability (darkest from 50 %). Replaced tokens are written original→sample, and a masked token
-    that was sampled correctly has a tick.
+    Shade and percentage are that probability (darkest from 50%). Replaced tokens are outlined and written
+    original→sample, so a dark token with an outline is a hit, and a pale one a miss. A masked token that was sampled
+    correctly has a tick.
     """
     examples = zip(_tokens(input_ids, input_ids, hf_tokenizer), _tokens(generated, input_ids, hf_tokenizer), is_mlm_applied.tolist(),
                    probabilities.tolist())
-    return tokens_in_color([[
-        (f"{was}→{now}" if was != now else now + (" ✓" if mark else ""), plt.cm.Reds(.7 * min(1, 2 * p)), f"{p:.0%}")
-        for was, now, mark, p in zip(*example)] for example in examples])
+    return tokens_in_color([[_verdict(*token) for token in zip(*example)] for example in examples])
+
+
+def _verdict(was, now, is_masked, p):
+    """A token as the discriminator sees it, for `tokens_in_color`. p: its probability of "replaced"."""
+    text = now
+    if was != now:
+        text = f"{was}→{now}"
+    elif is_masked:
+        text = f"{now} ✓"
+    return text, plt.cm.Reds(.7 * min(1, 2 * p)), f"{p:.0%}", "black" if was != now else "none"
 
 
 def _tokens(shown, input_ids, hf_tokenizer):
-    """Tokens of the ids `shown` (B, L) where the examples `input_ids` (B, L) are not padded, a list for each example."""
+    """Tokens of the ids `shown` (B, L) where the examples `input_ids` (B, L) are not padded, a list for each
+    example.
+    """
     is_token = input_ids != hf_tokenizer.pad_token_id
     return [hf_tokenizer.convert_ids_to_tokens(ids[at].tolist()) for ids, at in zip(shown, is_token)]
 
@@ -115,10 +127,12 @@ PANELS = {"gen_loss": "generator: loss", "gen_accuracy": "generator: accuracy", 
 
 
 def plot_training(metrics_file):
-    """Losses, accuracy and AUC of a pretraining run by step, from metrics.jsonl in its folder: lines for training, dots for held-out text.
+    """Losses, accuracy and AUC of a pretraining run by step, from metrics.jsonl in its folder: lines for training, dots
+    for held-out text.
 
-    Dotted lines are a constant prediction: for the generator loss on hidden tokens, the unigram entropy of the text; for the discriminator
-    loss, the share of replaced tokens as every token's probability; for its AUC, .5. None if no training step was logged.
+    Dotted lines are a constant prediction: for the generator loss on hidden tokens, the unigram entropy of the text;
+    for the discriminator loss, the share of replaced tokens as every token's probability; for its AUC, .5. None if no
+    training step was logged.
     """
     train, held_out = (pd.DataFrame(read_metrics(metrics_file, split)) for split in ("train", "held_out"))
     if train.empty:  # the run was stopped before its first line
@@ -143,7 +157,9 @@ def plot_training(metrics_file):
 
 
 def plot_lengths(lengths_by_name, xlabel="tokens per sentence or pair", **settings):
-    """A histogram of lengths in tokens for each {name: lengths}, with a common x axis. settings: of the axes, such as yscale='log'."""
+    """A histogram of lengths in tokens for each {name: lengths}, with a common x axis. settings: of the axes, such as
+    yscale='log'.
+    """
     longest = max(map(max, lengths_by_name.values()))
     width = -(-longest // 40)  # a whole number of tokens, so that every bar covers equally many lengths
     edges = np.arange(.5, longest + width, width)
@@ -192,7 +208,8 @@ def new_axis(xlabel, ylabel, width=7, height=3.2, **settings):
 def plot_scores(scores_by_group, published=None, majority=None):
     """Dev scores of every run as dots, with a line at their mean, {group: {task: percents}}.
 
-    published: {task: percent} of Google's ELECTRA-Small, as crosses.   majority: {task: percent} of the majority baseline, as dashes.
+    published: {task: percent} of Google's ELECTRA-Small, as crosses.   majority: {task: percent} of the majority
+    baseline, as dashes.
     """
     table = pd.DataFrame(scores_by_group)  # of lists
     tasks = table.index

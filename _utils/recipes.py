@@ -1,8 +1,8 @@
 """The recipes: the networks and training settings of each system.
 
-Sources: the paper's appendix and Google's configure_pretraining.py (F24-F31) for small, base and large; Google's released model for
-small++; lmtuners (facts.md#lmtuners) for the systems with ALBERT and BERT. The learning rates of finetuning are those of the papers;
-the default of Google's code is 1e-4, for small too (F40).
+Sources: the paper's appendix and Google's configure_pretraining.py (F24-F31) for small, base and large; Google's
+released model for small++; lmtuners (facts.md#lmtuners) for the systems with ALBERT and BERT. The learning rates of
+finetuning are those of the papers; the default of Google's code is 1e-4, for small too (F40).
 """
 import itertools
 from contextlib import suppress
@@ -47,7 +47,8 @@ def network_from(config):
 
 @dataclass(frozen=True)
 class Recipe:
-    """The networks and settings of one system. Lengths are in tokens, `bs` in examples, `lr` is the peak of the schedule.
+    """The networks and settings of one system. Lengths are in tokens, `bs` in examples, `lr` is the peak of the
+    schedule.
 
     Without a discriminator, the generator is trained by masked language modelling alone.
     """
@@ -77,8 +78,8 @@ class Recipe:
 def electra(layers, hidden, heads, intermediate, embedding, generator_size, family="electra"):
     """(generator, discriminator) of an ELECTRA.
 
-    The generator's hidden size is that of the discriminator times `generator_size`; its feed-forward layers are four times as wide, its
-    attention heads have size 64 (run_pretraining.py:get_generator_config, F26).
+    The generator's hidden size is that of the discriminator times `generator_size`; its feed-forward layers are four
+    times as wide, its attention heads have size 64 (run_pretraining.py:get_generator_config, F26).
     """
     width = round(hidden * generator_size)
     return (Network(family, layers, width, max(1, width // 64), 4 * width, embedding),
@@ -91,11 +92,13 @@ _ALBERT = Network("albert", 12, 256, 4, 1024, 128, 128)
 _BASELINE = dict(electra_mask_style=False, schedule="separate_linear")
 _LMTUNERS = dict(electra_mask_style="always", optimizer="lamb", schedule="separate_linear")
 _LMTUNERS_SETTINGS = (128, .15, 512, 500_000, 40_000, 2e-3, 3e-4, .8, 128)
-# For the quickstart: minutes on two CPU cores. In so few steps the discriminator only gets better than chance with short examples, a
-# low learning rate and larger initial weights: .02 * sqrt(768 / 128) scales those of BERT-Base to the smaller width.
+# For the quickstart: minutes on two CPU cores. In so few steps the discriminator only gets better than chance with
+# short examples, a low learning rate and larger initial weights: .02 * sqrt(768 / 128) scales those of BERT-Base to the
+# smaller width.
 _TINY = (32, .15, 64, 3_000, 300, 3e-4, 1e-3, .8, 128, .05)
-# An ELECTRA to train overnight on a laptop, or in three hours with bf16 arithmetic. Its rotary positions (Su et al., 2021) are not in the
-# paper: with learned ones, networks of this size spend thousands of steps on the frequencies of tokens alone (docs/pilots.md).
+# An ELECTRA to train overnight on a laptop, or in three hours with bf16 arithmetic. Its rotary positions (Su et al.,
+# 2021) are not in the paper: with learned ones, networks of this size spend thousands of steps on the frequencies of
+# tokens alone (docs/pilots.md).
 _MINI = (64, .15, 64, 37_000, 1_000, 5e-4, 3e-4, .8, 128)
 _TINY_BERT = Network("bert", 2, 128, 2, 512, 128)
 _TINY_ALBERT = Network("albert", 2, 128, 2, 512, 128)
@@ -124,7 +127,9 @@ RECIPES = {
 
 
 def recipe_of(c):
-    """The recipe of a configuration, with the generator that generator_hidden_size, generator_layers and tying select (F89, F91, F93)."""
+    """The recipe of a configuration, with the generator that generator_hidden_size, generator_layers and tying select
+    (F89, F91, F93).
+    """
     recipe = RECIPES[c.size]
     generator, discriminator = recipe.generator, recipe.discriminator
     if c.generator_hidden_size:
@@ -140,8 +145,9 @@ def recipe_of(c):
 def config_from_shapes(shape_of):
     """The ElectraConfig of trained weights, from their shapes.
 
-    shape_of: a function from the name of a parameter of ElectraForMaskedLM or ElectraForPreTraining to its shape; KeyError if missing.
-    Attention heads have size 64, as in all models of Google. Settings that do not affect shapes are those of `Network.config`.
+    shape_of: a function from the name of a parameter of ElectraForMaskedLM or ElectraForPreTraining to its shape;
+    KeyError if missing. Attention heads have size 64, as in all models of Google. Settings that do not affect shapes
+    are those of `Network.config`.
     """
     vocab_size, embedding = shape_of("electra.embeddings.word_embeddings.weight")
     positions = shape_of("electra.embeddings.position_embeddings.weight")[0]

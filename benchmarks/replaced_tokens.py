@@ -19,7 +19,7 @@ from _utils.networks.build import check_length
 from _utils.networks.fast_electra import FastMaskedLM
 from _utils.objectives.kinds import check_fills_masks
 from _utils.text import evenly_spaced, open_examples, split_held_out
-from _utils.training import choose_device
+from _utils.training import choose_device, prepare_data
 
 # Keys of pretrain.py that, with the text and the vocabulary, determine the examples and which of them are held out, and
 # their values for a generator whose run is not known. Those in the first cell of pretrain.py may be of another run.
@@ -84,11 +84,11 @@ def load_generator(generator, sources, mask_prob, seed, **settings):
 
 
 def examples_of(c, held_out, rows):
-    """Examples of the corpora of a configuration, prepared and divided as in pretrain.load_data. rows: their number; None: up to 1,024.
+    """Examples of the corpora of a configuration, prepared and divided as in load_data. rows: their number; None: up to 1,024.
 
     PlainError for too little text.
     """
-    prepared = map(open_examples, pretrain.prepare_data(c)[1])
+    prepared = map(open_examples, prepare_data(c)[1])
     examples = concatenate_datasets([split_held_out(of_corpus)[1] if held_out else of_corpus for of_corpus in prepared])
     rows = min(1024, len(examples)) if rows is None else rows
     if not 0 < rows <= len(examples):

@@ -34,6 +34,7 @@ from _utils.finetuning.config import FINETUNE_KEYS
 from _utils.keys import PRETRAIN_KEYS, Count, Text, count, list_of
 from _utils.runs.checkpoints import load_checkpoint, write_atomically
 from _utils.runs.log import Run
+from _utils.training import prepare_data
 from benchmarks.report import launcher, parse
 
 REPO = Path(__file__).parents[1]
@@ -58,7 +59,7 @@ def settings(given, keys):
 def prepare(given):
     """Build the examples of the texts, unless they exist."""
     c = complete(pretrain.c.override(settings(given, OF_PRETRAINING)))
-    _, files = pretrain.prepare_data(c)
+    _, files = prepare_data(c)
     print(f"Prepared: {', '.join(c.datas)}, {sum(map(len, files))} files of examples", flush=True)
 
 

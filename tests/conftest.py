@@ -35,9 +35,9 @@ def empty_plots(request, monkeypatch):
     from matplotlib.figure import Figure
     from script_server import save_empty_file
 
-    import pretrain
+    import _utils.plots
     if not request.node.get_closest_marker("plots"):
-        monkeypatch.setattr(pretrain, "save_pretraining_plots", lambda *_: None)
+        monkeypatch.setattr(_utils.plots, "save_pretraining_plots", lambda *_: None)
         monkeypatch.setattr(Figure, "savefig", save_empty_file)
 
 

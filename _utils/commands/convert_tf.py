@@ -32,11 +32,12 @@ def convert_tf(
 ):
     """Convert Google's TensorFlow checkpoint to a transformers folder.
 
-    Sizes follow from the shapes, with attention heads of size 64 as in all models that Google released. For others pass --hparams
-    with the value that Google's run_pretraining.py received, for example
-    '{"model_size": "small", "model_hparam_overrides": {"num_attention_heads": 8}}', or a file that contains it. To continue pretraining,
-    convert both parts to PAIR/generator and PAIR/discriminator and run python pretrain.py initial_weights=PAIR ... Adam's moments, which
-    checkpoints of a training have and Google's released ones lack, are converted with the weights.
+    Sizes follow from the shapes, with attention heads of size 64 as in all models that Google released. For others pass
+    --hparams with the value that Google's run_pretraining.py received, for example
+    '{"model_size": "small", "model_hparam_overrides": {"num_attention_heads": 8}}', or a file that contains it. To
+    continue pretraining, convert both parts to PAIR/generator and PAIR/discriminator and run python pretrain.py
+    initial_weights=PAIR ... Adam's moments, which checkpoints of a training have and Google's released ones lack, are
+    converted with the weights.
     """
     with as_plain_error(f"--hparams {hparams!r} is neither a JSON object nor a file with one ({{error}}). Pass the value that "
                         "run_pretraining.py received.", (OSError, ValueError, TypeError)):
@@ -59,9 +60,11 @@ def convert_tf(
 
 
 def convert(prefix, part, hparams=None):
-    """(network, step) of a checkpoint, in float32: ElectraForMaskedLM for 'generator', ElectraForPreTraining for 'discriminator'.
+    """(network, step) of a checkpoint, in float32: ElectraForMaskedLM for 'generator', ElectraForPreTraining for
+    'discriminator'.
 
-    hparams: Google's, a dictionary.   Raises PlainError for a missing variable, and for heads of another size than 64 without hparams.
+    hparams: Google's, a dictionary.   Raises PlainError for a missing variable, and for heads of another size than 64
+    without hparams.
     """
     variables = open_variables(prefix)
     with as_plain_error(f"The {part} in {str(prefix)!r} lacks the variable {{error}}. Choose another --part, or a pretrained checkpoint of "
@@ -82,7 +85,9 @@ def _objective(variables, hparams):
 
 
 def moments_of(network, prefix, part):
-    """Adam's moments of a network's parameters, as in `MOMENTS_FILE`; {} if the checkpoint has none, as those that Google released."""
+    """Adam's moments of a network's parameters, as in `MOMENTS_FILE`; {} if the checkpoint has none, as those that
+    Google released.
+    """
     variables = open_variables(prefix)
     return {f"{name}.{key}": _values(variables, variable, slot)
             for name, _ in network.named_parameters() for variable in [google_name(name, part, variables)]
@@ -99,8 +104,8 @@ def google_name(name, part, variables):
     """Google's name (F24-F28, variables.json) of a parameter of ElectraForMaskedLM or ElectraForPreTraining.
 
     variables: names in the checkpoint. The generator uses the discriminator's embeddings unless it has its own
-    (untied_generator_embeddings). A checkpoint without a generator (untied_generator or electra_objective false) has a single encoder,
-    which is also the generator's.
+    (untied_generator_embeddings). A checkpoint without a generator (untied_generator or electra_objective false) has a
+    single encoder, which is also the generator's.
     """
     if name == "generator_lm_head.bias":
         return "generator_predictions/output_bias"
@@ -113,7 +118,9 @@ def google_name(name, part, variables):
 
 
 def _config(part, variables, hparams):
-    """The ElectraConfig of a part: sizes from the shapes, other settings from Google's hparams or the defaults (F26)."""
+    """The ElectraConfig of a part: sizes from the shapes, other settings from Google's hparams or the defaults
+    (F26).
+    """
     def shape_of(name):
         variable = google_name(name, part, variables)
         return variables[variable].shape[::-1 if variable.endswith("/kernel") else 1]

@@ -106,8 +106,9 @@ def new_folder(path):
 def save_network(folder, network, hf_tokenizer, title, training, made_by, datasets=None, fills_masks=True):
     """Write a network as safetensors with its configuration, the tokenizer (or None), and a model card.
 
-    training: from `training_of`.   made_by: a dictionary that describes the run and has its metrics; of paths in it only
-    the last part is published.   datasets: hub ids.   fills_masks: False for a language model trained without [MASK].
+    training: from `training_of`.   made_by: a dictionary that describes the run and has its metrics; of paths in it
+    only the last part is published.   datasets: hub ids.   fills_masks: False for a language model trained without
+    [MASK].
     """
     network.save_pretrained(folder)
     shutil.copymode(folder / "config.json", folder / "model.safetensors")  # safetensors writes files that only the user can read
@@ -135,7 +136,8 @@ def without_folder(value):
 
 
 def _as_pretraining_checkpoint(weights, path, vocab):
-    """The checkpoint that pretrain.py would have written for the weights of electra_pytorch. vocab: the path of the vocab.txt.
+    """The checkpoint that pretrain.py would have written for the weights of electra_pytorch. vocab: the path of the
+    vocab.txt.
 
     Their names are those of transformers 3.3.1: the current ones, and a buffer `position_ids` that is no longer saved.
     """
@@ -161,7 +163,9 @@ def read_vocab(path, vocab_size):
 
 
 def _pretrained_exports(checkpoint, path):
-    """Yield ("generator" or "discriminator", arguments of `save_network`) for each network of a pretraining checkpoint."""
+    """Yield ("generator" or "discriminator", arguments of `save_network`) for each network of a pretraining
+    checkpoint.
+    """
     parts, run = parts_of(checkpoint), checkpoint["config"]
     name = name_of_run(run, parts)
     objective = named(name) or ELECTRA
@@ -180,13 +184,17 @@ def _pretrained_exports(checkpoint, path):
 
 
 def training_of(part, name):
-    """How the network of a part was pretrained, a phrase after "Pretrained". name: of the objective, which may be unknown."""
+    """How the network of a part was pretrained, a phrase after "Pretrained". name: of the objective, which may be
+    unknown.
+    """
     objective = named(name)
     return objective.training.get(part) if objective and part in objective.training else f"with the objective {name!r}"
 
 
 def _title(run, objective, families):
-    """The name of the recipe; for a network that is not the recipe's, the families. run: configuration of pretrain.py."""
+    """The name of the recipe; for a network that is not the recipe's, the families. run: configuration of
+    pretrain.py.
+    """
     if "size" not in run or run.get(objective.network_key):
         return " and ".join(dict.fromkeys(families))
     is_electra = not objective.title and families[-1] in ("electra", "roformer")
@@ -194,7 +202,9 @@ def _title(run, objective, families):
 
 
 def _classifier_export(checkpoint, path, half):
-    """("classifier", arguments of `save_network`) for a finetuned checkpoint. Raises PlainError if no class of transformers can do it."""
+    """("classifier", arguments of `save_network`) for a finetuned checkpoint. Raises PlainError if no class of
+    transformers can do it.
+    """
     check_finetuned(checkpoint, path)
     run, config = checkpoint["run"], config_of(checkpoint, "encoder", path)
     task, family = task_of(run), config.model_type

@@ -19,6 +19,7 @@ from _utils.networks.fast import (
     set_attention,
     uniform_like,
 )
+from _utils.networks.initialize import initialize_officially
 from _utils.networks.new_tokens import add_tokens
 from _utils.networks.pretrained import (
     config_of,

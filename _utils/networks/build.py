@@ -16,9 +16,11 @@ def count_layers(config):
 
 
 def layer_groups(model):
-    """(name, parameter) pairs of an encoder by layer: [embeddings and their projection, layer 0, ..., last layer], a list each.
+    """(name, parameter) pairs of an encoder by layer: [embeddings and their projection, layer 0, ..., last layer], a
+    list each.
 
-    Parameters before the layers belong to the embeddings, parameters after them, such as a final LayerNorm, to the last layer.
+    Parameters before the layers belong to the embeddings, parameters after them, such as a final LayerNorm, to the last
+    layer.
     Raises PlainError for an architecture whose parameter names do not contain the number of the layer.
     """
     groups = [[] for _ in range(count_layers(model.config) + 1)]
@@ -45,7 +47,9 @@ def network_class(part, model_type):
 
 
 def build_network(part, config):
-    """A float32 network of a transformers configuration with fresh weights; PlainError for a family without the required head."""
+    """A float32 network of a transformers configuration with fresh weights; PlainError for a family without the
+    required head.
+    """
     if part == "discriminator":
         config.id2label, config.label2id = dict(enumerate(LABELS)), dict(zip(LABELS, range(2)))
     with as_plain_error(f"Cannot build the {part} from this {config.model_type} configuration ({{error}}). Choose another family or other "
@@ -60,7 +64,8 @@ def build_network(part, config):
 def read_config(source, vocab_size, pad_token_id):
     """A transformers configuration for a vocabulary, whatever that of the source is.
 
-    source: a dictionary with model_type and sizes, a folder, or a hub id.   Raises PlainError for an invalid one, and for unknown keys.
+    source: a dictionary with model_type and sizes, a folder, or a hub id.   Raises PlainError for an invalid one, and
+    for unknown keys.
     """
     of_vocabulary = {"vocab_size": vocab_size, "pad_token_id": pad_token_id}
     with as_plain_error(f"Invalid network configuration: {source!r} ({{error}}). Pass a dictionary with model_type and sizes, a folder "
@@ -83,7 +88,8 @@ def _check_keys(source):
 def make_networks(shapes, sources, vocab_size, pad_token_id=0, initializer_range=.02):
     """Networks with fresh weights, a list.
 
-    shapes: [(part, Network), ...].   sources: for each a configuration that `read_config` accepts, or None for the Network.
+    shapes: [(part, Network), ...].   sources: for each a configuration that `read_config` accepts, or None for the
+    Network.
     """
     def make(part, network, source):
         if source:

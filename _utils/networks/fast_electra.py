@@ -1,8 +1,9 @@
 """Drop-ins for the model of Pretrain.ipynb: the same losses and gradients in less time.
 
-Logits for a vocabulary of 30,522 tokens cost more operations than four layers of the small discriminator. The generator's head therefore
-runs on the masked positions only, gathered into M slots (D16). Their number varies from batch to batch. On a GPU, where a new shape or a
-number read from the device costs time, M is fixed with room to spare, and the labels of unused slots are IGNORED.
+Logits for a vocabulary of 30,522 tokens cost more operations than four layers of the small discriminator. The
+generator's head therefore runs on the masked positions only, gathered into M slots (D16). Their number varies from
+batch to batch. On a GPU, where a new shape or a number read from the device costs time, M is fixed with room to spare,
+and the labels of unused slots are IGNORED.
 """
 import math
 from typing import NamedTuple
@@ -18,7 +19,8 @@ IGNORED = -100  # F.cross_entropy's ignore_index
 
 
 def masked_slots(is_mlm_applied, n_slots):
-    """Assign masked positions to slots. Returns (positions in the flattened batch (M,), weights (M,): 1 for used slots, 0 for others).
+    """Assign masked positions to slots. Returns (positions in the flattened batch (M,), weights (M,): 1 for used slots,
+    0 for others).
 
     is_mlm_applied: (B, L), bool, or the number of slots of each position.   n_slots: M. Masks beyond it get no slot.
     The positions of unused slots do not matter, but differ, because a GPU is slow when many write to one place.
@@ -31,9 +33,11 @@ def masked_slots(is_mlm_applied, n_slots):
 
 
 def fill_slots(tokens, positions, weights, sampled):
-    """`tokens` (B, L) with the ids `sampled` (M,) at the positions of used slots (pretrain_helpers.py:scatter_update, F12).
+    """`tokens` (B, L) with the ids `sampled` (M,) at the positions of used slots (pretrain_helpers.py:scatter_update,
+    F12).
 
-    positions, weights: (M,), from `masked_slots`. Several samples at one position are averaged to the floor of their mean.
+    positions, weights: (M,), from `masked_slots`. Several samples at one position are averaged to the floor of their
+    mean.
     """
     tokens, shape, is_used = tokens.flatten(), tokens.shape, weights.long()
     times = torch.zeros_like(tokens).scatter_add(0, positions, is_used)
@@ -75,9 +79,11 @@ class FastOutput(NamedTuple):
 
 
 class FastMaskedLM(nn.Module):
-    """A masked language model that computes vocabulary logits at masked positions only: BERT's objective, and ELECTRA's first half.
+    """A masked language model that computes vocabulary logits at masked positions only: BERT's objective, and ELECTRA's
+    first half.
 
-    generator: any ...ForMaskedLM.   n_slots: function of the shape (B, L) that fixes the number of slots; None: as many as masks.
+    generator: any ...ForMaskedLM.   n_slots: function of the shape (B, L) that fixes the number of slots; None: as many
+    as masks.
     """
 
     def __init__(self, generator, hf_tokenizer, n_slots=None):
@@ -98,14 +104,17 @@ class FastMaskedLM(nn.Module):
         return FastOutput(mlm_gen_logits, None, None, None, attention_mask, is_mlm_applied, slots)
 
     def masks_and_segments(self, masked_inputs, sentA_lenths):
-        """(attention mask, bool; token type ids), (B, L) each. Segment B has type 1; [CLS] A [SEP] and padding have type 0 (F4)."""
+        """(attention mask, bool; token type ids), (B, L) each. Segment B has type 1; [CLS] A [SEP] and padding have
+        type 0 (F4).
+        """
         attention_mask = masked_inputs != self.pad_token_id
         position = torch.arange(masked_inputs.shape[1], device=masked_inputs.device)
         return attention_mask, ((position >= sentA_lenths[:, None]) & attention_mask).long()
 
     def slots(self, is_mlm_applied):
         """(positions (M,), weights (M,)) of a batch, as `masked_slots` returns them."""
-        return masked_slots(is_mlm_applied, self.n_slots(is_mlm_applied.shape) if self.n_slots else int(is_mlm_applied.sum()))
+        n_slots = self.n_slots(is_mlm_applied.shape) if self.n_slots else int(is_mlm_applied.sum())
+        return masked_slots(is_mlm_applied, n_slots)
 
     def generator_logits(self, masked_inputs, attention_mask, token_type_ids, positions):
         """The generator's vocabulary logits at `positions` (M,) of the flattened batch, (M, V)."""
@@ -116,13 +125,15 @@ class FastMaskedLM(nn.Module):
 class FastELECTRA(FastMaskedLM):
     """A drop-in for ELECTRAModel, whose networks and settings it takes over.
 
-    electra: ELECTRAModel.   sample: the function that draws tokens, as in Pretrain.ipynb.   n_slots: as in FastMaskedLM.
+    electra: ELECTRAModel.   sample: the function that draws tokens, as in Pretrain.ipynb.   n_slots: as in
+    FastMaskedLM.
     """
 
     def __init__(self, electra, sample, n_slots=None):
         super().__init__(electra.generator, electra, n_slots)
         self.discriminator, self.sample = electra.discriminator, sample
-        self.sampling, self.temperature, self.disallow_correct = electra.sampling, electra.temperature, electra.disallow_correct
+        self.sampling, self.temperature = electra.sampling, electra.temperature
+        self.disallow_correct = electra.disallow_correct
 
     def forward(self, masked_inputs, sentA_lenths, is_mlm_applied, labels):
         """masked_inputs (B, L), sentA_lenths (B,), is_mlm_applied (B, L), labels (B, L) -> FastOutput."""
@@ -137,8 +148,8 @@ class FastELECTRA(FastMaskedLM):
             is_replaced = generated != originals
         disc_inputs = inputs_of(self.discriminator, generated, attention_mask, token_type_ids)
         disc_logits, mlm_logits = self.discriminate(disc_inputs, positions)
-        return FastOutput(mlm_gen_logits, generated, disc_logits, is_replaced, attention_mask, is_mlm_applied, (positions, weights),
-                          mlm_logits)
+        return FastOutput(mlm_gen_logits, generated, disc_logits, is_replaced, attention_mask, is_mlm_applied,
+                          (positions, weights), mlm_logits)
 
     def discriminate(self, disc_inputs, positions):
         """(disc_logits (B, L), None). Other objectives predict tokens from the same input."""

@@ -1,7 +1,8 @@
 """Sampling tokens with one random number for each, instead of one for each logit.
 
-The sample is the first token at which the cumulative probability exceeds the random number u. To keep it exact without a cumulative sum over
-the whole vocabulary, a block of tokens is found first, from the sums of the blocks, and then the token in it.
+The sample is the first token at which the cumulative probability exceeds the random number u. To keep it exact without
+a cumulative sum over the whole vocabulary, a block of tokens is found first, from the sums of the blocks, and then the
+token in it.
 """
 import torch
 
@@ -11,7 +12,8 @@ BLOCK = 256  # tokens
 def sample_by_inversion(logits):
     """Sample one token id per row by inverting the cumulative distribution. logits: (M, V), float32. Returns ids, (M,).
 
-    Sums are float64, in which a token of probability 1e-9 is not lost beside the others. Exponentials are computed twice rather than kept.
+    Sums are float64, in which a token of probability 1e-9 is not lost beside the others. Exponentials are computed
+    twice rather than kept.
     """
     size, highest = logits.shape[1], logits.amax(1, keepdim=True)
     weights = torch.exp(logits - highest)  # (M, V)
@@ -31,6 +33,8 @@ def sample_by_inversion(logits):
 
 
 def first_above(cumulative, u):
-    """Index, (M, 1), of the first of `cumulative` (M, N), ascending, that exceeds u (M, 1). Rounding may have moved u beyond its ends."""
+    """Index, (M, 1), of the first of `cumulative` (M, N), ascending, that exceeds u (M, 1). Rounding may have moved u
+    beyond its ends.
+    """
     u = torch.minimum(u.clamp(min=0.), cumulative[:, -1:] * (1 - 2. ** -40))
     return torch.searchsorted(cumulative, u, right=True).clamp(max=cumulative.shape[1] - 1)

@@ -1,4 +1,6 @@
-"""Trained networks, from checkpoints, transformers folders or the hub: encoders to finetune, networks with their heads, and pairs."""
+"""Trained networks, from checkpoints, transformers folders or the hub: encoders to finetune, networks with their heads,
+and pairs.
+"""
 import copy
 import os
 from typing import NamedTuple
@@ -37,7 +39,9 @@ FRESH_WEIGHTS = ("huggingface", "official")
 
 
 def is_pair(initial_weights):
-    """True for a trained generator and discriminator: a .pth checkpoint, a folder or a hub id. False for freshly drawn weights."""
+    """True for a trained generator and discriminator: a .pth checkpoint, a folder or a hub id. False for freshly drawn
+    weights.
+    """
     names_a_pair = initial_weights.endswith(".pth") or os.path.isdir(initial_weights) or "discriminator" in initial_weights
     return names_a_pair and initial_weights not in FRESH_WEIGHTS
 
@@ -71,8 +75,8 @@ class Pretrained(NamedTuple):
 class PretrainedNetwork(NamedTuple):
     """A pretrained network with its trained head.
 
-    part: 'discriminator' (`replaced_logits` of its output) or 'generator' (a masked LM).   run: configuration of pretrain.py of a
-    checkpoint; empty for others.
+    part: 'discriminator' (`replaced_logits` of its output) or 'generator' (a masked LM).   run: configuration of
+    pretrain.py of a checkpoint; empty for others.
     """
     network: nn.Module
     part: str
@@ -126,7 +130,9 @@ def weights_digest(model):
 
 
 def _encoder_from_transformers(name):
-    """(model, hf_tokenizer) of a folder or a hub id, without a head or pooler for which there are no trained weights."""
+    """(model, hf_tokenizer) of a folder or a hub id, without a head or pooler for which there are no trained
+    weights.
+    """
     if os.path.isdir(os.path.join(name, "discriminator")):
         raise PlainError(f"{name!r} contains two networks. Set pretrained_checkpoint={os.path.join(name, 'discriminator')!r}.")
     config = _encoder_config(name)
@@ -155,9 +161,11 @@ def _encoder_config(name):
 
 
 def _from_transformers(kind, name):
-    """(network in float32, sorted names of its weights that are missing or have another shape) from a folder or a hub id.
+    """(network in float32, sorted names of its weights that are missing or have another shape) from a folder or a hub
+    id.
 
-    Checkpoints may be stored in half precision, in which Adam's small updates would be lost. Code that comes with a model never runs.
+    Checkpoints may be stored in half precision, in which Adam's small updates would be lost. Code that comes with a
+    model never runs.
     """
     with as_plain_error(f"Cannot load the weights of {name!r} ({{error}}). Check the connection if they are on the "
                         "hub, download them again, or choose another model."):
@@ -168,11 +176,14 @@ def _from_transformers(kind, name):
 
 
 def load_with_head(name, part=None):
-    """The PretrainedNetwork, in evaluation mode, of a checkpoint or its path, a transformers folder or that of a pair, or a hub id.
+    """The PretrainedNetwork, in evaluation mode, of a checkpoint or its path, a transformers folder or that of a pair,
+    or a hub id.
 
-    part: 'discriminator' (of families without ElectraForPreTraining a token classifier with two labels), 'generator' (any masked language
+    part: 'discriminator' (of families without ElectraForPreTraining a token classifier with two labels), 'generator'
+    (any masked language
     model), or None: the discriminator if there is one.
-    Raises PlainError for a model that is missing, or whose weights lack the head, which transformers would initialize randomly.
+    Raises PlainError for a model that is missing, or whose weights lack the head, which transformers would initialize
+    randomly.
     """
     if name.endswith(".pth"):
         path = find_checkpoint(name)
@@ -207,9 +218,10 @@ def load_with_head(name, part=None):
 def load_pair(name, size, max_length, tying="embeddings", make_generator=None):
     """(generator, discriminator) of a checkpoint, a folder with both, or the hub id of the discriminator.
 
-    make_generator: function of the discriminator that returns its new generator; `name` may then be the discriminator alone.
-    Raises PlainError for a pair that is missing, of another size, too short for max_length tokens, or that was not trained with the
-    parameters that `tying` shares (F24).
+    make_generator: function of the discriminator that returns its new generator; `name` may then be the discriminator
+    alone.
+    Raises PlainError for a pair that is missing, of another size, too short for max_length tokens, or that was not
+    trained with the parameters that `tying` shares (F24).
     """
     discriminator = load_with_head(name, "discriminator").network
     of_generator = name if name.endswith(".pth") or os.path.isdir(name) else name.replace("discriminator", "generator")
@@ -228,7 +240,9 @@ def load_pair(name, size, max_length, tying="embeddings", make_generator=None):
 
 
 def parts_of(checkpoint):
-    """The networks in a pretraining checkpoint: generator and discriminator, or one of them alone. Finetuning uses the last one."""
+    """The networks in a pretraining checkpoint: generator and discriminator, or one of them alone. Finetuning uses the
+    last one.
+    """
     return [part for part in PARTS if f"{part}_config" in checkpoint]
 
 

@@ -1,4 +1,6 @@
-"""Sharing parameters: between the generator and the discriminator, and between a generator's output layer and its embeddings."""
+"""Sharing parameters: between the generator and the discriminator, and between a generator's output layer and its
+embeddings.
+"""
 import torch
 
 from _utils.errors import PlainError
@@ -11,7 +13,9 @@ _MODULE_NAMES = {"tokens": ("embeddings.word_embeddings",), "embeddings": ("embe
 
 
 def shared_modules(network, tying):
-    """{'embeddings': module, ...}: the modules of a network that `tying` shares, without those that its family does not have."""
+    """{'embeddings': module, ...}: the modules of a network that `tying` shares, without those that its family does not
+    have.
+    """
     modules = dict(network.base_model.named_modules())
     return {part: modules[name] for part in TYINGS[tying] for name in _MODULE_NAMES[part] if name in modules}
 

@@ -1,4 +1,6 @@
-"""Adversarial training: the generator is rewarded for what the discriminator loses (paper, section 3.2 and appendix F)."""
+"""Adversarial training: the generator is rewarded for what the discriminator loses (paper, section 3.2 and appendix
+F).
+"""
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -22,7 +24,8 @@ class AdversarialModel(FastELECTRA):
 class AdversarialLoss(nn.Module):
     """ELECTRA's loss, whose generator is trained by REINFORCE to raise the discriminator's loss.
 
-    electra: ELECTRALoss.   The value of the generator's term is its cross-entropy, for the log; the gradient is that of `surrogate`.
+    electra: ELECTRALoss.   The value of the generator's term is its cross-entropy, for the log; the gradient is that of
+    `surrogate`.
     """
 
     def __init__(self, electra):
@@ -40,11 +43,13 @@ class AdversarialLoss(nn.Module):
 
     def surrogate(self, pred):
         """A sum over the slots whose gradient is that of REINFORCE and of the baseline's loss, ()."""
-        # Not unused slots, and not positions with several samples (masking='official', F12), whose mean was drawn at none of them.
+        # Not unused slots, and not positions with several samples (masking='official', F12), whose mean was drawn at
+        # none of them.
         is_sample = pred.at_slots(pred.is_mlm_applied.long()) == 1  # (M,)
         sampled = torch.where(is_sample, pred.at_slots(pred.generated), IGNORED)
         with torch.no_grad():
-            disc_loss = F.binary_cross_entropy_with_logits(pred.disc_logits.float(), pred.is_replaced.float(), reduction="none")  # (B, L)
+            disc_labels = pred.is_replaced.float()
+            disc_loss = F.binary_cross_entropy_with_logits(pred.disc_logits.float(), disc_labels, reduction="none")
             reward = torch.where(is_sample, pred.at_slots(disc_loss), 0.)
             advantage = reward + F.logsigmoid(pred.baseline.float())
         log_p = -F.cross_entropy(pred.mlm_gen_logits.float(), sampled, reduction="none")
@@ -59,8 +64,8 @@ class Adversarial(Objective):
     continues_pairs = False
     drop_in = AdversarialModel
     training = {"discriminator": f"{DETECTION}, {AS_DISCRIMINATOR} with an adversarial generator",
-                "generator": "by reinforcement learning to replace tokens so that a discriminator does not notice, as the generator of an "
-                             f"adversarial {ELECTRA}"}
+                "generator": "by reinforcement learning to replace tokens so that a discriminator does not notice, as "
+                             f"the generator of an adversarial {ELECTRA}"}
 
     def make_loss(self, c):
         return AdversarialLoss(super().make_loss(c.copy_with({"gen_smooth_label": False})))

@@ -23,12 +23,16 @@ class AllTokensMLMModel(SecondMLMModel):
 
 
 class AllTokensMLMLoss(SecondNetworkLoss):
-    """The generator's cross-entropy, and that of the mixture p(x) = D [x = input] + (1 - D) softmax(x) at all tokens."""
+    """The generator's cross-entropy, and that of the mixture p(x) = D [x = input] + (1 - D) softmax(x) at all
+    tokens.
+    """
 
     def second_loss(self, pred, targ_ids, n_tokens):
         originals = torch.where(pred.is_mlm_applied > 0, targ_ids, pred.generated)  # (B, L)
-        log_softmax = -F.cross_entropy(pred.mlm_logits.float(), originals.flatten(), reduction="none").view(originals.shape)
-        log_copy, log_write = F.logsigmoid(-pred.disc_logits.float()), F.logsigmoid(pred.disc_logits.float()) + log_softmax
+        nll_of_softmax = F.cross_entropy(pred.mlm_logits.float(), originals.flatten(), reduction="none")
+        log_softmax = -nll_of_softmax.view(originals.shape)  # (B, L)
+        log_copy = F.logsigmoid(-pred.disc_logits.float())
+        log_write = F.logsigmoid(pred.disc_logits.float()) + log_softmax
         nll = -torch.where(pred.is_replaced, log_write, torch.logaddexp(log_copy, log_write))
         return (nll * pred.attention_mask.float()).sum() / (n_tokens + 1e-6)
 
@@ -38,9 +42,9 @@ class AllTokensMLM(SecondMLM):
     title = "All-Tokens MLM"
     selected_by = {"objective": "all_tokens_mlm"}
     drop_in = AllTokensMLMModel
-    training = {"generator": f"by All-Tokens MLM, a variant of {ELECTRA}: to predict all original tokens of a text in which a "
-                             "generator replaced some, with a copy mechanism that is not part of this model. Its inputs contained no "
-                             "[MASK]"}
+    training = {"generator": f"by All-Tokens MLM, a variant of {ELECTRA}: to predict all original tokens of a text in "
+                             "which a generator replaced some, with a copy mechanism that is not part of this model. "
+                             "Its inputs contained no [MASK]"}
 
     def second_share(self, mask_prob):
         return 1.

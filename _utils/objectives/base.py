@@ -2,16 +2,16 @@
 
 An objective is a subclass of `Objective` in a file of its own, listed in kinds.py. It defines in what it differs:
 
-    selected_by, unused, own_keys           keys of the configuration: which select it, which it does not use, which only it uses
-    derive, defaults, check                 values that depend on it, errors before anything is loaded
+    selected_by, unused, own_keys           keys of the configuration: which select it, which it does not use, which
+    only it uses derive, defaults, check                 values that depend on it, errors before anything is loaded
     shapes, fresh, trained, fit_vocabulary  the networks that are built, or loaded and continued
     drop_in, make_model, make_loss          what is trained (the base case of the last two: Pretrain.ipynb)
     predicted, flops                        what a step costs
     first_stage                             a run that comes before
     title, training, finetuned              how exported networks are described
 
-Its model names the networks that are saved, if these are not its own (`saved_networks`). Its loss names its terms, which are
-logged under these names. Everything else asks the objective, and never for its name.
+Its model names the networks that are saved, if these are not its own (`saved_networks`). Its loss names its terms,
+which are logged under these names. Everything else asks the objective, and never for its name.
 """
 from dataclasses import replace
 
@@ -35,13 +35,17 @@ GENERATOR_KEYS = ("generator_hidden_size", "generator_layers", "uniform_generato
 
 
 def base_case(function):
-    """Decorator: a function of the notebook is the method of its name of each objective that does not define its own."""
+    """Decorator: a function of the notebook is the method of its name of each objective that does not define its
+    own.
+    """
     setattr(Objective, function.__name__, function)
     return function
 
 
 class Objective:
-    """An objective, here ELECTRA's. Methods take a configuration `c`, which need not be complete in `derive` and `defaults`."""
+    """An objective, here ELECTRA's. Methods take a configuration `c`, which need not be complete in `derive` and
+    `defaults`.
+    """
     name = "electra"
     selected_by = {"objective": "electra"}
     unused = ()
@@ -65,14 +69,15 @@ class Objective:
     def check(self, c):
         """PlainError for values that contradict each other."""
         if not (c.discriminator or RECIPES[c.size].discriminator):
-            raise PlainError(f"size={c.size} has no discriminator, but objective={c.objective!r} requires one. Set discriminator or choose "
-                             "another size.")
+            raise PlainError(f"size={c.size} has no discriminator, but objective={c.objective!r} requires one. Set "
+                             "discriminator or choose another size.")
 
     # Continued pretraining
 
     continues_pairs = True
     pair_lr_divisor = 10  # of the recipe's learning rate
-    of_pair = ("generator", "discriminator", "generator_hidden_size", "generator_layers")  # keys that a trained pair determines
+    # Keys that a trained pair determines.
+    of_pair = ("generator", "discriminator", "generator_hidden_size", "generator_layers")
 
     # Networks
 
@@ -87,7 +92,9 @@ class Objective:
         return make_networks(self.shapes(recipe), sources, vocab_size, pad_token_id, recipe.initializer_range)
 
     def trained(self, c):
-        """The networks of a trained pair to continue from; None: fresh ones, which have been checked. PlainError for what would fail later."""
+        """The networks of a trained pair to continue from; None: fresh ones, which have been checked. PlainError for
+        what would fail later.
+        """
         if is_pair(c.initial_weights):
             return self.load_pair(c)
         if isinstance(c.vocab, str):
@@ -99,7 +106,9 @@ class Objective:
         return load_pair(c.initial_weights, c.size, c.max_length, c.tying)
 
     def check_networks(self, c):
-        """PlainError, without allocating weights, if the networks cannot be built, tied, or process max_length tokens."""
+        """PlainError, without allocating weights, if the networks cannot be built, tied, or process max_length
+        tokens.
+        """
         with torch.device("meta"):
             networks = self.fresh(c, vocab_size=30_522)
         if len(networks) > 1:
@@ -123,7 +132,9 @@ class Objective:
     has_first_stage = False
 
     def first_stage(self, c, processes, pretrain):
-        """The configuration to train with, after another run that comes before, which `pretrain(c, processes)` trains or resumes."""
+        """The configuration to train with, after another run that comes before, which `pretrain(c, processes)` trains
+        or resumes.
+        """
         return c
 
     # Cost
@@ -135,12 +146,16 @@ class Objective:
     def flops(self, recipe, forward, mask_prob, backward):
         """Floating point operations per token of a training step.
 
-        forward: function of a Network and `predicted`, as `forward_flops`.   backward: operations of a backward pass in forward passes.
+        forward: function of a Network and `predicted`, as `forward_flops`.   backward: operations of a backward pass in
+        forward passes.
         """
-        return (1 + backward) * (forward(recipe.generator, predicted=mask_prob) + forward(recipe.discriminator, predicted=None))
+        of_generator = forward(recipe.generator, predicted=mask_prob)
+        return (1 + backward) * (of_generator + forward(recipe.discriminator, predicted=None))
 
     def first_stage_flops(self, c, per_token):
-        """Operations per token of a run that came before, times its steps. per_token: function of the name of an objective."""
+        """Operations per token of a run that came before, times its steps. per_token: function of the name of an
+        objective.
+        """
         return 0
 
     def recipe_of_checkpoint(self, recipe, networks):
@@ -151,5 +166,6 @@ class Objective:
 
     title = None  # of a network that is not ELECTRA's
     finetuned = "discriminator"  # part of a checkpoint
-    training = {"discriminator": f"{DETECTION}, {AS_DISCRIMINATOR}", "generator": AS_GENERATOR}  # phrases after "Pretrained"
+    training = {"discriminator": f"{DETECTION}, {AS_DISCRIMINATOR}",  # phrases after "Pretrained"
+                "generator": AS_GENERATOR}
     network_key = "discriminator"  # of the configuration, for the network to finetune

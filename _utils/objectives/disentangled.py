@@ -1,6 +1,6 @@
-"""Gradient-disentangled embedding sharing of DeBERTaV3 (He et al. 2021, section 3.3): `tying='disentangled'`. Not part of ELECTRA.
+"""DeBERTaV3's gradient-disentangled embedding sharing (He et al. 2021, section 3.3); not part of ELECTRA.
 
-The discriminator's token embeddings are the generator's, without gradient, plus a table of its own that starts at zero.
+With `tying='disentangled'`, the discriminator's token embeddings are the generator's, without gradient, plus a table.
 """
 import torch
 import torch.nn.functional as F

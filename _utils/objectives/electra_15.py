@@ -24,4 +24,5 @@ class ELECTRA15(Objective):
     unused = ("uniform_generator",)
     continues_pairs = False
     drop_in = ELECTRA15Model
-    training = {"discriminator": f"{DETECTION} at the masked positions only, {AS_DISCRIMINATOR} 15%", "generator": f"{AS_GENERATOR} 15%"}
+    training = {"discriminator": f"{DETECTION} at the masked positions only, {AS_DISCRIMINATOR} 15%",
+                "generator": f"{AS_GENERATOR} 15%"}

@@ -16,8 +16,8 @@ from _utils.objectives.uniform import UniformGenerator
 from _utils.recipes import forward_flops
 
 ELECTRA = Objective()
-OBJECTIVES = (ELECTRA, MaskedLM(), ELECTRA15(), ReplaceMLM(), AllTokensMLM(), TwoStage(), Adversarial(), UniformGenerator(), NewGenerator(),
-              Disentangled())
+OBJECTIVES = (ELECTRA, MaskedLM(), ELECTRA15(), ReplaceMLM(), AllTokensMLM(), TwoStage(), Adversarial(),
+              UniformGenerator(), NewGenerator(), Disentangled())
 NAMES = tuple(one.name for one in OBJECTIVES if "objective" in one.selected_by)  # values of the key `objective`
 
 
@@ -31,7 +31,9 @@ def _selected(c):
 
 
 def default_name(recipe, has_discriminator=False):
-    """The value of `objective` for None. has_discriminator: whether the configuration names one, which the recipe may lack."""
+    """The value of `objective` for None. has_discriminator: whether the configuration names one, which the recipe may
+    lack.
+    """
     return ELECTRA.name if recipe.discriminator or has_discriminator else MaskedLM.name
 
 
@@ -41,7 +43,9 @@ def named(name):
 
 
 def conflicting_keys(c, objective):
-    """Keys that were set although the objective of the configuration does not use them, or that select another one, too."""
+    """Keys that were set although the objective of the configuration does not use them, or that select another one,
+    too.
+    """
     unused = [key for key in objective.unused if key in c.overridden]
     of_others = [key for other in OBJECTIVES if other is not objective for key in other.own_keys if c[key]]
     selecting = [key for other in _selected(c)[1:] for key in other.selected_by]
@@ -49,10 +53,12 @@ def conflicting_keys(c, objective):
 
 
 def flops_per_token(recipe, vocab_size, length=None, mask_prob=None, objective=None, count=forward_flops, backward=2):
-    """Floating point operations per token of a training step. length, mask_prob, objective (a name): None: those of the recipe.
+    """Floating point operations per token of a training step. length, mask_prob, objective (a name): None: those of the
+    recipe.
 
-    count: of a forward pass, with the arguments of `forward_flops`.   backward: operations of a backward pass in forward passes.
-    Google counts differently (benchmarks/flops.py, F103). The generator's head only processes masked positions.
+    count: of a forward pass, with the arguments of `forward_flops`.   backward: operations of a backward pass in
+    forward passes. Google counts differently (benchmarks/flops.py, F103). The generator's head only processes masked
+    positions.
     """
     forward = partial(count, vocab_size=vocab_size, length=length or recipe.max_length)
     return named(objective or default_name(recipe)).flops(recipe, forward, mask_prob or recipe.mask_prob, backward)
@@ -62,5 +68,6 @@ def check_fills_masks(name, loaded):
     """PlainError for a PretrainedNetwork that predicts tokens but was trained on inputs without [MASK]."""
     objective = named(name_of_run(loaded.run, [loaded.part]))
     if objective and not objective.fills_masks:
-        raise PlainError(f"{name!r} was trained with objective={objective.name}, on inputs without [MASK], so it cannot predict "
-                         "masked tokens. Choose a checkpoint with a masked language model or a discriminator.")
+        raise PlainError(f"{name!r} was trained with objective={objective.name}, on inputs without [MASK], so it "
+                         "cannot predict masked tokens. Choose a checkpoint with a masked language model or a "
+                         "discriminator.")

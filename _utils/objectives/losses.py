@@ -1,4 +1,6 @@
-"""Loss functions of objectives with one or two masked language models. Pretrain.ipynb has ELECTRA's, whose arguments these share."""
+"""Loss functions of objectives with one or two masked language models. Pretrain.ipynb has ELECTRA's, whose arguments
+these share.
+"""
 from typing import NamedTuple
 
 import torch
@@ -12,7 +14,9 @@ def smoothing(value):
 
 
 def masked_lm_loss(pred, targ_ids, n_slots, smooth=0., logits=None):
-    """Cross-entropy of the generator's logits, or of `logits` (M, V), summed over the used slots and divided by `n_slots`, ()."""
+    """Cross-entropy of the generator's logits, or of `logits` (M, V), summed over the used slots and divided by
+    `n_slots`, ().
+    """
     logits = pred.mlm_gen_logits if logits is None else logits
     nll = F.cross_entropy(logits.float(), pred.at_slots(targ_ids), reduction="none", label_smoothing=smooth)
     return nll.sum() / (n_slots + 1e-6)  # 1e-6 as in Google's code

@@ -1,4 +1,6 @@
-"""Masked language modelling alone, with the discriminator's architecture: BERT's objective, and the first half of ELECTRA (F92)."""
+"""Masked language modelling alone, with the discriminator's architecture: BERT's objective, and the first half of
+ELECTRA (F92).
+"""
 from dataclasses import replace
 
 from torch import nn
@@ -25,7 +27,8 @@ class MaskedLMLoss(nn.Module):
 class MaskedLM(Objective):
     name = "mlm"
     selected_by = {"objective": "mlm"}
-    unused = ("discriminator", "sampling", "temperature", "disallow_correct", "disc_smooth_label", "disc_weight", *GENERATOR_KEYS)
+    unused = ("discriminator", "sampling", "temperature", "disallow_correct", "disc_smooth_label", "disc_weight",
+              *GENERATOR_KEYS)
     continues_pairs = False
     title, finetuned, network_key = "masked language model", "generator", "generator"
     training = {"generator": MASKED_LM}

@@ -1,4 +1,6 @@
 """A new generator for a trained discriminator, which stays as it is, to continue their training afterwards."""
+from functools import partial
+
 from _utils.errors import PlainError
 from _utils.networks.build import build_network
 from _utils.networks.pretrained import is_pair, load_pair
@@ -15,23 +17,25 @@ class NewGenerator(Objective):
     def check(self, c):
         super().check(c)
         if not is_pair(c.initial_weights):
-            raise PlainError("new_generator=True trains a generator for a trained discriminator, but initial_weights="
-                             f"{c.initial_weights!r} is not one. Set initial_weights to one, or leave new_generator out.")
+            raise PlainError("new_generator=True trains a generator for a trained discriminator, but "
+                             f"initial_weights={c.initial_weights!r} is not one. Set initial_weights to one, or leave "
+                             "new_generator out.")
         if c.vocab != c.initial_weights:
-            raise PlainError(f"new_generator=True keeps the vocabulary of initial_weights={c.initial_weights!r}, which vocab={c.vocab!r} "
-                             "contradicts. Remove vocab.")
+            raise PlainError(f"new_generator=True keeps the vocabulary of initial_weights={c.initial_weights!r}, which "
+                             f"vocab={c.vocab!r} contradicts. Remove vocab.")
 
     def load_pair(self, c):
-        return load_pair(c.initial_weights, c.size, c.max_length, c.tying, make_generator=lambda discriminator: fresh(c, discriminator))
+        return load_pair(c.initial_weights, c.size, c.max_length, c.tying, make_generator=partial(fresh_generator, c))
 
 
-def fresh(c, discriminator):
+def fresh_generator(c, discriminator):
     """A fresh generator for a trained discriminator, with its weights where `tying` shares them.
 
     Neither these nor the discriminator's others require gradients: it stays as it is while the generator is trained.
     """
     recipe, config = recipe_of(c), discriminator.requires_grad_(False).config
-    generator = build_network("generator", recipe.generator.config(config.vocab_size, config.pad_token_id, recipe.initializer_range))
+    shape = recipe.generator.config(config.vocab_size, config.pad_token_id, recipe.initializer_range)
+    generator = build_network("generator", shape)
     check_tying(generator, discriminator, c.tying)
     shared = shared_modules(discriminator, c.tying)
     for part, module in shared_modules(generator, c.tying).items():

@@ -1,4 +1,6 @@
-"""Replace MLM: the second network predicts the masked tokens, in whose places it sees samples instead of [MASK] (paper, section 3.5)."""
+"""Replace MLM: the second network predicts the masked tokens, in whose places it sees samples instead of [MASK] (paper,
+section 3.5).
+"""
 from _utils.objectives.base import ELECTRA
 from _utils.objectives.electra_15 import MaskedPositionsOnly
 from _utils.objectives.losses import SecondNetworkLoss, masked_lm_loss
@@ -13,7 +15,8 @@ class ReplaceMLMLoss(SecondNetworkLoss):
     """The cross-entropy of both networks at the masked positions."""
 
     def second_loss(self, pred, targ_ids, n_tokens):
-        return masked_lm_loss(pred, targ_ids, n_tokens, logits=pred.mlm_logits)  # n_tokens: slots, from `counts` of the model
+        n_slots = n_tokens  # from `counts` of the model
+        return masked_lm_loss(pred, targ_ids, n_slots, logits=pred.mlm_logits)
 
 
 class ReplaceMLM(SecondMLM):
@@ -21,8 +24,8 @@ class ReplaceMLM(SecondMLM):
     title = "Replace MLM"
     selected_by = {"objective": "replace_mlm"}
     drop_in = ReplaceMLMModel
-    training = {"generator": f"by Replace MLM, a variant of {ELECTRA}: to predict the original tokens at positions at which a "
-                             "generator replaced some. Its inputs contained no [MASK]"}
+    training = {"generator": f"by Replace MLM, a variant of {ELECTRA}: to predict the original tokens at positions at "
+                             "which a generator replaced some. Its inputs contained no [MASK]"}
 
     def second_share(self, mask_prob):
         return mask_prob

@@ -1,4 +1,6 @@
-"""Two-stage training: the generator is trained alone; then the discriminator starts from its weights, while they stay fixed (section 3.2)."""
+"""Two-stage training: the generator is trained alone; then the discriminator starts from its weights, while they stay
+fixed (section 3.2).
+"""
 import copy
 import gc
 
@@ -24,8 +26,8 @@ class TwoStage(Objective):
 
     def derive(self, c):
         if c.minutes:
-            raise PlainError(f"minutes={c.minutes:g} chooses the number of steps, which conflicts with objective={self.name}. Leave out one "
-                             "of them.")
+            raise PlainError(f"minutes={c.minutes:g} chooses the number of steps, which conflicts with "
+                             f"objective={self.name}. Leave out one of them.")
         return c.unless_given({"tying": "none"})
 
     def defaults(self, c):
@@ -40,14 +42,15 @@ class TwoStage(Objective):
         """The first stage is a run of its own, <base_run_name>_generator, which may also be resumed."""
         warmup = lambda steps: round(c.warmup_steps * steps / c.steps)
         name, steps = f"{c.base_run_name}_generator", c.two_stage_steps
-        first = c.copy_with({"objective": "mlm", "base_run_name": name, "steps": steps, "warmup_steps": warmup(steps), "stop_at": None})
+        first = c.copy_with({"objective": "mlm", "base_run_name": name, "steps": steps, "warmup_steps": warmup(steps),
+                             "stop_at": None})
         if not is_finished(first, Run(name, c.seed)):
             pretrain(first, processes)
         gc.collect()  # the learner is part of a reference cycle
         torch.cuda.empty_cache()  # the second stage measures the free memory
         processes.wait()  # until the main process has saved the generator
-        rest = c.steps - steps
-        return c.copy_with({"initial_weights": str(Run(name, c.seed).milestone(100.)), "steps": rest, "warmup_steps": warmup(rest)})
+        rest, generator = c.steps - steps, str(Run(name, c.seed).milestone(100.))
+        return c.copy_with({"initial_weights": generator, "steps": rest, "warmup_steps": warmup(rest)})
 
     def trained(self, c):
         return second_stage_pair(c.initial_weights)
@@ -63,11 +66,13 @@ class TwoStage(Objective):
 
     def flops(self, recipe, forward, mask_prob, backward):
         """Of the second stage, with a frozen generator of the discriminator's size."""
-        return forward(recipe.discriminator, predicted=mask_prob) + (1 + backward) * forward(recipe.discriminator, predicted=None)
+        of_generator = forward(recipe.discriminator, predicted=mask_prob)
+        return of_generator + (1 + backward) * forward(recipe.discriminator, predicted=None)
 
 
 def second_stage_pair(name):
-    """(generator, discriminator) of the second stage: the generator is frozen, the discriminator starts from its weights.
+    """(generator, discriminator) of the second stage: the generator is frozen, the discriminator starts from its
+    weights.
 
     name: a checkpoint with a masked language model.
     """

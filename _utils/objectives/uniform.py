@@ -22,7 +22,8 @@ class UniformGenerator(Objective):
     selected_by = {"uniform_generator": True}
     continues_pairs = False
     drop_in = UniformModel
-    training = {"discriminator": f"{DETECTION} with uniformly drawn replacements, {AS_DISCRIMINATOR} without a generator"}
+    training = {"discriminator": f"{DETECTION} with uniformly drawn replacements, {AS_DISCRIMINATOR} without a "
+                                 "generator"}
 
     def flops(self, recipe, forward, mask_prob, backward):
         return (1 + backward) * forward(recipe.discriminator, predicted=None)

@@ -34,7 +34,9 @@ def save_checkpoint(content, path):
 
 
 def save_pretrained(path, model, config, hf_tokenizer, step):
-    """Write a pretraining checkpoint: weights, configurations of the networks, tokenizer, configuration of the run, versions."""
+    """Write a pretraining checkpoint: weights, configurations of the networks, tokenizer, configuration of the run,
+    versions.
+    """
     networks = saved_networks(model)
     save_checkpoint({
         "model": {f"{part}.{name}": value for part, network in networks.items() for name, value in network.state_dict().items()},
@@ -47,7 +49,8 @@ def save_pretrained(path, model, config, hf_tokenizer, step):
 
 
 def saved_networks(model):
-    """{'generator': network, 'discriminator': network}, or one of them: the networks of a model, by their part of a checkpoint.
+    """{'generator': network, 'discriminator': network}, or one of them: the networks of a model, by their part of a
+    checkpoint.
 
     They are its children, unless it has a method `saved_networks`.
     """
@@ -85,7 +88,9 @@ def write_text_atomically(path, text):
 
 
 def unfinished_name(path):
-    """The name under which this process writes a file or folder until it is complete. Removes leftovers of killed processes."""
+    """The name under which this process writes a file or folder until it is complete. Removes leftovers of killed
+    processes.
+    """
     host = re.sub(r"\W", "_", platform.node())  # in the name, because process ids of other machines cannot be checked
     for left in path.parent.glob(f"{glob.escape(path.name)}.{host}-*.unfinished"):
         pid = int(left.name.split("-")[-1].removesuffix(".unfinished"))
@@ -144,7 +149,8 @@ class DamagedCheckpoint(PlainError):
 def load_checkpoint(path, mmap=False):
     """Load a checkpoint to the CPU. It is untrusted data: no code in it is run.   mmap: memory-map its tensors.
 
-    Raises DamagedCheckpoint if the file is damaged or contains anything but data, and PlainError if it is missing or cannot be read.
+    Raises DamagedCheckpoint if the file is damaged or contains anything but data, and PlainError if it is missing or
+    cannot be read.
     """
     is_zip = zipfile.is_zipfile(path)  # electra_pytorch's older ones are not
     try:
@@ -172,7 +178,9 @@ def check_writable(*folders):
 
 
 def check_output(option, path, suffix):
-    """PlainError for an output file of a command that cannot be written or does not end in the suffix. option: '--plot' or another."""
+    """PlainError for an output file of a command that cannot be written or does not end in the suffix. option: '--plot'
+    or another.
+    """
     if not path.endswith(suffix):
         raise PlainError(f"Invalid value for {option}: {path!r}. Pass a file name that ends in {suffix}.")
     check_writable(Path(path).parent)

@@ -16,14 +16,15 @@ _SUMS = ("batches loss masked gen_loss gen_accuracy hidden gen_loss_hidden gen_a
 
 
 class PretrainingMetrics:
-    """Loss, generator loss and accuracy, the loss of a second network, and a discriminator's precision, recall and AUC over several batches.
+    """Loss, generator loss and accuracy, the loss of a second network, and a discriminator's precision, recall and AUC
+    over several batches.
 
-    The positive class is "replaced". Accuracy alone says nothing about the discriminator: about 90 % of the tokens are original.
-    Of the masked positions, some show their original token (15 % in ELECTRA), which costs next to nothing; "hidden" are the others. Only on
-    those can the generator be compared with the unigram entropy of the text.
+    The positive class is "replaced". Accuracy alone says nothing about the discriminator: about 90 % of the tokens are
+    original. Of the masked positions, some show their original token (15 % in ELECTRA), which costs next to nothing;
+    "hidden" are the others. Only on those can the generator be compared with the unigram entropy of the text.
     only_finite: skip micro-batches whose loss is not finite, as training in half precision skips the update.
-    state: one tensor on the device, with sums over micro-batches and a histogram of the discriminator's logits for original and for
-    replaced tokens. It may be summed over processes, saved, and set to zero.
+    state: one tensor on the device, with sums over micro-batches and a histogram of the discriminator's logits for
+    original and for replaced tokens. It may be summed over processes, saved, and set to zero.
     """
 
     def __init__(self, device="cpu", only_finite=False):
@@ -36,8 +37,9 @@ class PretrainingMetrics:
     def add(self, output, micro_batch, loss, losses, counts):
         """Add a micro-batch.
 
-        output: of the model.   micro_batch: the model's inputs: ids that the generator saw (B, L) first, original ids of the masked tokens
-        (B, L) last.   loss, losses: from the loss function.   counts: masked positions and tokens of the whole batch.
+        output: of the model.   micro_batch: the model's inputs: ids that the generator saw (B, L) first, original ids
+        of the masked tokens (B, L) last.   loss, losses: from the loss function.   counts: masked positions and tokens
+        of the whole batch.
         """
         seen, labels = output.at_slots(micro_batch[0]), output.at_slots(micro_batch[-1])  # (M,) each, the same at unused slots
         logits = output.mlm_gen_logits.float()
@@ -89,16 +91,20 @@ class PretrainingMetrics:
 
 
 def binned_auc(originals, replaced):
-    """Probability that a replaced token has a higher logit than an original one, from histograms; ties within a bin count half."""
+    """Probability that a replaced token has a higher logit than an original one, from histograms; ties within a bin
+    count half.
+    """
     below = originals.cumsum(0) - originals / 2
     return _ratio(float((below * replaced).sum()), float(originals.sum() * replaced.sum()))
 
 
 @torch.no_grad()
 def evaluate(learn, loader, max_batches=None):
-    """Metrics of a PretrainingLearner on the batches of a loader, or on the first `max_batches` of them, without dropout.
+    """Metrics of a PretrainingLearner on the batches of a loader, or on the first `max_batches` of them, without
+    dropout.
 
-    Masks and samples depend on the learner's seed only and are the same every time; the training's random numbers are not disturbed.
+    Masks and samples depend on the learner's seed only and are the same every time; the training's random numbers are
+    not disturbed.
     """
     metrics = PretrainingMetrics(learn.device)
     learn.model.eval()
@@ -128,7 +134,8 @@ def format_metrics(metrics):
 def warning_of_collapse(auc, share_done):
     """A warning if the discriminator does not learn; else None.
 
-    auc: on held-out text, or None.   share_done: of the training, in [0, 1]. In the first half, values near .5 are normal.
+    auc: on held-out text, or None.   share_done: of the training, in [0, 1]. In the first half, values near .5 are
+    normal.
     """
     if share_done < .5 or auc is None or auc >= .55:
         return None

@@ -1,4 +1,6 @@
-"""One pretraining step from Google's weights: recorded inputs, losses, gradients and updated weights (F12-F22, F29, F33-F35)."""
+"""One pretraining step from Google's weights: recorded inputs, losses, gradients and updated weights (F12-F22, F29,
+F33-F35).
+"""
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -36,7 +38,9 @@ class Step(NamedTuple):
         return recorded(self.folder / f"{file}.npz")
 
     def parameter_of(self, name):
-        """(parameter, whether Google's variable is its transpose) for the name of a recorded array, 'grad|...' or 'param|...'."""
+        """(parameter, whether Google's variable is its transpose) for the name of a recorded array, 'grad|...' or
+        'param|...'.
+        """
         variable = name.partition("|")[2].replace("|", "/")
         return by_google_name(self.model)[variable], variable.endswith("/kernel")
 
@@ -48,7 +52,9 @@ def load_networks(folder, prefix):
 
 
 def take_step(folder, prefix, is_fast=False):
-    """Run a forward and backward pass on the recorded masks and samples, without dropout. is_fast: through the drop-in."""
+    """Run a forward and backward pass on the recorded masks and samples, without dropout. is_fast: through the
+    drop-in.
+    """
     model = ELECTRAModel(*load_networks(folder, prefix), Vocabulary()).eval()
     (*inputs, labels), samples, order = masked_batch(recorded(folder / "pretrain_step.npz"))
     segments = []
@@ -111,14 +117,17 @@ def test_every_gradient_matches_google(step):
     for name in names:
         parameter, transposed = step.parameter_of(name)
         computed, expected = (parameter.grad.T if transposed else parameter.grad).numpy(), gradients[name]
-        # 1e-8 for rounding errors: the gradient of a key bias is zero, because it does not change the attention weights.
+        # 1e-8 for rounding errors: the gradient of a key bias is zero, because it does not change the attention
+        # weights.
         assert np.abs(computed - expected).max() <= max(1e-4 * np.abs(expected).max(), 1e-8), name
     norm = torch.stack([p.grad.double().norm() for p in step.model.parameters()]).norm()
     assert float(norm) == pytest.approx(float(step.recorded()["grad_global_norm"]), rel=1e-5)
 
 
 def set_recorded_gradients(model):
-    """Set the gradients of a model to those of the recorded step, which are not clipped. Returns them as {Google's name: array}."""
+    """Set the gradients of a model to those of the recorded step, which are not clipped. Returns them as {Google's
+    name: array}.
+    """
     recorded_gradients = {name.partition("|")[2].replace("|", "/"): gradient
                           for name, gradient in recorded(MICRO[0] / "pretrain_grads.npz").items()}
     for variable, parameter in by_google_name(model).items():
@@ -147,7 +156,9 @@ def test_every_weight_after_one_update_matches_google(gradients, tolerance):
 
 
 def test_training_continues_from_a_converted_checkpoint_with_googles_next_update(tmp_path, capsys):
-    """From the weights and moments after 200 steps, with the gradients recorded at these weights; the rule is F33's, in float64."""
+    """From the weights and moments after 200 steps, with the gradients recorded at these weights; the rule is F33's, in
+    float64.
+    """
     folder, prefix = MICRO
     config, variables = recorded(folder / "config.json"), open_variables(folder / prefix)
     vocab = tmp_path / "vocab.txt"

@@ -15,7 +15,8 @@ TABLE = "electra.embeddings.word_embeddings.weight"
 
 def build(hf_tokenizer, *settings):
     torch.manual_seed(0)
-    return pretrain.build_model(complete(pretrain.c.override(["size=tiny", "tying=disentangled", *settings])), hf_tokenizer).eval()
+    c = complete(pretrain.c.override(["size=tiny", "tying=disentangled", *settings]))
+    return pretrain.build_model(c, hf_tokenizer).eval()
 
 
 def tables(model):
@@ -28,7 +29,8 @@ def batch(small_tokenizer):
     torch.manual_seed(0)
     originals = torch.randint(10, len(small_tokenizer), (4, 24))
     chosen = torch.rand(4, 24) < .2
-    return originals.masked_fill(chosen, small_tokenizer.mask_token_id), torch.full((4,), 24), chosen, originals.masked_fill(~chosen, -100)
+    masked = originals.masked_fill(chosen, small_tokenizer.mask_token_id)
+    return masked, torch.full((4,), 24), chosen, originals.masked_fill(~chosen, -100)
 
 
 def test_each_loss_trains_one_table(batch, small_tokenizer):
@@ -41,8 +43,10 @@ def test_each_loss_trains_one_table(batch, small_tokenizer):
     assert of_generator_loss[0].abs().sum() > 0 and of_generator_loss[1] is None
 
 
-@pytest.mark.parametrize("settings", [[], ["initial_weights=official"], ["generator={'model_type': 'bert', 'hidden_size': 128,"
-                                                                        " 'num_attention_heads': 2, 'num_hidden_layers': 1}"]])
+BERT = "generator={'model_type': 'bert', 'hidden_size': 128, 'num_attention_heads': 2, 'num_hidden_layers': 1}"
+
+
+@pytest.mark.parametrize("settings", [[], ["initial_weights=official"], [BERT]])
 def test_the_discriminator_starts_with_the_embeddings_of_the_generator(batch, small_tokenizer, settings):
     model = build(small_tokenizer, *settings)
     of_generator, own = tables(model)
@@ -77,7 +81,7 @@ def test_a_run_resumes_and_exports_the_sum(workplace, batch):
 @pytest.mark.parametrize("settings, message", [
     (["objective=adversarial"], "tying='disentangled'"), (["objective=replace_mlm"], "tying='disentangled'"),
     (["uniform_generator=True"], "tying='disentangled'"),
-    (["generator={'model_type': 'bert', 'hidden_size': 64, 'num_attention_heads': 2, 'num_hidden_layers': 1}"], "64"),
+    ([BERT.replace("128", "64")], "64"),
 ])
 def test_what_it_cannot_be_combined_with_is_rejected_before_any_work(workplace, settings, message):
     with pytest.raises(PlainError, match=message):

@@ -15,6 +15,7 @@ import pretrain
 from _utils.commands.export_hf import export_hf
 from _utils.errors import PlainError
 from _utils.runs.checkpoints import load_checkpoint
+from _utils.training import pretraining_run
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def test_minutes_choose_a_number_of_steps_that_changes_nothing_else_and_is_kept(
     steps = load_checkpoint(FOLDER / "mini_5/resume.pth")["config"]["steps"]
     assert steps > 3 and f"{steps:,} steps" in capsys.readouterr().out
 
-    monkeypatch.setattr(pretrain, "seconds_per_step", None)  # a resumed run measures nothing
+    monkeypatch.setattr(pretraining_run, "seconds_per_step", None)  # a resumed run measures nothing
     in_minutes()
     run(f"steps={steps}", "base_run_name=other", *settings)
     assert equal_weights(weights(), weights("other_5"))

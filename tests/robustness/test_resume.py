@@ -15,6 +15,7 @@ import pretrain
 from _utils.errors import PlainError
 from _utils.runs.checkpoints import load_checkpoint
 from _utils.runs.log import locked
+from _utils.training import pretraining_run
 from _utils.training.after_step import Stopped
 
 run = partial(tiny_pretraining.run, resume=True)
@@ -89,7 +90,7 @@ def test_run_that_stops_twice_at_chosen_steps_equals_uninterrupted_run(workplace
 def test_killed_run_resumes_from_its_last_checkpoint(workplace, monkeypatch):
     run("base_run_name=whole")
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(pretrain, "save_pretrained", mock.Mock(side_effect=[None, KeyboardInterrupt]))
+        patch.setattr(pretraining_run, "save_pretrained", mock.Mock(side_effect=[None, KeyboardInterrupt]))
         run("save_minutes=0")  # killed before it saves its last milestone
     (FOLDER / "mini_5" / "metrics.jsonl").open("a").write('{"step": 12, "split": "tr')  # a killed process may leave an incomplete line
     run("save_minutes=0")
@@ -146,7 +147,7 @@ def test_changed_code_is_reported_at_every_later_start(workplace, monkeypatch, c
     run("steps=4", "stop_at=1")
     run("steps=4", "stop_at=2")
     assert "code" not in capsys.readouterr().out
-    monkeypatch.setattr(pretrain, "code_key", lambda *_: "edited")
+    monkeypatch.setattr(pretraining_run, "code_key", lambda *_: "edited")
     for stop_at in (3, 4):
         run("steps=4", f"stop_at={stop_at}")
         assert "Notice: the code" in capsys.readouterr().out

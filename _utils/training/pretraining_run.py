@@ -1,0 +1,231 @@
+"""The operations around a pretraining: checks, stages, lock, resuming, micro-batches, minutes, milestones, log,
+stopping, plots.
+"""
+from contextlib import ExitStack, closing, contextmanager, nullcontext
+from pathlib import Path
+
+import torch
+
+from _utils import plots
+from _utils.config import continued_schedule, timed_schedule, with_schedule
+from _utils.errors import PlainError
+from _utils.networks.build import count_parameters
+from _utils.objectives.kinds import ELECTRA, objective_of
+from _utils.optim import schedules
+from _utils.runs.checkpoints import check_writable, milestone_steps, save_pretrained
+from _utils.runs.files import code_key
+from _utils.runs.log import Run, locked, open_log, upload
+from _utils.runs.resume import check_same_data, original_code, resume
+from _utils.text.batches import warn_of_repetition
+from _utils.text.examples import text_key, unigram_entropy
+from _utils.training.after_step import Bookkeeping, Schedule, StopSignals
+from _utils.training.cuda_graph import StaticStep, check_compiler, keep_compiled
+from _utils.training.device import (
+    choose_device,
+    choose_precision,
+    fastest_micro_batch,
+    hint_at_bf16,
+    micro_batch_sizes,
+    set_seed,
+)
+from _utils.training.processes import Processes
+from _utils.training.trial import seconds_per_step, state_restored
+
+
+@contextmanager
+def pretraining_run(c, pretrain, processes=None):
+    """Context of a run of a completed configuration; a PretrainingRun.
+
+    pretrain: the function of a configuration and processes that uses this context, for an earlier stage.
+    processes: that train together; None: those that a launcher started.
+    Raises PlainError before any long work if the configuration, the files or the hardware do not allow the run.
+    """
+    given, processes = processes, processes or Processes(c.device)
+    c = objective_of(c).first_stage(c, processes, pretrain)
+    with ExitStack() as stack:
+        yield PretrainingRun(c, processes, stack, script=pretrain.__globals__.get("__file__", "Pretrain.ipynb"))
+    if given is None:
+        processes.close()
+
+
+class PretrainingRun:
+    """A run that starts, or that is resumed.
+
+    c: its configuration, which `start` and `training` complete.   networks: trained ones to continue from, or None.
+    files: Run.   checkpoint: to resume from, or None.   sizes: of micro-batches to try, in ascending order.
+    """
+
+    def __init__(self, c, processes, stack, script):
+        self.processes, self.stack, self.script = processes, stack, script
+        self.files = Run(c.base_run_name, c.seed)
+        device = processes.device(choose_device(c.device))
+        if device.type == "cuda":
+            torch.cuda.set_device(device)  # streams and CUDA graphs belong to the current device
+        # With the steps and the micro-batch of an earlier start.
+        self.c, _ = resume(c.copy_with({"device": str(device)}), self.files)
+        self.networks = check_start(self.c, self.files, processes)
+
+    def start(self, hf_tokenizer, dls):
+        """Lock the run, find the checkpoint to resume from, and move the data to the device. Returns the configuration.
+
+        What it leaves to the hardware is chosen, except for steps=None with `minutes`, which `training` replaces.
+        """
+        objective_of(self.c).fit_vocabulary(self.c, self.networks, hf_tokenizer)
+        if self.processes.is_main:
+            self.stack.enter_context(locked(self.files.folder))
+        # Again, because another process may have trained the run in the meantime.
+        c, self.checkpoint = resume(self.c, self.files)
+        # After `resume`, because a changed text must not change the steps of a run.
+        c = continued_schedule(c, len(dls.train_ds))
+        dls.to(torch.device(c.device))
+        self.c, self.sizes = fit_to_hardware(c, self.networks, hf_tokenizer, self.processes)
+        self.hf_tokenizer = hf_tokenizer
+        return self.c
+
+    @contextmanager
+    def training(self, learn):
+        """Context in which `learn.fit(1)` trains to the last step or to stop_at, with log, milestones and checkpoints
+        to resume from.
+        """
+        c = choose_micro_batch(self.c, learn, self.sizes)
+        if c.steps is None:
+            c = fit_to_minutes(c, learn)
+        self.c, train_ds = c, learn.dls.train_ds
+        warn_of_repetition(len(train_ds), c.bs, c.steps)
+        entropy = unigram_entropy(train_ds.hf_dset, self.hf_tokenizer.all_special_ids)
+        first_step = self.checkpoint["step"] if self.checkpoint else 0
+        print_summary(c, self.files, learn, entropy, first_step)
+        identity = self.identity(learn)
+        # A second stage, and continued pretraining, have fewer steps.
+        stop_at = min(c.stop_at, c.steps) if c.stop_at else None
+        last_step = max(first_step, stop_at or c.steps)
+        learn.dls.train.start, learn.dls.train.n = first_step * c.bs, last_step * c.bs
+
+        is_main = self.processes.is_main
+        log = open_log(self.files, c, self.checkpoint, {"unigram_entropy": entropy}) if is_main else None
+        with StopSignals() as signals, closing(log) if log else nullcontext():
+            bookkeeping = Bookkeeping(
+                c.steps, c.bs * c.max_length, last_step, log=log, folder=self.files.folder, identity=identity,
+                milestones=milestone_steps(c.steps, c.milestones, stop_at),
+                save_milestone=lambda percent: self.save_milestone(learn, percent),
+                save_minutes=c.save_minutes, signals=signals, checkpoint=self.checkpoint)
+            with closing(bookkeeping):
+                learn.add_cb(bookkeeping)
+                yield
+        if is_main:
+            plots.save_pretraining_plots(learn, self.hf_tokenizer, self.files.folder, c.steps)
+        if last_step < c.steps:
+            print(f"Stopped after step {last_step:,} of {c.steps:,}. Rerun the command with a larger stop_at, or "
+                  "without it, and without resume=False, to continue.")
+
+    def save_milestone(self, learn, percent):
+        """Write the checkpoint of a milestone and upload it."""
+        path = self.files.milestone(percent)
+        save_pretrained(path, learn.model, self.c, self.hf_tokenizer, learn.train_iter)
+        upload(path, self.c.upload_to)
+
+    def identity(self, learn):
+        """{"config", "data", "code"}: what identifies a run in the checkpoint to resume from. The code is that with
+        which it began.
+
+        PlainError if the run cannot resume: its data differ, or other processes found another checkpoint.
+        """
+        checkpoint, folder = self.checkpoint, self.files.folder
+        if len(set(self.processes.gather(checkpoint["step"] if checkpoint else 0))) > 1:
+            raise PlainError(f"The processes found different checkpoints to resume from in {str(folder)!r}. Start "
+                             "them in a folder that all machines share.")
+        text = text_key(learn.dls.train_ds.hf_dset)
+        data = {"vocabulary": self.hf_tokenizer.backend_tokenizer.to_str(), "text": text}
+        code = code_key(self.script)
+        if checkpoint:
+            check_same_data(checkpoint, data, folder)
+            code = original_code(checkpoint, code)
+        return {"config": self.c.as_data(), "data": data, "code": code}
+
+
+def step_callbacks(c):
+    """Callbacks of the training step: the learning rate, and compiling. Before `minutes` are converted, the schedule
+    has one step.
+    """
+    schedule = build_schedule(with_schedule(c, steps=1))
+    return [schedule, StaticStep(with_update="mom" not in schedule.functions)] if c.compile else [schedule]
+
+
+def build_schedule(c):
+    """The callback that sets the learning rate of each step."""
+    return Schedule(schedules(c.schedule, c.lr, c.steps, c.warmup_steps, c.lr_decay_power), c.steps)
+
+
+def check_start(c, files, processes):
+    """Raise PlainError for what would fail later. Returns the trained networks to start from, or None."""
+    check_writable("datasets", files.folder)
+    if c.compile:
+        check_compiler()
+        keep_compiled("datasets/compiled")
+    processes.share(1, c.bs)  # at least one example for each process
+    set_seed(c.seed)  # of what is new beside trained weights: a generator, or a discriminator's head
+    if Path(c.initial_weights).stem.rpartition("_")[0] == files.name:
+        raise PlainError(f"initial_weights={c.initial_weights!r} is a checkpoint of the run {files.name}, which would "
+                         "be replaced by the new one. Set another base_run_name.")
+    return objective_of(c).trained(c)
+
+
+def fit_to_hardware(c, networks, hf_tokenizer, processes):
+    """(configuration with precision and micro_batch chosen where they are None, sizes of micro-batches among which a
+    trial chooses).
+
+    networks: trained ones to continue from, or None.   A resumed run keeps its size.
+    """
+    device = torch.device(c.device)
+    sizes = [c.micro_batch]
+    c = c.copy_with({"precision": choose_precision(c.precision, device)})
+    if c.micro_batch is None:
+        objective = objective_of(c)
+        with torch.device("meta"):
+            networks = networks or objective.fresh(c, len(hf_tokenizer))
+        predicted = objective.predicted(c.mask_prob)
+        sizes = micro_batch_sizes(device, c.bs, c.max_length, c.precision, networks, predicted, processes.n)
+    size = processes.share(min(processes.gather(sizes[0])), c.bs)
+    return c.copy_with({"micro_batch": size}), sizes
+
+
+def choose_micro_batch(c, learn, sizes):
+    """The configuration with the faster of two sizes on the first batch, because CPUs differ. The learner gets it,
+    too.
+    """
+    if len(sizes) == 1:
+        return c
+    with state_restored(learn):
+        size = fastest_micro_batch(learn, learn.dls.train.batch_of_step(0), sizes)
+    if c.precision == "fp32":
+        hint_at_bf16()
+    learn.micro_batch = learn.processes.share(min(learn.processes.gather(size)), c.bs)
+    return c.copy_with({"micro_batch": learn.micro_batch})
+
+
+def fit_to_minutes(c, learn):
+    """The configuration with as many steps as fit into `minutes`, by the time of steps on the first batch that change
+    nothing.
+    """
+    seconds = seconds_per_step(learn, learn.on_device(learn.dls.train.batch_of_step(0)))
+    c = timed_schedule(c, max(learn.processes.gather(seconds)))
+    learn.remove_cb(learn.schedule)
+    learn.add_cb(build_schedule(c))
+    return c
+
+
+def print_summary(c, files, learn, entropy, first_step):
+    """Print what a run trains and with what, before its first step; of a complete run, only that it is complete."""
+    if first_step == c.steps:
+        print(f"The run {files.name} is complete. Set resume=False to train it again.")
+        return
+    n, n_held_out = len(learn.dls.train_ds), len(learn.dls.valid_ds) if len(learn.dls.loaders) > 1 else 0
+    name = f"Resuming the run {files.name} after step {first_step:,}" if first_step else files.name
+    usual = {**ELECTRA.selected_by, "masking": "bernoulli", "initial_weights": "huggingface"}
+    keys = {**usual, **objective_of(c).selected_by}
+    differing = "".join(f", {key}={c[key]}" for key in keys if c[key] != usual.get(key))
+    print(f"{name}: {c.size}{differing}, {count_parameters(learn.model):,} parameters; {c.steps:,} steps "
+          f"({c.warmup_steps:,} warmup) of {c.bs} x {c.max_length} tokens, learning rate {c.lr:.2g}; {c.device}, "
+          f"{c.precision}, micro-batches of {c.micro_batch}")
+    print(f"{', '.join(c.datas)}: {n:,} training examples ({c.steps * c.bs / n:.3g} epochs), {n_held_out:,} held out, "
+          f"unigram entropy {entropy:.2f} nats per token")

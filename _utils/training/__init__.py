@@ -5,9 +5,7 @@ from _utils.training.data import load_data, prepare_data
 from _utils.training.device import (
     choose_device,
     choose_precision,
-    fastest_micro_batch,
-    hint_at_bf16,
-    micro_batch_sizes,
+    micro_batch_size,
     seed_step,
     set_seed,
 )

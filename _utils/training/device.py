@@ -4,7 +4,6 @@ import math
 import os
 import re
 import sys
-import time
 from functools import cache
 
 import numpy as np
@@ -32,7 +31,6 @@ def fork_rng(device):
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
 
 
-MANY_TOKENS = 4096  # of a micro-batch on a CPU; more gain at most a few percent, and take more memory
 
 
 def choose_device(device):
@@ -105,18 +103,17 @@ def avoid_cudnn_attention():
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
-def micro_batch_sizes(device, bs, max_length, precision, networks, mask_prob, n_processes=1):
-    """Examples per forward and backward pass, in ascending order: on a GPU as many as fit into its memory; on a CPU the sizes to try.
+def micro_batch_size(device, bs, max_length, precision, networks, mask_prob, n_processes=1):
+    """Examples per forward and backward pass, by sizes and device only: another size would change the random draws.
 
-    networks: generator first, on any device, including meta.   Raises PlainError if a GPU cannot hold the networks themselves.
+    networks: generator first, on any device, including meta.   Raises PlainError if a GPU cannot hold the networks.
     """
     if device.type == "cpu":
         widest = max(network.config.hidden_size for network in networks)
-        in_cache = 2 ** 20 // (widest * (4 if precision == "fp32" else 2))  # hidden states of 1 MB: some CPUs are fastest around that size
-        tokens = in_cache, max(in_cache, MANY_TOKENS)
+        tokens = 2 ** 20 // (widest * (4 if precision == "fp32" else 2))  # hidden states of 1 MB fit into the caches
     else:
-        tokens = [_tokens_on_gpu(device, precision, networks, mask_prob)]
-    return sorted({_rows(max(1, int(n / max_length)), bs, n_processes) for n in tokens})
+        tokens = _tokens_on_gpu(device, precision, networks, mask_prob)
+    return _rows(max(1, int(tokens / max_length)), bs, n_processes)
 
 
 def _rows(fitting, bs, n_processes):
@@ -130,47 +127,17 @@ def _rows(fitting, bs, n_processes):
     return max(divisors, default=largest)
 
 
-def fastest_micro_batch(learn, batch, sizes):
-    """The one of two sizes of micro-batches with the faster forward and backward passes; the larger one must gain at least 3 %.
-
-    learn: PretrainingLearner, whose gradients are used.   batch: of the training; as many rows as the larger size are used.
-    """
-    small, large = sizes
-    masked, counts = learn.masks(*(tensor[:large] for tensor in batch))
-
-    def seconds(size):
-        learn.micro_batch, started = size, time.perf_counter()
-        for _, micro_batch in learn.micro_batches(masked):
-            learn.accumulate(*micro_batch, *counts)
-        return time.perf_counter() - started
-    seconds(small)  # warmup
-    rounds = [(seconds(small), seconds(large)) for _ in range(2)]
-    of_small, of_large = map(min, zip(*rounds))
-    return large if of_large < .97 * of_small else small
-
-
-def hint_at_bf16():
-    """Print a hint if matrix products are faster in bf16 on this CPU; some that support it are not."""
-    def seconds(dtype):
-        a = torch.ones(1024, 1024, dtype=dtype)
-        torch.mm(a, a)  # warmup
-        started = time.perf_counter()
-        torch.mm(a, a)
-        return time.perf_counter() - started
-    if has_on_cpu("bf16") and (speedup := seconds(torch.float32) / seconds(torch.bfloat16)) > 1.3:
-        print(f"Matrix products are {speedup:.1f} times as fast in bf16 on this CPU: consider precision=bf16.")
-
-
 def _tokens_on_gpu(device, precision, networks, mask_prob):
-    """Tokens whose activations fit into 80 % of a GPU's free memory, at most 32,768, beyond which it gets no faster."""
-    # Per parameter: weight, gradient and Adam's two moments in fp32, weight and gradient in half precision, a micro-batch's gradient.
+    """Tokens whose activations fit into 80% of a GPU's memory, at most 32,768, beyond which it gets no faster."""
+    # Per parameter: weight, gradient and Adam's two moments in fp32, weight and gradient in half precision, and a
+    # micro-batch's gradient.
     of_weights = (4 * 4 + 2 * 2 + 4) * sum(count_parameters(network) for network in networks)
-    free = torch.cuda.mem_get_info(device)[0]
-    if free < of_weights:
-        raise PlainError(f"Out of memory: {device} has {free / 1e9:.1f} GB of free memory, but weights, gradients and optimizer state need "
-                         f"{of_weights / 1e9:.1f} GB. Choose a smaller size, or free memory on the GPU.")
+    total = torch.cuda.get_device_properties(device).total_memory
+    if total < of_weights:
+        raise PlainError(f"{device} has {total / 1e9:.1f} GB of memory, but weights, gradients and optimizer state need "
+                         f"{of_weights / 1e9:.1f} GB. Choose a smaller size, or another GPU.")
     of_token = activation_bytes_per_token([network.config for network in networks], mask_prob, precision)
-    return min(32_768, .8 * (free - of_weights) / of_token)
+    return min(32_768, .8 * (total - of_weights) / of_token)
 
 
 def activation_bytes_per_token(configs, mask_prob, precision):

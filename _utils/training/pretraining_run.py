@@ -23,13 +23,11 @@ from _utils.training.cuda_graph import StaticStep, check_compiler, keep_compiled
 from _utils.training.device import (
     choose_device,
     choose_precision,
-    fastest_micro_batch,
-    hint_at_bf16,
-    micro_batch_sizes,
+    micro_batch_size,
     set_seed,
 )
 from _utils.training.processes import Processes
-from _utils.training.trial import seconds_per_step, state_restored
+from _utils.training.trial import seconds_per_step
 
 
 @contextmanager
@@ -52,7 +50,7 @@ class PretrainingRun:
     """A run that starts, or that is resumed.
 
     c: its configuration, which `start` and `training` complete.   networks: trained ones to continue from, or None.
-    files: Run.   checkpoint: to resume from, or None.   sizes: of micro-batches to try, in ascending order.
+    files: Run.   checkpoint: to resume from, or None.
     """
 
     def __init__(self, c, processes, stack, script):
@@ -78,7 +76,7 @@ class PretrainingRun:
         # After `resume`, because a changed text must not change the steps of a run.
         c = continued_schedule(c, len(dls.train_ds))
         dls.to(torch.device(c.device))
-        self.c, self.sizes = fit_to_hardware(c, self.networks, hf_tokenizer, self.processes)
+        self.c = fit_to_hardware(c, self.networks, hf_tokenizer, self.processes)
         self.hf_tokenizer = hf_tokenizer
         return self.c
 
@@ -87,7 +85,7 @@ class PretrainingRun:
         """Context in which `learn.fit(1)` trains to the last step or to stop_at, with log, milestones and checkpoints
         to resume from.
         """
-        c = choose_micro_batch(self.c, learn, self.sizes)
+        c = self.c
         if c.steps is None:
             c = fit_to_minutes(c, learn)
         self.c, train_ds = c, learn.dls.train_ds
@@ -171,36 +169,20 @@ def check_start(c, files, processes):
 
 
 def fit_to_hardware(c, networks, hf_tokenizer, processes):
-    """(configuration with precision and micro_batch chosen where they are None, sizes of micro-batches among which a
-    trial chooses).
+    """The configuration with precision and micro_batch chosen where they are None. A resumed run keeps its size.
 
-    networks: trained ones to continue from, or None.   A resumed run keeps its size.
+    networks: trained ones to continue from, or None.
     """
     device = torch.device(c.device)
-    sizes = [c.micro_batch]
     c = c.copy_with({"precision": choose_precision(c.precision, device)})
-    if c.micro_batch is None:
+    size = c.micro_batch
+    if size is None:
         objective = objective_of(c)
         with torch.device("meta"):
             networks = networks or objective.fresh(c, len(hf_tokenizer))
         predicted = objective.predicted(c.mask_prob)
-        sizes = micro_batch_sizes(device, c.bs, c.max_length, c.precision, networks, predicted, processes.n)
-    size = processes.share(min(processes.gather(sizes[0])), c.bs)
-    return c.copy_with({"micro_batch": size}), sizes
-
-
-def choose_micro_batch(c, learn, sizes):
-    """The configuration with the faster of two sizes on the first batch, because CPUs differ. The learner gets it,
-    too.
-    """
-    if len(sizes) == 1:
-        return c
-    with state_restored(learn):
-        size = fastest_micro_batch(learn, learn.dls.train.batch_of_step(0), sizes)
-    if c.precision == "fp32":
-        hint_at_bf16()
-    learn.micro_batch = learn.processes.share(min(learn.processes.gather(size)), c.bs)
-    return c.copy_with({"micro_batch": learn.micro_batch})
+        size = micro_batch_size(device, c.bs, c.max_length, c.precision, networks, predicted, processes.n)
+    return c.copy_with({"micro_batch": processes.share(min(processes.gather(size)), c.bs)})
 
 
 def fit_to_minutes(c, learn):

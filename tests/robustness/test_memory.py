@@ -1,4 +1,6 @@
 """Micro-batches: networks that do not fit, evaluation, and resumed runs."""
+from types import SimpleNamespace
+
 import pytest
 import torch
 from tiny_pretraining import FOLDER, metrics, run
@@ -8,7 +10,7 @@ from _utils.networks.build import build_network
 from _utils.objectives.kinds import default_name, named
 from _utils.recipes import RECIPES
 from _utils.runs.checkpoints import load_checkpoint
-from _utils.training.device import micro_batch_sizes
+from _utils.training.device import micro_batch_size
 from _utils.training.metrics import evaluate
 
 
@@ -17,9 +19,9 @@ def test_gpu_too_small_for_the_networks_is_rejected(monkeypatch):
     with torch.device("meta"):
         shapes = named(default_name(recipe)).shapes(recipe)
         networks = [build_network(part, network.config(30522)) for part, network in shapes]
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (4 * 10 ** 9, 24 * 10 ** 9))
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(total_memory=4 * 10 ** 9))
     with pytest.raises(PlainError, match="4.0 GB"):
-        micro_batch_sizes(gpu, recipe.bs, recipe.max_length, "bf16", networks, recipe.mask_prob)
+        micro_batch_size(gpu, recipe.bs, recipe.max_length, "bf16", networks, recipe.mask_prob)
 
 
 def test_held_out_examples_are_evaluated_in_micro_batches(workplace):

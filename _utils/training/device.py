@@ -31,8 +31,6 @@ def fork_rng(device):
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
 
 
-
-
 def choose_device(device):
     """The torch.device of a configuration; None: the first GPU, else the CPU. Raises PlainError if the device does not exist."""
     with as_plain_error(f"Device not found: {device!r} ({torch.cuda.device_count()} GPUs are available). Leave device out, or set "

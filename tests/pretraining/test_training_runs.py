@@ -31,7 +31,7 @@ def finished_run(tmp_path_factory, small_tokenizer):
 def test_minutes_choose_a_number_of_steps_that_changes_nothing_else_and_is_kept(workplace, monkeypatch, capsys):
     """The steps that were timed leave no trace: the run is the same as with that number of steps."""
     settings = ["warmup_steps=.25", "milestones=100"]
-    in_minutes = partial(run, "minutes=.01", "steps=None", *settings, resume=True)
+    in_minutes = partial(run, "minutes=.03", "steps=None", *settings, resume=True)
     in_minutes("stop_at=3")
     steps = load_checkpoint(FOLDER / "mini_5/resume.pth")["config"]["steps"]
     assert steps > 3 and f"{steps:,} steps" in capsys.readouterr().out
@@ -40,7 +40,7 @@ def test_minutes_choose_a_number_of_steps_that_changes_nothing_else_and_is_kept(
     in_minutes()
     run(f"steps={steps}", "base_run_name=other", *settings)
     assert equal_weights(weights(), weights("other_5"))
-    with pytest.raises(PlainError, match="minutes=0.01"):
+    with pytest.raises(PlainError, match="minutes=0.03"):
         in_minutes("minutes=.02")
 
 

@@ -53,6 +53,17 @@ def test_the_loss_of_a_second_language_model_has_a_panel(tmp_path):
     assert titles == ["generator: loss", "generator: accuracy", "second network: loss"]
 
 
+def test_a_resumed_run_whose_metrics_were_renamed_is_plotted(tmp_path):
+    """Earlier versions logged the loss of a second language model as disc_loss."""
+    row = {"gen_loss": 9., "gen_loss_hidden": 9., "gen_accuracy": .1}
+    rows = [row | {"split": "train", "step": 1, "disc_loss": 9.}, row | {"split": "train", "step": 2, "second_mlm_loss": 9.},
+            row | {"split": "held_out", "step": 2, "second_mlm_loss": 9.}]
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "config.json").write_text('{"facts": {}}')
+    titles = [axis.get_title() for axis in plot_training(tmp_path / "metrics.jsonl").axes]
+    assert titles[2:] == ["discriminator: loss", "second network: loss"]
+
+
 def test_a_metric_that_the_objective_does_not_have_gets_no_panel(tmp_path):
     row = {"split": "train", "gen_loss": 9., "gen_loss_hidden": 9., "gen_accuracy": .1, "disc_loss": 9., "disc_auc": None}
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row | {"step": step}) + "\n" for step in (1, 2)))

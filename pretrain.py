@@ -454,7 +454,8 @@ class ELECTRALoss(nn.Module):
 #
 # The next two functions are the base case of an *objective*: the paper's other objectives differ from ELECTRA in the
 # model or its loss (see the appendix). Training takes the model through a drop-in of `_utils/networks/fast_electra.py`,
-# which has the same losses and gradients and computes vocabulary logits at the masked positions only.
+# which has the same losses and gradients and computes vocabulary logits at the masked positions only. If you change
+# `ELECTRAModel.forward`, let `make_model` return `electra` itself.
 
 # %%
 @base_case

@@ -108,7 +108,7 @@ def micro_batch_size(device, bs, max_length, precision, networks, mask_prob, n_p
     """
     if device.type == "cpu":
         widest = max(network.config.hidden_size for network in networks)
-        tokens = 2 ** 20 // (widest * (4 if precision == "fp32" else 2))  # hidden states of 1 MB fit into the caches
+        tokens = 2 ** 21 // (widest * (4 if precision == "fp32" else 2))  # hidden states of 2 MB
     else:
         tokens = _tokens_on_gpu(device, precision, networks, mask_prob)
     return _rows(max(1, int(tokens / max_length)), bs, n_processes)

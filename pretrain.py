@@ -321,10 +321,9 @@ def at_slots(values, is_mlm_applied):
 
 
 def put_in(sampled, originals, is_mlm_applied):
-    """`originals` (B, L) with the ids `sampled` (M,) at the masked positions; of several samples the floor of the mean
-    of their ids.
+    """`originals` (B, L) with the ids `sampled` (M,) at the masked positions; is_mlm_applied as in `at_slots`.
 
-    Source: pretrain_helpers.py:scatter_update (F12).   is_mlm_applied: as in `at_slots`.
+    Several samples at one position become the floor of the mean of their ids (pretrain_helpers.py:scatter_update, F12).
     """
     number = torch.arange(originals.numel(), device=originals.device).view_as(originals)  # of each position
     total = torch.zeros_like(originals).flatten().index_add(0, at_slots(number, is_mlm_applied), sampled)
@@ -351,9 +350,9 @@ class ELECTRAOutput(NamedTuple):
 class ELECTRAModel(nn.Module):
     """Generator and discriminator with tied embeddings; one forward pass of replaced token detection.
 
-    generator: any ...ForMaskedLM.   discriminator: ElectraForPreTraining or any ...ForTokenClassification with two
-    labels, of the same vocabulary.   sampling, temperature: as in `sample`.   disallow_correct: never sample the
-    original token.
+    generator: any ...ForMaskedLM.
+    discriminator: ElectraForPreTraining or any ...ForTokenClassification with two labels, of the same vocabulary.
+    sampling, temperature: as in `sample`.   disallow_correct: never sample the original token.
     tying: what the networks share, as in `tie`.
     """
 
@@ -454,7 +453,8 @@ class ELECTRALoss(nn.Module):
 #
 # The next two functions are the base case of an *objective*: the paper's other objectives differ from ELECTRA in the
 # model or its loss (see the appendix). Training takes the model through a drop-in of `_utils/networks/fast_electra.py`,
-# which has the same losses and gradients and computes vocabulary logits at the masked positions only.
+# which has the same losses and gradients and computes vocabulary logits at the masked positions only. If you change
+# `ELECTRAModel.forward`, let `make_model` return `electra` itself.
 
 # %%
 @base_case

@@ -148,7 +148,7 @@ def plot_training(metrics_file):
         axis.plot(train[name], color=BLUE if name.startswith("gen") else ORANGE, label="training")
         if name == "gen_loss":
             axis.plot(train["gen_loss_hidden"], color=LIGHT_BLUE, label="training, hidden tokens")
-        if len(held_out):
+        if name in held_out:
             axis.plot(held_out["step"], held_out[name], "o", color=GREEN, ms=4, label="held out")
         if constant.get(name) is not None:
             axis.plot(pd.Series(constant[name], train.index), color=GREY, lw=1, ls=":", label="constant prediction")

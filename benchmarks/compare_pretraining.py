@@ -7,7 +7,7 @@ import pandas as pd
 from _utils.errors import PlainError
 from _utils.finetuning.runs import SCORES, Runs, score
 from _utils.networks.pretrained import FRESH_WEIGHTS, config_of, parts_of
-from _utils.objectives.kinds import flops_per_token, named
+from _utils.objectives.kinds import ELECTRA, flops_per_token, named
 from _utils.objectives.names import name_of_run
 from _utils.plots import GREY, new_axis, save_plot
 from _utils.recipes import network_from, recipe_of
@@ -113,7 +113,7 @@ def checkpoint_flops(path):
     checkpoint = load_pretraining_checkpoint(path)
     config = SimpleNamespace(**checkpoint["config"])
     parts = parts_of(checkpoint)
-    objective = named(name_of_run(checkpoint["config"], parts))
+    objective = named(name_of_run(checkpoint["config"], parts)) or ELECTRA
     if config.initial_weights not in FRESH_WEIGHTS and not objective.has_first_stage:
         raise PlainError(f"The floating point operations of {str(path)!r} are not known: its initial_weights are "
                          f"{config.initial_weights!r}. Compare runs with fresh initial_weights.")

@@ -17,7 +17,7 @@ from _utils.networks.pretrained import load_weights
 from _utils.runs.checkpoints import check_output, find_checkpoint, load_pretraining_checkpoint, write_atomically
 from _utils.training.device import choose_device
 from _utils.training.metrics import evaluate
-from _utils.training.pretraining_run import choose_micro_batch, fit_to_hardware
+from _utils.training.pretraining_run import fit_to_hardware
 from _utils.training.processes import Processes
 from benchmarks.report import parse
 
@@ -38,9 +38,8 @@ def held_out_learner(c):
     c, processes = c.copy_with({"device": str(choose_device(c.device))}), Processes()
     hf_tokenizer, dls = pretrain.load_data(c, processes)
     dls = dls.to(torch.device(c.device))
-    c, sizes = fit_to_hardware(c, None, hf_tokenizer, processes)
+    c = fit_to_hardware(c, None, hf_tokenizer, processes)
     learn = pretrain.build_learner(c, hf_tokenizer, dls, None, processes)
-    choose_micro_batch(c, learn, sizes)
     return learn, dls.loaders[1]
 
 

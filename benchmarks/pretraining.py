@@ -33,7 +33,7 @@ from _utils.text.vocabulary import SPECIAL_TOKENS, tokenizer_from_tokens
 from _utils.training.after_step import Bookkeeping
 from _utils.training.device import choose_device, has_on_cpu, set_seed
 from _utils.training.learners import DTYPES
-from _utils.training.pretraining_run import choose_micro_batch, fit_to_hardware
+from _utils.training.pretraining_run import fit_to_hardware
 from _utils.training.processes import Processes
 from benchmarks.loader import random_examples
 from benchmarks.reference import OneByOneAdam, reference_step
@@ -68,9 +68,8 @@ class Training:
         if device.type == "cuda":
             torch.cuda.set_device(device)  # as pretrain.pretrain
         dls = SimpleNamespace(device=device, n_inp=2, train=SimpleNamespace(batch_of_step=lambda _: next(batches)))
-        c, sizes = fit_to_hardware(c.copy_with({"device": str(device)}), None, hf_tokenizer, Processes())
-        self.learn = pretrain.build_learner(c, hf_tokenizer, dls, None, Processes())
-        self.c = choose_micro_batch(c, self.learn, sizes)
+        self.c = fit_to_hardware(c.copy_with({"device": str(device)}), None, hf_tokenizer, Processes())
+        self.learn = pretrain.build_learner(self.c, hf_tokenizer, dls, None, Processes())
         self.device, self.batches = device, batches
         bookkeeping = Bookkeeping(self.c.steps, self.c.bs * self.c.max_length)
         self.learn.add_cb(bookkeeping)

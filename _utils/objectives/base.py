@@ -2,8 +2,8 @@
 
 An objective is a subclass of `Objective` in a file of its own, listed in kinds.py. It defines in what it differs:
 
-    selected_by, unused, own_keys           keys of the configuration: which select it, which it does not use, which
-    only it uses derive, defaults, check                 values that depend on it, errors before anything is loaded
+    selected_by, unused, own_keys           keys of the configuration that select it, that it ignores, that are its own
+    derive, defaults, check                 values that depend on it, errors before anything is loaded
     shapes, fresh, trained, fit_vocabulary  the networks that are built, or loaded and continued
     drop_in, make_model, make_loss          what is trained (the base case of the last two: Pretrain.ipynb)
     predicted, flops                        what a step costs
@@ -35,17 +35,13 @@ GENERATOR_KEYS = ("generator_hidden_size", "generator_layers", "uniform_generato
 
 
 def base_case(function):
-    """Decorator: a function of the notebook is the method of its name of each objective that does not define its
-    own.
-    """
+    """Decorator: a function of the notebook becomes the method of its name of every objective without its own."""
     setattr(Objective, function.__name__, function)
     return function
 
 
 class Objective:
-    """An objective, here ELECTRA's. Methods take a configuration `c`, which need not be complete in `derive` and
-    `defaults`.
-    """
+    """An objective, here ELECTRA's. c: a configuration, which is not complete yet in `derive` and `defaults`."""
     name = "electra"
     selected_by = {"objective": "electra"}
     unused = ()
@@ -92,8 +88,9 @@ class Objective:
         return make_networks(self.shapes(recipe), sources, vocab_size, pad_token_id, recipe.initializer_range)
 
     def trained(self, c):
-        """The networks of a trained pair to continue from; None: fresh ones, which have been checked. PlainError for
-        what would fail later.
+        """The networks of a trained pair to continue from; None: fresh ones, which have been checked.
+
+        Raises PlainError for what would fail later.
         """
         if is_pair(c.initial_weights):
             return self.load_pair(c)
@@ -106,9 +103,7 @@ class Objective:
         return load_pair(c.initial_weights, c.size, c.max_length, c.tying)
 
     def check_networks(self, c):
-        """PlainError, without allocating weights, if the networks cannot be built, tied, or process max_length
-        tokens.
-        """
+        """PlainError, without allocating weights, for networks that cannot be built, tied, or are too short."""
         with torch.device("meta"):
             networks = self.fresh(c, vocab_size=30_522)
         if len(networks) > 1:
@@ -132,8 +127,9 @@ class Objective:
     has_first_stage = False
 
     def first_stage(self, c, processes, pretrain):
-        """The configuration to train with, after another run that comes before, which `pretrain(c, processes)` trains
-        or resumes.
+        """The configuration to train with, after a run that comes before, if there is one.
+
+        pretrain: trains or resumes the run of a configuration and processes.
         """
         return c
 
@@ -153,9 +149,7 @@ class Objective:
         return (1 + backward) * (of_generator + forward(recipe.discriminator, predicted=None))
 
     def first_stage_flops(self, c, per_token):
-        """Operations per token of a run that came before, times its steps. per_token: function of the name of an
-        objective.
-        """
+        """Operations per token of a run that came before, times its steps. per_token: function of an objective's name."""
         return 0
 
     def recipe_of_checkpoint(self, recipe, networks):

@@ -31,9 +31,7 @@ def _selected(c):
 
 
 def default_name(recipe, has_discriminator=False):
-    """The value of `objective` for None. has_discriminator: whether the configuration names one, which the recipe may
-    lack.
-    """
+    """The value of `objective` for None. has_discriminator: whether the configuration names a network for it."""
     return ELECTRA.name if recipe.discriminator or has_discriminator else MaskedLM.name
 
 
@@ -43,9 +41,7 @@ def named(name):
 
 
 def conflicting_keys(c, objective):
-    """Keys that were set although the objective of the configuration does not use them, or that select another one,
-    too.
-    """
+    """Keys that the objective of a configuration does not use, or that select another one."""
     unused = [key for key in objective.unused if key in c.overridden]
     of_others = [key for other in OBJECTIVES if other is not objective for key in other.own_keys if c[key]]
     selecting = [key for other in _selected(c)[1:] for key in other.selected_by]

@@ -27,7 +27,7 @@ def load_data(c, processes=None):
     hf_tokenizer, files = processes.broadcast(lambda: prepare_data(c))
     train, held_out = map(concatenate_datasets, zip(*(split_held_out(open_examples(of_corpus)) for of_corpus in files)))
     splits = {"train": train, "held_out": held_out}
-    is_on_gpu, steps = choose_device(c.device).type == "cuda", c.steps or 1  # `fit` sets the number of batches
+    is_on_gpu, steps = choose_device(c.device).type == "cuda", c.steps or 1  # set again when it trains
     dls = pretraining_dataloaders(splits, hf_tokenizer, c.bs, steps, c.max_length, c.seed, c.num_workers, is_on_gpu)
     return hf_tokenizer, dls
 

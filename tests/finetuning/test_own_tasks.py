@@ -176,7 +176,7 @@ def test_an_own_task_is_described_before_its_runs(start, capsys):
 def test_few_rows_are_repeated_until_there_are_about_300_updates(start, capsys):
     results = start()
     assert "= 2 updates per run (few" in capsys.readouterr().out
-    task, c = results.tables["mine"].task, complete_finetuning(finetune.c.override([f"tasks={OWN}"]))
+    task, c = results.tables["mine"].task, complete_finetuning(finetune.c.override([f"tasks={OWN}", "size=tiny"]))
     assert finetune.hyperparameters(task, c, 36)["epochs"] == 150  # of two batches
 
 

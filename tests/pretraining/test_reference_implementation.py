@@ -5,12 +5,14 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
+from tiny_pretraining import rows, run, weights
 
 import finetune
 import pretrain
 from _utils.config import complete
 from _utils.networks.build import build_network
 from _utils.networks.fast import first_position_only, make_dropout_cheap
+from _utils.objectives.base import Objective
 from _utils.recipes import RECIPES
 from _utils.tasks.glue import TASKS
 from _utils.tasks.rows import EncodedRows, EncodedTask
@@ -83,6 +85,19 @@ def test_the_drop_in_draws_what_the_plain_model_draws(models, settings):
     with_room, n = model(*x), len(expected.mlm_gen_logits)
     torch.testing.assert_close(with_room.mlm_gen_logits[:n], expected.mlm_gen_logits, atol=1e-5, rtol=1e-5)
     assert len(with_room.mlm_gen_logits) > n and (with_room.at_slots(x[3])[n:] == -100).all()
+
+
+@pytest.mark.parametrize("masking", ["bernoulli", "official"])
+def test_a_run_with_the_plain_model_has_the_same_losses(workplace, monkeypatch, masking):
+    settings = [f"masking={masking}", "steps=4", "lr=1e-3", "micro_batch=3", "milestones=100"]
+    run(*settings, "base_run_name=fast")
+    monkeypatch.setattr(Objective, "drop_in", lambda objective, electra, sample, n_slots: electra)
+    learn = run(*settings)
+    assert type(learn.model) is ELECTRAModel
+    for row, expected in zip(rows(), rows("fast_5"), strict=True):
+        for name in ("loss", "gen_loss", "gen_loss_hidden", "disc_loss", "disc_auc"):
+            assert row[name] == pytest.approx(expected[name], rel=1e-3)
+    assert weights().keys() == weights("fast_5").keys()
 
 
 def test_loss_gradients_and_update_match_the_reference(models):

@@ -169,3 +169,10 @@ def test_embedded_text_is_english_prose_and_does_not_depend_on_the_number_of_pro
     words = Counter(re.findall(r"[a-z]+", "\n".join(found[0]).lower()))
     most_common = ("the", "of", "to", "a", "and", "is", "in")
     assert sum(words[word] for word in most_common) > .15 * words.total()  # like any English prose
+
+
+@pytest.mark.parametrize("name, encoding", [
+    ("blank_lines_between.txt", "latin-1"), ("windows_line_ends.txt", "utf-16"), ("lines.jsonl", "utf-16"), ("wiki_00", "cp1252")])
+def test_other_encodings(tmp_path, texts_of, name, encoding):
+    write(tmp_path / name, FILES[name].encode(encoding))
+    assert texts_of(name, encoding=encoding) == DOCUMENTS

@@ -13,7 +13,7 @@ from tiny_pretraining import FOLDER, equal_weights, flip_bit, metrics, rows, ten
 
 import pretrain
 from _utils.errors import PlainError
-from _utils.runs.checkpoints import load_checkpoint
+from _utils.runs.checkpoints import load_checkpoint, save_checkpoint
 from _utils.runs.log import locked
 from _utils.training import pretraining_run
 from _utils.training.after_step import Stopped
@@ -191,3 +191,22 @@ def test_tensorboard_shows_each_step_once(workplace, stop_after, is_killed):
         os.replace(FOLDER / "mini_5/resume_before.pth", FOLDER / "mini_5/resume.pth")
     run("logger=tensorboard")
     assert [event.step for event in tensorboard_events().Scalars("train/gen_loss")] == list(range(1, 17))
+
+
+def test_run_that_is_older_than_a_key_can_be_resumed_with_its_default(workplace):
+    run("steps=4", "stop_at=1")
+    path = FOLDER / "mini_5/resume.pth"
+    checkpoint = load_checkpoint(path)
+    for key in ("cased", "documents", "long_lines"):
+        del checkpoint["config"][key]
+    save_checkpoint(checkpoint, path)
+    with pytest.raises(PlainError, match="documents='blank_line'.*documents='line'"):
+        run("steps=4", "documents=line")
+    checkpoint["config"]["one_document_per_file"] = True
+    save_checkpoint(checkpoint, path)
+    with pytest.raises(PlainError, match="documents='file'.*documents='blank_line'"):
+        run("steps=4")
+    checkpoint["config"]["one_document_per_file"] = False
+    save_checkpoint(checkpoint, path)
+    run("steps=4")
+    assert load_checkpoint(path)["step"] == 4

@@ -2,6 +2,7 @@
 import json
 import re
 import shutil
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -23,7 +24,7 @@ from transformers import (
 
 import finetune  # noqa: F401  defines the base case of a task
 import pretrain
-from _utils.commands.export_hf import export_hf
+from _utils.commands.export_hf import export_hf, new_folder
 from _utils.config import complete
 from _utils.errors import PlainError
 from _utils.finetuning.model import save_finetuned
@@ -230,3 +231,16 @@ def test_a_finetuned_card_has_the_dev_scores_and_no_local_folder(fresh_checkpoin
     assert card.data.pipeline_tag == "text-classification" and "MRPC" in card.text
     assert made_by(card)["run"]["scores"] == scores
     assert "mine" in card.text and "somebody" not in card.text
+
+
+def test_existing_files_are_kept_and_partial_folders_deleted(fresh_checkpoint, tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/mine.txt").write_text("mine")
+    with pytest.raises(PlainError, match="already exists"):
+        export_hf(str(fresh_checkpoint), str(tmp_path / "out"))
+    with pytest.raises(KeyboardInterrupt), new_folder(tmp_path / "new") as folder:
+        (Path(folder) / "half").write_text("")
+        raise KeyboardInterrupt
+    with pytest.raises(PlainError, match="mine.txt' is a file"):
+        export_hf(str(fresh_checkpoint), str(tmp_path / "out/mine.txt/out"))
+    assert [path.name for path in tmp_path.rglob("*")] == ["out", "mine.txt"]

@@ -101,9 +101,9 @@ def sizes():
 def finetuning_settings():
     settings = {size: (recipe.glue_lr, recipe.layer_decay, recipe.glue_length) for size, recipe in RECIPES.items()}
     rows = [settings.pop(size) for size in ("small", "small++", "base", "large", "mini")]
-    [tiny] = {settings.pop(size) for size in ("tiny", "bert_tiny", "albert_tiny", "alectra_tiny")}
+    [tiny] = {settings.pop(size) for size in list(settings) if size == "quickstart" or size.endswith("tiny")}
     [others] = set(settings.values())
-    return [*rows[:-1], (*rows[-1], RECIPES["mini"].max_length), (*tiny, RECIPES["tiny"].max_length), others]
+    return [*rows[:-1], (*rows[-1], RECIPES["mini"].max_length), tiny, others]
 
 
 def small_on_glue():

@@ -51,7 +51,7 @@ c = MyConfig({
     "quickstart": False,  # True: the tiny model of `python pretrain.py quickstart=True` on synthetic tables, in minutes
     "device": None,  # 'cpu', 'cuda', 'cuda:1' ...; None: the first GPU, else the CPU
     "pretrained_checkpoint": "vanilla_11081_100.0%.pth",  # in checkpoints/pretrain/; or a transformers folder or a hub id
-    "tasks": ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"],  # or your own: docs/own_tasks.md
+    "tasks": ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"],  # or custom ones: docs/finetuning.md
     "glue_dir": None,  # a folder in the layout of the GLUE download; None: nyu-mll/glue on the hub
     "task_overrides": {},  # {'rte': {'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 1000}}
     "start": 0,  # runs start, start + 1, ..., end - 1 of each task; finished runs are not repeated

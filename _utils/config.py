@@ -210,7 +210,7 @@ def continued_schedule(config, n_examples):
     """The configuration with steps and warmup_steps of continued pretraining on n_examples, where they are None.
 
     Ten epochs, but at most a twentieth of the recipe's steps, of which a twentieth is warmup
-    (docs/continued_pretraining.md).
+    (docs/pretraining.md).
     Raises PlainError if warmup_steps or stop_at is more than these steps.
     """
     if config.steps or config.minutes:

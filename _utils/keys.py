@@ -177,7 +177,7 @@ PRETRAIN_KEYS = {
         "discriminator such as 'google/electra-small-discriminator'. It replaces vocab; a checkpoint also replaces size, "
         "masking, electra_mask_style, mask_prob and tying, and Google's models set masking='official', unless you set them "
         "on the command line. Defaults change: lr is a tenth of the recipe's; steps is ten epochs of the text, at most 5% "
-        "of the recipe's; warmup_steps is 5% of the steps (docs/continued_pretraining.md).")),
+        "of the recipe's; warmup_steps is 5% of the steps (docs/pretraining.md).")),
     "new_generator": Key(bool, False, (
         "True: initial_weights is a discriminator whose generator is missing. A new one is trained on the text, with the "
         "recipe's lr, while the discriminator, which shares its embeddings, stays as it is. Then continue from the "

@@ -98,7 +98,7 @@ _LMTUNERS_SETTINGS = (128, .15, 512, 500_000, 40_000, 2e-3, 3e-4, .8, 128)
 _TINY = (32, .15, 64, 3_000, 300, 3e-4, 1e-3, .8, 128, .05)
 # An ELECTRA to train overnight on a laptop, or in three hours with bf16 arithmetic. Its rotary positions (Su et al.,
 # 2021) are not in the paper: with learned ones, networks of this size spend thousands of steps on the frequencies of
-# tokens alone (docs/pilots.md).
+# tokens alone (docs/results.md).
 _MINI = (64, .15, 64, 37_000, 1_000, 5e-4, 3e-4, .8, 128)
 _TINY_BERT = Network("bert", 2, 128, 2, 512, 128)
 _TINY_ALBERT = Network("albert", 2, 128, 2, 512, 128)

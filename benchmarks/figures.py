@@ -103,7 +103,7 @@ def plot_runs():
 
 
 def plot_small():
-    """The beginning of ELECTRA-Small's training, beside points read off Google's figure (docs/small.md): generator loss and AUC."""
+    """The beginning of ELECTRA-Small's training, beside points read off Google's figure (docs/results.md): generator loss and AUC."""
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
     curves = {"training, with dropout": ("metrics", "train", "-", BLUE), "the same on a CPU": ("cpu_metrics", "train", "--", ORANGE),
               "held-out text": ("metrics", "held_out", "o", GREEN)}

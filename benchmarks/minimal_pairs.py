@@ -158,7 +158,7 @@ def summarize(paradigms):
 
     Every paradigm has the same weight. The standard error of a mean of k paradigms is the standard deviation over all paradigms, divided
     by the square root of k: the pairs of a paradigm share a template, for which even a network with random weights has a preference, so
-    they are not independent. The overall mean of random weights lies within two of these standard errors of 50 % (docs/probes.md).
+    they are not independent. The overall mean of random weights lies within two of these standard errors of 50 % (docs/paper.md).
     That of a single paradigm is missing.
     """
     table, accuracies = paradigms.reset_index(), paradigms.drop(columns="pairs")

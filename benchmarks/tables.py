@@ -19,7 +19,6 @@ from _utils.recipes import RECIPES
 from _utils.runs.log import read_metrics
 from _utils.tasks.glue import PUBLISHED
 from benchmarks.flops import CONVENTIONS, steps_of_equal_compute
-from benchmarks.minimal_pairs import summarize
 
 REPO = Path(__file__).parents[1]
 RESULTS = REPO / "benchmarks/results"
@@ -102,13 +101,13 @@ def sizes():
 def finetuning_settings():
     settings = {size: (recipe.glue_lr, recipe.layer_decay, recipe.glue_length) for size, recipe in RECIPES.items()}
     rows = [settings.pop(size) for size in ("small", "small++", "base", "large", "mini")]
-    [tiny] = {settings.pop(size) for size in ("tiny", "bert_tiny", "albert_tiny", "alectra_tiny")}
+    [tiny] = {settings.pop(size) for size in list(settings) if size == "quickstart" or size.endswith("tiny")}
     [others] = set(settings.values())
-    return [*rows[:-1], (*rows[-1], RECIPES["mini"].max_length), (*tiny, RECIPES["tiny"].max_length), others]
+    return [*rows[:-1], (*rows[-1], RECIPES["mini"].max_length), tiny, others]
 
 
 def small_on_glue():
-    """Of each network in docs/small.md and of the majority label: medians of the runs on each task, the mean of four tasks."""
+    """Of each network in docs/results.md and of the majority label: medians of the runs on each task, the mean of four tasks."""
     tasks = ["cola", "sst2", "mrpc", "stsb", "mnli", "qnli", "rte", "wnli"]
     groups = [SMALL_RUN, "cpu_small_11081_0.4%", "untrained_small_11081_100.0%", "mini"]
     medians = means(SMALL, groups, tasks, aggregate="median")
@@ -117,8 +116,12 @@ def small_on_glue():
 
 
 def small_in_readme():
-    """The medians of ELECTRA-Small on the tasks of the table of published scores; QQP and the mean over all tasks are missing."""
-    return means(SMALL, [SMALL_RUN], ["cola", "sst2", "mrpc", "stsb", "mnli", "qnli", "rte"], aggregate="median").values.tolist()
+    """Scores of ELECTRA-Small on the tasks of the table of published scores, without QQP and the mean over all tasks: median, lowest and
+    highest of the runs; then those of random weights."""
+    tasks = ["cola", "sst2", "mrpc", "stsb", "mnli", "qnli", "rte"]
+    trained, untrained = (finetuned(SMALL)["dev"][group] for group in (SMALL_RUN, "untrained_small_11081_100.0%"))
+    return [[number for task in tasks for number in (trained[task].median(), trained[task].min(), trained[task].max())],
+            [untrained[task].median() for task in tasks]]
 
 
 def published():
@@ -247,21 +250,15 @@ def first_comparison():
     return [[*scores, *chunking(name, SHORT)] for scores, name in zip(glue, names)]
 
 
-def metrics_of(pilot, steps, *keys):
-    """Training metrics of a pilot at the steps that it reached, and the last held-out ones."""
-    rows = [row for row in read_metrics(PILOTS / pilot / "metrics.jsonl", "train") if row["step"] in steps]
-    return [row[key] for key in keys for row in [*rows, *held_out(PILOTS / pilot)[-1:]]]
-
-
 def pilots():
-    return [metrics_of(name, (300, 450, 600, 900, 1125, 1875, 2550, 3000), "gen_loss") for name in (
-        "p1_drop0_std02_bc", "p3_drop1_std02_bc", "p2_drop0_std02", "p4_sinusoidal_drop0_std02_bc", "r1_rotary_drop0_bc",
-        "r2_rotary_warmup300", "r3_rotary_warmup300_lr5e4", "r4_rotary_warmup1000")]
+    """By pilot: step, loss on hidden tokens and AUC on held-out text; with complete pilots also scores after finetuning.
 
-
-def electra_pilots():
-    return [metrics_of(name, (450, 600, 900), "gen_loss_hidden", "disc_auc")
-            for name in ("e2_electra_rotary_drop0_bc", "e3_electra_rotary_warmup1000")]
+    The first pilots did not log the loss on hidden tokens, which is that on all chosen ones: each of them was masked.
+    """
+    names = ["p1_drop0_std02_bc", "p2_drop0_std02", "p4_sinusoidal_drop0_std02_bc", "r1_rotary_drop0_bc", "r3_rotary_warmup300_lr5e4",
+             "e2_electra_rotary_drop0_bc"]
+    rows = [{"gen_loss_hidden": row["gen_loss"], **row} for row in (held_out(PILOTS / name)[-1] for name in names)]
+    return [*([row.get(key, math.nan) for key in PILOT_METRICS] for row in rows), *pretraining_rates()]
 
 
 def pretraining_rates():
@@ -271,7 +268,7 @@ def pretraining_rates():
         for lr in lrs:
             is_short, pilot = lr == "1e-3", f"{system}_lr{lr}"
             metrics = held_out(SHORT / f"{system}_11081" if is_short else PILOTS / pilot)[-1]
-            rows.append([metrics[key] for key in ("gen_loss_hidden", "disc_auc") if key in metrics])
+            rows.append([metrics[key] for key in PILOT_METRICS if key in metrics])
             if pilot != "electra_lr2e-3":
                 group = f"{system}_11081_100.0%" if is_short else f"pilot_{pilot}_11081_100.0%"
                 on_glue = (SHORT, f"grid_{system}_11081_lr{finetuning_lr}") if is_short else (MINI, f"sensitivity_pilot_{pilot}_11081")
@@ -280,28 +277,24 @@ def pretraining_rates():
 
 
 def healthy():
-    """Metrics of the quickstart and of mini, and how far the discriminator's loss is below that of a constant prediction."""
-    columns = []
-    for folder in (RESULTS / "quickstart", MINI / f"{ELECTRA}_11081"):
-        row = held_out(folder)[-1]
-        constant = entropy([row["replaced_share"], 1 - row["replaced_share"]])
-        columns.append([[row["gen_loss"]], [row["gen_loss_hidden"]], [row["gen_accuracy"]],
-                        [row["disc_loss"], 100 * (1 - row["disc_loss"] / constant)], [row["disc_auc"]]])
-    return [first + second for first, second in zip(*columns)]
+    """Metrics of mini, and how far the discriminator's loss is below that of a constant prediction."""
+    row = held_out(MINI / f"{ELECTRA}_11081")[-1]
+    constant = entropy([row["replaced_share"], 1 - row["replaced_share"]])
+    return [[row["gen_loss"]], [row["gen_loss_hidden"]], [row["gen_accuracy"]],
+            [row["disc_loss"], 100 * (1 - row["disc_loss"] / constant)], [row["disc_auc"]]]
 
 
-def phenomena(*files):
-    """Accuracy and standard error of each network in some files of minimal pairs."""
-    found = [summarize(minimal_pairs(file)) for file in files]
-    return list(zip(*(table[network] for means_and_errors in found for network in means_and_errors[0] for table in means_and_errors)))
-
-
-def accuracy_by_seed():
-    """Means over paradigms and their standard errors."""
-    mini, others = minimal_pairs("mini"), minimal_pairs("mini_seeds")
-    systems = "ELECTRA", "masked language model"
-    by_seed = [[mini[system] for system in systems], *([others[f"{system}, seed {seed}"] for system in systems] for seed in (1, 2))]
-    return [[number for accuracies in row for number in (accuracies.mean(), accuracies.sem())] for row in by_seed]
+def overall_minimal_pairs():
+    """By network: mean accuracy over paradigms, that of random weights, and their paired difference, each with its standard error."""
+    rows = []
+    for file in ("mini", "mini_seeds", "small_discriminator", "small_generator"):
+        table = minimal_pairs(file).drop(columns="pairs")
+        for name in table.columns[~table.columns.str.endswith("untrained")]:
+            untrained = table.get(f"{name}, untrained", pd.Series(math.nan, table.index))
+            columns = table[name], untrained, table[name] - untrained
+            rows.append([number for column in columns for number in (column.mean(), column.sem())])
+    electra, mlm, *others = rows
+    return [electra, *others[:2], mlm, *others[2:4], *others[4:]]
 
 
 def conll2000():
@@ -316,35 +309,32 @@ def loader():
 
 
 LEARNING_RATES = "lr5e-5", "lr1.67e-4", "lr5e-4"
+PILOT_METRICS = ("step", "gen_loss_hidden", "disc_auc")
 PRETRAINING_SPEED = ("ms/step", "tokens/s", "ratio to reference fp32", "peak MB", "share of matmul throughput")
-# {(document, heading): [(index of the first column with numbers, function) of each table]}
+# {(document, heading): [(index of the first column with numbers, function) of each table; None: it is not computed]}
 TABLES = {
     ("paper.md", "Curves of the objectives"): [(1, objectives)],
     ("paper.md", "Table 5 in miniature"): [(3, table_5)],
-    ("small.md", "Milestones"): [(0, milestones_of_small)],
-    ("small.md", "Minimal pairs"): [(1, lambda: phenomena("small_discriminator", "small_generator"))],
-    ("small.md", "GLUE"): [(1, small_on_glue)],
+    ("paper.md", "Minimal pairs"): [None, (1, overall_minimal_pairs)],
     ("pretraining.md", "Sizes"): [(1, sizes)],
-    ("finetuning.md", "Settings"): [(1, finetuning_settings)],
-    ("../README.md", "Results"): [(1, lambda: [*published()[:3], *small_in_readme()])],
-    ("results.md", "Published scores"): [(1, lambda: [*published(), *small_in_readme(), []])],
-    ("results.md", "Compute and time"): [(1, budgets)],
-    ("results.md", "Pretraining"): [(1, curves)],
-    ("results.md", "Scores"): [(2, by_network), (1, differences)],
-    ("results.md", "During the training"): [(1, during_the_training)],
-    ("pilots.md", "The unigram plateau"): [(4, pilots), (4, electra_pilots)],
-    ("pilots.md", "The first comparison: a sixth of the tokens"): [(2, first_comparison)],
-    ("pilots.md", "Learning rates of pretraining"): [(2, pretraining_rates)],
-    ("pilots.md", "Learning rates of finetuning"): [(2, finetuning_rates)],
-    ("pilots.md", "Mean pooling"): [(1, pooling)],
     ("pretraining.md", "Is my run healthy?"): [(3, healthy)],
-    ("continued_pretraining.md", "Does it help? A measurement"): [(1, lambda: continued(
+    ("pretraining.md", "Does it help?"): [(1, lambda: continued(
         "docs", ["before_twice", *(f"docs_{way}" for way in (*LEARNING_RATES, "cold", "mixed", "lone", "scratch"))],
         ("packages", "agreement", "stsb")))],
-    ("continued_pretraining.md", "On novels"): [(1, lambda: continued(
-        "novels", [f"novels_{way}" for way in (*LEARNING_RATES, "mixed", "scratch")]))],
-    ("probes.md", "Measurements"): [(1, lambda: phenomena("quickstart", "mini")), (1, accuracy_by_seed)],
-    ("own_tasks.md", "CoNLL-2000 chunking"): [(2, conll2000)],
+    ("finetuning.md", "Settings"): [(1, finetuning_settings)],
+    ("../README.md", "Results"): [(1, lambda: [*published()[:3], *small_in_readme()])],
+    ("facts.md", "Published results"): [(1, lambda: published()[3:])],
+    ("results.md", "Compute and time"): [(1, budgets)],
+    ("results.md", "Scores"): [(2, by_network), (1, differences)],
+    ("results.md", "Pilots"): [(2, pilots)],
+    ("results.md", "Milestones"): [(0, milestones_of_small)],
+    ("results.md", "ELECTRA-Small on GLUE"): [(1, small_on_glue)],
+    ("log.md", "Mean pooling"): [(1, pooling)],
+    ("log.md", "Pretraining metrics of the comparison"): [(1, curves)],
+    ("log.md", "During the training of the comparison"): [(1, during_the_training)],
+    ("log.md", "Learning rates of finetuning"): [(2, finetuning_rates)],
+    ("log.md", "The first comparison: a sixth of the tokens"): [(2, first_comparison)],
+    ("log.md", "CoNLL-2000 chunking"): [(2, conll2000)],
     ("speed.md", "Pretraining"): [(1, lambda batch=batch: speed(f"pretraining_small_{batch}_amd_epyc_avx512_bf16", *PRETRAINING_SPEED))
                                   for batch in ("32x128", "128x128")],
     ("speed.md", "Data"): [(1, loader), (1, lambda: speed("preprocessing_intel_r_xeon_r_processor_avx512_bf16", "MB/s",
@@ -365,7 +355,8 @@ def filled(text, places):
         if i % 2 and heading.strip("#\n ") in places:
             before, *between = re.split(r"(?m)((?:^\|.*\n)+)", parts[i + 1])  # text, table, text, ...
             functions = places[heading.strip("#\n ")]
-            tables = [filled_table(table, *function) for table, function in zip(between[::2], functions, strict=True)]
+            tables = [filled_table(table, *function) if function else table
+                      for table, function in zip(between[::2], functions, strict=True)]
             parts[i + 1] = before + "".join(table + after for table, after in zip(tables, between[1::2]))
     return "".join(parts)
 

@@ -65,7 +65,7 @@ FINETUNE_KEYS = {
         "Tasks of GLUE (MNLI's model also predicts AX), those of Google's code that are read from glue_dir (None: datasets/): "
         f"{', '.join(QUESTION_TASKS)}, or dictionaries of your own tasks, such as "
         "{'train': 'reviews.csv', 'dev': .1, 'test': 'new.csv', 'text': 'review', 'label': 'stars'}. Only 'train' is "
-        "required; docs/own_tasks.md explains all keys.")),
+        "required; docs/finetuning.md explains all keys.")),
     "glue_dir": Key(Text | None, None, (
         "A folder in the layout of the GLUE download (CoLA/train.tsv ...). None: nyu-mll/glue on the hub.")),
     "wsc_trick": Key(bool, False, (

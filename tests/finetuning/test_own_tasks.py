@@ -350,7 +350,7 @@ def test_long_texts_are_predicted_as_the_mean_of_windows_everywhere(start, capsy
         torch.testing.assert_close(found[i], outputs.mean(0), atol=1e-3, rtol=1e-3)
     if kind == "classification":
         export_hf("g_mine_0.pth", "exported_reviews")
-        example = re.search(r"```python\n([^`]*overflow[^`]*)```", read("own_tasks.md"), re.S)[1]
+        example = re.search(r"```python\n([^`]*overflow[^`]*)```", read("finetuning.md"), re.S)[1]
         variables = {"text": texts[1]}
         exec(example, variables)
         torch.testing.assert_close(variables["probabilities"], found[1], atol=1e-3, rtol=1e-3)

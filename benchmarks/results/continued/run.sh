@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The measurement of continued pretraining in docs/continued_pretraining.md: benchmarks/results/continued/run.sh DATA [SEED ...]
+# The measurement of continued pretraining in docs/pretraining.md: benchmarks/results/continued/run.sh DATA [SEED ...]
 # DATA: a folder with wikipedia/ and novels/ (text), blimp/ and glue/. Seeds of pretraining: 1 2 3 by default; tables need all three.
 # Rerun the same command to resume. Texts are written to datasets/continued/, scores to checkpoints/glue/scores.jsonl, and the other files
 # of this folder to checkpoints/continued/.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The measurement of new tokens in docs/continued_pretraining.md: benchmarks/results/new_tokens/run.sh DATA [SEED ...]
+# The measurement of new tokens in docs/log.md: benchmarks/results/new_tokens/run.sh DATA [SEED ...]
 # DATA: a folder with wikipedia/ and novels/ (text) and glue/. Seeds of pretraining: 1 by default.
 # Rerun the same command to resume. Texts are written to datasets/continued/, scores to checkpoints/glue/scores.jsonl.
 set -euo pipefail

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Mean pooling in docs/pilots.md: benchmarks/results/pooling/run.sh GLUE, a folder of GLUE tables. Rerun the same command to resume.
+# Mean pooling in docs/log.md: benchmarks/results/pooling/run.sh GLUE, a folder of GLUE tables. Rerun the same command to resume.
 # The network in mlm_2/ is the masked language model of benchmarks/results/mini with seed 2, trained again and exported:
 #   python pretrain.py size=mini precision=bf16 datas=DATA/wikipedia vocab=8192 seed=2 micro_batch=64 num_workers=0 base_run_name=mlm_150m \
 #       objective=mlm electra_mask_style=False steps=45653 warmup_steps=1000 lr=2e-3

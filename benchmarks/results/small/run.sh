@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ELECTRA-Small until 1.24 % of its steps, then minimal pairs and GLUE, in docs/small.md: benchmarks/results/small/run.sh DATA
+# ELECTRA-Small until 1.24 % of its steps, then minimal pairs and GLUE, in docs/results.md: benchmarks/results/small/run.sh DATA
 # DATA: a folder with wikipedia/ (text), vocab.txt, blimp/ (minimal pairs) and glue/ (tables). Rerun the same command to resume.
 set -euo pipefail
 data=$(realpath "$1")

@@ -17,7 +17,10 @@ from _utils.text.readers import HUB_CORPORA
 
 @dataclass(frozen=True)
 class Key:
-    """A key of a configuration. accepts: a type, as for pydantic.   default: its value if it is not set.   help: for --help."""
+    """A key of a configuration.
+
+    accepts: a type, as for pydantic.   default: its value if it is not set.   help: text for --help.
+    """
     accepts: Any
     default: Any = None
     help: str = ""
@@ -77,8 +80,8 @@ Size = Literal[tuple(RECIPES)]
 Precision = Literal["bf16", "fp16", "fp32", None]
 Logger = Literal["tensorboard", "neptune", "wandb", None]
 _Smoothing = bool | number("a number in [0, 1)", ge=0, lt=1)
-_Pair = Annotated[str, Predicate(is_pair), Field(description="a checkpoint (.pth), a folder with generator/ and discriminator/, "
-                                                 "the hub id of a discriminator")]
+_Pair = Annotated[str, Predicate(is_pair), Field(description=(
+    "a checkpoint (.pth), a folder with generator/ and discriminator/, the hub id of a discriminator"))]
 _Network = (Annotated[dict, Field(description="a dictionary with model_type")]
             | Annotated[str, Field(min_length=1, description="a folder with a config.json, a hub id")] | None)
 _Vocab = count(200) | Annotated[str, Field(pattern=r"\D", description="a hub tokenizer, the path of a vocab.txt")]
@@ -92,67 +95,68 @@ _Upload = Text | Annotated[Callable, Field(description="a function of a path")]
 PRETRAIN_KEYS = {
     # What is trained
     "quickstart": Key(bool, False, (
-        "True: a tiny model on text that is installed with Python; takes minutes on two CPU cores. Replaces size, datas, "
-        "vocab and base_run_name unless you set them on the command line.")),
+        "True: a tiny model on text that is installed with Python; takes minutes on two CPU cores. Replaces size, "
+        "datas, vocab and base_run_name unless you set them on the command line.")),
     "recipe": Key(Literal["google", None], None, (
-        "'google': masking and initial weights as in Google's code (masking=official, initial_weights=official). None: as in "
-        "electra_pytorch.")),
+        "'google': masking and initial weights as in Google's code (masking=official, initial_weights=official). "
+        "None: as in electra_pytorch.")),
     "size": Key(Size, "small", (
-        "The networks and training settings: 'small', 'base' and 'large' from the paper, 'small++' (Google's released "
-        "model), 'mini' (overnight on a CPU core, rotary positions), 'tiny' (the quickstart's), or lmtuners' "
-        "'alectra_small', 'electra_small_lmtuners', 'bert_small' ... All: _utils/recipes.py.")),
+        "The networks and training settings: 'small', 'base' and 'large' from the paper, 'small++' (Google's "
+        "released model), 'mini' (overnight on a CPU core, rotary positions), 'tiny' (the quickstart's), or "
+        "lmtuners' 'alectra_small', 'electra_small_lmtuners', 'bert_small' ... All: _utils/recipes.py.")),
     "objective": Key(Literal[(*kinds.NAMES, None)], None, (
-        "'electra', or 'mlm' for masked language modelling with the discriminator's architecture; of the paper's section "
-        "3.2 'two_stage' and 'adversarial', of section 3.5 'electra_15', 'replace_mlm' and 'all_tokens_mlm'. None: the "
-        "recipe's. _utils/objectives has a file for each.")),
+        "'electra', or 'mlm' for masked language modelling with the discriminator's architecture; of the paper's "
+        "section 3.2 'two_stage' and 'adversarial', of section 3.5 'electra_15', 'replace_mlm' and "
+        "'all_tokens_mlm'. None: the recipe's. _utils/objectives has a file for each.")),
     "base_run_name": Key(FileName, "vanilla", "The run and its checkpoints are named <base_run_name>_<seed>."),
     "seed": Key(Index | None, 11081, (
-        "Random seed of data order, masks, samples, dropout and initial weights. None: a random seed, which is printed. To "
-        "resume such a run, set the printed seed.")),
+        "Random seed of data order, masks, samples, dropout and initial weights. None: a random seed, which is "
+        "printed. To resume such a run, set the printed seed.")),
     # Text
     "datas": Key(list_of(Text, "a list of corpus names or paths"), ["openwebtext"], (
-        "Corpora: 'openwebtext', 'wikipedia', 'bookcorpus', 'docs' (the documentation in this Python installation), or "
-        "paths: folders, files or globs of .txt (blank line between documents), .jsonl, .parquet or WikiExtractor output, "
-        "also compressed (.gz, .bz2, .xz, .zst). Google trained ELECTRA-Small-OWT on openwebtext.")),
+        "Corpora: 'openwebtext', 'wikipedia', 'bookcorpus', 'docs' (the documentation in this Python "
+        "installation), or paths: folders, files or globs of .txt (blank line between documents), .jsonl, .parquet "
+        "or WikiExtractor output, also compressed (.gz, .bz2, .xz, .zst). Google trained ELECTRA-Small-OWT on "
+        "openwebtext.")),
     "vocab": Key(_Vocab, "google/electra-small-discriminator", (
-        "A hub tokenizer, a vocab.txt, a tokenizer.json or its folder, a checkpoint, or a number: train a vocabulary of this "
-        "size. With a trained pair: a vocab.txt with words to add to its vocabulary, or a number: its size with frequent "
-        "words of the text.")),
+        "A hub tokenizer, a vocab.txt, a tokenizer.json or its folder, a checkpoint, or a number: train a "
+        "vocabulary of this size. With a trained pair: a vocab.txt with words to add to its vocabulary, or a "
+        "number: its size with frequent words of the text.")),
     "cased": Key(Literal[True, False, None], None, (
-        "Whether a vocabulary that is trained, or a vocab.txt, keeps case. None: a trained one does not; a vocab.txt does if "
-        "it has capital letters.")),
+        "Whether a vocabulary that is trained, or a vocab.txt, keeps case. None: a trained one does not; a "
+        "vocab.txt does if it has capital letters.")),
     "strip_accents": Key(Literal[True, False, None], None, (
-        "Whether the vocabulary removes accents and other marks, also those that belong to Japanese or Hindi letters. None: "
-        "a trained one does unless it is cased, as BERT's; a vocab.txt does if it has none.")),
+        "Whether the vocabulary removes accents and other marks, also those that belong to Japanese or Hindi "
+        "letters. None: a trained one does unless it is cased, as BERT's; a vocab.txt does if it has none.")),
     "documents": Key(Literal["blank_line", "file", "line"], "blank_line", (
         "Documents in .txt files: 'blank_line' between two of them, or each 'file' or each 'line' is one.")),
     "clean": Key(Literal[True, False, None], None, (
-        "True: drop lines shorter than 80 characters and every \"()\". None: clean only the corpora that electra_pytorch "
-        "cleans (D5).")),
+        "True: drop lines shorter than 80 characters and every \"()\". None: clean only the corpora that "
+        "electra_pytorch cleans (D5).")),
     "long_lines": Key(Literal["truncate", "keep"], "truncate", (
-        "The part of a line that does not fit into an example: 'truncate' drops it, as Google's code does (F2); with 'keep' "
-        "it begins the next example.")),
+        "The part of a line that does not fit into an example: 'truncate' drops it, as Google's code does (F2); "
+        "with 'keep' it begins the next example.")),
     "encoding": Key(Text, "utf-8", "Encoding of .txt, .jsonl and WikiExtractor files."),
     "revisions": Key(_Revisions, {}, (
         "Versions of hub corpora: {'openwebtext': 'COMMIT, branch or tag'}. Other hub corpora use the commit in "
         "datasets/hub_revisions/: the newest one when the corpus was first used.")),
     "data_seed": Key(Index, 11081, (
-        "Random seed of the examples: segment boundaries and short examples. Runs that differ only in `seed` share the "
-        "prepared examples.")),
+        "Random seed of the examples: segment boundaries and short examples. Runs that differ only in `seed` share "
+        "the prepared examples.")),
     "max_length": Key(Length | None, None, "Maximum length of an example, in tokens. None: the recipe's."),
     # Masking and sampling
     "masking": Key(Literal["bernoulli", "official"], "bernoulli", (
-        "'bernoulli': each token is chosen independently, as in electra_pytorch (D1). 'official': a fixed number of positions "
-        "per example, drawn with replacement, including [UNK]; the token ids of positions drawn twice are averaged (F7-F12, "
-        "F19).")),
+        "'bernoulli': each token is chosen independently, as in electra_pytorch (D1). 'official': a fixed number "
+        "of positions per example, drawn with replacement, including [UNK]; the token ids of positions drawn twice "
+        "are averaged (F7-F12, F19).")),
     "mask_prob": Key(_Share | None, None, "Fraction of the tokens that are masked. None: the recipe's."),
     "electra_mask_style": Key(Literal[True, False, "always", None], None, (
-        "Replacement of the chosen tokens. True: 85% [MASK], 15% unchanged. False: BERT's 80% [MASK], 10% random, 10% "
-        "unchanged. 'always': 100% [MASK] (lmtuners). None: the recipe's; for ELECTRA True.")),
+        "Replacement of the chosen tokens. True: 85% [MASK], 15% unchanged. False: BERT's 80% [MASK], 10% random, "
+        "10% unchanged. 'always': 100% [MASK] (lmtuners). None: the recipe's; for ELECTRA True.")),
     "sampling": Key(Literal["fp32_gumbel", "fp16_gumbel", "multinomial", "inverse_cdf"], "fp32_gumbel", (
-        "Sampling from the generator: 'fp32_gumbel' as in Google's code, 'fp16_gumbel' (electra_pytorch's; draws rare tokens "
-        "too seldom), 'multinomial', or 'inverse_cdf', which draws one random number per masked token instead of one per "
-        "logit.")),
+        "Sampling from the generator: 'fp32_gumbel' as in Google's code, 'fp16_gumbel' (electra_pytorch's; draws "
+        "rare tokens too seldom), 'multinomial', or 'inverse_cdf', which draws one random number per masked token "
+        "instead of one per logit.")),
     "temperature": Key(Positive, 1., "Sampling temperature: the generator's logits are divided by it."),
     "disallow_correct": Key(bool, False, "True: the generator never samples the original token (F15)."),
     # Networks
@@ -168,20 +172,21 @@ PRETRAIN_KEYS = {
         "True: replacements are drawn uniformly from the vocabulary, and no generator is trained (F88).")),
     "tying": Key(Literal[(*TYINGS, None)], None, (
         "Parameters that both networks share: 'none' (F89), 'tokens', 'embeddings', 'embeddings+projection', "
-        "'embeddings+encoder', or 'all', which also makes the generator as large as the discriminator (F91). None: the "
-        "recipe's, 'embeddings'.")),
+        "'embeddings+encoder', or 'all', which also makes the generator as large as the discriminator (F91). None: "
+        "the recipe's, 'embeddings'.")),
     "initial_weights": Key(Literal[FRESH_WEIGHTS] | _Pair, "huggingface", (
-        "'huggingface': normal distribution with std .02 (size=tiny: .05), as in electra_pytorch (D3). 'official': as in "
-        "Google's code, normal distribution truncated at two standard deviations, and Glorot uniform (F30). For continued "
-        "pretraining: a checkpoint of this script (.pth), a folder with generator/ and discriminator/, or the hub id of a "
-        "discriminator such as 'google/electra-small-discriminator'. It replaces vocab; a checkpoint also replaces size, "
-        "masking, electra_mask_style, mask_prob and tying, and Google's models set masking='official', unless you set them "
-        "on the command line. Defaults change: lr is a tenth of the recipe's; steps is ten epochs of the text, at most 5% "
-        "of the recipe's; warmup_steps is 5% of the steps (docs/pretraining.md).")),
+        "'huggingface': normal distribution with std .02 (size=tiny: .05), as in electra_pytorch (D3). 'official': "
+        "as in Google's code, normal distribution truncated at two standard deviations, and Glorot uniform (F30). "
+        "For continued pretraining: a checkpoint of this script (.pth), a folder with generator/ and "
+        "discriminator/, or the hub id of a discriminator such as 'google/electra-small-discriminator'. It "
+        "replaces vocab; a checkpoint also replaces size, masking, electra_mask_style, mask_prob and tying, and "
+        "Google's models set masking='official', unless you set them on the command line. Defaults change: lr is a "
+        "tenth of the recipe's; steps is ten epochs of the text, at most 5% of the recipe's; warmup_steps is 5% of "
+        "the steps (docs/pretraining.md).")),
     "new_generator": Key(bool, False, (
-        "True: initial_weights is a discriminator whose generator is missing. A new one is trained on the text, with the "
-        "recipe's lr, while the discriminator, which shares its embeddings, stays as it is. Then continue from the "
-        "checkpoint of this run.")),
+        "True: initial_weights is a discriminator whose generator is missing. A new one is trained on the text, "
+        "with the recipe's lr, while the discriminator, which shares its embeddings, stays as it is. Then continue "
+        "from the checkpoint of this run.")),
     # Loss and optimization
     "gen_weight": Key(NonNegative, 1., "Weight of the generator's loss."),
     "disc_weight": Key(NonNegative | None, None, (
@@ -192,21 +197,22 @@ PRETRAIN_KEYS = {
         "Label smoothing of the discriminator's loss, only of the labels of original tokens, from 0 (D17).")),
     "optimizer": Key(Literal["adam", "lamb", None], None, "'adam' or 'lamb' (lmtuners). None: the recipe's."),
     "adam_bias_correction": Key(bool, False, (
-        "False: Adam without bias correction, as in Google's code. True: with bias correction (not in LAMB, which never has "
-        "it).")),
+        "False: Adam without bias correction, as in Google's code. True: with bias correction (not in LAMB, which "
+        "never has it).")),
     "weight_decay_rate": Key(NonNegative, .01, "Weight decay of everything but biases and LayerNorms."),
     "bs": Key(Count | None, None, "Batch size, in examples. None: the recipe's."),
     "lr": Key(Positive | None, None, (
-        "Learning rate by which the schedule is multiplied; the peak of 'original_linear' is lower. None: the recipe's.")),
+        "Learning rate by which the schedule is multiplied; the peak of 'original_linear' is lower. "
+        "None: the recipe's.")),
     "schedule": Key(Schedule | None, None, (
-        "Learning rate schedule. 'original_linear': linear decay that starts together with the warmup, as in Google's code. "
-        "'separate_linear': decay starts after the warmup. 'one_cycle': fastai's. 'adjusted_one_cycle': fastai's with "
-        "warmup_steps. None: the recipe's; for ELECTRA 'original_linear'.")),
+        "Learning rate schedule. 'original_linear': linear decay that starts together with the warmup, as in "
+        "Google's code. 'separate_linear': decay starts after the warmup. 'one_cycle': fastai's. "
+        "'adjusted_one_cycle': fastai's with warmup_steps. None: the recipe's; for ELECTRA 'original_linear'.")),
     "lr_decay_power": Key(NonNegative, 1., "Power of the linear schedules' decay (F97)."),
     "steps": Key(Count | None, None, "Number of training steps. None: the recipe's."),
     "minutes": Key(Positive | None, None, (
-        "Instead of steps: train for about this many minutes. The number of steps is chosen by the time of steps on the "
-        "first batch, printed, and kept when the run is resumed.")),
+        "Instead of steps: train for about this many minutes. The number of steps is chosen by the time of steps "
+        "on the first batch, printed, and kept when the run is resumed.")),
     "warmup_steps": Key(_Warmup | None, None, (
         "Number of warmup steps, or a share of the steps below 1, such as .05. None: the recipe's share.")),
     "two_stage_steps": Key(Count | None, None, (
@@ -216,32 +222,32 @@ PRETRAIN_KEYS = {
         "In percent of the steps: the model is evaluated on held-out text and saved as "
         "<base_run_name>_<seed>_<percent>%.pth. The last step and stop_at are always milestones.")),
     "stop_at": Key(Count | None, None, (
-        "End the run after this step, with the schedule of all steps. The same command with a larger stop_at, or without "
-        "it, continues the run. With objective=two_stage, a step of the second stage.")),
+        "End the run after this step, with the schedule of all steps. The same command with a larger stop_at, or "
+        "without it, continues the run. With objective=two_stage, a step of the second stage.")),
     "resume": Key(bool, True, (
-        "True: rerun the same command to resume a run that was stopped or killed. False: archive the earlier run and start "
-        "from scratch.")),
+        "True: rerun the same command to resume a run that was stopped or killed. False: archive the earlier run "
+        "and start from scratch.")),
     "save_minutes": Key(NonNegative, 10., (
-        "Minutes between saves of the checkpoint to resume from, which is also saved at Ctrl-C. 0: save whenever metrics "
-        "are logged.")),
+        "Minutes between saves of the checkpoint to resume from, which is also saved at Ctrl-C. 0: save whenever "
+        "metrics are logged.")),
     "upload_to": Key(_Upload | None, None, (
-        "Where to upload the checkpoint of each milestone: a folder, an fsspec URL such as s3://bucket/run (gs, hf ...), or, "
-        "in the notebook, a function of its path. None: no upload.")),
+        "Where to upload the checkpoint of each milestone: a folder, an fsspec URL such as s3://bucket/run (gs, hf "
+        "...), or, in the notebook, a function of its path. None: no upload.")),
     "logger": Key(Logger, "tensorboard", (
         "'tensorboard', 'neptune' (its offline store), 'wandb' or None. metrics.jsonl is always written.")),
     # Machine
-    "device": Key(Device | None, None, "'cpu', 'cuda' or 'cuda:1', ...; None: the first GPU, or the CPU if there is none."),
+    "device": Key(Device | None, None, "'cpu', 'cuda' or 'cuda:1', ...; None: the first GPU, else the CPU."),
     "precision": Key(Precision, None, (
-        "'bf16', 'fp16' (with loss scaling) or 'fp32'. None: fp32 on the CPU, bf16 on GPUs that support it, fp16 on older "
-        "ones (compute capability below 8: T4, V100, RTX 20xx).")),
+        "'bf16', 'fp16' (with loss scaling) or 'fp32'. None: fp32 on the CPU, bf16 on GPUs that support it, fp16 "
+        "on older ones (compute capability below 8: T4, V100, RTX 20xx).")),
     "micro_batch": Key(Count | None, None, (
-        "Examples per forward and backward pass; gradients are accumulated over the batch. None: chosen from the device and "
-        "the sizes.")),
+        "Examples per forward and backward pass; gradients are accumulated over the batch. None: chosen from the "
+        "device and the sizes.")),
     "compile": Key(bool, False, (
-        "True: compile the training step with torch.compile and, on a GPU, replay it as CUDA graphs (not with fp16). "
-        "ELECTRA-Small is then 5 times as fast on an H200. The first compilation takes minutes; datasets/compiled/ keeps "
-        "its result for later starts.")),
+        "True: compile the training step with torch.compile and, on a GPU, replay it as CUDA graphs (not with "
+        "fp16). ELECTRA-Small is then 5 times as fast on an H200. The first compilation takes minutes; "
+        "datasets/compiled/ keeps its result for later starts.")),
     "num_workers": Key(Index, 3, (
-        "Number of processes that load batches; 0: the training process loads them. Data preparation always uses all "
-        "cores.")),
+        "Number of processes that load batches; 0: the training process loads them. Data preparation always "
+        "uses all cores.")),
 }

@@ -8,7 +8,22 @@ from typing_extensions import TypedDict
 
 from _utils.config import check_logger
 from _utils.errors import PlainError
-from _utils.keys import Count, Device, FileName, Index, Key, Length, Logger, Positive, Precision, Schedule, Size, Text, list_of, number
+from _utils.keys import (
+    Count,
+    Device,
+    FileName,
+    Index,
+    Key,
+    Length,
+    Logger,
+    Positive,
+    Precision,
+    Schedule,
+    Size,
+    Text,
+    list_of,
+    number,
+)
 from _utils.networks.build import check_length
 from _utils.recipes import RECIPES
 from _utils.tasks.base import Task
@@ -24,7 +39,7 @@ _Runs = list_of(Index, "a run or a list of runs")
 
 
 def names_of(tasks):
-    """The names of the entries of `tasks`, in their order; an entry is a name of GLUE's, or the dictionary of an own task."""
+    """The names of the entries of `tasks`, in their order: names of GLUE's tasks and dictionaries of custom tasks."""
     return [task if isinstance(task, str) else task["name"] for task in tasks]
 
 
@@ -54,78 +69,88 @@ _Decay = number("a number in [0, 1)", ge=0, lt=1)
 FINETUNE_KEYS = {
     # What is finetuned
     "quickstart": Key(bool, False, (
-        "True: the tiny model of `python pretrain.py quickstart=True` on synthetic tables, two runs per task, minutes on "
-        "two cores. Replaces pretrained_checkpoint, end, glue_dir and group_name, unless they are set on the command line.")),
+        "True: the tiny model of `python pretrain.py quickstart=True` on synthetic tables, two runs per task, "
+        "minutes on two cores. Replaces pretrained_checkpoint, end, glue_dir and group_name, unless they are set "
+        "on the command line.")),
     "pretrained_checkpoint": Key(Text | None, "vanilla_11081_100.0%.pth", (
-        "A checkpoint in checkpoints/pretrain/ or its path (.pth), a transformers folder, or the hub id of any encoder. "
-        "None: Google's model of the size (by default ELECTRA-Small++).")),
+        "A checkpoint in checkpoints/pretrain/ or its path (.pth), a transformers folder, or the hub id of any "
+        "encoder. None: Google's model of the size (by default ELECTRA-Small++).")),
     "size": Key(Size | None, None, (
-        "Recipe that sets learning rate, layer decay and maximum length. None: that of the checkpoint, or of its shape.")),
+        "Recipe that sets learning rate, layer decay and maximum length. None: that of the checkpoint, "
+        "or of its shape.")),
     "tasks": Key(Annotated[_Tasks, AfterValidator(_check_names)], list(FINETUNED_TASKS), (
-        "Tasks of GLUE (MNLI's model also predicts AX), those of Google's code that are read from glue_dir (None: datasets/): "
+        "Tasks of GLUE (MNLI's model also predicts AX), those of Google's code that are read from glue_dir (None: "
+        "datasets/): "
         f"{', '.join(QUESTION_TASKS)}, or dictionaries of your own tasks, such as "
-        "{'train': 'reviews.csv', 'dev': .1, 'test': 'new.csv', 'text': 'review', 'label': 'stars'}. Only 'train' is "
-        "required; docs/finetuning.md explains all keys.")),
+        "{'train': 'reviews.csv', 'dev': .1, 'test': 'new.csv', 'text': 'review', 'label': 'stars'}. Only "
+        "'train' is required; docs/finetuning.md explains all keys.")),
     "glue_dir": Key(Text | None, None, (
         "A folder in the layout of the GLUE download (CoLA/train.tsv ...). None: nyu-mll/glue on the hub.")),
     "wsc_trick": Key(bool, False, (
         "True: train WNLI on SuperGLUE's WSC with the discriminator's own head (_utils/tasks/wsc.py).")),
     "wsc_dir": Key(Text | None, None, (
-        "Folder of WSC's train.jsonl and val.jsonl. None: WSC/ in glue_dir if it exists, else aps/super_glue on the hub.")),
+        "Folder of WSC's train.jsonl and val.jsonl. None: WSC/ in glue_dir if it exists, else "
+        "aps/super_glue on the hub.")),
     # Runs
-    "start": Key(Index, 0, "First run of each task. Runs start, start + 1, ..., end - 1; finished ones are not repeated."),
+    "start": Key(Index, 0, (
+        "First run of each task. Runs start, start + 1, ..., end - 1; finished ones are not repeated.")),
     "end": Key(Count, 10, "End of the runs, exclusive."),
     "seeds": Key(_Seeds | None, None, "One seed per run: run i uses the i-th. None: run i uses seed i."),
     "start_from_mnli": Key(bool | Text, False, (
-        "Start RTE, STS-B and MRPC from the best MNLI run; the paper does so for RTE and STS. True: an MNLI run of this "
-        "group; or the name of another group with MNLI runs.")),
+        "Start RTE, STS-B and MRPC from the best MNLI run; the paper does so for RTE and STS. True: an MNLI run of "
+        "this group; or the name of another group with MNLI runs.")),
     "group_name": Key(FileName | None, None, (
         "Name of these runs in the table of runs and in file names. None: derived from the checkpoint.")),
     "do_finetune": Key(bool, True, "False: no training; only predict the test files, with finished runs."),
     "th_run": Key(_Runs | _RunsByTask | None, None, (
-        "Runs that predict the test sets. None: the best of each task on its dev set. 3, or [0, 3, 4] (an ensemble that "
-        "averages their probabilities), for all tasks; {'cola': 3, 'rte': [0, 3]} for some tasks, the best run for the others.")),
+        "Runs that predict the test sets. None: the best of each task on its dev set. 3, or [0, 3, 4] (an ensemble "
+        "that averages their probabilities), for all tasks; {'cola': 3, 'rte': [0, 3]} for some tasks, the best "
+        "run for the others.")),
     "majority_for_missing": Key(bool, False, (
-        "True: fill test files that no model predicted with the majority label of the training set (STS-B: the mean score).")),
+        "True: fill test files that no model predicted with the majority label of the training set "
+        "(STS-B: the mean score).")),
     # Method
     "task_overrides": Key(_Overrides, {}, (
-        "Hyperparameters by task that differ from the recipe: {'rte': {'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 1000}}. "
-        "rows: use only the first training rows.")),
+        "Hyperparameters by task that differ from the recipe: {'rte': {'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': "
+        "1000}}. rows: use only the first training rows.")),
     "weight_decay": Key(_Decay, 0., "Weight decay, 0 as in the paper; Google's code uses .01 (D10)."),
     "adam_bias_correction": Key(bool, False, (
         "False: Adam without bias correction, as in Google's code. True: with bias correction.")),
     "schedule": Key(Schedule, "original_linear", (
-        "'original_linear': warmup and decay multiplied, as in Google's code. 'separate_linear': warmup, then decay. "
-        "'one_cycle': fastai's. 'adjusted_one_cycle': fastai's with the same warmup length as the others.")),
+        "'original_linear': warmup and decay multiplied, as in Google's code. 'separate_linear': warmup, then "
+        "decay. 'one_cycle': fastai's. 'adjusted_one_cycle': fastai's with the same warmup length as the others.")),
     "original_lr_layer_decays": Key(bool, True, (
-        "True: the last layer's learning rate has decay ** 2, as in Google's code. False: decay ** 1, as intended (F37).")),
+        "True: the last layer's learning rate has decay ** 2, as in Google's code. False: decay ** 1, as "
+        "intended (F37).")),
     "double_unordered": Key(bool, True, "Train MRPC and STS-B on both orders of each pair (F42)."),
     "xavier_reinited_outlayer": Key(bool, True, (
-        "True: initialize the output layer with Xavier uniform weights and zero bias (F43). False: PyTorch's default.")),
+        "True: initialize the output layer with Xavier uniform weights and zero bias (F43). False: "
+        "PyTorch's default.")),
     "pooling": Key(Literal["first", "mean"], "first", (
-        "What the classifier of a sentence or pair reads. 'first': the final hidden state of [CLS], as in the paper. 'mean': "
-        "the mean of those of all its tokens. It does not apply to tasks that label words or answer questions, nor to the "
-        "WSC trick.")),
+        "What the classifier of a sentence or pair reads. 'first': the final hidden state of [CLS], as in the "
+        "paper. 'mean': the mean of those of all its tokens. It does not apply to tasks that label words or answer "
+        "questions, nor to the WSC trick.")),
     "freeze": Key(bool, False, (
         "True: keep the pretrained encoder as it is and train only the output layer (a linear probe).")),
     "keep": Key(Literal["last", "best"], "last", (
-        "'last': the weights after the last epoch, as in Google's code. 'best': those of the epoch with the best dev score, "
-        "which is then optimistic; it is measured after each epoch.")),
+        "'last': the weights after the last epoch, as in Google's code. 'best': those of the epoch with the best "
+        "dev score, which is then optimistic; it is measured after each epoch.")),
     "max_length": Key(Length | None, None, (
-        "Maximum tokens of a row. Longer sentences and pairs are truncated; sentences to tag and the texts of questions are "
-        "divided. None: 512, but for a checkpoint of pretrain.py the recipe's, or, if all tasks are questions, all its "
-        "positions.")),
+        "Maximum tokens of a row. Longer sentences and pairs are truncated; sentences to tag and the texts of "
+        "questions are divided. None: 512, but for a checkpoint of pretrain.py the recipe's, or, if all tasks are "
+        "questions, all its positions.")),
     "window_stride": Key(Count | None, None, (
-        "Divide sentences and pairs that are too long into windows that begin every N tokens, instead of truncating them. "
-        "Training uses each window, predictions are the mean of their probabilities (not in the paper). None: off.")),
+        "Divide sentences and pairs that are too long into windows that begin every N tokens, instead of "
+        "truncating them. Training uses each window, predictions are the mean of their probabilities (not in the "
+        "paper). None: off.")),
     # Machine
     "device": Key(Device | None, None, "'cpu', 'cuda', 'cuda:1' ...; None: the first GPU, else the CPU."),
     "precision": Key(Precision, None, (
-        "'bf16', 'fp16' (with loss scaling) or 'fp32'. None: fp32 on the CPU, bf16 on GPUs that support it, fp16 on older "
-        "ones (compute capability below 8: T4, V100, RTX 20xx).")),
+        "'bf16', 'fp16' (with loss scaling) or 'fp32'. None: fp32 on the CPU, bf16 on GPUs that support it, fp16 "
+        "on older ones (compute capability below 8: T4, V100, RTX 20xx).")),
     "num_workers": Key(Index, 0, (
-        "Worker processes that load batches. 0: load them in the training process, which is fastest unless the GPU has to "
-        "wait.")),
+        "Worker processes that load batches. 0: load them in the training process, which is fastest unless the GPU "
+        "has to wait.")),
     "logger": Key(Logger, "tensorboard", (
         "'tensorboard', 'neptune' (offline mode), 'wandb' or None. metrics.jsonl is always written.")),
 }
@@ -173,7 +198,7 @@ def _check_windows(config):
 
 
 def _group_of(model):
-    """Group name for a checkpoint, folder or hub id: the last part of the path, or the last two for one network of a pair."""
+    """Group name for a checkpoint, folder or hub id: the last part of the path; two parts for a network of a pair."""
     path = Path(model.removesuffix(".pth"))
     in_pair = path.name in ("discriminator", "generator", "classifier") and path.parent.name
     return f"{path.parent.name}_{path.name}" if in_pair else path.name or "finetuned"
@@ -184,18 +209,23 @@ def _check(config):
     for key, known in (("task_overrides", (*FINETUNED_TASKS, *tasks)), ("th_run", tasks)):
         for name in config[key] if isinstance(config[key], dict) else ():
             if name not in known:
-                raise PlainError(f"Invalid value for {key}: there is no task {name!r:.60}. Choose from {', '.join(known)}.")
+                raise PlainError(f"Invalid value for {key}: there is no task {name!r:.60}. Choose from "
+                                 f"{', '.join(known)}.")
     if config.freeze and config.wsc_trick:
         raise PlainError("freeze=True trains only an output layer, and wsc_trick=True has none. Leave one of them out.")
     _check_windows(config)
     if config.end <= config.start:
-        raise PlainError(f"start={config.start} and end={config.end} select no run: the runs are start, start + 1, ..., end - 1.")
+        raise PlainError(f"start={config.start} and end={config.end} select no run: "
+                         "the runs are start, start + 1, ..., "
+                         "end - 1.")
     if config.seeds is not None and len(config.seeds) < config.end:
-        raise PlainError(f"seeds has {len(config.seeds)} entries, but the last run is {config.end - 1} and run i uses the i-th seed. "
-                         "Add seeds, or set seeds=None.")
+        raise PlainError(f"seeds has {len(config.seeds)} entries, but the last run is {config.end - 1} and run i uses "
+                         "the i-th seed. Add seeds, or set seeds=None.")
     check_logger(config)
 
 
 def uses_synthetic_glue(config):
     """True for the quickstart's tables, which are generated on the fly and whose scores do not carry over to GLUE."""
-    return config.glue_dir is not None and os.path.realpath(config.glue_dir) == os.path.realpath(QUICKSTART_GLUE["glue_dir"])
+    if config.glue_dir is None:
+        return False
+    return os.path.realpath(config.glue_dir) == os.path.realpath(QUICKSTART_GLUE["glue_dir"])

@@ -1,7 +1,7 @@
 """The corpus `docs`: English prose that is part of every installation, for pretraining without a download.
 
-It is the documentation in the Python standard library and the installed packages: pydoc's topics, and the docstrings of every source
-file as one document with one paragraph per line. No module is imported or run.
+It is the documentation in the Python standard library and the installed packages: pydoc's topics, and the docstrings of
+every source file as one document with one paragraph per line. No module is imported or run.
 """
 import ast
 import gc
@@ -48,10 +48,13 @@ def installed_versions():
 
 
 def source_files():
-    """Yield the source files of the standard library and the installed packages, without test suites (hardly any prose)."""
+    """Yield the source files of the standard library and the installed packages, without test suites (hardly any
+    prose).
+    """
     for folder in dict.fromkeys(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")):
         for path in sorted(Path(folder).rglob("*.py")):
-            if {"test", "tests", "site-packages"}.isdisjoint(path.relative_to(folder).parts):  # the standard library may contain packages
+            # the standard library may contain packages
+            if {"test", "tests", "site-packages"}.isdisjoint(path.relative_to(folder).parts):
                 yield path
 
 
@@ -67,7 +70,9 @@ def prose_of(path):
 
 
 def docstrings(node):
-    """Yield the docstrings of a syntax tree in order. ast.walk would visit every expression too, which takes longer than parsing."""
+    """Yield the docstrings of a syntax tree in order. ast.walk would visit every expression too, which takes longer
+    than parsing.
+    """
     yield ast.get_docstring(node, clean=False) or ""
     for child in node.body:
         if isinstance(child, _DOCUMENTED):
@@ -75,7 +80,9 @@ def docstrings(node):
 
 
 def paragraphs(docstring):
-    """Return the paragraphs of prose in a docstring, each on one line without markup; code, tables and name lists are dropped."""
+    """Return the paragraphs of prose in a docstring, each on one line without markup; code, tables and name lists are
+    dropped.
+    """
     prose = []
     for block in re.split(r"\n\s*\n", inspect.cleandoc(docstring)):
         if any(_NOT_PROSE.search(line) for line in block.split("\n")):

@@ -123,15 +123,27 @@ def test_help_has_every_key_with_default_comment_and_accepted_values(scripts, sc
 
 
 def test_the_defaults_are_the_vanilla_run_of_electra_small():
-    vanilla = dict(size="small", datas=["openwebtext"], base_run_name="vanilla", quickstart=False, schedule="original_linear",
-                   sampling="fp32_gumbel", temperature=1., electra_mask_style=True, adam_bias_correction=False,
-                   gen_smooth_label=False, disc_smooth_label=False)
+    vanilla = dict(
+        size="small",
+        datas=["openwebtext"],
+        base_run_name="vanilla",
+        quickstart=False,
+        schedule="original_linear",
+        sampling="fp32_gumbel",
+        temperature=1.0,
+        electra_mask_style=True,
+        adam_bias_correction=False,
+        gen_smooth_label=False,
+        disc_smooth_label=False,
+    )
     assert_contains(completed(), vanilla)
 
 
 def test_google_as_recipe_sets_masking_and_initial_weights_unless_they_are_set():
     assert_contains(completed("recipe=google"), {"masking": "official", "initial_weights": "official"})
-    assert_contains(completed("recipe=google", "masking=bernoulli"), {"masking": "bernoulli", "initial_weights": "official"})
+    assert_contains(
+        completed("recipe=google", "masking=bernoulli"), {"masking": "bernoulli", "initial_weights": "official"}
+    )
 
 
 # The appendix of the paper; small++: Google's released model; tiny: this project.
@@ -206,7 +218,9 @@ def test_derived_values_of_finetuning(arguments, expected):
 ])
 def test_size_and_length_follow_from_the_checkpoint(name, size, arguments, expected):
     model = SimpleNamespace(base_model=None, config=SimpleNamespace(max_position_embeddings=512))
-    assert_contains(for_checkpoint(finetuning(*arguments), SimpleNamespace(name=name, size=size, model=model)), expected)
+    assert_contains(
+        for_checkpoint(finetuning(*arguments), SimpleNamespace(name=name, size=size, model=model)), expected
+    )
 
 
 def test_the_defaults_of_finetuning_are_those_of_the_paper():

@@ -37,9 +37,18 @@ A title without an article
 
 </doc>
 """
-JSON_LINES = "\n".join(json.dumps({"id": i, "text": text}, ensure_ascii=i == 0) for i, text in enumerate(DOCUMENTS)) + "\n\n"
-FILES = {"blank_lines_between.txt": TXT, "windows_line_ends.txt": TXT.replace("\n", "\r\n"), "lines.jsonl": JSON_LINES,
-         "wiki_00": ARTICLES, "wiki_01": JSON_LINES, "byte_order_mark.txt": "\ufeff" + TXT, "byte_order_mark.jsonl": "\ufeff" + JSON_LINES}
+JSON_LINES = (
+    "\n".join(json.dumps({"id": i, "text": text}, ensure_ascii=i == 0) for i, text in enumerate(DOCUMENTS)) + "\n\n"
+)
+FILES = {
+    "blank_lines_between.txt": TXT,
+    "windows_line_ends.txt": TXT.replace("\n", "\r\n"),
+    "lines.jsonl": JSON_LINES,
+    "wiki_00": ARTICLES,
+    "wiki_01": JSON_LINES,
+    "byte_order_mark.txt": "\ufeff" + TXT,
+    "byte_order_mark.jsonl": "\ufeff" + JSON_LINES,
+}
 COMPRESSION = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress,
                ".zst": lambda content: pyarrow.compress(content, "zstd", asbytes=True)}
 
@@ -53,7 +62,9 @@ def write(path, content):
 @pytest.fixture
 def texts_of(tmp_path):
     """Return a function that reads a source in tmp_path into a list of documents."""
-    return lambda source, **options: list(load_documents(str(tmp_path / source), tmp_path / "cache", **options).documents["text"])
+    return lambda source, **options: list(
+        load_documents(str(tmp_path / source), tmp_path / "cache", **options).documents["text"]
+    )
 
 
 def test_all_file_formats_and_compressions_give_the_same_documents(tmp_path, texts_of):
@@ -171,8 +182,15 @@ def test_embedded_text_is_english_prose_and_does_not_depend_on_the_number_of_pro
     assert sum(words[word] for word in most_common) > .15 * words.total()  # like any English prose
 
 
-@pytest.mark.parametrize("name, encoding", [
-    ("blank_lines_between.txt", "latin-1"), ("windows_line_ends.txt", "utf-16"), ("lines.jsonl", "utf-16"), ("wiki_00", "cp1252")])
+@pytest.mark.parametrize(
+    "name, encoding",
+    [
+        ("blank_lines_between.txt", "latin-1"),
+        ("windows_line_ends.txt", "utf-16"),
+        ("lines.jsonl", "utf-16"),
+        ("wiki_00", "cp1252"),
+    ],
+)
 def test_other_encodings(tmp_path, texts_of, name, encoding):
     write(tmp_path / name, FILES[name].encode(encoding))
     assert texts_of(name, encoding=encoding) == DOCUMENTS

@@ -6,9 +6,11 @@ import pytest
 from tiny_pretraining import metrics, run
 
 OPTIONS = """
-plain | electra_mask_style=False | sampling=multinomial | sampling=fp16_gumbel | temperature=.5 | adam_bias_correction=True
-sampling=inverse_cdf | schedule=one_cycle | schedule=adjusted_one_cycle | schedule=separate_linear | gen_smooth_label=True
-disc_smooth_label=.05 | precision=bf16 | precision=fp16 | micro_batch=4 | mask_prob=.3 | lr=1e-3 | warmup_steps=3 | clean=True | vocab=300
+plain | electra_mask_style=False | sampling=multinomial | sampling=fp16_gumbel
+temperature=.5 | adam_bias_correction=True | sampling=inverse_cdf | schedule=one_cycle | schedule=adjusted_one_cycle
+schedule=separate_linear | gen_smooth_label=True
+disc_smooth_label=.05 | precision=bf16 | precision=fp16 | micro_batch=4
+mask_prob=.3 | lr=1e-3 | warmup_steps=3 | clean=True | vocab=300
 initial_weights=official | masking=official | masking=official electra_mask_style=False micro_batch=2
 """
 

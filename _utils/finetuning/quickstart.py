@@ -12,7 +12,6 @@ from _utils.finetuning.results import as_text, summarize
 from _utils.finetuning.runs import GLUE_FOLDER, Runs
 from _utils.networks import load_pretrained, load_with_head
 from _utils.plots import plot_quickstart, save_plot
-from _utils.runs import Run
 from _utils.tasks.sentence_tables import write_sentence_tables
 from _utils.text import load_documents
 from _utils.training.damaged_text import sentence_probabilities
@@ -43,7 +42,8 @@ def quickstart(c, run):
         table |= {"majority": summary["baseline"], name: summary["mean"]}
     table = pd.DataFrame(table)
     runs = f"mean of {c.end - c.start} runs" if c.end - c.start > 1 else "one run"
-    print(f"\nAccuracy, of the last three macro F1, in percent ({runs}, {ROWS['n_train']} training rows or fewer)", as_text(table), "", sep="\n")
+    print(f"\nAccuracy, for the last three tables macro F1, in percent ({runs}; at most {ROWS['n_train']} training rows)")
+    print(as_text(table), "", sep="\n")
     results = check_glue(c, run)
     save_plot(plot_quickstart(metrics_of(c.pretrained_checkpoint), first_sentences(c.pretrained_checkpoint), table), PICTURE)
     print(f"Picture: {PICTURE}")
@@ -89,7 +89,7 @@ def metrics_of(checkpoint):
 
 
 def first_sentences(checkpoint, n=2):
-    """The first n rows of the dev set with a foreign word, as [(token, probability of "replaced", whether it is the foreign word)] lists."""
+    """The first n dev rows with a foreign word, as in `sentence_probabilities`."""
     loaded = load_with_head(checkpoint)
     rows = Path(TABLES, "foreign_word_dev.txt").read_text().split("\n\n")[:n]
     words_and_tags = [list(zip(*(line.split() for line in row.splitlines()))) for row in rows]

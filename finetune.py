@@ -1,17 +1,19 @@
 # %% [markdown]
 # # Finetuning on GLUE and on your own tasks
 #
-# [GLUE](https://gluebenchmark.com) is a benchmark of nine language understanding tasks: is a sentence acceptable, do two sentences
-# mean the same, does one follow from the other? This notebook adds an output layer to a pretrained ELECTRA and finetunes both on each
-# task, several times with different seeds. It reports mean, median and best of the runs, and writes the test files for the GLUE server.
-# Tasks of your own work the same way: labels or scores of sentences and pairs, labels of words, or questions about texts.
-# `finetune.py` is exported from this notebook, without the cells that only explore.
-# The cells finetune the model of the quickstart: run `python pretrain.py quickstart=True` or the cells of Pretrain.ipynb first.
+# [GLUE](https://gluebenchmark.com) is a benchmark of nine language understanding tasks: is a sentence acceptable, do
+# two sentences mean the same, does one follow from the other? This notebook adds an output layer to a pretrained
+# ELECTRA and finetunes both on each task, several times with different seeds. It reports mean, median and best of the
+# runs, and writes the test files for the GLUE server. Tasks of your own work the same way: labels or scores of
+# sentences and pairs, labels of words, or questions about texts. `finetune.py` is exported from this notebook, without
+# the cells that only explore. The cells finetune the model of the quickstart: run `python pretrain.py quickstart=True`
+# or the cells of Pretrain.ipynb first.
 #
-# *F41* and the like refer to facts about [Google's code](https://github.com/google-research/electra), and *D12* to differences between it
-# and [electra_pytorch](https://github.com/richarddwang/electra_pytorch), the PyTorch code whose structure this repository follows;
-# [docs/facts.md](docs/facts.md) lists both, and describes lmtuners, another PyTorch implementation, with ALBERT's networks. Shapes in
-# comments: B batch, L length, H hidden size, C classes, N rows (for tagging: words).
+# *F41* and the like refer to facts about [Google's code](https://github.com/google-research/electra), and *D12* to
+# differences between it and [electra_pytorch](https://github.com/richarddwang/electra_pytorch), the PyTorch code whose
+# structure this repository follows; [docs/facts.md](docs/facts.md) lists both, and describes lmtuners, another PyTorch
+# implementation, with ALBERT's networks. Shapes in comments: B batch, L length, H hidden size, C classes, N rows (for
+# tagging: words).
 
 # %% [markdown]
 # ## 1. Configuration
@@ -51,7 +53,8 @@ from _utils.training import FinetuningLearner, LossProgress, Schedule, set_seed
 c = MyConfig({
     "quickstart": False,  # True: three networks on tables of real sentences, after `python pretrain.py quickstart=True`
     "device": None,  # 'cpu', 'cuda', 'cuda:1' ...; None: the first GPU, else the CPU
-    "pretrained_checkpoint": "vanilla_11081_100.0%.pth",  # in checkpoints/pretrain/; or a transformers folder or a hub id
+    # in checkpoints/pretrain/; or a transformers folder or a hub id
+    "pretrained_checkpoint": "vanilla_11081_100.0%.pth",
     "tasks": ["cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli"],  # or your own: docs/own_tasks.md
     "glue_dir": None,  # a folder in the layout of the GLUE download; None: nyu-mll/glue on the hub
     "task_overrides": {},  # {'rte': {'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': 1000}}
@@ -76,26 +79,31 @@ if __name__ == "__main__":
 # %% [markdown]
 # ## 2. Data
 #
-# `_utils/tasks/glue.py` defines the columns, labels and metrics of each task. The tables come from the hub or from the files of the GLUE
-# download, which give the same rows. If a file of a task is missing, the task is skipped with a message. The tables of own tasks are CSV,
-# TSV, JSON lines, parquet or CoNLL files, from which the kind of the task and its labels follow.
+# `_utils/tasks/glue.py` defines the columns, labels and metrics of each task. The tables come from the hub or from the
+# files of the GLUE download, which give the same rows. If a file of a task is missing, the task is skipped with a
+# message. The tables of own tasks are CSV, TSV, JSON lines, parquet or CoNLL files, from which the kind of the task and
+# its labels follow.
 #
-# This notebook shows the classification of a sentence or a pair. Other kinds of tasks, such as scores, labels of words or questions, are
-# a file each in `_utils/tasks`, which defines only what differs (`_utils/tasks/base.py` lists the methods).
+# This notebook shows the classification of a sentence or a pair. Other kinds of tasks, such as scores, labels of words
+# or questions, are a file each in `_utils/tasks`, which defines only what differs (`_utils/tasks/base.py` lists the
+# methods).
 
 # %% [markdown]
 # ## 3. The task
 #
-# The input is `[CLS] A [SEP]` for one sentence, and `[CLS] A [SEP] B [SEP]` with segment ids 0 and 1 for a pair. If a pair is too long, its
-# longer text loses tokens from the end, one at a time; at equal length, the second text does (F41). Google's code swaps the texts of
-# MRPC and STS-B before truncation; electra_pytorch swaps them after it (D12), and so does this notebook.
+# The input is `[CLS] A [SEP]` for one sentence, and `[CLS] A [SEP] B [SEP]` with segment ids 0 and 1 for a pair. If a
+# pair is too long, its longer text loses tokens from the end, one at a time; at equal length, the second text does
+# (F41). Google's code swaps the texts of MRPC and STS-B before truncation; electra_pytorch swaps them after it (D12),
+# and so does this notebook.
 #
-# With `window_stride` (not in the paper), a text that is too long is divided into overlapping windows instead; each is an example in
-# training, and the mean of their probabilities is the prediction.
+# With `window_stride` (not in the paper), a text that is too long is divided into overlapping windows instead; each is
+# an example in training, and the mean of their probabilities is the prediction.
 
 # %%
 def truncated_lengths(a, b, room):
-    """Lengths of two texts of a and b tokens, truncated to `room` tokens in all (finetune/classification: _truncate_seq_pair, F41)."""
+    """Lengths of two texts of a and b tokens, truncated to `room` tokens in all (finetune/classification:
+    _truncate_seq_pair, F41).
+    """
     while a + b > room:
         if a > b:
             a -= 1
@@ -105,13 +113,14 @@ def truncated_lengths(a, b, room):
 
 
 def tokenize_in_windows(columns, max_len, swap, stride, hf_tokenizer):
-    """[([tokenizers.Encoding of at most max_len tokens], tokens of the whole texts)] of each row, for one or two columns of texts.
+    """[([tokenizers.Encoding of at most max_len tokens], tokens of the whole texts)] of each row, for one or two
+    columns of texts.
 
     stride: tokens between the beginnings of windows; None: one window, in which the texts are truncated.
     swap: reverse the order of a pair, after truncation.
-    The tokenizer's own template adds special tokens and segment ids, so other families than BERT's work too. "[MASK]" and the like in a
-    text are encoded as plain text (F1). An empty second text gets no [SEP], but one token of room is reserved for it, unlike in Google's
-    code (F41).
+    The tokenizer's own template adds special tokens and segment ids, so other families than BERT's work too. "[MASK]"
+    and the like in a text are encoded as plain text (F1). An empty second text gets no [SEP], but one token of room is
+    reserved for it, unlike in Google's code (F41).
     """
     tokenizer = text_tokenizer(hf_tokenizer)
     room = max_len - tokenizer.num_special_tokens_to_add(len(columns) == 2)
@@ -121,7 +130,8 @@ def tokenize_in_windows(columns, max_len, swap, stride, hf_tokenizer):
         if stride and sum(lengths) > room:
             windows = divided(texts, room, stride)
         else:
-            for text, length in zip(texts, truncated_lengths(lengths[0], sum(lengths[1:]), room)):  # a single text: beside one of length 0
+            # a single text: beside one of length 0
+            for text, length in zip(texts, truncated_lengths(lengths[0], sum(lengths[1:]), room)):
                 text.truncate(length)
             windows = [texts]
         pairs = [reversed(window) if swap else window for window in windows]
@@ -137,14 +147,17 @@ def tokenize_columns(columns, max_len, swap, hf_tokenizer):
 
 # %%
 def tokenize_sents_max_len(example, cols, max_len, swap=False, *, hf_tokenizer):
-    """`example` with inp_ids, attn_mask and token_type_ids added: lists of at most max_len, for the text or pair in `cols`."""
+    """`example` with inp_ids, attn_mask and token_type_ids added: lists of at most max_len, for the text or pair in
+    `cols`.
+    """
     [(encoded, _)] = tokenize_columns([[example[col]] for col in cols], max_len, swap, hf_tokenizer)
     return {**example, "inp_ids": encoded.ids, "attn_mask": encoded.attention_mask, "token_type_ids": encoded.type_ids}
 
 
 @base_case
 def encode(task, rows, hf_tokenizer, settings, training=False):
-    """EncodedRows of a Dataset with the columns of a Task; in training, with every pair in reverse order appended if wanted (F42).
+    """EncodedRows of a Dataset with the columns of a Task; in training, with every pair in reverse order appended if
+    wanted (F42).
 
     settings: "max_length", "double_unordered" and "window_stride", as in the configuration.
     """
@@ -167,9 +180,10 @@ def encode(task, rows, hf_tokenizer, settings, training=False):
 # %% [markdown]
 # ## 4. The model
 #
-# The final hidden state of `[CLS]` (with `pooling='mean'`, the mean of those of all tokens), dropout, and one linear layer (F43).
-# Unlike the `ElectraForSequenceClassification` of transformers, the head has no hidden layer and no activation. `Predictor` holds
-# encoder and layer, and initializes the latter. What is trained, with the learning rates of section 5 (n layers, decay d):
+# The final hidden state of `[CLS]` (with `pooling='mean'`, the mean of those of all tokens), dropout, and one linear
+# layer (F43). Unlike the `ElectraForSequenceClassification` of transformers, the head has no hidden layer and no
+# activation. `Predictor` holds encoder and layer, and initializes the latter. What is trained, with the learning rates
+# of section 5 (n layers, decay d):
 #
 #     [CLS] the keys is on the old table . [SEP]
 #       |    |   |    |  |   |   |    |  |   |        learning rate
@@ -184,8 +198,8 @@ def encode(task, rows, hf_tokenizer, settings, training=False):
 class SentencePredictor(Predictor):
     """Classification or regression of a sentence or pair.
 
-    model, hidden_size, num_class, xavier_reinited_outlayer, freeze: as for Predictor.   pooling: "mean" reads the mean over the tokens,
-    without the padding, instead of the first one (not in the paper).
+    model, hidden_size, num_class, xavier_reinited_outlayer, freeze: as for Predictor.   pooling: "mean" reads the mean
+    over the tokens, without the padding, instead of the first one (not in the paper).
     """
 
     def __init__(self, *args, pooling=None, **kwargs):
@@ -195,7 +209,8 @@ class SentencePredictor(Predictor):
     def forward(self, inp_ids, attn_mask, token_type_ids):
         """inp_ids, attn_mask, token_type_ids (B, L) -> logits (B, C), or scores (B,)."""
         if self.pooling == "mean":
-            hidden, is_token = self.hidden_states(inp_ids, attn_mask, token_type_ids).float(), attn_mask[:, :, None]  # (B, L, H)
+            # (B, L, H)
+            hidden, is_token = self.hidden_states(inp_ids, attn_mask, token_type_ids).float(), attn_mask[:, :, None]
             pooled = (hidden * is_token).sum(1) / is_token.sum(1)
         else:
             with first_position_only(self.base_model):
@@ -205,7 +220,9 @@ class SentencePredictor(Predictor):
 
 @base_case
 def network(task, pretrained, settings):
-    """The network of a Task on pretrained weights. settings: "xavier_reinited_outlayer", "freeze", "pooling" of the configuration."""
+    """The network of a Task on pretrained weights. settings: "xavier_reinited_outlayer", "freeze", "pooling" of the
+    configuration.
+    """
     encoder = pretrained.encoder()
     return SentencePredictor(encoder, encoder.config.hidden_size, task.n_outputs, pooling=settings.get("pooling"),
                              **head_options(settings))
@@ -216,32 +233,39 @@ def network(task, pretrained, settings):
 #
 # ### Layer-wise learning rates
 #
-# The output layer has the highest learning rate; each layer below it has that of the layer above times a constant factor. Google's
-# code counts one layer too many between head and last layer, so the last layer's factor is squared (F37). The published results
-# were obtained this way.
+# The output layer has the highest learning rate; each layer below it has that of the layer above times a constant
+# factor. Google's code counts one layer too many between head and last layer, so the last layer's factor is squared
+# (F37). The published results were obtained this way.
 
 # %%
 def get_layer_lrs(lr, decay_rate, num_hidden_layers, original_lr_layer_decays=True):
     """Learning rates [embeddings, layer 0, ..., last layer, head], num_hidden_layers + 2 numbers.
 
-    lr: of the head.   original_lr_layer_decays: with the extra factor below the head of optimization.py:_get_layer_lrs (F37).
+    lr: of the head.   original_lr_layer_decays: with the extra factor below the head of optimization.py:_get_layer_lrs
+    (F37).
     """
     extra = 1 if original_lr_layer_decays else 0
     return [lr * decay_rate ** (depth + extra) for depth in range(num_hidden_layers + 1, 0, -1)] + [lr]
 
 
 def parameter_groups(model):
-    """(name, parameter) pairs of a predictor, grouped as in `get_layer_lrs`; the embeddings include their projection."""
+    """(name, parameter) pairs of a predictor, grouped as in `get_layer_lrs`; the embeddings include their projection.
+    """
     groups = layer_groups(model.base_model)
     in_encoder = {id(parameter) for group in groups for _, parameter in group}
-    return [*groups, [(name, parameter) for name, parameter in model.named_parameters() if id(parameter) not in in_encoder]]
+    return [
+        *groups,
+        [(name, parameter) for name, parameter in model.named_parameters() if id(parameter) not in in_encoder],
+    ]
 
 
 def build_optimizer(model, settings):
     """Adam with a learning rate for each layer; weight decay spares biases and LayerNorms (F34)."""
     groups = parameter_groups(model)
     lrs = get_layer_lrs(settings["lr"], settings["layer_decay"], len(groups) - 2, settings["original_lr_layer_decays"])
-    trained = [[(name, parameter) for name, parameter in parameters if parameter.requires_grad] for parameters in groups]
+    trained = [
+        [(name, parameter) for name, parameter in parameters if parameter.requires_grad] for parameters in groups
+    ]
     param_groups = [{**group, "lr": lr} for lr, parameters in zip(lrs, trained)
                     for group in decay_groups(parameters, settings["weight_decay"]) if group["params"]]
     adam = torch.optim.AdamW if settings["adam_bias_correction"] else AdamNoBiasCorrection
@@ -251,13 +275,15 @@ def build_optimizer(model, settings):
 # %% [markdown]
 # ### Hyperparameters
 #
-# Three epochs with batch size 32, and ten epochs for RTE and STS-B (F40), and for WNLI with the WSC trick; learning rate and layer decay
-# depend on the size. Own tasks have at least 300 updates. RTE, STS-B and MRPC may start from MNLI's encoder; in the paper, RTE and STS-B
-# do.
+# Three epochs with batch size 32, and ten epochs for RTE and STS-B (F40), and for WNLI with the WSC trick; learning
+# rate and layer decay depend on the size. Own tasks have at least 300 updates. RTE, STS-B and MRPC may start from
+# MNLI's encoder; in the paper, RTE and STS-B do.
 
 # %%
 def hyperparameters(task, c, n_rows):
-    """{"lr", "epochs", "bs", "rows", "layer_decay"} of a task with n_rows training rows: the recipe's, overridden by task_overrides."""
+    """{"lr", "epochs", "bs", "rows", "layer_decay"} of a task with n_rows training rows: the recipe's, overridden by
+    task_overrides.
+    """
     recipe = RECIPES[c.size]
     values = {"lr": recipe.glue_lr, "epochs": None, "bs": 32, "rows": None, "layer_decay": recipe.layer_decay}
     values |= c.task_overrides.get(task.name, {})
@@ -267,14 +293,18 @@ def hyperparameters(task, c, n_rows):
 # %% [markdown]
 # ### The learner
 #
-# The loss is the mean of the cross-entropy over the batch (D9); Google sums it, and clips the gradient of the sum (F44).
+# The loss is the mean of the cross-entropy over the batch (D9); Google sums it, and clips the gradient of the sum
+# (F44).
 
 # %%
-def get_glue_learner(task, run_name=None, inference=False, *, model, data, settings, device, precision, num_workers=0, log=None):
+def get_glue_learner(
+    task, run_name=None, inference=False, *, model, data, settings, device, precision, num_workers=0, log=None
+):
     """FinetuningLearner of a Task or its name, ready for `fit(settings["epochs"])`.
 
-    model: from `network`.   data: EncodedTask, the rows of training and dev sets.   settings: the hyperparameters, and the keys of the
-    configuration for the optimizer.   run_name: title of the progress bar.   log: RunLog for the losses.
+    model: from `network`.   data: EncodedTask, the rows of training and dev sets.   settings: the hyperparameters, and
+    the keys of the configuration for the optimizer.   run_name: title of the progress bar.   log: RunLog for the
+    losses.
     inference: without schedule, progress bar and log.
     """
     task, model = as_task(task), to_device(model, device)
@@ -294,7 +324,8 @@ def evaluate(learn, task, data):
     for (split, rows), dl in zip(data.devs.items(), learn.dls.loaders[1:]):
         logits = predict_logits(learn.model, dl, learn.precision)
         if not logits.isfinite().all():
-            raise PlainError(f"{task.title}: the outputs of the trained model are not finite numbers. Lower the learning rate of the task "
+            raise PlainError(f"{task.title}: the outputs of the trained model are not finite numbers. Lower the "
+                             f"learning rate of the task "
                              "with task_overrides, or set precision=fp32.")
         found[split] = task.evaluation(task.in_units(task.outputs(rows, logits)), data.labels[split])
     return found
@@ -307,7 +338,10 @@ def evaluate(learn, task, data):
 
 # %%
 def finetune_run(planned, pretrained, device, num_workers=0):
-    """Finetune a PlannedRun of a group on a Pretrained. Returns (learner, {split: `Task.evaluation`} of the dev sets)."""
+    """Finetune a PlannedRun of a group on a Pretrained.
+
+    Returns (learner, {split: `Task.evaluation`} of the dev sets).
+    """
     task, data, settings = planned.task, planned.data, planned.settings
     set_seed(planned.seed)
     model = task.network(pretrained, settings)
@@ -327,22 +361,25 @@ def finetune_run(planned, pretrained, device, num_workers=0):
 # %% [markdown]
 # ### Test files
 #
-# For each task, the run with the best dev score predicts the test set, or those that `th_run` names, several as an ensemble. The
-# GLUE server gives little explanation when it rejects a submission, for example one with an extra column as in electra_pytorch's files, so
-# the files are checked before they are zipped.
+# For each task, the run with the best dev score predicts the test set, or those that `th_run` names, several as an
+# ensemble. The GLUE server gives little explanation when it rejects a submission, for example one with an extra column
+# as in electra_pytorch's files, so the files are checked before they are zipped.
 
 # %%
 def predict_test(task, checkpoint, dl_idx=0, *, data, device=None, precision=None):
-    """Decisions of a Task or its name for its dl_idx-th test set: class ids or scores (N,), in the order of its rows, words or Answers.
+    """Decisions of a Task or its name for its dl_idx-th test set: class ids or scores (N,), in the order of its rows,
+    words or Answers.
 
-    checkpoint: path of a finetuned checkpoint, one that was loaded, or a list of them, whose probabilities (scores) are averaged.
+    checkpoint: path of a finetuned checkpoint, one that was loaded, or a list of them, whose probabilities (scores) are
+    averaged.
     data: TaskData.
     """
     task, checkpoints = as_task(task), checkpoint if isinstance(checkpoint, (list, tuple)) else [checkpoint]
     models = [load(model, device, precision) if isinstance(model, (str, Path)) else model for model in checkpoints]
     for model in models:
         if model.settings.get("own_task") != task.record():
-            raise PlainError(f"{model.path!r} was trained for another task than {task.name!r} is now: its files have other labels, or "
+            raise PlainError(f"{model.path!r} was trained for another task than {task.name!r} is now: its files have "
+                             f"other labels, or "
                              "'kind' or 'metrics' changed. Restore them, or finetune with another group_name.")
     rows = data.splits[[*task.test_files][dl_idx]]
     return task.decide(task.average([model.outputs(rows) for model in models]))
@@ -351,15 +388,16 @@ def predict_test(task, checkpoint, dl_idx=0, *, data, device=None, precision=Non
 # %% [markdown]
 # ### Everything in one call
 #
-# Each finished run adds a line to `checkpoints/glue/scores.jsonl`, with its settings, which must be the same for all runs of one task in a
-# group. Rerun the same command to resume: finished runs are skipped, and an interrupted run starts over. Several processes share the runs.
+# Each finished run adds a line to `checkpoints/glue/scores.jsonl`, with its settings, which must be the same for all
+# runs of one task in a group. Rerun the same command to resume: finished runs are skipped, and an interrupted run
+# starts over. Several processes share the runs.
 
 # %%
 def run(c):
     """Finetune with a completed configuration, predict the test sets, report the scores, and return Results.
 
-    Writes a checkpoint checkpoints/glue/<group_name>_<task>_<run>.pth and a folder of logs for each run, a line per run in
-    checkpoints/glue/scores.jsonl, plots in checkpoints/glue/<group_name>/, and test files in test_outputs/.
+    Writes a checkpoint checkpoints/glue/<group_name>_<task>_<run>.pth and a folder of logs for each run, a line per run
+    in checkpoints/glue/scores.jsonl, plots in checkpoints/glue/<group_name>/, and test files in test_outputs/.
     With do_finetune=False it only predicts and reports.
     """
     group = Group(c, hyperparameters)

@@ -3,7 +3,7 @@
 #
 # [ELECTRA](https://arxiv.org/abs/2003.10555) pretrains a text encoder by *replaced token detection*. A small masked
 # language model, the *generator*, replaces some tokens of a text with plausible alternatives. The *discriminator* then
-# predicts for every token whether it is original or replaced. It learns from all tokens instead of the masked 15 %, and
+# predicts for every token whether it is original or replaced. It learns from all tokens instead of the masked 15%, and
 # it is the network that is finetuned later.
 #
 # This notebook builds the method of the paper step by step on real text: configuration, data, masking, model and loss,
@@ -87,8 +87,8 @@ if __name__ == "__main__":
 # ## 2. Data
 #
 # A corpus is a list of documents, and a document is a list of lines. Lines are collected until they fill an example,
-# which is split into two segments: `[CLS] A [SEP] B [SEP]`. As in Google's code (F2-F4), 10 % of the examples are meant
-# to have one segment, and 5 % to be shorter, with a random length. The part of a line that exceeds the maximum length
+# which is split into two segments: `[CLS] A [SEP] B [SEP]`. As in Google's code (F2-F4), 10% of the examples are meant
+# to have one segment, and 5% to be shorter, with a random length. The part of a line that exceeds the maximum length
 # is dropped (`long_lines='keep'` keeps it); a line that fills an example gives one segment of full length. Unlike in
 # BERT, B always follows A in the text: there is no next sentence prediction. `ELECTRADataProcessor` does this, in
 # several processes; `load_data` keeps the examples in files and returns the batches.
@@ -96,12 +96,12 @@ if __name__ == "__main__":
 # %% [markdown]
 # ## 3. Masking
 #
-# Three words for what follows. A token is *masked* if the generator has to predict it: 15 % of the tokens. A masked
+# Three words for what follows. A token is *masked* if the generator has to predict it: 15% of the tokens. A masked
 # token is *hidden* if the input shows something else in its place, `[MASK]` or a random token. A *slot* is a place in
 # the generator's output: each masked token has one.
 #
-# According to the paper, all masked tokens are replaced with `[MASK]`. BERT replaces 80 % of them with `[MASK]` and 10
-# % with a random token, and keeps 10 %. ELECTRA's code replaces 85 % with `[MASK]` and keeps 15 % (F10), and so does
+# According to the paper, all masked tokens are replaced with `[MASK]`. BERT replaces 80% of them with `[MASK]` and 10%
+# with a random token, and keeps 10%. ELECTRA's code replaces 85% with `[MASK]` and keeps 15% (F10), and so does
 # this notebook. Each token is masked independently, as in electra_pytorch (D1); `masking='official'` is further below.
 # Special tokens (F9) and `[UNK]` (D2) are never masked.
 
@@ -161,7 +161,7 @@ def random_tokens(inputs, vocab_size, special_token_indices):
 
 
 # %% [markdown]
-# `masking='official'` follows Google's code: an example has a fixed number of slots, 15 % of its tokens including [CLS]
+# `masking='official'` follows Google's code: an example has a fixed number of slots, 15% of its tokens including [CLS]
 # and [SEP], and the position of each slot is drawn independently, with replacement. In three out of four full examples
 # of 128 tokens, a position is drawn more than once (F8). It then counts more than once in the generator loss, and is
 # sampled more than once.
@@ -477,8 +477,8 @@ def build_model(c, hf_tokenizer, fixed_slots=False, pair=None):
 
     fixed_slots: fix the number of slots, so that all batches have the same shapes and no number is read from the
     device; for GPUs.
-    pair: trained networks to continue from; None: fresh weights of normal(0, .02) as Hugging Face (D3; quickstart .05), or
-    Google's.
+    pair: trained networks to continue from; None: fresh weights of normal(0, .02) as Hugging Face (D3; quickstart .05),
+    or Google's.
     """
     objective = objective_of(c)
     networks = pair or objective.fresh(c, len(hf_tokenizer), hf_tokenizer.pad_token_id)

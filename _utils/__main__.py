@@ -21,11 +21,15 @@ COMMANDS = {
 }
 
 
-MEASUREMENTS = ("compare_pretraining", "minimal_pairs", "replaced_tokens")  # in benchmarks/, because they import the scripts
+# in benchmarks/, because they import the scripts
+MEASUREMENTS = ("compare_pretraining", "minimal_pairs", "replaced_tokens")
 
 
 def find_command(name):
-    """The function of a command: that of its name in the module of its name, or in `glue`. Raises PlainError for an unknown command."""
+    """The function of a command: that of its name in the module of its name, or in `glue`.
+
+    Raises PlainError for an unknown command.
+    """
     if name not in COMMANDS:
         raise PlainError(f"Unknown command: {name!r}. Choose one of {', '.join(COMMANDS)}.")
     if name == "predict":
@@ -36,10 +40,11 @@ def find_command(name):
 
 
 class Parser(argparse.ArgumentParser):
-    """The parser of the arguments of a command, which are the parameters of its function. Raises PlainError for wrong arguments.
+    """The parser of the arguments of a command, which are the parameters of its function. Raises PlainError for wrong
+    arguments.
 
-    Keyword-only parameters are options. The comment beside a parameter is its help, with %(default)s for the default; the annotation is a
-    type, a tuple of choices, or `list` for several values. The default False makes a flag.
+    Keyword-only parameters are options. The comment beside a parameter is its help, with %(default)s for the default;
+    the annotation is a type, a tuple of choices, or `list` for several values. The default False makes a flag.
     """
 
     def __init__(self, command):
@@ -47,14 +52,24 @@ class Parser(argparse.ArgumentParser):
                          formatter_class=argparse.RawDescriptionHelpFormatter)
         for name, parameter in docments(command, full=True, returns=False).items():
             kind, default = parameter.anno, parameter.default
-            is_option, is_required = parameter.kind is inspect.Parameter.KEYWORD_ONLY, default is inspect.Parameter.empty
+            is_option, is_required = (
+                parameter.kind is inspect.Parameter.KEYWORD_ONLY,
+                default is inspect.Parameter.empty,
+            )
             if kind is bool:
                 self.add_argument(f"--{name}", action="store_true", help=parameter.docment)
                 continue
             nargs = ("+" if is_required else "*") if kind is list else None if is_option or is_required else "?"
             named = {"required": is_required} if is_option else {"metavar": name.upper()}
-            self.add_argument(f"--{name}" if is_option else name, help=parameter.docment, default=default, nargs=nargs,
-                              type=kind if kind in (int, float) else str, choices=kind if isinstance(kind, tuple) else None, **named)
+            self.add_argument(
+                f"--{name}" if is_option else name,
+                help=parameter.docment,
+                default=default,
+                nargs=nargs,
+                type=kind if kind in (int, float) else str,
+                choices=kind if isinstance(kind, tuple) else None,
+                **named,
+            )
 
     def error(self, message):
         raise PlainError(f"{self.prog}: {message}. Pass --help to list the arguments.")
@@ -62,8 +77,13 @@ class Parser(argparse.ArgumentParser):
 
 def main(arguments):
     if not arguments or arguments[0] in ("-h", "--help"):
-        print(__doc__, *(f"{name:20} {what}" for name, what in COMMANDS.items()), "", "python -m _utils NAME --help explains a command.",
-              sep="\n")
+        print(
+            __doc__,
+            *(f"{name:20} {what}" for name, what in COMMANDS.items()),
+            "",
+            "python -m _utils NAME --help explains a command.",
+            sep="\n",
+        )
         return
     command = find_command(arguments[0])
     command(**vars(Parser(command).parse_intermixed_args(arguments[1:])))

@@ -79,7 +79,9 @@ class MyConfig(dict):
 
     def as_data(self):
         """A plain dictionary, to be saved. Functions, which only a notebook can set, are replaced by their names."""
-        return {key: getattr(value, "__name__", repr(value)) if callable(value) else value for key, value in self.items()}
+        return {
+            key: getattr(value, "__name__", repr(value)) if callable(value) else value for key, value in self.items()
+        }
 
     def override(self, arguments):
         """A copy with `key=value` strings applied.
@@ -92,7 +94,8 @@ class MyConfig(dict):
         for argument in arguments:
             name, equals, values[name] = argument.partition("=")
             if not equals:
-                raise PlainError(f"Invalid argument: {argument!r:.200}. Use key=value, quoted if it has spaces; --help explains the keys.")
+                raise PlainError(f"Invalid argument: {argument!r:.200}. Use key=value, quoted if it has spaces; --help "
+                                 f"explains the keys.")
             # A literal remains a string where the key accepts only strings: a run may be named 7.
             with contextlib.suppress(KeyError, TypeError, ValueError, SyntaxError, MemoryError, RecursionError):
                 values[name] = self.known[name].adapter.validate_python(ast.literal_eval(values[name]))
@@ -134,7 +137,13 @@ def explain_keys(config, script):
 
 
 # What quickstart=True replaces, except for keys that the user overrides.
-QUICKSTART = {"size": "quickstart", "datas": ["docs"], "vocab": 2000, "base_run_name": "quickstart", "adam_bias_correction": True}
+QUICKSTART = {
+    "size": "quickstart",
+    "datas": ["docs"],
+    "vocab": 2000,
+    "base_run_name": "quickstart",
+    "adam_bias_correction": True,
+}
 # What recipe=... sets, except for keys that the user overrides.
 BY_RECIPE = {"google": {"masking": "official", "initial_weights": "official"}}
 # Keys for which None means the value of the recipe.
@@ -159,7 +168,8 @@ def complete(config):
     objective = kinds.objective_of(config)
     config = objective.derive(config)
     if config.minutes and config.steps:
-        raise PlainError(f"minutes={config.minutes:g} chooses the number of steps, which conflicts with steps={config.steps}. Leave out "
+        raise PlainError(f"minutes={config.minutes:g} chooses the number of steps, which conflicts with "
+                         f"steps={config.steps}. Leave out "
                          "one of them.")
     config = config.with_defaults(_recipe_values(config, objective))
     if config.steps:
@@ -242,7 +252,8 @@ def _check(config, objective):
         raise PlainError(f"{key}={config[key]!r} is not used with objective={objective.name!r}. Leave it out.")
     has_no_fractions = config.generator or not RECIPES[config.size].discriminator
     if (config.generator_hidden_size or config.generator_layers) and has_no_fractions:
-        raise PlainError("generator_hidden_size and generator_layers are fractions of the recipe's discriminator. Leave out generator, or "
+        raise PlainError("generator_hidden_size and generator_layers are fractions of the recipe's discriminator. "
+                         "Leave out generator, or "
                          f"choose another size than {config.size}.")
     objective.check(config)
     _check_normalization(config)
@@ -262,7 +273,8 @@ def _check_normalization(config):
     applies = isinstance(config.vocab, int) or is_vocab_file(config.vocab)
     for key in ("cased", "strip_accents"):
         if config[key] is not None and (is_pair(config.initial_weights) or not applies):
-            raise PlainError(f"{key}={config[key]} requires fresh weights and a vocabulary to train, such as vocab=30522, "
+            raise PlainError(f"{key}={config[key]} requires fresh weights and a vocabulary to train, such as "
+                             f"vocab=30522, "
                              f"or a vocab.txt. It is part of the tokenizer vocab={config.vocab!r}. Leave out {key}.")
 
 
@@ -272,11 +284,13 @@ def _check_pair(config, objective):
     if not objective.continues_pairs:
         conflicting.extend(objective.selected_by)
     for key in conflicting:
-        raise PlainError(f"initial_weights={config.initial_weights!r} contains a generator, a discriminator and their vocabulary, "
+        raise PlainError(f"initial_weights={config.initial_weights!r} contains a generator, a discriminator and their "
+                         f"vocabulary, "
                          f"which {key}={config[key]!r} contradicts. Remove {key} (size={config.size}).")
 
 
 def check_logger(config):
     """PlainError for a logger whose package is not installed."""
     if config.logger == "wandb" and importlib.util.find_spec("wandb") is None:
-        raise PlainError("logger='wandb' requires a package that is not installed. Run pip install wandb, or set logger=tensorboard.")
+        raise PlainError("logger='wandb' requires a package that is not installed. Run pip install wandb, or set "
+                         "logger=tensorboard.")

@@ -8,9 +8,11 @@ import time
 
 
 class PlainError(Exception):
-    """An error that the user can fix. The message says what is wrong, what is accepted and what to do; scripts print no traceback.
+    """An error that the user can fix. The message says what is wrong, what is accepted and what to do; scripts print no
+    traceback.
 
-    prefix: printed before the message.   exit_status: of the script.   is_common: raised in all of several processes alike.
+    prefix: printed before the message.   exit_status: of the script.   is_common: raised in all of several processes
+    alike.
     """
     prefix, exit_status, is_common = "error: ", 1, False
 
@@ -26,7 +28,8 @@ class PlainError(Exception):
 def as_plain_error(message, errors=Exception):
     """Within it, an exception of the given kinds becomes a PlainError, in whose message "{error}" is `one_line` of it.
 
-    For calls into libraries that raise many kinds of exceptions, all with the same remedy. A PlainError passes through unchanged.
+    For calls into libraries that raise many kinds of exceptions, all with the same remedy. A PlainError passes through
+    unchanged.
     """
     try:
         yield
@@ -44,7 +47,9 @@ def one_line(error):
 
 
 def explain(error):
-    """The message for an error that the user can fix: a PlainError or one of a few library errors, possibly as the cause. Else None."""
+    """The message for an error that the user can fix: a PlainError or one of a few library errors, possibly as the
+    cause. Else None.
+    """
     while error:
         if message := _message(error):
             return message
@@ -60,7 +65,8 @@ def _message(error):
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return f"error: No space left on device ({one_line(error)}). Free some space and rerun the same command; saved files are intact."
     if re.search(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)", str(error)):
-        return (f"error: A data worker process died ({one_line(error)}), most likely out of memory. Lower num_workers and rerun the same "
+        return (f"error: A data worker process died ({one_line(error)}), most likely out of memory. Lower num_workers "
+                f"and rerun the same "
                 "command, which continues with what was saved.")
     if "OutOfMemoryError" in f"{type(error)} {error}":  # torch.compile's error only quotes it
         return f"error: Out of GPU memory ({one_line(error)}). Lower micro_batch (pretraining) or the bs of a task (finetuning)."
@@ -72,7 +78,8 @@ def _message(error):
 def print_plain_errors():
     """Make a script end with a plain message for errors that `explain` knows; other errors keep their traceback.
 
-    Of several processes on a machine, the first one prints; the others print only errors that the first one does not have.
+    Of several processes on a machine, the first one prints; the others print only errors that the first one does not
+    have.
     """
     if not is_first_process():
         sys.stdout = open(os.devnull, "w")

@@ -7,7 +7,8 @@ import torch
 from fastai.callback.schedule import combined_cos
 from safetensors.torch import load_file
 
-MOMENTS_FILE = "adam.safetensors"  # beside the weights of a converted network: {'name.exp_avg': m, 'name.exp_avg_sq': v} of parameters
+# beside the weights of a converted network: {'name.exp_avg': m, 'name.exp_avg_sq': v} of parameters
+MOMENTS_FILE = "adam.safetensors"
 _LATE = 1e7  # a step at which .9 ** step and .999 ** step are 0 in any precision
 
 
@@ -102,7 +103,9 @@ def linear_warmup_and_decay(pct, lr_max, total_steps, warmup_steps=None, warmup_
     return decayed * min(1., step / warmup) if warmup else decayed
 
 
-def linear_warmup_and_then_decay(pct, lr_max, total_steps, warmup_steps=None, warmup_pct=None, end_lr=0.0, decay_power=1):
+def linear_warmup_and_then_decay(
+    pct, lr_max, total_steps, warmup_steps=None, warmup_pct=None, end_lr=0.0, decay_power=1
+):
     """Warmup to lr_max, then decay over the remaining steps. Arguments as in `linear_warmup_and_decay`."""
     step, warmup = round(pct * total_steps), _warmup_steps(total_steps, warmup_steps, warmup_pct)
     if step < warmup:
@@ -124,7 +127,11 @@ def schedules(name, lr, steps, warmup_steps, decay_power=1.):
     """
     linear = {"original_linear": linear_warmup_and_decay, "separate_linear": linear_warmup_and_then_decay}
     if name in linear:
-        return {"lr": partial(linear[name], lr_max=lr, total_steps=steps, warmup_steps=warmup_steps, decay_power=decay_power)}
+        return {
+            "lr": partial(
+                linear[name], lr_max=lr, total_steps=steps, warmup_steps=warmup_steps, decay_power=decay_power
+            )
+        }
     rise, div = {"one_cycle": (.25, 25.), "adjusted_one_cycle": (min(warmup_steps, steps - 1) / steps, 1e5)}[name]
     return {"lr": combined_cos(rise, lr / div, lr, lr / 1e5), "mom": combined_cos(rise, .95, .85, .95)}
 
@@ -146,7 +153,8 @@ def restore_moments(optimizer, model, pair):
     moments = {f"{file.parent.name}.{name}": value
                for file in Path(pair).glob(f"*/{MOMENTS_FILE}") for name, value in load_file(file).items()}
     if moments and not optimizer.state:  # AdamW and Lamb create theirs in the first step
-        print(f"warning: the moments of Adam in {pair} are for Adam without bias correction; this run starts with zeros.")
+        print(f"warning: the moments of Adam in {pair} are for Adam without bias correction; this run starts with "
+              f"zeros.")
     for name, parameter in model.named_parameters():
         for key, moment in optimizer.state[parameter].items():
             if (stored := moments.get(f"{name}.{key}")) is not None:

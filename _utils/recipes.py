@@ -14,8 +14,14 @@ from transformers import AutoConfig
 _SHARED = dict(layer_norm_eps=1e-12)
 
 # The values of the key `tying`, and the modules that they share.
-TYINGS = {"none": (), "tokens": ("tokens",), "embeddings": ("embeddings",), "embeddings+projection": ("embeddings", "projection"),
-          "embeddings+encoder": ("embeddings", "projection", "encoder"), "all": ("embeddings", "projection", "encoder")}
+TYINGS = {
+    "none": (),
+    "tokens": ("tokens",),
+    "embeddings": ("embeddings",),
+    "embeddings+projection": ("embeddings", "projection"),
+    "embeddings+encoder": ("embeddings", "projection", "encoder"),
+    "all": ("embeddings", "projection", "encoder"),
+}
 
 
 @dataclass(frozen=True)
@@ -34,17 +40,33 @@ class Network:
         """The transformers configuration. All layers of an ALBERT share their weights."""
         of_family = {} if self.family == "bert" else {"embedding_size": self.embedding}
         return AutoConfig.for_model(
-            self.family, vocab_size=vocab_size, pad_token_id=pad_token_id, hidden_size=self.hidden, num_hidden_layers=self.layers,
-            num_attention_heads=self.heads, intermediate_size=self.intermediate, max_position_embeddings=self.positions,
-            initializer_range=initializer_range, hidden_dropout_prob=self.dropout, attention_probs_dropout_prob=self.dropout,
-            **_SHARED, **of_family)
+            self.family,
+            vocab_size=vocab_size,
+            pad_token_id=pad_token_id,
+            hidden_size=self.hidden,
+            num_hidden_layers=self.layers,
+            num_attention_heads=self.heads,
+            intermediate_size=self.intermediate,
+            max_position_embeddings=self.positions,
+            initializer_range=initializer_range,
+            hidden_dropout_prob=self.dropout,
+            attention_probs_dropout_prob=self.dropout,
+            **_SHARED,
+            **of_family,
+        )
 
 
 def network_from(config):
     """The Network of a transformers configuration of any family."""
     intermediate = config.hidden_dim if config.model_type == "distilbert" else config.intermediate_size
-    return Network(config.model_type, config.num_hidden_layers, config.hidden_size, config.num_attention_heads, intermediate,
-                   getattr(config, "embedding_size", config.hidden_size))
+    return Network(
+        config.model_type,
+        config.num_hidden_layers,
+        config.hidden_size,
+        config.num_attention_heads,
+        intermediate,
+        getattr(config, "embedding_size", config.hidden_size),
+    )
 
 
 @dataclass(frozen=True)
@@ -95,9 +117,10 @@ _ALBERT = Network("albert", 12, 256, 4, 1024, 128, 128)
 _BASELINE = dict(electra_mask_style=False, schedule="separate_linear")
 _LMTUNERS = dict(electra_mask_style="always", optimizer="lamb", schedule="separate_linear")
 _LMTUNERS_SETTINGS = (128, .15, 512, 500_000, 40_000, 2e-3, 3e-4, .8, 128)
-# The quickstart's: five minutes on two CPU cores, which the paper's method does not fit into. A discriminator only learns
-# once its generator knows more than the frequencies of tokens, and with two networks and weight 50 that takes longer: an
-# AUC of .525 on text with random replacements (`_utils/training/quickstart.py`), and .58 with a generator that was
+# The quickstart's: five minutes on two CPU cores, which the paper's method does not fit into. A discriminator only
+# learns once its generator knows more than the frequencies of tokens, and with two networks and weight 50 that takes
+# longer:
+# an AUC of .525 on text with random replacements (`_utils/training/quickstart.py`), and .58 with a generator that was
 # trained first. With one encoder for both, as Google's untied_generator=False, and weight 5 it is above .8.
 _QUICKSTART = (48, .25, 32, 1_500, 60, 2e-3, 1e-3, .8, 128)
 # An ELECTRA for tests and comparisons in minutes. In so few steps the discriminator only gets better than chance with
@@ -112,26 +135,32 @@ _TINY_BERT = Network("bert", 2, 128, 2, 512, 128)
 _TINY_ALBERT = Network("albert", 2, 128, 2, 512, 128)
 
 RECIPES = {
-    #                     layers hidden heads interm. embed. gen.   length mask  bs   steps      warmup  lr    GLUE: lr decay length
-    "small":   Recipe(*electra(12, 256,  4,   1024,   128,   1/4),  128,   .15,  128, 1_000_000, 10_000, 5e-4, 3e-4, .8, 128),
-    "base":    Recipe(*electra(12, 768,  12,  3072,   768,   1/3),  512,   .15,  256, 766_000,   10_000, 2e-4, 1e-4, .8, 512),
-    "large":   Recipe(*electra(24, 1024, 16,  4096,   1024,  1/4),  512,   .25, 2048, 400_000,   10_000, 2e-4, 5e-5, .9, 512),
-    "small++": Recipe(*electra(12, 256,  4,   1024,   128,   1.0),  512,   .15,  128, 4_000_000, 10_000, 5e-4, 3e-4, .8, 512),
-    "tiny":    Recipe(*electra(2,  128,  2,   512,    128,   1/4),  *_TINY),
-    "mini":    Recipe(*electra(4,  128,  2,   512,    128,   1/2, family="roformer"), *_MINI),
-    "quickstart": Recipe(*electra(4, 128, 2,  512,    128,   1.0, family="roformer", dropout=0.), *_QUICKSTART, .05,
-                         tying="all", disc_weight=5.),
-
+    #                     layers hidden heads interm. embed. gen.   length mask  bs   steps      warmup  lr    GLUE: lr
+    # decay length
+    "small": Recipe(*electra(12, 256, 4, 1024, 128, 1 / 4), 128, 0.15, 128, 1_000_000, 10_000, 5e-4, 3e-4, 0.8, 128),
+    "base": Recipe(*electra(12, 768, 12, 3072, 768, 1 / 3), 512, 0.15, 256, 766_000, 10_000, 2e-4, 1e-4, 0.8, 512),
+    "large": Recipe(*electra(24, 1024, 16, 4096, 1024, 1 / 4), 512, 0.25, 2048, 400_000, 10_000, 2e-4, 5e-5, 0.9, 512),
+    "small++": Recipe(*electra(12, 256, 4, 1024, 128, 1.0), 512, 0.15, 128, 4_000_000, 10_000, 5e-4, 3e-4, 0.8, 512),
+    "tiny": Recipe(*electra(2, 128, 2, 512, 128, 1 / 4), *_TINY),
+    "mini": Recipe(*electra(4, 128, 2, 512, 128, 1 / 2, family="roformer"), *_MINI),
+    "quickstart": Recipe(
+        *electra(4, 128, 2, 512, 128, 1.0, family="roformer", dropout=0.0),
+        *_QUICKSTART,
+        0.05,
+        tying="all",
+        disc_weight=5.0,
+    ),
     # The baselines of lmtuners, with the settings of its script.
-    "bert_small":   Recipe(_BERT, None,   128, .15, 128, 1_500_000, 10_000, 5e-4, 3e-4, .8, 128, **_BASELINE),
-    "albert_small": Recipe(_ALBERT, None, 128, .15, 128, 1_500_000, 10_000, 5e-4, 3e-4, .8, 128, **_BASELINE),
+    "bert_small": Recipe(_BERT, None, 128, 0.15, 128, 1_500_000, 10_000, 5e-4, 3e-4, 0.8, 128, **_BASELINE),
+    "albert_small": Recipe(_ALBERT, None, 128, 0.15, 128, 1_500_000, 10_000, 5e-4, 3e-4, 0.8, 128, **_BASELINE),
     # The published systems of lmtuners: ALECTRA with 4M parameters and ELECTRA with 17M.
-    "alectra_small":          Recipe(Network("albert", 3, 256, 1, 1024, 128, 128), _ALBERT, *_LMTUNERS_SETTINGS, **_LMTUNERS),
-    "electra_small_lmtuners": Recipe(Network("bert", 3, 256, 1, 256, 256, 128), _BERT, *_LMTUNERS_SETTINGS, **_LMTUNERS),
-
+    "alectra_small": Recipe(Network("albert", 3, 256, 1, 1024, 128, 128), _ALBERT, *_LMTUNERS_SETTINGS, **_LMTUNERS),
+    "electra_small_lmtuners": Recipe(
+        Network("bert", 3, 256, 1, 256, 256, 128), _BERT, *_LMTUNERS_SETTINGS, **_LMTUNERS
+    ),
     # For comparing families in minutes, with the settings of tiny.
-    "bert_tiny":    Recipe(_TINY_BERT, None, *_TINY, electra_mask_style=False),
-    "albert_tiny":  Recipe(_TINY_ALBERT, None, *_TINY, electra_mask_style=False),
+    "bert_tiny": Recipe(_TINY_BERT, None, *_TINY, electra_mask_style=False),
+    "albert_tiny": Recipe(_TINY_ALBERT, None, *_TINY, electra_mask_style=False),
     "alectra_tiny": Recipe(Network("albert", 1, 128, 1, 512, 128), _TINY_ALBERT, *_TINY),
 }
 
@@ -165,7 +194,9 @@ def config_from_shapes(shape_of):
     with suppress(KeyError):
         for layers in itertools.count():
             hidden = shape_of(f"electra.encoder.layer.{layers}.attention.self.query.weight")[0]
-    return Network("electra", layers, hidden, max(1, hidden // 64), intermediate, embedding, positions).config(vocab_size)
+    return Network("electra", layers, hidden, max(1, hidden // 64), intermediate, embedding, positions).config(
+        vocab_size
+    )
 
 
 def forward_flops(network, vocab_size, length, predicted):

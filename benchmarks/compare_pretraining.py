@@ -24,11 +24,13 @@ def compare_pretraining(
     baseline=None,  # a run to show as a dotted line, for example untrained_11081
     plot="checkpoints/glue/compare_pretraining.png",  # scores against compute; default: %(default)s
 ):
-    """Compare pretrained systems by their scores after finetuning, against the floating point operations of their pretraining.
+    """Compare pretrained systems by their scores after finetuning, against the floating point operations of their
+    pretraining.
 
-    Of each run, all checkpoints count whose finetuning group has its default name (RUN_25.0%, ...) and finished runs of all tasks. The
-    score of a checkpoint is the mean over the tasks of the mean over finetuning seeds; settings of finetuning and numbers of runs that
-    differ are printed. The unit of the comparison is the pretraining seed: errors are computed from the scores of different seeds only.
+    Of each run, all checkpoints count whose finetuning group has its default name (RUN_25.0%, ...) and finished runs of
+    all tasks. The score of a checkpoint is the mean over the tasks of the mean over finetuning seeds; settings of
+    finetuning and numbers of runs that differ are printed. The unit of the comparison is the pretraining seed: errors
+    are computed from the scores of different seeds only.
     """
     check_output("--plot", plot, ".png")
     runs = finetuning_runs(Runs())
@@ -53,25 +55,34 @@ def compare_pretraining(
 
 
 def _print_table(table):
-    print(table.rename_axis(index={"percent": "% of steps"}).to_string(float_format="{:.1f}".format, na_rep=""), end="\n\n")
+    print(
+        table.rename_axis(index={"percent": "% of steps"}).to_string(float_format="{:.1f}".format, na_rep=""),
+        end="\n\n",
+    )
 
 
 def finetuning_runs(rows):
-    """DataFrame of the finished runs that belong to a checkpoint: system, seed and percent of its training, task, score, row.
+    """DataFrame of the finished runs that belong to a checkpoint: system, seed and percent of its training, task,
+    score, row.
 
     rows: of the table of runs. Scores are in percent, in the first metric on the first dev set.
     """
     found = [{**{key: match[key] for key in _CHECKPOINT}, "task": row["task"], "score": score(row), "row": row}
              for row in rows if (match := MILESTONE.fullmatch(row["group"]))]
     if not found:
-        raise PlainError(f"No finished run in {SCORES} belongs to a checkpoint such as NAME_11081_25.0%. Finetune the checkpoints of the "
+        raise PlainError(f"No finished run in {SCORES} belongs to a checkpoint such as NAME_11081_25.0%. Finetune the "
+                         f"checkpoints of the "
                          "pretraining runs first, without group_name.")
     return pd.DataFrame(found).astype({"seed": int, "percent": float})
 
 
 def checkpoint_scores(runs, aggregate="mean"):
-    """DataFrame of `finetuning_runs` with a row per checkpoint, a column per task: means over finetuning seeds, or another aggregate."""
-    return runs.pivot_table(index=_CHECKPOINT, columns="task", values="score", aggfunc=aggregate, sort=False).sort_index()
+    """DataFrame of `finetuning_runs` with a row per checkpoint, a column per task: means over finetuning seeds, or
+    another aggregate.
+    """
+    return runs.pivot_table(
+        index=_CHECKPOINT, columns="task", values="score", aggfunc=aggregate, sort=False
+    ).sort_index()
 
 
 def of_systems(table, systems, tasks):
@@ -83,8 +94,10 @@ def of_systems(table, systems, tasks):
     found = found.reindex(columns=tasks.split(",")).dropna() if tasks else found.dropna(axis=1)
     for name in systems:
         if found.empty or name not in found.index.unique("system"):
-            raise PlainError(f"No checkpoint of {name!r} was finetuned on {' and '.join(found) or 'the tasks of the others'}. Finetune all "
-                             f"systems on the same tasks. Finetuned: {', '.join(table.index.unique('system'))}, on {', '.join(table)}.")
+            raise PlainError(f"No checkpoint of {name!r} was finetuned on "
+                             f"{' and '.join(found) or 'the tasks of the others'}. Finetune all "
+                             f"systems on the same tasks. Finetuned: {', '.join(table.index.unique('system'))}, on "
+                             f"{', '.join(table)}.")
     return found
 
 
@@ -106,7 +119,8 @@ def print_setting_differences(runs, checkpoints):
 
 
 def checkpoint_flops(path):
-    """Floating point operations spent on a checkpoint of pretrain.py; with two-stage training, those of the first stage, too.
+    """Floating point operations spent on a checkpoint of pretrain.py; with two-stage training, those of the first
+    stage, too.
 
     PlainError if it continued the training of other networks.
     """
@@ -126,10 +140,11 @@ def checkpoint_flops(path):
 
 
 def compare(scores, systems):
-    """DataFrame by percent of the training: mean and standard error (s.e.) of each system, and of the first minus each other one.
+    """DataFrame by percent of the training: mean and standard error (s.e.) of each system, and of the first minus each
+    other one.
 
-    scores: Series of the scores of checkpoints (system, seed, percent).   Standard errors are over pretraining seeds, NaN for a
-    single seed.
+    scores: Series of the scores of checkpoints (system, seed, percent).   Standard errors are over pretraining seeds,
+    NaN for a single seed.
     """
     by_system = scores.groupby(["percent", "system"])
     mean, error = by_system.mean().unstack(), by_system.sem().unstack()
@@ -143,9 +158,11 @@ def compare(scores, systems):
 def plot_comparison(scores, flops, systems, tasks, baseline):
     """Score against floating point operations: a dot per checkpoint of each pretraining seed, a line through the means.
 
-    scores: as for `compare`.   flops: a Series with the same index.   tasks: names.   baseline: scores of a run, for a dotted line.
+    scores: as for `compare`.   flops: a Series with the same index.   tasks: names.   baseline: scores of a run, for a
+    dotted line.
     """
-    figure, axis = new_axis("floating point operations of pretraining", "mean dev score, %", xscale="log", title=", ".join(tasks))
+    figure, axis = new_axis("floating point operations of "
+                            "pretraining", "mean dev score, %", xscale="log", title=", ".join(tasks))
     checkpoints = pd.DataFrame({"flops": flops, "score": scores})
     for i, name in enumerate(systems):
         points = checkpoints.loc[name]

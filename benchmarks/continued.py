@@ -1,11 +1,12 @@
 """Texts and labels for the measurement of continued pretraining: `python -m benchmarks.continued DATA`.
 
 DATA is a folder with wikipedia/ and novels/, parquet files with a column `text`. Written to datasets/continued/:
-docs.txt, docs_test.txt, packages.csv, agreement.csv: documentation of the twenty installed packages with the most prose. Its source files
-are divided at random: 60 % are text to pretrain on, 10 % test text, and 30 % the tables of two tasks, paragraphs with the package that they
-document, and sentences whose verb has the right or the wrong number.
+docs.txt, docs_test.txt, packages.csv, agreement.csv: documentation of the twenty installed packages with the most
+prose. Its source files are divided at random: 60% are text to pretrain on, 10% test text, and 30% the tables of two
+tasks, paragraphs with the package that they document, and sentences whose verb has the right or the wrong number.
 novels.txt, novels_test.txt: 2 MB and 1 MB of chapters, drawn at random.   wikipedia_test.txt: 1 MB of articles.
-wikipedia_for_docs.txt, wikipedia_for_novels.txt: old text to mix in, a ninth of the new text, so that it is a tenth of both.
+wikipedia_for_docs.txt, wikipedia_for_novels.txt: old text to mix in, a ninth of the new text, so that it is a tenth of
+both.
 """
 import multiprocessing
 import random
@@ -48,7 +49,9 @@ def documentation():
     files = list(source_files())
     with multiprocessing.Pool() as pool:
         found = pool.map(sentences_of, files, chunksize=64)
-    rows = [(package_of(file), str(file), paragraph) for file, paragraphs in zip(files, found) for paragraph in paragraphs]
+    rows = [
+        (package_of(file), str(file), paragraph) for file, paragraphs in zip(files, found) for paragraph in paragraphs
+    ]
     table = pd.DataFrame(rows, columns=["package", "file", "text"]).drop_duplicates("text")
     return table[table["package"].isin([package for package, _ in Counter(table["package"]).most_common(20)])]
 
@@ -67,7 +70,8 @@ def divided(table, rng):
 
 
 def agreement(table):
-    """DataFrame (text, label, file) of the sentences with one of six verbs, in half of which it has the wrong number."""
+    """DataFrame (text, label, file) of the sentences with one of six verbs, in half of which it has the wrong number.
+    """
     rng, rows = random.Random(0), {}
     for file, text in zip(table["file"], table["text"]):
         for words in map(str.split, re.split(r"(?<=\.) ", text)):
@@ -91,7 +95,9 @@ def write(name, documents, size=float("inf")):
     written = 0
     with open(FOLDER / f"{name}.txt", "w", encoding="utf-8") as file:
         for document in documents:
-            written += file.write(re.sub(r"(?<=[.!?]) +(?=[A-Z\"'(])", "\n", re.sub(r"\n\s*\n", "\n", document)).strip() + "\n\n")
+            written += file.write(
+                re.sub(r"(?<=[.!?]) +(?=[A-Z\"'(])", "\n", re.sub(r"\n\s*\n", "\n", document)).strip() + "\n\n"
+            )
             if written >= size:
                 break
     return written

@@ -1,8 +1,10 @@
-"""Pretraining steps with several settings of OpenMP and of glibc's malloc, on an idle machine and next to a busy process.
+"""Pretraining steps with several settings of OpenMP and of glibc's malloc, on an idle machine and next to a busy
+process.
 
     python -m benchmarks.environment [size=mini] [bs=64] [max_length=64] [precision=fp32] [rounds=3] [seconds=8]
 
-These settings are environment variables that are read once, so each measurement is a new process. The settings alternate within a round.
+These settings are environment variables that are read once, so each measurement is a new process. The settings
+alternate within a round.
 Prints tokens/s and the ratio to the settings of the scripts, and writes them to benchmarks/results/.
 """
 import json
@@ -19,9 +21,13 @@ SETTINGS = {
     "default of OpenMP": {},  # spins, which wastes the time slices of a busy core
     "passive": {"OMP_WAIT_POLICY": "passive"},
     "one thread": {"OMP_NUM_THREADS": "1"},
-    # The values at which glibc's own thresholds end up: blocks of more than 32 MiB are mapped when they are allocated, and unmapped when
-    # they are freed.
-    "default of malloc": {"GOMP_SPINCOUNT": "1000", "MALLOC_MMAP_THRESHOLD_": str(32 << 20), "MALLOC_TRIM_THRESHOLD_": str(64 << 20)},
+    # The values at which glibc's own thresholds end up: blocks of more than 32 MiB are mapped when they are allocated,
+    # and unmapped when they are freed.
+    "default of malloc": {
+        "GOMP_SPINCOUNT": "1000",
+        "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+        "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
+    },
 }
 DEFAULTS = {"size": "mini", "bs": 64, "max_length": 64, "precision": "fp32", "rounds": 3, "seconds": 8}
 
@@ -54,8 +60,13 @@ def measure(setting, is_busy, given):
         plain = {key: value for key, value in os.environ.items() if not key.startswith(("OMP_", "GOMP_", "MALLOC_"))}
         # Set even if empty, because _utils/__init__.py has its own default.
         env = {**plain, "OMP_WAIT_POLICY": "", **SETTINGS[setting]}
-        done = subprocess.run([sys.executable, "-m", "benchmarks.environment", "--measure", json.dumps(given)], env=env, text=True,
-                              capture_output=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "benchmarks.environment", "--measure", json.dumps(given)],
+            env=env,
+            text=True,
+            capture_output=True,
+            check=True,
+        )
         return float(done.stdout.split()[-1])
     finally:
         if neighbour:
@@ -66,7 +77,12 @@ def measure(setting, is_busy, given):
 def main(arguments):
     from _utils.keys import PRETRAIN_KEYS, Count
     from benchmarks.report import alternate, median_ratio, parse, write_results
-    types = {**{key: PRETRAIN_KEYS[key] for key in ("size", "bs", "max_length", "precision")}, "rounds": Count, "seconds": Count}
+
+    types = {
+        **{key: PRETRAIN_KEYS[key] for key in ("size", "bs", "max_length", "precision")},
+        "rounds": Count,
+        "seconds": Count,
+    }
     given = dict(parse(arguments, DEFAULTS, types))
     rates = alternate({(setting, is_busy): partial(measure, setting, is_busy, given)
                        for setting in SETTINGS for is_busy in (False, True)}, given["rounds"])

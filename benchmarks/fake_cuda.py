@@ -1,7 +1,7 @@
 """CUDA tensors without a GPU: they have a device, a shape and a dtype, but no values (torch's FakeTensor).
 
-Operations that synchronize with the GPU raise an exception: reading a value (`DataDependentOutputException`) or a shape that depends on one
-(`DynamicOutputShapeException`). So does combining tensors on different devices (`RuntimeError`).
+Operations that synchronize with the GPU raise an exception: reading a value (`DataDependentOutputException`) or a shape
+that depends on one (`DynamicOutputShapeException`). So does combining tensors on different devices (`RuntimeError`).
 """
 import contextlib
 from types import SimpleNamespace
@@ -21,13 +21,16 @@ _iterate_loader, _swap_tensors = DataLoader.__iter__, torch.utils.swap_tensors
 
 @contextlib.contextmanager
 def fake_cuda():
-    """Context in which all new tensors are fake, on the CPU or on 'cuda'; operations treat real tensors as fake ones on their device.
+    """Context in which all new tensors are fake, on the CPU or on 'cuda'; operations treat real tensors as fake ones on
+    their device.
 
     It patches functions that would call the CUDA driver or treat fake tensors differently:
     - mixed precision checks that a GPU is available and supports bf16;
-    - `Tensor.backward` and `torch.autograd.grad` are replaced by `backward` and `grad` below, because the autograd engine needs a CUDA
+    - `Tensor.backward` and `torch.autograd.grad` are replaced by `backward` and `grad` below, because the autograd
+    engine needs a CUDA
       context;
-    - `Module.to` rejects parameters with weak references or gradients, which fake ones have, even if nothing has to be moved;
+    - `Module.to` rejects parameters with weak references or gradients, which fake ones have, even if nothing has to be
+    moved;
     - transformers does not inspect the attention mask of fake tensors, as it does for real ones;
     - fastai's loaders yield real tensors on the CPU, because they read a random number to seed their workers.
     """
@@ -74,7 +77,9 @@ def grad(outputs, inputs, grad_outputs=None, allow_unused=False, **_):
 
 @torch.no_grad()
 def _gradients(output, seed, ends=frozenset()):
-    """{leaf, or (node, number of its output) in `ends`: gradient}: call each node of the autograd graph once, the latest first."""
+    """{leaf, or (node, number of its output) in `ends`: gradient}: call each node of the autograd graph once, the
+    latest first.
+    """
     found, waiting = {}, {}  # waiting: {node: gradients of its outputs, accumulated so far}
 
     def arrive(node, index, gradient):
@@ -84,12 +89,17 @@ def _gradients(output, seed, ends=frozenset()):
     arrive(output.grad_fn, output.output_nr, seed)
     while waiting:
         node = max(waiting, key=lambda node: node._sequence_nr())  # no other node can pass a gradient to it any more
-        gradients = [_match_output(gradient, output) for gradient, output in zip(waiting.pop(node), node._input_metadata, strict=True)]
+        gradients = [
+            _match_output(gradient, output)
+            for gradient, output in zip(waiting.pop(node), node._input_metadata, strict=True)
+        ]
         if reached := {(node, i): gradient for i, gradient in enumerate(gradients) if (node, i) in ends}:
             found |= reached
             continue
         results = node.apply(*gradients) if hasattr(node, "apply") else node(*gradients)
-        for (next_node, index), gradient in zip(node.next_functions, results if isinstance(results, tuple) else [results], strict=True):
+        for (next_node, index), gradient in zip(
+            node.next_functions, results if isinstance(results, tuple) else [results], strict=True
+        ):
             if gradient is None or next_node is None:
                 continue
             if hasattr(next_node, "variable"):  # it accumulates the gradient of a leaf
@@ -102,7 +112,10 @@ def _gradients(output, seed, ends=frozenset()):
 
 
 def _match_output(gradient, output):
-    """Convert a gradient to the shape and dtype of its output, as the autograd engine does. Both must be on the same device."""
+    """Convert a gradient to the shape and dtype of its output, as the autograd engine does.
+
+    Both must be on the same device.
+    """
     if gradient is None:
         return None
     assert gradient.device == output.device, f"gradient on {gradient.device} for a tensor on {output.device}"

@@ -1,4 +1,6 @@
-"""The figures of README and docs/, from the trained model and the raw numbers in results/: `python -m benchmarks.figures`."""
+"""The figures of README and docs/, from the trained model and the raw numbers in results/: `python -m
+benchmarks.figures`.
+"""
 import pandas as pd
 import torch
 from matplotlib import pyplot as plt
@@ -42,11 +44,15 @@ SENTENCE, SEED = "After the war he returned to the city and worked as a doctor."
 
 @torch.no_grad()
 def plot_corruption(sentence=SENTENCE, seed=SEED):
-    """A sentence in four lines: its tokens, masked, with the generator's samples, with the discriminator's probabilities of "replaced"."""
+    """A sentence in four lines: its tokens, masked, with the generator's samples, with the discriminator's
+    probabilities of "replaced".
+    """
     model_folder = str(MINI / "model")
     hf_tokenizer = load_tokenizer(model_folder)
     model = ELECTRAModel(*load_pair(model_folder, "mini", 64), hf_tokenizer).eval()
-    masking = build_masking(complete(settings.override(["size=mini", f"vocab={model_folder}/discriminator"])), hf_tokenizer)
+    masking = build_masking(
+        complete(settings.override(["size=mini", f"vocab={model_folder}/discriminator"])), hf_tokenizer
+    )
     input_ids = hf_tokenizer([sentence], return_tensors="pt")["input_ids"]
     torch.manual_seed(seed)
     inputs, _ = masking.mask(input_ids, torch.tensor([input_ids.shape[1]]))
@@ -60,14 +66,23 @@ def plot_corruption(sentence=SENTENCE, seed=SEED):
             "masked": [(token, ORANGE + "88" if hidden else None) for token, hidden in zip(masked, is_hidden)],
             "generated": [(token, ORANGE + "88" if hidden else None) for token, hidden in zip(generated, is_hidden)],
             "replaced?": [(f"{p:.0%}", to_hex(plt.cm.Reds(.7 * min(1, 2 * p)))) for p in probabilities]}
-    figure = tokens_in_color([[(name.ljust(9), None, ""), *((token.center(width), color, "") for (token, color), width in zip(row, widths))]
-                              for name, row in rows.items()], columns=11 + sum(widths) + len(widths))
+    figure = tokens_in_color(
+        [
+            [
+                (name.ljust(9), None, ""),
+                *((token.center(width), color, "") for (token, color), width in zip(row, widths)),
+            ]
+            for name, row in rows.items()
+        ],
+        columns=11 + sum(widths) + len(widths),
+    )
     figure.set_figheight(.7 * figure.get_figheight())
     return figure
 
 
 def plot_transitions(tasks=("stsb", "qnli")):
-    """Dev score of the first finetuning seed against the operations of pretraining: a line for each pretraining seed."""
+    """Dev score of the first finetuning seed against the operations of pretraining: a line for each pretraining seed.
+    """
     figure, axes = plt.subplots(1, len(tasks), figsize=(9, 3.2), layout="constrained")
     scores = finetuned(MINI)["dev"]
     recipe = RECIPES["mini"]
@@ -76,8 +91,15 @@ def plot_transitions(tasks=("stsb", "qnli")):
         for system, color in ((ELECTRA, BLUE), (MLM, ORANGE)):
             for seed, marker in zip(SEEDS, "os^"):
                 line = [scores[f"{system}_{seed}_{percent}%", task, 0] for percent in (6.25, 12.5, 25.0, 50.0, 100.0)]
-                axis.plot([flops * share for share in (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1)], line, marker=marker, ms=4, lw=1, color=color,
-                          label=f"{TITLES[system]}, seed {seed}")
+                axis.plot(
+                    [flops * share for share in (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1)],
+                    line,
+                    marker=marker,
+                    ms=4,
+                    lw=1,
+                    color=color,
+                    label=f"{TITLES[system]}, seed {seed}",
+                )
         axis.axhline(means(MINI, UNTRAINED)[task], color=GREY, ls=":", label="not pretrained")
         axis.set(title=TASKS[task].title, xlabel="floating point operations of pretraining", xscale="log")
     axes[0].set_ylabel("dev score, %")
@@ -86,7 +108,9 @@ def plot_transitions(tasks=("stsb", "qnli")):
 
 
 def plot_runs():
-    """Dev scores of all finetuning runs of the last checkpoints as dots: a panel for each task, a column for each pretrained network."""
+    """Dev scores of all finetuning runs of the last checkpoints as dots: a panel for each task, a column for each
+    pretrained network.
+    """
     figure, axes = plt.subplots(1, len(PRIMARY), figsize=(11, 3), layout="constrained")
     scores = finetuned(MINI)["dev"]
     for axis, task in zip(axes, PRIMARY):
@@ -95,7 +119,12 @@ def plot_runs():
             axis.plot([i + i // len(SEEDS)] * len(runs), runs, "o", ms=4, alpha=.6, color=COLORS[system],
                       label=TITLES[system] if seed == SEEDS[0] else None)
         axis.axhline(means(MINI, UNTRAINED)[task], color=GREY, ls=":", label="not pretrained")
-        axis.set(title=TASKS[task].title, xlabel="pretraining seed", xticks=range(11), xticklabels=[*SEEDS, "", *SEEDS, "", *SEEDS])
+        axis.set(
+            title=TASKS[task].title,
+            xlabel="pretraining seed",
+            xticks=range(11),
+            xticklabels=[*SEEDS, "", *SEEDS, "", *SEEDS],
+        )
         axis.tick_params(axis="x", rotation=90, length=0, labelsize=7)
     axes[0].set_ylabel("dev score, %")
     figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside lower center", ncols=4)
@@ -103,14 +132,25 @@ def plot_runs():
 
 
 def plot_small():
-    """The beginning of ELECTRA-Small's training, beside points read off Google's figure (docs/small.md): generator loss and AUC."""
+    """The beginning of ELECTRA-Small's training, beside points read off Google's figure (docs/small.md): generator loss
+    and AUC.
+    """
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
-    curves = {"training, with dropout": ("metrics", "train", "-", BLUE), "the same on a CPU": ("cpu_metrics", "train", "--", ORANGE),
+    curves = {"training, with "
+              "dropout": ("metrics", "train", "-", BLUE), "the same on a CPU": ("cpu_metrics", "train", "--", ORANGE),
               "held-out text": ("metrics", "held_out", "o", GREEN)}
     for axis, (metric, title) in zip(axes, {"gen_loss": "generator: loss", "disc_auc": "discriminator: AUC"}.items()):
         for label, (file, split, style, color) in curves.items():
             rows = pd.DataFrame(read_metrics(SMALL / f"{file}.jsonl", split))
-            axis.plot(million_tokens(rows["step"], RECIPES["small"]), rows[metric], style, ms=4, lw=1, color=color, label=label)
+            axis.plot(
+                million_tokens(rows["step"], RECIPES["small"]),
+                rows[metric],
+                style,
+                ms=4,
+                lw=1,
+                color=color,
+                label=label,
+            )
         axis.plot(*zip(*GOOGLE_SMALL[metric]), "x", color="black", label="Google, on OpenWebText")
         axis.set(title=title, xlabel="million tokens")
     axes[0].legend(frameon=False, fontsize=8)
@@ -123,14 +163,18 @@ def plot_objectives():
     curves = {name: pd.DataFrame(read_metrics(RESULTS / "objectives" / name / "metrics.jsonl", "train"))
               for name in (*OBJECTIVES, "two_stage_generator")}
     first = curves.pop("two_stage_generator")
-    curves["two_stage"] = pd.concat([first, curves["two_stage"].eval(f"step = step + {first['step'].max()}")], ignore_index=True)
+    curves["two_stage"] = pd.concat(
+        [first, curves["two_stage"].eval(f"step = step + {first['step'].max()}")], ignore_index=True
+    )
     panels = {"gen_loss_hidden": ("generator loss on hidden tokens", set(curves)),
               "disc_auc": ("AUC of the discriminator", {*curves} - {"mlm", "replace_mlm"}),
               "disc_loss": ("loss of the second network\nthat predicts tokens", {"replace_mlm", "all_tokens_mlm"})}
     for axis, (metric, (title, shown)) in zip(axes, panels.items()):
         for i, (name, curve) in enumerate(curves.items()):
             if name in shown:
-                axis.plot(curve["step"], curve[metric].astype(float).rolling(10).mean(), lw=1, color=f"C{i}", label=name)
+                axis.plot(
+                    curve["step"], curve[metric].astype(float).rolling(10).mean(), lw=1, color=f"C{i}", label=name
+                )
         axis.set(title=title, xlabel="step")
     figure.legend(*axes[0].get_legend_handles_labels(), frameon=False, fontsize=8, loc="outside right")
     return figure
@@ -140,7 +184,8 @@ def plot_long_continuation():
     """Continued pretraining of 2,000 steps on 2 MB of novels with three learning rates, at the milestones."""
     figure, axes = plt.subplots(1, 4, figsize=(12, 2.8), layout="constrained")
     folder = RESULTS / "continued"
-    for rate, title, color in (("5e-5", "5e-5, a tenth of the recipe's rate", BLUE), ("5e-4", "5e-4, the recipe's rate", ORANGE),
+    for rate, title, color in (("5e-5", "5e-5, a tenth of the recipe's "
+                                        "rate", BLUE), ("5e-4", "5e-4, the recipe's rate", ORANGE),
                                ("5e-3", "5e-3", GREY)):
         held_out = pd.DataFrame(read_metrics(folder / f"long_lr{rate}_1.jsonl", "held_out"))
         curves = {"held-out novels: generator loss\non hidden tokens": held_out["gen_loss_hidden"],

@@ -1,12 +1,14 @@
-"""Finetuning on GLUE tasks, compared with a reference that computes as electra_pytorch does; each variant in a process of its own, in turn.
+"""Finetuning on GLUE tasks, compared with a reference that computes as electra_pytorch does; each variant in a process
+of its own, in turn.
 
-    python -m benchmarks.finetuning [glue_dir=PATH] [vocab=vocab.txt] [tasks=cola,mrpc,rte] [rows=64] [size=small] [bs=32]
+    python -m benchmarks.finetuning [glue_dir=PATH] [vocab=vocab.txt] [tasks=cola,mrpc,rte] [rows=64] [size=small]
+    [bs=32]
                                     [max_length=128] [device=cpu] [rounds=2]
 
-A round is one pass of every variant over the first `rows` rows of each task (None: all; MRPC: both orders of its pairs). Without a
-glue_dir the tables are synthetic and their sentences short. Prints rows/s, the ratio to the reference of the same round, tokens per row
-with padding, and the seconds of an epoch of the whole tables at this speed; writes them to benchmarks/results/. The encoder has initial
-weights, because their values do not matter here.
+A round is one pass of every variant over the first `rows` rows of each task (None: all; MRPC: both orders of its
+pairs). Without a glue_dir the tables are synthetic and their sentences short. Prints rows/s, the ratio to the reference
+of the same round, tokens per row with padding, and the seconds of an epoch of the whole tables at this speed; writes
+them to benchmarks/results/. The encoder has initial weights, because their values do not matter here.
 """
 import contextlib
 import sys
@@ -31,8 +33,17 @@ from _utils.training.device import choose_device, set_seed
 from benchmarks.reference import OneByOneAdam, ReferencePredictor, RowsOneByOne, reference_finetuning_step
 from benchmarks.report import alternate, median_ratio, own_process, parse, seconds_of, write_results
 
-DEFAULTS = {"glue_dir": None, "vocab": None, "tasks": ["cola", "mrpc", "rte"], "rows": 64, "size": "small", "bs": 32, "max_length": 128,
-            "device": None, "rounds": 2}
+DEFAULTS = {
+    "glue_dir": None,
+    "vocab": None,
+    "tasks": ["cola", "mrpc", "rte"],
+    "rows": 64,
+    "size": "small",
+    "bs": 32,
+    "max_length": 128,
+    "device": None,
+    "rounds": 2,
+}
 TYPES = {**{key: FINETUNE_KEYS[key] for key in ("glue_dir", "tasks", "size", "max_length", "device")},
          "vocab": Text | None, "rows": Count | None, "bs": Count, "rounds": Count}
 VOCAB_SIZE = 30_522  # of the encoder, independent of the tokenizer
@@ -42,13 +53,15 @@ def load_tables(tasks, glue_dir, folder):
     """{Task: its training set}. Without a glue_dir synthetic tables are written to `folder`."""
     for name in tasks:
         if not TASKS[name].labels:
-            raise PlainError(f"{name!r} is not a task of this benchmark. Choose tasks with labels, such as cola,mrpc,rte.")
+            raise PlainError(f"{name!r} is not a task of this benchmark. Choose tasks with labels, such as "
+                             f"cola,mrpc,rte.")
     if glue_dir is None:
         write_synthetic_glue(folder)
     found = {TASKS[name]: load_task(name, glue_dir or folder) for name in tasks}
     for task, data in found.items():
         if "train" in data.missing:
-            raise PlainError(f"{task.title}: {data.missing['train']}. Set glue_dir to a complete download, or choose other tasks.")
+            raise PlainError(f"{task.title}: {data.missing['train']}. Set glue_dir to a complete download, or choose "
+                             f"other tasks.")
     return {task: data.splits["train"] for task, data in found.items()}
 
 
@@ -96,15 +109,25 @@ class Variant:
     def __init__(self, name, given, rows, folder):
         self.name, self.given, self.device = name, given, choose_device(given["device"])
         recipe = RECIPES[given["size"]]
-        self.settings = {"size": given["size"], "bs": given["bs"], "epochs": 1, "lr": recipe.glue_lr, "layer_decay": recipe.layer_decay,
-                         "original_lr_layer_decays": True, "weight_decay": 0., "adam_bias_correction": False,
-                         "schedule": "original_linear"}
+        self.settings = {
+            "size": given["size"],
+            "bs": given["bs"],
+            "epochs": 1,
+            "lr": recipe.glue_lr,
+            "layer_decay": recipe.layer_decay,
+            "original_lr_layer_decays": True,
+            "weight_decay": 0.0,
+            "adam_bias_correction": False,
+            "schedule": "original_linear",
+        }
         self.tables = load_tables(given["tasks"], given["glue_dir"], folder)
         self.hf_tokenizer, self.rows = tokenizer_for(given["vocab"], self.tables), rows
         self.log = RunLog("benchmark", Path(folder, name), {"logger": None})
 
     def prepare(self, name, n=None):
-        """Encode a task, or its first n rows, and build its model; (rows of a pass, of the whole table, tokens of a pass with padding)."""
+        """Encode a task, or its first n rows, and build its model; (rows of a pass, of the whole table, tokens of a
+        pass with padding).
+        """
         [(task, table)] = [(task, table) for task, table in self.tables.items() if task.name == name]
         n = min(n or self.rows or len(table), len(table))
         settings = {"max_length": self.given["max_length"], "double_unordered": task.unordered}
@@ -113,7 +136,9 @@ class Variant:
             pad_to = self.given["max_length"] if "padded" in self.name else None
             loader, self.one_pass = reference(task, rows, self.settings, self.device, pad_to)
         else:
-            loader, self.one_pass = this_repository(task, rows, self.settings, self.device, self.name.split()[1], self.log)
+            loader, self.one_pass = this_repository(
+                task, rows, self.settings, self.device, self.name.split()[1], self.log
+            )
         return len(rows), len(table) / n * len(rows), sum(ids.numel() for ids, *_ in loader)
 
     def seconds(self):
@@ -128,8 +153,19 @@ def main(arguments):
     names = "reference", f"reference, padded to {given['max_length']}", "finetune.py fp32", "finetune.py bf16"
     passes, n_rows, whole = {}, {}, {}
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        calls = {name: stack.enter_context(own_process(Variant, name, dict(given), n_sample, tempfile.mkdtemp(dir=folder),
-                                                       of_reference=name.startswith("reference"))) for name in names}
+        calls = {
+            name: stack.enter_context(
+                own_process(
+                    Variant,
+                    name,
+                    dict(given),
+                    n_sample,
+                    tempfile.mkdtemp(dir=folder),
+                    of_reference=name.startswith("reference"),
+                )
+            )
+            for name in names
+        }
         for call in calls.values():  # warmup
             call("prepare", given["tasks"][0], 1)
             call("seconds")
@@ -140,13 +176,19 @@ def main(arguments):
             n_rows[task], n_whole, _ = prepared[names[0]]
             whole[task] = n_whole / n_rows[task]
     rows = summarize(passes, sum(n_rows.values()), whole)
-    write_results("finetuning", rows, {**given, "rows_of_a_pass": n_rows, "rounds_seconds": passes}, choose_device(given["device"]))
+    write_results(
+        "finetuning",
+        rows,
+        {**given, "rows_of_a_pass": n_rows, "rounds_seconds": passes},
+        choose_device(given["device"]),
+    )
 
 
 def summarize(passes, n_rows, whole):
     """Rows of the result table.
 
-    passes: {task: {variant: ([seconds of a pass in each round], tokens of a pass with padding)}}.   n_rows: rows of a pass over all tasks.
+    passes: {task: {variant: ([seconds of a pass in each round], tokens of a pass with padding)}}.   n_rows: rows of a
+    pass over all tasks.
     whole: {task: rows of the table / rows measured}.
     """
     rows, base = {}, None
@@ -156,7 +198,8 @@ def summarize(passes, n_rows, whole):
         base = base or seconds
         rows[name] = {"rows/s": n_rows / median(seconds), "ratio": median_ratio(base, seconds),
                       "tokens/row": sum(tokens for _, tokens in by_task.values()) / n_rows,
-                      "s/epoch of the mix": sum(whole[task] * median(seconds) for task, (seconds, _) in by_task.items())}
+                      "s/epoch of the "
+                      "mix": sum(whole[task] * median(seconds) for task, (seconds, _) in by_task.items())}
     return rows
 
 

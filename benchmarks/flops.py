@@ -1,4 +1,6 @@
-"""The floating point operations of each recipe's training by the three conventions of counting: `python -m benchmarks.flops`."""
+"""The floating point operations of each recipe's training by the three conventions of counting: `python -m
+benchmarks.flops`.
+"""
 from functools import partial
 
 from _utils.objectives.kinds import flops_per_token
@@ -6,7 +8,8 @@ from _utils.recipes import RECIPES
 
 
 def google_flops(network, vocab_size, length, predicted, is_dense=True):
-    """Operations per token of a forward pass as Google's flops_computation.py counts them (F103): also softmax, dropout and LayerNorm.
+    """Operations per token of a forward pass as Google's flops_computation.py counts them (F103): also softmax, dropout
+    and LayerNorm.
 
     predicted: as in `forward_flops`.   is_dense: count the input embedding as a dense product.
     """
@@ -14,7 +17,11 @@ def google_flops(network, vocab_size, length, predicted, is_dense=True):
     is_projected = e != h or network.family == "albert"
     per_layer = 8 * h ** 2 + 4 * length * h + 4 * h * i + 9 * i + 10 * length * n + 20 * h + 5
     embedding = 2 * e * (length + 2) + 11 * e + is_projected * (2 * h * e + h) + is_dense * 2 * e * vocab_size
-    head = 2 * h ** 2 + 11 * h if predicted is None else predicted * (2 * e * vocab_size + 2 * h * e + 14 * e + 7 * vocab_size)
+    head = (
+        2 * h**2 + 11 * h
+        if predicted is None
+        else predicted * (2 * e * vocab_size + 2 * h * e + 14 * e + 7 * vocab_size)
+    )
     return network.layers * per_layer + embedding + head
 
 
@@ -35,7 +42,8 @@ def steps_of_equal_compute(recipe, other, steps, vocab_size, objective=None, **c
 
 
 if __name__ == "__main__":
-    print(f"Operations of a training with a vocabulary of {VOCAB_SIZE:,} tokens\n{'':24}" + "".join(f"{name:>15}" for name in CONVENTIONS))
+    print(f"Operations of a training with a vocabulary of {VOCAB_SIZE:,} "
+          f"tokens\n{'':24}" + "".join(f"{name:>15}" for name in CONVENTIONS))
     for name, recipe in RECIPES.items():
         n_tokens = recipe.bs * recipe.max_length * recipe.steps
         totals = [flops_per_token(recipe, VOCAB_SIZE, **convention) * n_tokens for convention in CONVENTIONS.values()]

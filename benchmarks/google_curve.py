@@ -2,10 +2,13 @@
 
     python -m benchmarks.google_curve curve=PATH books=PATH [seeds=1,2,3]
 
-curve: a folder with run_1.txt, run_2.txt ... of Google's code, each with a line "step loss" per step, and their vocab.txt.
-books: their text as an .xz file, of which the first 9 MB are used.   seeds: runs of pretrain.py, of the examples as well.
-One network is generator and discriminator (F91), with 3 layers x 128; a step has 48 x 32 tokens, of which a quarter are masked. Google's
-runs end before the schedule does, so these stop there too. Each run takes about ten minutes on one core; rerun the command to resume.
+curve: a folder with run_1.txt, run_2.txt ... of Google's code, each with a line "step loss" per step, and their
+vocab.txt.
+books: their text as an .xz file, of which the first 9 MB are used.   seeds: runs of pretrain.py, of the examples as
+well.
+One network is generator and discriminator (F91), with 3 layers x 128; a step has 48 x 32 tokens, of which a quarter are
+masked. Google's runs end before the schedule does, so these stop there too. Each run takes about ten minutes on one
+core; rerun the command to resume.
 The means are written to benchmarks/results/google_curve/means.csv, and drawn.
 """
 import lzma
@@ -23,14 +26,43 @@ from _utils.plots import BLUE
 from _utils.runs import Run, read_metrics
 from benchmarks.report import RESULTS, parse
 
-DEFAULTS = {"curve": "../shared/golden/official/curve", "books": "../shared/data/books/books-0.txt.xz", "seeds": [1, 2, 3]}
+DEFAULTS = {
+    "curve": "../shared/golden/official/curve",
+    "books": "../shared/data/books/books-0.txt.xz",
+    "seeds": [1, 2, 3],
+}
 TYPES = {"curve": Text, "books": Text, "seeds": list_of(Index, "a list of seeds")}
 FOLDER, NAME = RESULTS / "google_curve", "google_curve"
-NETWORK = {"model_type": "electra", "hidden_size": 128, "embedding_size": 128, "num_hidden_layers": 3, "num_attention_heads": 2,
-           "intermediate_size": 512, "hidden_dropout_prob": 0., "attention_probs_dropout_prob": 0.}
-SETTINGS = {"generator": NETWORK, "discriminator": NETWORK, "tying": "all", "masking": "official", "initial_weights": "official",
-            "mask_prob": .25, "disc_weight": 5., "lr": 2e-3, "warmup_steps": 150, "steps": 3000, "bs": 48, "max_length": 32,
-            "precision": "fp32", "micro_batch": 48, "device": "cpu", "num_workers": 0, "logger": None, "milestones": [100.]}
+NETWORK = {
+    "model_type": "electra",
+    "hidden_size": 128,
+    "embedding_size": 128,
+    "num_hidden_layers": 3,
+    "num_attention_heads": 2,
+    "intermediate_size": 512,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
+SETTINGS = {
+    "generator": NETWORK,
+    "discriminator": NETWORK,
+    "tying": "all",
+    "masking": "official",
+    "initial_weights": "official",
+    "mask_prob": 0.25,
+    "disc_weight": 5.0,
+    "lr": 2e-3,
+    "warmup_steps": 150,
+    "steps": 3000,
+    "bs": 48,
+    "max_length": 32,
+    "precision": "fp32",
+    "micro_batch": 48,
+    "device": "cpu",
+    "num_workers": 0,
+    "logger": None,
+    "milestones": [100.0],
+}
 WINDOW = 100  # steps
 LEFT = 7.45   # the plateau at 7.55 is left in the first window whose mean is below
 
@@ -45,7 +77,14 @@ def write_text(books, path):
 
 def configuration(text, vocab, seed, stop_at, **changed):
     """The complete configuration of a run. changed: other values of its keys."""
-    of_run = {"base_run_name": NAME, "seed": seed, "data_seed": seed, "datas": [str(text)], "vocab": str(vocab), "stop_at": stop_at}
+    of_run = {
+        "base_run_name": NAME,
+        "seed": seed,
+        "data_seed": seed,
+        "datas": [str(text)],
+        "vocab": str(vocab),
+        "stop_at": stop_at,
+    }
     return complete(pretrain.c.copy_with({**SETTINGS, **of_run, **changed}))
 
 

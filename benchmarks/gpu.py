@@ -1,23 +1,27 @@
 """A quarter of an hour on a GPU: does everything run, are the results right, and how fast is it?
 
-    python -m benchmarks.gpu [device=cuda] [sections=equality,replay,changes,runs,steps,finetuning] [sizes=small] [kinds=eager,captured]
-                             [at_once=1,2,4] [glue_dir=PATH] [limit=120] [minutes=12] [results=benchmarks/results] [miniature=False]
+    python -m benchmarks.gpu [device=cuda] [sections=equality,replay,changes,runs,steps,finetuning] [sizes=small]
+    [kinds=eager,captured]
+                             [at_once=1,2,4] [glue_dir=PATH] [limit=120] [minutes=12] [results=benchmarks/results]
+                             [miniature=False]
 
 The environment (versions, driver, GPUs) is always recorded first. Then, in this order:
-equality: a step with the same weights, masks and samples, compared with the CPU.   replay: the compiled and captured step, which
-compile=True runs: random numbers, learning rate, and 20 steps compared with eager ones.   changes: what makes that step faster, each with
-its time, its compilation and its gradients, one after the other in one process.   runs: short runs of pretrain.py in every precision,
-loaded again, and compiled.   steps: speed, memory and longest kernels of pretraining from the loader on; `kinds`: eager; compiled; compiled
-and captured in CUDA graphs (compile=True); compiled with torch.compile's own CUDA graphs.   finetuning: rows/s with several runs at once on
-one GPU, on CoLA of glue_dir or on synthetic sentences.
+equality: a step with the same weights, masks and samples, compared with the CPU.   replay: the compiled and captured
+step, which compile=True runs: random numbers, learning rate, and 20 steps compared with eager ones.   changes: what
+makes that step faster, each with its time, its compilation and its gradients, one after the other in one process.
+runs: short runs of pretrain.py in every precision, loaded again, and compiled.   steps: speed, memory and longest
+kernels of pretraining from the loader on; `kinds`: eager; compiled; compiled and captured in CUDA graphs
+(compile=True); compiled with torch.compile's own CUDA graphs.   finetuning: rows/s with several runs at once on one
+GPU, on CoLA of glue_dir or on synthetic sentences.
 
-Each measurement is a new process that is stopped after `limit` seconds, so a failure does not affect the others; what it has measured by
-then is kept. After `minutes` no further one is started. All are collected in <results>/gpu_<name of the device>.json, which keeps earlier
-measurements that are not repeated. The exit status is 1 if a measurement failed, was not finished, or is beyond its threshold. Needs no
-network. miniature=True: tiny sizes, to test the command itself, also with device=cpu.
+Each measurement is a new process that is stopped after `limit` seconds, so a failure does not affect the others; what
+it has measured by then is kept. After `minutes` no further one is started. All are collected in <results>/gpu_<name of
+the device>.json, which keeps earlier measurements that are not repeated. The exit status is 1 if a measurement failed,
+was not finished, or is beyond its threshold. Needs no network. miniature=True: tiny sizes, to test the command itself,
+also with device=cpu.
 
-A section is a generator of dictionaries, which are written to the result as soon as they are known: "summary" is one line, "row" a row of
-a table, and "checks" {what: (value, the largest one that is right)}.
+A section is a generator of dictionaries, which are written to the result as soon as they are known: "summary" is one
+line, "row" a row of a table, and "checks" {what: (value, the largest one that is right)}.
 """
 import contextlib
 import itertools
@@ -71,12 +75,22 @@ REPO = Path(__file__).parents[1]
 def environment(device, **_):
     """Versions, driver, GPUs and compilers."""
     device = choose_device(device)
-    found = {"machine": describe_machine(device), "versions": versions(), "cuda": torch.version.cuda, "driver": driver_version(),
-             "c++ compiler": shutil.which(os.environ.get("CXX", "g++")), "cores": len(os.sched_getaffinity(0))}
-    found["gpus"] = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())] if device.type == "cuda" else []
+    found = {
+        "machine": describe_machine(device),
+        "versions": versions(),
+        "cuda": torch.version.cuda,
+        "driver": driver_version(),
+        "c++ compiler": shutil.which(os.environ.get("CXX", "g++")),
+        "cores": len(os.sched_getaffinity(0)),
+    }
+    found["gpus"] = (
+        [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())] if device.type == "cuda" else []
+    )
     found["gpus"] = [{"name": gpu.name, "GB": gpu.total_memory / 1e9, "compute capability": f"{gpu.major}.{gpu.minor}",
                       "processors": gpu.multi_processor_count} for gpu in found["gpus"]]
-    found["summary"] = f"{len(found['gpus'])} GPUs, driver {found['driver']}, CUDA {found['cuda']}, torch {found['versions']['torch']}"
+    found["summary"] = (
+        f"{len(found['gpus'])} GPUs, driver {found['driver']}, CUDA {found['cuda']}, torch {found['versions']['torch']}"
+    )
     yield found
 
 
@@ -93,10 +107,13 @@ def driver_version():
 def equality(device, miniature):
     """One step in fp32 on the CPU and on the device, without dropout, with the weights, masks and samples of the CPU.
 
-    The biases of the keys are left out: attention does not depend on them, so their gradients are nothing but rounding errors.
+    The biases of the keys are left out: attention does not depend on them, so their gradients are nothing but rounding
+    errors.
     """
     device, hf_tokenizer = choose_device(device), tokenizer_from_tokens(VOCABULARY)
-    c = complete(pretrain.c.override([f"size={'tiny' if miniature else 'small'}", "bs=4", "max_length=64", "masking=official"]))
+    c = complete(
+        pretrain.c.override([f"size={'tiny' if miniature else 'small'}", "bs=4", "max_length=64", "masking=official"])
+    )
     set_seed(0)
     x, _ = pretrain.build_masking(c, hf_tokenizer).mask(*random_batch(c, torch.device("cpu")))
     sampled, draw = [], pretrain.sample
@@ -112,14 +129,24 @@ def equality(device, miniature):
             found = step_from_start(c, hf_tokenizer, x, device)
     differences, worst = {}, {}
     for kind, values in expected.items():
-        by_name = {name: relative_difference(found[kind][name], value) for name, value in values.items() if not name.endswith("key.bias")}
+        by_name = {
+            name: relative_difference(found[kind][name], value)
+            for name, value in values.items()
+            if not name.endswith("key.bias")
+        }
         worst[kind] = max(by_name, key=by_name.get)
         differences[kind] = by_name[worst[kind]]
     limits = {"losses": 1e-4, "gradients": 1e-3, "weights": 2e-3}
-    yield {"relative differences": differences, "worst": worst, "losses": {name: float(loss) for name, loss in found["losses"].items()},
-           "checks": {f"{kind}, relative difference from the CPU": (differences[kind], limit) for kind, limit in limits.items()},
-           "summary": "maximum relative difference from the CPU: " +
-                      ", ".join(f"{kind} {difference:.1e} ({worst[kind]})" for kind, difference in differences.items())}
+    yield {
+        "relative differences": differences,
+        "worst": worst,
+        "losses": {name: float(loss) for name, loss in found["losses"].items()},
+        "checks": {
+            f"{kind}, relative difference from the CPU": (differences[kind], limit) for kind, limit in limits.items()
+        },
+        "summary": "maximum relative difference from the CPU: "
+        + ", ".join(f"{kind} {difference:.1e} ({worst[kind]})" for kind, difference in differences.items()),
+    }
 
 
 def without_dropout():
@@ -128,14 +155,18 @@ def without_dropout():
 
 
 def step_from_start(c, hf_tokenizer, x, device):
-    """{"losses", "gradients", "weights": {name: tensor on the CPU}} of the first step of a configuration. x: the model's inputs."""
+    """{"losses", "gradients", "weights": {name: tensor on the CPU}} of the first step of a configuration. x: the
+    model's inputs.
+    """
     set_seed(0)
     model = pretrain.build_model(c, hf_tokenizer, fixed_slots=True).to(device)
     optimizer = pretrain.build_optimizer(model, c.lr)
     x = tuple(tensor.to(device) for tensor in x)
     loss, terms = pretrain.build_loss(c)(model(*x), x[-1], model.counts(*x), return_losses=True)
     loss.backward()
-    gradients = {name: parameter.grad.cpu().clone() for name, parameter in model.named_parameters() if parameter.grad is not None}
+    gradients = {
+        name: parameter.grad.cpu().clone() for name, parameter in model.named_parameters() if parameter.grad is not None
+    }
     clip_by_global_norm(model.parameters())
     optimizer.step()
     losses = dict(zip(("loss", "generator", "discriminator"), (loss, *terms)))
@@ -151,7 +182,8 @@ def relative_difference(a, b):
 # The compiled and captured step
 
 def replay(device, miniature):
-    """The step that compile=True runs, in the precision of the device: its random numbers, and its results beside those of eager steps.
+    """The step that compile=True runs, in the precision of the device: its random numbers, and its results beside those
+    of eager steps.
 
     On a CPU it is traced, but neither compiled nor captured.
     """
@@ -161,14 +193,16 @@ def replay(device, miniature):
         checks = random_numbers(static_training(device, changes, kind="captured"))
         yield {"checks": checks}
         for precision in dict.fromkeys(("fp32", choose_precision(None, device))):
-            checks = checks | differences_from_eager(device, [*changes, f"precision={precision}", "warmup_steps=5"], precision,
-                                                     steps=3 if miniature else 20)
+            checks = checks | differences_from_eager(
+                device, [*changes, f"precision={precision}", "warmup_steps=5"], precision, steps=3 if miniature else 20
+            )
             yield {"checks": checks}
     yield {"summary": ", ".join(f"{name} {value:.1e}" for name, (value, _) in checks.items() if value)}
 
 
 def traced_only():
-    """Context in which compile=True traces the functions of a step as one graph each, but runs PyTorch's own operators."""
+    """Context in which compile=True traces the functions of a step as one graph each, but runs PyTorch's own operators.
+    """
     return mock.patch.object(cuda_graph, "compile_step", partial(cuda_graph.compile_step, backend="aot_eager"))
 
 
@@ -181,11 +215,15 @@ def static_training(device, changes, kind, batches=None):
     c = complete(pretrain.c.override(["masking=official", "steps=1000000", *changes, f"compile={kind != 'eager'}"]))
     c = c.copy_with({"micro_batch": c.bs})
     set_seed(0)
-    return set_kind(Training(c, tokenizer_from_tokens(VOCABULARY), device, batches or itertools.repeat(random_batch(c, device))), kind)
+    return set_kind(
+        Training(c, tokenizer_from_tokens(VOCABULARY), device, batches or itertools.repeat(random_batch(c, device))),
+        kind,
+    )
 
 
 def set_kind(training, kind):
-    """Let a Training that was built with compile=True only compile its steps, or use torch.compile's own CUDA graphs."""
+    """Let a Training that was built with compile=True only compile its steps, or use torch.compile's own CUDA graphs.
+    """
     learn = training.learn
     if kind in ("compiled", "reduce-overhead"):
         cuda_graph.compile_step(learn)
@@ -232,7 +270,9 @@ def random_numbers(training):
 
 
 def differences_from_eager(device, changes, precision, steps):
-    """Checks of the losses and weights of captured steps beside eager ones: without dropout, with fixed masks and samples."""
+    """Checks of the losses and weights of captured steps beside eager ones: without dropout, with fixed masks and
+    samples.
+    """
     limits = {"fp32": (1e-4, 1e-2), "bf16": (2e-2, .3), "fp16": (2e-2, .3)}[precision]
     found = {}
     with without_dropout(), fixed_masks_and_samples():
@@ -259,8 +299,12 @@ def relative(a, b):
 
 
 def weights_of(model):
-    """The weights of a model, one after the other, on the CPU; without biases of keys, whose gradients are rounding errors."""
-    return torch.cat([p.detach().cpu().flatten() for name, p in model.named_parameters() if not name.endswith("key.bias")])
+    """The weights of a model, one after the other, on the CPU; without biases of keys, whose gradients are rounding
+    errors.
+    """
+    return torch.cat(
+        [p.detach().cpu().flatten() for name, p in model.named_parameters() if not name.endswith("key.bias")]
+    )
 
 
 @contextlib.contextmanager
@@ -268,10 +312,16 @@ def fixed_masks_and_samples():
     """Context in which pretraining masks every seventh position and puts the same tokens there."""
     def every_seventh(inputs, mask_token_index, ignore_index=-100, **_):
         is_mlm_applied = (torch.arange(inputs.shape[1], device=inputs.device) % 7 == 3).expand(inputs.shape)
-        return inputs.masked_fill(is_mlm_applied, mask_token_index), inputs.masked_fill(~is_mlm_applied, ignore_index), is_mlm_applied
+        return (
+            inputs.masked_fill(is_mlm_applied, mask_token_index),
+            inputs.masked_fill(~is_mlm_applied, ignore_index),
+            is_mlm_applied,
+        )
 
     def build_masking(c, hf_tokenizer):
-        return pretrain.MaskedLMCallback(hf_tokenizer.mask_token_id, hf_tokenizer.all_special_ids, len(hf_tokenizer), masking=every_seventh)
+        return pretrain.MaskedLMCallback(
+            hf_tokenizer.mask_token_id, hf_tokenizer.all_special_ids, len(hf_tokenizer), masking=every_seventh
+        )
 
     def sample(logits, *_):
         return 100 + torch.arange(len(logits), device=logits.device) % 1000
@@ -291,27 +341,35 @@ CHANGES = {  # (Inductor's options, sampling)
 def changes(device, miniature, groups=10):
     """The step that compile=True runs with and without what makes it faster, one after the other in this process.
 
-    Seconds until the first step, milliseconds per step (median of `groups` groups of 20), the longest kernels, and the gradients of one
-    batch beside those of the first kind, where the same samples are drawn.
+    Seconds until the first step, milliseconds per step (median of `groups` groups of 20), the longest kernels, and the
+    gradients of one batch beside those of the first kind, where the same samples are drawn.
     """
     device, found, reference = choose_device(device), {}, None
     for name, (options, sampling) in CHANGES.items():
         row, gradients, kernels = measured_step(device, miniature, options, sampling, groups)
         reference = reference or gradients
         if sampling == "fp32_gumbel":
-            differences = {p: float((g - reference[p]).norm() / reference[p].norm().clamp(min=1e-20)) for p, g in gradients.items()}
+            differences = {
+                p: float((g - reference[p]).norm() / reference[p].norm().clamp(min=1e-20)) for p, g in gradients.items()
+            }
             row["largest relative difference of a gradient"] = max(differences.values())
         found[name] = row
         yield {f"{name}: {key}": value for key, value in row.items()} | {f"{name}: longest kernels": kernels}
-    yield {"checks": {"gradients of combined kernels": (found["combined kernels"]["largest relative difference of a gradient"], .05)},
+    yield {"checks": {"gradients of combined "
+                      "kernels": (found["combined kernels"]["largest relative difference of a gradient"], .05)},
            "summary": ", ".join(f"{name} {found[name]['ms/step']:.4g} ms" for name in CHANGES)}
 
 
 def measured_step(device, miniature, options, sampling, groups):
-    """({column: number}, {name: gradient of a batch}, longest kernels) of a compiled and captured step with Inductor's options."""
+    """({column: number}, {name: gradient of a batch}, longest kernels) of a compiled and captured step with Inductor's
+    options.
+    """
     torch._dynamo.reset()
     settings = ["size=tiny", "bs=8", "max_length=32"] if miniature else ["size=small"]
-    with mock.patch.object(cuda_graph, "GPU_OPTIONS", options), contextlib.nullcontext() if device.type == "cuda" else traced_only():
+    with (
+        mock.patch.object(cuda_graph, "GPU_OPTIONS", options),
+        contextlib.nullcontext() if device.type == "cuda" else traced_only(),
+    ):
         training = static_training(device, [*settings, f"sampling={sampling}"], kind="captured")
         row = {"seconds to the first step": seconds_of(lambda: training.take(1), device)}
     gradients, n = gradients_of_a_batch(training), 1 if miniature else 20
@@ -321,14 +379,20 @@ def measured_step(device, miniature, options, sampling, groups):
 
 
 def gradients_of_a_batch(training):
-    """{name: gradient, on the CPU} of a batch with fixed random numbers; without biases of keys, whose gradients are rounding errors."""
+    """{name: gradient, on the CPU} of a batch with fixed random numbers; without biases of keys, whose gradients are
+    rounding errors.
+    """
     learn = training.learn
     seed_step(learn.seed, 77)
     masked, counts = learn.masks(*learn.on_device(next(training.batches)))
     seed_step(learn.seed, 77, 1)
     learn.gradients.zero()
     learn.accumulate(*masked, *counts)
-    found = {name: p.grad.float().cpu() for name, p in learn.model.named_parameters() if p.grad is not None and "key.bias" not in name}
+    found = {
+        name: p.grad.float().cpu()
+        for name, p in learn.model.named_parameters()
+        if p.grad is not None and "key.bias" not in name
+    }
     learn.gradients.zero()
     return found
 
@@ -336,7 +400,8 @@ def gradients_of_a_batch(training):
 # Pretraining runs
 
 def runs(device, miniature):
-    """Short runs of pretrain.py in every precision and compiled, and one that is loaded again: their mean losses in the second half.
+    """Short runs of pretrain.py in every precision and compiled, and one that is loaded again: their mean losses in the
+    second half.
 
     A single step would depend on its masks, which a compiled run draws differently.
     """
@@ -346,31 +411,56 @@ def runs(device, miniature):
         kinds |= {"fp16": ["precision=fp16"], "compiled": ["compile=True"]}
     with tempfile.TemporaryDirectory() as folder:
         write_random_corpus(Path(folder))
-        settings = ["size=tiny", "datas=text.txt", "vocab=vocab.txt", "seed=5", "bs=32", "max_length=64", "num_workers=1", "logger=None",
-                    f"steps={20 if miniature else 100}", f"device={device}"]
+        settings = [
+            "size=tiny",
+            "datas=text.txt",
+            "vocab=vocab.txt",
+            "seed=5",
+            "bs=32",
+            "max_length=64",
+            "num_workers=1",
+            "logger=None",
+            f"steps={20 if miniature else 100}",
+            f"device={device}",
+        ]
         losses = {}
         for kind, more in kinds.items():
             name = kind.partition(",")[0]
             run_script(folder, 1, "pretrain.py", *settings, *more, f"base_run_name={name}")
             rows = read_metrics(Path(folder, f"checkpoints/pretrain/{name}_5/metrics.jsonl"), "train")
             losses[kind] = mean(row["loss"] for row in rows[len(rows) // 2:])
-            yield {"losses": losses,
-                   "summary": "mean loss in the second half: " + ", ".join(f"{kind} {loss:.4g}" for kind, loss in losses.items()),
-                   "checks": {f"{kind}, relative difference from eager": (relative(loss, losses["eager"]), .05)
-                              for kind, loss in losses.items()}}
+            yield {
+                "losses": losses,
+                "summary": "mean loss in the second half: "
+                + ", ".join(f"{kind} {loss:.4g}" for kind, loss in losses.items()),
+                "checks": {
+                    f"{kind}, relative difference from eager": (relative(loss, losses["eager"]), 0.05)
+                    for kind, loss in losses.items()
+                },
+            }
 
 
 # Pretraining steps
 
 def steps(size, kind, device, miniature, seconds=9.):
-    """Speed and memory of pretraining with the batches of a recipe, from Arrow through the workers of the loader. kind: of KINDS."""
+    """Speed and memory of pretraining with the batches of a recipe, from Arrow through the workers of the loader. kind:
+    of KINDS.
+    """
     device, hf_tokenizer = choose_device(device), tokenizer_from_tokens(VOCABULARY)
     changes = ["bs=8", "max_length=32", "num_workers=0"] if miniature else []
     c = complete(pretrain.c.override([f"size={size}", f"compile={kind != 'eager'}", *changes]))
     with tempfile.TemporaryDirectory() as folder:
         examples = random_examples(max(1000, 2 * c.bs), c.max_length, folder)
-        loader = pretraining_dataloaders({"train": examples}, hf_tokenizer, c.bs, c.steps, c.max_length, 0, c.num_workers,
-                                         pin_memory=device.type == "cuda").train
+        loader = pretraining_dataloaders(
+            {"train": examples},
+            hf_tokenizer,
+            c.bs,
+            c.steps,
+            c.max_length,
+            0,
+            c.num_workers,
+            pin_memory=device.type == "cuda",
+        ).train
         training = set_kind(Training(c, hf_tokenizer, device, iter(loader)), kind)
         yield {"precision": training.c.precision, "bs": c.bs, "max_length": c.max_length}
         for found in time_steps(training, seconds):
@@ -381,22 +471,33 @@ def steps(size, kind, device, miniature, seconds=9.):
     should_capture = kind == "captured" and device.type == "cuda" and training.c.precision != "fp16"
     skipped = torch._dynamo.utils.counters["inductor"]["cudagraph_skips"] if kind == "reduce-overhead" else 0
     yield {"captured graphs": graphs, "mean loss": loss,
-           "checks": {"captured graphs are missing": (float(should_capture and not graphs), 0), "mean loss": (loss, 100.),
+           "checks": {"captured graphs are "
+                      "missing": (float(should_capture and not graphs), 0), "mean loss": (loss, 100.),
                       "functions that torch.compile did not capture": (float(skipped), 0)}}
     per_step, peak = median(found["seconds per step"]), peak_memory(device)
     throughput = matmul_throughput(device, DTYPES[training.c.precision] or torch.float32, 256 if miniature else None)
     tokens = c.bs * c.max_length
     flops = tokens * flops_per_token(recipes.RECIPES[size], len(VOCABULARY), c.max_length, c.mask_prob)
-    row = {"ms/step": 1e3 * per_step, "tokens/s": tokens / per_step, "share of matmul throughput": flops / per_step / throughput,
-           "peak MB": peak / 1e6, "micro-batch": training.c.micro_batch, "hours for all steps": c.steps * per_step / 3600}
+    row = {
+        "ms/step": 1e3 * per_step,
+        "tokens/s": tokens / per_step,
+        "share of matmul throughput": flops / per_step / throughput,
+        "peak MB": peak / 1e6,
+        "micro-batch": training.c.micro_batch,
+        "hours for all steps": c.steps * per_step / 3600,
+    }
     yield {"row": row, "matmul_flops": throughput,
-           "summary": f"{row['ms/step']:.4g} ms/step, {row['tokens/s']:,.0f} tokens/s, {row['share of matmul throughput']:.1%} of matmul "
+           "summary": f"{row['ms/step']:.4g} ms/step, {row['tokens/s']:,.0f} tokens/s, "
+                      f"{row['share of matmul throughput']:.1%} of matmul "
                       f"throughput, {graphs} CUDA graphs"}
     yield {"longest kernels": longest_kernels(training)}  # last, because the numbers above are kept if profiling fails
 
 
 def time_steps(training, seconds):
-    """Warm a Training up and time three groups of its steps, which take about `seconds` in all. Yields the numbers after each group."""
+    """Warm a Training up and time three groups of its steps, which take about `seconds` in all.
+
+    Yields the numbers after each group.
+    """
     warmup = warm_up(training, most=warmup_steps(training.c, training.device))
     n = max(1, round(seconds / 3 / seconds_of(lambda: training.take(1), training.device)))
     per_step = []
@@ -406,7 +507,8 @@ def time_steps(training, seconds):
 
 
 def longest_kernels(training, n=20):
-    """{name: share of the time} of the kernels of a GPU, or of the operators on a CPU, that take the longest in a step."""
+    """{name: share of the time} of the kernels of a GPU, or of the operators on a CPU, that take the longest in a step.
+    """
     activity, attribute = {"cuda": (ProfilerActivity.CUDA, "self_device_time_total"),
                            "cpu": (ProfilerActivity.CPU, "self_cpu_time_total")}[training.device.type]
     with profile(activities=[activity]) as found:
@@ -446,7 +548,10 @@ def run_script(folder, n_processes, script, *settings):
 
 
 def finetuning(at_once, device, glue_dir, miniature):
-    """Rows per second of `at_once` runs of CoLA that share a device, by finetune.py. Each process does two runs; the second counts."""
+    """Rows per second of `at_once` runs of CoLA that share a device, by finetune.py.
+
+    Each process does two runs; the second counts.
+    """
     device, size = choose_device(device), "tiny" if miniature else "small"
     with tempfile.TemporaryDirectory() as folder:
         tables = Path(folder, "glue")
@@ -455,18 +560,38 @@ def finetuning(at_once, device, glue_dir, miniature):
         set_seed(0)
         save_pretrained(Path(folder, "fresh.pth"), pretrain.build_model(c, hf_tokenizer), c, hf_tokenizer, step=0)
         rows = 64 if miniature else len(table)
-        settings = {"rows": rows, "epochs": 1 if miniature else math.ceil(24_000 / rows)}  # about as many as a run of CoLA
-        run_script(folder, at_once, "finetune.py", f"size={size}", "pretrained_checkpoint=fresh.pth", f"glue_dir={glue_dir or tables}",
-                   "tasks=cola", f"end={2 * at_once}", f"task_overrides={{'cola': {settings}}}", f"device={device}", "logger=None",
-                   "group_name=benchmark")
+        # about as many as a run of CoLA
+        settings = {"rows": rows, "epochs": 1 if miniature else math.ceil(24_000 / rows)}
+        run_script(
+            folder,
+            at_once,
+            "finetune.py",
+            f"size={size}",
+            "pretrained_checkpoint=fresh.pth",
+            f"glue_dir={glue_dir or tables}",
+            "tasks=cola",
+            f"end={2 * at_once}",
+            f"task_overrides={{'cola': {settings}}}",
+            f"device={device}",
+            "logger=None",
+            "group_name=benchmark",
+        )
         finished = Runs(path=Path(folder, "checkpoints/glue/scores.jsonl"))
     each = [row["train_rows"] * settings["epochs"] / row["seconds"] for row in finished if row["run"] >= at_once]
     speed = at_once * median(each)
     minutes = {task.name: task.rows[0] * (1 + task.unordered) * task.epochs / speed / 60 for task in GLUE if task.devs}
-    yield {"row": {"rows/s": speed, "rows/s of each run": median(each), "minutes for MNLI": minutes["mnli"],
-                   "minutes for a run of all nine tasks": sum(minutes.values())},
-           "estimated minutes": minutes, "table": "CoLA" if glue_dir else "synthetic CoLA, short sentences", "rows/s of runs": each,
-           "summary": f"{speed:,.0f} rows/s"}
+    yield {
+        "row": {
+            "rows/s": speed,
+            "rows/s of each run": median(each),
+            "minutes for MNLI": minutes["mnli"],
+            "minutes for a run of all nine tasks": sum(minutes.values()),
+        },
+        "estimated minutes": minutes,
+        "table": "CoLA" if glue_dir else "synthetic CoLA, short sentences",
+        "rows/s of runs": each,
+        "summary": f"{speed:,.0f} rows/s",
+    }
 
 
 def write_random_corpus(folder):
@@ -479,14 +604,25 @@ def write_random_corpus(folder):
 
 # The command
 
-SECTIONS = {function.__name__: function for function in (environment, equality, replay, changes, runs, steps, finetuning)}
+SECTIONS = {
+    function.__name__: function for function in (environment, equality, replay, changes, runs, steps, finetuning)
+}
 KINDS = ("eager", "compiled", "captured", "reduce-overhead")
 DEFAULTS = {"device": "cuda", "sections": [name for name in SECTIONS if name != "environment"], "sizes": ["small"],
             "kinds": ["eager", "captured"], "at_once": [1, 2, 4], "glue_dir": None, "limit": 120, "minutes": 12,
             "results": str(REPO / "benchmarks/results"), "miniature": False}
-TYPES = {"device": Device | None, "sections": list_of(Literal[tuple(SECTIONS)], f"a list of {', '.join(SECTIONS)}"),
-         "sizes": list_of(Size, "a list of sizes"), "kinds": list_of(Literal[KINDS], f"a list of {', '.join(KINDS)}"),
-         "at_once": processes(1), "glue_dir": Text | None, "limit": Count, "minutes": Count, "results": Text, "miniature": bool}
+TYPES = {
+    "device": Device | None,
+    "sections": list_of(Literal[tuple(SECTIONS)], f"a list of {', '.join(SECTIONS)}"),
+    "sizes": list_of(Size, "a list of sizes"),
+    "kinds": list_of(Literal[KINDS], f"a list of {', '.join(KINDS)}"),
+    "at_once": processes(1),
+    "glue_dir": Text | None,
+    "limit": Count,
+    "minutes": Count,
+    "results": Text,
+    "miniature": bool,
+}
 
 
 def measurements(given):
@@ -505,7 +641,8 @@ def measurements(given):
 def measure(section, arguments, limit):
     """Result of a section in a new process: {"status", "seconds", "printed", its numbers}.
 
-    status: 'ok', 'failed' or 'timed out'; the latter two may have some of the numbers.   printed: the end of its output.
+    status: 'ok', 'failed' or 'timed out'; the latter two may have some of the numbers.   printed: the end of its
+    output.
     """
     started = time.perf_counter()
     compiled = str(Path(tempfile.gettempdir(), "torchinductor_electra"))  # kept, so that a rerun does not compile again
@@ -514,7 +651,9 @@ def measure(section, arguments, limit):
         command = [sys.executable, "-m", "benchmarks.gpu", "--section", section, json.dumps(arguments), str(found)]
         environment = {"TORCHINDUCTOR_CACHE_DIR": compiled, **os.environ, "TMPDIR": folder, "HF_HUB_OFFLINE": "1"}
         with printed.open("w") as output:
-            process = subprocess.Popen(command, cwd=REPO, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True)
+            process = subprocess.Popen(
+                command, cwd=REPO, env=environment, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
         try:
             status = "failed" if process.wait(limit) else "ok"
         except subprocess.TimeoutExpired:
@@ -537,7 +676,8 @@ def run_section(section, arguments, path):
 
 
 def stop(process):
-    """Kill a process, if it still runs, with all that it started; the workers of a launcher have sessions of their own."""
+    """Kill a process, if it still runs, with all that it started; the workers of a launcher have sessions of their own.
+    """
     started = []
     with contextlib.suppress(psutil.NoSuchProcess):
         started = psutil.Process(process.pid).children(recursive=True)
@@ -560,7 +700,9 @@ def save(path, machine, command, found):
     path.parent.mkdir(parents=True, exist_ok=True)
     earlier = json.loads(path.read_text())["measurements"] if path.exists() else {}
     unfinished = path.with_suffix(".unfinished")
-    unfinished.write_text(json.dumps({"command": command, "machine": machine, "measurements": earlier | found}, indent=1) + "\n")
+    unfinished.write_text(
+        json.dumps({"command": command, "machine": machine, "measurements": earlier | found}, indent=1) + "\n"
+    )
     unfinished.replace(path)
 
 
@@ -589,7 +731,11 @@ def main(arguments):
         problems += [f"{name}, {check}" for check in exceeded(found)]
     print(f"Written to {path}")
     if problems:
-        sys.exit("error: Not measured, or beyond its threshold: " + "; ".join(problems) + ". The output of each is above and in the file.")
+        sys.exit(
+            "error: Not measured, or beyond its threshold: "
+            + "; ".join(problems)
+            + ". The output of each is above and in the file."
+        )
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
-"""Held-out metrics of checkpoints of pretrain.py with several seeds: how much they depend on the masks and samples of one evaluation.
+"""Held-out metrics of checkpoints of pretrain.py with several seeds: how much they depend on the masks and samples of
+one evaluation.
 
-    python -m benchmarks.held_out [checkpoints=NAME.pth,...] [seeds=0,1,2] [csv=checkpoints/held_out.csv] [key=value ...]
+    python -m benchmarks.held_out [checkpoints=NAME.pth,...] [seeds=0,1,2] [csv=checkpoints/held_out.csv] [key=value
+    ...]
 
-The other keys are those of pretrain.py. Their default is the value with which the first checkpoint was trained, except for
-those of the machine: device, precision, micro_batch, compile and num_workers. With the seed, device, precision and
-micro-batch of a run, its own held-out metrics come out again, except those of a short run, which evaluates fewer batches.
+The other keys are those of pretrain.py. Their default is the value with which the first checkpoint was trained, except
+for those of the machine: device, precision, micro_batch, compile and num_workers. With the seed, device, precision and
+micro-batch of a run, its own held-out metrics come out again, except those of a short run, which evaluates fewer
+batches.
 """
 import sys
 
@@ -34,7 +37,8 @@ def trained_with(path, given):
 
 
 def held_out_learner(c):
-    """(PretrainingLearner with fresh weights, loader of held-out examples) of a complete configuration of pretrain.py."""
+    """(PretrainingLearner with fresh weights, loader of held-out examples) of a complete configuration of pretrain.py.
+    """
     c, processes = c.copy_with({"device": str(choose_device(c.device))}), Processes()
     hf_tokenizer, dls = pretrain.load_data(c, processes)
     dls = dls.to(torch.device(c.device))

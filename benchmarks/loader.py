@@ -24,12 +24,15 @@ TYPES = {"bs": Count, "max_length": count(8), "examples": Count, "workers": proc
 
 
 def random_examples(n, max_length, folder):
-    """Arrow-backed random examples with the lengths of the example builder: nine of ten full, the others of any length."""
+    """Arrow-backed random examples with the lengths of the example builder: nine of ten full, the others of any length.
+    """
     rng = random.Random(0)
     lengths = [max_length if rng.random() < .9 else rng.randint(5, max_length) for _ in range(n)]
     table = {"input_ids": [[rng.randrange(5, 30_000) for _ in range(length)] for length in lengths],
              "sentA_length": [length // 2 + 1 for length in lengths]}
-    features = datasets.Features({"input_ids": datasets.List(datasets.Value("uint16")), "sentA_length": datasets.Value("int32")})
+    features = datasets.Features(
+        {"input_ids": datasets.List(datasets.Value("uint16")), "sentA_length": datasets.Value("int32")}
+    )
     path = Path(folder, "examples")
     datasets.Dataset.from_dict(table, features=features).save_to_disk(path)
     return datasets.load_from_disk(path)
@@ -55,13 +58,18 @@ def main(arguments):
         n = given["examples"] // given["bs"] - 2
 
         def whole_batches(workers):
-            loaders = pretraining_dataloaders({"train": examples}, hf_tokenizer, given["bs"], n + 2, given["max_length"], 0, workers)
+            loaders = pretraining_dataloaders(
+                {"train": examples}, hf_tokenizer, given["bs"], n + 2, given["max_length"], 0, workers
+            )
             return tokens_per_second(loaders.train, n)
 
         loaders = {"row by row": lambda: tokens_per_second(RowByRowLoader(examples, given["bs"], 0), max(2, n // 10)),
                    **{f"batches, {workers} workers": partial(whole_batches, workers) for workers in given["workers"]}}
         rates = alternate(loaders, given["rounds"])
-    rows = {name: {"tokens/s": median(rate), "ratio": median_ratio(rate, rates["row by row"])} for name, rate in rates.items()}
+    rows = {
+        name: {"tokens/s": median(rate), "ratio": median_ratio(rate, rates["row by row"])}
+        for name, rate in rates.items()
+    }
     write_results("loader", rows, {**given, "rounds_tokens_per_second": rates})
 
 

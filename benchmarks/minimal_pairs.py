@@ -21,23 +21,33 @@ from _utils.text import text_tokenizer
 from _utils.training.device import choose_device, set_seed
 
 # Keys of a line. A paradigm (UID) is a template of pairs, a phenomenon (linguistics_term) has one or more of them.
-COLUMNS = {"sentence_good": "good", "sentence_bad": "bad", "field": "field", "linguistics_term": "phenomenon", "UID": "paradigm"}
+COLUMNS = {
+    "sentence_good": "good",
+    "sentence_bad": "bad",
+    "field": "field",
+    "linguistics_term": "phenomenon",
+    "UID": "paradigm",
+}
 OPTIONAL = ("field", "linguistics_term", "UID")  # default: the name of the file
-EXPECTED = ("Expected .jsonl files with a JSON object on each line with the strings sentence_good and sentence_bad and, as in BLiMP, "
+EXPECTED = ("Expected .jsonl files with a JSON object on each line with the strings sentence_good and sentence_bad "
+            "and, as in BLiMP, "
             "optionally field, linguistics_term and UID.")
-TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 32_768}  # measured for 4 layers x 128; a batch of 2,048 tokens stays in the CPU's cache
+# measured for 4 layers x 128; a batch of 2,048 tokens stays in the CPU's cache
+TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 32_768}
 FEW_PARADIGMS = 20
 
 
 def minimal_pairs(
     checkpoints: list,  # checkpoints of pretrain.py, transformers folders or hub ids, with the head of the pretraining
-    path,               # a folder of .jsonl files with pairs, as BLiMP's, or one file; or a .txt file with a sentence on each line
+    # a folder of .jsonl files with pairs, as BLiMP's, or one file; or a .txt file with a sentence on each line
+    path,
     *,
     part: PARTS = None,  # network to score; default: the discriminator if there is one
     untrained=False,     # also score each architecture with random weights
     seed=0,              # random seed of --untrained; default: %(default)s
     device=None,         # default: the first GPU, else the CPU
-    csv="checkpoints/minimal_pairs.csv",  # accuracy by paradigm, and in ..._scores.csv the scores of all sentences; default: %(default)s
+    # accuracy by paradigm, and in ..._scores.csv the scores of all sentences; default: %(default)s
+    csv="checkpoints/minimal_pairs.csv",
 ):
     """Score minimal pairs of sentences, such as BLiMP's, or the sentences of a text file."""
     check_output("--csv", csv, ".csv")
@@ -47,7 +57,9 @@ def minimal_pairs(
     models = load_models(checkpoints, part, seed if untrained else None)
     sides = ["sentence"] if is_text else ["good", "bad"]
     scores = {name: score(model, [*texts[sides].stack()], device, name) for name, model in models.items()}
-    scored = texts.assign(**{f"{name}, {side}": texts[side].map(of_model) for name, of_model in scores.items() for side in sides})
+    scored = texts.assign(
+        **{f"{name}, {side}": texts[side].map(of_model) for name, of_model in scores.items() for side in sides}
+    )
     if is_text:
         print(as_text(scored.head(20)))
     else:
@@ -61,14 +73,18 @@ def minimal_pairs(
 
 
 def read_sentences(path):
-    """DataFrame with the column `sentence`: the lines of a UTF-8 file that are not empty. Raises PlainError if there are none."""
+    """DataFrame with the column `sentence`: the lines of a UTF-8 file that are not empty.
+
+    Raises PlainError if there are none.
+    """
     if not (sentences := [*filter(None, map(str.strip, read_text(path, "Convert it.").split("\n")))]):
         raise PlainError(f"{path} contains no sentences. Write one on each line.")
     return pd.DataFrame({"sentence": sentences})
 
 
 def read_pairs(path):
-    """DataFrame of the pairs in a .jsonl file or in all .jsonl files of a folder, a Path: good, bad, field, phenomenon, paradigm.
+    """DataFrame of the pairs in a .jsonl file or in all .jsonl files of a folder, a Path: good, bad, field, phenomenon,
+    paradigm.
 
     Raises PlainError with file and line for a pair that cannot be read, and for a path without pairs.
     """
@@ -86,7 +102,8 @@ def read_pairs(path):
 
 
 def load_models(names, part=None, untrained_seed=None):
-    """{name for the tables: PretrainedNetwork} of checkpoints. untrained_seed: add each architecture with random weights; None: do not.
+    """{name for the tables: PretrainedNetwork} of checkpoints. untrained_seed: add each architecture with random
+    weights; None: do not.
 
     The name of a .pth file is short, unless an earlier one has it.
     """
@@ -104,12 +121,15 @@ def load_models(names, part=None, untrained_seed=None):
 
 @torch.inference_mode()
 def score(model, sentences, device, name):
-    """{sentence: score} of a PretrainedNetwork, for a list of sentences; in float32, because the scores of a pair differ little.
+    """{sentence: score} of a PretrainedNetwork, for a list of sentences; in float32, because the scores of a pair
+    differ little.
 
-    A discriminator's score is the sum of log(1 - P(replaced)) over the tokens. That of a masked language model is the pseudo-log-likelihood
-    (Salazar et al. 2020, Masked Language Model Scoring): the sum of log P(token | all other tokens), masking one token at a time. Special
-    tokens do not count. Sentences with the same token ids are computed once and have the same score.
-    name: of the checkpoint, for the progress bar and the PlainError about a sentence that has more tokens than the network has positions.
+    A discriminator's score is the sum of log(1 - P(replaced)) over the tokens. That of a masked language model is the
+    pseudo-log-likelihood (Salazar et al. 2020, Masked Language Model Scoring): the sum of log P(token | all other
+    tokens), masking one token at a time. Special tokens do not count. Sentences with the same token ids are computed
+    once and have the same score.
+    name: of the checkpoint, for the progress bar and the PlainError about a sentence that has more tokens than the
+    network has positions.
     """
     network, n_tokens, scores = model.network.eval().to(device), TOKENS_PER_BATCH[device.type], {}
     encoded = text_tokenizer(model.hf_tokenizer).encode_batch(sentences)
@@ -122,7 +142,9 @@ def score(model, sentences, device, name):
             for batch in chunked(same, max(1, n_tokens // length)):
                 ids, special = torch.tensor(batch, device=device).unbind(1)  # (B, L) each
                 if at_positions:
-                    found = _masked_lm_scores(network, at_positions, model.hf_tokenizer.mask_token_id, n_tokens, ids, special)
+                    found = _masked_lm_scores(
+                        network, at_positions, model.hf_tokenizer.mask_token_id, n_tokens, ids, special
+                    )
                 else:
                     found = F.logsigmoid(-replaced_logits(network(ids))).masked_fill(special.bool(), 0).sum(1)  # (B,)
                 scores.update(zip(batch, found.tolist()))
@@ -131,7 +153,10 @@ def score(model, sentences, device, name):
 
 
 def _masked_lm_scores(network, at_positions, mask_token_id, n_tokens, ids, special):
-    """Scores (B,) of a masked language model for ids (B, L), in batches of n_tokens. Its head computes the masked positions only."""
+    """Scores (B,) of a masked language model for ids (B, L), in batches of n_tokens.
+
+    Its head computes the masked positions only.
+    """
     scores, length = torch.zeros(len(ids), device=ids.device), ids.shape[1]
     for cells in filter(len, (special == 0).nonzero().split(max(1, n_tokens // length))):  # none in an empty sentence
         rows, positions = cells.unbind(1)  # (M,), (M,)
@@ -143,26 +168,33 @@ def _masked_lm_scores(network, at_positions, mask_token_id, n_tokens, ids, speci
 
 
 def accuracy_by_paradigm(pairs, scores):
-    """DataFrame indexed by field, phenomenon and paradigm: its pairs, and for each checkpoint the percentage of correct pairs.
+    """DataFrame indexed by field, phenomenon and paradigm: its pairs, and for each checkpoint the percentage of correct
+    pairs.
 
-    pairs: from `read_pairs`.   scores: {checkpoint: {sentence: score}}. A pair is correct if its good sentence has the higher score; equal
-    scores count one half.
+    pairs: from `read_pairs`.   scores: {checkpoint: {sentence: score}}. A pair is correct if its good sentence has the
+    higher score; equal scores count one half.
     """
-    correct = {name: 50. * (1 + np.sign(pairs["good"].map(score_of) - pairs["bad"].map(score_of))) for name, score_of in scores.items()}
+    correct = {
+        name: 50.0 * (1 + np.sign(pairs["good"].map(score_of) - pairs["bad"].map(score_of)))
+        for name, score_of in scores.items()
+    }
     by_paradigm = pairs.assign(pairs=1, **correct).groupby(["field", "phenomenon", "paradigm"])
     return by_paradigm.agg({"pairs": "sum", **dict.fromkeys(scores, "mean")})
 
 
 def summarize(paradigms):
-    """(means, standard errors) of `accuracy_by_paradigm`: DataFrames with a row per phenomenon, ordered by field, then the overall mean.
+    """(means, standard errors) of `accuracy_by_paradigm`: DataFrames with a row per phenomenon, ordered by field, then
+    the overall mean.
 
-    Every paradigm has the same weight. The standard error of a mean of k paradigms is the standard deviation over all paradigms, divided
-    by the square root of k: the pairs of a paradigm share a template, for which even a network with random weights has a preference, so
-    they are not independent. The overall mean of random weights lies within two of these standard errors of 50 % (docs/probes.md).
+    Every paradigm has the same weight. The standard error of a mean of k paradigms is the standard deviation over all
+    paradigms, divided by the square root of k: the pairs of a paradigm share a template, for which even a network with
+    random weights has a preference, so they are not independent. The overall mean of random weights lies within two of
+    these standard errors of 50% (docs/probes.md).
     That of a single paradigm is missing.
     """
     table, accuracies = paradigms.reset_index(), paradigms.drop(columns="pairs")
-    fields = table.groupby("phenomenon")["field"].transform(lambda names: names.mode()[0])  # one of BLiMP's phenomena has two
+    # one of BLiMP's phenomena has two
+    fields = table.groupby("phenomenon")["field"].transform(lambda names: names.mode()[0])
     by_phenomenon = accuracies.groupby([fields.to_numpy(), table["phenomenon"].to_numpy()])
     means, counts = by_phenomenon.mean(), by_phenomenon.size()
     means.loc[("overall", ""), :], counts[("overall", "")] = accuracies.mean(), len(accuracies)
@@ -170,20 +202,30 @@ def summarize(paradigms):
 
 
 def with_interval(accuracy, n):
-    """Text with an accuracy in percent on n independent pairs and its 95 % confidence interval (Wilson score). A tie is half a success."""
+    """Text with an accuracy in percent on n independent pairs and its 95% confidence interval (Wilson score).
+
+    A tie is half a success.
+    """
     low, high = binomtest(round(accuracy * n / 100), n).proportion_ci(method="wilson")
     return f"{accuracy:.1f} ({100 * low:.1f} to {100 * high:.1f})"
 
 
 def report(paradigms):
-    """The table of phenomena as text: percentage and standard error for each checkpoint, or 95 % interval if there is one paradigm."""
+    """The table of phenomena as text: percentage and standard error for each checkpoint, or 95% interval if there is
+    one paradigm.
+    """
     means, errors = summarize(paradigms)
     n_pairs, n_paradigms = paradigms["pairs"].sum(), len(paradigms)
     is_single = n_paradigms == 1
-    cells = means.map(with_interval, n=n_pairs) if is_single else means.map("{:.1f} ± ".format) + errors.map("{:.1f}".format)
+    cells = (
+        means.map(with_interval, n=n_pairs)
+        if is_single
+        else means.map("{:.1f} ± ".format) + errors.map("{:.1f}".format)
+    )
     lines = ["Pairs in which the acceptable sentence has the higher score, in percent "
              f"{'(95 % interval)' if is_single else '± standard error'}; chance is 50 ({n_pairs:,} pairs, "
              f"paradigms: {n_paradigms})", as_text(cells)]
     if n_paradigms < FEW_PARADIGMS:
-        lines.append("Uncertain, because there are few paradigms: even with random weights, one can have any accuracy from 0 to 100.")
+        lines.append("Uncertain, because there are few paradigms: even with random weights, one can have any accuracy "
+                     "from 0 to 100.")
     return "\n".join(lines)

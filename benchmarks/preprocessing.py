@@ -2,9 +2,10 @@
 
     python -m benchmarks.preprocessing [datas=docs] [vocab=8192] [megabytes=50] [processes=1,2] [rounds=3]
 
-The library alone uses one thread, as do the tokenization of this repository and one process of the preprocessing. Each measurement begins
-with an empty cache of words. Two ratios are printed: to the library alone, and to the first number of processes. Starting and ending
-several processes takes a quarter of a second, and they cannot share a block of 1,000 documents; with 50 MB both cost a few percent.
+The library alone uses one thread, as do the tokenization of this repository and one process of the preprocessing. Each
+measurement begins with an empty cache of words. Two ratios are printed: to the library alone, and to the first number
+of processes. Starting and ending several processes takes a quarter of a second, and they cannot share a block of 1,000
+documents; with 50 MB both cost a few percent.
 Shorter text is repeated.
 """
 import os
@@ -27,7 +28,13 @@ from benchmarks.report import alternate, median_ratio, parse, processes, seconds
 os.environ["TOKENIZERS_PARALLELISM"] = "false"  # one thread per process, as in the workers
 CPU = torch.device("cpu")
 DEFAULTS = {"datas": "docs", "vocab": 8192, "megabytes": 50, "processes": [1, 2], "rounds": 3}
-TYPES = {"datas": Text, "vocab": PRETRAIN_KEYS["vocab"], "processes": processes(1), "rounds": Count, "megabytes": Positive}
+TYPES = {
+    "datas": Text,
+    "vocab": PRETRAIN_KEYS["vocab"],
+    "processes": processes(1),
+    "rounds": Count,
+    "megabytes": Positive,
+}
 
 
 def some_megabytes(documents, megabytes):
@@ -47,7 +54,9 @@ def library_alone(new_processor):
     processor, seconds = new_processor(), 0.
     for block in range(n_blocks(processor)):
         lines = [line for text, _ in processor.rows(block) for line in text.split("\n") if line.strip()]
-        seconds += seconds_of(lambda lines=lines: processor.tokenizer.encode_batch_fast(lines, add_special_tokens=False), CPU)
+        seconds += seconds_of(
+            lambda lines=lines: processor.tokenizer.encode_batch_fast(lines, add_special_tokens=False), CPU
+        )
     return seconds
 
 
@@ -76,13 +85,23 @@ def main(arguments):
     corpus = load_documents(given["datas"], "datasets")
     hf_tokenizer = load_tokenizer(given["vocab"], [corpus], "datasets")
     documents, size = some_megabytes(corpus.documents, given["megabytes"])
-    new_processor = partial(ELECTRADataProcessor, documents, hf_tokenizer, 128, apply_cleaning=False, drop_parentheses=False)
-    functions = {"tokenizers alone": partial(library_alone, new_processor), "tokenization": partial(tokenization, new_processor),
-                 **{f"{n} processes": partial(pipeline, new_processor, n) for n in given["processes"]}}
+    new_processor = partial(
+        ELECTRADataProcessor, documents, hf_tokenizer, 128, apply_cleaning=False, drop_parentheses=False
+    )
+    functions = {
+        "tokenizers alone": partial(library_alone, new_processor),
+        "tokenization": partial(tokenization, new_processor),
+        **{f"{n} processes": partial(pipeline, new_processor, n) for n in given["processes"]},
+    }
     seconds = alternate(functions, given["rounds"])
     bases = "tokenizers alone", f"{given['processes'][0]} processes"
-    rows = {name: {"MB/s": size / median(found) / 1e6, **{f"ratio to {base}": median_ratio(seconds[base], found) for base in bases}}
-            for name, found in seconds.items()}
+    rows = {
+        name: {
+            "MB/s": size / median(found) / 1e6,
+            **{f"ratio to {base}": median_ratio(seconds[base], found) for base in bases},
+        }
+        for name, found in seconds.items()
+    }
     settings = {**given, "bytes": size, "rounds_seconds": seconds}
     write_results("preprocessing", rows, settings)
 

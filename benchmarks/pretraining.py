@@ -1,14 +1,16 @@
-"""Pretraining steps, compared with a reference that computes as electra_pytorch does; each variant in a process of its own, in turn.
+"""Pretraining steps, compared with a reference that computes as electra_pytorch does; each variant in a process of its
+own, in turn.
 
     python -m benchmarks.pretraining [size=small] [bs=32] [max_length=128] [device=cpu] [rounds=5] [steps=3]
                                       [micro_batch=...] [compile=False] [variants=reference fp32,pretrain.py fp32,...]
 
-Prints ms/step, tokens/s, the ratio to the reference of the same round in fp32 and in the same precision, peak memory of all tensors but
-weights and optimizer state, the share of the measured matmul throughput of the machine, and the share of the time of each part of a step
-(not with compile=True, where a step has no parts); writes them to benchmarks/results/. Examples are full and have random ids, because the
-text does not matter here. bf16 is left out on a CPU that only emulates it. Steps of pretrain.py include what its training does around them:
-the copy to the GPU, new masks, the schedule, the check for non-finite gradients, the log. The reference's process has the default settings
-of OpenMP and malloc, which the scripts change.
+Prints ms/step, tokens/s, the ratio to the reference of the same round in fp32 and in the same precision, peak memory of
+all tensors but weights and optimizer state, the share of the measured matmul throughput of the machine, and the share
+of the time of each part of a step (not with compile=True, where a step has no parts); writes them to
+benchmarks/results/. Examples are full and have random ids, because the text does not matter here. bf16 is left out on a
+CPU that only emulates it. Steps of pretrain.py include what its training does around them:
+the copy to the GPU, new masks, the schedule, the check for non-finite gradients, the log. The reference's process has
+the default settings of OpenMP and malloc, which the scripts change.
 """
 import contextlib
 import itertools
@@ -50,8 +52,17 @@ from benchmarks.report import (
 )
 
 VARIANTS = ("reference fp32", "pretrain.py fp32", "reference bf16", "pretrain.py bf16")
-DEFAULTS = {"size": "small", "bs": None, "max_length": None, "device": None, "micro_batch": None, "compile": False, "rounds": 5, "steps": 3,
-            "variants": list(VARIANTS)}
+DEFAULTS = {
+    "size": "small",
+    "bs": None,
+    "max_length": None,
+    "device": None,
+    "micro_batch": None,
+    "compile": False,
+    "rounds": 5,
+    "steps": 3,
+    "variants": list(VARIANTS),
+}
 FORWARDED = ("size", "bs", "max_length", "micro_batch", "compile")  # keys of the configuration of pretrain.py
 TYPES = {**{key: PRETRAIN_KEYS[key] for key in (*FORWARDED, "device")}, "rounds": Count, "steps": Count,
          "variants": list_of(Literal[VARIANTS], f"a list of {', '.join(VARIANTS)}")}
@@ -85,7 +96,9 @@ class Training:
             self.learn.one_batch(self.learn.train_iter, next(self.batches))
 
     def lasting_bytes(self):
-        """(bytes of weights and optimizer state; of what else stays allocated between steps: gradients and copies of weights)."""
+        """(bytes of weights and optimizer state; of what else stays allocated between steps: gradients and copies of
+        weights).
+        """
         gradients, moments = self.learn.gradients, self.learn.opt.opt.state.values()
         copies = [gradients.flat_half, *gradients.half.copies] if gradients.half else []
         state = itertools.chain(self.learn.model.parameters(), *(of_parameter.values() for of_parameter in moments))
@@ -98,7 +111,9 @@ def bytes_of(tensors):
 
 
 def warmup_steps(c, device):
-    """Steps before time is measured: until the GPU's memory is allocated, and with compile=True until the step is compiled."""
+    """Steps before time is measured: until the GPU's memory is allocated, and with compile=True until the step is
+    compiled.
+    """
     if c.compile:
         return 12
     return 3 if device.type == "cuda" else 1
@@ -117,7 +132,9 @@ class ReferenceTraining:
 
     def take(self, n):
         for batch in itertools.islice(self.batches, n):
-            reference_step(self.model, self.optimizer, tuple(tensor.to(self.device) for tensor in batch), self.ids, self.precision)
+            reference_step(
+                self.model, self.optimizer, tuple(tensor.to(self.device) for tensor in batch), self.ids, self.precision
+            )
 
     def lasting_bytes(self):
         """As in Training. Gradients are freed after each update."""
@@ -135,7 +152,9 @@ class Variant:
         if system == "reference":
             self.training = ReferenceTraining(self.c, self.hf_tokenizer, self.device, batches, self.precision)
         else:
-            self.training = Training(self.c.copy_with({"precision": self.precision}), self.hf_tokenizer, self.device, batches)
+            self.training = Training(
+                self.c.copy_with({"precision": self.precision}), self.hf_tokenizer, self.device, batches
+            )
 
     def warm_up(self):
         """Take the first steps, and return the peak bytes of all tensors but weights and optimizer state."""
@@ -197,7 +216,11 @@ def timed_parts(watch, learn):
         watch.lap(before)
         function(*args)
         watch.lap(part)
-    learn.gradients.add, learn._step = partial(timed, "losses", add, "backward"), partial(timed, "backward", step, "optimizer")
+
+    learn.gradients.add, learn._step = (
+        partial(timed, "losses", add, "backward"),
+        partial(timed, "backward", step, "optimizer"),
+    )
     try:
         yield
     finally:
@@ -215,7 +238,10 @@ def lapped(batches, watch):
 
 
 def shares(training, loader):
-    """{part: share of the time} of the steps on a loader's batches, except the first. Waiting at each part slows a GPU down."""
+    """{part: share of the time} of the steps on a loader's batches, except the first.
+
+    Waiting at each part slows a GPU down.
+    """
     watch = Stopwatch(training.device)
     training.batches = lapped(loader, watch)
     with timed_parts(watch, training.learn):
@@ -228,7 +254,9 @@ def shares(training, loader):
 
 
 def random_batch(c, device):
-    """(input_ids (B, L), sentA_length (B,)) in host memory, pinned for a GPU: two segments of random tokens that fill the length."""
+    """(input_ids (B, L), sentA_length (B,)) in host memory, pinned for a GPU: two segments of random tokens that fill
+    the length.
+    """
     ids = torch.randint(5, len(VOCABULARY), (c.bs, c.max_length))
     ids[:, 0], ids[:, c.max_length // 2], ids[:, -1] = 2, 3, 3
     batch = ids, torch.full((c.bs,), c.max_length // 2 + 1)
@@ -236,22 +264,31 @@ def random_batch(c, device):
 
 
 def ratio(seconds, base, name):
-    """How many times as fast as another variant one is, or nan if that was not measured. seconds: {variant: of each round}."""
+    """How many times as fast as another variant one is, or nan if that was not measured. seconds: {variant: of each
+    round}.
+    """
     return median_ratio(seconds[base], seconds[name]) if base in seconds else float("nan")
 
 
 def main(arguments):
     given = parse(arguments, DEFAULTS, TYPES)
     if RECIPES[given["size"]].discriminator is None:
-        raise PlainError(f"Invalid value for size: {given['size']!r}, which has no discriminator. Choose an ELECTRA, such as mini.")
+        raise PlainError(f"Invalid value for size: {given['size']!r}, which has no discriminator. Choose an ELECTRA, "
+                         f"such as mini.")
     device, c = choose_device(given["device"]), configuration(given)
     is_emulated = device.type == "cpu" and not has_on_cpu("bf16")
     names = [name for name in given["variants"] if not (is_emulated and name.endswith("bf16"))]
     with contextlib.ExitStack() as stack:
-        calls = {name: stack.enter_context(own_process(Variant, name, dict(given), of_reference=name.startswith("reference")))
-                 for name in names}
+        calls = {
+            name: stack.enter_context(
+                own_process(Variant, name, dict(given), of_reference=name.startswith("reference"))
+            )
+            for name in names
+        }
         peaks = {name: call("warm_up") for name, call in calls.items()}
-        seconds = alternate({name: partial(call, "seconds_per_step", given["steps"]) for name, call in calls.items()}, given["rounds"])
+        seconds = alternate(
+            {name: partial(call, "seconds_per_step", given["steps"]) for name, call in calls.items()}, given["rounds"]
+        )
         throughput = {name: call("matmul_throughput") for name, call in calls.items()}
         parts = {name: call("parts_of_a_step", given["steps"]) for name, call in calls.items()
                  if name.startswith("pretrain.py") and not c.compile}

@@ -1,7 +1,9 @@
-"""Reference for the benchmarks: pretraining and finetuning steps computed as in electra_pytorch (D16, facts.md#electra_pytorch).
+"""Reference for the benchmarks: pretraining and finetuning steps computed as in electra_pytorch (D16,
+facts.md#electra_pytorch).
 
-The model of Pretrain.ipynb without its drop-in, with vocabulary logits at every position; rows fetched one by one; and an optimizer that
-updates one parameter at a time. Losses, gradients and updates equal those of pretrain.py and finetune.py.
+The model of Pretrain.ipynb without its drop-in, with vocabulary logits at every position; rows fetched one by one; and
+an optimizer that updates one parameter at a time. Losses, gradients and updates equal those of pretrain.py and
+finetune.py.
 """
 import datasets
 import torch
@@ -13,7 +15,9 @@ from pretrain import ELECTRALoss, mask_tokens
 
 
 class RowByRowLoader:
-    """Batches (input_ids, sentA_length) whose rows are fetched and converted to tensors one at a time, padded to the longest."""
+    """Batches (input_ids, sentA_length) whose rows are fetched and converted to tensors one at a time, padded to the
+    longest.
+    """
 
     def __init__(self, dataset, bs, pad_token_id):
         self.dataset, self.bs, self.pad_token_id = dataset.with_format("torch"), bs, pad_token_id
@@ -22,7 +26,9 @@ class RowByRowLoader:
     def __iter__(self):
         for start in range(0, len(self.order) - self.bs + 1, self.bs):
             rows = [self.dataset[i] for i in self.order[start:start + self.bs]]
-            ids = pad_sequence([row["input_ids"].long() for row in rows], batch_first=True, padding_value=self.pad_token_id)
+            ids = pad_sequence(
+                [row["input_ids"].long() for row in rows], batch_first=True, padding_value=self.pad_token_id
+            )
             yield ids, torch.stack([row["sentA_length"].long() for row in rows])
 
 
@@ -32,7 +38,9 @@ class OneByOneAdam:
     def __init__(self, named_parameters, lr, weight_decay=.01):
         self.parameters = [(name, parameter) for name, parameter in named_parameters if parameter.requires_grad]
         self.lr, self.weight_decay = lr, weight_decay
-        self.state = {parameter: (torch.zeros_like(parameter), torch.zeros_like(parameter)) for _, parameter in self.parameters}
+        self.state = {
+            parameter: (torch.zeros_like(parameter), torch.zeros_like(parameter)) for _, parameter in self.parameters
+        }
 
     @torch.no_grad()
     def step(self):
@@ -53,7 +61,9 @@ def reference_step(model, optimizer, batch, tokenizer_ids, precision="fp32"):
     tokenizer_ids: (mask id, vocabulary size, special ids).
     """
     input_ids, lengths = batch
-    masked, labels, chosen = mask_tokens(input_ids, *tokenizer_ids, mlm_probability=.15, replace_prob=0., orginal_prob=.15)
+    masked, labels, chosen = mask_tokens(
+        input_ids, *tokenizer_ids, mlm_probability=0.15, replace_prob=0.0, orginal_prob=0.15
+    )
     with torch.autocast(input_ids.device.type, torch.bfloat16, enabled=precision == "bf16"):
         loss = ELECTRALoss()(model(masked, lengths, chosen, labels), labels)
     loss.backward()
@@ -82,8 +92,12 @@ class RowsOneByOne:
         """See EncodedRows.batch."""
         fetched = [self.dataset[int(i)] for i in rows]
         length = self.pad_to or -(-max(len(row["inp_ids"]) for row in fetched) // multiple) * multiple
-        pad = lambda row, name: F.pad(row[name], (0, length - len(row[name])), value=self.pad_idx if name == "inp_ids" else 0)
-        return *(torch.stack([pad(row, name) for row in fetched]) for name in self.columns), torch.stack([row["label"] for row in fetched])
+        pad = lambda row, name: F.pad(
+            row[name], (0, length - len(row[name])), value=self.pad_idx if name == "inp_ids" else 0
+        )
+        return *(torch.stack([pad(row, name) for row in fetched]) for name in self.columns), torch.stack(
+            [row["label"] for row in fetched]
+        )
 
 
 class ReferencePredictor(nn.Module):

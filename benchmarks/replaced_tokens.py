@@ -1,4 +1,5 @@
-"""Compare discriminators on the same text, in which one generator replaced tokens: `python -m _utils replaced_tokens`."""
+"""Compare discriminators on the same text, in which one generator replaced tokens: `python -m _utils replaced_tokens`.
+"""
 import os
 from typing import NamedTuple
 
@@ -30,23 +31,31 @@ _BLOCKS = 16  # as many as the runs of consecutive examples that pretrain.py hol
 
 
 def replaced_tokens(
-    checkpoints: list,       # discriminators, the first one with the others: checkpoints, transformers folders or hub ids
+    # discriminators, the first one with the others: checkpoints, transformers folders or hub ids
+    checkpoints: list,
     *,
     generator,               # the masked language model that replaces tokens
     text: list,              # corpora by name or path, as datas of pretrain.py
-    all=False,               # use the whole text instead of the part that pretrain.py holds out, if no discriminator was trained on it
+    # use the whole text instead of the part that pretrain.py holds out, if no discriminator was trained on it
+    all=False,
     rows: int = None,        # number of examples, evenly spread; default: up to 1,024
     max_length: int = None,  # tokens of an example; default: as the generator was trained, or 128
     data_seed: int = None,   # random seed of the examples; default: that of the generator's run
     mask_prob=.15,           # fraction of the tokens that are masked; default: %(default)s
     seed=0,                  # random seed of masks and samples; default: %(default)s
 ):
-    """Compare discriminators on the same text, in which one generator replaced tokens. The same command gives the same text."""
-    c, masked_lm, hf_tokenizer = load_generator(generator, text, mask_prob, seed, max_length=max_length, data_seed=data_seed)
+    """Compare discriminators on the same text, in which one generator replaced tokens.
+
+    The same command gives the same text.
+    """
+    c, masked_lm, hf_tokenizer = load_generator(
+        generator, text, mask_prob, seed, max_length=max_length, data_seed=data_seed
+    )
     networks = {name: load_discriminator(name, hf_tokenizer, c, held_out=not all) for name in checkpoints}
     corrupted = corrupt(examples_of(c, not all, rows), masked_lm, hf_tokenizer, c)
     n_tokens = int(corrupted.is_token.sum())
-    print(f"{len(corrupted.is_token):,} examples of {'' if all else 'held-out part of '}{', '.join(text)}, {n_tokens:,} tokens, "
+    print(f"{len(corrupted.is_token):,} examples of {'' if all else 'held-out part of '}{', '.join(text)}, "
+          f"{n_tokens:,} tokens, "
           f"{corrupted.is_masked.sum():,} masked, {corrupted.is_replaced.sum() / n_tokens:.2%} replaced by {generator}")
     print("AUC and differences with (standard error)", "",
           compare(corrupted, networks).to_string(float_format=lambda x: f"{x:.4f}", na_rep="-"), sep="\n")
@@ -55,11 +64,15 @@ def replaced_tokens(
 # The corrupted text
 
 class CorruptedText(NamedTuple):
-    """Examples in which a generator replaced tokens. Shapes: N examples, L tokens of the longest one, padded at the end."""
+    """Examples in which a generator replaced tokens.
+
+    Shapes: N examples, L tokens of the longest one, padded at the end.
+    """
     input_ids: torch.Tensor       # (N, L): with samples of the generator at the masked positions
     original_ids: torch.Tensor    # (N, L): the text
     token_type_ids: torch.Tensor  # (N, L): 1 for segment B
-    is_token: torch.Tensor        # (N, L), bool: the attention mask; a sample can be [PAD], so input_ids do not determine it
+    # (N, L), bool: the attention mask; a sample can be [PAD], so input_ids do not determine it
+    is_token: torch.Tensor
     is_masked: torch.Tensor       # (N, L), bool: the generator sampled a token here
     is_replaced: torch.Tensor     # (N, L), bool: the sample differs from the original token (F17)
 
@@ -67,8 +80,10 @@ class CorruptedText(NamedTuple):
 def load_generator(generator, sources, mask_prob, seed, **settings):
     """(configuration of the text, masks and samples; masked language model; its tokenizer).
 
-    generator: as in `load_with_head`.   sources: a list, as `datas` of pretrain.py.   settings: max_length and data_seed of the examples;
-    None: those of the generator's run. TEXT_KEYS has the others of its run.   Raises PlainError for an unusable generator.
+    generator: as in `load_with_head`.   sources: a list, as `datas` of pretrain.py.   settings: max_length and
+    data_seed of the examples;
+    None: those of the generator's run. TEXT_KEYS has the others of its run.   Raises PlainError for an unusable
+    generator.
     """
     loaded = load_with_head(generator, "generator")
     check_fills_masks(generator, loaded)
@@ -84,7 +99,8 @@ def load_generator(generator, sources, mask_prob, seed, **settings):
 
 
 def examples_of(c, held_out, rows):
-    """Examples of the corpora of a configuration, prepared and divided as in load_data. rows: their number; None: up to 1,024.
+    """Examples of the corpora of a configuration, prepared and divided as in load_data. rows: their number; None: up to
+    1,024.
 
     PlainError for too little text.
     """
@@ -92,7 +108,8 @@ def examples_of(c, held_out, rows):
     examples = concatenate_datasets([split_held_out(of_corpus)[1] if held_out else of_corpus for of_corpus in prepared])
     rows = min(1024, len(examples)) if rows is None else rows
     if not 0 < rows <= len(examples):
-        raise PlainError(f"Invalid value for rows: {rows}. The text yields {len(examples):,} examples; of fewer than 20, none "
+        raise PlainError(f"Invalid value for rows: {rows}. The text yields {len(examples):,} examples; of fewer than "
+                         f"20, none "
                          "are held out. Change --rows, add text, or pass --all if no discriminator was trained on it.")
     return evenly_spaced(examples, rows)
 
@@ -102,7 +119,8 @@ def corrupt(examples, generator, hf_tokenizer, c):
     """The CorruptedText of examples: tokens are masked and replaced as in pretraining with the configuration c.
 
     examples: with input_ids and sentA_length.   generator: a masked language model.
-    Seeds PyTorch and limits it to one thread meanwhile: with several, sums are rounded differently, and a sample can change.
+    Seeds PyTorch and limits it to one thread meanwhile: with several, sums are rounded differently, and a sample can
+    change.
     """
     n_threads = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -134,19 +152,25 @@ def compare(text, networks):
     n = len(text.is_token)
     blocks = (torch.arange(n) * min(n, _BLOCKS) // n)[:, None].expand_as(text.is_token)
     labels = [x[text.is_token].numpy() for x in (text.is_replaced, text.is_masked, blocks)]  # (T,) each
-    rows = {name: replaced_scores(discriminator_logits(network, text, name), *labels) for name, network in networks.items()}
+    rows = {
+        name: replaced_scores(discriminator_logits(network, text, name), *labels) for name, network in networks.items()
+    }
     first, *others = rows.values()
     for row in others:
         row["AUC difference"] = row["AUC"] - first["AUC"]
     constant = np.full(len(labels[0]), logit(labels[0].mean()))  # which minimizes the loss
     rows["constant prediction"] = replaced_scores(constant, *labels)
-    return pd.DataFrame(rows.values(), rows).map(lambda value: with_error(value) if isinstance(value, pd.Series) else value)
+    return pd.DataFrame(rows.values(), rows).map(
+        lambda value: with_error(value) if isinstance(value, pd.Series) else value
+    )
 
 
 def load_discriminator(name, of_generator, c, held_out):
-    """The discriminator `name`, as in `load_with_head`, for text of the configuration c. of_generator: the generator's tokenizer.
+    """The discriminator `name`, as in `load_with_head`, for text of the configuration c. of_generator: the generator's
+    tokenizer.
 
-    Raises PlainError for another vocabulary or too few positions. Prints a warning for one that may have been trained on the text.
+    Raises PlainError for another vocabulary or too few positions. Prints a warning for one that may have been trained
+    on the text.
     """
     network, _, hf_tokenizer, run = load_with_head(name, "discriminator")
     if differing := of_generator.get_vocab().items() ^ hf_tokenizer.get_vocab().items():
@@ -162,7 +186,9 @@ def _warn_of_training_text(name, run, c, held_out):
     shared = [source for source in run.get("datas", ()) if os.path.realpath(source) in map(os.path.realpath, c.datas)]
     differing = [f"{key}={run[key]!r} instead of {c[key]!r}" for key in TEXT_KEYS if key in run and run[key] != c[key]]
     if shared and (differing or not held_out):
-        reason = f"with {', '.join(differing)}, which holds out other examples" if differing else "and --all uses all of it"
+        reason = (
+            f"with {', '.join(differing)}, which holds out other examples" if differing else "and --all uses all of it"
+        )
         print(f"Warning: {name!r} was trained on {', '.join(shared)} {reason}. It may have been trained on this text.")
 
 
@@ -174,14 +200,16 @@ def discriminator_logits(network, text, name):
     """
     device = choose_device(None)
     network.to(device).eval()
-    batches = [*zip(*(x.to(device).split(_BATCH) for x in (text.input_ids, text.is_token, text.token_type_ids)))]  # (B, L) each
+    # (B, L) each
+    batches = [*zip(*(x.to(device).split(_BATCH) for x in (text.input_ids, text.is_token, text.token_type_ids)))]
     logits = [replaced_logits(network(**inputs_of(network, *batch))).float().cpu()
               for batch in tqdm(batches, desc=name, unit="batch", leave=False)]
     return torch.cat(logits)[text.is_token].double().numpy()
 
 
 def replaced_scores(logits, is_replaced, is_masked, block):
-    """{column of `compare`: value} of logits (T,) for labels is_replaced (T,); AUCs as in `auc`, undefined values are NaN.
+    """{column of `compare`: value} of logits (T,) for labels is_replaced (T,); AUCs as in `auc`, undefined values are
+    NaN.
 
     is_masked: (T,); "AUC at masks" separates wrong samples from correct ones, at masked positions only.
     block: (T,), as in `auc`.   "loss": mean binary cross-entropy over all tokens, as in training (F22).
@@ -197,19 +225,22 @@ def replaced_scores(logits, is_replaced, is_masked, block):
 
 
 def auc(logits, is_positive, block):
-    """The AUC of logits (T,): the probability that a positive token has a higher logit than a negative one. NaN if one class is missing.
+    """The AUC of logits (T,): the probability that a positive token has a higher logit than a negative one. NaN if one
+    class is missing.
 
-    block: (T,), the index of each token's block of consecutive examples. Returns a Series with a term for each block; their sum is the
-    AUC, and `with_error` computes its standard error. The difference to the terms of another discriminator on the same tokens are those
-    of the difference of both AUCs. Tokens of an example, and examples of a document, are not independent, so the error is that of a sample
-    of blocks (Obuchowski 1997, Nonparametric analysis of clustered ROC curve data; with one token per block it is that of DeLong et al.
+    block: (T,), the index of each token's block of consecutive examples. Returns a Series with a term for each block;
+    their sum is the AUC, and `with_error` computes its standard error. The difference to the terms of another
+    discriminator on the same tokens are those of the difference of both AUCs. Tokens of an example, and examples of a
+    document, are not independent, so the error is that of a sample of blocks (Obuchowski 1997, Nonparametric analysis
+    of clustered ROC curve data; with one token per block it is that of DeLong et al.
     1988).
     """
     logits = pd.Series(logits)
     own_class = logits.groupby(is_positive)
     if len(own_class) < 2:
         return np.nan
-    n_own, others_below = own_class.transform("size"), logits.rank() - own_class.rank()  # those with a lower logit; ties count half
+    # those with a lower logit; ties count half
+    n_own, others_below = own_class.transform("size"), logits.rank() - own_class.rank()
     # Of each positive token, the share of negatives below it; of each negative token, the share of positives above it.
     share = (others_below / (len(logits) - n_own) - ~is_positive).abs()
     value = share[is_positive].mean()
@@ -218,5 +249,7 @@ def auc(logits, is_positive, block):
 
 
 def with_error(terms):
-    """The sum of independent terms with its standard error, such as '0.6448 (0.0076)'; the error of a single term is NaN."""
+    """The sum of independent terms with its standard error, such as '0.6448 (0.0076)'; the error of a single term is
+    NaN.
+    """
     return f"{terms.sum():.4f} ({len(terms) ** .5 * terms.std():.4f})"

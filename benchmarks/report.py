@@ -41,13 +41,17 @@ def describe_machine(device):
     """Name of the GPU, or name, cores and threads of the CPU."""
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
-    model = next((line.partition(":")[2].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.processor())
+    model = next(
+        (line.partition(":")[2].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),
+        platform.processor(),
+    )
     return f"{model}, {len(os.sched_getaffinity(0))} cores, {torch.get_num_threads()} threads"
 
 
 def launcher(n_processes):
     """Arguments of Python that start a script in several processes on this machine."""
-    options = ["--standalone", "--local-addr=127.0.0.1", f"--nproc_per_node={n_processes}"]  # the host's name may not resolve
+    # the host's name may not resolve
+    options = ["--standalone", "--local-addr=127.0.0.1", f"--nproc_per_node={n_processes}"]
     return ["-m", "torch.distributed.run", *options] if n_processes > 1 else []
 
 
@@ -68,7 +72,8 @@ def seconds_of(work, device):
 
 @contextlib.contextmanager
 def own_process(make, *arguments, of_reference=False):
-    """Context with a function that calls a method of `make(*arguments)` in a process of its own: call(method, *arguments).
+    """Context with a function that calls a method of `make(*arguments)` in a process of its own: call(method,
+    *arguments).
 
     arguments: the first one names the process in messages.
     of_reference: with the default settings of OpenMP, of which `_utils` sets another one.
@@ -86,7 +91,8 @@ def own_process(make, *arguments, of_reference=False):
             return connection.recv()
         except (EOFError, OSError):
             process.join()
-            raise PlainError(f"The process of {arguments[0]!r} ended with exit status {process.exitcode}; -9 usually means that the memory "
+            raise PlainError(f"The process of {arguments[0]!r} ended with exit status {process.exitcode}; -9 usually "
+                             f"means that the memory "
                              "did not suffice. Choose a smaller bs, or fewer variants.") from None
     try:
         yield call
@@ -121,9 +127,9 @@ def median_ratio(numerators, denominators):
 def matmul_throughput(device, dtype, largest=None, seconds=1.):
     """Floating point operations per second of a large matrix product, over about `seconds`.
 
-    largest: rows and columns; None: 8,192 on a GPU, 2,048 on a CPU, which either does at full speed. They are fewer where a product would
-    take longer than `seconds`, as on CPUs that only emulate bf16. All products are queued before the wait, because a GPU would idle
-    between waits.
+    largest: rows and columns; None: 8,192 on a GPU, 2,048 on a CPU, which either does at full speed. They are fewer
+    where a product would take longer than `seconds`, as on CPUs that only emulate bf16. All products are queued before
+    the wait, because a GPU would idle between waits.
     """
     largest, size, once = largest or (8192 if device.type == "cuda" else 2048), 128, 0.
     while size < largest and 8 * once < seconds:
@@ -140,7 +146,11 @@ def peak_bytes(step):
     """Peak bytes of tensors on the CPU during a step, minus those that existed before it."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         step()
-    changes = [(event.start_ns(), event.nbytes()) for event in profile.profiler.kineto_results.events() if event.name() == "[memory]"]
+    changes = [
+        (event.start_ns(), event.nbytes())
+        for event in profile.profiler.kineto_results.events()
+        if event.name() == "[memory]"
+    ]
     alive = peak = 0
     for _, change in sorted(changes):
         alive += change
@@ -149,8 +159,14 @@ def peak_bytes(step):
 
 
 def cpu_name():
-    """Name of the CPU for file names: its model, and the fastest of its instruction sets that matter, e.g. amd_epyc_avx512_bf16."""
-    lines = [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()] if Path("/proc/cpuinfo").exists() else []
+    """Name of the CPU for file names: its model, and the fastest of its instruction sets that matter, e.g.
+    amd_epyc_avx512_bf16.
+    """
+    lines = (
+        [line.partition(":") for line in Path("/proc/cpuinfo").read_text().splitlines()]
+        if Path("/proc/cpuinfo").exists()
+        else []
+    )
     found = {key.strip(): value.strip() for key, _, value in lines}
     flags = found.get("flags", "").split()
     best = [flag for flag in ("amx_bf16", "avx512_bf16", "avx512f", "avx2") if flag in flags][:1]
@@ -168,7 +184,9 @@ def slug(name):
 
 
 def commit():
-    """The commit of the repository, with "and changes" if files differ from it; None outside of a git repository, and without git."""
+    """The commit of the repository, with "and changes" if files differ from it; None outside of a git repository, and
+    without git.
+    """
     if shutil.which("git") is None:
         return None
     git = partial(subprocess.run, cwd=RESULTS.parent, capture_output=True, text=True)
@@ -177,18 +195,23 @@ def commit():
 
 
 def write_results(name, rows, settings, device=CPU, batch=None):
-    """Print a table of {row: {column: number}}, and write it with the settings to results/<name>[_<size>][_<batch>][_<machine>].json.
+    """Print a table of {row: {column: number}}, and write it with the settings to
+    results/<name>[_<size>][_<batch>][_<machine>].json.
 
-    batch: its shape, such as 32x128, if the results of others are to be kept.   device: None if the numbers do not depend on the machine.
+    batch: its shape, such as 32x128, if the results of others are to be kept.   device: None if the numbers do not
+    depend on the machine.
     """
     columns, machine = list(next(iter(rows.values()))), describe_machine(device) if device else "any machine"
     print(machine)
     print("".ljust(24) + "".join(column.rjust(max(12, len(column) + 2)) for column in columns))
     for row, values in rows.items():
         print(row.ljust(24) + "".join(f"{values[column]:,.4g}".rjust(max(12, len(column) + 2)) for column in columns))
-    made_by = {"command": f"python -m benchmarks.{name} {' '.join(sys.argv[1:])}".strip(), "date": date.today().isoformat(),
+    made_by = {"command": f"python -m benchmarks.{name} "
+                          f"{' '.join(sys.argv[1:])}".strip(), "date": date.today().isoformat(),
                "commit": commit(), "machine": machine, "cpu": cpu_name()}
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / ("_".join(filter(None, [name, settings.get("size"), batch, device and machine_name(device)])) + ".json")
+    path = RESULTS / (
+        "_".join(filter(None, [name, settings.get("size"), batch, device and machine_name(device)])) + ".json"
+    )
     path.write_text(json.dumps({**made_by, "rows": rows, **settings, "versions": versions()}, indent=1) + "\n")
     print(f"Written to {path}")

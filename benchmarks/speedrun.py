@@ -1,16 +1,18 @@
-"""ELECTRA-Small in minutes on one GPU: from text to GLUE scores, with the settings of Google's code and a complete schedule.
+"""ELECTRA-Small in minutes on one GPU: from text to GLUE scores, with the settings of Google's code and a complete
+schedule.
 
     benchmarks/speedrun.sh datas=PATH vocab=vocab.txt glue_dir=PATH [minutes=10] [stages=prepare,pretrain,finetune]
                            [keep=FOLDER] [runs=3] [at_once=3] [tasks=cola,rte] [size=small] [seed=11081] ...
 
 prepare: builds the examples of the texts; run it for each text that arrives, while others are copied.
 pretrain: for `minutes`, or `steps`.
-finetune: `runs` runs of each task, `at_once` of them at the same time; scores go to checkpoints/glue/<group>/scores.txt.
+finetune: `runs` runs of each task, `at_once` of them at the same time; scores go to
+checkpoints/glue/<group>/scores.txt.
 
 keep: a folder to which configuration, metrics, the newest weights in half precision and the compiled step are copied
 at every tenth of the training, in files of at most 15 MB, so that a rented machine that is taken away leaves something.
-`cat weights.pth.*` joins the weights to a checkpoint. `cat compiled.tar.gz.* | tar xz`, in the folder where the next run
-starts, saves its compilation on a GPU of the same model.
+`cat weights.pth.*` joins the weights to a checkpoint. `cat compiled.tar.gz.* | tar xz`, in the folder where the next
+run starts, saves its compilation on a GPU of the same model.
 The other keys are those of pretrain.py and finetune.py. Rerun the same command to resume after an interruption.
 """
 import contextlib
@@ -39,14 +41,41 @@ from benchmarks.report import launcher, parse
 
 REPO = Path(__file__).parents[1]
 STAGES = ("prepare", "pretrain", "finetune")
-FORWARDED = ("size", "seed", "datas", "vocab", "device", "num_workers", "logger", "steps", "bs", "max_length", "sampling", "precision")
-OF_PRETRAINING = {**{key: pretrain.c[key] for key in FORWARDED}, "minutes": None, "warmup_steps": .05, "masking": "official",
-                  "initial_weights": "official", "base_run_name": "speedrun", "compile": True, "save_minutes": 2.}
+FORWARDED = (
+    "size",
+    "seed",
+    "datas",
+    "vocab",
+    "device",
+    "num_workers",
+    "logger",
+    "steps",
+    "bs",
+    "max_length",
+    "sampling",
+    "precision",
+)
+OF_PRETRAINING = {
+    **{key: pretrain.c[key] for key in FORWARDED},
+    "minutes": None,
+    "warmup_steps": 0.05,
+    "masking": "official",
+    "initial_weights": "official",
+    "base_run_name": "speedrun",
+    "compile": True,
+    "save_minutes": 2.0,
+}
 OF_FINETUNING = {key: finetune.c[key] for key in ("tasks", "glue_dir", "task_overrides")}
 SHARED = ("size", "device", "logger", "max_length", "precision")  # keys of pretraining that finetuning gets too
 DEFAULTS = {**OF_PRETRAINING, **OF_FINETUNING, "stages": list(STAGES), "keep": None, "runs": 3, "at_once": 3}
-TYPES = {**{key: PRETRAIN_KEYS[key] for key in OF_PRETRAINING}, **{key: FINETUNE_KEYS[key] for key in OF_FINETUNING},
-         "stages": list_of(Literal[STAGES], f"a list of {', '.join(STAGES)}"), "keep": Text | None, "runs": Count, "at_once": count(1, 64)}
+TYPES = {
+    **{key: PRETRAIN_KEYS[key] for key in OF_PRETRAINING},
+    **{key: FINETUNE_KEYS[key] for key in OF_FINETUNING},
+    "stages": list_of(Literal[STAGES], f"a list of {', '.join(STAGES)}"),
+    "keep": Text | None,
+    "runs": Count,
+    "at_once": count(1, 64),
+}
 MILESTONES = list(range(10, 101, 10))
 PIECE = 15_000_000  # bytes
 
@@ -76,13 +105,16 @@ def pretrain_run(run, given):
             if kept:
                 kept.update()
     if process.returncode:
-        raise PlainError(f"Pretraining failed with exit status {process.returncode}. Its message is above. Rerun the same command to "
+        raise PlainError(f"Pretraining failed with exit status {process.returncode}. Its message is above. Rerun the "
+                         f"same command to "
                          "resume.")
 
 
 @contextlib.contextmanager
 def stopped_with_this_process(process):
-    """Context that ends a training script with Ctrl-C if it is left by an exception or SIGTERM, and waits until it has saved."""
+    """Context that ends a training script with Ctrl-C if it is left by an exception or SIGTERM, and waits until it has
+    saved.
+    """
     def raise_interrupt(*_):
         raise KeyboardInterrupt
 
@@ -105,7 +137,9 @@ class Kept:
 
     def update(self):
         """Copy metrics and weights if there is a new milestone."""
-        milestones = sorted(self.run.folder.parent.glob(f"{self.run.name}_*%.pth"), key=lambda path: path.stat().st_mtime)
+        milestones = sorted(
+            self.run.folder.parent.glob(f"{self.run.name}_*%.pth"), key=lambda path: path.stat().st_mtime
+        )
         if not milestones or milestones[-1] == self.newest:
             return
         is_first, self.newest = self.newest is None, milestones[-1]
@@ -117,7 +151,10 @@ class Kept:
 
 
 def in_half_precision(path):
-    """The bytes of a pretraining checkpoint with its weights in float16. Shared weights stay shared, and are stored once."""
+    """The bytes of a pretraining checkpoint with its weights in float16.
+
+    Shared weights stay shared, and are stored once.
+    """
     content, file, halves = load_checkpoint(path), io.BytesIO(), {}
     for name, value in content["model"].items():
         if value.is_floating_point():
@@ -148,7 +185,8 @@ def finetune_in_processes(at_once, arguments):
     """Run finetune.py in several processes. Raises PlainError if it fails."""
     print(shlex.join(["python", *launcher(at_once), "finetune.py", *arguments]), flush=True)
     if status := subprocess.run([sys.executable, *launcher(at_once), REPO / "finetune.py", *arguments]).returncode:
-        raise PlainError(f"Finetuning failed with exit status {status}. Its message is above. Rerun the same command to resume.")
+        raise PlainError(f"Finetuning failed with exit status {status}. Its message is above. Rerun the same command "
+                         f"to resume.")
 
 
 def write_scores(group):

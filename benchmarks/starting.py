@@ -1,11 +1,14 @@
-"""Startup of pretraining on a synthetic corpus, up to the prepared documents: seconds, memory, and ratio to the first start.
+"""Startup of pretraining on a synthetic corpus, up to the prepared documents: seconds, memory, and ratio to the first
+start.
 
     python -m benchmarks.starting [documents=20000] [files=2000] [text=PATH] [rounds=3]
 
-The corpus comes in two forms: one .txt file with `documents` separated by blank lines, and a folder of `files` with one document each.
-Documents are random paragraphs of `text`, by default of the embedded text, about a kilobyte each (OpenWebText: 8 million of five
-kilobytes). The first start reads the text and prepares the documents; the second opens them again, as for another vocabulary; the next
-one finds the examples and needs no documents. Each start is a new process; its memory excludes the imports.
+The corpus comes in two forms: one .txt file with `documents` separated by blank lines, and a folder of `files` with one
+document each.
+Documents are random paragraphs of `text`, by default of the embedded text, about a kilobyte each (OpenWebText: 8
+million of five kilobytes). The first start reads the text and prepares the documents; the second opens them again, as
+for another vocabulary; the next one finds the examples and needs no documents. Each start is a new process; its memory
+excludes the imports.
 """
 import multiprocessing
 import random

@@ -1,4 +1,5 @@
-"""The numbers in the tables of README and docs, computed from the recipes and the raw files: `python -m benchmarks.tables`.
+"""The numbers in the tables of README and docs, computed from the recipes and the raw files: `python -m
+benchmarks.tables`.
 
 Labels, columns and digits are those of the document; only the numbers are replaced.
 """
@@ -24,13 +25,23 @@ from benchmarks.minimal_pairs import summarize
 REPO = Path(__file__).parents[1]
 RESULTS = REPO / "benchmarks/results"
 OBJECTIVES = {  # of the paper, with the metrics that docs/paper.md shows
-    "electra": ("gen_loss_hidden", "disc_auc"), "mlm": ("gen_loss_hidden",), "electra_15": ("gen_loss_hidden", "disc_auc"),
-    "replace_mlm": ("gen_loss_hidden", "disc_loss"), "all_tokens_mlm": ("gen_loss_hidden", "disc_loss", "disc_auc"),
-    "two_stage": ("gen_loss_hidden", "step", "disc_auc", "step"), "adversarial": ("gen_loss_hidden", "disc_auc")}
+    "electra": ("gen_loss_hidden", "disc_auc"),
+    "mlm": ("gen_loss_hidden",),
+    "electra_15": ("gen_loss_hidden", "disc_auc"),
+    "replace_mlm": ("gen_loss_hidden", "disc_loss"),
+    "all_tokens_mlm": ("gen_loss_hidden", "disc_loss", "disc_auc"),
+    "two_stage": ("gen_loss_hidden", "step", "disc_auc", "step"),
+    "adversarial": ("gen_loss_hidden", "disc_auc"),
+}
 MINI, SHORT, PILOTS, SMALL = RESULTS / "mini", RESULTS / "mini/short", RESULTS / "mini/pilots", RESULTS / "small"
 SMALL_RUN = "official_small_11081_1.24%"
-ELECTRA, MLM, OTHER_RATE = "electra_150m", "mlm_150m", "check_mlm_lr1e-3"  # the last one: the masked language model with another rate
-TABLE_5 = [(MINI, ELECTRA), *((RESULTS / "table_5", f"{name}_150m") for name in ("all_tokens_mlm", "electra_15")), (MINI, MLM)]
+# the last one: the masked language model with another rate
+ELECTRA, MLM, OTHER_RATE = "electra_150m", "mlm_150m", "check_mlm_lr1e-3"
+TABLE_5 = [
+    (MINI, ELECTRA),
+    *((RESULTS / "table_5", f"{name}_150m") for name in ("all_tokens_mlm", "electra_15")),
+    (MINI, MLM),
+]
 SEEDS = (11081, 1, 2)  # of pretraining, in the order in which the document lists them
 PRIMARY = ["cola", "stsb", "qnli", "mnli"]  # tasks of the primary metric
 NUMBER = re.compile(r"-?(?:\d[\d,]*)?\.?\d+(?:e-\d+)?")
@@ -41,9 +52,21 @@ NUMBER = re.compile(r"-?(?:\d[\d,]*)?\.?\d+(?:e-\d+)?")
 @cache
 def finetuned(folder):
     """Finished runs by group, task and finetuning seed: percent on the dev set, and for chunking on the test set."""
-    rows = [(row["group"], row["task"], row["seed"], score(row), 100 * row["scores"].get("test", {}).get("entity_f1", math.nan))
-            for row in Runs(path=folder / "scores.jsonl")]
-    return pd.DataFrame(rows, columns=["group", "task", "seed", "dev", "test"]).set_index(["group", "task", "seed"]).sort_index()
+    rows = [
+        (
+            row["group"],
+            row["task"],
+            row["seed"],
+            score(row),
+            100 * row["scores"].get("test", {}).get("entity_f1", math.nan),
+        )
+        for row in Runs(path=folder / "scores.jsonl")
+    ]
+    return (
+        pd.DataFrame(rows, columns=["group", "task", "seed", "dev", "test"])
+        .set_index(["group", "task", "seed"])
+        .sort_index()
+    )
 
 
 def means(folder, groups, tasks=PRIMARY, split="dev", aggregate="mean"):
@@ -86,7 +109,9 @@ def minimal_pairs(file):
 # Tables: each function returns the numbers of every row
 
 def gpu_steps():
-    """Eager steps of ELECTRA-Small on a GPU, and those of its training, which are compiled: the columns of benchmarks.gpu."""
+    """Eager steps of ELECTRA-Small on a GPU, and those of its training, which are compiled: the columns of
+    benchmarks.gpu.
+    """
     eager = json.loads((RESULTS / "gpu_nvidia_h200.json").read_text())["measurements"]["steps of small, eager"]["row"]
     compiled = median(row["tokens_per_second"] for row in read_metrics(SMALL / "metrics.jsonl", "train"))
     return [[eager["ms/step"] / speedup, eager["tokens/s"] * speedup, eager["share of matmul throughput"] * speedup,
@@ -108,21 +133,32 @@ def finetuning_settings():
 
 
 def small_on_glue():
-    """Of each network in docs/small.md and of the majority label: medians of the runs on each task, the mean of four tasks."""
+    """Of each network in docs/small.md and of the majority label: medians of the runs on each task, the mean of four
+    tasks.
+    """
     tasks = ["cola", "sst2", "mrpc", "stsb", "mnli", "qnli", "rte", "wnli"]
     groups = [SMALL_RUN, "cpu_small_11081_0.4%", "untrained_small_11081_100.0%", "mini"]
     medians = means(SMALL, groups, tasks, aggregate="median")
-    medians.loc["majority label"] = {row["task"]: score({"scores": row["baselines"]}) for row in Runs(path=SMALL / "scores.jsonl")}
+    medians.loc["majority label"] = {
+        row["task"]: score({"scores": row["baselines"]}) for row in Runs(path=SMALL / "scores.jsonl")
+    }
     return medians.assign(mean=medians[["mrpc", "stsb", "mnli", "qnli"]].mean(axis=1, skipna=False)).values.tolist()
 
 
 def small_in_readme():
-    """The medians of ELECTRA-Small on the tasks of the table of published scores; QQP and the mean over all tasks are missing."""
-    return means(SMALL, [SMALL_RUN], ["cola", "sst2", "mrpc", "stsb", "mnli", "qnli", "rte"], aggregate="median").values.tolist()
+    """The medians of ELECTRA-Small on the tasks of the table of published scores; QQP and the mean over all tasks are
+    missing.
+    """
+    return means(
+        SMALL, [SMALL_RUN], ["cola", "sst2", "mrpc", "stsb", "mnli", "qnli", "rte"], aggregate="median"
+    ).values.tolist()
 
 
 def published():
-    return [row if "deviation" in name else [*row, sum(row) / len(row)] for name, row in zip(PUBLISHED.index, PUBLISHED.values.tolist())]
+    return [
+        row if "deviation" in name else [*row, sum(row) / len(row)]
+        for name, row in zip(PUBLISHED.index, PUBLISHED.values.tolist())
+    ]
 
 
 def by_network():
@@ -131,23 +167,39 @@ def by_network():
     medians = means(MINI, groups, aggregate="median").mean(axis=1)
     secondary = means(MINI, groups, ["sst2", "mrpc"]).values
     rows = zip(with_mean(means(MINI, groups)), medians, secondary, groups)
-    return [[*primary, median, *others, *chunking(group.removesuffix("_100.0%"))] for primary, median, others, group in rows]
+    return [
+        [*primary, median, *others, *chunking(group.removesuffix("_100.0%"))] for primary, median, others, group in rows
+    ]
 
 
 def differences():
-    """ELECTRA minus each masked language model, with standard error and Welch's 95 % confidence interval: a row for each measure."""
-    measures = [lambda groups: means(MINI, groups).mean(axis=1), lambda groups: means(MINI, groups, aggregate="median").mean(axis=1),
-                *(partial(means, MINI, tasks=task) for task in PRIMARY), partial(means, MINI, tasks="chunking", split="test")]
+    """ELECTRA minus each masked language model, with standard error and Welch's 95% confidence interval: a row for
+    each measure.
+    """
+    measures = [
+        lambda groups: means(MINI, groups).mean(axis=1),
+        lambda groups: means(MINI, groups, aggregate="median").mean(axis=1),
+        *(partial(means, MINI, tasks=task) for task in PRIMARY),
+        partial(means, MINI, tasks="chunking", split="test"),
+    ]
     rows = []
     for measure in measures:
         pairs = [(measure(last(ELECTRA)), measure(last(other))) for other in (MLM, OTHER_RATE)]
         intervals = [ttest_ind(*pair, equal_var=False).confidence_interval() for pair in pairs]
-        rows.append([number for pair, interval in zip(pairs, intervals) for number in (*difference(*pair), interval.low, interval.high)])
+        rows.append(
+            [
+                number
+                for pair, interval in zip(pairs, intervals)
+                for number in (*difference(*pair), interval.low, interval.high)
+            ]
+        )
     return rows
 
 
 def budgets():
-    """By convention of counting: operations per token of ELECTRA and of masked language modelling in MFLOP, and steps of equal compute."""
+    """By convention of counting: operations per token of ELECTRA and of masked language modelling in MFLOP, and steps
+    of equal compute.
+    """
     electra = RECIPES["mini"]
     mlm = replace(electra, generator=electra.discriminator, discriminator=None)
     return [[*(flops_per_token(recipe, 8192, **convention) / 1e6 for recipe in (electra, mlm)),
@@ -158,15 +210,34 @@ def budgets():
 def curves():
     columns = [(ELECTRA, key) for key in ("gen_loss_hidden", "gen_accuracy_hidden", "disc_auc", "disc_loss")]
     columns += [(MLM, "gen_loss_hidden"), (MLM, "gen_accuracy_hidden")]
-    return [[held_out(MINI / f"{system}_{seed}")[i][key] for system, key in columns for seed in SEEDS] for i in range(5)]
+    return [
+        [held_out(MINI / f"{system}_{seed}")[i][key] for system, key in columns for seed in SEEDS] for i in range(5)
+    ]
 
 
 def milestones_of_small():
     """By milestone: share of the steps in percent, step, million tokens, and metrics on held-out text."""
-    recipe, keys = RECIPES["small"], ("gen_loss", "gen_loss_hidden", "gen_accuracy_hidden", "disc_loss", "disc_auc", "disc_precision",
-                                      "disc_recall")
-    return [[100 * row["step"] / recipe.steps, row["step"], million_tokens(row["step"], recipe), *(row[key] for key in keys)]
-            for row in held_out(SMALL)]
+    recipe, keys = (
+        RECIPES["small"],
+        (
+            "gen_loss",
+            "gen_loss_hidden",
+            "gen_accuracy_hidden",
+            "disc_loss",
+            "disc_auc",
+            "disc_precision",
+            "disc_recall",
+        ),
+    )
+    return [
+        [
+            100 * row["step"] / recipe.steps,
+            row["step"],
+            million_tokens(row["step"], recipe),
+            *(row[key] for key in keys),
+        ]
+        for row in held_out(SMALL)
+    ]
 
 
 def objectives():
@@ -180,10 +251,15 @@ def aucs(path):
 
 
 def continued(domain, ways, tasks=()):
-    """By way of continued pretraining: means over seeds with standard errors of AUCs on the same texts, generator loss, labelled tasks and,
+    """By way of continued pretraining: means over seeds with standard errors of AUCs on the same texts, generator loss,
+    labelled tasks and,
     with tasks, minimal pairs."""
     folder, rows = RESULTS / "continued", []
-    pairs = pd.read_csv(folder / "blimp.csv", index_col=["field", "phenomenon", "paradigm"]).mean() if tasks else pd.Series()
+    pairs = (
+        pd.read_csv(folder / "blimp.csv", index_col=["field", "phenomenon", "paradigm"]).mean()
+        if tasks
+        else pd.Series()
+    )
     by_text = [aucs(folder / f"{domain}_networks_on_{text}.txt") for text in (domain, "wikipedia")]
     scores = finetuned(folder)["dev"]
     for name in ("before", *ways):
@@ -191,16 +267,23 @@ def continued(domain, ways, tasks=()):
         numbers = [[found[f"{name}_{seed}_100.0%.pth"] for seed in seeds] for found in by_text]
         if name == "before":
             numbers = [[found["discriminator"]] for found in by_text]
-        numbers.append([read_metrics(folder / f"{name}_{seed}.jsonl", "held_out")[-1]["gen_loss_hidden"] for seed in seeds])
+        numbers.append(
+            [read_metrics(folder / f"{name}_{seed}.jsonl", "held_out")[-1]["gen_loss_hidden"] for seed in seeds]
+        )
         numbers += [scores[scores.index.isin([(f"{name}_{seed}", task, seed) for seed in (1, 2, 3)])] for task in tasks]
         numbers.append(pairs.filter(regex=f"{'discriminator' if name == 'before' else name}(_._100.0%)?$"))
-        rows.append([number for column in map(pd.Series, numbers) if len(column) for number in (column.mean(), column.sem())])
+        rows.append(
+            [number for column in map(pd.Series, numbers) if len(column) for number in (column.mean(), column.sem())]
+        )
     return rows
 
 
 def finetuning_rates():
-    systems = {f"{ELECTRA}_11081": ("0.0001", "0.0003", "0.001", "0.003"), f"{MLM}_11081": ("0.0001", "0.0003", "0.001", "0.003"),
-               "untrained_11081": ("0.0003", "0.001")}
+    systems = {
+        f"{ELECTRA}_11081": ("0.0001", "0.0003", "0.001", "0.003"),
+        f"{MLM}_11081": ("0.0001", "0.0003", "0.001", "0.003"),
+        "untrained_11081": ("0.0003", "0.001"),
+    }
     return with_mean(means(MINI, [f"grid_{system}_lr{lr}" for system, lrs in systems.items() for lr in lrs]))
 
 
@@ -216,7 +299,10 @@ def during_the_training():
     for percent in ("6.25", "12.5", "25.0", "50.0", "100.0"):
         numbers = []
         for tasks in (PRIMARY, ["chunking"]):
-            systems = [means(MINI, [f"{system}_{seed}_{percent}%" for seed in SEEDS], tasks).mean(axis=1) for system in (ELECTRA, MLM)]
+            systems = [
+                means(MINI, [f"{system}_{seed}_{percent}%" for seed in SEEDS], tasks).mean(axis=1)
+                for system in (ELECTRA, MLM)
+            ]
             numbers += [*systems[0], *systems[1], *difference(*systems)]
         rows.append(numbers)
     return rows
@@ -226,11 +312,15 @@ def chunking(name, folder=MINI):
     """F1 of a pretrained network on the test set, finetuned, and with a frozen encoder if there is such a run."""
     frozen = f"chunking_frozen_{name}"
     scores = finetuned(folder)["test"]
-    return [scores.loc[f"{name}_100.0%", "chunking"].mean(), scores.loc[frozen, "chunking"].mean() if frozen in scores.index else math.nan]
+    return [
+        scores.loc[f"{name}_100.0%", "chunking"].mean(),
+        scores.loc[frozen, "chunking"].mean() if frozen in scores.index else math.nan,
+    ]
 
 
 def table_5():
-    """With finetuning seed 0: the mean score after half of the steps, the scores after all steps and their mean, and the loss and accuracy
+    """With finetuning seed 0: the mean score after half of the steps, the scores after all steps and their mean, and
+    the loss and accuracy
     of the generator on hidden tokens."""
     rows = []
     for folder, system in TABLE_5:
@@ -254,9 +344,19 @@ def metrics_of(pilot, steps, *keys):
 
 
 def pilots():
-    return [metrics_of(name, (300, 450, 600, 900, 1125, 1875, 2550, 3000), "gen_loss") for name in (
-        "p1_drop0_std02_bc", "p3_drop1_std02_bc", "p2_drop0_std02", "p4_sinusoidal_drop0_std02_bc", "r1_rotary_drop0_bc",
-        "r2_rotary_warmup300", "r3_rotary_warmup300_lr5e4", "r4_rotary_warmup1000")]
+    return [
+        metrics_of(name, (300, 450, 600, 900, 1125, 1875, 2550, 3000), "gen_loss")
+        for name in (
+            "p1_drop0_std02_bc",
+            "p3_drop1_std02_bc",
+            "p2_drop0_std02",
+            "p4_sinusoidal_drop0_std02_bc",
+            "r1_rotary_drop0_bc",
+            "r2_rotary_warmup300",
+            "r3_rotary_warmup300_lr5e4",
+            "r4_rotary_warmup1000",
+        )
+    ]
 
 
 def electra_pilots():
@@ -267,20 +367,29 @@ def electra_pilots():
 def pretraining_rates():
     """Runs with 1e-3 are those of the first comparison; ELECTRA with 2e-3 was stopped."""
     rows = []
-    for system, lrs, finetuning_lr in (("electra", ("5e-4", "1e-3", "2e-3"), 3e-4), ("mlm", ("5e-4", "1e-3", "2e-3", "4e-3"), 1e-3)):
+    for system, lrs, finetuning_lr in (
+        ("electra", ("5e-4", "1e-3", "2e-3"), 3e-4),
+        ("mlm", ("5e-4", "1e-3", "2e-3", "4e-3"), 1e-3),
+    ):
         for lr in lrs:
             is_short, pilot = lr == "1e-3", f"{system}_lr{lr}"
             metrics = held_out(SHORT / f"{system}_11081" if is_short else PILOTS / pilot)[-1]
             rows.append([metrics[key] for key in ("gen_loss_hidden", "disc_auc") if key in metrics])
             if pilot != "electra_lr2e-3":
                 group = f"{system}_11081_100.0%" if is_short else f"pilot_{pilot}_11081_100.0%"
-                on_glue = (SHORT, f"grid_{system}_11081_lr{finetuning_lr}") if is_short else (MINI, f"sensitivity_pilot_{pilot}_11081")
+                on_glue = (
+                    (SHORT, f"grid_{system}_11081_lr{finetuning_lr}")
+                    if is_short
+                    else (MINI, f"sensitivity_pilot_{pilot}_11081")
+                )
                 rows[-1] += [means(SHORT, group, "chunking"), *means(*on_glue, ["stsb", "qnli"])]
     return rows
 
 
 def healthy():
-    """Metrics of the quickstart and of mini, and how far the discriminator's loss is below that of a constant prediction."""
+    """Metrics of the quickstart and of mini, and how far the discriminator's loss is below that of a constant
+    prediction.
+    """
     columns = []
     for folder in (RESULTS / "quickstart", MINI / f"{ELECTRA}_11081"):
         row = held_out(folder)[-1]
@@ -293,26 +402,45 @@ def healthy():
 def phenomena(*files):
     """Accuracy and standard error of each network in some files of minimal pairs."""
     found = [summarize(minimal_pairs(file)) for file in files]
-    return list(zip(*(table[network] for means_and_errors in found for network in means_and_errors[0] for table in means_and_errors)))
+    return list(
+        zip(
+            *(
+                table[network]
+                for means_and_errors in found
+                for network in means_and_errors[0]
+                for table in means_and_errors
+            )
+        )
+    )
 
 
 def accuracy_by_seed():
     """Means over paradigms and their standard errors."""
     mini, others = minimal_pairs("mini"), minimal_pairs("mini_seeds")
     systems = "ELECTRA", "masked language model"
-    by_seed = [[mini[system] for system in systems], *([others[f"{system}, seed {seed}"] for system in systems] for seed in (1, 2))]
+    by_seed = [[mini[system] for system in systems], *([others[f"{system}, seed "
+                                                               f"{seed}"] for system in systems] for seed in (1, 2))]
     return [[number for accuracies in row for number in (accuracies.mean(), accuracies.sem())] for row in by_seed]
 
 
 def conll2000():
     """Test F1 of the finetuning runs, then of the frozen encoder."""
     rows = Runs(path=RESULTS / "conll2000.jsonl")
-    return [[100 * row["scores"]["test"]["entity_f1"] for group in (name, f"{name}_frozen") for row in rows if row["group"] == group]
-            for name in ("quickstart", "quickstart_untrained")]
+    return [
+        [
+            100 * row["scores"]["test"]["entity_f1"]
+            for group in (name, f"{name}_frozen")
+            for row in rows
+            if row["group"] == group
+        ]
+        for name in ("quickstart", "quickstart_untrained")
+    ]
 
 
 def loader():
-    return [[float(f"{tokens:.3g}"), ratio] for tokens, ratio in speed("loader_amd_epyc_avx512_bf16", "tokens/s", "ratio")]
+    return [
+        [float(f"{tokens:.3g}"), ratio] for tokens, ratio in speed("loader_amd_epyc_avx512_bf16", "tokens/s", "ratio")
+    ]
 
 
 LEARNING_RATES = "lr5e-5", "lr1.67e-4", "lr5e-4"
@@ -338,28 +466,48 @@ TABLES = {
     ("pilots.md", "Learning rates of finetuning"): [(2, finetuning_rates)],
     ("pilots.md", "Mean pooling"): [(1, pooling)],
     ("pretraining.md", "Is my run healthy?"): [(3, healthy)],
-    ("continued_pretraining.md", "Does it help? A measurement"): [(1, lambda: continued(
-        "docs", ["before_twice", *(f"docs_{way}" for way in (*LEARNING_RATES, "cold", "mixed", "lone", "scratch"))],
-        ("packages", "agreement", "stsb")))],
-    ("continued_pretraining.md", "On novels"): [(1, lambda: continued(
-        "novels", [f"novels_{way}" for way in (*LEARNING_RATES, "mixed", "scratch")]))],
+    ("continued_pretraining.md", "Does it help? A measurement"): [
+        (
+            1,
+            lambda: continued(
+                "docs",
+                ["before_twice", *(f"docs_{way}" for way in (*LEARNING_RATES, "cold", "mixed", "lone", "scratch"))],
+                ("packages", "agreement", "stsb"),
+            ),
+        )
+    ],
+    ("continued_pretraining.md", "On novels"): [
+        (1, lambda: continued("novels", [f"novels_{way}" for way in (*LEARNING_RATES, "mixed", "scratch")]))
+    ],
     ("probes.md", "Measurements"): [(1, lambda: phenomena("quickstart", "mini")), (1, accuracy_by_seed)],
     ("own_tasks.md", "CoNLL-2000 chunking"): [(2, conll2000)],
-    ("speed.md", "Pretraining"): [(1, lambda batch=batch: speed(f"pretraining_small_{batch}_amd_epyc_avx512_bf16", *PRETRAINING_SPEED))
-                                  for batch in ("32x128", "128x128")],
-    ("speed.md", "Data"): [(1, loader), (1, lambda: speed("preprocessing_intel_r_xeon_r_processor_avx512_bf16", "MB/s",
-                                                          "ratio to tokenizers alone"))],
+    ("speed.md", "Pretraining"): [
+        (1, lambda batch=batch: speed(f"pretraining_small_{batch}_amd_epyc_avx512_bf16", *PRETRAINING_SPEED))
+        for batch in ("32x128", "128x128")
+    ],
+    ("speed.md", "Data"): [
+        (1, loader),
+        (1, lambda: speed("preprocessing_intel_r_xeon_r_processor_avx512_bf16", "MB/s", "ratio to tokenizers alone")),
+    ],
     ("speed.md", "Finetuning"): [(1, lambda: speed("finetuning_small_amd_epyc_avx512_bf16", "rows/s", "ratio"))],
     ("speed.md", "On a GPU"): [(1, gpu_steps)],
     ("speed.md", "Waiting threads and freed memory"): [
-        (1, lambda: speed("environment_mini_amd_epyc_avx512_bf16", "idle tokens/s", "idle ratio", "busy tokens/s", "busy ratio"))],
+        (
+            1,
+            lambda: speed(
+                "environment_mini_amd_epyc_avx512_bf16", "idle tokens/s", "idle ratio", "busy tokens/s", "busy ratio"
+            ),
+        )
+    ],
 }
 
 
 # Writing them
 
 def filled(text, places):
-    """A document with the numbers of `places`, {heading: [(index of the first column with numbers, function) of each table]}."""
+    """A document with the numbers of `places`, {heading: [(index of the first column with numbers, function) of each
+    table]}.
+    """
     parts = re.split(r"(?m)^(#+ .*\n)", text)  # text, heading, text, ...
     for i, heading in enumerate(parts):
         if i % 2 and heading.strip("#\n ") in places:
@@ -373,22 +521,32 @@ def filled(text, places):
 def filled_table(table, first_column, raw):
     """A Markdown table with the numbers of raw(), a list for each row, as many digits as now."""
     head, line, *rows = table.splitlines(keepends=True)
-    return head + line + "".join(filled_row(row, first_column, numbers) for row, numbers in zip(rows, raw(), strict=True))
+    return (
+        head + line + "".join(filled_row(row, first_column, numbers) for row, numbers in zip(rows, raw(), strict=True))
+    )
 
 
 def filled_row(row, first_column, numbers):
     cells = re.split(r"(?<!\\)\|", row)
     left = iter([float(number) for number in numbers if not pd.isna(number)])
-    cells[first_column + 1:] = [NUMBER.sub(lambda match: like(match[0], next(left)), cell) for cell in cells[first_column + 1:]]
+    cells[first_column + 1 :] = [
+        NUMBER.sub(lambda match: like(match[0], next(left)), cell) for cell in cells[first_column + 1 :]
+    ]
     assert next(left, None) is None, f"more numbers than in the document: {row}"
     return "|".join(cells)
 
 
 def like(shown, number):
-    """A number in the notation of the one that the document shows: its digits after the point, its zero before it, its exponent."""
+    """A number in the notation of the one that the document shows: its digits after the point, its zero before it, its
+    exponent.
+    """
     if "e" in shown:
         return f"{number:.0e}".replace("e-0", "e-")
-    text = f"{number:,.{len(shown.partition('.')[2])}f}" if "," in shown or number < 1000 else f"{number:.{len(shown.partition('.')[2])}f}"
+    text = (
+        f"{number:,.{len(shown.partition('.')[2])}f}"
+        if "," in shown or number < 1000
+        else f"{number:.{len(shown.partition('.')[2])}f}"
+    )
     return re.sub(r"^(-?)0\.", r"\1.", text) if re.match(r"-?\.", shown) else text
 
 

@@ -9,7 +9,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"  # instead of waiting for a hub that does not
 
 import pytest
 
-# Fixtures import the repository: the process that only distributes tests to workers also reads this file, and importing takes ten seconds.
+# Fixtures import the repository: the process that only distributes tests to workers also reads this file, and importing
+# takes ten seconds.
 
 LONG = {"test_hub", "test_notebooks", "test_processes", "test_faults", "test_resume", "test_training_options"}  # files
 
@@ -17,7 +18,8 @@ SENTENCES = [
     "The generator replaces some words of the text, and the discriminator finds every replaced word.",
     "A small network makes good guesses; training it takes time and patience, as in every other year.",
     "In 1843 the first paper on this method was read aloud: nobody in the room understood its argument.",
-    "Each sentence has been written for this purpose, with common and uncommon letters, quickly, lazily, jovially, oxidised.",
+    "Each sentence has been written for this purpose, with common and uncommon letters, quickly, lazily, jovially, "
+    "oxidised.",
 ]
 
 
@@ -72,7 +74,9 @@ def pytest_runtestloop(session):
 
 @pytest.fixture(scope="session")
 def scripts(request):
-    """`scripts.run(command, arguments, folder)` runs a script or module in a fork of a process that has already imported everything."""
+    """`scripts.run(command, arguments, folder)` runs a script or module in a fork of a process that has already
+    imported everything.
+    """
     yield request.session.scripts
     request.session.scripts.close()
 
@@ -121,7 +125,11 @@ def shallow(monkeypatch):
     from _utils.networks.build import PARTS
     from _utils.recipes import RECIPES
     for name, recipe in RECIPES.items():
-        networks = {part: replace(network, layers=min(2, network.layers)) for part in PARTS if (network := getattr(recipe, part))}
+        networks = {
+            part: replace(network, layers=min(2, network.layers))
+            for part in PARTS
+            if (network := getattr(recipe, part))
+        }
         monkeypatch.setitem(RECIPES, name, replace(recipe, **networks))
 
 

@@ -17,8 +17,15 @@ from _utils.recipes import config_from_shapes
 # Settings in Google's model_hparam_overrides that shapes do not show.
 _COPIED_SETTINGS = "hidden_act hidden_dropout_prob attention_probs_dropout_prob initializer_range".split()
 # Names in transformers and Google's.
-_RENAMED = {r"dense_prediction\.": "dense_1.", r"\.layer\.(\d+)\.": r".layer_\1.", "LayerNorm.weight": "LayerNorm.gamma",
-            "LayerNorm.bias": "LayerNorm.beta", "_embeddings.weight$": "_embeddings", r"\.weight$": ".kernel", r"\.": "/"}
+_RENAMED = {
+    r"dense_prediction\.": "dense_1.",
+    r"\.layer\.(\d+)\.": r".layer_\1.",
+    "LayerNorm.weight": "LayerNorm.gamma",
+    "LayerNorm.bias": "LayerNorm.beta",
+    "_embeddings.weight$": "_embeddings",
+    r"\.weight$": ".kernel",
+    r"\.": "/",
+}
 _SLOTS = {"exp_avg": "/adam_m", "exp_avg_sq": "/adam_v"}  # Adam's moments in PyTorch, and the ends of Google's names
 
 
@@ -39,7 +46,8 @@ def convert_tf(
     initial_weights=PAIR ... Adam's moments, which checkpoints of a training have and Google's released ones lack, are
     converted with the weights.
     """
-    with as_plain_error(f"--hparams {hparams!r} is neither a JSON object nor a file with one ({{error}}). Pass the value that "
+    with as_plain_error(f"--hparams {hparams!r} is neither a JSON object nor a file with one ({{error}}). Pass the "
+                        f"value that "
                         "run_pretraining.py received.", (OSError, ValueError, TypeError)):
         given = hparams and dict(json.loads(hparams if hparams.lstrip().startswith("{") else Path(hparams).read_text()))
     vocab = vocab or next(Path(ckpt_prefix).parent.glob("vocab.txt"), None)
@@ -56,7 +64,8 @@ def convert_tf(
     if given is None:
         print("The attention heads have size 64. If those of the checkpoint have another size, pass --hparams.")
     if vocab is None:
-        print("The folder has no tokenizer, because there is no vocab.txt next to the checkpoint. Pass --vocab to add one.")
+        print("The folder has no tokenizer, because there is no vocab.txt next to the checkpoint. Pass --vocab to add "
+              "one.")
 
 
 def convert(prefix, part, hparams=None):
@@ -67,7 +76,8 @@ def convert(prefix, part, hparams=None):
     without hparams.
     """
     variables = open_variables(prefix)
-    with as_plain_error(f"The {part} in {str(prefix)!r} lacks the variable {{error}}. Choose another --part, or a pretrained checkpoint of "
+    with as_plain_error(f"The {part} in {str(prefix)!r} lacks the variable {{error}}. Choose another --part, or a "
+                        f"pretrained checkpoint of "
                         "Google's ELECTRA.", KeyError):
         network = build_network(part, _config(part, variables, hparams))
         for name, parameter in network.named_parameters():
@@ -128,9 +138,11 @@ def _config(part, variables, hparams):
     given = hparams or {}  # some users write the sizes outside of the overrides
     config, overrides = config_from_shapes(shape_of), given | given.get("model_hparam_overrides", {})
     if hparams is None and config.hidden_size % 64:
-        raise PlainError(f"The hidden size of the {part} is {config.hidden_size}, not a multiple of 64, so the number of attention heads "
+        raise PlainError(f"The hidden size of the {part} is {config.hidden_size}, not a multiple of 64, so the number "
+                         f"of attention heads "
                          "is unknown. Pass --hparams with the value that run_pretraining.py received.")
-    if google_name("electra.encoder.", part, variables).startswith("electra"):  # heads of a generator always have size 64
+    # heads of a generator always have size 64
+    if google_name("electra.encoder.", part, variables).startswith("electra"):
         config.num_attention_heads = overrides.get("num_attention_heads", config.num_attention_heads)
     config.update({name: overrides[name] for name in _COPIED_SETTINGS if name in overrides})
     return config

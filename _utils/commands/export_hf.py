@@ -17,14 +17,25 @@ from _utils.networks.pretrained import config_of, load_weights, network_of, part
 from _utils.objectives.kinds import ELECTRA, named
 from _utils.objectives.names import name_of_run
 from _utils.recipes import config_from_shapes
-from _utils.runs.checkpoints import check_writable, find_checkpoint, has_keys, is_pretrained, load_checkpoint, unfinished_name
+from _utils.runs.checkpoints import (
+    check_writable,
+    find_checkpoint,
+    has_keys,
+    is_pretrained,
+    load_checkpoint,
+    unfinished_name,
+)
 from _utils.runs.log import MILESTONE, read_metrics
 from _utils.tasks.kinds import task_of
 from _utils.text.readers import HUB_CORPORA
 from _utils.text.vocabulary import from_vocab_file, tokenizer_of
 
-_PIPELINES = {"MaskedLM": "fill-mask", "SequenceClassification": "text-classification", "TokenClassification": "token-classification",
-              "QuestionAnswering": "question-answering"}
+_PIPELINES = {
+    "MaskedLM": "fill-mask",
+    "SequenceClassification": "text-classification",
+    "TokenClassification": "token-classification",
+    "QuestionAnswering": "question-answering",
+}
 
 _CARD = """---
 {{ card_data }}
@@ -62,15 +73,19 @@ def export_hf(
     finetuned = GLUE_FOLDER / ckpt
     path = finetuned if finetuned.is_file() else find_checkpoint(ckpt)
     checkpoint = load_checkpoint(path)
-    weights = checkpoint["model"] if has_keys(checkpoint, {"model": dict}) else checkpoint  # saved with or without the optimizer
-    if not {"tokenizer", "config"} & set(checkpoint) and any(str(name).startswith("generator.electra.") for name in weights):
+    # saved with or without the optimizer
+    weights = checkpoint["model"] if has_keys(checkpoint, {"model": dict}) else checkpoint
+    if not {"tokenizer", "config"} & set(checkpoint) and any(
+        str(name).startswith("generator.electra.") for name in weights
+    ):
         checkpoint = _as_pretraining_checkpoint(weights, path, vocab)
     if has_keys(checkpoint, FINETUNING_KEYS):
         exports = [_classifier_export(checkpoint, path, half)]
     elif is_pretrained(checkpoint):
         exports = _pretrained_exports(checkpoint, path)
     else:
-        raise PlainError(f"{str(path)!r} was not written by pretrain.py, finetune.py or electra_pytorch, or only for resuming. Use one of "
+        raise PlainError(f"{str(path)!r} was not written by pretrain.py, finetune.py or electra_pytorch, or only for "
+                         f"resuming. Use one of "
                          "their milestones or finetuned checkpoints.")
     with new_folder(out_dir) as folder:
         for name, network, *card in exports:
@@ -111,7 +126,8 @@ def save_network(folder, network, hf_tokenizer, title, training, made_by, datase
     [MASK].
     """
     network.save_pretrained(folder)
-    shutil.copymode(folder / "config.json", folder / "model.safetensors")  # safetensors writes files that only the user can read
+    # safetensors writes files that only the user can read
+    shutil.copymode(folder / "config.json", folder / "model.safetensors")
     if hf_tokenizer is not None:
         hf_tokenizer.model_max_length = max_positions(network)
         inputs = list(inputs_of(network, None, None, None))
@@ -122,10 +138,21 @@ def save_network(folder, network, hf_tokenizer, title, training, made_by, datase
     pipeline = _PIPELINES.get(name.partition("For")[2]) if fills_masks else None
     metadata = ModelCardData(library_name="transformers", tags=[network.config.model_type], datasets=datasets or None,
                              pipeline_tag=pipeline)
-    made_by = re.sub(r'"((?:[^"\\]|\\.)*)"', lambda found: f'"{without_folder(found[1])}"', json.dumps(made_by, indent=1))
+    made_by = re.sub(
+        r'"((?:[^"\\]|\\.)*)"', lambda found: f'"{without_folder(found[1])}"', json.dumps(made_by, indent=1)
+    )
     ModelCard.from_template(
-        metadata, template_str=_CARD, title=title, parameters=count_parameters(network), config=network.config, training=training,
-        name=name, hf_tokenizer=hf_tokenizer, made_by=made_by, is_half=network.dtype == torch.float16,  # which is slow on a CPU
+        metadata,
+        template_str=_CARD,
+        title=title,
+        parameters=count_parameters(network),
+        config=network.config,
+        training=training,
+        # which is slow on a CPU
+        name=name,
+        hf_tokenizer=hf_tokenizer,
+        made_by=made_by,
+        is_half=network.dtype == torch.float16,
     ).save(folder / "README.md")
 
 
@@ -142,22 +169,29 @@ def _as_pretraining_checkpoint(weights, path, vocab):
     Their names are those of transformers 3.3.1: the current ones, and a buffer `position_ids` that is no longer saved.
     """
     if vocab is None:
-        raise PlainError(f"{str(path)!r} is a checkpoint of electra_pytorch, which contains no vocabulary. Pass --vocab PATH/vocab.txt; "
+        raise PlainError(f"{str(path)!r} is a checkpoint of electra_pytorch, which contains no vocabulary. Pass "
+                         f"--vocab PATH/vocab.txt; "
                          "the default of electra_pytorch is that of google/electra-small-discriminator.")
     weights = {name: value for name, value in weights.items() if not name.endswith("embeddings.position_ids")}
-    configs = {part: config_from_shapes({name: value.shape for name, value in with_prefix(weights, f"{part}.").items()}.__getitem__)
-               for part in PARTS}
+    configs = {
+        part: config_from_shapes(
+            {name: value.shape for name, value in with_prefix(weights, f"{part}.").items()}.__getitem__
+        )
+        for part in PARTS
+    }
     hf_tokenizer = read_vocab(vocab, configs["discriminator"].vocab_size)
     return {"model": weights, **{f"{part}_config": config.to_dict() for part, config in configs.items()},
             "tokenizer": hf_tokenizer.backend_tokenizer.to_str(), "config": {
-                "made by": "electra_pytorch", "layer_norm_eps": "1e-12; in training 1e-5 in the generator's head (transformers 3.3.1)"}}
+                "made by": "electra_pytorch", "layer_norm_eps": "1e-12; in training 1e-5 in the generator's head "
+                                                                "(transformers 3.3.1)"}}
 
 
 def read_vocab(path, vocab_size):
     """The tokenizer of a vocab.txt; PlainError if it does not have the size with which the networks were trained."""
     hf_tokenizer = from_vocab_file(path)
     if len(hf_tokenizer) != vocab_size:
-        raise PlainError(f"The vocabulary {path} has {len(hf_tokenizer)} tokens, but the checkpoint has {vocab_size}. Pass the vocabulary "
+        raise PlainError(f"The vocabulary {path} has {len(hf_tokenizer)} tokens, but the checkpoint has {vocab_size}. "
+                         f"Pass the vocabulary "
                          "of the training with --vocab.")
     return hf_tokenizer
 
@@ -209,13 +243,17 @@ def _classifier_export(checkpoint, path, half):
     run, config = checkpoint["run"], config_of(checkpoint, "encoder", path)
     task, family = task_of(run), config.model_type
     if reason := task.why_not_exported(run["settings"], family):
-        raise PlainError(f"Cannot export {str(path)!r}: no class of transformers has the head of {reason}. Export the pretrained "
+        raise PlainError(f"Cannot export {str(path)!r}: no class of transformers has the head of {reason}. Export the "
+                         f"pretrained "
                          "checkpoint, or finetune with other settings.")
     if half and not task.is_exact_in_half(config.hidden_size):
-        raise PlainError(f"Cannot export {str(path)!r} in 16 bits: with more than {config.hidden_size // 2} labels, that would change some "
+        raise PlainError(f"Cannot export {str(path)!r} in 16 bits: with more than {config.hidden_size // 2} labels, "
+                         f"that would change some "
                          "predictions. Leave --half out.")
     labels = dict(enumerate(task.output_names))
-    config.update({"id2label": labels, "label2id": {label: i for i, label in labels.items()}, "problem_type": task.problem_type})
+    config.update(
+        {"id2label": labels, "label2id": {label: i for i, label in labels.items()}, "problem_type": task.problem_type}
+    )
     name = run.get("objective")  # None for a model of transformers, and in checkpoints of earlier versions
     objective = named(name) or ELECTRA
     title = "ELECTRA" if family == "electra" and not objective.title else family

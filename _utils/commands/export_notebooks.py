@@ -18,7 +18,8 @@ EXPORTED = Path(".exported")  # copies of the scripts, by which the next export 
 
 def export(notebook_path):
     """The script of a notebook in jupytext's percent format, without the exploring cells."""
-    with as_plain_error(f"Cannot read {notebook_path} ({{error}}). Start the command in the root folder of the repository."):
+    with as_plain_error(f"Cannot read {notebook_path} ({{error}}). Start the command in the root folder of the "
+                        f"repository."):
         return as_script(Path(notebook_path).read_text(encoding="utf-8"))
 
 
@@ -55,7 +56,8 @@ def exported_before(notebook, script):
 
 def changed_lines(before, now):
     """The lines that differ between two texts, each with - or + before it."""
-    lines = list(difflib.unified_diff(before.splitlines(), now.splitlines(), n=0, lineterm=""))[2:]  # without file names
+    # without file names
+    lines = list(difflib.unified_diff(before.splitlines(), now.splitlines(), n=0, lineterm=""))[2:]
     return [f"{line[0]} {line[1:].strip()}" for line in lines if not line.startswith("@@")]
 
 
@@ -66,7 +68,8 @@ def check_unedited(notebook, script, now, text):
         return
     edits = min((changed_lines(known, now) for known in before or [text]), key=len)
     shown = "; ".join(edits[:4]) + (f"; ... ({len(edits)} lines)" if len(edits) > 4 else "")
-    raise PlainError(f"{script} was edited, and the export of {notebook} would undo it ({shown}). Make the same change in the "
+    raise PlainError(f"{script} was edited, and the export of {notebook} would undo it ({shown}). Make the same change "
+                     f"in the "
                      "notebook, or pass --overwrite to discard it. No script was written.")
 
 
@@ -76,7 +79,8 @@ def export_notebooks(
     execute=False,    # run the notebooks first and save their outputs
     overwrite=False,  # discard edits of the scripts that the notebooks lack
 ):
-    """Export the notebooks to the scripts. Cells tagged active-ipynb, code and text, only explore and are left out of the scripts.
+    """Export the notebooks to the scripts. Cells tagged active-ipynb, code and text, only explore and are left out of
+    the scripts.
 
     A script that was edited since it was exported is not overwritten.
     """
@@ -84,7 +88,8 @@ def export_notebooks(
     for notebook, script in SCRIPTS.items():
         now = Path(script).read_text(encoding="utf-8") if Path(script).is_file() else None
         if check and now != texts[notebook]:
-            raise PlainError(f"{script} differs from {notebook}. Edit the notebook, then run python -m _utils export_notebooks.")
+            raise PlainError(f"{script} differs from {notebook}. Edit the notebook, then run python -m _utils "
+                             f"export_notebooks.")
         if not overwrite:
             check_unedited(notebook, script, now, texts[notebook])
     for notebook in SCRIPTS if execute else ():

@@ -1,8 +1,17 @@
-"""Tables of finished finetuning runs, and submissions to the GLUE server: `python -m _utils glue_results` and `glue_submission`."""
+"""Tables of finished finetuning runs, and submissions to the GLUE server: `python -m _utils glue_results` and
+`glue_submission`.
+"""
 from pathlib import Path
 
 from _utils.errors import PlainError
-from _utils.finetuning.results import COMPARISON, report, report_checkpoints, scores_by_task, synthetic_titles, without_synthetic
+from _utils.finetuning.results import (
+    COMPARISON,
+    report,
+    report_checkpoints,
+    scores_by_task,
+    synthetic_titles,
+    without_synthetic,
+)
 from _utils.finetuning.runs import SCORES, Runs
 from _utils.plots import plot_scores, save_plot
 from _utils.tasks.submission import OFFICIAL_ROWS, check_submission, make_zip, rows_of
@@ -47,4 +56,7 @@ def glue_submission(
         path = make_zip(path if path.name.strip(".") else path.resolve(), rows)  # "." has no name for the zip
     for name, count in check_submission(path, rows).items():
         print(f"{name:12} {count:7,} lines")
-    print(f"{path} is " + ("a valid submission" if rows == OFFICIAL_ROWS else "valid for tables other than the official ones"))
+    print(
+        f"{path} is "
+        + ("a valid submission" if rows == OFFICIAL_ROWS else "valid for tables other than the official ones")
+    )

@@ -11,7 +11,8 @@ from _utils.tasks.table_files import FORMATS, check_columns, read_table, read_ts
 
 def predict(
     checkpoint,  # a finetuned checkpoint: its path, or its name in checkpoints/glue, such as quickstart_cola_0.pth
-    file,        # a sentence, or two texts with a tab between them, per line; a table such as new.csv; "-": standard input
+    # a sentence, or two texts with a tab between them, per line; a table such as new.csv; "-": standard input
+    file,
 ):
     """Predict the labels of sentences with a finetuned model.
 

@@ -1,8 +1,9 @@
 """Read TensorFlow checkpoints without TensorFlow.
 
-A checkpoint PREFIX consists of PREFIX.index, a LevelDB table from the names of variables to the locations of their values, and one or
-more files PREFIX.data-*-of-* with the values (tensorflow/core/util/tensor_bundle, leveldb/doc/table_format.md). Only the features that
-Google's checkpoints use are supported: unsliced little-endian variables and an uncompressed index.
+A checkpoint PREFIX consists of PREFIX.index, a LevelDB table from the names of variables to the locations of their
+values, and one or more files PREFIX.data-*-of-* with the values (tensorflow/core/util/tensor_bundle,
+leveldb/doc/table_format.md). Only the features that Google's checkpoints use are supported: unsliced little-endian
+variables and an uncompressed index.
 """
 from io import BytesIO
 from math import prod
@@ -33,10 +34,14 @@ class Variable(NamedTuple):
 
 
 def open_variables(prefix):
-    """{name: Variable} of a checkpoint. Raises PlainError for an index that is missing, damaged or in another format."""
+    """{name: Variable} of a checkpoint.
+
+    Raises PlainError for an index that is missing, damaged or in another format.
+    """
     prefix = str(prefix).removesuffix(".index")
     index = f"{prefix}.index"
-    with as_plain_error(f"Cannot read {index!r} ({{error}}). Download it again, or pass the name of a TensorFlow checkpoint, such as "
+    with as_plain_error(f"Cannot read {index!r} ({{error}}). Download it again, or pass the name of a TensorFlow "
+                        f"checkpoint, such as "
                         "electra_small/electra_small."):
         table = _read_table(Path(index).read_bytes())
         n_shards = dict(_fields(table.pop(b"")))[1]
@@ -52,7 +57,10 @@ def _variable(entry, path_of):
 
 
 def _fields(message):
-    """[(field number, value)] of a protocol buffer message, whose definition need not be known. Nested messages stay bytes."""
+    """[(field number, value)] of a protocol buffer message, whose definition need not be known.
+
+    Nested messages stay bytes.
+    """
     parsed = Empty.FromString(message)
     return [(field.field_number, field.data) for field in UnknownFieldSet(parsed)]
 
@@ -62,7 +70,8 @@ def _read_table(data):
     if not data.endswith(_TABLE_MAGIC):
         raise ValueError("not a LevelDB table")
     footer, entries = BytesIO(data[-48:]), {}
-    _, _, offset, size = (_varint(footer) for _ in range(4))  # of the metaindex block, which is empty, and of the index block
+    # of the metaindex block, which is empty, and of the index block
+    _, _, offset, size = (_varint(footer) for _ in range(4))
     for handle in map(BytesIO, _read_block(data, offset, size).values()):
         entries |= _read_block(data, _varint(handle), _varint(handle))
     return entries

@@ -21,7 +21,8 @@ def score_of(evaluations):
 
 
 class KeepBest(Callback):
-    """After each epoch, remembers the weights if `score(learner)` is the best so far, and restores the best ones at the end.
+    """After each epoch, remembers the weights if `score(learner)` is the best so far, and restores the best ones at the
+    end.
 
     An undefined score (NaN) is worse than any other.   best_epoch: its number, from 1.
     """
@@ -33,7 +34,11 @@ class KeepBest(Callback):
     def after_epoch(self):
         score = np.nan_to_num(self.score(self.learn), nan=-np.inf)
         if score > self.best or self.learn.epoch == 0:
-            self.best, self.best_epoch, self.weights = score, self.learn.epoch + 1, copy.deepcopy(self.learn.model.state_dict())
+            self.best, self.best_epoch, self.weights = (
+                score,
+                self.learn.epoch + 1,
+                copy.deepcopy(self.learn.model.state_dict()),
+            )
 
     def after_fit(self):
         self.learn.model.load_state_dict(self.weights)

@@ -48,7 +48,8 @@ def load_tables(c):
 class PlannedRun(NamedTuple):
     """A run to train.
 
-    run: its number.   settings: from `settings_of`.   data: of the task.   log: for the losses.   started: time.perf_counter().
+    run: its number.   settings: from `settings_of`.   data: of the task.   log: for the losses.   started:
+    time.perf_counter().
     mnli_run: row of the MNLI run with whose encoder it starts, or None.
     """
     task: Task
@@ -69,7 +70,8 @@ class PlannedRun(NamedTuple):
 class Results(NamedTuple):
     """What `finetune.run` returns.
 
-    scores, runs: of the group's tasks and of its finished runs.   tables: {task: TaskData}.   submission: path of the zip, or None.
+    scores, runs: of the group's tasks and of its finished runs.   tables: {task: TaskData}.   submission: path of the
+    zip, or None.
     """
     scores: pd.DataFrame
     runs: pd.DataFrame
@@ -81,7 +83,8 @@ class Group:
     """The runs of a completed configuration, which all processes with the same command share.
 
     hyperparameters: function (task, configuration, number of training rows) -> {name: value}.
-    Loads the checkpoint and all tables, prints what will be trained, and raises PlainError for problems that would stop the runs later.
+    Loads the checkpoint and all tables, prints what will be trained, and raises PlainError for problems that would stop
+    the runs later.
     """
 
     def __init__(self, c, hyperparameters):
@@ -108,10 +111,13 @@ class Group:
         self.pretrained = load_pretrained(c.pretrained_checkpoint, c.size)
         self.c = for_checkpoint(c, self.pretrained)
         runs = f"runs {c.start} to {c.end - 1}" if c.end - c.start > 1 else f"run {c.start}"
-        print(f"{c.group_name}: {runs} of {', '.join(names_of(c.tasks))}, from {self.pretrained.name} (size={self.c.size})")
+        print(f"{c.group_name}: {runs} of {', '.join(names_of(c.tasks))}, from {self.pretrained.name} "
+              f"(size={self.c.size})")
 
     def make_plan(self, hyperparameters):
-        """Determine the settings of each task that has its tables: {task: settings}, MNLI first if others start from it."""
+        """Determine the settings of each task that has its tables: {task: settings}, MNLI first if others start from
+        it.
+        """
         for name in trainable_tasks(self.c, self.tables):
             task, splits = self.tables[name].task, self.tables[name].splits
             values = hyperparameters(task, self.c, len(splits["train"]))
@@ -119,7 +125,8 @@ class Group:
         check_plan(self.c, self.plan, self.pretrained, self.tables)
 
     def unfinished_runs(self):
-        """Yield the PlannedRun of each unfinished run of this process, while its folder is locked; report the finished ones.
+        """Yield the PlannedRun of each unfinished run of this process, while its folder is locked; report the finished
+        ones.
 
         All processes wait for the MNLI runs if other tasks start from them.
         """

@@ -20,11 +20,19 @@ from _utils.training.device import avoid_cudnn_attention
 
 
 def save_finetuned(path, model, hf_tokenizer, row):
-    """Save a finetuned checkpoint: weights, the encoder's configuration, the tokenizer, and the row of the table of runs."""
-    save_checkpoint({
-        "model": model.state_dict(), "encoder_config": model.base_model.config.to_dict(), **tokenizer_record(hf_tokenizer),
-        "run": row, "versions": versions(),
-    }, path)
+    """Save a finetuned checkpoint: weights, the encoder's configuration, the tokenizer, and the row of the table of
+    runs.
+    """
+    save_checkpoint(
+        {
+            "model": model.state_dict(),
+            "encoder_config": model.base_model.config.to_dict(),
+            **tokenizer_record(hf_tokenizer),
+            "run": row,
+            "versions": versions(),
+        },
+        path,
+    )
 
 
 class Untrained(NamedTuple):
@@ -55,7 +63,8 @@ def load_finetuned(path):
 
 
 def load_encoder(model, row):
-    """Load the encoder of a finished run, a row of the table of runs, into a predictor, and keep the predictor's head."""
+    """Load the encoder of a finished run, a row of the table of runs, into a predictor, and keep the predictor's head.
+    """
     weights = load_checkpoint(path_of(row))["model"]
     model.base_model.load_state_dict({name.removeprefix("base_model."): value for name, value in weights.items()
                                       if name.startswith("base_model.")})
@@ -72,7 +81,8 @@ def to_device(model, device):
 
 @torch.no_grad()
 def predict_logits(model, dl, precision):
-    """Outputs of a model for an unshuffled PaddedBatchDL on its device: (N, C) or (N,), on the CPU, in the order of the rows.
+    """Outputs of a model for an unshuffled PaddedBatchDL on its device: (N, C) or (N,), on the CPU, in the order of the
+    rows.
 
     For tagging N counts the words of all rows.
     """
@@ -82,7 +92,9 @@ def predict_logits(model, dl, precision):
     with torch.autocast(dl.destination.type, dtype, enabled=dtype is not None):
         batches = [(model(*xb).float(), labels) for *xb, labels in dl]
     # Waits for the GPU only here, at the end.
-    outputs = torch.cat([output.cpu()[labels.cpu() != IGNORED] if output.dim() == 3 else output.cpu() for output, labels in batches])
+    outputs = torch.cat(
+        [output.cpu()[labels.cpu() != IGNORED] if output.dim() == 3 else output.cpu() for output, labels in batches]
+    )
     in_rows = torch.empty_like(outputs)
     in_rows[torch.as_tensor(dl.dataset.positions(dl.get_idxs()))] = outputs
     return in_rows
@@ -99,7 +111,8 @@ def predict_rows(task, model, rows, settings, device=None, precision=None):
 
 
 class FinetunedModel:
-    """A finetuned checkpoint, given by its path or its name in checkpoints/glue: `load("g_mine_0.pth").predict(["A text."])`.
+    """A finetuned checkpoint, given by its path or its name in checkpoints/glue: `load("g_mine_0.pth").predict(["A
+    text."])`.
 
     task: its Task.   labels: in the order of the probabilities.   run: its row of the table of runs.
     """
@@ -107,7 +120,12 @@ class FinetunedModel:
     def __init__(self, path, device=None, precision=None):
         self.path = str(path)
         self.network, self.hf_tokenizer, self.run = load_finetuned(path)
-        self.task, self.settings, self.device, self.precision = task_of(self.run), self.run["settings"], device, precision
+        self.task, self.settings, self.device, self.precision = (
+            task_of(self.run),
+            self.run["settings"],
+            device,
+            precision,
+        )
         self.labels = list(self.task.labels)
 
     def predict(self, texts):
@@ -119,7 +137,8 @@ class FinetunedModel:
         names = self.task.texts
         rows = [texts] if isinstance(texts, str) else list(texts)
         if len(names) > 1 and any(isinstance(row, str) or len(row) != len(names) for row in rows):
-            raise PlainError(f"{rows!r:.100} is not a list of tuples of {len(names)} texts. Pass one such as {[names]!r:.100}.")
+            raise PlainError(f"{rows!r:.100} is not a list of tuples of {len(names)} texts. Pass one such as "
+                             f"{[names]!r:.100}.")
         columns = [rows] if len(names) == 1 else zip(*rows)
         predicted = self.predict_table(Table("texts", pd.DataFrame(dict(zip(names, columns)), dtype=object), {}), names)
         return predicted._replace(labels=self.task.labels_of_texts(rows, predicted.labels))
@@ -131,11 +150,15 @@ class FinetunedModel:
         return self.task.predictions(self.outputs(rows).numpy(), rows)
 
     def outputs(self, rows):
-        """`Task.outputs` for a Dataset with its columns: probabilities (N, C), scores (N,), or Answers; for tagging N counts words."""
+        """`Task.outputs` for a Dataset with its columns: probabilities (N, C), scores (N,), or Answers; for tagging N
+        counts words.
+        """
         encoded = self.task.encode(rows, self.hf_tokenizer, self.settings)
         long = truncation_notice(encoded, self.settings["max_length"],
                                  "Finetune with a larger max_length or with window_stride, or shorten the texts.")
-        unknown = unknown_notice(encoded, self.hf_tokenizer, self.task.sample(rows), "The model was trained on other texts.", many=.3)
+        unknown = unknown_notice(
+            encoded, self.hf_tokenizer, self.task.sample(rows), "The model was trained on other texts.", many=0.3
+        )
         for text in filter(None, (None if encoded.n_windows else long, unknown)):
             print(text, file=sys.stderr)
         return predict_rows(self.task, self.network, encoded, self.settings, self.device, self.precision)

@@ -54,7 +54,8 @@ def trainable_tasks(c, tables):
     found = [name for name in ordered if not missing_tables(tables[name])]
     if not found:
         reasons = "; ".join(missing_tables(tables[names[0]]))
-        raise PlainError(f"Tables are missing for each of the tasks {', '.join(names)} ({reasons}). Set glue_dir=PATH to a "
+        raise PlainError(f"Tables are missing for each of the tasks {', '.join(names)} ({reasons}). Set glue_dir=PATH "
+                         f"to a "
                          "complete GLUE download.")
     return found
 
@@ -117,13 +118,16 @@ def text_of_updates(data, settings):
 
 
 def check_plan(c, plan, pretrained, tables):
-    """Raise PlainError for problems that would stop the planned runs later. plan: {task: settings}.   tables: {task: TaskData}.
+    """Raise PlainError for problems that would stop the planned runs later. plan: {task: settings}.   tables: {task:
+    TaskData}.
 
-    Such problems are finished runs with other settings, a missing MNLI run or discriminator, and runs in th_run that will not exist.
+    Such problems are finished runs with other settings, a missing MNLI run or discriminator, and runs in th_run that
+    will not exist.
     """
     runs = Runs()
     for name, settings in plan.items():
-        seeds = {row["run"]: row["seed"] for row in runs.of(c.group_name, name)}  # also of runs that this command does not train
+        # also of runs that this command does not train
+        seeds = {row["run"]: row["seed"] for row in runs.of(c.group_name, name)}
         for run, seed in (seeds | {run: seed_of(c, run) for run in range(c.start, c.end)}).items():
             runs.finished(c.group_name, name, run, seed, settings)
         group = settings["start_from_mnli"]
@@ -136,8 +140,10 @@ def check_plan(c, plan, pretrained, tables):
 def chosen_runs(c, runs, plan=()):
     """{task: finished runs that predict its test sets, as rows of the table}: those in th_run, or the best one.
 
-    Without a dictionary, th_run applies to the tasks that have runs.   plan: tasks whose runs start, ..., end - 1 will be finished.
-    Raises PlainError for a run in th_run that is neither planned nor finished with its checkpoint, and if no task has a run.
+    Without a dictionary, th_run applies to the tasks that have runs.   plan: tasks whose runs start, ..., end - 1 will
+    be finished.
+    Raises PlainError for a run in th_run that is neither planned nor finished with its checkpoint, and if no task has a
+    run.
     """
     chosen = {}
     for name in names_of(c.tasks):
@@ -148,13 +154,16 @@ def chosen_runs(c, runs, plan=()):
             if row and path_of(row).exists():
                 rows.append(row)
             elif run not in planned:
-                raise PlainError(f"th_run names run {run} of {name}, but in the group {c.group_name!r} it is not finished, or "
-                                 f"'{run_path(c.group_name, name, run)}' was deleted. Choose another run, or finetune it.")
+                raise PlainError(f"th_run names run {run} of {name}, but in the group {c.group_name!r} it is not "
+                                 f"finished, or "
+                                 f"'{run_path(c.group_name, name, run)}' was deleted. Choose another run, or finetune "
+                                 f"it.")
         if not th_run and (best := finished.best()):
             rows.append(best)
         chosen[name] = rows
     if not plan and not any(chosen.values()):
-        raise PlainError(f"The group {c.group_name!r} has no finished run of {', '.join(chosen)} with a checkpoint. Finetune first with "
+        raise PlainError(f"The group {c.group_name!r} has no finished run of {', '.join(chosen)} with a checkpoint. "
+                         f"Finetune first with "
                          "do_finetune=True, or set tasks or group_name.")
     return chosen
 

@@ -15,9 +15,19 @@ from _utils.tasks.kinds import task_of
 
 GLUE_FOLDER = Path("checkpoints/glue")
 SCORES = GLUE_FOLDER / "scores.jsonl"
-# Keys of a finetuned checkpoint, and of a row of the table; scores: {split: {metric: value}}, whose first metric ranks the runs.
+# Keys of a finetuned checkpoint, and of a row of the table; scores: {split: {metric: value}}, whose first metric ranks
+# the runs.
 FINETUNING_KEYS = {"model": dict, "encoder_config": dict, "tokenizer": str, "run": dict}
-ROW_KEYS = {"group": str, "task": str, "run": int, "seed": int, "scores": dict, "settings": dict, "train_rows": int, "synthetic": bool}
+ROW_KEYS = {
+    "group": str,
+    "task": str,
+    "run": int,
+    "seed": int,
+    "scores": dict,
+    "settings": dict,
+    "train_rows": int,
+    "synthetic": bool,
+}
 _TABLES = {"training_table": "training", "dev_table": "dev"}  # settings that are keys of tables
 
 
@@ -31,7 +41,9 @@ class Runs(list):
         super().__init__(_read(path) if rows is None else rows)
 
     def of(self, group, task=None):
-        """Those of a group, or of one of its tasks: GLUE's tasks in their order, then own tasks in that of their first runs, and by run."""
+        """Those of a group, or of one of its tasks: GLUE's tasks in their order, then own tasks in that of their first
+        runs, and by run.
+        """
         found = [row for row in self if row["group"] == group and task in (None, row["task"])]
         tasks = list(dict.fromkeys((*TASKS, *(row["task"] for row in found))))
         return Runs(sorted(found, key=lambda row: (tasks.index(row["task"]), row["run"])))
@@ -42,13 +54,17 @@ class Runs(list):
         return next((row for row in self if path_of(row) == path), None)
 
     def finished(self, group, task, run, seed, settings):
-        """The row of a finished run, or None. PlainError if the run was trained with other settings, or its checkpoint is another run's.
+        """The row of a finished run, or None. PlainError if the run was trained with other settings, or its checkpoint
+        is another run's.
 
         The names of groups and own tasks may contain the character that separates them in the names of checkpoints.
         """
         row = self.find(group, task, run)
-        if row and (differences := _differences(row | row["settings"], {"group": group, "task": task, "seed": seed} | settings)):
-            raise PlainError(f"Run {run} of {task} in the group {group!r} was trained with {', '.join(differences)}. Set another "
+        if row and (
+            differences := _differences(row | row["settings"], {"group": group, "task": task, "seed": seed} | settings)
+        ):
+            raise PlainError(f"Run {run} of {task} in the group {group!r} was trained with {', '.join(differences)}. "
+                             f"Set another "
                              "group_name for these runs.")
         return row
 
@@ -61,12 +77,16 @@ class Runs(list):
         same = [row for row in self.of(group, "mnli") if row["settings"]["pretrained_weights"] == pretrained.digest]
         if best := Runs(same).best():
             return best
-        raise PlainError(f"start_from_mnli needs an MNLI run in the group {group!r} from the same pretrained weights, and none was found. "
+        raise PlainError(f"start_from_mnli needs an MNLI run in the group {group!r} from the same pretrained weights, "
+                         f"and none was found. "
                          "Add mnli to tasks, or set start_from_mnli to another group or False.")
 
 
 def _read(path):
-    """The latest row of each run. A truncated row is skipped: a killed process leaves one, and its run is not finished."""
+    """The latest row of each run.
+
+    A truncated row is skipped: a killed process leaves one, and its run is not finished.
+    """
     latest = {}
     for number, line in enumerate(path.read_text(encoding="utf-8").split("\n") if path.exists() else (), 1):
         try:
@@ -112,7 +132,9 @@ def rank(row):
 
 
 def run_path(group, task, run):
-    """Checkpoint of a run, e.g. checkpoints/glue/vanilla_11081_100.0%_cola_3.pth; without the suffix, the folder of its logs."""
+    """Checkpoint of a run, e.g. checkpoints/glue/vanilla_11081_100.0%_cola_3.pth; without the suffix, the folder of its
+    logs.
+    """
     return GLUE_FOLDER / f"{group}_{task}_{run}.pth"
 
 
@@ -122,7 +144,9 @@ def path_of(row):
 
 
 def _differences(found, wanted):
-    """[text about each value of `wanted` that `found` does not have]; of values that are dictionaries, about their values."""
+    """[text about each value of `wanted` that `found` does not have]; of values that are dictionaries, about their
+    values.
+    """
     texts = []
     for key, value in wanted.items():
         other = found.get(key)
@@ -149,4 +173,5 @@ def load_finetuned_checkpoint(path):
 def check_finetuned(checkpoint, path):
     """PlainError if the content of the file `path` is not a checkpoint that finetune.py wrote."""
     if not has_keys(checkpoint, FINETUNING_KEYS) or not is_row(checkpoint["run"]):
-        raise PlainError(f"{str(path)!r} is not a checkpoint written by finetune.py. Pass one of checkpoints/glue/*.pth.")
+        raise PlainError(f"{str(path)!r} is not a checkpoint written by finetune.py. Pass one of "
+                         f"checkpoints/glue/*.pth.")

@@ -11,7 +11,8 @@ from _utils.tasks.tables import table_key
 
 
 def score_test_files(c, tables):
-    """Add scores on the labelled test files of own tasks to all finished runs, also to those that this command does not train.
+    """Add scores on the labelled test files of own tasks to all finished runs, also to those that this command does not
+    train.
 
     A test file may get labels, or change, after a run: then the scores are computed again, or removed.
     """
@@ -33,8 +34,8 @@ def write_test_files(c, tables, predict_test):
     """Write the predictions for each test set to test_outputs/<group_name>/, and what made each to <group_name>.json.
 
     predict_test: that of the notebook.
-    Returns the path of <group_name>.zip, written if all eleven files of GLUE exist, or None. Majority baselines of an earlier command
-    are deleted or rewritten.
+    Returns the path of <group_name>.zip, written if all eleven files of GLUE exist, or None. Majority baselines of an
+    earlier command are deleted or rewritten.
     """
     folder, made_by, skipped = Path("test_outputs") / c.group_name, {}, []
     for source, runs in chosen_runs(c, Runs()).items():
@@ -43,7 +44,9 @@ def write_test_files(c, tables, predict_test):
         for data in tables_of(source, tables):
             for dl_idx, (split, file) in enumerate(data.task.test_files.items()):
                 if not models or split in data.missing:
-                    skipped.append(f"{file} ({data.missing.get(split, f'{tables[source].task.title} has no finished run')})")
+                    skipped.append(
+                        f"{file} ({data.missing.get(split, f'{tables[source].task.title} has no finished run')})"
+                    )
                     continue
                 predictions = predict_test(data.task, models, dl_idx, data=data)
                 data.task.write(folder / file, data.splits[split], predictions)
@@ -52,7 +55,9 @@ def write_test_files(c, tables, predict_test):
         print(f"Predictions in {folder}/: {', '.join(made_by)} ({folder}.json names the runs)")
     if skipped:
         print(f"Without predictions: {', '.join(skipped)}")
-    return complete_submission(folder, made_by, c.majority_for_missing, rows_of(c.glue_dir) if uses_synthetic_glue(c) else None)
+    return complete_submission(
+        folder, made_by, c.majority_for_missing, rows_of(c.glue_dir) if uses_synthetic_glue(c) else None
+    )
 
 
 def tables_of(source, tables):

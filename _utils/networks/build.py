@@ -30,7 +30,8 @@ def layer_groups(model):
             current = int(found[1]) + 1
         groups[0 if "embedding" in name else current].append((name, parameter))
     if not all(groups):
-        raise PlainError(f"Cannot tell the layers of a {model.config.model_type} model apart by their parameter names, so they cannot get "
+        raise PlainError(f"Cannot tell the layers of a {model.config.model_type} model apart by their parameter names, "
+                         f"so they cannot get "
                          "different learning rates. Choose an ELECTRA, BERT, ALBERT, RoBERTa or similar model.")
     return groups
 
@@ -52,12 +53,17 @@ def build_network(part, config):
     """
     if part == "discriminator":
         config.id2label, config.label2id = dict(enumerate(LABELS)), dict(zip(LABELS, range(2)))
-    with as_plain_error(f"Cannot build the {part} from this {config.model_type} configuration ({{error}}). Choose another family or other "
+    with as_plain_error(f"Cannot build the {part} from this {config.model_type} configuration ({{error}}). Choose "
+                        f"another family or other "
                         "sizes."):
-        if getattr(config, "head_dim", None) is None and config.hidden_size % config.num_attention_heads:  # not every family checks this
-            raise ValueError(f"hidden_size ({config.hidden_size}) is not a multiple of num_attention_heads ({config.num_attention_heads})")
-        if config.model_type == "roformer" and config.hidden_size // config.num_attention_heads % 2:  # noticed in the forward pass only
-            raise ValueError(f"rotary positions require heads of an even size, not {config.hidden_size} / {config.num_attention_heads}")
+        # not every family checks this
+        if getattr(config, "head_dim", None) is None and config.hidden_size % config.num_attention_heads:
+            raise ValueError(f"hidden_size ({config.hidden_size}) is not a multiple of num_attention_heads "
+                             f"({config.num_attention_heads})")
+        # noticed in the forward pass only
+        if config.model_type == "roformer" and config.hidden_size // config.num_attention_heads % 2:
+            raise ValueError(f"rotary positions require heads of an even size, not {config.hidden_size} / "
+                             f"{config.num_attention_heads}")
         return network_class(part, config.model_type).from_config(config, trust_remote_code=False).float()
 
 
@@ -68,7 +74,8 @@ def read_config(source, vocab_size, pad_token_id):
     for unknown keys.
     """
     of_vocabulary = {"vocab_size": vocab_size, "pad_token_id": pad_token_id}
-    with as_plain_error(f"Invalid network configuration: {source!r} ({{error}}). Pass a dictionary with model_type and sizes, a folder "
+    with as_plain_error(f"Invalid network configuration: {source!r} ({{error}}). Pass a dictionary with model_type and "
+                        f"sizes, a folder "
                         "with a config.json, or a hub id."):
         if isinstance(source, dict):
             _check_keys(source)
@@ -103,7 +110,8 @@ def check_length(network, max_length, name):
     """PlainError if a network has fewer than max_length positions; `name` is for the message."""
     positions = max_positions(network)
     if max_length > positions:
-        raise PlainError(f"max_length={max_length} is more than the {positions} positions of {name}. Lower it or choose another network.")
+        raise PlainError(f"max_length={max_length} is more than the {positions} positions of {name}. Lower it or "
+                         f"choose another network.")
 
 
 def max_positions(network):

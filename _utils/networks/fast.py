@@ -1,4 +1,6 @@
-"""What is only there for speed: attention, dropout, argmax and random numbers, heads at some positions only, weights in half precision."""
+"""What is only there for speed: attention, dropout, argmax and random numbers, heads at some positions only, weights in
+half precision.
+"""
 import contextlib
 
 import numpy as np
@@ -14,7 +16,8 @@ from transformers.masking_utils import sdpa_mask
 def _static_mask(*args, dtype=torch.float32, **kwargs):
     """transformers' SDPA mask without its test for padding, for which the CPU would have to wait for the GPU.
 
-    It is additive: SDPA would convert a boolean mask in every layer; this is done once per network. Returns (B, 1, L, L).
+    It is additive: SDPA would convert a boolean mask in every layer; this is done once per network. Returns (B, 1, L,
+    L).
     """
     mask = sdpa_mask(*args, **{**kwargs, "allow_is_bidirectional_skip": False})
     if torch.is_autocast_enabled(mask.device.type):
@@ -29,15 +32,19 @@ AttentionMaskInterface.register("sdpa_static", _static_mask)
 def set_attention(model, implementation):
     """Select a registered attention implementation for the networks of a model.
 
-    An encoder without exchangeable attention, such as RoFormer, keeps its own; only its mask is replaced by that of 'sdpa_static', which
-    is additive too.
+    An encoder without exchangeable attention, such as RoFormer, keeps its own; only its mask is replaced by that of
+    'sdpa_static', which is additive too.
     """
     for network in model.children():
         if isinstance(network, PreTrainedModel):
             config = network.config
             if network._supports_sdpa and network._supports_attention_backend:
                 network.set_attn_implementation(implementation)
-            elif implementation == "sdpa_static" and config._attn_implementation == "eager" and not config.is_encoder_decoder:
+            elif (
+                implementation == "sdpa_static"
+                and config._attn_implementation == "eager"
+                and not config.is_encoder_decoder
+            ):
                 config._attn_implementation = implementation
 
 
@@ -50,13 +57,16 @@ def argmax(x):
 
 
 def random_bits(n):
-    """n random 64-bit integers on the CPU, from NumPy's SFC64, which is seeded with a number from PyTorch's generator."""
+    """n random 64-bit integers on the CPU, from NumPy's SFC64, which is seeded with a number from PyTorch's generator.
+    """
     seed = int(torch.empty((), dtype=torch.int64).random_())
     return torch.from_numpy(np.random.SFC64(seed).random_raw(n).view(np.int64))
 
 
 def uniform_like(x):
-    """torch.rand_like of a float32 tensor: multiples of 2 ** -24 in [0, 1); on a CPU two of them from each random 64-bit integer."""
+    """torch.rand_like of a float32 tensor: multiples of 2 ** -24 in [0, 1); on a CPU two of them from each random
+    64-bit integer.
+    """
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return torch.rand_like(x)
     bits = random_bits(x.numel() // 2 + 1).view(torch.int32)[:x.numel()].view(x.shape)
@@ -83,12 +93,17 @@ class CheapDropout(nn.Dropout):
 
 
 def attention(module, query, key, value, attention_mask, scaling, dropout=0., **kwargs):
-    """Attention as in transformers' SDPA implementation, with cheap dropout; (B, heads, L, D) each -> ((B, L, heads, D), None)."""
+    """Attention as in transformers' SDPA implementation, with cheap dropout; (B, heads, L, D) each -> ((B, L, heads,
+    D), None).
+    """
     if not dropout or key.shape != query.shape:  # fewer heads of keys than of queries
-        return sdpa_attention_forward(module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs)
+        return sdpa_attention_forward(
+            module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
+        )
     scores = torch.matmul(query, key.transpose(2, 3)) * scaling
     if attention_mask is not None:
-        # The mask of `sdpa_mask` is boolean. Not -inf: padding may see masked positions only, and NaN would spread from it.
+        # The mask of `sdpa_mask` is boolean. Not -inf: padding may see masked positions only, and NaN would spread from
+        # it.
         scores = scores.masked_fill(~attention_mask, torch.finfo(scores.dtype).min)
     weights = cheap_dropout(scores.softmax(-1, dtype=torch.float32).to(query.dtype), dropout)
     return torch.matmul(weights, value).transpose(1, 2).contiguous(), None
@@ -99,7 +114,9 @@ AttentionMaskInterface.register("cheap_dropout", sdpa_mask)
 
 
 def make_dropout_cheap(model):
-    """Replace the dropout of all networks in a model, and of their attention if the family supports it, by cheap dropout."""
+    """Replace the dropout of all networks in a model, and of their attention if the family supports it, by cheap
+    dropout.
+    """
     for module in model.modules():
         if type(module) is nn.Dropout:
             module.__class__ = CheapDropout
@@ -122,16 +139,19 @@ class PaddedLinear(nn.Linear):
 
 
 def pad_vocabulary(network):
-    """Let the output layer of a masked language model compute with a padded vocabulary, if it is a plain linear layer."""
+    """Let the output layer of a masked language model compute with a padded vocabulary, if it is a plain linear layer.
+    """
     head = network.get_output_embeddings()
     if type(head) is nn.Linear and head.out_features % MULTIPLE:
         head.__class__ = PaddedLinear
 
 
 class GatheredPositions:
-    """A hook between the encoder and the head of a network, of any family, that selects the positions the head computes.
+    """A hook between the encoder and the head of a network, of any family, that selects the positions the head
+    computes.
 
-    Inside `only` the head's output is (1, M, V); outside of it, that of all positions. selected: the head's last input, (1, M, H).
+    Inside `only` the head's output is (1, M, V); outside of it, that of all positions. selected: the head's last input,
+    (1, M, H).
     """
 
     def __init__(self, network):
@@ -154,21 +174,24 @@ class GatheredPositions:
 
 
 def first_position_only(encoder):
-    """Return a context in which the last layer computes only the first position, `[CLS]`: last_hidden_state is (B, 1, H).
+    """Return a context in which the last layer computes only the first position, `[CLS]`: last_hidden_state is (B, 1,
+    H).
 
-    This position still attends to all others. Families whose last layer is built differently, or shared, compute all positions.
+    This position still attends to all others. Families whose last layer is built differently, or shared, compute all
+    positions.
     """
     if encoder.config.model_type not in ("electra", "bert", "roberta", "roformer"):
         return contextlib.nullcontext()
     after_attention = encoder.encoder.layer[-1].attention.output
-    return after_attention.register_forward_pre_hook(lambda module, inputs: tuple(x[:, :1] for x in inputs))  # (B, 1, H)
+    # (B, 1, H)
+    return after_attention.register_forward_pre_hook(lambda module, inputs: tuple(x[:, :1] for x in inputs))
 
 
 class HalfWeights:
     """Copies of the weights and biases of a model's linear layers in the dtype of autocast.
 
-    Autocast would cast each of them in every forward pass, and its gradient in every backward pass: hundreds of small operations with the
-    same result. Weights that other layers use too, such as tied embeddings, are left to autocast.
+    Autocast would cast each of them in every forward pass, and its gradient in every backward pass: hundreds of small
+    operations with the same result. Weights that other layers use too, such as tied embeddings, are left to autocast.
 
     parameters: the parameters that have copies.   copies: the copies, leaves of the autograd graph, in the same order.
     """

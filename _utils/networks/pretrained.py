@@ -42,7 +42,9 @@ def is_pair(initial_weights):
     """True for a trained generator and discriminator: a .pth checkpoint, a folder or a hub id. False for freshly drawn
     weights.
     """
-    names_a_pair = initial_weights.endswith(".pth") or os.path.isdir(initial_weights) or "discriminator" in initial_weights
+    names_a_pair = (
+        initial_weights.endswith(".pth") or os.path.isdir(initial_weights) or "discriminator" in initial_weights
+    )
     return names_a_pair and initial_weights not in FRESH_WEIGHTS
 
 
@@ -68,7 +70,8 @@ class Pretrained(NamedTuple):
         """A copy of ELECTRA's discriminator; PlainError for other models, also for discriminators of other families."""
         if not isinstance(self.model, ElectraForPreTraining):
             raise PlainError(f"wsc_trick=True requires a discriminator of the family ELECTRA, but {self.name!r} is a "
-                             f"{self.model.config.model_type} model. Leave wsc_trick out, or choose another pretrained_checkpoint.")
+                             f"{self.model.config.model_type} model. Leave wsc_trick out, or choose another "
+                             f"pretrained_checkpoint.")
         return copy.deepcopy(self.model)
 
 
@@ -134,12 +137,14 @@ def _encoder_from_transformers(name):
     weights.
     """
     if os.path.isdir(os.path.join(name, "discriminator")):
-        raise PlainError(f"{name!r} contains two networks. Set pretrained_checkpoint={os.path.join(name, 'discriminator')!r}.")
+        raise PlainError(f"{name!r} contains two networks. Set "
+                         f"pretrained_checkpoint={os.path.join(name, 'discriminator')!r}.")
     config = _encoder_config(name)
     model, untrained = _from_transformers(ElectraForPreTraining if config.model_type == "electra" else AutoModel, name)
     for weight in untrained:
         if not weight.startswith(_ABOVE_ENCODER):
-            raise PlainError(f"The weights of {name!r} lack {weight}, which its config.json requires. Download the model again or choose "
+            raise PlainError(f"The weights of {name!r} lack {weight}, which its config.json requires. Download the "
+                             f"model again or choose "
                              "another one.")
     if any(weight.startswith("discriminator_predictions.") for weight in untrained):
         model = model.base_model
@@ -151,11 +156,14 @@ def _encoder_from_transformers(name):
 def _encoder_config(name):
     """The configuration of a folder or a hub id; PlainError if it is missing, not an encoder, or has no tokenizer."""
     places = "from the folder" if os.path.isdir(name) else "from the hub, and there is no such folder"
-    with as_plain_error(f"Cannot load the model {name!r} {places} ({{error}}). Pass a transformers folder, a hub id such as "
-                        "google/electra-small-discriminator, or a checkpoint of pretrain.py; or try python finetune.py quickstart=True."):
+    with as_plain_error(f"Cannot load the model {name!r} {places} ({{error}}). Pass a transformers folder, a hub id "
+                        f"such as "
+                        "google/electra-small-discriminator, or a checkpoint of pretrain.py; or try python finetune.py "
+                        "quickstart=True."):
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
     if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or config.is_encoder_decoder:
-        raise PlainError(f"{name!r} is a {config.model_type} model, which is not an encoder. Choose an ELECTRA, BERT, ALBERT, RoBERTa or "
+        raise PlainError(f"{name!r} is a {config.model_type} model, which is not an encoder. Choose an ELECTRA, BERT, "
+                         f"ALBERT, RoBERTa or "
                          "similar model.")
     return config
 
@@ -169,10 +177,12 @@ def _from_transformers(kind, name):
     """
     with as_plain_error(f"Cannot load the weights of {name!r} ({{error}}). Check the connection if they are on the "
                         "hub, download them again, or choose another model."):
-        network, report = kind.from_pretrained(name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False,
-                                               ignore_mismatched_sizes=True)
+        network, report = kind.from_pretrained(
+            name, dtype=torch.float32, output_loading_info=True, trust_remote_code=False, ignore_mismatched_sizes=True
+        )
     untrained = {*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])}
-    return network, sorted(key for key in untrained if not key.endswith("encoder.embed_positions.weight"))  # RoFormer's are computed
+    # RoFormer's are computed
+    return network, sorted(key for key in untrained if not key.endswith("encoder.embed_positions.weight"))
 
 
 def load_with_head(name, part=None):
@@ -196,7 +206,8 @@ def load_with_head(name, part=None):
     if inside := [one for one in PARTS if os.path.isdir(os.path.join(name, one))]:
         part = part or inside[-1]
         if part not in inside:
-            raise PlainError(f"{name!r} has no folder {part}/. Pass a folder with generator/ and discriminator/ of one training."
+            raise PlainError(f"{name!r} has no folder {part}/. Pass a folder with generator/ and discriminator/ of one "
+                             f"training."
                              f"{_ADVICE if part == 'generator' else ''}")
         name = os.path.join(name, part)
     config = _encoder_config(name)
@@ -205,12 +216,14 @@ def load_with_head(name, part=None):
     if part == "discriminator" and config.model_type != "electra" and config.num_labels != 2:
         untrained = ["an output layer with two labels"]
     if untrained:
-        raise PlainError(f"{name!r} is not a {part}: it lacks {untrained[0]}. Pass a checkpoint of pretrain.py, a folder from export_hf or "
+        raise PlainError(f"{name!r} is not a {part}: it lacks {untrained[0]}. Pass a checkpoint of pretrain.py, a "
+                         f"folder from export_hf or "
                          f"convert_tf, or a hub id such as google/electra-small-discriminator."
                          f"{_ADVICE if part == 'generator' else ''}")
     hf_tokenizer = pretrained_tokenizer(name, "Download the model again or choose another one.")
     if part == "generator" and hf_tokenizer.mask_token is None:
-        raise PlainError(f"The tokenizer of {name!r} has no mask token. Save the tokenizer of the masked language model in its folder.")
+        raise PlainError(f"The tokenizer of {name!r} has no mask token. Save the tokenizer of the masked language "
+                         f"model in its folder.")
     check_vocabulary(hf_tokenizer, network, name)
     return PretrainedNetwork(network, part, hf_tokenizer, run={})
 
@@ -231,8 +244,10 @@ def load_pair(name, size, max_length, tying="embeddings", make_generator=None):
     trained = shared_modules(discriminator, tying)
     for part, module in shared_modules(generator, tying).items():
         for key, value in trained[part].state_dict().items():
-            if not torch.allclose(value, module.state_dict()[key], rtol=.01, atol=1e-4):  # one may have been stored in half precision
-                raise PlainError(f"The networks of {name!r} were not trained together: their {key} differ. Pass a generator and a "
+            # one may have been stored in half precision
+            if not torch.allclose(value, module.state_dict()[key], rtol=.01, atol=1e-4):
+                raise PlainError(f"The networks of {name!r} were not trained together: their {key} differ. Pass a "
+                                 f"generator and a "
                                  f"discriminator of one run with tying={tying!r}.")
     _check_size(name, discriminator.config, size)
     check_length(discriminator, max_length, repr(name))
@@ -263,13 +278,15 @@ def with_prefix(weights, prefix):
 
 def config_of(checkpoint, part, path):
     """The transformers configuration of the 'generator', 'discriminator' or finetuned 'encoder' of a checkpoint."""
-    with as_plain_error(f"Cannot read the configuration of the {part} in {str(path)!r} ({{error}}). Use another checkpoint."):
+    with as_plain_error(f"Cannot read the configuration of the {part} in {str(path)!r} ({{error}}). Use another "
+                        f"checkpoint."):
         return AutoConfig.for_model(**checkpoint[f"{part}_config"])
 
 
 def load_weights(network, weights, path):
     """Load a state_dict; PlainError with the path of the checkpoint if it does not fit the network."""
-    with as_plain_error(f"The weights in {str(path)!r} do not fit their configuration ({{error}}). Use another checkpoint.", RuntimeError):
+    with as_plain_error(f"The weights in {str(path)!r} do not fit their configuration ({{error}}). Use another "
+                        f"checkpoint.", RuntimeError):
         network.load_state_dict(weights)
 
 
@@ -277,5 +294,6 @@ def _check_size(name, config, size):
     """PlainError for a model with the shape of another recipe, whose learning rates would be wrong."""
     fitting = sizes_of(config)
     if fitting and size not in fitting:
-        raise PlainError(f"{name!r} has {config.num_hidden_layers} layers and hidden size {config.hidden_size}, the shape "
+        raise PlainError(f"{name!r} has {config.num_hidden_layers} layers and hidden size {config.hidden_size}, the "
+                         f"shape "
                          f"of size={fitting[0]}, not of size={size}. Set size={fitting[0]}.")

@@ -36,7 +36,8 @@ def check_tying(generator, discriminator, tying):
     """Raise PlainError unless the parameters that `tying` shares have the same names and shapes in both networks."""
     source, target = shared_modules(generator, tying), shared_modules(discriminator, tying)
     for part in TYINGS[tying]:
-        if part in {*tying.split("+"), *source, *target}:  # a projection that `tying` only implies may be missing in both
+        # a projection that `tying` only implies may be missing in both
+        if part in {*tying.split("+"), *source, *target}:
             _check_same(source.get(part), target.get(part), part, tying)
 
 
@@ -46,7 +47,8 @@ def check_tied_output(network, name):
     name: of the model, for the message.
     """
     if not torch.equal(network.get_output_embeddings().weight, network.get_input_embeddings().weight):
-        raise PlainError(f"The output layer of {name!r} differs from its token embeddings (tie_word_embeddings=False), but here they are "
+        raise PlainError(f"The output layer of {name!r} differs from its token embeddings (tie_word_embeddings=False), "
+                         f"but here they are "
                          "one matrix. Choose a masked language model that was trained with tied embeddings.")
 
 
@@ -54,10 +56,15 @@ def _check_same(source, target, part, tying):
     """PlainError if a module is missing, or if both differ in the names or shapes of their parameters."""
     for name, module in (("generator", source), ("discriminator", target)):
         if module is None:
-            raise PlainError(f"tying={tying!r} is not possible: the {name} has no {part} to share. Choose another tying, or an encoder "
+            raise PlainError(f"tying={tying!r} is not possible: the {name} has no {part} to share. Choose another "
+                             f"tying, or an encoder "
                              "such as ELECTRA, BERT, ALBERT, RoBERTa or DistilBERT.")
-    source_shapes, target_shapes = ({name: tuple(p.shape) for name, p in module.named_parameters()} for module in (source, target))
+    source_shapes, target_shapes = (
+        {name: tuple(p.shape) for name, p in module.named_parameters()} for module in (source, target)
+    )
     if differing := source_shapes.items() ^ target_shapes.items():
         name, _ = min(differing)
-        raise PlainError(f"tying={tying!r} is not possible: {part}.{name} is {target_shapes.get(name)} in the discriminator and "
-                         f"{source_shapes.get(name)} in the generator. Choose another tying or networks of the same size.")
+        raise PlainError(f"tying={tying!r} is not possible: {part}.{name} is {target_shapes.get(name)} in the "
+                         f"discriminator and "
+                         f"{source_shapes.get(name)} in the generator. Choose another tying or networks of the same "
+                         f"size.")

@@ -38,14 +38,21 @@ def save_pretrained(path, model, config, hf_tokenizer, step):
     versions.
     """
     networks = saved_networks(model)
-    save_checkpoint({
-        "model": {f"{part}.{name}": value for part, network in networks.items() for name, value in network.state_dict().items()},
-        **{f"{part}_config": network.config.to_dict() for part, network in networks.items()},
-        **tokenizer_record(hf_tokenizer),
-        "config": config.as_data(),
-        "step": step,
-        "versions": versions(),
-    }, path)
+    save_checkpoint(
+        {
+            "model": {
+                f"{part}.{name}": value
+                for part, network in networks.items()
+                for name, value in network.state_dict().items()
+            },
+            **{f"{part}_config": network.config.to_dict() for part, network in networks.items()},
+            **tokenizer_record(hf_tokenizer),
+            "config": config.as_data(),
+            "step": step,
+            "versions": versions(),
+        },
+        path,
+    )
 
 
 def saved_networks(model):
@@ -71,8 +78,10 @@ def write_atomically(path, write):
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = unfinished_name(path)
     try:
-        with as_plain_error(f"Could not write {str(path)!r} ({{error}}). Free some disk space and rerun the same command; files saved "
-                            "earlier are intact.", (OSError, RuntimeError)):  # torch.save raises RuntimeError when the disk is full
+        with as_plain_error(f"Could not write {str(path)!r} ({{error}}). Free some disk space and rerun the same "
+                            f"command; files saved "
+                            # torch.save raises RuntimeError when the disk is full
+                            "earlier are intact.", (OSError, RuntimeError)):
             with open(unfinished, "wb") as file:
                 write(file)
                 file.flush()
@@ -107,7 +116,8 @@ def find_checkpoint(name, folder="checkpoints/pretrain"):
     if Path(name).is_dir():
         raise PlainError(f"Expected a checkpoint (.pth), but {name!r} is a folder.")
     newest = [path.name for path in sorted(Path(folder).glob("*.pth"), key=os.path.getmtime, reverse=True)[:8]]
-    raise PlainError(f"Checkpoint not found: '{name}' in {str(folder)!r} (newest there: {', '.join(newest) or 'none'}). Choose another, or "
+    raise PlainError(f"Checkpoint not found: '{name}' in {str(folder)!r} (newest there: "
+                     f"{', '.join(newest) or 'none'}). Choose another, or "
                      "create it with python pretrain.py or finetune.py (quickstart=True for those of the quickstart).")
 
 
@@ -115,8 +125,10 @@ def load_pretraining_checkpoint(path):
     """Load a checkpoint of pretrain.py, as `load_checkpoint`. Raises PlainError for any other kind."""
     checkpoint = load_checkpoint(path)
     if not is_pretrained(checkpoint):
-        raise PlainError(f"{str(path)!r} is not a checkpoint of pretrain.py (a finetuned one has lost the heads of the pretraining). "
-                         "Choose one from checkpoints/pretrain/, or convert it to a transformers folder with python -m _utils export_hf "
+        raise PlainError(f"{str(path)!r} is not a checkpoint of pretrain.py (a finetuned one has lost the heads of the "
+                         f"pretraining). "
+                         "Choose one from checkpoints/pretrain/, or convert it to a transformers folder with python -m "
+                         "_utils export_hf "
                          "or python -m _utils convert_tf.")
     return checkpoint | {"config": with_newer_keys(checkpoint["config"])}
 
@@ -164,8 +176,10 @@ def load_checkpoint(path, mmap=False):
         is_damaged = getattr(error, "errno", None) == errno.EINVAL or not isinstance(error, temporary)
         raise (DamagedCheckpoint if is_damaged else PlainError)(
             f"Cannot read the checkpoint {str(path)!r} ({one_line(error)}). " + (
-                "It is damaged, was not written by this project, or contains more than data. Use another one, or copy it again."
-                if is_damaged else "It may be undamaged. Check disk and memory, then rerun the same command.")) from error
+                "It is damaged, was not written by this project, or contains more than data. Use another one, or copy "
+                "it again."
+                if is_damaged else "It may be undamaged. Check disk and memory, then rerun the same "
+                                   "command.")) from error
 
 
 def check_writable(*folders):
@@ -173,7 +187,8 @@ def check_writable(*folders):
     for folder in map(Path, folders):
         existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
-            raise PlainError(f"Cannot write results to the folder {str(folder)!r}: {str(existing)!r} is a file, or permission is denied. "
+            raise PlainError(f"Cannot write results to the folder {str(folder)!r}: {str(existing)!r} is a file, or "
+                             f"permission is denied. "
                              "Move the file, or start in another folder.")
 
 

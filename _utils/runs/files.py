@@ -64,7 +64,10 @@ def file_chunks(path):
 
 
 def read_text(path, advice):
-    """The text of a UTF-8 file, with or without a byte order mark. PlainError, with the line and `advice`, for another encoding."""
+    """The text of a UTF-8 file, with or without a byte order mark.
+
+    PlainError, with the line and `advice`, for another encoding.
+    """
     try:
         return Path(path).read_bytes().decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -75,8 +78,8 @@ def read_text(path, advice):
 def read_json_lines(path, advice):
     """[(place, object)] of a file with one JSON object per line, e.g. ("line 3", {...}); empty lines are skipped.
 
-    Raises PlainError, which ends with `advice`, for another encoding, and for a line that is not a JSON object or contains half of a
-    surrogate pair, which cannot be written to a file again.
+    Raises PlainError, which ends with `advice`, for another encoding, and for a line that is not a JSON object or
+    contains half of a surrogate pair, which cannot be written to a file again.
     """
     objects = []
     for number, line in enumerate(read_text(path, advice).split("\n"), 1):  # splitlines would also split at U+2028

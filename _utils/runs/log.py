@@ -26,12 +26,16 @@ def tensorboard(run_name, folder, config, step):
 
 
 def neptune(run_name, folder, config, step):
-    """Neptune's offline store in the folder .neptune; the hosted service was shut down in March 2026 (facts.md#libraries).
+    """Neptune's offline store in the folder .neptune; the hosted service was shut down in March 2026
+    (facts.md#libraries).
 
     It cannot append to a run, so a resumed run has a second entry.
     """
     from neptune import init_run
-    run = init_run(mode="offline", name=run_name, capture_stdout=False, capture_stderr=False, capture_hardware_metrics=False)
+
+    run = init_run(
+        mode="offline", name=run_name, capture_stdout=False, capture_stderr=False, capture_hardware_metrics=False
+    )
     run["config"] = {key: str(value) for key, value in config.items()}
     return lambda name, value, step: run[name].append(value, step=step), run.stop
 
@@ -42,21 +46,29 @@ def wandb(run_name, folder, config, step):
     kept = folder / "wandb_id"
     if step is None or not kept.exists():
         kept.write_text(uuid.uuid4().hex)
-    run = wandb.init(project="electra", name=run_name, dir=str(folder), config=dict(config), id=kept.read_text(), resume="allow")
+    run = wandb.init(
+        project="electra", name=run_name, dir=str(folder), config=dict(config), id=kept.read_text(), resume="allow"
+    )
     return lambda name, value, step: run.log({name: value}, step=step), run.finish
 
 
-# Functions of the name of a run, its folder, its configuration, and the last step if it is resumed, else None. They return (function of
-# the name and value of a metric and the step that logs it, function that closes the log).
-LOGGERS = {"tensorboard": tensorboard, "neptune": neptune, "wandb": wandb, None: lambda *_: (lambda *_: None, lambda: None)}
+# Functions of the name of a run, its folder, its configuration, and the last step if it is resumed, else None. They
+# return (function of the name and value of a metric and the step that logs it, function that closes the log).
+LOGGERS = {
+    "tensorboard": tensorboard,
+    "neptune": neptune,
+    "wandb": wandb,
+    None: lambda *_: (lambda *_: None, lambda: None),
+}
 
 
 class RunLog:
     """Configuration and metrics of a run in its folder: config.json, metrics.jsonl, and the files of the chosen logger.
 
-    config: a JSON-serializable dictionary with the key 'logger'.   facts: {name: number} about the data, also for config.json.
-    checkpoint: the one to resume from, with the `step` of the run and the `log_position`; later rows are dropped. None for a new run,
-    whose folder must not exist.
+    config: a JSON-serializable dictionary with the key 'logger'.   facts: {name: number} about the data, also for
+    config.json.
+    checkpoint: the one to resume from, with the `step` of the run and the `log_position`; later rows are dropped. None
+    for a new run, whose folder must not exist.
     """
 
     def __init__(self, run_name, folder, config, facts=None, checkpoint=None):
@@ -86,7 +98,9 @@ class RunLog:
 
 
 def open_log(run, config, checkpoint, facts):
-    """RunLog of a Run that starts (an earlier one of its name is archived), or that is resumed from a checkpoint. facts: for RunLog."""
+    """RunLog of a Run that starts (an earlier one of its name is archived), or that is resumed from a checkpoint.
+    facts: for RunLog.
+    """
     if checkpoint is None:
         run.archive()
     return RunLog(run.name, run.folder, config.as_data(), facts, checkpoint)
@@ -94,18 +108,23 @@ def open_log(run, config, checkpoint, facts):
 
 @contextlib.contextmanager
 def locked(folder, name_key="base_run_name"):
-    """Context in which no other process can train the run of this folder; raises PlainError if one does. A kill releases the lock.
+    """Context in which no other process can train the run of this folder; raises PlainError if one does. A kill
+    releases the lock.
 
     name_key: the configuration key that names a run, for the error message.
     """
-    with as_plain_error(f"Another process is training the run in {str(folder)!r}. Wait for it, or choose another {name_key}.", Timeout):
+    with as_plain_error(f"Another process is training the run in {str(folder)!r}. Wait for it, or choose another "
+                        f"{name_key}.", Timeout):
         lock = FileLock(folder.with_name(f".{folder.name}.lock")).acquire(timeout=0)
     with lock:
         yield
 
 
 def read_metrics(path, split):
-    """The rows of one split in a metrics.jsonl, as dictionaries. Raises PlainError naming a line that is not a row of metrics."""
+    """The rows of one split in a metrics.jsonl, as dictionaries.
+
+    Raises PlainError naming a line that is not a row of metrics.
+    """
     return [row for _, row in read_json_lines(path, "Delete that line.") if row.get("split") == split]
 
 
@@ -140,9 +159,11 @@ class Run:
 
 
 def upload(path, where):
-    """Copy a checkpoint to a folder or an address such as s3://bucket/run, or call the function `where` with its path. None: do nothing.
+    """Copy a checkpoint to a folder or an address such as s3://bucket/run, or call the function `where` with its path.
+    None: do nothing.
 
-    At an address it appears under its own name only when it is complete. Training goes on after an error, which is printed.
+    At an address it appears under its own name only when it is complete. Training goes on after an error, which is
+    printed.
     """
     try:
         if callable(where):
@@ -160,6 +181,7 @@ def upload(path, where):
 def check_address(where):
     """Raise PlainError for an address of an unknown kind or whose package is not installed."""
     if isinstance(where, str):
-        with as_plain_error(f"Invalid value for upload_to: {where!r} ({{error}}). Pass a folder, or install the package for this kind of "
+        with as_plain_error(f"Invalid value for upload_to: {where!r} ({{error}}). Pass a folder, or install the "
+                            f"package for this kind of "
                             "address.", (ImportError, ValueError)):
             fsspec.get_filesystem_class(fsspec.utils.get_protocol(where))

@@ -5,7 +5,8 @@ from _utils.errors import PlainError, is_first_process
 from _utils.recipes import warmup_in_steps
 from _utils.runs.checkpoints import DamagedCheckpoint, load_checkpoint, save_checkpoint, with_newer_keys
 
-# Keys that may differ when a run is resumed. micro_batch and compile change which random numbers are drawn; the others change no result.
+# Keys that may differ when a run is resumed. micro_batch and compile change which random numbers are drawn; the others
+# change no result.
 # `revisions` chooses a text, which is compared by its content; `recipe` only sets other keys.
 MAY_DIFFER = "device num_workers logger upload_to micro_batch compile resume save_minutes milestones stop_at revisions recipe".split()
 _OTHERWISE = "choose another base_run_name, or set resume=False to start from scratch (the earlier run is archived)."
@@ -22,7 +23,8 @@ def save_resume_checkpoint(folder, content):
 def find_resume_checkpoint(folder):
     """The newest undamaged checkpoint to resume from, with its tensors memory-mapped; None if the folder has none.
 
-    Raises PlainError if all of them are damaged, or if one cannot be read for another reason. Nothing is deleted: a damaged one is renamed.
+    Raises PlainError if all of them are damaged, or if one cannot be read for another reason. Nothing is deleted: a
+    damaged one is renamed.
     """
     paths = sorted(folder.glob("resume*.pth"))  # resume.pth sorts before resume_before.pth
     for n_damaged, path in enumerate(paths):
@@ -36,23 +38,29 @@ def find_resume_checkpoint(folder):
                 damaged.rename(f"{damaged}.damaged")  # the next save would keep it as the previous one
         return checkpoint
     if paths:
-        raise DamagedCheckpoint(f"No checkpoint to resume from in {str(folder)!r} can be read. Set resume=False to start the run "
-                                "from scratch; its files are then moved to aside/, and initial_weights can start from one of its "
+        raise DamagedCheckpoint(f"No checkpoint to resume from in {str(folder)!r} can be read. Set resume=False to "
+                                f"start the run "
+                                "from scratch; its files are then moved to aside/, and initial_weights can start from "
+                                "one of its "
                                 "milestones.")
 
 
 def resume(config, run):
-    """(configuration, checkpoint to resume from, or None) of a Run; the configuration takes over what the run chose for its hardware.
+    """(configuration, checkpoint to resume from, or None) of a Run; the configuration takes over what the run chose for
+    its hardware.
 
-    Raises PlainError if the run has another configuration, or if it is complete and its checkpoint to resume from was deleted.
+    Raises PlainError if the run has another configuration, or if it is complete and its checkpoint to resume from was
+    deleted.
     """
     if not config.resume:
         return config, None
     if checkpoint := find_resume_checkpoint(run.folder):
         config = _with_choices_of(checkpoint["config"], config, run)
     elif run.milestone(100.).exists():
-        raise PlainError(f"The run {run.name} is complete ({str(run.milestone(100.))!r} exists), but its resume.pth was deleted. Set "
-                         "resume=False to train it again (the earlier run is archived), or choose another base_run_name.")
+        raise PlainError(f"The run {run.name} is complete ({str(run.milestone(100.))!r} exists), but its resume.pth "
+                         f"was deleted. Set "
+                         "resume=False to train it again (the earlier run is archived), or choose another "
+                         "base_run_name.")
     return config, checkpoint
 
 
@@ -84,16 +92,21 @@ def _with_choices_of(original, config, run):
               if key not in MAY_DIFFER and (value or original.get(key)) and original.get(key) != value]
     if differ:
         was, now = (", ".join(f"{key}={values.get(key)!r}" for key in differ) for values in (original, now))
-        raise PlainError(f"The run in {str(run.folder)!r} was started with {was}; now {now}. Use the same settings to resume it, "
+        raise PlainError(f"The run in {str(run.folder)!r} was started with {was}; now {now}. Use the same settings to "
+                         f"resume it, "
                          f"{_OTHERWISE}")
     return config
 
 
 def original_code(checkpoint, now):
-    """The hash of the code that a run began with, for its next checkpoint. Prints a notice if it differs from that of the present code."""
+    """The hash of the code that a run began with, for its next checkpoint.
+
+    Prints a notice if it differs from that of the present code.
+    """
     began = checkpoint["code"]
     if began != now:
-        print("Notice: the code of pretrain.py, its notebook or _utils changed since this run began, so its steps were not all trained "
+        print("Notice: the code of pretrain.py, its notebook or _utils changed since this run began, so its steps were "
+              "not all trained "
               f"with the same code. To train all of them with the present code, {_OTHERWISE}")
     return began
 
@@ -101,12 +114,14 @@ def original_code(checkpoint, now):
 def check_same_data(checkpoint, data, folder):
     """Raise PlainError if the vocabulary or the text changed. data: {name: what identifies it}."""
     if differ := [name for name, value in data.items() if checkpoint["data"].get(name) != value]:
-        raise PlainError(f"The {' and the '.join(differ)} changed since the run in {str(folder)!r} was started. Restore what was there, "
+        raise PlainError(f"The {' and the '.join(differ)} changed since the run in {str(folder)!r} was started. "
+                         f"Restore what was there, "
                          f"{_OTHERWISE}")
 
 
 def check_same_vocabulary(path, hf_tokenizer):
     """Raise PlainError if a pretraining checkpoint has another vocabulary than the tokenizer."""
     if load_checkpoint(path, mmap=True)["tokenizer"] != hf_tokenizer.backend_tokenizer.to_str():
-        raise PlainError(f"The vocabulary changed since {str(path)!r} was trained. Restore it or, if it was trained on the text, "
+        raise PlainError(f"The vocabulary changed since {str(path)!r} was trained. Restore it or, if it was trained on "
+                         f"the text, "
                          f"the text; {_OTHERWISE}")

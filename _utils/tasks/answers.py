@@ -1,4 +1,6 @@
-"""From the outputs of a question answering model to texts, and their scores as the official scripts compute them (F73-F80)."""
+"""From the outputs of a question answering model to texts, and their scores as the official scripts compute them
+(F73-F80).
+"""
 import re
 import string
 from collections import Counter
@@ -14,7 +16,9 @@ _WITHOUT_PUNCTUATION = dict.fromkeys(map(ord, string.punctuation))
 
 
 class Answers(NamedTuple):
-    """Answers to one question. n_best: {text: probability among them}, best first.   null_odds: the higher, the less answerable (F76)."""
+    """Answers to one question. n_best: {text: probability among them}, best first.   null_odds: the higher, the less
+    answerable (F76).
+    """
     n_best: dict
     null_odds: float
 
@@ -37,13 +41,17 @@ def find_answers(rows, outputs):
             if len(texts) == options.n_best:
                 break
         scores = [*texts.values()] or [0.]
-        null_odds = min([odds for *_, (_, _, odds) in pairs], default=1_000_000.) - (0 if options.answerability else scores[0])
+        null_odds = min([odds for *_, (_, _, odds) in pairs], default=1_000_000.0) - (
+            0 if options.answerability else scores[0]
+        )
         found.append(Answers(dict(zip(texts or ["empty"], softmax(scores).tolist())), null_odds))
     return found
 
 
 def _valid_pairs(rows, indexes, outputs):
-    """[(score, row, start, end)], best first, of equal ones the first; start and end among the row's tokens of the context (F73)."""
+    """[(score, row, start, end)], best first, of equal ones the first; start and end among the row's tokens of the
+    context (F73).
+    """
     spans, found = rows.spans[indexes], []
     first, _, length = spans.T[..., None]
     to_left = np.arange(sum(spans[-1, ::2])) - first  # of each token in each span (S, tokens)
@@ -52,7 +60,10 @@ def _valid_pairs(rows, indexes, outputs):
     for i, ((first, offset, length), pairs) in enumerate(zip(spans.tolist(), outputs)):
         for start, end, score in pairs[:-1]:
             start, end = int(start) - offset, int(end) - offset
-            if 0 <= start <= end < min(length, start + rows.options.max_answer_length) and best_span[first + start] == i:
+            if (
+                0 <= start <= end < min(length, start + rows.options.max_answer_length)
+                and best_span[first + start] == i
+            ):
                 found.append((score, indexes[i], start, end))
     return sorted(found, key=itemgetter(0), reverse=True)
 
@@ -82,9 +93,13 @@ def word_splitter(hf_tokenizer):
 
 
 def final_text(text, original, split):
-    """The part of `original` that tokenization turned into `text`; all of it if they cannot be aligned (get_final_text, F74)."""
+    """The part of `original` that tokenization turned into `text`; all of it if they cannot be aligned (get_final_text,
+    F74).
+    """
     tokenized = split(original)
-    in_original, in_tokenized = ([i for i, character in enumerate(string) if character != " "] for string in (original, tokenized))
+    in_original, in_tokenized = (
+        [i for i, character in enumerate(string) if character != " "] for string in (original, tokenized)
+    )
     start = tokenized.find(text)
     if not text or start < 0 or len(in_original) != len(in_tokenized):
         return original
@@ -108,10 +123,12 @@ def score_text(prediction, answer, if_empty=1.):
 
 
 def score_answers(found, answers, options):
-    """{metric: value} of the Answers to questions. answers: the lists of their true texts, empty for unanswerable questions.
+    """{metric: value} of the Answers to questions. answers: the lists of their true texts, empty for unanswerable
+    questions.
 
-    With options.has_unanswerable as SQuAD 2.0's script: exact and f1 with na_threshold, best_exact and best_f1 with the best threshold,
-    which is in best_exact_threshold and best_f1_threshold (F77). Else exact and f1 are those of SQuAD 1.1's and MRQA's scripts.
+    With options.has_unanswerable as SQuAD 2.0's script: exact and f1 with na_threshold, best_exact and best_f1 with the
+    best threshold, which is in best_exact_threshold and best_f1_threshold (F77). Else exact and f1 are those of SQuAD
+    1.1's and MRQA's scripts.
     """
     is_v2, scores, metrics = options.has_unanswerable, [], {}
     odds, is_answerable = np.array([one.null_odds for one in found]), np.array(list(map(bool, answers)))
@@ -136,6 +153,11 @@ def best_threshold(scores, odds, is_answerable):
 
 
 def ensemble(runs):
-    """The Answers of several runs to the same questions: probabilities summed by text, null odds averaged. runs: lists of Answers."""
-    totals = [(sum((Counter(one.n_best) for one in answers), Counter()), [one.null_odds for one in answers]) for answers in zip(*runs)]
+    """The Answers of several runs to the same questions: probabilities summed by text, null odds averaged. runs: lists
+    of Answers.
+    """
+    totals = [
+        (sum((Counter(one.n_best) for one in answers), Counter()), [one.null_odds for one in answers])
+        for answers in zip(*runs)
+    ]
     return [Answers(dict(texts.most_common()), float(np.mean(odds))) for texts, odds in totals]

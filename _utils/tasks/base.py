@@ -20,7 +20,13 @@ import datasets
 import numpy as np
 import torch
 from pydantic import TypeAdapter
-from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, matthews_corrcoef, precision_recall_fscore_support
+from sklearn.metrics import (
+    accuracy_score,
+    confusion_matrix,
+    f1_score,
+    matthews_corrcoef,
+    precision_recall_fscore_support,
+)
 from torch import nn
 from transformers import AutoModelForSequenceClassification
 

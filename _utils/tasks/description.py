@@ -12,13 +12,17 @@ kind_of_task = dataclass(frozen=True, config=ConfigDict(extra="forbid"))  # the 
 class Description:
     """A task on one or two texts. GLUE's have the file layout of the GLUE download.
 
-    name: in `tasks` and on the hub.   title: its folder and its name in tables.   texts: columns of its one or two texts on the hub.
+    name: in `tasks` and on the hub.   title: its folder and its name in tables.   texts: columns of its one or two
+    texts on the hub.
     labels: class names on the hub, by id; () for scores.
-    test_files: {split of a test set: file of its predictions}.   devs: splits that are evaluated, the first of which ranks the runs.
-    file_labels: labels as the files spell them.   file_columns: (texts, label) as the files' headers spell them; each if it differs.
+    test_files: {split of a test set: file of its predictions}.   devs: splits that are evaluated, the first of which
+    ranks the runs.
+    file_labels: labels as the files spell them.   file_columns: (texts, label) as the files' headers spell them; each
+    if it differs.
     headerless: columns of training and dev files that have no header.
     metrics: computed on the dev sets; the first one ranks runs.   rows: official sizes of the splits.
-    majority: the most frequent training label, or the mean score.   score_titles: (split, line in tables) where it is not the title.
+    majority: the most frequent training label, or the mean score.   score_titles: (split, line in tables) where it is
+    not the title.
     unordered: the order of a pair carries no meaning, so training uses both orders (F42).
     is_own: a task of the user (custom.py) instead of GLUE's.   class_weights: of the labels in the loss; (): all equal.
     positive: the label whose F1 the metric f1 is; None: the second one.

@@ -1,4 +1,7 @@
-"""GLUE's tasks, their tables from the hub or from the official download, and published results. Both sources give the same rows."""
+"""GLUE's tasks, their tables from the hub or from the official download, and published results.
+
+Both sources give the same rows.
+"""
 import os
 from pathlib import Path
 
@@ -25,29 +28,76 @@ _IDS = ("0", "1")  # files with ids instead of names
 _ENTAILMENT = ("entailment", "not_entailment")
 _MNLI_LABELS = ("entailment", "neutral", "contradiction")  # the hub's order; Google's code has another (F48)
 GLUE = (
-    _task("cola", "CoLA", ("sentence",), ("unacceptable", "acceptable"), file_labels=_IDS,
-          headerless=("source", "label", "mark", "sentence"), metrics=("matthews",), rows=(8551, 1043, 1063), majority=1),
-    _task("sst2", "SST-2", ("sentence",), ("negative", "positive"), file_labels=_IDS, rows=(67349, 872, 1821), majority=1),
-    _task("mrpc", "MRPC", _PAIR, ("not_equivalent", "equivalent"), file_labels=_IDS, file_columns=("#1 String", "#2 String", "Quality"),
-          metrics=("accuracy", "f1"), rows=(3668, 408, 1725), majority=1, unordered=True),
-    _task("stsb", "STS-B", _PAIR, score_range=(0., 5.), file_columns=(*_PAIR, "score"),
-          metrics=("spearman", "pearson"), rows=(5749, 1500, 1379), majority=2.7, epochs=10, unordered=True),
-    _task("qqp", "QQP", ("question1", "question2"), ("not_duplicate", "duplicate"), file_labels=_IDS,
-          file_columns=("question1", "question2", "is_duplicate"), metrics=("accuracy", "f1"), rows=(363846, 40430, 390965)),
-    _task("mnli", "MNLI", ("premise", "hypothesis"), _MNLI_LABELS,
-          test_files={"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv"}, devs=("validation_matched", "validation_mismatched"),
-          file_columns=(*_PAIR, "gold_label"), rows=(392702, 9815, 9832, 9796, 9847),
-          score_titles=(("validation_mismatched", "MNLI-mm"),)),
+    _task(
+        "cola",
+        "CoLA",
+        ("sentence",),
+        ("unacceptable", "acceptable"),
+        file_labels=_IDS,
+        headerless=("source", "label", "mark", "sentence"),
+        metrics=("matthews",),
+        rows=(8551, 1043, 1063),
+        majority=1,
+    ),
+    _task(
+        "sst2", "SST-2", ("sentence",), ("negative", "positive"), file_labels=_IDS, rows=(67349, 872, 1821), majority=1
+    ),
+    _task(
+        "mrpc",
+        "MRPC",
+        _PAIR,
+        ("not_equivalent", "equivalent"),
+        file_labels=_IDS,
+        file_columns=("#1 String", "#2 String", "Quality"),
+        metrics=("accuracy", "f1"),
+        rows=(3668, 408, 1725),
+        majority=1,
+        unordered=True,
+    ),
+    _task(
+        "stsb",
+        "STS-B",
+        _PAIR,
+        score_range=(0.0, 5.0),
+        file_columns=(*_PAIR, "score"),
+        metrics=("spearman", "pearson"),
+        rows=(5749, 1500, 1379),
+        majority=2.7,
+        epochs=10,
+        unordered=True,
+    ),
+    _task(
+        "qqp",
+        "QQP",
+        ("question1", "question2"),
+        ("not_duplicate", "duplicate"),
+        file_labels=_IDS,
+        file_columns=("question1", "question2", "is_duplicate"),
+        metrics=("accuracy", "f1"),
+        rows=(363846, 40430, 390965),
+    ),
+    _task(
+        "mnli",
+        "MNLI",
+        ("premise", "hypothesis"),
+        _MNLI_LABELS,
+        test_files={"test_matched": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv"},
+        devs=("validation_matched", "validation_mismatched"),
+        file_columns=(*_PAIR, "gold_label"),
+        rows=(392702, 9815, 9832, 9796, 9847),
+        score_titles=(("validation_mismatched", "MNLI-mm"),),
+    ),
     _task("qnli", "QNLI", ("question", "sentence"), _ENTAILMENT, rows=(104743, 5463, 5463)),
     _task("rte", "RTE", _PAIR, _ENTAILMENT, rows=(2490, 277, 3000), epochs=10),
-    _task("wnli", "WNLI", _PAIR, ("not_entailment", "entailment"), file_labels=_IDS, rows=(635, 71, 146),
-          ),
-    _task("ax", "AX", ("premise", "hypothesis"), _MNLI_LABELS, devs=(), file_columns=(*_PAIR, "label"),
-          rows=(1104,)),  # predicted by MNLI's model (F38)
+    _task("wnli", "WNLI", _PAIR, ("not_entailment", "entailment"), file_labels=_IDS, rows=(635, 71, 146)),
+    _task(
+        "ax", "AX", ("premise", "hypothesis"), _MNLI_LABELS, devs=(), file_columns=(*_PAIR, "label"), rows=(1104,)
+    ),  # predicted by MNLI's model (F38)
 )
 TASKS = {task.name: task for task in GLUE}
 FINETUNED_TASKS = tuple(task.name for task in GLUE if task.devs)
-AVERAGED_TITLES = [TASKS[name].title for name in FINETUNED_TASKS if name != "wnli"]  # whose dev set contradicts its training set
+# whose dev set contradicts its training set
+AVERAGED_TITLES = [TASKS[name].title for name in FINETUNED_TASKS if name != "wnli"]
 
 
 def as_task(task):
@@ -58,12 +108,13 @@ def as_task(task):
 def load_task(task, glue_dir=None, splits=None):
     """TaskData of a Task or its name; glue_dir=None reads the hub. splits: names of the splits to read, None: all.
 
-    Raises PlainError if the folder or the hub cannot be read, for a file with other content than its name promises, and for a malformed
-    row of a test set, with file and line.
+    Raises PlainError if the folder or the hub cannot be read, for a file with other content than its name promises, and
+    for a malformed row of a test set, with file and line.
     """
     task = as_task(task)
     if glue_dir is not None and not os.path.isdir(glue_dir):
-        raise PlainError(f"Invalid value for glue_dir: {str(glue_dir)!r} is not a folder. Pass the folder of a GLUE download (with CoLA/, "
+        raise PlainError(f"Invalid value for glue_dir: {str(glue_dir)!r} is not a folder. Pass the folder of a GLUE "
+                         f"download (with CoLA/, "
                          "SST-2/ ...), or None to read the hub.")
     data = TaskData(task, {}, {}, [])
     for split in splits or task.official_rows:
@@ -71,7 +122,8 @@ def load_task(task, glue_dir=None, splits=None):
         if glue_dir is None:
             table, columns = _read_hub(task, split), names
         else:
-            paths = [Path(glue_dir, folder, task.file(split)) for folder in (task.title, "diagnostic")]  # another name of AX's folder
+            # another name of AX's folder
+            paths = [Path(glue_dir, folder, task.file(split)) for folder in (task.title, "diagnostic")]
             path = next(filter(Path.is_file, paths), None)
             if path is None:
                 data.missing[split] = f"{paths[0].name} not found in {paths[0].parent}"
@@ -79,7 +131,9 @@ def load_task(task, glue_dir=None, splits=None):
             table, columns = read_tsv(path, () if is_test(split) else task.headerless), task.columns_in_files
         columns = dict(zip(names, columns))
         check_columns(table, columns.values(), "Use the official download.")
-        data.splits[split] = to_dataset(table, columns, task, split, data.notices, "Correct the file, or download it again")
+        data.splits[split] = to_dataset(
+            table, columns, task, split, data.notices, "Correct the file, or download it again"
+        )
     return data
 
 
@@ -95,8 +149,8 @@ def _read_hub(task, split):
     return Table(f"{HUB_GLUE}, {task.name}, {split}", rows, {})
 
 
-# Published dev results in percent (facts.md#published-results): Matthews correlation for CoLA, Spearman correlation for STS-B, accuracy
-# otherwise.
+# Published dev results in percent (facts.md#published-results): Matthews correlation for CoLA, Spearman correlation for
+# STS-B, accuracy otherwise.
 PUBLISHED = pd.DataFrame({
     "ELECTRA-Small++ (Google, median)": (57.0, 91.2, 88.0, 87.5, 89.0, 81.3, 88.4, 66.7),
     "ELECTRA-Small-OWT (Google, median)": (56.8, 88.3, 87.4, 86.8, 88.3, 78.9, 87.9, 68.5),

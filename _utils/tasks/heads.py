@@ -9,7 +9,8 @@ class Predictor(nn.Module):
     """An encoder with a linear output layer.
 
     model: a transformers encoder.   num_class: outputs of the layer; 1 for regression.
-    xavier_reinited_outlayer: Glorot uniform weights and zero bias as in Google's code (F30), else PyTorch's default initialization.
+    xavier_reinited_outlayer: Glorot uniform weights and zero bias as in Google's code (F30), else PyTorch's default
+    initialization.
     freeze: keep the encoder as it is, also without its dropout.
     """
 
@@ -57,17 +58,21 @@ class WordPredictor(Predictor):
 
 @torch.no_grad()
 def copy_output_layer(layer, head, norm):
-    """Make transformers' head (dense, GELU, output layer) compute the linear `layer`. norm: the LayerNorm whose outputs it reads.
+    """Make transformers' head (dense, GELU, output layer) compute the linear `layer`. norm: the LayerNorm whose outputs
+    it reads.
 
-    Since gelu(x) - gelu(-x) = x, dense weights W and -W with output weights 1 and -1 compute W x exactly, with two hidden units per label.
-    With more labels than that, a shift makes all inputs of the GELU so large that it leaves them as they are, and the output layer
-    removes the shift; this rounds the logits to about 1e-4. Further finetuning in transformers trains this larger head.
+    Since gelu(x) - gelu(-x) = x, dense weights W and -W with output weights 1 and -1 compute W x exactly, with two
+    hidden units per label.
+    With more labels than that, a shift makes all inputs of the GELU so large that it leaves them as they are, and the
+    output layer removes the shift; this rounds the logits to about 1e-4. Further finetuning in transformers trains this
+    larger head.
     """
     n = layer.out_features
     for parameter in head.parameters():
         parameter.zero_()
     if 2 * n > layer.in_features:
-        shift = 6 + layer.in_features ** .5 * norm.weight.abs() + norm.bias.abs()  # |x| of a LayerNorm is at most the rest
+        # |x| of a LayerNorm is at most the rest
+        shift = 6 + layer.in_features ** .5 * norm.weight.abs() + norm.bias.abs()
         head.dense.weight.fill_diagonal_(1)
         head.dense.bias.copy_(shift)
         head.out_proj.weight.copy_(layer.weight)

@@ -10,11 +10,13 @@ from _utils.tasks.regression import Regression
 from _utils.tasks.tagging import Tagging
 from _utils.tasks.wsc import WSC
 
-KINDS = {kind.kind: kind for kind in (Task, Regression, Tagging, MultiLabel, Questions, Choices)}  # as 'kind' of an own task names them
+# as 'kind' of an own task names them
+KINDS = {kind.kind: kind for kind in (Task, Regression, Tagging, MultiLabel, Questions, Choices)}
 
 
 def task_of(row):
-    """The Task of a row of the table of runs, which holds the record of an own task; ValueError if it names or describes no task.
+    """The Task of a row of the table of runs, which holds the record of an own task; ValueError if it names or
+    describes no task.
 
     The row may come from a stranger.
     """

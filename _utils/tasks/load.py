@@ -5,7 +5,9 @@ from _utils.tasks.wsc import WSC
 
 
 def load_data(entry, c):
-    """TaskData of an entry of the configuration's `tasks`: the name of a task of GLUE, or the dictionary of an own task."""
+    """TaskData of an entry of the configuration's `tasks`: the name of a task of GLUE, or the dictionary of an own
+    task.
+    """
     if not isinstance(entry, str):
         return load_own_task(entry)
     if entry == WSC.name and c.wsc_trick and c.do_finetune:

@@ -9,25 +9,31 @@ from _utils.tasks.heads import WordPredictor
 
 
 class QuestionHead(nn.Module):
-    """Output layers on the encoder's hidden states: start and end of the answer, and whether the question is unanswerable (F65-F71).
+    """Output layers on the encoder's hidden states: start and end of the answer, and whether the question is
+    unanswerable (F65-F71).
 
-    options.joint: the end depends on the start: on the true one in training, on each of the best ones in evaluation. Without `joint` and
-    `answerability` this is the linear layer of transformers' question answering models.
+    options.joint: the end depends on the start: on the true one in training, on each of the best ones in evaluation.
+    Without `joint` and `answerability` this is the linear layer of transformers' question answering models.
     """
 
     def __init__(self, hidden_size, options):
         super().__init__()
         self.options = options
-        layers = lambda has_two_inputs: nn.Sequential(
-            nn.Linear(2 * hidden_size, 512), nn.GELU(), nn.Linear(512, 1)) if has_two_inputs else nn.Linear(hidden_size, 1)
+        layers = lambda has_two_inputs: (
+            nn.Sequential(nn.Linear(2 * hidden_size, 512), nn.GELU(), nn.Linear(512, 1))
+            if has_two_inputs
+            else nn.Linear(hidden_size, 1)
+        )
         self.start, self.end = layers(False), layers(options.joint)
         self.impossible = layers(options.answerable_from_start) if options.answerability else None
 
     def forward(self, hidden, is_answer, starts):
-        """hidden (B, L, H), is_answer (B, L), starts (B,) -> in training logits of start, end and, with options.answerability, of
+        """hidden (B, L, H), is_answer (B, L), starts (B,) -> in training logits of start, end and, with
+        options.answerability, of
         "unanswerable" at every position (B, 2 or 3, L, at least options.beam); in evaluation `candidates`."""
         joint, beam = self.options.joint, self.options.beam
-        missing = max(0, beam - hidden.shape[1])  # Google's rows are never that short, because they have the maximum length
+        # Google's rows are never that short, because they have the maximum length
+        missing = max(0, beam - hidden.shape[1])
         hidden, is_answer = F.pad(hidden, (0, 0, 0, missing)), F.pad(is_answer, (0, missing))
         mask = 1000 * (is_answer.float() - 1)  # F68
         start_logits, impossible = self.start(hidden).squeeze(-1) + mask, []
@@ -45,7 +51,9 @@ class QuestionHead(nn.Module):
         scores = partial(torch.log_softmax, dim=-1) if joint else lambda logits: logits
         start_scores, found = scores(start_logits).topk(beam)
         given = found.T if joint else found.T[:1]  # ends that do not depend on the start are computed once
-        end_scores, ends = map(partial(torch.stack, dim=1), zip(*(scores(end_logits(start)).topk(beam) for start in given)))
+        end_scores, ends = map(
+            partial(torch.stack, dim=1), zip(*(scores(end_logits(start)).topk(beam) for start in given))
+        )
         null_odds = impossible[0] if impossible else start_logits if joint else start_logits + end_logits(starts)  # F76
         return candidates(start_scores, found, end_scores, ends, null_odds[:, 0])
 
@@ -58,7 +66,8 @@ class QuestionPredictor(WordPredictor):
 
 
 def candidates(start_scores, starts, end_scores, ends, null_odds):
-    """The pairs of a start and an end of each row, and its odds that there is no answer, in one tensor (B, 3 * (n * n + 1)).
+    """The pairs of a start and an end of each row, and its odds that there is no answer, in one tensor (B, 3 * (n * n +
+    1)).
 
     start_scores, starts: (B, n).   end_scores, ends: (B, n or 1, n), for each start or for all.   null_odds: (B,).
     A pair is (start, end, sum of both scores), the last one (0, 0, odds) (F70, F73).
@@ -68,7 +77,9 @@ def candidates(start_scores, starts, end_scores, ends, null_odds):
 
 
 class QuestionLoss(nn.Module):
-    """(Cross-entropy of start + of end) / 2 + answerable_weight x binary cross-entropy of "unanswerable"; the mean (F67, D9)."""
+    """(Cross-entropy of start + of end) / 2 + answerable_weight x binary cross-entropy of "unanswerable"; the mean
+    (F67, D9).
+    """
 
     def __init__(self, options):
         super().__init__()

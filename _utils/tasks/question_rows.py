@@ -62,11 +62,12 @@ class QuestionRows(EncodedRows):
     questions: Dataset with the columns question, context, answer (text), answer_start (its first character in the
     context), first_word and last_word (of the answer; -1: unknown), is_impossible, and label (the true answers).
     options: QuestionOptions.
-    gold: (N, 3) start and end of the answer in the row, and whether the question is unanswerable. In training, spans without the answer
-    have start and end 0, but count as answerable (F61).
-    rows_of: the range of the rows of each question.   spans: (N, 3) of each row, the first of the context's tokens in it, the position of
-    this token in the row, and their number.   contexts: the Context of each row.
-    A question that leaves no room for its context, where Google's code does not terminate (F56), is cut to half of the row.
+    gold: (N, 3) start and end of the answer in the row, and whether the question is unanswerable. In training, spans
+    without the answer have start and end 0, but count as answerable (F61).
+    rows_of: the range of the rows of each question.   spans: (N, 3) of each row, the first of the context's tokens in
+    it, the position of this token in the row, and their number.   contexts: the Context of each row.
+    A question that leaves no room for its context, where Google's code does not terminate (F56), is cut to half of the
+    row.
     Raises PlainError if no context has a token.
     """
     n_inp = 5
@@ -87,8 +88,11 @@ class QuestionRows(EncodedRows):
                 span, first = tokenizer.post_process(query, part), first * step
                 offset = span.sequence_ids.index(1)
                 is_inside = row["first_word"] >= 0 and first <= start and end < first + len(part)
-                labels.append([start - first + offset, end - first + offset, 0] if is_inside else [0, 0, row["is_impossible"]])
-                is_answer = [i == 0 or i >= offset for i in range(len(span))]  # [CLS], the context and the token after it (F68)
+                labels.append(
+                    [start - first + offset, end - first + offset, 0] if is_inside else [0, 0, row["is_impossible"]]
+                )
+                # [CLS], the context and the token after it (F68)
+                is_answer = [i == 0 or i >= offset for i in range(len(span))]
                 encoded.append({"inp_ids": span.ids, "token_type_ids": span.type_ids, "token_labels": is_answer})
                 spans.append((first, offset, len(part)))
                 self.contexts.append(context)
@@ -100,7 +104,9 @@ class QuestionRows(EncodedRows):
         self.spans, self.gold, self.labels = np.array(spans), self.labels, questions["label"][:]
 
     def batch(self, rows, multiple=1):
-        """(inp_ids, attn_mask, token_type_ids, is_answer, starts, labels) of these rows: four times (B, L), (B,) and (B, 3)."""
+        """(inp_ids, attn_mask, token_type_ids, is_answer, starts, labels) of these rows: four times (B, L), (B,) and
+        (B, 3).
+        """
         *inputs, is_answer = super().batch(rows, multiple)
         return *inputs, is_answer == 1, self.gold[rows, 0], self.gold[rows]
 

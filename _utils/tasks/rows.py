@@ -85,7 +85,9 @@ class EncodedTask(NamedTuple):
 
 
 def encode_task(task, splits, settings, hf_tokenizer):
-    """EncodedTask of the tables of a Task. splits: {name: Dataset}.   settings: of a run; "rows" limits the training set."""
+    """EncodedTask of the tables of a Task. splits: {name: Dataset}.   settings: of a run; "rows" limits the training
+    set.
+    """
     rows = splits["train"]
     rows = rows.select(range(min(len(rows), settings["rows"] or len(rows))))
     train = task.encode(rows, hf_tokenizer, settings, training=True)

@@ -1,6 +1,7 @@
 """Tables of the finetuning quickstart, as custom tasks: real sentences with a mistake, or with something to restore.
 
-The sentences are those of `docs_held_out`, which the quickstart's pretraining does not see; the label follows from what was changed.
+The sentences are those of `docs_held_out`, which the quickstart's pretraining does not see; the label follows from what
+was changed.
 Training and dev rows are from different documents.
 """
 import random
@@ -48,7 +49,8 @@ def articles(words, rng, others):
     return tuple(zip(*rows)) if any(found) else None
 
 
-# Functions (words, rng, long words of other sentences) -> row, or None: which sentences are wrong, and which word needs something.
+# Functions (words, rng, long words of other sentences) -> row, or None: which sentences are wrong, and which word needs
+# something.
 CLASSIFIED, TAGGED = (swapped, agreement), (foreign_word, commas, articles)
 
 
@@ -63,7 +65,10 @@ def write_sentence_tables(documents, folder, n_train=1000, n_dev=500):
              "dev": [words for of in sentences[2::3] for words in of]}
     tasks = []
     for make in (*CLASSIFIED, *TAGGED):
-        files = {split: str(Path(folder, f"{make.__name__}_{split}.{'csv' if make in CLASSIFIED else 'txt'}")) for split in parts}
+        files = {
+            split: str(Path(folder, f"{make.__name__}_{split}.{'csv' if make in CLASSIFIED else 'txt'}"))
+            for split in parts
+        }
         for split, n in (("train", n_train), ("dev", n_dev)):
             rows = _rows(make, parts[split], n, random.Random(f"{make.__name__} {split}"))
             write_text_atomically(Path(files[split]), (_csv if make in CLASSIFIED else _conll)(rows))

@@ -1,7 +1,8 @@
-"""A small synthetic GLUE for the quickstart, in the layout of the official download: nine tasks, AX, and WSC for the WSC trick.
+"""A small synthetic GLUE for the quickstart, in the layout of the official download: nine tasks, AX, and WSC for the
+WSC trick.
 
-Sentences are templates, filled with the vocabulary of technical documentation; the template determines the label. Scores on them do not
-carry over to GLUE. As in the real one, WNLI is hardly learnable.
+Sentences are templates, filled with the vocabulary of technical documentation; the template determines the label.
+Scores on them do not carry over to GLUE. As in the real one, WNLI is hardly learnable.
 """
 import csv
 import json
@@ -17,13 +18,17 @@ _WORDS = {
     "agent": "server client user parser program system reader writer compiler library tool script".split(),
     "verb": "read write store send find return change remove copy check create use".split(),
     "kind": "new old first last local public empty large small current single special".split(),
-    "thing": "file page table class value string name function module list image message number word line thread process window path key "
+    "thing": "file page table class value string name function module list image message number word line thread "
+             "process window path key "
              "method object array test task type".split(),
     "good": "good useful fast simple correct safe clear powerful better efficient easy valid".split(),
     "bad": "bad slow wrong broken unsafe difficult incorrect useless invalid worse expensive complex".split(),
-    "where": "in the directory, on the screen, in the buffer, at the top, in the database, on the disk, in the header".split(", "),
-    "when": "after the call, before the loop, at the start, during the test, every time, at the end, once per second".split(", "),
-    "reason": "because it is faster, to save memory, as an argument, for other users, with a special method, by default".split(", ")}
+    "where": "in the directory, on the screen, in the buffer, at the top, in the database, on the disk, in the "
+             "header".split(", "),
+    "when": "after the call, before the loop, at the start, during the test, every time, at the end, once per "
+            "second".split(", "),
+    "reason": "because it is faster, to save memory, as an argument, for other users, with a special method, by "
+              "default".split(", ")}
 _WORDS["place"] = _WORDS["where"] + _WORDS["when"]
 _SLOTS = "agent verb kind thing place".split()
 
@@ -66,7 +71,8 @@ _TEMPLATES = {
     "qnli": [[(_WHERE, _FACT.replace("place", place))] for place in ("where", "when")],
     "wnli": [[(_SCHEMA, "The {agent2} is {good}."), (_SCHEMA_OF_OTHER, "The {agent} is {bad}.")],
              [(_SCHEMA, "The {agent} is {good}."), (_SCHEMA_OF_OTHER, "The {agent2} is {bad}.")]]}
-_TRAINING_ROWS = {"cola": 3000, "mrpc": 3000, "qqp": 6000, "mnli": 4000, "qnli": 3000, "wnli": 300}  # the others have 2,000
+# the others have 2,000
+_TRAINING_ROWS = {"cola": 3000, "mrpc": 3000, "qqp": 6000, "mnli": 4000, "qnli": 3000, "wnli": 300}
 
 
 def write_synthetic_glue(folder, seed=0):
@@ -84,7 +90,9 @@ def write_synthetic_glue(folder, seed=0):
 
 
 def write_synthetic_questions(folder, seed=0):
-    """Write train.json and test.json in the format of SQuAD 2.0: who does something, and where or when; a third is unanswerable."""
+    """Write train.json and test.json in the format of SQuAD 2.0: who does something, and where or when; a third is
+    unanswerable.
+    """
     for name, size in (("train", 600), ("test", 100)):
         rng, paragraphs = random.Random(f"{seed} questions {name}"), []
         for i in range(size):
@@ -117,8 +125,15 @@ def _row(task, rng):
 
 def _wsc_row(rng):
     label, text, hypothesis = _row(TASKS["wnli"], rng)
-    return {"text": text, "label": bool(label), "target": {"span1_text": f"the {hypothesis.split()[1]}", "span2_text": "it",
-                                                           "span2_index": text.split().index("it")}}
+    return {
+        "text": text,
+        "label": bool(label),
+        "target": {
+            "span1_text": f"the {hypothesis.split()[1]}",
+            "span2_text": "it",
+            "span2_index": text.split().index("it"),
+        },
+    }
 
 
 def _tsv(task, rows, is_test):
@@ -128,4 +143,6 @@ def _tsv(task, rows, is_test):
     table = pd.DataFrame(rows, columns=[label, *names]).assign(source="synthetic", mark="").reset_index()
     if task.labels:
         table[label] = table[label].map(dict(enumerate(task.written_labels)))
-    return table.to_csv(sep="\t", columns=columns, header=is_test or not task.headerless, index=False, quoting=csv.QUOTE_NONE)
+    return table.to_csv(
+        sep="\t", columns=columns, header=is_test or not task.headerless, index=False, quoting=csv.QUOTE_NONE
+    )

@@ -35,7 +35,7 @@ def to_dataset(table, columns, task, split, notices, advice="Correct the file"):
 
     columns: {column of the Dataset: column of the Table} of the texts, and of label and group if rows have them.
     advice: what to do about malformed rows.
-    Raises PlainError if more than 1 % of the rows are malformed, or one of a test set.
+    Raises PlainError if more than 1% of the rows are malformed, or one of a test set.
     """
     rows, problems = pd.DataFrame(index=table.rows.index), dict(table.problems)
     for name, column in columns.items():

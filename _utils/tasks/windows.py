@@ -2,10 +2,11 @@
 
 
 def divided(texts, room, stride):
-    """The Encodings of one or two texts in windows of `room` tokens in all, which begin every `stride` tokens: a list of lists of them.
+    """The Encodings of one or two texts in windows of `room` tokens in all, which begin every `stride` tokens: a list
+    of lists of them.
 
-    Of a pair, the shorter text has at most half the room, and is divided too if it is longer than that. If one text has fewer windows
-    than the other, each of them is beside several.
+    Of a pair, the shorter text has at most half the room, and is divided too if it is longer than that. If one text has
+    fewer windows than the other, each of them is beside several.
     """
     rooms = [room]
     if len(texts) == 2:

@@ -1,8 +1,10 @@
 """The WSC trick for WNLI: resolve the pronoun instead of classifying entailment.
 
-WNLI is built from Winograd schemas. A candidate replaces the pronoun, and ELECTRA's discriminator scores how original it looks.
-Trained on WSC from SuperGLUE, which annotates the spans; for WNLI, comparing the two sentences locates them. RoBERTa introduced the idea,
-and electra_pytorch adapted it to ELECTRA. There, other nouns that spaCy finds compete with the candidate; here, a learned threshold does.
+WNLI is built from Winograd schemas. A candidate replaces the pronoun, and ELECTRA's discriminator scores how original
+it looks.
+Trained on WSC from SuperGLUE, which annotates the spans; for WNLI, comparing the two sentences locates them. RoBERTa
+introduced the idea, and electra_pytorch adapted it to ELECTRA. There, other nouns that spaCy finds compete with the
+candidate; here, a learned threshold does.
 """
 import itertools
 import re
@@ -30,7 +32,9 @@ _WORD = re.compile(r"\w+(?:['’]\w+)?|[^\w\s]")
 
 
 class Schema(NamedTuple):
-    """A text whose pronoun was replaced by a candidate, now text[start:end], and the label: 1 if that is right, -1 if unknown."""
+    """A text whose pronoun was replaced by a candidate, now text[start:end], and the label: 1 if that is right, -1 if
+    unknown.
+    """
     text: str
     start: int
     end: int
@@ -48,7 +52,10 @@ class Wsc(Task):
     def load(self, glue_dir, wsc_dir):
         """TaskData with WSC's rows for training and evaluation, and WNLI's test set."""
         data = load_task(TASKS["wnli"], glue_dir, ["test"])
-        splits = {split: to_rows(load_wsc(name, wsc_dir)) for split, name in (("train", "train"), (self.devs[0], "validation"))}
+        splits = {
+            split: to_rows(load_wsc(name, wsc_dir))
+            for split, name in (("train", "train"), (self.devs[0], "validation"))
+        }
         return data._replace(task=self, splits={**splits, **data.splits})
 
     def settings(self, c):
@@ -78,15 +85,23 @@ class Wsc(Task):
         return torch.where(rows.is_found[:, None], self.probabilities(logits), torch.tensor([1., 0.]))
 
     def check_predictable(self, checkpoint):
-        raise PlainError(f"{checkpoint!r} was trained with the WSC trick, which needs files of another format. Set glue_dir to a folder "
+        raise PlainError(f"{checkpoint!r} was trained with the WSC trick, which needs files of another format. Set "
+                         f"glue_dir to a folder "
                          "with WNLI, and run python finetune.py with do_finetune=False.")
 
     def why_not_exported(self, settings, family):
         return "the WSC trick"
 
 
-WSC = Wsc(**{name: getattr(TASKS["wnli"], name) for name in ("name", "title", "texts", "labels", "file_labels", "majority", "test_files")},
-          devs=("wsc_validation",), epochs=10, score_titles=(("wsc_validation", "WNLI (on WSC)"),))
+WSC = Wsc(
+    **{
+        name: getattr(TASKS["wnli"], name)
+        for name in ("name", "title", "texts", "labels", "file_labels", "majority", "test_files")
+    },
+    devs=("wsc_validation",),
+    epochs=10,
+    score_titles=(("wsc_validation", "WNLI (on WSC)"),),
+)
 
 
 def to_rows(schemas):
@@ -103,18 +118,23 @@ def load_wsc(split, wsc_dir=None):
         with as_plain_error(f"Could not load WSC from the hub dataset {HUB_WSC[0]} ({{error}}). Check the "
                             "connection and rerun, or set wsc_dir=PATH to a folder with train.jsonl and val.jsonl."):
             on_hub = load_split(*HUB_WSC, split)
-        rows, source = [(f"row {i}", {**row, "target": row}) for i, row in enumerate(on_hub)], ", ".join((*HUB_WSC, split))
+        rows, source = (
+            [(f"row {i}", {**row, "target": row}) for i, row in enumerate(on_hub)],
+            ", ".join((*HUB_WSC, split)),
+        )
     else:
         source = Path(wsc_dir) / WSC_FILES[split]
         if not source.is_file():
-            raise PlainError(f"File not found: '{source}'. wsc_trick=True reads it: set wsc_dir=PATH to a folder with train.jsonl and "
+            raise PlainError(f"File not found: '{source}'. wsc_trick=True reads it: set wsc_dir=PATH to a folder with "
+                             f"train.jsonl and "
                              "val.jsonl.")
         rows = read_json_lines(source, "Download the file again.")
     return [_schema(row, f"{source}, {place}") for place, row in rows]
 
 
 def _schema(row, source):
-    with as_plain_error(f"{source} is not a row of WSC ({{error}}). A row has text, label, and target with span1_text, span2_text and "
+    with as_plain_error(f"{source} is not a row of WSC ({{error}}). A row has text, label, and target with span1_text, "
+                        f"span2_text and "
                         "span2_index."):
         text, target = row["text"], row["target"]
         before = " ".join(text.split(" ")[:target["span2_index"]])
@@ -130,10 +150,11 @@ def make_schema(text, start, end, candidate, label):
 
 
 def find_pronoun(text, hypothesis):
-    """(start, end, candidate): the pronoun of `text` that a WNLI hypothesis replaces, and its replacement; None if none matches.
+    """(start, end, candidate): the pronoun of `text` that a WNLI hypothesis replaces, and its replacement; None if none
+    matches.
 
-    The hypothesis repeats the words around the pronoun, so the best alignment wins. A repeated word scores 3/2, a word of the candidate
-    1/4, another word 0, and a candidate that does not occur in the text -2.
+    The hypothesis repeats the words around the pronoun, so the best alignment wins. A repeated word scores 3/2, a word
+    of the candidate 1/4, another word 0, and a candidate that does not occur in the text -2.
     """
     text_words, said = (list(_WORD.finditer(string)) for string in (text, hypothesis))
     words, hypothesis_words = ([match[0].lower() for match in matches] for matches in (text_words, said))
@@ -159,10 +180,14 @@ def _common_prefix(a, b):
 
 
 def wnli_schemas(rows):
-    """Schemas for WNLI's rows (a Dataset with sentence1 and sentence2); with start -1 for a row whose pronoun is not found."""
+    """Schemas for WNLI's rows (a Dataset with sentence1 and sentence2); with start -1 for a row whose pronoun is not
+    found.
+    """
     places = [find_pronoun(row["sentence1"], row["sentence2"]) for row in rows]
-    return [make_schema(row["sentence1"], *place, row["label"]) if place else Schema(row["sentence1"], -1, -1, row["label"])
-            for row, place in zip(rows, places)]
+    return [
+        make_schema(row["sentence1"], *place, row["label"]) if place else Schema(row["sentence1"], -1, -1, row["label"])
+        for row, place in zip(rows, places)
+    ]
 
 
 class SchemaRows(EncodedRows):

@@ -1,6 +1,7 @@
 """From text to batches. Reading order of the modules:
 
-sources               one entry of `datas` to a Corpus: a corpus on the hub, embedded_text, or files, which readers finds and reads;
+sources               one entry of `datas` to a Corpus: a corpus on the hub, embedded_text, or files, which readers
+finds and reads;
                       its documents in an Arrow file
 vocabulary            the tokenizer: loaded, or trained on the documents
 special_tokens        its special tokens and their template; text_tokenizer, with which all raw text is tokenized
@@ -11,7 +12,14 @@ examples              prepared examples in the cache, built by worker_pool; trai
 batches               shuffled batches of fixed shape, through hugdatafast_repair
 """
 from _utils.text.batches import pretraining_dataloaders, warn_of_repetition
-from _utils.text.examples import evenly_spaced, open_examples, prepare_examples, split_held_out, text_key, unigram_entropy
+from _utils.text.examples import (
+    evenly_spaced,
+    open_examples,
+    prepare_examples,
+    split_held_out,
+    text_key,
+    unigram_entropy,
+)
 from _utils.text.new_tokens import extend_tokenizer
 from _utils.text.processors import ELECTRADataProcessor
 from _utils.text.sources import Corpus, check_sources, load_documents

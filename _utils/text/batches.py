@@ -10,7 +10,8 @@ from fastcore.basics import chunked
 from _utils.errors import PlainError
 from _utils.text.hugdatafast_repair import HF_Datasets
 
-FEW_EXAMPLES, MANY_EPOCHS = 1_000, 100  # a run that repeats fewer examples, or repeats its examples more often, gets a warning
+# a run that repeats fewer examples, or repeats its examples more often, gets a warning
+FEW_EXAMPLES, MANY_EPOCHS = 1_000, 100
 
 
 @lru_cache(1)
@@ -33,9 +34,10 @@ def shuffled(positions, size, seed):
 class ArrowBatchDL(TfmdDL):
     """Loader of batches (input_ids (B, L) padded, sentA_length (B,)), each fetched from Arrow in one call.
 
-    n: number of examples to load. With shuffle=True it may exceed the size of the dataset, which is then repeated in another order.
-    All batches have the same shape, so the device compiles and allocates only once. Batches stay in host memory; with pin_memory=True
-    they can be copied to a GPU asynchronously.
+    n: number of examples to load. With shuffle=True it may exceed the size of the dataset, which is then repeated in
+    another order.
+    All batches have the same shape, so the device compiles and allocates only once. Batches stay in host memory; with
+    pin_memory=True they can be copied to a GPU asynchronously.
     `start`: number of examples that a shuffled loader skips, because the run used them before it was resumed.
     """
 
@@ -66,7 +68,9 @@ class ArrowBatchDL(TfmdDL):
         return self.fetch(range(step * self.bs, (step + 1) * self.bs))
 
     def fetch(self, positions):
-        """Return the batch of the examples at these positions in the order of training, or in that of the dataset if not shuffled."""
+        """Return the batch of the examples at these positions in the order of training, or in that of the dataset if
+        not shuffled.
+        """
         positions = np.array(positions)
         table = self.rows[shuffled(positions, len(self.dataset), self.seed) if self.shuffle else positions]
         ids = table["input_ids"].combine_chunks()
@@ -85,17 +89,23 @@ class PretrainingDatasets(HF_Datasets):
 
 
 def pretraining_dataloaders(splits, hf_tokenizer, bs, steps, max_length, seed, num_workers=0, pin_memory=False):
-    """Return DataLoaders with `steps` shuffled batches of the first split, and one ordered pass over each other split, on the CPU.
+    """Return DataLoaders with `steps` shuffled batches of the first split, and one ordered pass over each other split,
+    on the CPU.
 
     splits: {name: examples}, 'train' first; empty ones are dropped.
     Raises PlainError if the first split has fewer examples than a batch.
     """
     n = len(next(iter(splits.values())))
     if n < bs:
-        raise PlainError(f"The text is too small: it yields only {n:,} training examples of {max_length} tokens, fewer than a batch "
+        raise PlainError(f"The text is too small: it yields only {n:,} training examples of {max_length} tokens, fewer "
+                         f"than a batch "
                          f"(bs={bs}). Add text, or lower bs or max_length.")
-    data = PretrainingDatasets({name: examples for name, examples in splits.items() if len(examples)}, cols=["input_ids", "sentA_length"],
-                               hf_toker=hf_tokenizer, n_inp=2)
+    data = PretrainingDatasets(
+        {name: examples for name, examples in splits.items() if len(examples)},
+        cols=["input_ids", "sentA_length"],
+        hf_toker=hf_tokenizer,
+        n_inp=2,
+    )
     return data.dataloaders(bs=bs, n=bs * steps, max_length=max_length, seed=seed, num_workers=num_workers,
                             pin_memory=pin_memory, device="cpu")
 
@@ -104,5 +114,6 @@ def warn_of_repetition(n_examples, bs, steps):
     """Print a warning if `steps` batches repeat few examples, or repeat them often."""
     epochs = bs * steps / n_examples
     if epochs > MANY_EPOCHS or epochs >= 2 and n_examples < FEW_EXAMPLES:
-        print(f"Warning: the text yields only {n_examples:,} training examples, so each is seen about {epochs:,.0f} times in {steps:,} "
+        print(f"Warning: the text yields only {n_examples:,} training examples, so each is seen about {epochs:,.0f} "
+              f"times in {steps:,} "
               "steps. The model may memorize them: add text, or lower steps.")

@@ -1,4 +1,6 @@
-"""Sentences with a mistake, and tokens with random replacements: the same for every network, unlike the samples of a generator."""
+"""Sentences with a mistake, and tokens with random replacements: the same for every network, unlike the samples of a
+generator.
+"""
 import re
 
 import numpy as np
@@ -14,8 +16,15 @@ def plain_words(sentence):
 
 
 def swap_neighbours(words, rng):
-    """Two different neighbours swapped, not the first word, and none beside punctuation. None if there are no such words."""
-    places = [i for i in range(1, len(words) - 1) if words[i].lower() != words[i + 1].lower() and (words[i] + words[i + 1]).isalpha()]
+    """Two different neighbours swapped, not the first word, and none beside punctuation.
+
+    None if there are no such words.
+    """
+    places = [
+        i
+        for i in range(1, len(words) - 1)
+        if words[i].lower() != words[i + 1].lower() and (words[i] + words[i + 1]).isalpha()
+    ]
     if not places:
         return None
     i = rng.choice(places)
@@ -26,12 +35,18 @@ is_long = re.compile(r"[a-z]{4,}").fullmatch
 
 
 def put_in_foreign_word(words, others, rng):
-    """A word of at least four small letters replaced by another one of the list `others`. None if there is no such word."""
+    """A word of at least four small letters replaced by another one of the list `others`.
+
+    None if there is no such word.
+    """
     return _replace_one(words, is_long, lambda word: rng.choice(others), rng)
 
 
 def change_number(words, rng):
-    """The verb with the wrong number: is, are, was, were, has, have. None if the sentence does not have exactly one of them."""
+    """The verb with the wrong number: is, are, was, were, has, have.
+
+    None if the sentence does not have exactly one of them.
+    """
     verbs = [word for word in words if word in OTHER_NUMBER]
     return _replace_one(words, OTHER_NUMBER.__contains__, OTHER_NUMBER.get, rng) if len(verbs) == 1 else None
 
@@ -42,7 +57,9 @@ def change_preposition(words, rng):
 
 
 def _replace_one(words, may_change, other, rng):
-    """The words with one of those that `may_change` replaced by the first `other(word)` of 100 that differs from it; None if none does."""
+    """The words with one of those that `may_change` replaced by the first `other(word)` of 100 that differs from it;
+    None if none does.
+    """
     places = [i for i, word in enumerate(words) if may_change(word)]
     if not places:
         return None
@@ -54,8 +71,8 @@ def _replace_one(words, may_change, other, rng):
 def replace_tokens(input_ids, is_text, share=.15, seed=0):
     """(ids, is_replaced): a share of the tokens replaced by draws from the unigram distribution of the same text.
 
-    input_ids, is_text: arrays of any shape; special tokens and padding, where is_text is False, stay. A draw that equals the original
-    token counts as original.
+    input_ids, is_text: arrays of any shape; special tokens and padding, where is_text is False, stay. A draw that
+    equals the original token counts as original.
     """
     rng = np.random.default_rng(seed)
     drawn = rng.choice(input_ids[is_text], input_ids.shape)

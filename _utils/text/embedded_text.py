@@ -1,7 +1,8 @@
 """The corpus `docs`: English prose that every installation of requirements.txt has, for pretraining without a download.
 
-It consists of the plain sentences in the docstrings of a fixed list of packages, so other installed packages do not change it. A document
-is a source file, with one sentence per line. No module is imported or run. Every tenth document is held out, for finetuning and for
+It consists of the plain sentences in the docstrings of a fixed list of packages, so other installed packages do not
+change it. A document is a source file, with one sentence per line. No module is imported or run. Every tenth document
+is held out, for finetuning and for
 measurements: the corpus `docs_held_out`.
 """
 import ast
@@ -17,15 +18,19 @@ from pathlib import Path
 
 from fastcore.basics import num_cpus
 
-# {package: its distribution}: those of requirements.txt with the most prose, and sympy and networkx, which torch requires.
+# {package: its distribution}: those of requirements.txt with the most prose, and sympy and networkx, which torch
+# requires.
 PACKAGES = {name: name for name in (
-    "IPython accelerate datasets fsspec huggingface_hub matplotlib networkx numpy pandas pydantic scipy sympy tensorboard torch "
+    "IPython accelerate datasets fsspec huggingface_hub matplotlib networkx numpy pandas pydantic scipy sympy "
+    "tensorboard torch "
     "transformers").split()} | {"sklearn": "scikit-learn"}
 VERSION = 1  # increase when the same packages would give other documents
 N_WORDS = 8_000  # sentences with a word that is not among so many most frequent ones are dropped
 HELD_OUT = {"docs": False, "docs_held_out": True}  # the two corpora
 
-_MARKUP = re.compile(r":\w+:`~?\.?([^`<]*?)(?:\s*<[^`]*>)?`|``([^`]*)``|`([^`]*)`|\*\*([^*]+)\*\*|\*(\w[^*]*)\*|\[([^\]]+)\]\([^)]*\)")
+_MARKUP = re.compile(
+    r":\w+:`~?\.?([^`<]*?)(?:\s*<[^`]*>)?`|``([^`]*)``|`([^`]*)`|\*\*([^*]+)\*\*|\*(\w[^*]*)\*|\[([^\]]+)\]\([^)]*\)"
+)
 _ITEM = re.compile(r"(?:[-*+]|\d+\.)\s+")
 _WORD = r"(?:[A-Za-z]+(?:['-][A-Za-z]+)*|\d+)"
 _WORDS = re.compile(_WORD)
@@ -81,7 +86,9 @@ def sentences_of(path):
 
 
 def docstrings(node):
-    """Yield the docstrings of a syntax tree in order. ast.walk would visit every expression too, which takes longer than parsing."""
+    """Yield the docstrings of a syntax tree in order. ast.walk would visit every expression too, which takes longer
+    than parsing.
+    """
     yield ast.get_docstring(node, clean=False) or ""
     for child in node.body:
         if isinstance(child, _DOCUMENTED):
@@ -89,7 +96,10 @@ def docstrings(node):
 
 
 def sentences_in(docstring):
-    """The plain sentences of 5 to 45 words in a docstring, without markup. Plain: only words and numbers, with commas and parentheses."""
+    """The plain sentences of 5 to 45 words in a docstring, without markup.
+
+    Plain: only words and numbers, with commas and parentheses.
+    """
     found = []
     for paragraph in paragraphs(docstring):
         text = _MARKUP.sub(lambda match: match[match.lastindex], paragraph)
@@ -100,7 +110,9 @@ def sentences_in(docstring):
 
 
 def paragraphs(docstring):
-    """Yield the paragraphs of a docstring: consecutive lines of the same indentation that begin with a letter or markup."""
+    """Yield the paragraphs of a docstring: consecutive lines of the same indentation that begin with a letter or
+    markup.
+    """
     lines, indentation = [], None
     for line in [*inspect.cleandoc(docstring).split("\n"), ""]:
         text = line.lstrip()

@@ -36,9 +36,11 @@ _RUNS = 16             # held-out examples are consecutive runs, so that few doc
 
 
 def split_held_out(examples):
-    """Return (training, held-out) examples: up to 1,024 examples or 5 % are held out, in 16 runs spread over the corpus.
+    """Return (training, held-out) examples: up to 1,024 examples or 5% are held out, in 16 runs spread over the
+    corpus.
 
-    Both parts are slices of the memory-mapped examples, in their order. A corpus of fewer than 20 examples holds out none.
+    Both parts are slices of the memory-mapped examples, in their order. A corpus of fewer than 20 examples holds out
+    none.
     """
     n = len(examples)
     n_held = min(HELD_OUT, int(n * HELD_OUT_SHARE))
@@ -49,7 +51,9 @@ def split_held_out(examples):
 
 
 def _slices(examples, starts, ends):
-    return datasets.concatenate_datasets([examples.select(range(*rows)) for rows in zip(starts, ends)] or [examples.select([])])
+    return datasets.concatenate_datasets(
+        [examples.select(range(*rows)) for rows in zip(starts, ends)] or [examples.select([])]
+    )
 
 
 def evenly_spaced(examples, n):
@@ -65,9 +69,11 @@ def prepare_examples(corpus, hf_tokenizer, max_length, seed, cache_dir, clean=No
                      num_proc=None, warn_of_marks=False):
     """Return the examples of a corpus, from the cache if text, vocabulary and arguments are the same.
 
-    clean: None cleans like electra_pytorch (D5), which drops lines under 80 characters from Wikipedia and "()" from all hub corpora, and
-    leaves other text unchanged; True or False does both or neither.   long_lines: as in ELECTRADataProcessor.
-    num_proc: None uses all cores.   warn_of_marks: print a warning if the tokenizer removes accents or case that matter.
+    clean: None cleans like electra_pytorch (D5), which drops lines under 80 characters from Wikipedia and "()" from all
+    hub corpora, and leaves other text unchanged; True or False does both or neither.   long_lines: as in
+    ELECTRADataProcessor.
+    num_proc: None uses all cores.   warn_of_marks: print a warning if the tokenizer removes accents or case that
+    matter.
     Raises PlainError if the first block of documents shows that the text cannot be used.
     """
     cleaning = dict(apply_cleaning=corpus.name == "wikipedia" if clean is None else clean,
@@ -97,8 +103,12 @@ def _open_finished(path):
 
 
 def open_examples(files):
-    """Open the Arrow files that another process prepared. Raises PlainError if it has written them to a folder of its own machine."""
-    with as_plain_error(f"{files[0]} and others, which the first process prepared, cannot be opened ({{error}}). Start all processes in a "
+    """Open the Arrow files that another process prepared.
+
+    Raises PlainError if it has written them to a folder of its own machine.
+    """
+    with as_plain_error(f"{files[0]} and others, which the first process prepared, cannot be opened ({{error}}). Start "
+                        f"all processes in a "
                         "folder that their machines share.", OSError):
         return datasets.concatenate_datasets([datasets.Dataset.from_file(file) for file in files])
 
@@ -123,8 +133,11 @@ def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
         if n_tokens > _CHECKED:
             break
     if not n_tokens:
-        filtered = " after lines under 80 characters are dropped (clean=False keeps them)" if processor.apply_cleaning else ""
-        raise PlainError(f"{name}: no text is left in its first {min(BLOCK, len(processor.hf_dset))} documents{filtered}.")
+        filtered = (
+            " after lines under 80 characters are dropped (clean=False keeps them)" if processor.apply_cleaning else ""
+        )
+        raise PlainError(f"{name}: no text is left in its first {min(BLOCK, len(processor.hf_dset))} "
+                         f"documents{filtered}.")
     texts = [text[:_CHECKED_OF_ROW] for text, _ in processor.rows(0)]
     unknown = sum(ids.count(hf_tokenizer.unk_token_id) for ids in lines if ids) / n_tokens
     _check_vocabulary(name, unknown, hf_tokenizer, texts)
@@ -137,7 +150,8 @@ def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
     kept = sum(i not in special for ids, _ in examples for i in ids) / n_tokens
     if kept < .7:
         longest = max(filter(None, lines), key=len)
-        message = (f"{name}: examples keep only {kept:.0%} of the text. An example has {processor.max_length} tokens, and the rest of the "
+        message = (f"{name}: examples keep only {kept:.0%} of the text. An example has {processor.max_length} tokens, "
+                   f"and the rest of the "
                    f"line that fills it is dropped. The longest line has {len(longest):,} tokens and begins with "
                    f"{processor.tokenizer.decode(longest[:8])!r:.80}. Set long_lines=keep, or put a line break "
                    "after each sentence")

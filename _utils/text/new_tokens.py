@@ -49,7 +49,10 @@ def _with_the_same_tokens(hf_tokenizer, extended, name):
 
 
 def _missing_tokens(hf_tokenizer, path):
-    """The tokens of a vocab.txt that the tokenizer lacks, as it writes them. Prints them, and those that it cannot produce."""
+    """The tokens of a vocab.txt that the tokenizer lacks, as it writes them.
+
+    Prints them, and those that it cannot produce.
+    """
     tokens, present, found, divided = read_vocab_file(path), hf_tokenizer.get_vocab(), {}, []
     for token in filter(str.strip, tokens):
         as_it_is = token in present or token.startswith("##")

@@ -24,10 +24,11 @@ _WRITTEN_AT_ONCE = 10_000  # examples
 
 
 class ELECTRADataProcessor:
-    """Turns documents into examples; `processor(documents)` returns {'input_ids': lists of ids, 'sentA_length': lengths}.
+    """Turns documents into examples; `processor(documents)` returns {'input_ids': lists of ids, 'sentA_length':
+    lengths}.
 
-    hf_dset: datasets.Dataset with the column `text_col`; None if only `processor(documents)` is used. If it has the bool column
-    `continues`, rows with True continue the document of the row before.
+    hf_dset: datasets.Dataset with the column `text_col`; None if only `processor(documents)` is used. If it has the
+    bool column `continues`, rows with True continue the document of the row before.
     hf_tokenizer: a fast WordPiece tokenizer.   max_length: of an example, in tokens.
     lines_delimiter: separates the "sentences" of a document.   apply_cleaning: drop lines under 80 characters,
     as electra_pytorch does for Wikipedia.   drop_parentheses: remove every "()", as it does for all corpora (D5).
@@ -46,7 +47,8 @@ class ELECTRADataProcessor:
         self.before, self.after, self.between, self.end = (array(self.typecode, ids) for ids in template[:4])
         self.n_single, self.n_pair, self.n_first = template.n_single, template.n_pair, template.n_first
         if isinstance(self.tokenizer.model, tokenizers.models.WordPiece):
-            self.tokenizer.model.max_input_chars_per_word = 200  # as in the original; the default of `tokenizers` is 100 (F1)
+            # as in the original; the default of `tokenizers` is 100 (F1)
+            self.tokenizer.model.max_input_chars_per_word = 200
         self.word_cache = WordCache(self.tokenizer, self.typecode) if is_cacheable(self.tokenizer) else None
 
     def __call__(self, documents, rng=None):
@@ -138,10 +140,11 @@ class ELECTRADataProcessor:
         return random.Random(f"{self.seed}, block {block}")
 
     def map(self, cache_file_name, num_proc=None):
-        """Return the examples of the whole dataset as a datasets.Dataset, the same for any number of processes (None: one per core).
+        """Return the examples of the whole dataset as a datasets.Dataset, the same for any number of processes (None:
+        one per core).
 
-        They are written to at most MAX_FILES Arrow files named after `cache_file_name`, with the blocks evenly divided. Files that an
-        earlier call finished are kept.
+        They are written to at most MAX_FILES Arrow files named after `cache_file_name`, with the blocks evenly divided.
+        Files that an earlier call finished are kept.
         """
         target = Path(cache_file_name)
         n_blocks = -(-len(self.hf_dset) // BLOCK)
@@ -158,7 +161,9 @@ class ELECTRADataProcessor:
 
     def _write_blocks(self, blocks, file):
         token_id = datasets.Value("uint16" if self.typecode == "H" else "int32")
-        schema = datasets.Features({"input_ids": datasets.List(token_id), "sentA_length": datasets.Value("int32")}).arrow_schema
+        schema = datasets.Features(
+            {"input_ids": datasets.List(token_id), "sentA_length": datasets.Value("int32")}
+        ).arrow_schema
         with pyarrow.ipc.new_stream(file, schema) as writer:
             for block in blocks:
                 examples = self.build(self.tokenize(self.rows(block)), self._block_rng(block))

@@ -37,7 +37,8 @@ def cut_text(text):
         start = end
 
 
-# The corpora of the paper and of electra_pytorch under their present hub ids (facts.md#libraries): (hub id, configuration, branch).
+# The corpora of the paper and of electra_pytorch under their present hub ids (facts.md#libraries): (hub id,
+# configuration, branch).
 HUB_CORPORA = {
     "openwebtext": ("Skylion007/openwebtext", None, "main"),
     "wikipedia": ("wikimedia/wikipedia", "20231101.en", "main"),
@@ -48,8 +49,8 @@ HUB_CORPORA = {
 def hub_corpus(name, revision, cache_dir):
     """Return ((hub id, configuration, commit), function that opens the documents) of a corpus in HUB_CORPORA.
 
-    revision: commit, branch or tag; None: the branch in HUB_CORPORA. Of a branch or tag, the commit that was the newest one at its first
-    use is recorded in a file in hub_revisions/ of the cache.
+    revision: commit, branch or tag; None: the branch in HUB_CORPORA. Of a branch or tag, the commit that was the newest
+    one at its first use is recorded in a file in hub_revisions/ of the cache.
     """
     path, config, branch = HUB_CORPORA[name]
     commit = revision or branch
@@ -68,9 +69,12 @@ def _load_from_hub(name, path, config, commit):
     with _loading(name, path):
         documents = load_split(path, config, "train", commit).select_columns("text")
     for folder in {os.path.dirname(file["filename"]) for file in documents.cache_files}:
-        if os.path.basename(folder) != commit:  # without a connection `datasets` falls back to the version it loaded last
-            raise PlainError(f"The corpus {name!r} could not be loaded from the hub dataset {path} at revision {commit}: only {folder!r} "
-                             "is in the cache. Check the connection, delete that folder if an old version of `datasets` created it, or "
+        # without a connection `datasets` falls back to the version it loaded last
+        if os.path.basename(folder) != commit:
+            raise PlainError(f"The corpus {name!r} could not be loaded from the hub dataset {path} at revision "
+                             f"{commit}: only {folder!r} "
+                             "is in the cache. Check the connection, delete that folder if an old version of "
+                             "`datasets` created it, or "
                              "choose another commit with the key revisions.")
     return documents
 
@@ -87,7 +91,8 @@ _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}  # those of pyarr
 
 
 def find_files(pattern, print_skipped=False):
-    """Return the text files of a file name, a folder with all visible folders in it, or a glob, sorted by the parts of their paths.
+    """Return the text files of a file name, a folder with all visible folders in it, or a glob, sorted by the parts of
+    their paths.
 
     print_skipped: print a line that names other files in the folder or glob, with the reasons.
     Raises PlainError if there are no text files, or if a folder cannot be listed.
@@ -142,7 +147,8 @@ def _walk(folder):
     def fail(error):
         if not is_hidden(error.filename):
             raise error
-    for root, folders, names in os.walk(folder, onerror=fail):  # does not follow links to folders, which could be cycles
+    # does not follow links to folders, which could be cycles
+    for root, folders, names in os.walk(folder, onerror=fail):
         links = [name for name in folders if os.path.islink(os.path.join(root, name)) and not name.startswith(".")]
         yield from ((os.path.join(root, name), "link to a folder") for name in links)
         in_hidden = is_hidden(root)
@@ -165,7 +171,10 @@ def _glob(pattern):
 
 
 def format_of(path):
-    """Return the format of a text file by its name: '.txt', '.jsonl', '.parquet', or 'wiki' (WikiExtractor's names). None for others."""
+    """Return the format of a text file by its name: '.txt', '.jsonl', '.parquet', or 'wiki' (WikiExtractor's names).
+
+    None for others.
+    """
     name = os.path.basename(path).lower()
     found = re.fullmatch(r"(.+(\.txt|\.jsonl|\.parquet)|(wiki)_\d+)(\.gz|\.bz2|\.xz|\.zst)?", name)
     return found and (found[2] or found[3])
@@ -188,11 +197,14 @@ def read_file(path, encoding, documents):
         if file_format == ".parquet":
             yield from _read_parquet(path)
             return
-        with io.TextIOWrapper(_open(path), "utf-8-sig" if encoding == "utf-8" else encoding) as stream:  # drops a byte order mark
+        # drops a byte order mark
+        with io.TextIOWrapper(_open(path), "utf-8-sig" if encoding == "utf-8" else encoding) as stream:
             if file_format == ".txt":
                 yield from _TXT_READERS[documents](stream)
             else:
-                yield from _read_json_lines(stream, path) if file_format == ".jsonl" else _read_wikiextractor(stream, path)
+                yield from (
+                    _read_json_lines(stream, path) if file_format == ".jsonl" else _read_wikiextractor(stream, path)
+                )
 
 
 def _open(path):
@@ -255,11 +267,14 @@ def _text_of_json(line, path, number):
         text.encode()  # raises ValueError for a lone surrogate, which UTF-8 cannot encode
         return text
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise PlainError(f"{path}, line {number} is not a JSON object with a string \"text\". Correct or remove that line.") from None
+        raise PlainError(f"{path}, line {number} is not a JSON object with a string \"text\". Correct or remove that "
+                         f"line.") from None
 
 
 def _read_wikiextractor(lines, path):
-    """Yield the articles between <doc ...> and </doc> without their titles (the first line), or WikiExtractor's --json lines."""
+    """Yield the articles between <doc ...> and </doc> without their titles (the first line), or WikiExtractor's --json
+    lines.
+    """
     article = None
     for number, line in enumerate(lines, 1):
         if article is None and line.startswith("{"):
@@ -272,7 +287,8 @@ def _read_wikiextractor(lines, path):
         elif article is not None and line.strip():
             article.append(line.strip())
         elif line.strip():
-            raise PlainError(f"{path}, line {number} is outside <doc> ... </doc>, so this is not the output of WikiExtractor. "
+            raise PlainError(f"{path}, line {number} is outside <doc> ... </doc>, so this is not the output of "
+                             f"WikiExtractor. "
                              "Rename the file to .txt or .jsonl.")
     if article is not None:
         raise PlainError(f"{path} ends before the </doc> of its last article. It seems to be truncated, so replace it.")
@@ -282,6 +298,7 @@ def _read_parquet(path):
     file = pyarrow.parquet.ParquetFile(path)
     columns = {field.name: str(field.type) for field in file.schema_arrow}
     if columns.get("text") not in ("string", "large_string"):
-        raise PlainError(f"{path} has no column \"text\" of strings (its columns: {columns}). Rename or convert one of them.")
+        raise PlainError(f"{path} has no column \"text\" of strings (its columns: {columns}). Rename or convert one of "
+                         f"them.")
     for batch in file.iter_batches(batch_size=100, columns=["text"]):
         yield from (text or "" for text in batch.column(0).to_pylist())

@@ -1,8 +1,9 @@
-"""Where the text comes from: corpora on the hub by name, files by path, and `docs`, the text embedded in every installation.
+"""Where the text comes from: corpora on the hub by name, files by path, and `docs`, the text embedded in every
+installation.
 
-`load_documents` turns an entry of `datas` into a Corpus, whose documents are stored in an Arrow file. The name of a prepared file has a
-hash of the content that it was made from, so it is never out of date. Hashes of files and commits of hub corpora are remembered in the
-cache, so that unchanged text is not read again.
+`load_documents` turns an entry of `datas` into a Corpus, whose documents are stored in an Arrow file. The name of a
+prepared file has a hash of the content that it was made from, so it is never out of date. Hashes of files and commits
+of hub corpora are remembered in the cache, so that unchanged text is not read again.
 """
 import os
 from collections.abc import Callable
@@ -44,12 +45,15 @@ class Corpus:
 
     @cached_property
     def documents(self):
-        """Memory-mapped datasets.Dataset with the column `text`, opened on first use, and prepared if it is not in the cache."""
+        """Memory-mapped datasets.Dataset with the column `text`, opened on first use, and prepared if it is not in the
+        cache.
+        """
         return self.open_documents()
 
 
 def check_sources(sources, cache_dir, encoding):
-    """Raise PlainError for an entry of `datas` that is not a corpus name or a path with text files, and for files in other encodings.
+    """Raise PlainError for an entry of `datas` that is not a corpus name or a path with text files, and for files in
+    other encodings.
 
     Prints which files are skipped, and warns about UTF-8 files if another encoding is set. Files that did not change
     since they were checked are not read again.
@@ -62,24 +66,28 @@ def check_sources(sources, cache_dir, encoding):
 
 
 def _check_encodings(files, encoding):
-    with as_plain_error(f"Invalid value for encoding: {encoding!r} ({{error}}). Use one of Python's, such as latin-1.", LookupError):
+    with as_plain_error(f"Invalid value for encoding: {encoding!r} ({{error}}). Use one of Python's, such as "
+                        f"latin-1.", LookupError):
         "".encode(encoding)
     if invalid := [f"{path}, line {line}" for path in files if (line := invalid_line(path, encoding))]:
-        raise PlainError(f"{len(invalid):,} of {len(files):,} files are not {encoding} text. Convert them, or set their encoding (for "
+        raise PlainError(f"{len(invalid):,} of {len(files):,} files are not {encoding} text. Convert them, or set "
+                         f"their encoding (for "
                          f"example encoding=latin-1), which all files share. {'; '.join(invalid):.2000}")
     if "utf" in encoding.lower():
         return
     if utf8 := [path for path in files if invalid_line(path, "ascii") and not invalid_line(path, "utf-8")]:
-        print(f"Warning: {len(utf8):,} of {len(files):,} files to be read as {encoding} are valid UTF-8. If they are UTF-8, each letter "
+        print(f"Warning: {len(utf8):,} of {len(files):,} files to be read as {encoding} are valid UTF-8. If they are "
+              f"UTF-8, each letter "
               f"that is not ASCII becomes several wrong ones. {'; '.join(utf8):.2000}")
 
 
 def load_documents(source, cache_dir, encoding="utf-8", documents="blank_line", revisions=None):
-    """Return the Corpus of one entry of `datas` (a name or a path). The text is read when its `documents` are first used.
+    """Return the Corpus of one entry of `datas` (a name or a path). The text is read when its `documents` are first
+    used.
 
     documents: how .txt files are divided, as in `read_file`.   revisions: {name: commit, branch or tag} of hub corpora.
-    Raises PlainError for a path that does not exist or has no text files, or an unreachable hub. `documents` raises it for a file that
-    cannot be read, and for damaged prepared documents.
+    Raises PlainError for a path that does not exist or has no text files, or an unreachable hub. `documents` raises it
+    for a file that cannot be read, and for damaged prepared documents.
     """
     cache_dir = Path(cache_dir)
     if source in HUB_CORPORA:
@@ -100,7 +108,8 @@ def _embedded_text():
 
 
 def _own_files(source, cache_dir, encoding, documents):
-    """Return (key, function that yields the documents) of the files of a source. The key is a hash of the options for reading and of
+    """Return (key, function that yields the documents) of the files of a source. The key is a hash of the options for
+    reading and of
     formats, sizes and contents of the files.
 
     The function raises PlainError if the files no longer have this key after they were read.
@@ -118,7 +127,8 @@ def _own_files(source, cache_dir, encoding, documents):
         for file in find_files(source):
             yield from read_file(file, encoding, documents)
         if current_key() != key:
-            raise PlainError(f"Files of datas={str(source)!r} changed while they were read. Rerun when no program writes to them.")
+            raise PlainError(f"Files of datas={str(source)!r} changed while they were read. Rerun when no program "
+                             f"writes to them.")
     key = current_key()
     return key, read
 
@@ -130,8 +140,13 @@ def _contents(files):
 
 
 def _write_documents(documents, name, file):
-    """Write an iterable of strings and Continuations as Arrow rows. name: of the corpus. Raises PlainError if there is no text."""
-    schema = datasets.Features({"text": datasets.Value("large_string"), "continues": datasets.Value("bool")}).arrow_schema
+    """Write an iterable of strings and Continuations as Arrow rows. name: of the corpus.
+
+    Raises PlainError if there is no text.
+    """
+    schema = datasets.Features(
+        {"text": datasets.Value("large_string"), "continues": datasets.Value("bool")}
+    ).arrow_schema
     bar = tqdm(documents, desc=f"Reading {name}", unit=" documents", unit_scale=True, mininterval=1, leave=False)
     with bar, pyarrow.ipc.new_stream(file, schema) as writer:
         for rows in chunked(_rows(bar), 100):
@@ -151,7 +166,8 @@ def _rows(documents):
 
 
 def prepared(path, write=None):
-    """Return the Arrow file `path` as a memory-mapped datasets.Dataset. If it does not exist, `write(file)` creates it first.
+    """Return the Arrow file `path` as a memory-mapped datasets.Dataset. If it does not exist, `write(file)` creates it
+    first.
 
     It appears when it is complete. Raises PlainError if its content is no longer the one that was written.
     """
@@ -167,10 +183,11 @@ def prepared(path, write=None):
 
 
 def current_hash(paths, record, compute, may_change=True):
-    """Return the hash of the contents of files, from the file `record` if their paths, sizes and times are still those in it.
+    """Return the hash of the contents of files, from the file `record` if their paths, sizes and times are still those
+    in it.
 
-    compute(): the hash of the present contents, which is then recorded.   may_change: False raises ValueError if it differs from the
-    recorded one.
+    compute(): the hash of the present contents, which is then recorded.   may_change: False raises ValueError if it
+    differs from the recorded one.
     """
     state = content_key("", map(_state, paths))
     known, *unchanged = (record.read_text() if record.exists() else "").split() or [None]
@@ -184,7 +201,8 @@ def current_hash(paths, record, compute, may_change=True):
 
 
 def _state(path):
-    """Return path, size and times of a file. The time of change (ctime) cannot be set, and so reveals a change after which the time of
+    """Return path, size and times of a file. The time of change (ctime) cannot be set, and so reveals a change after
+    which the time of
     modification was restored."""
     stat = os.stat(path)
     return repr((str(path), stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)).encode()

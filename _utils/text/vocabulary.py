@@ -37,7 +37,8 @@ _PIECES = re.compile(r"[!-/:-@\[-`{-~]|[^!-/:-@\[-`{-~]+")  # an ASCII punctuati
 class WordCache:
     """The token ids of lines, from those of their words, which are computed once. A pickled cache is empty.
 
-    tokenizer: a tokenizers.Tokenizer that `is_cacheable`, with encode_special_tokens=True.   typecode: of the ids, as in `array`.
+    tokenizer: a tokenizers.Tokenizer that `is_cacheable`, with encode_special_tokens=True.   typecode: of the ids, as
+    in `array`.
     """
 
     def __init__(self, tokenizer, typecode):
@@ -67,10 +68,14 @@ class WordCache:
 
 
 def is_cacheable(tokenizer):
-    """Whether a tokenizers.Tokenizer is one of BERT's, with any settings of its normalizer and no added tokens that are not special."""
+    """Whether a tokenizers.Tokenizer is one of BERT's, with any settings of its normalizer and no added tokens that are
+    not special.
+    """
     kinds = normalizers.BertNormalizer, pre_tokenizers.BertPreTokenizer, models.WordPiece
     modules = tokenizer.normalizer, tokenizer.pre_tokenizer, tokenizer.model
-    return all(map(isinstance, modules, kinds)) and all(token.special for token in tokenizer.get_added_tokens_decoder().values())
+    return all(map(isinstance, modules, kinds)) and all(
+        token.special for token in tokenizer.get_added_tokens_decoder().values()
+    )
 
 
 TRAINING_CHARACTERS = 100_000_000  # a vocabulary is trained on an even sample of the text; more changes it little
@@ -136,7 +141,8 @@ def read_vocab_file(path):
 
 
 def tokenizer_from_tokens(tokens, name="vocabulary", cased=None, strip_accents=None):
-    """Return a BERT tokenizer whose ids are the positions in `tokens`. Raises PlainError for duplicate or missing tokens.
+    """Return a BERT tokenizer whose ids are the positions in `tokens`. Raises PlainError for duplicate or missing
+    tokens.
 
     cased: whether it keeps case.   strip_accents: whether it removes accents and other combining marks.
     None: as the tokens show (`normalization_of`).
@@ -210,7 +216,8 @@ def pretrained_tokenizer(name, advice):
     with as_plain_error(f"The tokenizer {name!r} could not be loaded ({{error}}). {advice}"):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     if len(tokenizer) <= len(SPECIAL_TOKENS):  # transformers builds one for a folder that has none
-        raise PlainError(f"The folder {name!r} has no tokenizer. Save the tokenizer of its model there. If convert_tf wrote the "
+        raise PlainError(f"The folder {name!r} has no tokenizer. Save the tokenizer of its model there. If convert_tf "
+                         f"wrote the "
                          "folder, rerun it with --vocab PATH/vocab.txt.")
     if not tokenizer.is_fast:
         raise PlainError(f"The tokenizer {name!r} has no fast version. {advice}")
@@ -234,7 +241,8 @@ def _trained_vocab_file(size, corpora, cache_dir, cased, strip_accents):
         title = f"Training a vocabulary of {size:,} tokens"
         tokens = train_vocabulary(size, lambda: tqdm(sample_of_text(corpora), title, leave=False), bool(cased), strips)
         if len(tokens) < size:
-            print(f"The vocabulary has {len(tokens):,} tokens instead of the requested {size:,}, because the text is too small")
+            print(f"The vocabulary has {len(tokens):,} tokens instead of the requested {size:,}, because the text is "
+                  f"too small")
         write_text_atomically(path, "\n".join(tokens) + "\n")
     return path
 
@@ -254,11 +262,12 @@ def _excerpt(corpora):
 
 
 def train_vocabulary(size, texts, cased=False, strip_accents=None):
-    """Return the tokens of a WordPiece vocabulary trained on the texts that `texts()` yields; the same texts give the same tokens.
+    """Return the tokens of a WordPiece vocabulary trained on the texts that `texts()` yields; the same texts give the
+    same tokens.
 
     cased: keep case.   strip_accents: remove accents and combining marks of other scripts; None: unless `cased`.
-    The trainer of `tokenizers` numbers the continuations (##a) in random order and breaks ties by number. To make it deterministic
-    they are passed in a fixed order as special tokens.
+    The trainer of `tokenizers` numbers the continuations (##a) in random order and breaks ties by number. To make it
+    deterministic they are passed in a fixed order as special tokens.
     """
     strip_accents = _strips_accents(cased, strip_accents)
     tokenizer = tokenizers.BertWordPieceTokenizer(lowercase=not cased, strip_accents=strip_accents)
@@ -271,13 +280,22 @@ def train_vocabulary(size, texts, cased=False, strip_accents=None):
     # Punctuation and ideographs are always tokens by themselves and need no continuation.
     continuations = ["##" + char for char in alphabet if not "\u2e80" <= char <= "\ud7ff"
                      and (char.isalnum() or not strip_accents and unicodedata.category(char).startswith("M"))]
-    tokenizer.train_from_iterator(texts(), vocab_size=size, min_frequency=2, initial_alphabet=alphabet, limit_alphabet=len(alphabet),
-                                  special_tokens=[*SPECIAL_TOKENS, *continuations], show_progress=False)
+    tokenizer.train_from_iterator(
+        texts(),
+        vocab_size=size,
+        min_frequency=2,
+        initial_alphabet=alphabet,
+        limit_alphabet=len(alphabet),
+        special_tokens=[*SPECIAL_TOKENS, *continuations],
+        show_progress=False,
+    )
     return [*SPECIAL_TOKENS, *sorted(set(tokenizer.get_vocab()) - set(SPECIAL_TOKENS))]
 
 
 def sample_of_text(corpora):
-    """Yield texts of bounded length: all rows of the corpora, or every k-th so that they have about TRAINING_CHARACTERS."""
+    """Yield texts of bounded length: all rows of the corpora, or every k-th so that they have about
+    TRAINING_CHARACTERS.
+    """
     for corpus in corpora:
         rows, n = corpus.documents.with_format("arrow"), len(corpus.documents)
         n_characters = pyarrow.compute.mean(pyarrow.compute.utf8_length(rows[:1000]["text"])).as_py() * n

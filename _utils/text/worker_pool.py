@@ -1,4 +1,7 @@
-"""Worker processes for preparing data. They exit with this process: after an error, at Ctrl-C, and when it is killed."""
+"""Worker processes for preparing data.
+
+They exit with this process: after an error, at Ctrl-C, and when it is killed.
+"""
 import gc
 import multiprocessing
 import os
@@ -24,15 +27,18 @@ def run_in_processes(work, tasks, n, desc):
         for task in tqdm(tasks, desc=desc, leave=False):
             work(task)
         return
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"  # a tokenizer that has used several threads must not use them in a fork
+    # a tokenizer that has used several threads must not use them in a fork
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
     stop, stopper = multiprocessing.Pipe(duplex=False)
     pool = ProcessPoolExecutor(n, initializer=_start_worker, initargs=(work, stop))
     try:
         for _ in tqdm(pool.map(_call, tasks), total=len(tasks), desc=desc, leave=False):
             pass
     except BrokenProcessPool as error:
-        raise PlainError("A process that prepares data died, most often because memory ran out. Free memory, or use fewer cores "
-                         "(taskset -c 0-3 python pretrain.py ...), and rerun the same command: finished parts are kept.") from error
+        raise PlainError("A process that prepares data died, most often because memory ran out. Free memory, or use "
+                         "fewer cores "
+                         "(taskset -c 0-3 python pretrain.py ...), and rerun the same command: finished parts are "
+                         "kept.") from error
     finally:
         stopper.send(None)  # workers in the middle of a task exit too
         pool.shutdown(cancel_futures=True)
@@ -42,7 +48,8 @@ def _start_worker(work, stop):
     global _work
     _work = work
     gc.disable()  # Python's cycle collector takes a tenth of the time while many arrays are created, and finds nothing
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process of a terminal; the main process stops the workers
+    # Ctrl-C reaches every process of a terminal; the main process stops the workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_exit_with_parent, args=(stop,), daemon=True).start()
 
 

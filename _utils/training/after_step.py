@@ -26,7 +26,8 @@ class Stopped(PlainError):
 
 
 class StopSignals:
-    """Context in which Ctrl-C and SIGTERM only set `asked`. A second Ctrl-C, a second or more later, interrupts as usual.
+    """Context in which Ctrl-C and SIGTERM only set `asked`. A second Ctrl-C, a second or more later, interrupts as
+    usual.
 
     Launchers and job schedulers send a signal to the process group, and again to each process.
     """
@@ -55,7 +56,9 @@ class StopSignals:
 
 
 class Schedule(Callback):
-    """Sets hyperparameters before each step. functions: {'lr': pct -> lr, ...} of the share of the steps done, in [0, 1]."""
+    """Sets hyperparameters before each step. functions: {'lr': pct -> lr, ...} of the share of the steps done, in [0,
+    1].
+    """
     order = 0
 
     def __init__(self, functions, steps):
@@ -69,20 +72,35 @@ class Schedule(Callback):
 class Bookkeeping(Callback):
     """What follows a step of pretraining, in the order of `after_batch`.
 
-    steps: of the schedule.   tokens_per_step: of all processes together.   last_step: at which the progress bar ends; None: `steps`.
+    steps: of the schedule.   tokens_per_step: of all processes together.   last_step: at which the progress bar ends;
+    None: `steps`.
     It logs a row of metrics every steps / 200 steps, but at least every 100th.
     log: RunLog; None in all processes but the main one, which writes for all, and in benchmarks.
     milestones: {step: percents} from `milestone_steps`.   save_milestone(percent): writes its checkpoint.
-    folder: for the checkpoint to resume from, which is saved at the start, at milestones, about every `save_minutes` (0: with each row of
-    metrics), and before a stop; None: not saved.   identity: what a resumed run must share, to be saved with it.
+    folder: for the checkpoint to resume from, which is saved at the start, at milestones, about every `save_minutes`
+    (0: with each row of metrics), and before a stop; None: not saved.   identity: what a resumed run must share, to be
+    saved with it.
     signals: StopSignals, or None.   checkpoint: what an earlier process saved, to resume from; None starts at step 0.
     """
     order = 10
 
-    def __init__(self, steps, tokens_per_step, last_step=None, log=None, milestones=(), save_milestone=None, folder=None,
-                 identity=None, save_minutes=10., signals=None, checkpoint=None):
+    def __init__(
+        self,
+        steps,
+        tokens_per_step,
+        last_step=None,
+        log=None,
+        milestones=(),
+        save_milestone=None,
+        folder=None,
+        identity=None,
+        save_minutes=10.0,
+        signals=None,
+        checkpoint=None,
+    ):
         store_attr(but="last_step,save_minutes")
-        self.last_step, self.every = last_step or steps, max(1, min(100, steps // 200))  # every: steps between two rows of metrics
+        # every: steps between two rows of metrics
+        self.last_step, self.every = last_step or steps, max(1, min(100, steps // 200))
         self.save_seconds, self.bar = 60 * save_minutes, None
 
     def before_fit(self):
@@ -97,10 +115,13 @@ class Bookkeeping(Callback):
         elif self.log:
             self.save()
         self.saved = time.monotonic()
-        self.bar = progress_bar("Pretraining", self.last_step, initial=learn.train_iter, disable=not learn.processes.is_main)
+        self.bar = progress_bar(
+            "Pretraining", self.last_step, initial=learn.train_iter, disable=not learn.processes.is_main
+        )
 
     def before_batch(self):
-        self.waited += max(0., time.perf_counter() - self.ended)  # not for the first batch, which starts workers and compilers
+        # not for the first batch, which starts workers and compilers
+        self.waited += max(0., time.perf_counter() - self.ended)
 
     def after_batch(self):
         step = self.learn.train_iter
@@ -120,7 +141,8 @@ class Bookkeeping(Callback):
             self.save()
         if stops and step < self.steps:
             self.learn.processes.wait()  # for the one that saves: when one ends, the launcher soon kills the others
-            raise Stopped(f"Stopped at step {step:,} of {self.steps:,}, saved in {str(self.folder)!r}. Rerun the same command, without "
+            raise Stopped(f"Stopped at step {step:,} of {self.steps:,}, saved in {str(self.folder)!r}. Rerun the same "
+                          f"command, without "
                           "resume=False, to resume.")
         self.ended = time.perf_counter()
 
@@ -132,9 +154,11 @@ class Bookkeeping(Callback):
     # Gradients that are not finite
 
     def note_non_finite_gradients(self):
-        """Count, on the device, updates skipped because gradients were not finite. Their norm is the same in all processes.
+        """Count, on the device, updates skipped because gradients were not finite. Their norm is the same in all
+        processes.
 
-        Once more than `most_skipped` were skipped in a row, all later steps count as well, until `check_finite` stops the run.
+        Once more than `most_skipped` were skipped in a row, all later steps count as well, until `check_finite` stops
+        the run.
         """
         n, in_a_row = self.skipped
         is_skipped = ~torch.isfinite(self.learn.gradient_norm)
@@ -154,10 +178,14 @@ class Bookkeeping(Callback):
         if self.log:
             path = self.log.path.with_name("not_finite.pth")
             input_ids, sentA_lenths = self.learn.dls.train.batch_of_step(step - 1)
-            save_checkpoint({"step": step, "seed": self.learn.seed, "input_ids": input_ids, "sentA_length": sentA_lenths}, path)
+            save_checkpoint(
+                {"step": step, "seed": self.learn.seed, "input_ids": input_ids, "sentA_length": sentA_lenths}, path
+            )
             saved = f" The batch is saved in {path}."
-        raise PlainError(f"The loss or its gradients are not finite (nan or inf) at step {step:,}{earlier}.{saved} Lower lr, use a longer "
-                         "warmup or set precision=fp32, under another base_run_name. Milestones saved before that step are intact.")
+        raise PlainError(f"The loss or its gradients are not finite (nan or inf) at step {step:,}{earlier}.{saved} "
+                         f"Lower lr, use a longer "
+                         "warmup or set precision=fp32, under another base_run_name. Milestones saved before that step "
+                         "are intact.")
 
     # Metrics of the training
 
@@ -174,8 +202,17 @@ class Bookkeeping(Callback):
         speed = self.interval_steps * self.tokens_per_step / seconds
         self.check_finite()
         if self.log:
-            self.log.log("train", step, {**metrics, "lr": self.opt.hypers[0]["lr"], "skipped_updates": int(self.skipped[0]),
-                                         "tokens_per_second": speed, "data_wait": self.waited / seconds})
+            self.log.log(
+                "train",
+                step,
+                {
+                    **metrics,
+                    "lr": self.opt.hypers[0]["lr"],
+                    "skipped_updates": int(self.skipped[0]),
+                    "tokens_per_second": speed,
+                    "data_wait": self.waited / seconds,
+                },
+            )
         self.bar.set_postfix_str(f"{format_metrics(metrics)}, {speed:,.0f} tokens/s", refresh=False)
         self.begin_interval()
 
@@ -185,7 +222,8 @@ class Bookkeeping(Callback):
         """Warn if the weights of several processes are no longer the same."""
         weights = float(sum(p.detach().double().sum() for p in self.learn.model.parameters()))
         if len(set(self.learn.processes.gather(weights))) > 1:
-            tqdm.write("Warning: the weights of the processes differ. Use machines with the same GPUs and versions.", file=sys.stderr)
+            tqdm.write("Warning: the weights of the processes differ. Use machines with the same GPUs and "
+                       "versions.", file=sys.stderr)
 
     def reach_milestone(self, step):
         """Evaluate held-out text and save the milestone; this time does not count as training."""
@@ -202,7 +240,8 @@ class Bookkeeping(Callback):
         metrics = evaluate(self.learn, loader, max_batches=max(4, self.steps // 20))
         if not math.isfinite(metrics["loss"] or 0.):  # None without masked tokens
             self.stop_at_non_finite(step)
-        self.log.log("held_out", step, metrics)  # before the resume checkpoint is saved, because later rows are dropped when it is loaded
+        # before the resume checkpoint is saved, because later rows are dropped when it is loaded
+        self.log.log("held_out", step, metrics)
         tqdm.write(f"step {step:,}, held out: {format_metrics(metrics)}")
         sys.stdout.flush()  # into a log file too
         if warning := warning_of_collapse(metrics.get("disc_auc"), step / self.steps):
@@ -211,14 +250,31 @@ class Bookkeeping(Callback):
     # The checkpoint to resume from
 
     def save(self):
-        """Save the state between two steps. Raises PlainError instead if its weights are not finite; the earlier file stays."""
+        """Save the state between two steps.
+
+        Raises PlainError instead if its weights are not finite; the earlier file stays.
+        """
         learn = self.learn
         self.check_finite()
-        interval = {"metrics": learn.train_metrics.state, "steps": self.interval_steps, "seconds": time.perf_counter() - self.started,
-                    "waited": self.waited, "skipped": self.skipped}
-        save_resume_checkpoint(self.folder, {
-            **self.identity, "step": learn.train_iter, "model": learn.model.state_dict(), "optimizer": learn.opt.opt.state_dict(),
-            "scaler": learn.scaler.state_dict(), "interval": interval, "log_position": self.log.position()})
+        interval = {
+            "metrics": learn.train_metrics.state,
+            "steps": self.interval_steps,
+            "seconds": time.perf_counter() - self.started,
+            "waited": self.waited,
+            "skipped": self.skipped,
+        }
+        save_resume_checkpoint(
+            self.folder,
+            {
+                **self.identity,
+                "step": learn.train_iter,
+                "model": learn.model.state_dict(),
+                "optimizer": learn.opt.opt.state_dict(),
+                "scaler": learn.scaler.state_dict(),
+                "interval": interval,
+                "log_position": self.log.position(),
+            },
+        )
         self.saved = time.monotonic()
 
     def load(self, checkpoint):
@@ -226,7 +282,8 @@ class Bookkeeping(Callback):
         learn = self.learn
         learn.train_iter = checkpoint["step"]
         learn.model.load_state_dict(checkpoint.pop("model"))
-        learn.opt.opt.load_state_dict(copy.deepcopy(checkpoint.pop("optimizer")))  # copied, because on a CPU it would keep mapped tensors
+        # copied, because on a CPU it would keep mapped tensors
+        learn.opt.opt.load_state_dict(copy.deepcopy(checkpoint.pop("optimizer")))
         learn.scaler.load_state_dict(checkpoint["scaler"])
         interval = checkpoint.pop("interval")
         self.skipped.copy_(interval["skipped"])
@@ -237,7 +294,8 @@ class Bookkeeping(Callback):
 
 
 class LossProgress(Callback):
-    """Logs the mean loss and the head's learning rate of a finetuning run about 20 times or every 50 steps, and shows a progress bar.
+    """Logs the mean loss and the head's learning rate of a finetuning run about 20 times or every 50 steps, and shows a
+    progress bar.
 
     The last interval is the longest, so that its mean is no noisier than the others.
     """
@@ -257,7 +315,8 @@ class LossProgress(Callback):
         if step % self.every == 0 and step + self.every <= self.steps or step == self.steps:
             loss = float(torch.stack(self.losses).mean())
             if not math.isfinite(loss):
-                raise PlainError(f"{self.title}: the loss is {loss} at step {step:,}. Lower the learning rate of the task with "
+                raise PlainError(f"{self.title}: the loss is {loss} at step {step:,}. Lower the learning rate of the "
+                                 f"task with "
                                  "task_overrides, or set precision=fp32.")
             self.log.log("train", step, {"loss": loss, "lr": self.opt.hypers[-1]["lr"]})
             self.bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)

@@ -1,11 +1,12 @@
 """A training step without Python: its functions compiled and, on a GPU, replayed as CUDA graphs.
 
-An eager step of ELECTRA-Small launches thousands of small kernels, and the GPU waits for the CPU that launches them. A CUDA graph launches
-all kernels of a function at once. The three functions of PretrainingLearner can be captured because they read and write tensors at constant
-addresses only; what changes between steps reaches them through tensors (batch, learning rates) and the seeds that are set before each call.
+An eager step of ELECTRA-Small launches thousands of small kernels, and the GPU waits for the CPU that launches them. A
+CUDA graph launches all kernels of a function at once. The three functions of PretrainingLearner can be captured because
+they read and write tensors at constant addresses only; what changes between steps reaches them through tensors (batch,
+learning rates) and the seeds that are set before each call.
 
-Two things are not captured: fp16, because loss scaling reads numbers from the GPU; and the update if momentum is scheduled, because
-PyTorch's fused Adam takes it as a number.
+Two things are not captured: fp16, because loss scaling reads numbers from the GPU; and the update if momentum is
+scheduled, because PyTorch's fused Adam takes it as a number.
 """
 import os
 import shutil
@@ -42,9 +43,11 @@ class StaticStep(Callback):
 
 
 def keep_compiled(folder):
-    """Let torch.compile keep its results in a folder, for later starts, unless TORCHINDUCTOR_CACHE_DIR names another one.
+    """Let torch.compile keep its results in a folder, for later starts, unless TORCHINDUCTOR_CACHE_DIR names another
+    one.
 
-    PyTorch's default is a temporary folder, which it may have set already. Results serve the same code, versions and model of GPU.
+    PyTorch's default is a temporary folder, which it may have set already. Results serve the same code, versions and
+    model of GPU.
     """
     if os.environ.get("TORCHINDUCTOR_CACHE_DIR") in (None, default_cache_dir()):
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = os.path.abspath(folder)
@@ -53,17 +56,21 @@ def keep_compiled(folder):
 def check_compiler():
     """Raise PlainError if torch.compile would find no compiler: for C++ on a CPU, for C on a GPU."""
     if not any((os.getenv("CC"), os.getenv("CXX"), *map(shutil.which, ("gcc", "g++", "clang")))):
-        raise PlainError("compile=True needs a C++ compiler, but none was found (gcc, g++, clang; CC and CXX are not set). Install g++, or "
+        raise PlainError("compile=True needs a C++ compiler, but none was found (gcc, g++, clang; CC and CXX are not "
+                         "set). Install g++, or "
                          "leave compile out.")
 
 
-# Independent small kernels, such as the column sums of bias gradients, share a launch: in the backward pass of ELECTRA-Small 148 instead
-# of 517 launches (torch 2.11). Each part keeps its own block size, because one size for unlike parts is slow.
+# Independent small kernels, such as the column sums of bias gradients, share a launch: in the backward pass of
+# ELECTRA-Small 148 instead of 517 launches (torch 2.11). Each part keeps its own block size, because one size for
+# unlike parts is slow.
 GPU_OPTIONS = {"combo_kernels": True, "combo_kernel_per_subkernel_blocks": True}
 
 
 def compile_step(learn, backend="inductor"):
-    """Compile masks and forward pass of a PretrainingLearner, each as one graph, at their first call, and with it the backward pass."""
+    """Compile masks and forward pass of a PretrainingLearner, each as one graph, at their first call, and with it the
+    backward pass.
+    """
     options = GPU_OPTIONS if learn.device.type == "cuda" and backend == "inductor" else None
     for name in ("masks", "forward"):
         compiled = torch.compile(getattr(learn, name), fullgraph=True, dynamic=False, backend=backend, options=options)
@@ -73,18 +80,21 @@ def compile_step(learn, backend="inductor"):
 def capture_step(learn, batch, with_update=True):
     """Capture the step of a PretrainingLearner in CUDA graphs, after some steps on `batch` that change nothing.
 
-    batch: one batch of the training, on the device.   with_update: capture the update, too.   Raises PlainError if it fails.
+    batch: one batch of the training, on the device.   with_update: capture the update, too.   Raises PlainError if it
+    fails.
     """
     batch = tuple(tensor.clone() for tensor in batch)  # the graphs keep it, and overwrite it
     for group in learn.opt.opt.param_groups:
         if "capturable" in group:  # PyTorch's own Adam
             group["capturable"] = True
     rates = [torch.zeros((), device=learn.device) for _ in learn.opt.opt.param_groups]  # read by the captured update
-    with state_restored(learn), as_plain_error("compile=True failed ({error}). If memory ran out, lower micro_batch; otherwise leave "
+    with state_restored(learn), as_plain_error("compile=True failed ({error}). If memory ran out, lower micro_batch; "
+                                               "otherwise leave "
                                                "compile out."):
         if with_update:
             learn.opt.set_hyper("lr", rates)
-        # One stream for both: autograd remembers the stream on which it first saw a parameter, and warns if gradients come from another.
+        # One stream for both: autograd remembers the stream on which it first saw a parameter, and warns if gradients
+        # come from another.
         stream = torch.cuda.Stream()
         warm_up(learn, batch, stream)
         pool = torch.cuda.graph_pool_handle()
@@ -103,7 +113,8 @@ def fill_rates(rates, optimizer):
 
 
 def warm_up(learn, batch, stream):
-    """Steps on a side stream, as CUDA graphs require: compilers, libraries and the optimizer allocate what they keep."""
+    """Steps on a side stream, as CUDA graphs require: compilers, libraries and the optimizer allocate what they keep.
+    """
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
         for _ in range(3):
@@ -115,7 +126,8 @@ class CapturedFunction:
     """A function of tensors whose calls are captured as CUDA graphs, one for each combination of shapes.
 
     Inputs and outputs of a graph stay in the tensors of its first call.
-    pool: memory that several graphs share; they must be replayed in the order of their capture.   stream: of the capture.
+    pool: memory that several graphs share; they must be replayed in the order of their capture.   stream: of the
+    capture.
     before: called before each replay.
     """
 

@@ -1,4 +1,5 @@
-"""How well a discriminator recognizes damage that is the same for every network, on text that the quickstart does not train on.
+"""How well a discriminator recognizes damage that is the same for every network, on text that the quickstart does not
+train on.
 
 The AUC against its own generator, which pretraining logs, falls when the generator improves; this one does not.
 """
@@ -35,7 +36,8 @@ def measure(network, hf_tokenizer, documents, max_length=48):
 
 
 def auc_of_replacements(network, hf_tokenizer, documents, max_length):
-    """AUC of a discriminator on examples in which 15 % of the tokens are replaced by draws from the unigram distribution of the text.
+    """AUC of a discriminator on examples in which 15% of the tokens are replaced by draws from the unigram
+    distribution of the text.
 
     The probability that a replaced token has a higher logit than an original one; special tokens do not count.
     """
@@ -48,7 +50,9 @@ def auc_of_replacements(network, hf_tokenizer, documents, max_length):
 
 
 def ranked_below(network, hf_tokenizer, pairs):
-    """The share of (words, damaged words) in which the damaged sentence has the lower score, the sum of log P(original) over the tokens."""
+    """The share of (words, damaged words) in which the damaged sentence has the lower score, the sum of log P(original)
+    over the tokens.
+    """
     tokenizer, scores = text_tokenizer(hf_tokenizer), []
     for side in zip(*pairs):
         encodings = tokenizer.encode_batch([" ".join(words) + " ." for words in side])
@@ -79,19 +83,23 @@ def logits_of(network, input_ids, hf_tokenizer):
     for ids in torch.tensor(input_ids).split(_BATCH):
         ids = ids.to(device)
         is_token = ids != hf_tokenizer.pad_token_id
-        logits.append(replaced_logits(network(**inputs_of(network, ids, is_token, torch.zeros_like(ids)))).float().cpu())
+        logits.append(
+            replaced_logits(network(**inputs_of(network, ids, is_token, torch.zeros_like(ids)))).float().cpu()
+        )
     return torch.cat(logits).numpy()
 
 
 def report(found):
     """The result of `measure` in two lines."""
     return (f"AUC on held-out text with 15% random replacements: {found['auc']:.3f} (random weights: .5)\n"
-            f"Of two sentences it ranks the one with swapped neighbours lower in {found['swapped']:.0%}, the one with a foreign word in "
+            f"Of two sentences it ranks the one with swapped neighbours lower in {found['swapped']:.0%}, the one with "
+            f"a foreign word in "
             f"{found['foreign']:.0%} (chance: 50%)")
 
 
 def sentence_probabilities(network, hf_tokenizer, words, is_damaged):
-    """[(token, probability of "replaced", whether it belongs to a damaged word)] of a sentence, for `plots.draw_tokens`.
+    """[(token, probability of "replaced", whether it belongs to a damaged word)] of a sentence, for
+    `plots.draw_tokens`.
 
     is_damaged: a bool for each word.
     """
@@ -99,4 +107,8 @@ def sentence_probabilities(network, hf_tokenizer, words, is_damaged):
     encoding = tokenizer.encode(list(words), is_pretokenized=True)
     [logits] = logits_of(network, padded([encoding.ids], hf_tokenizer), hf_tokenizer)
     probabilities = torch.tensor(logits).sigmoid().tolist()
-    return [(token, p, is_damaged[word]) for token, p, word in zip(encoding.tokens, probabilities, encoding.word_ids) if word is not None]
+    return [
+        (token, p, is_damaged[word])
+        for token, p, word in zip(encoding.tokens, probabilities, encoding.word_ids)
+        if word is not None
+    ]

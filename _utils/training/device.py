@@ -32,8 +32,12 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_MMAP_MAX = -1, -3, -4
 
 
 def choose_device(device):
-    """The torch.device of a configuration; None: the first GPU, else the CPU. Raises PlainError if the device does not exist."""
-    with as_plain_error(f"Device not found: {device!r} ({torch.cuda.device_count()} GPUs are available). Leave device out, or set "
+    """The torch.device of a configuration; None: the first GPU, else the CPU.
+
+    Raises PlainError if the device does not exist.
+    """
+    with as_plain_error(f"Device not found: {device!r} ({torch.cuda.device_count()} GPUs are available). Leave device "
+                        f"out, or set "
                         "device=cpu."):
         chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         if chosen.type == "cpu":
@@ -47,12 +51,14 @@ def choose_device(device):
 def _check_kernels(device):
     """Raise PlainError if PyTorch was built without kernels for this GPU.
 
-    Those of sm_86 run on compute capability 8.6 and 8.9; compute_86 is code that the driver compiles for every later GPU.
+    Those of sm_86 run on compute capability 8.6 and 8.9; compute_86 is code that the driver compiles for every later
+    GPU.
     """
     (major, minor), built_for = torch.cuda.get_device_capability(device), " ".join(torch.cuda.get_arch_list())
     ptx = [version for version in re.findall(r"compute_(\d+)", built_for) if int(version) <= 10 * major + minor]
     if not ptx and not re.search(rf"sm_{major}[0-{minor}]|gfx", built_for):  # gfx: AMD's, which are not checked
-        raise PlainError(f"PyTorch {torch.__version__} has no kernels for {device}, whose compute capability is {major}.{minor} (but for "
+        raise PlainError(f"PyTorch {torch.__version__} has no kernels for {device}, whose compute capability is "
+                         f"{major}.{minor} (but for "
                          f"{built_for}). Install another build of PyTorch, or set device=cpu.")
 
 
@@ -75,15 +81,17 @@ def choose_precision(precision, device):
 
 @cache
 def warn_of_emulation(precision):
-    """Print a warning, once in a process, although finetuning chooses the precision for each task and each prediction."""
-    print(f"Warning: this CPU has no {precision} arithmetic, so precision={precision} is many times slower than fp32.", file=sys.stderr)
+    """Print a warning, once in a process, although finetuning chooses the precision for each task and each prediction.
+    """
+    print(f"Warning: this CPU has no {precision} arithmetic, so precision={precision} is many times slower than "
+          f"fp32.", file=sys.stderr)
 
 
 def keep_freed_memory():
     """Let glibc's malloc keep the memory of freed tensors for the next ones of this process.
 
-    By default it returns large blocks to the system and gets them anew in every step, filled with zeros page by page. Other C libraries
-    are left as they are, and so are settings of malloc in the environment (MALLOC_*).
+    By default it returns large blocks to the system and gets them anew in every step, filled with zeros page by page.
+    Other C libraries are left as they are, and so are settings of malloc in the environment (MALLOC_*).
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt and not any(name.startswith("MALLOC_") for name in os.environ):
@@ -95,8 +103,8 @@ def keep_freed_memory():
 def avoid_cudnn_attention():
     """Do not let scaled_dot_product_attention choose cuDNN's kernels on a GPU.
 
-    On an H100 they take half a second for each new shape of a batch, and some versions round the dropout probability to a multiple of
-    1/16 (pytorch/pytorch#174245).
+    On an H100 they take half a second for each new shape of a batch, and some versions round the dropout probability to
+    a multiple of 1/16 (pytorch/pytorch#174245).
     """
     torch.backends.cuda.enable_cudnn_sdp(False)
 
@@ -117,11 +125,14 @@ def micro_batch_size(device, bs, max_length, precision, networks, mask_prob, n_p
 def _rows(fitting, bs, n_processes):
     """At most `fitting` rows, if possible a divisor of the batch size.
 
-    Other batch sizes, and numbers of processes that do not divide it, have as few passes as possible, and the last one is smaller.
+    Other batch sizes, and numbers of processes that do not divide it, have as few passes as possible, and the last one
+    is smaller.
     """
     passes = lambda n: math.ceil(bs / (n * n_processes))  # of the process with the most
     largest = math.ceil(bs / (passes(fitting) * n_processes))
-    divisors = [n for n in range(largest // 2 + 1, fitting + 1) if bs % n == 0 and n * passes(n) * n_processes <= 1.1 * bs]
+    divisors = [
+        n for n in range(largest // 2 + 1, fitting + 1) if bs % n == 0 and n * passes(n) * n_processes <= 1.1 * bs
+    ]
     return max(divisors, default=largest)
 
 
@@ -132,7 +143,8 @@ def _tokens_on_gpu(device, precision, networks, mask_prob):
     of_weights = (4 * 4 + 2 * 2 + 4) * sum(count_parameters(network) for network in networks)
     total = torch.cuda.get_device_properties(device).total_memory
     if total < of_weights:
-        raise PlainError(f"{device} has {total / 1e9:.1f} GB of memory, but weights, gradients and optimizer state need "
+        raise PlainError(f"{device} has {total / 1e9:.1f} GB of memory, but weights, gradients and optimizer state "
+                         f"need "
                          f"{of_weights / 1e9:.1f} GB. Choose a smaller size, or another GPU.")
     of_token = activation_bytes_per_token([network.config for network in networks], mask_prob, precision)
     return min(32_768, .8 * (total - of_weights) / of_token)
@@ -141,11 +153,17 @@ def _tokens_on_gpu(device, precision, networks, mask_prob):
 def activation_bytes_per_token(configs, mask_prob, precision):
     """Bytes saved for the backward pass per token on a GPU.
 
-    configs: transformers configurations of the networks; the first is the generator, whose logits at masked positions are included.
-    Fitted to what a forward pass saves (tests/robustness/test_memory.py). Fused attention saves nothing quadratic in the length; that of
-    RoFormer is not fused, but `mini` is small and its examples are short.
+    configs: transformers configurations of the networks; the first is the generator, whose logits at masked positions
+    are included.
+    Fitted to what a forward pass saves (tests/robustness/test_memory.py). Fused attention saves nothing quadratic in
+    the length; that of RoFormer is not fused, but `mini` is small and its examples are short.
     """
-    of_hidden, of_intermediate = (42, 7) if precision == "fp32" else (38, 4)  # bytes per unit of the hidden and of the feed-forward layer
-    layers = sum(config.num_hidden_layers * (of_hidden * width + of_intermediate * getattr(config, "intermediate_size", 4 * width))
-                 for config in configs for width in [config.hidden_size])
+    # bytes per unit of the hidden and of the feed-forward layer
+    of_hidden, of_intermediate = (42, 7) if precision == "fp32" else (38, 4)
+    layers = sum(
+        config.num_hidden_layers
+        * (of_hidden * width + of_intermediate * getattr(config, "intermediate_size", 4 * width))
+        for config in configs
+        for width in [config.hidden_size]
+    )
     return layers + 16 * mask_prob * configs[0].vocab_size

@@ -10,12 +10,13 @@ class Gradients:
     """Gradients of a model as views of one tensor: one operation zeroes them, or adds them up over processes.
 
     A step calls `begin`; for each micro-batch `network`, which is the model, and `add`; then the sum of `flat` over
-    processes, the update with `views` (the norm of `flat` is less exact on a CPU), and `zero`. In fp32 and one process, this is what
-    `loss.backward()` and `model.zero_grad()` do.
-    The addresses of the gradients stay the same, as a CUDA graph requires. Parameters that the first loss does not depend on have none, so
-    weight decay skips them, too.
+    processes, the update with `views` (the norm of `flat` is less exact on a CPU), and `zero`. In fp32 and one process,
+    this is what `loss.backward()` and `model.zero_grad()` do.
+    The addresses of the gradients stay the same, as a CUDA graph requires. Parameters that the first loss does not
+    depend on have none, so weight decay skips them, too.
 
-    dtype: of the forward and backward pass, in which `network` has a copy of the weights of linear layers; None: that of the weights.
+    dtype: of the forward and backward pass, in which `network` has a copy of the weights of linear layers; None: that
+    of the weights.
     """
 
     def __init__(self, model, dtype):
@@ -33,7 +34,10 @@ class Gradients:
             self.half.refresh()
 
     def add(self, loss):
-        """Add the gradients of a loss. All are added at once: autograd alone would launch an addition for each parameter."""
+        """Add the gradients of a loss.
+
+        All are added at once: autograd alone would launch an addition for each parameter.
+        """
         gradients = torch.autograd.grad(loss, self.leaves, allow_unused=True)
         if self.flat is None:
             self._allocate(gradients)
@@ -44,7 +48,9 @@ class Gradients:
         torch._foreach_add_(self.views[self.n_half:], gradients[self.n_half:])
 
     def _allocate(self, gradients):
-        """Allocate gradients, in the order of `parameters`, for those that are used: first the `n_half` that have copies."""
+        """Allocate gradients, in the order of `parameters`, for those that are used: first the `n_half` that have
+        copies.
+        """
         used = [(p, leaf) for p, leaf, gradient in zip(self.parameters, self.leaves, gradients) if gradient is not None]
         self.n_half, used = sum(p is not leaf for p, leaf in used), [p for p, _ in used]
         self.flat, self.views = flat_like(used)

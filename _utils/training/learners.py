@@ -1,4 +1,7 @@
-"""fastai Learners with mixed precision and clipping. The training step of pretraining is in Pretrain.ipynb: TrainingStep."""
+"""fastai Learners with mixed precision and clipping.
+
+The training step of pretraining is in Pretrain.ipynb: TrainingStep.
+"""
 import torch
 from fastai.callback.core import TrainEvalCallback
 from fastai.learner import Learner
@@ -15,7 +18,8 @@ class ClippingLearner(Learner):
 
     optimizer: a torch.optim.Optimizer over the model's parameters.   precision: 'fp32', 'bf16' or 'fp16'.
     init_scale: initial loss scale of fp16 (electra_pytorch: 2 ** 11 for pretraining, 2 ** 14 for finetuning).
-    fastai does not validate after an epoch: pretraining evaluates at milestones, finetuning after its last step (F47) or with KeepBest.
+    fastai does not validate after an epoch: pretraining evaluates at milestones, finetuning after its last step (F47)
+    or with KeepBest.
     """
 
     def __init__(self, dls, model, loss_func, optimizer, precision="fp32", init_scale=2. ** 14, cbs=()):
@@ -36,8 +40,8 @@ class ClippingLearner(Learner):
     def clip_and_update(self, gradients, only_finite=False):
         """Clip the gradients and update the weights. Returns the norm of the gradients before clipping, ().
 
-        only_finite: if the norm is not finite, leave weights and moments as they are, without waiting for the device. fp16's loss scaling
-        always does so, and passes `found_inf` to the optimizer itself.
+        only_finite: if the norm is not finite, leave weights and moments as they are, without waiting for the device.
+        fp16's loss scaling always does so, and passes `found_inf` to the optimizer itself.
         """
         self.scaler.unscale_(self.opt.opt)
         norm = clip_gradients(gradients)
@@ -70,7 +74,8 @@ class FinetuningLearner(ClippingLearner):
 def split_micro_batches(inputs, size, pad_token_id=None):
     """The model's inputs (B, ...), the token ids first, in micro-batches of `size` rows: an iterator over tuples.
 
-    pad_token_id: sort the rows by length, and cut each micro-batch to its longest row; None: all micro-batches have the length L.
+    pad_token_id: sort the rows by length, and cut each micro-batch to its longest row; None: all micro-batches have the
+    length L.
     """
     if pad_token_id is None:
         yield from zip(*(tensor.split(size) for tensor in inputs))

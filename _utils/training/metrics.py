@@ -19,8 +19,8 @@ class PretrainingMetrics:
     """Loss, generator loss and accuracy, the loss of a second network, and a discriminator's precision, recall and AUC
     over several batches.
 
-    The positive class is "replaced". Accuracy alone says nothing about the discriminator: about 90 % of the tokens are
-    original. Of the masked positions, some show their original token (15 % in ELECTRA), which costs next to nothing;
+    The positive class is "replaced". Accuracy alone says nothing about the discriminator: about 90% of the tokens are
+    original. Of the masked positions, some show their original token (15% in ELECTRA), which costs next to nothing;
     "hidden" are the others. Only on those can the generator be compared with the unigram entropy of the text.
     only_finite: skip micro-batches whose loss is not finite, as training in half precision skips the update.
     state: one tensor on the device, with sums over micro-batches and a histogram of the discriminator's logits for
@@ -29,7 +29,8 @@ class PretrainingMetrics:
 
     def __init__(self, device="cpu", only_finite=False):
         self.counts_all = torch.tensor(not only_finite, device=device)
-        self.second_loss, self.has_discriminator = None, False  # name of the second term of the loss; both known after an update
+        # name of the second term of the loss; both known after an update
+        self.second_loss, self.has_discriminator = None, False
         self.state = torch.zeros(len(_SUMS) + 2 * _BINS, device=device, dtype=torch.float64)
         self.sums, self.histogram = self.state[:len(_SUMS)], self.state[len(_SUMS):]
 
@@ -41,15 +42,26 @@ class PretrainingMetrics:
         of the masked tokens (B, L) last.   loss, losses: from the loss function.   counts: masked positions and tokens
         of the whole batch.
         """
-        seen, labels = output.at_slots(micro_batch[0]), output.at_slots(micro_batch[-1])  # (M,) each, the same at unused slots
+        # (M,) each, the same at unused slots
+        seen, labels = output.at_slots(micro_batch[0]), output.at_slots(micro_batch[-1])
         logits = output.mlm_gen_logits.float()
         correct = (argmax(logits) == labels).float()
         hidden = (seen != labels).float()
         nll = F.cross_entropy(logits, labels, reduction="none")
         n_tokens, n_slots = output.attention_mask.sum(), (labels != IGNORED).sum()
         is_counted = torch.stack([loss, *losses]).isfinite().all() | self.counts_all
-        sums = [n_tokens / counts[1].clamp(min=1), loss, n_slots, losses[0] * counts[0], correct.sum(), hidden.sum(), (nll * hidden).sum(),
-                (correct * hidden).sum(), output.is_mlm_applied.sum() - n_slots, n_tokens]
+        sums = [
+            n_tokens / counts[1].clamp(min=1),
+            loss,
+            n_slots,
+            losses[0] * counts[0],
+            correct.sum(),
+            hidden.sum(),
+            (nll * hidden).sum(),
+            (correct * hidden).sum(),
+            output.is_mlm_applied.sum() - n_slots,
+            n_tokens,
+        ]
         if len(losses) > 1:
             self.second_loss = getattr(losses, "_fields", NAMES)[1]
             sums.append(losses[1] * counts[1])
@@ -61,7 +73,8 @@ class PretrainingMetrics:
 
     def _add_logits(self, output, is_counted):
         bits = output.disc_logits.bfloat16().view(torch.int16)
-        bins = torch.where(bits < 0, bits ^ 0x7fff, bits).long() + _BINS // 2  # in the order of the numbers; 0 is number _BINS // 2
+        # in the order of the numbers; 0 is number _BINS // 2
+        bins = torch.where(bits < 0, bits ^ 0x7fff, bits).long() + _BINS // 2
         counted = (output.attention_mask.bool() & is_counted).double()
         self.histogram.scatter_add_(0, (bins + _BINS * output.is_replaced.bool()).flatten(), counted.flatten())
 
@@ -139,11 +152,16 @@ def warning_of_collapse(auc, share_done):
     """
     if share_done < .5 or auc is None or auc >= .55:
         return None
-    return (f"Warning: the discriminator's AUC on held-out text is {auc:.3f} after {share_done:.0%} of the training (chance is .5). See "
-            "gen_loss_hidden in metrics.jsonl: if it is near the unigram entropy, which is printed at the start, the generator still "
-            "predicts only token frequencies, as at the start of any training: train for more steps; if it stays above that, the "
-            "learning rate is too high or the vocabulary does not fit the text; if replaced_share is near 0, the generator "
-            "is too good: use a smaller one or raise temperature; otherwise the learning rate is too high for the discriminator.")
+    return (f"Warning: the discriminator's AUC on held-out text is {auc:.3f} after {share_done:.0%} of the training "
+            f"(chance is .5). See "
+            "gen_loss_hidden in metrics.jsonl: if it is near the unigram entropy, which is printed at the start, the "
+            "generator still "
+            "predicts only token frequencies, as at the start of any training: train for more steps; if it stays above "
+            "that, the "
+            "learning rate is too high or the vocabulary does not fit the text; if replaced_share is near 0, the "
+            "generator "
+            "is too good: use a smaller one or raise temperature; otherwise the learning rate is too high for the "
+            "discriminator.")
 
 
 def _ratio(share, whole):

@@ -13,7 +13,13 @@ from _utils.errors import PlainError
 from _utils.networks.build import count_parameters
 from _utils.objectives.kinds import ELECTRA, objective_of
 from _utils.optim import schedules
-from _utils.runs.checkpoints import check_writable, milestone_steps, save_pretrained, saved_networks, write_text_atomically
+from _utils.runs.checkpoints import (
+    check_writable,
+    milestone_steps,
+    save_pretrained,
+    saved_networks,
+    write_text_atomically,
+)
 from _utils.runs.files import code_key
 from _utils.runs.log import Run, locked, open_log, upload
 from _utils.runs.resume import check_same_data, original_code, resume
@@ -122,7 +128,9 @@ class PretrainingRun:
                   "without it, and without resume=False, to continue.")
 
     def measure_quickstart(self, discriminator):
-        """Print how well it recognizes damage in text that no run of `docs` trains on, and keep the numbers in the run's folder."""
+        """Print how well it recognizes damage in text that no run of `docs` trains on, and keep the numbers in the
+        run's folder.
+        """
         documents = load_documents("docs_held_out", "datasets").documents["text"]
         found = measure(discriminator, self.hf_tokenizer, documents, self.c.max_length)
         write_text_atomically(self.files.folder / "damaged_text.json", json.dumps(found))

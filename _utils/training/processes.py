@@ -22,10 +22,13 @@ class Processes:
         is_alone = int(os.environ.get("WORLD_SIZE", 1)) == 1
         if not is_alone:
             _check_device(device)
-        # A single process exchanges nothing, so it needs no GPU for that. While they train, none waits long for another. On CPUs accelerate
-        # would prefer MPI to gloo, if PyTorch has it.
-        self.state = PartialState(cpu=is_alone or device == "cpu", backend=None if is_alone or device != "cpu" else "gloo",
-                                  timeout=timedelta(minutes=30))
+        # A single process exchanges nothing, so it needs no GPU for that. While they train, none waits long for
+        # another. On CPUs accelerate would prefer MPI to gloo, if PyTorch has it.
+        self.state = PartialState(
+            cpu=is_alone or device == "cpu",
+            backend=None if is_alone or device != "cpu" else "gloo",
+            timeout=timedelta(minutes=30),
+        )
         self.index, self.n = self.state.process_index, self.state.num_processes
         # For what may take one process days: preparing data, or runs of MNLI that others start from.
         self.patient = None if is_alone else torch.distributed.new_group(backend="gloo", timeout=timedelta(days=7))
@@ -54,7 +57,8 @@ class Processes:
     def share(self, size, n_rows):
         """Rows per micro-batch: `size`, or less if otherwise some processes would have none of n_rows."""
         if n_rows < self.n:
-            raise PlainError(f"Invalid value for bs: {n_rows} examples cannot be divided among {self.n} processes (bs is the batch of all "
+            raise PlainError(f"Invalid value for bs: {n_rows} examples cannot be divided among {self.n} processes (bs "
+                             f"is the batch of all "
                              "processes together). Raise bs, or start fewer processes.")
         return min(size, n_rows // self.n)
 
@@ -74,7 +78,8 @@ class Processes:
     def stop_asked(self, asked, step):
         """Whether any process was asked to stop; the same in all of them. asked: whether this one was.
 
-        Several processes exchange it at every tenth step on GPUs, for which the CPU waits then, and at every step on CPUs.
+        Several processes exchange it at every tenth step on GPUs, for which the CPU waits then, and at every step on
+        CPUs.
         """
         if self.n == 1:
             return asked
@@ -94,5 +99,6 @@ def _check_device(device):
     """Raise PlainError unless each process of this machine has a GPU, or all are to use the CPU."""
     n_here, n_gpus = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), torch.cuda.device_count()
     if device != "cpu" and n_gpus < n_here:
-        raise PlainError(f"{n_here} processes were started on a machine with {n_gpus or 'no'} GPUs. Start a process per GPU, or set "
+        raise PlainError(f"{n_here} processes were started on a machine with {n_gpus or 'no'} GPUs. Start a process "
+                         f"per GPU, or set "
                          "device=cpu.")

@@ -9,7 +9,9 @@ from _utils.training.device import fork_rng
 
 
 def trial_step(learn, batch):
-    """A step as a PretrainingLearner takes it in all processes, without callbacks. batch: one batch of the training, on the device."""
+    """A step as a PretrainingLearner takes it in all processes, without callbacks. batch: one batch of the training, on
+    the device.
+    """
     masked, counts = learn.masks(*batch)
     for _, micro_batch in learn.processes.own(learn.micro_batches(masked)):
         learn.accumulate(*micro_batch, *counts)
@@ -19,7 +21,9 @@ def trial_step(learn, batch):
 
 @contextlib.contextmanager
 def state_restored(learn):
-    """Context at whose end weights, optimizer state, metrics, random numbers and learning rates are as before, at the same addresses."""
+    """Context at whose end weights, optimizer state, metrics, random numbers and learning rates are as before, at the
+    same addresses.
+    """
     def state():
         moments = [tensor for of_parameter in learn.opt.opt.state.values() for tensor in of_parameter.values()]
         return [*learn.model.parameters(), learn.train_metrics.state, *moments]
@@ -36,7 +40,8 @@ def state_restored(learn):
 
 
 def seconds_per_step(learn, batch):
-    """Mean seconds of a step of a PretrainingLearner that is compiled and captured, if it is to be. batch: as for `trial_step`.
+    """Mean seconds of a step of a PretrainingLearner that is compiled and captured, if it is to be. batch: as for
+    `trial_step`.
 
     All processes must call it together.
     """

@@ -31,7 +31,8 @@ def checkpoint(run, percent, *settings):
 
 @pytest.fixture
 def finished(tmp_path, monkeypatch):
-    """A working directory with the table of runs and the checkpoints of two seeds of two systems, and one without training.
+    """A working directory with the table of runs and the checkpoints of two seeds of two systems, and one without
+    training.
 
     Other checkpoints were finetuned on other tasks.
     """
@@ -41,11 +42,31 @@ def finished(tmp_path, monkeypatch):
         torch.save(checkpoint(run, percent), f"checkpoints/pretrain/{run}_{percent}%.pth")
         for task, metric, values in (("rte", "accuracy", (first, second)), ("cola", "matthews", (cola,))):
             for seed, value in enumerate(values):
-                add_run({"group": f"{run}_{percent}%", "task": task, "run": seed, "seed": seed, "settings": {}, "train_rows": 10,
-                              "synthetic": False, "scores": {"validation": {metric: value / 100}}})
+                add_run(
+                    {
+                        "group": f"{run}_{percent}%",
+                        "task": task,
+                        "run": seed,
+                        "seed": seed,
+                        "settings": {},
+                        "train_rows": 10,
+                        "synthetic": False,
+                        "scores": {"validation": {metric: value / 100}},
+                    }
+                )
     for group, task in (("electra_3_100.0%", "sst2"), ("other_1_100.0%", "sst2"), ("grid_lr0.001", "rte")):
-        add_run({"group": group, "task": task, "run": 0, "seed": 0, "settings": {}, "train_rows": 10, "synthetic": False,
-                      "scores": {"validation": {"accuracy": .9}}})
+        add_run(
+            {
+                "group": group,
+                "task": task,
+                "run": 0,
+                "seed": 0,
+                "settings": {},
+                "train_rows": 10,
+                "synthetic": False,
+                "scores": {"validation": {"accuracy": 0.9}},
+            }
+        )
 
 
 def test_the_unit_of_comparison_is_the_pretraining_seed(finished):
@@ -56,7 +77,8 @@ def test_the_unit_of_comparison_is_the_pretraining_seed(finished):
         ("mean", "electra"): 43, ("mean", "mlm"): 36, ("mean", "electra - mlm"): 7,
         ("s.e.", "electra"): 2, ("s.e.", "mlm"): 0, ("s.e.", "electra - mlm"): 2})
     assert table.loc[25., ("mean", "electra")] == pytest.approx(31) and table.loc[25.].isna().sum() == 4
-    assert compare(means.loc[["mlm"]].iloc[:1], ["mlm"]).isna().to_numpy().tolist() == [[False, True]]  # one seed has no error
+    # one seed has no error
+    assert compare(means.loc[["mlm"]].iloc[:1], ["mlm"]).isna().to_numpy().tolist() == [[False, True]]
 
 
 @pytest.mark.plots

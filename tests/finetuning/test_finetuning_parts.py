@@ -17,9 +17,22 @@ from _utils.training import set_seed
 def parts(glue, fresh_checkpoint):
     """`parts("key=value", ...)`: (learner, EncodedTask, settings) for MRPC, to test single steps."""
     def make(*overrides, device="cpu"):
-        c = complete_finetuning(finetune.c.override([f"pretrained_checkpoint={fresh_checkpoint}", "size=tiny", f"glue_dir={glue}",
-                                                     "task_overrides={'mrpc': {'rows': 96, 'epochs': 2}}", *overrides]))
-        pretrained, task, splits = load_pretrained(c.pretrained_checkpoint), TASKS["mrpc"], load_task("mrpc", glue).splits
+        c = complete_finetuning(
+            finetune.c.override(
+                [
+                    f"pretrained_checkpoint={fresh_checkpoint}",
+                    "size=tiny",
+                    f"glue_dir={glue}",
+                    "task_overrides={'mrpc': {'rows': 96, 'epochs': 2}}",
+                    *overrides,
+                ]
+            )
+        )
+        pretrained, task, splits = (
+            load_pretrained(c.pretrained_checkpoint),
+            TASKS["mrpc"],
+            load_task("mrpc", glue).splits,
+        )
         c = for_checkpoint(c, pretrained)
         settings = settings_of(task, splits, finetune.hyperparameters(task, c, len(splits["train"])), c, pretrained)
         data = encode_task(task, splits, settings, pretrained.hf_tokenizer)
@@ -45,7 +58,9 @@ def test_the_head_is_dropout_and_one_linear_layer_on_the_first_token(parts):
 
 def test_options_of_the_learner_take_effect(parts):
     learn, _, _ = parts("adam_bias_correction=True", "original_lr_layer_decays=False", "weight_decay=.01")
-    assert isinstance(learn.opt.opt, torch.optim.AdamW) and isinstance(parts()[0].opt.opt, finetune.AdamNoBiasCorrection)
+    assert isinstance(learn.opt.opt, torch.optim.AdamW) and isinstance(
+        parts()[0].opt.opt, finetune.AdamNoBiasCorrection
+    )
     rates = [group["lr"] for group in learn.opt.opt.param_groups]
     assert rates == pytest.approx([1e-3 * .8 ** depth for depth in (3, 2, 1, 0) for _ in range(2)])
     names = {id(p): name for name, p in learn.model.named_parameters()}
@@ -81,7 +96,9 @@ def test_unordered_pairs_are_trained_in_both_orders(parts):
 
 def test_the_loss_is_the_mean_cross_entropy_or_squared_error_of_the_batch():
     outputs, targets = torch.randn(5, 2), torch.tensor([1, 0, 0, 1, 1])
-    torch.testing.assert_close(TASKS["mrpc"].loss()(outputs, targets), -outputs.log_softmax(-1)[range(5), targets].mean())
+    torch.testing.assert_close(
+        TASKS["mrpc"].loss()(outputs, targets), -outputs.log_softmax(-1)[range(5), targets].mean()
+    )
     scores = torch.tensor([1.5, 4., 0., 0., 5.])
     torch.testing.assert_close(TASKS["stsb"].loss()(outputs[:, 0], scores), ((outputs[:, 0] - scores) ** 2).mean())
 

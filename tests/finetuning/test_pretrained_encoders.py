@@ -1,4 +1,5 @@
-"""Loading encoders to finetune: checkpoints of pretrain.py, transformers folders of several families, and invalid ones."""
+"""Loading encoders to finetune: checkpoints of pretrain.py, transformers folders of several families, and invalid ones.
+"""
 import copy
 
 import pytest
@@ -26,7 +27,9 @@ def save(folder, config, tokenizer):
 def test_every_family_predicts_and_every_parameter_has_a_learning_rate(family, small_tokenizer, tmp_path):
     pretrained = load_pretrained(save(tmp_path, FAMILIES[family], small_tokenizer), "small", 32)
     model = SentencePredictor(pretrained.encoder(), 16, 3)
-    row = tokenize_sents_max_len({"a": "The first.", "b": "And the second."}, ["a", "b"], 32, hf_tokenizer=pretrained.hf_tokenizer)
+    row = tokenize_sents_max_len(
+        {"a": "The first.", "b": "And the second."}, ["a", "b"], 32, hf_tokenizer=pretrained.hf_tokenizer
+    )
     assert model(*(torch.tensor([row[name]]) for name in ("inp_ids", "attn_mask", "token_type_ids"))).shape == (1, 3)
     groups = parameter_groups(model)
     assert len(groups) == (3 if family == "albert" else 5)  # ALBERT's layers are shared, and so one group
@@ -51,7 +54,10 @@ def test_a_checkpoint_is_found_by_name_and_by_path(workplace, fresh_checkpoint, 
         assert value.equal(saved[f"discriminator.{name}"])
     assert by_name.digest == by_path.digest
     text = "The generator replaces [MASK] words."
-    assert by_name.hf_tokenizer(text, add_special_tokens=False).input_ids == small_tokenizer(text, add_special_tokens=False).input_ids
+    assert (
+        by_name.hf_tokenizer(text, add_special_tokens=False).input_ids
+        == small_tokenizer(text, add_special_tokens=False).input_ids
+    )
 
 
 @pytest.mark.parametrize("name, size, message", [
@@ -74,7 +80,9 @@ def test_the_recipe_of_a_model_follows_from_its_shape(layers, hidden, size):
 @pytest.mark.parametrize("config, length, message", [
     (GPT2Config(vocab_size=400, n_embd=16, n_layer=1, n_head=2), 32, "gpt2"), (FAMILIES["bert"], 128, "64 positions"),
 ])
-def test_a_model_that_is_not_an_encoder_or_has_too_few_positions_raises(config, length, message, small_tokenizer, tmp_path):
+def test_a_model_that_is_not_an_encoder_or_has_too_few_positions_raises(
+    config, length, message, small_tokenizer, tmp_path
+):
     with pytest.raises(PlainError, match=message):
         load_pretrained(save(tmp_path, config, small_tokenizer), "small", length)
 
@@ -103,7 +111,9 @@ def test_a_pooler_may_be_missing(small_tokenizer, tmp_path):
     model = AutoModelForMaskedLM.from_config(FAMILIES["bert"])
     model.save_pretrained(tmp_path)
     small_tokenizer.save_pretrained(tmp_path)
-    expected, loaded = (network.state_dict() for network in (model.base_model, load_pretrained(str(tmp_path), "small", 32).encoder()))
+    expected, loaded = (
+        network.state_dict() for network in (model.base_model, load_pretrained(str(tmp_path), "small", 32).encoder())
+    )
     assert loaded.keys() == expected.keys() and all(loaded[name].equal(value) for name, value in expected.items())
 
 

@@ -22,8 +22,17 @@ BOTH_MNLI = {"validation_matched": {"accuracy": .8}, "validation_mismatched": {"
 def row(task, run, value, group="g", **more):
     """A row of the table with this score in percent."""
     scores = {split: {HEADLINES.get(task, "accuracy"): value / 100} for split in TASKS[task].devs}
-    return {"group": group, "task": task, "run": run, "seed": run, "scores": scores, "settings": {}, "train_rows": 100, "synthetic": False,
-            **more}
+    return {
+        "group": group,
+        "task": task,
+        "run": run,
+        "seed": run,
+        "scores": scores,
+        "settings": {},
+        "train_rows": 100,
+        "synthetic": False,
+        **more,
+    }
 
 
 def runs(*rows, group="g"):
@@ -55,8 +64,14 @@ def test_an_invalid_line_is_reported(tmp_path, monkeypatch, line):
 
 def test_mean_deviation_median_and_best():
     values = [50., 58., 54., 70.]
-    table = summarize(runs(row("rte", 4, 60.), *(row("cola", i, value) for i, value in enumerate(values)), row("cola", 0, 99., "other"),
-                           row("mnli", 0, 0.) | {"scores": BOTH_MNLI}))
+    table = summarize(
+        runs(
+            row("rte", 4, 60.0),
+            *(row("cola", i, value) for i, value in enumerate(values)),
+            row("cola", 0, 99.0, "other"),
+            row("mnli", 0, 0.0) | {"scores": BOTH_MNLI},
+        )
+    )
     line = table.loc["CoLA"]
     assert list(table.index) == ["CoLA", "MNLI", "MNLI-mm", "MNLI, both", "RTE"]
     assert [line["runs"], line["median"], line["best"], line["best run"]] == [4, 56., 70., 3]

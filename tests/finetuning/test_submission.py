@@ -25,8 +25,18 @@ def test_a_submission_of_official_size_is_valid(tmp_path, capsys):
     path = make_zip(tmp_path / "group", OFFICIAL_ROWS)
     with zipfile.ZipFile(path) as archive:
         assert {name: archive.read(name).count(b"\n") for name in archive.namelist()} == {
-            "AX.tsv": 1105, "CoLA.tsv": 1064, "MNLI-m.tsv": 9797, "MNLI-mm.tsv": 9848, "MRPC.tsv": 1726, "QNLI.tsv": 5464,
-            "QQP.tsv": 390966, "RTE.tsv": 3001, "SST-2.tsv": 1822, "STS-B.tsv": 1380, "WNLI.tsv": 147}
+            "AX.tsv": 1105,
+            "CoLA.tsv": 1064,
+            "MNLI-m.tsv": 9797,
+            "MNLI-mm.tsv": 9848,
+            "MRPC.tsv": 1726,
+            "QNLI.tsv": 5464,
+            "QQP.tsv": 390966,
+            "RTE.tsv": 3001,
+            "SST-2.tsv": 1822,
+            "STS-B.tsv": 1380,
+            "WNLI.tsv": 147,
+        }
         assert archive.read("RTE.tsv").startswith(b"index\tprediction\n0\tentailment\n")
         assert archive.read("STS-B.tsv").endswith(b"1378\t2.700\n")
     glue_submission(str(path))

@@ -25,8 +25,10 @@ def test_a_schema_has_the_candidate_in_place_of_the_pronoun():
 
 @pytest.mark.parametrize("text, hypothesis, pronoun, candidate", [
     (TEXT, "The trophy is too big.", "it", "The trophy"),
-    ("John couldn't see the stage with Billy in front of him because he is so short.", "John is so short.", "he", "John"),
-    ("I stuck a pin through a carrot. When I pulled the pin out, it had a hole.", "The carrot had a hole.", "it", "The carrot"),
+    ("John couldn't see the stage with Billy in front of him because he is so "
+     "short.", "John is so short.", "he", "John"),
+    ("I stuck a pin through a carrot. When I pulled the pin out, it had a "
+     "hole.", "The carrot had a hole.", "it", "The carrot"),
     ("The man lifted his son. He was strong.", "The man lifted the man's son.", "his", "the man's"),
     ("Nothing here.", "Something else.", None, None),
 ])
@@ -36,7 +38,9 @@ def test_the_pronoun_of_a_wnli_pair_is_found(text, hypothesis, pronoun, candidat
 
 
 def test_the_test_set_of_wnli_contains_the_schemas_of_wsc(shared):
-    """143 of the 146 pronouns and 136 candidates are found exactly as WSC annotates them; the order of the rows differs."""
+    """143 of the 146 pronouns and 136 candidates are found exactly as WSC annotates them; the order of the rows
+    differs.
+    """
     letters = lambda text: "".join(re.findall(r"\w", text.lower()))
     plain = lambda text: letters(re.sub("^(the|a|an) ", "", text.lower()).removesuffix("'s"))
     found = wnli_schemas(load_task("wnli", shared / "data/glue").splits["test"])
@@ -46,7 +50,9 @@ def test_the_test_set_of_wnli_contains_the_schemas_of_wsc(shared):
         annotated[letters("".join(before)), plain(row["target"]["span1_text"])] += 1
     predicted = Counter((letters(text[:start]), plain(text[start:end])) for text, start, end, _ in found)
     assert predicted.total() == annotated.total() == 146
-    assert (Counter(before for before, _ in predicted.elements()) & Counter(before for before, _ in annotated.elements())).total() >= 143
+    assert (
+        Counter(before for before, _ in predicted.elements()) & Counter(before for before, _ in annotated.elements())
+    ).total() >= 143
     assert (predicted & annotated).total() >= 136
 
 
@@ -54,7 +60,9 @@ def test_the_test_set_of_wnli_contains_the_schemas_of_wsc(shared):
     "{", '{"text": "It is.", "label": true}',
     '{"text": "a b", "label": 1, "target": {"span1_text": "a", "span2_text": "it", "span2_index": 9}}'])
 def test_a_malformed_line_of_wsc_is_reported(tmp_path, line):
-    good = json.dumps({"text": "a b", "label": True, "target": {"span1_text": "a", "span2_text": "b", "span2_index": 1}})
+    good = json.dumps(
+        {"text": "a b", "label": True, "target": {"span1_text": "a", "span2_text": "b", "span2_index": 1}}
+    )
     (tmp_path / "train.jsonl").write_text(f"\ufeff{good}\n{line}\n")  # with a byte order mark
     with pytest.raises(PlainError, match="train.jsonl, line 2"):
         load_wsc("train", tmp_path)
@@ -62,7 +70,10 @@ def test_a_malformed_line_of_wsc_is_reported(tmp_path, line):
 
 def candidates(ids, inside, pretrained):
     """The marked tokens of each text (B, L), without spaces."""
-    return ["".join(pretrained.hf_tokenizer.convert_ids_to_tokens(row[mask])).replace("##", "") for row, mask in zip(ids, inside.bool())]
+    return [
+        "".join(pretrained.hf_tokenizer.convert_ids_to_tokens(row[mask])).replace("##", "")
+        for row, mask in zip(ids, inside.bool())
+    ]
 
 
 def test_the_discriminator_scores_the_candidates(fresh_checkpoint):

@@ -10,9 +10,16 @@ from _utils.tasks.tag_schemes import in_scheme
 from _utils.tasks.tagging import Tagging, WordLoss, WordRows
 from _utils.text.vocabulary import tokenizer_from_json
 
-# Malformed tags that Google's code reads otherwise (F83): an entity of two types, or an E- tag followed by another tag of its entity.
-READ_OTHERWISE = {("B-NP", "I-VP", "I-NP"), ("B-NP", "I-NP", "E-NP", "I-NP"), ("S-NP", "I-NP"), ("S-NP", "E-VP", "O"), ("E-NP", "E-NP"),
-                  ("I-NP", "S-VP", "E-VP")}
+# Malformed tags that Google's code reads otherwise (F83): an entity of two types, or an E- tag followed by another tag
+# of its entity.
+READ_OTHERWISE = {
+    ("B-NP", "I-VP", "I-NP"),
+    ("B-NP", "I-NP", "E-NP", "I-NP"),
+    ("S-NP", "I-NP"),
+    ("S-NP", "E-VP", "O"),
+    ("E-NP", "E-NP"),
+    ("I-NP", "S-VP", "E-VP"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +28,12 @@ def chunking(shared):
     folder = shared / "golden/official/qa"
     values = recorded(folder / "chunk.json")
     tokenizer = BertWordPieceTokenizer(str(shared / "data/vocab.txt"))
-    return values, recorded(folder / "chunk.npz"), list(values["label_mapping_full"]), tokenizer_from_json(tokenizer.to_str())
+    return (
+        values,
+        recorded(folder / "chunk.npz"),
+        list(values["label_mapping_full"]),
+        tokenizer_from_json(tokenizer.to_str()),
+    )
 
 
 def test_tags_are_converted_as_google_converts_them(chunking):
@@ -37,7 +49,12 @@ def test_tags_are_converted_as_google_converts_them(chunking):
 def test_rows_of_sentences_match_google(chunking):
     values, arrays, _, hf_tokenizer = chunking
     sentences = values["sentences"]
-    rows = WordRows([sentence["words"] for sentence in sentences], [sentence["label_ids"] for sentence in sentences], hf_tokenizer, 256)
+    rows = WordRows(
+        [sentence["words"] for sentence in sentences],
+        [sentence["label_ids"] for sentence in sentences],
+        hf_tokenizer,
+        256,
+    )
     ids, mask, _, labels = (tensor.numpy() for tensor in rows.batch(np.arange(len(sentences))))
     length = ids.shape[1]
     for name, ours in (("input_ids", ids), ("input_mask", mask)):  # segments are 0 here, as in pretraining (F84)
@@ -51,11 +68,18 @@ def test_rows_of_sentences_match_google(chunking):
 
 def test_loss_is_the_sum_over_the_words_of_each_sentence(chunking):
     arrays = chunking[1]
-    labels = torch.tensor(arrays["micro_out|labels"]).long().masked_fill(torch.tensor(arrays["micro_out|labels_mask"]) == 0, IGNORED)
+    labels = (
+        torch.tensor(arrays["micro_out|labels"])
+        .long()
+        .masked_fill(torch.tensor(arrays["micro_out|labels_mask"]) == 0, IGNORED)
+    )
     logits = torch.tensor(arrays["micro_out|logits"])
     for one_logits, one_labels, expected in zip(logits, labels, arrays["micro_out|loss"]):
         assert WordLoss()(one_logits[None], one_labels[None]).item() == pytest.approx(float(expected), rel=1e-5)
-    assert WordLoss()(logits, labels).item() * len(logits) == pytest.approx(float(arrays["micro_out|loss_sum"]), rel=1e-5)  # D9
+    # D9
+    assert WordLoss()(logits, labels).item() * len(logits) == pytest.approx(
+        float(arrays["micro_out|loss_sum"]), rel=1e-5
+    )
 
 
 def test_entity_f1_agrees_with_google(chunking):

@@ -1,4 +1,6 @@
-"""Tokenization and example building against the recorded output of Google's code and electra_pytorch (F1-F4); needs ../shared."""
+"""Tokenization and example building against the recorded output of Google's code and electra_pytorch (F1-F4); needs
+../shared.
+"""
 import random
 import re
 
@@ -47,6 +49,9 @@ def test_examples_and_number_of_random_draws_match_google(shared, official_proce
 @pytest.mark.parametrize("cleaning", [True, False])
 def test_examples_match_electra_pytorch(shared, cleaning):
     folder = shared / "golden/electra_pytorch"
-    expected, documents = recorded(folder / f"processor_len128_cleaning{cleaning}_minimizeTrue.json"), recorded(folder / "docs20.json")
+    expected, documents = (
+        recorded(folder / f"processor_len128_cleaning{cleaning}_minimizeTrue.json"),
+        recorded(folder / "docs20.json"),
+    )
     processor = ELECTRADataProcessor(None, from_vocab_file(folder / "vocab2000.txt"), 128, apply_cleaning=cleaning)
     assert processor(documents, random.Random(0)) == expected["out"]

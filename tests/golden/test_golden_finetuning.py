@@ -1,4 +1,6 @@
-"""Encoding, layer-wise learning rates, steps and metrics of finetuning against recorded values of both originals (F37-F47)."""
+"""Encoding, layer-wise learning rates, steps and metrics of finetuning against recorded values of both originals
+(F37-F47).
+"""
 import re
 
 import pytest
@@ -48,22 +50,39 @@ def test_layer_lrs_match_electra_pytorch():
     settings = recorded("electra_pytorch/layer_lrs.json")
     assert len(settings) >= 6
     for setting, lrs in settings.items():
-        lr, decay, layers, as_original = re.search(r"lr=(.*),decay=(.*),layers=(.*),original_lr_layer_decays=(.*)", setting).groups()
-        assert get_layer_lrs(float(lr), float(decay), int(layers), as_original == "True") == pytest.approx(lrs, rel=1e-12)
+        lr, decay, layers, as_original = re.search(
+            r"lr=(.*),decay=(.*),layers=(.*),original_lr_layer_decays=(.*)", setting
+        ).groups()
+        assert get_layer_lrs(float(lr), float(decay), int(layers), as_original == "True") == pytest.approx(
+            lrs, rel=1e-12
+        )
 
 
 @pytest.mark.parametrize("size", ["small", "base", "large"])
 def test_learning_rates_of_all_parameters_match_google(size):
     expected, recipe = recorded("official/layer_lrs.json")[size], RECIPES[size]
     # Only the depth matters, so a narrow model saves memory.
-    model = ElectraModel(ElectraConfig(vocab_size=20, embedding_size=4, hidden_size=8, num_hidden_layers=recipe.encoder.layers,
-                                       num_attention_heads=2, intermediate_size=8))
+    model = ElectraModel(
+        ElectraConfig(
+            vocab_size=20,
+            embedding_size=4,
+            hidden_size=8,
+            num_hidden_layers=recipe.encoder.layers,
+            num_attention_heads=2,
+            intermediate_size=8,
+        )
+    )
     lrs = get_layer_lrs(1., recipe.layer_decay, recipe.encoder.layers)
     assert recipe.layer_decay == expected["decay"]
     for lr, group in zip(lrs, layer_groups(model)):
         for name, _ in group:
-            place = "/embeddings_project/" if "embeddings_project" in name else "/embeddings/" if "embeddings" in name else \
-                f"encoder/layer_{re.search(r'layer.([0-9]+).', name)[1]}/"
+            place = (
+                "/embeddings_project/"
+                if "embeddings_project" in name
+                else "/embeddings/"
+                if "embeddings" in name
+                else f"encoder/layer_{re.search(r'layer.([0-9]+).', name)[1]}/"
+            )
             assert lr == pytest.approx(expected["by_key"][place]), name
     assert lrs[-1] == expected["by_key"]["task_specific/"] and len(lrs) == recipe.encoder.layers + 2
 
@@ -79,7 +98,9 @@ def test_metrics_match_google():
     scorers = NUMBERS["scorers"]
     results = {name: dict(values) for name, values in scorers["results"].items()}
     logits = [[0., 1.] if label else [1., 0.] for label in scorers["p"]]
-    assert 100 * TASKS["rte"].score(logits, scorers["y"])["accuracy"] == pytest.approx(results["AccuracyScorer"]["accuracy"])
+    assert 100 * TASKS["rte"].score(logits, scorers["y"])["accuracy"] == pytest.approx(
+        results["AccuracyScorer"]["accuracy"]
+    )
     assert 100 * TASKS["cola"].score(logits, scorers["y"])["matthews"] == pytest.approx(results["MCCScorer"]["mcc"])
     metrics = TASKS["stsb"].score(scorers["pr"], scorers["yt"])
     assert {name: 100 * value for name, value in metrics.items()} == pytest.approx(

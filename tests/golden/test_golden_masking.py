@@ -1,4 +1,6 @@
-"""Official masking against values recorded from Google's code: predictions per example, candidates, shares, collisions (F7-F12)."""
+"""Official masking against values recorded from Google's code: predictions per example, candidates, shares, collisions
+(F7-F12).
+"""
 import pytest
 import torch
 from recorded import recorded
@@ -15,7 +17,9 @@ MASKING = recorded("official/masking.json")
 
 
 def example(length, candidates, width=128):
-    """Ids of [CLS] A [SEP] B [SEP] with one [UNK], padded to `width`: `length` tokens, of which `candidates` may be masked."""
+    """Ids of [CLS] A [SEP] B [SEP] with one [UNK], padded to `width`: `length` tokens, of which `candidates` may be
+    masked.
+    """
     ids = torch.zeros(width, dtype=torch.long)
     ids[:length] = torch.arange(2000, 2000 + length)
     ids[0] = CLS
@@ -66,9 +70,12 @@ def test_masking_frequencies_match_google_for_every_recorded_example():
         # No random tokens; a position with two predictions shows [MASK] if either of them is masked.
         assert (masked[~drawn] == ids[~drawn]).all() and ((masked[drawn] == MASK) | (masked[drawn] == ids[drawn])).all()
         masked_share = float((masked[drawn] == MASK).double().mean())
-        assert masked_share == close(expected["frac_unique_chosen_shown_as_MASK"], RUNS * expected["mean_unique_positions"])
+        assert masked_share == close(
+            expected["frac_unique_chosen_shown_as_MASK"], RUNS * expected["mean_unique_positions"]
+        )
         by_position = drawn[:, is_candidate[0]].double().mean(0)
-        lowest, highest = expected["per_position_choose_prob"]  # extremes over up to 124 positions, which vary more than a mean
+        # extremes over up to 124 positions, which vary more than a mean
+        lowest, highest = expected["per_position_choose_prob"]
         assert lowest - .03 < by_position.min() and by_position.max() < highest + .03
         if expected["unk_chosen_prob"] is not None:
             assert float(drawn[:, 1].double().mean()) == close(expected["unk_chosen_prob"], RUNS)  # D2

@@ -1,4 +1,6 @@
-"""Optimizer, weight decay, clipping and schedules against values recorded from Google's code and electra_pytorch (F31-F35)."""
+"""Optimizer, weight decay, clipping and schedules against values recorded from Google's code and electra_pytorch
+(F31-F35).
+"""
 import numpy as np
 import pytest
 import torch
@@ -15,7 +17,9 @@ from _utils.optim import (
 )
 
 
-@pytest.mark.parametrize("run, clip", [("direct_lr1e-2_wd.01_noclip", False), ("create_optimizer_lr1e-2_N100_warm5_wd.01_clip1", True)])
+@pytest.mark.parametrize(
+    "run, clip", [("direct_lr1e-2_wd.01_noclip", False), ("create_optimizer_lr1e-2_N100_warm5_wd.01_clip1", True)]
+)
 def test_twenty_updates_match_google(run, clip):
     trajectory = recorded("official/adam_trajectory.npz")
     keys = [name.replace("/", "|") for name in recorded("official/adam_rule.json")["names"]]
@@ -31,7 +35,9 @@ def test_twenty_updates_match_google(run, clip):
         optimizer.step()
         for key, parameter in parameters.items():
             np.testing.assert_allclose(parameter.detach(), trajectory[f"{run}/param/{key}"][step + 1], atol=1e-6)
-            np.testing.assert_allclose(optimizer.state[parameter]["exp_avg_sq"], trajectory[f"{run}/v/{key}"][step], rtol=1e-4, atol=1e-9)
+            np.testing.assert_allclose(
+                optimizer.state[parameter]["exp_avg_sq"], trajectory[f"{run}/v/{key}"][step], rtol=1e-4, atol=1e-9
+            )
 
 
 @pytest.mark.parametrize("optimizer_class, is_equal", [(AdamNoBiasCorrection, True), (torch.optim.AdamW, False)])
@@ -39,8 +45,14 @@ def test_twenty_updates_match_electra_pytorch(optimizer_class, is_equal):
     """The tolerance is small enough to detect the bias correction and another place of eps in PyTorch's AdamW."""
     expected = recorded("electra_pytorch/adam_no_bias_correction.json")
     parameters = [nn.Parameter(torch.tensor(value)) for value in expected["init"]]
-    optimizer = optimizer_class([{"params": [p], "weight_decay": 0. if i in expected["no_wd_params"] else expected["wd"]}
-                                 for i, p in enumerate(parameters)], lr=expected["lr"], eps=expected["eps"])
+    optimizer = optimizer_class(
+        [
+            {"params": [p], "weight_decay": 0.0 if i in expected["no_wd_params"] else expected["wd"]}
+            for i, p in enumerate(parameters)
+        ],
+        lr=expected["lr"],
+        eps=expected["eps"],
+    )
     for grads, after in zip(expected["grads"], expected["params_after_step"]):
         for parameter, grad in zip(parameters, grads):
             parameter.grad = torch.tensor(grad)
@@ -73,7 +85,11 @@ def test_learning_rates_match_google(run):
 
 @pytest.mark.parametrize("function", [linear_warmup_and_decay, linear_warmup_and_then_decay])
 def test_learning_rates_match_electra_pytorch(function):
-    runs = {key: points for key, points in recorded("electra_pytorch/schedules.json").items() if key.split("|")[0] == function.__name__}
+    runs = {
+        key: points
+        for key, points in recorded("electra_pytorch/schedules.json").items()
+        if key.split("|")[0] == function.__name__
+    }
     assert len(runs) == 3
     for key, points in runs.items():
         settings = {name: float(value) for name, value in (part.split("=") for part in key.split("|")[1].split(","))}

@@ -1,4 +1,5 @@
-"""Question answering against recorded values of Google's code: features, module, losses, answers and metrics (F52-F80)."""
+"""Question answering against recorded values of Google's code: features, module, losses, answers and metrics (F52-F80).
+"""
 import json
 
 import numpy as np
@@ -7,7 +8,15 @@ import torch
 from recorded import recorded
 
 from _utils.commands.convert_tf import convert, google_name
-from _utils.tasks.answers import best_threshold, final_text, find_answers, normalize, score_answers, score_text, word_splitter
+from _utils.tasks.answers import (
+    best_threshold,
+    final_text,
+    find_answers,
+    normalize,
+    score_answers,
+    score_text,
+    word_splitter,
+)
 from _utils.tasks.question_files import read_questions
 from _utils.tasks.question_head import QuestionHead, QuestionLoss, candidates
 from _utils.tasks.question_rows import QuestionRows
@@ -23,8 +32,14 @@ LAYERS = {"start": "dense", "end": "dense_1", "end.0": "qa_hidden", "end.2": "de
 
 def options_of(config, task="squad", **values):
     """QuestionOptions of Google's configuration."""
-    names = {"joint_prediction": "joint", "answerable_classifier": "answerability", "beam_size": "beam", "n_best_size": "n_best",
-             "qa_na_threshold": "na_threshold", "answerable_uses_start_logits": "answerable_from_start"}
+    names = {
+        "joint_prediction": "joint",
+        "answerable_classifier": "answerability",
+        "beam_size": "beam",
+        "n_best_size": "n_best",
+        "qa_na_threshold": "na_threshold",
+        "answerable_uses_start_logits": "answerable_from_start",
+    }
     given = {names.get(key, key): value for key, value in config.items() if key != "max_seq_length"}
     return QuestionOptions(**given, **values, has_unanswerable=task == "squad")
 
@@ -41,32 +56,63 @@ def tokenizer(shared):
 
 def test_defaults_match_google():
     google, options = NUMBERS["defaults"], QuestionOptions()
-    names = ("joint_prediction", "answerable_classifier", "doc_stride", "max_query_length", "max_answer_length", "n_best_size", "beam_size",
-             "qa_na_threshold", "answerable_uses_start_logits", "answerable_weight")
+    names = (
+        "joint_prediction",
+        "answerable_classifier",
+        "doc_stride",
+        "max_query_length",
+        "max_answer_length",
+        "n_best_size",
+        "beam_size",
+        "qa_na_threshold",
+        "answerable_uses_start_logits",
+        "answerable_weight",
+    )
     assert options_of({name: google[name] for name in names}, "squadv1") == options
 
 
-@pytest.mark.parametrize("setting", [
-    f"{setting}|{split}" for setting in ("squad|L64_s32_q16", "squad|L128_s32_q64", "squad|L512_s128_q64", "squadv1|L64_s32_q16",
-                                         "squadv1|L128_s32_q64", "newsqa|L64_s32_q16") for split in ("train", "dev")])
+@pytest.mark.parametrize(
+    "setting",
+    [
+        f"{setting}|{split}"
+        for setting in (
+            "squad|L64_s32_q16",
+            "squad|L128_s32_q64",
+            "squad|L512_s128_q64",
+            "squadv1|L64_s32_q16",
+            "squadv1|L128_s32_q64",
+            "newsqa|L64_s32_q16",
+        )
+        for split in ("train", "dev")
+    ],
+)
 def test_features_match_google(folder, tokenizer, setting):
     task, config, split = setting.split("|")
     expected = json.loads((folder / "features.json").read_text())[setting]
     questions = read_questions(folder / FILES[task])
     if split == "train":
-        questions = questions.select([i for i, row in enumerate(questions) if row["first_word"] >= 0 or row["is_impossible"]])
+        questions = questions.select(
+            [i for i, row in enumerate(questions) if row["first_word"] >= 0 or row["is_impossible"]]
+        )
         assert [[row["id"], row["first_word"], row["last_word"]] for row in questions] == [
             [example["qid" if task == "newsqa" else "qas_id"], example["start_position"], example["end_position"]]
             for example in expected["examples"]]
-    rows = QuestionRows(questions, tokenizer, expected["config"]["max_seq_length"], options_of(expected["config"], task))
-    arrays = {name.partition("|")[2]: values for name, values in np.load(folder / f"features_{task}_{config}.npz").items()
-              if name.startswith(split)}
+    rows = QuestionRows(
+        questions, tokenizer, expected["config"]["max_seq_length"], options_of(expected["config"], task)
+    )
+    arrays = {
+        name.partition("|")[2]: values
+        for name, values in np.load(folder / f"features_{task}_{config}.npz").items()
+        if name.startswith(split)
+    }
     ids, mask, types, is_answer, starts, labels = (tensor.numpy() for tensor in rows.batch(np.arange(len(rows))))
     n = ids.shape[1]
     for name, values in (("input_ids", ids), ("input_mask", mask), ("segment_ids", types), ("answer_mask", is_answer)):
         assert (arrays[name][:, :n] == values).all() and not arrays[name][:, n:].any(), name
     if split == "train":
-        assert (labels == np.stack([arrays[name] for name in ("start_positions", "end_positions", "is_impossible")], axis=1)).all()
+        assert (
+            labels == np.stack([arrays[name] for name in ("start_positions", "end_positions", "is_impossible")], axis=1)
+        ).all()
         assert (starts == arrays["start_positions"]).all()
 
 
@@ -120,7 +166,9 @@ def test_logits_losses_and_gradients_match_google(encoder, name):
     assert loss.item() == pytest.approx(mode["loss_sum"], rel=1e-5)
     encoder.zero_grad()
     loss.backward()
-    parameters |= {google_name(f"electra.{name}", "discriminator", []): parameter for name, parameter in encoder.named_parameters()}
+    parameters |= {
+        google_name(f"electra.{name}", "discriminator", []): parameter for name, parameter in encoder.named_parameters()
+    }
     assert set(parameters) >= set(mode["gradient_norms"])
     for google, norm in mode["gradient_norms"].items():
         assert float(parameters[google].grad.norm()) == pytest.approx(norm, rel=1e-3, abs=2e-6), google
@@ -136,7 +184,8 @@ def test_beams_match_google(encoder, beam):
     pairs, odds = outputs[:, :-3].detach().unflatten(1, (beam, beam, 3)), outputs[:, -1]
     np.testing.assert_allclose(pairs[..., 2], start_scores[..., None] + end_scores, atol=2e-4)  # some are about -1000
     assert (pairs[..., 0, 0].numpy() == ARRAYS[f"{prefix}start_top_index"]).all()
-    assert (pairs[..., 1].numpy() != ARRAYS[f"{prefix}end_top_index"]).mean() < .02  # some scores differ by less than 1e-4
+    # some scores differ by less than 1e-4
+    assert (pairs[..., 1].numpy() != ARRAYS[f"{prefix}end_top_index"]).mean() < .02
     close(odds, "train|joint|answerable_logit")
 
 
@@ -146,28 +195,60 @@ def test_heads_are_initialized_in_googles_range():
         if isinstance(layer, torch.nn.Linear):
             torch.nn.init.xavier_uniform_(layer.weight)
             largest, n = limits[f"{LAYERS[name]}/kernel"], layer.weight.numel()
-            assert layer.weight.abs().max().item() == pytest.approx(largest, rel=5 / n) and limits[f"{LAYERS[name]}/bias"] == 0
+            assert (
+                layer.weight.abs().max().item() == pytest.approx(largest, rel=5 / n)
+                and limits[f"{LAYERS[name]}/bias"] == 0
+            )
 
 
 def recorded_candidates(arrays, options):
     """The candidates of recorded logits or beams."""
-    scores = {name: torch.from_numpy(values.astype(np.int64 if "index" in name else np.float32)) for name, values in arrays.items()}
+    scores = {
+        name: torch.from_numpy(values.astype(np.int64 if "index" in name else np.float32))
+        for name, values in arrays.items()
+    }
     start, end = (scores[f"{name}_logits"] - 1000 * scores["masked"] for name in ("start", "end"))
-    odds = scores["answerable_logit"] if options.answerability else start[:, 0] if options.joint else start[:, 0] + end[:, 0]
+    odds = (
+        scores["answerable_logit"]
+        if options.answerability
+        else start[:, 0]
+        if options.joint
+        else start[:, 0] + end[:, 0]
+    )
     if options.joint:
-        return candidates(*(scores[f"{name}_top_{kind}"] for name in ("start", "end") for kind in ("log_probs", "index")), odds)
-    (start_scores, starts), (end_scores, ends) = ((values[:, :options.n_best] for values in logits.sort(descending=True, stable=True))
-                                                  for logits in (start, end))
+        return candidates(
+            *(scores[f"{name}_top_{kind}"] for name in ("start", "end") for kind in ("log_probs", "index")), odds
+        )
+    (start_scores, starts), (end_scores, ends) = (
+        (values[:, : options.n_best] for values in logits.sort(descending=True, stable=True)) for logits in (start, end)
+    )
     return candidates(start_scores, starts, end_scores[:, None], ends[:, None], odds)
 
 
-@pytest.mark.parametrize("name", ["squad|indep", "squad|joint", "squad|indep_noans", "squad|joint_noans", "squad|indep_short",
-                                  "squad|indep_thresh0", "squadv1|indep", "squadv1|joint", "newsqa|indep", "newsqa|joint"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "squad|indep",
+        "squad|joint",
+        "squad|indep_noans",
+        "squad|joint_noans",
+        "squad|indep_short",
+        "squad|indep_thresh0",
+        "squadv1|indep",
+        "squadv1|joint",
+        "newsqa|indep",
+        "newsqa|joint",
+    ],
+)
 def test_answers_and_scores_match_google(folder, tokenizer, name):
     expected = json.loads((folder / "postprocess.json").read_text())[name]
     task, options = expected["task"], options_of(expected["config"], expected["task"], doc_stride=32)
     rows = QuestionRows(read_questions(folder / FILES[task]), tokenizer, 128, options)
-    arrays = {key.partition("|")[2]: values for key, values in np.load(folder / "postprocess.npz").items() if key.startswith(f"{task}|")}
+    arrays = {
+        key.partition("|")[2]: values
+        for key, values in np.load(folder / "postprocess.npz").items()
+        if key.startswith(f"{task}|")
+    }
     found = find_answers(rows, recorded_candidates(arrays, options))
     ids, results = rows.questions["id"][:], expected["results"]
     assert dict(zip(ids, (answers.text for answers in found))) == expected["predictions"]
@@ -177,10 +258,17 @@ def test_answers_and_scores_match_google(folder, tokenizer, name):
         if options.has_unanswerable:
             assert answers.null_odds == pytest.approx(expected["null_odds"][key], abs=1e-5)
     scores = score_answers(found, rows.labels, options)
-    names = {"exact": "exact" if options.has_unanswerable else "exact_match", "best_exact_threshold": "best_exact_thresh",
-             "best_f1_threshold": "best_f1_thresh"}
-    for metric, value in scores.items() if options.has_unanswerable else [(metric, scores[metric]) for metric in ("exact", "f1")]:
-        assert value * (1 if "threshold" in metric else 100) == pytest.approx(results[names.get(metric, metric)], abs=1e-5), metric
+    names = {
+        "exact": "exact" if options.has_unanswerable else "exact_match",
+        "best_exact_threshold": "best_exact_thresh",
+        "best_f1_threshold": "best_f1_thresh",
+    }
+    for metric, value in (
+        scores.items() if options.has_unanswerable else [(metric, scores[metric]) for metric in ("exact", "f1")]
+    ):
+        assert value * (1 if "threshold" in metric else 100) == pytest.approx(
+            results[names.get(metric, metric)], abs=1e-5
+        ), metric
 
 
 def test_a_model_answers_as_googles(folder, encoder):
@@ -193,18 +281,25 @@ def test_a_model_answers_as_googles(folder, encoder):
         assert len(rows) == expected["n_features"]
         ids, mask, types, is_answer, starts, _ = rows.batch(np.arange(len(rows)))
         with torch.no_grad():
-            outputs = head_of(recorded_mode, options)[0].eval()(encoder(ids, mask, types).last_hidden_state, is_answer, starts)
+            outputs = head_of(recorded_mode, options)[0].eval()(
+                encoder(ids, mask, types).last_hidden_state, is_answer, starts
+            )
         found = find_answers(rows, outputs)
         assert dict(zip(rows.questions["id"], (answers.text for answers in found))) == expected["predictions"]
-        assert dict(zip(rows.questions["id"], (answers.null_odds for answers in found))) == pytest.approx(expected["null_odds"], abs=2e-4)
+        assert dict(zip(rows.questions["id"], (answers.null_odds for answers in found))) == pytest.approx(
+            expected["null_odds"], abs=2e-4
+        )
         scores = score_answers(found, rows.labels, options)
-        assert [100 * scores[key] for key in ("exact", "f1", "best_f1")] == pytest.approx([expected["results"][key] for key in (
-            "exact", "f1", "best_f1")], abs=1e-5)
+        assert [100 * scores[key] for key in ("exact", "f1", "best_f1")] == pytest.approx(
+            [expected["results"][key] for key in ("exact", "f1", "best_f1")], abs=1e-5
+        )
 
 
 def test_final_texts_match_google(small_tokenizer):
     for key in ("lower", "cased"):
-        words = word_splitter(small_tokenizer if key == "lower" else tokenizer_from_tokens([*small_tokenizer.get_vocab(), "A"]))
+        words = word_splitter(
+            small_tokenizer if key == "lower" else tokenizer_from_tokens([*small_tokenizer.get_vocab(), "A"])
+        )
         for case in NUMBERS["get_final_text"]:
             assert final_text(case["pred"], case["orig"], words) == case[key], case
 
@@ -229,5 +324,9 @@ def test_thresholds_match_the_official_script():
     cases = [*filter(is_answered, NUMBERS["thresholds"])]
     assert len(cases) == 4
     for case in cases:
-        odds, scores, is_answerable = (np.array([case[name][key] for key in case["scores"]]) for name in ("na_odds", "scores", "has_ans"))
-        assert best_threshold(scores, odds, is_answerable) == pytest.approx((case["best_score"] / 100, case["best_thresh"]), abs=1e-8)
+        odds, scores, is_answerable = (
+            np.array([case[name][key] for key in case["scores"]]) for name in ("na_odds", "scores", "has_ans")
+        )
+        assert best_threshold(scores, odds, is_answerable) == pytest.approx(
+            (case["best_score"] / 100, case["best_thresh"]), abs=1e-8
+        )

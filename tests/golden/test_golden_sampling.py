@@ -1,4 +1,6 @@
-"""The generator's samples follow its softmax, at the right temperature and position, with Google's noise (F15, chi-square tests)."""
+"""The generator's samples follow its softmax, at the right temperature and position, with Google's noise (F15,
+chi-square tests).
+"""
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,8 +12,8 @@ from scipy.stats import chisquare
 
 from pretrain import mask_tokens, mask_tokens_official, sample
 
-# fp16 noise has few distinct values, so that its frequencies differ from the softmax by up to .01. With fewer samples, the test does not
-# detect that, but it distinguishes only temperatures that differ by a larger factor.
+# fp16 noise has few distinct values, so that its frequencies differ from the softmax by up to .01. With fewer samples,
+# the test does not detect that, but it distinguishes only temperatures that differ by a larger factor.
 N_SAMPLES = {"fp32_gumbel": 100_000, "multinomial": 100_000, "inverse_cdf": 100_000, "fp16_gumbel": 4_000}
 WRONG_FACTOR = {"fp32_gumbel": 1.15, "multinomial": 1.15, "inverse_cdf": 1.15, "fp16_gumbel": 1.4}  # of the temperature
 VOCAB_SIZE, LENGTH, SPECIAL = 24, 16, [0, 1, 2, 3, 4]
@@ -21,7 +23,8 @@ def p_value(drawn, logits):
     """p-value of the chi-square test that the ids `drawn` (n,) are samples from softmax(logits)."""
     expected, order = (logits.double().softmax(-1) * len(drawn)).sort()
     observed = drawn.bincount(minlength=len(logits)).double()[order]
-    n_rare = int((expected < 5).sum())  # the test needs an expected count of five or more, so rare tokens are pooled with the next one
+    # the test needs an expected count of five or more, so rare tokens are pooled with the next one
+    n_rare = int((expected < 5).sum())
 
     def pool(counts):
         return torch.cat([counts[:n_rare + 1].sum()[None], counts[n_rare + 1:]]).tolist()
@@ -35,7 +38,12 @@ def test_samples_follow_the_softmax_at_the_given_temperature_only(sampling, temp
     google = recorded("official/sampling.json")
     logits, n = torch.tensor(google["logits"]), N_SAMPLES[sampling]
     torch.manual_seed(0)
-    drawn = sample(logits.expand(200_000, -1), sampling, temperature, torch.zeros(200_000, dtype=torch.long) if disallowed else None)
+    drawn = sample(
+        logits.expand(200_000, -1),
+        sampling,
+        temperature,
+        torch.zeros(200_000, dtype=torch.long) if disallowed else None,
+    )
     # Tolerance for two samples of 200,000
     np.testing.assert_allclose(drawn.bincount(minlength=len(logits)) / len(drawn),
                                google[f"T{temperature:g}{'_disallow0' if disallowed else ''}"]["freq"],
@@ -54,7 +62,8 @@ def test_gumbel_noise_adds_both_of_googles_epsilons(monkeypatch):
     epsilon, largest = np.float32(1e-9), np.float32(1 - 2 ** -24)
     low, high = (-np.log(-np.log(u + epsilon) + epsilon) for u in (np.float32(0), largest))
     assert np.isfinite([low, high]).all() and abs(high + np.log(-np.log(largest))) > .01  # the second epsilon matters
-    # Token 0 has the noise `low`, token 1 `high`. The logit of token 0 makes up for the difference, except for the margin.
+    # Token 0 has the noise `low`, token 1 `high`. The logit of token 0 makes up for the difference, except for the
+    # margin.
     for margin, sampled in ((-1e-3, 0), (1e-3, 1)):
         assert sample(torch.tensor([[high - low - margin, 0.]])).item() == sampled
 

@@ -31,7 +31,8 @@ class Step(NamedTuple):
     pred: pretrain.ELECTRAOutput
     loss: torch.Tensor
     parts: list          # generator loss, discriminator loss
-    order: torch.Tensor  # indices that sort the recorded predictions by example and position, as the slots of pretrain.py
+    # indices that sort the recorded predictions by example and position, as the slots of pretrain.py
+    order: torch.Tensor
     segments: list       # token type ids passed to the generator and the discriminator
 
     def recorded(self, file="pretrain_step"):
@@ -59,7 +60,9 @@ def take_step(folder, prefix, is_fast=False):
     (*inputs, labels), samples, order = masked_batch(recorded(folder / "pretrain_step.npz"))
     segments = []
     for network in (model.generator, model.discriminator):
-        network.electra.embeddings.token_type_embeddings.register_forward_hook(lambda module, ids, output: segments.append(*ids))
+        network.electra.embeddings.token_type_embeddings.register_forward_hook(
+            lambda module, ids, output: segments.append(*ids)
+        )
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(pretrain, "sample", lambda *_: samples)
         pred = (fast(model) if is_fast else model)(*inputs, labels)
@@ -107,7 +110,9 @@ def test_losses_match_google_in_total_and_for_each_prediction(step):
 def test_discriminator_logits_match_google(step):
     expected = step.recorded()
     tokens = expected["input_mask"] == 1
-    np.testing.assert_allclose(step.pred.disc_logits.detach().numpy()[tokens], expected["disc_logits"][tokens], atol=1e-4)
+    np.testing.assert_allclose(
+        step.pred.disc_logits.detach().numpy()[tokens], expected["disc_logits"][tokens], atol=1e-4
+    )
 
 
 def test_every_gradient_matches_google(step):
@@ -152,7 +157,9 @@ def test_every_weight_after_one_update_matches_google(gradients, tolerance):
         if gradients == "computed" and name.endswith("key|bias"):
             continue  # its gradient consists of rounding errors, which the first step magnifies to about 1e-3
         parameter, transposed = step.parameter_of(name)
-        np.testing.assert_allclose((parameter.T if transposed else parameter).detach(), after[name], atol=tolerance, err_msg=name)
+        np.testing.assert_allclose(
+            (parameter.T if transposed else parameter).detach(), after[name], atol=tolerance, err_msg=name
+        )
 
 
 def test_training_continues_from_a_converted_checkpoint_with_googles_next_update(tmp_path, capsys):
@@ -166,21 +173,40 @@ def test_training_continues_from_a_converted_checkpoint_with_googles_next_update
     for part in ("generator", "discriminator"):
         hparams = json.dumps(config["pretraining_hparams"])
         convert_tf(str(folder / prefix), str(tmp_path / part), part=part, hparams=hparams, vocab=str(vocab))
-    c = complete(pretrain.c.override(["size=tiny", f"initial_weights={tmp_path}", "steps=9", "warmup_steps=1", "lr=1e-2", "micro_batch=1",
-                                      "precision=fp32"]))
+    c = complete(
+        pretrain.c.override(
+            [
+                "size=tiny",
+                f"initial_weights={tmp_path}",
+                "steps=9",
+                "warmup_steps=1",
+                "lr=1e-2",
+                "micro_batch=1",
+                "precision=fp32",
+            ]
+        )
+    )
     pair, dls = load_pair(str(tmp_path), "tiny", 32), SimpleNamespace(device=torch.device("cpu"))
     learn = pretrain.build_learner(c, load_tokenizer(c.vocab), dls, pair, Processes())
     gradients = set_recorded_gradients(learn.model)
-    scale = 1 / np.sqrt(sum((gradient.astype(float) ** 2).sum() for gradient in gradients.values()))  # the norm is above 1
+    # the norm is above 1
+    scale = 1 / np.sqrt(sum((gradient.astype(float) ** 2).sum() for gradient in gradients.values()))
     clip_by_global_norm(learn.model.parameters())
     learn.opt.opt.step()
     for name, parameter in by_google_name(learn.model).items():
-        p, m, v, g = (values.astype(float) for values in (*(variables[name + slot].read() for slot in ("", "/adam_m", "/adam_v")),
-                                                          gradients[name] * scale))
+        p, m, v, g = (
+            values.astype(float)
+            for values in (
+                *(variables[name + slot].read() for slot in ("", "/adam_m", "/adam_v")),
+                gradients[name] * scale,
+            )
+        )
         m, v = .9 * m + .1 * g, .999 * v + .001 * g ** 2
         decay = .01 if name in config["after_step"]["decayed"] else 0
         expected = p - c.lr * (m / (np.sqrt(v) + 1e-6) + decay * p)
-        np.testing.assert_allclose((parameter.T if name.endswith("/kernel") else parameter).detach(), expected, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(
+            (parameter.T if name.endswith("/kernel") else parameter).detach(), expected, atol=1e-6, err_msg=name
+        )
     assert "warning" not in capsys.readouterr().out
     pretrain.restore_moments(torch.optim.AdamW(learn.model.parameters()), learn.model, str(tmp_path))
     assert "without bias correction" in capsys.readouterr().out

@@ -1,4 +1,6 @@
-"""Google's flags: one step of each variant of the model, the power of the learning rate's decay, operation counts (F88-F97, F103)."""
+"""Google's flags: one step of each variant of the model, the power of the learning rate's decay, operation counts
+(F88-F97, F103).
+"""
 from dataclasses import replace
 
 import numpy as np
@@ -40,7 +42,9 @@ def variant(request, monkeypatch):
 
 
 def take_step(name, monkeypatch):
-    """(model, output, loss, losses) of a forward and backward pass on the recorded weights, masks and samples of a variant."""
+    """(model, output, loss, losses) of a forward and backward pass on the recorded weights, masks and samples of a
+    variant.
+    """
     values = recorded(f"official/variants/{name}.npz")
     micro = Recipe(*electra(2, 32, 2, 128, 16, 1 / 2), *[getattr(RECIPES["tiny"], key) for key in (
         "max_length", "mask_prob", "bs", "steps", "warmup_steps", "lr", "glue_lr", "layer_decay", "glue_length")])
@@ -49,7 +53,9 @@ def take_step(name, monkeypatch):
     model = pretrain.build_model(c, Vocabulary()).eval()
     load_recorded_weights(model, name, values)
     batch = recorded("official/micro_ckpt/pretrain_step.npz")
-    inputs, samples, _ = masked_batch({**{key: batch[key] for key in ("input_ids", "input_mask", "segment_ids")}, **values})
+    inputs, samples, _ = masked_batch(
+        {**{key: batch[key] for key in ("input_ids", "input_mask", "segment_ids")}, **values}
+    )
     model.sample = lambda *_: samples
     output = model(*inputs)
     loss, losses = pretrain.build_loss(c)(output, inputs[-1], return_losses=True)
@@ -111,17 +117,35 @@ def test_learning_rates_with_a_power_match_google():
 
 
 def test_operation_counts_match_google():
-    """Everything that flops_computation.py prints for BERT and ELECTRA; its masked positions are 15.625 % of the tokens."""
+    """Everything that flops_computation.py prints for BERT and ELECTRA; its masked positions are 15.625% of the
+    tokens.
+    """
     flops = recorded("official/variants/flops.json")
     for name, run in flops["electra_options"].items():
         hidden, layers, generator_hidden, _, bs, steps, is_tied = run["args"]
         length, embedding = run["kwargs"].get("s", 512), run["kwargs"].get("e", hidden)
-        generator, discriminator = electra(layers, hidden, max(1, hidden // 64), 4 * hidden, embedding, generator_hidden / hidden)
+        generator, discriminator = electra(
+            layers, hidden, max(1, hidden // 64), 4 * hidden, embedding, generator_hidden / hidden
+        )
         if not is_tied:
             generator = replace(generator, embedding=generator_hidden)
-        recipe = Recipe(generator, discriminator, length, run["kwargs"].get("output_frac", .15625), bs, steps, 1, 1., 1., 1., length)
+        recipe = Recipe(
+            generator,
+            discriminator,
+            length,
+            run["kwargs"].get("output_frac", 0.15625),
+            bs,
+            steps,
+            1,
+            1.0,
+            1.0,
+            1.0,
+            length,
+        )
         total = flops_per_token(recipe, 30522, **CONVENTIONS["google"]) * bs * length * steps
         assert total == pytest.approx(run["flops"], rel=1e-9), name
-    bert_small = Recipe(Network("electra", 12, 256, 4, 1024, 128), None, 128, .15625, 128, 1_450_000, 1, 1., 1., 1., 128)
+    bert_small = Recipe(
+        Network("electra", 12, 256, 4, 1024, 128), None, 128, 0.15625, 128, 1_450_000, 1, 1.0, 1.0, 1.0, 128
+    )
     total = flops_per_token(bert_small, 30522, **CONVENTIONS["google"]) * 128 * 128 * 1_450_000
     assert total == pytest.approx(flops["printed"]["bert_small"], rel=1e-9)

@@ -1,4 +1,6 @@
-"""Google's initial weights and checkpoints against transformers' classes: names, shapes, distributions, outputs (F24-F30)."""
+"""Google's initial weights and checkpoints against transformers' classes: names, shapes, distributions, outputs
+(F24-F30).
+"""
 import json
 
 import numpy as np
@@ -63,12 +65,15 @@ def test_initial_weights_of_transformers_are_not_truncated():
     torch.manual_seed(0)
     model = build("small", 1000)
     tokens = model.generator.electra.embeddings.word_embeddings.weight.detach()
-    assert float(tokens[1:].std()) == pytest.approx(.02, rel=.02) and tokens.abs().max() > .06 and not tokens[0].any()  # D3
+    # D3
+    assert float(tokens[1:].std()) == pytest.approx(.02, rel=.02) and tokens.abs().max() > .06 and not tokens[0].any()
 
 
 @pytest.fixture(params=["micro", "tiny"])
 def released(request):
-    """(folder, prefix, hparams) of a recorded checkpoint; the generator of one of them has a projection of its embeddings."""
+    """(folder, prefix, hparams) of a recorded checkpoint; the generator of one of them has a projection of its
+    embeddings.
+    """
     if request.param == "micro":
         folder, prefix = request.getfixturevalue("golden") / "official/micro_ckpt", "model.ckpt-200"
     else:
@@ -85,13 +90,21 @@ def test_outputs_of_converted_checkpoints_match_googles(released):
         assert {key: getattr(network.config, key) for key in config[name]} == config[name]
     close = lambda actual, expected: np.testing.assert_allclose(actual, expected, atol=1e-4)
     for batch in ("b0", "b1"):
-        ids, mask, segments = (torch.tensor(recorded[f"{batch}_{name}"]).long() for name in ("input_ids", "input_mask", "segment_ids"))
+        ids, mask, segments = (
+            torch.tensor(recorded[f"{batch}_{name}"]).long() for name in ("input_ids", "input_mask", "segment_ids")
+        )
         tokens = mask.bool().numpy()
         with torch.no_grad():
             logits = generator(ids, mask, segments).logits.double()
             close(discriminator(ids, mask, segments).logits[tokens], recorded[f"{batch}_disc_logits"][tokens])
-            close(discriminator.electra(ids, mask, segments).last_hidden_state[tokens], recorded[f"{batch}_disc_hidden"][tokens])
-            close(generator.electra(ids, mask, segments).last_hidden_state[tokens], recorded[f"{batch}_gen_hidden"][tokens])
+            close(
+                discriminator.electra(ids, mask, segments).last_hidden_state[tokens],
+                recorded[f"{batch}_disc_hidden"][tokens],
+            )
+            close(
+                generator.electra(ids, mask, segments).last_hidden_state[tokens],
+                recorded[f"{batch}_gen_hidden"][tokens],
+            )
         close(logits.logsumexp(-1)[tokens], recorded[f"{batch}_gen_logsumexp"][tokens])
         close(logits.gather(2, ids[..., None])[..., 0][tokens], recorded[f"{batch}_gen_logit_of_input"][tokens])
         assert (logits.argmax(-1).numpy() == recorded[f"{batch}_gen_argmax"])[tokens].all()

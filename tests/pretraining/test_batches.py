@@ -1,4 +1,6 @@
-"""Batches: their shape, the order of the training examples, held-out examples, and worker processes, however they are started."""
+"""Batches: their shape, the order of the training examples, held-out examples, and worker processes, however they are
+started.
+"""
 import itertools
 import multiprocessing
 import random
@@ -56,7 +58,9 @@ def test_held_out_examples_are_consecutive_runs_and_not_in_the_training_part(n, 
 def set_start_method(monkeypatch, method):
     """Start workers of DataLoaders with this method; fork is the default on Linux before Python 3.14."""
     context = multiprocessing.get_context(method)
-    monkeypatch.setattr(_FakeLoader, "multiprocessing_context", property(lambda self: context if self.num_workers else None))
+    monkeypatch.setattr(
+        _FakeLoader, "multiprocessing_context", property(lambda self: context if self.num_workers else None)
+    )
 
 
 def assert_same_batches(loader, other):
@@ -70,8 +74,10 @@ def test_workers_of_pretraining_prepare_the_same_batches(small_tokenizer, tmp_pa
     rows = [{"input_ids": [2, *range(5, 6 + i % 20), 3], "sentA_length": 3 + i % 7} for i in range(40)]
     Dataset.from_list(rows).save_to_disk(tmp_path)
     splits = {"train": Dataset.load_from_disk(tmp_path)}
-    loaders = [pretraining_dataloaders(splits, small_tokenizer, bs=8, steps=7, max_length=24, seed=3, num_workers=n).train
-               for n in (workers, 0)]
+    loaders = [
+        pretraining_dataloaders(splits, small_tokenizer, bs=8, steps=7, max_length=24, seed=3, num_workers=n).train
+        for n in (workers, 0)
+    ]
     for loader in loaders:
         loader.start = 16
     assert_same_batches(*loaders)

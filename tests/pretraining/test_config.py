@@ -123,15 +123,27 @@ def test_help_has_every_key_with_default_comment_and_accepted_values(scripts, sc
 
 
 def test_the_defaults_are_the_vanilla_run_of_electra_small():
-    vanilla = dict(size="small", datas=["openwebtext"], base_run_name="vanilla", quickstart=False, schedule="original_linear",
-                   sampling="fp32_gumbel", temperature=1., electra_mask_style=True, adam_bias_correction=False,
-                   gen_smooth_label=False, disc_smooth_label=False)
+    vanilla = dict(
+        size="small",
+        datas=["openwebtext"],
+        base_run_name="vanilla",
+        quickstart=False,
+        schedule="original_linear",
+        sampling="fp32_gumbel",
+        temperature=1.0,
+        electra_mask_style=True,
+        adam_bias_correction=False,
+        gen_smooth_label=False,
+        disc_smooth_label=False,
+    )
     assert_contains(completed(), vanilla)
 
 
 def test_google_as_recipe_sets_masking_and_initial_weights_unless_they_are_set():
     assert_contains(completed("recipe=google"), {"masking": "official", "initial_weights": "official"})
-    assert_contains(completed("recipe=google", "masking=bernoulli"), {"masking": "bernoulli", "initial_weights": "official"})
+    assert_contains(
+        completed("recipe=google", "masking=bernoulli"), {"masking": "bernoulli", "initial_weights": "official"}
+    )
 
 
 # The appendix of the paper; small++: Google's released model; tiny, quickstart: this project.
@@ -161,7 +173,13 @@ def test_warmup_keeps_its_share_of_the_steps_unless_set(arguments, warmup_steps)
 @pytest.mark.parametrize("changes", [{}, {"size": "small"}, {"datas": ["texts"], "vocab": 500, "steps": 10}])
 def test_quickstart_replaces_only_its_keys_unless_overridden(changes):
     config = completed("quickstart=True", *(f"{key}={value}" for key, value in changes.items()))
-    of_quickstart = {"size": "quickstart", "datas": ["docs"], "vocab": 2000, "base_run_name": "quickstart", "adam_bias_correction": True}
+    of_quickstart = {
+        "size": "quickstart",
+        "datas": ["docs"],
+        "vocab": 2000,
+        "base_run_name": "quickstart",
+        "adam_bias_correction": True,
+    }
     assert_contains(config, {**of_quickstart, "schedule": "original_linear", "seed": c.seed, **changes})
 
 
@@ -207,7 +225,9 @@ def test_derived_values_of_finetuning(arguments, expected):
 ])
 def test_size_and_length_follow_from_the_checkpoint(name, size, arguments, expected):
     model = SimpleNamespace(base_model=None, config=SimpleNamespace(max_position_embeddings=512))
-    assert_contains(for_checkpoint(finetuning(*arguments), SimpleNamespace(name=name, size=size, model=model)), expected)
+    assert_contains(
+        for_checkpoint(finetuning(*arguments), SimpleNamespace(name=name, size=size, model=model)), expected
+    )
 
 
 def test_the_defaults_of_finetuning_are_those_of_the_paper():

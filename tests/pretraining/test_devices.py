@@ -12,7 +12,11 @@ GPU, CPU = torch.device("cuda"), torch.device("cpu")
 
 def use_gpus(monkeypatch, capability, built_for):
     """Two GPUs of this compute capability, and a PyTorch with kernels for other ones or the same."""
-    for name, value in (("device_count", 2), ("get_device_capability", capability), ("get_arch_list", built_for.split())):
+    for name, value in (
+        ("device_count", 2),
+        ("get_device_capability", capability),
+        ("get_arch_list", built_for.split()),
+    ):
         monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
 
 
@@ -24,14 +28,17 @@ def test_default_precision_is_the_fastest_that_the_gpu_supports(monkeypatch, cap
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 @pytest.mark.parametrize("is_supported", [True, False])
-def test_default_precision_on_a_cpu_is_fp32_and_an_emulated_one_causes_a_warning(monkeypatch, capsys, precision, is_supported):
+def test_default_precision_on_a_cpu_is_fp32_and_an_emulated_one_causes_a_warning(
+    monkeypatch, capsys, precision, is_supported
+):
     warn_of_emulation.cache_clear()
     monkeypatch.setattr(torch.ops.mkldnn, f"_is_mkldnn_{precision}_supported", lambda: is_supported)
     assert choose_precision(None, CPU) == "fp32" and not capsys.readouterr().err
     assert choose_precision(precision, CPU) == precision
     assert (f"no {precision} arithmetic" in capsys.readouterr().err) != is_supported
     warn_of_emulation.cache_clear()
-    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)  # a build without oneDNN may lack the query
+    # a build without oneDNN may lack the query
+    monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
     choose_precision(precision, CPU)
     assert f"no {precision} arithmetic" in capsys.readouterr().err
 

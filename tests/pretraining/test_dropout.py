@@ -19,7 +19,10 @@ def test_uniform_numbers_have_the_moments_and_the_tails_of_a_uniform_distributio
         assert 10 < int(tail.sum()) < 90  # 40 on average
     # The two numbers from one random integer, and neighbours, are independent.
     for lag in (1, 2):
-        assert abs(float(torch.corrcoef(torch.stack([x[:-lag:2], x[lag::2][:len(x[:-lag:2])]]))[0, 1])) < 5 * (2 / n) ** .5
+        assert (
+            abs(float(torch.corrcoef(torch.stack([x[:-lag:2], x[lag::2][: len(x[:-lag:2])]]))[0, 1]))
+            < 5 * (2 / n) ** 0.5
+        )
 
 
 @pytest.mark.parametrize("p", [.1, .5])
@@ -34,7 +37,8 @@ def test_cheap_dropout_drops_its_share_and_keeps_the_mean(p, dtype):
     deviation = lambda n: (p * (1 - p) / n) ** .5
     dropped = (y == 0).double()
     assert y.dtype == dtype and float(dropped.mean()) == pytest.approx(p, abs=5 * deviation(x.numel()))
-    assert (dropped.mean(0) - p).abs().max() < 7 * deviation(len(x))  # the same share for all four values of one random number
+    # the same share for all four values of one random number
+    assert (dropped.mean(0) - p).abs().max() < 7 * deviation(len(x))
     assert float(y.double().mean()) == pytest.approx(1, abs=.005) and len(y.unique()) == 2
 
 

@@ -21,8 +21,12 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(processors, "BLOCK", 10)
 
 
-def test_examples_do_not_depend_on_the_number_of_processes_and_are_reused_for_any(tmp_path, small_tokenizer, small_blocks, monkeypatch):
-    prepare = lambda folder, **options: prepare_examples(make_corpus(), small_tokenizer, 32, 7, tmp_path / folder, **options).to_dict()
+def test_examples_do_not_depend_on_the_number_of_processes_and_are_reused_for_any(
+    tmp_path, small_tokenizer, small_blocks, monkeypatch
+):
+    prepare = lambda folder, **options: prepare_examples(
+        make_corpus(), small_tokenizer, 32, 7, tmp_path / folder, **options
+    ).to_dict()
     expected = prepare("1", num_proc=1)
     assert expected == prepare("2", num_proc=2) == prepare("all")
     assert len(expected["input_ids"]) > 50  # many blocks, each with its own random numbers
@@ -78,7 +82,9 @@ def test_long_document_in_several_rows_gives_the_same_examples(tmp_path, short_r
     texts = ["\n".join(sentences(n)) for n in (5, 200, 3)]
     texts = texts[1:2] if divided == "file" else texts
     path = tmp_path / f"text{suffix}"
-    path.write_text("\n".join(json.dumps({"text": text}) for text in texts) if suffix == ".jsonl" else "\n\n".join(texts))
+    path.write_text(
+        "\n".join(json.dumps({"text": text}) for text in texts) if suffix == ".jsonl" else "\n\n".join(texts)
+    )
     corpus = load_documents(str(path), tmp_path, documents=divided)
     rows = corpus.documents[:]
     assert "".join(rows["text"]) == "".join(texts) and max(map(len, rows["text"])) < 1000

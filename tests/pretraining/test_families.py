@@ -39,7 +39,11 @@ def workplace(workplace):
 def networks(name, vocab_size=30522):
     recipe = RECIPES[name]
     with torch.device("meta"):
-        return {part: build_network(part, getattr(recipe, part).config(vocab_size)) for part in PARTS if getattr(recipe, part)}
+        return {
+            part: build_network(part, getattr(recipe, part).config(vocab_size))
+            for part in PARTS
+            if getattr(recipe, part)
+        }
 
 
 def assert_exported_and_loaded(name, model):
@@ -49,8 +53,11 @@ def assert_exported_and_loaded(name, model):
     assert {path.name for path in Path("out").iterdir()} == {"generator", part}
     encoder = getattr(model, part).base_model.state_dict()
     from_checkpoint, from_folder = (load_pretrained(where, name, 32) for where in ("mini_5_100.0%.pth", f"out/{part}"))
-    for loaded in (*(kind.from_pretrained(f"out/{part}").base_model for kind in (AutoModel, AutoModelForSequenceClassification)),
-                   from_checkpoint.encoder(), from_folder.encoder()):
+    for loaded in (
+        *(kind.from_pretrained(f"out/{part}").base_model for kind in (AutoModel, AutoModelForSequenceClassification)),
+        from_checkpoint.encoder(),
+        from_folder.encoder(),
+    ):
         weights = loaded.state_dict()
         assert all(weights[key].equal(value) for key, value in encoder.items())
     groups = layer_groups(from_checkpoint.encoder())
@@ -62,7 +69,13 @@ def test_every_recipe_trains_on_real_text(workplace, shallow, name):
     """A family of each kind is also exported. LAMB scales the learning rate by the norm of the weights."""
     recipe = RECIPES[name]
     steps = 2 if name in ("base", "large") else 10
-    learn = run(f"size={name}", f"steps={steps}", "warmup_steps=1", "milestones=100", f"lr={1e-3 if recipe.optimizer == 'adam' else 2e-2}")
+    learn = run(
+        f"size={name}",
+        f"steps={steps}",
+        "warmup_steps=1",
+        "milestones=100",
+        f"lr={1e-3 if recipe.optimizer == 'adam' else 2e-2}",
+    )
     rows = metrics()
     assert len(rows) == steps and (steps == 2 or rows[-1]["gen_loss"] < rows[0]["gen_loss"])
     assert ("disc_loss" in rows[0]) == (recipe.discriminator is not None)
@@ -99,7 +112,9 @@ def test_any_pair_of_families_trains(workplace, small_tokenizer, generator, disc
     config = RECIPES["bert_tiny"].generator.config(len(small_tokenizer), pad_token_id=7)
     config.dtype = "float16"
     config.save_pretrained("folder_of_bert")
-    learn = run("size=tiny", f"generator={generator}", f"discriminator={discriminator}", "steps=6", "lr=3e-3", "warmup_steps=1")
+    learn = run(
+        "size=tiny", f"generator={generator}", f"discriminator={discriminator}", "steps=6", "lr=3e-3", "warmup_steps=1"
+    )
     assert metrics()[-1]["gen_loss"] < metrics()[0]["gen_loss"]
     pair = learn.model.generator, learn.model.discriminator
     assert pair[0].get_input_embeddings().weight is pair[1].get_input_embeddings().weight
@@ -130,9 +145,13 @@ def test_steps_of_equal_compute():
         assert steps * flops(name) == pytest.approx(3000 * flops("tiny"), rel=.001)
 
 
-@pytest.mark.parametrize("shape, scale, decay", [((5, 3), 1, .01), ((3,), 1, 0.), ((200, 64), 1, .01), ((2, 2), 0, .01)])
+@pytest.mark.parametrize(
+    "shape, scale, decay", [((5, 3), 1, 0.01), ((3,), 1, 0.0), ((200, 64), 1, 0.01), ((2, 2), 0, 0.01)]
+)
 def test_lamb_matches_pytorch_lamb(shape, scale, decay):
-    """Three steps against the formula: no bias correction, weight norm clamped to 10, weight decay inside it (facts.md#lmtuners)."""
+    """Three steps against the formula: no bias correction, weight norm clamped to 10, weight decay inside it
+    (facts.md#lmtuners).
+    """
     torch.manual_seed(0)
     weight, m, v = torch.nn.Parameter(scale * torch.randn(shape)), 0, 0
     expected = weight.detach().double()

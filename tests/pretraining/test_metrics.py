@@ -50,7 +50,8 @@ def test_the_unigram_entropy_leaves_out_special_tokens():
     assert unigram_entropy(examples, [2, 3, 99]) == pytest.approx(-.5 * math.log(.5) - 2 * .25 * math.log(.25))
 
 
-@pytest.mark.parametrize("auc, share_done, is_warned", [(.51, .25, False), (.53, .5, True), (.6, .5, False), (None, 1., False)])
+@pytest.mark.parametrize("auc, share_done, "
+                         "is_warned", [(.51, .25, False), (.53, .5, True), (.6, .5, False), (None, 1., False)])
 def test_discriminator_that_does_not_learn_causes_a_warning(auc, share_done, is_warned):
     warning = warning_of_collapse(auc, share_done)
     assert "0.530" in warning if is_warned else warning is None

@@ -53,7 +53,9 @@ def test_tying_survives_construction_loading_moving_and_copying():
     for model in (first, second, second.to(torch.float64), copy.deepcopy(second)):
         of_generator, of_discriminator = (dict(network.base_model.embeddings.named_parameters())
                                           for network in (model.generator, model.discriminator))
-        assert len(of_generator) == 5 and all(of_discriminator[name] is parameter for name, parameter in of_generator.items())
+        assert len(of_generator) == 5 and all(
+            of_discriminator[name] is parameter for name, parameter in of_generator.items()
+        )
         assert model.generator.get_output_embeddings().weight is of_generator["word_embeddings.weight"]
 
 
@@ -80,7 +82,9 @@ def test_logits_at_masked_positions_equal_those_of_the_whole_sequence(batch, siz
 
 @pytest.mark.parametrize("masking", ["bernoulli", "official"])
 def test_fixed_number_of_slots_gives_the_same_losses_and_gradients(small_tokenizer, masking):
-    """The rows have different lengths; some slots are unused, and with official masking some positions are masked twice."""
+    """The rows have different lengths; some slots are unused, and with official masking some positions are masked
+    twice.
+    """
     c = complete(pretrain.c.override(["size=tiny", f"masking={masking}", "temperature=1e-4", "max_length=64"]))
     torch.manual_seed(0)
     inputs = torch.randint(5, len(small_tokenizer), (16, 64))

@@ -28,7 +28,9 @@ def words_file(tmp_path):
 
 
 def test_words_of_a_file_become_tokens_after_the_present_ones(small_tokenizer, words_file):
-    new = extend_tokenizer(small_tokenizer, words_file("[PAD]", "the", "Coronavirus", "antibody", "##virus", "", "antibody"))
+    new = extend_tokenizer(
+        small_tokenizer, words_file("[PAD]", "the", "Coronavirus", "antibody", "##virus", "", "antibody")
+    )
     n = len(small_tokenizer)
     assert new.convert_ids_to_tokens(range(n, len(new))) == ["coronavirus", "antibody", "##virus"]
     assert {token: new.get_vocab()[token] for token in small_tokenizer.get_vocab()} == small_tokenizer.get_vocab()
@@ -38,14 +40,18 @@ def test_words_of_a_file_become_tokens_after_the_present_ones(small_tokenizer, w
 
 def test_frequent_words_of_the_text_are_added_and_kept(small_tokenizer, tmp_path, capsys):
     from _utils.text import load_documents
-    (tmp_path / "text.txt").write_text("\n".join(["the antibody and the coronavirus"] * 9 + ["antibody 2020 rare the"] * 4 + ["Antibody"]))
+    (tmp_path / "text.txt").write_text("\n".join(["the antibody and the "
+                                                  "coronavirus"] * 9 + ["antibody 2020 rare the"] * 4 + ["Antibody"]))
     corpora = [load_documents(str(tmp_path / "text.txt"), tmp_path)]
     sizes = {n: extend_tokenizer(small_tokenizer, len(small_tokenizer) + n, corpora, tmp_path) for n in (1, 5)}
     added = {n: new.convert_ids_to_tokens(range(len(small_tokenizer), len(new))) for n, new in sizes.items()}
     assert added == {1: ["antibody"], 5: ["antibody", "coronavirus"]}  # no numbers, and nothing that occurs rarely
     assert "antibody" in capsys.readouterr().out
     next(tmp_path.glob("documents_*.arrow")).unlink()
-    assert extend_tokenizer(small_tokenizer, len(small_tokenizer) + 1, corpora, tmp_path).get_vocab() == sizes[1].get_vocab()
+    assert (
+        extend_tokenizer(small_tokenizer, len(small_tokenizer) + 1, corpora, tmp_path).get_vocab()
+        == sizes[1].get_vocab()
+    )
     assert not capsys.readouterr().out  # neither read nor printed again
 
 
@@ -75,7 +81,9 @@ def test_rows_start_as_the_means_of_their_pieces(small_tokenizer, words_file, fa
         torch.testing.assert_close(table[row], old[pieces].mean(0))
         assert table[:len(small_tokenizer)].equal(old[:len(small_tokenizer)])
     logits, old_logits = (network.eval()(inputs).logits for network in (networks[0], before[0]))
-    torch.testing.assert_close(logits[..., :len(small_tokenizer)], old_logits[..., :len(small_tokenizer)], atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(
+        logits[..., : len(small_tokenizer)], old_logits[..., : len(small_tokenizer)], atol=1e-3, rtol=1e-3
+    )
     torch.testing.assert_close(logits[..., row], old_logits[..., pieces].mean(-1), atol=1e-3, rtol=1e-3)
 
 

@@ -75,7 +75,8 @@ DESTROYED = {HINDI: "है", JAPANESE: "か", VIETNAMESE: "hom", KOREAN: "ᄋ �
              "мой брат ещё учится в третьей школе": "мои", "příliš žluťoučký kůň úpěl ďábelské ódy": "kun"}
 PRESERVED = ["The café on Main Street was opened by McDonald in 1998, and the BBC was there.", "今天天气很好，我用iPhone拍照",
              "Die Bürger wollten schon früh wissen, wann die Bahn durch die Stadt fährt, und warum sie so langsam ist.",
-             "בְּרֵאשִׁית בָּרָא אֱלֹהִים", "بِسْمِ اللَّهِ الرَّحْمَٰنِ", "I ❤️ this 👍🏽", "CHAPTER ONE IN WHICH the chapter begins",
+             "בְּרֵאשִׁית בָּרָא "
+             "אֱלֹהִים", "بِسْمِ اللَّهِ الرَّحْمَٰنِ", "I ❤️ this 👍🏽", "CHAPTER ONE IN WHICH the chapter begins",
              f"{'the generator replaces some words of the text ' * 100} {JAPANESE}"]
 
 

@@ -40,7 +40,8 @@ def test_bert_style_masks_80_replaces_10_and_keeps_10_percent_except_special_tok
     assert masked_share == pytest.approx(.8, abs=.02) and kept_share == pytest.approx(.1, abs=.015)
     assert 1 - masked_share - kept_share == pytest.approx(.1, abs=.015)  # the random tokens
     drawn = shown[(shown != 4) & (shown != original)].unique()
-    assert len(drawn) > 350 and not set(drawn.tolist()) & set(SPECIAL)  # from the whole vocabulary except special tokens
+    # from the whole vocabulary except special tokens
+    assert len(drawn) > 350 and not set(drawn.tolist()) & set(SPECIAL)
 
 
 def test_random_tokens_are_uniform_over_all_but_special_tokens():
@@ -113,15 +114,21 @@ def test_the_callback_masks_the_batches_of_any_learner():
             return self.weight.sum()
 
     dl = DataLoader([(row, torch.tensor(32), 0) for row in batch(16, 32, 50)], bs=8)  # the target is replaced
-    learn = Learner(DataLoaders(dl, dl, device="cpu"), Network(1, 1), lambda output, labels: output + (labels != -100).sum(),
-                    cbs=[MaskedLMCallback(4, SPECIAL, 50)])
+    learn = Learner(
+        DataLoaders(dl, dl, device="cpu"),
+        Network(1, 1),
+        lambda output, labels: output + (labels != -100).sum(),
+        cbs=[MaskedLMCallback(4, SPECIAL, 50)],
+    )
     with learn.no_bar(), learn.no_logging():
         learn.fit(1)
     assert len(seen) == 4 and all(len(x) == 4 and (x[0] == 4).any() for x in seen)  # [MASK]
 
 
 def prediction(n_unused=0):
-    """A random output and its labels. n_unused: number of slots after those of the masked positions, if slots are fixed."""
+    """A random output and its labels. n_unused: number of slots after those of the masked positions, if slots are
+    fixed.
+    """
     inputs = batch(8, 32, 50)
     _, labels, chosen = mask_tokens(inputs, 4, 50, SPECIAL)
     torch.manual_seed(0)
@@ -138,7 +145,9 @@ def test_loss_is_mean_over_masked_tokens_plus_50_times_mean_over_all_tokens(n_un
     gen = F.cross_entropy(pred.mlm_gen_logits[:int(masked.sum())], labels[masked])
     disc = F.binary_cross_entropy_with_logits(pred.disc_logits[tokens], pred.is_replaced[tokens].float())
     assert float(ELECTRALoss()(pred, labels)) == pytest.approx(float(gen + 50 * disc), rel=1e-5)
-    without_masks = pred._replace(mlm_gen_logits=pred.mlm_gen_logits[:n_unused], is_mlm_applied=torch.zeros_like(masked))
+    without_masks = pred._replace(
+        mlm_gen_logits=pred.mlm_gen_logits[:n_unused], is_mlm_applied=torch.zeros_like(masked)
+    )
     if n_unused:
         without_masks = without_masks._replace(slots=masked_slots(without_masks.is_mlm_applied, n_unused))
     assert float(ELECTRALoss()(without_masks, labels)) == pytest.approx(float(50 * disc), rel=1e-5)

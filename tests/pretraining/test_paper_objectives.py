@@ -51,14 +51,18 @@ def test_electra_15_has_no_gradient_at_positions_that_are_not_masked(batch, smal
     loss.backward()
     gradient, is_masked = output.disc_logits.grad, batch[2] > 0
     assert (gradient[~is_masked] == 0).all() and (gradient[is_masked] != 0).all()
-    bce = F.binary_cross_entropy_with_logits(output.disc_logits, output.is_replaced.float(), weight=batch[2].float(), reduction="sum")
+    bce = F.binary_cross_entropy_with_logits(
+        output.disc_logits, output.is_replaced.float(), weight=batch[2].float(), reduction="sum"
+    )
     assert disc_loss.item() == pytest.approx(bce.item() / 6, rel=1e-5)
 
 
 def test_replace_mlm_predicts_the_original_tokens_from_an_input_without_mask(batch, small_tokenizer):
     model, loss_func = build("replace_mlm", small_tokenizer)
     seen = []
-    model.discriminator.get_input_embeddings().register_forward_hook(lambda module, inputs, output: seen.append(inputs[0]))
+    model.discriminator.get_input_embeddings().register_forward_hook(
+        lambda module, inputs, output: seen.append(inputs[0])
+    )
     output = model(*batch)
     assert not (seen[0] == small_tokenizer.mask_token_id).any() and seen[0].equal(output.generated)
     _, (_, loss) = loss_func(output, batch[-1], model.counts(*batch), return_losses=True)
@@ -77,8 +81,10 @@ def mixture(copy_logit, logits, original, shown):
 def test_all_tokens_mlm_mixes_copying_and_writing():
     logits = torch.tensor([.3, -1.2, 2., .1])
     softmax = logits.softmax(0).tolist()
-    assert [mixture(50., logits, token, shown=2) for token in range(4)] == pytest.approx([0, 0, 1, 0], abs=1e-5)  # D = 1: the input
-    assert [mixture(-50., logits, token, shown=2) for token in range(4)] == pytest.approx(softmax, rel=1e-5)  # D = 0: the softmax
+    # D = 1: the input
+    assert [mixture(50., logits, token, shown=2) for token in range(4)] == pytest.approx([0, 0, 1, 0], abs=1e-5)
+    # D = 0: the softmax
+    assert [mixture(-50., logits, token, shown=2) for token in range(4)] == pytest.approx(softmax, rel=1e-5)
     at_half = [mixture(0., logits, token, shown=2) for token in range(4)]
     assert sum(at_half) == pytest.approx(1, rel=1e-5) and at_half[2] == pytest.approx(.5 + softmax[2] / 2, rel=1e-5)
 
@@ -99,27 +105,44 @@ def generator_loss(pred, targ_ids):
 
 
 def test_the_gradient_of_adversarial_training_is_that_of_the_expected_reward():
-    """One position, three tokens: REINFORCE's gradient, averaged over all samples, is the exact one, whatever the baseline."""
+    """One position, three tokens: REINFORCE's gradient, averaged over all samples, is the exact one, whatever the
+    baseline.
+    """
     original, disc_logits = 1, [2., -.5, .7]  # of the discriminator, for each token that might be shown
     logits = torch.tensor([[.4, -.3, 1.1]], requires_grad=True)
     baseline = torch.tensor([.8], requires_grad=True)
-    rewards = torch.tensor([F.binary_cross_entropy_with_logits(torch.tensor(d), torch.tensor(float(token != original))).item()
-                            for token, d in enumerate(disc_logits)])
+    rewards = torch.tensor(
+        [
+            F.binary_cross_entropy_with_logits(torch.tensor(d), torch.tensor(float(token != original))).item()
+            for token, d in enumerate(disc_logits)
+        ]
+    )
 
     def loss_of(token):
         yes = torch.tensor([[True]])
-        pred = FastOutput(logits, torch.tensor([[token]]), torch.tensor([[disc_logits[token]]]), torch.tensor([[token != original]]),
-                          yes, yes, masked_slots(yes, 1), baseline=baseline)
+        pred = FastOutput(
+            logits,
+            torch.tensor([[token]]),
+            torch.tensor([[disc_logits[token]]]),
+            torch.tensor([[token != original]]),
+            yes,
+            yes,
+            masked_slots(yes, 1),
+            baseline=baseline,
+        )
         return generator_loss(pred, torch.tensor([[original]]))
 
     p = logits.detach().softmax(-1)[0]
     gradients = [torch.autograd.grad(loss_of(token), (logits, baseline)) for token in range(3)]
     expected, = torch.autograd.grad((logits.softmax(-1)[0] * rewards).sum(), logits)
-    torch.testing.assert_close(sum(q * of_logits for q, (of_logits, _) in zip(p, gradients)), -expected, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        sum(q * of_logits for q, (of_logits, _) in zip(p, gradients)), -expected, atol=1e-5, rtol=1e-4
+    )
     # The baseline sigmoid(v) learns the discriminator's probability of the correct answer, exp(-reward).
     of_baseline = torch.cat([gradient for _, gradient in gradients])
     torch.testing.assert_close(of_baseline, torch.tensor(.8).sigmoid() - (-rewards).exp(), atol=1e-5, rtol=1e-4)
-    assert loss_of(0).item() == pytest.approx(F.cross_entropy(logits, torch.tensor([original])).item(), rel=1e-4)  # logged
+    # logged
+    assert loss_of(0).item() == pytest.approx(F.cross_entropy(logits, torch.tensor([original])).item(), rel=1e-4)
 
 
 def test_the_mean_of_two_samples_is_no_sample_of_the_adversarial_generator():
@@ -127,8 +150,16 @@ def test_the_mean_of_two_samples_is_no_sample_of_the_adversarial_generator():
     logits = torch.zeros(3, 4, requires_grad=True)
     yes = torch.tensor([[True, True]])
     times_drawn = torch.tensor([[2, 1]])
-    pred = FastOutput(logits, torch.tensor([[1, 2]]), torch.tensor([[.3, -.2]]), yes, yes, times_drawn, masked_slots(times_drawn, 3),
-                      baseline=torch.zeros(3))
+    pred = FastOutput(
+        logits,
+        torch.tensor([[1, 2]]),
+        torch.tensor([[0.3, -0.2]]),
+        yes,
+        yes,
+        times_drawn,
+        masked_slots(times_drawn, 3),
+        baseline=torch.zeros(3),
+    )
     generator_loss(pred, torch.tensor([[0, 0]])).backward()
     assert logits.grad[:2].abs().max() == 0 < logits.grad[2].abs().max()
 
@@ -138,7 +169,9 @@ def test_adversarial_training_has_no_gradient_of_maximum_likelihood(batch, small
     model, _ = build("adversarial", small_tokenizer)
     output = model(*batch)
     output.mlm_gen_logits.retain_grad()
-    indifferent = output._replace(disc_logits=torch.zeros_like(output.disc_logits), baseline=torch.zeros_like(output.baseline))
+    indifferent = output._replace(
+        disc_logits=torch.zeros_like(output.disc_logits), baseline=torch.zeros_like(output.baseline)
+    )
     generator_loss(indifferent, batch[-1]).backward()
     assert output.mlm_gen_logits.grad.abs().max() < 1e-6
 
@@ -172,7 +205,8 @@ def test_replace_mlm_plots_curves_but_no_replaced_tokens(workplace):
 def test_uniform_replacements_train_the_discriminator_alone(workplace):
     learn = run("uniform_generator=True", "steps=4", "lr=1e-3")
     row = metrics()[-1]
-    assert row["gen_loss"] == pytest.approx(torch.tensor(float(learn.model.vocab_size)).log().item(), rel=1e-4)  # ln V (F88)
+    # ln V (F88)
+    assert row["gen_loss"] == pytest.approx(torch.tensor(float(learn.model.vocab_size)).log().item(), rel=1e-4)
     assert row["replaced_share"] > .1 and not any(name.startswith("generator") for name in weights())
     export_hf("checkpoints/pretrain/mini_5_100.0%.pth", "out")
     assert {path.name for path in Path("out").iterdir()} == {"discriminator"}
@@ -194,14 +228,23 @@ def test_gradients_of_micro_batches_add_up(batch, small_tokenizer):
             mlm = output.mlm_logits
             if mlm is not None:
                 mlm = mlm[of] if len(mlm) == len(of) else mlm.view(4, 24, -1)[rows].flatten(0, 1)
-            part = FastOutput(output.mlm_gen_logits[of], output.generated[rows],
-                                 output.disc_logits if output.disc_logits is None else output.disc_logits[rows],
-                                 output.is_replaced[rows], output.attention_mask[rows], output.is_mlm_applied[rows], slots, mlm,
-                                 None if output.baseline is None else output.baseline[of])
+            part = FastOutput(
+                output.mlm_gen_logits[of],
+                output.generated[rows],
+                output.disc_logits if output.disc_logits is None else output.disc_logits[rows],
+                output.is_replaced[rows],
+                output.attention_mask[rows],
+                output.is_mlm_applied[rows],
+                slots,
+                mlm,
+                None if output.baseline is None else output.baseline[of],
+            )
             parts.append(loss_func(part, batch[-1][rows], counts))
         parameters = [p for p in model.parameters() if p.requires_grad]
-        of_whole, of_parts = (torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True, materialize_grads=True)
-                              for loss in (whole, sum(parts)))
+        of_whole, of_parts = (
+            torch.autograd.grad(loss, parameters, retain_graph=True, allow_unused=True, materialize_grads=True)
+            for loss in (whole, sum(parts))
+        )
         torch.testing.assert_close([whole, *of_whole], [sum(parts), *of_parts], rtol=1e-4, atol=1e-6, msg=objective)
 
 
@@ -215,7 +258,9 @@ def test_two_stages_train_one_network_each(workplace):
     assert equal_weights(of("generator", learned), of("generator", first["model"]))  # frozen
     generator, discriminator = learn.model.generator.base_model, learn.model.discriminator.base_model
     assert not {id(p) for p in generator.parameters()} & {id(p) for p in discriminator.parameters()}
-    moved = [(p - q).abs().max().item() for p, q in zip(generator.parameters(), discriminator.parameters(), strict=True)]
+    moved = [
+        (p - q).abs().max().item() for p, q in zip(generator.parameters(), discriminator.parameters(), strict=True)
+    ]
     assert 0 < max(moved) < .05 and learn.train_iter == 4  # the discriminator started from the generator's weights
 
     run(*settings, "base_run_name=again", "stop_at=2", resume=True)
@@ -227,7 +272,9 @@ def test_two_stages_train_one_network_each(workplace):
 
 @pytest.fixture
 def first_stage(workplace):
-    """Folder of the complete first of two stages, of which the second has trained one of two steps; and the settings of the run."""
+    """Folder of the complete first of two stages, of which the second has trained one of two steps; and the settings of
+    the run.
+    """
     settings = ["objective=two_stage", "steps=5", "two_stage_steps=3", "lr=1e-3"]
     run(*settings, "stop_at=1")
     return Path("checkpoints/pretrain/mini_generator_5"), settings
@@ -252,8 +299,14 @@ def test_the_second_stage_needs_only_the_milestone_of_the_first(first_stage):
     folder, settings = first_stage
     shutil.copytree(folder.parent, "before")
     found = []
-    for remove in (lambda folder: None, delete_resume_checkpoints, shutil.rmtree, damage_resume_checkpoints, delete_second_stage,
-                   lambda folder: (folder / "resume.pth").unlink()):
+    for remove in (
+        lambda folder: None,
+        delete_resume_checkpoints,
+        shutil.rmtree,
+        damage_resume_checkpoints,
+        delete_second_stage,
+        lambda folder: (folder / "resume.pth").unlink(),
+    ):
         remove(folder)
         run(*settings, resume=True)
         found.append(weights())
@@ -265,7 +318,11 @@ def test_the_second_stage_needs_only_the_milestone_of_the_first(first_stage):
 def test_a_first_stage_that_cannot_be_resumed_must_fit_the_second(first_stage):
     folder, settings = first_stage
     delete_resume_checkpoints(folder)
-    for changed, named in ((["lr=1e-4"], "lr=0.001"), (["two_stage_steps=2"], "steps=3"), (["max_length=16"], "max_length=32")):
+    for changed, named in (
+        (["lr=1e-4"], "lr=0.001"),
+        (["two_stage_steps=2"], "steps=3"),
+        (["max_length=16"], "max_length=32"),
+    ):
         with pytest.raises(PlainError, match=f"mini_generator_5' was started with .*{named}"):
             run(*settings, *changed, resume=True)
     shutil.rmtree("checkpoints/pretrain/mini_5")
@@ -286,15 +343,22 @@ def test_the_second_stage_starts_from_the_generator(small_tokenizer, workplace):
     run("objective=mlm", "steps=2")
     generator, discriminator = second_stage_pair("mini_5_100.0%.pth")
     assert equal_weights(generator.base_model.state_dict(), discriminator.base_model.state_dict())
-    assert not any(p.requires_grad for p in generator.parameters()) and all(p.requires_grad for p in discriminator.parameters())
+    assert not any(p.requires_grad for p in generator.parameters()) and all(
+        p.requires_grad for p in discriminator.parameters()
+    )
 
 
-@pytest.mark.parametrize("settings, message", [
-    (["objective=replace_mlm", "disc_smooth_label=True"], "disc_smooth"),
-    (["objective=adversarial", "temperature=2"], "temperature"), (["two_stage_steps=5"], "two_stage_steps"),
-    (["objective=two_stage", "steps=5", "two_stage_steps=5"], "two_stage_steps"), (["objective=two_stage", "tying=tokens"], "tying"),
-    (["generator_hidden_size=.5", "generator={'model_type': 'bert'}"], "generator_hidden_size"),
-])
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        (["objective=replace_mlm", "disc_smooth_label=True"], "disc_smooth"),
+        (["objective=adversarial", "temperature=2"], "temperature"),
+        (["two_stage_steps=5"], "two_stage_steps"),
+        (["objective=two_stage", "steps=5", "two_stage_steps=5"], "two_stage_steps"),
+        (["objective=two_stage", "tying=tokens"], "tying"),
+        (["generator_hidden_size=.5", "generator={'model_type': 'bert'}"], "generator_hidden_size"),
+    ],
+)
 def test_settings_without_effect_raise_before_any_work(workplace, settings, message):
     with pytest.raises(PlainError, match=message):
         run(*settings)

@@ -15,7 +15,9 @@ from _utils.text import processors
 from _utils.text.examples import prepare_examples
 from _utils.text.processors import ELECTRADataProcessor
 
-pytestmark = pytest.mark.skipif(multiprocessing.get_start_method() != "fork", reason="monkeypatching reaches only forked processes")
+pytestmark = pytest.mark.skipif(
+    multiprocessing.get_start_method() != "fork", reason="monkeypatching reaches only forked processes"
+)
 FORK = multiprocessing.get_context("fork")
 N_FILES = 12
 
@@ -25,7 +27,9 @@ def prepare(tmp_path, small_tokenizer, monkeypatch):
     """Return a function that prepares the examples of a small corpus of N_FILES blocks in a subfolder of tmp_path."""
     monkeypatch.setattr(processors, "BLOCK", 10)
     corpus = make_corpus(n_documents=10 * N_FILES)
-    return lambda folder="cache", num_proc=2: prepare_examples(corpus, small_tokenizer, 32, 7, tmp_path / folder, num_proc=num_proc)
+    return lambda folder="cache", num_proc=2: prepare_examples(
+        corpus, small_tokenizer, 32, 7, tmp_path / folder, num_proc=num_proc
+    )
 
 
 @pytest.fixture
@@ -50,7 +54,8 @@ def start(function, *args):
     """Call a function in a fork of this process, in a new process group."""
     def run():
         os.setsid()
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # it is ignored if a shell runs the tests in the background
+        # it is ignored if a shell runs the tests in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         function(*args)
     process = FORK.Process(target=run)
     process.start()

@@ -1,4 +1,5 @@
-"""Training in several processes: the same examples, masks, samples and dropout as in one process, divided among them."""
+"""Training in several processes: the same examples, masks, samples and dropout as in one process, divided among them.
+"""
 import json
 import os
 import re
@@ -16,19 +17,35 @@ from tiny_pretraining import rows, weights
 
 from _utils.runs.checkpoints import load_checkpoint
 
-SETTINGS = ["size=tiny", "datas=text.txt", "vocab=vocab.txt", "seed=5", "bs=8", "micro_batch=2", "max_length=32", "logger=None",
-            "device=cpu"]
+SETTINGS = [
+    "size=tiny",
+    "datas=text.txt",
+    "vocab=vocab.txt",
+    "seed=5",
+    "bs=8",
+    "micro_batch=2",
+    "max_length=32",
+    "logger=None",
+    "device=cpu",
+]
 
 
 def start(repo, command, *settings):
     """Start a script, or a launcher with a script, in a new interpreter."""
-    return subprocess.Popen([sys.executable, *command, *settings], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                            env={**os.environ, "PYTHONPATH": str(repo)})
+    return subprocess.Popen(
+        [sys.executable, *command, *settings],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(repo)},
+    )
 
 
 @pytest.fixture
 def launch(scripts):
-    """`launch(n, *settings)` pretrains, or runs another script, in n processes on the CPU and returns its standard output."""
+    """`launch(n, *settings)` pretrains, or runs another script, in n processes on the CPU and returns its standard
+    output.
+    """
     def launch(n, *settings, script="pretrain.py"):
         done = scripts.run(str(script), settings, Path.cwd(), processes=n)
         assert done.returncode == 0, done.stderr[-3000:]
@@ -48,9 +65,17 @@ def assert_same_run(name, other, n=12 + 5):
         torch.testing.assert_close(a, b, atol=1e-5, rtol=1e-4, msg=key)
 
 
-@pytest.mark.parametrize("n, settings", [
-    (3, []), (2, ["objective=mlm"]),
-    *[pytest.param(2, [f"objective={objective}"], marks=pytest.mark.slow) for objective in ("all_tokens_mlm", "adversarial")]])
+@pytest.mark.parametrize(
+    "n, settings",
+    [
+        (3, []),
+        (2, ["objective=mlm"]),
+        *[
+            pytest.param(2, [f"objective={objective}"], marks=pytest.mark.slow)
+            for objective in ("all_tokens_mlm", "adversarial")
+        ],
+    ],
+)
 def test_several_processes_train_the_same_model_as_one(workplace, launch, n, settings):
     """Of three processes, one has two of the four micro-batches of a batch."""
     for name, processes in (("one", 1), ("several", n)):
@@ -63,8 +88,16 @@ def test_several_processes_train_the_same_model_as_one(workplace, launch, n, set
 def test_accelerate_launch_starts_several_processes(workplace, repo, launch):
     settings = [*SETTINGS, "num_workers=0", "steps=12"]
     launch(1, *settings, "base_run_name=one")
-    launcher = ["-m", "accelerate.commands.launch", "--multi_gpu", "--num_processes=2", "--num_machines=1", "--mixed_precision=no",
-                "--dynamo_backend=no", "--main_process_port=0"]
+    launcher = [
+        "-m",
+        "accelerate.commands.launch",
+        "--multi_gpu",
+        "--num_processes=2",
+        "--num_machines=1",
+        "--mixed_precision=no",
+        "--dynamo_backend=no",
+        "--main_process_port=0",
+    ]
     process = start(repo, [*launcher, repo / "pretrain.py"], *settings, "base_run_name=several")
     assert not process.wait(300), process.stderr.read()[-3000:]
     assert_same_run("several_5", "one_5")
@@ -72,19 +105,27 @@ def test_accelerate_launch_starts_several_processes(workplace, repo, launch):
 
 @pytest.mark.parametrize("first, then, number, n_workers", [
     (2, 1, signal.SIGINT, 0), pytest.param(1, 2, signal.SIGTERM, 2, marks=pytest.mark.slow)])
-def test_stopped_run_resumes_with_another_number_of_processes(workplace, scripts, launch, first, then, number, n_workers):
-    """The signal reaches all processes: a terminal sends it to those of Ctrl-C; Slurm, systemd and Kubernetes also to the data workers."""
+def test_stopped_run_resumes_with_another_number_of_processes(
+    workplace, scripts, launch, first, then, number, n_workers
+):
+    """The signal reaches all processes: a terminal sends it to those of Ctrl-C; Slurm, systemd and Kubernetes also to
+    the data workers.
+    """
     settings = [*SETTINGS, "steps=40", f"num_workers={n_workers}"]
     launch(1, *settings, "base_run_name=one")
     with ThreadPoolExecutor() as pool:
         running = pool.submit(scripts.run, "pretrain.py", [*settings, "base_run_name=two"], Path.cwd(), processes=first)
-        while not running.done() and not (Path("checkpoints/pretrain/two_5/metrics.jsonl").exists() and len(rows("two_5")) > 6):
+        while not running.done() and not (
+            Path("checkpoints/pretrain/two_5/metrics.jsonl").exists() and len(rows("two_5")) > 6
+        ):
             time.sleep(.02)
         [command] = psutil.Process(scripts.pid).children()
         for process in command.children(recursive=True) + [command] * (first == 1):
             process.send_signal(number)
     done = running.result()
-    assert done.returncode and "Stopping after this step" in done.stdout and done.stderr.count("Stopped at step") == 1, done.stderr[-2000:]
+    assert (
+        done.returncode and "Stopping after this step" in done.stdout and done.stderr.count("Stopped at step") == 1
+    ), done.stderr[-2000:]
     assert first > 1 or (done.returncode == 130 and "error" not in done.stderr)
     step = load_checkpoint("checkpoints/pretrain/two_5/resume.pth")["step"]
     assert 0 < step < 40
@@ -101,7 +142,11 @@ def read_json_lines(path):
 
 def scores_of(group):
     """Sorted (task, run, seed, scores) of the finished runs of a group."""
-    found = [(row["task"], row["run"], row["seed"], json.dumps(row["scores"])) for row in read_json_lines(SCORES) if row["group"] == group]
+    found = [
+        (row["task"], row["run"], row["seed"], json.dumps(row["scores"]))
+        for row in read_json_lines(SCORES)
+        if row["group"] == group
+    ]
     return sorted(found)
 
 
@@ -109,8 +154,16 @@ def scores_of(group):
 def finetuning(tmp_path, monkeypatch, fresh_checkpoint, glue, scripts):
     """`finetuning(n, "key=value", ...)` finetunes CoLA and RTE in n processes on the CPU and returns a Done."""
     monkeypatch.chdir(tmp_path)
-    settings = ["size=tiny", f"pretrained_checkpoint={fresh_checkpoint}", f"glue_dir={glue}", "tasks=cola,rte", "end=2", "max_length=32",
-                "device=cpu", "logger=None"]
+    settings = [
+        "size=tiny",
+        f"pretrained_checkpoint={fresh_checkpoint}",
+        f"glue_dir={glue}",
+        "tasks=cola,rte",
+        "end=2",
+        "max_length=32",
+        "device=cpu",
+        "logger=None",
+    ]
     overrides = {"cola": {"epochs": 1, "rows": 100}, "rte": {"epochs": 1, "rows": 100}}
 
     def finetuning(n, *changes, **of_tasks):

@@ -25,7 +25,9 @@ def models(request, small_tokenizer):
     c = complete(pretrain.c.override(["size=tiny", f"masking={request.param}"]))
     torch.manual_seed(0)
     model = build_model(c, small_tokenizer).eval()
-    plain = ELECTRAModel(*copy.deepcopy([model.generator, model.discriminator]), small_tokenizer, temperature=1e-6).eval()
+    plain = ELECTRAModel(
+        *copy.deepcopy([model.generator, model.discriminator]), small_tokenizer, temperature=1e-6
+    ).eval()
     plain.generator.base_model._forward_hooks.clear()  # of the drop-in
     model.temperature = plain.temperature
     inputs = torch.randint(5, len(small_tokenizer), (8, 32))
@@ -36,7 +38,9 @@ def models(request, small_tokenizer):
 
 
 def assert_same_gradients(losses, pairs):
-    """losses, pairs: of the implementation and the reference; each of the pairs is (name, parameter, parameter of the reference)."""
+    """losses, pairs: of the implementation and the reference; each of the pairs is (name, parameter, parameter of the
+    reference).
+    """
     torch.testing.assert_close(*losses, atol=1e-5, rtol=1e-5)
     for loss in losses:
         loss.backward()
@@ -47,7 +51,8 @@ def assert_same_gradients(losses, pairs):
 
 def assert_same_update(pairs, *optimizers):
     for _, a, b in pairs:
-        b.grad = a.grad.clone()  # Adam's first step divides by the size of the gradient, which would magnify rounding errors
+        # Adam's first step divides by the size of the gradient, which would magnify rounding errors
+        b.grad = a.grad.clone()
     for optimizer in optimizers:
         optimizer.step()
     for name, a, b in pairs:
@@ -121,14 +126,31 @@ def test_loss_and_gradients_of_the_compiled_model_match_the_reference(models):
 
 def test_finetuning_step_matches_the_reference():
     torch.manual_seed(0)
-    encoded = [{"inp_ids": torch.randint(5, VOCAB_SIZE, (n,)).tolist(), "token_type_ids": [0] * (n // 2) + [1] * (n - n // 2)}
-               for n in (9, 30, 17, 4)]
+    encoded = [
+        {"inp_ids": torch.randint(5, VOCAB_SIZE, (n,)).tolist(), "token_type_ids": [0] * (n // 2) + [1] * (n - n // 2)}
+        for n in (9, 30, 17, 4)
+    ]
     rows = EncodedRows(encoded, [0, 1, 1, 0])
-    settings = {"bs": 4, "epochs": 1, "lr": 1e-3, "layer_decay": .8, "original_lr_layer_decays": True, "weight_decay": 0.,
-                "adam_bias_correction": False, "schedule": "original_linear"}
+    settings = {
+        "bs": 4,
+        "epochs": 1,
+        "lr": 1e-3,
+        "layer_decay": 0.8,
+        "original_lr_layer_decays": True,
+        "weight_decay": 0.0,
+        "adam_bias_correction": False,
+        "schedule": "original_linear",
+    }
     model, reference = (fresh_predictor(TASKS["mrpc"], "tiny") for _ in range(2))
-    learn = finetune.get_glue_learner("mrpc", inference=True, model=model, data=EncodedTask(rows, {}), settings=settings,
-                                      device=torch.device("cpu"), precision="fp32")
+    learn = finetune.get_glue_learner(
+        "mrpc",
+        inference=True,
+        model=model,
+        data=EncodedTask(rows, {}),
+        settings=settings,
+        device=torch.device("cpu"),
+        precision="fp32",
+    )
     *x, labels = rows.batch(range(4))
     *padded, same_labels = RowsOneByOne(rows, pad_to=40).batch(range(4))
     assert padded[0].shape == (4, 40) and x[0].shape == (4, 30) and labels.equal(same_labels)
@@ -138,7 +160,9 @@ def test_finetuning_step_matches_the_reference():
     pairs = pairs_of(*(sum(groups, []) for groups in (finetune.parameter_groups(model), reference_groups)))
     assert_same_gradients((learn.loss_func(logits[0], labels), F.cross_entropy(logits[1], labels)), pairs)
     layer_lrs = finetune.get_layer_lrs(1e-3, .8, 2)
-    assert_same_update(pairs, learn.opt, *(OneByOneAdam(group, lr, weight_decay=0.) for group, lr in zip(reference_groups, layer_lrs)))
+    assert_same_update(
+        pairs, learn.opt, *(OneByOneAdam(group, lr, weight_decay=0.0) for group, lr in zip(reference_groups, layer_lrs))
+    )
 
 
 @pytest.mark.parametrize("size, n_positions", [("tiny", 1), ("bert_tiny", 1), ("mini", 1), ("albert_tiny", 20)])

@@ -25,11 +25,15 @@ def operations_of_torch(monkeypatch):
 
 def build_learner(device="cpu", *settings):
     """A learner whose steps have two micro-batches. With compile=True its step can be captured, but is not yet."""
-    c = pretrain.c.override(["size=tiny", f"bs={EXAMPLES}", "micro_batch=2", f"max_length={LENGTH}", "precision=fp32"]).override(settings)
+    c = pretrain.c.override(
+        ["size=tiny", f"bs={EXAMPLES}", "micro_batch=2", f"max_length={LENGTH}", "precision=fp32"]
+    ).override(settings)
     device = torch.device(device)
     with device:
         hf_tokenizer = tokenizer_from_tokens(benchmarks.pretraining.VOCABULARY[:1000])
-        learn = pretrain.build_learner(complete(c), hf_tokenizer, SimpleNamespace(device=device, n_inp=2), None, Processes())
+        learn = pretrain.build_learner(
+            complete(c), hf_tokenizer, SimpleNamespace(device=device, n_inp=2), None, Processes()
+        )
     learn.remove_cbs([callback for callback in learn.cbs if isinstance(callback, cuda_graph.StaticStep)])
     learn.training, learn.train_iter, learn.pct_train, learn.n_iter, learn.n_epoch = True, 0, 0., 1000, 1
     return learn
@@ -57,13 +61,27 @@ def gradients_by_autograd(learn, x, counts):
     return found
 
 
-ROBERTA = {"model_type": "roberta", "hidden_size": 64, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 64,
-           "max_position_embeddings": 64}
+ROBERTA = {
+    "model_type": "roberta",
+    "hidden_size": 64,
+    "num_attention_heads": 2,
+    "num_hidden_layers": 1,
+    "intermediate_size": 64,
+    "max_position_embeddings": 64,
+}
 PAIR = ["precision=bf16", f"generator={ROBERTA}", f"discriminator={ROBERTA}"]
 
 
-@pytest.mark.parametrize("settings", [["precision=bf16"], ["precision=fp32"], ["size=albert_tiny", "precision=bf16"], PAIR,
-                                      [*PAIR, "tying=embeddings+encoder"]])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["precision=bf16"],
+        ["precision=fp32"],
+        ["size=albert_tiny", "precision=bf16"],
+        PAIR,
+        [*PAIR, "tying=embeddings+encoder"],
+    ],
+)
 def test_gradients_equal_those_of_plain_autocast(settings):
     learn = build_learner("cpu", *settings)
     x, counts = learn.masks(*batch_of(learn))
@@ -142,8 +160,18 @@ def test_functions_are_one_graph_each_and_compute_the_same(precision, tolerances
     assert_same_state(train(eager), train(compiled), **tolerances)
 
 
-VARIANTS = ["precision=bf16", "masking=official", "objective=mlm", "objective=all_tokens_mlm", "objective=adversarial",
-            "optimizer=lamb", "adam_bias_correction=True", "sampling=multinomial", "uniform_generator=True", "size=mini"]
+VARIANTS = [
+    "precision=bf16",
+    "masking=official",
+    "objective=mlm",
+    "objective=all_tokens_mlm",
+    "objective=adversarial",
+    "optimizer=lamb",
+    "adam_bias_correction=True",
+    "sampling=multinomial",
+    "uniform_generator=True",
+    "size=mini",
+]
 
 
 @needs_gpu

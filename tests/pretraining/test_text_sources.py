@@ -37,9 +37,18 @@ A title without an article
 
 </doc>
 """
-JSON_LINES = "\n".join(json.dumps({"id": i, "text": text}, ensure_ascii=i == 0) for i, text in enumerate(DOCUMENTS)) + "\n\n"
-FILES = {"blank_lines_between.txt": TXT, "windows_line_ends.txt": TXT.replace("\n", "\r\n"), "lines.jsonl": JSON_LINES,
-         "wiki_00": ARTICLES, "wiki_01": JSON_LINES, "byte_order_mark.txt": "\ufeff" + TXT, "byte_order_mark.jsonl": "\ufeff" + JSON_LINES}
+JSON_LINES = (
+    "\n".join(json.dumps({"id": i, "text": text}, ensure_ascii=i == 0) for i, text in enumerate(DOCUMENTS)) + "\n\n"
+)
+FILES = {
+    "blank_lines_between.txt": TXT,
+    "windows_line_ends.txt": TXT.replace("\n", "\r\n"),
+    "lines.jsonl": JSON_LINES,
+    "wiki_00": ARTICLES,
+    "wiki_01": JSON_LINES,
+    "byte_order_mark.txt": "\ufeff" + TXT,
+    "byte_order_mark.jsonl": "\ufeff" + JSON_LINES,
+}
 COMPRESSION = {"": bytes, ".gz": gzip.compress, ".bz2": bz2.compress, ".xz": lzma.compress,
                ".zst": lambda content: pyarrow.compress(content, "zstd", asbytes=True)}
 
@@ -53,7 +62,9 @@ def write(path, content):
 @pytest.fixture
 def texts_of(tmp_path):
     """Return a function that reads a source in tmp_path into a list of documents."""
-    return lambda source, **options: list(load_documents(str(tmp_path / source), tmp_path / "cache", **options).documents["text"])
+    return lambda source, **options: list(
+        load_documents(str(tmp_path / source), tmp_path / "cache", **options).documents["text"]
+    )
 
 
 def test_all_file_formats_and_compressions_give_the_same_documents(tmp_path, texts_of):
@@ -173,7 +184,8 @@ def read(path):
         or None.
     """
 '''
-SENTENCES = ["It returns None if the file is empty.", "Read all rows of a file into a list.", "The name of the file to read, or None."]
+SENTENCES = ["It returns None if the file is "
+             "empty.", "Read all rows of a file into a list.", "The name of the file to read, or None."]
 
 
 def write_sources(folder, n):
@@ -184,14 +196,16 @@ def write_sources(folder, n):
 
 def test_embedded_text_has_one_plain_sentence_per_line_and_none_twice(tmp_path, monkeypatch):
     files = write_sources(tmp_path, 3)
-    assert embedded_text.sentences_of(files[0]) == [SENTENCES[0], "Read all rows and column 0 of a file into a list.", SENTENCES[2]]
+    assert embedded_text.sentences_of(files[0]) == [SENTENCES[0], "Read all rows and column 0 of a file into a "
+                                                                  "list.", SENTENCES[2]]
     monkeypatch.setattr(embedded_text, "source_files", lambda: files)
     found = []
     for n in (1, 3):
         monkeypatch.setattr(embedded_text, "num_cpus", lambda n=n: n)
         found.append([document.split("\n") for document in embedded_text.documents()])
     assert found[0] == found[1] and list(map(len, found[0])) == [3, 1, 1]
-    monkeypatch.setattr(embedded_text, "N_WORDS", 13)  # twelve words occur more than once, and the first of the others is 0
+    # twelve words occur more than once, and the first of the others is 0
+    monkeypatch.setattr(embedded_text, "N_WORDS", 13)
     assert [*embedded_text.documents()] == ["Read all rows and column 0 of a file into a list."]
 
 
@@ -212,5 +226,7 @@ def test_embedded_text_does_not_depend_on_other_packages(tmp_path, monkeypatch):
     assert importlib.metadata.version("another") == "1.0"
     assert (list(itertools.islice(embedded_text.source_files(), 3000)), embedded_text.versions()) == before
     requirements = Path(__file__).parents[2].joinpath("requirements.txt").read_text()
-    missing = {name.lower() for name in embedded_text.PACKAGES.values()} - set(re.findall(r"^[\w-]+", requirements, re.M))
+    missing = {name.lower() for name in embedded_text.PACKAGES.values()} - set(
+        re.findall(r"^[\w-]+", requirements, re.M)
+    )
     assert missing == {"networkx", "sympy"}  # torch requires both

@@ -1,4 +1,6 @@
-"""Complete pretraining runs in miniature: their files, reproducibility, losses that are not finite, and continued pretraining."""
+"""Complete pretraining runs in miniature: their files, reproducibility, losses that are not finite, and continued
+pretraining.
+"""
 import contextlib
 import json
 import math
@@ -71,7 +73,13 @@ def test_run_writes_milestones_configuration_metrics_and_plots(finished):
     saved = json.loads((FOLDER / "mini_5/config.json").read_text())
     assert saved["config"]["lr"] == 3e-4 and {"torch", "transformers", "fastai", "datasets"} <= set(saved["versions"])
     train, held_out = metrics(), metrics("held_out")
-    assert [row["step"] for row in train] == list(range(1, 17)) and [row["step"] for row in held_out] == [1, 2, 4, 8, 16]
+    assert [row["step"] for row in train] == list(range(1, 17)) and [row["step"] for row in held_out] == [
+        1,
+        2,
+        4,
+        8,
+        16,
+    ]
     for row in train + held_out:
         assert math.isfinite(row["gen_loss"]) and math.isfinite(row["disc_loss"]) and 0 <= row["disc_auc"] <= 1
     assert train[-1]["gen_loss"] < train[0]["gen_loss"] and train[0]["lr"] == 0
@@ -112,7 +120,11 @@ def infinite_loss(monkeypatch):
     def after(step, n=1):
         def infinite(loss_func, *args, **kwargs):
             loss, terms = forward(loss_func, *args, **kwargs)
-            is_after = torch.is_grad_enabled() and path.exists() and {row["step"] for row in metrics()[-1:]} & {*range(step, step + n)}
+            is_after = (
+                torch.is_grad_enabled()
+                and path.exists()
+                and {row["step"] for row in metrics()[-1:]} & {*range(step, step + n)}
+            )
             return loss * (float("inf") if is_after else 1.), terms
         monkeypatch.setattr(pretrain.ELECTRALoss, "forward", infinite)
     return after
@@ -122,7 +134,9 @@ def infinite_loss(monkeypatch):
 def test_steps_whose_gradients_overflow_are_skipped(workplace, infinite_loss, precision):
     infinite_loss(2)
     weights = run(f"precision={precision}", "steps=3").model.state_dict()
-    assert [row["skipped_updates"] for row in metrics()] == [0, 0, 1] and all(p.isfinite().all() for p in weights.values())
+    assert [row["skipped_updates"] for row in metrics()] == [0, 0, 1] and all(
+        p.isfinite().all() for p in weights.values()
+    )
 
 
 def test_the_eleventh_skipped_update_in_a_row_stops_the_run(workplace, infinite_loss):
@@ -161,12 +175,14 @@ def test_a_run_whose_held_out_text_has_no_replaced_token_ends(workplace):
 
 def test_warning_of_a_discriminator_that_does_not_learn_is_printed(workplace, capsys):
     run("lr=1e-9", "steps=4")
-    assert capsys.readouterr().err.count("Warning: the discriminator's AUC") in (1, 2)  # at 50 and 100 %, unless it is .55 by chance
+    # at 50 and 100%, unless it is .55 by chance
+    assert capsys.readouterr().err.count("Warning: the discriminator's AUC") in (1, 2)
 
 
 @pytest.fixture
 def trained_pair(finished_run, tmp_path, monkeypatch):
-    """The state_dict of the networks in mini_5_100.0%.pth and, exported, in the folder pair of the working directory."""
+    """The state_dict of the networks in mini_5_100.0%.pth and, exported, in the folder pair of the working directory.
+    """
     folder, learn = finished_run
     monkeypatch.chdir(shutil.copytree(folder, tmp_path, dirs_exist_ok=True))
     return learn.model.state_dict()
@@ -183,17 +199,26 @@ def test_continued_pretraining_keeps_weights_and_tying_and_uses_a_new_schedule(t
     assert model.discriminator.get_input_embeddings().weight is embeddings is model.generator.get_output_embeddings().weight
     continue_from(f"initial_weights={initial_weights}", "steps=6", "warmup_steps=2")
     rows = metrics(name="next_5")
-    assert [row["lr"] for row in rows] == pytest.approx([0, 1e-3 / 2 * 5 / 6, 1e-3 * 4 / 6, 1e-3 * 3 / 6, 1e-3 * 2 / 6, 1e-3 / 6])
+    assert [row["lr"] for row in rows] == pytest.approx(
+        [0, 1e-3 / 2 * 5 / 6, 1e-3 * 4 / 6, 1e-3 * 3 / 6, 1e-3 * 2 / 6, 1e-3 / 6]
+    )
     assert rows[0]["loss"] < metrics()[0]["loss"] and load_checkpoint(FOLDER / "next_5_100.0%.pth")["step"] == 6
 
 
 def test_continued_pretraining_chooses_a_schedule_for_the_text(trained_pair):
-    """Ten epochs, but at most a twentieth of the recipe's steps; a tenth of its learning rate. Resuming takes over what was chosen."""
+    """Ten epochs, but at most a twentieth of the recipe's steps; a tenth of its learning rate.
+
+    Resuming takes over what was chosen.
+    """
     settings = ["initial_weights=mini_5_100.0%.pth", "steps=None", "warmup_steps=None", "lr=None", "bs=64"]
     n = len(continue_from(*settings, "stop_at=3", resume=True).dls.train_ds)
     saved = load_checkpoint(FOLDER / "next_5/resume.pth")["config"]
     steps = min(3000 // 20, 10 * n // 64)
-    assert (saved["steps"], saved["warmup_steps"], saved["lr"]) == (steps, steps // 20, pytest.approx(3e-5)) and steps > 20
+    assert (saved["steps"], saved["warmup_steps"], saved["lr"]) == (
+        steps,
+        steps // 20,
+        pytest.approx(3e-5),
+    ) and steps > 20
     continue_from(*settings, "stop_at=5", resume=True)
     assert load_checkpoint(FOLDER / "next_5/resume.pth")["step"] == 5
     Path("text.txt").write_text(Path("text.txt").read_text()[:50_000])
@@ -205,10 +230,20 @@ def test_continued_pretraining_chooses_a_schedule_for_the_text(trained_pair):
 def test_a_new_generator_is_trained_for_a_discriminator_that_stays_as_it_is(trained_pair, name, precision):
     shutil.rmtree("pair/generator")
     model = continue_from(f"initial_weights={name}", "new_generator=True", "steps=8", f"precision={precision}").model
-    assert equal_weights(model.discriminator.state_dict(), {key.removeprefix("discriminator."): value for key, value in trained_pair.items()
-                                                            if key.startswith("discriminator.")})
+    assert equal_weights(
+        model.discriminator.state_dict(),
+        {
+            key.removeprefix("discriminator."): value
+            for key, value in trained_pair.items()
+            if key.startswith("discriminator.")
+        },
+    )
     embeddings = model.generator.get_input_embeddings().weight
-    assert model.discriminator.get_input_embeddings().weight is embeddings is model.generator.get_output_embeddings().weight
+    assert (
+        model.discriminator.get_input_embeddings().weight
+        is embeddings
+        is model.generator.get_output_embeddings().weight
+    )
     first, *_, last = metrics(name="next_5")
     assert last["gen_loss"] < first["gen_loss"] and last["disc_loss"] == pytest.approx(first["disc_loss"], abs=.1)
 

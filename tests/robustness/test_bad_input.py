@@ -34,7 +34,9 @@ def write(name, content):
 
 def load_data(*overrides):
     """The data of a pretraining run."""
-    return pretrain.load_data(complete(pretrain.c.override(["size=tiny", "vocab=vocab.txt", "num_workers=0", *overrides])))
+    return pretrain.load_data(
+        complete(pretrain.c.override(["size=tiny", "vocab=vocab.txt", "num_workers=0", *overrides]))
+    )
 
 
 def assert_fails(overrides, expected):
@@ -47,7 +49,10 @@ def assert_fails(overrides, expected):
 
 
 def assert_only_complete_documents_are_kept():
-    assert all(re.fullmatch(r"source_\w+\.xxh3|documents_\w+\.arrow(\.xxh3)?", path.name) for path in Path("datasets").rglob("*"))
+    assert all(
+        re.fullmatch(r"source_\w+\.xxh3|documents_\w+\.arrow(\.xxh3)?", path.name)
+        for path in Path("datasets").rglob("*")
+    )
 
 
 @pytest.mark.parametrize("name, content, expected", [
@@ -106,7 +111,8 @@ def test_damaged_prepared_files_raise(kind):
     load_data("datas=text.txt", "bs=4", "steps=2")
     [path] = Path("datasets").glob(f"{kind}_*.arrow")
     flip_bit(path)
-    for examples in Path("datasets").glob("examples_*.arrow") if kind == "documents" else ():  # otherwise documents are not read
+    # otherwise documents are not read
+    for examples in Path("datasets").glob("examples_*.arrow") if kind == "documents" else ():
         examples.unlink()
     assert_fails(["datas=text.txt", "bs=4"], [str(path), f"{path.name}.xxh3"])
 

@@ -1,4 +1,6 @@
-"""The hash of the code: it changes with the code of the real scripts and notebooks, not with what users edit before each run."""
+"""The hash of the code: it changes with the code of the real scripts and notebooks, not with what users edit before
+each run.
+"""
 import re
 import shutil
 from pathlib import Path
@@ -16,7 +18,9 @@ both_scripts = pytest.mark.parametrize("script", SCRIPTS.values())
 
 @pytest.fixture
 def project(tmp_path, monkeypatch, repo):
-    """A copy of both scripts and of a module; each script has a notebook with the same cells and one that only explores."""
+    """A copy of both scripts and of a module; each script has a notebook with the same cells and one that only
+    explores.
+    """
     monkeypatch.setattr(files, "__file__", str(tmp_path / "_utils/runs/files.py"))
     (tmp_path / "_utils").mkdir()
     shutil.copy(repo / "_utils/optim.py", tmp_path / "_utils/optim.py")

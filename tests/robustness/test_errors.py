@@ -26,9 +26,18 @@ def test_other_errors_keep_their_traceback(error):
     assert explain(error) is None
 
 
-@pytest.mark.parametrize("rank, stdout, stderr", [("0", "printed\n", "error: a mistake\n"), ("1", "", "process 1: error: a mistake\n")])
+@pytest.mark.parametrize(
+    "rank, stdout, stderr", [("0", "printed\n", "error: a mistake\n"), ("1", "", "process 1: error: a mistake\n")]
+)
 def test_only_the_first_process_prints_and_the_others_report_their_own_errors(repo, rank, stdout, stderr):
-    program = ("import time; time.sleep = lambda seconds: None; from _utils.errors import *; print_plain_errors(); print('printed'); "
+    program = ("import time; time.sleep = lambda seconds: None; from _utils.errors import *; print_plain_errors(); "
+               "print('printed'); "
                "raise PlainError('a mistake')")
-    done = subprocess.run([sys.executable, "-c", program], cwd=repo, env={"LOCAL_RANK": rank, "RANK": rank}, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=repo,
+        env={"LOCAL_RANK": rank, "RANK": rank},
+        capture_output=True,
+        text=True,
+    )
     assert (done.returncode, done.stdout, done.stderr) == (1, stdout, stderr)

@@ -1,7 +1,8 @@
-"""Killed processes, full disks and damaged files: rerunning the same command completes the run, or an error message explains what to do.
+"""Killed processes, full disks and damaged files: rerunning the same command completes the run, or an error message
+explains what to do.
 
-The quick suite has a few faults of each kind. The campaign, `python -m pytest -m slow -k faults -s`, has about a hundred and prints how
-many were survived.
+The quick suite has a few faults of each kind. The campaign, `python -m pytest -m slow -k faults -s`, has about a
+hundred and prints how many were survived.
 """
 import json
 import random
@@ -17,11 +18,32 @@ from tiny_pretraining import FOLDER, rows, weights
 
 from _utils.runs.checkpoints import load_checkpoint
 
-PRETRAIN = ["size=tiny", "datas=text.txt", "vocab=300", "seed=5", "base_run_name=run", "steps=24", "bs=8", "max_length=32", "device=cpu",
-            "save_minutes=0", "logger=tensorboard"]
-FINETUNE = ["size=tiny", "pretrained_checkpoint=model.pth", "glue_dir=glue", "tasks=cola,rte", "end=2", "max_length=32", "device=cpu",
-            "logger=None", "group_name=g", "num_workers=0",
-            "task_overrides={'cola': {'epochs': 1, 'rows': 400}, 'rte': {'epochs': 1, 'rows': 400}}"]
+PRETRAIN = [
+    "size=tiny",
+    "datas=text.txt",
+    "vocab=300",
+    "seed=5",
+    "base_run_name=run",
+    "steps=24",
+    "bs=8",
+    "max_length=32",
+    "device=cpu",
+    "save_minutes=0",
+    "logger=tensorboard",
+]
+FINETUNE = [
+    "size=tiny",
+    "pretrained_checkpoint=model.pth",
+    "glue_dir=glue",
+    "tasks=cola,rte",
+    "end=2",
+    "max_length=32",
+    "device=cpu",
+    "logger=None",
+    "group_name=g",
+    "num_workers=0",
+    "task_overrides={'cola': {'epochs': 1, 'rows': 400}, 'rte': {'epochs': 1, 'rows': 400}}",
+]
 VOCABULARY = "patience network sentence generator discriminator evening river mountain teacher letter winter garden window music".split()
 
 
@@ -70,7 +92,8 @@ class FaultyRun:
         return done
 
     def finish(self):
-        """Rerun the command until it succeeds, following the instructions in its error messages, and check the results."""
+        """Rerun the command until it succeeds, following the instructions in its error messages, and check the results.
+        """
         more = []
         for _ in range(4):
             done = self.start(*more)
@@ -88,7 +111,10 @@ class FaultyRun:
         assert not list(self.folder.rglob("*.unfinished"))
 
     def kill_at_random_moments(self, n, rng):
-        """Kill the command n times and then let it finish. Whenever it succeeds before the kill, start again in a new folder."""
+        """Kill the command n times and then let it finish.
+
+        Whenever it succeeds before the kill, start again in a new folder.
+        """
         n_killed = 0
         while n_killed < n:
             step = self.saved_step()
@@ -111,7 +137,10 @@ class FaultyRun:
         return load_checkpoint(max(paths, key=lambda path: path.stat().st_mtime_ns))["step"] if paths else None
 
     def fill_disk(self, largest_file):
-        """Run the command with files limited to this size in bytes, then finish without the limit. Returns the first Done."""
+        """Run the command with files limited to this size in bytes, then finish without the limit.
+
+        Returns the first Done.
+        """
         done = self.start(largest_file=largest_file)
         assert done.returncode == 0 or ends_with_error_message(done), done.stderr[-2000:]
         self.finish()
@@ -138,7 +167,9 @@ def read_pretrained(folder):
     """Metrics and sums of the weights of a finished pretraining run."""
     folder = folder / FOLDER
     assert len(list(folder.glob("run_5_*%.pth"))) == 5
-    return rows("run_5", folder), {name: value.double().sum().item() for name, value in weights("run_5", folder=folder).items()}
+    return rows("run_5", folder), {
+        name: value.double().sum().item() for name, value in weights("run_5", folder=folder).items()
+    }
 
 
 def read_finetuned(folder):
@@ -162,7 +193,10 @@ def pretraining(scripts, workplace, tmp_path):
 def finetuning(scripts, workplace, tmp_path):
     """finetuning(): a FaultyRun of finetune.py."""
     def build():
-        return FaultyRun(scripts, workplace, Path(tempfile.mkdtemp(dir=tmp_path)), "finetune.py", FINETUNE, read_finetuned)
+        return FaultyRun(
+            scripts, workplace, Path(tempfile.mkdtemp(dir=tmp_path)), "finetune.py", FINETUNE, read_finetuned
+        )
+
     return build
 
 
@@ -172,7 +206,10 @@ def test_pretraining_survives_kills_a_full_disk_and_damaged_files(pretraining):
     run.kill_at_random_moments(3, rng)
     run.use_new_folder()
     assert run.fill_disk(1_000_000).returncode == 1
-    for path in (run.folder / "checkpoints/pretrain/run_5/resume.pth", next(run.folder.glob("datasets/examples_*.arrow"))):
+    for path in (
+        run.folder / "checkpoints/pretrain/run_5/resume.pth",
+        next(run.folder.glob("datasets/examples_*.arrow")),
+    ):
         run.damage(path, rng)
         run.finish()
     assert run.survived == {"kills": 3, "full disks": 1, "damaged .pth": 1, "damaged .arrow": 1}
@@ -194,7 +231,11 @@ def test_campaign_of_faults_is_survived(pretraining, finetuning, capsys):
     for _ in range(20):
         run.use_new_folder()
         run.start(kill_after=run.seconds * rng.uniform(.5, .95))
-        paths = [path for pattern in ("checkpoints/pretrain/run_5/*.pth", "datasets/*.arrow") for path in run.folder.glob(pattern)]
+        paths = [
+            path
+            for pattern in ("checkpoints/pretrain/run_5/*.pth", "datasets/*.arrow")
+            for path in run.folder.glob(pattern)
+        ]
         if paths:
             run.damage(rng.choice(paths), rng)
         run.finish()
@@ -214,6 +255,8 @@ def test_campaign_of_faults_is_survived(pretraining, finetuning, capsys):
         run.fill_disk(largest_file)
     survived += run.survived
     with capsys.disabled():
-        print(f"\n{sum(survived.values())} faults survived: " + ", ".join(f"{n} {fault}" for fault, n in survived.items()))
+        print(
+            f"\n{sum(survived.values())} faults survived: " + ", ".join(f"{n} {fault}" for fault, n in survived.items())
+        )
     assert survived["kills"] == 60 and survived["full disks"] >= 7 and survived["dead workers"] >= 3
     assert survived["damaged .pth"] + survived["damaged .arrow"] >= 18

@@ -1,4 +1,6 @@
-"""A stopped or killed pretraining run resumes as if it had never been interrupted; a run with other settings or data is rejected."""
+"""A stopped or killed pretraining run resumes as if it had never been interrupted; a run with other settings or data is
+rejected.
+"""
 import os
 import shutil
 import signal
@@ -51,7 +53,9 @@ def assert_equal_checkpoints():
     """The milestones of the runs mini_5 and whole_5 are equal."""
     paths = list(FOLDER.glob("whole_5_*.pth"))
     for path in paths:
-        assert equal_weights(load_checkpoint(path)["model"], load_checkpoint(str(path).replace("whole", "mini"))["model"])
+        assert equal_weights(
+            load_checkpoint(path)["model"], load_checkpoint(str(path).replace("whole", "mini"))["model"]
+        )
     assert len(paths) > 1
 
 
@@ -75,7 +79,9 @@ def test_resumed_run_equals_uninterrupted_run(workplace, stop_after, capsys, opt
 @pytest.mark.parametrize("options", [("steps=430", "milestones=2"),
                                      ("steps=20", "milestones=10,50", "precision=bf16", "masking=official", "bs=2")])
 def test_run_that_stops_twice_at_chosen_steps_equals_uninterrupted_run(workplace, options):
-    """The schedule is that of all steps, whatever the step to stop at; of 430 steps, metrics are logged at every second one."""
+    """The schedule is that of all steps, whatever the step to stop at; of 430 steps, metrics are logged at every second
+    one.
+    """
     run("base_run_name=whole", "stop_at=20", *options)
     for stop_at in (3, 13):
         for _ in range(2):  # the second time, nothing is left to do
@@ -92,7 +98,8 @@ def test_killed_run_resumes_from_its_last_checkpoint(workplace, monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(pretraining_run, "save_pretrained", mock.Mock(side_effect=[None, KeyboardInterrupt]))
         run("save_minutes=0")  # killed before it saves its last milestone
-    (FOLDER / "mini_5" / "metrics.jsonl").open("a").write('{"step": 12, "split": "tr')  # a killed process may leave an incomplete line
+    # a killed process may leave an incomplete line
+    (FOLDER / "mini_5" / "metrics.jsonl").open("a").write('{"step": 12, "split": "tr')
     run("save_minutes=0")
     assert rows() == rows("whole_5") and equal_weights(weights(), weights("whole_5"))
 

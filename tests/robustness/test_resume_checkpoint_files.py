@@ -1,4 +1,6 @@
-"""Files to resume from: an undamaged one survives every interrupted write, and unreadable ones are not skipped silently."""
+"""Files to resume from: an undamaged one survives every interrupted write, and unreadable ones are not skipped
+silently.
+"""
 import errno
 import os
 import zipfile
@@ -11,7 +13,9 @@ from _utils.errors import PlainError
 from _utils.runs.resume import find_resume_checkpoint, save_resume_checkpoint
 
 
-def test_damaged_checkpoint_is_renamed_by_the_first_process_and_does_not_replace_the_undamaged_one(tmp_path, monkeypatch):
+def test_damaged_checkpoint_is_renamed_by_the_first_process_and_does_not_replace_the_undamaged_one(
+    tmp_path, monkeypatch
+):
     save_resume_checkpoint(tmp_path, {"step": 1})
     save_resume_checkpoint(tmp_path, {"step": 2})
     flip_bit(tmp_path / "resume.pth")

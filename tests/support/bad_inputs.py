@@ -26,10 +26,10 @@ WORDS = [*SPECIAL_TOKENS, *LETTERS]
 class Case(NamedTuple):
     """A command with a mistake. message: regular expression of its last line.
 
-    files: {name: content, a function from the valid file's bytes to the content, or None to delete the file}; a name that ends with /
-    is a folder, deleted or empty.
-    reads_data: the mistake is in the text or the tables, so they are read and prepared files may be written; otherwise nothing may be
-    written.
+    files: {name: content, a function from the valid file's bytes to the content, or None to delete the file}; a name
+    that ends with / is a folder, deleted or empty.
+    reads_data: the mistake is in the text or the tables, so they are read and prepared files may be written; otherwise
+    nothing may be written.
     """
     command: str
     arguments: list
@@ -42,7 +42,9 @@ CASES = {}
 
 
 def add(command, cases, defaults=(), reads_data=False):
-    """Add {name: (arguments, message) or (arguments, message, files)}. defaults: arguments, unless their keys are given."""
+    """Add {name: (arguments, message) or (arguments, message, files)}. defaults: arguments, unless their keys are
+    given.
+    """
     for name, (arguments, message, *files) in cases.items():
         arguments = arguments.split() if isinstance(arguments, str) else arguments
         given = {argument.partition("=")[0] for argument in arguments}
@@ -97,11 +99,18 @@ TRAP = file_of(lambda path: torch.save({"model": Trap()}, path))
 OLD_TRAP = file_of(lambda path: torch.save({"model": Trap()}, path, _use_new_zipfile_serialization=False))
 # A transformers folder whose configuration, model and tokenizer are code that creates the folder `trapped`
 CUSTOM_CODE = {
-    "trap/config.json": json.dumps({"model_type": "trap", "auto_map": dict.fromkeys(
-        ("AutoConfig", "AutoModel", "AutoModelForMaskedLM"), "trap.Trap")}),
-    "trap/tokenizer_config.json": json.dumps({"tokenizer_class": "Trap", "auto_map": {"AutoTokenizer": ["trap.Trap", "trap.Trap"]}}),
+    "trap/config.json": json.dumps(
+        {
+            "model_type": "trap",
+            "auto_map": dict.fromkeys(("AutoConfig", "AutoModel", "AutoModelForMaskedLM"), "trap.Trap"),
+        }
+    ),
+    "trap/tokenizer_config.json": json.dumps(
+        {"tokenizer_class": "Trap", "auto_map": {"AutoTokenizer": ["trap.Trap", "trap.Trap"]}}
+    ),
     "trap/vocab.txt": "\n".join(WORDS),
-    "trap/trap.py": "import os\nos.mkdir('trapped')\nclass Trap: pass\n"}
+    "trap/trap.py": "import os\nos.mkdir('trapped')\nclass Trap: pass\n",
+}
 
 
 def damaged_weights(folder):
@@ -112,46 +121,78 @@ def damaged_weights(folder):
 
 # Pretraining
 
-CONTINUE = ["size=tiny", "datas=text.txt", "steps=2", "bs=4", "num_workers=0", "device=cpu", "logger=None"]  # a pair has a vocabulary
+# a pair has a vocabulary
+CONTINUE = ["size=tiny", "datas=text.txt", "steps=2", "bs=4", "num_workers=0", "device=cpu", "logger=None"]
 PRETRAIN = [*CONTINUE, "vocab=vocab.txt"]
 PAIR = "lr=1e-3 warmup_steps=1 initial_weights="
-add("pretrain.py", {
-    "an unknown key": ("stpes=100", "'stpes'.*'steps'"),
-    "no value": ("lr", "'lr'.*key=value"),
-    "a wrong choice": ("size=tyni", "size: 'tyni'.*'tiny'"),
-    "a wrong number": ("lr=nan", "lr: 'nan'.*a number above 0"),
-    "a path for a name": ("base_run_name=../x", r"base_run_name: '\.\./x'.*a name"),
-    "a missing device": ("device=cuda:99", "'cuda:99'.*device=cpu"),
-    "contradicting values": ("warmup_steps=3", "warmup_steps=3.*steps=2"),
-    "an unknown encoding": ("encoding=uft-8", "encoding: 'uft-8'.*latin-1"),
-    "no folder for uploads": ("upload_to=nowhere://x", "upload_to: 'nowhere://x'.*a folder"),
-    "an unknown family": ("generator={'model_type':'elektra'}", "elektra.*model_type"),
-    "heads that do not divide": ("discriminator={'model_type':'electra','hidden_size':64,'num_attention_heads':5}", r"\(64\).*heads \(5\)"),
-    "no folder of a network": ("generator=./networks/a", "./networks/a.*a folder with a config.json"),
-    "a missing path after a valid one": ("datas=text.txt,missing.txt", "'missing.txt'.*not a file"),
-    "an unreachable hub": ("datas=openwebtext", "'openwebtext'.*python pretrain.py quickstart=True"),
-    "a file for a folder of datasets": ("", "datasets.*is a file", {"datasets": "x"}),
-    "a file for a folder of checkpoints": ("", "checkpoints.*is a file", {"checkpoints": "x"}),
-    "no vocabulary": ("vocab=words.txt", "'words.txt' could not be loaded.*vocab=PATH/vocab.txt"),
-    "a vocabulary without [MASK]": ("vocab=words.txt", r"words.txt lacks .*\[MASK\]", {"words.txt": "\n".join(LETTERS)}),
-    "a folder without tokenizer": ("vocab=folder", "'folder'.*no tokenizer", {"folder/config.json": '{"model_type": "electra"}'}),
-    "a misspelt hub id": ("vocab=google/elektra", "'google/elektra'.*vocab=PATH/vocab.txt"),
-}, PRETRAIN)
+add(
+    "pretrain.py",
+    {
+        "an unknown key": ("stpes=100", "'stpes'.*'steps'"),
+        "no value": ("lr", "'lr'.*key=value"),
+        "a wrong choice": ("size=tyni", "size: 'tyni'.*'tiny'"),
+        "a wrong number": ("lr=nan", "lr: 'nan'.*a number above 0"),
+        "a path for a name": ("base_run_name=../x", r"base_run_name: '\.\./x'.*a name"),
+        "a missing device": ("device=cuda:99", "'cuda:99'.*device=cpu"),
+        "contradicting values": ("warmup_steps=3", "warmup_steps=3.*steps=2"),
+        "an unknown encoding": ("encoding=uft-8", "encoding: 'uft-8'.*latin-1"),
+        "no folder for uploads": ("upload_to=nowhere://x", "upload_to: 'nowhere://x'.*a folder"),
+        "an unknown family": ("generator={'model_type':'elektra'}", "elektra.*model_type"),
+        "heads that do not divide": (
+            "discriminator={'model_type':'electra','hidden_size':64,'num_attention_heads':5}",
+            r"\(64\).*heads \(5\)",
+        ),
+        "no folder of a network": ("generator=./networks/a", "./networks/a.*a folder with a config.json"),
+        "a missing path after a valid one": ("datas=text.txt,missing.txt", "'missing.txt'.*not a file"),
+        "an unreachable hub": ("datas=openwebtext", "'openwebtext'.*python pretrain.py quickstart=True"),
+        "a file for a folder of datasets": ("", "datasets.*is a file", {"datasets": "x"}),
+        "a file for a folder of checkpoints": ("", "checkpoints.*is a file", {"checkpoints": "x"}),
+        "no vocabulary": ("vocab=words.txt", "'words.txt' could not be loaded.*vocab=PATH/vocab.txt"),
+        "a vocabulary without [MASK]": (
+            "vocab=words.txt",
+            r"words.txt lacks .*\[MASK\]",
+            {"words.txt": "\n".join(LETTERS)},
+        ),
+        "a folder without tokenizer": (
+            "vocab=folder",
+            "'folder'.*no tokenizer",
+            {"folder/config.json": '{"model_type": "electra"}'},
+        ),
+        "a misspelt hub id": ("vocab=google/elektra", "'google/elektra'.*vocab=PATH/vocab.txt"),
+    },
+    PRETRAIN,
+)
 add("pretrain.py", {
     "JSON without text": ("datas=a.jsonl", 'a.jsonl, line 1.*"text"', {"a.jsonl": '{"body": ""}'}),
     "too little text": ("datas=a.txt", "only 1 training examples.*bs=4", {"a.txt": "a"}),
 }, PRETRAIN, reads_data=True)
-add("pretrain.py", {
-    "another size": (f"{PAIR}model.pth size=small", "'model.pth'.*Set size=tiny"),
-    "a pair without generator": (f"{PAIR}pair", "'pair' has no folder generator/", {"pair/generator/": None}),
-    "a finetuned checkpoint": (f"{PAIR}cola.pth", "'cola.pth' is not a checkpoint of pretrain.py"),
-    **{f"a pair {name}": (f"{PAIR}pair", "pair/discriminator", files) for name, files in damaged_weights("pair/discriminator").items()},
-}, CONTINUE)
+add(
+    "pretrain.py",
+    {
+        "another size": (f"{PAIR}model.pth size=small", "'model.pth'.*Set size=tiny"),
+        "a pair without generator": (f"{PAIR}pair", "'pair' has no folder generator/", {"pair/generator/": None}),
+        "a finetuned checkpoint": (f"{PAIR}cola.pth", "'cola.pth' is not a checkpoint of pretrain.py"),
+        **{
+            f"a pair {name}": (f"{PAIR}pair", "pair/discriminator", files)
+            for name, files in damaged_weights("pair/discriminator").items()
+        },
+    },
+    CONTINUE,
+)
 
 # Finetuning
 
-FINETUNE = ["size=tiny", "pretrained_checkpoint=model.pth", "glue_dir=glue", "tasks=cola", "end=1", "max_length=32", "device=cpu",
-            "logger=None", "group_name=g"]
+FINETUNE = [
+    "size=tiny",
+    "pretrained_checkpoint=model.pth",
+    "glue_dir=glue",
+    "tasks=cola",
+    "end=1",
+    "max_length=32",
+    "device=cpu",
+    "logger=None",
+    "group_name=g",
+]
 SCORES = "checkpoints/glue/scores.jsonl"
 add("finetune.py", {
     "an unknown key": ("stpes=100", "'stpes'.*size"),
@@ -173,25 +214,56 @@ add("finetune.py", {
     **{f"a folder {name}": ("pretrained_checkpoint=pair/discriminator", "pair/discriminator", files)
        for name, files in damaged_weights("pair/discriminator").items()},
 }, FINETUNE)
-add("finetune.py", {
-    "no run of MNLI": ("tasks=rte start_from_mnli=True", "start_from_mnli.*MNLI run in the group 'g'"),
-    "a run that will not exist": ("th_run=99", "th_run names run 99 of cola.*finetune it"),
-    "a damaged table of runs": ("", "scores.jsonl, line 1.*Delete that line", {SCORES: "nonsense\n"}),
-    "a damaged finished run": ("do_finetune=False", "Cannot read the checkpoint 'checkpoints/glue/g_cola_0.pth'",
-                               {SCORES: copy_of("scores.jsonl"), "checkpoints/glue/g_cola_0.pth": "x"}),
-    "an unknown key of a task": ("tasks={'train':'own.csv','lable':'x'}", "'lable'.*'label'"),
-    "a missing file": ("tasks={'train':'own.csv'}", "File not found: 'own.csv'"),
-    "too few rows": ("tasks={'train':'own.csv'}", "own.csv has too few rows.*'dev'", {"own.csv": "text,label\nGood,5\nBad,1\n"}),
-    "a missing column": ("tasks={'train':'own.csv'}", "own.csv.*'label'.*text, stars", {"own.csv": "text,stars\nGood,5\n"}),
-    "a cut row": ("tasks={'train':'own.csv'}", "own.csv, line 4", {"own.csv": "text,label\nGood,5\nBad,1\nFi"}),
-    "a missing column of GLUE": ("tasks=rte", "RTE/train.tsv.*'sentence2'", {"glue/RTE/train.tsv": replace("sentence2\t", "premise\t")}),
-    "wrong labels": ("tasks=rte", "RTE/dev.tsv, line .*'not_entails'.*not_entailment",
-                     {"glue/RTE/dev.tsv": replace("entailment\n", "entails\n")}),
-    "an empty table": ("", "CoLA/train.tsv", {"glue/CoLA/train.tsv": ""}),
-    "a cut test file": ("tasks=rte", "RTE/test.tsv, line ", {"glue/RTE/test.tsv": lambda content: content[:content.rindex(b"\t")]}),
-    "a table that is not text": ("", "CoLA/train.tsv.*UTF-8", {"glue/CoLA/train.tsv": b"PK\x03\x04\xff\xfe" * 99}),
-    "broken JSON of WSC": ("tasks=wnli wsc_trick=True", "WSC/train.jsonl, line 1", {"glue/WSC/train.jsonl": replace("{", "[")}),
-}, FINETUNE, reads_data=True)
+add(
+    "finetune.py",
+    {
+        "no run of MNLI": ("tasks=rte start_from_mnli=True", "start_from_mnli.*MNLI run in the group 'g'"),
+        "a run that will not exist": ("th_run=99", "th_run names run 99 of cola.*finetune it"),
+        "a damaged table of runs": ("", "scores.jsonl, line 1.*Delete that line", {SCORES: "nonsense\n"}),
+        "a damaged finished run": (
+            "do_finetune=False",
+            "Cannot read the checkpoint 'checkpoints/glue/g_cola_0.pth'",
+            {SCORES: copy_of("scores.jsonl"), "checkpoints/glue/g_cola_0.pth": "x"},
+        ),
+        "an unknown key of a task": ("tasks={'train':'own.csv','lable':'x'}", "'lable'.*'label'"),
+        "a missing file": ("tasks={'train':'own.csv'}", "File not found: 'own.csv'"),
+        "too few rows": (
+            "tasks={'train':'own.csv'}",
+            "own.csv has too few rows.*'dev'",
+            {"own.csv": "text,label\nGood,5\nBad,1\n"},
+        ),
+        "a missing column": (
+            "tasks={'train':'own.csv'}",
+            "own.csv.*'label'.*text, stars",
+            {"own.csv": "text,stars\nGood,5\n"},
+        ),
+        "a cut row": ("tasks={'train':'own.csv'}", "own.csv, line 4", {"own.csv": "text,label\nGood,5\nBad,1\nFi"}),
+        "a missing column of GLUE": (
+            "tasks=rte",
+            "RTE/train.tsv.*'sentence2'",
+            {"glue/RTE/train.tsv": replace("sentence2\t", "premise\t")},
+        ),
+        "wrong labels": (
+            "tasks=rte",
+            "RTE/dev.tsv, line .*'not_entails'.*not_entailment",
+            {"glue/RTE/dev.tsv": replace("entailment\n", "entails\n")},
+        ),
+        "an empty table": ("", "CoLA/train.tsv", {"glue/CoLA/train.tsv": ""}),
+        "a cut test file": (
+            "tasks=rte",
+            "RTE/test.tsv, line ",
+            {"glue/RTE/test.tsv": lambda content: content[: content.rindex(b"\t")]},
+        ),
+        "a table that is not text": ("", "CoLA/train.tsv.*UTF-8", {"glue/CoLA/train.tsv": b"PK\x03\x04\xff\xfe" * 99}),
+        "broken JSON of WSC": (
+            "tasks=wnli wsc_trick=True",
+            "WSC/train.jsonl, line 1",
+            {"glue/WSC/train.jsonl": replace("{", "[")},
+        ),
+    },
+    FINETUNE,
+    reads_data=True,
+)
 
 # Other commands
 
@@ -210,13 +282,15 @@ add("_utils convert_tf", {
     "cut values": ("tf out --part generator --hparams hparams.json", "tf.data-00000-of-00001.*Download it again",
                    {"tf.data-00000-of-00001": cut}),
     "hparams that are not JSON": ("tf out --part generator --hparams {size:small}", "--hparams '{size:small}'.*JSON"),
-    "another vocabulary": ("tf out --part generator --vocab vocab.txt --hparams hparams.json", "vocab.txt has.*the checkpoint has 2000"),
+    "another vocabulary": ("tf out --part generator --vocab vocab.txt --hparams "
+                           "hparams.json", "vocab.txt has.*the checkpoint has 2000"),
 })
 add("_utils predict", {
     "no arguments": ("", "CHECKPOINT, FILE"),
     "a pretrained checkpoint": ("model.pth sentences.txt", "'model.pth' is not a checkpoint written by finetune.py"),
     "no sentences": ("cola.pth missing.txt", "File not found: 'missing.txt'"),
-    "two texts for one": ("cola.pth sentences.txt", "sentences.txt, line 2: 2 columns", {"sentences.txt": "One.\nOne.\tTwo.\n"}),
+    "two texts for one": ("cola.pth sentences.txt", "sentences.txt, line 2: 2 "
+                                                    "columns", {"sentences.txt": "One.\nOne.\tTwo.\n"}),
 })
 add("_utils glue_submission", {
     "no zip": ("missing.zip", "File not found: 'missing.zip'"),
@@ -226,16 +300,27 @@ add("_utils glue_submission", {
 add("_utils glue_results", {"no runs": ("", "No finished run.*python finetune.py"),
                             "an unknown group": ("nobody", "'nobody'.*g", {SCORES: copy_of("scores.jsonl")})})
 add("_utils export_notebooks", {"another folder": ("", "Cannot read Pretrain.ipynb.*root folder")})
-add("benchmarks.pretraining", {"an unknown key": ("sise=tiny", "'sise.*size"), "a wrong choice": ("size=huge", "size: 'huge'.*'tiny'")})
+add(
+    "benchmarks.pretraining",
+    {"an unknown key": ("sise=tiny", "'sise.*size"), "a wrong choice": ("size=huge", "size: 'huge'.*'tiny'")},
+)
 add("benchmarks.loader", {"a wrong number": ("workers=two", "workers: 'two'.*numbers")})
 
 # Damaged checkpoints, wherever one is read
-DAMAGES = {"an empty": "", "a cut": cut, "a flipped": flip, "a trap for a": TRAP, "a trap of the old format for a": OLD_TRAP}
+DAMAGES = {
+    "an empty": "",
+    "a cut": cut,
+    "a flipped": flip,
+    "a trap for a": TRAP,
+    "a trap of the old format for a": OLD_TRAP,
+}
 for command, kind, arguments, name, defaults in [
-        ("pretrain.py", "pair", f"{PAIR}model.pth", "model.pth", CONTINUE),
-        ("pretrain.py", "vocabulary", "vocab=model.pth", "model.pth", PRETRAIN),
-        ("finetune.py", "checkpoint", "", "model.pth", FINETUNE), ("_utils export_hf", "checkpoint", "model.pth out", "model.pth", ()),
-        ("_utils predict", "checkpoint", "cola.pth sentences.txt", "cola.pth", ())]:
+    ("pretrain.py", "pair", f"{PAIR}model.pth", "model.pth", CONTINUE),
+    ("pretrain.py", "vocabulary", "vocab=model.pth", "model.pth", PRETRAIN),
+    ("finetune.py", "checkpoint", "", "model.pth", FINETUNE),
+    ("_utils export_hf", "checkpoint", "model.pth out", "model.pth", ()),
+    ("_utils predict", "checkpoint", "cola.pth sentences.txt", "cola.pth", ()),
+]:
     add(command, {f"{damage} {kind}": (arguments, f"Cannot read the checkpoint '{name}'", {name: content})
                   for damage, content in DAMAGES.items()}, defaults)
 
@@ -245,7 +330,8 @@ QUICK = [
     "pretrain.py: a missing device", "pretrain.py: an unreachable hub", "pretrain.py: JSON without text",
     "pretrain.py: a vocabulary without [MASK]", "pretrain.py: a cut pair",
     "finetune.py: a wrong choice", "finetune.py: a flipped checkpoint", "finetune.py: a folder with custom code",
-    "finetune.py: a folder with a trap", "finetune.py: a damaged finished run", "finetune.py: wrong labels", "finetune.py: a cut row",
+    "finetune.py: a folder with a "
+    "trap", "finetune.py: a damaged finished run", "finetune.py: wrong labels", "finetune.py: a cut row",
     "_utils export_hf: an existing folder", "_utils convert_tf: cut values", "_utils predict: a trap for a checkpoint",
     "_utils glue_submission: a zip that climbs out", "benchmarks.loader: a wrong number",
 ]
@@ -254,7 +340,9 @@ QUICK = [
 # Running a case
 
 def make_good_files(folder, checkpoint, glue):
-    """Write valid inputs of the commands above into `folder`. checkpoint: of pretrain.py, size=tiny.   glue: a folder of all tables."""
+    """Write valid inputs of the commands above into `folder`. checkpoint: of pretrain.py, size=tiny.   glue: a folder
+    of all tables.
+    """
     (folder / "vocab.txt").write_text("\n".join(WORDS))
     (folder / "text.txt").write_text(ENGLISH * 20)
     (folder / "sentences.txt").write_text("A sentence.\nAnother one.\n")
@@ -263,12 +351,22 @@ def make_good_files(folder, checkpoint, glue):
         shutil.copytree(glue / task, folder / "glue" / task)
     pretrained = load_pretrained(str(checkpoint), "tiny", 32)
     settings = {"wsc_trick": False, "max_length": 32, "bs": 4, "epochs": 1, "lr": 1e-3, "pretrained_weights": "none"}
-    row = {"group": "g", "task": "cola", "run": 0, "seed": 0, "scores": {"validation": {"matthews": .5}}, "settings": settings,
-           "train_rows": 9, "synthetic": True}
+    row = {
+        "group": "g",
+        "task": "cola",
+        "run": 0,
+        "seed": 0,
+        "scores": {"validation": {"matthews": 0.5}},
+        "settings": settings,
+        "train_rows": 9,
+        "synthetic": True,
+    }
     save_finetuned(folder / "cola.pth", TASKS["cola"].network(pretrained, {}), pretrained.hf_tokenizer, row)
     (folder / "scores.jsonl").write_text(json.dumps(row) + "\n")
     google = Path(__file__).parents[1] / "golden/official/micro_ckpt"
-    (folder / "hparams.json").write_text(json.dumps(json.loads((google / "config.json").read_text())["pretraining_hparams"]))
+    (folder / "hparams.json").write_text(
+        json.dumps(json.loads((google / "config.json").read_text())["pretraining_hparams"])
+    )
     for suffix in (".index", ".data-00000-of-00001"):
         shutil.copy(google / f"model.ckpt-200{suffix}", folder / f"tf{suffix}")
     networks = pretrain.build_model(complete(pretrain.c.override(["size=tiny"])), pretrained.hf_tokenizer)

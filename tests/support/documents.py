@@ -20,4 +20,7 @@ def section(document, heading):
 def tables(text):
     """[[[cell, ...], ...], ...] of all tables in a text, without their heads."""
     blocks = re.findall(r"(?:^\|.*\n)+", text + "\n", re.M)
-    return [[[cell.strip() for cell in re.split(r"(?<!\\)\|", row.strip("|"))] for row in block.splitlines()[2:]] for block in blocks]
+    return [
+        [[cell.strip() for cell in re.split(r"(?<!\\)\|", row.strip("|"))] for row in block.splitlines()[2:]]
+        for block in blocks
+    ]

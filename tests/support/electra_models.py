@@ -16,7 +16,11 @@ class Vocabulary:
 
 def build(size, vocab_size=30522, **kwargs):
     """The ELECTRAModel of a recipe, with fresh weights."""
-    return ELECTRAModel(*(build_network(part, getattr(RECIPES[size], part).config(vocab_size)) for part in PARTS), Vocabulary(), **kwargs)
+    return ELECTRAModel(
+        *(build_network(part, getattr(RECIPES[size], part).config(vocab_size)) for part in PARTS),
+        Vocabulary(),
+        **kwargs,
+    )
 
 
 def fast(model):
@@ -31,7 +35,8 @@ def by_google_name(model, variables=("generator/encoder/",)):
 
 
 def masked_batch(inputs):
-    """(the model's inputs, samples (M,), order): a recorded batch of 8 examples with the masks and samples in `inputs`, arrays by name.
+    """(the model's inputs, samples (M,), order): a recorded batch of 8 examples with the masks and samples in `inputs`,
+    arrays by name.
 
     order: indices that sort the recorded predictions by example and position, as the slots of pretrain.py.
     """
@@ -43,4 +48,8 @@ def masked_batch(inputs):
     times_drawn = flat.bincount(minlength=rows * length).view(rows, length)
     labels = inputs["input_ids"].long().masked_fill(times_drawn == 0, -100)
     first_length = ((inputs["segment_ids"] == 0) & (inputs["input_mask"] == 1)).sum(1)
-    return (inputs["masked_input_ids"].long(), first_length, times_drawn, labels), inputs["sampled_ids"][is_used].long()[order], order
+    return (
+        (inputs["masked_input_ids"].long(), first_length, times_drawn, labels),
+        inputs["sampled_ids"][is_used].long()[order],
+        order,
+    )

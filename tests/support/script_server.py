@@ -1,7 +1,7 @@
 """Run the project's scripts and modules in forks of a server process, itself a fork of the tests' process.
 
-A fork starts in milliseconds, whereas the imports take ten seconds. The server reads each command as a line of JSON from a socket and
-writes the result as a line of JSON.
+A fork starts in milliseconds, whereas the imports take ten seconds. The server reads each command as a line of JSON
+from a socket and writes the result as a line of JSON.
 """
 import json
 import logging
@@ -45,7 +45,8 @@ class Done(NamedTuple):
 
 
 class Scripts:
-    """`Scripts().run("pretrain.py", ["steps=2"], folder)` runs `python pretrain.py steps=2` in that folder and returns a Done.
+    """`Scripts().run("pretrain.py", ["steps=2"], folder)` runs `python pretrain.py steps=2` in that folder and returns
+    a Done.
 
     environment: {variable: value} of a new interpreter, which is then the server instead of a fork, because libraries
     read variables when they are imported.
@@ -66,7 +67,9 @@ class Scripts:
         self.connection = ours.makefile("rw")
 
     def run(self, command, arguments, folder, **faults):
-        """Run a script, or a command such as "_utils predict", in a folder and return a Done. faults: as of `run_in_child`."""
+        """Run a script, or a command such as "_utils predict", in a folder and return a Done. faults: as of
+        `run_in_child`.
+        """
         print(json.dumps([[command, arguments, str(folder)], faults]), file=self.connection, flush=True)
         return Done(*json.loads(self.connection.readline()))
 
@@ -75,10 +78,20 @@ class Scripts:
         os.waitpid(self.pid, 0)
 
 
-def run_in_child(command, arguments, folder, kill_after=None, largest_file=resource.RLIM_INFINITY, victim=None, processes=1, plots=False):
+def run_in_child(
+    command,
+    arguments,
+    folder,
+    kill_after=None,
+    largest_file=resource.RLIM_INFINITY,
+    victim=None,
+    processes=1,
+    plots=False,
+):
     """Run a command in a fork of this process and return a Done.
 
-    kill_after: seconds until the command and all its children get SIGKILL; with victim='worker', only its last child gets it.
+    kill_after: seconds until the command and all its children get SIGKILL; with victim='worker', only its last child
+    gets it.
     largest_file: maximum size in bytes of the files it can write, to simulate a full disk.
     processes: number of processes that run it together, with the environment that torchrun gives them.
     plots: whether it draws, see `empty_plots` in conftest.py.
@@ -128,8 +141,14 @@ def become_one_of(processes):
     for rank in range(processes):
         child = os.fork()
         if not child:
-            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes),
-                           "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            os.environ |= {
+                "RANK": str(rank),
+                "LOCAL_RANK": str(rank),
+                "WORLD_SIZE": str(processes),
+                "LOCAL_WORLD_SIZE": str(processes),
+                "MASTER_ADDR": "127.0.0.1",
+                "MASTER_PORT": str(port),
+            }
             return
         children.add(child)
     code = 0
@@ -171,7 +190,9 @@ def run_as_interpreter(command, arguments, folder, out, err):
 
 
 def serve(connection):
-    """Run the commands from a connection until it is closed, without changes that pytest and its plugins made to this process."""
+    """Run the commands from a connection until it is closed, without changes that pytest and its plugins made to this
+    process.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     logging.root.handlers.clear()
     torch.set_num_threads(1)

@@ -11,16 +11,29 @@ from _utils.runs.checkpoints import load_checkpoint
 from _utils.runs.log import read_metrics
 
 FOLDER = Path("checkpoints/pretrain")
-BASE = ["size=tiny", "datas=text.txt", "base_run_name=mini", "seed=5", "steps=16", "bs=8", "max_length=32", "num_workers=0", "logger=None",
-        "device=cpu", "milestones=50,100"]
+BASE = [
+    "size=tiny",
+    "datas=text.txt",
+    "base_run_name=mini",
+    "seed=5",
+    "steps=16",
+    "bs=8",
+    "max_length=32",
+    "num_workers=0",
+    "logger=None",
+    "device=cpu",
+    "milestones=50,100",
+]
 
 
 def write_text_and_vocabulary(hf_tokenizer):
     """Write text.txt, documents of a few different sentences, and vocab.txt."""
     rng = random.Random(0)
-    sentences = ["the generator replaces some words of the text , and the discriminator finds every replaced word in each sentence .",
+    sentences = ["the generator replaces some words of the text , and the discriminator finds every replaced word in "
+                 "each sentence .",
                  "the discriminator finds every replaced word .", "a small network makes good guesses .",
-                 "training a network with patience takes time , as in every other year , and nobody in the room understood why ."]
+                 "training a network with patience takes time , as in every other year , and nobody in the room "
+                 "understood why ."]
     Path("text.txt").write_text("\n\n".join("\n".join(rng.choices(sentences, k=12)) for _ in range(150)))
     token_ids = hf_tokenizer.get_vocab()
     Path("vocab.txt").write_text("\n".join(sorted(token_ids, key=token_ids.get)))

@@ -36,7 +36,9 @@ def _unigram():
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
     tokenizer.post_processor = processors.TemplateProcessing(
         single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 2)])
-    return tokenizer, trainers.UnigramTrainer(vocab_size=80, special_tokens=ROBERTA, unk_token="<unk>", show_progress=False)
+    return tokenizer, trainers.UnigramTrainer(
+        vocab_size=80, special_tokens=ROBERTA, unk_token="<unk>", show_progress=False
+    )
 
 
 def _words():
@@ -63,7 +65,10 @@ def train(kind):
 
 
 def save_folder(kind, folder):
-    """Write a tokenizer with the added tokens to a folder, without the roles of its special tokens. Returns the path."""
+    """Write a tokenizer with the added tokens to a folder, without the roles of its special tokens.
+
+    Returns the path.
+    """
     fast = PreTrainedTokenizerFast(tokenizer_object=train(kind))
     fast.add_special_tokens({"extra_special_tokens": MARKERS})
     fast.add_tokens(["[NUM]"])

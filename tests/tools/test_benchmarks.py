@@ -62,9 +62,12 @@ def test_held_out_metrics_of_a_run_come_out_again_with_its_seed_only(workplace, 
     settings = ["precision=fp32", "micro_batch=4", "bs=16"]  # three held-out batches: short runs evaluate at most four
     run(*settings)
     names = [f"mini_5_{percent}%.pth" for percent in (50.0, 100.0)]
-    for key, value in {"max_length": 16, "size": "small", "masking": "official", "quickstart": True}.items():  # edited for other runs
+    # edited for other runs
+    for key, value in {"max_length": 16, "size": "small", "masking": "official", "quickstart": True}.items():
         monkeypatch.setitem(pretrain.c, key, value)
-    benchmarks.held_out.main([f"checkpoints={names}", "seeds=5,6", "csv=seeds.csv", "device=cpu", "num_workers=0", *settings[:2]])
+    benchmarks.held_out.main(
+        [f"checkpoints={names}", "seeds=5,6", "csv=seeds.csv", "device=cpu", "num_workers=0", *settings[:2]]
+    )
     table = pd.read_csv("seeds.csv")
     for metric in ("gen_loss", "disc_auc"):
         of_run, of_other_seed = (table[metric][table["seed"] == seed].tolist() for seed in (5, 6))
@@ -74,7 +77,10 @@ def test_held_out_metrics_of_a_run_come_out_again_with_its_seed_only(workplace, 
 
 @pytest.mark.slow
 def test_the_first_600_steps_of_a_run_have_the_losses_of_googles_code(workplace, shared):
-    """Means over 100 steps; 0.1 is three standard deviations over seeds. Half the learning rate is outside of it at step 200."""
+    """Means over 100 steps; 0.1 is three standard deviations over seeds.
+
+    Half the learning rate is outside of it at step 200.
+    """
     google, text = benchmarks.google_curve.google_losses(shared / "golden/official/curve"), workplace / "text.txt"
     benchmarks.google_curve.write_text(shared / "data/books/books-0.txt.xz", text)
     c = benchmarks.google_curve.configuration(text, shared / "golden/official/curve/vocab.txt", 1, 600)

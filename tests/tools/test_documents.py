@@ -1,4 +1,5 @@
-"""README and docs/: commands, settings, files, functions, tests, links and facts that they name exist and are correct."""
+"""README and docs/: commands, settings, files, functions, tests, links and facts that they name exist and are correct.
+"""
 import importlib.metadata
 import importlib.util
 import json
@@ -20,7 +21,10 @@ from _utils.finetuning.config import complete_finetuning
 from benchmarks.report import parse
 
 DOCUMENTS = [REPO / "README.md", REPO / "tests/golden/README.md", *sorted((REPO / "docs").glob("*.md"))]
-SOURCES = [*REPO.glob("*.py"), *(path for folder in ("_utils", "benchmarks", "tests") for path in (REPO / folder).rglob("*.py"))]
+SOURCES = [
+    *REPO.glob("*.py"),
+    *(path for folder in ("_utils", "benchmarks", "tests") for path in (REPO / folder).rglob("*.py")),
+]
 TESTS = [path for path in SOURCES if path.name.startswith("test_")]
 PLACEHOLDERS = {"PATH": "text", "NAME.pth": "model.pth", "...": "model.pth", "generator_11081_100.0%.pth": "pair",
                 "benchmarks/results/mini/model": "pair"}
@@ -62,11 +66,21 @@ def folder_with_placeholders(tmp_path, monkeypatch, small_tokenizer):
 
 
 def test_settings_in_commands_are_accepted(folder_with_placeholders):
-    accept = {"pretrain.py": lambda arguments: complete(pretrain.c.override(arguments)),
-              "finetune.py": lambda arguments: complete_finetuning(finetune.c.override(arguments)),
-              "_utils": lambda arguments: len(arguments) > 1 and Parser(find_command(arguments[0])).parse_intermixed_args(arguments[1:])}
-    for program in ("benchmarks.finetuning", "benchmarks.gpu", "benchmarks.loader", "benchmarks.preprocessing", "benchmarks.pretraining",
-                    "benchmarks/speedrun.sh"):
+    accept = {
+        "pretrain.py": lambda arguments: complete(pretrain.c.override(arguments)),
+        "finetune.py": lambda arguments: complete_finetuning(finetune.c.override(arguments)),
+        "_utils": lambda arguments: (
+            len(arguments) > 1 and Parser(find_command(arguments[0])).parse_intermixed_args(arguments[1:])
+        ),
+    }
+    for program in (
+        "benchmarks.finetuning",
+        "benchmarks.gpu",
+        "benchmarks.loader",
+        "benchmarks.preprocessing",
+        "benchmarks.pretraining",
+        "benchmarks/speedrun.sh",
+    ):
         module = importlib.import_module(program.removesuffix(".sh").replace("/", "."))
         accept[program] = partial(parse, defaults=module.DEFAULTS, types=module.TYPES)
     seen = Counter()

@@ -1,4 +1,6 @@
-"""Exporting checkpoints to transformers folders, and loading these folders again (export_hf, load_pair, load_pretrained)."""
+"""Exporting checkpoints to transformers folders, and loading these folders again (export_hf, load_pair,
+load_pretrained).
+"""
 import json
 import re
 import shutil
@@ -53,8 +55,13 @@ def logits_of(predictor):
 @pytest.mark.parametrize("part", PARTS)
 def test_the_folder_contains_the_network_its_tokenizer_and_a_card(exported, fresh_checkpoint, small_tokenizer, part):
     files = {path.name: path.stat().st_mode & 0o044 for path in (exported / part).iterdir()}
-    assert files == dict.fromkeys(["model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "README.md"], 0o044)
-    original, loaded = network_of(load_checkpoint(fresh_checkpoint), part, fresh_checkpoint), AutoModel.from_pretrained(exported / part)
+    assert files == dict.fromkeys(
+        ["model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "README.md"], 0o044
+    )
+    original, loaded = (
+        network_of(load_checkpoint(fresh_checkpoint), part, fresh_checkpoint),
+        AutoModel.from_pretrained(exported / part),
+    )
     assert output(network_class(part, "electra").from_pretrained(exported / part)).logits.equal(output(original).logits)
     assert output(loaded).last_hidden_state.equal(output(original.electra).last_hidden_state)
     assert loaded.config.layer_norm_eps == 1e-12
@@ -109,8 +116,16 @@ def finetuned(folder, fresh_checkpoint, task=TASKS["cola"], model=None):
     predictor = task.network(SimpleNamespace(encoder=lambda: model) if model else pretrained, {})
     torch.nn.init.normal_(predictor.classifier.bias)
     path = folder / f"{task.name}.pth"
-    row = {"group": "g", "task": task.name, "run": 3, "seed": 3, "scores": {"validation": {"accuracy": 1.}}, "train_rows": 1,
-           "synthetic": False, "settings": {"wsc_trick": False, "own_task": task.record()}}
+    row = {
+        "group": "g",
+        "task": task.name,
+        "run": 3,
+        "seed": 3,
+        "scores": {"validation": {"accuracy": 1.0}},
+        "train_rows": 1,
+        "synthetic": False,
+        "settings": {"wsc_trick": False, "own_task": task.record()},
+    }
     save_finetuned(path, predictor, pretrained.hf_tokenizer, row)
     return path, predictor
 
@@ -121,8 +136,17 @@ ENCODERS = {"electra": lambda: None, "roformer": lambda: RoFormerModel(RoFormerC
             "bert": lambda: BertModel(BertConfig(**SMALL))}
 
 
-@pytest.mark.parametrize("task, family", [(TASKS["cola"], "electra"), (TASKS["mnli"], "electra"), (TASKS["stsb"], "electra"),
-                                          (TASKS["mnli"], "roformer"), (TAGGING, "bert"), (INTENTS, "electra")])
+@pytest.mark.parametrize(
+    "task, family",
+    [
+        (TASKS["cola"], "electra"),
+        (TASKS["mnli"], "electra"),
+        (TASKS["stsb"], "electra"),
+        (TASKS["mnli"], "roformer"),
+        (TAGGING, "bert"),
+        (INTENTS, "electra"),
+    ],
+)
 def test_an_exported_classifier_computes_the_same_logits(tmp_path, fresh_checkpoint, task, family):
     path, original = finetuned(tmp_path, fresh_checkpoint, task, model=ENCODERS[family]())
     export_hf(str(path), str(tmp_path / "out"))
@@ -183,16 +207,35 @@ def made_by(card):
 
 def test_a_pretrained_card_has_metrics_but_no_local_folders(fresh_checkpoint, tmp_path):
     checkpoint = load_checkpoint(fresh_checkpoint)
-    checkpoint["config"] |= {"datas": ["openwebtext", "/home/somebody/texts", "~/secret/*.txt"], "vocab": "../secret/vocab.txt",
-                             "upload_to": "s3://secret/runs"}
+    checkpoint["config"] |= {
+        "datas": ["openwebtext", "/home/somebody/texts", "~/secret/*.txt"],
+        "vocab": "../secret/vocab.txt",
+        "upload_to": "s3://secret/runs",
+    }
     (tmp_path / "run_5").mkdir()
-    row = {"step": checkpoint["step"], "split": "held_out", "gen_loss": 5.5, "gen_accuracy": .25, "disc_auc": .75, "disc_loss": None}
+    row = {
+        "step": checkpoint["step"],
+        "split": "held_out",
+        "gen_loss": 5.5,
+        "gen_accuracy": 0.25,
+        "disc_auc": 0.75,
+        "disc_loss": None,
+    }
     (tmp_path / "run_5/metrics.jsonl").write_text(json.dumps(row) + "\n")
     for part in PARTS:
         card = exported_card(checkpoint, tmp_path, part)
-        assert "somebody" not in card.content and "secret" not in card.content and '"texts"' in card.text and '"vocab.txt"' in card.text
+        assert (
+            "somebody" not in card.content
+            and "secret" not in card.content
+            and '"texts"' in card.text
+            and '"vocab.txt"' in card.text
+        )
         data = card.data
-        assert (data.library_name, data.tags, data.datasets) == ("transformers", ["electra"], ["Skylion007/openwebtext"])
+        assert (data.library_name, data.tags, data.datasets) == (
+            "transformers",
+            ["electra"],
+            ["Skylion007/openwebtext"],
+        )
         assert data.pipeline_tag == ("fill-mask" if part == "generator" else None)
         assert made_by(card)["held-out metrics"] == row
 

@@ -32,11 +32,35 @@ def script_environment():
 def test_speedrun_survives_a_kill_and_keeps_what_it_has(repo, glue, workplace):
     """From text to scores, killed in the middle of pretraining; the kept weights are a checkpoint."""
     of_tasks = {"cola": {"rows": 64, "epochs": 1}, "rte": {"rows": 64, "epochs": 1}}
-    command = [repo / "benchmarks/speedrun.sh", "datas=text.txt", "vocab=vocab.txt", f"glue_dir={glue}", "size=tiny", "seed=5", "bs=8",
-               "max_length=32", "minutes=.5", "num_workers=0", "logger=None", "compile=False", "device=cpu", "tasks=cola,rte", "runs=2",
-               "at_once=2", "save_minutes=.02", "keep=kept", f"task_overrides={of_tasks}"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=script_environment(),
-                               start_new_session=True)
+    command = [
+        repo / "benchmarks/speedrun.sh",
+        "datas=text.txt",
+        "vocab=vocab.txt",
+        f"glue_dir={glue}",
+        "size=tiny",
+        "seed=5",
+        "bs=8",
+        "max_length=32",
+        "minutes=.5",
+        "num_workers=0",
+        "logger=None",
+        "compile=False",
+        "device=cpu",
+        "tasks=cola,rte",
+        "runs=2",
+        "at_once=2",
+        "save_minutes=.02",
+        "keep=kept",
+        f"task_overrides={of_tasks}",
+    ]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=script_environment(),
+        start_new_session=True,
+    )
     while process.poll() is None and not Path("kept/weights.pth.00").exists():
         time.sleep(.1)
     os.killpg(process.pid, signal.SIGKILL)
@@ -49,7 +73,10 @@ def test_speedrun_survives_a_kill_and_keeps_what_it_has(repo, glue, workplace):
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     assert "Resuming the run speedrun_5 after step" in done.stdout
     last = load_checkpoint(milestone)
-    assert last["step"] == find_resume_checkpoint(folder)["step"] == first["config"]["steps"] and last["config"]["masking"] == "official"
+    assert (
+        last["step"] == find_resume_checkpoint(folder)["step"] == first["config"]["steps"]
+        and last["config"]["masking"] == "official"
+    )
     scores = Path("checkpoints/glue/speedrun_5_100.0%/scores.txt").read_text()
     assert "CoLA" in scores and "RTE" in scores
     pieces = sorted(Path("kept").glob("weights.pth.*"))

@@ -1,4 +1,6 @@
-"""Scoring minimal pairs: the scores of sentences, accuracies and standard errors, the command's files, and invalid input."""
+"""Scoring minimal pairs: the scores of sentences, accuracies and standard errors, the command's files, and invalid
+input.
+"""
 import json
 from pathlib import Path
 
@@ -15,12 +17,21 @@ from _utils.runs.checkpoints import save_pretrained
 from benchmarks.minimal_pairs import accuracy_by_paradigm, minimal_pairs, read_pairs, score, summarize
 
 CPU = torch.device("cpu")
-SENTENCES = ["The generator replaces some words.", "the words replaces some generator.", "A network.", "A network,", "THE words",
-             "Each sentence has been written for this purpose, with common and uncommon letters.", "In 1843 the ¤ paper was read aloud:"]
+SENTENCES = ["The generator replaces some "
+             "words.", "the words replaces some generator.", "A network.", "A network,", "THE words",
+             "Each sentence has been written for this purpose, with common and uncommon "
+             "letters.", "In 1843 the ¤ paper was read aloud:"]
 
 
 def pair(good, bad, paradigm="order_1", phenomenon="order", field="syntax"):
-    return {"sentence_good": good, "sentence_bad": bad, "field": field, "linguistics_term": phenomenon, "UID": paradigm, "pairID": "0"}
+    return {
+        "sentence_good": good,
+        "sentence_bad": bad,
+        "field": field,
+        "linguistics_term": phenomenon,
+        "UID": paradigm,
+        "pairID": "0",
+    }
 
 
 def write(path, pairs):
@@ -30,12 +41,18 @@ def write(path, pairs):
 
 @pytest.fixture
 def blimp(tmp_path, monkeypatch):
-    """A working directory with a folder of four paradigms of three phenomena. The last pair has twice the same tokens."""
+    """A working directory with a folder of four paradigms of three phenomena.
+
+    The last pair has twice the same tokens.
+    """
     monkeypatch.chdir(tmp_path)
     a, b, c, d, *_ = SENTENCES
     write("blimp/order_1.jsonl", [pair(a, b), pair(a, c)])
     write("blimp/order_2.jsonl", [pair(a, d, "order_2"), pair(c, b, "order_2")])
-    write("blimp/marks.jsonl", [pair(c, d, "marks", "punctuation", "morphology"), pair(d, b, "marks", "punctuation", "morphology")])
+    write(
+        "blimp/marks.jsonl",
+        [pair(c, d, "marks", "punctuation", "morphology"), pair(d, b, "marks", "punctuation", "morphology")],
+    )
     write("blimp/case.jsonl", [pair("the words", "THE words", "case", "case", "syntax/semantics")])
     return tmp_path / "blimp"
 
@@ -72,7 +89,8 @@ def plain_score(model, sentence):
 
 @pytest.mark.parametrize("part", ["discriminator", "generator"])
 def test_scores_equal_a_plain_computation(fresh_checkpoint, part, monkeypatch):
-    monkeypatch.setattr("benchmarks.minimal_pairs.TOKENS_PER_BATCH", {"cpu": 40})  # several batches, also within one sentence
+    # several batches, also within one sentence
+    monkeypatch.setattr("benchmarks.minimal_pairs.TOKENS_PER_BATCH", {"cpu": 40})
     sentences = [*SENTENCES, ""]
     found = scores(fresh_checkpoint, part, sentences)
     assert found == pytest.approx({sentence: plain_score(load_with_head(str(fresh_checkpoint), part), sentence)
@@ -96,14 +114,29 @@ def test_standard_errors_come_from_the_spread_between_paradigms(blimp):
     table = accuracy_by_paradigm(read_pairs(blimp), {})
     table["model"] = [40., 60., 80., 20.]  # marks, order_1, order_2, case
     means, errors = summarize(table)
-    assert [*means.index] == [("morphology", "punctuation"), ("syntax", "order"), ("syntax_semantics", "case"), ("overall", "")]
+    assert [*means.index] == [
+        ("morphology", "punctuation"),
+        ("syntax", "order"),
+        ("syntax_semantics", "case"),
+        ("overall", ""),
+    ]
     assert means["model"].tolist() == [40, 70, 20, 50]
     deviation = (2000 / 3) ** .5
     assert errors["model"].tolist() == pytest.approx([deviation, deviation / 2 ** .5, deviation, deviation / 2])
 
 
 def test_the_command_prints_a_table_and_writes_the_paradigms(fresh_checkpoint, masked_lm_checkpoint, blimp, capsys):
-    main(["minimal_pairs", str(fresh_checkpoint), str(masked_lm_checkpoint), "--untrained", str(blimp), "--device", "cpu"])
+    main(
+        [
+            "minimal_pairs",
+            str(fresh_checkpoint),
+            str(masked_lm_checkpoint),
+            "--untrained",
+            str(blimp),
+            "--device",
+            "cpu",
+        ]
+    )
     text = capsys.readouterr().out
     names = ["fresh_0_100.0%", "fresh_0_100.0%, untrained", "mlm_0_100.0%", "mlm_0_100.0%, untrained"]
     assert "7 pairs, paradigms: 4" in text and all(name in text for name in names)

@@ -1,4 +1,5 @@
-"""Scripts equal their exported notebooks, notebooks run from top to bottom, and importing a script has no side effects."""
+"""Scripts equal their exported notebooks, notebooks run from top to bottom, and importing a script has no side effects.
+"""
 import itertools
 import shutil
 import subprocess
@@ -14,14 +15,19 @@ from _utils.tasks.glue import FINETUNED_TASKS
 
 @pytest.mark.parametrize("notebook, script", SCRIPTS.items())
 def test_script_equals_exported_notebook(repo, notebook, script):
-    assert (repo / script).read_text() == export(repo / notebook), "edit the notebook, then run python -m _utils export_notebooks"
+    assert (repo / script).read_text() == export(repo / notebook), (
+        "edit the notebook, then run python -m _utils export_notebooks"
+    )
 
 
 FEW_ROWS = {name: {"rows": 64, "epochs": 1} for name in FINETUNED_TASKS}
 OVERRIDES = {"Pretrain.ipynb": ["steps=12", "num_workers=0", "milestones=100"],
              "Finetune_GLUE.ipynb": [f"task_overrides={FEW_ROWS}"]}
 SHORTER = {"n_sentences = 2000": "n_sentences = 150", '"epochs": 6}': '"epochs": 1}', '"end": 3,': '"end": 1,'}
-RESULT = {"Pretrain.ipynb": "checkpoints/pretrain/quickstart_11081_100.0%.pth", "Finetune_GLUE.ipynb": "test_outputs/quickstart.zip"}
+RESULT = {
+    "Pretrain.ipynb": "checkpoints/pretrain/quickstart_11081_100.0%.pth",
+    "Finetune_GLUE.ipynb": "test_outputs/quickstart.zip",
+}
 
 
 # It runs in a temporary folder, with a part of the corpus `docs` and empty files for plots.
@@ -63,7 +69,9 @@ def test_notebook_is_committed_with_outputs(repo, notebook):
     content = nbformat.read(repo / notebook, as_version=4)
     assert "widgets" not in content.metadata
     with_outputs = [cell for cell in content.cells if cell.cell_type == "code" and cell.outputs]
-    assert len(with_outputs) > 10 and not any(output.output_type == "error" for cell in with_outputs for output in cell.outputs)
+    assert len(with_outputs) > 10 and not any(
+        output.output_type == "error" for cell in with_outputs for output in cell.outputs
+    )
 
 
 def test_importing_the_scripts_has_no_side_effects(repo, tmp_path):

@@ -28,8 +28,21 @@ from benchmarks.replaced_tokens import (
 
 def checkpoint(name, hf_tokenizer, seed, *overrides):
     """Write the checkpoint of an untrained ELECTRA to checkpoints/pretrain/ and return its configuration."""
-    c = complete(pretrain.c.override(["size=tiny", "datas=text.txt", "vocab=vocab.txt", "max_length=32", "bs=8", "num_workers=0",
-                                      f"seed={seed}", "data_seed=3", *overrides]))
+    c = complete(
+        pretrain.c.override(
+            [
+                "size=tiny",
+                "datas=text.txt",
+                "vocab=vocab.txt",
+                "max_length=32",
+                "bs=8",
+                "num_workers=0",
+                f"seed={seed}",
+                "data_seed=3",
+                *overrides,
+            ]
+        )
+    )
     pretrain.set_seed(seed)
     model = pretrain.build_model(c, hf_tokenizer)
     for weight in model.parameters():  # logits of untrained networks hardly differ
@@ -75,7 +88,10 @@ def shown(text):
 
 @pytest.fixture
 def tokens():
-    """(logits, labels, is_masked, block) of 40 blocks. The tokens of a block are correlated, and some logits are equal."""
+    """(logits, labels, is_masked, block) of 40 blocks.
+
+    The tokens of a block are correlated, and some logits are equal.
+    """
     rng = np.random.default_rng(0)
     block = np.repeat(np.arange(40), rng.integers(20, 60, 40))
     is_masked = rng.random(len(block)) < .3
@@ -105,7 +121,10 @@ def test_the_standard_errors_equal_those_of_a_bootstrap_over_blocks(tokens):
     drawn = np.array(drawn)
     (_, error), (_, error_of_difference) = shown(with_error(a)), shown(with_error(a - b))
     assert error == pytest.approx(drawn[:, 0].std(), rel=.15)
-    assert error_of_difference == pytest.approx((drawn[:, 0] - drawn[:, 1]).std(), rel=.15) and error_of_difference < error
+    assert (
+        error_of_difference == pytest.approx((drawn[:, 0] - drawn[:, 1]).std(), rel=0.15)
+        and error_of_difference < error
+    )
 
 
 # The corrupted text

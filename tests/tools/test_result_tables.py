@@ -1,4 +1,6 @@
-"""The tables of numbers in README and docs: that they are those of the raw files, and that the comparison ran as described."""
+"""The tables of numbers in README and docs: that they are those of the raw files, and that the comparison ran as
+described.
+"""
 import json
 import os
 import shlex
@@ -29,7 +31,8 @@ def test_run_repeats_the_recorded_runs(tmp_path):
     log = tmp_path / "log"
     for name in ("python", "torchrun"):
         stub = tmp_path / name
-        stub.write_text(f"#!{sys.executable}\nimport shlex, sys\nopen({str(log)!r}, 'a').write(shlex.join(sys.argv[1:]) + '\\n')\n")
+        stub.write_text(f"#!{sys.executable}\nimport shlex, sys\nopen({str(log)!r}, "
+                        f"'a').write(shlex.join(sys.argv[1:]) + '\\n')\n")
         stub.chmod(0o755)
     environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     subprocess.run([MINI / "run.sh", "data"], check=True, cwd=REPO, env=environment)
@@ -44,7 +47,19 @@ def test_run_repeats_the_recorded_runs(tmp_path):
     for system in (ELECTRA, MLM, OTHER_RATE):
         for seed in SEEDS:
             config = json.loads((MINI / f"{system}_{seed}/config.json").read_text())["config"]
-            keys = "objective", "electra_mask_style", "steps", "warmup_steps", "lr", "precision", "vocab", "seed", "size"
-            assert {key: getattr(pretrained[f"{system}_{seed}"], key) for key in keys} == {key: config[key] for key in keys}
+            keys = (
+                "objective",
+                "electra_mask_style",
+                "steps",
+                "warmup_steps",
+                "lr",
+                "precision",
+                "vocab",
+                "seed",
+                "size",
+            )
+            assert {key: getattr(pretrained[f"{system}_{seed}"], key) for key in keys} == {
+                key: config[key] for key in keys
+            }
     recorded = {json.loads(line)["group"] for line in (MINI / "scores.jsonl").open()}
     assert groups == {group for group in recorded if not group.startswith("sensitivity")}

@@ -16,8 +16,12 @@ CORRUPTED = [("she was born in london and studied history at the [university]", 
              ("the population of the city was 12 , 000 at the 2001 [census]", "was"),
              ("in 1945 [he] returned to the city , where he died two years later", "which"),
              ("they have three [children] and live in california", "is")]
-MASKED = {"she was born [MASK] 1942 in london .": "in", "he was the son [MASK] a farmer .": "of",
-          "the film was directed [MASK] john smith .": "by", "it is one of the largest cities in the united [MASK] .": "states"}
+MASKED = {
+    "she was born [MASK] 1942 in london .": "in",
+    "he was the son [MASK] a farmer .": "of",
+    "the film was directed [MASK] john smith .": "by",
+    "it is one of the largest cities in the united [MASK] .": "states",
+}
 
 
 @pytest.fixture(scope="module")

@@ -35,6 +35,7 @@ from _utils.finetuning.config import FINETUNE_KEYS, complete_finetuning
 from _utils.finetuning.evaluation import KeepBest, score_of
 from _utils.finetuning.group import Group
 from _utils.finetuning.model import load, load_encoder, predict_logits, to_device
+from _utils.finetuning.quickstart import quickstart
 from _utils.networks import first_position_only, layer_groups
 from _utils.optim import AdamNoBiasCorrection, decay_groups, group_schedules
 from _utils.recipes import RECIPES
@@ -50,7 +51,7 @@ from _utils.training import FinetuningLearner, LossProgress, Schedule, set_seed
 # The most used keys. Edit them here, or on the command line: python finetune.py tasks=cola,rte end=3 glue_dir=PATH
 # `python finetune.py --help` explains all keys; those that are not here may be added, or set on the command line, too.
 c = MyConfig({
-    "quickstart": False,  # True: the tiny model of `python pretrain.py quickstart=True` on synthetic tables, in minutes
+    "quickstart": False,  # True: three networks on tables of real sentences, after `python pretrain.py quickstart=True`
     "device": None,  # 'cpu', 'cuda', 'cuda:1' ...; None: the first GPU, else the CPU
     # in checkpoints/pretrain/; or a transformers folder or a hub id
     "pretrained_checkpoint": "vanilla_11081_100.0%.pth",
@@ -408,4 +409,4 @@ def run(c):
 
 # %%
 if __name__ == "__main__":
-    results = run(c)
+    results = quickstart(c, run) if c.quickstart else run(c)

@@ -54,7 +54,7 @@ from _utils.training.pretraining_run import pretraining_run, step_callbacks
 # The most used keys. Edit them here, or on the command line: python pretrain.py size=base datas=wikipedia,openwebtext
 # `python pretrain.py --help` explains all keys; those that are not here may be added, or set on the command line, too.
 c = MyConfig({
-    "quickstart": False,  # True: a tiny model on text that is installed with Python, in minutes on two CPU cores
+    "quickstart": False,  # True: a small model on installed documentation, five minutes on two CPU cores
     "device": None,  # 'cpu', 'cuda', 'cuda:1' ...; None: the first GPU, else the CPU
     "base_run_name": "vanilla",  # the run and its checkpoints are named <base_run_name>_<seed>
     "seed": 11081,  # of data order, masks, samples, dropout and initial weights
@@ -89,10 +89,9 @@ if __name__ == "__main__":
 # A corpus is a list of documents, and a document is a list of lines. Lines are collected until they fill an example,
 # which is split into two segments: `[CLS] A [SEP] B [SEP]`. As in Google's code (F2-F4), 10% of the examples are meant
 # to have one segment, and 5% to be shorter, with a random length. The part of a line that exceeds the maximum length
-# is dropped (`long_lines='keep'` keeps it); a line that fills an example gives one segment of full length, which is
-# common in the quickstart's text of long lines. Unlike in BERT, B always follows A in the text: there is no next
-# sentence prediction. `ELECTRADataProcessor` does this, in several processes; `load_data` keeps the examples in files
-# and returns the batches.
+# is dropped (`long_lines='keep'` keeps it); a line that fills an example gives one segment of full length. Unlike in
+# BERT, B always follows A in the text: there is no next sentence prediction. `ELECTRADataProcessor` does this, in
+# several processes; `load_data` keeps the examples in files and returns the batches.
 
 # %% [markdown]
 # ## 3. Masking
@@ -478,8 +477,8 @@ def build_model(c, hf_tokenizer, fixed_slots=False, pair=None):
 
     fixed_slots: fix the number of slots, so that all batches have the same shapes and no number is read from the
     device; for GPUs.
-    pair: trained networks to continue from; None: fresh weights of normal(0, .02) as Hugging Face (D3; tiny .05), or
-    Google's.
+    pair: trained networks to continue from; None: fresh weights of normal(0, .02) as Hugging Face (D3; quickstart .05),
+    or Google's.
     """
     objective = objective_of(c)
     networks = pair or objective.fresh(c, len(hf_tokenizer), hf_tokenizer.pad_token_id)

@@ -137,7 +137,13 @@ def explain_keys(config, script):
 
 
 # What quickstart=True replaces, except for keys that the user overrides.
-QUICKSTART = {"size": "tiny", "datas": ["docs"], "vocab": 8192, "base_run_name": "quickstart"}
+QUICKSTART = {
+    "size": "quickstart",
+    "datas": ["docs"],
+    "vocab": 2000,
+    "base_run_name": "quickstart",
+    "adam_bias_correction": True,
+}
 # What recipe=... sets, except for keys that the user overrides.
 BY_RECIPE = {"google": {"masking": "official", "initial_weights": "official"}}
 # Keys for which None means the value of the recipe.

@@ -95,14 +95,15 @@ _Upload = Text | Annotated[Callable, Field(description="a function of a path")]
 PRETRAIN_KEYS = {
     # What is trained
     "quickstart": Key(bool, False, (
-        "True: a tiny model on text that is installed with Python; takes minutes on two CPU cores. Replaces size, "
-        "datas, vocab and base_run_name unless you set them on the command line.")),
+        "True: a small model on documentation that is installed with the requirements, five minutes on two CPU "
+        "cores. Replaces size, datas, vocab, base_run_name and adam_bias_correction unless you set them on the "
+        "command line.")),
     "recipe": Key(Literal["google", None], None, (
         "'google': masking and initial weights as in Google's code (masking=official, initial_weights=official). "
         "None: as in electra_pytorch.")),
     "size": Key(Size, "small", (
         "The networks and training settings: 'small', 'base' and 'large' from the paper, 'small++' (Google's "
-        "released model), 'mini' (overnight on a CPU core, rotary positions), 'tiny' (the quickstart's), or "
+        "released model), 'mini' (overnight on a CPU core, rotary positions), 'quickstart', 'tiny', or "
         "lmtuners' 'alectra_small', 'electra_small_lmtuners', 'bert_small' ... All: _utils/recipes.py.")),
     "objective": Key(Literal[(*kinds.NAMES, None)], None, (
         "'electra', or 'mlm' for masked language modelling with the discriminator's architecture; of the paper's "
@@ -114,9 +115,9 @@ PRETRAIN_KEYS = {
         "printed. To resume such a run, set the printed seed.")),
     # Text
     "datas": Key(list_of(Text, "a list of corpus names or paths"), ["openwebtext"], (
-        "Corpora: 'openwebtext', 'wikipedia', 'bookcorpus', 'docs' (the documentation in this Python "
-        "installation), or paths: folders, files or globs of .txt (blank line between documents), .jsonl, .parquet "
-        "or WikiExtractor output, also compressed (.gz, .bz2, .xz, .zst). Google trained ELECTRA-Small-OWT on "
+        "Corpora: 'openwebtext', 'wikipedia', 'bookcorpus', 'docs' (documentation in installed packages), or "
+        "paths: folders, files or globs of .txt (blank line between documents), .jsonl, .parquet or "
+        "WikiExtractor output, also compressed (.gz, .bz2, .xz, .zst). Google trained ELECTRA-Small-OWT on "
         "openwebtext.")),
     "vocab": Key(_Vocab, "google/electra-small-discriminator", (
         "A hub tokenizer, a vocab.txt, a tokenizer.json or its folder, a checkpoint, or a number: train a "
@@ -175,14 +176,14 @@ PRETRAIN_KEYS = {
         "'embeddings+encoder', or 'all', which also makes the generator as large as the discriminator (F91). None: "
         "the recipe's, 'embeddings'.")),
     "initial_weights": Key(Literal[FRESH_WEIGHTS] | _Pair, "huggingface", (
-        "'huggingface': normal distribution with std .02 (size=tiny: .05), as in electra_pytorch (D3). 'official': "
-        "as in Google's code, normal distribution truncated at two standard deviations, and Glorot uniform (F30). "
-        "For continued pretraining: a checkpoint of this script (.pth), a folder with generator/ and "
-        "discriminator/, or the hub id of a discriminator such as 'google/electra-small-discriminator'. It "
-        "replaces vocab; a checkpoint also replaces size, masking, electra_mask_style, mask_prob and tying, and "
-        "Google's models set masking='official', unless you set them on the command line. Defaults change: lr is a "
-        "tenth of the recipe's; steps is ten epochs of the text, at most 5% of the recipe's; warmup_steps is 5% of "
-        "the steps (docs/pretraining.md).")),
+        "'huggingface': normal distribution with std .02 (tiny and quickstart: .05), as in electra_pytorch "
+        "(D3). 'official': as in Google's code, normal distribution truncated at two standard deviations, and "
+        "Glorot uniform (F30). For continued pretraining: a checkpoint of this script (.pth), a folder with "
+        "generator/ and discriminator/, or the hub id of a discriminator such as "
+        "'google/electra-small-discriminator'. It replaces vocab; a checkpoint also replaces size, masking, "
+        "electra_mask_style, mask_prob and tying, and Google's models set masking='official', unless you set "
+        "them on the command line. Defaults change: lr is a tenth of the recipe's; steps is ten epochs of the "
+        "text, at most 5% of the recipe's; warmup_steps is 5% of the steps (docs/pretraining.md).")),
     "new_generator": Key(bool, False, (
         "True: initial_weights is a discriminator whose generator is missing. A new one is trained on the text, "
         "with the recipe's lr, while the discriminator, which shares its embeddings, stays as it is. Then continue "

@@ -33,8 +33,16 @@ def tokens_in_color(examples, columns=110):
 
     A plot instead of HTML, because code hosts strip the colours of HTML.
     """
-    figure, line = plt.figure(), 0
-    axis = figure.add_axes((0, 0, 1, 1), xlim=(-1, columns))
+    figure = plt.figure()
+    lines = draw_tokens(figure.add_axes((0, 0, 1, 1)), examples, columns)
+    figure.set_size_inches(columns * .092, lines * .4)
+    return figure
+
+
+def draw_tokens(axis, examples, columns):
+    """Draw examples as in `tokens_in_color` on an axis. Returns the number of lines."""
+    line = 0
+    axis.set_xlim(-1, columns)
     axis.axis("off")
     write = partial(axis.text, family=FONTS, ha="center", va="center", parse_math=False)
     for example in examples:
@@ -55,8 +63,7 @@ def tokens_in_color(examples, columns=110):
             x += width
         line += 1.4
     axis.set_ylim(line - .4, -.5)
-    figure.set_size_inches(columns * .092, line * .4)
-    return figure
+    return line
 
 
 def _columns(text):
@@ -261,6 +268,42 @@ def plot_scores(scores_by_group, published=None, majority=None):
         if marks:
             axis.plot([*map(marks.get, tasks)], style, ms=size, label=label)
     figure.legend(frameon=False, loc="outside right upper")
+    return figure
+
+
+def plot_quickstart(training, sentences, scores):
+    """The quickstart's picture: the generator's loss by step, the scores of networks by table, sentences in colour.
+
+    training: (metrics.jsonl, unigram entropy), or None.   sentences: from `sentence_probabilities`; wrong words are
+    outlined.
+    scores: DataFrame in percent, a row for each table, a column for each network and "majority".
+    """
+    figure = plt.figure(figsize=(10.1, 5.2), layout="constrained")
+    upper, lower = figure.subfigures(2, 1, height_ratios=(3, 1.4))
+    left, right = upper.subplots(1, 2, width_ratios=(2, 3))
+    left.set(title="pretraining: loss on hidden tokens", xlabel="step", ylabel="nats")
+    if training:
+        metrics_file, entropy = training
+        rows = pd.DataFrame(read_metrics(metrics_file, "train")).set_index("step")["gen_loss_hidden"].astype(float)
+        left.plot(rows.rolling(5, min_periods=1).mean(), color=BLUE, label="generator")
+        left.axhline(entropy, color=GREY, ls=":", label="token frequencies alone")
+        left.legend(frameon=False)
+    networks = scores.drop(columns="majority")
+    right.set(title="finetuning: score on held-out sentences, %", xticks=range(len(scores)))
+    right.set_xticklabels(scores.index.str.replace("_", " "))
+    for i, (name, color) in enumerate(zip(networks, (GREY, ORANGE, BLUE))):
+        right.bar(np.arange(len(scores)) + .25 * (i - 1), networks[name], .24, color=color, label=name)
+    right.plot(range(len(scores)), scores["majority"], "k_", ms=42, label="majority baseline")
+    right.legend(frameon=False, fontsize=8, ncols=2, loc="lower left", bbox_to_anchor=(0, 1.06))
+    lower.suptitle("five minutes: probability that a token was replaced (outlined: the wrong word)", fontsize=10)
+    colored = [
+        [
+            (token, plt.cm.Reds(0.7 * min(1, 2 * p)), f"{p:.0%}", "black" if is_wrong else "none")
+            for token, p, is_wrong in sentence
+        ]
+        for sentence in sentences
+    ]
+    draw_tokens(lower.add_axes((0, 0, 1, .8)), colored, columns=110)
     return figure
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from _utils.text.embedded_text import prose_of, source_files
+from _utils.text.embedded_text import sentences_of, source_files
 
 FOLDER = Path("datasets/continued")
 PARAGRAPHS = 150  # of each package in the table
@@ -48,7 +48,7 @@ def documentation():
     """DataFrame (package, file, paragraph) of the twenty packages with the most paragraphs, without repeated ones."""
     files = list(source_files())
     with multiprocessing.Pool() as pool:
-        found = pool.map(prose_of, files, chunksize=64)
+        found = pool.map(sentences_of, files, chunksize=64)
     rows = [
         (package_of(file), str(file), paragraph) for file, paragraphs in zip(files, found) for paragraph in paragraphs
     ]

@@ -94,7 +94,7 @@ def fresh_checkpoint(small_tokenizer, tmp_path_factory):
     import pretrain
     from _utils.config import complete
     from _utils.runs.checkpoints import save_pretrained
-    c = complete(pretrain.c.override(["quickstart=True"]))
+    c = complete(pretrain.c.override(["size=tiny"]))
     pretrain.set_seed(0)
     path = tmp_path_factory.mktemp("pretrained") / "fresh_0_100.0%.pth"
     save_pretrained(path, pretrain.build_model(c, small_tokenizer), c, small_tokenizer, step=0)

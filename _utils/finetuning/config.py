@@ -69,9 +69,10 @@ _Decay = number("a number in [0, 1)", ge=0, lt=1)
 FINETUNE_KEYS = {
     # What is finetuned
     "quickstart": Key(bool, False, (
-        "True: the tiny model of `python pretrain.py quickstart=True` on synthetic tables, two runs per task, "
-        "minutes on two cores. Replaces pretrained_checkpoint, end, glue_dir and group_name, unless they are set "
-        "on the command line.")),
+        "True: compare random weights, the model of `python pretrain.py quickstart=True` and one that was "
+        "trained for three hours on tables of real sentences, and check GLUE's files on synthetic tables; "
+        "minutes on two cores. Replaces pretrained_checkpoint, end, glue_dir and group_name, unless they are "
+        "set on the command line.")),
     "pretrained_checkpoint": Key(Text | None, "vanilla_11081_100.0%.pth", (
         "A checkpoint in checkpoints/pretrain/ or its path (.pth), a transformers folder, or the hub id of any "
         "encoder. None: Google's model of the size (by default ELECTRA-Small++).")),
@@ -154,7 +155,7 @@ FINETUNE_KEYS = {
     "logger": Key(Logger, "tensorboard", (
         "'tensorboard', 'neptune' (offline mode), 'wandb' or None. metrics.jsonl is always written.")),
 }
-QUICKSTART_GLUE = {"pretrained_checkpoint": "quickstart_11081_100.0%.pth", "end": 2, "group_name": "quickstart",
+QUICKSTART_GLUE = {"pretrained_checkpoint": "quickstart_11081_100.0%.pth", "end": 1, "group_name": "quickstart",
                    "glue_dir": "datasets/quickstart_glue"}
 
 

@@ -46,7 +46,7 @@ class Objective:
     selected_by = {"objective": "electra"}
     unused = ()
     own_keys = ()
-    disc_weight = 50.  # the discriminator's loss is small (F20)
+    disc_weight = None  # the recipe's
     fills_masks = True  # whether an exported masked language model has seen [MASK]
 
     # Configuration
@@ -60,7 +60,7 @@ class Objective:
 
     def defaults(self, c):
         """{key: value for None}, once the steps are known."""
-        return {"disc_weight": self.disc_weight}
+        return {"disc_weight": self.disc_weight or RECIPES[c.size].disc_weight}
 
     def check(self, c):
         """PlainError for values that contradict each other."""

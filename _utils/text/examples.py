@@ -157,8 +157,7 @@ def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
                    "after each sentence")
         if kept < .1:
             raise PlainError(f"{message}.")
-        if name != "docs":  # the quickstart's, whose lines nobody edits
-            print(f"Warning: {message}, to keep more.")
+        print(f"Warning: {message}, to keep more.")
 
 
 def _check_vocabulary(name, unknown, hf_tokenizer, texts):

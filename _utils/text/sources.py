@@ -58,7 +58,7 @@ def check_sources(sources, cache_dir, encoding):
     Prints which files are skipped, and warns about UTF-8 files if another encoding is set. Files that did not change
     since they were checked are not read again.
     """
-    own = [source for source in sources if source not in (*HUB_CORPORA, "docs")]
+    own = [source for source in sources if source not in (*HUB_CORPORA, *embedded_text.HELD_OUT)]
     files = [path for source in own for path in find_files(source, print_skipped=True) if format_of(path) != ".parquet"]
     record = Path(cache_dir, f"source_{content_key(('encoding', encoding, files))}.xxh3")
     if files:
@@ -93,12 +93,18 @@ def load_documents(source, cache_dir, encoding="utf-8", documents="blank_line", 
     if source in HUB_CORPORA:
         identity, open_documents = hub_corpus(source, (revisions or {}).get(source), cache_dir)
         return Corpus(source, content_key(identity), open_documents)
-    if source == "docs":
-        key, read = content_key(embedded_text.installed_versions()), embedded_text.documents
-    else:
-        key, read = _own_files(source, cache_dir, encoding, documents)
+    is_embedded = source in embedded_text.HELD_OUT
+    key, read = _embedded_text() if is_embedded else _own_files(source, cache_dir, encoding, documents)
     path = cache_dir / f"documents_{key}.arrow"
-    return Corpus(source, key, lambda: prepared(path, lambda file: _write_documents(read(), source, file)))
+    open_documents = lambda: prepared(path, lambda file: _write_documents(read(), source, file))
+    if is_embedded:
+        return Corpus(source, content_key((source, key)), lambda: embedded_text.part_of(open_documents(), source))
+    return Corpus(source, key, open_documents)
+
+
+def _embedded_text():
+    """Return (key, function that yields the documents) of both parts of the embedded text."""
+    return content_key((embedded_text.VERSION, embedded_text.versions())), embedded_text.documents
 
 
 def _own_files(source, cache_dir, encoding, documents):

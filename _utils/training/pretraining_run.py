@@ -1,6 +1,7 @@
 """The operations around a pretraining: checks, stages, lock, resuming, micro-batches, minutes, milestones, log,
 stopping, plots.
 """
+import json
 from contextlib import ExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 
@@ -12,14 +13,22 @@ from _utils.errors import PlainError
 from _utils.networks.build import count_parameters
 from _utils.objectives.kinds import ELECTRA, objective_of
 from _utils.optim import schedules
-from _utils.runs.checkpoints import check_writable, milestone_steps, save_pretrained
+from _utils.runs.checkpoints import (
+    check_writable,
+    milestone_steps,
+    save_pretrained,
+    saved_networks,
+    write_text_atomically,
+)
 from _utils.runs.files import code_key
 from _utils.runs.log import Run, locked, open_log, upload
 from _utils.runs.resume import check_same_data, original_code, resume
 from _utils.text.batches import warn_of_repetition
 from _utils.text.examples import text_key, unigram_entropy
+from _utils.text.sources import load_documents
 from _utils.training.after_step import Bookkeeping, Schedule, StopSignals
 from _utils.training.cuda_graph import StaticStep, check_compiler, keep_compiled
+from _utils.training.damaged_text import measure, report
 from _utils.training.device import (
     choose_device,
     choose_precision,
@@ -112,9 +121,20 @@ class PretrainingRun:
                 yield
         if is_main:
             plots.save_pretraining_plots(learn, self.hf_tokenizer, self.files.folder, c.steps)
+            if c.quickstart and "discriminator" in (networks := saved_networks(learn.model)):
+                self.measure_quickstart(networks["discriminator"])
         if last_step < c.steps:
             print(f"Stopped after step {last_step:,} of {c.steps:,}. Rerun the command with a larger stop_at, or "
                   "without it, and without resume=False, to continue.")
+
+    def measure_quickstart(self, discriminator):
+        """Print how well it recognizes damage in text that no run of `docs` trains on, and keep the numbers in the
+        run's folder.
+        """
+        documents = load_documents("docs_held_out", "datasets").documents["text"]
+        found = measure(discriminator, self.hf_tokenizer, documents, self.c.max_length)
+        write_text_atomically(self.files.folder / "damaged_text.json", json.dumps(found))
+        print(report(found))
 
     def save_milestone(self, learn, percent):
         """Write the checkpoint of a milestone and upload it."""

@@ -146,13 +146,14 @@ def test_google_as_recipe_sets_masking_and_initial_weights_unless_they_are_set()
     )
 
 
-# The appendix of the paper; small++: Google's released model; tiny: this project.
+# The appendix of the paper; small++: Google's released model; tiny, quickstart: this project.
 @pytest.mark.parametrize("size, bs, lr, max_length, mask_prob, steps, warmup_steps", [
     ("small", 128, 5e-4, 128, .15, 1_000_000, 10_000),
     ("base", 256, 2e-4, 512, .15, 766_000, 10_000),
     ("large", 2048, 2e-4, 512, .25, 400_000, 10_000),
     ("small++", 128, 5e-4, 512, .15, 4_000_000, 10_000),
     ("tiny", 64, 3e-4, 32, .15, 3_000, 300),
+    ("quickstart", 32, 2e-3, 48, .25, 1_500, 60),
 ])
 def test_size_selects_the_settings_of_its_recipe(size, bs, lr, max_length, mask_prob, steps, warmup_steps):
     config = completed(f"size={size}")
@@ -172,7 +173,13 @@ def test_warmup_keeps_its_share_of_the_steps_unless_set(arguments, warmup_steps)
 @pytest.mark.parametrize("changes", [{}, {"size": "small"}, {"datas": ["texts"], "vocab": 500, "steps": 10}])
 def test_quickstart_replaces_only_its_keys_unless_overridden(changes):
     config = completed("quickstart=True", *(f"{key}={value}" for key, value in changes.items()))
-    of_quickstart = {"size": "tiny", "datas": ["docs"], "vocab": 8192, "base_run_name": "quickstart"}
+    of_quickstart = {
+        "size": "quickstart",
+        "datas": ["docs"],
+        "vocab": 2000,
+        "base_run_name": "quickstart",
+        "adam_bias_correction": True,
+    }
     assert_contains(config, {**of_quickstart, "schedule": "original_linear", "seed": c.seed, **changes})
 
 

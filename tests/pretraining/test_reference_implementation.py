@@ -24,7 +24,7 @@ from pretrain import ELECTRALoss, ELECTRAModel, build_masking, build_model, buil
 @pytest.fixture(params=["bernoulli", "official"])
 def models(request, small_tokenizer):
     """(drop-in, ELECTRAModel, inputs): the same weights, no dropout. The most likely tokens are sampled."""
-    c = complete(pretrain.c.override(["quickstart=True", f"masking={request.param}"]))
+    c = complete(pretrain.c.override(["size=tiny", f"masking={request.param}"]))
     torch.manual_seed(0)
     model = build_model(c, small_tokenizer).eval()
     plain = ELECTRAModel(

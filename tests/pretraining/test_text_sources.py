@@ -1,12 +1,12 @@
 """Documents from files of all kinds, their cache, and the embedded text. Hub corpora: robustness/test_hub.py."""
 import bz2
 import gzip
+import importlib.metadata
+import itertools
 import json
 import lzma
 import os
 import re
-import sysconfig
-from collections import Counter
 from pathlib import Path
 
 import pandas
@@ -169,28 +169,73 @@ def test_checksum_is_compared_after_a_file_was_touched(tmp_path, texts_of):
     assert texts_of("text.txt") == DOCUMENTS
 
 
-def test_embedded_text_is_english_prose_and_does_not_depend_on_the_number_of_processes(monkeypatch):
-    files = sorted(Path(sysconfig.get_path("stdlib")).glob("[a-d]*.py"))
-    monkeypatch.setattr(embedded_text, "source_files", lambda: files * 3)  # more than one chunk of files
+SOURCE = '''"""Read a table. Each row is a list of numbers (see below), and the first row is a header!
+
+>>> read("a.csv")
+[[1, 2]]
+
+It returns `None` if the file is empty. The parameter max_rows is not plain.
+"""
+def read(path):
+    """Read all rows of a file into a list.
+
+    path : string
+        The name of the file to read,
+        or None.
+    """
+'''
+SENTENCES = ["It returns None if the file is "
+             "empty.", "Read all rows of a file into a list.", "The name of the file to read, or None."]
+
+
+def write_sources(folder, n):
+    for i in range(n):
+        write(folder / f"{i:02}.py", SOURCE.replace("all rows", f"all rows and column {i}"))
+    return sorted(folder.glob("*.py"))
+
+
+def test_embedded_text_has_one_plain_sentence_per_line_and_none_twice(tmp_path, monkeypatch):
+    files = write_sources(tmp_path, 3)
+    assert embedded_text.sentences_of(files[0]) == [SENTENCES[0], "Read all rows and column 0 of a file into a "
+                                                                  "list.", SENTENCES[2]]
+    monkeypatch.setattr(embedded_text, "source_files", lambda: files)
     found = []
     for n in (1, 3):
         monkeypatch.setattr(embedded_text, "num_cpus", lambda n=n: n)
-        found.append(list(embedded_text.documents()))
-    assert found[0] == found[1] and len(found[0]) > 10
-    words = Counter(re.findall(r"[a-z]+", "\n".join(found[0]).lower()))
-    most_common = ("the", "of", "to", "a", "and", "is", "in")
-    assert sum(words[word] for word in most_common) > .15 * words.total()  # like any English prose
+        found.append([document.split("\n") for document in embedded_text.documents()])
+    assert found[0] == found[1] and list(map(len, found[0])) == [3, 1, 1]
+    # twelve words occur more than once, and the first of the others is 0
+    monkeypatch.setattr(embedded_text, "N_WORDS", 13)
+    assert [*embedded_text.documents()] == ["Read all rows and column 0 of a file into a list."]
 
 
-@pytest.mark.parametrize(
-    "name, encoding",
-    [
-        ("blank_lines_between.txt", "latin-1"),
-        ("windows_line_ends.txt", "utf-16"),
-        ("lines.jsonl", "utf-16"),
-        ("wiki_00", "cp1252"),
-    ],
-)
+def test_every_tenth_document_of_the_embedded_text_is_held_out(tmp_path, monkeypatch):
+    files = write_sources(tmp_path / "source", 20)
+    monkeypatch.setattr(embedded_text, "source_files", lambda: files)
+    train, held_out = (load_documents(name, tmp_path / "cache") for name in ("docs", "docs_held_out"))
+    assert len(train.documents) == 18
+    assert held_out.documents["text"][:] == [f"Read all rows and column {i} of a file into a list." for i in (9, 19)]
+    assert train.key != held_out.key and len(list((tmp_path / "cache").glob("documents_*.arrow"))) == 1
+
+
+def test_embedded_text_does_not_depend_on_other_packages(tmp_path, monkeypatch):
+    before = list(itertools.islice(embedded_text.source_files(), 3000)), embedded_text.versions()
+    write(tmp_path / "another/__init__.py", SOURCE)
+    write(tmp_path / "another-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: another\nVersion: 1.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert importlib.metadata.version("another") == "1.0"
+    assert (list(itertools.islice(embedded_text.source_files(), 3000)), embedded_text.versions()) == before
+    requirements = Path(__file__).parents[2].joinpath("requirements.txt").read_text()
+    missing = {name.lower() for name in embedded_text.PACKAGES.values()} - set(
+        re.findall(r"^[\w-]+", requirements, re.M)
+    )
+    assert missing == {"networkx", "sympy"}  # torch requires both
+
+
+@pytest.mark.parametrize("name, encoding", [
+    ("blank_lines_between.txt", "latin-1"), ("windows_line_ends.txt", "utf-16"), ("lines.jsonl", "utf-16"),
+    ("wiki_00", "cp1252"),
+])
 def test_other_encodings(tmp_path, texts_of, name, encoding):
     write(tmp_path / name, FILES[name].encode(encoding))
     assert texts_of(name, encoding=encoding) == DOCUMENTS

@@ -52,7 +52,16 @@ def test_quickstart_trains_and_can_be_finetuned(repo, tmp_path):
 
 def test_second_compiled_run_compiles_nothing(repo, tmp_path):
     environment = {key: value for key, value in os.environ.items() if key != "TORCHINDUCTOR_CACHE_DIR"}
-    settings = ["quickstart=True", "steps=3", "warmup_steps=1", "compile=True", "device=cpu", "logger=None"]
+    settings = [
+        "size=tiny",
+        "datas=docs",
+        "vocab=2000",
+        "steps=3",
+        "warmup_steps=1",
+        "compile=True",
+        "device=cpu",
+        "logger=None",
+    ]
     kept, losses = [], []
     for name in ("first", "second"):
         command = [sys.executable, repo / "pretrain.py", *settings, f"base_run_name={name}"]

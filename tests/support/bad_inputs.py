@@ -369,7 +369,7 @@ def make_good_files(folder, checkpoint, glue):
     )
     for suffix in (".index", ".data-00000-of-00001"):
         shutil.copy(google / f"model.ckpt-200{suffix}", folder / f"tf{suffix}")
-    networks = pretrain.build_model(complete(pretrain.c.override(["quickstart=True"])), pretrained.hf_tokenizer)
+    networks = pretrain.build_model(complete(pretrain.c.override(["size=tiny"])), pretrained.hf_tokenizer)
     for part in ("generator", "discriminator"):
         getattr(networks, part).save_pretrained(folder / "pair" / part)
         pretrained.hf_tokenizer.save_pretrained(folder / "pair" / part)

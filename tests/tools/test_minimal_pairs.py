@@ -60,7 +60,7 @@ def blimp(tmp_path, monkeypatch):
 @pytest.fixture(scope="module")
 def masked_lm_checkpoint(small_tokenizer, tmp_path_factory):
     """Path of a checkpoint of a masked language model without a discriminator."""
-    c = complete(pretrain.c.override(["quickstart=True", "objective=mlm"]))
+    c = complete(pretrain.c.override(["size=tiny", "objective=mlm"]))
     path = tmp_path_factory.mktemp("mlm") / "mlm_0_100.0%.pth"
     save_pretrained(path, pretrain.build_model(c, small_tokenizer), c, small_tokenizer, step=0)
     return path

@@ -1,0 +1,32 @@
+# Shortcuts; README.md has the same steps as plain commands. Another interpreter: make PYTHON=python3.12 ...
+PYTHON ?= python3
+VENV ?= .venv
+PY := $(VENV)/bin/python
+TESTS ?=
+
+.PHONY: help quickstart test notebooks lint
+
+help:
+	@echo "make quickstart   install, pretrain for five minutes, finetune, and draw what came out"
+	@echo "make test         install and run the tests (make test TESTS=tests/pretraining for some)"
+	@echo "make notebooks    export both notebooks to the scripts"
+	@echo "make lint         check the code with ruff"
+
+# The environment is current if the requirements have not changed since they were installed.
+$(VENV)/installed: requirements.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install --quiet -r requirements.txt
+	@touch $@
+
+quickstart: $(VENV)/installed
+	$(PY) pretrain.py quickstart=True
+	$(PY) finetune.py quickstart=True
+
+test: $(VENV)/installed
+	$(PY) -m pytest -n 2 --dist worksteal $(TESTS)
+
+notebooks: $(VENV)/installed
+	$(PY) -m _utils export_notebooks
+
+lint: $(VENV)/installed
+	$(PY) -m ruff check .

@@ -1,0 +1,112 @@
+"""Finetuning's quickstart: three networks beside each other on tables of real sentences, and a check of GLUE's files.
+"""
+import contextlib
+import json
+from pathlib import Path
+
+import pandas as pd
+import torch
+from transformers import AutoModel
+
+from _utils.finetuning.config import complete_finetuning
+from _utils.finetuning.results import as_text, summarize
+from _utils.finetuning.runs import GLUE_FOLDER, Runs
+from _utils.networks import load_pretrained, load_with_head
+from _utils.plots import plot_quickstart, save_plot
+from _utils.tasks.sentence_tables import write_sentence_tables
+from _utils.text import load_documents
+from _utils.training.damaged_text import sentence_probabilities
+
+SHIPPED = Path(__file__).parents[2] / "benchmarks/results/mini/model/discriminator"
+ROWS = {"n_train": 1000, "n_dev": 500}
+SETTINGS = {"lr": 1e-3, "epochs": 6}  # the same for all networks
+SYNTHETIC = {"rows": 64, "epochs": 1}  # of GLUE's tasks
+PICTURE = Path("checkpoints/quickstart.png")
+TABLES = "datasets/quickstart_tables"
+
+
+def quickstart(c, run):
+    """Finetune three networks on the same tables, print and plot their scores, and check GLUE's files. Returns the
+    Results of the check.
+
+    c: the completed configuration, whose runs start, ..., end - 1 are seeds.   run: that of the notebook.
+    """
+    pretrained = load_pretrained(c.pretrained_checkpoint)  # fails before the long work if it is missing
+    tasks = write_sentence_tables(load_documents("docs_held_out", "datasets").documents["text"], TABLES, **ROWS)
+    networks = {"random weights": write_random_weights(pretrained, "datasets/random_weights"),
+                "five minutes": c.pretrained_checkpoint, "three hours": str(SHIPPED)}
+    table = {}
+    for name, checkpoint in networks.items():
+        print(f"Finetuning on {len(tasks)} tables: {name}")
+        group = f"{c.group_name}_{name.replace(' ', '_')}"
+        finetune_quietly(of_tables(c, tasks, checkpoint, group), run)
+        summary = summarize(Runs().of(group))
+        table |= {"majority": summary["baseline"], name: summary["mean"]}
+    table = pd.DataFrame(table)
+    runs = f"mean of {c.end - c.start} runs" if c.end - c.start > 1 else "one run"
+    print(f"\nAccuracy, for the last three tables macro F1, in percent ({runs}; at most {ROWS['n_train']} training "
+          f"rows)")
+    print(as_text(table), "", sep="\n")
+    results = check_glue(c, run)
+    save_plot(
+        plot_quickstart(metrics_of(c.pretrained_checkpoint), first_sentences(c.pretrained_checkpoint), table), PICTURE
+    )
+    print(f"Picture: {PICTURE}")
+    return results
+
+
+def of_tables(c, tasks, checkpoint, group):
+    """The configuration of one of the networks."""
+    values = {
+        "quickstart": False,
+        "tasks": tasks,
+        "task_overrides": {task["name"]: SETTINGS for task in tasks},
+        "size": None,
+        "max_length": 64,
+        "pretrained_checkpoint": checkpoint,
+        "group_name": group,
+        "glue_dir": None,
+        "wsc_trick": False,
+    }
+    return complete_finetuning(c.copy_with(values))
+
+
+def check_glue(c, run):
+    """Finetune briefly on synthetic tables of GLUE and predict its test files. Returns Results."""
+    overrides = {name: SYNTHETIC for name in c.tasks if isinstance(name, str)} | c.task_overrides
+    results = finetune_quietly(c.copy_with({"task_overrides": overrides, "end": c.start + 1}), run)
+    print(f"Check of GLUE's files, on {SYNTHETIC['rows']} synthetic rows per task (scores mean nothing): "
+          f"{results.submission}")
+    return results
+
+
+def finetune_quietly(c, run):
+    """The Results of `run`, which prints to checkpoints/glue/<group_name>.log."""
+    GLUE_FOLDER.mkdir(parents=True, exist_ok=True)
+    with open(GLUE_FOLDER / f"{c.group_name}.log", "a") as log, contextlib.redirect_stdout(log):
+        return run(c)
+
+
+def write_random_weights(pretrained, folder):
+    """The network of a Pretrained with random weights, as a transformers folder, whose name is returned."""
+    torch.manual_seed(0)
+    AutoModel.from_config(pretrained.model.base_model.config).save_pretrained(folder)
+    pretrained.hf_tokenizer.save_pretrained(folder)
+    return folder
+
+
+def metrics_of(checkpoint):
+    """(metrics.jsonl, unigram entropy) of the pretraining run of a checkpoint; None if its folder does not exist."""
+    folder = Path("checkpoints/pretrain", Path(checkpoint).name.rpartition("_")[0])
+    if not (folder / "metrics.jsonl").exists():
+        return None
+    return folder / "metrics.jsonl", json.loads((folder / "config.json").read_text())["facts"]["unigram_entropy"]
+
+
+def first_sentences(checkpoint, n=2):
+    """The first n dev rows with a foreign word, as in `sentence_probabilities`."""
+    loaded = load_with_head(checkpoint)
+    rows = Path(TABLES, "foreign_word_dev.txt").read_text().split("\n\n")[:n]
+    words_and_tags = [list(zip(*(line.split() for line in row.splitlines()))) for row in rows]
+    return [sentence_probabilities(loaded.network, loaded.hf_tokenizer, words, [tag == "WRONG" for tag in tags])
+            for words, tags in words_and_tags]

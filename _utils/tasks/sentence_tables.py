@@ -1,0 +1,93 @@
+"""Tables of the finetuning quickstart, as custom tasks: real sentences with a mistake, or with something to restore.
+
+The sentences are those of `docs_held_out`, which the quickstart's pretraining does not see; the label follows from what
+was changed.
+Training and dev rows are from different documents.
+"""
+import random
+from pathlib import Path
+
+import pandas as pd
+
+from _utils.runs.checkpoints import write_text_atomically
+from _utils.text.damage import change_number, is_long, plain_words, put_in_foreign_word, swap_neighbours
+
+ARTICLES = {"a": "A", "an": "A", "the": "THE"}
+
+
+def swapped(words, rng, others):
+    return _right_or_wrong(words, swap_neighbours(words, rng), rng)
+
+
+def agreement(words, rng, others):
+    return _right_or_wrong(words, change_number(words, rng), rng)
+
+
+def _right_or_wrong(words, damaged, rng):
+    """(text, label) with either words; None if there are no damaged ones."""
+    label = rng.choice(["right", "wrong"])
+    return damaged and (" ".join(words if label == "right" else damaged) + " .", label)
+
+
+def foreign_word(words, rng, others):
+    """(words, tags) with one word of another sentence, whose tag is WRONG; None for a sentence without a long word."""
+    damaged = put_in_foreign_word(words, others, rng)
+    return damaged and (damaged, ["NONE" if now == was else "WRONG" for now, was in zip(damaged, words)])
+
+
+def commas(words, rng, others):
+    """(words without commas, tag of each: COMMA if one followed it); None for a sentence without a comma."""
+    if not any(word.endswith(",") for word in words):
+        return None
+    return [word.rstrip(",") for word in words], ["COMMA" if word.endswith(",") else "NONE" for word in words]
+
+
+def articles(words, rng, others):
+    """(words without articles, tag of each: the article before it); None for a sentence without one."""
+    found = [ARTICLES.get(word.lower()) for word in words]
+    rows = [(word, before or "NONE") for word, article, before in zip(words, found, [None, *found]) if not article]
+    return tuple(zip(*rows)) if any(found) else None
+
+
+# Functions (words, rng, long words of other sentences) -> row, or None: which sentences are wrong, and which word needs
+# something.
+CLASSIFIED, TAGGED = (swapped, agreement), (foreign_word, commas, articles)
+
+
+def write_sentence_tables(documents, folder, n_train=1000, n_dev=500):
+    """Write the tables and return the dictionaries of the custom tasks.
+
+    documents: strings with one sentence per line.   n_train, n_dev: rows of each table, at most.
+    """
+    sentences = [[words for words in map(plain_words, document.split("\n")) if words] for document in documents]
+    # Every third document is for the dev sets.
+    parts = {"train": [words for i, of in enumerate(sentences) if i % 3 < 2 for words in of],
+             "dev": [words for of in sentences[2::3] for words in of]}
+    tasks = []
+    for make in (*CLASSIFIED, *TAGGED):
+        files = {
+            split: str(Path(folder, f"{make.__name__}_{split}.{'csv' if make in CLASSIFIED else 'txt'}"))
+            for split in parts
+        }
+        for split, n in (("train", n_train), ("dev", n_dev)):
+            rows = _rows(make, parts[split], n, random.Random(f"{make.__name__} {split}"))
+            write_text_atomically(Path(files[split]), (_csv if make in CLASSIFIED else _conll)(rows))
+        columns = {"text": "text", "label": "label"} if make in CLASSIFIED else {"metrics": "macro_f1"}
+        tasks.append({"name": make.__name__, **files, **columns})
+    return tasks
+
+
+def _rows(make, sentences, n, rng):
+    """The first n rows of the sentences in random order."""
+    others = [word for words in sentences for word in words if is_long(word)]
+    rows = (make(words, rng, others) for words in rng.sample(sentences, len(sentences)))
+    return [row for row, _ in zip(filter(None, rows), range(n))]
+
+
+def _csv(rows):
+    return pd.DataFrame(rows, columns=["text", "label"]).to_csv(index=False)
+
+
+def _conll(rows):
+    """A word and its tag per line, an empty line after each sentence."""
+    return "\n".join("".join(f"{word} {tag}\n" for word, tag in zip(*row)) for row in rows)

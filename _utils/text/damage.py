@@ -1,0 +1,80 @@
+"""Sentences with a mistake, and tokens with random replacements: the same for every network, unlike the samples of a
+generator.
+"""
+import re
+
+import numpy as np
+
+OTHER_NUMBER = {"is": "are", "are": "is", "was": "were", "were": "was", "has": "have", "have": "has"}
+PREPOSITIONS = "as at by for from in of on to with".split()
+
+
+def plain_words(sentence):
+    """The words of a sentence of 6 to 25 words without its full stop, or None for another length."""
+    words = sentence.removesuffix(".").split()
+    return words if 6 <= len(words) <= 25 else None
+
+
+def swap_neighbours(words, rng):
+    """Two different neighbours swapped, not the first word, and none beside punctuation.
+
+    None if there are no such words.
+    """
+    places = [
+        i
+        for i in range(1, len(words) - 1)
+        if words[i].lower() != words[i + 1].lower() and (words[i] + words[i + 1]).isalpha()
+    ]
+    if not places:
+        return None
+    i = rng.choice(places)
+    return [*words[:i], words[i + 1], words[i], *words[i + 2:]]
+
+
+is_long = re.compile(r"[a-z]{4,}").fullmatch
+
+
+def put_in_foreign_word(words, others, rng):
+    """A word of at least four small letters replaced by another one of the list `others`.
+
+    None if there is no such word.
+    """
+    return _replace_one(words, is_long, lambda word: rng.choice(others), rng)
+
+
+def change_number(words, rng):
+    """The verb with the wrong number: is, are, was, were, has, have.
+
+    None if the sentence does not have exactly one of them.
+    """
+    verbs = [word for word in words if word in OTHER_NUMBER]
+    return _replace_one(words, OTHER_NUMBER.__contains__, OTHER_NUMBER.get, rng) if len(verbs) == 1 else None
+
+
+def change_preposition(words, rng):
+    """One of ten prepositions replaced by another. None if there is none."""
+    return _replace_one(words, PREPOSITIONS.__contains__, lambda word: rng.choice(PREPOSITIONS), rng)
+
+
+def _replace_one(words, may_change, other, rng):
+    """The words with one of those that `may_change` replaced by the first `other(word)` of 100 that differs from it;
+    None if none does.
+    """
+    places = [i for i, word in enumerate(words) if may_change(word)]
+    if not places:
+        return None
+    i = rng.choice(places)
+    new = next((new for new in (other(words[i]) for _ in range(100)) if new != words[i]), None)
+    return new and [*words[:i], new, *words[i + 1:]]
+
+
+def replace_tokens(input_ids, is_text, share=.15, seed=0):
+    """(ids, is_replaced): a share of the tokens replaced by draws from the unigram distribution of the same text.
+
+    input_ids, is_text: arrays of any shape; special tokens and padding, where is_text is False, stay. A draw that
+    equals the original token counts as original.
+    """
+    rng = np.random.default_rng(seed)
+    drawn = rng.choice(input_ids[is_text], input_ids.shape)
+    is_chosen = is_text & (rng.random(input_ids.shape) < share)
+    return np.where(is_chosen, drawn, input_ids), is_chosen & (drawn != input_ids)

@@ -1,0 +1,114 @@
+"""How well a discriminator recognizes damage that is the same for every network, on text that the quickstart does not
+train on.
+
+The AUC against its own generator, which pretraining logs, falls when the generator improves; this one does not.
+"""
+import random
+from functools import partial
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from sklearn.metrics import roc_auc_score
+
+from _utils.networks import inputs_of, replaced_logits
+from _utils.text import ELECTRADataProcessor, text_tokenizer
+from _utils.text.damage import is_long, plain_words, put_in_foreign_word, replace_tokens, swap_neighbours
+
+_ROWS = 1000  # examples, or pairs of sentences, evenly spaced: seconds on a CPU
+_BATCH = 64
+
+
+def measure(network, hf_tokenizer, documents, max_length=48):
+    """{"auc": of `auc_of_replacements`, "swapped", "foreign": of `ranked_below`} of a discriminator.
+
+    documents: strings with one sentence per line.   max_length: of the examples of the first measurement, in tokens.
+    """
+    sentences = [words for document in documents for words in map(plain_words, document.split("\n")) if words]
+    others = [word for words in sentences for word in words if is_long(word)]
+    damages = {"swapped": swap_neighbours, "foreign": partial(put_in_foreign_word, others=others)}
+    found = {"auc": auc_of_replacements(network, hf_tokenizer, documents, max_length)}
+    for name, damage in damages.items():
+        rng = random.Random(name)
+        pairs = [(words, damaged) for words in sentences if (damaged := damage(words, rng=rng))]
+        found[name] = ranked_below(network, hf_tokenizer, evenly(pairs))
+    return found
+
+
+def auc_of_replacements(network, hf_tokenizer, documents, max_length):
+    """AUC of a discriminator on examples in which 15% of the tokens are replaced by draws from the unigram
+    distribution of the text.
+
+    The probability that a replaced token has a higher logit than an original one; special tokens do not count.
+    """
+    processor = ELECTRADataProcessor(None, hf_tokenizer, max_length, apply_cleaning=False, drop_parentheses=False)
+    input_ids = padded(evenly(processor(documents)["input_ids"]), hf_tokenizer)
+    is_text = ~np.isin(input_ids, hf_tokenizer.all_special_ids)
+    damaged, is_replaced = replace_tokens(input_ids, is_text)
+    logits = logits_of(network, damaged, hf_tokenizer)
+    return float(roc_auc_score(is_replaced[is_text], logits[is_text]))
+
+
+def ranked_below(network, hf_tokenizer, pairs):
+    """The share of (words, damaged words) in which the damaged sentence has the lower score, the sum of log P(original)
+    over the tokens.
+    """
+    tokenizer, scores = text_tokenizer(hf_tokenizer), []
+    for side in zip(*pairs):
+        encodings = tokenizer.encode_batch([" ".join(words) + " ." for words in side])
+        input_ids = padded([encoding.ids for encoding in encodings], hf_tokenizer)
+        logits = torch.tensor(logits_of(network, input_ids, hf_tokenizer))
+        is_text = torch.tensor(~np.isin(input_ids, hf_tokenizer.all_special_ids))
+        scores.append((F.logsigmoid(-logits) * is_text).sum(1))
+    intact, damaged = scores
+    return float((damaged < intact).double().mean())
+
+
+def evenly(rows):
+    """At most _ROWS of a list, evenly spaced."""
+    return rows[::-(-len(rows) // _ROWS)] if rows else rows
+
+
+def padded(rows, hf_tokenizer):
+    """Lists of token ids as an array (N, L), padded at the end."""
+    tensors = [torch.tensor(ids) for ids in rows]
+    return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True, padding_value=hf_tokenizer.pad_token_id).numpy()
+
+
+@torch.inference_mode()
+def logits_of(network, input_ids, hf_tokenizer):
+    """Logits of "replaced" for token ids (N, L) as one segment, (N, L), on the network's device."""
+    network.eval()
+    device, logits = next(network.parameters()).device, []
+    for ids in torch.tensor(input_ids).split(_BATCH):
+        ids = ids.to(device)
+        is_token = ids != hf_tokenizer.pad_token_id
+        logits.append(
+            replaced_logits(network(**inputs_of(network, ids, is_token, torch.zeros_like(ids)))).float().cpu()
+        )
+    return torch.cat(logits).numpy()
+
+
+def report(found):
+    """The result of `measure` in two lines."""
+    return (f"AUC on held-out text with 15% random replacements: {found['auc']:.3f} (random weights: .5)\n"
+            f"Of two sentences it ranks the one with swapped neighbours lower in {found['swapped']:.0%}, the one with "
+            f"a foreign word in "
+            f"{found['foreign']:.0%} (chance: 50%)")
+
+
+def sentence_probabilities(network, hf_tokenizer, words, is_damaged):
+    """[(token, probability of "replaced", whether it belongs to a damaged word)] of a sentence, for
+    `plots.draw_tokens`.
+
+    is_damaged: a bool for each word.
+    """
+    tokenizer = text_tokenizer(hf_tokenizer)
+    encoding = tokenizer.encode(list(words), is_pretokenized=True)
+    [logits] = logits_of(network, padded([encoding.ids], hf_tokenizer), hf_tokenizer)
+    probabilities = torch.tensor(logits).sigmoid().tolist()
+    return [
+        (token, p, is_damaged[word])
+        for token, p, word in zip(encoding.tokens, probabilities, encoding.word_ids)
+        if word is not None
+    ]

@@ -21,7 +21,10 @@ from _utils.training.device import fork_rng
 # One colour for one meaning in all plots.
 BLUE, LIGHT_BLUE, ORANGE, GREEN, GREY = "#4477aa #99bbdd #ee7733 #228833 #999999".split()
 # Further fonts for characters that the first one lacks, if they are installed.
-FONTS = ["monospace", *sorted({font.name for font in fontManager.ttflist if re.search("CJK|Noto|Arial Unicode", font.name)})]
+FONTS = [
+    "monospace",
+    *sorted({font.name for font in fontManager.ttflist if re.search("CJK|Noto|Arial Unicode", font.name)}),
+]
 
 
 def tokens_in_color(examples, columns=110):
@@ -49,7 +52,13 @@ def draw_tokens(axis, examples, columns):
             if x + width > columns:
                 x, line = 0, line + 1
             middle = x + (width - 1) / 2
-            write(middle, line, token, size=10, bbox=dict(boxstyle="round,pad=.12", fc=color or "white", ec=(outline or ["none"])[0]))
+            write(
+                middle,
+                line,
+                token,
+                size=10,
+                bbox=dict(boxstyle="round,pad=.12", fc=color or "white", ec=(outline or ["none"])[0]),
+            )
             write(middle, line + .45, below, size=7, color="#555555")
             x += width
         line += 1.4
@@ -64,13 +73,21 @@ def _columns(text):
 
 def show_segments(input_ids, sentA_lenths, hf_tokenizer):
     """Examples, input_ids (B, L), sentA_lenths (B,): segment A in blue, segment B in orange, without padding."""
-    return tokens_in_color([[(token, "#cfe0f2" if i < length else "#fde0c8", "") for i, token in enumerate(tokens)]
-                            for tokens, length in zip(_tokens(input_ids, input_ids, hf_tokenizer), sentA_lenths.tolist())])
+    return tokens_in_color(
+        [
+            [(token, "#cfe0f2" if i < length else "#fde0c8", "") for i, token in enumerate(tokens)]
+            for tokens, length in zip(_tokens(input_ids, input_ids, hf_tokenizer), sentA_lenths.tolist())
+        ]
+    )
 
 
 def show_masks(input_ids, masked_inputs, is_mlm_applied, hf_tokenizer):
     """Masked examples, each argument (B, L): chosen tokens in orange, with the original below if it is hidden."""
-    examples = zip(_tokens(masked_inputs, input_ids, hf_tokenizer), _tokens(input_ids, input_ids, hf_tokenizer), is_mlm_applied.tolist())
+    examples = zip(
+        _tokens(masked_inputs, input_ids, hf_tokenizer),
+        _tokens(input_ids, input_ids, hf_tokenizer),
+        is_mlm_applied.tolist(),
+    )
     return tokens_in_color([[(now, ORANGE + "88", "(kept)" if was == now else was) if is_chosen else (now, None, "")
                              for now, was, is_chosen in zip(*example)] for example in examples])
 
@@ -82,8 +99,12 @@ def show_discriminator(input_ids, generated, is_mlm_applied, probabilities, hf_t
     original→sample, so a dark token with an outline is a hit, and a pale one a miss. A masked token that was sampled
     correctly has a tick.
     """
-    examples = zip(_tokens(input_ids, input_ids, hf_tokenizer), _tokens(generated, input_ids, hf_tokenizer), is_mlm_applied.tolist(),
-                   probabilities.tolist())
+    examples = zip(
+        _tokens(input_ids, input_ids, hf_tokenizer),
+        _tokens(generated, input_ids, hf_tokenizer),
+        is_mlm_applied.tolist(),
+        probabilities.tolist(),
+    )
     return tokens_in_color([[_verdict(*token) for token in zip(*example)] for example in examples])
 
 
@@ -108,7 +129,9 @@ def _tokens(shown, input_ids, hf_tokenizer):
 def plot_schedules(by_name, steps):
     """Learning rate by step of several schedules, {name: pct -> lr}."""
     shares = np.linspace(0, 1, 501)
-    return _plot_learning_rates("step", steps * shares, {name: [*map(schedule, shares)] for name, schedule in by_name.items()}, "-")
+    return _plot_learning_rates(
+        "step", steps * shares, {name: [*map(schedule, shares)] for name, schedule in by_name.items()}, "-"
+    )
 
 
 def plot_layer_lrs(lrs_by_name):
@@ -144,11 +167,16 @@ def plot_training(metrics_file):
     train, held_out = (pd.DataFrame(read_metrics(metrics_file, split)) for split in ("train", "held_out"))
     if train.empty:  # the run was stopped before its first line
         return None
-    train = train.drop(columns="split").astype(float).dropna(axis=1, how="all")  # a second masked language model has no AUC
+    # a second masked language model has no AUC
+    train = train.drop(columns="split").astype(float).dropna(axis=1, how="all")
     train = train.groupby(train.index * 100 // len(train)).mean().set_index("step")  # at most 100 points
     facts = json.loads(metrics_file.with_name("config.json").read_text())["facts"]
     replaced = train.get("replaced_share", 0.)
-    constant = {"gen_loss": facts.get("unigram_entropy"), "disc_loss": entr(replaced) + entr(1 - replaced), "disc_auc": .5}
+    constant = {
+        "gen_loss": facts.get("unigram_entropy"),
+        "disc_loss": entr(replaced) + entr(1 - replaced),
+        "disc_auc": 0.5,
+    }
     panels = {name: title for name, title in PANELS.items() if name in train}
     figure, axes = _grid(panels.values(), "step", n_columns=2, width=4.5, height=2.4)
     for axis, name in zip(axes, panels):
@@ -192,7 +220,9 @@ def plot_confusion(matrix, labels):
     """A confusion matrix: rows with each label (lines) by prediction (columns)."""
     size = 2.5 + .5 * len(labels)
     figure, axis = new_axis(None, None, size, size)
-    ConfusionMatrixDisplay(np.array(matrix), display_labels=labels).plot(ax=axis, cmap="Blues", colorbar=False, xticks_rotation="vertical")
+    ConfusionMatrixDisplay(np.array(matrix), display_labels=labels).plot(
+        ax=axis, cmap="Blues", colorbar=False, xticks_rotation="vertical"
+    )
     return figure
 
 
@@ -223,10 +253,18 @@ def plot_scores(scores_by_group, published=None, majority=None):
     figure, axis = new_axis(None, "dev score, %", width=4.5 + .8 * len(tasks), xlim=(-.6, len(tasks) - .4))
     axis.set_xticks(range(len(tasks)), tasks)
     for i, group in enumerate(table):
-        scores, shift = table[group].explode(), .6 * ((i + .5) / len(table.columns) - .5)  # from the tick that all groups share
+        # from the tick that all groups share
+        scores, shift = table[group].explode(), .6 * ((i + .5) / len(table.columns) - .5)
         axis.plot(tasks.get_indexer(scores.index) + shift, scores, f"C{i}o", ms=4, alpha=.7)
-        axis.plot(np.arange(len(tasks)) + shift, table[group].map(np.mean, na_action="ignore"), f"C{i}_", ms=20, label=f"{group}, mean")
-    for marks, style, size, label in ((published, "kx", 6, "ELECTRA-Small-OWT, Google"), (majority, "k_", 30, "majority baseline")):
+        axis.plot(
+            np.arange(len(tasks)) + shift,
+            table[group].map(np.mean, na_action="ignore"),
+            f"C{i}_",
+            ms=20,
+            label=f"{group}, mean",
+        )
+    for marks, style, size, label in ((published, "kx", 6, "ELECTRA-Small-OWT, "
+                                                           "Google"), (majority, "k_", 30, "majority baseline")):
         if marks:
             axis.plot([*map(marks.get, tasks)], style, ms=size, label=label)
     figure.legend(frameon=False, loc="outside right upper")
@@ -236,7 +274,8 @@ def plot_scores(scores_by_group, published=None, majority=None):
 def plot_quickstart(training, sentences, scores):
     """The quickstart's picture: the generator's loss by step, the scores of networks by table, sentences in colour.
 
-    training: (metrics.jsonl, unigram entropy), or None.   sentences: from `sentence_probabilities`; wrong words are outlined.
+    training: (metrics.jsonl, unigram entropy), or None.   sentences: from `sentence_probabilities`; wrong words are
+    outlined.
     scores: DataFrame in percent, a row for each table, a column for each network and "majority".
     """
     figure = plt.figure(figsize=(10.1, 5.2), layout="constrained")
@@ -258,8 +297,13 @@ def plot_quickstart(training, sentences, scores):
     right.legend(frameon=False, fontsize=8, ncols=2, loc="lower left", bbox_to_anchor=(0, 1.06))
     if sentences:
         lower.suptitle("five minutes: probability that a token was replaced (outlined: the wrong word)", fontsize=10)
-    colored = [[(token, plt.cm.Reds(.7 * min(1, 2 * p)), f"{p:.0%}", "black" if is_wrong else "none") for token, p, is_wrong in sentence]
-               for sentence in sentences]
+    colored = [
+        [
+            (token, plt.cm.Reds(0.7 * min(1, 2 * p)), f"{p:.0%}", "black" if is_wrong else "none")
+            for token, p, is_wrong in sentence
+        ]
+        for sentence in sentences
+    ]
     draw_tokens(lower.add_axes((0, 0, 1, .8)), colored, columns=110)
     return figure
 

@@ -3,7 +3,8 @@
     python pretrain.py quickstart=True && python finetune.py quickstart=True end=3
     python -m benchmarks.quickstart benchmarks/results/quickstart/results.json
 
-Damaged text is measured with random weights, the quickstart's and the shipped network; the scores are those of all finetuning runs.
+Damaged text is measured with random weights, the quickstart's and the shipped network; the scores are those of all
+finetuning runs.
 """
 import json
 import sys
@@ -23,7 +24,11 @@ from _utils.runs.checkpoints import write_text_atomically
 from _utils.text import embedded_text, load_documents
 from _utils.training.damaged_text import measure
 
-GROUPS = {"random weights": "quickstart_random_weights", "five minutes": "quickstart_five_minutes", "three hours": "quickstart_three_hours"}
+GROUPS = {
+    "random weights": "quickstart_random_weights",
+    "five minutes": "quickstart_five_minutes",
+    "three hours": "quickstart_three_hours",
+}
 
 
 def networks(c):
@@ -33,7 +38,9 @@ def networks(c):
     untrained = objective_of(c).fresh(c, len(trained.hf_tokenizer), trained.hf_tokenizer.pad_token_id)[-1]
     shipped = load_with_head(str(SHIPPED))
     found = {"random weights": (untrained, trained.hf_tokenizer)}
-    return found | {name: (one.network, one.hf_tokenizer) for name, one in (("five minutes", trained), ("three hours", shipped))}
+    return found | {
+        name: (one.network, one.hf_tokenizer) for name, one in (("five minutes", trained), ("three hours", shipped))
+    }
 
 
 def results():

@@ -1,4 +1,6 @@
-"""Finetuning from checkpoint to submission on a small scale: runs, their table, test files, predictions for new sentences."""
+"""Finetuning from checkpoint to submission on a small scale: runs, their table, test files, predictions for new
+sentences.
+"""
 import json
 import shutil
 from pathlib import Path
@@ -30,8 +32,18 @@ def finetuning(folder, glue, checkpoint, monkeypatch):
     monkeypatch.setattr(group, "save_result_plots", lambda *_: None)
 
     def start(*overrides):
-        c = finetune.c.override([f"pretrained_checkpoint={checkpoint}", "size=tiny", f"glue_dir={glue}", "end=1", "logger=None",
-                                 "group_name=g", f"task_overrides={SMALL}", *overrides])
+        c = finetune.c.override(
+            [
+                f"pretrained_checkpoint={checkpoint}",
+                "size=tiny",
+                f"glue_dir={glue}",
+                "end=1",
+                "logger=None",
+                "group_name=g",
+                f"task_overrides={SMALL}",
+                *overrides,
+            ]
+        )
         return finetune.run(complete_finetuning(c))
     return start
 
@@ -178,7 +190,8 @@ def test_majority_baselines_are_written_only_on_request(again):
     predict_only("majority_for_missing=True")
     assert set(record()) == set(SUBMISSION) and record()["RTE.tsv"].startswith("rte run")
     copied = GROUP / "QNLI.tsv"
-    copied.write_text(copied.read_text().replace("entailment", "not_entailment", 1))  # over a majority baseline: it is kept
+    # over a majority baseline: it is kept
+    copied.write_text(copied.read_text().replace("entailment", "not_entailment", 1))
     predict_only()
     assert files() == set(record()) == {"RTE.tsv", "QNLI.tsv"}
 
@@ -239,9 +252,20 @@ def test_a_loss_that_is_not_finite_stops_the_run(start):
 
 
 def test_the_script_writes_a_valid_submission_and_plots(scripts, fresh_checkpoint, glue, tmp_path):
-    done = scripts.run("finetune.py", [f"pretrained_checkpoint={fresh_checkpoint}", "end=1", f"task_overrides={SMALL}",
-                                       "glue_dir=datasets/quickstart_glue",
-                                       "tasks=cola,mrpc,mnli", "majority_for_missing=True", "device=cpu"], tmp_path, plots=True)
+    done = scripts.run(
+        "finetune.py",
+        [
+            f"pretrained_checkpoint={fresh_checkpoint}",
+            "end=1",
+            f"task_overrides={SMALL}",
+            "glue_dir=datasets/quickstart_glue",
+            "tasks=cola,mrpc,mnli",
+            "majority_for_missing=True",
+            "device=cpu",
+        ],
+        tmp_path,
+        plots=True,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     group = fresh_checkpoint.stem
     assert f"test_outputs/{group}.zip is complete and valid" in done.stdout and "synthetic tables" in done.stdout

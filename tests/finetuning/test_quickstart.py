@@ -32,7 +32,11 @@ def tables(tmp_path):
     """{table: {"train" and "dev": list of (text, label), or of lists of (word, tag)}}"""
     found = {}
     for task in write_sentence_tables(DOCUMENTS, tmp_path):
-        read = read_tags if task["train"].endswith(".txt") else lambda file: list(pd.read_csv(file).itertuples(index=False, name=None))
+        read = (
+            read_tags
+            if task["train"].endswith(".txt")
+            else lambda file: list(pd.read_csv(file).itertuples(index=False, name=None))
+        )
         found[task["name"]] = {split: read(task[split]) for split in ("train", "dev")}
     return found
 
@@ -49,7 +53,10 @@ def test_labels_say_which_sentences_are_wrong(tables):
             assert (text.removesuffix(" .") in SENTENCES) == (label == "right"), text
         assert {label for _, label in tables[name]["train"]} == {"right", "wrong"}
     for text, label in tables["agreement"]["train"]:
-        assert label == "right" or re.sub(r"\b(are|have)\b", lambda match: OTHER_NUMBER[match[0]], text.removesuffix(" .")) in SENTENCES
+        assert (
+            label == "right"
+            or re.sub(r"\b(are|have)\b", lambda match: OTHER_NUMBER[match[0]], text.removesuffix(" .")) in SENTENCES
+        )
     for text, _ in tables["swapped"]["train"]:
         assert sorted(text.removesuffix(" .").split()) in list(map(sorted, map(str.split, SENTENCES)))
 
@@ -68,7 +75,10 @@ def test_tags_restore_the_sentences(tables):
 
 
 def test_training_and_dev_rows_are_from_different_documents(tables):
-    numbers = {split: {word for row in tables["articles"][split] for word, _ in row if word.isdigit()} for split in ("train", "dev")}
+    numbers = {
+        split: {word for row in tables["articles"][split] for word, _ in row if word.isdigit()}
+        for split in ("train", "dev")
+    }
     assert numbers["train"] and numbers["dev"] and not numbers["train"] & numbers["dev"]
 
 
@@ -126,7 +136,8 @@ def test_picture_with_and_without_a_pretraining_run(tmp_path):
 @pytest.fixture
 def small_docs(tmp_path, monkeypatch):
     """The working directory is empty, and the embedded text is small."""
-    source = "\n".join(f'def f{i}():\n    """{line}"""' for document in DOCUMENTS for i, line in enumerate(document.split("\n")))
+    source = "\n".join(f'def f{i}():\n    '
+                       f'"""{line}"""' for document in DOCUMENTS for i, line in enumerate(document.split("\n")))
     files = [tmp_path / f"source/{i}.py" for i in range(30)]
     (tmp_path / "source").mkdir()
     for i, file in enumerate(files):
@@ -136,18 +147,39 @@ def small_docs(tmp_path, monkeypatch):
 
 
 def test_pretraining_ends_with_measurements_on_text_that_it_has_not_seen(small_docs, tmp_path, capsys):
-    settings = ["quickstart=True", "steps=2", "warmup_steps=1", "vocab=300", "milestones=100", "num_workers=0", "logger=None", "device=cpu"]
+    settings = [
+        "quickstart=True",
+        "steps=2",
+        "warmup_steps=1",
+        "vocab=300",
+        "milestones=100",
+        "num_workers=0",
+        "logger=None",
+        "device=cpu",
+    ]
     pretrain.pretrain(complete(pretrain.c.override(settings)))
     found = json.loads((tmp_path / "checkpoints/pretrain/quickstart_11081/damaged_text.json").read_text())
     assert set(found) == {"auc", "swapped", "foreign"} and all(0 <= value <= 1 for value in found.values())
     assert f"{found['auc']:.3f}" in capsys.readouterr().out
 
 
-def test_three_networks_are_compared_and_the_picture_comes_last(small_docs, fresh_checkpoint, tmp_path, monkeypatch, capsys):
+def test_three_networks_are_compared_and_the_picture_comes_last(
+    small_docs, fresh_checkpoint, tmp_path, monkeypatch, capsys
+):
     for name, value in {"ROWS": {"n_train": 32, "n_dev": 16}, "SETTINGS": {"lr": 1e-3, "epochs": 1}}.items():
         monkeypatch.setattr(quickstart, name, value)
-    c = complete_finetuning(finetune.c.override(["quickstart=True", f"pretrained_checkpoint={fresh_checkpoint}", "tasks=cola,rte",
-                                                 "majority_for_missing=True", "logger=None", "device=cpu"]))
+    c = complete_finetuning(
+        finetune.c.override(
+            [
+                "quickstart=True",
+                f"pretrained_checkpoint={fresh_checkpoint}",
+                "tasks=cola,rte",
+                "majority_for_missing=True",
+                "logger=None",
+                "device=cpu",
+            ]
+        )
+    )
     results = quickstart.quickstart(c, finetune.run)
     lines = capsys.readouterr().out.strip().split("\n")
     assert lines[-1].endswith("checkpoints/quickstart.png") and (tmp_path / "checkpoints/quickstart.png").exists()

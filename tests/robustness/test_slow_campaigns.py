@@ -19,11 +19,15 @@ from _utils.finetuning.runs import score
 from _utils.runs.log import read_metrics
 
 pytestmark = pytest.mark.slow
-needs_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads memory usage from /proc, which only Linux has")
+needs_proc = pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="reads memory usage from /proc, which only Linux has"
+)
 
 
 def test_quickstart_trains_and_can_be_finetuned(repo, tmp_path):
-    done = subprocess.run([sys.executable, repo / "pretrain.py", "quickstart=True"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [sys.executable, repo / "pretrain.py", "quickstart=True"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
+    )
     assert done.returncode == 0, done.stderr[-2000:]
     run = tmp_path / "checkpoints/pretrain/quickstart_11081"
     *_, last = read_metrics(run / "metrics.jsonl", "held_out")
@@ -31,9 +35,13 @@ def test_quickstart_trains_and_can_be_finetuned(repo, tmp_path):
     assert last["gen_loss_hidden"] < facts["facts"]["unigram_entropy"] - 1.5
     assert damaged["auc"] >= .8 and damaged["swapped"] > .75 and damaged["foreign"] > .65
 
-    done = subprocess.run([sys.executable, repo / "finetune.py", "quickstart=True"], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, repo / "finetune.py", "quickstart=True"], cwd=tmp_path, capture_output=True, text=True
+    )
     assert done.returncode == 0 and done.stdout.strip().endswith("checkpoints/quickstart.png"), done.stderr[-2000:]
-    assert (tmp_path / "checkpoints/quickstart.png").stat().st_size > 20_000 and (tmp_path / "test_outputs/quickstart.zip").exists()
+    assert (tmp_path / "checkpoints/quickstart.png").stat().st_size > 20_000 and (
+        tmp_path / "test_outputs/quickstart.zip"
+    ).exists()
     rows = [json.loads(line) for line in (tmp_path / "checkpoints/glue/scores.jsonl").open()]
     scores = pd.DataFrame({group: {row["task"]: score(row) for row in rows if row["group"] == f"quickstart_{group}"}
                            for group in ("random_weights", "five_minutes", "three_hours")})
@@ -43,13 +51,27 @@ def test_quickstart_trains_and_can_be_finetuned(repo, tmp_path):
 
 def test_second_compiled_run_compiles_nothing(repo, tmp_path):
     environment = {key: value for key, value in os.environ.items() if key != "TORCHINDUCTOR_CACHE_DIR"}
-    settings = ["size=tiny", "datas=docs", "vocab=2000", "steps=3", "warmup_steps=1", "compile=True", "device=cpu", "logger=None"]
+    settings = [
+        "size=tiny",
+        "datas=docs",
+        "vocab=2000",
+        "steps=3",
+        "warmup_steps=1",
+        "compile=True",
+        "device=cpu",
+        "logger=None",
+    ]
     kept, losses = [], []
     for name in ("first", "second"):
         command = [sys.executable, repo / "pretrain.py", *settings, f"base_run_name={name}"]
         subprocess.run(command, cwd=tmp_path, env=environment, check=True)
         kept.append({path.name for path in (tmp_path / "datasets/compiled").rglob("*") if path.is_file()})
-        losses.append([row["loss"] for row in read_metrics(tmp_path / f"checkpoints/pretrain/{name}_11081/metrics.jsonl", "train")])
+        losses.append(
+            [
+                row["loss"]
+                for row in read_metrics(tmp_path / f"checkpoints/pretrain/{name}_11081/metrics.jsonl", "train")
+            ]
+        )
     assert kept[0] == kept[1] and kept[0]
     assert losses[0] == losses[1]
 
@@ -100,7 +122,14 @@ def test_preprocessing_memory_does_not_grow_with_corpus_size(repo, shared, tmp_p
         folder.mkdir()
         for i in range(copies):
             pyarrow.parquet.write_table(table, folder / f"{i}.parquet")
-        command = [sys.executable, "-c", PREPARE, str(folder), str(shared / "data/vocab.txt"), str(tmp_path / f"cache{copies}")]
+        command = [
+            sys.executable,
+            "-c",
+            PREPARE,
+            str(folder),
+            str(shared / "data/vocab.txt"),
+            str(tmp_path / f"cache{copies}"),
+        ]
         peaks[copies] = peak_memory(command, repo)
         print(f"{copies} x {table.nbytes / 1e6:.0f} MB of text: peak memory {peaks[copies] / 1e6:.0f} MB")
     assert peaks[6] < 2e9 and peaks[6] < peaks[1] * 1.1
@@ -114,6 +143,8 @@ def test_preprocessing_memory_does_not_grow_with_document_size(repo, shared, tmp
     text = "\n".join(line for chapter in chapters for line in chapter.split("\n") if line.strip())
     document = (text * (size // len(text) + 1))[:size]
     (tmp_path / "text.txt").write_text("\n\n".join([document] * n))
-    peak = peak_memory([sys.executable, "-c", PREPARE, str(tmp_path / "text.txt"), "8192", str(tmp_path / "cache")], repo)
+    peak = peak_memory(
+        [sys.executable, "-c", PREPARE, str(tmp_path / "text.txt"), "8192", str(tmp_path / "cache")], repo
+    )
     print(f"{n:,} x {size / 1e6:.1f} MB of text, including vocabulary training: peak memory {peak / 1e6:.0f} MB")
     assert peak < 1.5e9

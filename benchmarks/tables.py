@@ -126,7 +126,7 @@ def sizes():
 def finetuning_settings():
     settings = {size: (recipe.glue_lr, recipe.layer_decay, recipe.glue_length) for size, recipe in RECIPES.items()}
     rows = [settings.pop(size) for size in ("small", "small++", "base", "large", "mini")]
-    [tiny] = {settings.pop(size) for size in list(settings) if size == "quickstart" or size.endswith("tiny")}
+    [tiny] = {settings.pop(size) for size in ("quickstart", "tiny", "bert_tiny", "albert_tiny", "alectra_tiny")}
     [others] = set(settings.values())
     return [*rows[:-1], (*rows[-1], RECIPES["mini"].max_length), tiny, others]
 

@@ -51,7 +51,7 @@ def quickstart(c, run):
     save_plot(
         plot_quickstart(metrics_of(c.pretrained_checkpoint), first_sentences(c.pretrained_checkpoint), table), PICTURE
     )
-    print(f"Picture: {PICTURE}")
+    print(f"Logs: {GLUE_FOLDER}/{c.group_name}*.log. Picture: {PICTURE}")
     return results
 
 
@@ -104,8 +104,12 @@ def metrics_of(checkpoint):
 
 
 def first_sentences(checkpoint, n=2):
-    """The first n dev rows with a foreign word, as in `sentence_probabilities`."""
+    """The first n dev rows with a foreign word, as in `sentence_probabilities`; none for a network that is not a
+    discriminator.
+    """
     loaded = load_with_head(checkpoint)
+    if loaded.part != "discriminator":
+        return []
     rows = Path(TABLES, "foreign_word_dev.txt").read_text().split("\n\n")[:n]
     words_and_tags = [list(zip(*(line.split() for line in row.splitlines()))) for row in rows]
     return [sentence_probabilities(loaded.network, loaded.hf_tokenizer, words, [tag == "WRONG" for tag in tags])

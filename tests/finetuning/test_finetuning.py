@@ -256,10 +256,10 @@ def test_the_script_writes_a_valid_submission_and_plots(scripts, fresh_checkpoin
     done = scripts.run(
         "finetune.py",
         [
-            "quickstart=True",
             f"pretrained_checkpoint={fresh_checkpoint}",
             "end=1",
             f"task_overrides={SMALL}",
+            "glue_dir=datasets/quickstart_glue",
             "tasks=cola,mrpc,mnli",
             "majority_for_missing=True",
             "device=cpu",
@@ -268,7 +268,7 @@ def test_the_script_writes_a_valid_submission_and_plots(scripts, fresh_checkpoin
         plots=True,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    group = fresh_checkpoint.stem  # not the quickstart's group, because the checkpoint is another one
+    group = fresh_checkpoint.stem
     assert f"test_outputs/{group}.zip is complete and valid" in done.stdout and "synthetic tables" in done.stdout
     folder = tmp_path / "checkpoints/glue" / group
     assert all((folder / plot).stat().st_size > 5000 for plot in

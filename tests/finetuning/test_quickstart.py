@@ -9,6 +9,8 @@ import pytest
 import torch
 
 import finetune
+import pretrain
+from _utils.config import complete
 from _utils.finetuning import quickstart
 from _utils.finetuning.config import complete_finetuning
 from _utils.plots import plot_quickstart, save_plot
@@ -18,9 +20,9 @@ from _utils.text.damage import OTHER_NUMBER, replace_tokens
 from _utils.training import damaged_text
 
 NOUNS = "table window server number letter garden".split()
-DOCUMENTS = ["\n".join(f"The {noun} of part {i} is an old one, and the {other} has a {noun} in it." for noun, other in
-                       zip(NOUNS, reversed(NOUNS))) + f"\nEach {NOUNS[i % 6]} with number {i} is read from the same "
-                                                      f"file." for i in range(9)]
+DOCUMENTS = ["\n".join([*(f"The {noun} of part {i} is an old one, and the {other} has a {noun} in it."
+                          for noun, other in zip(NOUNS, reversed(NOUNS))),
+                        f"Each {NOUNS[i % 6]} with number {i} is read from the same file."]) for i in range(9)]
 SENTENCES = {line.removesuffix(".") for document in DOCUMENTS for line in document.split("\n")}
 TABLES = ["swapped", "agreement", "foreign_word", "commas", "articles"]
 
@@ -123,24 +125,47 @@ def test_ranking_counts_the_pairs_whose_damaged_sentence_has_the_lower_score(sma
 def test_picture_with_and_without_a_pretraining_run(tmp_path):
     rows = [{"step": step, "split": "train", "gen_loss_hidden": 7 - step / 10} for step in range(1, 20)]
     (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    scores = pd.DataFrame(
-        {"majority": [50.0, 30.0], "random weights": [50, 40], "five minutes": [60, 50], "three hours": [90, 80]},
-        TABLES[:2],
-    )
+    scores = {"majority": [50., 30.], "random weights": [50, 40], "five minutes": [60, 50], "three hours": [90, 80]}
+    scores = pd.DataFrame(scores, TABLES[:2])
     sentences = [[("the", .1, False), ("wrong", .9, True), ("word", .2, False)]]
     for training in ((tmp_path / "metrics.jsonl", 6.2), None):
         save_plot(plot_quickstart(training, sentences, scores), tmp_path / "quickstart.png")
         assert (tmp_path / "quickstart.png").stat().st_size > 10_000
 
 
-def test_three_networks_are_compared_and_the_picture_comes_last(fresh_checkpoint, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture
+def small_docs(tmp_path, monkeypatch):
+    """The working directory is empty, and the embedded text is small."""
     source = "\n".join(f'def f{i}():\n    '
                        f'"""{line}"""' for document in DOCUMENTS for i, line in enumerate(document.split("\n")))
-    files = [tmp_path / f"{i}.py" for i in range(30)]
+    files = [tmp_path / f"source/{i}.py" for i in range(30)]
+    (tmp_path / "source").mkdir()
     for i, file in enumerate(files):
         file.write_text(source.replace("part", f"part {i} and").replace("number", f"number {i} and"))
     monkeypatch.setattr(embedded_text, "source_files", lambda: files)
+    monkeypatch.chdir(tmp_path)
+
+
+def test_pretraining_ends_with_measurements_on_text_that_it_has_not_seen(small_docs, tmp_path, capsys):
+    settings = [
+        "quickstart=True",
+        "steps=2",
+        "warmup_steps=1",
+        "vocab=300",
+        "milestones=100",
+        "num_workers=0",
+        "logger=None",
+        "device=cpu",
+    ]
+    pretrain.pretrain(complete(pretrain.c.override(settings)))
+    found = json.loads((tmp_path / "checkpoints/pretrain/quickstart_11081/damaged_text.json").read_text())
+    assert set(found) == {"auc", "swapped", "foreign"} and all(0 <= value <= 1 for value in found.values())
+    assert f"{found['auc']:.3f}" in capsys.readouterr().out
+
+
+def test_three_networks_are_compared_and_the_picture_comes_last(
+    small_docs, fresh_checkpoint, tmp_path, monkeypatch, capsys
+):
     for name, value in {"ROWS": {"n_train": 32, "n_dev": 16}, "SETTINGS": {"lr": 1e-3, "epochs": 1}}.items():
         monkeypatch.setattr(quickstart, name, value)
     c = complete_finetuning(

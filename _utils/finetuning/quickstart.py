@@ -1,4 +1,5 @@
-"""Finetuning's quickstart: three networks beside each other on tables of real sentences, and a check of GLUE's files."""
+"""Finetuning's quickstart: three networks beside each other on tables of real sentences, and a check of GLUE's files.
+"""
 import contextlib
 import json
 from pathlib import Path
@@ -25,7 +26,8 @@ TABLES = "datasets/quickstart_tables"
 
 
 def quickstart(c, run):
-    """Finetune three networks on the same tables, print and plot their scores, and check GLUE's files. Returns the Results of the check.
+    """Finetune three networks on the same tables, print and plot their scores, and check GLUE's files. Returns the
+    Results of the check.
 
     c: the completed configuration, whose runs start, ..., end - 1 are seeds.   run: that of the notebook.
     """
@@ -42,18 +44,30 @@ def quickstart(c, run):
         table |= {"majority": summary["baseline"], name: summary["mean"]}
     table = pd.DataFrame(table)
     runs = f"mean of {c.end - c.start} runs" if c.end - c.start > 1 else "one run"
-    print(f"\nAccuracy, for the last three tables macro F1, in percent ({runs}; at most {ROWS['n_train']} training rows)")
+    print(f"\nAccuracy, for the last three tables macro F1, in percent ({runs}; at most {ROWS['n_train']} training "
+          f"rows)")
     print(as_text(table), "", sep="\n")
     results = check_glue(c, run)
-    save_plot(plot_quickstart(metrics_of(c.pretrained_checkpoint), first_sentences(c.pretrained_checkpoint), table), PICTURE)
+    save_plot(
+        plot_quickstart(metrics_of(c.pretrained_checkpoint), first_sentences(c.pretrained_checkpoint), table), PICTURE
+    )
     print(f"Logs: {GLUE_FOLDER}/{c.group_name}*.log. Picture: {PICTURE}")
     return results
 
 
 def of_tables(c, tasks, checkpoint, group):
     """The configuration of one of the networks."""
-    values = {"quickstart": False, "tasks": tasks, "task_overrides": {task["name"]: SETTINGS for task in tasks}, "size": None,
-              "max_length": 64, "pretrained_checkpoint": checkpoint, "group_name": group, "glue_dir": None, "wsc_trick": False}
+    values = {
+        "quickstart": False,
+        "tasks": tasks,
+        "task_overrides": {task["name"]: SETTINGS for task in tasks},
+        "size": None,
+        "max_length": 64,
+        "pretrained_checkpoint": checkpoint,
+        "group_name": group,
+        "glue_dir": None,
+        "wsc_trick": False,
+    }
     return complete_finetuning(c.copy_with(values))
 
 
@@ -61,7 +75,8 @@ def check_glue(c, run):
     """Finetune briefly on synthetic tables of GLUE and predict its test files. Returns Results."""
     overrides = {name: SYNTHETIC for name in c.tasks if isinstance(name, str)} | c.task_overrides
     results = finetune_quietly(c.copy_with({"task_overrides": overrides, "end": c.start + 1}), run)
-    print(f"Check of GLUE's files, on {SYNTHETIC['rows']} synthetic rows per task (scores mean nothing): {results.submission}")
+    print(f"Check of GLUE's files, on {SYNTHETIC['rows']} synthetic rows per task (scores mean nothing): "
+          f"{results.submission}")
     return results
 
 
@@ -99,7 +114,11 @@ def first_sentences(checkpoint, n=3):
     rows = Path(TABLES, "foreign_word_dev.txt").read_text().split("\n\n")
     found = []
     for words, tags in (zip(*map(str.split, row.splitlines())) for row in rows):
-        if len(found) < n and 9 <= len(words) <= 14 and len(loaded.hf_tokenizer.tokenize(" ".join(words))) == len(words):
+        if (
+            len(found) < n
+            and 9 <= len(words) <= 14
+            and len(loaded.hf_tokenizer.tokenize(" ".join(words))) == len(words)
+        ):
             is_wrong = [*(tag == "WRONG" for tag in tags), False]
             found.append(sentence_probabilities(loaded.network, loaded.hf_tokenizer, [*words, "."], is_wrong))
     return found

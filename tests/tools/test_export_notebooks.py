@@ -1,4 +1,5 @@
-"""The export of the real notebooks does not undo edits of the scripts, which users are free to make in either of them."""
+"""The export of the real notebooks does not undo edits of the scripts, which users are free to make in either of them.
+"""
 import re
 import subprocess
 from pathlib import Path

@@ -293,8 +293,10 @@ def plot_quickstart(training, sentences, scores):
     right.set_xticklabels(scores.index.str.replace("_", " "))
     for i, (name, color) in enumerate(zip(networks, (GREY, ORANGE, BLUE))):
         right.bar(np.arange(len(scores)) + .25 * (i - 1), networks[name], .24, color=color, label=name)
-    right.plot(range(len(scores)), scores["majority"], "k_", ms=42, label="majority baseline")
-    right.legend(frameon=False, fontsize=8, ncols=2, loc="lower left", bbox_to_anchor=(0, 1.06))
+    x = np.arange(len(scores))
+    right.hlines(scores["majority"], x - .4, x + .4, color="black", lw=1, label="majority baseline")
+    right.legend(frameon=False, fontsize=7, ncols=4, loc="upper left")
+    right.set_ylim(0, 112)
     if sentences:
         lower.suptitle("five minutes: probability that a token was replaced (outlined: the wrong word)", fontsize=10)
     colored = [

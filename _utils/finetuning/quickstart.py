@@ -103,14 +103,22 @@ def metrics_of(checkpoint):
     return folder / "metrics.jsonl", json.loads((folder / "config.json").read_text())["facts"]["unigram_entropy"]
 
 
-def first_sentences(checkpoint, n=2):
-    """The first n dev rows with a foreign word, as in `sentence_probabilities`; none for a network that is not a
-    discriminator.
+def first_sentences(checkpoint, n=3):
+    """The first n dev rows with a foreign word that have 9 to 14 words, each a token, as in `sentence_probabilities`.
+
+    None for a network that is not a discriminator.
     """
     loaded = load_with_head(checkpoint)
     if loaded.part != "discriminator":
         return []
-    rows = Path(TABLES, "foreign_word_dev.txt").read_text().split("\n\n")[:n]
-    words_and_tags = [list(zip(*(line.split() for line in row.splitlines()))) for row in rows]
-    return [sentence_probabilities(loaded.network, loaded.hf_tokenizer, words, [tag == "WRONG" for tag in tags])
-            for words, tags in words_and_tags]
+    rows = Path(TABLES, "foreign_word_dev.txt").read_text().split("\n\n")
+    found = []
+    for words, tags in (zip(*map(str.split, row.splitlines())) for row in rows):
+        if (
+            len(found) < n
+            and 9 <= len(words) <= 14
+            and len(loaded.hf_tokenizer.tokenize(" ".join(words))) == len(words)
+        ):
+            is_wrong = [*(tag == "WRONG" for tag in tags), False]
+            found.append(sentence_probabilities(loaded.network, loaded.hf_tokenizer, [*words, "."], is_wrong))
+    return found

@@ -9,6 +9,7 @@ normalization         what it drops, lower case and accents
 new_tokens            words added to the vocabulary of a trained pair
 processors            documents to examples
 examples              prepared examples in the cache, built by worker_pool; training and held-out parts; unigram entropy
+damage                sentences with a mistake and random replacements, for the quickstart's tables and measurements
 batches               shuffled batches of fixed shape, through hugdatafast_repair
 """
 from _utils.text.batches import pretraining_dataloaders, warn_of_repetition

@@ -2,6 +2,7 @@
 import argparse
 import importlib
 import inspect
+import os
 import sys
 
 from fastcore.docments import docments
@@ -91,4 +92,8 @@ def main(arguments):
 
 if __name__ == "__main__":
     print_plain_errors()
-    main(sys.argv[1:])
+    try:
+        main(sys.argv[1:])
+        sys.stdout.flush()
+    except BrokenPipeError:  # as in `python -m _utils predict ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # the interpreter flushes again at its end

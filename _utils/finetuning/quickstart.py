@@ -37,8 +37,8 @@ def quickstart(c, run):
                 "five minutes": c.pretrained_checkpoint, "three hours": str(SHIPPED)}
     table = {}
     for name, checkpoint in networks.items():
-        print(f"Finetuning on {len(tasks)} tables: {name}")
         group = f"{c.group_name}_{name.replace(' ', '_')}"
+        print(f"Finetuning on {len(tasks)} tables: {name} (log: {GLUE_FOLDER}/{group}.log)")
         finetune_quietly(of_tables(c, tasks, checkpoint, group), run)
         summary = summarize(Runs().of(group))
         table |= {"majority": summary["baseline"], name: summary["mean"]}

@@ -16,10 +16,10 @@ def predict(
 ):
     """Predict the labels of sentences with a finetuned model.
 
-    The output has a tab-separated line for each line of FILE: the label (for regression the score), the probability of
-    every label, and the text, in which tabs and line breaks become spaces. The first line is a header. For a task that labels words, the sentences
-    have spaces between words, and the output has a line for each word (word, label, probability) and an empty line
-    after each sentence. An empty line of FILE has an empty line in the output.
+    The output has a header, and a tab-separated line for each line of FILE: the label (for regression the score), the
+    probability of every label, and the text, in which tabs and line breaks become spaces. For a task that labels words,
+    the sentences have spaces between words, and the output has no header, a line for each word (word, label,
+    probability) and an empty line after each sentence. An empty line of FILE has an empty line in the output.
 
     A CSV, JSON lines or parquet file needs the columns of the texts that the training file has.
     """

@@ -20,13 +20,7 @@ import datasets
 import numpy as np
 import torch
 from pydantic import TypeAdapter
-from sklearn.metrics import (
-    accuracy_score,
-    confusion_matrix,
-    f1_score,
-    matthews_corrcoef,
-    precision_recall_fscore_support,
-)
+from sklearn import metrics as scikit
 from torch import nn
 from transformers import AutoModelForSequenceClassification
 
@@ -59,8 +53,8 @@ class Task(Description):
     one_class: ClassVar[bool] = True  # whether the label of a row is one class
     keys: ClassVar[dict] = {}  # of the dictionary of an own task, beside those of custom.py: {key: type}
     metric_functions: ClassVar[dict] = {
-        "accuracy": accuracy_score, "macro_f1": partial(f1_score, average="macro", zero_division=0),
-        "matthews": matthews_corrcoef, "f1": f1_score}
+        "accuracy": scikit.accuracy_score, "macro_f1": partial(scikit.f1_score, average="macro", zero_division=0),
+        "matthews": scikit.matthews_corrcoef, "f1": scikit.f1_score}
 
     @property
     def n_outputs(self):
@@ -298,7 +292,7 @@ class Task(Description):
     def classes(self, outputs, labels):
         """{label: [precision, recall, F1, rows]}."""
         ids = self.targets(labels), self.decide(outputs)
-        columns = precision_recall_fscore_support(*ids, labels=range(len(self.labels)), zero_division=0)
+        columns = scikit.precision_recall_fscore_support(*ids, labels=range(len(self.labels)), zero_division=0)
         return dict(zip(self.labels, np.transpose(columns).tolist()))
 
     @property
@@ -310,7 +304,8 @@ class Task(Description):
         """Rows of each label (lines) by prediction (columns); [] if rows do not have one class each."""
         if not self.one_class:
             return []
-        return confusion_matrix(self.targets(labels), self.decide(outputs), labels=range(len(self.labels))).tolist()
+        ids = self.targets(labels), self.decide(outputs)
+        return scikit.confusion_matrix(*ids, labels=range(len(self.labels))).tolist()
 
     def evaluation(self, outputs, labels):
         """What a run stores about a dev or test set; arguments as for `score`.

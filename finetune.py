@@ -326,8 +326,7 @@ def evaluate(learn, task, data):
         logits = predict_logits(learn.model, dl, learn.precision)
         if not logits.isfinite().all():
             raise PlainError(f"{task.title}: the outputs of the trained model are not finite numbers. Lower the "
-                             f"learning rate of the task "
-                             "with task_overrides, or set precision=fp32.")
+                             "learning rate of the task with task_overrides, or set precision=fp32.")
         found[split] = task.evaluation(task.in_units(task.outputs(rows, logits)), data.labels[split])
     return found
 
@@ -380,8 +379,8 @@ def predict_test(task, checkpoint, dl_idx=0, *, data, device=None, precision=Non
     for model in models:
         if model.settings.get("own_task") != task.record():
             raise PlainError(f"{model.path!r} was trained for another task than {task.name!r} is now: its files have "
-                             f"other labels, or "
-                             "'kind' or 'metrics' changed. Restore them, or finetune with another group_name.")
+                             "other labels, or 'kind' or 'metrics' changed. Restore them, or finetune with another "
+                             "group_name.")
     rows = data.splits[[*task.test_files][dl_idx]]
     return task.decide(task.average([model.outputs(rows) for model in models]))
 

@@ -169,8 +169,7 @@ def complete(config):
     config = objective.derive(config)
     if config.minutes and config.steps:
         raise PlainError(f"minutes={config.minutes:g} chooses the number of steps, which conflicts with "
-                         f"steps={config.steps}. Leave out "
-                         "one of them.")
+                         f"steps={config.steps}. Leave out one of them.")
     config = config.with_defaults(_recipe_values(config, objective))
     if config.steps:
         config = with_schedule(config)
@@ -253,8 +252,7 @@ def _check(config, objective):
     has_no_fractions = config.generator or not RECIPES[config.size].discriminator
     if (config.generator_hidden_size or config.generator_layers) and has_no_fractions:
         raise PlainError("generator_hidden_size and generator_layers are fractions of the recipe's discriminator. "
-                         "Leave out generator, or "
-                         f"choose another size than {config.size}.")
+                         f"Leave out generator, or choose another size than {config.size}.")
     objective.check(config)
     _check_normalization(config)
     check_address(config.upload_to)
@@ -274,8 +272,8 @@ def _check_normalization(config):
     for key in ("cased", "strip_accents"):
         if config[key] is not None and (is_pair(config.initial_weights) or not applies):
             raise PlainError(f"{key}={config[key]} requires fresh weights and a vocabulary to train, such as "
-                             f"vocab=30522, "
-                             f"or a vocab.txt. It is part of the tokenizer vocab={config.vocab!r}. Leave out {key}.")
+                             f"vocab=30522, or a vocab.txt. It is part of the tokenizer vocab={config.vocab!r}. Leave "
+                             f"out {key}.")
 
 
 def _check_pair(config, objective):
@@ -285,8 +283,7 @@ def _check_pair(config, objective):
         conflicting.extend(objective.selected_by)
     for key in conflicting:
         raise PlainError(f"initial_weights={config.initial_weights!r} contains a generator, a discriminator and their "
-                         f"vocabulary, "
-                         f"which {key}={config[key]!r} contradicts. Remove {key} (size={config.size}).")
+                         f"vocabulary, which {key}={config[key]!r} contradicts. Remove {key} (size={config.size}).")
 
 
 def check_logger(config):

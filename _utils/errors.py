@@ -67,8 +67,7 @@ def _message(error):
                 "saved files are intact.")
     if re.search(r"DataLoader worker \(pid.*(killed by signal|exited unexpectedly)", str(error)):
         return (f"error: A data worker process died ({one_line(error)}), most likely out of memory. Lower num_workers "
-                f"and rerun the same "
-                "command, which continues with what was saved.")
+                "and rerun the same command, which continues with what was saved.")
     if "OutOfMemoryError" in f"{type(error)} {error}":  # torch.compile's error only quotes it
         return (f"error: Out of GPU memory ({one_line(error)}). Lower micro_batch (pretraining) or the bs of a task "
                 "(finetuning).")

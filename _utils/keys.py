@@ -203,8 +203,8 @@ PRETRAIN_KEYS = {
     "weight_decay_rate": Key(NonNegative, .01, "Weight decay of everything but biases and LayerNorms."),
     "bs": Key(Count | None, None, "Batch size, in examples. None: the recipe's."),
     "lr": Key(Positive | None, None, (
-        "Learning rate by which the schedule is multiplied; the peak of 'original_linear' is lower. "
-        "None: the recipe's.")),
+        "Learning rate by which the schedule is multiplied; the peak of 'original_linear' is lower. None: the "
+        "recipe's.")),
     "schedule": Key(Schedule | None, None, (
         "Learning rate schedule. 'original_linear': linear decay that starts together with the warmup, as in "
         "Google's code. 'separate_linear': decay starts after the warmup. 'one_cycle': fastai's. "

@@ -115,7 +115,12 @@ def _verdict(was, now, is_masked, p):
         text = f"{was}→{now}"
     elif is_masked:
         text = f"{now} ✓"
-    return text, plt.cm.Reds(.7 * min(1, 2 * p)), f"{p:.0%}", "black" if was != now else "none"
+    return shaded(text, p, is_outlined=was != now)
+
+
+def shaded(text, p, is_outlined):
+    """A token for `tokens_in_color`, whose shade is its probability of "replaced" (darkest from 50%)."""
+    return text, plt.cm.Reds(.7 * min(1, 2 * p)), f"{p:.0%}", "black" if is_outlined else "none"
 
 
 def _tokens(shown, input_ids, hf_tokenizer):
@@ -263,8 +268,8 @@ def plot_scores(scores_by_group, published=None, majority=None):
             ms=20,
             label=f"{group}, mean",
         )
-    for marks, style, size, label in ((published, "kx", 6, "ELECTRA-Small-OWT, "
-                                                           "Google"), (majority, "k_", 30, "majority baseline")):
+    google = published, "kx", 6, "ELECTRA-Small-OWT, Google"
+    for marks, style, size, label in (google, (majority, "k_", 30, "majority baseline")):
         if marks:
             axis.plot([*map(marks.get, tasks)], style, ms=size, label=label)
     figure.legend(frameon=False, loc="outside right upper")
@@ -299,13 +304,7 @@ def plot_quickstart(training, sentences, scores):
     right.set_ylim(0, 112)
     if sentences:
         lower.suptitle("five minutes: probability that a token was replaced (outlined: the wrong word)", fontsize=10)
-    colored = [
-        [
-            (token, plt.cm.Reds(0.7 * min(1, 2 * p)), f"{p:.0%}", "black" if is_wrong else "none")
-            for token, p, is_wrong in sentence
-        ]
-        for sentence in sentences
-    ]
+    colored = [[shaded(*token) for token in sentence] for sentence in sentences]
     draw_tokens(lower.add_axes((0, 0, 1, .8)), colored, columns=110)
     return figure
 

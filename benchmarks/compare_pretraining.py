@@ -71,8 +71,7 @@ def finetuning_runs(rows):
              for row in rows if (match := MILESTONE.fullmatch(row["group"]))]
     if not found:
         raise PlainError(f"No finished run in {SCORES} belongs to a checkpoint such as NAME_11081_25.0%. Finetune the "
-                         f"checkpoints of the "
-                         "pretraining runs first, without group_name.")
+                         "checkpoints of the pretraining runs first, without group_name.")
     return pd.DataFrame(found).astype({"seed": int, "percent": float})
 
 
@@ -95,9 +94,8 @@ def of_systems(table, systems, tasks):
     for name in systems:
         if found.empty or name not in found.index.unique("system"):
             raise PlainError(f"No checkpoint of {name!r} was finetuned on "
-                             f"{' and '.join(found) or 'the tasks of the others'}. Finetune all "
-                             f"systems on the same tasks. Finetuned: {', '.join(table.index.unique('system'))}, on "
-                             f"{', '.join(table)}.")
+                             f"{' and '.join(found) or 'the tasks of the others'}. Finetune all systems on the same "
+                             f"tasks. Finetuned: {', '.join(table.index.unique('system'))}, on {', '.join(table)}.")
     return found
 
 

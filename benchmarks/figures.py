@@ -184,9 +184,9 @@ def plot_long_continuation():
     """Continued pretraining of 2,000 steps on 2 MB of novels with three learning rates, at the milestones."""
     figure, axes = plt.subplots(1, 4, figsize=(12, 2.8), layout="constrained")
     folder = RESULTS / "continued"
-    for rate, title, color in (("5e-5", "5e-5, a tenth of the recipe's "
-                                        "rate", BLUE), ("5e-4", "5e-4, the recipe's rate", ORANGE),
-                               ("5e-3", "5e-3", GREY)):
+    rates = (("5e-5", "5e-5, a tenth of the recipe's rate", BLUE), ("5e-4", "5e-4, the recipe's rate", ORANGE),
+             ("5e-3", "5e-3", GREY))
+    for rate, title, color in rates:
         held_out = pd.DataFrame(read_metrics(folder / f"long_lr{rate}_1.jsonl", "held_out"))
         curves = {"held-out novels: generator loss\non hidden tokens": held_out["gen_loss_hidden"],
                   "held-out novels: AUC on samples\nof its own generator": held_out["disc_auc"]}

@@ -488,8 +488,7 @@ def steps(size, kind, device, miniature, seconds=9.):
     }
     yield {"row": row, "matmul_flops": throughput,
            "summary": f"{row['ms/step']:.4g} ms/step, {row['tokens/s']:,.0f} tokens/s, "
-                      f"{row['share of matmul throughput']:.1%} of matmul "
-                      f"throughput, {graphs} CUDA graphs"}
+                      f"{row['share of matmul throughput']:.1%} of matmul throughput, {graphs} CUDA graphs"}
     yield {"longest kernels": longest_kernels(training)}  # last, because the numbers above are kept if profiling fails
 
 

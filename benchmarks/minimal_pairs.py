@@ -30,8 +30,7 @@ COLUMNS = {
 }
 OPTIONAL = ("field", "linguistics_term", "UID")  # default: the name of the file
 EXPECTED = ("Expected .jsonl files with a JSON object on each line with the strings sentence_good and sentence_bad "
-            "and, as in BLiMP, "
-            "optionally field, linguistics_term and UID.")
+            "and, as in BLiMP, optionally field, linguistics_term and UID.")
 # measured for 4 layers x 128; a batch of 2,048 tokens stays in the CPU's cache
 TOKENS_PER_BATCH = {"cpu": 2048, "cuda": 32_768}
 FEW_PARADIGMS = 20

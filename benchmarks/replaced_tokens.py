@@ -55,8 +55,8 @@ def replaced_tokens(
     corrupted = corrupt(examples_of(c, not all, rows), masked_lm, hf_tokenizer, c)
     n_tokens = int(corrupted.is_token.sum())
     print(f"{len(corrupted.is_token):,} examples of {'' if all else 'held-out part of '}{', '.join(text)}, "
-          f"{n_tokens:,} tokens, "
-          f"{corrupted.is_masked.sum():,} masked, {corrupted.is_replaced.sum() / n_tokens:.2%} replaced by {generator}")
+          f"{n_tokens:,} tokens, {corrupted.is_masked.sum():,} masked, {corrupted.is_replaced.sum() / n_tokens:.2%} "
+          f"replaced by {generator}")
     print("AUC and differences with (standard error)", "",
           compare(corrupted, networks).to_string(float_format=lambda x: f"{x:.4f}", na_rep="-"), sep="\n")
 
@@ -109,8 +109,8 @@ def examples_of(c, held_out, rows):
     rows = min(1024, len(examples)) if rows is None else rows
     if not 0 < rows <= len(examples):
         raise PlainError(f"Invalid value for rows: {rows}. The text yields {len(examples):,} examples; of fewer than "
-                         f"20, none "
-                         "are held out. Change --rows, add text, or pass --all if no discriminator was trained on it.")
+                         "20, none are held out. Change --rows, add text, or pass --all if no discriminator was "
+                         "trained on it.")
     return evenly_spaced(examples, rows)
 
 

@@ -92,8 +92,8 @@ def own_process(make, *arguments, of_reference=False):
         except (EOFError, OSError):
             process.join()
             raise PlainError(f"The process of {arguments[0]!r} ended with exit status {process.exitcode}; -9 usually "
-                             f"means that the memory "
-                             "did not suffice. Choose a smaller bs, or fewer variants.") from None
+                             "means that the memory did not suffice. Choose a smaller bs, or fewer "
+                             "variants.") from None
     try:
         yield call
     finally:

@@ -106,8 +106,7 @@ def pretrain_run(run, given):
                 kept.update()
     if process.returncode:
         raise PlainError(f"Pretraining failed with exit status {process.returncode}. Its message is above. Rerun the "
-                         f"same command to "
-                         "resume.")
+                         "same command to resume.")
 
 
 @contextlib.contextmanager

@@ -47,8 +47,7 @@ def convert_tf(
     converted with the weights.
     """
     with as_plain_error(f"--hparams {hparams!r} is neither a JSON object nor a file with one ({{error}}). Pass the "
-                        f"value that "
-                        "run_pretraining.py received.", (OSError, ValueError, TypeError)):
+                        "value that run_pretraining.py received.", (OSError, ValueError, TypeError)):
         given = hparams and dict(json.loads(hparams if hparams.lstrip().startswith("{") else Path(hparams).read_text()))
     vocab = vocab or next(Path(ckpt_prefix).parent.glob("vocab.txt"), None)
     with new_folder(out_dir) as folder:
@@ -77,8 +76,7 @@ def convert(prefix, part, hparams=None):
     """
     variables = open_variables(prefix)
     with as_plain_error(f"The {part} in {str(prefix)!r} lacks the variable {{error}}. Choose another --part, or a "
-                        f"pretrained checkpoint of "
-                        "Google's ELECTRA.", KeyError):
+                        "pretrained checkpoint of Google's ELECTRA.", KeyError):
         network = build_network(part, _config(part, variables, hparams))
         for name, parameter in network.named_parameters():
             parameter.data.copy_(_values(variables, google_name(name, part, variables)))
@@ -139,8 +137,8 @@ def _config(part, variables, hparams):
     config, overrides = config_from_shapes(shape_of), given | given.get("model_hparam_overrides", {})
     if hparams is None and config.hidden_size % 64:
         raise PlainError(f"The hidden size of the {part} is {config.hidden_size}, not a multiple of 64, so the number "
-                         f"of attention heads "
-                         "is unknown. Pass --hparams with the value that run_pretraining.py received.")
+                         "of attention heads is unknown. Pass --hparams with the value that run_pretraining.py "
+                         "received.")
     # heads of a generator always have size 64
     if google_name("electra.encoder.", part, variables).startswith("electra"):
         config.num_attention_heads = overrides.get("num_attention_heads", config.num_attention_heads)

@@ -85,8 +85,7 @@ def export_hf(
         exports = _pretrained_exports(checkpoint, path)
     else:
         raise PlainError(f"{str(path)!r} was not written by pretrain.py, finetune.py or electra_pytorch, or only for "
-                         f"resuming. Use one of "
-                         "their milestones or finetuned checkpoints.")
+                         "resuming. Use one of their milestones or finetuned checkpoints.")
     with new_folder(out_dir) as folder:
         for name, network, *card in exports:
             for parameter in network.parameters() if half else ():
@@ -170,8 +169,8 @@ def _as_pretraining_checkpoint(weights, path, vocab):
     """
     if vocab is None:
         raise PlainError(f"{str(path)!r} is a checkpoint of electra_pytorch, which contains no vocabulary. Pass "
-                         f"--vocab PATH/vocab.txt; "
-                         "the default of electra_pytorch is that of google/electra-small-discriminator.")
+                         "--vocab PATH/vocab.txt; the default of electra_pytorch is that of "
+                         "google/electra-small-discriminator.")
     weights = {name: value for name, value in weights.items() if not name.endswith("embeddings.position_ids")}
     configs = {
         part: config_from_shapes(
@@ -180,10 +179,10 @@ def _as_pretraining_checkpoint(weights, path, vocab):
         for part in PARTS
     }
     hf_tokenizer = read_vocab(vocab, configs["discriminator"].vocab_size)
+    eps = "1e-12; in training 1e-5 in the generator's head (transformers 3.3.1)"
     return {"model": weights, **{f"{part}_config": config.to_dict() for part, config in configs.items()},
-            "tokenizer": hf_tokenizer.backend_tokenizer.to_str(), "config": {
-                "made by": "electra_pytorch", "layer_norm_eps": "1e-12; in training 1e-5 in the generator's head "
-                                                                "(transformers 3.3.1)"}}
+            "tokenizer": hf_tokenizer.backend_tokenizer.to_str(),
+            "config": {"made by": "electra_pytorch", "layer_norm_eps": eps}}
 
 
 def read_vocab(path, vocab_size):
@@ -191,8 +190,7 @@ def read_vocab(path, vocab_size):
     hf_tokenizer = from_vocab_file(path)
     if len(hf_tokenizer) != vocab_size:
         raise PlainError(f"The vocabulary {path} has {len(hf_tokenizer)} tokens, but the checkpoint has {vocab_size}. "
-                         f"Pass the vocabulary "
-                         "of the training with --vocab.")
+                         "Pass the vocabulary of the training with --vocab.")
     return hf_tokenizer
 
 
@@ -244,12 +242,10 @@ def _classifier_export(checkpoint, path, half):
     task, family = task_of(run), config.model_type
     if reason := task.why_not_exported(run["settings"], family):
         raise PlainError(f"Cannot export {str(path)!r}: no class of transformers has the head of {reason}. Export the "
-                         f"pretrained "
-                         "checkpoint, or finetune with other settings.")
+                         "pretrained checkpoint, or finetune with other settings.")
     if half and not task.is_exact_in_half(config.hidden_size):
         raise PlainError(f"Cannot export {str(path)!r} in 16 bits: with more than {config.hidden_size // 2} labels, "
-                         f"that would change some "
-                         "predictions. Leave --half out.")
+                         "that would change some predictions. Leave --half out.")
     labels = dict(enumerate(task.output_names))
     config.update(
         {"id2label": labels, "label2id": {label: i for i, label in labels.items()}, "problem_type": task.problem_type}

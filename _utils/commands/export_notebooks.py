@@ -69,8 +69,7 @@ def check_unedited(notebook, script, now, text):
     edits = min((changed_lines(known, now) for known in before or [text]), key=len)
     shown = "; ".join(edits[:4]) + (f"; ... ({len(edits)} lines)" if len(edits) > 4 else "")
     raise PlainError(f"{script} was edited, and the export of {notebook} would undo it ({shown}). Make the same change "
-                     f"in the "
-                     "notebook, or pass --overwrite to discard it. No script was written.")
+                     "in the notebook, or pass --overwrite to discard it. No script was written.")
 
 
 def export_notebooks(

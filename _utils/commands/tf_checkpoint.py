@@ -41,8 +41,7 @@ def open_variables(prefix):
     prefix = str(prefix).removesuffix(".index")
     index = f"{prefix}.index"
     with as_plain_error(f"Cannot read {index!r} ({{error}}). Download it again, or pass the name of a TensorFlow "
-                        f"checkpoint, such as "
-                        "electra_small/electra_small."):
+                        "checkpoint, such as electra_small/electra_small."):
         table = _read_table(Path(index).read_bytes())
         n_shards = dict(_fields(table.pop(b"")))[1]
         return {name.decode(): _variable(entry, lambda shard: f"{prefix}.data-{shard:05d}-of-{n_shards:05d}")

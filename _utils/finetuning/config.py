@@ -77,8 +77,8 @@ FINETUNE_KEYS = {
         "A checkpoint in checkpoints/pretrain/ or its path (.pth), a transformers folder, or the hub id of any "
         "encoder. None: Google's model of the size (by default ELECTRA-Small++).")),
     "size": Key(Size | None, None, (
-        "Recipe that sets learning rate, layer decay and maximum length. None: that of the checkpoint, "
-        "or of its shape.")),
+        "Recipe that sets learning rate, layer decay and maximum length. None: that of the checkpoint, or of its "
+        "shape.")),
     "tasks": Key(Annotated[_Tasks, AfterValidator(_check_names)], list(FINETUNED_TASKS), (
         "Tasks of GLUE (MNLI's model also predicts AX), those of Google's code that are read from glue_dir (None: "
         "datasets/): "
@@ -90,8 +90,8 @@ FINETUNE_KEYS = {
     "wsc_trick": Key(bool, False, (
         "True: train WNLI on SuperGLUE's WSC with the discriminator's own head (_utils/tasks/wsc.py).")),
     "wsc_dir": Key(Text | None, None, (
-        "Folder of WSC's train.jsonl and val.jsonl. None: WSC/ in glue_dir if it exists, else "
-        "aps/super_glue on the hub.")),
+        "Folder of WSC's train.jsonl and val.jsonl. None: WSC/ in glue_dir if it exists, else aps/super_glue on the "
+        "hub.")),
     # Runs
     "start": Key(Index, 0, (
         "First run of each task. Runs start, start + 1, ..., end - 1; finished ones are not repeated.")),
@@ -108,8 +108,8 @@ FINETUNE_KEYS = {
         "that averages their probabilities), for all tasks; {'cola': 3, 'rte': [0, 3]} for some tasks, the best "
         "run for the others.")),
     "majority_for_missing": Key(bool, False, (
-        "True: fill test files that no model predicted with the majority label of the training set "
-        "(STS-B: the mean score).")),
+        "True: fill test files that no model predicted with the majority label of the training set (STS-B: the mean "
+        "score).")),
     # Method
     "task_overrides": Key(_Overrides, {}, (
         "Hyperparameters by task that differ from the recipe: {'rte': {'lr': 2e-5, 'epochs': 5, 'bs': 16, 'rows': "
@@ -125,8 +125,8 @@ FINETUNE_KEYS = {
         "intended (F37).")),
     "double_unordered": Key(bool, True, "Train MRPC and STS-B on both orders of each pair (F42)."),
     "xavier_reinited_outlayer": Key(bool, True, (
-        "True: initialize the output layer with Xavier uniform weights and zero bias (F43). False: "
-        "PyTorch's default.")),
+        "True: initialize the output layer with Xavier uniform weights and zero bias (F43). False: PyTorch's "
+        "default.")),
     "pooling": Key(Literal["first", "mean"], "first", (
         "What the classifier of a sentence or pair reads. 'first': the final hidden state of [CLS], as in the "
         "paper. 'mean': the mean of those of all its tokens. It does not apply to tasks that label words or answer "
@@ -216,9 +216,8 @@ def _check(config):
         raise PlainError("freeze=True trains only an output layer, and wsc_trick=True has none. Leave one of them out.")
     _check_windows(config)
     if config.end <= config.start:
-        raise PlainError(f"start={config.start} and end={config.end} select no run: "
-                         "the runs are start, start + 1, ..., "
-                         "end - 1.")
+        raise PlainError(f"start={config.start} and end={config.end} select no run: the runs are start, start + 1, "
+                         "..., end - 1.")
     if config.seeds is not None and len(config.seeds) < config.end:
         raise PlainError(f"seeds has {len(config.seeds)} entries, but the last run is {config.end - 1} and run i uses "
                          "the i-th seed. Add seeds, or set seeds=None.")

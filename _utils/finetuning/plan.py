@@ -55,8 +55,7 @@ def trainable_tasks(c, tables):
     if not found:
         reasons = "; ".join(missing_tables(tables[names[0]]))
         raise PlainError(f"Tables are missing for each of the tasks {', '.join(names)} ({reasons}). Set glue_dir=PATH "
-                         f"to a "
-                         "complete GLUE download.")
+                         "to a complete GLUE download.")
     return found
 
 
@@ -155,16 +154,14 @@ def chosen_runs(c, runs, plan=()):
                 rows.append(row)
             elif run not in planned:
                 raise PlainError(f"th_run names run {run} of {name}, but in the group {c.group_name!r} it is not "
-                                 f"finished, or "
-                                 f"'{run_path(c.group_name, name, run)}' was deleted. Choose another run, or finetune "
-                                 f"it.")
+                                 f"finished, or '{run_path(c.group_name, name, run)}' was deleted. Choose another run, "
+                                 "or finetune it.")
         if not th_run and (best := finished.best()):
             rows.append(best)
         chosen[name] = rows
     if not plan and not any(chosen.values()):
         raise PlainError(f"The group {c.group_name!r} has no finished run of {', '.join(chosen)} with a checkpoint. "
-                         f"Finetune first with "
-                         "do_finetune=True, or set tasks or group_name.")
+                         "Finetune first with do_finetune=True, or set tasks or group_name.")
     return chosen
 
 

@@ -1,5 +1,4 @@
-"""Finetuning's quickstart: three networks beside each other on tables of real sentences, and a check of GLUE's files.
-"""
+"""Finetuning's quickstart: three networks on the same tables of real sentences, and a check of GLUE's files."""
 import contextlib
 import json
 from pathlib import Path
@@ -44,8 +43,8 @@ def quickstart(c, run):
         table |= {"majority": summary["baseline"], name: summary["mean"]}
     table = pd.DataFrame(table)
     runs = f"mean of {c.end - c.start} runs" if c.end - c.start > 1 else "one run"
-    print(f"\nAccuracy, for the last three tables macro F1, in percent ({runs}; at most {ROWS['n_train']} training "
-          f"rows)")
+    rows = f"at most {ROWS['n_train']} training rows"
+    print(f"\nAccuracy, for the last three tables macro F1, in percent ({runs}; {rows})")
     print(as_text(table), "", sep="\n")
     results = check_glue(c, run)
     save_plot(

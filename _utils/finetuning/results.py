@@ -186,7 +186,7 @@ def class_tables(row):
     if found := row.get("classes", {}).get(split):
         table = pd.DataFrame(found, "precision recall f1 rows".split()).T * [100, 100, 100, 1]
         texts += ["", f"{task_of(row).title}, run {row['run']} (the best), by class on the dev "
-                      f"set", as_text(table.astype({"rows": int}))]
+                      "set", as_text(table.astype({"rows": int}))]
     if matrix := row.get("confusion", {}).get(split):
         labels = task_of(row).labels
         if len(labels) <= 12:

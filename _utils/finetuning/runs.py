@@ -64,8 +64,7 @@ class Runs(list):
             differences := _differences(row | row["settings"], {"group": group, "task": task, "seed": seed} | settings)
         ):
             raise PlainError(f"Run {run} of {task} in the group {group!r} was trained with {', '.join(differences)}. "
-                             f"Set another "
-                             "group_name for these runs.")
+                             "Set another group_name for these runs.")
         return row
 
     def best(self):
@@ -78,8 +77,7 @@ class Runs(list):
         if best := Runs(same).best():
             return best
         raise PlainError(f"start_from_mnli needs an MNLI run in the group {group!r} from the same pretrained weights, "
-                         f"and none was found. "
-                         "Add mnli to tasks, or set start_from_mnli to another group or False.")
+                         "and none was found. Add mnli to tasks, or set start_from_mnli to another group or False.")
 
 
 def _read(path):

@@ -31,8 +31,8 @@ def layer_groups(model):
         groups[0 if "embedding" in name else current].append((name, parameter))
     if not all(groups):
         raise PlainError(f"Cannot tell the layers of a {model.config.model_type} model apart by their parameter names, "
-                         f"so they cannot get "
-                         "different learning rates. Choose an ELECTRA, BERT, ALBERT, RoBERTa or similar model.")
+                         "so they cannot get different learning rates. Choose an ELECTRA, BERT, ALBERT, RoBERTa or "
+                         "similar model.")
     return groups
 
 
@@ -54,8 +54,7 @@ def build_network(part, config):
     if part == "discriminator":
         config.id2label, config.label2id = dict(enumerate(LABELS)), dict(zip(LABELS, range(2)))
     with as_plain_error(f"Cannot build the {part} from this {config.model_type} configuration ({{error}}). Choose "
-                        f"another family or other "
-                        "sizes."):
+                        "another family or other sizes."):
         # not every family checks this
         if getattr(config, "head_dim", None) is None and config.hidden_size % config.num_attention_heads:
             raise ValueError(f"hidden_size ({config.hidden_size}) is not a multiple of num_attention_heads "
@@ -75,8 +74,7 @@ def read_config(source, vocab_size, pad_token_id):
     """
     of_vocabulary = {"vocab_size": vocab_size, "pad_token_id": pad_token_id}
     with as_plain_error(f"Invalid network configuration: {source!r} ({{error}}). Pass a dictionary with model_type and "
-                        f"sizes, a folder "
-                        "with a config.json, or a hub id."):
+                        "sizes, a folder with a config.json, or a hub id."):
         if isinstance(source, dict):
             _check_keys(source)
             return AutoConfig.for_model(**source | of_vocabulary)

@@ -87,11 +87,10 @@ class PretrainedNetwork(NamedTuple):
     run: dict
 
 
-def load_pretrained(name, size=None, max_length=None):
+def load_pretrained(name, size=None):
     """The Pretrained of a checkpoint or its path, a transformers folder or a hub id; None: Google's model of that size.
 
-    size: None accepts any.   max_length: of its inputs, in tokens; None: not checked.
-    Raises PlainError for a model that is missing, not an encoder, of another size, or too short for max_length tokens.
+    Raises PlainError for a model that is missing, not an encoder, or of another size, unless that is None.
     """
     if name is None and (size or "small") not in GOOGLE_MODELS:
         raise PlainError(f"pretrained_checkpoint=None means Google's model, but there is none with size={size}. Choose "
@@ -106,8 +105,6 @@ def load_pretrained(name, size=None, max_length=None):
         model, hf_tokenizer = _encoder_from_transformers(name)
         if size:
             _check_size(name, model.config, size)
-    if max_length:
-        check_length(model, max_length, repr(name))
     check_vocabulary(hf_tokenizer, model, name)
     size = size or trained_as or size_of(model.config)
     return Pretrained(name, model, hf_tokenizer, weights_digest(model), objective, size)
@@ -144,8 +141,7 @@ def _encoder_from_transformers(name):
     for weight in untrained:
         if not weight.startswith(_ABOVE_ENCODER):
             raise PlainError(f"The weights of {name!r} lack {weight}, which its config.json requires. Download the "
-                             f"model again or choose "
-                             "another one.")
+                             "model again or choose another one.")
     if any(weight.startswith("discriminator_predictions.") for weight in untrained):
         model = model.base_model
     if any(weight.startswith("pooler.") for weight in untrained):
@@ -157,14 +153,12 @@ def _encoder_config(name):
     """The configuration of a folder or a hub id; PlainError if it is missing, not an encoder, or has no tokenizer."""
     places = "from the folder" if os.path.isdir(name) else "from the hub, and there is no such folder"
     with as_plain_error(f"Cannot load the model {name!r} {places} ({{error}}). Pass a transformers folder, a hub id "
-                        f"such as "
-                        "google/electra-small-discriminator, or a checkpoint of pretrain.py; or try python finetune.py "
-                        "quickstart=True."):
+                        "such as google/electra-small-discriminator, or a checkpoint of pretrain.py; or try python "
+                        "finetune.py quickstart=True."):
         config = AutoConfig.from_pretrained(name, trust_remote_code=False)
     if type(config) not in MODEL_FOR_MASKED_LM_MAPPING or config.is_encoder_decoder:
         raise PlainError(f"{name!r} is a {config.model_type} model, which is not an encoder. Choose an ELECTRA, BERT, "
-                         f"ALBERT, RoBERTa or "
-                         "similar model.")
+                         "ALBERT, RoBERTa or similar model.")
     return config
 
 
@@ -207,8 +201,7 @@ def load_with_head(name, part=None):
         part = part or inside[-1]
         if part not in inside:
             raise PlainError(f"{name!r} has no folder {part}/. Pass a folder with generator/ and discriminator/ of one "
-                             f"training."
-                             f"{_ADVICE if part == 'generator' else ''}")
+                             f"training.{_ADVICE if part == 'generator' else ''}")
         name = os.path.join(name, part)
     config = _encoder_config(name)
     part = part or PARTS[any(architecture.endswith(_DISCRIMINATORS) for architecture in config.architectures or [])]
@@ -217,9 +210,8 @@ def load_with_head(name, part=None):
         untrained = ["an output layer with two labels"]
     if untrained:
         raise PlainError(f"{name!r} is not a {part}: it lacks {untrained[0]}. Pass a checkpoint of pretrain.py, a "
-                         f"folder from export_hf or "
-                         f"convert_tf, or a hub id such as google/electra-small-discriminator."
-                         f"{_ADVICE if part == 'generator' else ''}")
+                         "folder from export_hf or convert_tf, or a hub id such as "
+                         f"google/electra-small-discriminator.{_ADVICE if part == 'generator' else ''}")
     hf_tokenizer = pretrained_tokenizer(name, "Download the model again or choose another one.")
     if part == "generator" and hf_tokenizer.mask_token is None:
         raise PlainError(f"The tokenizer of {name!r} has no mask token. Save the tokenizer of the masked language "
@@ -247,8 +239,7 @@ def load_pair(name, size, max_length, tying="embeddings", make_generator=None):
             # one may have been stored in half precision
             if not torch.allclose(value, module.state_dict()[key], rtol=.01, atol=1e-4):
                 raise PlainError(f"The networks of {name!r} were not trained together: their {key} differ. Pass a "
-                                 f"generator and a "
-                                 f"discriminator of one run with tying={tying!r}.")
+                                 f"generator and a discriminator of one run with tying={tying!r}.")
     _check_size(name, discriminator.config, size)
     check_length(discriminator, max_length, repr(name))
     return generator, discriminator
@@ -295,5 +286,4 @@ def _check_size(name, config, size):
     fitting = sizes_of(config)
     if fitting and size not in fitting:
         raise PlainError(f"{name!r} has {config.num_hidden_layers} layers and hidden size {config.hidden_size}, the "
-                         f"shape "
-                         f"of size={fitting[0]}, not of size={size}. Set size={fitting[0]}.")
+                         f"shape of size={fitting[0]}, not of size={size}. Set size={fitting[0]}.")

@@ -48,8 +48,8 @@ def check_tied_output(network, name):
     """
     if not torch.equal(network.get_output_embeddings().weight, network.get_input_embeddings().weight):
         raise PlainError(f"The output layer of {name!r} differs from its token embeddings (tie_word_embeddings=False), "
-                         f"but here they are "
-                         "one matrix. Choose a masked language model that was trained with tied embeddings.")
+                         "but here they are one matrix. Choose a masked language model that was trained with tied "
+                         "embeddings.")
 
 
 def _check_same(source, target, part, tying):
@@ -57,14 +57,12 @@ def _check_same(source, target, part, tying):
     for name, module in (("generator", source), ("discriminator", target)):
         if module is None:
             raise PlainError(f"tying={tying!r} is not possible: the {name} has no {part} to share. Choose another "
-                             f"tying, or an encoder "
-                             "such as ELECTRA, BERT, ALBERT, RoBERTa or DistilBERT.")
+                             "tying, or an encoder such as ELECTRA, BERT, ALBERT, RoBERTa or DistilBERT.")
     source_shapes, target_shapes = (
         {name: tuple(p.shape) for name, p in module.named_parameters()} for module in (source, target)
     )
     if differing := source_shapes.items() ^ target_shapes.items():
         name, _ = min(differing)
         raise PlainError(f"tying={tying!r} is not possible: {part}.{name} is {target_shapes.get(name)} in the "
-                         f"discriminator and "
-                         f"{source_shapes.get(name)} in the generator. Choose another tying or networks of the same "
-                         f"size.")
+                         f"discriminator and {source_shapes.get(name)} in the generator. Choose another tying or "
+                         "networks of the same size.")

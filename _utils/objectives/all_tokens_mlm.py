@@ -42,12 +42,10 @@ class AllTokensMLM(SecondMLM):
     title = "All-Tokens MLM"
     selected_by = {"objective": "all_tokens_mlm"}
     drop_in = AllTokensMLMModel
+    loss = AllTokensMLMLoss
     training = {"generator": f"by All-Tokens MLM, a variant of {ELECTRA}: to predict all original tokens of a text in "
                              "which a generator replaced some, with a copy mechanism that is not part of this model. "
                              "Its inputs contained no [MASK]"}
 
     def second_share(self, mask_prob):
         return 1.
-
-    def make_loss(self, c):
-        return AllTokensMLMLoss((c.gen_weight, c.disc_weight), c.gen_smooth_label)

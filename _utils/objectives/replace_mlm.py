@@ -24,11 +24,9 @@ class ReplaceMLM(SecondMLM):
     title = "Replace MLM"
     selected_by = {"objective": "replace_mlm"}
     drop_in = ReplaceMLMModel
+    loss = ReplaceMLMLoss
     training = {"generator": f"by Replace MLM, a variant of {ELECTRA}: to predict the original tokens at positions at "
                              "which a generator replaced some. Its inputs contained no [MASK]"}
 
     def second_share(self, mask_prob):
         return mask_prob
-
-    def make_loss(self, c):
-        return ReplaceMLMLoss((c.gen_weight, c.disc_weight), c.gen_smooth_label)

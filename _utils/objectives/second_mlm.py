@@ -26,7 +26,9 @@ class SecondMLMModel(FastELECTRA):
 
 
 class SecondMLM(Objective):
-    """The protocol of both; a subclass has the share of the tokens that the second network predicts, `second_share`."""
+    """The protocol of both. A subclass has `loss`, a SecondNetworkLoss, and `second_share`, the share of the
+    tokens that the second network predicts.
+    """
     unused = ("disc_smooth_label", "uniform_generator")
     disc_weight = 1.  # its loss is as large as the generator's
     fills_masks = False
@@ -38,6 +40,9 @@ class SecondMLM(Objective):
 
     def predicted(self, mask_prob):
         return mask_prob + self.second_share(mask_prob)
+
+    def make_loss(self, c):
+        return self.loss((c.gen_weight, c.disc_weight), c.gen_smooth_label)
 
     def recipe_of_checkpoint(self, recipe, networks):
         return replace(recipe, discriminator=networks["generator"])  # the second network is the only one that is saved

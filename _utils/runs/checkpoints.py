@@ -117,8 +117,8 @@ def find_checkpoint(name, folder="checkpoints/pretrain"):
         raise PlainError(f"Expected a checkpoint (.pth), but {name!r} is a folder.")
     newest = [path.name for path in sorted(Path(folder).glob("*.pth"), key=os.path.getmtime, reverse=True)[:8]]
     raise PlainError(f"Checkpoint not found: '{name}' in {str(folder)!r} (newest there: "
-                     f"{', '.join(newest) or 'none'}). Choose another, or "
-                     "create it with python pretrain.py or finetune.py (quickstart=True for those of the quickstart).")
+                     f"{', '.join(newest) or 'none'}). Choose another, or create it with python pretrain.py or "
+                     "finetune.py (quickstart=True for those of the quickstart).")
 
 
 def load_pretraining_checkpoint(path):
@@ -126,10 +126,8 @@ def load_pretraining_checkpoint(path):
     checkpoint = load_checkpoint(path)
     if not is_pretrained(checkpoint):
         raise PlainError(f"{str(path)!r} is not a checkpoint of pretrain.py (a finetuned one has lost the heads of the "
-                         f"pretraining). "
-                         "Choose one from checkpoints/pretrain/, or convert it to a transformers folder with python -m "
-                         "_utils export_hf "
-                         "or python -m _utils convert_tf.")
+                         "pretraining). Choose one from checkpoints/pretrain/, or convert it to a transformers folder "
+                         "with python -m _utils export_hf or python -m _utils convert_tf.")
     return checkpoint | {"config": with_newer_keys(checkpoint["config"])}
 
 
@@ -188,8 +186,7 @@ def check_writable(*folders):
         existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
             raise PlainError(f"Cannot write results to the folder {str(folder)!r}: {str(existing)!r} is a file, or "
-                             f"permission is denied. "
-                             "Move the file, or start in another folder.")
+                             "permission is denied. Move the file, or start in another folder.")
 
 
 def check_output(option, path, suffix):

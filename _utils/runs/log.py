@@ -162,8 +162,8 @@ def upload(path, where):
     """Copy a checkpoint to a folder or an address such as s3://bucket/run, or call the function `where` with its path.
     None: do nothing.
 
-    At an address it appears under its own name only when it is complete. Training goes on after an error, which is
-    printed.
+    At an address it appears under its own name only when it is complete. After an error, which is printed,
+    training continues.
     """
     try:
         if callable(where):
@@ -182,6 +182,5 @@ def check_address(where):
     """Raise PlainError for an address of an unknown kind or whose package is not installed."""
     if isinstance(where, str):
         with as_plain_error(f"Invalid value for upload_to: {where!r} ({{error}}). Pass a folder, or install the "
-                            f"package for this kind of "
-                            "address.", (ImportError, ValueError)):
+                            "package for this kind of address.", (ImportError, ValueError)):
             fsspec.get_filesystem_class(fsspec.utils.get_protocol(where))

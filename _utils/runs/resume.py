@@ -40,10 +40,8 @@ def find_resume_checkpoint(folder):
         return checkpoint
     if paths:
         raise DamagedCheckpoint(f"No checkpoint to resume from in {str(folder)!r} can be read. Set resume=False to "
-                                f"start the run "
-                                "from scratch; its files are then moved to aside/, and initial_weights can start from "
-                                "one of its "
-                                "milestones.")
+                                "start the run from scratch; its files are then moved to aside/, and initial_weights "
+                                "can start from one of its milestones.")
 
 
 def resume(config, run):
@@ -59,9 +57,8 @@ def resume(config, run):
         config = _with_choices_of(checkpoint["config"], config, run)
     elif run.milestone(100.).exists():
         raise PlainError(f"The run {run.name} is complete ({str(run.milestone(100.))!r} exists), but its resume.pth "
-                         f"was deleted. Set "
-                         "resume=False to train it again (the earlier run is archived), or choose another "
-                         "base_run_name.")
+                         "was deleted. Set resume=False to train it again (the earlier run is archived), or choose "
+                         "another base_run_name.")
     return config, checkpoint
 
 
@@ -94,8 +91,7 @@ def _with_choices_of(original, config, run):
     if differ:
         was, now = (", ".join(f"{key}={values.get(key)!r}" for key in differ) for values in (original, now))
         raise PlainError(f"The run in {str(run.folder)!r} was started with {was}; now {now}. Use the same settings to "
-                         f"resume it, "
-                         f"{_OTHERWISE}")
+                         f"resume it, {_OTHERWISE}")
     return config
 
 
@@ -106,9 +102,8 @@ def original_code(checkpoint, now):
     """
     began = checkpoint["code"]
     if began != now:
-        print("Notice: the code of pretrain.py, its notebook or _utils changed since this run began, so its steps were "
-              "not all trained "
-              f"with the same code. To train all of them with the present code, {_OTHERWISE}")
+        print("Notice: the code of pretrain.py, its notebook or _utils changed since this run began, so its steps "
+              f"were not all trained with the same code. To train all of them with the present code, {_OTHERWISE}")
     return began
 
 
@@ -116,13 +111,11 @@ def check_same_data(checkpoint, data, folder):
     """Raise PlainError if the vocabulary or the text changed. data: {name: what identifies it}."""
     if differ := [name for name, value in data.items() if checkpoint["data"].get(name) != value]:
         raise PlainError(f"The {' and the '.join(differ)} changed since the run in {str(folder)!r} was started. "
-                         f"Restore what was there, "
-                         f"{_OTHERWISE}")
+                         f"Restore what was there, {_OTHERWISE}")
 
 
 def check_same_vocabulary(path, hf_tokenizer):
     """Raise PlainError if a pretraining checkpoint has another vocabulary than the tokenizer."""
     if load_checkpoint(path, mmap=True)["tokenizer"] != hf_tokenizer.backend_tokenizer.to_str():
         raise PlainError(f"The vocabulary changed since {str(path)!r} was trained. Restore it or, if it was trained on "
-                         f"the text, "
-                         f"the text; {_OTHERWISE}")
+                         f"the text, the text; {_OTHERWISE}")

@@ -33,8 +33,8 @@ class Choices(Task):
     labels: the positions of the choices, as the files spell them.
     """
     kind: ClassVar[str] = "choices"
-    keys: ClassVar[dict] = {"choices": list_of(_Column, "the column of lists of the choices, or a list of columns with "
-                                                        "one each")}
+    keys: ClassVar[dict] = {"choices": list_of(
+        _Column, "the column of lists of the choices, or a list of columns with one each")}
     metric_functions: ClassVar[dict] = {"accuracy": accuracy_score}
     transformers_class: ClassVar = AutoModelForMultipleChoice
 
@@ -170,8 +170,8 @@ def _with_items(table, column, n):
     lists, problems = table.rows[column], dict(table.problems)
     for place, cell in lists.items():
         if not isinstance(cell, list) or len(cell) != n:
-            problems.setdefault(place, f"the column {column!r} contains {cell!r:.60}, which is not a list of {n} "
-                                       "choices")
+            problem = f"the column {column!r} contains {cell!r:.60}, which is not a list of {n} choices"
+            problems.setdefault(place, problem)
     if n < 2 or len(problems) == len(lists):
         raise PlainError(f"{table.source}: the column {column!r} has no lists of choices, but for example "
                          f"{lists.iloc[0]!r:.60}. Write lists, or set 'choices' to several columns.")
@@ -192,8 +192,8 @@ def _with_positions(table, label, choices):
         if len(found) == 1:
             positions[place] = found[0]
         elif as_label(row[label]) not in ("", "-1"):
-            problems.setdefault(place, f"the column {label!r} contains {row[label]!r:.60}, which is not exactly one of "
-                                       "the choices")
+            problem = f"the column {label!r} contains {row[label]!r:.60}, which is not exactly one of the choices"
+            problems.setdefault(place, problem)
     return table._replace(rows=table.rows.assign(**{label: positions}), problems=problems)
 
 

@@ -21,8 +21,8 @@ QUESTION_TASKS = "squad squadv1 newsqa naturalqs triviaqa searchqa".split()  # o
 _SUFFIXES = *FORMATS, ".jsonl.gz"
 _File = Annotated[str, Field(pattern=rf"(?i)({'|'.join(map(re.escape, _SUFFIXES))})$", description=(
     f"a file that ends with {', '.join(_SUFFIXES)}"))]
-_Column = Annotated[str | int, Field(description="the name of a column (in CoNLL files its number from 0, or -1 for "
-                                                 "the last)")]
+_Column = Annotated[str | int, Field(description=(
+    "the name of a column (in CoNLL files its number from 0, or -1 for the last)"))]
 _TAKEN = {*TASKS, *(Path(file).stem.lower() for task in TASKS.values() for file in task.test_files.values())}
 _KEYS = {
     "name": FileName,

@@ -114,8 +114,7 @@ def load_task(task, glue_dir=None, splits=None):
     task = as_task(task)
     if glue_dir is not None and not os.path.isdir(glue_dir):
         raise PlainError(f"Invalid value for glue_dir: {str(glue_dir)!r} is not a folder. Pass the folder of a GLUE "
-                         f"download (with CoLA/, "
-                         "SST-2/ ...), or None to read the hub.")
+                         "download (with CoLA/, SST-2/ ...), or None to read the hub.")
     data = TaskData(task, {}, {}, [])
     for split in splits or task.official_rows:
         names = task.texts if is_test(split) else (*task.texts, "label")

@@ -49,8 +49,8 @@ def load(kind, given, tables, reason):
 def columns_of(given, tables):
     """(columns of the texts, columns of the labels); PlainError if the files lack one, or that of the groups."""
     if given["groups"] is not None:
-        check_columns(tables["train"], [given["groups"]], f"Set 'groups' of the task {given['name']!r} to a column of "
-                                                          "its training file.")
+        advice = f"Set 'groups' of the task {given['name']!r} to a column of its training file."
+        check_columns(tables["train"], [given["groups"]], advice)
     columns = [column for column in tables["train"].rows if column != given["groups"]]
     if 0 in columns:  # CoNLL
         numbered = lambda found: [columns[-1] if column == -1 else column for column in found]

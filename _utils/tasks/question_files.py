@@ -100,8 +100,8 @@ def without_unusable(rows, options, path):
     reasons = [_reason_to_skip(row, options) for row in rows]
     usable = rows.select([i for i, reason in enumerate(reasons) if not reason])
     if not any(usable["answer"]):
-        raise PlainError(f"{path}: no question has an answer at its place in the context. "
-                         "Correct 'answers' and 'answer_start'.")
+        raise PlainError(f"{path}: no question has an answer at its place in the context. Correct 'answers' and "
+                         "'answer_start'.")
     counts = Counter(filter(None, reasons))
     numbers = ", ".join(f"{n:,} {reason}" for reason, n in counts.items())
     return usable, [f"skipped {counts.total():,} of {len(rows):,} training questions: {numbers}"] if counts else []
@@ -127,15 +127,15 @@ def check_evaluated(splits, options, files):
     for split, path in files.items():
         missing, n = splits[split]["label"][:].count([]), len(splits[split])
         if split == "validation" and missing == n:
-            raise PlainError(f"{path}: no question has an answer, which the evaluation needs. "
-                             "Write them, or leave 'dev' out.")
+            raise PlainError(f"{path}: no question has an answer, which the evaluation needs. Write them, or leave "
+                             "'dev' out.")
         if split != "train" and 0 < missing < n and not options.has_unanswerable:
             warnings.append(f"warning: {missing:,} of {n:,} questions in {path} have no answer and count as wrong, "
                             "because no training question is unanswerable")
         [(most_common, n_ids)] = Counter(splits[split]["id"]).most_common(1)
         if split == "test" and n_ids > 1:
-            raise PlainError(f"{path}: several questions have the id {most_common!r}. "
-                             "Give each question an 'id' of its own, under which its answer is written.")
+            raise PlainError(f"{path}: several questions have the id {most_common!r}. Give each question an 'id' of "
+                             "its own, under which its answer is written.")
     return warnings
 
 

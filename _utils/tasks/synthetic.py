@@ -19,8 +19,7 @@ _WORDS = {
     "verb": "read write store send find return change remove copy check create use".split(),
     "kind": "new old first last local public empty large small current single special".split(),
     "thing": "file page table class value string name function module list image message number word line thread "
-             "process window path key "
-             "method object array test task type".split(),
+             "process window path key method object array test task type".split(),
     "good": "good useful fast simple correct safe clear powerful better efficient easy valid".split(),
     "bad": "bad slow wrong broken unsafe difficult incorrect useless invalid worse expensive complex".split(),
     "where": "in the directory, on the screen, in the buffer, at the top, in the database, on the disk, in the "

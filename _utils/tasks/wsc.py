@@ -86,8 +86,7 @@ class Wsc(Task):
 
     def check_predictable(self, checkpoint):
         raise PlainError(f"{checkpoint!r} was trained with the WSC trick, which needs files of another format. Set "
-                         f"glue_dir to a folder "
-                         "with WNLI, and run python finetune.py with do_finetune=False.")
+                         "glue_dir to a folder with WNLI, and run python finetune.py with do_finetune=False.")
 
     def why_not_exported(self, settings, family):
         return "the WSC trick"
@@ -126,16 +125,14 @@ def load_wsc(split, wsc_dir=None):
         source = Path(wsc_dir) / WSC_FILES[split]
         if not source.is_file():
             raise PlainError(f"File not found: '{source}'. wsc_trick=True reads it: set wsc_dir=PATH to a folder with "
-                             f"train.jsonl and "
-                             "val.jsonl.")
+                             "train.jsonl and val.jsonl.")
         rows = read_json_lines(source, "Download the file again.")
     return [_schema(row, f"{source}, {place}") for place, row in rows]
 
 
 def _schema(row, source):
     with as_plain_error(f"{source} is not a row of WSC ({{error}}). A row has text, label, and target with span1_text, "
-                        f"span2_text and "
-                        "span2_index."):
+                        "span2_text and span2_index."):
         text, target = row["text"], row["target"]
         before = " ".join(text.split(" ")[:target["span2_index"]])
         start = text.index(target["span2_text"], len(before))  # after an opening quote, if there is one

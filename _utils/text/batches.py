@@ -98,8 +98,7 @@ def pretraining_dataloaders(splits, hf_tokenizer, bs, steps, max_length, seed, n
     n = len(next(iter(splits.values())))
     if n < bs:
         raise PlainError(f"The text is too small: it yields only {n:,} training examples of {max_length} tokens, fewer "
-                         f"than a batch "
-                         f"(bs={bs}). Add text, or lower bs or max_length.")
+                         f"than a batch (bs={bs}). Add text, or lower bs or max_length.")
     data = PretrainingDatasets(
         {name: examples for name, examples in splits.items() if len(examples)},
         cols=["input_ids", "sentA_length"],
@@ -115,5 +114,4 @@ def warn_of_repetition(n_examples, bs, steps):
     epochs = bs * steps / n_examples
     if epochs > MANY_EPOCHS or epochs >= 2 and n_examples < FEW_EXAMPLES:
         print(f"Warning: the text yields only {n_examples:,} training examples, so each is seen about {epochs:,.0f} "
-              f"times in {steps:,} "
-              "steps. The model may memorize them: add text, or lower steps.")
+              f"times in {steps:,} steps. The model may memorize them: add text, or lower steps.")

@@ -6,7 +6,6 @@ import re
 import numpy as np
 
 OTHER_NUMBER = {"is": "are", "are": "is", "was": "were", "were": "was", "has": "have", "have": "has"}
-PREPOSITIONS = "as at by for from in of on to with".split()
 
 
 def plain_words(sentence):
@@ -20,11 +19,8 @@ def swap_neighbours(words, rng):
 
     None if there are no such words.
     """
-    places = [
-        i
-        for i in range(1, len(words) - 1)
-        if words[i].lower() != words[i + 1].lower() and (words[i] + words[i + 1]).isalpha()
-    ]
+    differ = lambda i: words[i].lower() != words[i + 1].lower()
+    places = [i for i in range(1, len(words) - 1) if differ(i) and (words[i] + words[i + 1]).isalpha()]
     if not places:
         return None
     i = rng.choice(places)
@@ -49,11 +45,6 @@ def change_number(words, rng):
     """
     verbs = [word for word in words if word in OTHER_NUMBER]
     return _replace_one(words, OTHER_NUMBER.__contains__, OTHER_NUMBER.get, rng) if len(verbs) == 1 else None
-
-
-def change_preposition(words, rng):
-    """One of ten prepositions replaced by another. None if there is none."""
-    return _replace_one(words, PREPOSITIONS.__contains__, lambda word: rng.choice(PREPOSITIONS), rng)
 
 
 def _replace_one(words, may_change, other, rng):

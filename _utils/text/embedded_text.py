@@ -2,8 +2,7 @@
 
 It consists of the plain sentences in the docstrings of a fixed list of packages, so other installed packages do not
 change it. A document is a source file, with one sentence per line. No module is imported or run. Every tenth document
-is held out, for finetuning and for
-measurements: the corpus `docs_held_out`.
+is held out for finetuning and for measurements: the corpus `docs_held_out`.
 """
 import ast
 import gc
@@ -21,9 +20,8 @@ from fastcore.basics import num_cpus
 # {package: its distribution}: those of requirements.txt with the most prose, and sympy and networkx, which torch
 # requires.
 PACKAGES = {name: name for name in (
-    "IPython accelerate datasets fsspec huggingface_hub matplotlib networkx numpy pandas pydantic scipy sympy "
-    "tensorboard torch "
-    "transformers").split()} | {"sklearn": "scikit-learn"}
+    "IPython", "accelerate", "datasets", "fsspec", "huggingface_hub", "matplotlib", "networkx", "numpy", "pandas",
+    "pydantic", "scipy", "sympy", "tensorboard", "torch", "transformers")} | {"sklearn": "scikit-learn"}
 VERSION = 1  # increase when the same packages would give other documents
 N_WORDS = 8_000  # sentences with a word that is not among so many most frequent ones are dropped
 HELD_OUT = {"docs": False, "docs_held_out": True}  # the two corpora

@@ -108,8 +108,7 @@ def open_examples(files):
     Raises PlainError if it has written them to a folder of its own machine.
     """
     with as_plain_error(f"{files[0]} and others, which the first process prepared, cannot be opened ({{error}}). Start "
-                        f"all processes in a "
-                        "folder that their machines share.", OSError):
+                        "all processes in a folder that their machines share.", OSError):
         return datasets.concatenate_datasets([datasets.Dataset.from_file(file) for file in files])
 
 
@@ -151,10 +150,9 @@ def check_first_block(name, processor, hf_tokenizer, warn_of_marks=False):
     if kept < .7:
         longest = max(filter(None, lines), key=len)
         message = (f"{name}: examples keep only {kept:.0%} of the text. An example has {processor.max_length} tokens, "
-                   f"and the rest of the "
-                   f"line that fills it is dropped. The longest line has {len(longest):,} tokens and begins with "
-                   f"{processor.tokenizer.decode(longest[:8])!r:.80}. Set long_lines=keep, or put a line break "
-                   "after each sentence")
+                   f"and the rest of the line that fills it is dropped. The longest line has {len(longest):,} tokens "
+                   f"and begins with {processor.tokenizer.decode(longest[:8])!r:.80}. Set long_lines=keep, or put a "
+                   "line break after each sentence")
         if kept < .1:
             raise PlainError(f"{message}.")
         print(f"Warning: {message}, to keep more.")

@@ -72,10 +72,9 @@ def _load_from_hub(name, path, config, commit):
         # without a connection `datasets` falls back to the version it loaded last
         if os.path.basename(folder) != commit:
             raise PlainError(f"The corpus {name!r} could not be loaded from the hub dataset {path} at revision "
-                             f"{commit}: only {folder!r} "
-                             "is in the cache. Check the connection, delete that folder if an old version of "
-                             "`datasets` created it, or "
-                             "choose another commit with the key revisions.")
+                             f"{commit}: only {folder!r} is in the cache. Check the connection, delete that folder if "
+                             "an old version of `datasets` created it, or choose another commit with the key "
+                             "revisions.")
     return documents
 
 
@@ -288,8 +287,7 @@ def _read_wikiextractor(lines, path):
             article.append(line.strip())
         elif line.strip():
             raise PlainError(f"{path}, line {number} is outside <doc> ... </doc>, so this is not the output of "
-                             f"WikiExtractor. "
-                             "Rename the file to .txt or .jsonl.")
+                             "WikiExtractor. Rename the file to .txt or .jsonl.")
     if article is not None:
         raise PlainError(f"{path} ends before the </doc> of its last article. It seems to be truncated, so replace it.")
 

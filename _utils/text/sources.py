@@ -71,14 +71,13 @@ def _check_encodings(files, encoding):
         "".encode(encoding)
     if invalid := [f"{path}, line {line}" for path in files if (line := invalid_line(path, encoding))]:
         raise PlainError(f"{len(invalid):,} of {len(files):,} files are not {encoding} text. Convert them, or set "
-                         f"their encoding (for "
-                         f"example encoding=latin-1), which all files share. {'; '.join(invalid):.2000}")
+                         "their encoding (for example encoding=latin-1), which all files share. "
+                         f"{'; '.join(invalid):.2000}")
     if "utf" in encoding.lower():
         return
     if utf8 := [path for path in files if invalid_line(path, "ascii") and not invalid_line(path, "utf-8")]:
         print(f"Warning: {len(utf8):,} of {len(files):,} files to be read as {encoding} are valid UTF-8. If they are "
-              f"UTF-8, each letter "
-              f"that is not ASCII becomes several wrong ones. {'; '.join(utf8):.2000}")
+              f"UTF-8, each letter that is not ASCII becomes several wrong ones. {'; '.join(utf8):.2000}")
 
 
 def load_documents(source, cache_dir, encoding="utf-8", documents="blank_line", revisions=None):

@@ -107,8 +107,8 @@ def load_tokenizer(vocab, corpora=(), cache_dir="datasets", cased=None, strip_ac
     return tokenizer
 
 
-_ADVICE = ("Set vocab=PATH/vocab.txt, train a vocabulary with vocab=30522, or run without a download: "
-           "python pretrain.py quickstart=True")
+_ADVICE = ("Set vocab=PATH/vocab.txt, train a vocabulary with vocab=30522, or run without a download: python "
+           "pretrain.py quickstart=True")
 
 
 def is_vocab_file(vocab):
@@ -217,8 +217,7 @@ def pretrained_tokenizer(name, advice):
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     if len(tokenizer) <= len(SPECIAL_TOKENS):  # transformers builds one for a folder that has none
         raise PlainError(f"The folder {name!r} has no tokenizer. Save the tokenizer of its model there. If convert_tf "
-                         f"wrote the "
-                         "folder, rerun it with --vocab PATH/vocab.txt.")
+                         "wrote the folder, rerun it with --vocab PATH/vocab.txt.")
     if not tokenizer.is_fast:
         raise PlainError(f"The tokenizer {name!r} has no fast version. {advice}")
     _usable(tokenizer)

@@ -36,9 +36,8 @@ def run_in_processes(work, tasks, n, desc):
             pass
     except BrokenProcessPool as error:
         raise PlainError("A process that prepares data died, most often because memory ran out. Free memory, or use "
-                         "fewer cores "
-                         "(taskset -c 0-3 python pretrain.py ...), and rerun the same command: finished parts are "
-                         "kept.") from error
+                         "fewer cores (taskset -c 0-3 python pretrain.py ...), and rerun the same command: finished "
+                         "parts are kept.") from error
     finally:
         stopper.send(None)  # workers in the middle of a task exit too
         pool.shutdown(cancel_futures=True)

@@ -142,8 +142,7 @@ class Bookkeeping(Callback):
         if stops and step < self.steps:
             self.learn.processes.wait()  # for the one that saves: when one ends, the launcher soon kills the others
             raise Stopped(f"Stopped at step {step:,} of {self.steps:,}, saved in {str(self.folder)!r}. Rerun the same "
-                          f"command, without "
-                          "resume=False, to resume.")
+                          "command, without resume=False, to resume.")
         self.ended = time.perf_counter()
 
     def close(self):
@@ -183,9 +182,8 @@ class Bookkeeping(Callback):
             )
             saved = f" The batch is saved in {path}."
         raise PlainError(f"The loss or its gradients are not finite (nan or inf) at step {step:,}{earlier}.{saved} "
-                         f"Lower lr, use a longer "
-                         "warmup or set precision=fp32, under another base_run_name. Milestones saved before that step "
-                         "are intact.")
+                         "Lower lr, use a longer warmup or set precision=fp32, under another base_run_name. "
+                         "Milestones saved before that step are intact.")
 
     # Metrics of the training
 
@@ -316,8 +314,7 @@ class LossProgress(Callback):
             loss = float(torch.stack(self.losses).mean())
             if not math.isfinite(loss):
                 raise PlainError(f"{self.title}: the loss is {loss} at step {step:,}. Lower the learning rate of the "
-                                 f"task with "
-                                 "task_overrides, or set precision=fp32.")
+                                 "task with task_overrides, or set precision=fp32.")
             self.log.log("train", step, {"loss": loss, "lr": self.opt.hypers[-1]["lr"]})
             self.bar.set_postfix_str(f"loss {loss:.3f}", refresh=False)
             self.losses = []

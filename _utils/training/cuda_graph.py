@@ -57,8 +57,7 @@ def check_compiler():
     """Raise PlainError if torch.compile would find no compiler: for C++ on a CPU, for C on a GPU."""
     if not any((os.getenv("CC"), os.getenv("CXX"), *map(shutil.which, ("gcc", "g++", "clang")))):
         raise PlainError("compile=True needs a C++ compiler, but none was found (gcc, g++, clang; CC and CXX are not "
-                         "set). Install g++, or "
-                         "leave compile out.")
+                         "set). Install g++, or leave compile out.")
 
 
 # Independent small kernels, such as the column sums of bias gradients, share a launch: in the backward pass of
@@ -89,8 +88,7 @@ def capture_step(learn, batch, with_update=True):
             group["capturable"] = True
     rates = [torch.zeros((), device=learn.device) for _ in learn.opt.opt.param_groups]  # read by the captured update
     with state_restored(learn), as_plain_error("compile=True failed ({error}). If memory ran out, lower micro_batch; "
-                                               "otherwise leave "
-                                               "compile out."):
+                                               "otherwise leave compile out."):
         if with_update:
             learn.opt.set_hyper("lr", rates)
         # One stream for both: autograd remembers the stream on which it first saw a parameter, and warns if gradients

@@ -91,10 +91,9 @@ def logits_of(network, input_ids, hf_tokenizer):
 
 def report(found):
     """The result of `measure` in two lines."""
-    return (f"AUC on held-out text with 15% random replacements: {found['auc']:.3f} (random weights: .5)\n"
+    return (f"AUC on held-out text with 15% random replacements: {found['auc']:.3f} (random weights: 0.5)\n"
             f"Of two sentences it ranks the one with swapped neighbours lower in {found['swapped']:.0%}, the one with "
-            f"a foreign word in "
-            f"{found['foreign']:.0%} (chance: 50%)")
+            f"a foreign word in {found['foreign']:.0%} (chance: 50%)")
 
 
 def sentence_probabilities(network, hf_tokenizer, words, is_damaged):

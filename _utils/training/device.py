@@ -37,8 +37,7 @@ def choose_device(device):
     Raises PlainError if the device does not exist.
     """
     with as_plain_error(f"Device not found: {device!r} ({torch.cuda.device_count()} GPUs are available). Leave device "
-                        f"out, or set "
-                        "device=cpu."):
+                        "out, or set device=cpu."):
         chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         if chosen.type == "cpu":
             return chosen
@@ -58,8 +57,7 @@ def _check_kernels(device):
     ptx = [version for version in re.findall(r"compute_(\d+)", built_for) if int(version) <= 10 * major + minor]
     if not ptx and not re.search(rf"sm_{major}[0-{minor}]|gfx", built_for):  # gfx: AMD's, which are not checked
         raise PlainError(f"PyTorch {torch.__version__} has no kernels for {device}, whose compute capability is "
-                         f"{major}.{minor} (but for "
-                         f"{built_for}). Install another build of PyTorch, or set device=cpu.")
+                         f"{major}.{minor} (but for {built_for}). Install another build of PyTorch, or set device=cpu.")
 
 
 def has_on_cpu(precision):
@@ -90,7 +88,8 @@ def warn_of_emulation(precision):
 def keep_freed_memory():
     """Let glibc's malloc keep the memory of freed tensors for the next ones of this process.
 
-    By default it returns large blocks to the system and gets them anew in every step, filled with zeros page by page.
+    By default it returns large blocks to the system and allocates them again in every step, filled with zeros page by
+    page.
     Other C libraries are left as they are, and so are settings of malloc in the environment (MALLOC_*).
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
@@ -144,8 +143,7 @@ def _tokens_on_gpu(device, precision, networks, mask_prob):
     total = torch.cuda.get_device_properties(device).total_memory
     if total < of_weights:
         raise PlainError(f"{device} has {total / 1e9:.1f} GB of memory, but weights, gradients and optimizer state "
-                         f"need "
-                         f"{of_weights / 1e9:.1f} GB. Choose a smaller size, or another GPU.")
+                         f"need {of_weights / 1e9:.1f} GB. Choose a smaller size, or another GPU.")
     of_token = activation_bytes_per_token([network.config for network in networks], mask_prob, precision)
     return min(32_768, .8 * (total - of_weights) / of_token)
 

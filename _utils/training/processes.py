@@ -58,8 +58,7 @@ class Processes:
         """Rows per micro-batch: `size`, or less if otherwise some processes would have none of n_rows."""
         if n_rows < self.n:
             raise PlainError(f"Invalid value for bs: {n_rows} examples cannot be divided among {self.n} processes (bs "
-                             f"is the batch of all "
-                             "processes together). Raise bs, or start fewer processes.")
+                             "is the batch of all processes together). Raise bs, or start fewer processes.")
         return min(size, n_rows // self.n)
 
     def gather(self, value):
@@ -100,5 +99,4 @@ def _check_device(device):
     n_here, n_gpus = int(os.environ.get("LOCAL_WORLD_SIZE", 1)), torch.cuda.device_count()
     if device != "cpu" and n_gpus < n_here:
         raise PlainError(f"{n_here} processes were started on a machine with {n_gpus or 'no'} GPUs. Start a process "
-                         f"per GPU, or set "
-                         "device=cpu.")
+                         "per GPU, or set device=cpu.")

@@ -103,7 +103,7 @@ def test_classification_from_csv_to_a_pipeline(start, capsys):
     assert header == 'label\tP(nets, big)\tP(none)\tP(short "one")\treview'
     assert first.startswith(f"{labels[0]}\t{probabilities[0, 0]:.4f}")
     classify = exported_pipeline("text-classification", "mine")
-    further = load_pretrained("exported_mine/classifier", "tiny", 128).encoder().state_dict()
+    further = load_pretrained("exported_mine/classifier", "tiny").encoder().state_dict()
     assert all(torch.equal(weight, model.network.base_model.state_dict()[name]) for name, weight in further.items())
     assert [found["label"] for found in classify(list(predicted["review"]))] == list(predicted["prediction"])
     score = results.scores.loc["mine", "best"]
@@ -510,7 +510,7 @@ def test_labels_of_the_test_file_may_come_later_and_change(start):
 def test_a_frozen_encoder_keeps_its_weights_and_has_no_dropout(start, fresh_checkpoint):
     start(OWN, "freeze=True")
     model, _, row = load_finetuned(run_path("g", "mine", 0))
-    pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 128)
+    pretrained = load_pretrained(str(fresh_checkpoint), "tiny")
     encoder = model.base_model.state_dict()
     assert all(torch.equal(encoder[name], weight) for name, weight in pretrained.encoder().state_dict().items())
     assert not torch.equal(model.classifier.bias, torch.zeros(2))

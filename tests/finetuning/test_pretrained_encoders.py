@@ -12,7 +12,9 @@ from transformers import (
     GPT2Config,
 )
 
+import finetune
 from _utils.errors import PlainError
+from _utils.finetuning.config import complete_finetuning, for_checkpoint
 from _utils.networks.pretrained import load_pretrained, size_of
 from finetune import SentencePredictor, parameter_groups, tokenize_sents_max_len
 
@@ -25,7 +27,7 @@ def save(folder, config, tokenizer):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_predicts_and_every_parameter_has_a_learning_rate(family, small_tokenizer, tmp_path):
-    pretrained = load_pretrained(save(tmp_path, FAMILIES[family], small_tokenizer), "small", 32)
+    pretrained = load_pretrained(save(tmp_path, FAMILIES[family], small_tokenizer), "small")
     model = SentencePredictor(pretrained.encoder(), 16, 3)
     row = tokenize_sents_max_len(
         {"a": "The first.", "b": "And the second."}, ["a", "b"], 32, hf_tokenizer=pretrained.hf_tokenizer
@@ -47,8 +49,8 @@ def workplace(fresh_checkpoint, tmp_path, monkeypatch):
 
 
 def test_a_checkpoint_is_found_by_name_and_by_path(workplace, fresh_checkpoint, small_tokenizer):
-    by_name = load_pretrained(fresh_checkpoint.name, "tiny", 128)
-    by_path = load_pretrained(str(fresh_checkpoint), "tiny", 128)
+    by_name = load_pretrained(fresh_checkpoint.name, "tiny")
+    by_path = load_pretrained(str(fresh_checkpoint), "tiny")
     saved = torch.load(fresh_checkpoint, weights_only=True)["model"]
     for name, value in by_name.discriminator().state_dict().items():
         assert value.equal(saved[f"discriminator.{name}"])
@@ -66,7 +68,7 @@ def test_a_checkpoint_is_found_by_name_and_by_path(workplace, fresh_checkpoint, 
     (None, "tiny", "size=tiny"), ("no-such/model", "small", "'no-such/model'")])
 def test_a_missing_checkpoint_or_one_of_another_size_raises(workplace, name, size, message):
     with pytest.raises(PlainError, match=message) as error:
-        load_pretrained(name, size, 128)
+        load_pretrained(name, size)
     assert "\n" not in str(error.value)
 
 
@@ -83,18 +85,19 @@ def test_the_recipe_of_a_model_follows_from_its_shape(layers, hidden, size):
 def test_a_model_that_is_not_an_encoder_or_has_too_few_positions_raises(
     config, length, message, small_tokenizer, tmp_path
 ):
+    c = complete_finetuning(finetune.c.override([f"max_length={length}"]))
     with pytest.raises(PlainError, match=message):
-        load_pretrained(save(tmp_path, config, small_tokenizer), "small", length)
+        for_checkpoint(c, load_pretrained(save(tmp_path, config, small_tokenizer), "small"))
 
 
 def test_a_folder_without_weights_or_tokenizer_raises(small_tokenizer, tmp_path):
     FAMILIES["bert"].save_pretrained(tmp_path)
     with pytest.raises(PlainError, match=tmp_path.name):
-        load_pretrained(str(tmp_path), "small", 32)
+        load_pretrained(str(tmp_path), "small")
     folder = save(tmp_path, FAMILIES["bert"], small_tokenizer)
     (tmp_path / "tokenizer.json").unlink()
     with pytest.raises(PlainError, match="tokenizer"):
-        load_pretrained(folder, "small", 32)
+        load_pretrained(folder, "small")
 
 
 @pytest.mark.parametrize("family", ["bert", "electra"])
@@ -104,7 +107,7 @@ def test_missing_layers_raise_instead_of_getting_random_weights(family, small_to
     config.num_hidden_layers = 5
     config.save_pretrained(folder)
     with pytest.raises(PlainError, match="encoder.layer.3"):
-        load_pretrained(folder, "small", 32)
+        load_pretrained(folder, "small")
 
 
 def test_a_pooler_may_be_missing(small_tokenizer, tmp_path):
@@ -112,7 +115,7 @@ def test_a_pooler_may_be_missing(small_tokenizer, tmp_path):
     model.save_pretrained(tmp_path)
     small_tokenizer.save_pretrained(tmp_path)
     expected, loaded = (
-        network.state_dict() for network in (model.base_model, load_pretrained(str(tmp_path), "small", 32).encoder())
+        network.state_dict() for network in (model.base_model, load_pretrained(str(tmp_path), "small").encoder())
     )
     assert loaded.keys() == expected.keys() and all(loaded[name].equal(value) for name, value in expected.items())
 
@@ -123,4 +126,4 @@ def test_a_tokenizer_with_more_tokens_than_the_model_raises_with_both_numbers(sm
     config = copy.deepcopy(FAMILIES["bert"])
     config.vocab_size = len(small_tokenizer) + 1
     with pytest.raises(PlainError, match=f"{len(tokenizer)} tokens.*{config.vocab_size}"):
-        load_pretrained(save(tmp_path, config, tokenizer), "small", 32)
+        load_pretrained(save(tmp_path, config, tokenizer), "small")

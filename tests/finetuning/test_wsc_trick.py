@@ -77,7 +77,7 @@ def candidates(ids, inside, pretrained):
 
 
 def test_the_discriminator_scores_the_candidates(fresh_checkpoint):
-    pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 64)
+    pretrained = load_pretrained(str(fresh_checkpoint), "tiny")
     model = SchemaPredictor(pretrained.discriminator()).eval()
     schemas = [make_schema(TEXT, START, START + 2, *given) for given in (("the trophy", 1), ("the suitcase", 0))]
     ids, mask, inside, labels = SchemaRows(schemas, pretrained.hf_tokenizer, 64).batch([0, 1])
@@ -89,7 +89,7 @@ def test_the_discriminator_scores_the_candidates(fresh_checkpoint):
 
 
 def test_truncated_texts_keep_the_candidate(fresh_checkpoint):
-    pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 64)
+    pretrained = load_pretrained(str(fresh_checkpoint), "tiny")
     text = "good time " * 100 + "it" + " good time" * 100
     schema = make_schema(text, 1000, 1002, "the trophy", 1)
     ids, _, inside, _ = SchemaRows([schema], pretrained.hf_tokenizer, 32).batch([0])

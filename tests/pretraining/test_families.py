@@ -55,7 +55,7 @@ def assert_exported_and_loaded(name, model):
     export_hf("checkpoints/pretrain/mini_5_100.0%.pth", "out")
     assert {path.name for path in Path("out").iterdir()} == {"generator", part}
     encoder = getattr(model, part).base_model.state_dict()
-    from_checkpoint, from_folder = (load_pretrained(where, name, 32) for where in ("mini_5_100.0%.pth", f"out/{part}"))
+    from_checkpoint, from_folder = (load_pretrained(where, name) for where in ("mini_5_100.0%.pth", f"out/{part}"))
     for loaded in (
         *(kind.from_pretrained(f"out/{part}").base_model for kind in (AutoModel, AutoModelForSequenceClassification)),
         from_checkpoint.encoder(),

@@ -60,7 +60,7 @@ def encoded(tokenizer, *texts):
 
 
 def test_all_programs_and_the_exported_tokenizer_have_the_same_tokens(folder, checkpoint, tmp_path):
-    given, loaded = load_tokenizer(folder), load_pretrained(checkpoint, "tiny", 64).hf_tokenizer
+    given, loaded = load_tokenizer(folder), load_pretrained(checkpoint, "tiny").hf_tokenizer
     export_hf(checkpoint, str(tmp_path / "out"))
     exported = AutoTokenizer.from_pretrained(tmp_path / "out/discriminator")
     ids = encoded(loaded, TEXT).ids
@@ -130,7 +130,7 @@ def test_pretraining_with_the_names_of_roberta(workplace):
 
 def test_an_exported_classifier_predicts_as_finetune(kind, checkpoint, tmp_path):
     """Of pairs with added tokens: ids, segments and padding are the same."""
-    pretrained, task = load_pretrained(checkpoint, "tiny", 64), TASKS["mrpc"]
+    pretrained, task = load_pretrained(checkpoint, "tiny"), TASKS["mrpc"]
     pretrain.set_seed(1)
     model = task.network(pretrained, {})
     torch.nn.init.normal_(model.classifier.weight)

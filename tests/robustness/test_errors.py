@@ -31,8 +31,7 @@ def test_other_errors_keep_their_traceback(error):
 )
 def test_only_the_first_process_prints_and_the_others_report_their_own_errors(repo, rank, stdout, stderr):
     program = ("import time; time.sleep = lambda seconds: None; from _utils.errors import *; print_plain_errors(); "
-               "print('printed'); "
-               "raise PlainError('a mistake')")
+               "print('printed'); raise PlainError('a mistake')")
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=repo,

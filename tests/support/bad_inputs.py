@@ -349,7 +349,7 @@ def make_good_files(folder, checkpoint, glue):
     shutil.copy(checkpoint, folder / "model.pth")
     for task in ("CoLA", "RTE", "WSC"):
         shutil.copytree(glue / task, folder / "glue" / task)
-    pretrained = load_pretrained(str(checkpoint), "tiny", 32)
+    pretrained = load_pretrained(str(checkpoint), "tiny")
     settings = {"wsc_trick": False, "max_length": 32, "bs": 4, "epochs": 1, "lr": 1e-3, "pretrained_weights": "none"}
     row = {
         "group": "g",

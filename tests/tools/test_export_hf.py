@@ -112,7 +112,7 @@ def test_an_invalid_pair_raises(exported, tmp_path):
 
 def finetuned(folder, fresh_checkpoint, task=TASKS["cola"], model=None):
     """(path, model) of a checkpoint as finetune.py writes it, with a new output layer."""
-    pretrained = load_pretrained(str(fresh_checkpoint), "tiny", 128)
+    pretrained = load_pretrained(str(fresh_checkpoint), "tiny")
     torch.manual_seed(1)
     predictor = task.network(SimpleNamespace(encoder=lambda: model) if model else pretrained, {})
     torch.nn.init.normal_(predictor.classifier.bias)
@@ -261,7 +261,7 @@ def test_a_card_names_the_objective(small_tokenizer, tmp_path, setting):
         assert text in card.text
         assert ("[MASK]" in card.text) == (setting in ("objective=replace_mlm", "objective=all_tokens_mlm"))
     checkpoint = load_checkpoint(finetuned(tmp_path, path)[0])
-    objective = load_pretrained(str(path), "tiny", 128).objective
+    objective = load_pretrained(str(path), "tiny").objective
     checkpoint["run"] |= {"pretrained_checkpoint": str(path), "objective": objective}
     assert text in exported_card(checkpoint, tmp_path, "classifier").text
 

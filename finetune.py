@@ -250,8 +250,7 @@ def get_layer_lrs(lr, decay_rate, num_hidden_layers, original_lr_layer_decays=Tr
 
 
 def parameter_groups(model):
-    """(name, parameter) pairs of a predictor, grouped as in `get_layer_lrs`; the embeddings include their projection.
-    """
+    """(name, parameter) pairs of a predictor, grouped as in `get_layer_lrs`; embeddings include their projection."""
     groups = layer_groups(model.base_model)
     in_encoder = {id(parameter) for group in groups for _, parameter in group}
     return [

@@ -48,8 +48,8 @@ def load_tables(c):
 class PlannedRun(NamedTuple):
     """A run to train.
 
-    run: its number.   settings: from `settings_of`.   data: of the task.   log: for the losses.   started:
-    time.perf_counter().
+    run: its number.   settings: from `settings_of`.   data: of the task.   log: for the losses.
+    started: time.perf_counter().
     mnli_run: row of the MNLI run with whose encoder it starts, or None.
     """
     task: Task
@@ -70,8 +70,8 @@ class PlannedRun(NamedTuple):
 class Results(NamedTuple):
     """What `finetune.run` returns.
 
-    scores, runs: of the group's tasks and of its finished runs.   tables: {task: TaskData}.   submission: path of the
-    zip, or None.
+    scores, runs: of the group's tasks and of its finished runs.   tables: {task: TaskData}.
+    submission: path of the zip, or None.
     """
     scores: pd.DataFrame
     runs: pd.DataFrame
@@ -115,9 +115,7 @@ class Group:
               f"(size={self.c.size})")
 
     def make_plan(self, hyperparameters):
-        """Determine the settings of each task that has its tables: {task: settings}, MNLI first if others start from
-        it.
-        """
+        """Determine {task: settings} of the tasks that have their tables, MNLI first if others start from it."""
         for name in trainable_tasks(self.c, self.tables):
             task, splits = self.tables[name].task, self.tables[name].splits
             values = hyperparameters(task, self.c, len(splits["train"]))
@@ -125,8 +123,7 @@ class Group:
         check_plan(self.c, self.plan, self.pretrained, self.tables)
 
     def unfinished_runs(self):
-        """Yield the PlannedRun of each unfinished run of this process, while its folder is locked; report the finished
-        ones.
+        """Yield each unfinished run of this process as a PlannedRun, while its folder is locked; report the others.
 
         All processes wait for the MNLI runs if other tasks start from them.
         """

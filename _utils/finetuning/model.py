@@ -63,8 +63,7 @@ def load_finetuned(path):
 
 
 def load_encoder(model, row):
-    """Load the encoder of a finished run, a row of the table of runs, into a predictor, and keep the predictor's head.
-    """
+    """Load the encoder of a finished run, a row of the table of runs, into a predictor, whose head is kept."""
     weights = load_checkpoint(path_of(row))["model"]
     model.base_model.load_state_dict({name.removeprefix("base_model."): value for name, value in weights.items()
                                       if name.startswith("base_model.")})

@@ -57,8 +57,7 @@ def argmax(x):
 
 
 def random_bits(n):
-    """n random 64-bit integers on the CPU, from NumPy's SFC64, which is seeded with a number from PyTorch's generator.
-    """
+    """n random 64-bit integers on the CPU, from NumPy's SFC64, seeded with a number from PyTorch's generator."""
     seed = int(torch.empty((), dtype=torch.int64).random_())
     return torch.from_numpy(np.random.SFC64(seed).random_raw(n).view(np.int64))
 
@@ -139,8 +138,7 @@ class PaddedLinear(nn.Linear):
 
 
 def pad_vocabulary(network):
-    """Let the output layer of a masked language model compute with a padded vocabulary, if it is a plain linear layer.
-    """
+    """Let the output layer of a masked language model compute with a padded vocabulary, if it is linear."""
     head = network.get_output_embeddings()
     if type(head) is nn.Linear and head.out_features % MULTIPLE:
         head.__class__ = PaddedLinear

@@ -149,8 +149,7 @@ class Objective:
         return (1 + backward) * (of_generator + forward(recipe.discriminator, predicted=None))
 
     def first_stage_flops(self, c, per_token):
-        """Operations per token of a run that came before, times its steps. per_token: function of an objective's name.
-        """
+        """Operations per token of an earlier run, times its steps. per_token: function of an objective's name."""
         return 0
 
     def recipe_of_checkpoint(self, recipe, networks):

@@ -111,8 +111,7 @@ def fill_rates(rates, optimizer):
 
 
 def warm_up(learn, batch, stream):
-    """Steps on a side stream, as CUDA graphs require: compilers, libraries and the optimizer allocate what they keep.
-    """
+    """Steps on a side stream, as CUDA graphs require: compilers, libraries and optimizer allocate what they keep."""
     torch.cuda.synchronize()
     with torch.cuda.stream(stream):
         for _ in range(3):

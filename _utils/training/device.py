@@ -79,8 +79,7 @@ def choose_precision(precision, device):
 
 @cache
 def warn_of_emulation(precision):
-    """Print a warning, once in a process, although finetuning chooses the precision for each task and each prediction.
-    """
+    """Print a warning once in a process: finetuning chooses the precision for each task and each prediction."""
     print(f"Warning: this CPU has no {precision} arithmetic, so precision={precision} is many times slower than "
           f"fp32.", file=sys.stderr)
 
